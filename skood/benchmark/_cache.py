@@ -30,10 +30,7 @@ _BROKEN = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile)
 
 
 def write_arrays(path, **arrays):
-    """Write arrays of numbers or strings to an npz file, atomically.
-
-    The folder is created, an existing file is replaced.
-    """
+    """Write arrays to an npz file, atomically; its folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         np.savez(file, **arrays)
@@ -61,10 +58,7 @@ def read_arrays(path, *names):
 
 
 class _KeptReadings(_Memory):
-    """Network outputs, cached for a block and, with a folder, on disk.
-
-    ``uses`` is a list of `_Use`, the outputs required by the estimators of the block.
-    """
+    """Network outputs, cached for a block and, with a folder, on disk."""
 
     def __init__(self, uses, folder):
         super().__init__(uses)
@@ -127,13 +121,11 @@ def _save(path, name, part):
 
 @contextmanager
 def network_readings(detectors, folder):
-    """Context manager that runs each fitted network once per array, or uses the disk.
+    """Run each fitted network once per array, or use the disk, inside a block.
 
-    As `shared_readings`, where equality of arrays is defined; but also for a network
-    used by one detector, so that the time of detectors excludes it. `detectors` are
-    fitted, or compute scores, in the block; `folder` is the cache, None for memory
-    only. Yields a callable that computes all required outputs of an array, and returns
-    the seconds.
+    As `shared_readings`, but also for a network used by one detector, so that the time
+    of detectors excludes it. Yields a function that computes the outputs of an array,
+    and returns the seconds. `folder` is the cache, None for memory only.
     """
     folder = None if folder is None else Path(folder)
     uses: dict = {}

@@ -30,9 +30,9 @@ ID = ""
 class Data:
     """Samples of a comparison.
 
-    ``X_id`` and ``y_id`` are ID samples and their classes (or None), ``ood`` maps names
-    to sets of OOD samples, and ``X_train``, ``y_train`` are training samples, if they
-    are not a part of ``X_id``, or None.
+    ``X_id`` and ``y_id`` are ID samples and their classes (or None), ``ood`` sets of
+    OOD samples; ``X_train`` and ``y_train`` are None if training samples are part of
+    ``X_id``.
     """
 
     X_id: Any
@@ -60,9 +60,8 @@ class Data:
 class Repeat:
     """Split and seed of one repeat.
 
-    ``train`` has indices of ID samples to fit on (None: the given training samples),
-    ``test`` indices of held-out ID samples, and ``seed`` seeds detectors whose
-    `random_state` is None.
+    ``train`` and ``test`` are indices of ID samples (None: given training samples);
+    ``seed`` is for detectors whose `random_state` is None.
     """
 
     train: np.ndarray | None
@@ -125,8 +124,7 @@ def _score(name, detector, X, rows):
 def _run_group(members, data, repeats, keys, folders):
     """Yield the finished cells of detectors that use the same network.
 
-    A cell is a tuple of the repeat, the detector, the set of samples, its scores and
-    its record (int, str, str, ndarray, dict).
+    A cell is: repeat, detector, set, scores, record (int, str, str, ndarray, dict).
     """
     cache, resume = folders
     journal = Journal(resume)
@@ -191,12 +189,9 @@ def run_cells(
 ):
     """Fit and evaluate all detectors in all repeats.
 
-    `detectors` is a dict of detectors, `data` a `Data`, `repeats` a list of `Repeat`.
-    `n_jobs` joblib jobs run groups of detectors that share no network with other
-    groups; `cache` and `resume` are folders of network outputs and of finished cells
-    (or None); `verbose` 1 shows a progress bar of cells labeled `desc`. Returns two
-    lists with an entry for each repeat: the scores by detector and set of samples,
-    named `ID` or as in ``data.ood``, and the seconds by detector and set.
+    `n_jobs` jobs run groups of detectors that share no network; `cache` and `resume`
+    are folders of network outputs and of finished cells, or None. Returns scores and
+    records by (detector, set), a dict for each repeat.
     """
     keys = None if resume is None else _Keys(data)
     Journal(resume)  # ends a broken line before a line is added

@@ -110,113 +110,62 @@ def _parts(text):
     return names
 
 
-# flag, parameter of `run_main_job` and further arguments of `add_argument`
-_ARGUMENTS = (
-    (
-        "--id",
-        "id_data",
-        {
-            "default": "digits",
-            "metavar": "NAME",
-            "help": "ID data: digits, or a folder in --data; mnist without --data is "
-            "downloaded (default: digits)",
-        },
-    ),
-    (
-        "--ood",
-        "ood_data",
-        {
-            "metavar": "NAME",
-            "help": "OOD data, named likewise (default: classes left out of the ID "
-            "data)",
-        },
-    ),
-    (
-        "--data",
-        "folder",
-        {"metavar": "DIR", "help": "folder with one folder of IDX files per name"},
-    ),
-    (
-        "--left-out",
-        "left_out",
-        {
-            "type": _classes,
-            "metavar": "CLASSES",
-            "help": "classes of the ID data that are OOD (default without --ood: 8,9)",
-        },
-    ),
-    (
-        "--train",
-        "n_train",
-        {
-            "type": _count(1),
-            "metavar": "N",
-            "help": "ID samples to train on (default: 70 %% of them, at most 7000)",
-        },
-    ),
-    (
-        "--test",
-        "n_test",
-        {
-            "type": _count(3),
-            "metavar": "N",
-            "help": "ID samples to hold out, and OOD samples (default: 30 %% of the ID "
-            "samples, at most 3000)",
-        },
-    ),
-    (
-        "--epochs",
-        "max_epochs",
-        {
-            "type": _count(1),
-            "metavar": "N",
-            "help": "passes over the training samples (default: 80000 / samples, from "
-            "10 to 40)",
-        },
-    ),
-    (
-        "--tpr",
-        "tpr_min",
-        {
-            "type": _share,
-            "default": 0.8,
-            "metavar": "SHARE",
-            "help": "least share of ID samples to accept (default: 0.8)",
-        },
-    ),
-    (
-        "--fpr",
-        "fpr_max",
-        {
-            "type": _share,
-            "default": 0.2,
-            "metavar": "SHARE",
-            "help": "largest share of OOD samples to accept (default: 0.2)",
-        },
-    ),
-    (
-        "--seed",
-        "random_state",
-        {
-            "type": _seed,
-            "default": 0,
-            "metavar": "N",
-            "help": "seed of everything that is drawn (default: 0)",
-        },
-    ),
-    (
-        "--out",
-        "out",
-        {"metavar": "DIR", "help": "write the table, all numbers and plots to DIR"},
-    ),
-)
+# flag: parameter of `run_main_job`, type, name of the value in the help, default
+_OPTIONS = {
+    "--id": ("id_data", str, "NAME", "digits"),
+    "--ood": ("ood_data", str, "NAME", None),
+    "--data": ("folder", str, "DIR", None),
+    "--left-out": ("left_out", _classes, "CLASSES", None),
+    "--train": ("n_train", _count(1), "N", None),
+    "--test": ("n_test", _count(3), "N", None),
+    "--epochs": ("max_epochs", _count(1), "N", None),
+    "--tpr": ("tpr_min", _share, "SHARE", 0.8),
+    "--fpr": ("fpr_max", _share, "SHARE", 0.2),
+    "--seed": ("random_state", _seed, "N", 0),
+    "--out": ("out", str, "DIR", None),
+}
+_BENCHMARK_OPTIONS = {
+    "--out": ("out", str, "DIR", None),
+    "--suite": ("suite", _parts, "NAMES", list(PARTS)),
+    "--seed": ("seed", _seed, "N", 0),
+    "--repeats": ("repeats", _count(1), "N", 1),
+    "--jobs": ("jobs", _count(1), "N", 1),
+}
+_HELP = {
+    "--id": "ID data: digits, or a folder in --data; mnist without --data is "
+    "downloaded (default: digits)",
+    "--ood": "OOD data, named likewise (default: classes left out of the ID data)",
+    "--data": "folder with one folder of IDX files per name",
+    "--left-out": "classes of the ID data that are OOD (default without --ood: 8,9)",
+    "--train": "ID samples to train on (default: 70 %% of them, at most 7000)",
+    "--test": "ID samples to hold out, and OOD samples (default: 30 %% of the ID "
+    "samples, at most 3000)",
+    "--epochs": "passes over the training samples (default: 80000 / samples, from 10 "
+    "to 40)",
+    "--tpr": "least share of ID samples to accept (default: 0.8)",
+    "--fpr": "largest share of OOD samples to accept (default: 0.2)",
+    "--seed": "seed of everything that is drawn (default: 0)",
+    "--out": "write the table, all numbers and plots to DIR",
+}
+_BENCHMARK_HELP = {
+    "--out": "folder for report.html, benchmark.csv, benchmark.json and finished cells",
+    "--suite": f"parts, with commas between them (default: all, {','.join(PARTS)})",
+    "--seed": _HELP["--seed"],
+    "--repeats": "splits into samples to fit on and samples to evaluate (default: 1)",
+    "--jobs": "parts that are run side by side (default: 1)",
+}
+
+
+def _add_options(parser, options, texts, required=()):
+    for flag, (name, kind, metavar, default) in options.items():
+        details = {"type": kind, "metavar": metavar, "default": default}
+        details |= {"dest": name, "help": texts[flag], "required": flag in required}
+        parser.add_argument(flag, **details)
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
 
 
 def make_parser():
-    """Return the parser of the main job's options.
-
-    Its results have the names of the parameters of `run_main_job`, and `quiet`.
-    """
+    """Return the parser of the main job: parameters of `run_main_job`, and `quiet`."""
     parser = _Parser(
         prog="skood",
         usage="skood [options]\n       skood benchmark [options]",
@@ -225,56 +174,16 @@ def make_parser():
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for flag, name, details in _ARGUMENTS:
-        parser.add_argument(flag, dest=name, **details)
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    parser.add_argument(
-        "--version", action="version", version=f"skood {skood.__version__}"
-    )
+    _add_options(parser, _OPTIONS, _HELP)
+    version = f"skood {skood.__version__}"
+    parser.add_argument("--version", action="version", version=version)
     return parser
 
 
 def make_benchmark_parser():
-    """Return the parser of the options of ``skood benchmark``.
-
-    Its results are `out`, `suite`, `seed`, `repeats`, `jobs` and `quiet`.
-    """
+    """Return the parser of the options of ``skood benchmark``."""
     parser = _Parser(prog="skood benchmark", description=_BENCHMARK, allow_abbrev=False)
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        required=True,
-        help="folder for report.html, benchmark.csv, benchmark.json and finished cells",
-    )
-    parser.add_argument(
-        "--suite",
-        type=_parts,
-        default=list(PARTS),
-        metavar="NAMES",
-        help=f"parts, with commas between them (default: all, {','.join(PARTS)})",
-    )
-    parser.add_argument(
-        "--seed",
-        type=_seed,
-        default=0,
-        metavar="N",
-        help="seed of everything that is drawn (default: 0)",
-    )
-    parser.add_argument(
-        "--repeats",
-        type=_count(1),
-        default=1,
-        metavar="N",
-        help="splits into samples to fit on and samples to judge on (default: 1)",
-    )
-    parser.add_argument(
-        "--jobs",
-        type=_count(1),
-        default=1,
-        metavar="N",
-        help="parts that are run side by side (default: 1)",
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    _add_options(parser, _BENCHMARK_OPTIONS, _BENCHMARK_HELP, required=["--out"])
     return parser
 
 

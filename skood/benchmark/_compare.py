@@ -29,7 +29,7 @@ from skood.benchmark._inputs import (
 from skood.benchmark._predictions import PREDICTED, predictor, wrong_rows
 from skood.metrics import compare_with_best
 from skood.utils._metaestimators import n_rows
-from skood.utils._pandas import import_pandas
+from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Number, validate_params
 from skood.utils._warnings import warn
 
@@ -264,12 +264,9 @@ def compare(
 class Comparison:
     """A comparison and its results.
 
-    ``rows`` are the rows of the table (list of dict), ``scores`` the result of
-    `run_cells`, ``wrong`` a mask of the held-out ID samples of the first repeat that
-    are misclassified by the classifier used by the detectors, None if there is none or
-    it is unknown; ``sets`` maps names to numbers of OOD samples, ``groups`` names to
-    sets; ``n_train`` is the number of ID training samples in a repeat, 0 if all
-    detectors are frozen; ``settings`` are the given numbers.
+    ``rows`` are the rows of the table, ``scores`` is from `run_cells`, ``wrong`` a mask
+    of ID samples of the first repeat that the classifier misclassifies, or None;
+    ``sets`` has numbers of OOD samples, ``n_train`` is 0 if all detectors are frozen.
     """
 
     rows: list
@@ -345,10 +342,7 @@ def run_comparison(
     predictions=False,
     **others,
 ):
-    """Validate the arguments and run the comparison; see `compare`.
-
-    The result has `wrong` if `predictions` is true.
-    """
+    """Validate the arguments and run the comparison, with `wrong` if `predictions`."""
     detectors = named(detectors, "detectors", ["fit", "score_samples"])
     data = checked_data(X_id, y_id, ood, X_train, y_train)
     metrics, groups = checked_metrics(metrics), checked_groups(groups, ood)

@@ -38,11 +38,7 @@ def key(i):
 
 
 def roc(id_scores, ood_scores):
-    """Return fpr and tpr of an ROC curve, from no sample accepted to all.
-
-    Scores of shape (n_samples,) are high for ID samples. The rates are the fractions of
-    accepted OOD and ID samples; the first is 0, the last 1.
-    """
+    """Return fpr and tpr of an ROC curve, from (0, 0) to (1, 1)."""
     scores = np.concatenate([id_scores, ood_scores])
     order = np.argsort(scores)[::-1]
     is_ood, last = order >= len(id_scores), ends_of_ties(scores[order])
@@ -54,10 +50,8 @@ def roc(id_scores, ood_scores):
 def curves(label, lines, x_label, y_label, y_max=1.0, diagonal=False):
     """Return an SVG element with curves, without references to other files.
 
-    `label` describes the figure, `x_label` and `y_label` the axes. `lines` maps names
-    to (number of the style, x in [0, 1], y); curves are cut at `y_max`, the upper end
-    of the vertical axis. With `diagonal`, the line from (0, 0) to (1, `y_max`) is
-    drawn.
+    `lines` maps names to (number of the style, x in [0, 1], y); curves are cut at
+    `y_max`. With `diagonal`, the line from (0, 0) to (1, `y_max`) is drawn.
     """
     parts = [_opening(label, _BOX, "chart"), *_axes(x_label, y_label, y_max)]
     if diagonal:
@@ -73,10 +67,9 @@ def curves(label, lines, x_label, y_label, y_max=1.0, diagonal=False):
 def histogram(label, id_scores, ood_scores):
     """Return an SVG histogram of scores of ID (filled) and OOD samples (dashed).
 
-    Heights are square roots of fractions, so that small sets are visible beside large
-    ones. The vertical line is at the 5 % quantile of the ID scores. The most extreme
-    scores on either side, and infinite ones, are in the outermost bins. Scores have
-    shape (n_samples,) and are high for ID samples.
+    Heights are square roots of fractions: small sets are visible beside large ones. The
+    line is at the 5 % quantile of the ID scores; extreme scores are in the outermost
+    bins.
     """
     low, high = _range(np.concatenate([id_scores, ood_scores]))
     edges = np.linspace(low, high, _N_BINS + 1)

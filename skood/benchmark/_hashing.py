@@ -5,6 +5,7 @@
 
 import functools
 import hashlib
+import platform
 import sys
 import types
 from pathlib import Path
@@ -36,36 +37,29 @@ def content_hash(*things):
 
     Arrays and tensors are hashed by values, dtype and shape; estimators by class and
     parameters; the content of a `FrozenEstimator` by all its attributes, including the
-    weights of a network; functions, and classes of no library, by their code. Memory
-    addresses and hashes in memory are ignored.
-
-    Raises
-    ------
-    TypeError
-        If the content of an object cannot be determined, such as of an open file.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.benchmark._hashing import content_hash
-    >>> from skood.detectors import KNN
-    >>> X = np.zeros((2, 3))
-    >>> content_hash(KNN(), X) == content_hash(KNN(), X.copy())
-    True
-    >>> content_hash(KNN(), X) == content_hash(KNN(n_neighbors=3), X)
-    False
+    weights of a network; functions, and classes of no library, by their code. Raises a
+    TypeError if the content cannot be determined, such as of an open file.
     """
     return _Digests().of(list(things)).hex()
 
 
 def versions():
-    """Return the versions of the libraries that affect results."""
+    """Return the versions of Python and of the libraries that affect results."""
+    import skorch
     import torch
 
     import skood
 
-    libraries = (skood, np, scipy, sklearn, torch)
-    return {library.__name__: str(library.__version__) for library in libraries}
+    libraries = {
+        "skood": skood,
+        "numpy": np,
+        "scipy": scipy,
+        "scikit-learn": sklearn,
+        "torch": torch,
+        "skorch": skorch,
+    }
+    found = {name: str(library.__version__) for name, library in libraries.items()}
+    return {**found, "python": platform.python_version()}
 
 
 @functools.cache
@@ -78,10 +72,9 @@ def _hash_of_sources(folder):
 
 
 def code_of_results():
-    """Return a dict that identifies the code that affects results.
+    """Return a dict that identifies the code that affects results: versions.
 
-    It has the versions of libraries and, as a development version of skood changes
-    without a new version number, the SHA-256 of its source files.
+    A development version changes without a new number: it has the hash of its sources.
     """
     import skood
 

@@ -30,9 +30,9 @@ _FIELDS = {
 class Journal:
     """Finished cells: the scores of a set of samples by a fitted detector.
 
-    A cell has a file of scores and, once it is complete, a line in ``cells.jsonl`` with
-    the SHA-256 of the file. A cell is not finished if writing either is interrupted.
-    ``folder`` is created; None: nothing is stored.
+    A cell has a file of scores and, once that is complete, a line in ``cells.jsonl``
+    with its SHA-256. If either is interrupted, the cell is not finished. None: no
+    storage.
     """
 
     def __init__(self, folder):
@@ -78,9 +78,7 @@ class Journal:
     def get(self, key, n_samples):
         """Return the scores and the record of a cell, or None if it is not finished.
 
-        If its line or its scores are invalid, a warning is issued, and None is
-        returned. `key` is the hash of the inputs of the cell, `n_samples` its number of
-        scores.
+        An invalid line, or invalid scores, give a warning and None.
         """
         record = self._records.get(key)
         if record is None:
@@ -103,10 +101,7 @@ class Journal:
         return None
 
     def add(self, key, scores, **record):
-        """Store a finished cell: scores of shape (n_samples,), and a record for JSON.
-
-        `key` is the hash of the inputs of the cell.
-        """
+        """Store a finished cell by the hash of its inputs: scores, and a record."""
         if self.folder is None:
             return
         write_arrays(self._file(key), scores=scores)

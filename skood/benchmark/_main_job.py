@@ -83,12 +83,12 @@ def run_main_job(
             The report that ``python -m skood`` prints.
         table : list of dict
             One row per method; undefined and unattainable numbers are NaN.
-            options, parts, versions : dict
+        options, parts, versions : dict
             The given options, the numbers of samples of each part, and versions of
             the software.
         accuracy : float
             Accuracy of the network on the held-out ID samples.
-            n_epochs, train_seconds, feature_seconds : int, float, float
+        n_epochs, train_seconds, feature_seconds : int, float, float
             Epochs and duration of the training, and duration of feature extraction.
         common_fpr : float
             The smallest FPR that all methods attain at a TPR of `tpr_min`.

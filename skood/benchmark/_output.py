@@ -55,10 +55,7 @@ def to_csv(rows):
 
 
 def to_json(result):
-    """Return the numbers of a result as nested dicts for JSON.
-
-    Undefined, unattainable or infinite numbers are None.
-    """
+    """Return the numbers of a result for JSON; None for undefined or infinite ones."""
     return {
         "versions": result.versions,
         "options": result.options,
@@ -83,10 +80,9 @@ def to_json(result):
 
 
 def write(result, options):
-    """Write the table as CSV, all numbers as JSON, and plots as PNG; return the files.
+    """Write table.csv, results.json and plots to the folder `out`; return the files.
 
-    They are written to the folder `out` of the options. Without matplotlib plots are
-    omitted, with a warning.
+    Without matplotlib plots are omitted, with a warning.
     """
     content = to_json(result)
     files = [options.out / "table.csv", options.out / "results.json"]

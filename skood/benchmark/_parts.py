@@ -18,10 +18,9 @@ _TEST_SHARE = 0.3
 
 
 def load(name, folder, left_out=()):
-    """Load images by name, as a Bunch; see :func:`skood.datasets.load_idx_images`.
+    """Load "digits", "mnist" or a folder of IDX files; classes `left_out` are OOD.
 
-    `name` is "digits", "mnist", or the name of a folder of IDX files in `folder`. The
-    samples of the classes `left_out` are OOD.
+    Returns a Bunch, see :func:`skood.datasets.load_idx_images`.
     """
     if name == "digits":
         return load_digits_ood(left_out, as_images=True)
@@ -65,8 +64,8 @@ def _check_folder(options):
 def stratified_order(labels, rng):
     """Return indices in a random order with each class's share in every stretch.
 
-    The j-th of the n samples of a class, in random order, gets the position (j + u) / n
-    with one random u in [0, 1) per class; samples are sorted by their positions.
+    The j-th of the n samples of a class is at the position (j + u) / n, u random in [0,
+    1).
     """
     place = np.empty(len(labels))
     for label in np.unique(labels):
@@ -149,13 +148,11 @@ def _load_both(options):
 
 
 def prepare(options):
-    """Load the data and split them.
+    """Load the data and split them; return a Bunch of samples, labels and `sizes`.
 
-    OOD samples of the validation part are not in the table if there are enough samples;
-    otherwise they are a third of the held-out OOD samples, and not in the test part.
-    Returns a Bunch: `X_train`, `y_train`; `X_held`, `y_held` (ID samples, then OOD
-    samples); `is_test`, a mask of the held-out samples of the test part; `X_val`,
-    `y_val`; and `sizes`.
+    OOD samples of the validation part are not in the table if there are enough;
+    otherwise they are a third of the held-out OOD samples, and not in the test part
+    `is_test`.
     """
     X, y, X_ood, y_ood = _load_both(options)
     n_train, n_test = _sizes(len(X), options)

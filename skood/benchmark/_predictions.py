@@ -20,10 +20,7 @@ PREDICTED = ""
 
 
 class _Predictions(BaseEstimator):
-    """Index of the predicted class as a score.
-
-    Predictions then share the forward pass and the cache of scores.
-    """
+    """Index of the predicted class as a score: it shares forward pass and cache."""
 
     _reads: ClassVar[frozenset] = frozenset({"logits"})
 
@@ -44,8 +41,8 @@ class _Predictions(BaseEstimator):
 def predictor(detectors, y):
     """Return a predictor of classes: a dict with at most one FrozenEstimator.
 
-    Its key is `PREDICTED`. It is present if all detectors with a frozen classifier use
-    the same one, and its classes include some of `y`, the classes of the ID samples.
+    It is present if all detectors with a frozen classifier use the same one, and its
+    classes include some of `y`, the classes of the ID samples.
     """
     networks = {
         id(use.network): use.network
@@ -67,10 +64,6 @@ def _knows(network, y):
 
 
 def wrong_rows(predicting, columns, y):
-    """Return a mask of misclassified samples, of shape (n_samples,).
-
-    `predicting` is a result of `predictor`, `columns` its scores of the samples, `y`
-    their classes, both of shape (n_samples,).
-    """
+    """Return a mask of misclassified samples, from the scores of a `predictor`."""
     classes = predicting.estimator.estimator.classes_
     return np.asarray(classes)[columns.astype(int)] != y

@@ -48,11 +48,7 @@ _EQUAL = (
 
 
 def write_report(path, comparisons, *, title="skood: comparison"):
-    """Write comparisons to an HTML file, atomically.
-
-    `comparisons` is a list of (title, description, Comparison); `title` is the title of
-    the page.
-    """
+    """Write a list of (title, text, Comparison) to an HTML file, atomically."""
     parts = [_facts()]
     if len(comparisons) > 1:
         parts.append(_overview(comparisons))
@@ -85,12 +81,11 @@ def _list(pairs):
 
 def _facts():
     """Return the date, the software and the machine of the report."""
-    found = {"Python": platform.python_version(), **versions()}
     machine = platform.system(), platform.machine(), f"{os.cpu_count()} CPUs"
     return _list(
         {
             "Date": datetime.now().astimezone().isoformat(" ", "minutes"),
-            "Versions": ", ".join(f"{k} {v}" for k, v in found.items()),
+            "Versions": ", ".join(f"{k} {v}" for k, v in versions().items()),
             "Machine": ", ".join(machine),
         }
     )
@@ -249,13 +244,21 @@ def _value(row, alpha):
     )
 
 
-def _legend(values):
-    """Return a list of curves with their values, the best first."""
-    lines = [
-        f'<li class="k{i}">{key(i)}<span>{escape(name)}</span><b>{text}</b></li>'
-        for name, (i, text) in values.items()
+def _chart(what, caption, lines, areas, axes, digits, **options):
+    """Return curves, and a list of them with their areas, in the order of `areas`."""
+    texts = {name: f"{area:.{digits}f}" for name, area in areas.items()}
+    label = f"{what}: " + ", ".join(f"{name} {text}" for name, text in texts.items())
+    # the best curve is drawn last, above the others
+    drawn = curves(label, {k: lines[k] for k in reversed(texts)}, *axes, **options)
+    legend = [
+        f'<li class="k{(i := lines[name][0])}">{key(i)}<span>{escape(name)}</span>'
+        f"<b>{text}</b></li>"
+        for name, text in texts.items()
     ]
-    return '<ol class="legend">' + "\n".join(lines) + "</ol>"
+    return (
+        f'<figure><figcaption>{caption}</figcaption><div class="both">{drawn}\n'
+        '<ol class="legend">' + "\n".join(legend) + "</ol></div></figure>"
+    )
 
 
 def _detectors(comparison):
@@ -273,25 +276,20 @@ def _set_figures(comparison, rows):
     for i, name in enumerate(_detectors(comparison)):
         fpr, tpr = roc(scores[name, ID], scores[name, rows])
         lines[name], areas[name] = (i, fpr, tpr), auc(fpr, tpr)
-    order = sorted(areas, key=lambda name: -areas[name])
+    areas = dict(sorted(areas.items(), key=lambda pair: -pair[1]))
+    best, area = next(iter(areas.items()))
     yield (
-        f'<summary>{escape(rows)} <span class="soft">best AUROC '
-        f"{areas[order[0]]:.3f}: {escape(order[0])}</span></summary>"
+        f'<summary>{escape(rows)} <span class="soft">best AUROC {area:.3f}: '
+        f"{escape(best)}</span></summary>"
     )
-    label = f"ROC curves, ID samples against {rows}. AUROC: " + ", ".join(
-        f"{name} {areas[name]:.3f}" for name in order
-    )
-    drawn = curves(
-        label,
-        {name: lines[name] for name in reversed(order)},
-        "FPR (share of OOD samples accepted)",
-        "TPR (share of ID samples accepted)",
+    yield _chart(
+        f"ROC curves, ID samples against {rows}. AUROC",
+        f"ROC curves{_first_repeat(comparison)}; AUROC behind the names",
+        lines,
+        areas,
+        ("FPR (share of OOD samples accepted)", "TPR (share of ID samples accepted)"),
+        digits=3,
         diagonal=True,
-    )
-    legend = _legend({name: (lines[name][0], f"{areas[name]:.3f}") for name in order})
-    yield (
-        f"<figure><figcaption>ROC curves{_first_repeat(comparison)}; AUROC behind the "
-        f'names</figcaption><div class="both">{drawn}\n{legend}</div></figure>'
     )
     yield (
         f'<p class="soft">Scores{_first_repeat(comparison)}: ID samples filled, '
@@ -324,8 +322,8 @@ def _risk_coverage(comparison):
     yield "<h3>Risk and coverage</h3>"
     risk = float(np.mean(wrong))
     said = (
-        f"The classifier that detectors read gives {int(wrong.sum()):,} of "
-        f"{len(wrong):,} held-out ID samples a wrong class (risk {risk:.4f})."
+        f"The classifier of the detectors gives {int(wrong.sum()):,} of {len(wrong):,} "
+        f"held-out ID samples a wrong class (risk {risk:.4f})."
     )
     if risk == 0:
         yield f"<p>{said} There is no risk to be lowered by rejecting samples.</p>"
@@ -337,24 +335,19 @@ def _risk_coverage(comparison):
         given = truth, wrong.astype(int), ranks.astype(float)
         coverage, risks = risk_coverage_curve(*given)[:2]
         lines[name], areas[name] = (i, coverage, risks), aurc(*given)
-    order = sorted(areas, key=areas.__getitem__)
-    label = "Risk-coverage curves. AURC: " + ", ".join(
-        f"{name} {areas[name]:.4f}" for name in order
-    )
     top = max(r[c >= 0.1].max() for _, c, r in lines.values())
-    drawn = curves(
-        label,
-        {name: lines[name] for name in reversed(order)},
-        "coverage (share of ID samples accepted)",
-        "risk (wrong among those)",
-        y_max=_round_up(top),
-    )
-    legend = _legend({name: (lines[name][0], f"{areas[name]:.4f}") for name in order})
     yield (
         f"<p>{said} If the samples with the lowest scores are rejected, so many of the "
         "others are wrong. OOD samples do not count here, for how many of them are met "
         "in use is not known.</p>"
-        f"<figure><figcaption>Risk{_first_repeat(comparison)}; the area under the "
-        "curve (AURC, small is good) behind the names</figcaption>"
-        f'<div class="both">{drawn}\n{legend}</div></figure>'
+    )
+    yield _chart(
+        "Risk-coverage curves. AURC",
+        f"Risk{_first_repeat(comparison)}; the area under the curve (AURC, small is "
+        "good) behind the names",
+        lines,
+        dict(sorted(areas.items(), key=lambda pair: pair[1])),
+        ("coverage (share of ID samples accepted)", "risk (share of wrong labels)"),
+        digits=4,
+        y_max=_round_up(top),
     )

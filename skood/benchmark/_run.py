@@ -4,14 +4,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-import platform
 import time
 from contextlib import contextmanager
 
 import numpy as np
-import scipy
-import sklearn
-import skorch
 import torch
 from sklearn.covariance import LedoitWolf
 from sklearn.ensemble import IsolationForest
@@ -19,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 from threadpoolctl import threadpool_limits
 
-import skood
+from skood.benchmark._hashing import versions
 from skood.benchmark._output import write
 from skood.benchmark._parts import OOD
 from skood.benchmark._table import format_report
@@ -50,10 +46,10 @@ _LEAST_EPOCHS, _MOST_EPOCHS = 10, 40
 
 @contextmanager
 def _one_thread():
-    """Context manager that runs torch and the libraries below NumPy on one thread each.
+    """Run torch and the libraries below NumPy on one thread each inside a block.
 
-    Small networks gain little from more threads, and threads stall if the machine has
-    other work.
+    Small networks gain little from more, and threads stall if the machine has other
+    work.
     """
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -194,24 +190,12 @@ def _tune(head, risk, ood, Z_val, y_val, Z_test, y_test, options):
     )
 
 
-def _versions():
-    return {
-        "skood": skood.__version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "scikit-learn": sklearn.__version__,
-        "torch": torch.__version__,
-        "skorch": skorch.__version__,
-    }
-
-
 def run(options, parts, *, verbose=0):
     """Run the main job on the `parts` of `prepare`; see `run_main_job`."""
     result = Bunch(
         options=options.to_dict(),
         parts=parts.sizes,
-        versions=_versions(),
+        versions=versions(),
         y_true=parts.y_held,
         is_test=parts.is_test,
         scores={},

@@ -53,11 +53,10 @@ __all__ = ["PARTS", "Part"]
 
 @dataclass(frozen=True)
 class Part:
-    """Contents of a part of the suite.
+    """A part of the suite: its description, detectors, samples and groups of sets.
 
-    ``title`` and ``text`` describe it; ``detectors`` maps names to detectors; ``X`` and
-    ``y`` are ID samples not used for the network, and their classes; ``ood`` maps names
-    to sets of OOD samples, and ``groups`` names to lists of them.
+    ``X`` and ``y`` are ID samples not used for the network, and their classes; ``ood``
+    maps names to sets of OOD samples, ``groups`` names to lists of them.
     """
 
     title: str
@@ -272,10 +271,7 @@ def graph(seed):
 
 
 class _OfClasses(BaseEstimator):
-    """Detector fitted on the first of several concepts, the class.
-
-    ``detector`` is cloned and fitted.
-    """
+    """Detector fitted on the first of several concepts, the class."""
 
     def __init__(self, detector):
         self.detector = detector

@@ -27,10 +27,8 @@ FILES = ("report.html", "benchmark.csv", "benchmark.json")
 def run_suite(folder, names=None, *, seed=0, repeats=1, n_jobs=None, verbose=0):
     """Run parts of the suite, write report, table and numbers, and return a summary.
 
-    Finished cells are stored in the subfolder ``cells``: the same call continues after
-    an interruption. `folder` is created; `names` are parts in order, None for all;
-    `repeats` is the number of splits; `n_jobs` joblib jobs run parts. The summary has a
-    line for each part: the metric, and the detectors that are best on average.
+    Finished cells are in the subfolder ``cells``: the same call continues after an
+    interruption. `names` are parts in order, None: all; `n_jobs` joblib jobs run parts.
     """
     names = list(PARTS) if names is None else list(names)
     folder.mkdir(parents=True, exist_ok=True)

@@ -12,10 +12,9 @@ _WIDTH = 110
 
 
 def format_columns(rows):
-    """Align rows of cells: the first column to the left, the others to the right.
+    """Align rows of cells, the header first: one line per row, and a rule.
 
-    `rows` are lists of str of equal length, the header first. Returns one line per row,
-    and a rule below the header.
+    The first column is aligned to the left, the others to the right.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -131,10 +130,7 @@ def _reject_option(name, option):
 
 
 def format_report(result, options):
-    """Return the report of ``python -m skood``.
-
-    It has some 40 lines, at most 120 characters wide unless names are long.
-    """
+    """Return the report of ``python -m skood``, in some 40 lines."""
     n_classes = len(result.classifier.classes_)
     head = (
         f"skood {result.versions['skood']}: {options.id_data} (ID) against "

@@ -28,7 +28,7 @@ from skood.utils._metaestimators import (
     with_seeds,
 )
 from skood.utils._named_estimators import check_parts, named_parts
-from skood.utils._pandas import import_pandas
+from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions
 
 __all__ = ["DetectorEnsemble"]

@@ -11,7 +11,7 @@ from sklearn.utils import Bunch
 
 from skood.datasets._digits_ood import ood_bunch
 from skood.utils._labels import check_labels, ood_mask, put_label
-from skood.utils._pandas import import_pandas
+from skood.utils._optional import import_pandas
 from skood.utils._param_validation import validate_params
 
 __all__ = ["digit_concepts", "load_digit_concepts"]

@@ -23,7 +23,7 @@ from skood.datasets._sign_images import (
     put_obstacles,
 )
 from skood.utils._labels import put_label
-from skood.utils._pandas import import_pandas
+from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, validate_params
 
 __all__ = ["make_traffic_signs"]

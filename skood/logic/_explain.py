@@ -8,7 +8,7 @@ from sklearn.utils import Bunch
 
 from skood.logic.language._compiler import compile_formula, evaluate
 from skood.logic.language._formulas import And, C, Equals, Iff, Implies, Not, Or, Same
-from skood.utils._pandas import import_pandas
+from skood.utils._optional import import_pandas
 
 __all__ = ["explained_rows", "explanation_frame", "fact", "offense"]
 

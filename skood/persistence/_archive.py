@@ -66,11 +66,7 @@ def _digest(stream, n_bytes):
 
 
 def seal(stream, note):
-    """Add a note to an archive, and seal it.
-
-    `stream` is a seekable binary file for reading and writing; `note` is a dict for
-    JSON, to which versions and the format are added.
-    """
+    """Add a note, a dict for JSON, to an archive in a seekable file, and seal it."""
     note = {"format": FORMAT, "versions": versions(), **note}
     with ZipFile(stream, "a") as archive:
         archive.writestr(_NOTE, json.dumps(note, indent=2))
@@ -82,10 +78,7 @@ def seal(stream, note):
 
 
 def check_seal(stream):
-    """Raise a ValueError unless the file has a seal that matches its content.
-
-    `stream` is a readable and seekable binary file.
-    """
+    """Raise a ValueError unless a seekable file has a seal that matches its content."""
     size = stream.seek(0, 2)
     n_bytes = max(0, size - _HEX)
     start = max(0, n_bytes - len(_MARK))
@@ -141,8 +134,7 @@ def _numbers(text, count):
 def check_note(note):
     """Compare the versions in the note of a file with the installed versions.
 
-    Raises a ValueError if the format is not supported; issues a SkoodWarning if the
-    state may be interpreted differently.
+    Raises if the format is not supported; warns if the state may have another meaning.
     """
     here, there = versions(), note["versions"]
     if note["format"] != FORMAT:

@@ -27,10 +27,7 @@ __all__ = ["check_arrays"]
 
 
 def check_arrays(estimator):
-    """Raise a ValueError if arrays of compiled estimators are not consistent.
-
-    All parts of the loaded `estimator` must be as `fit` of their class makes them.
-    """
+    """Raise a ValueError if a part is not as `fit` of a compiled estimator makes it."""
     found = [
         (_CHECKS[name], part)
         for part in _parts(estimator)

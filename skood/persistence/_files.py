@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+from functools import partial
 from json import JSONDecodeError
 from zipfile import BadZipFile, ZipFile
 
@@ -15,20 +16,12 @@ from skood.persistence._arrays import check_arrays
 from skood.persistence._network import attach, detach, find_modules
 from skood.persistence._trusted import is_compiled, is_trusted, names_of
 from skood.utils._files import archive_size, check_unpacked_size, replacing
+from skood.utils._optional import import_optional
 
 __all__ = ["dump", "dumps", "load", "loads"]
 
 
-def _skops():
-    """Import skops, an optional dependency, or raise an error with instructions."""
-    try:
-        import skops.io
-    except ImportError as error:
-        raise ImportError(
-            "skood.persistence writes files of skops, and skops is not installed: "
-            'pip install "skood[persistence]".'
-        ) from error
-    return skops.io
+_skops = partial(import_optional, "skops.io", "skood.persistence", "persistence")
 
 
 # --- writing ------------------------------------------------------------------------
@@ -141,10 +134,10 @@ def _write(estimator, stream, network):
         estimator = detach(estimator)
     elif paths := find_modules(estimator):
         raise TypeError(
-            f"{type(estimator).__name__} holds a torch module at {paths[0]}. A module "
-            "is code, which these files have none of. Write what was learned from it, "
-            "with dump(..., network=False), and save its state_dict() by torch; or "
-            "save all by pickle or joblib, whose files must come from a trusted source."
+            f"{type(estimator).__name__} contains a torch module at {paths[0]}. A "
+            "module is code, and these files contain no code. Save the rest with "
+            "dump(..., network=False) and the module's state_dict() by torch; or save "
+            "all by pickle or joblib, whose files must come from a trusted source."
         )
     try:
         skops_io.dump(estimator, stream)
@@ -152,7 +145,7 @@ def _write(estimator, stream, network):
         raise
     except Exception as error:
         raise TypeError(
-            f"{type(estimator).__name__} holds what skops cannot save "
+            f"{type(estimator).__name__} contains objects that skops cannot save "
             f"({type(error).__name__}: {error}). Save it by pickle or joblib, whose "
             "files must come from a trusted source."
         ) from error
@@ -160,28 +153,34 @@ def _write(estimator, stream, network):
     seal(stream, {"estimator": type(estimator).__name__})
 
 
+def _nodes(archive):
+    """Yield the dicts of the schema of an archive."""
+    todo = [json.loads(archive.read("schema.json"))]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict):
+            yield part
+            todo.extend(part.values())
+        elif isinstance(part, list):
+            todo.extend(part)
+
+
 def _check_names(estimator, stream):
     """Raise an error if a stored function or class cannot be imported again.
 
     skops stores a module and a name; the name of a lambda is not in its module.
     """
-    with ZipFile(stream) as archive:
-        todo = [json.loads(archive.read("schema.json"))]
     lost = set()
-    while todo:
-        part = todo.pop()
-        if isinstance(part, dict):
-            module, name = part.get("__module__"), part.get("__class__", "")
+    with ZipFile(stream) as archive:
+        for node in _nodes(archive):
+            module, name = node.get("__module__"), node.get("__class__", "")
             if module in sys.modules and not hasattr(sys.modules[module], name):
                 lost.add(f"{module}.{name}")
-            todo.extend(part.values())
-        elif isinstance(part, list):
-            todo.extend(part)
     if lost:
         raise ValueError(
-            f"{type(estimator).__name__} holds {sorted(lost)}, which no file can name: "
-            "lambdas, and functions and classes that are defined in a function. Define "
-            "them at the top of a module."
+            f"{type(estimator).__name__} contains {sorted(lost)}, which cannot be "
+            "imported by name: lambdas, and functions and classes that are defined in "
+            "a function. Define them at the top of a module."
         )
 
 
@@ -229,7 +228,7 @@ def load(file, *, network=None, trusted=(), max_bytes=None):
         If skops is not installed.
     TypeError
         If `trusted` or `network` is of an invalid type.
-        ValueError
+    ValueError
         If the file is damaged, contains types that are not trusted, unpacks to more
         than `max_bytes`, contains inconsistent arrays, has an unsupported format, or if
         `network` is a different network.
@@ -300,10 +299,10 @@ def _read(stream, network, trusted, max_bytes):
     except Exception as error:
         _check_types(skops_io, stream, trusted)
         raise ValueError(
-            f"The estimator, {note.get('estimator')}, could not be made of what the "
-            f"file contains ({type(error).__name__}: {error}). It was written by skood "
-            f"{note['versions']['skood']} with {_python(note)}: load it there, or fit "
-            "the estimator again."
+            f"The estimator, {note.get('estimator')}, cannot be created from the "
+            f"content of the file ({type(error).__name__}: {error}). It was written by "
+            f"skood {note['versions']['skood']} with {_python(note)}: load it there, "
+            "or fit the estimator again."
         ) from error
     check_arrays(estimator)
     return attach(estimator, network)
@@ -324,20 +323,15 @@ def _check_size(stream, max_bytes):
 
 def _size_as_loaded(archive):
     """Return the size of all arrays, per reference, with sparse ones uncompressed."""
-    todo, n_bytes, seen = [json.loads(archive.read("schema.json"))], 0, set()
-    while todo:
-        part = todo.pop()
-        if isinstance(part, dict):
-            name, key = part.get("file"), str(part.get("__id__"))
-            if isinstance(name, str) and key not in seen:
-                n_bytes += archive.getinfo(name).file_size
-                if name.endswith(".npz"):
-                    with archive.open(name) as member, ZipFile(member) as inner:
-                        n_bytes += archive_size(inner)
-                seen.add(key)
-            todo.extend(part.values())
-        elif isinstance(part, list):
-            todo.extend(part)
+    n_bytes, seen = 0, set()
+    for node in _nodes(archive):
+        name, key = node.get("file"), str(node.get("__id__"))
+        if isinstance(name, str) and key not in seen:
+            n_bytes += archive.getinfo(name).file_size
+            if name.endswith(".npz"):
+                with archive.open(name) as member, ZipFile(member) as inner:
+                    n_bytes += archive_size(inner)
+            seen.add(key)
     return n_bytes
 
 
@@ -361,9 +355,9 @@ def _check_types(skops_io, stream, trusted):
     if not refused:
         return
     message = (
-        f"The file names what is not trusted: {refused}. Nothing of it was made. If "
-        "you know who wrote the file, and these are yours or you have read them, load "
-        f"it with trusted={refused}."
+        f"The file contains types that are not trusted: {refused}. No object was "
+        "created. If you know who wrote the file, and these types are yours or you "
+        f"have read their code, load it with trusted={refused}."
     )
     if compiled := [name for name in refused if is_compiled(name)]:
         message += (

@@ -22,9 +22,8 @@ __all__ = ["DetachedNetwork", "attach", "detach", "find_modules"]
 class DetachedNetwork:
     """Placeholder in a file that identifies a network.
 
-    ``kind`` is "module" for a torch module, "classifier" for a classifier that trained
-    one; ``name`` is its class, and ``tensors`` the result of `weight_table` as JSON,
-    since a list in a file of skops takes half a page per item.
+    ``kind`` is "module" or "classifier", ``name`` its class, ``tensors`` the result of
+    `weight_table` as JSON: a list in a file of skops takes half a page per item.
     """
 
     def __init__(self, kind, name, tensors):
@@ -39,11 +38,10 @@ def _is_module(value):
 
 
 def _has_own_network(value):
-    """Return whether a classifier has built its network itself.
+    """Return whether a classifier has built its network, unlike a pretrained one.
 
-    The placeholder of such a classifier replaces its network only: the other state,
-    such as the optimizer, is its own. `skood.nn.pretrained` wraps a network that it was
-    given.
+    Its placeholder replaces the network only: the other state, such as the optimizer,
+    is its own.
     """
     if not isinstance(value, BaseEstimator) or isinstance(value, FrozenEstimator):
         return False
@@ -69,10 +67,9 @@ _LEAVES = (
 
 
 class _Swap:
-    """Copy of an estimator in which `swap` replaces parts.
+    """Copy of an estimator in which ``swap(value, path)`` replaces parts.
 
-    Objects without such a part are shared, not copied, and nothing is modified. `swap`
-    is called with a value and its path, and returns its replacement.
+    Objects without such a part are shared, not copied, and nothing is modified.
     """
 
     def __init__(self, swap):
@@ -132,8 +129,7 @@ def find_modules(estimator):
 def detach(estimator):
     """Return a copy of an estimator with a placeholder for its network.
 
-    Fitted attributes are shared. Raises a ValueError if the estimator has no network or
-    several, or is a network itself.
+    Raises a ValueError if it has no network or several, or is a network itself.
     """
     from skood.nn._weight_hash import weight_table
 
@@ -168,11 +164,10 @@ def detach(estimator):
 
 
 def attach(estimator, network):
-    """Replace the placeholder of `detach` in a loaded estimator, in place.
+    """Replace the placeholder of `detach` in a loaded estimator; return it.
 
-    Returns the complete estimator. Raises a TypeError if `network` is of another kind
-    than the original, and a ValueError if there is a placeholder without `network`, or
-    the reverse, or if the network is a different one.
+    Raises a TypeError for a network of another kind, a ValueError for another network,
+    a missing or a needless one.
     """
     found = []
 

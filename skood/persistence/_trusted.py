@@ -108,10 +108,7 @@ def is_trusted(name):
 
 
 def names_of(trusted):
-    """Return the full names of a list of types, functions or names.
-
-    Raises a TypeError for other objects.
-    """
+    """Return the full names of a list of types, functions or names, or raise."""
     if isinstance(trusted, (list, tuple, set, frozenset)):
         names = [
             one

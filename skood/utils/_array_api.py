@@ -57,11 +57,9 @@ def _cuda_is_there():
 
 
 def array_device(device, array):
-    """Return the device for computations on an array.
+    """Return the device for computations on an array, None for NumPy on the CPU.
 
-    `device`: "auto" is the device of `array` if that is a GPU, else the current
-    CUDA device for arrays of 16 MiB or more if available, else the CPU. `array`:
-    the array. Returns `device`: None: NumPy on the CPU.
+    "auto": its own GPU; the current CUDA device for 16 MiB or more; else the CPU.
     """
     if isinstance(device, str) and device == "auto":
         if is_tensor(array) and array.device.type != "cpu":
@@ -132,8 +130,7 @@ def row_max(array):
 def unit_rows(array):
     """Scale rows to unit Euclidean length in float64; zero rows stay zero.
 
-    Rows in float64 are first divided by their largest value, so that no square
-    overflows; squares of float32 cannot overflow in float64.
+    Float64 rows are first divided by their largest value: no square overflows.
     """
     xp = array_namespace(array)
     is_double = array.dtype == xp.float64
@@ -147,11 +144,7 @@ def unit_rows(array):
 
 
 def top_k(array, k):
-    """Return the `k` largest values of each row, unordered.
-
-    `array` has shape (n_samples, n_values), with k <= n_values; the result has shape
-    (n_samples, k).
-    """
+    """Return the `k` largest values of each row, of shape (n_samples, k), unordered."""
     if k == array.shape[1]:
         return array
     if is_tensor(array):
@@ -160,11 +153,10 @@ def top_k(array, k):
 
 
 def nearest(points, centers):
-    """Return squared distances of points to their nearest centers, and the indices.
+    """Return squared distances, not negative, to nearest centers, and the indices.
 
-    `points`, of shape (n_samples, n_features), and `centers`, of shape (n_centers,
-    n_features), are float64 of the same kind. Squared distances are non-negative; ties
-    are resolved by the lowest index.
+    Float64 of shapes (n_samples, n_features) and (n_centers, n_features); ties are
+    resolved by the lowest index.
     """
     xp = array_namespace(points)
     # |w - m|² = |w|² - 2 w·m + |m|², smallest over the centers

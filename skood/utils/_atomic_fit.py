@@ -25,11 +25,9 @@ def kept_state(estimator):
 
 @contextmanager
 def fresh_fit(estimator):
-    """Run a fit without attributes of earlier fits; restore them if it fails.
+    """Run a fit without fitted attributes of earlier fits; restore them if it fails.
 
-    On entry every fitted attribute (a name that ends in an underscore) of an earlier
-    fit is removed, so that it cannot affect this one. If the block raises, including a
-    ``KeyboardInterrupt``, the previous attributes of the estimator are restored.
+    Any exception restores them, a ``KeyboardInterrupt`` as well.
     """
     with kept_state(estimator):
         for name in list(vars(estimator)):

@@ -44,10 +44,7 @@ _TORCH_DATA = (
 
 
 def is_instance(thing, module, name):
-    """Return whether `thing` is an instance of a class, without importing its module.
-
-    `module` and `name` define the class. False if the module is not imported.
-    """
+    """Return whether `thing` is of a class, without importing its module."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(thing, kind)
 
@@ -64,11 +61,7 @@ def is_dask(X):
 
 
 def is_lazy(X):
-    """Return whether the samples of `X` are yet to be loaded or computed.
-
-    True for torch datasets and loaders, and for dask arrays and data frames;
-    memory-mapped arrays are arrays.
-    """
+    """Return whether samples are yet to be loaded: torch data and dask, no memmaps."""
     if type(X) is np.ndarray:  # for the speed of small calls
         return False
     return is_torch_data(X) or is_dask(X)

@@ -34,11 +34,10 @@ _LARGE = 4096
 def calibration_folds(n_samples, y, calibration, random_state):
     """Return pairs of training samples (or None) and held-out samples, one per fold.
 
-    Samples are drawn without stratification. Given the fitted models, they must be
-    exchangeable with new samples, which include rare classes: in stratified splits,
-    p-values and bounds on rates are not valid. Held-out samples are in random order.
     `calibration` is the share of held-out samples, the number of shuffled folds, a
-    splitter of the user (which alone is passed the labels `y`), or "same".
+    splitter of the user (which alone is passed `y`), or "same". Folds are not
+    stratified: held-out samples must be exchangeable with new ones, or p-values and
+    bounds are not valid.
     """
     rng = check_random_state(random_state)
     if isinstance(calibration, str):  # "same"
@@ -91,11 +90,10 @@ def sorted_calibration(calibration_scores):
 
 
 def counts_at_most(ranked, scores):
-    """Count the calibration scores that are at most each score.
+    """Count the calibration scores that are at most each score, per detector.
 
-    `ranked` is the result of `sorted_calibration`, of shape (n_calibration,
-    n_detectors); `scores` and the counts have shape (n_samples, n_detectors). Counts of
-    several calibration sets can be added.
+    `ranked`, of shape (n_calibration, n_detectors), is from `sorted_calibration`;
+    `scores` and the counts have shape (n_samples, n_detectors).
     """
     counts = np.empty(scores.shape, dtype=np.int64)
 
@@ -117,10 +115,9 @@ def counts_at_most(ranked, scores):
 @stored
 @dataclass(frozen=True)
 class Calibration:
-    """Sorted scores of held-out samples that p-values refer to.
+    """Sorted scores of held-out samples, and the scales of ties, see `tie_scale`.
 
-    `scores` has shape (n_calibration, n_members); `scale`, of shape (2, n_members), has
-    the scales of the tolerance for ties, see `tie_scale`.
+    ``scores`` has shape (n_calibration, n_members), ``scale`` (2, n_members).
     """
 
     scores: np.ndarray

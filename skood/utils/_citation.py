@@ -183,11 +183,9 @@ class Reference:
 
 
 def parse_reference(text):
-    """Parse a reference into its parts.
+    """Parse *authors. title. venue, year.*, the title with or without quotation marks.
 
-    The expected form is *authors. title. venue, year.*, with or without quotation marks
-    around the title, and with names as *A. B. Surname*. A text of another form gives a
-    Reference with the text alone.
+    Names are *A. B. Surname*. Another form gives a Reference with the text alone.
     """
     found = re.match(r'(.+?)[.,]? "([^"]+)"[.,]? (.+)', text) or re.match(
         # a full stop after two letters does not belong to an initial

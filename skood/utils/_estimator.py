@@ -15,10 +15,7 @@ _STAMP = "_skood_version"  # present in pickled states only
 
 
 class SkoodEstimator(BaseEstimator):
-    """Base class of skood's estimators, derived from scikit-learn's.
-
-    Pickles contain the version of skood, as scikit-learn's contain its version, and
-    estimators have a `citation` method.
+    """Base class of estimators, with a `citation`, and skood's version in pickles.
 
     ``_default_parts`` maps parameters that are None by default, and stand for an
     estimator with parameters, to its class.

@@ -24,26 +24,11 @@ _FLOOR = 64 * 2**20
 
 @contextmanager
 def replacing(path):
-    """Yield a new binary file that replaces another one at the end of the block.
+    """Yield a new binary file that replaces the file `path` at the end of the block.
 
-    It has a unique name in the same folder, so that several processes can write the
-    same file: the last one to finish wins. If the block or the disk fails, the new file
-    is removed and the old one is unchanged. The permissions of the old file are
-    preserved.
-
-    `path`: the file to be replaced or created; a link is followed. Yields `stream`:
-    it supports writing, reading and seeking.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from skood.utils._files import replacing
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "numbers.txt"
-    ...     with replacing(path) as stream:
-    ...         _ = stream.write(b"1 2 3")
-    ...     path.read_text()
-    '1 2 3'
+    Its name is unique, so that several processes can write one file: the last to finish
+    wins. An error leaves the old file; its permissions are preserved; links are
+    followed.
     """
     path = Path(os.path.realpath(path))
     try:
@@ -78,12 +63,10 @@ def write_text(path, text):
 
 
 def check_unpacked_size(unpacked, packed, max_bytes=None, *, name, remedy=None):
-    """Raise a ValueError if the content of a compressed file is too large.
+    """Raise if `unpacked` bytes, in a file of `packed` bytes, exceed `max_bytes`.
 
-    `unpacked`: bytes of the content, or of the part that was read. `packed`: bytes
-    of the file. `max_bytes`: largest size of the content. None: 100 times the size
-    of the file, at least 64 MiB. `name`: the file, for the message. `remedy`:
-    advice in the message. None: to pass a larger `max_bytes`.
+    None: 100 times the size of the file, at least 64 MiB. `name` is the file, `remedy`
+    the advice in the message, None: a larger `max_bytes`.
     """
     limit = largest_content(packed, max_bytes)
     if unpacked > limit:
@@ -102,7 +85,6 @@ def largest_content(packed, max_bytes=None):
 def archive_size(archive):
     """Return the total unpacked size in bytes of all members of a zip archive.
 
-    Reading a member ends at the size stated in the archive, so that a false statement
-    does not circumvent the limit.
+    Reading a member ends at the stated size: a false statement circumvents no limit.
     """
     return sum(member.file_size for member in archive.infolist())

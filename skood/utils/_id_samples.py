@@ -25,8 +25,7 @@ __all__ = ["id_only", "id_samples"]
 def id_samples(detector, X, y, *, copy=True):
     """Return the ID samples, their labels and indices (None: all), and set `classes_`.
 
-    `y` is array-like of shape (n_samples,) or None: all samples are ID. Without `copy`,
-    samples chosen from a memory-mapped file are not loaded yet.
+    Without `copy`, samples chosen from a memory-mapped file are not loaded yet.
     """
     if y is None:
         return X, None, None
@@ -49,10 +48,9 @@ def id_samples(detector, X, y, *, copy=True):
 
 @contextmanager
 def id_only(detector, X, y, *, copy=True):
-    """Yield ID samples and labels to fit a detector on; see `id_samples`.
+    """Yield ID samples and labels to fit on; ``detector._id_rows`` are their indices.
 
-    In the block, ``detector._id_rows`` are their indices, or None. Errors and warnings
-    name `ood_label` if only one class is left.
+    Errors and warnings name `ood_label` if only one class is left; see `id_samples`.
     """
     X_id, y_id, rows = id_samples(detector, X, y, copy=copy)
     detector._id_rows = rows

@@ -28,9 +28,8 @@ _VALIDATION = ("sklearn.utils.validation", "sklearn.utils._array_api")
 def check_input(X):
     """Return `X` in a type that any estimator accepts, or raise.
 
-    `X`: samples of any type. Returns `X`: a tensor is detached, with a dtype that
-    NumPy has; a list of tensors becomes an array, or a list of arrays if shapes
-    differ. Everything else is unchanged.
+    A tensor is detached, in a dtype of NumPy; a list of tensors becomes an array, or a
+    list of arrays if shapes differ. Everything else is unchanged.
     """
     if type(X) is np.ndarray:  # for the speed of small calls
         return X
@@ -65,10 +64,7 @@ def _plain_tensor(X):
 def clear_errors(X):
     """Replace errors that libraries raise if `X` does not contain numbers.
 
-    `X` is the input of the estimator; it is examined only if the block raises. A
-    TypeError or ValueError then replaces an error of a library that skood or
-    scikit-learn call. Pipelines may accept text or dates, so that these alone are no
-    error.
+    `X` is examined only if the block raises, since pipelines may accept text or dates.
     """
     try:
         yield

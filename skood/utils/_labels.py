@@ -59,11 +59,7 @@ def column(y, *, warn=False):
 
 
 def check_labels(y, name="y"):
-    """Return `y` as a 1-D array without missing values, or raise.
-
-    `y` of shape (n_samples,). `name`: name of the labels in errors. Returns `y` of
-    shape (n_samples,).
-    """
+    """Return `y` of shape (n_samples,) without missing values, or raise."""
     if y is None:
         raise ValueError(f"{name} is required, got None.")
     if isinstance(y, (list, tuple)) and len({isinstance(v, str) for v in y}) == 2:
@@ -79,12 +75,9 @@ def check_labels(y, name="y"):
 
 
 def check_label_rows(y, name="y"):
-    """Return `y` as labels, or as a table of labels with a column per concept.
+    """Return labels, or a table of labels with a column per concept, or raise.
 
-    `y` of shape (n_samples,) or (n_samples, n_concepts): labels of any type. One
-    column is one label per sample, as in `check_labels`. `name`: name of the labels
-    in errors. Returns `y` of shape (n_samples,) or (n_samples, n_concepts): the
-    labels. Columns of different types give an array of objects.
+    One column is one label per sample. Columns of different types give objects.
     """
     table = _as_table(y)
     if table is None:
@@ -97,18 +90,7 @@ def check_label_rows(y, name="y"):
 
 
 def single_column(y):
-    """Return labels without the second axis if they have one column.
-
-    `y` of shape (n_samples,) or (n_samples, n_concepts). Returns `y` of shape
-    (n_samples,) or (n_samples, n_concepts).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.utils._labels import single_column
-    >>> single_column(np.array([["ant"], ["bee"]]))
-    array(['ant', 'bee'], dtype='<U3')
-    """
+    """Return labels without the second axis if they have one column."""
     shape = tuple(getattr(y, "shape", ()))
     if len(shape) != 2 or shape[-1] != 1:
         return y
@@ -136,19 +118,7 @@ def _as_table(y):
 
 
 def plain_labels(y):
-    """Return an array of objects in their common type, if they have one.
-
-    `y` of shape (n_samples,): labels, such as a column of a table with text in
-    another column. Returns `y` of shape (n_samples,): an array of text, booleans,
-    integers or floats instead of objects; of objects if types are mixed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.utils._labels import plain_labels
-    >>> plain_labels(np.array([3, 1], dtype=object)).dtype.kind
-    'i'
-    """
+    """Return an array of objects in their common type, if they have one."""
     if y.dtype.kind != "O":
         return y
     values = [v.item() if isinstance(v, np.generic) else v for v in y.tolist()]
@@ -159,18 +129,7 @@ def plain_labels(y):
 
 
 def sortable_labels(y):
-    """Return labels that can be classes, all text or all numbers, or raise.
-
-    `y` of shape (n_samples,): labels of ID samples, without missing values. Returns
-    `y` of shape (n_samples,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.utils._labels import sortable_labels
-    >>> sortable_labels(np.array([3, 1], dtype=object)).dtype.kind
-    'i'
-    """
+    """Return labels that can be classes, all text or all numbers, or raise."""
     if y.dtype.kind != "O" or all(isinstance(label, str) for label in y):
         return y
     y = plain_labels(y)
@@ -186,10 +145,7 @@ def sortable_labels(y):
 
 
 def check_one_kind(y):
-    """Raise a ValueError if `y` has both text and numbers, which cannot be sorted.
-
-    `y` has any shape, or is None. See `sortable_labels`.
-    """
+    """Raise a ValueError if `y`, of any shape or None, has both text and numbers."""
     is_list = isinstance(y, (list, tuple)) and not any(np.ndim(v) for v in y)
     kind = getattr(getattr(y, "dtype", None), "kind", None)
     if is_list or (kind == "O" and np.ndim(y) == 1):
@@ -256,17 +212,11 @@ def _check_kinds(y, is_ood, ood_label, classes):
 
 
 def ood_mask(y, *, ood_label=-1, classes=None):
-    """Return a mask of the out-of-distribution samples in `y`.
+    """Return a mask of the OOD samples in `y`, of shape (n_samples,).
 
-    A sample is OOD if its label is `ood_label`, or is not among `classes` (so that
-    left-out-class protocols need no relabeling). If `y` has several columns, a sample
-    is OOD if any of its labels is `ood_label`, or the label in the first column is not
-    among `classes`.
-
-    `y` of shape (n_samples,) or (n_samples, n_concepts). `ood_label`: label of
-    known OOD samples. `classes` of shape (n_classes,): the classes of an estimator.
-    None: only `ood_label` marks OOD samples. Returns `is_ood` of shape
-    (n_samples,).
+    A sample is OOD if any of its labels is `ood_label`, or its label in the first
+    column is not among `classes`, if given: left-out-class protocols need no
+    relabeling.
     """
     y = check_label_rows(y)
     is_ood = _equals(y, ood_label)
@@ -288,11 +238,7 @@ def ood_mask(y, *, ood_label=-1, classes=None):
 
 
 def id_rows(y, ood_label=-1):
-    """Return a mask of the ID samples, which `fit` may learn from.
-
-    `y` of shape (n_samples,) or (n_samples, n_concepts). `ood_label`: label of
-    known OOD samples. Returns `is_id` of shape (n_samples,).
-    """
+    """Return a mask of the ID samples, which `fit` may learn from; raise if none."""
     is_id = ~ood_mask(y, ood_label=ood_label)
     if is_id.size == 0:
         raise ValueError("Found 0 samples in y while a minimum of 1 is required.")
@@ -309,9 +255,7 @@ def id_rows(y, ood_label=-1):
 def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
     """Add `ood_label` to the error of a fit with only one remaining class.
 
-    `y` of shape (n_samples,) or None. `n_left_out`: number of samples that are
-    labeled `ood_label`. `ood_label`: label of known OOD samples. `warns`: whether
-    to warn if the fit succeeds, because it fits a classifier.
+    With `warns`, a fit that succeeds warns, because it fits a classifier.
     """
     why = ""
     if y is not None and n_left_out and not np.any(y[1:] != y[:1]):
@@ -335,9 +279,7 @@ def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
 def check_nested_ood_labels(name, part, y, owner):
     """Raise if a part would treat samples of an ID class as OOD and leave them out.
 
-    `name`: the parameter that contains the part. `part`: an estimator that will be
-    fitted, or is frozen. `y` of shape (n_samples,). `owner`: name of the class that
-    contains the part.
+    `name` is the parameter of the class `owner` that contains the part.
     """
     if isinstance(part, FrozenEstimator):
         return
@@ -351,18 +293,7 @@ def check_nested_ood_labels(name, part, y, owner):
 
 
 def label_codes(y, labels):
-    """Return the index of each entry of `y` in `labels`.
-
-    `y` of shape (n_samples,). `labels` of shape (n_labels,). Returns `codes` of
-    shape (n_samples,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.utils._labels import label_codes
-    >>> label_codes(np.array(["b", "a", "x"]), np.array(["b", "a"]))
-    array([ 0,  1, -1])
-    """
+    """Return the index of each entry of `y` in `labels`, -1 if it has none."""
     index = {label: code for code, label in enumerate(labels.tolist())}
     codes = [index.get(label, -1) for label in y.tolist()]
     return np.array(codes, dtype=np.int64)
@@ -371,16 +302,7 @@ def label_codes(y, labels):
 def put_label(y, rows, label):
     """Return labels with some replaced by a label of any type.
 
-    `y` of shape (n_samples,). `rows` of shape (n_samples,). `label`: the label.
-    Text among numbers, or a number among texts, gives an array of objects. Returns
-    `y` of shape (n_samples,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.utils._labels import put_label
-    >>> put_label(np.array(["ant", "bee"]), np.array([True, False]), "none")
-    array(['none', 'bee'], dtype='<U4')
+    Text among numbers, or a number among texts, gives an array of objects.
     """
     text = y.dtype.kind in "US"
     if text != isinstance(label, str):

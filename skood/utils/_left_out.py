@@ -53,8 +53,8 @@ _FEW = 1000
 def unused_thresholds():
     """Skip refits for thresholds inside a ``with`` block, in this thread only.
 
-    For detectors that are only used for scores, such as members of an ensemble: their
-    thresholds are computed from scores of samples that they were fitted on.
+    For members of an ensemble, which are used for scores: their thresholds are computed
+    from scores of samples that they were fitted on.
     """
     token = _UNUSED.set(True)
     try:
@@ -71,14 +71,11 @@ def offset_rows(n_rows, limit=MAX_OFFSET_ROWS):
 
 
 def folds(n_samples, rows, y=None, n_folds=None):
-    """Split samples into folds that are left out together.
+    """Split samples into folds that are left out together: positions in `rows`.
 
-    `n_samples`: total number of samples. `rows`: indices of the samples to split.
-    `y` of shape (n_samples,): class labels. Folds are stratified; a sample that is
-    the only one of its class is in no fold, since its class would be left out with
-    it. `n_folds`: a fold has at most 1 / `n_folds` of the samples. None: 20 for
-    fewer than 1,000 samples, else 10. Returns `parts`: disjoint positions in
-    `rows`, with a fixed seed. Empty if no sample can be left out of the fit.
+    Folds are stratified; a sample that is the only one of its class is in no fold. A
+    fold has at most 1 / `n_folds` of the samples; None: 20 for fewer than 1,000, else
+    10. Empty if no sample can be left out.
     """
     n_folds = n_folds or (20 if n_samples < _FEW else 10)
     order = np.random.default_rng(0).permutation(len(rows))
@@ -99,15 +96,10 @@ def folds(n_samples, rows, y=None, n_folds=None):
 def cross_fitted(detector, reading, y, rows, n_folds=None, rescale=False):
     """Return scores of samples, each from a copy of the detector fitted without it.
 
-    The outputs of the classifier, which is fitted on all samples, are reused.
-
-    `detector`: fitted on all of `reading`; its state is not changed. `reading`:
-    outputs of the classifier for all training samples. `y` of shape (n_samples,) or
-    None. `rows`: indices of the samples to score. `n_folds`: see `folds`.
-    `rescale`: whether to rescale the scores of copies to the scores of the
-    detector, for scores whose scale depends on the number of samples. Returns
-    `scores`: scores of the samples that can be left out, in their order; with a
-    warning, the scores of `detector` itself if no copy could be fitted.
+    The outputs `reading` of the classifier, fitted on all samples, are reused.
+    `rescale` maps the scores of copies to the detector's scale, if it depends on the
+    number of samples. If no copy can be fitted, warns and returns the detector's own
+    scores.
     """
     if _UNUSED.get():
         return detector._score_rows(reading.rows(rows))
@@ -151,15 +143,11 @@ def is_fixed(estimator):
 
 
 def refitted_scores(detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=True):
-    """Return scores of training samples, each from a classifier fitted without it.
+    """Return scores of at most 1,000 samples, each from a classifier fitted without it.
 
-    `detector`: fitted on all samples; its state is not changed. `X` of shape
-    (n_samples, ...). `y` of shape (n_samples,) or None. `fit`: ``fit(other, X, y)``
-    fits the classifier of a copy on some samples. `score`: ``score(other,
-    left_out)`` scores the other samples with this copy. `n_folds`: see `folds`.
-    `rescale`: whether to rescale the scores of copies to the scores of the
-    detector. Returns `scores`: scores of at most 1,000 samples; with a warning, the
-    scores of `detector` itself if no copy could be fitted.
+    ``fit(other, X, y)`` fits the classifier of a copy, ``score(other, left_out)``
+    scores the other samples with it. If none can be fitted, warns and returns the
+    detector's own scores; see `cross_fitted`.
     """
     n_samples, scores = n_rows(X), []
     rows = np.arange(n_samples)[offset_rows(n_samples, MAX_REFITTED_ROWS)]
@@ -189,11 +177,10 @@ def refitted_scores(detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=T
 
 
 def _rescaled(scores, own, others):
-    """Rescale scores of a copy to the scores of the detector.
+    """Rescale scores of a copy to the detector's, by quartiles on common samples.
 
-    `own` and `others` are scores from the copy and from the detector, of samples that
-    both were fitted on: a classifier fitted on fewer samples has logits of another
-    scale, and the score of a one-class SVM is a sum over its support vectors.
+    A classifier fitted on fewer samples has logits of another scale, and the score of a
+    one-class SVM is a sum over its support vectors.
     """
     (low, middle, high), quartiles = np.percentile(
         [own, others], [25, 50, 75], axis=1

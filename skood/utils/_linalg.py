@@ -48,12 +48,9 @@ def check_no_overflow(array, what):
 
 
 def symmetric_eigh(matrix):
-    """Return eigenvalues, eigenvectors and numerical rank of a covariance matrix.
+    """Return eigenvalues (ascending), eigenvectors in columns, and the numerical rank.
 
-    `matrix` of shape (n_features, n_features). Returns `values` of shape
-    (n_features,): eigenvalues in ascending order, and `vectors` of shape
-    (n_features, n_features): eigenvectors in columns, and `rank`: number of
-    eigenvalues that exceed the rounding error of the largest.
+    The rank counts the eigenvalues above the rounding error of the largest.
     """
     matrix = np.asarray(matrix, dtype=np.float64)
     check_no_overflow(matrix, "The covariance matrix")
@@ -66,12 +63,7 @@ def symmetric_eigh(matrix):
 
 
 def precision_cholesky(covariance):
-    """Return a whitening matrix from the Cholesky factor of a covariance matrix.
-
-    `covariance` of shape (n_features, n_features). Returns `factor` of shape
-    (n_features, n_features): upper triangular; ``factor @ factor.T`` is the inverse
-    of the covariance.
-    """
+    """Return an upper triangular matrix W, with W W^T the inverse of the covariance."""
     check_no_overflow(covariance, "The covariance matrix")
     with _threads(covariance):
         lower = cholesky(covariance, lower=True, check_finite=False)

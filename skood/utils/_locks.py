@@ -15,9 +15,9 @@ _LOCKS: weakref.WeakSet = weakref.WeakSet()
 class ForkSafeLock:
     """Reentrant lock that a forked child does not inherit from other threads.
 
-    A child of ``os.fork`` has only the thread that forked. A lock held by another
-    thread would never be released there, so it is recreated; a lock held by the forking
-    thread is retained.
+    A child of ``os.fork`` has only the thread that forked: a lock of another thread
+    would never be released there, so it is recreated. A lock of the forking thread is
+    retained.
     """
 
     def __init__(self):

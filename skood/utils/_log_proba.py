@@ -35,10 +35,9 @@ def normalized(log_proba, name="log_proba"):
 
 
 def log_proba_of(estimator, X):
-    """Return the log-probabilities of a fitted classifier in the best precision.
+    """Return float64 log-probabilities of a fitted classifier in the best precision.
 
-    Float64, of shape (n_samples, n_classes), ``-inf`` where a probability is zero. The
-    classifier has ``predict_logits``, ``predict_log_proba`` or ``predict_proba``.
+    From its logits, log-probabilities or probabilities; ``-inf`` where one is zero.
     Float32 outputs are normalized as well.
     """
     if hasattr(estimator, "predict_logits"):

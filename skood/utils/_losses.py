@@ -71,27 +71,12 @@ def _per_row(values, n_samples):
 
 
 def per_sample_loss(y_true, y_pred, loss="zero_one", *, is_id=None, classes=None):
-    """Return the loss of every ID sample.
+    """Return the loss of every ID sample, of shape (n_id,).
 
-    `y_true` of shape (n_samples,). `y_pred` of shape (n_samples,) or None:
-    predicted labels. May be None if `loss` is an array of losses. `loss`:
-    "zero_one" is 1 for a wrong and 0 for a right label. A callable is given
-    `y_true` and `y_pred` of the ID samples and returns one number per sample. An
-    array of shape (n_samples,) contains the losses; entries of OOD samples are
-    ignored and may be NaN. An array of shape (n_classes, n_classes) is a loss
-    matrix with the true class in rows and the predicted class in columns. `is_id`
-    of shape (n_samples,): mask of the ID samples. None: all. `classes` of shape
-    (n_classes,): the labels of the rows and columns of a loss matrix. Returns
-    `loss` of shape (n_id,).
-
-    Examples
-    --------
-    >>> from skood.utils._losses import per_sample_loss
-    >>> per_sample_loss(["cat", "dog"], ["cat", "cat"])
-    array([0., 1.])
-    >>> matrix = [[0, 1], [5, 0]]
-    >>> per_sample_loss(["cat", "dog"], ["cat", "cat"], matrix, classes=["cat", "dog"])
-    array([0., 5.])
+    `loss` is "zero_one", a callable of true and predicted labels, an array of one loss
+    per sample, or a matrix (true classes in rows, predicted in columns, both as
+    `classes`). `y_pred` is None if losses are given; `is_id` is None if all samples are
+    ID.
     """
     y_true = check_labels(y_true, "y_true")
     n_samples = y_true.shape[0]

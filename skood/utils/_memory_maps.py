@@ -23,36 +23,15 @@ _LEAST_WIDTH = 256
 
 
 def is_mapped(X):
-    """Return whether `X` is a memory-mapped matrix of real numbers.
-
-    True for a `numpy.memmap` with two axes, such as from
-    ``np.load(path, mmap_mode="r")``, or part of one.
-    """
+    """Return whether `X` is a `numpy.memmap` of real numbers with two axes."""
     return isinstance(X, np.memmap) and X.ndim == 2 and X.dtype.kind in "biuf"
 
 
 class MappedRows:
-    """View of some rows of a memory-mapped matrix, loaded and converted on access.
+    """View of rows of a memory-mapped matrix, loaded and converted on access.
 
-    It avoids the copy of nearly all of the file that indexing or converting rows would
-    make: indexing gives an array of the chosen rows, and NumPy can convert it to an
-    array.
-
-    Parameters
-    ----------
-    X : numpy.memmap of shape (n_all, n_features)
-        The matrix.
-
-    rows : ndarray of shape (n_samples,), dtype int, default=None
-        Indices of the rows, in order. None: all.
-
-    dtype : numpy.dtype, default=None
-        Dtype of the arrays that are returned. None: dtype of the file.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(n_samples, n_features)``.
+    Indexing, or conversion, of the matrix itself would copy nearly all of the file.
+    `rows` are indices, None: all; `dtype` None is the dtype of the file.
     """
 
     ndim = 2
@@ -89,11 +68,10 @@ class MappedRows:
 
 
 def float_rows(X):
-    """Return a matrix of floats, without copying a memory-mapped one.
+    """Return a matrix in float32 or float64, without copying a memory-mapped one.
 
-    `X` of shape (n_samples, n_features). Returns `X` of shape (n_samples,
-    n_features): in float32 or float64. For a memory-mapped file, an array of its
-    pages if all rows are needed in its dtype, else `MappedRows`.
+    This is an array of its pages if all rows are needed in its dtype, else
+    `MappedRows`.
     """
     if X.dtype not in (np.float32, np.float64) and is_mapped(X):
         X = MappedRows(X)
@@ -114,10 +92,9 @@ def is_matrix(X):
 
 
 def row_blocks(X, budget):
-    """Yield blocks of consecutive rows of a matrix, of shape (n_rows, n_features).
+    """Yield blocks of consecutive rows, of `budget` bytes in float64.
 
-    `budget` is the size of a block in bytes of float64. Narrow rows count as wider
-    ones, since a classifier may compute larger intermediate arrays from them.
+    Narrow rows count as wider ones: a classifier may compute larger arrays from them.
     """
     for rows in row_chunks(len(X), 8 * max(X.shape[1], _LEAST_WIDTH), budget):
         yield X[rows]

@@ -72,11 +72,10 @@ def known_classes(*estimators):
 
 
 def concept_columns(y, estimator):
-    """Return the columns of `y` that are concepts of a fitted estimator.
+    """Return the columns of `y` that are concepts of a fitted estimator, in its order.
 
-    They are in the order of its `concepts_`; `y` is returned if it has no columns of
-    their names, or the estimator has no concepts. The estimator may be in searches,
-    pipelines and frozen ones.
+    The estimator may be in searches, pipelines and frozen ones. `y` is returned if it
+    has no columns of their names, or the estimator has no concepts.
     """
     while True:
         estimator = unwrapped(estimator)
@@ -94,12 +93,7 @@ def concept_columns(y, estimator):
 
 
 def warn_of_known_classes(estimator, y, is_ood, ood_label):
-    """Warn if a frozen classifier has classes that are labeled OOD here.
-
-    `estimator`: a fitted estimator whose parameters may contain frozen classifiers.
-    `y` of shape (n_samples,). `is_ood` of shape (n_samples,). `ood_label`: label of
-    known OOD samples.
-    """
+    """Warn if a frozen classifier in an estimator has classes that are labeled OOD."""
     if not hasattr(estimator, "get_params") or np.ndim(y) != 1:
         return
     left_out = {v for v in np.asarray(y)[is_ood].tolist() if v != ood_label}
@@ -145,30 +139,17 @@ def check_takes_weight(estimator, sample_weight):
 
 
 def copy_input_attributes(owner, fitted):
-    """Copy the input attributes of a fitted estimator to its meta-estimator.
-
-    These are ``n_features_in_`` and ``feature_names_in_``, if `fitted` has them.
-    """
+    """Copy ``n_features_in_`` and ``feature_names_in_`` if `fitted` has them."""
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(fitted, name):
             setattr(owner, name, getattr(fitted, name))
 
 
 def with_seeds(estimators, random_state):
-    """Seed the parts of a meta-estimator from its `random_state`.
+    """Return clones with a seed for each ``random_state``, nested or not, that is None.
 
-    `estimators`: unfitted or frozen estimators, or None. `random_state`: None:
-    nothing is set. Returns `seeded`: clones with a seed for each parameter named
-    ``random_state``, including nested ones, that was None. An estimator without
-    such parameters (such as a frozen one) is returned itself.
-
-    Examples
-    --------
-    >>> from sklearn.ensemble import IsolationForest
-    >>> from skood.utils._metaestimators import with_seeds
-    >>> given, none = IsolationForest(random_state=3), IsolationForest()
-    >>> [forest.random_state for forest in with_seeds([given, none], 0)]
-    [3, 209652396]
+    With `random_state` None nothing is set. An estimator without such parameters, such
+    as a frozen one, is returned itself.
     """
     estimators = list(estimators)
     if random_state is None:
@@ -238,8 +219,7 @@ def bind(detector, estimator):
 def fit_wrapped(owner, estimator, X, y):
     """Clone and fit the estimator of a meta-estimator; a frozen one is not changed.
 
-    Stores ``n_features_in_`` and ``feature_names_in_`` on `owner` if the fitted
-    estimator has them, and ``classes_`` if `y` is None.
+    `owner` gets its input attributes, and its ``classes_`` if `y` is None.
     """
     fitted = clone(estimator)
     check_one_kind(y)

@@ -17,9 +17,7 @@ def named_parts(pairs):
 def check_parts(owner, what, methods):
     """Return names and parts that are not "drop", or raise.
 
-    `what` is the parameter of `owner`, `methods` are the methods that each part must
-    have. Raises a TypeError if the parameter is no list of pairs of a string and an
-    estimator, a ValueError if there is no part, or a name is a duplicate or invalid.
+    `what` is the parameter of `owner`; each part must have all `methods`.
     """
     pairs = getattr(owner, what)
     if not isinstance(pairs, (list, tuple)) or not all(

@@ -21,21 +21,19 @@ def _libraries():
 
 
 def _n_threads():
-    """Return the number of threads that the libraries below NumPy use here.
+    """Return the number of threads of the libraries below NumPy.
 
-    It is 1 if ``OMP_NUM_THREADS=1`` is set, or in a process that joblib started on a
-    machine whose cores are in use.
+    1 with ``OMP_NUM_THREADS=1``, or in a process of joblib where all cores are in use.
     """
     libraries = _libraries().lib_controllers
     return max((library.num_threads for library in libraries), default=1)
 
 
 def map_chunks(function, chunks):
-    """Apply a function to chunks, in parallel threads if available.
+    """Apply a function to chunks, in parallel threads if available; return a list.
 
-    Returns the list of results in the order of the chunks. Elementwise functions of
-    NumPy use one thread and release the lock of the interpreter. Matrix products have
-    their own threads and do not gain here.
+    Elementwise functions of NumPy release the lock of the interpreter. Matrix products
+    have their own threads and do not gain here.
     """
     n_threads = _n_threads() if len(chunks) >= _MIN_CHUNKS else 1
     if n_threads == 1:

@@ -60,8 +60,7 @@ class HasMethods(_HasMethods):
 def fit_context(*, prefer_skip_nested_validation):
     """Decorate a ``fit(self, X, y, ...)``: validate parameters and convert tensors.
 
-    `prefer_skip_nested_validation` states whether nested estimators need not validate
-    their parameters.
+    `prefer_skip_nested_validation`: nested estimators need not validate theirs.
     """
 
     def decorate(fit):

@@ -5,6 +5,8 @@
 
 from contextlib import contextmanager
 
+from skood.utils._optional import import_optional
+
 __all__ = ["COLORS", "DASHES", "get_axes", "long_names"]
 
 # Colors of Okabe and Ito, which are distinguishable for color-blind readers; lines also
@@ -19,13 +21,7 @@ def get_axes(ax, owner):
     if ax is not None:
         yield ax
         return
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as exc:
-        raise ImportError(
-            f"{owner}.plot needs matplotlib, which is not installed. Install it by "
-            'pip install "skood[plot]".'
-        ) from exc
+    plt = import_optional("matplotlib.pyplot", f"{owner}.plot", "plot")
     figure, ax = plt.subplots()
     try:
         yield ax

@@ -48,34 +48,10 @@ class _Silent:
 
 
 def progress(iterable_or_total, *, desc, verbose):
-    """Show the progress of a long computation.
+    """Iterate over items, or count to a total, with a tqdm bar if `verbose`.
 
-    Parameters
-    ----------
-    iterable_or_total : iterable or int
-        Items to iterate over, or the number of steps.
-
-    desc : str
-        Name of the computation.
-
-    verbose : int or bool
-        0 shows nothing, otherwise a tqdm bar.
-
-    Returns
-    -------
-    bar : iterator and context manager
-        Iterating over it counts automatically. ``update(n)`` counts `n` steps,
-        ``set_postfix(**values)`` shows values after the count, ``close()`` or the end
-        of a `with` block finishes it.
-
-    Examples
-    --------
-    >>> from skood.utils._progress import progress
-    >>> [i * i for i in progress(range(3), desc="squares", verbose=0)]
-    [0, 1, 4]
-    >>> with progress(2, desc="steps", verbose=0) as bar:
-    ...     bar.update(1)
-    ...     bar.set_postfix(loss=0.5)
+    As a context manager it has ``update(n)``, ``set_postfix(**values)`` and
+    ``close()``.
     """
     if isinstance(iterable_or_total, int):
         iterable = range(iterable_or_total)

@@ -11,9 +11,8 @@ _MARK = "__skood_stored__"
 def stored(thing):
     """Mark a class or function that fitted attributes contain, for files.
 
-    A file may create it, or call it, with any content. Mark only what does nothing
-    except compute: what opens no file, starts no program and imports no module by name.
-    Exported estimators need no mark.
+    A file may create or call it with any content: mark only what opens no file, starts
+    no program and imports no module by name. Exported estimators need no mark.
     """
     setattr(thing, _MARK, True)
     return thing

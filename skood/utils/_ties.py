@@ -32,30 +32,17 @@ _LARGE = 1e300
 
 
 def ends_of_ties(ranked):
-    """Return where each group of equal values ends in a sorted array.
-
-    `ranked` of shape (n,): sorted values, at least one, in either direction.
-    Returns `last` of shape (n_groups,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.utils._ties import ends_of_ties
-    >>> ends_of_ties(np.array([0, 0, 1, 2, 2]))
-    array([1, 2, 4])
-    """
+    """Return the last index of each group of equal values in a sorted array."""
     return np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), ranked.size - 1)
 
 
 def tie_scale(scores):
-    """Return the scales of scores that `tolerance` is relative to.
+    """Return the scales of scores that `tolerance` is relative to: least and spread.
 
-    `scores` of shape (n,): scores of reference samples, without NaN. Returns
-    `least`: lower bound of the magnitude of a score. Zero if all scores have the
-    same sign: then zero is an end of their range, and small scores have small
-    errors. Otherwise, a score near zero has the error of a typical score, and
-    `spread`: interquartile range of finite scores; a wider range, or the typical
-    magnitude, if it is zero or within rounding errors.
+    `least` bounds the magnitude of a score from below: zero if all have one sign, for
+    then small scores have small errors. `spread` is the interquartile range of finite
+    scores, a wider range, or the typical magnitude, if it is zero or within rounding
+    errors.
     """
     finite = np.clip(scores[np.isfinite(scores)], -_LARGE, _LARGE)
     if finite.size == 0:
@@ -70,18 +57,9 @@ def tie_scale(scores):
 
 
 def tolerance(scores, least, spread):
-    """Return the largest difference from each score that counts as a tie.
+    """Return the largest difference from each score that counts as a tie, finite.
 
-    `scores`: scores. `least`, `spread`: results of `tie_scale` for reference
-    samples. Returns `tol`: tolerances, finite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.utils._ties import tie_scale, tolerance
-    >>> scores = np.array([1e-12, 1e-9, 0.2, 1.0])
-    >>> [f"{tol:.0e}" for tol in tolerance(scores, *tie_scale(scores))]
-    ['1e-16', '1e-13', '4e-06', '4e-06']
+    `least` and `spread` are from `tie_scale` of reference samples.
     """
     size = np.maximum(np.abs(scores), least)
     return _ROUNDING * np.minimum(10 * np.minimum(size, _LARGE), spread)
@@ -90,19 +68,8 @@ def tolerance(scores, least, spread):
 def threshold_between(low, high, scores):
     """Return a threshold between two neighboring scores, far from both.
 
-    `low`, `high`: neighboring scores, the first one smaller; infinite if there is
-    none. `scores` of shape (n,): scores that determine the tolerance of ties.
-    Returns `threshold`: at least `low`, and less than `high` if this is finite:
-    halfway between finite scores, or beyond a single finite score by the tolerance
-    of ties.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.utils._ties import threshold_between
-    >>> scores = np.array([0.0, 1.0, 2.0])
-    >>> threshold_between(0.0, 1.0, scores), threshold_between(2.0, np.inf, scores)
-    (0.5, 2.00001)
+    It is halfway between finite scores, or beyond a single finite one by the tolerance
+    of ties of `scores`; at least `low`, and less than a finite `high`.
     """
     if np.isfinite(low) and np.isfinite(high):
         middle = low / 2 + high / 2
@@ -118,23 +85,9 @@ def threshold_between(low, high, scores):
 def threshold_at(scores, share):
     """Return a threshold that at most a share of the scores is below.
 
-    The scores tied with the quantile of this level are above the threshold. Among the
-    gaps between neighboring scores whose upper score is at most the quantile and tied
-    with it, the threshold is in the middle of the widest: if scores are far apart, of
-    the gap below the quantile. If no other scores are below, it is smaller than all
-    scores by the tolerance of ties.
-
-    `scores` of shape (n,). `share`: the share, in [0, 1). Returns `threshold`:
-    infinite or NaN if the quantile is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.utils._ties import threshold_at
-    >>> threshold_at(np.array([0.0, 1.0, 2.0, 3.0]), 0.5)
-    1.5
-    >>> threshold_at(np.array([0.0, 1.0, 1 + 1e-9, 3.0]), 0.5)  # the tie is accepted
-    0.5
+    Scores tied with the quantile of this level are above it: it is in the middle of the
+    widest gap whose upper end is at most the quantile and tied with it, or below all
+    scores by the tolerance of ties. Infinite or NaN if the quantile is.
     """
     # a product such as 0.29 * 100 may be rounded down
     rank = int(share * len(scores) * (1 + 1e-12))
@@ -153,21 +106,11 @@ def threshold_at(scores, share):
 
 
 def merged_ties(scores):
-    """Return scores in which tied scores are set equal.
+    """Return scores, each replaced by the center of its group of ties.
 
-    A chain of scores, each tied with the next one, is one group if its ends are tied as
-    well. Longer chains are dense data, where rounding affects only a small part: they
-    are not changed.
-
-    `scores` of shape (n,). Returns `merged` of shape (n,): the center of the group
-    of each score; `scores` itself if nothing is merged.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.utils._ties import merged_ties
-    >>> merged_ties(np.array([1.0, 3.0, 1 + 2e-6, 2.0])).round(7).tolist()
-    [1.000001, 3.0, 1.000001, 2.0]
+    A chain of scores, each tied with the next, is one group if its ends are tied as
+    well. Longer chains are dense data, where rounding affects few: they are not
+    changed.
     """
     if scores.size < 2:
         return scores

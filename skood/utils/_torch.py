@@ -32,16 +32,9 @@ __all__ = [
 
 
 def resolve_device(device="auto"):
-    """Return a torch device by name; raise if it is not available.
+    """Return a torch device by name, CUDA with its index; raise if not available.
 
-    `device`: "auto" is the current CUDA device if available, else the CPU. Returns
-    `device`: the device, for CUDA with its index.
-
-    Examples
-    --------
-    >>> from skood.utils._torch import resolve_device
-    >>> resolve_device("cpu")
-    device(type='cpu')
+    "auto" is the current CUDA device if available, else the CPU.
     """
     import torch
 
@@ -107,10 +100,7 @@ def check_has_values(X):
 
 
 def with_numpy_dtype(X):
-    """Return a tensor in a dtype that NumPy has.
-
-    bfloat16, and other floats that NumPy does not have, become float32.
-    """
+    """Return a tensor in a dtype of NumPy: bfloat16 and other floats become float32."""
     import torch
 
     if X.is_floating_point() and X.dtype not in (
@@ -123,11 +113,9 @@ def with_numpy_dtype(X):
 
 
 def check_tensor(X, *, keep_double=False):
-    """Return a tensor of samples as detached, finite float32, or raise.
+    """Return samples of shape (n_samples, ...) as detached, finite float32, or raise.
 
-    `X` of shape (n_samples, ...): samples, on any device. It is not copied if it is
-    float32. `keep_double`: whether samples in float64 remain in float64. Returns
-    `X` of shape (n_samples, ...).
+    Float32 is not copied; with `keep_double`, float64 remains.
     """
     import torch
 
@@ -154,10 +142,9 @@ def check_tensor(X, *, keep_double=False):
 
 
 def to_numpy(X):
-    """Return a torch tensor as an ndarray; anything else is returned unchanged.
+    """Return a tensor on any device as an ndarray; anything else unchanged.
 
-    A tensor may be on any device, with or without gradient; bfloat16, which NumPy does
-    not have, becomes float32. Raises a ValueError for a tensor on the meta device.
+    bfloat16, which NumPy does not have, becomes float32; the meta device raises.
     """
     if not is_tensor(X):
         return X
@@ -174,8 +161,7 @@ def to_numpy(X):
 def to_tensor(X, device=None, dtype=None):
     """Return an array as a tensor; share memory where that is safe.
 
-    A read-only array is copied, because torch would write to it. With `device` or
-    `dtype` None, the device or dtype is not changed.
+    A read-only array is copied, because torch would write to it.
     """
     import torch
 
@@ -185,18 +171,7 @@ def to_tensor(X, device=None, dtype=None):
 
 
 def row_chunks(n_rows, bytes_per_row, budget=64 * 2**20):
-    """Yield slices of consecutive rows that need at most `budget` bytes each.
-
-    `n_rows`: number of rows. `bytes_per_row`: bytes that a computation on one row
-    needs. `budget`: bytes that a chunk may need. A chunk has at least one row.
-    Yields `rows`: consecutive rows; all slices but the last have the same length.
-
-    Examples
-    --------
-    >>> from skood.utils._torch import row_chunks
-    >>> list(row_chunks(5, bytes_per_row=10, budget=25))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+    """Yield slices of consecutive rows that need at most `budget` bytes, or one row."""
     step = max(1, int(budget) // max(1, int(bytes_per_row)))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
@@ -206,24 +181,9 @@ def row_chunks(n_rows, bytes_per_row, budget=64 * 2**20):
 def seeded(random_state, device=None):
     """Seed torch inside a `with` block and restore its generators afterwards.
 
-    torch has one generator per device for the whole process. So blocks in several
-    *threads* run one after the other; to run them at the same time, use processes.
-
-    `random_state`: source of the seed, see
-    :func:`sklearn.utils.check_random_state`. `device`: a CUDA device is initialized
-    first, so that its generators are seeded too. Otherwise they are seeded only if
-    CUDA has been initialized before. Yields `seed`: the seed that was drawn.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from skood.utils._torch import seeded
-    >>> with seeded(0):
-    ...     a = torch.rand(3)
-    >>> with seeded(0):
-    ...     b = torch.rand(3)
-    >>> torch.equal(a, b)
-    True
+    Blocks in several threads run one after the other: torch has one generator per
+    device for the whole process. A CUDA `device` is initialized first, so that its
+    generators are seeded; others only if CUDA was initialized before. Yields the seed.
     """
     import torch
 
@@ -242,21 +202,9 @@ def seeded(random_state, device=None):
 
 @contextlib.contextmanager
 def training(random_state, device=None):
-    """Build and train networks inside a `with` block, in any gradient mode.
+    """Build and train networks inside a `with` block: `seeded`, with gradients.
 
-    The block is `seeded`, and not in a ``torch.inference_mode()`` or a
-    ``torch.no_grad()`` of the caller. Parameters created in inference mode could never
-    be trained.
-
-    `random_state`, `device`: see `seeded`. Yields `seed`: the seed that was drawn.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from skood.utils._torch import training
-    >>> with torch.inference_mode(), training(0):
-    ...     torch.nn.Linear(1, 1).weight.is_inference(), torch.is_grad_enabled()
-    (False, True)
+    Parameters created in the caller's inference mode could never be trained.
     """
     import torch
 
@@ -270,10 +218,7 @@ def training(random_state, device=None):
 
 @contextlib.contextmanager
 def evaluating(module):
-    """Set a module to eval mode inside a `with` block, then restore all submodules.
-
-    Submodules may be in different modes.
-    """
+    """Set a module to eval mode inside a `with` block, then restore each submodule."""
     modes = [(part, part.training) for part in module.modules()]
     try:
         # Not module.eval(): a user-defined train() may do more than set the mode.
@@ -295,10 +240,7 @@ def _first_float(module):
 
 
 def parameter_dtype(module):
-    """Return the dtype of a module: of its first floating-point parameter or buffer.
-
-    float32 if it has none.
-    """
+    """Return the dtype of the first float parameter or buffer, or float32."""
     import torch
 
     tensor = _first_float(module)
@@ -306,10 +248,7 @@ def parameter_dtype(module):
 
 
 def parameter_device(module, default="cpu"):
-    """Return the device of a module: of its first floating-point parameter or buffer.
-
-    `default` if it has none.
-    """
+    """Return the device of the first float parameter or buffer, or `default`."""
     import torch
 
     tensor = _first_float(module)

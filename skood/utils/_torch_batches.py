@@ -42,10 +42,7 @@ _RANDOM_SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 class DatasetRows:
     """Samples of a map-style dataset, in a given order, loaded on demand.
 
-    It has a length and a shape and can be indexed, which returns other `DatasetRows`
-    without loading samples.
-
-    Shapes: indices (n_samples,).
+    It has a length and a shape; indexing returns other `DatasetRows`, without loading.
     """
 
     def __init__(self, dataset, indices=None, options=None):
@@ -84,11 +81,9 @@ class DatasetRows:
         return np.asarray(np.concatenate(list(iter_batches(self))), dtype=dtype)
 
     def labels(self):
-        """Return the labels of the items, from a pass over them.
+        """Return the labels of the items, from a pass over them unless all were loaded.
 
-        Returns `labels` of shape (n_samples,) or (n_samples, n_columns) or None: None
-        if items are samples without labels. No pass is needed once all samples have
-        been loaded.
+        None if items are samples without labels.
         """
         if not self._knows_labels:
             for _ in self.blocks():
@@ -96,10 +91,7 @@ class DatasetRows:
         return self._labels
 
     def blocks(self):
-        """Yield the samples batch by batch.
-
-        Yields `block` of shape (n_rows, ...).
-        """
+        """Yield the samples batch by batch, of shape (n_rows, ...)."""
         options = dict(self.options)
         size = options.pop("batch_size")
         batches = [

@@ -23,12 +23,6 @@ def quiet():
 
     ``warnings.catch_warnings`` replaces the filters of the whole process: overlapping
     blocks in several threads would change them permanently.
-
-    Examples
-    --------
-    >>> from skood.utils._warnings import quiet, warn
-    >>> with quiet():
-    ...     warn("This is not emitted.")
     """
     token = _QUIET.set(True)
     try:
@@ -38,10 +32,9 @@ def quiet():
 
 
 def warn(message):
-    """Emit a `SkoodWarning` that refers to the line of the first caller outside skood.
+    """Emit a `SkoodWarning` at the line of the first caller outside skood.
 
-    Inside `quiet` nothing is emitted. The `message` states what happened, with numbers,
-    and what to do.
+    Inside `quiet` nothing is emitted. `message`: what happened, and what to do.
     """
     if _QUIET.get():
         return

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from skood.benchmark import run_main_job
+from skood.benchmark._options import Options
 from tests._forks import killed_if
 
 
@@ -16,6 +17,26 @@ def idx_bytes(array):
     """The IDX file of an array of bytes, by the format's description."""
     head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
     return head + array.astype(np.uint8).tobytes()
+
+
+DEFAULTS = {
+    "id_data": "digits",
+    "ood_data": None,
+    "folder": None,
+    "left_out": None,
+    "n_train": None,
+    "n_test": None,
+    "max_epochs": None,
+    "tpr_min": 0.8,
+    "fpr_max": 0.2,
+    "random_state": 0,
+    "out": None,
+}
+
+
+def make_options(**changes):
+    """Options of the main job: the defaults, but for some."""
+    return Options(**DEFAULTS | changes)
 
 
 def kill_after(n_lines, journal, function):

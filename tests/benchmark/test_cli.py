@@ -10,8 +10,11 @@ import pytest
 from sklearn.utils import Bunch
 
 from skood.benchmark import _cli, _run
-from skood.benchmark._cli import main, make_parser
+from skood.benchmark._cli import main, make_benchmark_parser, make_parser
 from skood.exceptions import SkoodWarning
+
+WHOLE = "must be a whole number of at least"
+SUITE = "argument --suite: must be distinct names among"
 
 
 @pytest.fixture
@@ -98,16 +101,10 @@ def test_files_are_named(monkeypatch, tmp_path, capsys):
         ("--tpr 1.5", "argument --tpr: must be a number in [0, 1], got '1.5'"),
         ("--tpr nan", "argument --tpr: must be a number in [0, 1], got 'nan'"),
         ("--fpr much", "argument --fpr: must be a number in [0, 1], got 'much'"),
-        (
-            "--train 0",
-            "argument --train: must be a whole number of at least 1, got '0'",
-        ),
-        ("--test 2", "argument --test: must be a whole number of at least 3, got '2'"),
-        ("--epochs 1.5", "argument --epochs: must be a whole number of at least 1"),
-        (
-            "--seed -1",
-            "argument --seed: must be a whole number of at least 0, got '-1'",
-        ),
+        ("--train 0", f"argument --train: {WHOLE} 1, got '0'"),
+        ("--test 2", f"argument --test: {WHOLE} 3, got '2'"),
+        ("--epochs 1.5", f"argument --epochs: {WHOLE} 1"),
+        ("--seed -1", f"argument --seed: {WHOLE} 0, got '-1'"),
         ("--seed 4294967296", "argument --seed: must be less than 2**32"),
         ("--left-out 8;9", "argument --left-out: must be class numbers with commas"),
         ("--left-out=", "argument --left-out: must be class numbers with commas"),
@@ -115,17 +112,28 @@ def test_files_are_named(monkeypatch, tmp_path, capsys):
         ("--epo 3", "unrecognized arguments: --epo 3"),
         ("compare", "unrecognized arguments: compare"),
         ("--out", "argument --out: expected one argument"),
+        ("benchmark", "the following arguments are required: --out"),
+        ("benchmark --out x --suite moon", f"{SUITE} digits, tabular, signs, graph, c"),
+        ("benchmark --out x --suite graph,graph", SUITE),
+        ("benchmark --out x --suite=", SUITE),
+        ("benchmark --out x --seed -1", f"argument --seed: {WHOLE} 0"),
+        ("benchmark --out x --repeats 0", f"argument --repeats: {WHOLE} 1"),
+        ("benchmark --out x --jobs 0", f"argument --jobs: {WHOLE} 1"),
+        ("benchmark --out x --tpr 1", "unrecognized arguments: --tpr 1"),
     ],
 )
-def test_bad_arguments(line, text, capsys):
+def test_bad_arguments(line, text, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as exit_:
         main(line.split())
     assert exit_.value.code == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"skood: error: {text}")
-    assert err.endswith(" (see skood --help)\n")
+    command = "skood benchmark" if line.startswith("benchmark") else "skood"
+    assert err.endswith(f" (see {command} --help)\n")
     assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -179,39 +187,44 @@ def test_what_does_not_fit(line, text, folder, capsys):
     assert err.count("\n") == 1
 
 
-def test_errors_of_the_job_itself_are_not_hidden(monkeypatch):
-    def run(options, parts, *, verbose):
-        raise ValueError("a bug")
+@pytest.fixture
+def fails(monkeypatch):
+    """Let the job raise an error."""
 
-    monkeypatch.setattr(_run, "run", run)
+    def with_error(error):
+        def run(options, parts, *, verbose):
+            raise error
+
+        monkeypatch.setattr(_run, "run", run)
+
+    return with_error
+
+
+def test_errors_of_the_job_itself_are_not_hidden(fails):
+    fails(ValueError("a bug"))
     with pytest.raises(ValueError, match="a bug"):
         main([])
 
 
-def test_interrupt(monkeypatch, capsys):
-    def run(options, parts, *, verbose):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_run, "run", run)
-    assert main([]) == 130
-    assert capsys.readouterr() == ("", "skood: interrupted\n")
-
-
-def test_output_that_nobody_reads(monkeypatch, capsys):
-    def run(options, parts, *, verbose):
-        raise BrokenPipeError
-
-    monkeypatch.setattr(_run, "run", run)
-    assert main([]) == 0
-    assert capsys.readouterr() == ("", "")
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [(KeyboardInterrupt, 130, "skood: interrupted\n"), (BrokenPipeError, 0, "")],
+)
+def test_interrupt_or_no_reader(fails, capsys, error, code, text):
+    fails(error)
+    assert main([]) == code
+    assert capsys.readouterr() == ("", text)
 
 
-def test_help_names_every_option(capsys):
+@pytest.mark.parametrize(
+    ("command", "make"), [([], make_parser), (["benchmark"], make_benchmark_parser)]
+)
+def test_help_names_every_option(capsys, command, make):
     with pytest.raises(SystemExit) as exit_:
-        main(["--help"])
+        main([*command, "--help"])
     assert exit_.value.code == 0
     shown = capsys.readouterr().out
-    for action in make_parser()._actions:
+    for action in make()._actions:
         assert action.option_strings[-1] in shown
     assert max(map(len, shown.split("\n"))) <= 100
 

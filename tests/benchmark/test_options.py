@@ -7,46 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from skood.benchmark._options import Options
-
-DEFAULTS = {
-    "id_data": "digits",
-    "ood_data": None,
-    "folder": None,
-    "left_out": None,
-    "n_train": None,
-    "n_test": None,
-    "max_epochs": None,
-    "tpr_min": 0.8,
-    "fpr_max": 0.2,
-    "random_state": 0,
-    "out": None,
-}
-
-
-def make(**changes):
-    return Options(**DEFAULTS | changes)
+from tests.benchmark.conftest import DEFAULTS, make_options
 
 
 def test_left_out_classes_stand_in_for_ood_data():
-    assert make().left_out == (8, 9)
-    assert make().ood_name == "its classes 8, 9"
-    assert make(left_out=[3]).left_out == (3,)
-    assert make(left_out=3).left_out == (3,)
-    with_ood = make(ood_data="letters")
+    assert make_options().left_out == (8, 9)
+    assert make_options().ood_name == "its classes 8, 9"
+    assert make_options(left_out=[3]).left_out == (3,)
+    assert make_options(left_out=3).left_out == (3,)
+    with_ood = make_options(ood_data="letters")
     assert with_ood.left_out == ()
     assert with_ood.ood_name == "letters"
 
 
 def test_folders_become_paths(tmp_path):
-    options = make(folder="~/data", out=str(tmp_path))
+    options = make_options(folder="~/data", out=str(tmp_path))
     assert options.folder == Path.home() / "data"
     assert options.out == tmp_path
     content = options.to_dict()
     assert content["folder"] == str(Path.home() / "data")
     assert content["left_out"] == [8, 9]
     assert set(content) == set(DEFAULTS)
-    assert make().to_dict()["out"] is None
+    assert make_options().to_dict()["out"] is None
 
 
 @pytest.mark.parametrize(
@@ -80,11 +62,11 @@ def test_folders_become_paths(tmp_path):
 )
 def test_invalid(changes, error, text):
     with pytest.raises(error, match=text):
-        make(**changes)
+        make_options(**changes)
 
 
 def test_out_that_is_a_file(tmp_path):
     path = tmp_path / "results"
     path.write_text("")
     with pytest.raises(NotADirectoryError, match="results is a file; results are"):
-        make(out=path)
+        make_options(out=path)

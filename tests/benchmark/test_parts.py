@@ -3,31 +3,18 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 from skood.benchmark import _parts
-from skood.benchmark._options import Options
 from skood.benchmark._parts import prepare, stratified_order
 from skood.datasets import load_digits_ood
+from tests.benchmark.conftest import make_options
 
-
-def options(**changes):
-    params = {
-        "id_data": "a",
-        "ood_data": "b",
-        "folder": None,
-        "left_out": None,
-        "n_train": None,
-        "n_test": None,
-        "max_epochs": None,
-        "tpr_min": 0.8,
-        "fpr_max": 0.2,
-        "random_state": 0,
-        "out": None,
-    }
-    return Options(**params | changes)
+options = partial(make_options, id_data="a", ood_data="b")
 
 
 def numbers(X):

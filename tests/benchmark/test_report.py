@@ -189,7 +189,7 @@ def test_sets_and_settings(written):
         "repeat; seed 0; 95 % intervals from 99 resamples."
     )
     facts = " ".join(e["text"] for e in found.all("dd")[:3])
-    for name in ("skood", "numpy", "sklearn", "torch", "Python", "CPUs"):
+    for name in ("skood", "numpy", "scikit-learn", "torch", "python", "CPUs"):
         assert name in facts
     assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d", facts)
 

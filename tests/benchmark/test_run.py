@@ -18,6 +18,7 @@ from skood.benchmark._output import to_json
 from skood.benchmark._parts import prepare
 from skood.datasets import load_digits_ood
 from skood.nn import split
+from tests.benchmark.conftest import make_options
 
 SINGLES = [
     "MSP",
@@ -237,14 +238,8 @@ def test_ood_data_by_name(write_idx):
 
 def test_default_epochs():
     for n_train, epochs in ((7_000, 12), (1_010, 40), (100, 40), (49_000, 10)):
-        options = Options(**options_of_a_run())
+        options = make_options()
         assert _run._make_network(options, n_train, 0).max_epochs == epochs
-
-
-def options_of_a_run(**changes):
-    names = list(Options.__dataclass_fields__)
-    given = dict.fromkeys(names) | {"id_data": "digits", "random_state": 0}
-    return given | {"tpr_min": 0.8, "fpr_max": 0.2} | changes
 
 
 def test_number_of_threads_is_put_back():

@@ -20,7 +20,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
 from skood.benchmark import _cli, _suite, _suite_run
-from skood.benchmark._cli import main, make_benchmark_parser
+from skood.benchmark._cli import main
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._suite import PARTS
 from skood.detectors import KNN, MSP
@@ -244,50 +244,10 @@ def test_arguments_of_the_process(asked, tmp_path, monkeypatch, capsys):
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("", "the following arguments are required: --out"),
-        ("--out x --suite moon", "argument --suite: must be distinct names among digi"),
-        (
-            "--out x --suite graph,graph",
-            "argument --suite: must be distinct names amon",
-        ),
-        ("--out x --suite=", "argument --suite: must be distinct names among digits,"),
-        ("--out x --seed -1", "argument --seed: must be a whole number of at least 0"),
-        ("--out x --repeats 0", "argument --repeats: must be a whole number of at lea"),
-        ("--out x --jobs 0", "argument --jobs: must be a whole number of at least 1"),
-        ("--out x --tpr 1", "unrecognized arguments: --tpr 1"),
-    ],
-)
-def test_bad_arguments(line, text, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as exit_:
-        main(["benchmark", *line.split()])
-    assert exit_.value.code == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"skood: error: {text}")
-    assert err.endswith(" (see skood benchmark --help)\n")
-    assert not os.listdir(tmp_path)
-
-
 def test_out_that_is_a_file(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main(["benchmark", "--out", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.startswith("skood: error: [Errno 17] File exists")
-
-
-def test_help_names_every_option(capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main(["benchmark", "--help"])
-    assert exit_.value.code == 0
-    shown = capsys.readouterr().out
-    for action in make_benchmark_parser()._actions:
-        assert action.option_strings[-1] in shown
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert "skood benchmark --help" in capsys.readouterr().out
 
 
 def test_names_of_parts():

@@ -207,7 +207,7 @@ def test_without_pandas(monkeypatch):
     detector = Mahalanobis().fit(X, y)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(
-        ImportError, match="pandas is not installed: pip install pandas"
+        ImportError, match="needs pandas, which is not installed: pip install pandas"
     ):
         detector.explain(queries)
 

@@ -183,7 +183,7 @@ def test_nothing_of_a_forged_file_is_run(evil, tmp_path):
         return schema
 
     name = f"{node['__module__']}.{node['__class__']}"
-    with pytest.raises(ValueError, match=rf"not trusted: \['{name}'\]. Nothing of it"):
+    with pytest.raises(ValueError, match=rf"not trusted: \['{name}'\]. No object"):
         loads(forged(change))
     with pytest.raises(ValueError, match=rf"not trusted: \['{name}'\]"):
         loads(forged(lambda schema: node | {k: schema[k] for k in ("protocol",)}))
@@ -216,7 +216,7 @@ def test_what_cannot_be_made():
         return schema
 
     message = (
-        r"The estimator, LinearHead, could not be made of what the file contains "
+        r"The estimator, LinearHead, cannot be created from the content of the file "
         rf"\(\w+: .*\). It was written by skood {skood.__version__} with python \S+, "
         rf"scikit-learn {sklearn.__version__}, skops \S+: load it there, or fit the"
     )
@@ -297,7 +297,7 @@ def test_all_other_versions_are_in_one_warning():
     with pytest.warns(SkoodWarning) as record:
         loads(_written_with(**old))
     (one,) = record
-    here = f"(here {HERE['skood']}), numpy 0.9.0 (here {HERE['numpy']}): what"
+    here = f"(here {HERE['skood']}), numpy 0.9.0 (here {HERE['numpy']}): fitted"
     assert f"skood 0.0.1 {here}" in str(one.message)
 
 

@@ -98,13 +98,13 @@ def test_without_skops(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "skops", None)
     monkeypatch.setitem(sys.modules, "skops.io", None)
     message = (
-        "skood.persistence writes files of skops, and skops is not installed: "
+        "skood.persistence needs skops, which is not installed: "
         'pip install "skood[persistence]".'
     )
     with pytest.raises(ImportError) as error:
         dump(DETECTOR, tmp_path / "detector.skood")
     assert str(error.value) == message
-    with pytest.raises(ImportError, match="skops is not installed"):
+    with pytest.raises(ImportError, match="needs skops, which is not installed"):
         loads(b"")
 
 
@@ -129,7 +129,7 @@ def test_what_has_no_name_is_refused(kind):
         "class": (Scaler(), "Scaler"),
     }[kind]
     pipeline = make_pipeline(step, SSD()).fit(X)
-    message = rf"Pipeline holds \['{__name__}.{name}'\], which no file can name"
+    message = rf"Pipeline contains \['{__name__}.{name}'\], which cannot be imported by"
     with pytest.raises(ValueError, match=message):
         dumps(pipeline)
 
@@ -137,6 +137,6 @@ def test_what_has_no_name_is_refused(kind):
 def test_what_skops_cannot_save_is_refused():
     detector = SSD().fit(X)
     detector.extra_ = (i for i in range(3))
-    message = r"SSD holds what skops cannot save \(TypeError: .*generator.*\). Save it"
+    message = r"SSD contains objects that skops cannot save \(TypeError: .*generator"
     with pytest.raises(TypeError, match=message):
         dumps(detector)

@@ -135,8 +135,8 @@ def test_network_in_many_places():
 
 def test_module_is_refused_with_its_place():
     message = (
-        "Mahalanobis holds a torch module at Mahalanobis.estimator.estimator.module. A "
-        r"module is code, .* with dump\(..., network=False\), and save its state_dict"
+        "Mahalanobis contains a torch module at Mahalanobis.estimator.estimator.module."
+        r" A module is code, .* with dump\(..., network=False\) and the module's st"
     )
     with pytest.raises(TypeError, match=message):
         dumps(DETECTOR)
@@ -184,12 +184,12 @@ def test_network_of_another_kind(network):
 
 
 def test_no_network_or_several():
-    with pytest.raises(ValueError, match=r"this KNN reads no network\. Save it"):
+    with pytest.raises(ValueError, match=r"this KNN uses no network\. Save it"):
         dumps(KNN().fit(X), network=False)
     members = [("a", MSP(PRETRAINED)), ("b", MSP(pretrained(_net(seed=1), LABELS)))]
     ensemble = DetectorEnsemble(members, calibration=0.4, random_state=0)
     ensemble.fit(X, LABELS[Y])
-    message = r"reads 2 networks, at \['DetectorEnsemble.detectors\[0\]\[1\].estimator."
+    message = r"uses 2 networks, at \['DetectorEnsemble.detectors\[0\]\[1\].estimator."
     with pytest.raises(ValueError, match=message):
         dumps(ensemble, network=False)
     clf = TorchClassifier(max_epochs=1).fit(X, Y)

@@ -37,10 +37,12 @@ X, Y = data_for(None)
 
 @pytest.fixture(scope="module")
 def examples():
-    """Fitted estimators, rows for them, and what is written of them."""
+    """Fitted estimators, samples, their files, and types that skops does not trust."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [(one, rows, dumps(one)) for one, rows in fitted_examples()]
+        found = [(one, X, dumps(one)) for one, X in fitted_examples()]
+    untrusted = skops_io.get_untrusted_types
+    return [(one, X, data, untrusted(data=data)) for one, X, data in found]
 
 
 def _without_network(kind):
@@ -82,10 +84,13 @@ def _named(data):
 
 def test_the_list_is_what_is_needed(examples):
     """No estimator holds anything that is not listed, or skops trusts; all is held."""
-    written = [data for _, _, data in examples]
-    written += [dumps(base) for base in knowledge_bases()]
-    written += [_without_network("torch"), _without_network("graph")]
-    unknown = set().union(*(skops_io.get_untrusted_types(data=d) for d in written))
+    more = [dumps(base) for base in knowledge_bases()]
+    more += [_without_network("torch"), _without_network("graph")]
+    written = [*(data for _, _, data, _ in examples), *more]
+    unknown = set().union(
+        *(types for *_, types in examples),
+        *(skops_io.get_untrusted_types(data=data) for data in more),
+    )
     needed = {name for name in unknown if not name.startswith("tests.")}
     hint = "Mark it by skood.utils._stored.stored, if it does no more than compute."
     assert needed <= set(trusted_types(compiled=True)), hint
@@ -93,8 +98,7 @@ def test_the_list_is_what_is_needed(examples):
 
 
 def test_all_examples_come_back(examples):
-    for estimator, rows, data in examples:
-        unknown = skops_io.get_untrusted_types(data=data)
+    for estimator, rows, data, unknown in examples:
         of_tests = [name for name in unknown if name.startswith("tests.")]
         loaded = loads(data, trusted=[*trusted_types(compiled=True), *of_tests])
         assert set(vars(loaded)) == set(vars(estimator))
@@ -136,7 +140,7 @@ def test_types_of_the_user_must_be_named(how):
     detector = UncertaintyDetector(PlainUncertainty()).fit(X, Y)
     data = dumps(detector)
     name = f"{PlainUncertainty.__module__}.PlainUncertainty"
-    expected = rf"names what is not trusted: \['{name}'\]. Nothing of it was made. If "
+    expected = rf"types that are not trusted: \['{name}'\]. No object was created. If "
     with pytest.raises(ValueError, match=expected + rf".* trusted=\['{name}'\].$"):
         loads(data)
     loaded = loads(data, trusted=[PlainUncertainty if how == "type" else name])

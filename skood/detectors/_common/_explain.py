@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skood.nn._make_network import make_network
 from skood.nn._outputs import concatenate
 from skood.utils._metaestimators import unwrapped
-from skood.utils._pandas import import_pandas
+from skood.utils._optional import import_pandas
 
 __all__ = ["explanation"]
 

@@ -25,7 +25,7 @@ from skood.metrics import auroc
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._calibration import calibration_folds
 from skood.utils._metaestimators import copy_input_attributes, take_rows, wrapped_tags
-from skood.utils._pandas import import_pandas
+from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._warnings import warn
 
