@@ -23,21 +23,24 @@ DOMAINS = {
 }
 
 
-def holds(formula, world):
-    """Tell whether a formula holds where each concept has a value."""
+def holds(formula, world, domains=DOMAINS):
+    """Return whether a formula holds where each concept has a value."""
     if isinstance(formula, C):
-        return world[formula.name] == DOMAINS[formula.name][1]
+        return world[formula.name] == domains[formula.name][1]
     if isinstance(formula, Equals):
         return (world[formula.name] == formula.value) == formula.equal
     if isinstance(formula, Same):
         return (world[formula.name] == world[formula.other]) == formula.equal
     if isinstance(formula, Not):
-        return not holds(formula.part, world)
+        return not holds(formula.part, world, domains)
     if isinstance(formula, Implies):
-        return not holds(formula.left, world) or holds(formula.right, world)
+        left, right = formula.left, formula.right
+        return not holds(left, world, domains) or holds(right, world, domains)
     if isinstance(formula, Iff):
-        return holds(formula.left, world) == holds(formula.right, world)
-    parts = [holds(part, world) for part in formula.parts]
+        return holds(formula.left, world, domains) == holds(
+            formula.right, world, domains
+        )
+    parts = [holds(part, world, domains) for part in formula.parts]
     if isinstance(formula, And):
         return all(parts)
     if isinstance(formula, Or):

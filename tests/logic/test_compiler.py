@@ -52,13 +52,12 @@ def test_bound_formulas_hold_the_values_of_domains(formula, bound):
         (C("x").eq(1), "Unknown concept 'x'"),
         (n.eq(C("x")), "Unknown concept 'x'"),
         (~n, "The concept 'n' has 3 values, and only one with two can stand alone."),
-        (~n, r"Compare it with one: C('n').eq(1)."),
+        (~n, "Compare it with one: n = 1, or in Python C('n').eq(1)."),
         (n.eq(4), "4 is no value of the concept 'n'. Its values: 1, 2, 3."),
         (a.eq("true"), "'true' is no value of the concept 'a'. Its values: False, Tr"),
         (
             a.eq(n),
-            "The concepts 'a' and 'n' have different values, [False, True] and "
-            "[1, 2, 3], and cannot be compared.",
+            "The concepts 'a' and 'n' have different values, and cannot be compared.",
         ),
     ],
 )
@@ -110,39 +109,7 @@ def test_truth_tables(formula):
     values = list(SMALL.values())
     for index in product(*(range(size) for size in table.shape)):
         world = {names[j]: values[j][k] for j, k in zip(scope, index, strict=True)}
-        assert table[index] == _holds(formula, world)
-
-
-def _holds(formula, world):
-    """What the formula says, as Python writes it."""
-    text = repr(formula)
-    operands = {"C": lambda name: _Operand(world[name])}
-    return bool(eval(text, operands).value)
-
-
-class _Operand:
-    """A value that knows the words of the language."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def eq(self, other):
-        return _Operand(self.value == getattr(other, "value", other))
-
-    def ne(self, other):
-        return _Operand(self.value != getattr(other, "value", other))
-
-    def __invert__(self):
-        return _Operand(not self.value)
-
-    def __and__(self, other):
-        return _Operand(self.value and other.value)
-
-    def __or__(self, other):
-        return _Operand(self.value or other.value)
-
-    def __rshift__(self, other):
-        return _Operand(not self.value or other.value)
+        assert table[index] == holds(formula, world, SMALL)
 
 
 def test_a_formula_that_is_one_comparison_leaves_the_cache_alone():

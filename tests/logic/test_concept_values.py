@@ -12,7 +12,7 @@ from skood.detectors import MSP, Mahalanobis
 from skood.logic import Fusion, MLNDetector
 from skood.logic._concept_values import fit_one, some_rows
 from skood.nn import pretrained
-from tests.logic._signs import NAMES, Column, columns, mln, signs
+from tests.logic._signs import Column, columns, signs
 
 
 class Counting(torch.nn.Module):
@@ -110,8 +110,3 @@ def test_fit_one():
     frozen = FrozenEstimator(fitted)
     assert fit_one("a", frozen, X, None) is frozen
     assert fit_one("m", Mahalanobis(), X, None).offset_ < 0
-
-
-def test_names_of_all_concepts():
-    X, y = signs(60)
-    assert mln().fit(X, y).concepts_ == NAMES

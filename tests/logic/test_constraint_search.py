@@ -39,6 +39,8 @@ from tests.logic._planted import (
     rows_of,
 )
 
+X, y = planted_data()
+
 # enough where it does not matter which constraints are found
 FEW = ["a -> b", "c <-> d", "b or c", "not d"]
 
@@ -60,7 +62,6 @@ def test_planted_rule_is_found_and_helps():
 
 def test_is_the_detector_with_these_constraints():
     """What a detector of these constraints, fitted on the same rows, is."""
-    X, y = planted_data()
     mln = planted_detector(contamination=0.3)  # the search has its own
     search = ConstraintSearch(mln, contamination=0.1, random_state=3).fit(X, y)
     rows = rows_of(y, 3)
@@ -94,7 +95,6 @@ def test_is_the_detector_with_these_constraints():
 
 def test_parts_that_are_fitted():
     """Weights are fitted to the rows that the estimator holds out."""
-    X, y = planted_data()
     concepts = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
     mln = MLNDetector([], concepts, LastColumn(), random_state=7)
     search = ConstraintSearch(mln, candidates=FEW, random_state=3).fit(X, y)
@@ -116,7 +116,6 @@ def test_parts_that_are_fitted():
 
 def test_logic_alone():
     """Neither constraints nor a detector to start from."""
-    X, y = planted_data()
     search = planted_search(planted_detector(detector=False), candidates=FEW)
     search.fit(X, y)
     assert search.baseline_test_auroc_ == search.baseline_validation_auroc_ == 0.5
@@ -147,7 +146,6 @@ def test_logic_alone():
     ],
 )
 def test_start_with_constraints(constraints, weights):
-    X, y = planted_data()
     mln = planted_detector(constraints=constraints, weights=weights)
     search = ConstraintSearch(mln, candidates=FEW, random_state=3).fit(X, y)
     rules = list(constraints.values()) if weights == {"alike": 1.5} else constraints
@@ -180,7 +178,6 @@ def test_start_with_constraints(constraints, weights):
 
 def test_supervised():
     """OOD rows of the training part are learned from, and is_id stays last."""
-    X, y = planted_data()
     params = {"id_estimator": GaussianNB(), "calibration": 0.2}
     mln = planted_detector(constraints=["c <-> d"], weights=[1.5], **params)
     search = planted_search(mln, candidates=["a -> b", "is_id -> a", "d"]).fit(X, y)
@@ -194,7 +191,6 @@ def test_supervised():
 
 def test_supervised_without_constraints_or_a_detector():
     """The classifier of ID rows scores, whether a constraint is found or not."""
-    X, y = planted_data()
     params = {"id_estimator": GaussianNB(), "calibration": 0.2}
     for weights in (None, [], [3.0], {"is_id": 3.0}):
         mln = planted_detector(detector=False, weights=weights, **params)
@@ -210,7 +206,6 @@ def test_supervised_without_constraints_or_a_detector():
 
 
 def test_weights_where_there_is_nothing_to_weigh():
-    X, y = planted_data()
     mln = planted_detector(detector=False, weights=[])
     search = ConstraintSearch(mln, candidates=FEW, random_state=0).fit(X, y)
     plain = planted_detector(detector=False)
@@ -225,7 +220,6 @@ def test_weights_where_there_is_nothing_to_weigh():
 
 
 def test_weights_are_edited_by_hand():
-    X, y = planted_data()
     search = planted_search(candidates=FEW)
     with pytest.raises(NotFittedError):
         search.set_weights([1.0])
@@ -243,7 +237,6 @@ def test_weights_are_edited_by_hand():
 
 def test_columns_of_labels_go_by_their_names():
     """Scorers know the concepts of a search, and displays its constraints."""
-    X, y = planted_data()
     frame = pd.DataFrame(y, columns=NAMES)[NAMES[::-1]].assign(rest="?")
     search = planted_search(candidates=FEW)
     search.fit(X, frame)
@@ -264,7 +257,6 @@ def test_columns_of_labels_go_by_their_names():
 
 def test_candidates_are_tried_once():
     """Constant ones and those that say the same as another are not."""
-    X, y = planted_data()
     candidates = [
         "a -> b",
         "a or not a",
@@ -291,7 +283,6 @@ def test_candidates_are_tried_once():
 
 
 def test_orders():
-    X, y = planted_data()
     search = planted_search(order="random", random_state=1)
     first = search.fit(X, y).search_history_["candidate"]
     assert list(first) == list(search.fit(X, y).search_history_["candidate"])
@@ -304,7 +295,6 @@ def test_orders():
 
 @pytest.mark.parametrize("order", ["listed", "gain"])
 def test_max_constraints(order):
-    X, y = planted_data()
     search = planted_search(order=order, prune=False)
     all_of_them = search.fit(X, y).found_
     assert len(all_of_them) > 2
@@ -317,7 +307,6 @@ def test_max_constraints(order):
 
 
 def test_depth():
-    X, y = planted_data()
     search = planted_search(depth=1).fit(X, y)
     assert list(search.search_history_["candidate"]) == NAMES
     search.set_params(depth=3, search="gain").fit(X, y)
@@ -347,7 +336,6 @@ def test_nothing_to_find():
 
 
 def test_likelihood_needs_no_ood_rows():
-    X, y = planted_data()
     is_id = ~(y == -1).any(axis=1)
     search = planted_search(
         objective="likelihood", order="gain", random_state=3, prune=False
@@ -379,7 +367,6 @@ def test_likelihood_needs_no_ood_rows():
 
 
 def test_no_test_rows():
-    X, y = planted_data()
     search = planted_search(test=0.0, candidates=FEW)
     search.fit(X, y)
     assert search.n_validation_ == (120, 400)
@@ -389,7 +376,6 @@ def test_no_test_rows():
 
 
 def test_pickle_skops_and_search_over_it():
-    X, y = planted_data()
     search = planted_search(candidates=FEW).fit(X, y)
     loaded = pickle.loads(pickle.dumps(search))
     np.testing.assert_array_equal(loaded.score_samples(X), search.score_samples(X))
@@ -418,7 +404,6 @@ def test_pickle_skops_and_search_over_it():
 
 def test_random_state_of_the_estimator():
     """None, or a generator, draws the rows that are held out; once."""
-    X, y = planted_data()
     concepts = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
     for seed in (None, np.random.RandomState(0)):
         mln = MLNDetector([], concepts, LastColumn(), random_state=seed)
@@ -430,7 +415,6 @@ def test_random_state_of_the_estimator():
 
 
 def test_too_large_components(monkeypatch):
-    X, y = planted_data()
     monkeypatch.setattr(state, "_MAX_WORLDS", 4)
     monkeypatch.setattr(state, "_MAX_TABLE", 4)
     search = planted_search()
@@ -462,13 +446,11 @@ def test_too_large_components(monkeypatch):
 
 
 def test_progress(capsys):
-    X, y = planted_data()
     planted_search(verbose=1).fit(X, y)
     assert re.search(r"constraints: 100%.* 28/28 ", capsys.readouterr().err)
 
 
 def test_errors():
-    X, y = planted_data()
     search = planted_search(candidates=FEW)
     with pytest.raises(NotFittedError):
         search.search_history_  # noqa: B018

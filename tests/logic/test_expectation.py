@@ -52,15 +52,6 @@ def test_in_small_pieces(monkeypatch):
     np.testing.assert_allclose(expected_tables(P, scopes, tables), whole, rtol=1e-14)
 
 
-def test_certain_concepts_give_the_truth_itself():
-    _, scopes, tables = _problem(2)
-    worlds = np.array(list(product(*(range(size) for size in SIZES))))
-    P = [np.eye(size)[column] for size, column in zip(SIZES, worlds.T, strict=True)]
-    found = expected_tables(P, scopes, tables)
-    for i, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
-        assert found[:, i].tolist() == table[tuple(worlds[:, list(scope)].T)].tolist()
-
-
 def test_what_always_holds_has_the_expectation_one():
     P, scopes, tables = _problem(3, n_samples=1000)
     found = expected_tables(P, scopes, [np.ones_like(table) for table in tables])

@@ -16,6 +16,8 @@ from tests.logic._planted import (
     rows_of,
 )
 
+X, y = planted_data()
+
 
 def _naive_listed(mln, candidates, X, y, rows, min_improvement, start=()):
     found, tried = list(start), []
@@ -40,7 +42,6 @@ def _naive_listed(mln, candidates, X, y, rows, min_improvement, start=()):
     ids=str,
 )
 def test_listed_equals_a_naive_loop(params):
-    X, y = planted_data()
     mln = planted_detector(**params)
     candidates = constraint_candidates(dict.fromkeys(NAMES, "bool"))[2:11]
     search = planted_search(mln, candidates=candidates, prune=False, random_state=3)
@@ -60,7 +61,6 @@ def test_listed_equals_a_naive_loop(params):
 
 def test_by_gain_equals_a_naive_loop():
     """Each round: the best of those with the largest divergence, from scratch."""
-    X, y = planted_data()
     mln = planted_detector()
     search = planted_search(mln, order="gain", n_refits=4, prune=False, random_state=3)
     search.set_params(search__min_improvement=0.002).fit(X, y)
@@ -100,7 +100,6 @@ def test_by_gain_equals_a_naive_loop():
 
 def test_prune():
     """Without any of what is left the objective is lower, and it never fell."""
-    X, y = planted_data()
     params = {"min_improvement": 0.0, "random_state": 3}
     full = planted_search(prune=False, **params).fit(X, y)
     search = planted_search(**params).fit(X, y)

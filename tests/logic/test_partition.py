@@ -100,18 +100,6 @@ def gtsrb_rules():
 # numbers
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_one_rule_closed_form(method):
-    partition = Partition(*stop_rule(), method)
-    log_z = partition.log_partition([1.5])
-    assert log_z == pytest.approx(3.7689652754667398, abs=1e-12)
-    assert math.exp(1.5 - log_z) == pytest.approx(0.103419135055341, abs=1e-12)
-    assert math.exp(-log_z) == pytest.approx(0.02307592816731033, abs=1e-12)
-    assert partition.max_penalty([1.5]) == 0.0
-    assert partition.max_penalty([-1.5]) == 1.5
-    assert partition.uniform_truth() == [0.75]
-
-
 def test_rules_of_43_classes_have_44_groups():
     partition = Partition(*gtsrb_rules())
     (component,) = partition.components_
@@ -539,23 +527,6 @@ def test_pickled_partition_computes_the_same():
 
 
 # errors
-
-
-@pytest.mark.parametrize("name", MOMENTS)
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ([1.0], r"one number for each of the 2 constraints, got the shape \(1,\)"),
-        ([np.nan, 1], "weights must be finite, got nan for constraint 0"),
-        ([1, np.inf], "got inf for constraint 1. A rule that must never be broken"),
-        ([1, -np.inf], "got -inf for constraint 1"),
-        (["a", "b"], "weights must be numbers, got dtype <U1"),
-    ],
-)
-def test_bad_weights(name, weights, message):
-    partition = Partition([2, 2], [((0, 1), XOR), ((0, 1), OR)])
-    with pytest.raises(ValueError, match=message):
-        getattr(partition, name)(weights)
 
 
 def test_more_worlds_than_floats_can_count():

@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skood.exceptions import SkoodWarning
 from skood.logic.inference import _newton, _weights
 from skood.logic.inference._partition import Partition
-from skood.logic.inference._truth_vectors import GroupedWorlds
 from skood.logic.inference._weights import (
     fit_pseudo_weights,
     fit_weights,
@@ -19,7 +18,6 @@ from tests.logic.test_partition import (
     IMPLIES,
     OR,
     XOR,
-    gtsrb_rules,
     naive,
     random_factors,
     slow,
@@ -159,20 +157,6 @@ def test_weights_that_fight_fixed_ones_are_found():
     assert weights[1] == pytest.approx(500 - math.log(0.7 / 0.3), abs=1e-6)
 
 
-def test_worlds_of_another_kind_are_fitted_too():
-    # whatever has the moments: here grouped worlds of the 43 rules, without a partition
-    sizes, factors = gtsrb_rules()
-
-    class Worlds(GroupedWorlds):
-        def uniform_truth(self):
-            return self.expected_truth(np.zeros(43))
-
-    worlds = Worlds(sizes, [s for s, _ in factors], [t for _, t in factors])
-    mean_truth = np.linspace(0.99, 0.997, 43)
-    expected = fit_weights(Partition(sizes, factors), mean_truth, 500)
-    assert_allclose(fit_weights(worlds, mean_truth, 500), expected, atol=1e-9)
-
-
 # where there is no maximum
 
 
@@ -283,30 +267,6 @@ def test_a_component_that_is_too_large_has_no_likelihood():
         fit_weights(partition, np.full(15, 0.5), 10)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([0.5], 10), r"must hold 2 numbers .*, one for each constraint. Got \[0\.5\]"),
-        (([0.5, 1.5], 10), r"must hold 2 numbers in \[0, 1\], .* Got \[0.5 1.5\]"),
-        (([0.5, np.nan], 10), r"must hold 2 numbers in \[0, 1\]"),
-        (([[0.5, 0.5]], 10), r"must hold 2 numbers in \[0, 1\]"),
-        (([0.5, 0.5], 0, 0), "and not both 0; got n=0 and prior=0"),
-        (([0.5, 0.5], -1), "must be at least 0, and not both 0; got n=-1"),
-        (([0.5, 0.5], 5, -1), "got n=5 and prior=-1"),
-        (([0.5, 0.5], 5, np.inf), "got n=5 and prior=inf"),
-        (
-            ([0.5, 0.5], 5, 1, [1.0]),
-            "fixed must have a finite weight, or NaN, for each",
-        ),
-        (([0.5, 0.5], 5, 1, [np.inf, 1]), r"of the 2 constraints, got \[inf  1\.\]"),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    partition = Partition([2, 2], [((0, 1), XOR), ((0, 1), OR)])
-    with pytest.raises(ValueError, match=message):
-        fit_weights(partition, *arguments)
-
-
 # the pseudo-likelihood
 
 
@@ -324,23 +284,6 @@ def naive_pseudo(factors, sizes, row, weights):
         worlds = [(*row[:d], value, *row[d + 1 :]) for value in range(size)]
         total += energy(row) - math.log(sum(math.exp(energy(w)) for w in worlds))
     return total
-
-
-def test_pseudo_likelihood_by_hand():
-    # a -> b with 1.2, b xor c with -0.7
-    factors, weights = [((0, 1), IMPLIES), ((1, 2), XOR)], [1.2, -0.7]
-    Z = np.array([[0, 0, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]])
-    scopes = [scope for scope, _ in factors]
-    found = pseudo_log_likelihood(truth_of(factors), [2] * 3, scopes, Z, weights)
-    expected = [
-        -2.469654565108947,
-        -2.27041021362551,
-        -2.8405455004035955,
-        -1.2357199877283638,
-    ]
-    assert_allclose(found, expected, rtol=0, atol=1e-10)
-    log_z = Partition([2] * 3, factors).log_partition(weights)
-    assert log_z == pytest.approx(2.7974703342918876, abs=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(5))

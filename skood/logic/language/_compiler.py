@@ -22,10 +22,17 @@ from skood.logic.language._formulas import (
     Xor,
 )
 
-__all__ = ["bind", "comparisons", "compile_formula", "evaluate", "truth_table"]
+__all__ = [
+    "bind",
+    "comparisons",
+    "compile_formula",
+    "concept_values",
+    "evaluate",
+    "truth_table",
+]
 
 
-def _values(name, domains):
+def concept_values(name, domains):
     """Return the values of a concept, or raise an error that lists the concepts."""
     if name not in domains:
         raise ValueError(
@@ -38,16 +45,18 @@ def _values(name, domains):
 def bind(formula, domains):
     """Return the formula with values of the checked domains: 1 for "1"; or raise."""
     if isinstance(formula, C):
-        values = _values(formula.name, domains)
+        values = concept_values(formula.name, domains)
         if len(values) != 2:
             raise ValueError(
                 f"The concept {formula.name!r} has {len(values)} values, and only one "
-                f"with two can stand alone. Compare it with one: "
-                f"C({formula.name!r}).eq({values[0]!r})."
+                "with two can stand alone. "
+                + known("Its values", "", values)
+                + f" Compare it with one: {formula.eq(values[0])}, or in Python "
+                f"{formula.eq(values[0])!r}."
             )
         return formula
     if isinstance(formula, Equals):
-        values = _values(formula.name, domains)
+        values = concept_values(formula.name, domains)
         code = value_code(values, formula.value)
         if code < 0:
             raise ValueError(
@@ -56,11 +65,13 @@ def bind(formula, domains):
             )
         return Equals(formula.name, values[code], formula.equal)
     if isinstance(formula, Same):
-        values, others = (_values(n, domains) for n in (formula.name, formula.other))
+        values, others = (
+            concept_values(n, domains) for n in (formula.name, formula.other)
+        )
         if values != others:
             raise ValueError(
                 f"The concepts {formula.name!r} and {formula.other!r} have different "
-                f"values, {values} and {others}, and cannot be compared."
+                "values, and cannot be compared."
             )
         if value_code(values, formula.other) >= 0:
             raise ValueError(

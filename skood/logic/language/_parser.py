@@ -7,8 +7,8 @@ import re
 from typing import NamedTuple
 
 from skood.exceptions import ConstraintSyntaxError
-from skood.logic.language._compiler import bind
-from skood.logic.language._domains import brief, check_domains, known, value_code
+from skood.logic.language._compiler import bind, concept_values
+from skood.logic.language._domains import brief, check_domains, value_code
 from skood.logic.language._formulas import (
     KEYWORDS,
     MAX_DEPTH,
@@ -156,20 +156,25 @@ class _Parser:
             self.index += 1
             parts = [left, self.formula(kind.precedence + 1)]
             if kind in (Implies, Iff):
-                left = self.built(operator, kind, *parts)
+                left = self.checked(operator, kind, *parts)
             else:
                 while self.take(operator.text):
                     parts.append(self.formula(kind.precedence + 1))
-                left = self.built(operator, kind, tuple(parts))
+                left = self.checked(operator, kind, tuple(parts))
             last = kind
         return left
 
-    def built(self, token, kind, *parts):
-        """Build a formula; one that is too deep is an error at `token`."""
+    def checked(self, token, function, *args):
+        """Return the result of a function; its error is an error at `token`."""
         try:
-            return kind(*parts)
+            return function(*args)
         except ValueError as error:
-            raise self.error(str(error).rstrip("."), token) from None
+            message = str(error)
+            raise self.error(message[0].lower() + message[1:], token) from None
+
+    def bound(self, token, kind, *args):
+        """Return a concept or comparison with values of the domains."""
+        return self.checked(token, lambda: bind(kind(*args), self.domains))
 
     def operand(self):
         """Parse negations and their operand: ``'not' not | atom``."""
@@ -178,7 +183,7 @@ class _Parser:
             n_negations += 1
         formula = self.atom()
         for _ in range(n_negations):
-            formula = self.built(first, Not, formula)
+            formula = self.checked(first, Not, formula)
         return formula
 
     def atom(self):
@@ -204,28 +209,14 @@ class _Parser:
         name = self.token
         if name.kind != "name":
             raise self.error(f"expected a concept, 'not' or '(', got {name}")
-        if name.text not in self.domains:
-            raise self.error(
-                f"unknown concept {brief(name.text)}. "
-                + known("Known concepts", name.text, list(self.domains)),
-                name,
-            )
         self.index += 1
         if self.at("=", "!="):
             return self.comparison(name)
-        n_values = len(self.domains[name.text])
-        if n_values != 2:
-            raise self.error(
-                f"the concept {name.text!r} has {n_values} values, and only one with "
-                f"two can stand alone. "
-                + known("Its values", "", self.domains[name.text])
-                + f" Write {C(name.text)} = value",
-                name,
-            )
-        return C(name.text)
+        return self.bound(name, C, name.text)
 
     def comparison(self, name):
         """Parse the part after the name: ``('=' | '!=') (value | name)``."""
+        values = self.checked(name, concept_values, name.text, self.domains)
         equal = self.token.text == "="
         self.index += 1
         right = self.token
@@ -233,23 +224,9 @@ class _Parser:
             quoted = ", or write it in quotes" if right.text in KEYWORDS else ""
             raise self.error(f"expected a value or a concept, got {right}{quoted}")
         self.index += 1
-        values = self.domains[name.text]
-        code = value_code(values, right.text)
-        if code >= 0:
-            return Equals(name.text, values[code], equal)
-        if right.text not in self.domains:
-            raise self.error(
-                f"{brief(right.text)} is no value of the concept {name.text!r}. "
-                + known("Its values", right.text, values),
-                right,
-            )
-        if self.domains[right.text] != values:
-            raise self.error(
-                f"the concepts {name.text!r} and {right.text!r} have different values, "
-                "and cannot be compared",
-                right,
-            )
-        return Same(name.text, right.text, equal)
+        is_value = value_code(values, right.text) >= 0
+        kind = Equals if is_value or right.text not in self.domains else Same
+        return self.bound(right, kind, name.text, right.text, equal)
 
 
 def parse(text, domains):
