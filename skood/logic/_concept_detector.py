@@ -198,9 +198,8 @@ class ConceptDetector(BaseDetector, _BaseComposition):
             self.ood_label,
         )
         self.concepts_ = list(domains)
-        classes = np.empty(len(observed[self.concepts_[0]]), dtype=object)
-        classes[:] = observed[self.concepts_[0]]
-        self.classes_ = plain_labels(classes)
+        first = self.concepts_[0]
+        self.classes_ = plain_labels(np.array(observed[first], dtype=object))
         self._set_knowledge_base(domains)
         self._check_nested_labels(parts, columns, rows)
         rng = check_random_state(self.random_state)

@@ -288,9 +288,7 @@ def predict_codes(part, X, domains):
 
 def _codes(labels, name, domains):
     """Codes of labels, or an error that names the first that is unknown."""
-    values = np.empty(len(domains[name]), dtype=object)
-    values[:] = domains[name]
-    codes = label_codes(labels, values)
+    codes = label_codes(labels, np.array(domains[name], dtype=object))
     if (codes < 0).any():
         raise ValueError(
             f"The classifier of the concept {name!r} predicts "

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.logic import Fusion, LogicDetector, MLNDetector, WeightedConstraints
 
-__all__ = ["NAMES", "RULES", "Column", "columns", "logic", "mln", "signs"]
+__all__ = ["NAMES", "RULES", "Column", "columns", "holds", "logic", "mln", "signs"]
 
 NAMES = ["class", "color", "shape"]
 RULES = [
@@ -89,6 +89,14 @@ def signs(n=300, n_ood=0, noise=0.1, seed=0):
     labels = shown.astype(object)
     labels[n:] = -1
     return X, labels
+
+
+def holds(rule, sign):
+    """Return whether a sign obeys one of the `RULES`."""
+    class_, color, shape = sign
+    if rule == RULES[0]:
+        return class_ != "stop_sign" or (color == "red" and shape == "octagon")
+    return class_ != "yield" or shape == "triangle"
 
 
 def with_parts(constraints, *, weights=None, prior=1.0, **params):

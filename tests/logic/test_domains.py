@@ -34,36 +34,31 @@ def test_domains_become_plain():
     assert [type(v) for v in found["flag"]] == [bool, bool]
 
 
-@pytest.mark.parametrize("domains", [None, ["a"], "bool", 3, {"a"}])
-def test_domains_are_a_dict(domains):
-    with pytest.raises(TypeError, match="domains must be a dict of concept names to l"):
-        check_domains(domains)
-
-
-def test_names():
-    with pytest.raises(TypeError, match="name of a concept must be a str, got 1"):
-        check_domains({1: ["a"]})
-    with pytest.raises(ValueError, match="name of a concept must not be empty"):
-        check_domains({"": ["a"]})
-
-
-@pytest.mark.parametrize("values", ["red", "Bool", 3, None, {"a"}, {"a": 1}, b"ab"])
-def test_values_are_a_list(values):
-    with pytest.raises(TypeError, match="of the concept 'x' must be a list or 'bool'"):
-        check_domains({"x": values})
-
-
 @pytest.mark.parametrize(
-    "value", [None, [1], float("nan"), -np.inf, 1j, b"a", np.array([1, 2])]
+    ("domains", "error", "message"),
+    [
+        *(
+            (domains, TypeError, "domains must be a dict of concept names to lists")
+            for domains in (None, ["a"], "bool", 3, {"a"})
+        ),
+        ({1: ["a"]}, TypeError, "name of a concept must be a str, got 1"),
+        ({"": ["a"]}, ValueError, "name of a concept must not be empty"),
+        ({"x": []}, ValueError, "The concept 'x' has no values"),
+        *(
+            ({"x": values}, TypeError, "of the concept 'x' must be a list or 'bool'")
+            for values in ("red", "Bool", 3, None, {"a"}, {"a": 1}, b"ab")
+        ),
+        *(
+            ({"x": ["a", value]}, TypeError, "A value of the concept 'x' must be a str")
+            for value in (
+                *(None, [1], float("nan"), -np.inf, 1j, b"a", np.array([1, 2])),
+            )
+        ),
+    ],
 )
-def test_kinds_of_values(value):
-    with pytest.raises(TypeError, match="A value of the concept 'x' must be a str, a"):
-        check_domains({"x": ["a", value]})
-
-
-def test_values_are_there():
-    with pytest.raises(ValueError, match="The concept 'x' has no values"):
-        check_domains({"x": []})
+def test_bad_domains(domains, error, message):
+    with pytest.raises(error, match=message):
+        check_domains(domains)
 
 
 @pytest.mark.parametrize(

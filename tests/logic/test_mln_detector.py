@@ -20,19 +20,11 @@ from skood.exceptions import SkoodWarning
 from skood.logic import C, Fusion, MLNDetector, WeightedConstraints
 from skood.metrics import auroc
 from tests._thresholds import middle_of_gap
-from tests.logic._signs import NAMES, RULES, Column, columns, linear, mln, signs
+from tests.logic._signs import NAMES, RULES, Column, columns, holds, linear, mln, signs
 
 pytestmark = pytest.mark.filterwarnings("ignore:normalizer='genextreme'")
 
 GAUSSIAN = SSD()
-
-
-def holds(rule, row):
-    """The rules of the tests, in Python."""
-    class_, color, shape = row
-    if rule == RULES[0]:
-        return class_ != "stop_sign" or (color == "red" and shape == "octagon")
-    return class_ != "yield" or shape == "triangle"
 
 
 # ----------------------------------------------------------------------------- scores

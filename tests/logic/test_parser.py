@@ -140,7 +140,8 @@ def test_a_value_comes_before_a_concept():
             "class",
             1,
             "the concept 'class' has 3 values, and only one with two can stand alone. "
-            "Its values: 1, 2, 3. Compare it with one: class = 1, or in Python C('class')",
+            "Its values: 1, 2, 3. Compare it with one: class = 1, or in Python "
+            "C('class').eq('1').",
         ),
         ("a -> b -> c", 8, "a second '->' is ambiguous: put one of them in parenth"),
         ("a <-> b -> c <-> a", 14, "a second '<->' is ambiguous: put one of them"),

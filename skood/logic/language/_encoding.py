@@ -95,10 +95,8 @@ def decode(Z, domains):
 def _labels(values):
     """Return values as an array that preserves their types."""
     labels = np.array(values)
-    if [(type(v), v) for v in labels.tolist()] != [(type(v), v) for v in values]:
-        labels = np.empty(len(values), dtype=object)
-        labels[:] = values
-    return labels
+    is_same = [(type(v), v) for v in labels.tolist()] == [(type(v), v) for v in values]
+    return labels if is_same else np.array(values, dtype=object)
 
 
 def check_codes(Z, sizes):
