@@ -35,15 +35,8 @@ from skood.metrics._rule_scorers import (
     make_precision_recall_risk_scorer,
     make_selective_risk_scorer,
 )
-from skood.metrics._scod import (
-    SCODCostCurve,
-    scod_cost_curve,
-    scod_risk_coverage_curve,
-)
-from skood.metrics._scorers import (
-    make_misclassification_scorer,
-    make_ood_scorer,
-)
+from skood.metrics._scod import SCODCostCurve, scod_cost_curve, scod_risk_coverage_curve
+from skood.metrics._scorers import make_misclassification_scorer, make_ood_scorer
 from skood.metrics._selective_risk import (
     selective_risk_at,
     selective_risk_at_precision_recall,

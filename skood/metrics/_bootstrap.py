@@ -84,8 +84,7 @@ def bootstrap_ci(
         `classes` are passed if it has parameters of these names.
 
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     *arrays : array-like of shape (n_samples, ...) or None
         Arguments of the metric after `y_true`, such as predictions and scores.
@@ -114,11 +113,8 @@ def bootstrap_ci(
     random_state : int, RandomState instance or None, default=None
         Controls the resampling. The result does not depend on `n_jobs`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     n_jobs : int, default=None
         Number of joblib jobs.

@@ -137,8 +137,7 @@ def expected_calibration_error(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_proba : array-like of shape (n_samples, n_classes) or (n_samples,)
         Probabilities of the classes, as returned by ``predict_proba``; the largest one
@@ -254,8 +253,7 @@ def brier(y_true, y_proba, *, ood_label=-1, classes=None):
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_proba : array-like of shape (n_samples, n_classes)
         Probabilities of the classes, as returned by ``predict_proba``.

@@ -34,13 +34,7 @@ def _curve_counts(y_true, y_pred, y_score, definition, ood_label, classes):
 
 
 def oscr(
-    y_true,
-    y_pred,
-    y_score,
-    *,
-    definition="selective_risk",
-    ood_label=-1,
-    classes=None,
+    y_true, y_pred, y_score, *, definition="selective_risk", ood_label=-1, classes=None
 ):
     r"""Area under the correct classification rate against the FPR (OSCR).
 
@@ -50,8 +44,7 @@ def oscr(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels; entries of OOD samples are ignored.
@@ -65,11 +58,8 @@ def oscr(
         share of ID samples that are accepted and correct [2]_. The two definitions rank
         detectors differently: the first ignores the number of rejected ID samples.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -141,8 +131,7 @@ def ccr_at_fpr(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels; entries of OOD samples are ignored.
@@ -157,11 +146,8 @@ def ccr_at_fpr(
         As in :func:`oscr`. "selective_risk": the share of correct among accepted ID
         samples. "dhamija": the share of ID samples that are accepted and correct.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------

@@ -166,18 +166,13 @@ def auroc(y_true, y_score, *, ood_label=-1, classes=None):
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_score : array-like of shape (n_samples,)
         Scores, high for ID samples. Infinities are allowed, NaN is not.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD. None: only `ood_label`
-        marks a sample as OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -220,8 +215,7 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_score : array-like of shape (n_samples,)
         Scores, high for ID samples. Infinities are allowed, NaN is not.
@@ -231,11 +225,8 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
         "trapezoid" joins the points by straight lines from (recall 0, precision 1),
         which is optimistic but reported in several papers.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -274,8 +265,7 @@ def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=Non
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_score : array-like of shape (n_samples,)
         Scores, high for ID samples. Infinities are allowed, NaN is not.
@@ -284,11 +274,8 @@ def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=Non
         "step" is the average precision, "trapezoid" joins the points by straight
         lines.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -326,8 +313,7 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_score : array-like of shape (n_samples,)
         Scores, high for ID samples. Infinities are allowed, NaN is not.
@@ -340,11 +326,8 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
         of the ID samples are accepted. "ood": the share of ID samples flagged when at
         least `tpr` of the OOD samples are flagged. The two values differ.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -382,17 +365,13 @@ def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_score : array-like of shape (n_samples,)
         Scores, high for ID samples. Infinities are allowed, NaN is not.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -434,8 +413,7 @@ def ranking_metrics(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_score : array-like of shape (n_samples,)
         Scores, high for ID samples. Infinities are allowed, NaN is not.
@@ -449,11 +427,8 @@ def ranking_metrics(
     interpolation : {"step", "trapezoid"}, default="step"
         The interpolation of `aupr_in` and `aupr_out`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------

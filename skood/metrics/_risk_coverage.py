@@ -57,8 +57,7 @@ def risk_coverage_curve(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
@@ -72,11 +71,8 @@ def risk_coverage_curve(
         samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
         the true class in rows. Not negative.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -135,8 +131,7 @@ def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
@@ -147,11 +142,8 @@ def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
     loss : "zero_one", callable or array-like, default="zero_one"
         As in :func:`risk_coverage_curve`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -194,8 +186,7 @@ def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=No
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
@@ -206,11 +197,8 @@ def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=No
     loss : "zero_one", callable or array-like, default="zero_one"
         As in :func:`risk_coverage_curve`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -266,8 +254,7 @@ def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=Non
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
@@ -278,11 +265,8 @@ def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=Non
     loss : "zero_one", callable or array-like, default="zero_one"
         As in :func:`risk_coverage_curve`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -354,8 +338,7 @@ def risk_at_coverage(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
@@ -369,11 +352,8 @@ def risk_at_coverage(
     loss : "zero_one", callable or array-like, default="zero_one"
         As in :func:`risk_coverage_curve`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -413,8 +393,7 @@ def risk_at_coverage(
 
 
 @validate_params(
-    {"risk": [Number(Real, 0, None, closed="left")]},
-    prefer_skip_nested_validation=True,
+    {"risk": [Number(Real, 0, None, closed="left")]}, prefer_skip_nested_validation=True
 )
 def coverage_at_risk(
     y_true, y_pred, y_score, *, risk=0.01, loss="zero_one", ood_label=-1, classes=None
@@ -426,8 +405,7 @@ def coverage_at_risk(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
@@ -441,11 +419,8 @@ def coverage_at_risk(
     loss : "zero_one", callable or array-like, default="zero_one"
         As in :func:`risk_coverage_curve`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------

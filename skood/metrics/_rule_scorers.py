@@ -282,9 +282,7 @@ def make_precision_recall_risk_scorer(
         With 0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID samples that returns
-        one number per sample; or a loss matrix of shape (n_classes, n_classes), the
-        true class in rows, both in the order of `classes_`. Not negative.
+        As in :func:`make_selective_risk_scorer`.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in `y`.
@@ -407,9 +405,7 @@ def make_cost_scorer(
         With 0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID samples that returns
-        one number per sample; or a loss matrix of shape (n_classes, n_classes), the
-        true class in rows, both in the order of `classes_`. Not negative.
+        As in :func:`make_selective_risk_scorer`.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in `y`.

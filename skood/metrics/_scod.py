@@ -46,8 +46,7 @@ def scod_risk_coverage_curve(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
@@ -69,16 +68,10 @@ def scod_risk_coverage_curve(
         With 0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
-        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
-        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
-        the true class in rows. Not negative.
+        As in :func:`risk_coverage_curve`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         With "full" a score may be used reversed, without a warning: see the `thetas`.
@@ -254,8 +247,7 @@ def scod_cost_curve(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
@@ -283,16 +275,10 @@ def scod_cost_curve(
         it is 0 throughout, no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
-        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
-        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
-        the true class in rows. Not negative.
+        As in :func:`risk_coverage_curve`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         With "full" a score may be used reversed, without a warning: see the `theta` of

@@ -8,13 +8,7 @@ import inspect
 
 import numpy as np
 
-from skood.metrics._ranking import (
-    aupr_in,
-    aupr_out,
-    auroc,
-    detection_error,
-    fpr_at_tpr,
-)
+from skood.metrics._ranking import aupr_in, aupr_out, auroc, detection_error, fpr_at_tpr
 from skood.utils._labels import check_labels, ood_mask
 from skood.utils._metaestimators import (
     concept_columns,
@@ -24,11 +18,7 @@ from skood.utils._metaestimators import (
 )
 from skood.utils._stored import stored
 
-__all__ = [
-    "make_misclassification_scorer",
-    "make_ood_scorer",
-    "ood_rows",
-]
+__all__ = ["make_misclassification_scorer", "make_ood_scorer", "ood_rows"]
 
 _COMPONENTS = ("epistemic", "aleatoric", "total")
 

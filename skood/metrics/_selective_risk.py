@@ -10,11 +10,7 @@ from skood.metrics._ranking import check_scores, require_both
 from skood.metrics._risk_coverage import id_mask
 from skood.utils._losses import per_sample_loss
 
-__all__ = [
-    "reject_scores",
-    "selective_risk_at",
-    "selective_risk_at_precision_recall",
-]
+__all__ = ["reject_scores", "selective_risk_at", "selective_risk_at_precision_recall"]
 
 
 def reject_scores(
@@ -66,8 +62,7 @@ def selective_risk_at(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
@@ -87,16 +82,10 @@ def selective_risk_at(
         Largest share of OOD samples to accept.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
-        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
-        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
-        the true class in rows. Not negative.
+        As in :func:`risk_coverage_curve`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         With "full" a score may be used reversed, with a warning.
@@ -164,8 +153,7 @@ def selective_risk_at_precision_recall(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
@@ -189,16 +177,10 @@ def selective_risk_at_precision_recall(
         With 0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
-        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
-        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
-        the true class in rows. Not negative.
+        As in :func:`risk_coverage_curve`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         With "full" a score may be used reversed, with a warning.

@@ -40,8 +40,7 @@ def double_score_risk_coverage_curve(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
@@ -55,16 +54,10 @@ def double_score_risk_coverage_curve(
         only score.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
-        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
-        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
-        the true class in rows. Not negative.
+        As in :func:`risk_coverage_curve`.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         With "full" a score may be used reversed, without a warning: see the `thetas`.
@@ -112,14 +105,7 @@ def double_score_risk_coverage_curve(
     (array([0.75, 1.  ]), array([0.  , 0.25]))
     """
     rows = reject_scores(
-        y_true,
-        y_pred,
-        y_score,
-        ood_score,
-        loss,
-        ood_label,
-        classes,
-        needs_ood=False,
+        y_true, y_pred, y_score, ood_score, loss, ood_label, classes, needs_ood=False
     )
     risk_id, ood_id, loss_id, risk_ood, ood_ood = rows
     ood_ood = None if ood_ood is None else ood_ood[:0]
@@ -149,8 +135,7 @@ def double_score_roc_curve(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_score : array-like of shape (n_samples,)
         Scores, high for samples to accept: a confidence, or an ID score.
@@ -159,11 +144,8 @@ def double_score_roc_curve(
         A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         With "full" a score may be used reversed, without a warning: see the `thetas`.
@@ -241,8 +223,7 @@ def double_score_precision_recall_curve(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_score : array-like of shape (n_samples,)
         Scores, high for samples to accept: a confidence, or an ID score.
@@ -255,11 +236,8 @@ def double_score_precision_recall_curve(
         Share of OOD samples in use, in [0, 1). It is never estimated from the data.
         With 0 no OOD samples are needed, and the precision is 1.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         With "full" a score may be used reversed, without a warning: see the `thetas`.
@@ -355,8 +333,7 @@ def double_score_ccr_curve(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-        given, is not among them.
+        Labels of ID and OOD samples, see `ood_label` and `classes`.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels; entries of OOD samples are ignored.
@@ -378,11 +355,8 @@ def double_score_ccr_curve(
         the share of correct among accepted ID samples, one minus the selective risk.
         "dhamija": the share of ID samples that are accepted and correct.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The known classes; a label outside of them is OOD.
+    ood_label, classes : int or str, default=-1, and array-like, default=None
+        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         With "full" a score may be used reversed, without a warning: see the `thetas`.

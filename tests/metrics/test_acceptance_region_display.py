@@ -13,12 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from skood.detectors import MSP
 from skood.metrics import AcceptanceRegionDisplay, double_score_roc_curve
-from skood.rejection import (
-    BoundedAbstention,
-    BoundedTPRFPR,
-    OperatingPoint,
-    accept,
-)
+from skood.rejection import BoundedAbstention, BoundedTPRFPR, OperatingPoint, accept
 from tests.metrics._double_rows import make_rows, relabel
 from tests.metrics._drawing import legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood

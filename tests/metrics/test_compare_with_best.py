@@ -8,12 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skood.metrics import compare_with_best, ranking_metrics
-from skood.metrics._compare_with_best import (
-    METRICS,
-    Resamples,
-    holm,
-    pvalues_of_best,
-)
+from skood.metrics._compare_with_best import METRICS, Resamples, holm, pvalues_of_best
 
 RNG = np.random.RandomState(0)
 
@@ -184,10 +179,7 @@ def test_values_and_sign_of_metrics():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"metrics": ["f1"]},
-            r"have sets among \['a', 'b'\], got \['f1'\]",
-        ),
+        ({"metrics": ["f1"]}, r"have sets among \['a', 'b'\], got \['f1'\]"),
         ({"groups": {"g": ["x"]}}, r"must be names among \['auroc', .*got \['x'\]"),
         ({"held_out": [range(9)]}, r"Got the shapes \[\(3, 40\)\] in id_scores"),
         ({"id_scores": [np.ones(9)]}, "must have the shape"),

@@ -170,11 +170,7 @@ def test_classifier_is_drawn_with_its_operating_point():
     assert_allclose(display.line_.get_xdata()[1:-1], curve.values, rtol=1e-12)
     assert_allclose(display.line_.get_ydata()[1:-1], curve.bounds, rtol=1e-12)
     names = [text.split(" (")[0] for text in legend_texts(display)]
-    assert names[:3] == [
-        "both scores",
-        "max probability alone",
-        "MarginDetector alone",
-    ]
+    assert names[:3] == ["both scores", "max probability alone", "MarginDetector alone"]
 
 
 @pytest.mark.parametrize(

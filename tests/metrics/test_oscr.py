@@ -10,14 +10,7 @@ import pytest
 from scipy.integrate import trapezoid
 from scipy.stats import norm
 
-from skood.metrics import (
-    aurc,
-    auroc,
-    ccr_at_fpr,
-    fpr_at_tpr,
-    oscr,
-    risk_coverage_curve,
-)
+from skood.metrics import aurc, auroc, ccr_at_fpr, fpr_at_tpr, oscr, risk_coverage_curve
 from tests.metrics._samples import tied
 
 WITH_PRED = [oscr, ccr_at_fpr]

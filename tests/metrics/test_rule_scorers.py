@@ -28,13 +28,7 @@ from skood.metrics import (
 )
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from skood.rejection import BoundedPrecisionRecall, RejectOptionClassifier
-from tests.metrics._scored import (
-    Classify,
-    Decider,
-    Detector,
-    ProbabilityDetector,
-    rows,
-)
+from tests.metrics._scored import Classify, Decider, Detector, ProbabilityDetector, rows
 
 MAKERS = [
     make_selective_risk_scorer,

@@ -74,11 +74,7 @@ READ = {
         lambda N, E, F, n, m: 1 - E / N if N >= math.ceil(0.3 * n - 1e-9) else None,
         False,
     ),
-    dhamija: (
-        lambda N, E, F, n, m: F / m,
-        lambda N, E, F, n, m: (N - E) / n,
-        False,
-    ),
+    dhamija: (lambda N, E, F, n, m: F / m, lambda N, E, F, n, m: (N - E) / n, False),
 }
 CURVES = list(READ)
 AT_MOST = (ccr, dhamija)

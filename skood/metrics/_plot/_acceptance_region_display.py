@@ -61,11 +61,8 @@ class AcceptanceRegionDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-
-    figure_ : matplotlib Figure
-        The figure.
+    ax_, figure_ : matplotlib Axes, matplotlib Figure
+        The axes and the figure.
 
     region_ : matplotlib Polygon
         The accepted region within the axes; empty if there is none.
@@ -144,8 +141,7 @@ class AcceptanceRegionDisplay:
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-            given, is not among them. There may be none.
+            Labels of ID and OOD samples, of which there may be none.
 
         y_pred : array-like of shape (n_samples,)
             Predicted labels; entries of OOD samples are ignored.
@@ -160,11 +156,8 @@ class AcceptanceRegionDisplay:
             A rule on the negated scores, as :func:`selective_risk_at`,
             :meth:`BoundCurve.rule_at` and :func:`skood.rejection.solve` return it.
 
-        ood_label : int or str, default=-1
-            Label of known OOD samples.
-
-        classes : array-like of shape (n_classes,), default=None
-            The known classes.
+        ood_label, classes : int or str, default=-1, and array-like, default=None
+            OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
         score_names : tuple of (str, str), default=("-y_score", "-ood_score")
             Names of a and b, for the axes.
@@ -181,15 +174,9 @@ class AcceptanceRegionDisplay:
             The display, drawn.
         """
         check_point(point)
+        given = y_true, y_pred, y_score, ood_score, "zero_one", ood_label, classes
         risk_id, ood_id, loss_id, risk_ood, ood_ood = reject_scores(
-            y_true,
-            y_pred,
-            y_score,
-            ood_score,
-            "zero_one",
-            ood_label,
-            classes,
-            needs_ood=False,
+            *given, needs_ood=False
         )
         display = cls(
             risk_id=risk_id,

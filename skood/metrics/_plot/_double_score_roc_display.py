@@ -22,17 +22,9 @@ from skood.metrics._plot._rejector import (
 )
 from skood.metrics._selective_risk import reject_scores
 from skood.metrics._two_score_curves import double_score_roc_curve
-from skood.utils._plotting import (
-    COLORS,
-    DASHES,
-    get_axes,
-    long_names,
-)
+from skood.utils._plotting import COLORS, DASHES, get_axes, long_names
 
-__all__ = [
-    "BoundDisplay",
-    "DoubleScoreROCDisplay",
-]
+__all__ = ["BoundDisplay", "DoubleScoreROCDisplay"]
 
 
 def _rates(point, rows, ood_prior, knows_risk):
@@ -47,12 +39,9 @@ def _rates(point, rows, ood_prior, knows_risk):
     risk = math.nan
     if knows_risk and tpr > 0:
         risk = float(accepted @ loss_id / accepted.sum())
+    names = "theta", "lam", "tau", "scales", "lam_low"
     return OperatingPoint(
-        theta=point.theta,
-        lam=point.lam,
-        tau=point.tau,
-        scales=point.scales,
-        lam_low=point.lam_low,
+        **{name: getattr(point, name) for name in names},
         risk=risk,
         tpr=tpr,
         fpr=fpr,
@@ -89,15 +78,9 @@ class BoundDisplay:
         if point is not None:
             loss = None if y_pred is None else "zero_one"
             prior = params.get("ood_prior", math.nan)
+            labels = params["ood_label"], params["classes"]
             rows = reject_scores(
-                y_true,
-                y_pred,
-                scores[0],
-                scores[1],
-                loss,
-                params["ood_label"],
-                params["classes"],
-                needs_ood=prior != 0,
+                y_true, y_pred, *scores, loss, *labels, needs_ood=prior != 0
             )
             point = _rates(point, rows, prior, y_pred is not None)
         return {
@@ -105,6 +88,23 @@ class BoundDisplay:
             "single_curves": [function(y_true, s, **params) for s in singles],
             "point": point,
         }
+
+    @classmethod
+    def _from_rejector(cls, y, read, rule, **kwargs):
+        """Draw the result of `read_rejector`, with the bounds of `rule`."""
+        clf, y_pred, y_score, ood_score, labels = read
+        return cls.from_predictions(
+            y,
+            y_score,
+            ood_score,
+            y_pred=y_pred,
+            point=clf.operating_point_,
+            rule=rule,
+            angles=getattr(clf.solver, "angles", "quadrant"),
+            score_names=detector_names(clf, "max probability"),
+            **labels,
+            **kwargs,
+        )
 
     def _check_plot(self):
         """Raise unless there are names, and the bounds of the rule can be marked."""
@@ -216,11 +216,8 @@ class DoubleScoreROCDisplay(BoundDisplay):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-
-    figure_ : matplotlib Figure
-        The figure.
+    ax_, figure_ : matplotlib Axes, matplotlib Figure
+        The axes and the figure.
 
     line_ : matplotlib Line2D
         The curve of the best rule.
@@ -282,8 +279,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-            given, is not among them.
+            Labels of ID and OOD samples, see `ood_label` and `classes`.
 
         y_score : array-like of shape (n_samples,)
             Scores, high for samples to accept.
@@ -302,11 +298,8 @@ class DoubleScoreROCDisplay(BoundDisplay):
         rule : BoundedTPRFPR, default=None
             Its bounds are shaded.
 
-        ood_label : int or str, default=-1
-            Label of known OOD samples.
-
-        classes : array-like of shape (n_classes,), default=None
-            The known classes.
+        ood_label, classes : int or str, default=-1, and array-like, default=None
+            OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
         angles, n_angles : {"quadrant", "full"}, int
             See :func:`double_score_roc_curve`.
@@ -368,21 +361,8 @@ class DoubleScoreROCDisplay(BoundDisplay):
             The display, drawn.
         """
         read = read_rejector(estimator, X, y, cls.__name__)
-        clf, y_pred, y_score, ood_score, labels = read
-        return cls.from_predictions(
-            y,
-            y_score,
-            ood_score,
-            y_pred=y_pred,
-            point=clf.operating_point_,
-            rule=clf.rule if isinstance(clf.rule, BoundedTPRFPR) else None,
-            angles=getattr(clf.solver, "angles", "quadrant"),
-            n_angles=n_angles,
-            score_names=detector_names(clf, "max probability"),
-            ax=ax,
-            **labels,
-            **kwargs,
-        )
+        rule = read[0].rule if isinstance(read[0].rule, BoundedTPRFPR) else None
+        return cls._from_rejector(y, read, rule, n_angles=n_angles, ax=ax, **kwargs)
 
     @staticmethod
     def _read(curve):

@@ -7,7 +7,7 @@ import numpy as np
 
 from skood.decision import BoundedPrecisionRecall, precision_at
 from skood.metrics._plot._double_score_roc_display import BoundDisplay
-from skood.metrics._plot._rejector import detector_names, read_rejector
+from skood.metrics._plot._rejector import read_rejector
 from skood.metrics._two_score_curves import double_score_precision_recall_curve
 from skood.utils._plotting import get_axes
 
@@ -48,11 +48,8 @@ class PrecisionRecallDisplay(BoundDisplay):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-
-    figure_ : matplotlib Figure
-        The figure.
+    ax_, figure_ : matplotlib Axes, matplotlib Figure
+        The axes and the figure.
 
     line_ : matplotlib Line2D
         The curve of the best rule.
@@ -135,8 +132,7 @@ class PrecisionRecallDisplay(BoundDisplay):
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
-            given, is not among them.
+            Labels of ID and OOD samples, see `ood_label` and `classes`.
 
         y_score : array-like of shape (n_samples,)
             Scores, high for samples to accept.
@@ -185,17 +181,10 @@ class PrecisionRecallDisplay(BoundDisplay):
 
         Parameters
         ----------
-        estimator : RejectOptionClassifier
-            Fitted. It may be the last step of a Pipeline, or in a search. If its rule
-            is a :class:`~skood.rejection.BoundedPrecisionRecall` of this `ood_prior`,
-            the bounds are shaded.
-
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        y : array-like of shape (n_samples,)
-            Their labels. A sample is OOD when its label is the `ood_label` of the
-            classifier or is not in its `classes_`.
+        estimator, X, y
+            As in :meth:`DoubleScoreROCDisplay.from_estimator`; bounds are shaded if the
+            rule is a :class:`~skood.rejection.BoundedPrecisionRecall` of this
+            `ood_prior`.
 
         ood_prior : float, default=None
             Share of OOD samples in use, in [0, 1). None: the prior of the classifier's
@@ -216,26 +205,14 @@ class PrecisionRecallDisplay(BoundDisplay):
             The display, drawn.
         """
         read = read_rejector(estimator, X, y, cls.__name__)
-        clf, y_pred, y_score, ood_score, labels = read
-        of_rule = getattr(clf.rule, "ood_prior", None)
+        rule = read[0].rule
+        of_rule = getattr(rule, "ood_prior", None)
         if ood_prior is None:
             ood_prior = 0.5 if of_rule is None else of_rule
-        bounded = isinstance(clf.rule, BoundedPrecisionRecall) and of_rule == ood_prior
-        return cls.from_predictions(
-            y,
-            y_score,
-            ood_score,
-            ood_prior=ood_prior,
-            y_pred=y_pred,
-            point=clf.operating_point_,
-            rule=clf.rule if bounded else None,
-            angles=getattr(clf.solver, "angles", "quadrant"),
-            n_angles=n_angles,
-            score_names=detector_names(clf, "max probability"),
-            ax=ax,
-            **labels,
-            **kwargs,
-        )
+        if not isinstance(rule, BoundedPrecisionRecall) or of_rule != ood_prior:
+            rule = None
+        kwargs |= {"ood_prior": ood_prior, "n_angles": n_angles, "ax": ax}
+        return cls._from_rejector(y, read, rule, **kwargs)
 
     @staticmethod
     def _read(curve):

@@ -45,11 +45,8 @@ class RiskCoverageDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-
-    figure_ : matplotlib Figure
-        The figure.
+    ax_, figure_ : matplotlib Axes, matplotlib Figure
+        The axes and the figure.
 
     line_ : matplotlib Line2D or list of them
         The curve; a list if there are several.
@@ -142,11 +139,8 @@ class RiskCoverageDisplay:
         ax : matplotlib Axes, default=None
             Where to draw; None makes a new figure.
 
-        plot_random : bool, default=False
-            Whether to draw the risk of a random score.
-
-        plot_oracle : bool, default=False
-            Whether to draw the curve of the best possible score.
+        plot_random, plot_oracle : bool, default=False
+            Whether to draw the risk of a random, and of the best possible score.
 
         **kwargs : dict
             Passed to matplotlib's ``plot``, of every curve.
@@ -300,11 +294,8 @@ class RiskCoverageDisplay:
         name : str or list of str, default=None
             Names for the legend; None: the names of the display.
 
-        plot_random : bool, default=False
-            Whether to draw the risk of a random score.
-
-        plot_oracle : bool, default=False
-            Whether to draw the curve of the best possible score.
+        plot_random, plot_oracle : bool, default=False
+            Whether to draw the risk of a random, and of the best possible score.
 
         **kwargs : dict
             Passed to matplotlib's ``plot``, of every curve.

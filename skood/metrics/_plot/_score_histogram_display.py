@@ -36,11 +36,8 @@ class ScoreHistogramDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-
-    figure_ : matplotlib Figure
-        The figure.
+    ax_, figure_ : matplotlib Axes, matplotlib Figure
+        The axes and the figure.
 
     bin_edges_ : ndarray of shape (n_bins + 1,)
         The bins, the same for both.
@@ -103,11 +100,8 @@ class ScoreHistogramDisplay:
         threshold : float, default=None
             Where to draw the threshold.
 
-        ood_label : int or str, default=-1
-            Label of known OOD samples.
-
-        classes : array-like of shape (n_classes,), default=None
-            The known classes.
+        ood_label, classes : int or str, default=-1, and array-like, default=None
+            OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
         name : str, default=None
             Title.
