@@ -71,11 +71,9 @@ def _check_level(alpha):
 
 
 def per_row(combiner, P, function, *, dtype=np.float64, shape=()):
-    """Apply a function to sorted p-values, in chunks of samples and in threads.
+    """Apply a function to p-values in chunks of samples and in threads.
 
-    `P` has shape (n_samples, n_detectors). `function` takes p-values of shape
-    (n_detectors, n_some_samples), ascending along the first axis, and returns an array
-    whose last axis is the samples. The result has shape (n_samples, *shape).
+    P-values (n_samples, n_detectors) are sorted to (n_detectors, n_some_samples).
     """
     n, m = P.shape
     combiner._check_members(m)
@@ -227,9 +225,7 @@ def _estimates_pi0(combiner):
 class StepUp(BaseCombiner):
     """Base class of combiners that compare ``factor * p_(k)`` with ``k * alpha``.
 
-    The statistic q is the smallest ``factor * p_(k) / k``, and the p-values up to the
-    largest k for which this is at most alpha are selected. A subclass implements
-    ``_factor(p)``, or estimates the proportion of true null hypotheses by ``_pi0(p)``.
+    A subclass implements ``_factor(p)``, or ``_pi0(p)`` to estimate the proportion.
     """
 
     @available_if(_estimates_pi0)

@@ -17,8 +17,7 @@ __all__ = ["Cauchy", "Fisher", "HarmonicMean", "Stouffer"]
 class GlobalTest(BaseCombiner):
     """Base class of combiners whose statistic is a function of a sum over p-values.
 
-    The terms of the sum decrease with p, and are infinite at p = 0. If a p-value of 0
-    occurs together with a 1 whose term is minus infinity, the 0 prevails.
+    Its terms decrease with p, and are infinite at p = 0, which prevails over p = 1.
     """
 
     @abstractmethod
@@ -47,7 +46,7 @@ class GlobalTest(BaseCombiner):
         return self._combined(totals[-1], len(p))
 
     def _n_selected(self, p, alpha):
-        # Closed testing: a member is selected if the test rejects every intersection
+        # Closed testing [2]: a member is selected if the test rejects each intersection
         # hypothesis that contains it. Among intersections of `size` members, the one
         # with the largest other p-values is rejected last, so only it is tested.
         m = len(p)

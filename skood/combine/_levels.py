@@ -9,7 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils import Bunch
 
-from skood.combine._pvalues import loosened, reaches, rows_needed, warn_if_few
+from skood.combine._pvalues import (
+    loosened,
+    pvalues_of,
+    reaches,
+    rows_needed,
+    warn_if_few,
+)
 from skood.utils._calibration import Calibration
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
@@ -22,25 +28,18 @@ _TIE_BREAK = 1e-9
 
 
 class Fold(NamedTuple):
-    """Indices of the samples of one committee.
+    """Indices of the samples of one committee."""
 
-    Its members are fitted on `train` (None: on all). P-values refer to `pvalue_rows`,
-    the levels of combined statistics to `level_rows` (empty: levels are nominal).
-    """
-
-    train: np.ndarray | None
+    train: np.ndarray | None  # None: all
     pvalue_rows: np.ndarray
-    level_rows: np.ndarray
+    level_rows: np.ndarray  # empty: levels are nominal
 
 
 def with_levels(folds, level, alpha, correction=1.0):
     """Split held-out samples into halves for p-values and for levels, if conformal.
 
-    `folds` are from `calibration_folds`; `correction` is the combiner's factor of a
-    single small p-value. With several folds, "auto" requires that the smallest p-value
-    of each fold, times this, can reach `alpha`. Returns a list of Fold and the chosen
-    kind of levels; raises a ValueError if `level` is "conformal" and there are too few
-    samples to reject any.
+    `correction` is the combiner's factor of a single small p-value, which in each fold
+    must reach `alpha` for "auto". Returns a list of Fold and the chosen kind of levels.
     """
     halves = [Fold(train, held[::2], held[1::2]) for train, held in folds]
     n_held_out = sum(len(held) for _, held in folds)
@@ -98,7 +97,7 @@ class Levels:
             statistics = np.empty(0)
             if kind == "conformal" and n_pvalues < len(fold_scores):
                 counts = calibration.counts(fold_scores[n_pvalues:])
-                P = levels.pvalues(counts, n_pvalues)
+                P = pvalues_of(counts, n_pvalues, method)
                 statistics = np.sort(levels.statistic(P))
             levels.calibrations.append(calibration)
             levels.statistics.append(statistics)
@@ -113,12 +112,6 @@ class Levels:
     def n_level(self):
         """Number of samples that conformal levels refer to."""
         return sum(map(len, self.statistics))
-
-    def pvalues(self, counts, n_calibration):
-        """Return p-values from counts of scores, see `conformal_pvalues`."""
-        if self.method == "ecdf":
-            return counts / n_calibration
-        return (1.0 + counts) / (n_calibration + 1.0)
 
     def statistic(self, P):
         """Return the combiner's statistic of p-values; raise if it is NaN."""
@@ -139,9 +132,9 @@ class Levels:
             found = calibration.counts(fold_scores)
             counts = counts + found
             if self.kind == "conformal":
-                q = self.statistic(self.pvalues(found, len(calibration)))
+                q = self.statistic(pvalues_of(found, len(calibration), self.method))
                 n_below = n_below + _at_most(statistics, q)
-        P = self.pvalues(counts, self.n_calibration)
+        P = pvalues_of(counts, self.n_calibration, self.method)
         if self.kind == "nominal":
             q = self.statistic(P)
             return Bunch(pvalues=P, statistic=q, level=q)
@@ -186,7 +179,7 @@ class Levels:
         n_calibration, level = self.n_calibration, self.nominal(alpha)
         if self.kind == "conformal":  # the statistics are of one fold each
             n_calibration = min(map(len, self.calibrations))
-            least = self.pvalues(np.zeros((1, n_members)), n_calibration)
+            least = pvalues_of(np.zeros((1, n_members)), n_calibration, self.method)
             (q,) = self.statistic(least)
             if q > level or level <= 0.0:
                 n_tied = sum(_at_most(ranked, q) for ranked in self.statistics)

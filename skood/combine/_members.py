@@ -16,62 +16,39 @@ __all__ = ["fit_committees", "score_committees"]
 
 
 def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose):
-    """Fit the members once per fold, and score the samples that the fold holds out.
-
-    Shapes: X, y (n_samples, ...) -> scores (n_held_out, n_members).
-    """
+    """Fit the members per fold; score held-out samples, (n_held_out, n_members)."""
     parallel = Parallel(n_jobs=n_jobs, verbose=verbose)
     estimators = [estimator] * len(folds)
     bound = [detectors] * len(folds)
     if estimator is not None:
+        frozen = estimators
         if not isinstance(estimator, FrozenEstimator):
             estimators = parallel(
-                delayed(_fit_estimator)(estimator, X, y, train) for train, _ in folds
+                delayed(_fit_clone)(estimator, _rows(X, train), _rows(y, train))
+                for train, _ in folds
             )
-        bound = [
-            [bind(detector, _frozen(fitted)) for detector in detectors]
-            for fitted in estimators
-        ]
-    groups = [network_groups(members) for members in bound]
-    results = iter(
-        parallel(
-            delayed(_fit_group)(
-                [names[i] for i in group],
-                [members[i] for i in group],
-                X,
-                y,
-                fold,
-            )
-            for members, fold, fold_groups in zip(bound, folds, groups, strict=True)
-            for group in fold_groups
-        )
+            frozen = [FrozenEstimator(fitted) for fitted in estimators]
+        bound = [[bind(detector, one) for detector in detectors] for one in frozen]
+    tasks = [
+        (k, group, [members[i] for i in group])
+        for k, members in enumerate(bound)
+        for group in network_groups(members)
+    ]
+    results = parallel(
+        delayed(_fit_group)([names[i] for i in group], members, X, y, folds[k])
+        for k, group, members in tasks
     )
-    committees, scores = [], []
-    for (_, held_out), fold_groups in zip(folds, groups, strict=True):
-        committee: list = [None] * len(names)
-        columns = np.empty((len(held_out), len(names)))
-        for group in fold_groups:
-            fitted, group_scores = next(results)
-            columns[:, group] = group_scores
-            for i, detector in zip(group, fitted, strict=True):
-                committee[i] = detector
-        committees.append(committee)
-        scores.append(columns)
+    committees: list = [[None] * len(names) for _ in folds]
+    scores = [np.empty((len(held_out), len(names))) for _, held_out in folds]
+    for (k, group, _), (fitted, group_scores) in zip(tasks, results, strict=True):
+        scores[k][:, group] = group_scores
+        for i, detector in zip(group, fitted, strict=True):
+            committees[k][i] = detector
     return committees, estimators, scores
-
-
-def _frozen(estimator):
-    if isinstance(estimator, FrozenEstimator):
-        return estimator
-    return FrozenEstimator(estimator)
 
 
 def _rows(X, rows):
     return X if rows is None or X is None else take_rows(X, rows)
-
-
-def _fit_estimator(estimator, X, y, train):
-    return _fit_clone(estimator, _rows(X, train), _rows(y, train))
 
 
 def _fit_clone(estimator, X, y):
@@ -104,10 +81,7 @@ def _fit_member(name, detector, X, y):
 
 
 def score_committees(names, committees, X, *, n_jobs):
-    """Score samples by the members of each committee.
-
-    Shapes: X (n_samples, ...) -> scores (n_samples, n_members).
-    """
+    """Score samples by each committee: a list of arrays (n_samples, n_members)."""
     # all at once, since they may use the same network
     members = [detector for committee in committees for detector in committee]
     groups = network_groups(members)

@@ -23,11 +23,7 @@ __all__ = [
 
 
 def change_point_range(m, c_m):
-    """Return the first and last index that a change point of m p-values may have.
-
-    These are ``max(1, ceil(m c_m))`` (2 if `c_m` is None) and ``floor(m / 2)``. Raises
-    a ValueError if there is no such index.
-    """
+    """Return the first and last index of a change point of m p-values, or raise."""
     if m < 2:
         raise ValueError(
             "DOSStorey compares the slopes of p-values on both sides of a change "
@@ -36,28 +32,26 @@ def change_point_range(m, c_m):
             "p-value as it is."
         )
     first, last = 2 if c_m is None else max(1, math.ceil(m * c_m - GUARD)), m // 2
-    if first > last:
-        if c_m is None:
-            raise ValueError(
-                "DOSStorey, the combiner of DSDE, needs at least 4 detectors to find a "
-                f"change point of their p-values, got {m}. Add detectors, use "
-                "DetectorEnsemble(detectors, BenjaminiHochberg()), which needs one, or "
-                f"pass c_m in (0, {last}/{m}], that is at most "
-                f"{math.floor(last / m * 1e4) / 1e4:g}."
-            )
+    if first <= last:
+        return first, last
+    limit = (
+        f"c_m in (0, {last}/{m}], that is at most {math.floor(last / m * 1e4) / 1e4:g}."
+    )
+    if c_m is None:
         raise ValueError(
-            "DOSStorey looks for a change point k with m * c_m <= k <= m / 2, and for "
-            f"m={m} detectors c_m={c_m:g} leaves none. Pass c_m in (0, {last}/{m}], "
-            f"that is at most {math.floor(last / m * 1e4) / 1e4:g}."
+            "DOSStorey, the combiner of DSDE, needs at least 4 detectors to find a "
+            f"change point of their p-values, got {m}. Add detectors, use "
+            "DetectorEnsemble(detectors, BenjaminiHochberg()), which needs one, or "
+            f"pass {limit}"
         )
-    return first, last
+    raise ValueError(
+        "DOSStorey looks for a change point k with m * c_m <= k <= m / 2, and for "
+        f"m={m} detectors c_m={c_m:g} leaves none. Pass {limit}"
+    )
 
 
 def slope_differences(p, beta):
-    """Return the differences of slopes ``(p_(2i) - 2 p_(i)) / i ** beta``.
-
-    The index i is 1, 2, …, m // 2; the shape is (m // 2, n_samples).
-    """
+    """Return ``(p_(2i) - 2 p_(i)) / i ** beta``, (m // 2, n_samples)."""
     half = len(p) // 2
     d = p[1 : 2 * half : 2] - 2.0 * p[:half]
     d /= (np.arange(1, half + 1) ** float(beta))[:, None]
@@ -65,10 +59,9 @@ def slope_differences(p, beta):
 
 
 def change_point(p, beta, first, fallback):
-    """Return the index of the largest difference of slopes of each sample.
+    """Return the index, from 1, of the largest difference of slopes of each sample.
 
-    The index counts from 1, is at least `first`, and is the smallest of ties. With
-    ``fallback="bh"`` it is 0 for samples without a positive difference.
+    With ``fallback="bh"`` it is 0 for samples without a positive difference.
     """
     d = slope_differences(p, beta)[first - 1 :]
     k = d.argmax(axis=0) + first
@@ -78,22 +71,16 @@ def change_point(p, beta, first, fallback):
 
 
 def change_point_proportion(p, k):
-    """Return Storey's estimate with the p-value at the change point as threshold.
-
-    ``min(1, (1 - k / m) / (1 - p_(k)))``, and 1 where k is 0 (no change point) or
-    ``p_(k)`` is 1; `k` has shape (n_samples,).
-    """
+    """Return ``min(1, (1 - k / m) / (1 - p_(k)))``; 1 if k is 0 or ``p_(k)`` is 1."""
     m = len(p)
     at = p[np.maximum(k, 1) - 1, np.arange(p.shape[1])]
     pi0 = np.ones(p.shape[1])
+    # the quotient in Eq. (15) of DSDE, which is printed as a product
     np.divide((m - k) / m, 1.0 - at, out=pi0, where=(k > 0) & (at < 1))
     return np.minimum(pi0, 1.0, out=pi0)
 
 
 def storey_proportion(p, lam, plus_one):
-    """Return Storey's estimate ``(#{p > lam} + plus_one) / (m (1 - lam))``, at most 1.
-
-    The shape is (n_samples,).
-    """
+    """Return Storey's ``(#{p > lam} + plus_one) / (m (1 - lam))``, at most 1."""
     count = np.count_nonzero(p > lam, axis=0) + int(plus_one)
     return np.minimum(count / (len(p) * (1.0 - lam)), 1.0)

@@ -18,6 +18,7 @@ __all__ = [
     "correction_of",
     "loosened",
     "min_calibration_size",
+    "pvalues_of",
     "reaches",
     "rows_needed",
     "warn_if_few",
@@ -36,6 +37,13 @@ def loosened(alpha):
 def reaches(q, alpha):
     """Return whether statistics are at most a level, up to rounding."""
     return q <= loosened(alpha)
+
+
+def pvalues_of(counts, n_calibration, method):
+    """Return p-values from counts of calibration scores, see `conformal_pvalues`."""
+    if method == "ecdf":
+        return counts / n_calibration  # Eq. (6) of [2]
+    return (1.0 + counts) / (n_calibration + 1.0)
 
 
 def _as_scores(scores, name):
@@ -141,8 +149,7 @@ def conformal_pvalues(scores, calibration_scores, *, method="conformal"):
     n = len(calibration)
     ranked = sorted_calibration(calibration.reshape(n, -1))
     counts = counts_at_most(ranked, scores.reshape(len(scores), ranked.shape[1]))
-    pvalues = counts / n if method == "ecdf" else (counts + 1.0) / (n + 1.0)
-    return pvalues.reshape(scores.shape)
+    return pvalues_of(counts, n, method).reshape(scores.shape)
 
 
 @validate_params(
@@ -198,11 +205,7 @@ def correction_of(combiner, n_detectors):
 
 
 def warn_if_few(combiner, n_calibration, n_detectors, alpha):
-    """Warn if no detector can reject on its own with so few calibration scores.
-
-    `alpha` is the level that the statistic is compared with. There is no warning for a
-    combiner without a `_correction`.
-    """
+    """Warn if no detector can reject alone at the level `alpha` of the statistic."""
     correction = correction_of(combiner, n_detectors)
     if correction is None:
         return

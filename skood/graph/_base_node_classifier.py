@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length, validate_data
+from sklearn.utils.validation import check_consistent_length
 
-from skood.graph._modules import warn_of_weights
-from skood.graph._node_set import NodeSet, as_nodes, iter_graphs
-from skood.graph._tensors import graph_tensors
+from skood.graph._modules import network_input, warn_of_weights
+from skood.graph._node_set import check_nodes, iter_graphs
+from skood.graph._tensors import GraphTensors
 from skood.graph._training import NodeRows, cross_entropy, train_nodes
 from skood.nn import TrainingOptions
 from skood.nn._borrowed_module import borrowed
@@ -43,11 +43,8 @@ _SAMPLED_BATCH = 1024
 class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
     """Base class of classifiers that train a network on nodes.
 
-    A subclass has the parameters of `__init__`, besides its own, and implements
-    ``_make_module(n_features, n_classes, recipe)``, where the recipe is the result of
-    ``_module_recipe()`` at the time of `fit`; it may implement ``_loss(outputs,
-    codes)``. ``_outputs(X)`` returns the outputs of
-    the trained ``module_`` for samples; their meaning depends on the subclass.
+    A subclass has these parameters besides its own. The meaning of the outputs of its
+    network, which ``_outputs(X)`` returns, depends on the subclass.
     """
 
     _parameter_constraints: dict = {
@@ -112,12 +109,8 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         return self
 
     def _fit(self, X, y, sample_weight, X_val, y_val, regularizer=None):
-        """Validate the data, build the network and train it.
-
-        ``regularizer(self, module, train, valid, factors, seed)``, with `NodeRows` and
-        the weights of the classes, returns the `penalty` of `train_nodes`.
-        """
-        nodes = self._check_nodes(X, reset=True)
+        """Train; ``regularizer`` returns the `penalty` of `train_nodes`."""
+        nodes = check_nodes(self, X, reset=True)
         y = check_target(y, self)
         check_consistent_length(nodes, y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -136,12 +129,8 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         seed = int(rng.randint(np.iinfo(np.int32).max))
         device = resolve_device(self.device)
         used = np.flatnonzero(weight)
-        rows = NodeRows(
-            graph_tensors(nodes.graph, device),
-            nodes.nodes[used],
-            codes[used],
-            weight[used],
-        )
+        tensors = GraphTensors(nodes.graph, device)
+        rows = NodeRows(tensors, nodes.nodes[used], codes[used], weight[used])
         train, valid = self._validation(rows, factors, X_val, y_val, seed, options)
         self._config = {
             "n_features": nodes.shape[1],
@@ -159,19 +148,10 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
             penalty = None
             if regularizer is not None:
                 penalty = regularizer(self, module, train, valid, factors, seed)
-            history = self._run_epochs(
-                module,
-                train,
-                valid,
-                options=options,
-                penalty=penalty,
-                seed=seed,
-                bar=bar,
-            )
+            run = {"options": options, "penalty": penalty, "seed": seed, "bar": bar}
+            history = self._run_epochs(module, train, valid, **run)
         self.module_ = module
-        self.history_ = [
-            {"epoch": epoch, **done} for epoch, done in enumerate(history, 1)
-        ]
+        self.history_ = [{"epoch": i, **done} for i, done in enumerate(history, 1)]
         self.n_iter_ = len(history)
 
     def _run_epochs(self, module, train, valid, **options):
@@ -208,7 +188,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
             raise ValueError("Pass both of X_val and y_val, or neither.")
         valid = None
         if X_val is not None:
-            nodes = self._check_nodes(X_val, reset=False)
+            nodes = check_nodes(self, X_val, reset=False)
             y_val = check_target(y_val, self)
             check_consistent_length(nodes, y_val)
             codes = label_codes(y_val, self.classes_)
@@ -219,7 +199,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
                     f"{self.classes_.tolist()!r}. Leave its nodes out of X_val and "
                     "y_val."
                 )
-            tensors = graph_tensors(nodes.graph, rows.tensors.device)
+            tensors = GraphTensors(nodes.graph, rows.tensors.device)
             valid = NodeRows(tensors, nodes.nodes, codes, normalized(factors[codes]))
         elif options.early_stopping:
             parts = stratified_split(
@@ -248,7 +228,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         )
 
     def _make_loss(self, device):
-        """Return a function for the loss of each node, for one training run."""
+        """Return the loss of each node as a function of outputs and codes."""
         return self._loss
 
     def _loss(self, outputs, codes):
@@ -257,19 +237,9 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
 
     # --- outputs ----------------------------------------------------------------
 
-    def _check_nodes(self, X, reset):
-        """Return `X` as a set of nodes, after checking its number of features."""
-        nodes = as_nodes(X, estimator=self)
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        return nodes
-
     def _prepare_input(self, X):
         """Return validated samples: a `NodeSet`, or an array."""
-        nodes = self._check_nodes(X, reset=False)
-        if not isinstance(X, NodeSet):
-            return nodes.features
-        warn_of_weights(nodes.graph, self.module_)
-        return nodes
+        return network_input(X, check_nodes(self, X, reset=False), self.module_)
 
     def _outputs(self, X):
         """Return the network's outputs for samples, (n_samples, k), float64."""
@@ -277,7 +247,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         with borrowed(self.module_, self.device) as device:
             dtype = parameter_dtype(self.module_)
             for graph, rows in iter_graphs(self._prepare_input(X)):
-                outputs = self.module_(graph_tensors(graph, device, dtype))
+                outputs = self.module_(GraphTensors(graph, device, dtype))
                 rows = torch.tensor(rows, device=outputs.device)
                 parts.append(outputs[rows].double().cpu().numpy())
         outputs = np.concatenate(parts)
@@ -294,11 +264,8 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
     def __getstate__(self):
         state = {**super().__getstate__()}
         if "module_" in state:
-            weights = state.pop("module_").state_dict()
-            state["_weights"] = {
-                name: weight.detach().cpu().numpy().copy()
-                for name, weight in weights.items()
-            }
+            weights = state.pop("module_").state_dict().items()
+            state["_weights"] = {n: w.detach().cpu().numpy().copy() for n, w in weights}
         return state
 
     def __setstate__(self, state):

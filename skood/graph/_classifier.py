@@ -10,10 +10,9 @@ from numbers import Integral
 import torch
 
 from skood.graph._base_node_classifier import BaseGraphClassifier
-from skood.graph._graph_network import graph_network
+from skood.graph._graph_network import graph_logits, graph_network
 from skood.graph._modules import NETWORKS, EdgeModule
 from skood.nn._logits import LogitsMixin
-from skood.nn._make_network import make_network
 from skood.nn._training import WeightedCriterion
 from skood.utils._input import takes_input
 from skood.utils._param_validation import Interval, StrOptions
@@ -255,9 +254,7 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
         logits : ndarray of shape (n_samples, n_classes), dtype float64
             Output of the network.
         """
-        network = make_network(self, device=self.device)
-        logits = network.outputs(X, {"logits"}).logits
-        return logits.astype("float64")
+        return graph_logits(self, X)
 
 
 def _built(conv, args, params):

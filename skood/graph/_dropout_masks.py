@@ -11,7 +11,7 @@ import torch
 from skood.graph._forward_hooks import GraphWatcher
 from skood.graph._modules import EdgeModule
 from skood.graph._node_set import NodeSet, iter_graphs
-from skood.graph._tensors import SparseRows, graph_tensors
+from skood.graph._tensors import GraphTensors, SparseRows
 from skood.nn._borrowed_module import copied
 from skood.nn._dropout_masks import (
     ThinnedModule,
@@ -29,11 +29,9 @@ __all__ = ["ThinnedGraph"]
 
 
 class ThinnedGraph(ThinnedModule):
-    """Thinned networks of a fitted graph network, indexed by their number.
+    """Thinned networks of a graph network, with the same masks for all nodes.
 
-    The masks are shared by all nodes and depend only on the number of the thinned
-    network: they are the same on every graph, and for samples of arrays. Each graph is
-    run as a whole. See `ThinnedModule`.
+    The masks depend only on the number of the thinned network; see `ThinnedModule`.
     """
 
     def __init__(self, network, estimator, device, seed):
@@ -115,10 +113,7 @@ class ThinnedGraph(ThinnedModule):
     def log_proba(self, rows, n_members, bar=None):
         """Return the log-probabilities by the first `n_members` thinned networks.
 
-        `rows` is a NodeSet, or an array of shape (n_rows, n_features). The progress bar
-        is updated for each member on a graph, or once for an array. Returns a float64
-        array of shape (n_members, n_rows, n_classes). Raises a ValueError if logits are
-        not finite, or a mask would depend on the graph.
+        Returns an array of shape (n_members, n_rows, n_classes).
         """
         parts = []
         bar = progress(1, desc="", verbose=0) if bar is None else bar
@@ -126,7 +121,7 @@ class ThinnedGraph(ThinnedModule):
         with torch.inference_mode(False), torch.no_grad(), plain_attention():
             for graph, nodes in iter_graphs(rows):
                 dtype = parameter_dtype(self._module)
-                self._tensors = graph_tensors(graph, self._device, dtype)
+                self._tensors = GraphTensors(graph, self._device, dtype)
                 if not self._is_known:
                     self._find_logits()
                 part = np.empty((n_members, len(nodes), self._n_classes))

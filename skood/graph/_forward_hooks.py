@@ -70,10 +70,7 @@ class GraphWatcher(Watcher):
         self.convolutions = {}
 
     def giver_of(self, output):
-        """Find the layer that gives the logits, linear or not.
-
-        Returns its name, the layer, its input, and the logits, or None.
-        """
+        """Return name, layer, input and logits of the layer that gives the logits."""
         found = super().head_of(output)
         if found is None and self.convolutions:
             own, self.candidates = self.candidates, self.convolutions
@@ -82,12 +79,9 @@ class GraphWatcher(Watcher):
         return found
 
     def head_of(self, output):
-        """Find the layer whose output is what the network returned.
+        """Return name, linear map, input and logits of the layer that gives the logits.
 
-        It gives the output directly, or before a closing softmax or log-softmax.
-        Returns None, or: name; the linear layer, or the `LinearForm` of a convolution,
-        or None for a convolution without a `LinearForm`; its input, aggregated for a
-        `LinearForm`; logits.
+        The map of a convolution is its `LinearForm`, with aggregated input, or None.
         """
         found = self.giver_of(output)
         if found is None or not is_convolution(found[1]):

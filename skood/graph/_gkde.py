@@ -11,9 +11,9 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from skood.graph._node_set import NodeSet, as_nodes
+from skood.graph._node_set import NodeSet, check_nodes
 from skood.nn._dirichlet import DirichletMixin
 from skood.nn._training_data import check_target, check_weights
 from skood.utils._atomic_fit import fresh_fit
@@ -164,8 +164,7 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
             The fitted classifier.
         """
         with fresh_fit(self):
-            nodes, y = as_nodes(X, estimator=self), check_target(y, self)
-            validate_data(self, X, reset=True, skip_check_array=True)
+            nodes, y = check_nodes(self, X, reset=True), check_target(y, self)
             check_consistent_length(nodes, y)
             weight = check_weights(sample_weight, len(y))
             self.metric_ = resolve_metric(self.metric, X)
@@ -246,8 +245,7 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
     def _check_nodes(self, X):
         """Return a set of nodes for which distances can be computed."""
         check_is_fitted(self)
-        nodes = as_nodes(X, estimator=self)
-        validate_data(self, X, reset=False, skip_check_array=True)
+        nodes = check_nodes(self, X, reset=False)
         if self.metric_ == "hops":
             if not isinstance(X, NodeSet):
                 raise ValueError(
@@ -304,11 +302,9 @@ def _graph_id(graph):
 
 
 def _rings(incoming, seeds):
-    """Yield, for 0, 1, … hops, the nodes at this distance from each seed.
+    """Yield, for 0, 1, … hops, the nodes at this distance from each of up to 64 seeds.
 
-    Row j of `incoming`, of shape (n_nodes, n_nodes), has an entry for each node that
-    has an edge to node j. There are at most 64 seeds. A ring is an uint64 array
-    (n_nodes,), one bit for each seed; the last yielded ring is the last non-empty one.
+    Shapes: incoming (n_nodes, n_nodes) -> rings (n_nodes,), uint64, a bit per seed.
     """
     bits = np.zeros((incoming.shape[0], _WORD), dtype=np.uint8)
     bits[seeds, np.arange(len(seeds))] = 1

@@ -45,30 +45,25 @@ def dirichlet_divergence(alpha, beta):
 
 
 def divergence_of_means(alpha, log_teacher):
-    """Return the KL divergence of Dir(alpha)'s mean from a teacher, differentiable.
-
-    In nats, of shape (n_rows,); `log_teacher` are log-probabilities.
-    """
+    """Return KL(mean of Dir(alpha) || teacher) in nats, (n_rows,), differentiable."""
     mean = alpha / alpha.sum(dim=1, keepdim=True)
     return (mean * (mean.log() - log_teacher)).sum(dim=1)
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Regularization targets of the Dirichlet distributions of all nodes of a graph.
+    """Regularization targets of all nodes, (n_nodes, n_classes), or None.
 
-    They have the shape (n_nodes, n_classes), or are None: the parameters of the
-    distributions estimated by GKDE, and log-probabilities by the teacher.
+    Dirichlet parameters estimated by GKDE, and log-probabilities by the teacher.
     """
 
     prior: torch.Tensor | None
     log_teacher: torch.Tensor | None
 
     def distance(self, alpha, numbers, lambda_gkde, lambda_teacher):
-        """Return the mean over nodes of the weighted divergences, differentiable.
+        """Return the mean weighted divergence of the nodes `numbers`, differentiable.
 
-        `alpha`, float64 of shape (n_rows, n_classes), are the parameters of the nodes
-        with the indices `numbers`, an array or slice. It is zero without targets.
+        Shapes: alpha (n_rows, n_classes), numbers (n_rows,) or slice.
         """
         distance = alpha.new_zeros(())
         if self.prior is not None:
@@ -352,10 +347,7 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
         self._check_classes(np.asarray(teacher.classes_), train.codes)
 
     def _default_teacher(self, train, factors, seed):
-        """Return a plain network, and weights of nodes without class weights.
-
-        It multiplies by class weights itself, also for validation nodes.
-        """
+        """Return a network with class weights, and node weights without them."""
         rng = np.random.RandomState([seed, 1])
         teacher = self._new_network(None, None)
         teacher.random_state = int(rng.randint(np.iinfo(np.int32).max))

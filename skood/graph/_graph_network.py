@@ -20,35 +20,37 @@ from skood.graph._forward_hooks import GraphWatcher, is_convolution, named_layer
 from skood.graph._linear_convolutions import linear_form
 from skood.graph._modules import EdgeModule, FeatureLinear
 from skood.graph._node_set import Graph, iter_graphs
-from skood.graph._tensors import graph_tensors
+from skood.graph._tensors import GraphTensors
 from skood.nn._borrowed_module import borrowed, check_first_axis, finite_logits
 from skood.nn._forward_hooks import parse_layer, primary_tensor
+from skood.nn._make_network import make_network
 from skood.nn._network import Layers
 from skood.nn._outputs import Head, Reading
 from skood.nn._torch_network import TorchNetwork
 from skood.utils._torch import parameter_dtype, row_chunks
 
-__all__ = ["GraphNetwork", "graph_network"]
+__all__ = ["GraphNetwork", "graph_logits", "graph_network"]
 
 # Results are returned in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
 
 
 def graph_network(estimator, **options):
-    """Return the network of a fitted classifier of nodes: its ``__skood_network__``.
-
-    It has ``module_``, which is called with `GraphTensors`, and ``_prepare_input``.
-    """
+    """Return the network of a fitted classifier of nodes: its ``__skood_network__``."""
     check_is_fitted(estimator)
     return GraphNetwork(estimator, is_skorch=False, **options)
+
+
+def graph_logits(classifier, X):
+    """Return the logits of nodes, (n_samples, n_classes), float64."""
+    network = make_network(classifier, device=classifier.device)
+    return network.outputs(X, {"logits"}).logits.astype(np.float64)
 
 
 class GraphNetwork(TorchNetwork):
     """Network of a `GraphClassifier`, or of a module by `pretrained_graph`.
 
-    Each graph is run as a whole, in one forward pass, so that samples cannot be moved
-    one by one, and `batch_size` has no effect. Layers have the names of the user's
-    module; an integer counts convolutions and the linear layers outside of them.
+    A graph is run as a whole, in one forward pass: `batch_size` has no effect.
     """
 
     def __init__(self, estimator, *, is_skorch, layer, **options):
@@ -73,14 +75,10 @@ class GraphNetwork(TorchNetwork):
             readings = []
             for (network, needs), watcher in zip(wanted, watchers, strict=True):
                 taken = network._taken(output, tensors, watcher, needs)
-                found, features, logits = taken
-                readings.append(
-                    Reading(
-                        None if features is None else features[rows],
-                        None if logits is None else logits[rows],
-                        network._head(found) if "head" in needs else None,
-                    )
-                )
+                found, *outputs = taken
+                chosen = [None if one is None else one[rows] for one in outputs]
+                head = network._head(found) if "head" in needs else None
+                readings.append(Reading(*chosen, head))
             return readings
 
     def blocks(self, reading):
@@ -89,16 +87,13 @@ class GraphNetwork(TorchNetwork):
 
     @contextmanager
     def watched(self, graph, *requests):
-        """Run the network on a graph; yield the watchers, its output, and its input.
-
-        There is a `GraphWatcher` for each request, a pair of layers and their pooling.
-        """
+        """Run a graph; yield a watcher per request (layers, pooling), output, input."""
         with borrowed(self.module, self.device) as device, ExitStack() as stack:
             watchers = []
             for layers, pooling in requests:
                 watchers.append(GraphWatcher(self.module, layers, pooling))
                 stack.callback(watchers[-1].remove)
-            tensors = graph_tensors(graph, device, parameter_dtype(self.module))
+            tensors = GraphTensors(graph, device, parameter_dtype(self.module))
             yield watchers, primary_tensor(self.network(tensors)), tensors
 
     def _head(self, found):
@@ -110,20 +105,13 @@ class GraphNetwork(TorchNetwork):
         return super()._head(found)
 
     def find_head(self):
-        """Return the head without running nodes, and the name of its layer.
-
-        If the number of features is known, a small graph finds the layer that gives the
-        logits; otherwise it is the only one with an output per class.
-        """
+        """Return the head without running given nodes, and the name of its layer."""
         if self.layer != "penultimate":
             return super().find_head()
         n_features = getattr(self.estimator, "n_features_in_", None)
         if n_features is not None:
-            with self.watched(_small_graph(n_features), ((), None)) as (
-                [watcher],
-                output,
-                _,
-            ):
+            graph = _small_graph(n_features)
+            with self.watched(graph, ((), None)) as ([watcher], output, _):
                 return self._head(watcher.head_of(output)), self.layer
         n_classes = len(self.estimator.classes_)
         heads = {
@@ -149,10 +137,7 @@ class GraphNetwork(TorchNetwork):
         return self.check_input(X)
 
     def layer_names(self, rows):
-        """Return the convolutions and linear layers, without the layer of the logits.
-
-        These are the layers that run, in the order of execution.
-        """
+        """Return the layers that run, in this order, except the layer of the logits."""
         graph, _ = next(iter_graphs(rows[:2]))
         with self.watched(graph, ((), None)) as ([watcher], output, _):
             found = watcher.giver_of(output)

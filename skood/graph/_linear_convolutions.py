@@ -18,13 +18,10 @@ __all__ = ["LinearForm", "linear_features", "linear_form"]
 
 @dataclass(frozen=True)
 class LinearForm:
-    """Linear map of a layer that also aggregates.
+    """Linear map of a layer that also aggregates."""
 
-    Shapes: weight (n_outputs, n_inputs), bias (n_outputs,).
-    """
-
-    weight: torch.Tensor
-    bias: torch.Tensor | None
+    weight: torch.Tensor  # (n_outputs, n_inputs)
+    bias: torch.Tensor | None  # (n_outputs,)
 
 
 def linear_form(layer):
@@ -34,10 +31,7 @@ def linear_form(layer):
 
 
 def linear_features(layer, args, kwargs):
-    """Return the input of the linear map of a layer.
-
-    Returns shape features (n_nodes, n_inputs).
-    """
+    """Return the input of the linear map of a layer, (n_nodes, n_inputs)."""
     return _kind(layer)[1](layer, *args, **kwargs)
 
 
@@ -50,14 +44,6 @@ def _kind(layer):
 
 def _weight(linear):
     return getattr(linear, "weight", None)
-
-
-class _Same(torch.nn.Module):
-    """Identity that replaces a linear map."""
-
-    def forward(self, x):
-        """Return the input."""
-        return x
 
 
 def _changed(layer, modules, parameters):
@@ -82,7 +68,7 @@ def _gcn(layer):
 
 
 def _gcn_features(layer, x, edge_index, edge_weight=None):
-    twin = _changed(layer, {"lin": _Same()}, {"bias": None})
+    twin = _changed(layer, {"lin": torch.nn.Identity()}, {"bias": None})
     return twin(x, edge_index, edge_weight)
 
 
@@ -103,7 +89,7 @@ def _sage(layer):
 def _sage_features(layer, x, edge_index, size=None):
     if not torch.is_tensor(x):
         return None
-    twin = _changed(layer, {"lin_l": _Same()}, {})
+    twin = _changed(layer, {"lin_l": torch.nn.Identity()}, {})
     twin.root_weight = False
     features = twin(x, edge_index, size)
     return torch.cat([features, x], dim=1) if layer.root_weight else features

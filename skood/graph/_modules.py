@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from skood.graph._node_set import NodeSet
 from skood.graph._tensors import SparseRows
 from skood.utils._optional import import_optional
 from skood.utils._warnings import warn
@@ -24,6 +25,7 @@ __all__ = [
     "FeatureLinear",
     "check_propagation",
     "check_widths",
+    "network_input",
     "warn_of_weights",
 ]
 
@@ -99,11 +101,8 @@ def _dense(x):
 
 
 def _map_and_aggregate(graph, kind, layer, h):
-    """Map linearly and aggregate, in the faster order.
-
-    Each column of a product with the operator counts, and counts twice if it is needed
-    in the backward pass.
-    """
+    """Map linearly and aggregate, in the faster order."""
+    # columns of the product with the operator, twice if the backward pass needs them
     n_out, n_in = layer.weight.shape
     n_in *= 1 + getattr(h, "requires_grad", False)
     n_out *= 1 + torch.is_grad_enabled()
@@ -113,12 +112,7 @@ def _map_and_aggregate(graph, kind, layer, h):
 
 
 class _GraphNetwork(nn.Module):
-    """Base class of the networks: hidden layers, then aggregation, then a linear head.
-
-    Aggregation and the head are linear and commute: here the head comes last, and its
-    input is the embeddings of the nodes. Only in training, where they are not used, it
-    comes first if there are fewer classes than units.
-    """
+    """Base class of networks: hidden layers, then aggregation, then a linear head."""
 
     head_factor = 1  # width of the embedding, per hidden unit
     _hidden: Callable  # (graph, layer, h): a hidden layer before bias and activation
@@ -144,6 +138,8 @@ class _GraphNetwork(nn.Module):
         for dropout, layer, bias in zip(before, self.layers, self.biases, strict=True):
             h = torch.relu(self._hidden(graph, layer, dropout(h)) + bias)
         h = _dense(last(h))
+        # Aggregation and the head commute. The head comes last, since its input is the
+        # embeddings; in training it comes first if this is faster.
         weight, bias = self.head.weight, self.head.bias
         if self.training and weight.shape[0] < h.shape[1]:
             return self._embedding_map(graph, h, weight) + bias
@@ -157,7 +153,7 @@ class _GraphNetwork(nn.Module):
 class GCN(_GraphNetwork):
     """Graph convolutional network (Kipf and Welling, 2017)."""
 
-    def _hidden(self, graph, layer, h):
+    def _hidden(self, graph, layer, h):  # Eq. (2) of the paper
         return _map_and_aggregate(graph, "symmetric", layer, h)
 
     def _embedding(self, graph, h):
@@ -217,7 +213,7 @@ class APPNP(_GraphNetwork):
 
     def _embedding(self, graph, h):
         start = self.teleport * h
-        for _ in range(self.n_steps):
+        for _ in range(self.n_steps):  # Eq. (4) of the paper
             sent = graph.aggregate("symmetric", h)
             h = torch.add(start, sent, alpha=1 - self.teleport)
         return h
@@ -267,9 +263,7 @@ NETWORKS = {"gcn": GCN, "gat": GAT, "sage": SAGE, "appnp": APPNP}
 class EdgeModule(nn.Module):
     """Wrapper of a module that is called as ``module(x, edge_index)``.
 
-    A parameter ``edge_weight`` is set to the weights of a weighted graph; if the
-    parameter has no default, it is set to ones for unweighted graphs. All arguments are
-    copies, which the module may modify.
+    All arguments are copies, which the module may modify.
     """
 
     copies_edges = True
@@ -320,6 +314,14 @@ def _weight_parameter(module):
             "like that."
         ) from error
     return weight
+
+
+def network_input(X, nodes, module):
+    """Return the input of a network: nodes, or the features of an array `X`."""
+    if not isinstance(X, NodeSet):
+        return nodes.features
+    warn_of_weights(nodes.graph, module)
+    return nodes
 
 
 def warn_of_weights(graph, module):

@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
 
 from skood.graph._validation import (
     check_features,
@@ -22,7 +23,7 @@ from skood.graph._validation import (
 from skood.utils._optional import import_optional
 from skood.utils._torch import to_numpy
 
-__all__ = ["Graph", "NodeSet", "as_nodes", "iter_graphs"]
+__all__ = ["Graph", "NodeSet", "as_nodes", "check_nodes", "iter_graphs"]
 
 # Block size for samples of arrays, which are nodes without edges. With fewer samples
 # than the second number a matrix product uses other kernels, which round differently.
@@ -33,11 +34,8 @@ _MIN_ROWS = 32
 class Graph:
     """Graph behind sets of nodes: features, edges and labels.
 
-    It is created by `NodeSet` and not modified afterwards. Derived values are computed
-    once, and neither copied nor pickled. They must not refer to the graph, so that it
-    is freed, together with them, after its last use.
-
-    Shapes: X (n_nodes, n_features), adjacency (n_nodes, n_nodes), labels (n_nodes,).
+    It is not modified. Derived values are cached, not pickled, and must not refer to
+    the graph, so that it is freed, together with them, after its last use.
     """
 
     def __init__(self, X, adjacency, labels=None):
@@ -80,17 +78,9 @@ class Graph:
     def operator(self, kind):
         r"""Return the matrix that aggregates the values of in-neighbors of each node.
 
-        With :math:`B` the transposed adjacency matrix and :math:`\tilde B` the same
-        matrix with a weight of one for nodes without a loop:
-
-        - "sum": :math:`B`;
-        - "mean": :math:`D^{-1} B`, rows without edges being zero;
-        - "walk": :math:`\tilde D^{-1} \tilde B`, whose rows sum to one;
-        - "symmetric": :math:`\tilde D^{-1/2} \tilde B \tilde D^{-1/2}`, as in a GCN.
-
-        D contains the row sums: weights of incoming edges.
-
-        Returns shape operator (n_nodes, n_nodes).
+        B is the transposed adjacency matrix; "walk" and "symmetric" add a loop of
+        weight one to nodes without a loop. With D the row sums of B: "sum" is B; "mean"
+        and "walk" are :math:`D^{-1} B`; "symmetric" is :math:`D^{-1/2} B D^{-1/2}`.
         """
         return self.derived(("operator", kind), lambda: self._operator(kind))
 
@@ -138,10 +128,10 @@ class NodeSet:
 
         - a ``Data`` with ``x`` and ``edge_index`` (or ``adj_t``), and optionally
           ``edge_weight`` and ``y``, one label for each node; ``edge_attr`` is not used;
-          - features of shape (n_nodes, n_features), dense or sparse, and an adjacency
+        - features of shape (n_nodes, n_features), dense or sparse, and an adjacency
           matrix of shape (n_nodes, n_nodes), a SciPy sparse matrix or an array, with
           the weight of the edge from node i to node j at row i and column j;
-          - a set of nodes, whose graph is used.
+        - a set of nodes, whose graph is used.
 
         Features, edges and labels are copied: later changes of the data do not change
         the graph.
@@ -367,10 +357,7 @@ class NodeSet:
 
 
 def as_nodes(X, *, estimator=None):
-    """Return a set of nodes; samples of arrays become nodes without edges.
-
-    Shapes: X (n_samples, n_features).
-    """
+    """Return a set of nodes; samples of arrays become nodes without edges."""
     if isinstance(X, NodeSet):
         if len(X) == 0:
             name = "" if estimator is None else f" by {type(estimator).__name__}"
@@ -390,11 +377,15 @@ def as_nodes(X, *, estimator=None):
     return NodeSet(Graph(X, adjacency))
 
 
-def iter_graphs(X):
-    """Yield graphs to run a network on, and the requested rows of its outputs.
+def check_nodes(estimator, X, reset):
+    """Return `X` as a set of nodes, after checking its number of features."""
+    nodes = as_nodes(X, estimator=estimator)
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    return nodes
 
-    Shapes: X (n_samples, n_features).
-    """
+
+def iter_graphs(X):
+    """Yield graphs to run a network on, and the requested rows of its outputs."""
     if isinstance(X, NodeSet):
         yield X.graph, X.nodes
         return
@@ -402,9 +393,7 @@ def iter_graphs(X):
         block = X[start : start + _MAX_ROWS]
         n_rows = len(block)
         if n_rows < _MIN_ROWS:
-            block = np.concatenate(
-                [block, np.repeat(block[-1:], _MIN_ROWS - n_rows, 0)]
-            )
+            block = np.pad(block, ((0, _MIN_ROWS - n_rows), (0, 0)), mode="edge")
         yield as_nodes(block).graph, np.arange(n_rows)
 
 

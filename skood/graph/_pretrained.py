@@ -11,11 +11,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import column_or_1d
 
-from skood.graph._graph_network import graph_network
-from skood.graph._modules import EdgeModule, warn_of_weights
-from skood.graph._node_set import NodeSet, as_nodes
+from skood.graph._graph_network import graph_logits, graph_network
+from skood.graph._modules import EdgeModule, network_input
+from skood.graph._node_set import as_nodes
 from skood.nn._logits import LogitsMixin
-from skood.nn._make_network import make_network
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._stored import stored
 
@@ -63,10 +62,7 @@ class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
                 f"{type(self.module).__name__} is expecting {self.n_features} features "
                 "as input."
             )
-        if not isinstance(X, NodeSet):
-            return nodes.features
-        warn_of_weights(nodes.graph, self.module_)
-        return nodes
+        return network_input(X, nodes, self.module_)
 
     def fit(self, X, y=None):
         """Raise, because the module is already trained."""
@@ -78,9 +74,7 @@ class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     def predict_logits(self, X):
         """Return the logits, an ndarray of shape (n_samples, n_classes)."""
-        network = make_network(self, device=self.device)
-        logits = network.outputs(X, {"logits"}).logits
-        return logits.astype(np.float64)
+        return graph_logits(self, X)
 
 
 def pretrained_graph(

@@ -33,24 +33,9 @@ class RadialFlows(torch.nn.Module):
 
     .. math:: f(z) = z + \frac{\beta}{a + r} (z - c), \qquad a > 0, \beta > -a,
 
-    which is invertible, because :math:`\beta = s - a` with :math:`s > 0`. Its Jacobian
-    has d - 1 eigenvalues across the ray and one along it,
-
-    .. math:: \frac{s + r}{a + r}, \qquad \frac{r (r + 2 a) + s a}{(a + r)^2},
-
-    written without a difference, so that neither is rounded to zero [1]_. Initially s
-    is about a, so that layers hardly move points: no class is denser by chance.
-
-    Parameters
-    ----------
-    n_classes : int
-        Number of densities.
-
-    n_features : int
-        Dimension d of a point.
-
-    n_layers : int
-        Layers per density. With zero layers all densities are standard normal.
+    which is invertible, because :math:`\beta = s - a` with :math:`s > 0` [1]_.
+    Initially s is about a, so that layers hardly move points: no class is denser by
+    chance.
 
     References
     ----------
@@ -74,11 +59,7 @@ class RadialFlows(torch.nn.Module):
         return torch.nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
     def transform(self, z):
-        """Map points to the base distribution.
-
-        Shapes: z (n_points, n_features) -> moved (n_points, n_classes, n_features),
-        log_det (n_points, n_classes).
-        """
+        """Return points in the base distribution, and log determinants, by class."""
         n_points, n_features = z.shape
         z = z.clamp(-_FAR, _FAR)[:, None].expand(-1, self.n_classes, -1)
         log_det = z.new_zeros(n_points, self.n_classes)
@@ -87,6 +68,8 @@ class RadialFlows(torch.nn.Module):
             from_center = z - center
             r = torch.linalg.vector_norm(from_center, dim=-1)
             reach = a_k + r
+            # Eigenvalues of the Jacobian along the ray, and d - 1 across it, without a
+            # difference, so that neither is rounded to zero; section 4.1 of [1].
             along = (r * (r + 2 * a_k) + s_k * a_k) / reach**2
             across = (s_k + r) / reach
             z = z + ((s_k - a_k) / reach)[..., None] * from_center
@@ -94,10 +77,7 @@ class RadialFlows(torch.nn.Module):
         return z, log_det
 
     def forward(self, z):
-        """Return the log density of each class.
-
-        Shapes: z (n_points, n_features) -> log_density (n_points, n_classes).
-        """
+        """Return the log density of each class, (n_points, n_classes)."""
         n_features = z.shape[1]
         z, log_det = self.transform(z)
         log_base = -0.5 * (z.square().sum(dim=-1) + n_features * math.log(2 * math.pi))
@@ -110,13 +90,9 @@ class RadialFlows(torch.nn.Module):
         return list(row_chunks(n_points, row_bytes, _MAX_BLOCK_BYTES))
 
     def in_blocks(self, z):
-        """Return the result of `forward`, with the activations of one block at a time.
-
-        Several blocks are each run again in the backward pass, where the gradients of
-        the parameters are added to their ``grad``: call ``backward``.
-
-        Shapes: z (n_points, n_features) -> log_density (n_points, n_classes).
-        """
+        """Return the result of `forward`, with activations of one block at a time."""
+        # Several blocks are run again in the backward pass, which adds the gradients of
+        # parameters to their `grad`: call `backward`.
         blocks = self.blocks(len(z))
         run: Callable = self
         if len(blocks) > 1 and z.requires_grad:

@@ -9,21 +9,15 @@ import numpy as np
 import torch
 from scipy import sparse
 
-__all__ = ["GraphTensors", "SparseRows", "graph_tensors", "sparse_pair"]
+__all__ = ["GraphTensors", "SparseRows", "sparse_pair"]
 
 
-def _use_up_warnings():
-    """Emit torch's warnings of sparse tensors, which are shown once per process.
-
-    This is done at import: ``catch_warnings`` in a later call could change the filters
-    of other threads permanently.
-    """
-    with warnings.catch_warnings():  # beta state, disabled checks
-        warnings.filterwarnings("ignore", "Sparse ", UserWarning)
-        torch.sparse_csr_tensor([0, 1], [0], [1.0], size=(1, 1))
-
-
-_use_up_warnings()
+# Torch's warnings of sparse tensors (beta state, disabled checks) are shown once per
+# process: at import, since `catch_warnings` in a later call could change the filters of
+# other threads permanently.
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", "Sparse ", UserWarning)
+    torch.sparse_csr_tensor([0, 1], [0], [1.0], size=(1, 1))
 
 
 def _csr(matrix, device, dtype):
@@ -88,15 +82,13 @@ class SparseRows:
 
     def with_values(self, values):
         """Return features with other values at the same positions."""
-        matrix, transposed = self.pair
-        pair = []
-        for old, new in ((matrix, values), (transposed, values[self.order])):
-            pair.append(
-                torch.sparse_csr_tensor(
-                    old.crow_indices(), old.col_indices(), new, size=old.shape
-                )
+        pair = tuple(
+            torch.sparse_csr_tensor(
+                old.crow_indices(), old.col_indices(), new, size=old.shape
             )
-        return SparseRows(tuple(pair), self.order)
+            for old, new in zip(self.pair, (values, values[self.order]), strict=True)
+        )
+        return SparseRows(pair, self.order)
 
     def to_dense(self):
         """Return the features as a dense tensor."""
@@ -107,13 +99,9 @@ class SparseRows:
 
 
 class GraphTensors:
-    """Graph on a device, the input of networks.
+    """Graph on a device, the input of networks; the graph caches its tensors."""
 
-    Its tensors are created on first use, once for a device and a dtype, and cached by
-    the graph.
-    """
-
-    def __init__(self, graph, device, dtype):
+    def __init__(self, graph, device, dtype=torch.float32):
         self.graph = graph
         self.device = device
         self.dtype = dtype
@@ -177,17 +165,9 @@ class GraphTensors:
         return torch.tensor(weights, device=self.device, dtype=self.dtype)
 
     def aggregate(self, kind, values):
-        """Aggregate the values of the in-neighbors of each node.
-
-        Shapes: values (n_nodes, k) -> aggregated (n_nodes, k).
-        """
+        """Aggregate the values, (n_nodes, k), of the in-neighbors of each node."""
+        options = self.device, self.dtype
         pair = self._once(
-            kind,
-            lambda: sparse_pair(self.graph.operator(kind), self.device, self.dtype),
+            kind, lambda: sparse_pair(self.graph.operator(kind), *options)
         )
         return _Product.apply(*pair, values)
-
-
-def graph_tensors(graph, device, dtype=torch.float32):
-    """Return a graph as tensors, by default in float32."""
-    return GraphTensors(graph, device, dtype)

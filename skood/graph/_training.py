@@ -13,7 +13,7 @@ from scipy import sparse
 from torch.nn import functional
 
 from skood.graph._node_set import Graph
-from skood.graph._tensors import GraphTensors, graph_tensors
+from skood.graph._tensors import GraphTensors
 from skood.nn._training import OPTIMIZERS, check_finite, make_schedule
 from skood.nn._training_data import row_batches
 from skood.utils._torch import evaluating
@@ -28,10 +28,7 @@ def cross_entropy(outputs, codes):
 
 @dataclass(frozen=True)
 class NodeRows:
-    """Nodes with their class and their weight.
-
-    Shapes: nodes (n_samples,), codes (n_samples,), weight (n_samples,).
-    """
+    """Nodes with their class and their weight, all of shape (n_samples,)."""
 
     tensors: GraphTensors
     nodes: np.ndarray
@@ -54,7 +51,7 @@ class NodeRows:
 
     def with_dtype(self, dtype):
         """Return the same nodes of a graph in another dtype."""
-        tensors = graph_tensors(self.tensors.graph, self.tensors.device, dtype)
+        tensors = GraphTensors(self.tensors.graph, self.tensors.device, dtype)
         return replace(self, tensors=tensors)
 
     def part(self, rows):
@@ -68,13 +65,7 @@ class NodeRows:
 
 
 class _Sample(Graph):
-    """Sampled graph.
-
-    In the "symmetric" operator, nodes have the degrees of the whole graph: nodes at the
-    border of a sample have lost their edges.
-
-    Shapes: degrees (n_nodes,).
-    """
+    """Sampled graph, whose "symmetric" operator has the degrees of the whole graph."""
 
     def __init__(self, X, adjacency, degrees):
         super().__init__(X, adjacency)
@@ -110,13 +101,8 @@ def _incoming(graph):
 def neighborhood(graph, nodes, n_layers, n_neighbors, rng):
     """Sample the subgraph of the messages that reach some nodes.
 
-    For each layer, from the last to the first, each newly reached node retains at most
-    `n_neighbors` of its incoming edges, drawn without replacement, and its loop. The
-    weights of the retained edges of a node are multiplied by its number of edges over
-    the number of retained edges. So a sum over edges equals the sum in the whole graph
-    in expectation, and the results of built-in networks for the nodes are exact if no
-    node has more edges.
-    node has more edges.
+    In each layer, a newly reached node retains its loop and at most `n_neighbors` of
+    its incoming edges, with greater weights so that sums over edges are unbiased.
     """
     incoming, loops, degrees = graph.derived("incoming", lambda: _incoming(graph))
     numbers, of_nodes = np.unique(nodes, return_inverse=True)

@@ -117,10 +117,7 @@ def _to_scipy(matrix):
 
 
 def check_parts(X, adjacency, labels=None):
-    """Return the parts of a graph, checked and copied; see `Graph`.
-
-    Shapes: X (n_nodes, n_features), adjacency (n_nodes, n_nodes), labels (n_nodes,).
-    """
+    """Return the parts of a graph, checked and copied; see `Graph`."""
     for name, part in (("X", X), ("adjacency", adjacency)):
         if part is None:
             raise TypeError(

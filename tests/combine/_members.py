@@ -1,13 +1,18 @@
-"""Detectors whose scores are known."""
+"""Detectors whose scores are known, and ensembles of them."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
+
+import warnings
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.frozen import FrozenEstimator
 
-__all__ = ["Column", "equicorrelated", "frozen_columns"]
+from skood.combine import DetectorEnsemble
+from skood.exceptions import SkoodWarning
+
+__all__ = ["Column", "equicorrelated", "frozen_columns", "frozen_ensemble", "quiet"]
 
 
 class Column(BaseEstimator):
@@ -39,3 +44,15 @@ def equicorrelated(rng, n, m, rho):
     """Rows of m standard normal scores with correlation rho."""
     shared = rng.normal(size=(n, 1))
     return np.sqrt(rho) * shared + np.sqrt(1 - rho) * rng.normal(size=(n, m))
+
+
+def frozen_ensemble(m, combiner=None, **options):
+    """Return an ensemble of the m columns of X that is calibrated on all samples."""
+    return DetectorEnsemble(frozen_columns(m), combiner, calibration="same", **options)
+
+
+def quiet(function, *args):
+    """Call a function without warnings of skood."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkoodWarning)
+        return function(*args)

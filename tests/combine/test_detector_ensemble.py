@@ -43,13 +43,13 @@ from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 from skood.utils._calibration import calibration_folds
-from tests.combine._members import Column, equicorrelated, frozen_columns
-
-
-def _quiet(function, *args, **kwargs):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SkoodWarning)
-        return function(*args, **kwargs)
+from tests.combine._members import (
+    Column,
+    equicorrelated,
+    frozen_columns,
+    frozen_ensemble,
+    quiet,
+)
 
 
 def _split_by_hand(ensemble, X):
@@ -73,9 +73,7 @@ def digits():
 def test_levels_by_hand(combiner, method):
     rng = np.random.default_rng(0)
     X, X_new = rng.normal(size=(300, 5)), rng.normal(size=(50, 5)) - 1
-    ensemble = DetectorEnsemble(
-        frozen_columns(5), combiner, calibration="same", method=method, random_state=3
-    ).fit(X)
+    ensemble = frozen_ensemble(5, combiner, method=method, random_state=3).fit(X)
     assert ensemble.level_ == "conformal"
     assert (ensemble.n_calibration_, ensemble.n_level_) == (150, 150)
     first, second = _split_by_hand(ensemble, X)
@@ -101,9 +99,7 @@ def test_levels_by_hand(combiner, method):
 def test_nominal_level_is_the_statistic():
     rng = np.random.default_rng(1)
     X, X_new = rng.normal(size=(300, 4)), rng.normal(size=(80, 4)) - 1
-    ensemble = DetectorEnsemble(
-        frozen_columns(4), calibration="same", level="nominal"
-    ).fit(X)
+    ensemble = frozen_ensemble(4, level="nominal").fit(X)
     assert (ensemble.level_, ensemble.n_calibration_) == ("nominal", 300)
     P = conformal_pvalues(X_new, X)
     q = BenjaminiHochberg().statistic(P)
@@ -123,10 +119,7 @@ def test_level_equal_to_alpha_rejects():
     row = np.full((1, 7), X.max() + 1)
     row[0, 3] = X.min() - 1
     for n, label in ((139, -1), (138, 1)):
-        ensemble = DetectorEnsemble(
-            frozen_columns(7), calibration="same", level="nominal"
-        )
-        _quiet(ensemble.fit, X[:n])
+        ensemble = quiet(frozen_ensemble(7, level="nominal").fit, X[:n])
         assert ensemble.predict(row) == [label]
         if label == -1:
             assert ensemble.levels(row)[0] == pytest.approx(0.05, rel=1e-14)
@@ -139,10 +132,7 @@ def test_conformal_level_that_equals_alpha_rejects(n):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 2))
     for alpha in (0.05, 0.1, 0.15, 0.2, 0.3, 0.35):
-        ensemble = DetectorEnsemble(
-            frozen_columns(2), alpha=alpha, calibration="same", random_state=0
-        )
-        _quiet(ensemble.fit, X)
+        ensemble = quiet(frozen_ensemble(2, alpha=alpha, random_state=0).fit, X)
         X_new = rng.normal(size=(400, 2)) - 1
         count = np.rint(ensemble.levels(X_new) * (ensemble.n_level_ + 1)).astype(int)
         hundredths = round(100 * alpha)
@@ -159,9 +149,7 @@ def test_selected_where_rejected(combiner):
     X = equicorrelated(rng, 400, 6, 0.6)
     X_new = equicorrelated(rng, 400, 6, 0.6) - 1.5 * (np.arange(6) < 3)
     for level in ("nominal", "conformal"):
-        ensemble = DetectorEnsemble(
-            frozen_columns(6), combiner, calibration="same", level=level, random_state=0
-        ).fit(X)
+        ensemble = frozen_ensemble(6, combiner, level=level, random_state=0).fit(X)
         selected = ensemble.selected_detectors(X_new)
         rejected = ensemble.predict(X_new) == -1
         assert 0.05 < rejected.mean() < 0.95
@@ -222,7 +210,7 @@ def test_cross_conformal_levels_by_hand():
     ensemble = DetectorEnsemble(
         members, calibration=KFold(3), level="conformal", random_state=0
     )
-    _quiet(ensemble.fit, X)
+    quiet(ensemble.fit, X)
     assert (ensemble.level_, ensemble.n_level_) == ("conformal", 60)
     draws = np.random.RandomState(0)
     n_below, counts = np.zeros(40), np.zeros((40, 2))
@@ -252,13 +240,12 @@ def test_rounding_does_not_move_a_row_past_itself():
     """A row whose score differs in the last digits from when it calibrated."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 3)) * [1, 1e-8, 1e6] - [0, 1e-4, 0]
-    ensemble = DetectorEnsemble(frozen_columns(3), calibration="same", level="nominal")
-    _quiet(ensemble.fit, X)
+    ensemble = quiet(frozen_ensemble(3, level="nominal").fit, X)
     expected = conformal_pvalues(X, X)
     for factor in (1 - 1e-9, 1 + 1e-9):
         assert_array_equal(ensemble.pvalues(X * factor), expected)
     constant = np.zeros((50, 3))
-    _quiet(ensemble.fit, constant)
+    quiet(ensemble.fit, constant)
     assert_array_equal(ensemble.pvalues(constant[:1]), 1.0)
     assert ensemble.pvalues(constant[:1] - 1e-12).max() == 1 / 51
 
@@ -266,9 +253,7 @@ def test_rounding_does_not_move_a_row_past_itself():
 def test_infinite_scores():
     X = np.random.default_rng(0).normal(size=(200, 2))
     X[:10, 0], X[10:150, 1] = -np.inf, np.inf
-    ensemble = DetectorEnsemble(
-        frozen_columns(2), calibration="same", level="nominal"
-    ).fit(X)
+    ensemble = frozen_ensemble(2, level="nominal").fit(X)
     P = ensemble.pvalues(np.array([[-np.inf, np.inf], [0.0, 0.0]]))
     assert_allclose(P[0], [11 / 201, 1.0])
     assert P[1, 1] == (1 + np.sum(X[:, 1] <= 0)) / 201
@@ -276,9 +261,7 @@ def test_infinite_scores():
 
 def test_zero_statistic_has_a_finite_score():
     X = np.random.default_rng(0).normal(size=(100, 2))
-    ensemble = DetectorEnsemble(
-        frozen_columns(2), calibration="same", level="nominal", method="ecdf"
-    ).fit(X)
+    ensemble = frozen_ensemble(2, level="nominal", method="ecdf").fit(X)
     row = np.full((1, 2), -99.0)
     assert ensemble.levels(row) == [0.0]
     assert np.isfinite(ensemble.score_samples(row)).all()
@@ -287,8 +270,7 @@ def test_zero_statistic_has_a_finite_score():
 
 def test_alpha_that_no_conformal_level_reaches_selects_nobody():
     X = np.random.default_rng(0).normal(size=(100, 2))
-    ensemble = DetectorEnsemble(frozen_columns(2), calibration="same", random_state=0)
-    ensemble.fit(X)
+    ensemble = frozen_ensemble(2, random_state=0).fit(X)
     row = np.full((1, 2), -99.0)
     assert ensemble.levels(row) == [1 / 51]
     assert ensemble.selected_detectors(row).all()
@@ -299,9 +281,7 @@ def test_alpha_that_no_conformal_level_reaches_selects_nobody():
 
 def test_votes_are_those_of_the_members():
     X = np.random.default_rng(0).normal(size=(400, 3))
-    ensemble = DetectorEnsemble(
-        frozen_columns(3), Vote(0.6), calibration="same", level="nominal"
-    ).fit(X)
+    ensemble = frozen_ensemble(3, Vote(0.6), level="nominal").fit(X)
     rows = np.array([[-9.0, 9, 9], [-9, -9, 9]])
     assert_array_equal(ensemble.predict(rows), [1, -1])
     assert_array_equal(ensemble.selected_detectors(rows), rows < 0)
@@ -326,7 +306,7 @@ def test_members_of_all_kinds(digits):
         ],
         random_state=0,
     )
-    _quiet(ensemble.fit, X, y)
+    quiet(ensemble.fit, X, y)
     assert list(ensemble.named_detectors_) == [
         "knn",
         "vim",
@@ -396,7 +376,7 @@ def test_ensemble_in_a_reject_option_classifier(digits):
         rule=BoundedTPRFPR(tpr_min=0.8, fpr_max=0.3),
         random_state=0,
     )
-    _quiet(clf.fit, X, y)
+    quiet(clf.fit, X, y)
     report = clf.report(X_test, y_test)
     assert report.tpr.value > 0.7
     assert report.fpr.value < 0.4
@@ -404,7 +384,7 @@ def test_ensemble_in_a_reject_option_classifier(digits):
 
 def test_dropped_member():
     X = np.random.default_rng(0).normal(size=(100, 3))
-    ensemble = DetectorEnsemble(frozen_columns(3), calibration="same", random_state=0)
+    ensemble = frozen_ensemble(3, random_state=0)
     ensemble.set_params(c1="drop").fit(X)
     assert list(ensemble.named_detectors_) == ["c0", "c2"]
     assert ensemble.pvalues(X).shape == (100, 2)
@@ -426,11 +406,11 @@ def test_members_of_one_network_with_n_jobs(digits, backend):
         ],
         random_state=0,
     )
-    expected = _quiet(ensemble.fit, X, y).score_samples(X_test)
+    expected = quiet(ensemble.fit, X, y).score_samples(X_test)
     for n_jobs in (1, 2):
         parallel = clone(ensemble).set_params(n_jobs=n_jobs, verbose=0)
         with joblib.parallel_config(backend):
-            found = _quiet(parallel.fit, X, y).score_samples(X_test)
+            found = quiet(parallel.fit, X, y).score_samples(X_test)
         assert_allclose(found, expected)
 
 
@@ -440,8 +420,8 @@ def test_known_ood_rows_change_nothing():
     both = np.concatenate([X, np.full((20, 3), -50.0)])
     labels = np.concatenate([y, np.full(20, -1)])
     members = [("a", Column(0)), ("b", Mahalanobis())]
-    one = _quiet(DetectorEnsemble(members, random_state=0).fit, X, y)
-    two = _quiet(DetectorEnsemble(members, random_state=0).fit, both, labels)
+    one = quiet(DetectorEnsemble(members, random_state=0).fit, X, y)
+    two = quiet(DetectorEnsemble(members, random_state=0).fit, both, labels)
     assert_array_equal(one.score_samples(both), two.score_samples(both))
     assert two.named_detectors_.a.n_rows_ == 80
 
@@ -456,7 +436,7 @@ def test_explain(digits):
     ensemble = DSDE(
         [(f"k{k}", KNN(n_neighbors=k)) for k in (1, 5, 20, 50)], random_state=0
     )
-    _quiet(ensemble.fit, X, y)
+    quiet(ensemble.fit, X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # X was no frame in fit
         table = ensemble.explain(frame)
@@ -487,8 +467,7 @@ def test_explain(digits):
 
 def test_pi0_only_where_the_combiner_has_one():
     X = np.random.default_rng(0).normal(size=(100, 4))
-    ensemble = DetectorEnsemble(frozen_columns(4), calibration="same", random_state=0)
-    ensemble.fit(X)
+    ensemble = frozen_ensemble(4, random_state=0).fit(X)
     assert not hasattr(ensemble, "pi0")
     assert "pi0" not in ensemble.explain(X)
     ensemble.set_params(combiner=DOSStorey()).fit(X)
@@ -507,7 +486,7 @@ def test_explain_takes_what_others_take(kind):
     )
     if kind is csr_array:
         ensemble.set_params(a="drop")
-    _quiet(ensemble.fit, X)
+    quiet(ensemble.fit, X)
     pd.testing.assert_frame_equal(ensemble.explain(kind(X)), ensemble.explain(X))
 
 
@@ -515,9 +494,7 @@ def test_parameters_that_are_set_after_the_fit_wait_for_the_next():
     rng = np.random.default_rng(0)
     X, X_new = rng.normal(size=(200, 4)), rng.normal(size=(50, 4)) - 1
     combiner = DOSStorey()
-    ensemble = DetectorEnsemble(
-        frozen_columns(4), combiner, calibration="same", random_state=0
-    ).fit(X)
+    ensemble = frozen_ensemble(4, combiner, random_state=0).fit(X)
     before = ensemble.explain(X_new)
     ensemble.set_params(alpha=0.5, method="ecdf", combiner__beta=0.5)
     pd.testing.assert_frame_equal(ensemble.explain(X_new), before)
@@ -556,10 +533,7 @@ def test_cross_conformal_selection_goes_with_the_decision():
 @pytest.mark.parametrize("alpha", [np.float32(0.05), 0.95, 0.999])
 def test_levels_at_the_ends_and_in_single_precision(alpha):
     X = np.random.default_rng(0).normal(size=(38, 2))
-    ensemble = DetectorEnsemble(
-        frozen_columns(2), alpha=alpha, calibration="same", random_state=0
-    )
-    _quiet(ensemble.fit, X)
+    ensemble = quiet(frozen_ensemble(2, alpha=alpha, random_state=0).fit, X)
     rejected = ensemble.levels(X) <= min(float(alpha) * (1 + 1e-12), 1.0)
     assert_array_equal(ensemble.predict(X) == -1, rejected)
     assert_array_equal(ensemble.selected_detectors(X).any(axis=1), rejected)
@@ -567,9 +541,9 @@ def test_levels_at_the_ends_and_in_single_precision(alpha):
 
 def test_tiny_statistics_of_one_level_are_ranked():
     rng = np.random.default_rng(0)
-    ensemble = DetectorEnsemble(
-        frozen_columns(9), Fisher(), calibration="same", random_state=0
-    ).fit(rng.normal(size=(2000, 9)))
+    ensemble = frozen_ensemble(9, Fisher(), random_state=0).fit(
+        rng.normal(size=(2000, 9))
+    )
     order = np.sort(rng.normal(size=1000))[:5, None] * np.ones(9) - 1.5
     table = ensemble.explain(order)
     assert table["level"].nunique() == 1
@@ -606,9 +580,10 @@ def test_combiner_that_gives_nan():
     with pytest.raises(
         ValueError, match=r"Broken\(\) made NaN of the p-values of 19 of"
     ):
-        DetectorEnsemble(frozen_columns(2), Broken(), calibration="same").fit(
-            np.random.default_rng(0).normal(size=(38, 2))
-        )
+        frozen_ensemble(
+            2,
+            Broken(),
+        ).fit(np.random.default_rng(0).normal(size=(38, 2)))
 
 
 @pytest.mark.parametrize(
@@ -658,8 +633,7 @@ def test_guarantee_with_many_rare_classes():
 
 def test_explain_without_pandas(monkeypatch):
     X = np.random.default_rng(0).normal(size=(100, 2))
-    ensemble = DetectorEnsemble(frozen_columns(2), calibration="same", random_state=0)
-    ensemble.fit(X)
+    ensemble = frozen_ensemble(2, random_state=0).fit(X)
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(ImportError, match="pip install pandas"):
         ensemble.explain(X)
@@ -685,7 +659,7 @@ def test_grid_search_of_dsde_and_members(digits):
         scoring=make_ood_scorer("auroc"),
         error_score="raise",
     )
-    _quiet(search.fit, X, y)
+    quiet(search.fit, X, y)
     assert search.best_score_ > 0.7
     assert len(np.unique(search.cv_results_["mean_test_score"])) > 1
     ensemble = DetectorEnsemble(members, DOSStorey(), random_state=0, level="nominal")
@@ -695,7 +669,7 @@ def test_grid_search_of_dsde_and_members(digits):
         cv=LeaveClassesOut(4, random_state=0),
         error_score="raise",
     )
-    _quiet(again.fit, X, y)
+    quiet(again.fit, X, y)
     assert_allclose(
         again.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"]
     )
@@ -764,7 +738,7 @@ def test_labels_are_missing():
     y = np.arange(50) % 2
     frozen = FrozenEstimator(LogisticRegression().fit(X, y))
     ensemble.set_params(estimator=frozen, random_state=0)
-    _quiet(ensemble.fit, X)
+    quiet(ensemble.fit, X)
     assert_array_equal(ensemble.classes_, [0, 1])
 
 
@@ -802,7 +776,7 @@ class _Broken(Column):
 def test_broken_member(kind, error, says):
     X = np.random.default_rng(0).normal(size=(50, 2))
     good = DetectorEnsemble([("bad", Column())], random_state=0)
-    _quiet(good.fit, X)
+    quiet(good.fit, X)
     before = pickle.dumps(good)
     good.set_params(bad=_Broken(kind=kind))
     with pytest.raises(error, match=says) as caught:
@@ -815,7 +789,7 @@ def test_broken_member(kind, error, says):
 
 def test_too_many_members_for_the_rows_warns():
     X = np.random.default_rng(0).normal(size=(138, 7))
-    ensemble = DetectorEnsemble(frozen_columns(7), calibration="same", level="nominal")
+    ensemble = frozen_ensemble(7, level="nominal")
     with pytest.warns(SkoodWarning, match="Calibrate on at least 139 samples"):
         ensemble.fit(X)
     with warnings.catch_warnings():
@@ -827,7 +801,7 @@ def test_too_many_members_for_the_rows_warns():
 def test_no_warning_where_one_member_is_heard():
     """A conformal level does not compare the statistic with alpha."""
     X = equicorrelated(np.random.default_rng(0), 200, 7, 0.9)
-    ensemble = DetectorEnsemble(frozen_columns(7), calibration="same", random_state=0)
+    ensemble = frozen_ensemble(7, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ensemble.fit(X)
@@ -847,9 +821,7 @@ def test_combiner_that_is_a_class():
 def test_statistics_that_are_all_tied_warn():
     """Half of the rows have the smallest p-value of 18 members in 100 rows."""
     X = np.random.default_rng(0).normal(size=(200, 18))
-    ensemble = DetectorEnsemble(
-        frozen_columns(18), Vote(1 / 18), calibration="same", random_state=0
-    )
+    ensemble = frozen_ensemble(18, Vote(1 / 18), random_state=0)
     with pytest.warns(SkoodWarning, match=r"No sample can be rejected at alpha=0\.05"):
         ensemble.fit(X)
     worst = np.full((1, 18), -50.0)

@@ -24,7 +24,12 @@ from skood.combine import (
 from skood.detectors import KNN
 from skood.exceptions import SkoodWarning
 from tests.combine._combiners import ALL
-from tests.combine._members import Column, equicorrelated, frozen_columns
+from tests.combine._members import (
+    Column,
+    equicorrelated,
+    frozen_columns,
+    frozen_ensemble,
+)
 
 # Members and c_m, correlation, and number of calibration samples.
 NIGHTLY = "SKOOD_NIGHTLY" in os.environ
@@ -44,9 +49,7 @@ def _accepted(combiner, m, rho, n, *, level, n_draws, n_new=200, seed=0, scores=
     """Mean share of accepted ID samples over draws of calibration rows, and its s.e."""
     rng = np.random.default_rng(seed)
     shares = []
-    ensemble = DetectorEnsemble(
-        frozen_columns(m), combiner, calibration="same", level=level
-    )
+    ensemble = frozen_ensemble(m, combiner, level=level)
     for draw in range(n_draws):
         rows = (scores or equicorrelated)(rng, n + n_new, m, rho)
         ensemble.set_params(random_state=draw)

@@ -23,15 +23,9 @@ from skood.nn import FeatureExtractor
 from skood.rectifiers import ASH, ReAct
 from skood.utils._calibration import Calibration
 from skood.utils._ties import tolerance
-from tests.combine._members import Column, frozen_columns
+from tests.combine._members import Column, frozen_ensemble, quiet
 from tests.nn._conv_net import images
 from tests.nn._members import counted
-
-
-def _quiet(function, *args):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SkoodWarning)
-        return function(*args)
 
 
 def _members(network):
@@ -55,7 +49,7 @@ def test_a_network_reads_each_row_once(calibration):
     members = _members(network)
     ensemble = DetectorEnsemble(members, calibration=calibration, random_state=0)
     rows_run.clear()
-    _quiet(ensemble.fit, X, y)
+    quiet(ensemble.fit, X, y)
     # per fold the training and the held-out rows; FeatureExtractor needs no row more
     n_folds = 1 if calibration == 0.4 else 3
     assert sum(rows_run) == 60 * n_folds
@@ -108,8 +102,7 @@ class _WithoutY(BaseEstimator):
 
 def test_member_whose_fit_takes_no_y():
     X = np.random.default_rng(0).normal(size=(100, 3))
-    ensemble = DetectorEnsemble([("plain", _WithoutY())], random_state=0)
-    _quiet(ensemble.fit, X)
+    ensemble = quiet(DetectorEnsemble([("plain", _WithoutY())], random_state=0).fit, X)
     assert ensemble.predict(X[:1] + 99) == [-1]
 
 
@@ -126,8 +119,9 @@ def test_a_frozen_or_deeper_member_with_a_class_for_ood_label():
     """Only what is fitted here would lose the rows; however deep it is."""
     X, y = np.random.default_rng(0).normal(size=(100, 2)), np.arange(100) % 2 - 1
     frozen = FrozenEstimator(Column().fit(X))
-    ensemble = DetectorEnsemble([("a", frozen)], ood_label=-9, random_state=0)
-    _quiet(ensemble.fit, X, y)
+    ensemble = quiet(
+        DetectorEnsemble([("a", frozen)], ood_label=-9, random_state=0).fit, X, y
+    )
     assert_array_equal(ensemble.classes_, [-1, 0])
     inner = DetectorEnsemble([("b", Column())], ood_label=-9)
     with pytest.raises(ValueError, match="c__b__ood_label=-1 is one of the classes"):
@@ -186,9 +180,7 @@ def test_warning_counts_the_rows_of_the_smallest_fold():
 
 def test_one_warning_is_enough():
     X = np.random.default_rng(0).normal(size=(200, 18))
-    ensemble = DetectorEnsemble(
-        frozen_columns(18), Bonferroni(), calibration="same", random_state=0
-    )
+    ensemble = frozen_ensemble(18, Bonferroni(), random_state=0)
     with pytest.warns(SkoodWarning) as caught:
         ensemble.fit(X)
     assert len(caught) == 1

@@ -16,7 +16,6 @@ from skood.combine import (
     DSDE,
     BenjaminiHochberg,
     Bonferroni,
-    DetectorEnsemble,
     DOSStorey,
     Naive,
     PValuePlotDisplay,
@@ -24,7 +23,7 @@ from skood.combine import (
     Vote,
 )
 from skood.detectors import KNN
-from tests.combine._members import equicorrelated, frozen_columns
+from tests.combine._members import equicorrelated, frozen_columns, frozen_ensemble
 from tests.metrics._drawing import legend_texts
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -284,9 +283,7 @@ def test_ensemble_is_drawn_with_its_own_numbers():
 def test_conformal_level_moves_the_lines(alpha):
     rng = np.random.default_rng(1)
     X = equicorrelated(rng, 400, 5, 0.8)
-    ensemble = DetectorEnsemble(
-        frozen_columns(5), Vote(0.4), calibration="same", level="conformal"
-    ).fit(X)
+    ensemble = frozen_ensemble(5, Vote(0.4), level="conformal").fit(X)
     new = equicorrelated(rng, 4, 5, 0.8) - np.arange(4)[:, None]
     display = PValuePlotDisplay.from_estimator(ensemble, new, alpha=alpha)
     level = ensemble.levels(new)

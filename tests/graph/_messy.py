@@ -1,14 +1,16 @@
-"""A small graph with all that graphs may have."""
+"""A small graph with all that graphs may have, and densities by a loop."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
+
+import math
 
 import numpy as np
 from scipy import sparse
 
 from skood.graph import NodeSet
 
-__all__ = ["messy_graph"]
+__all__ = ["messy_graph", "naive_log_density"]
 
 
 def messy_graph(
@@ -37,3 +39,22 @@ def messy_graph(
     A[-2:] = A[:, -2:] = 0.0
     X = X.astype(dtype)
     return NodeSet((sparse.csr_array(X) if sparse_features else X, A))
+
+
+def _softplus(value):
+    return math.log1p(math.exp(value)) + 1e-6
+
+
+def naive_log_density(flows, z, c):
+    """log p(z | c) as the paper prints it, with h, its derivative and beta."""
+    z, d, log_det = np.array(z), len(z), 0.0
+    for k in range(len(flows.centers)):
+        center = flows.centers[k, c].detach().double().numpy()
+        a = _softplus(flows.raw_a[k, c].item())
+        beta = -a + _softplus(flows.raw_s[k, c].item())
+        r = math.sqrt(sum((z - center) ** 2))
+        h, slope = 1 / (a + r), -1 / (a + r) ** 2
+        log_det += (d - 1) * math.log(1 + beta * h)
+        log_det += math.log(1 + beta * h + beta * slope * r)
+        z = z + beta * h * (z - center)
+    return -0.5 * sum(z**2) - 0.5 * d * math.log(2 * math.pi) + log_det

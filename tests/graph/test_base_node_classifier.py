@@ -55,10 +55,12 @@ def _blocks():
     return nodes, nodes.labels
 
 
+NODES, Y = _blocks()
+
+
 @pytest.fixture(scope="module")
 def gnn():
-    nodes, y = _blocks()
-    return FrozenEstimator(GraphClassifier(**QUICK).fit(nodes, y))
+    return FrozenEstimator(GraphClassifier(**QUICK).fit(NODES, Y))
 
 
 # --- modes of torch ------------------------------------------------------------------
@@ -79,8 +81,8 @@ def _float64():
     [torch.inference_mode, pytest.param(torch.no_grad, marks=pytest.mark.slow)],
 )
 def test_trained_where_gradients_are_off(clf, mode):
-    expected = clone(clf).fit(*_blocks()).predict_proba(_blocks()[0])
-    nodes, y = _blocks()
+    expected = clone(clf).fit(NODES, Y).predict_proba(NODES)
+    nodes, y = _blocks()  # tensors of the graph are made in this mode
     with mode():
         fitted = clone(clf).fit(nodes[::2], y[::2]).fit(nodes, y)
         assert not torch.is_grad_enabled()
@@ -94,21 +96,16 @@ def test_trained_where_gradients_are_off(clf, mode):
 @TRAINED
 def test_trained_in_double_precision(clf):
     """Networks of torch's default kind of number, also after loading them elsewhere."""
-    nodes, y = _blocks()
     with _float64():
-        fitted = clone(clf).fit(nodes[::2], y[::2], **_validation(clf, nodes, y))
-        p = fitted.predict_proba(nodes)
+        takes_valid = not isinstance(clf, EvidentialClassifier)
+        valid = {"X_val": NODES[1::2], "y_val": Y[1::2]} if takes_valid else {}
+        fitted = clone(clf).fit(NODES[::2], Y[::2], **valid)
+        p = fitted.predict_proba(NODES)
     network = getattr(fitted, "estimator_", fitted)
     assert next(network.module_.parameters()).dtype == torch.float64
-    assert_array_equal(fitted.predict_proba(nodes), p)
+    assert_array_equal(fitted.predict_proba(NODES), p)
     loaded = pickle.loads(pickle.dumps(fitted))
-    assert_array_equal(loaded.predict_proba(nodes), p)
-
-
-def _validation(clf, nodes, y):
-    if isinstance(clf, EvidentialClassifier):
-        return {}
-    return {"X_val": nodes[1::2], "y_val": y[1::2]}
+    assert_array_equal(loaded.predict_proba(NODES), p)
 
 
 def test_a_module_in_double_precision():
@@ -123,12 +120,11 @@ def test_a_module_in_double_precision():
 
         return Double()
 
-    nodes, y = _blocks()
-    clf = GraphClassifier(conv, **QUICK).fit(nodes, y)
+    clf = GraphClassifier(conv, **QUICK).fit(NODES, Y)
     with torch.no_grad():
-        told = nodes.graph.X + nodes.graph.operator("sum") @ nodes.graph.X
+        told = NODES.graph.X + NODES.graph.operator("sum") @ NODES.graph.X
         logits = clf.module_.module.linear(torch.tensor(told, dtype=torch.float64))
-    assert_allclose(clf.predict_logits(nodes), logits, rtol=1e-12)
+    assert_allclose(clf.predict_logits(NODES), logits, rtol=1e-12)
 
 
 # --- graphs are let go ---------------------------------------------------------------
@@ -187,9 +183,8 @@ def test_no_graph_is_kept(estimator, gnn):
 
 def test_predictions_on_arrays_keep_nothing(monkeypatch):
     """Of the graphs that blocks of rows become, one or two live at a time."""
-    nodes, y = _blocks()
-    X = np.tile(nodes.features, (5, 1))
-    clf = GraphClassifier(**QUICK).fit(X[:90], y)
+    X = np.tile(NODES.features, (5, 1))
+    clf = GraphClassifier(**QUICK).fit(X[:90], Y)
     alive, most, make = weakref.WeakSet(), [0], Graph.__init__
 
     def counted(self, *args):
@@ -212,18 +207,17 @@ def test_predictions_on_arrays_keep_nothing(monkeypatch):
 @pytest.mark.parametrize("with_weights", [False, True])
 def test_classes_weigh_in_validation_what_they_do_in_training(with_weights):
     """By naive sums over training nodes, of any share of the classes in X_val."""
-    nodes, y = _blocks()
-    train = np.r_[np.flatnonzero(y == 0)[:20], np.flatnonzero(y > 0)[:13]]
-    valid = np.r_[np.flatnonzero(y == 0)[20:22], np.flatnonzero(y == 1)[13:]]
+    train = np.r_[np.flatnonzero(Y == 0)[:20], np.flatnonzero(Y > 0)[:13]]
+    valid = np.r_[np.flatnonzero(Y == 0)[20:22], np.flatnonzero(Y == 1)[13:]]
     weight = np.ones(len(train))
     if with_weights:
         weight = np.random.default_rng(0).uniform(0.5, 2.0, size=len(train))
         weight[3] = 0.0
     clf = GraphClassifier(class_weight="balanced", **QUICK)
-    clf.fit(nodes[train], y[train], weight, X_val=nodes[valid], y_val=y[valid])
-    totals = [weight[y[train] == c].sum() for c in range(3)]
-    of_rows = np.array([1 / totals[c] for c in y[valid]])
-    p = clf.predict_proba(nodes[valid])[np.arange(len(valid)), y[valid]]
+    clf.fit(NODES[train], Y[train], weight, X_val=NODES[valid], y_val=Y[valid])
+    totals = [weight[Y[train] == c].sum() for c in range(3)]
+    of_rows = np.array([1 / totals[c] for c in Y[valid]])
+    p = clf.predict_proba(NODES[valid])[np.arange(len(valid)), Y[valid]]
     expected = (of_rows * -np.log(p)).sum() / of_rows.sum()
     best = min(row["valid_loss"] for row in clf.history_)
     assert best == pytest.approx(expected, rel=1e-5)

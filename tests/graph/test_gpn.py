@@ -28,9 +28,10 @@ from skood.exceptions import SkoodWarning
 from skood.graph import GraphPosteriorNetwork, NodeSet, Propagation, propagate
 from skood.graph import _radial_flows as _flows
 from skood.graph._base_node_classifier import BaseGraphClassifier
-from skood.graph._tensors import graph_tensors
+from skood.graph._tensors import GraphTensors
 from skood.utils._torch import seeded
 from tests.graph._flat import flat_params
+from tests.graph._messy import naive_log_density
 
 _QUICK = {
     "hidden": (16,),
@@ -72,32 +73,16 @@ def _odd(seed=0):
     return NodeSet((X, adjacency), labels=y), y
 
 
+NODES, Y = _blocks()
+ODD, Y_ODD = _odd()
+
+
 @pytest.fixture(scope="module")
-def fitted():
-    nodes, y = _blocks()
-    return _gpn().fit(nodes[::2], y[::2]), nodes, y
+def gpn():
+    return _gpn().fit(NODES[::2], Y[::2])
 
 
 # --- evidence --------------------------------------------------------------------
-
-
-def _softplus(value):
-    return math.log1p(math.exp(value)) + 1e-6
-
-
-def _naive_log_density(flows, z, c):
-    """log p(z | c) by the change of variables, as the paper writes radial flows."""
-    z, log_det = z.copy(), 0.0
-    for k in range(len(flows.centers)):
-        center = flows.centers[k, c].detach().double().numpy()
-        a = _softplus(flows.raw_a[k, c].item())
-        beta = -a + _softplus(flows.raw_s[k, c].item())
-        r = math.sqrt(sum((z - center) ** 2))
-        h, slope = 1 / (a + r), -1 / (a + r) ** 2
-        log_det += (len(z) - 1) * math.log(1 + beta * h)
-        log_det += math.log(1 + beta * h + beta * slope * r)
-        z = z + beta * h * (z - center)
-    return log_det - 0.5 * sum(z**2) - 0.5 * len(z) * math.log(2 * math.pi)
 
 
 def _naive_encode(encoder, x):
@@ -108,50 +93,46 @@ def _naive_encode(encoder, x):
     return head.weight.detach().double().numpy() @ hidden + bias
 
 
-def test_evidence_is_budget_times_density_times_prior(fitted):
-    gpn, nodes, _ = fitted
-    evidence = gpn.predict_alpha(nodes[:5], propagated=False) - 1
+def test_evidence_is_budget_times_density_times_prior(gpn):
+    evidence = gpn.predict_alpha(NODES[:5], propagated=False) - 1
     module = gpn.module_
     for i in range(5):
-        z = _naive_encode(module.encoder, nodes.features[i])
+        z = _naive_encode(module.encoder, NODES.features[i])
         for c in range(3):
-            density = math.exp(_naive_log_density(module.flows, z, c))
+            density = math.exp(naive_log_density(module.flows, z, c))
             expected = (4 * math.pi) ** 1.5 * density * gpn.class_prior_[c]
             assert_allclose(evidence[i, c], expected, rtol=1e-4)
 
 
 def test_prior_is_the_share_of_the_training_weight():
-    nodes, y = _blocks()
-    rows = np.flatnonzero((y < 2) | (np.arange(len(y)) < 30))
-    gpn = _gpn(max_epochs=1).fit(nodes[rows], y[rows])
+    rows = np.flatnonzero((Y < 2) | (np.arange(len(Y)) < 30))
+    gpn = _gpn(max_epochs=1).fit(NODES[rows], Y[rows])
     assert_allclose(gpn.class_prior_, np.array([30, 30, 10]) / 70)
-    gpn.set_params(class_weight={0: 1.0, 1: 2.0, 2: 3.0}).fit(nodes[rows], y[rows])
+    gpn.set_params(class_weight={0: 1.0, 1: 2.0, 2: 3.0}).fit(NODES[rows], Y[rows])
     assert_allclose(gpn.class_prior_, np.array([30, 60, 30]) / 120)
-    weight = np.where(y[rows] == 0, 0.5, 1.0)
-    gpn.set_params(class_weight=None).fit(nodes[rows], y[rows], sample_weight=weight)
+    weight = np.where(Y[rows] == 0, 0.5, 1.0)
+    gpn.set_params(class_weight=None).fit(NODES[rows], Y[rows], sample_weight=weight)
     assert_allclose(gpn.class_prior_, np.array([15, 30, 10]) / 55)
 
 
 def test_budgets_scale_the_evidence():
     """Of networks that have not moved from where they were initialized."""
-    nodes, y = _blocks()
     evidence = {}
     for budget in ("latent", "latent-classes", 50.0):
         gpn = _gpn(certainty_budget=budget, max_epochs=1, lr=1e-12, warmup_epochs=0)
-        evidence[budget] = gpn.fit(nodes, y).predict_alpha(nodes) - 1
+        evidence[budget] = gpn.fit(NODES, Y).predict_alpha(NODES) - 1
     assert_allclose(evidence["latent-classes"], 3 * evidence["latent"], rtol=1e-5)
     factor = 50 / (4 * math.pi) ** 1.5
     assert_allclose(evidence[50.0], factor * evidence["latent"], rtol=1e-5)
 
 
-def test_far_from_the_training_nodes_there_is_no_evidence(fitted):
-    gpn, nodes, _ = fitted
+def test_far_from_the_training_nodes_there_is_no_evidence(gpn):
     for distance in (1e4, 1e15, 1e30):
-        far = nodes.with_features(nodes.features + distance)
+        far = NODES.with_features(NODES.features + distance)
         assert_allclose(gpn.predict_alpha(far), 1.0, rtol=1e-10)
         assert_allclose(gpn.predict_proba(far), 1 / 3, rtol=1e-10)
         assert_allclose(gpn.predict_uncertainty(far).epistemic, 1.0, rtol=1e-10)
-    near = gpn.predict_uncertainty(nodes).epistemic
+    near = gpn.predict_uncertainty(NODES).epistemic
     assert near.max() < 0.95
     assert near.min() < 0.3
 
@@ -159,48 +140,26 @@ def test_far_from_the_training_nodes_there_is_no_evidence(fitted):
 # --- propagation -----------------------------------------------------------------
 
 
-def _naive_propagation(adjacency, evidence, steps, teleport):
-    """Messages along edges, one after the other."""
-    n_nodes = len(evidence)
-    B = [[adjacency[j, i] for j in range(n_nodes)] for i in range(n_nodes)]
-    for i in range(n_nodes):
-        if B[i][i] == 0:
-            B[i][i] = 1.0
-    degree = [sum(row) for row in B]
-    values = evidence
-    for _ in range(steps):
-        new = np.zeros_like(evidence)
-        for i in range(n_nodes):
-            for j in range(n_nodes):
-                norm = math.sqrt(degree[i] * degree[j])
-                new[i] += (1 - teleport) * B[i][j] / norm * values[j]
-            new[i] += teleport * evidence[i]
-        values = new
-    return values
-
-
-def test_evidence_is_propagated_as_in_a_loop_over_edges():
-    nodes, y = _odd()
-    gpn = _gpn(n_steps=4, teleport=0.2).fit(nodes, y)
-    own = gpn.predict_alpha(nodes, propagated=False) - 1
-    expected = _naive_propagation(nodes.adjacency.toarray(), own, 4, 0.2)
-    assert_allclose(gpn.predict_alpha(nodes) - 1, expected, rtol=1e-5)
+def test_evidence_is_propagated_as_values_are():
+    """By `propagate`, which is tested against loops over edges."""
+    gpn = _gpn(n_steps=4, teleport=0.2).fit(ODD, Y_ODD)
+    own = gpn.predict_alpha(ODD, propagated=False) - 1
+    expected = propagate(own, ODD, scheme="symmetric", n_steps=4, teleport=0.2)
+    assert_allclose(gpn.predict_alpha(ODD) - 1, expected, rtol=1e-5)
 
 
 def test_many_steps_solve_the_linear_system_of_page_rank():
-    nodes, y = _odd()
-    gpn = _gpn(n_steps=150, teleport=0.3).fit(nodes, y)
-    own = gpn.predict_alpha(nodes, propagated=False) - 1
-    operator = nodes.graph.operator("symmetric").toarray()
+    gpn = _gpn(n_steps=150, teleport=0.3).fit(ODD, Y_ODD)
+    own = gpn.predict_alpha(ODD, propagated=False) - 1
+    operator = ODD.graph.operator("symmetric").toarray()
     expected = np.linalg.solve(np.eye(20) - 0.7 * operator, 0.3 * own)
-    assert_allclose(gpn.predict_alpha(nodes) - 1, expected, rtol=1e-5)
+    assert_allclose(gpn.predict_alpha(ODD) - 1, expected, rtol=1e-5)
 
 
 def test_nodes_that_hear_of_nobody_keep_their_evidence():
-    nodes, y = _odd()
-    gpn = _gpn().fit(nodes, y)
-    own = gpn.predict_alpha(nodes, propagated=False)
-    after = gpn.predict_alpha(nodes)
+    gpn = _gpn().fit(ODD, Y_ODD)
+    own = gpn.predict_alpha(ODD, propagated=False)
+    after = gpn.predict_alpha(ODD)
     assert_allclose(after[8], own[8], rtol=1e-6)  # isolated
     assert_allclose(after[7], own[7], rtol=1e-6)  # it sends, and receives nothing
     assert np.abs(after[0] / own[0] - 1).max() > 1e-3
@@ -208,44 +167,34 @@ def test_nodes_that_hear_of_nobody_keep_their_evidence():
 
 @pytest.mark.parametrize("params", [{"n_steps": 0}, {"teleport": 1.0}])
 def test_network_that_does_not_see_edges(params):
-    nodes, y = _odd()
-    gpn = _gpn(**params).fit(nodes, y)
-    own = gpn.predict_alpha(nodes, propagated=False)
-    assert_allclose(gpn.predict_alpha(nodes), own, rtol=1e-6)
-    rows = clone(gpn).fit(nodes.features, y)
-    assert_allclose(rows.predict_alpha(nodes.features), own, rtol=1e-4)
+    gpn = _gpn(**params).fit(ODD, Y_ODD)
+    own = gpn.predict_alpha(ODD, propagated=False)
+    assert_allclose(gpn.predict_alpha(ODD), own, rtol=1e-6)
+    rows = clone(gpn).fit(ODD.features, Y_ODD)
+    assert_allclose(rows.predict_alpha(ODD.features), own, rtol=1e-4)
 
 
-def test_rows_of_an_array_are_nodes_without_edges(fitted):
-    gpn, nodes, _ = fitted
-    rows = nodes.features
-    assert_allclose(
-        gpn.predict_alpha(rows), gpn.predict_alpha(nodes, propagated=False), rtol=1e-6
-    )
-    assert_allclose(
-        gpn.predict_alpha(rows),
-        gpn.predict_alpha(rows, propagated=False),
-        rtol=1e-6,
-    )
+def test_rows_of_an_array_are_nodes_without_edges(gpn):
+    rows = NODES.features
+    alpha = gpn.predict_alpha(rows)
+    for X in (NODES, rows):
+        assert_allclose(alpha, gpn.predict_alpha(X, propagated=False), rtol=1e-6)
 
 
-def test_nodes_do_not_depend_on_the_others_of_the_view(fitted):
-    gpn, nodes, _ = fitted
-    alpha = gpn.predict_alpha(nodes)
-    assert_array_equal(gpn.predict_alpha(nodes[[5, 2, 5]]), alpha[[5, 2, 5]])
+def test_nodes_do_not_depend_on_the_others_of_the_view(gpn):
+    alpha = gpn.predict_alpha(NODES)
+    assert_array_equal(gpn.predict_alpha(NODES[[5, 2, 5]]), alpha[[5, 2, 5]])
 
 
 def test_sparse_features_give_what_dense_ones_do():
-    nodes, y = _blocks()
-    X = np.where(nodes.features > 1, nodes.features, 0)
-    dense, thin = nodes.with_features(X), nodes.with_features(sparse.csr_array(X))
-    expected = _gpn().fit(dense, y).predict_proba(dense)
-    assert_allclose(_gpn().fit(thin, y).predict_proba(thin), expected, atol=1e-4)
+    X = np.where(NODES.features > 1, NODES.features, 0)
+    dense, thin = NODES.with_features(X), NODES.with_features(sparse.csr_array(X))
+    expected = _gpn().fit(dense, Y).predict_proba(dense)
+    assert_allclose(_gpn().fit(thin, Y).predict_proba(thin), expected, atol=1e-4)
 
 
 def test_another_graph_is_scored():
-    nodes, y = _blocks()
-    gpn = _gpn(max_epochs=60).fit(nodes, y)
+    gpn = _gpn(max_epochs=60).fit(NODES, Y)
     other, y_other = _blocks(n_nodes=60, seed=1)
     assert gpn.score(other, y_other) > 0.9
 
@@ -253,18 +202,17 @@ def test_another_graph_is_scored():
 # --- what it says ----------------------------------------------------------------
 
 
-def test_probabilities_and_uncertainties_are_those_of_the_dirichlet(fitted):
-    gpn, nodes, _ = fitted
+def test_probabilities_and_uncertainties_are_those_of_the_dirichlet(gpn):
     for propagated in (True, False):
-        alpha = gpn.predict_alpha(nodes, propagated=propagated)
+        alpha = gpn.predict_alpha(NODES, propagated=propagated)
         p = alpha / alpha.sum(axis=1, keepdims=True)
-        u = gpn.predict_uncertainty(nodes, propagated=propagated)
+        u = gpn.predict_uncertainty(NODES, propagated=propagated)
         assert_allclose(u.total, -(p * np.log(p)).sum(axis=1), rtol=1e-10)
         assert_allclose(u.aleatoric, -p.max(axis=1), rtol=1e-12)
         assert_allclose(u.epistemic, 3 / alpha.sum(axis=1), rtol=1e-12)
         if propagated:
-            assert_allclose(gpn.predict_proba(nodes), p, rtol=1e-12)
-            assert_array_equal(gpn.predict(nodes), p.argmax(axis=1))
+            assert_allclose(gpn.predict_proba(NODES), p, rtol=1e-12)
+            assert_array_equal(gpn.predict(NODES), p.argmax(axis=1))
     assert alpha.dtype == np.float64
 
 
@@ -281,12 +229,11 @@ def test_detector_finds_a_class_that_was_left_out():
 
 
 def test_string_labels():
-    nodes, y = _blocks()
     names = np.array(["ant", "bee", "cat"])
-    by_name, by_number = _gpn().fit(nodes, names[y]), _gpn().fit(nodes, y)
+    by_name, by_number = _gpn().fit(NODES, names[Y]), _gpn().fit(NODES, Y)
     assert_array_equal(by_name.classes_, names)
-    assert_array_equal(by_name.predict(nodes), names[by_number.predict(nodes)])
-    assert_array_equal(by_name.predict_alpha(nodes), by_number.predict_alpha(nodes))
+    assert_array_equal(by_name.predict(NODES), names[by_number.predict(NODES)])
+    assert_array_equal(by_name.predict_alpha(NODES), by_number.predict_alpha(NODES))
 
 
 # --- training --------------------------------------------------------------------
@@ -330,8 +277,7 @@ def _until_warm(monkeypatch, **params):
         return []
 
     monkeypatch.setattr(BaseGraphClassifier, "_run_epochs", stop)
-    nodes, y = _blocks()
-    gpn = _gpn(**params).fit(nodes[::2], y[::2])
+    gpn = _gpn(**params).fit(NODES[::2], Y[::2])
     with seeded(gpn._config["seed"]):
         fresh = gpn._build()
     [(module, train)] = found
@@ -360,28 +306,25 @@ def test_without_warm_up_nothing_is_trained(monkeypatch):
 
 
 def test_training_lowers_the_loss_and_early_stopping_keeps_the_best():
-    nodes, y = _blocks()
     train, valid = np.arange(0, 90, 2), np.arange(1, 90, 2)
     gpn = _gpn(max_epochs=300, n_iter_no_change=5, lr=0.1)
-    gpn.fit(nodes[train], y[train], X_val=nodes[valid], y_val=y[valid])
+    gpn.fit(NODES[train], Y[train], X_val=NODES[valid], y_val=Y[valid])
     losses = [done["valid_loss"] for done in gpn.history_]
     assert gpn.n_iter_ == len(losses) < 300
     assert min(losses) < 0.5 * losses[0]
-    outputs = torch.tensor(gpn._outputs(nodes[valid]))
-    loss = gpn._loss(outputs, torch.tensor(y[valid])).mean()
+    outputs = torch.tensor(gpn._outputs(NODES[valid]))
+    loss = gpn._loss(outputs, torch.tensor(Y[valid])).mean()
     assert_allclose(loss, min(losses), rtol=1e-5)
 
 
 def test_validation_nodes_are_held_out():
-    nodes, y = _blocks()
-    gpn = _gpn(early_stopping=True, validation_fraction=0.2).fit(nodes, y)
+    gpn = _gpn(early_stopping=True, validation_fraction=0.2).fit(NODES, Y)
     assert "valid_loss" in gpn.history_[0]
     assert_allclose(gpn.class_prior_.sum(), 1.0)
 
 
 def test_many_blocks_give_what_one_gives(monkeypatch):
-    nodes, y = _blocks()
-    expected = _gpn(dropout=0.3).fit(nodes, y)
+    expected = _gpn(dropout=0.3).fit(NODES, Y)
     monkeypatch.setattr(_flows, "_MAX_BLOCK_BYTES", 4000)
     calls = []
     forward = _flows.RadialFlows.forward
@@ -391,18 +334,17 @@ def test_many_blocks_give_what_one_gives(monkeypatch):
         return forward(self, z)
 
     monkeypatch.setattr(_flows.RadialFlows, "forward", counted)
-    gpn = _gpn(dropout=0.3).fit(nodes, y)
+    gpn = _gpn(dropout=0.3).fit(NODES, Y)
     assert max(calls) < 20  # in the warm-up, too
-    assert_allclose(gpn.predict_alpha(nodes), expected.predict_alpha(nodes), rtol=1e-3)
+    assert_allclose(gpn.predict_alpha(NODES), expected.predict_alpha(NODES), rtol=1e-3)
 
 
 def test_flows_without_layers():
     """Standard normal densities, which no warm-up can train."""
-    nodes, y = _blocks()
-    gpn = _gpn(flow_layers=0, warmup_epochs=3).fit(nodes, y)
-    alpha = gpn.predict_alpha(nodes[:4], propagated=False)
+    gpn = _gpn(flow_layers=0, warmup_epochs=3).fit(NODES, Y)
+    alpha = gpn.predict_alpha(NODES[:4], propagated=False)
     for i in range(4):
-        z = _naive_encode(gpn.module_.encoder, nodes.features[i])
+        z = _naive_encode(gpn.module_.encoder, NODES.features[i])
         density = math.exp(-0.5 * sum(z**2)) / (2 * math.pi) ** 1.5
         expected = (4 * math.pi) ** 1.5 * density * gpn.class_prior_
         assert_allclose(alpha[i] - 1, expected, rtol=1e-4)
@@ -416,32 +358,30 @@ def test_flows_without_layers():
     ],
 )
 def test_evidence_at_its_bounds_warns(budget, bound, remedy):
-    nodes, y = _blocks()
     message = (
         "The logarithm of the evidence of 100% of the training nodes for their own "
         f"class is beyond the bound {bound}, where it is cut: "
     )
     gpn = _gpn(certainty_budget=budget, max_epochs=1)
     with pytest.warns(SkoodWarning) as caught:
-        gpn.fit(nodes[::2], y[::2])
+        gpn.fit(NODES[::2], Y[::2])
     [text] = [str(one.message) for one in caught]
     assert text.startswith(message)
     assert remedy in text
-    own = gpn.predict_alpha(nodes[::2], propagated=False)[range(45), y[::2]] - 1
+    own = gpn.predict_alpha(NODES[::2], propagated=False)[range(45), Y[::2]] - 1
     assert_allclose(np.log(own), float(bound), rtol=1e-2)
 
 
 def test_evidence_of_a_few_nodes_at_a_bound_does_not_warn():
     """Four of 45 are far from all others, and no epoch moves the perceptron."""
-    nodes, y = _blocks()
     still = {"lr": 1e-12, "max_epochs": 1, "warmup_epochs": 0}
     for n_far, warns in ((4, False), (5, True)):
-        X = nodes.features.copy()
+        X = NODES.features.copy()
         X[: 2 * n_far : 2] *= 1000
-        far = nodes.with_features(X)
+        far = NODES.with_features(X)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            gpn = _gpn(**still).fit(far[::2], y[::2])
+            gpn = _gpn(**still).fit(far[::2], Y[::2])
         own = gpn.predict_alpha(far[::2], propagated=False) - 1
         assert (own.max(axis=1) < 1e-12).sum() == n_far
         assert len(caught) == warns
@@ -453,19 +393,18 @@ def test_evidence_of_a_few_nodes_at_a_bound_does_not_warn():
 
 
 @pytest.mark.parametrize("of_arrays", [False, True])
-def test_detectors_and_probes_read_its_probabilities(fitted, of_arrays):
-    gpn, nodes, y = fitted
-    X = nodes.features if of_arrays else nodes
+def test_detectors_and_probes_read_its_probabilities(gpn, of_arrays):
+    X = NODES.features if of_arrays else NODES
     frozen = FrozenEstimator(gpn)
     proba = gpn.predict_proba(X)
     confidence = proba.max(axis=1) - 1
-    assert_allclose(MSP(frozen).fit(X, y).score_samples(X), confidence, rtol=1e-10)
-    entropy = Entropy(frozen).fit(X, y).score_samples(X)
+    assert_allclose(MSP(frozen).fit(X, Y).score_samples(X), confidence, rtol=1e-10)
+    entropy = Entropy(frozen).fit(X, Y).score_samples(X)
     assert_allclose(entropy, (proba * np.log(proba)).sum(axis=1), rtol=1e-10)
-    walked = Propagation(MSP(frozen)).fit(X, y).score_samples(X[:20])
-    expected = confidence if of_arrays else propagate(confidence, nodes)
+    walked = Propagation(MSP(frozen)).fit(X, Y).score_samples(X[:20])
+    expected = confidence if of_arrays else propagate(confidence, NODES)
     assert_allclose(walked, expected[:20], rtol=1e-10)
-    probe = EvidentialProbe(frozen, max_epochs=5, random_state=0).fit(X, y)
+    probe = EvidentialProbe(frozen, max_epochs=5, random_state=0).fit(X, Y)
     assert_allclose(probe.predict_proba(X), proba, rtol=1e-10)
     q = np.exp(np.log(proba) @ probe.coef_.T + probe.intercept_)
     assert_allclose(probe.predict_evidence(X), q.sum(axis=1), rtol=1e-10)
@@ -473,27 +412,25 @@ def test_detectors_and_probes_read_its_probabilities(fitted, of_arrays):
 
 
 def test_seeds():
-    nodes, y = _blocks()
     state = torch.get_rng_state()
-    first, second = (_gpn(dropout=0.5).fit(nodes, y) for _ in range(2))
-    other = _gpn(dropout=0.5, random_state=1).fit(nodes, y)
+    first, second = (_gpn(dropout=0.5).fit(NODES, Y) for _ in range(2))
+    other = _gpn(dropout=0.5, random_state=1).fit(NODES, Y)
     assert torch.equal(torch.get_rng_state(), state)
-    assert_array_equal(first.predict_alpha(nodes), second.predict_alpha(nodes))
-    assert np.abs(first.predict_alpha(nodes) - other.predict_alpha(nodes)).max() > 0.1
+    assert_array_equal(first.predict_alpha(NODES), second.predict_alpha(NODES))
+    assert np.abs(first.predict_alpha(NODES) - other.predict_alpha(NODES)).max() > 0.1
 
 
 # --- scikit-learn ----------------------------------------------------------------
 
 
-def test_pickle_holds_arrays_and_no_graph(fitted):
-    gpn, nodes, _ = fitted
+def test_pickle_holds_arrays_and_no_graph(gpn):
     X = np.zeros((50_000, 3))
     big = NodeSet((X, sparse.csr_array((50_000, 50_000))))
     gpn.predict_alpha(big)
     data = pickle.dumps(gpn)
     assert len(data) < 50_000
     loaded = pickle.loads(data)
-    assert_array_equal(loaded.predict_alpha(nodes), gpn.predict_alpha(nodes))
+    assert_array_equal(loaded.predict_alpha(NODES), gpn.predict_alpha(NODES))
 
 
 def _scaled(nodes):
@@ -501,11 +438,10 @@ def _scaled(nodes):
 
 
 def test_model_selection_on_nodes():
-    nodes, y = _blocks()
     pipeline = make_pipeline(
         FunctionTransformer(_scaled), _gpn(max_epochs=25, n_steps=2)
     )
-    assert cross_val_score(pipeline, nodes, y, cv=StratifiedKFold(3)).mean() > 0.9
+    assert cross_val_score(pipeline, NODES, Y, cv=StratifiedKFold(3)).mean() > 0.9
     search = GridSearchCV(
         pipeline,
         {
@@ -514,50 +450,40 @@ def test_model_selection_on_nodes():
         },
         cv=2,
     )
-    search.fit(nodes, y)
-    assert search.best_estimator_.predict(nodes[:4]).shape == (4,)
+    search.fit(NODES, Y)
+    assert search.best_estimator_.predict(NODES[:4]).shape == (4,)
 
 
-def test_failed_fit_keeps_the_state(fitted):
-    gpn, nodes, y = fitted
-    before = gpn.predict_alpha(nodes)
+def test_failed_fit_keeps_the_state(gpn):
+    before = gpn.predict_alpha(NODES)
     with pytest.raises(ValueError, match="has no training node"):
-        gpn.fit(nodes, y, sample_weight=(y != 1).astype(float))
-    assert_array_equal(gpn.predict_alpha(nodes), before)
+        gpn.fit(NODES, Y, sample_weight=(Y != 1).astype(float))
+    assert_array_equal(gpn.predict_alpha(NODES), before)
 
 
 # --- errors ----------------------------------------------------------------------
 
 
 def test_a_class_without_training_nodes_raises():
-    nodes, y = _blocks()
     message = (
         "estimates a density of each class, and the class 'bee' has no training node "
         "with a weight above zero. Give it some, or leave its nodes out of X and y"
     )
-    names = np.array(["ant", "bee", "cat"])[y]
+    names = np.array(["ant", "bee", "cat"])[Y]
     with pytest.raises(ValueError, match=message):
-        _gpn().fit(nodes, names, sample_weight=np.where(y == 1, 0.0, 1.0))
+        _gpn().fit(NODES, names, sample_weight=np.where(Y == 1, 0.0, 1.0))
     with pytest.raises(ValueError, match=message):
-        _gpn(class_weight={"ant": 1, "bee": 0, "cat": 1}).fit(nodes, names)
+        _gpn(class_weight={"ant": 1, "bee": 0, "cat": 1}).fit(NODES, names)
 
 
 def test_one_class_raises():
-    nodes, y = _blocks()
     with pytest.raises(ValueError, match="needs nodes of at least two classes"):
-        _gpn().fit(nodes[y == 0], y[y == 0])
+        _gpn().fit(NODES[Y == 0], Y[Y == 0])
 
 
-def test_empty_view_raises(fitted):
-    gpn, nodes, _ = fitted
+def test_empty_view_raises(gpn):
     with pytest.raises(ValueError, match="0 nodes"):
-        gpn.predict_proba(nodes[[]])
-
-
-def test_wrong_hidden_raises():
-    nodes, y = _blocks()
-    with pytest.raises(ValueError, match=r"hidden must hold widths of at least 1, got"):
-        _gpn(hidden=(8, 0)).fit(nodes, y)
+        gpn.predict_proba(NODES[[]])
 
 
 @pytest.mark.parametrize(
@@ -570,14 +496,14 @@ def test_wrong_hidden_raises():
     ],
 )
 def test_wrong_parameters_raise(name, value):
-    nodes, y = _blocks()
     with pytest.raises(ValueError, match=f"The '{name}' parameter of GraphPosterior"):
-        _gpn(**{name: value}).fit(nodes, y)
+        _gpn(**{name: value}).fit(NODES, Y)
 
 
 @pytest.mark.parametrize(
     "name, value, message",
     [
+        ("hidden", (8, 0), "hidden must hold widths of at least 1, got"),
         ("latent_dim", 0, "latent_dim must be an integer of at least 1, got 0"),
         ("flow_layers", -1, "flow_layers must be an integer of at least 0, got -1"),
         ("dropout", 1.0, "dropout must be in the range"),
@@ -586,11 +512,10 @@ def test_wrong_parameters_raise(name, value):
     ],
 )
 def test_wrong_parameters_of_the_network_raise(name, value, message):
-    nodes, y = _blocks()
     with pytest.raises(ValueError, match=message):
-        _gpn(**{name: value}).fit(nodes, y)
+        _gpn(**{name: value}).fit(NODES, Y)
     with pytest.raises(TypeError, match=r"cannot be built with module_params=\{'foo'"):
-        GraphPosteriorNetwork({"foo": 1}).fit(nodes, y)
+        GraphPosteriorNetwork({"foo": 1}).fit(NODES, Y)
 
 
 @pytest.mark.parametrize(
@@ -602,11 +527,10 @@ def test_not_fitted(method):
         getattr(_gpn(), method)(nodes)
 
 
-def test_module_is_given_tensors(fitted):
-    gpn, nodes, _ = fitted
-    tensors = graph_tensors(nodes.graph, torch.device("cpu"))
+def test_module_is_given_tensors(gpn):
+    tensors = GraphTensors(NODES.graph, torch.device("cpu"))
     with torch.no_grad():
         outputs = gpn.module_(tensors).numpy()
-    alpha = gpn.predict_alpha(nodes)
-    own = gpn.predict_alpha(nodes, propagated=False)
+    alpha = gpn.predict_alpha(NODES)
+    own = gpn.predict_alpha(NODES, propagated=False)
     assert_allclose(outputs, np.hstack([alpha, own]) - 1, rtol=1e-4)

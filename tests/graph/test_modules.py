@@ -25,7 +25,7 @@ from skood.graph._modules import (
     warn_of_weights,
 )
 from skood.graph._node_set import as_nodes
-from skood.graph._tensors import SparseRows, graph_tensors
+from skood.graph._tensors import GraphTensors, SparseRows
 from tests.graph._messy import messy_graph
 
 pytest.importorskip("torch_geometric")
@@ -39,7 +39,7 @@ HIDDEN = pytest.mark.parametrize("hidden", [(), (16,), (16, 8), (3, 16)])
 
 def _graph(dtype=torch.float32, **kwargs):
     nodes = messy_graph(dtype=np.float64, **kwargs)
-    return graph_tensors(nodes.graph, CPU, dtype)
+    return GraphTensors(nodes.graph, CPU, dtype)
 
 
 def _network(cls, dtype=torch.float32, n_features=6, **kwargs):
@@ -192,7 +192,7 @@ def test_a_node_without_edges_is_a_row(cls):
     network = _network(cls, torch.float64)
     graph = _graph(torch.float64)
     alone = graph.graph.X[-2:]
-    expected = network(graph_tensors(as_nodes(alone).graph, CPU, torch.float64))
+    expected = network(GraphTensors(as_nodes(alone).graph, CPU, torch.float64))
     _close(network(graph)[-2:], expected, 1e-12)
 
 

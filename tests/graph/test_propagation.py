@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, OutlierMixin, clone
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -49,6 +48,9 @@ def _directed(n_nodes=12, seed=0):
     adjacency[-2, 0] = 2.0
     adjacency[3, 3] = 0.7
     return NodeSet((rng.normal(size=(n_nodes, 2)), adjacency))
+
+
+DIRECTED = _directed()
 
 
 def _naive(values, nodes, scheme, n_steps, teleport=None, alpha=None):
@@ -104,31 +106,28 @@ def test_equals_loops_over_edges(scheme, seed):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_columns_are_propagated_each(scheme):
-    nodes = _directed()
-    values = np.random.default_rng(0).normal(size=(nodes.n_nodes, 3))
-    found = propagate(values, nodes, scheme=scheme)
+    values = np.random.default_rng(0).normal(size=(DIRECTED.n_nodes, 3))
+    found = propagate(values, DIRECTED, scheme=scheme)
     assert found.dtype == np.float64
     for column, expected in zip(found.T, values.T, strict=True):
-        one = propagate(expected, nodes, scheme=scheme)
+        one = propagate(expected, DIRECTED, scheme=scheme)
         assert_allclose(column, one, rtol=1e-14)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_is_linear(scheme):
-    nodes = _directed()
-    v, w = np.random.default_rng(0).normal(size=(2, nodes.n_nodes))
-    together = propagate(2 * v - 3 * w, nodes, scheme=scheme)
-    apart = 2 * propagate(v, nodes, scheme=scheme)
-    apart -= 3 * propagate(w, nodes, scheme=scheme)
+    v, w = np.random.default_rng(0).normal(size=(2, DIRECTED.n_nodes))
+    together = propagate(2 * v - 3 * w, DIRECTED, scheme=scheme)
+    apart = 2 * propagate(v, DIRECTED, scheme=scheme)
+    apart -= 3 * propagate(w, DIRECTED, scheme=scheme)
     assert_allclose(together, apart, atol=1e-13)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_nodes_that_receive_nothing_keep_their_value_to_the_last_digit(scheme):
-    nodes = _directed()
-    values = np.random.default_rng(0).normal(size=nodes.n_nodes) / 3
-    found = propagate(values, nodes, scheme=scheme)
-    hears = (nodes.adjacency.toarray() * (1 - np.eye(12))).any(axis=0)
+    values = np.random.default_rng(0).normal(size=DIRECTED.n_nodes) / 3
+    found = propagate(values, DIRECTED, scheme=scheme)
+    hears = (DIRECTED.adjacency.toarray() * (1 - np.eye(12))).any(axis=0)
     assert 2 <= np.sum(~hears) < 6
     assert_array_equal(found == values, ~hears)
 
@@ -178,11 +177,10 @@ def test_weights_count():
 @pytest.mark.parametrize("scheme", ["random-walk", "gnnsafe"])
 def test_averages(scheme):
     """Equal values stay equal; others stay between the smallest and the largest."""
-    nodes = _directed()
-    found = propagate(np.full(nodes.n_nodes, 0.3), nodes, scheme=scheme)
+    found = propagate(np.full(DIRECTED.n_nodes, 0.3), DIRECTED, scheme=scheme)
     assert_allclose(found, 0.3, rtol=1e-14)
-    values = np.random.default_rng(0).normal(size=nodes.n_nodes)
-    found = propagate(values, nodes, scheme=scheme)
+    values = np.random.default_rng(0).normal(size=DIRECTED.n_nodes)
+    found = propagate(values, DIRECTED, scheme=scheme)
     assert found.min() >= values.min() and found.max() <= values.max()
     assert np.ptp(found[:-2]) < np.ptp(values[:-2])
 
@@ -199,25 +197,23 @@ def test_symmetric_favors_nodes_with_many_edges():
 
 @pytest.mark.parametrize("scheme", ["random-walk", "symmetric"])
 def test_many_steps_solve_the_linear_system(scheme):
-    nodes = _directed()
-    values = np.random.default_rng(0).normal(size=(nodes.n_nodes, 2))
-    loops = np.diag(nodes.adjacency.diagonal() == 0).astype(float)
-    B = nodes.adjacency.toarray().T.astype(float) + loops
+    values = np.random.default_rng(0).normal(size=(DIRECTED.n_nodes, 2))
+    loops = np.diag(DIRECTED.adjacency.diagonal() == 0).astype(float)
+    B = DIRECTED.adjacency.toarray().T.astype(float) + loops
     degree = B.sum(axis=1)
     if scheme == "symmetric":
         P = B / np.sqrt(degree[:, None] * degree)
     else:
         P = B / degree[:, None]
-    exact = 0.1 * np.linalg.solve(np.eye(nodes.n_nodes) - 0.9 * P, values)
-    found = propagate(values, nodes, scheme=scheme, n_steps=400, teleport=0.1)
+    exact = 0.1 * np.linalg.solve(np.eye(DIRECTED.n_nodes) - 0.9 * P, values)
+    found = propagate(values, DIRECTED, scheme=scheme, n_steps=400, teleport=0.1)
     assert_allclose(found, exact, atol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", ["random-walk", "symmetric"])
 def test_full_teleport_returns_the_values(scheme):
-    nodes = _directed()
-    values = np.random.default_rng(0).normal(size=nodes.n_nodes)
-    found = propagate(values, nodes, scheme=scheme, teleport=1.0)
+    values = np.random.default_rng(0).normal(size=DIRECTED.n_nodes)
+    found = propagate(values, DIRECTED, scheme=scheme, teleport=1.0)
     assert_array_equal(found, values)
 
 
@@ -232,10 +228,9 @@ def test_ends_of_alpha():
 
 
 def test_the_view_does_not_matter():
-    nodes = _directed()
-    values = np.arange(nodes.n_nodes, dtype=np.float32)
-    found = propagate(values, nodes[[3, 3, 1]])
-    assert_array_equal(found, propagate(values, nodes))
+    values = np.arange(DIRECTED.n_nodes, dtype=np.float32)
+    found = propagate(values, DIRECTED[[3, 3, 1]])
+    assert_array_equal(found, propagate(values, DIRECTED))
 
 
 def test_tensors():
@@ -253,10 +248,9 @@ def test_wrong_arguments_of_the_function():
         r"of nodes.whole\(\)",
     ):
         propagate([1.0, 2.0], nodes[:2])
-    with pytest.raises(ValueError, match="Input values contains NaN"):
-        propagate([1.0, np.nan, 0.0, 0.0], nodes)
-    with pytest.raises(ValueError, match="Input values contains infinity"):
-        propagate([1.0, -np.inf, 0.0, 0.0], nodes)
+    for value, name in ((np.nan, "NaN"), (-np.inf, "infinity")):
+        with pytest.raises(ValueError, match=f"Input values contains {name}"):
+            propagate([1.0, value, 0.0, 0.0], nodes)
     with pytest.raises(TypeError, match="The 'nodes' parameter of propagate"):
         propagate([1.0, 2.0], np.eye(2))
     for name, value in (
@@ -286,6 +280,9 @@ def _blocks(per_class=30, n_classes=4, seed=0, spread=1.2):
     linked = rng.random((len(y), len(y))) < np.where(y[:, None] == y, 0.15, 0.01)
     linked = np.triu(linked, 1)
     return NodeSet((X, sparse.csr_array(linked | linked.T)), labels=y), y
+
+
+NODES, Y = _blocks()
 
 
 def _classifier(**params):
@@ -335,79 +332,74 @@ class _Given(OutlierMixin, BaseEstimator):
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("kind", ["classifier", "pipeline", "frozen"])
 def test_scores_are_those_of_all_nodes_propagated(scheme, kind):
-    nodes, y = _blocks()
     train = np.random.default_rng(0).permutation(90)[:40]  # of three classes
     inner = {
         "classifier": Energy(_classifier()),
         "pipeline": _knn(),
-        "frozen": FrozenEstimator(Energy(_classifier()).fit(nodes[train], y[train])),
+        "frozen": FrozenEstimator(Energy(_classifier()).fit(NODES[train], Y[train])),
     }[kind]
     detector = Propagation(inner, scheme=scheme, contamination=0.1)
-    assert detector.fit(nodes[train], y[train]) is detector
-    alone = clone(inner).fit(nodes[train], y[train]).score_samples(nodes)
-    expected = propagate(alone, nodes, scheme=scheme)
-    assert_array_equal(detector.score_samples(nodes), expected)
+    assert detector.fit(NODES[train], Y[train]) is detector
+    alone = clone(inner).fit(NODES[train], Y[train]).score_samples(NODES)
+    expected = propagate(alone, NODES, scheme=scheme)
+    assert_array_equal(detector.score_samples(NODES), expected)
     if kind == "frozen":  # others are fitted again without nodes, for the threshold
         assert detector.offset_ == middle_of_gap(expected[train], 0.1)
     rows = [7, 3, 3, 100]  # in any order, also twice
-    assert_array_equal(detector.score_samples(nodes[rows]), expected[rows])
-    decision = detector.decision_function(nodes[rows])
+    assert_array_equal(detector.score_samples(NODES[rows]), expected[rows])
+    decision = detector.decision_function(NODES[rows])
     assert_array_equal(decision, expected[rows] - detector.offset_)
-    labels = detector.predict(nodes[rows])
+    labels = detector.predict(NODES[rows])
     assert_array_equal(labels, np.where(decision >= 0, 1, -1))
     assert_array_equal(detector.classes_, [0, 1, 2])
 
 
 def test_parameters_reach_the_propagation():
-    nodes, y = _blocks()
-    inner = Energy(_frozen(nodes[:60], y[:60]))
-    alone = inner.fit(nodes[:60], y[:60]).score_samples(nodes)
+    inner = Energy(_frozen(NODES[:60], Y[:60]))
+    alone = inner.fit(NODES[:60], Y[:60]).score_samples(NODES)
     for own in (
         {"n_steps": 0},
         {"n_steps": 4, "teleport": 0.5},
         {"scheme": "gnnsafe", "n_steps": 1, "alpha": 0.7},
         {"scheme": "symmetric", "teleport": 0.0},
     ):
-        found = Propagation(inner, **own).fit(nodes[:60]).score_samples(nodes)
-        assert_array_equal(found, propagate(alone, nodes, **own))
+        found = Propagation(inner, **own).fit(NODES[:60]).score_samples(NODES)
+        assert_array_equal(found, propagate(alone, NODES, **own))
 
 
 def test_no_steps_is_the_detector():
-    nodes, y = _blocks()
-    inner = Energy(_frozen(nodes[:60], y[:60]))
-    plain = clone(inner).fit(nodes[:60], y[:60])
-    detector = Propagation(inner, n_steps=0).fit(nodes[:60], y[:60])
+    inner = Energy(_frozen(NODES[:60], Y[:60]))
+    plain = clone(inner).fit(NODES[:60], Y[:60])
+    detector = Propagation(inner, n_steps=0).fit(NODES[:60], Y[:60])
     assert detector.offset_ == plain.offset_
-    assert_array_equal(detector.score_samples(nodes), plain.score_samples(nodes))
+    assert_array_equal(detector.score_samples(NODES), plain.score_samples(NODES))
 
 
 def test_neighbors_help():
     """Noisy features of nodes that are linked with their own kind."""
-    nodes, y = _blocks()
-    clf = _frozen(nodes[:90:2], y[:90:2])  # the last class is left out
+    clf = _frozen(NODES[:90:2], Y[:90:2])  # the last class is left out
     test = np.arange(1, 120, 2)
-    plain = Energy(clf).fit(nodes[:90:2], y[:90:2]).score(nodes[test], y[test])
+    plain = Energy(clf).fit(NODES[:90:2], Y[:90:2]).score(NODES[test], Y[test])
     for scheme in SCHEMES:
-        detector = Propagation(Energy(clf), scheme=scheme).fit(nodes[:90:2], y[:90:2])
-        assert detector.score(nodes[test], y[test]) > plain + 0.1
+        detector = Propagation(Energy(clf), scheme=scheme).fit(NODES[:90:2], Y[:90:2])
+        assert detector.score(NODES[test], Y[test]) > plain + 0.1
 
 
 @pytest.mark.parametrize(
     "scheme", ["gnnsafe", *(pytest.param(s, marks=slow) for s in SCHEMES[::2])]
 )
 def test_rows_of_an_array_are_nodes_without_edges(scheme):
-    nodes, y = _blocks()
-    X = nodes.features
+    X = NODES.features
     for inner in (Energy(LogisticRegression()), KNN(n_neighbors=3)):
-        detector = Propagation(inner, scheme=scheme).fit(X, y)
-        plain = clone(inner).fit(X, y)
+        detector = Propagation(inner, scheme=scheme).fit(X, Y)
+        plain = clone(inner).fit(X, Y)
         assert_array_equal(detector.score_samples(X), plain.score_samples(X))
         share = np.mean(plain.score_samples(X) < detector.offset_)
         assert abs(share - np.mean(plain.predict(X) == -1)) < 0.05
-    lonely = NodeSet((X, sparse.csr_array((len(y), len(y)))))
-    detector = Propagation(_knn(), scheme=scheme).fit(lonely, y)
+    lonely = NodeSet((X, sparse.csr_array((len(Y), len(Y)))))
+    detector = Propagation(_knn(), scheme=scheme).fit(lonely, Y)
     assert_array_equal(
-        detector.score_samples(lonely), Propagation(_knn()).fit(X, y).score_samples(X)
+        detector.score_samples(lonely), Propagation(_knn()).fit(X, Y).score_samples(X)
     )
 
 
@@ -425,38 +417,35 @@ def test_conventions_of_detectors(inner, scheme):
 
 def test_nothing_is_scored_needlessly():
     """Once by the detector's own fit, which reads the view; then all nodes, once."""
-    nodes, y = _blocks()
     _Counted.calls = []
-    detector = Propagation(_Counted(_frozen(nodes[:60], y[:60])))
-    detector.fit(nodes[:60], y[:60])
+    detector = Propagation(_Counted(_frozen(NODES[:60], Y[:60])))
+    detector.fit(NODES[:60], Y[:60])
     assert _Counted.calls == [("fit", 60), ("score", 120)]
     _Counted.calls = []
-    detector.score_samples(nodes[:5])
+    detector.score_samples(NODES[:5])
     assert _Counted.calls == [("score", 120)]
 
 
 def test_another_graph():
     """Fitted on one graph, a detector scores the nodes of another."""
-    nodes, y = _blocks()
     other, _ = _blocks(per_class=10, seed=1)
-    detector = Propagation(Energy(_classifier())).fit(nodes, y)
+    detector = Propagation(Energy(_classifier())).fit(NODES, Y)
     alone = detector.estimator_.score_samples(other)
     assert_array_equal(detector.score_samples(other[:7]), propagate(alone, other)[:7])
 
 
 @pytest.mark.parametrize("label", [-1, "unknown"])
 def test_known_ood_nodes_are_left_out_of_the_fit(label):
-    nodes, y = _blocks()
-    names = np.array(list("abcd"))[y] if label == "unknown" else y
+    names = np.array(list("abcd"))[Y] if label == "unknown" else Y
     inner = _knn()
     rows = np.arange(0, 120, 2)
-    labels = np.where(y == 3, label, names)[rows]
-    found = Propagation(inner, ood_label=label).fit(nodes[rows], labels)
-    known = rows[y[rows] != 3]
-    expected = Propagation(inner).fit(nodes[known], names[known])
+    labels = np.where(Y == 3, label, names)[rows]
+    found = Propagation(inner, ood_label=label).fit(NODES[rows], labels)
+    known = rows[Y[rows] != 3]
+    expected = Propagation(inner).fit(NODES[known], names[known])
     assert found.offset_ == expected.offset_
     assert_array_equal(found.classes_, expected.classes_)
-    assert_array_equal(found.score_samples(nodes), expected.score_samples(nodes))
+    assert_array_equal(found.score_samples(NODES), expected.score_samples(NODES))
 
 
 def test_search_with_left_out_classes():
@@ -508,18 +497,16 @@ def test_step_of_a_pipeline():
 
 
 def test_pickled_state_holds_no_graph():
-    nodes, y = _blocks()
-    detector = Propagation(_knn()).fit(nodes[:60], y[:60])
+    detector = Propagation(_knn()).fit(NODES[:60], Y[:60])
     data = pickle.dumps(detector)
     assert b"NodeSet" not in data and b"Graph" not in data
     assert_array_equal(
-        pickle.loads(data).score_samples(nodes), detector.score_samples(nodes)
+        pickle.loads(data).score_samples(NODES), detector.score_samples(NODES)
     )
 
 
 def test_reads_the_network_of_its_detector():
-    nodes, y = _blocks()
-    clf, other = _frozen(nodes, y), _frozen(nodes, y)
+    clf, other = _frozen(NODES, Y), _frozen(NODES, Y)
     members = [
         Propagation(Energy(clf)),
         Propagation(Energy(other)),
@@ -527,13 +514,12 @@ def test_reads_the_network_of_its_detector():
         Propagation(make_pipeline(FunctionTransformer(_features), KNN())),
     ]
     assert network_groups(members) == [[0, 2], [1], [3]]
-    fitted = [member.fit(nodes, y) for member in members]
+    fitted = [member.fit(NODES, Y) for member in members]
     assert network_groups(fitted) == [[0, 2], [1], [3]]
 
 
 def test_one_reading_for_all_that_are_propagated():
     """All score one object, the whole graph, by whose identity readings are shared."""
-    nodes, y = _blocks()
     runs = []
 
     class Counting(LogisticRegression):
@@ -542,16 +528,16 @@ def test_one_reading_for_all_that_are_propagated():
             return super().decision_function(X)
 
     clf = make_pipeline(FunctionTransformer(_features), Counting(max_iter=1000))
-    clf = FrozenEstimator(clf.fit(nodes, y))
+    clf = FrozenEstimator(clf.fit(NODES, Y))
     members = [
-        Propagation(Energy(clf)).fit(nodes, y),
-        Propagation(MSP(clf), scheme="gnnsafe").fit(nodes, y),
+        Propagation(Energy(clf)).fit(NODES, Y),
+        Propagation(MSP(clf), scheme="gnnsafe").fit(NODES, Y),
     ]
-    expected = [member.score_samples(nodes[:9]) for member in members]
+    expected = [member.score_samples(NODES[:9]) for member in members]
     del runs[:]
     with shared_readings(members):
-        found = [member.score_samples(nodes[:9]) for member in members]
-        found = [member.score_samples(nodes[4:9]) for member in members]
+        found = [member.score_samples(NODES[:9]) for member in members]
+        found = [member.score_samples(NODES[4:9]) for member in members]
     assert runs == [120]
     assert_array_equal(found, [scores[4:] for scores in expected])
 
@@ -559,13 +545,14 @@ def test_one_reading_for_all_that_are_propagated():
 # --- of a graph network --------------------------------------------------------------
 
 
+TRAIN = np.arange(0, 90, 3)  # the last class is left out
+
+
 @pytest.fixture(scope="module")
-def network():
-    """Training nodes, and a graph network that is trained on them."""
+def clf():
+    """A graph network that is trained on these nodes."""
     from skood.graph import GraphClassifier
 
-    nodes, y = _blocks()
-    train = np.arange(0, 90, 3)  # the last class is left out
     clf = GraphClassifier(
         conv_params={"hidden": (8,)},
         max_epochs=10,
@@ -573,39 +560,36 @@ def network():
         device="cpu",
         training=TrainingOptions(early_stopping=False),
     )
-    return nodes, y, train, clf.fit(nodes[train], y[train])
+    return clf.fit(NODES[TRAIN], Y[TRAIN])
 
 
-def test_energy_of_a_graph_network(network):
-    nodes, y, train, clf = network
-    energy = logsumexp(clf.predict_logits(nodes), axis=1)
-    expected = propagate(energy, nodes, scheme="gnnsafe", n_steps=2, alpha=0.2)
+def test_energy_of_a_graph_network(clf):
+    energy = logsumexp(clf.predict_logits(NODES), axis=1)
+    expected = propagate(energy, NODES, scheme="gnnsafe", n_steps=2, alpha=0.2)
     for inner in (Energy(FrozenEstimator(clf)), Energy(clf)):  # the second is trained
         detector = Propagation(inner, scheme="gnnsafe", n_steps=2, alpha=0.2)
-        detector.fit(nodes[train], y[train])
-        found = detector.score_samples(nodes[50:])
+        detector.fit(NODES[TRAIN], Y[TRAIN])
+        found = detector.score_samples(NODES[50:])
         assert_allclose(found, expected[50:], rtol=1e-5)
         if isinstance(inner.estimator, FrozenEstimator):
             assert detector.offset_ == middle_of_gap(
-                detector.score_samples(nodes[train]), 0.05
+                detector.score_samples(NODES[TRAIN]), 0.05
             )
 
 
-def test_embeddings_of_a_graph_network(network):
-    nodes, y, train, clf = network
+def test_embeddings_of_a_graph_network(clf):
     knn = make_pipeline(FeatureExtractor(FrozenEstimator(clf)), KNN(n_neighbors=3))
-    detector = Propagation(knn).fit(nodes[train], y[train])
-    alone = knn.fit(nodes[train], y[train]).score_samples(nodes)
+    detector = Propagation(knn).fit(NODES[TRAIN], Y[TRAIN])
+    alone = knn.fit(NODES[TRAIN], Y[TRAIN]).score_samples(NODES)
     assert_allclose(
-        detector.score_samples(nodes[:9]), propagate(alone, nodes)[:9], rtol=1e-6
+        detector.score_samples(NODES[:9]), propagate(alone, NODES)[:9], rtol=1e-6
     )
     loaded = pickle.loads(pickle.dumps(detector))
-    assert_array_equal(loaded.score_samples(nodes), detector.score_samples(nodes))
+    assert_array_equal(loaded.score_samples(NODES), detector.score_samples(NODES))
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")  # few rows
-def test_members_of_an_ensemble_run_the_network_once(network):
-    nodes, y, train, clf = network
+def test_members_of_an_ensemble_run_the_network_once(clf):
     frozen = FrozenEstimator(clf)
     ensemble = DetectorEnsemble(
         [
@@ -614,20 +598,19 @@ def test_members_of_an_ensemble_run_the_network_once(network):
         ],
         calibration=0.4,
         random_state=0,
-    ).fit(nodes[train], y[train])
+    ).fit(NODES[TRAIN], Y[TRAIN])
     runs = []
     handle = clf.module_.register_forward_hook(lambda *args: runs.append(1))
-    levels = ensemble.levels(nodes)
+    levels = ensemble.levels(NODES)
     handle.remove()
     assert len(runs) == 1
-    assert_array_equal(ensemble.levels(nodes[:5]), levels[:5])
+    assert_array_equal(ensemble.levels(NODES[:5]), levels[:5])
 
 
 # --- errors --------------------------------------------------------------------------
 
 
 def test_infinite_scores():
-    nodes, y = _blocks()
     kde = make_pipeline(
         FunctionTransformer(_features), KernelDensity(kernel="tophat", bandwidth=0.1)
     )
@@ -638,12 +621,11 @@ def test_infinite_scores():
         "to 60 of 120 samples, and along edges it would reach others. Scale X, look at "
         "the network's outputs, or propagate the scores of another detector",
     ):
-        detector.fit(nodes[:60], y[:60])
+        detector.fit(NODES[:60], Y[:60])
     assert not hasattr(detector, "estimator_")
-    with pytest.raises(ValueError, match="to 1 of 4 samples"):
-        Propagation(_Given([0.0, np.nan, 1.0, 2.0])).fit(_path(4))
-    with pytest.raises(ValueError, match="to 1 of 4 samples"):
-        Propagation(_Given([0.0, np.inf, 1.0, 2.0])).fit(np.eye(4))
+    for value, X in ((np.nan, _path(4)), (np.inf, np.eye(4))):
+        with pytest.raises(ValueError, match="to 1 of 4 samples"):
+            Propagation(_Given([0.0, value, 1.0, 2.0])).fit(X)
 
 
 def test_scores_of_a_wrong_shape():
@@ -656,22 +638,14 @@ def test_scores_of_a_wrong_shape():
 
 
 def test_empty_views():
-    nodes, y = _blocks()
-    with pytest.raises(ValueError, match=r"0 nodes of 120 .* required by Propagation"):
-        Propagation(_knn()).fit(nodes[:0])
-    detector = Propagation(_knn()).fit(nodes, y)
-    with pytest.raises(ValueError, match=r"0 nodes of 120 .* required by Propagation"):
-        detector.score_samples(nodes[:0])
-
-
-def test_not_fitted():
-    nodes, _ = _blocks()
-    with pytest.raises(NotFittedError, match="This Propagation instance is not fitted"):
-        Propagation(_knn()).score_samples(nodes)
+    fitted = Propagation(_knn()).fit(NODES, Y)
+    for call in (Propagation(_knn()).fit, fitted.score_samples):
+        message = r"0 nodes of 120 .* required by Propagation"
+        with pytest.raises(ValueError, match=message):
+            call(NODES[:0])
 
 
 def test_wrong_parameters():
-    nodes, y = _blocks()
     for name, value in (
         ("scheme", "symmetrical"),
         ("n_steps", -2),
@@ -682,20 +656,18 @@ def test_wrong_parameters():
     ):
         detector = Propagation(_knn()).set_params(**{name: value})
         with pytest.raises(ValueError, match=f"The '{name}' parameter of Propagation"):
-            detector.fit(nodes, y)
+            detector.fit(NODES, Y)
 
 
 def test_ood_label_that_is_a_class_of_the_detector():
-    nodes, y = _blocks()
     detector = Propagation(Energy(_classifier()), ood_label=-9)
     with pytest.raises(
         ValueError,
         match=r"estimator__ood_label=-1 is one of the classes.* of the Propagation",
     ):
-        detector.fit(nodes, y - 1)
+        detector.fit(NODES, Y - 1)
 
 
 def test_a_detector_of_arrays_says_what_to_do():
-    nodes, y = _blocks()
     with pytest.raises(TypeError, match="NodeSet is a set of nodes of a graph, not an"):
-        Propagation(KNN()).fit(nodes, y)
+        Propagation(KNN()).fit(NODES, Y)

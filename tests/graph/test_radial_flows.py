@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import math
 import weakref
 
 import numpy as np
@@ -14,6 +13,7 @@ from scipy.stats import multivariate_normal
 
 from skood.graph import _radial_flows as module_under_test
 from skood.graph._radial_flows import RadialFlows
+from tests.graph._messy import naive_log_density
 
 
 def _flows(n_classes=3, n_features=4, n_layers=5, spread=1.5, seed=0):
@@ -34,28 +34,11 @@ def _points(n_points, n_features, seed=1):
     return torch.randn(n_points, n_features, dtype=torch.float64, generator=generator)
 
 
-def _softplus(value):
-    return math.log1p(math.exp(value)) + 1e-6
-
-
-def _naive(flows, z, c):
-    """log p(z | c) as the paper prints it, with h, its derivative and beta."""
-    z, d, log_det = np.array(z), len(z), 0.0
-    for k in range(len(flows.centers)):
-        center = flows.centers[k, c].detach().numpy()
-        a = _softplus(flows.raw_a[k, c].item())
-        beta = -a + _softplus(flows.raw_s[k, c].item())
-        r = math.sqrt(sum((z - center) ** 2))
-        h, slope = 1 / (a + r), -1 / (a + r) ** 2
-        log_det += (d - 1) * math.log(1 + beta * h)
-        log_det += math.log(1 + beta * h + beta * slope * r)
-        z = z + beta * h * (z - center)
-    return -0.5 * sum(z**2) - 0.5 * d * math.log(2 * math.pi) + log_det
-
-
 def test_density_is_that_of_the_paper():
     flows, z = _flows(), _points(6, 4)
-    expected = [[_naive(flows, point, c) for c in range(3)] for point in z.numpy()]
+    expected = [
+        [naive_log_density(flows, point, c) for c in range(3)] for point in z.numpy()
+    ]
     assert_allclose(flows(z).detach(), expected, rtol=1e-12)
 
 

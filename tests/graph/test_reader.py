@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from torch import nn
 
 from skood.graph import GraphClassifier, NodeSet, pretrained_graph
-from skood.graph._tensors import graph_tensors
+from skood.graph._tensors import GraphTensors
 from skood.nn import FeatureExtractor, split
 from skood.nn._make_network import make_network
 from tests.nn._reading import read
@@ -48,6 +48,9 @@ def _nodes(weighted=False, n_nodes=30, seed=0):
     if weighted:
         adjacency *= rng.random(adjacency.shape).astype(np.float32)
     return NodeSet((X, adjacency), labels=y)
+
+
+NODES = _nodes()
 
 
 class Two(nn.Module):
@@ -98,6 +101,17 @@ def _assert_head(clf, nodes, width):
         assert_allclose(found, reading.logits, rtol=1e-10, atol=1e-12)
 
 
+def _assert_no_head(clf, **options):
+    with pytest.raises(ValueError, match="needs the weights of a linear head"):
+        read(clf, NODES, ALL, **options)
+
+
+def _assert_split(clf, **options):
+    body, head = split(clf, **options)
+    found = head.predict_logits(body.transform(NODES))
+    assert_allclose(found, clf.predict_logits(NODES))
+
+
 def _logits(clf, nodes):
     """What the module gives, by hand."""
     module = copy.deepcopy(clf.estimator.module).eval()
@@ -113,30 +127,31 @@ def _logits(clf, nodes):
 # ---- built-in networks
 
 
+def _trained(conv="gcn", hidden=(8,), nodes=None):
+    """A built-in network after two epochs."""
+    params = {"conv_params": {"hidden": hidden}} if isinstance(conv, str) else {}
+    nodes = NODES if nodes is None else nodes
+    clf = GraphClassifier(conv, **params, max_epochs=2, random_state=0)
+    return clf.fit(nodes, nodes.labels)
+
+
 @pytest.mark.parametrize("hidden", [(), (16,), (16, 8)])
 @pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
 def test_head_of_built_in_networks(conv, hidden):
-    nodes = _nodes()
-    clf = GraphClassifier(
-        conv, conv_params={"hidden": hidden}, max_epochs=2, random_state=0
-    )
-    clf.fit(nodes, nodes.labels)
+    clf = _trained(conv, hidden)
     clf.module_.double()
     n_maps = 2 if conv == "sage" else 1
-    _assert_head(clf, nodes, n_maps * [N_FEATURES, *hidden][-1])
+    _assert_head(clf, NODES, n_maps * [N_FEATURES, *hidden][-1])
     with torch.no_grad():
-        tensors = graph_tensors(nodes.graph, torch.device("cpu"), torch.float64)
+        tensors = GraphTensors(NODES.graph, torch.device("cpu"), torch.float64)
         expected = clf.module_(tensors).numpy()
-    assert_array_equal(read(clf, nodes, {"logits"}).logits, expected)
+    assert_array_equal(read(clf, NODES, {"logits"}).logits, expected)
 
 
 @pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
 def test_split_of_built_in_networks(conv):
     nodes = _nodes(weighted=conv != "gat")
-    clf = GraphClassifier(
-        conv, conv_params={"hidden": (8,)}, max_epochs=2, random_state=0
-    )
-    clf.fit(nodes, nodes.labels)
+    clf = _trained(conv, nodes=nodes)
     body, head = split(clf)
     embeddings = body.transform(nodes)
     assert_array_equal(embeddings, read(clf, nodes, {"features"}).features)
@@ -175,11 +190,10 @@ CONVOLUTIONS = {
 @pytest.mark.parametrize("kind", CONVOLUTIONS)
 def test_head_of_networks_of_torch_geometric(kind, closing):
     last, width = CONVOLUTIONS[kind]
-    nodes = _nodes()
     clf = _wrapped(lambda: Two(last(), closing))
-    _assert_head(clf, nodes, width)
+    _assert_head(clf, NODES, width)
     clf.estimator.module.closing = nn.Identity()
-    assert_allclose(clf.predict_logits(nodes), _logits(clf, nodes))
+    assert_allclose(clf.predict_logits(NODES), _logits(clf, NODES))
 
 
 @pytest.mark.skipif(
@@ -234,17 +248,15 @@ def test_features_of_a_gcn_are_its_aggregated_input():
     ids=["gatv2", "transformer", "sage-norm", "sage-project", "gcn-max", "gat-mean"],
 )
 def test_convolutions_that_are_not_linear(make, closing):
-    nodes = _nodes()
     clf = _wrapped(lambda: Two(make(), closing))
-    reading = read(clf, nodes, {"features", "logits"})
-    expected = FeatureExtractor(clf, layer="input:last").fit(nodes).transform(nodes)
+    reading = read(clf, NODES, {"features", "logits"})
+    expected = FeatureExtractor(clf, layer="input:last").fit(NODES).transform(NODES)
     assert_array_equal(reading.features, expected)
     # the logits, not their log-softmax
     clf.estimator.module.closing = nn.Identity()
-    assert_array_equal(reading.logits, _logits(clf, nodes))
+    assert_array_equal(reading.logits, _logits(clf, NODES))
     for layer in ("penultimate", "input:last"):
-        with pytest.raises(ValueError, match="needs the weights of a linear head"):
-            read(clf, nodes, ALL, layer=layer)
+        _assert_no_head(clf, layer=layer)
     with pytest.raises(ValueError, match=r"ones with an output per class are: none"):
         split(clf)
 
@@ -260,27 +272,23 @@ def test_a_changed_output_has_no_head():
         def forward(self, x, edge_index):
             return 2 * super().forward(x, edge_index)
 
-    nodes = _nodes()
     clf = _wrapped(lambda: Scaled(GCNConv(8, 3)))
-    reading = read(clf, nodes, {"features", "logits"})
-    assert_allclose(reading.logits, _logits(clf, nodes))
+    reading = read(clf, NODES, {"features", "logits"})
+    assert_allclose(reading.logits, _logits(clf, NODES))
     # what the last layer is called with
     assert reading.features.shape == (30, 8)
-    with pytest.raises(ValueError, match="needs the weights of a linear head"):
-        read(clf, nodes, ALL)
+    _assert_no_head(clf)
 
 
 def test_a_hook_of_the_user_that_changes_the_layer():
     """What it makes of the input is read; what it makes of the output is no head."""
-    nodes = _nodes()
     clf = _wrapped(lambda: Two(GCNConv(8, 3)))
     last = clf.estimator.module.last
     handle = last.register_forward_pre_hook(lambda layer, args: (3 * args[0], args[1]))
-    _assert_head(clf, nodes, 8)
+    _assert_head(clf, NODES, 8)
     handle.remove()
     last.register_forward_hook(lambda layer, args, output: output.square())
-    with pytest.raises(ValueError, match="needs the weights of a linear head"):
-        read(clf, nodes, ALL)
+    _assert_no_head(clf)
 
 
 def test_a_subclass_is_not_taken_for_what_it_was():
@@ -300,13 +308,12 @@ def test_a_subclass_is_not_taken_for_what_it_was():
         def forward(self, x, edge_index):
             return self.lin(x) ** 3
 
-    nodes = _nodes()
     for kind in (lambda: Other(8, 3), SAGEConv):
         clf = _wrapped(lambda kind=kind: Two(kind()))
-        expected = FeatureExtractor(clf, layer="input:last").fit(nodes).transform(nodes)
-        reading = read(clf, nodes, {"features", "logits"})
+        expected = FeatureExtractor(clf, layer="input:last").fit(NODES).transform(NODES)
+        reading = read(clf, NODES, {"features", "logits"})
         assert_array_equal(reading.features, expected)
-        assert_allclose(reading.logits, _logits(clf, nodes))
+        assert_allclose(reading.logits, _logits(clf, NODES))
 
 
 class _Calls(nn.Module):
@@ -324,30 +331,27 @@ class _Calls(nn.Module):
 
 @pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GATConv, GATv2Conv])
 def test_arguments_by_name(kind):
-    nodes = _nodes()
     clf = _wrapped(
         lambda: _Calls(
             kind(N_FEATURES, 3), lambda layer, x, e: layer(x=x, edge_index=e)
         )
     )
     if kind is not GATv2Conv:
-        _assert_head(clf, nodes, N_FEATURES * (2 if kind is SAGEConv else 1))
+        _assert_head(clf, NODES, N_FEATURES * (2 if kind is SAGEConv else 1))
     else:
-        found = read(clf, nodes, {"features"}).features
-        assert_array_equal(found, nodes.features)
+        found = read(clf, NODES, {"features"}).features
+        assert_array_equal(found, NODES.features)
 
 
 @pytest.mark.parametrize("kind", [SAGEConv, GATConv])
 def test_sources_and_targets_apart(kind):
-    nodes = _nodes()
     clf = _wrapped(
         lambda: _Calls(kind(N_FEATURES, 3), lambda layer, x, e: layer((-x, x), e))
     )
-    reading = read(clf, nodes, {"features", "logits"})
-    assert_array_equal(reading.features, nodes.features)
-    assert_allclose(reading.logits, _logits(clf, nodes))
-    with pytest.raises(ValueError, match="needs the weights of a linear head"):
-        read(clf, nodes, ALL)
+    reading = read(clf, NODES, {"features", "logits"})
+    assert_array_equal(reading.features, NODES.features)
+    assert_allclose(reading.logits, _logits(clf, NODES))
+    _assert_no_head(clf)
 
 
 def test_a_convolution_that_returns_its_attention_too():
@@ -383,14 +387,13 @@ def test_edges_as_a_sparse_tensor(kind):
         shape = (len(x), len(x))
         return layer(x, torch.sparse_coo_tensor(edges.flip(0), ones, shape).coalesce())
 
-    nodes = _nodes()
     options = {"add_self_loops": False} if kind is not SAGEConv else {}
     clf = _wrapped(lambda: _Calls(kind(N_FEATURES, 3, **options), call))
     if kind is GATConv:
-        found = read(clf, nodes, {"features", "logits"})
-        assert_array_equal(found.features, nodes.features)
+        found = read(clf, NODES, {"features", "logits"})
+        assert_array_equal(found.features, NODES.features)
         return
-    _assert_head(clf, nodes, N_FEATURES * (2 if kind is SAGEConv else 1))
+    _assert_head(clf, NODES, N_FEATURES * (2 if kind is SAGEConv else 1))
 
 
 def test_layers_without_weights_of_their_own():
@@ -402,23 +405,18 @@ def test_layers_without_weights_of_their_own():
         def forward(self, x):
             return self.up(self.down(x))
 
-    nodes = _nodes()
-    for layer, name in (
-        (GCNConv(8, 3), "lin"),
-        (GATConv(8, 3), "lin"),
-        (SAGEConv(8, 3), "lin_r"),
-    ):
+    for kind, name in ((GCNConv, "lin"), (GATConv, "lin"), (SAGEConv, "lin_r")):
+        layer = kind(8, 3)
         setattr(layer, name, Low())
         clf = _wrapped(lambda layer=layer: Two(layer))
-        reading = read(clf, nodes, {"features", "logits"})
+        reading = read(clf, NODES, {"features", "logits"})
         assert reading.features.shape == (30, 8)
-        assert_allclose(reading.logits, _logits(clf, nodes))
+        assert_allclose(reading.logits, _logits(clf, NODES))
 
 
 def test_a_network_that_is_one_convolution():
-    nodes = _nodes()
     for make in (lambda: GCNConv(N_FEATURES, 3), lambda: GATConv(N_FEATURES, 3)):
-        _assert_head(_wrapped(make), nodes, N_FEATURES)
+        _assert_head(_wrapped(make), NODES, N_FEATURES)
 
 
 def test_batch_normalization_and_half_trained_modes():
@@ -431,11 +429,10 @@ def test_batch_normalization_and_half_trained_modes():
             h = self.norm(self.first(x, edge_index))
             return self.last(torch.relu(h), edge_index)
 
-    nodes = _nodes()
     clf = _wrapped(Normalized)
     module = clf.estimator.module.train()
     module.norm.eval()
-    _assert_head(clf, nodes, 8)
+    _assert_head(clf, NODES, 8)
     assert [part.training for part in module.modules()].count(False) == 1
     assert module.norm.num_batches_tracked == 0
 
@@ -453,69 +450,62 @@ def test_outputs_that_are_probabilities():
             powers = torch.softmax(self.conv(x, edge_index), 1).square()
             return powers / powers.sum(1, keepdim=True)
 
-    nodes = _nodes()
     clf = _wrapped(Bounded, output="probabilities")
-    assert_allclose(clf.predict_proba(nodes), _logits(clf, nodes))
+    assert_allclose(clf.predict_proba(NODES), _logits(clf, NODES))
 
 
 def test_logits_that_are_not_one_for_each_class():
-    nodes = _nodes()
     clf = pretrained_graph(Two(GCNConv(8, 4)), ["a", "b", "c"])
     with pytest.raises(ValueError, match="Two has 4 outputs, but classes names 3"):
-        clf.predict(nodes)
+        clf.predict(NODES)
     pooled = _Calls(
         GCNConv(N_FEATURES, 3), lambda layer, x, e: layer(x, e).mean(0)[None]
     )
     clf = pretrained_graph(pooled, ["a", "b", "c"])
     with pytest.raises(ValueError, match="gave 1 rows for a batch of 30"):
-        clf.predict(nodes)
+        clf.predict(NODES)
     nan = _Calls(GCNConv(N_FEATURES, 3), lambda layer, x, e: layer(x, e) * np.nan)
     clf = pretrained_graph(nan, ["a", "b", "c"])
     with pytest.raises(ValueError, match="logits contain NaN or infinity"):
-        clf.predict(nodes)
+        clf.predict(NODES)
 
 
 # ---- other layers
 
 
 def test_layers_by_name_and_number():
-    nodes = _nodes()
     clf = _wrapped(lambda: Two(GCNConv(8, 3)))
     module = clf.estimator.module
-    edges = torch.tensor(np.stack(nodes.adjacency.nonzero()).astype(np.int64))
+    edges = torch.tensor(np.stack(NODES.adjacency.nonzero()).astype(np.int64))
     with torch.no_grad():
-        first = module.first(torch.tensor(nodes.graph.X), edges).numpy()
+        first = module.first(torch.tensor(NODES.graph.X), edges).numpy()
     for layer, expected in (
         ("first", first),
-        ("input:first", nodes.features),
+        ("input:first", NODES.features),
         ("input:last", np.tanh(first)),
-        ("last", _logits(clf, nodes)),
+        ("last", _logits(clf, NODES)),
         (0, first),
-        (-1, _logits(clf, nodes)),
+        (-1, _logits(clf, NODES)),
         (np.int64(-2), first),
     ):
-        body = FeatureExtractor(clf, layer=layer).fit(nodes)
-        assert_allclose(body.transform(nodes[3:9]), expected[3:9])
+        body = FeatureExtractor(clf, layer=layer).fit(NODES)
+        assert_allclose(body.transform(NODES[3:9]), expected[3:9])
     with pytest.raises(ValueError, match=r"2 linear layers and convolutions: \['fir"):
-        FeatureExtractor(clf, layer=2).fit(nodes)
+        FeatureExtractor(clf, layer=2).fit(NODES)
     with pytest.raises(ValueError, match=r"no layer named 'third'\. It has: first,"):
-        FeatureExtractor(clf, layer="third").fit(nodes)
+        FeatureExtractor(clf, layer="third").fit(NODES)
 
 
 def test_layers_of_built_in_networks():
-    nodes = _nodes()
-    clf = GraphClassifier(
-        "gat", conv_params={"hidden": (16,)}, max_epochs=2, random_state=0
-    )
-    clf.fit(nodes, nodes.labels)
+    clf = _trained("gat", (16,))
     names = {0: "maps.0", 1: "layers.0", 2: "head", -1: "head"}
     for number, name in names.items():
         found, expected = (
-            read(clf, nodes, {"features"}, layer=layer).features
+            read(clf, NODES, {"features"}, layer=layer).features
             for layer in (number, name)
         )
         assert_array_equal(found, expected)
-    hidden = read(clf, nodes, {"features"}, layer="dropouts.1").features
+    hidden = read(clf, NODES, {"features"}, layer="dropouts.1").features
     assert hidden.shape == (30, 16)
 
 
@@ -523,11 +513,9 @@ def test_layers_of_a_network_that_is_trained_have_the_names_of_the_user():
     def conv(n_features, n_classes):
         return Two(GCNConv(8, n_classes))
 
-    nodes = _nodes()
-    clf = GraphClassifier(conv, max_epochs=2, random_state=0)
-    clf.fit(nodes, nodes.labels)
-    reading = read(clf, nodes, {"features"}, layer="input:last")
-    number = read(clf, nodes, {"features"}, layer=0)
+    clf = _trained(conv)
+    reading = read(clf, NODES, {"features"}, layer="input:last")
+    number = read(clf, NODES, {"features"}, layer=0)
     assert_allclose(np.tanh(number.features), reading.features, rtol=1e-6)
 
 
@@ -545,17 +533,16 @@ def test_maps_of_several_heads_are_pooled():
             h = self.heads(self.first(x, edge_index)).flatten(1)
             return self.last(h, edge_index)
 
-    nodes = _nodes()
     clf = _wrapped(Net)
-    flat = FeatureExtractor(clf, layer="first").fit(nodes).transform(nodes)
+    flat = FeatureExtractor(clf, layer="first").fit(NODES).transform(NODES)
     for pooling, expected in (
         ("mean", flat.reshape(30, 2, 4).mean(1)),
         ("max", flat.reshape(30, 2, 4).max(1)),
         ("flatten", flat),
         (None, flat.reshape(30, 2, 4)),
     ):
-        body = FeatureExtractor(clf, layer="heads", pooling=pooling).fit(nodes)
-        assert_allclose(body.transform(nodes), expected)
+        body = FeatureExtractor(clf, layer="heads", pooling=pooling).fit(NODES)
+        assert_allclose(body.transform(NODES), expected)
 
 
 def test_layers_with_something_else_than_nodes():
@@ -568,11 +555,10 @@ def test_layers_with_something_else_than_nodes():
         def forward(self, x, edge_index):
             return self.last(self.first(x, edge_index), edge_index)
 
-    nodes = _nodes()
     with pytest.raises(ValueError, match="layer='closing' gave 1 rows for a batch of"):
-        read(_wrapped(lambda: Pooled(GCNConv(8, 3))), nodes, ALL, layer="closing")
+        read(_wrapped(lambda: Pooled(GCNConv(8, 3))), NODES, ALL, layer="closing")
     with pytest.raises(ValueError, match="'closing' did not run in the forward pass"):
-        read(_wrapped(lambda: Idle(GCNConv(8, 3))), nodes, ALL, layer="closing")
+        read(_wrapped(lambda: Idle(GCNConv(8, 3))), NODES, ALL, layer="closing")
 
 
 def test_a_network_without_layers_that_are_known():
@@ -584,11 +570,10 @@ def test_a_network_without_layers_that_are_known():
         def forward(self, x, edge_index):
             return x @ self.weight
 
-    nodes = _nodes()
     clf = _wrapped(Free)
-    assert clf.predict_logits(nodes).shape == (30, 3)
+    assert clf.predict_logits(NODES).shape == (30, 3)
     with pytest.raises(ValueError, match="none ran in this network"):
-        read(clf, nodes, {"features"})
+        read(clf, NODES, {"features"})
 
     class Blind(nn.Module):  # a convolution that is called without values of nodes
         message = propagate = None
@@ -605,31 +590,21 @@ def test_a_network_without_layers_that_are_known():
         (Several(), lambda layer, x, e: layer(len(x))["zeros"]),
     ):
         clf = _wrapped(lambda layer=layer, call=call: _Calls(layer, call))
-        assert (clf.predict_logits(nodes) == 0).all()
+        assert (clf.predict_logits(NODES) == 0).all()
         with pytest.raises(ValueError, match="none ran in this network"):
-            read(clf, nodes, {"features"})
+            read(clf, NODES, {"features"})
 
 
 # ---- finding the head without nodes
 
 
 def test_split_by_width():
-    nodes = _nodes()
-    for last in (
-        GCNConv(8, 3),
-        GATConv(8, 1, heads=3),
-        SAGEConv(8, 3),
-        nn.Linear(8, 3),
-    ):
-        clf = _wrapped(lambda last=last: Two(last))
-        body, head = split(clf)
-        assert_allclose(
-            head.predict_logits(body.transform(nodes)), clf.predict_logits(nodes)
-        )
+    convs = GCNConv(8, 3), GATConv(8, 1, heads=3), SAGEConv(8, 3)
+    for last in (*convs, nn.Linear(8, 3)):
+        _assert_split(_wrapped(lambda last=last: Two(last)))
 
 
 def test_split_of_a_network_with_several_layers_of_this_width():
-    nodes = _nodes()
 
     def make():
         return Two(GCNConv(3, 3), width=3)
@@ -638,35 +613,27 @@ def test_split_of_a_network_with_several_layers_of_this_width():
     with pytest.raises(ValueError, match=r"are: first, last\. If one of them does"):
         split(clf)
     clf = _wrapped(make, n_features=N_FEATURES)
-    body, head = split(clf)
-    assert_allclose(
-        head.predict_logits(body.transform(nodes)), clf.predict_logits(nodes)
-    )
+    _assert_split(clf)
     clf = _wrapped(lambda: Two(GATv2Conv(8, 3)), n_features=N_FEATURES)
     with pytest.raises(ValueError, match="needs the weights of a linear head"):
         split(clf)
 
 
 def test_split_at_the_input_of_a_layer():
-    nodes = _nodes()
     clf = _wrapped(lambda: Two(nn.Linear(8, 3)))
-    body, head = split(clf, layer="input:last")
-    assert_allclose(
-        head.predict_logits(body.transform(nodes)), clf.predict_logits(nodes)
-    )
+    _assert_split(clf, layer="input:last")
     clf = _wrapped(lambda: Two(GCNConv(8, 3)))
     with pytest.raises(ValueError, match="cannot be split at layer='input:last'"):
         split(clf, layer="input:last")
     # what a convolution is called with is not yet aggregated: it has no head
     with pytest.raises(ValueError, match="on the features of layer='input:last'"):
-        read(clf, nodes, ALL, layer="input:last")
+        read(clf, NODES, ALL, layer="input:last")
 
 
 # ---- the module is left as it was found
 
 
 def test_the_module_is_left_as_found():
-    nodes = _nodes()
     torch.manual_seed(0)
     module = Two(GATConv(8, 3, dropout=0.5), nn.Dropout(0.5)).train()
     module.first.eval()
@@ -690,9 +657,9 @@ def test_the_module_is_left_as_found():
 
     weights = copy.deepcopy(module.state_dict())
     before = state()
-    first = read(clf, nodes, ALL)
+    first = read(clf, NODES, ALL)
     split(clf)
-    again = read(clf, nodes, ALL)
+    again = read(clf, NODES, ALL)
     assert_array_equal(first.logits, again.logits)  # dropout is off
     assert state() == before
     assert all(p.grad is None and p.requires_grad for p in module.parameters())
@@ -701,23 +668,21 @@ def test_the_module_is_left_as_found():
 
 
 def test_a_failed_reading_leaves_no_hooks():
-    nodes = _nodes()
     module = Two(GCNConv(8, 3)).double()
     clf = pretrained_graph(module, ["a", "b", "c"])
     with pytest.raises(RuntimeError):
-        read(clf, nodes.features[:, :2], ALL)  # of the wrong width
+        read(clf, NODES.features[:, :2], ALL)  # of the wrong width
     assert not any(part._forward_hooks for part in module.modules())
 
 
 def test_threads_read_one_module():
-    nodes = _nodes()
     clf = _wrapped(lambda: Two(GATConv(8, 3)))
-    expected = read(clf, nodes, ALL)
+    expected = read(clf, NODES, ALL)
     found: list = []
 
     def work():
         for _ in range(10):
-            found.append(read(clf, nodes, ALL))
+            found.append(read(clf, NODES, ALL))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -748,11 +713,10 @@ def test_rows_of_a_view():
 
 
 def test_extractor_of_a_classifier_that_it_trains():
-    nodes = _nodes()
     clf = GraphClassifier(conv_params={"hidden": (4,)}, max_epochs=2, random_state=0)
     body = FeatureExtractor(clf)
-    embeddings = body.fit_transform(nodes[:20], nodes.labels[:20])
-    clf.fit(nodes[:20], nodes.labels[:20])
-    frozen = FeatureExtractor(FrozenEstimator(clf)).fit(nodes)
-    assert_array_equal(frozen.transform(nodes[:20]), embeddings)
+    embeddings = body.fit_transform(NODES[:20], NODES.labels[:20])
+    clf.fit(NODES[:20], NODES.labels[:20])
+    frozen = FeatureExtractor(FrozenEstimator(clf)).fit(NODES)
+    assert_array_equal(frozen.transform(NODES[:20]), embeddings)
     assert frozen.n_features_in_ == N_FEATURES

@@ -16,7 +16,6 @@ from skood.graph._tensors import (
     GraphTensors,
     SparseRows,
     _product,
-    graph_tensors,
     sparse_pair,
 )
 from tests.graph._messy import messy_graph
@@ -53,7 +52,7 @@ def _naive(A, kind):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_features(sparse_features, dtype):
     nodes = messy_graph(sparse_features=sparse_features, dtype=np.float64)
-    tensors = graph_tensors(nodes.graph, CPU, dtype)
+    tensors = GraphTensors(nodes.graph, CPU, dtype)
     assert tensors.shape == (30, 6)
     assert tensors.x.shape == (30, 6)
     assert isinstance(tensors.x, SparseRows) is sparse_features
@@ -64,7 +63,7 @@ def test_features(sparse_features, dtype):
 
 def test_edges():
     nodes = messy_graph()
-    tensors = graph_tensors(nodes.graph, CPU)
+    tensors = GraphTensors(nodes.graph, CPU)
     A = nodes.adjacency.toarray()
     first, second = tensors.edge_index.numpy()
     assert tensors.edge_index.dtype == torch.int64
@@ -73,18 +72,18 @@ def test_edges():
 
 
 def test_weights_of_one_are_none():
-    assert graph_tensors(messy_graph(weighted=False).graph, CPU).edge_weight is None
+    assert GraphTensors(messy_graph(weighted=False).graph, CPU).edge_weight is None
     arrays = NodeSet((np.ones((3, 2)), np.zeros((3, 3))))
-    tensors = graph_tensors(arrays.graph, CPU)
+    tensors = GraphTensors(arrays.graph, CPU)
     assert tensors.edge_weight is None
     assert tensors.edge_index.shape == (2, 0)
 
 
 def test_made_once_for_a_device_and_a_kind_of_number():
     graph = messy_graph(sparse_features=True).graph
-    tensors = graph_tensors(graph, CPU)
-    again = graph_tensors(graph, torch.device("cpu"))
-    double = graph_tensors(graph, CPU, torch.float64)
+    tensors = GraphTensors(graph, CPU)
+    again = GraphTensors(graph, torch.device("cpu"))
+    double = GraphTensors(graph, CPU, torch.float64)
     for name in ("x", "dense", "edge_index", "edge_weight"):
         assert getattr(again, name) is getattr(tensors, name)
         assert getattr(double, name) is not getattr(tensors, name)
@@ -94,7 +93,7 @@ def test_made_once_for_a_device_and_a_kind_of_number():
 def test_they_go_with_the_graph(sparse_features):
     """At once: nothing that the graph keeps refers to it."""
     nodes = messy_graph(sparse_features=sparse_features)
-    tensors = graph_tensors(nodes.graph, CPU)
+    tensors = GraphTensors(nodes.graph, CPU)
     tensors.aggregate("walk", tensors.dense)
     made = [tensors.dense, tensors.edge_index, tensors.edge_weight, nodes.graph]
     references = [weakref.ref(thing) for thing in made]
@@ -107,7 +106,7 @@ def test_they_go_with_the_graph(sparse_features):
 def test_made_in_inference_mode_they_can_be_trained_with():
     nodes = messy_graph()
     with torch.inference_mode():
-        tensors = graph_tensors(nodes.graph, CPU)
+        tensors = GraphTensors(nodes.graph, CPU)
         tensors.aggregate("mean", tensors.dense)
         assert not tensors.edge_weight.is_inference()
     weight = torch.ones(6, 2, requires_grad=True)
@@ -125,18 +124,18 @@ def test_made_in_inference_mode_they_can_be_trained_with():
 def test_aggregate_against_a_loop(kind, k):
     nodes = messy_graph()
     H = np.random.default_rng(1).normal(size=(30, k))
-    tensors = graph_tensors(nodes.graph, CPU, torch.float64)
+    tensors = GraphTensors(nodes.graph, CPU, torch.float64)
     found = tensors.aggregate(kind, torch.tensor(H))
     expected = _naive(nodes.adjacency.toarray().astype(np.float64), kind) @ H
     assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
-    single = graph_tensors(nodes.graph, CPU).aggregate(kind, torch.tensor(H).float())
+    single = GraphTensors(nodes.graph, CPU).aggregate(kind, torch.tensor(H).float())
     assert single.dtype == torch.float32
     assert_allclose(single, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradient_of_aggregate(kind):
-    tensors = graph_tensors(messy_graph(n_nodes=8).graph, CPU, torch.float64)
+    tensors = GraphTensors(messy_graph(n_nodes=8).graph, CPU, torch.float64)
     H = torch.randn(8, 3, dtype=torch.float64, requires_grad=True)
 
     def aggregate(H):
@@ -172,7 +171,7 @@ def test_product_of_any_layout(monkeypatch, mkl, layout):
 def test_a_gradient_that_is_one_number_repeated():
     """`sum` hands back an expanded gradient, which is no array in memory."""
     nodes = messy_graph()
-    tensors = graph_tensors(nodes.graph, CPU, torch.float64)
+    tensors = GraphTensors(nodes.graph, CPU, torch.float64)
     H = torch.randn(30, 4, dtype=torch.float64, requires_grad=True)
     tensors.aggregate("walk", H).sum().backward()
     columns = _naive(nodes.adjacency.toarray().astype(np.float64), "walk").sum(axis=0)
@@ -192,7 +191,7 @@ def test_indices_are_of_the_size_that_products_take():
 
 def _sparse_rows(seed=0):
     nodes = messy_graph(sparse_features=True, seed=seed, dtype=np.float64)
-    return graph_tensors(nodes.graph, CPU, torch.float64).x
+    return GraphTensors(nodes.graph, CPU, torch.float64).x
 
 
 def test_sparse_rows_times_weights():

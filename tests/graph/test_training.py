@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from skood.graph import NodeSet
 from skood.graph._modules import NETWORKS
-from skood.graph._tensors import GraphTensors, graph_tensors
+from skood.graph._tensors import GraphTensors
 from skood.graph._training import NodeRows, cross_entropy, neighborhood, train_nodes
 from skood.nn import TrainingOptions
 from tests.graph._messy import messy_graph
@@ -31,7 +31,7 @@ def _rows(nodes=None, numbers=None, *, seed=0, weight=None, n_classes=3):
     rng = np.random.default_rng(seed)
     codes = rng.integers(n_classes, size=len(numbers))
     weight = np.ones(len(numbers)) if weight is None else weight
-    return NodeRows(graph_tensors(nodes.graph, CPU), numbers, codes, weight)
+    return NodeRows(GraphTensors(nodes.graph, CPU), numbers, codes, weight)
 
 
 def _network(name="gcn", **kwargs):
@@ -323,7 +323,7 @@ def test_whole_neighborhood_gives_the_outputs_of_the_whole_graph(name, sparse_fe
     )
     assert len(numbers) < 55  # something is left out
     with torch.no_grad():
-        whole = module(graph_tensors(nodes.graph, CPU))[wanted]
+        whole = module(GraphTensors(nodes.graph, CPU))[wanted]
         found = module(GraphTensors(sample, CPU, torch.float32))[of_nodes]
     torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-5)
 

@@ -99,13 +99,13 @@ def test_what_was_given_can_still_be_written_to():
 def test_arrays_of_graphs_make_tensors_without_warnings():
     """torch warns where it would share memory that must not be written to."""
     torch = pytest.importorskip("torch")
-    from skood.graph._tensors import graph_tensors
+    from skood.graph._tensors import GraphTensors
 
     for features in (X, sparse.csr_array(X)):
         nodes = NodeSet((features, A), labels=Y)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            tensors = graph_tensors(nodes.graph, torch.device("cpu"))
+            tensors = GraphTensors(nodes.graph, torch.device("cpu"))
             tensors.aggregate("walk", tensors.dense)[tensors.edge_index[0]]
             assert_array_equal(tensors.dense, X)
             assert_array_equal(tensors.edge_weight, [2, 1, 1])
