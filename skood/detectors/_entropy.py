@@ -71,9 +71,6 @@ class Entropy(ReadingDetector):
     _reads: ClassVar[frozenset] = frozenset({"logits"})
     _learns: ClassVar[bool] = False
 
-    def _fit_reading(self, reading, y):
-        """Do nothing: only the threshold is learned, by the base class."""
-
     def _score_reading(self, reading):
         exponentials, others, shifted = shifted_exponentials(reading.logits)
         # log p_j = shifted_j - log(1 + others), so with Z = 1 + others

@@ -156,11 +156,10 @@ class FDBD(ReadingDetector):
 
 
 def inverse_gaps(coef):
-    """Return the weights of logit gaps in the mean distance.
+    """Return the weights of logit gaps in the mean distance, (n_classes, n_classes).
 
-    For `coef` of shape (n_classes, n_features), row k of the result, of shape
-    (n_classes, n_classes), has 1 / (n |w_k - w_c|) for the n classes c with weights
-    other than w_k, else 0.
+    Row k has 1 / (n |w_k - w_c|) for the n classes c with weights other than w_k, else
+    0.
     """
     gaps = squareform(pdist(np.asarray(coef, dtype=np.float64)))
     has_boundary = gaps > 0

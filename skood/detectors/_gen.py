@@ -116,9 +116,6 @@ class GEN(ReadingDetector):
         self.gamma = gamma
         self.top = top
 
-    def _fit_reading(self, reading, y):
-        """Do nothing: only the threshold is learned, by the base class."""
-
     def _score_reading(self, reading):
         xp = reading.xp
         # With e_j = exp(l_j - max l), S the sum of the others and Z = 1 + S:

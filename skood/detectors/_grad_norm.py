@@ -121,9 +121,6 @@ class GradNorm(ReadingDetector):
         )
         self.temperature = temperature
 
-    def _fit_reading(self, reading, y):
-        """Do nothing: only the threshold is learned, by the base class."""
-
     def _score_reading(self, reading):
         xp = reading.xp
         p, others, shifted = shifted_exponentials(reading.logits, self.temperature)

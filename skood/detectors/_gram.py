@@ -301,20 +301,13 @@ class Gram(NetworkDetector):
 
 
 def _maps(block, layer):
-    """Return the output of a layer: a tensor on a GPU, else NumPy.
-
-    NumPy is used on the CPU because its products always obey a limit of threads.
-    """
+    """Return outputs: tensors on a GPU, else NumPy, which obeys limits of threads."""
     maps = block.outputs[layer]
     return maps if on_gpu(maps) else to_host(maps)
 
 
 class _Ranges:
-    """Smallest and largest entries of the Gram matrices of a layer, by class.
-
-    `maps`, of shape (n_samples, n_channels, n_positions), gives the device and the
-    number of channels; for the other parameters see `Gram`.
-    """
+    """Smallest and largest entries of the Gram matrices of a layer, by class."""
 
     def __init__(self, maps, n_classes, powers, entries):
         n_channels = maps.shape[1]

@@ -15,11 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._explain import explanation
-from skood.detectors._common._memory_bank import (
-    drawn_rows,
-    kth_of_tiles,
-    own_rows,
-)
+from skood.detectors._common._memory_bank import drawn_rows, kth_of_tiles, own_rows
 from skood.utils._array_api import (
     array_device,
     array_namespace,
@@ -364,8 +360,8 @@ class KNN(ReadingDetector):
     def _index(self):
         """Return scikit-learn's index, a view of the bank.
 
-        It is stored if it is used for all searches, and recreated if it only verifies
-        faiss, so that a saved detector does not contain the bank twice.
+        It is not stored if it only verifies faiss: a saved detector would contain the
+        bank twice.
         """
         if self._neighbors is not None:
             return self._neighbors
@@ -423,13 +419,9 @@ class KNN(ReadingDetector):
         for rows in row_chunks(len(reading), per_row, budget):
             queries = self._prepared(reading.rows(rows).features)
             queries = to_device(queries, device)
+            owned = None if own is None else own[rows]
             found = kth_of_tiles(
-                queries.double(),
-                bank,
-                tiles,
-                half_norms,
-                self.n_neighbors,
-                None if own is None else own[rows],
+                queries.double(), bank, tiles, half_norms, self.n_neighbors, owned
             )
             part = to_host((queries.double() - bank[found]).norm(dim=1))
             distances.append(self._without_rounding(part, to_host(queries)))

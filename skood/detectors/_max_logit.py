@@ -66,9 +66,6 @@ class MaxLogit(ReadingDetector):
     _reads: ClassVar[frozenset] = frozenset({"logits"})
     _learns: ClassVar[bool] = False
 
-    def _fit_reading(self, reading, y):
-        """Do nothing: only the threshold is learned, by the base class."""
-
     def _score_reading(self, reading):
         return row_max(reading.logits)
 

@@ -99,9 +99,6 @@ class MSP(ReadingDetector):
         )
         self.temperature = temperature
 
-    def _fit_reading(self, reading, y):
-        """Do nothing: only the threshold is learned, by the base class."""
-
     def _score_reading(self, reading):
         _, others, _ = shifted_exponentials(reading.logits, self.temperature)
         # 1 - max p = others / (1 + others)

@@ -305,7 +305,7 @@ class OpenMax(ReadingDetector):
     def _fit_tail(self, distances, size):
         """Return location, shape and log scale of a tail; None if it has no spread.
 
-        `size` is the magnitude of the numbers whose differences are the distances.
+        `size`: the magnitude of the numbers whose differences are the distances.
         """
         n_tail = min(self.tail_size, len(distances))
         tail = np.partition(distances, len(distances) - n_tail)[-n_tail:]
@@ -317,10 +317,7 @@ class OpenMax(ReadingDetector):
         )
 
     def _distances(self, logits, ranked, reading):
-        """Return distances of samples from the means of their ranked classes.
-
-        They are computed from differences: expanded squares would cancel.
-        """
+        """Return distances from ranked means; expanded squares would cancel."""
         xp = reading.xp
         means = reading.asarray(self.means_)
         unit, unit_means = unit_rows(logits), unit_rows(means)
@@ -363,10 +360,7 @@ class OpenMax(ReadingDetector):
 
 
 def leading_columns(logits, k):
-    """Return the columns of the k largest entries of each row, in descending order.
-
-    Ties are in the order of the columns.
-    """
+    """Return columns of the k largest entries per row, descending, ties in order."""
     xp = array_namespace(logits)
 
     def in_order(values):

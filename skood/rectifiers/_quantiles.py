@@ -24,10 +24,7 @@ _BLOCK_BYTES = 32 * 2**20
 
 
 class _Values:
-    """The values of some rows of an array, in chunks.
-
-    `rows` is a mask of shape (n_samples,); None: all.
-    """
+    """Values of some rows (a mask of shape (n_samples,); None: all), in chunks."""
 
     def __init__(self, X, rows):
         self.X = X
@@ -125,11 +122,7 @@ def _interpolate(low, high, weight):
 
 
 def pooled_quantile(X, quantile, rows=None):
-    """Return the quantile of all values of an array of shape (n_samples, n_features).
-
-    The values must be finite; `quantile` is in [0, 1], and `rows` is a mask of shape
-    (n_samples,), None: all rows.
-    """
+    """Return the quantile of all (finite) values of the rows in a mask (None: all)."""
     values = _Values(X, rows)
     position = quantile * (len(values) - 1)
     rank = int(position)
@@ -138,12 +131,7 @@ def pooled_quantile(X, quantile, rows=None):
 
 
 def column_quantiles(X, quantiles, rows=None):
-    """Return quantiles of each column of an array of shape (n_samples, n_features).
-
-    The values must be finite; `quantiles` are in [0, 1], and `rows` is a mask of shape
-    (n_samples,), None: all rows. The result has shape (n_quantiles, n_features) and
-    dtype float64.
-    """
+    """Return float64 quantiles (n_quantiles, n_features) of columns of such rows."""
     n_rows = _Values(X, rows).n_rows
     found = np.empty((len(quantiles), X.shape[1]))
     for part in row_chunks(X.shape[1], n_rows * X.itemsize, budget=_BLOCK_BYTES):

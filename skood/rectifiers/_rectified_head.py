@@ -14,12 +14,10 @@ __all__ = ["fit_head"]
 
 
 def fit_head(owner, estimator, X, y, rows):
-    """Fit a linear classifier on ID samples, unless frozen, and return its weights.
+    """Fit a linear classifier on ID samples, unless frozen, and return its `Head`.
 
-    The fitted classifier is stored as ``estimator_`` on `owner`, which has validated
-    `X` of shape (n_samples, n_features). `rows` is the mask of ID samples (None: all).
-    Returns a `Head`: weights and biases, one row per class. Raises a ValueError if the
-    classifier is no linear function of `X`.
+    It is stored as ``estimator_`` on `owner`, which has validated `X` (n_samples,
+    n_features). `rows` is the mask of ID samples (None: all).
     """
     if rows is not None and not isinstance(estimator, FrozenEstimator):
         X, y = X[rows], check_labels(y)[rows]

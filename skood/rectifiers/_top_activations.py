@@ -11,19 +11,12 @@ __all__ = ["ShapingRectifier", "largest", "n_largest", "scale_rows", "survivors"
 
 
 def n_largest(n_features, pruned):
-    """Return the number of entries, at least one, left when a share is pruned.
-
-    `pruned` is in [0, 1); halves are rounded to even.
-    """
+    """Return the number of entries, at least one, left when a share is pruned."""
     return max(1, n_features - int(np.round(n_features * pruned)))
 
 
 def largest(Z, k):
-    """Return the smallest and the sum of the `k` largest entries of each row.
-
-    `Z` has shape (n_samples, n_features), and k <= n_features. Both results have shape
-    (n_samples,); the sum is float64.
-    """
+    """Return the smallest and the sum of the `k` largest entries of each row."""
     first = Z.shape[1] - k
     ordered = np.partition(Z, first, axis=1)
     return ordered[:, first], ordered[:, first:].sum(axis=1, dtype=np.float64)
@@ -32,10 +25,8 @@ def largest(Z, k):
 def survivors(Z, k, threshold):
     """Return a mask of the entries that are positive and among the `k` largest.
 
-    `Z` and the mask have shape (n_samples, n_features), `Z` is non-negative, and
-    `threshold` is the k-th largest entry of each row. Among equal entries, the lowest
-    indices are retained. At most `k` entries per row are true, fewer only if fewer are
-    positive.
+    `threshold` (n_samples,) is the k-th largest entry of each row of a non-negative
+    `Z`. Among equal entries the lowest indices are retained: at most `k` are true.
     """
     threshold = threshold[:, None]
     keep = (Z >= threshold) & (Z > 0)
@@ -52,9 +43,7 @@ def survivors(Z, k, threshold):
 def scale_rows(rectifier, Z, factor, total, out):
     """Write ``Z * factor`` to `out`, or raise if that overflows.
 
-    `Z` and `out` have shape (n_samples, n_features), `factor` and `total`, a bound on
-    the absolute entries of each row, have shape (n_samples,). The name of `rectifier`
-    is in the error.
+    `factor` and `total`, a bound on the absolute entries of each row, are (n_samples,).
     """
     with np.errstate(over="ignore", invalid="ignore"):
         fits = factor * np.maximum(total, 1.0) <= np.finfo(out.dtype).max

@@ -71,10 +71,7 @@ class NetworkDetector(BaseDetector):
         """Return scores of samples: float64, high = ID."""
 
     def _training_scores(self, network, rows):
-        """Return scores of all training samples, or of enough for the threshold.
-
-        Return None for a network that `fit` has trained on them.
-        """
+        """Return scores for the threshold; None if `fit` trained the network."""
         if not is_fixed(self.estimator):
             return None
         return self._score_network(network, rows[offset_rows(rows.shape[0])])
@@ -86,11 +83,9 @@ class NetworkDetector(BaseDetector):
 
 
 def check_layers(layers, network, rows):
-    """Return the distinct layers given by "all" (see `Gram`) or a list.
+    """Return the distinct layers given by "all" (see `Gram`) or a list of str and int.
 
-    For "all", two of the prepared `rows` are run through the network. Raises a
-    TypeError if a layer is neither a string nor an integer, a ValueError if there is no
-    layer or a duplicate.
+    For "all", two of the prepared `rows` are run through the network.
     """
     if isinstance(layers, str):
         return network.layer_names(rows)
@@ -110,10 +105,9 @@ def check_layers(layers, network, rows):
 
 
 def held_out_rows(y, n_samples, fraction, random_state):
-    """Draw samples to hold out such that at least one sample of each class remains.
+    """Draw a share of samples, at least one of each class not among them; sorted.
 
-    A share `fraction` is drawn, at least one sample if one can be spared. `y` has shape
-    (n_samples,) or is None. Returns sorted indices.
+    At least one is drawn if one can be spared. `y` is (n_samples,) or None.
     """
     order = random_state.permutation(n_samples)
     labels = np.zeros(n_samples) if y is None else y[order]

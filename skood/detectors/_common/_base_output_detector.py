@@ -65,9 +65,9 @@ class ReadingDetector(BaseDetector):
     """Base class of detectors that use the outputs of a classifier.
 
     A subclass names in ``_reads`` the outputs that it needs ("features", "logits",
-    "head"), and implements ``_fit_reading(reading, y)`` and
-    ``_score_reading(reading)``. One that learns from sums over samples implements
-    ``_added(sums, part, labels)`` and ``_settle(reading, y)`` instead of the first, and
+    "head"), and implements ``_score_reading(reading)`` and, if it learns,
+    ``_fit_reading(reading, y)``. One that learns from sums over samples implements
+    ``_added(sums, part, labels)`` and ``_settle(reading, y)`` instead, and
     gets `partial_fit`; one whose score is a sum over features implements
     ``_explained(reading)``, and gets `explain`.
 
@@ -246,10 +246,7 @@ class ReadingDetector(BaseDetector):
         return found if len(found) else None
 
     def _score_left_out(self, part, labels):
-        """Return leave-one-out scores of a chunk of training samples (NumPy).
-
-        NaN for the only sample of its class; None if there is no formula.
-        """
+        """Return leave-one-out scores (NumPy; NaN: alone in its class), or None."""
         return None
 
     def _refitted_scores(self, X, y):
@@ -270,7 +267,8 @@ class ReadingDetector(BaseDetector):
 
     def _fit_reading(self, reading, y):
         """Learn from the outputs for the ID training samples (`y` may be None)."""
-        fit_sums(self, reading, y)
+        if hasattr(self, "_added"):
+            fit_sums(self, reading, y)
 
     def _begin(self, reading, y):
         """Set attributes that sums depend on; raise if `y` is needed."""
@@ -358,11 +356,7 @@ class ReadingDetector(BaseDetector):
         )
 
     def _column_labels(self, n_columns):
-        """Return the class label of each column of the logits.
-
-        There may be more labels than ``classes_`` (the ID classes in `y`), in another
-        order.
-        """
+        """Return the labels of the columns of logits, not only of the ID classes."""
         source = getattr(self, "estimator_", self)
         labels = np.asarray(getattr(source, "classes_", np.arange(n_columns)))
         if len(labels) != n_columns:

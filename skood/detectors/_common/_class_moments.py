@@ -31,14 +31,11 @@ _DENSE_CLASSES = 16
 
 
 def class_sums(rows, labels):
-    """Sum float64 rows, of shape (n_samples, n_features), by class.
+    """Sum float64 rows by class; `labels` is (n_samples,), or None for one class, 0.
 
-    `rows` is a NumPy array, or a torch tensor on a GPU; `labels` has shape
-    (n_samples,), or is None for one class, called 0.
-
-    Returns the sorted labels and their counts, both of shape (n_classes,), the sums of
-    shape (n_classes, n_features), and the (sparse) indicator matrix of shape
-    (n_classes, n_samples), whose product with rows sums them by class.
+    Returns the sorted labels, their counts, the sums (n_classes, n_features), and the
+    (sparse) indicator matrix (n_classes, n_samples), whose product with rows is the
+    sums.
     """
     if labels is None:
         labels = np.zeros(rows.shape[0], dtype=np.intp)
@@ -62,12 +59,10 @@ def first_row(rows):
 
 
 def offset_sums(rows, origin, labels):
-    """Sum the differences of rows from an origin by class.
+    """Sum the differences of rows from an origin by class, as `class_sums` does.
 
-    Far from zero, the differences are small, so that their sums are accurate. `rows`
-    has shape (n_samples, n_features), float64 or float32, NumPy or torch on a GPU;
-    `origin`, of shape (n_features,), is one of the rows or similar to them; `labels` is
-    as in `class_sums`. Returns labels, counts and sums as `class_sums` does.
+    Far from zero the differences are small, so that their sums are accurate; `origin`
+    (n_features,) is one of the rows (n_samples, n_features) or similar to them.
     """
     if rows.dtype == array_namespace(rows).float32:
         # Sums of float32 features are exact in float64: one pass less.
@@ -78,12 +73,11 @@ def offset_sums(rows, origin, labels):
 
 
 def is_constant(variances, means):
-    """Return which features vary by at most the rounding errors of their means.
+    """Return which features vary by at most rounding errors of their (largest) means.
 
-    `variances` are from `ClassMoments`, or around an origin that is a row; not from
-    sums of the features themselves, whose errors grow with the number of samples.
-    `means` has the same shape; of several means, pass the largest. Features whose
-    variance is too small to divide by are constant as well.
+    `variances` are around an origin that is a sample: errors of sums of the features
+    themselves grow with their number. Those too small to divide by are constant as
+    well.
     """
     rounding = _ROUNDING_ERRORS * np.finfo(np.float64).eps * np.abs(means)
     return variances <= np.maximum(rounding**2, np.finfo(np.float64).tiny)
@@ -92,8 +86,8 @@ def is_constant(variances, means):
 def added_rows(sums, part):
     """Return sums over samples of features (None at first) with a chunk added.
 
-    The sums are the first sample, the number of samples, and the sum of differences
-    from the first: far from zero, a sum of the samples themselves is less accurate.
+    They are the first sample, the number of samples, and the sum of differences from
+    the first: far from zero, a sum of the samples themselves is less accurate.
     """
     if sums is None:
         sums = first_row(part.features), 0, 0.0
@@ -118,35 +112,14 @@ class ClassMoments:
     .. math:: S + S' + \frac{n n'}{n + n'} (m' - m)(m' - m)^\top ,
 
     which, unlike a difference of sums of squares, does not cancel (Chan, Golub and
-    LeVeque 1983). The first sample is subtracted from all samples before summing, and
-    each mean is corrected by the mean of the residuals: its error is one rounding of
-    its distance to the first sample, independent of the number of samples and of their
-    distance from zero.
+    LeVeque 1983). The first sample, `origin`, is subtracted from all samples before
+    summing, and each mean is corrected by the mean of the residuals: its error is one
+    rounding of its distance to the first sample, independent of the number of samples
+    and of their distance from zero.
 
-    Parameters
-    ----------
-    per_class : bool, default=False
-        Whether to compute one scatter per class instead of one for all.
-
-    Attributes
-    ----------
-    classes : ndarray of shape (n_classes,)
-        Labels, sorted.
-
-    counts : ndarray of shape (n_classes,)
-        Samples per class, float64.
-
-    origin : ndarray of shape (n_features,)
-        The first sample.
-
-    offsets : ndarray of shape (n_classes, n_features)
-        Class means minus `origin`.
-
-    means : ndarray of shape (n_classes, n_features)
-        Class means, rounded.
-
-    scatter : ndarray of shape ([n_classes,] n_features, n_features)
-        Sums of outer products of the samples minus their class mean.
+    ``classes`` (sorted labels) and ``counts`` have shape (n_classes,), ``offsets``, the
+    class means minus `origin`, (n_classes, n_features), and ``scatter`` ([n_classes,]
+    n_features, n_features), one matrix for each class with `per_class`.
     """
 
     def __init__(self, per_class=False):
@@ -162,10 +135,7 @@ class ClassMoments:
         return self.origin + self.offsets
 
     def updated(self, rows, labels, *, consume=False):
-        """Return the moments with samples (float64 or float32) added.
-
-        With `consume` the arrays of these moments may be reused in the result.
-        """
+        """Return the moments with samples added; `consume`: reuse arrays of these."""
         new = ClassMoments(self.per_class)
         new.origin = self.origin
         if new.origin is None:

@@ -56,9 +56,9 @@ def _inverse_root(covariance, varies):
     """Return a root of the (pseudo-)inverse of a covariance, and its log determinant.
 
     The rank is the rank of the correlation matrix, which does not depend on the scales
-    of the features. At full rank the inverse is that of the covariance, for any scales.
-    Otherwise the pseudo-inverse, which depends on the scales, is that of the
-    covariance, without directions below the rounding error of the largest variance.
+    of the features. Below full rank the pseudo-inverse, which depends on the scales, is
+    that of the covariance, without directions below the rounding error of the largest
+    variance.
     """
     own = covariance[np.ix_(varies, varies)]
     scale = np.sqrt(np.diag(own))
@@ -79,28 +79,10 @@ def _inverse_root(covariance, varies):
 class Whitening:
     """Whitening transformation of a covariance, restricted to its support.
 
-    Constant features are left out. If a singular covariance leaves out others, a
-    warning is given.
-
-    Parameters
-    ----------
-    covariance : ndarray of shape (n_features, n_features)
-        Positive semidefinite.
-
-    moments : ClassMoments
-        Moments with the means for distances.
-
-    what : str
-        Name of the covariance in a warning, if it is singular, or an error, if it is
-        zero.
-
-    Attributes
-    ----------
-    matrix : ndarray of shape (n_features, rank)
-        ``matrix @ matrix.T`` is the (pseudo-)inverse of the covariance.
-
-    log_det : float
-        Logarithm of the product of the non-zero eigenvalues.
+    Distances are to the means of `moments`. Constant features are left out; a warning
+    with the name `what` is given if a singular covariance leaves out others. The
+    product ``matrix @ matrix.T`` is the (pseudo-)inverse of the covariance, and
+    ``log_det`` the logarithm of the product of its non-zero eigenvalues.
     """
 
     def __init__(self, covariance, moments, what):
@@ -141,10 +123,9 @@ class Whitening:
 def contributions(gaps, matrix):
     r"""Return the contributions of features to squared Mahalanobis distances.
 
-    Feature j of :math:`g = z - \mu` contributes :math:`g_j (\Sigma^{-1} g)_j`: the
-    contributions sum to the distance. A contribution is negative if the other features
-    alone would suggest a larger distance. `gaps` and the result have shape (n_samples,
-    n_features); ``matrix @ matrix.T`` is the inverse covariance.
+    Feature j of :math:`g = z - \mu` contributes :math:`g_j (\Sigma^{-1} g)_j`, negative
+    if the other features alone would suggest a larger distance; they sum to the
+    distance.
     """
     return gaps * ((gaps @ matrix) @ matrix.T)
 
@@ -152,27 +133,19 @@ def contributions(gaps, matrix):
 def left_out_distances(whitening, moments, features, codes):
     r"""Return leave-one-out squared Mahalanobis distances of training samples.
 
-    Without a sample of class k, with :math:`g = z - \mu_k`, the scatter
-    :math:`n \Sigma` is reduced by :math:`u u^\top` with
-    :math:`u = \sqrt{n_k / (n_k - 1)} \, g`, and :math:`g` is multiplied by
-    :math:`n_k / (n_k - 1)` [1]_. So by the Sherman-Morrison formula [2]_
+    Without a sample of class k, with :math:`g = z - \mu_k`, the scatter :math:`n
+    \Sigma` is reduced by :math:`u u^\top` with :math:`u = \sqrt{n_k / (n_k - 1)} \, g`,
+    and :math:`g` is multiplied by :math:`n_k / (n_k - 1)` (Welford, Technometrics 4,
+    1962). So by the Sherman-Morrison formula (Annals of Mathematical Statistics 21,
+    1950)
 
     .. math:: v^\top \Sigma'^{-1} v = \frac{n - 1}{n} \left( v^\top \Sigma^{-1} v
         + \frac{(v^\top \Sigma^{-1} u)^2}{n - u^\top \Sigma^{-1} u} \right) .
 
-    `whitening` is of the maximum likelihood covariance of `moments`, which are of all
-    training samples; `features`, of shape (n_samples, n_features), are some of these,
-    and `codes`, of shape (n_samples,), their class indices. The result has shape
-    (n_samples, n_classes): NaN for the only sample of a class; None if a sample is the
-    only one with a component in some direction.
-
-    References
-    ----------
-    .. [1] B. P. Welford. "Note on a method for calculating corrected sums of squares
-       and products". Technometrics 4, 1962.
-    .. [2] J. Sherman and W. J. Morrison. "Adjustment of an inverse matrix
-       corresponding to a change in one element of a given matrix". Annals of
-       Mathematical Statistics 21, 1950.
+    `whitening` is of the maximum likelihood covariance of `moments`; `codes` are the
+    class indices of `features`. The result is (n_samples, n_classes): NaN for the only
+    sample of a class; None if a sample is the only one with a component in some
+    direction.
     """
     n_samples, counts = moments.counts.sum(), moments.counts[codes]
     growth = counts / np.maximum(counts - 1.0, 1.0)

@@ -45,10 +45,9 @@ def bank_tiles(reading, bank, tile_bytes=None):
 def bank_scores(detector, reading, own=None):
     """Score samples against a bank, which is copied to a GPU once, not once per chunk.
 
-    The detector has ``_bank()``, which returns the NumPy arrays of the bank, with one
-    row per sample of it, and ``_compare(reading, *bank, own=None)``, which returns the
-    scores of a chunk of samples. `own` are the indices in the bank of the samples, -1
-    for samples that are not in it: samples are not compared with themselves.
+    ``detector._bank()`` returns the arrays of the bank, ``_compare(reading, *bank,
+    own=None)`` the scores of a chunk. `own` are the indices of the samples in the bank,
+    -1 for others: samples are not compared with themselves.
     """
     device = reading.device_for(detector._device)
     bank = [to_device(array, device) for array in detector._bank()]
@@ -62,8 +61,8 @@ def bank_scores(detector, reading, own=None):
 def own_rows(kept, rows, n_bank):
     """Return training samples that can be left out of a bank, and their indices in it.
 
-    `kept` are the samples of the bank, from `drawn_rows` (None: all). The index of a
-    sample that is not in the bank is -1. A bank of one sample cannot do without it.
+    `kept`, from `drawn_rows`, is the bank (None: all). The index is -1 outside of it. A
+    bank of one sample cannot do without it.
     """
     own = rows
     if kept is not None:
@@ -75,10 +74,9 @@ def own_rows(kept, rows, n_bank):
 
 
 def drawn_rows(n_samples, size, random_state):
-    """Draw samples without replacement; return their indices in ascending order.
+    """Draw a number or share (at least one) of samples; return ascending indices.
 
-    `size` is the number of samples to draw from `n_samples`, or their share, at least
-    one. For None, or all samples, the result is a slice, so that nothing is copied.
+    For None, or all samples, the result is a slice, so that nothing is copied.
     """
     if size is not None and not isinstance(size, Integral):
         size = max(1, round(size * n_samples))
@@ -101,9 +99,6 @@ def top_k_of_many(array, k):
     Columns are split into blocks. The `k` blocks with the largest maxima contain the
     `k` largest values, since any other value is at most the maximum of each of these
     blocks. On the CPU, finding maxima is faster than partial sorting.
-
-    `array` is an ndarray or tensor of shape (n_samples, n_values), the result of shape
-    (n_samples, k).
     """
     n_blocks = array.shape[1] // _BLOCK
     if is_tensor(array) or n_blocks <= 2 * k:
@@ -119,7 +114,7 @@ def top_k_of_many(array, k):
 def kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, own=None):
     """Return the k-th neighbors in a bank of tensors, from the neighbors in each tile.
 
-    `half_norms` are half the squared lengths of each tile; `own` is as in `leave_out`.
+    `half_norms`: half the squared lengths of each tile; `own`: see `leave_out`.
     """
     import torch
 

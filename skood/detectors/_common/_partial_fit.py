@@ -103,9 +103,8 @@ def _include(detector, reading, y):
 def scores_without_blocks(detector, reading, y, removed):
     """Return scores of training samples, from the sums without a block of them.
 
-    ``removed(sums, part)`` returns the sums without a chunk; ``_settle_space()`` of the
-    detector sets the attributes that depend on the sums. None if the samples are too
-    few to leave any out.
+    ``removed(sums, part)`` returns the sums without a chunk. None if the samples are
+    too few to leave any out.
     """
     scores = np.full(len(reading), np.nan)
     try:

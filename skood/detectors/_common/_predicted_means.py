@@ -17,19 +17,11 @@ __all__ = ["PredictedMeans", "l1_norms"]
 
 @stored
 class PredictedMeans:
-    """Means of the features by predicted class, updated incrementally.
+    """Means of the features by predicted class, updated incrementally; None at first.
 
-    Attributes
-    ----------
-    counts : ndarray of shape (n_classes,) or None
-        Samples per predicted class; None before the first samples.
-
-    origin : ndarray of shape (n_features,) or None
-        The first sample, which is subtracted before summing, so that no precision is
-        lost if features are far from zero.
-
-    totals : ndarray of shape (n_classes, n_features) or None
-        Sums of the features minus `origin`.
+    ``counts`` has shape (n_classes,), ``totals`` (n_classes, n_features). The first
+    sample, `origin`, is subtracted before summing, so that no precision is lost if
+    features are far from zero.
     """
 
     def __init__(self):
@@ -70,8 +62,8 @@ class PredictedMeans:
     def growth(self, part):
         """Return the factor by which m - z grows if z is left out of the mean m.
 
-        Without z, the mean of n samples is m + (m - z) / (n - 1). For the only sample
-        of a class, the mean of all other samples is used.
+        Without z, the mean of n samples is m + (m - z) / (n - 1); the only sample of a
+        class is compared with the mean of all others.
         """
         counts = self.counts[part.xp.argmax(part.logits, axis=1)]
         counts = np.where(counts > 1, counts, self.counts.sum())

@@ -27,24 +27,9 @@ def added_scatter(scatter, part, origin):
 class PrincipalSpace:
     """Principal space of samples and its orthogonal complement.
 
-    Parameters
-    ----------
-    scatter : ndarray of shape (n_features, n_features)
-        Sum of outer products of the samples minus `origin`.
-
-    origin : ndarray of shape (n_features,)
-        Origin of the space.
-
-    n_components : "auto", int or float
-        Dimension, or the share of the squared length that the space explains.
-
-    Attributes
-    ----------
-    dimension : int
-        Dimension of the space.
-
-    complement : ndarray of shape (n_features, n_features - dimension)
-        Orthonormal basis of the complement.
+    `scatter` is the sum of outer products of the samples minus `origin`, `n_components`
+    the dimension, or the share of squared length that the space explains.
+    ``complement``, (n_features, n_features - dimension), is an orthonormal basis.
     """
 
     def __init__(self, scatter, origin, n_components):

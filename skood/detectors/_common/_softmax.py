@@ -17,11 +17,10 @@ __all__ = ["logsumexp_rows", "shifted_exponentials"]
 def shifted_exponentials(logits, temperature=1.0):
     """Return exponentials of logits relative to the largest, without the largest one.
 
-    Returns three float64 arrays for logits of shape (n_samples, n_classes):
-    exp((l_j - max l) / T), with 0 in place of the 1 of the largest logit; their sums
-    `others`, of shape (n_samples,), so that softmax probabilities are
-    exponentials / (1 + others), and 1 / (1 + others) for the largest; and
-    (l_j - max l) / T.
+    Returns three float64 arrays: exp((l_j - max l) / T), with 0 in place of the 1 of
+    the largest logit; their sums `others` (n_samples,), so that softmax probabilities
+    are exponentials / (1 + others), the largest 1 / (1 + others); and (l_j - max l) /
+    T.
     """
     xp = array_namespace(logits)
     shifted = xp.astype(logits, xp.float64, copy=True)
@@ -35,10 +34,7 @@ def shifted_exponentials(logits, temperature=1.0):
 
 
 def logsumexp_rows(logits):
-    """Return max l + log(sum exp(l - max l)) of each row, in float64.
-
-    `logits` has shape (n_samples, n_classes), and may contain -inf.
-    """
+    """Return the log-sum-exp of each row, which may contain -inf, in float64."""
     xp = array_namespace(logits)
     top = as_double(row_max(logits))
     shifted = logits - top[:, None]
