@@ -204,10 +204,7 @@ class KNN(ReadingDetector):
         random_state=None,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.n_neighbors = n_neighbors
         self.normalize = normalize
