@@ -50,51 +50,11 @@ def _by_member(x, n_members):
 
 
 class BatchEnsembleLinear(nn.Module):
-    r"""Linear layers of many members: a shared weight, and two factors for each.
+    r"""Linear layers of many members: a shared weight W, and two factors for each.
 
-    Member m multiplies by :math:`W \circ s_m r_m^T`, which is never computed:
-
-    .. math:: y = s_m \circ W (r_m \circ x) + b_m.
-
-    Parameters
-    ----------
-    in_features, out_features : int
-        Widths.
-
-    n_members : int
-        Number of members.
-
-    bias : bool, default=True
-        Whether there is a bias for each member.
-
-    factor_init : {"sign", "normal"}, default="sign"
-        Initial factors: random signs, or N(1, 0.5\ :sup:`2`).
-
-    device, dtype : default=None
-        See :class:`torch.nn.Linear`.
-
-    Attributes
-    ----------
-    weight : torch.nn.Parameter of shape (out_features, in_features)
-        W.
-
-    r : torch.nn.Parameter of shape (n_members, in_features)
-        Factors of the input.
-
-    s : torch.nn.Parameter of shape (n_members, out_features)
-        Factors of the output.
-
-    bias : torch.nn.Parameter of shape (n_members, out_features) or None
-        Biases.
-
-    Examples
-    --------
-    The samples of the first member come first:
-
-    >>> import torch
-    >>> from skood.epistemic.implicit._batch_layers import BatchEnsembleLinear
-    >>> BatchEnsembleLinear(5, 3, n_members=4)(torch.zeros(4 * 7, 5)).shape
-    torch.Size([28, 3])
+    Member m has the outputs s_m (W (r_m x)) + b_m, elementwise in the factors r
+    (n_members, in_features) and s (n_members, out_features). Inputs are ordered by
+    member. `factor_init` is "sign", random signs, or "normal", N(1, 0.5^2).
     """
 
     def __init__(
@@ -214,43 +174,11 @@ class BatchEnsembleNetwork(MemberNetwork):
 
 @stored
 def batch_ensemble(module, input_shape=None, *, n_members=4, factor_init="sign"):
-    """Convert a network to a BatchEnsemble.
+    """Convert a network, in place, to a `BatchEnsembleNetwork`, or raise.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The network, which is modified: its weights become the shared weights. Linear
-        layers, 2-D convolutions and batch normalization get factors, biases and
-        statistics for each member; all other layers and their weights are shared.
-
-    input_shape : tuple of int, default=None
-        Shape of one sample. None: no check that the layers keep the members separate.
-
-    n_members : int, default=4
-        Number of members.
-
-    factor_init : {"sign", "normal"}, default="sign"
-        See `BatchEnsembleLinear`.
-
-    Returns
-    -------
-    network : BatchEnsembleNetwork
-        The ensemble.
-
-    Raises
-    ------
-    ValueError
-        If there is no layer in which members could differ, or samples are not the first
-        axis of the layers.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from torch import nn
-    >>> from skood.epistemic.implicit._batch_layers import batch_ensemble
-    >>> network = batch_ensemble(nn.Sequential(nn.Linear(5, 8), nn.ReLU()))
-    >>> network.members(torch.zeros(7, 5)).shape
-    torch.Size([7, 4, 8])
+    Its weights become the shared weights. Linear layers, 2-D convolutions and batch
+    normalization get factors, biases and statistics for each member. `input_shape` is
+    the shape of one sample; None: no check that the layers keep the members separate.
     """
     layers = []
 

@@ -39,9 +39,8 @@ __all__ = [
 class MemberNetwork(nn.Module):
     """Network of several members that are trained together, with the layers of `body`.
 
-    In training mode it returns the logits of all members, of shape (n_rows, n_members,
-    n_classes). In eval mode it returns the logarithms of their mean probabilities, of
-    shape (n_rows, n_classes): logits of the mixture.
+    Outputs are the logits of the members in training mode, and in eval mode the
+    logarithms of their mean probabilities, (n_rows, n_classes): logits of the mixture.
     """
 
     def __init__(self, body, n_members):
@@ -64,10 +63,7 @@ class MemberNetwork(nn.Module):
 
 @stored
 class NetworkFactory:
-    """Factory that builds the user's network and converts it to an ensemble.
-
-    ``convert(module, input_shape, **options)`` returns a `MemberNetwork`.
-    """
+    """Factory that builds the user's network and converts it to a `MemberNetwork`."""
 
     def __init__(self, module, convert, options):
         self.module = module
@@ -96,9 +92,9 @@ def is_plain(layer, kind):
 
 
 def moved(before, after):
-    """Return indices of the members whose logits differ for any sample.
+    """Return indices of the members whose logits (n_rows, n_members, ...) differ.
 
-    Logits have the shape (n_rows, n_members, ...); rounding differences do not count.
+    Rounding differences do not count.
     """
     before, after = before.flatten(2), after.flatten(2)
     change = (after - before).abs().amax((0, 2))
@@ -108,8 +104,7 @@ def moved(before, after):
 def replaced(module, convert):
     """Replace layers of a module; a layer that is used twice stays one layer.
 
-    ``convert(part, name)`` returns the replacement of a submodule; for None its parts
-    are visited. Returns the module, changed in place, or its replacement.
+    ``convert(part, name)`` returns a replacement, or None to visit the parts of a part.
     """
     done: dict = {}
 
@@ -128,10 +123,7 @@ def replaced(module, convert):
 
 
 def resized_norm(layer, width):
-    """Return new batch normalization like a layer, for `width` channels.
-
-    None if the layer is not batch normalization.
-    """
+    """Return new batch normalization of `width` channels, None for other layers."""
     for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
         if is_plain(layer, kind):
             norm = kind(

@@ -31,31 +31,6 @@ def packed_width(width, n_members, alpha, gamma):
     """Return the width of a hidden layer of all members together.
 
     It is ``alpha * width``, rounded up to a multiple of ``n_members * gamma``.
-
-    Parameters
-    ----------
-    width : int
-        Width in the original network.
-
-    n_members : int
-        Number M of members.
-
-    alpha : float
-        Width of all members together, relative to the original network.
-
-    gamma : int
-        Number of groups inside a member.
-
-    Returns
-    -------
-    width : int
-        At least one channel per group.
-
-    Examples
-    --------
-    >>> from skood.epistemic.implicit._packed_layers import packed_width
-    >>> packed_width(64, 4, 2, 1), packed_width(10, 4, 1, 2)
-    (128, 16)
     """
     groups = n_members * gamma
     # rounded to the decimal product: 1.1 * 10 in binary is above 11
@@ -63,40 +38,10 @@ def packed_width(width, n_members, alpha, gamma):
 
 
 class PackedLinear(nn.Module):
-    r"""Grouped linear layer: group g maps slice g of the input to slice g.
+    """Grouped linear layer: group g maps slice g of the input to slice g.
 
-    It has the effect of ``groups`` of :class:`torch.nn.Conv2d`, which needs no packed
-    version.
-
-    Parameters
-    ----------
-    in_features, out_features : int
-        Widths of all groups together, multiples of `groups`.
-
-    groups : int
-        Number of groups.
-
-    bias : bool, default=True
-        Whether there is a bias.
-
-    device, dtype : default=None
-        See :class:`torch.nn.Linear`.
-
-    Attributes
-    ----------
-    weight : Parameter of shape (groups, out_features / groups, in_features / groups)
-        Weights. Each group is initialized like a separate layer.
-
-    bias : Parameter of shape (groups, out_features / groups) or None
-        Biases.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from skood.epistemic.implicit._packed_layers import PackedLinear
-    >>> layer = PackedLinear(20, 12, groups=4)
-    >>> layer(torch.zeros(7, 20)).shape, layer.weight.shape
-    (torch.Size([7, 12]), torch.Size([4, 3, 5]))
+    Weights have the shape (groups, out_features / groups, in_features / groups); each
+    group is initialized like a separate layer. (Convolutions have groups in torch.)
     """
 
     def __init__(
@@ -371,51 +316,12 @@ def _check_separate(network, rows):
 
 @stored
 def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
-    """Convert a network to a packed ensemble.
+    """Convert a network, in place, to a `PackedNetwork`, or raise.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The network, which is modified. Linear layers, 2-D convolutions and batch
-        normalization are built anew, from their sizes, with grouped channels; other
-        layers must not have weights and must keep channels separate.
-
-    input_shape : tuple of int
-        Shape of one sample.
-
-    n_members : int, default=4
-        Number of members.
-
-    alpha : float, default=2.0
-        Width of all members together, relative to the network.
-
-    gamma : int, default=1
-        Number of groups inside the hidden layers of a member.
-
-    Returns
-    -------
-    network : PackedNetwork
-        The ensemble.
-
-    Raises
-    ------
-    TypeError
-        If another kind of layer has weights.
-
-    ValueError
-        If there is nothing to pack, or the members would not be separate.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from torch import nn
-    >>> from skood.epistemic.implicit._packed_layers import pack
-    >>> module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
-    >>> network = pack(module, (5,))
-    >>> network.body[0].weight.shape, network.body[2].weight.shape
-    (torch.Size([4, 4, 5]), torch.Size([4, 3, 4]))
-    >>> network.members(torch.zeros(7, 5)).shape
-    torch.Size([7, 4, 3])
+    Linear layers, 2-D convolutions and batch normalization are built anew, from their
+    sizes, with grouped channels; other layers must not have weights, and must keep
+    channels separate. `input_shape` is the shape of one sample; for the options see
+    `PackedEnsemble`.
     """
     training = module.training
     # not zeros, for which many gradients vanish; torch's generator is not used
