@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from skood.nn import TorchClassifier
 
-__all__ = ["ResidualNet", "disturbed", "ensemble", "member_norm", "rows"]
+__all__ = ["Encoder", "ResidualNet", "disturbed", "ensemble", "member_norm", "rows"]
 
 _OWN = {"n_members", "factor_init", "alpha", "gamma", "setting"}
 
@@ -44,6 +44,20 @@ class ResidualNet(nn.Module):
         x = functional.relu(self.depth(self.block(x)) + self.skip(x))
         x = x.mean((2, 3))
         return self.head(x) + self.extra(x)
+
+
+class Encoder(nn.Module):
+    """Has a fused form in eval mode, which has no gradient."""
+
+    def __init__(self, n_outputs=2):
+        super().__init__()
+        self.embed = nn.Linear(1, 4)
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.head = nn.Linear(4, n_outputs)
+
+    def forward(self, x):
+        """Of the mean token."""
+        return self.head(self.encoder(self.embed(x[:, :, None])).mean(1))
 
 
 def rows(n_rows, shape, seed=0, dtype=torch.float64):

@@ -26,6 +26,7 @@ from skood.nn import TorchClassifier
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._log_proba import log_proba_of
 from skood.utils._param_validation import fit_context
+from tests.epistemic._naive import naive_uncertainty
 
 LOG_PROBA = log_softmax(
     3 * np.random.default_rng(0).normal(size=(4, 7, 3)), axis=-1
@@ -68,14 +69,6 @@ def data():
     return make_blobs(7, 2, centers=3, cluster_std=3.0, random_state=0)
 
 
-def _entropy(p):
-    return -math.fsum(v * math.log(v) for v in p)
-
-
-def _divergence(p, q):
-    return math.fsum(v * math.log(v / w) for v, w in zip(p, q, strict=True))
-
-
 @pytest.mark.parametrize("kind", ["none", "common", "by row"])
 def test_setting_a_is_about_the_mixture(data, kind):
     X, y = data
@@ -83,17 +76,15 @@ def test_setting_a_is_about_the_mixture(data, kind):
     clf = Fixed(LogisticRegression(), weights=given).fit(X, y)
     p = np.exp(LOG_PROBA)
     assert_allclose(clf.predict_members(X), p, rtol=1e-14)
-    found, proba = clf.predict_uncertainty(X), clf.predict_proba(X)
-    for i in range(7):
-        w = {"none": [0.25] * 4, "common": WEIGHTS[:, 0], "by row": WEIGHTS[:, i]}[kind]
-        mixture = [math.fsum(w[n] * p[n, i, k] for n in range(4)) for k in range(3)]
-        assert_allclose(proba[i], mixture, rtol=1e-13)
-        epistemic = math.fsum(w[n] * _divergence(p[n, i], mixture) for n in range(4))
-        aleatoric = math.fsum(w[n] * _entropy(p[n, i]) for n in range(4))
-        assert found.total[i] == pytest.approx(_entropy(mixture), rel=1e-10)
-        assert found.aleatoric[i] == pytest.approx(aleatoric, rel=1e-10)
-        assert found.epistemic[i] == pytest.approx(epistemic, rel=1e-10)
-        assert clf.predict(X)[i] == np.argmax(mixture)
+    w = {"none": np.full((4, 7), 0.25), "by row": WEIGHTS}.get(
+        kind, np.tile(WEIGHTS[:, :1], 7)
+    )
+    mixture = np.einsum("ni,nik->ik", w, p)
+    assert_allclose(clf.predict_proba(X), mixture, rtol=1e-13)
+    assert_array_equal(clf.predict(X), mixture.argmax(axis=1))
+    found, expected = clf.predict_uncertainty(X), naive_uncertainty(p, w)
+    for name, values in expected.items():
+        assert_allclose(found[name], values, rtol=1e-10)
 
 
 @pytest.mark.parametrize("setting", ["b", "auto"])
@@ -105,13 +96,9 @@ def test_setting_b_is_about_the_given_model(data, setting):
     p, q = given.predict_proba(X), np.exp(LOG_PROBA)
     assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
     assert_array_equal(clf.predict(X), given.predict(X))
-    found = clf.predict_uncertainty(X)
-    for i in range(7):
-        epistemic = math.fsum(
-            WEIGHTS[n, i] * _divergence(p[i], q[n, i]) for n in range(4)
-        )
-        assert found.epistemic[i] == pytest.approx(epistemic, rel=1e-10)
-        assert found.aleatoric[i] == pytest.approx(_entropy(p[i]), rel=1e-10)
+    found, expected = clf.predict_uncertainty(X), naive_uncertainty(q, WEIGHTS, p)
+    for name, values in expected.items():
+        assert_allclose(found[name], values, rtol=1e-10)
 
 
 def test_members_without_weight_count_nothing(data):

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import math
 import pickle
 import warnings
 
@@ -35,6 +34,7 @@ from skood.epistemic import DeepEnsemble
 from skood.epistemic import _deep_ensemble as _ensembles
 from skood.exceptions import SkoodWarning
 from skood.nn import TorchClassifier
+from tests.epistemic._naive import entropy, naive_uncertainty
 
 TREE = DecisionTreeClassifier(max_features=1, max_depth=3)
 NET = TorchClassifier(module_params={"hidden": (6,)}, max_epochs=4, lr=0.05)
@@ -43,19 +43,6 @@ NET = TorchClassifier(module_params={"hidden": (6,)}, max_epochs=4, lr=0.05)
 @pytest.fixture
 def data():
     return make_blobs(90, 4, centers=3, cluster_std=4.0, random_state=0)
-
-
-def _entropy(p):
-    return -math.fsum(v * math.log(v) for v in p if v > 0)
-
-
-def _divergence(p, q):
-    tiny = np.finfo(float).tiny
-    return math.fsum(
-        v * (math.log(v) - math.log(max(w, tiny)))
-        for v, w in zip(p, q, strict=True)
-        if v > 0
-    )
 
 
 # ---- numbers
@@ -72,12 +59,10 @@ def test_setting_a_against_a_loop_over_members(data, base):
     assert_allclose(clf.predict_proba(X), mixture, rtol=1e-12)
     assert_array_equal(clf.predict(X), clf.classes_[mixture.argmax(axis=1)])
     found = clf.predict_uncertainty(X)
-    for i in range(len(X)):
-        aleatoric = math.fsum(_entropy(p[n, i]) for n in range(5)) / 5
-        epistemic = math.fsum(_divergence(p[n, i], mixture[i]) for n in range(5)) / 5
-        assert found.total[i] == pytest.approx(_entropy(mixture[i]), rel=1e-9)
-        assert found.aleatoric[i] == pytest.approx(aleatoric, rel=1e-9, abs=1e-15)
-        assert found.epistemic[i] == pytest.approx(epistemic, rel=1e-9, abs=1e-12)
+    expected = naive_uncertainty(p)
+    assert_allclose(found.total, expected.total, rtol=1e-9)
+    assert_allclose(found.aleatoric, expected.aleatoric, rtol=1e-9, atol=1e-15)
+    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-9, atol=1e-12)
     assert found.epistemic.max() > 0.01
 
 
@@ -98,11 +83,10 @@ def test_setting_b_against_a_loop_over_members(data, with_reference):
     assert_array_equal(clf.predict(X), given.predict(X))
     found = clf.predict_uncertainty(X)
     members = [member.predict_proba(X) for member in clf.estimators_]
-    for i in range(len(X)):
-        epistemic = math.fsum(_divergence(p[i], q[i]) for q in members) / 4
-        assert found.aleatoric[i] == pytest.approx(_entropy(p[i]), rel=1e-9)
-        assert found.epistemic[i] == pytest.approx(epistemic, rel=1e-9)
-        assert found.total[i] == found.aleatoric[i] + found.epistemic[i]
+    expected = naive_uncertainty(members, reference=p)
+    assert_allclose(found.aleatoric, expected.aleatoric, rtol=1e-9)
+    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-9)
+    assert_array_equal(found.total, found.aleatoric + found.epistemic)
 
 
 def test_auto_is_b_with_a_reference(data):
@@ -130,8 +114,8 @@ def test_members_that_agree_have_no_epistemic_uncertainty(data):
         clf = DeepEnsemble([member] * 3).fit(X, y)
     found = clf.predict_uncertainty(X)
     assert_allclose(found.epistemic, 0.0, atol=1e-14)
-    entropy = [_entropy(p) for p in member.predict_proba(X)]
-    assert_allclose(found.total, entropy, rtol=1e-12)
+    expected = [entropy(p) for p in member.predict_proba(X)]
+    assert_allclose(found.total, expected, rtol=1e-12)
 
 
 def test_sure_members_that_contradict_each_other(data):

@@ -35,6 +35,7 @@ from skood.exceptions import SkoodWarning
 from skood.nn import TorchClassifier, pretrained
 from skood.utils._torch import seeded
 from tests.epistemic import _logistic
+from tests.epistemic._member_nets import Encoder
 
 X, y = make_moons(60, noise=0.1, random_state=0)
 QUICK = {
@@ -319,20 +320,6 @@ def test_errors_keep_what_was_fitted():
 
 
 # --- networks and modes that torch treats in another way -------------------------
-
-
-class Encoder(nn.Module):
-    """Has a fused form in eval mode, which has no gradient."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Linear(1, 4)
-        self.encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, x):
-        """Of the mean token."""
-        return self.head(self.encoder(self.embed(x[:, :, None])).mean(1))
 
 
 @quiet

@@ -20,6 +20,7 @@ from skood.epistemic import (
     kl_divergence_gaussian,
     member_uncertainty,
 )
+from tests.epistemic._naive import divergence, naive_uncertainty
 
 
 def _members(seed=0, n_members=4, n_samples=6, n_classes=3, scale=3.0):
@@ -28,14 +29,6 @@ def _members(seed=0, n_members=4, n_samples=6, n_classes=3, scale=3.0):
     weights = rng.dirichlet(np.ones(n_members), size=n_samples).T
     reference = log_softmax(scale * rng.normal(size=(n_samples, n_classes)), axis=-1)
     return log_softmax(logits, axis=-1), weights, reference
-
-
-def _h(p):
-    return math.fsum(-x * math.log(x) for x in p if x > 0)
-
-
-def _d(p, q):
-    return math.fsum(x * math.log(x / y) for x, y in zip(p, q, strict=True) if x > 0)
 
 
 # ---- categorical
@@ -49,7 +42,7 @@ def test_entropy_and_divergence_against_loops_and_scipy(scale):
     expected = [[math.fsum(-math.exp(v) * v for v in row) for row in m] for m in log_p]
     assert_allclose(entropy(log_p), expected, rtol=1e-12)
     assert_allclose(entropy(log_p), stats.entropy(p, axis=-1), rtol=1e-12, atol=1e-15)
-    expected = [[_d(row, q[i]) for i, row in enumerate(member)] for member in p]
+    expected = [[divergence(row, q[i]) for i, row in enumerate(member)] for member in p]
     found = kl_divergence(log_p, log_q)
     assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
     expected = rel_entr(p, q).sum(axis=-1)
@@ -122,20 +115,16 @@ def test_log_probabilities_beyond_those_of_numbers_are_kept():
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 20.0])
 def test_setting_a_against_a_loop(scale, per_sample):
     log_p, weights, _ = _members(scale=scale)
-    if not per_sample:
-        weights = weights[:, 0]
-    found = member_uncertainty(log_p, weights=weights)
-    p = np.exp(log_p)
-    for i in range(p.shape[1]):
-        w = weights[:, i] if per_sample else weights
-        mixture = w @ p[:, i]
-        total = _h(mixture)
-        aleatoric = math.fsum(w[n] * _h(p[n, i]) for n in range(len(p)))
-        epistemic = math.fsum(w[n] * _d(p[n, i], mixture) for n in range(len(p)))
-        assert found.total[i] == pytest.approx(total, rel=1e-12, abs=1e-15)
-        assert found.aleatoric[i] == pytest.approx(aleatoric, rel=1e-12, abs=1e-15)
-        # the loop subtracts: it is not exact for nearly equal members
-        assert found.epistemic[i] == pytest.approx(epistemic, rel=1e-9, abs=1e-15)
+    if per_sample:
+        found = member_uncertainty(log_p, weights=weights)
+    else:
+        found = member_uncertainty(log_p, weights=weights[:, 0])
+        weights = np.tile(weights[:, :1], log_p.shape[1])
+    expected = naive_uncertainty(np.exp(log_p), weights)
+    assert_allclose(found.total, expected.total, rtol=1e-12, atol=1e-15)
+    assert_allclose(found.aleatoric, expected.aleatoric, rtol=1e-12, atol=1e-15)
+    # the loop subtracts: it is not exact for nearly equal members
+    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.parametrize("scale", [1.0, 20.0])
@@ -143,12 +132,11 @@ def test_setting_b_against_a_loop(scale):
     log_p, weights, reference = _members(scale=scale)
     found = member_uncertainty(log_p, weights=weights, reference=reference, setting="b")
     p, r = np.exp(log_p), np.exp(reference)
-    for i in range(p.shape[1]):
-        epistemic = math.fsum(weights[n, i] * _d(r[i], p[n, i]) for n in range(len(p)))
-        assert found.aleatoric[i] == pytest.approx(_h(r[i]), rel=1e-12, abs=1e-15)
-        assert found.epistemic[i] == pytest.approx(epistemic, rel=1e-10)
-        cross = -math.fsum(weights[n, i] * (r[i] @ log_p[n, i]) for n in range(len(p)))
-        assert found.total[i] == pytest.approx(cross, rel=1e-12)
+    expected = naive_uncertainty(p, weights, r)
+    assert_allclose(found.aleatoric, expected.aleatoric, rtol=1e-12, atol=1e-15)
+    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-10)
+    cross = -np.einsum("ni,ik,nik->i", weights, r, log_p)
+    assert_allclose(found.total, cross, rtol=1e-12)
 
 
 @pytest.mark.parametrize("setting", ["a", "b"])

@@ -11,7 +11,6 @@ import pytest
 import torch
 from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.datasets import make_blobs
 from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier
 from torch import nn
@@ -19,29 +18,10 @@ from torch import nn
 from skood.epistemic.quam import _searches as _searching
 from skood.nn import pretrained
 from tests.epistemic._lenet import N_CLASSES, digits, lenet, plain_search
-from tests.epistemic._quam import make_quam
+from tests.epistemic._quam import FIELDS, QUICK, STEP, make_quam
 from tests.nn._conv_net import perceptron_in_torch
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-FIELDS = ("total", "aleatoric", "epistemic")
-QUICK = {"n_steps": 5, "batch_size": 8, "random_state": 0, "device": "cpu"}
-STEP = {"lr": 0.02, "weight_decay": 1e-2, "c0": 3.0, "eta": 1.6, "update_every": 2}
-
-
-@pytest.fixture(scope="module")
-def data():
-    return make_blobs(60, 5, centers=3, cluster_std=4.0, random_state=0)
-
-
-@pytest.fixture(scope="module")
-def mlp(data):
-    return MLPClassifier((6,), solver="lbfgs", max_iter=8, random_state=0).fit(*data)
-
-
-@pytest.fixture
-def quam(data, mlp):
-    return make_quam(FrozenEstimator(mlp), **QUICK, **STEP).fit(*data)
 
 
 def _naive(quam, mlp, X, y, x, targets=range(3)):

@@ -26,29 +26,9 @@ from skood.base import UncertaintyDetector
 from skood.epistemic import QUAM
 from skood.nn import TorchClassifier, pretrained
 from skood.rejection import RejectOptionClassifier
-from tests.epistemic._quam import make_quam
+from tests.epistemic._quam import FIELDS, QUICK, make_quam
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-FIELDS = ("total", "aleatoric", "epistemic")
-QUICK = {"n_steps": 5, "batch_size": 8, "random_state": 0, "device": "cpu"}
-STEP = {"lr": 0.02, "weight_decay": 1e-2, "c0": 3.0, "eta": 1.6, "update_every": 2}
-
-
-@pytest.fixture(scope="module")
-def data():
-    return make_blobs(60, 5, centers=3, cluster_std=4.0, random_state=0)
-
-
-@pytest.fixture(scope="module")
-def mlp(data):
-    return MLPClassifier((6,), solver="lbfgs", max_iter=8, random_state=0).fit(*data)
-
-
-@pytest.fixture
-def quam(data, mlp):
-    return make_quam(FrozenEstimator(mlp), **QUICK, **STEP).fit(*data)
-
 
 # ---- all kinds of classifiers
 

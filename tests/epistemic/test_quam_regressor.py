@@ -25,11 +25,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from skood.base import UncertaintyMixin
 from skood.epistemic import QUAMRegressor
 from skood.utils._torch import seeded
-from tests.epistemic._quam import make_regressor
+from tests.epistemic._member_nets import Encoder
+from tests.epistemic._quam import FIELDS, make_regressor
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-FIELDS = ("total", "aleatoric", "epistemic")
 QUICK = {"n_steps": 4, "batch_size": 8, "random_state": 0, "device": "cpu"}
 STEP = {"lr": 0.02, "weight_decay": 1e-2, "c0": 3.0, "eta": 1.5, "update_every": 2}
 
@@ -432,25 +432,11 @@ def test_networks_without_a_last_bias(data, scope):
         quam.predict_uncertainty(X[:1])
 
 
-class Encoder(nn.Module):
-    """Has a fused form in eval mode, which has no gradient."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Linear(1, 4)
-        self.encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
-        self.head = nn.Linear(4, 1)
-
-    def forward(self, x):
-        """Of the mean token."""
-        return self.head(self.encoder(self.embed(x[:, :, None])).mean(1))
-
-
 @pytest.mark.parametrize("scope", ["last", "full"])
 def test_transformers(data, scope):
     X, y = data
     with seeded(0):
-        net = NeuralNetRegressor(Encoder().double(), verbose=0).initialize()
+        net = NeuralNetRegressor(Encoder(1).double(), verbose=0).initialize()
     quam = make_regressor(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
     assert torch.backends.mha.get_fastpath_enabled()
     found = quam.predict_uncertainty(X[:3])

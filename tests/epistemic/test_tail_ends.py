@@ -19,6 +19,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from skood.epistemic.quam._searched_layers import DenseTail, WholeNetwork, find_tail
 from skood.nn._functional_network import symmetric
 from skood.nn._make_network import make_network
+from tests.epistemic._member_nets import Encoder
 from tests.epistemic._tails import (
     SIZE,
     Two,
@@ -187,21 +188,7 @@ class Recurrent(nn.Module):
         return self.head(self.cell(x[:, :, None])[0][:, -1])
 
 
-class Attentive(nn.Module):
-    """Has a fused form in eval mode, which has no gradient."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Linear(1, 4)
-        self.encoder = nn.TransformerEncoderLayer(4, 2, 6, batch_first=True)
-        self.head = nn.Linear(4, 3)
-
-    def forward(self, x):
-        """Of the mean token."""
-        return self.head(self.encoder(self.embed(x[:, :, None])).mean(1))
-
-
-@pytest.mark.parametrize("make", [Recurrent, Attentive])
+@pytest.mark.parametrize("make", [Recurrent, lambda: Encoder(3)])
 def test_gradients_of_recurrent_and_attentive_networks(make):
     module = make_net(make)
     _, tail = make_tail(module, "full")

@@ -23,6 +23,7 @@ from skood.utils._torch import row_chunks, to_tensor
 __all__ = [
     "STRUCTURES",
     "Curvature",
+    "DenseCurvature",
     "Diagonal",
     "Full",
     "Kronecker",
@@ -306,7 +307,29 @@ class Kronecker(Curvature):
         return left @ scaled @ right.T
 
 
-class Full(Curvature):
+class DenseCurvature(Curvature):
+    """Base class of forms of H with eigenvectors over all weights."""
+
+    @abstractmethod
+    def _scaled(self, features, precision):
+        """Return scaled Jacobians, of shape (n_rows, n_outputs, n_weights)."""
+
+    def variances(self, features, precision):
+        """See `Curvature`."""
+        return (self._scaled(features, precision) ** 2).sum(-1)
+
+    def row_sums(self, features, precision):
+        """See `Curvature`."""
+        scaled = self._scaled(features, precision)
+        return (scaled @ scaled.sum(1)[:, :, None])[:, :, 0]
+
+    def covariances(self, features, precision):
+        """See `Curvature`."""
+        scaled = self._scaled(features, precision)
+        return scaled @ scaled.transpose(1, 2)
+
+
+class Full(DenseCurvature):
     """Full H, a square matrix over all weights of the head."""
 
     def __init__(self, total, *, n_rows):
@@ -327,24 +350,10 @@ class Full(Curvature):
         return (total,)
 
     def _scaled(self, features, precision):
-        """Return scaled Jacobians of shape (n_outputs, n_rows, n_weights)."""
         half = to_tensor(self.vectors, features.device)
         half = half * self.scales(precision, features.device)
-        return features @ half.view(-1, features.shape[1], len(half))
-
-    def variances(self, features, precision):
-        """See `Curvature`."""
-        return (self._scaled(features, precision) ** 2).sum(2).T
-
-    def row_sums(self, features, precision):
-        """See `Curvature`."""
-        scaled = self._scaled(features, precision)
-        return (scaled * scaled.sum(0)).sum(2).T
-
-    def covariances(self, features, precision):
-        """See `Curvature`."""
-        scaled = self._scaled(features, precision).transpose(0, 1)
-        return scaled @ scaled.transpose(1, 2)
+        scaled = features @ half.view(-1, features.shape[1], len(half))
+        return scaled.transpose(0, 1)
 
     def draw(self, normals, precision):
         """See `Curvature`."""

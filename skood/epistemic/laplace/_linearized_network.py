@@ -14,7 +14,12 @@ from torch import nn
 from torch.func import jacrev
 
 from skood.epistemic._vectorized import Vectorized
-from skood.epistemic.laplace._curvature import Curvature, Outputs, check_full, finite
+from skood.epistemic.laplace._curvature import (
+    DenseCurvature,
+    Outputs,
+    check_full,
+    finite,
+)
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._torch import to_tensor
 
@@ -116,7 +121,7 @@ class Linearized(Outputs):
         return changes @ self.spread.T if self.network.is_margin else changes
 
 
-class Eigenbasis(Curvature):
+class Eigenbasis(DenseCurvature):
     """Block-diagonal H by the eigenvalues and eigenvectors of its blocks.
 
     A block is a tuple of one array, a diagonal (a vector) or a matrix, or of two, the
@@ -160,20 +165,6 @@ class Eigenbasis(Curvature):
     def _scaled(self, features, precision):
         turned = self._turned(features, back=False)
         return turned * self.scales(precision, features.device)
-
-    def variances(self, features, precision):
-        """See `Curvature`."""
-        return (self._scaled(features, precision) ** 2).sum(-1)
-
-    def row_sums(self, features, precision):
-        """See `Curvature`."""
-        scaled = self._scaled(features, precision)
-        return (scaled @ scaled.sum(1)[:, :, None])[:, :, 0]
-
-    def covariances(self, features, precision):
-        """See `Curvature`."""
-        scaled = self._scaled(features, precision)
-        return scaled @ scaled.transpose(1, 2)
 
     def draw(self, normals, precision):
         """See `Curvature`."""
