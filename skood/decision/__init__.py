@@ -6,7 +6,14 @@ All functions take arrays of scores; estimators are not used here.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.decision._base_rule import GUARD, BaseRule, Linear
+from skood.decision._base_rule import (
+    GUARD,
+    BaseRule,
+    Linear,
+    check_rule,
+    least_tpr,
+    rates_within,
+)
 from skood.decision._bounded_rules import (
     BoundedAbstention,
     BoundedPrecisionRecall,
@@ -63,13 +70,16 @@ __all__ = [
     "accept_proba",
     "better",
     "certify",
+    "check_rule",
     "clopper_pearson",
     "draw",
     "grid_of_angles",
+    "least_tpr",
     "max_accepted_ood",
     "mean_interval",
     "min_accepted_id",
     "precision_at",
+    "rates_within",
     "risk_upper_bound",
     "search",
     "solve",

@@ -1,24 +1,28 @@
-"""Base class of decision rules: an objective and bounds linear in three counts."""
+"""Base class of decision rules: an objective within bounds, linear in three rates."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
 from abc import ABCMeta, abstractmethod
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._param_validation import InvalidParameterError
 
 __all__ = [
     "GUARD",
     "BaseRule",
     "Linear",
     "as_asked",
+    "attainable_rates",
     "check_rule",
     "excess",
-    "other_bound",
+    "is_floor",
+    "least_tpr",
+    "rates_within",
 ]
 
 # Guard against rounding in ceil and floor of a share times a count, so that 0.7 of 10
@@ -27,18 +31,20 @@ GUARD = 1e-9
 
 
 class Linear(NamedTuple):
-    """The function ``id * N + loss * E + ood * F + constant`` of an acceptance region.
+    """The function ``id * t + loss * e + ood * f + constant`` of an acceptance region.
+
+    Its arguments are rates, see :class:`BaseRule`, or the counts :math:`N, E, F`.
 
     Parameters
     ----------
     id : float, default=0.0
-        Factor of the number N of accepted ID samples.
+        Factor of the accepted ID samples.
 
     loss : float, default=0.0
-        Factor of the summed loss E of the accepted ID samples.
+        Factor of the summed loss of the accepted ID samples.
 
     ood : float, default=0.0
-        Factor of the number F of accepted OOD samples.
+        Factor of the accepted OOD samples.
 
     constant : float, default=0.0
         Constant term.
@@ -65,7 +71,7 @@ class Linear(NamedTuple):
         Parameters
         ----------
         N, E, F : ndarray or number
-            Accepted ID samples, their summed loss, accepted OOD samples.
+            Accepted ID samples, their summed loss, accepted OOD samples; or rates.
 
         Returns
         -------
@@ -78,26 +84,52 @@ class Linear(NamedTuple):
                 value = value + factor * count
         return value
 
+    def in_counts(self, n_id, n_ood):
+        """Return a function of rates as a function of counts.
+
+        Parameters
+        ----------
+        n_id, n_ood : int
+            Numbers of ID and OOD samples.
+
+        Returns
+        -------
+        function : Linear
+            The same function of N, E and F; NaN if it depends on f without OOD samples.
+        """
+        by_ood = self.ood / n_ood if n_ood else self.ood and math.nan
+        return Linear(self.id / n_id, self.loss / n_id, by_ood, self.constant)
+
+
+def is_floor(bound: Linear) -> bool:
+    """Return whether a bound is a lower bound on the accepted ID samples alone."""
+    return bound.id < 0 and bound.loss == 0 and bound.ood == 0
+
 
 def excess(amount):
     """Return the positive part of `amount`, where rounding counts as zero."""
     return np.where(amount <= GUARD, 0.0, amount)
 
 
+class _InvalidRuleError(ValueError, TypeError):
+    """A parameter of a rule is out of its range, or of another type."""
+
+
 class BaseRule(SkoodEstimator, metaclass=ABCMeta):
-    """Interface of the rules of :mod:`skood.rejection`.
+    r"""Interface of the rules of :mod:`skood.rejection`: an objective within bounds.
 
-    A rule depends on an acceptance region through five numbers only: `N` accepted ID
-    samples with the summed loss `E`, `F` accepted OOD samples, and the totals `n_id`
-    and `n_ood`. The solver minimizes :meth:`objective` over the regions that are
-    :meth:`feasible`. The objective is the selective risk ``E / N``, or linear in the
-    three counts, and all bounds are linear in them, so that the solvers can certify an
-    optimum.
+    An acceptance region has three rates: its TPR `t`, the accepted share of ID samples;
+    `e`, the summed loss of the accepted ID samples divided by the number of all ID
+    samples, so that ``e / t`` is the selective risk; and its FPR `f`, the accepted
+    share of OOD samples. Subclasses implement :meth:`rates`, linear functions of them
+    that must not be positive. They minimize the selective risk or, if they implement
+    it, :meth:`cost`, which is linear as well. Solvers, certificates, scorers and
+    displays use no more than that, so that a rule of your own works everywhere. Read
+    more in the :ref:`User Guide <own_rule>`.
 
-    Subclasses implement :meth:`check_params`, :meth:`bounds` and :meth:`violation`;
-    subclasses with a linear objective also implement :meth:`cost`. Rules that require
-    OOD samples override `needs_ood`; for rules with a parameter `ood_prior` the solver
-    reports the precision.
+    Parameters are declared in ``__init__`` and ``_parameter_constraints``, as in an
+    estimator of scikit-learn; :meth:`check_params` may be extended by conditions on
+    several of them. A rule with a parameter `ood_prior` reports the precision.
 
     See Also
     --------
@@ -110,30 +142,70 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from skood.rejection import BaseRule, BoundedTPRFPR
-    >>> isinstance(BoundedTPRFPR(), BaseRule)
-    True
-    >>> N, E, F = np.array([5, 8, 10]), np.array([0, 2, 4]), np.array([0, 1, 3])
-    >>> BoundedTPRFPR().feasible(N, E, F, n_id=10, n_ood=5)
-    array([False,  True, False])
+    Least FPR at a bounded coverage and a bounded selective risk:
+
+    >>> from skood.rejection import BaseRule, Linear, solve
+    >>> class LeastFPR(BaseRule):
+    ...     def __init__(self, coverage=0.5, risk_max=0.3):
+    ...         self.coverage = coverage
+    ...         self.risk_max = risk_max
+    ...
+    ...     def rates(self):
+    ...         return (
+    ...             Linear(id=-1.0, constant=self.coverage),  # t >= coverage
+    ...             Linear(id=-self.risk_max, loss=1.0),  # e <= risk_max * t
+    ...         )
+    ...
+    ...     def cost(self):
+    ...         return Linear(ood=1.0)  # f
+    >>> point = solve(LeastFPR(), [1, 2, 3, 4], None, [0, 0, 1, 1], [2.5, 9], None)
+    >>> point.tpr, point.risk, point.fpr
+    (0.5, 0.0, 0.0)
     """
 
     #: Share of OOD samples in use, from which the precision is reported; None: unknown.
     ood_prior: Any = None
 
+    _parameter_constraints: dict = {}
+
     @property
     def needs_ood(self):
-        """Return whether the rule requires OOD samples."""
-        return False
+        """Whether OOD samples are required: if a bound or the cost depends on f."""
+        cost = self.cost()
+        functions = self.rates() if cost is None else (*self.rates(), cost)
+        return any(function.ood != 0 for function in functions)
 
-    @abstractmethod
     def check_params(self):
-        """Raise a ValueError or TypeError if a parameter is out of its range."""
+        """Raise a ValueError if a parameter is out of its range, or of another type."""
+        try:
+            self._validate_params()
+        except InvalidParameterError as error:
+            # scikit-learn's decorator of functions would replace the name of the rule
+            raise _InvalidRuleError(str(error)) from None
 
     @abstractmethod
+    def rates(self):
+        """Return the bounds, as functions of the rates that must not be positive.
+
+        Returns
+        -------
+        rates : tuple of Linear
+            Functions of t, e and f. A lower bound on t alone, and a bound on the
+            selective risk, also require that at least one ID sample is accepted.
+        """
+
+    def cost(self):
+        """Return the objective if it is linear.
+
+        Returns
+        -------
+        cost : Linear or None
+            Function of t, e and f. None: the objective is the selective risk e / t.
+        """
+        return None
+
     def bounds(self, n_id, n_ood, *, whole=True):
-        """Return the bounds, each as a function that must not be positive.
+        """Return the bounds on counts of samples that follow from :meth:`rates`.
 
         Parameters
         ----------
@@ -141,17 +213,20 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
             Numbers of ID and OOD samples.
 
         whole : bool, default=True
-            Samples are accepted as a whole, so that bounds on counts are rounded to the
-            next count that meets them. False: with probabilities.
+            Samples are accepted as a whole, so that bounds on one count are rounded to
+            the next count that meets them. False: with probabilities.
 
         Returns
         -------
         bounds : tuple of Linear
-            In units of samples. A bound on `N` alone is a lower bound on the number of
-            accepted ID samples.
+            Functions of N, E and F that must not be positive.
         """
+        rates = self.rates()
+        found = [_bound_on_counts(rate, n_id, n_ood, whole) for rate in rates]
+        if any(map(_bounds_risk, rates)) and not any(map(is_floor, rates)):
+            found.insert(0, Linear(id=-1.0, constant=1.0))
+        return tuple(found)
 
-    @abstractmethod
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
         """Return the total amount by which the bounds are broken.
 
@@ -166,21 +241,11 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         violation : ndarray or float
             Zero where all bounds are met; NaN where a needed rate is.
         """
-
-    def cost(self, n_id, n_ood):
-        """Return the objective if it is linear.
-
-        Parameters
-        ----------
-        n_id, n_ood : int
-            Numbers of ID and OOD samples.
-
-        Returns
-        -------
-        cost : Linear or None
-            None: the objective is the selective risk.
-        """
-        return None
+        tpr, fpr = np.asarray(tpr, dtype=np.float64), np.asarray(fpr)
+        loss = np.zeros(np.broadcast_shapes(tpr.shape, np.shape(risk)))
+        np.multiply(risk, tpr, out=loss, where=tpr > 0)
+        broken = [excess(rate.at(tpr, loss, fpr)) for rate in self.rates()]
+        return sum(broken, start=np.zeros(tpr.shape))[()]
 
     def plug_in(self):
         """Return the rule on the scores if it is known without a search.
@@ -230,26 +295,31 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
             Smaller is better; infinite where it is undefined (``N = 0``).
         """
         N, E = np.asarray(N), np.asarray(E, dtype=np.float64)
-        cost = self.cost(n_id, n_ood)
+        cost = self.cost()
         if cost is not None:
-            return cost.at(N, E, np.asarray(F))
+            return cost.in_counts(n_id, n_ood).at(N, E, np.asarray(F))
         objective = np.full(np.broadcast_shapes(N.shape, E.shape), np.inf)
         return np.divide(E, N, out=objective, where=N > 0)[()]
 
-    def _check_number(self, name, low=0.0, high=1.0, *, closed=True):
-        """Raise unless parameter `name` is a number in [low, high], or [low, high)."""
-        value = getattr(self, name)
-        span = f"[{low:g}, {high:g}{']' if closed else ')'}"
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(
-                f"{name} of {type(self).__name__} must be a number in {span}, got "
-                f"{value!r}."
-            )
-        inside = low <= float(value) <= high and (closed or float(value) < high)
-        if not inside:
-            raise ValueError(
-                f"{name} of {type(self).__name__} must be in {span}, got {value!r}."
-            )
+
+def _bounds_risk(rate):
+    """Return whether a bound on rates is one on the selective risk, e <= r t."""
+    return rate.loss > 0 >= rate.id and rate.ood == rate.constant == 0
+
+
+def _bound_on_counts(rate, n_id, n_ood, whole):
+    """Return a bound on rates as a bound in units of ID, or else OOD samples."""
+    if rate.loss or (rate.id and rate.ood) or not (rate.id or rate.ood):
+        by_ood = rate.ood * n_id / max(n_ood, 1)
+        return Linear(rate.id, rate.loss, by_ood, rate.constant * n_id)
+    factor, n = (rate.id, n_id) if rate.id else (rate.ood, n_ood)
+    least = rate.constant / abs(factor) * n
+    if whole:
+        least = math.ceil(least - GUARD)
+    if rate.id < 0:
+        least = max(1, least)  # the risk of no sample is undefined
+    sign, least = math.copysign(1.0, factor), float(least)
+    return Linear(**{"id" if rate.id else "ood": sign, "constant": least})
 
 
 def check_rule(rule):
@@ -262,12 +332,48 @@ def check_rule(rule):
     rule.check_params()
 
 
+def least_tpr(rule, n_id=math.inf):
+    """Return the least TPR that a rule allows, with `n_id` samples at least one."""
+    rates = rule.rates()
+    floors = [rate.constant / -rate.id for rate in rates if is_floor(rate)]
+    some = rule.cost() is None or floors or any(map(_bounds_risk, rates))
+    return max([*floors, 1 / n_id if some else 0.0])
+
+
+def rates_within(rates):
+    """Return the largest lower bound on t alone and the least upper bound on f alone.
+
+    They are None where there is no such bound.
+    """
+    floors = [rate.constant / -rate.id for rate in rates if is_floor(rate)]
+    ceilings = [
+        -rate.constant / rate.ood
+        for rate in rates
+        if rate.ood > 0 and rate.id == rate.loss == 0
+    ]
+    return max(floors, default=None), min(ceilings, default=None)
+
+
 def as_asked(rule):
     """Return a rule as text, with all of its parameters."""
     params = ", ".join(f"{k}={v!r}" for k, v in rule.get_params().items())
     return f"{type(rule).__name__}({params})"
 
 
-def other_bound(rule):
-    """Return the name of the quantity that is bounded besides the TPR."""
-    return "FPR" if rule.ood_prior is None else "precision"
+def attainable_rates(rule, attainable):
+    """Return the arguments of an InfeasibleError that concern the bounds of a rule."""
+    rates = rule.rates()
+    found = {}
+    if not any(rate.loss for rate in rates) or any(rate.ood for rate in rates):
+        others = [rate for rate in rates if not is_floor(rate)]
+        bounded = "bounds" if any(rate.id or rate.loss for rate in others) else "FPR"
+        if rule.ood_prior is not None:
+            bounded = "precision"
+        found = {
+            "max_tpr_at_fpr": attainable.max_tpr_at_fpr,
+            "min_fpr_at_tpr": attainable.min_fpr_at_tpr,
+            "bounded": bounded,
+        }
+    if any(rate.loss for rate in rates):
+        found["min_risk"] = attainable.min_risk
+    return found

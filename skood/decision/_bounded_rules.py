@@ -3,21 +3,16 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import math
+from numbers import Real
 
 import numpy as np
 
-from skood.decision._base_rule import GUARD, BaseRule, Linear, excess
+from skood.decision._base_rule import BaseRule, Linear, excess
+from skood.utils._param_validation import Number
 
 __all__ = ["BoundedAbstention", "BoundedPrecisionRecall", "BoundedTPRFPR"]
 
-
-def _accept_at_least(share, n_id, whole):
-    """Return the bound that `share` of the ID samples, at least one, is accepted."""
-    count = share * n_id
-    if whole:
-        count = math.ceil(count - GUARD)
-    return Linear(id=-1.0, constant=float(max(1, count)))
+_SHARE = [Number(Real, 0, 1, closed="both")]
 
 
 class BoundedTPRFPR(BaseRule):
@@ -72,60 +67,24 @@ class BoundedTPRFPR(BaseRule):
     (0.25, 0.6667, 0.25)
     """
 
+    _parameter_constraints: dict = {"tpr_min": _SHARE, "fpr_max": _SHARE}
+
     def __init__(self, tpr_min=0.8, fpr_max=0.2):
         self.tpr_min = tpr_min
         self.fpr_max = fpr_max
 
-    @property
-    def needs_ood(self):
-        """Return True: OOD samples are required."""
-        return True
-
-    def check_params(self):
-        """Raise a ValueError or TypeError if a parameter is out of its range."""
-        self._check_number("tpr_min")
-        self._check_number("fpr_max")
-
-    def bounds(self, n_id, n_ood, *, whole=True):
-        """Return the bounds on the accepted ID samples and on the accepted OOD samples.
-
-        Parameters
-        ----------
-        n_id, n_ood : int
-            Numbers of ID and OOD samples.
-
-        whole : bool, default=True
-            Round to whole samples.
+    def rates(self):
+        """Return the bounds on the TPR and on the FPR.
 
         Returns
         -------
-        bounds : tuple of Linear
-            Not positive where they are met.
+        rates : tuple of Linear
+            Functions of TPR, loss and FPR, not positive where the bounds are met.
         """
-        most = self.fpr_max * n_ood
-        if whole:
-            most = math.floor(most + GUARD)
         return (
-            _accept_at_least(self.tpr_min, n_id, whole),
-            Linear(ood=1.0, constant=-float(most)),
+            Linear(id=-1.0, constant=self.tpr_min),
+            Linear(ood=1.0, constant=-self.fpr_max),
         )
-
-    def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return the missing TPR plus the excess FPR.
-
-        Parameters
-        ----------
-        tpr, fpr, risk : ndarray or float
-            True positive rate, false positive rate and selective risk; the last is
-            not used.
-
-        Returns
-        -------
-        violation : ndarray or float
-            Zero where both bounds are met.
-        """
-        missing = excess(self.tpr_min - np.asarray(tpr))
-        return (missing + excess(np.asarray(fpr) - self.fpr_max))[()]
 
 
 class BoundedPrecisionRecall(BaseRule):
@@ -192,6 +151,12 @@ class BoundedPrecisionRecall(BaseRule):
     (0.25, 0.8889, 0.6667)
     """
 
+    _parameter_constraints: dict = {
+        "precision_min": _SHARE,
+        "recall_min": _SHARE,
+        "ood_prior": [Number(Real, 0, 1, closed="left")],
+    }
+
     def __init__(self, precision_min=0.9, recall_min=0.8, ood_prior=0.5):
         self.precision_min = precision_min
         self.recall_min = recall_min
@@ -202,33 +167,20 @@ class BoundedPrecisionRecall(BaseRule):
         """Return whether OOD samples are required: if `ood_prior` is positive."""
         return self.ood_prior > 0
 
-    def check_params(self):
-        """Raise a ValueError or TypeError if a parameter is out of its range."""
-        self._check_number("precision_min")
-        self._check_number("recall_min")
-        self._check_number("ood_prior", closed=False)
-
-    def bounds(self, n_id, n_ood, *, whole=True):
-        """Return the bounds on the accepted ID samples and on the precision.
-
-        Parameters
-        ----------
-        n_id, n_ood : int
-            Numbers of ID and OOD samples.
-
-        whole : bool, default=True
-            Round to whole samples.
+    def rates(self):
+        """Return the bounds on the TPR and on the precision.
 
         Returns
         -------
-        bounds : tuple of Linear
-            Not positive where they are met.
+        rates : tuple of Linear
+            Functions of TPR, loss and FPR, not positive where the bounds are met.
         """
-        wrong = self.precision_min * self.ood_prior * n_id / max(n_ood, 1)
-        right = (1 - self.ood_prior) * (1 - self.precision_min)
         return (
-            _accept_at_least(self.recall_min, n_id, whole),
-            Linear(id=-right, ood=wrong),
+            Linear(id=-1.0, constant=self.recall_min),
+            Linear(
+                id=-(1 - self.ood_prior) * (1 - self.precision_min),
+                ood=self.precision_min * self.ood_prior,
+            ),
         )
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
@@ -293,43 +245,17 @@ class BoundedAbstention(BaseRule):
     (0.3333, 0.75)
     """
 
+    _parameter_constraints: dict = {"coverage": _SHARE}
+
     def __init__(self, coverage=0.8):
         self.coverage = coverage
 
-    def check_params(self):
-        """Raise a ValueError or TypeError if a parameter is out of its range."""
-        self._check_number("coverage")
-
-    def bounds(self, n_id, n_ood, *, whole=True):
-        """Return the bound on the accepted ID samples.
-
-        Parameters
-        ----------
-        n_id, n_ood : int
-            Numbers of ID and OOD samples.
-
-        whole : bool, default=True
-            Round to whole samples.
+    def rates(self):
+        """Return the bound on the coverage.
 
         Returns
         -------
-        bounds : tuple of Linear
-            Not positive where they are met.
+        rates : tuple of Linear
+            Functions of TPR, loss and FPR, not positive where the bounds are met.
         """
-        return (_accept_at_least(self.coverage, n_id, whole),)
-
-    def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return the missing coverage.
-
-        Parameters
-        ----------
-        tpr, fpr, risk : ndarray or float
-            True positive rate (the coverage of ID samples), false positive rate and
-            selective risk; only the first is used.
-
-        Returns
-        -------
-        violation : ndarray or float
-            Zero where the bound is met.
-        """
-        return excess(self.coverage - np.asarray(tpr))[()]
+        return (Linear(id=-1.0, constant=self.coverage),)

@@ -12,11 +12,12 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from skood.decision._base_rule import Linear, as_asked
-from skood.decision._bounded_rules import (
-    BoundedAbstention,
-    BoundedPrecisionRecall,
-    BoundedTPRFPR,
+from skood.decision._base_rule import (
+    BaseRule,
+    Linear,
+    as_asked,
+    check_rule,
+    is_floor,
 )
 from skood.decision._calibration_sample import Problem, check_problem
 from skood.decision._confidence_bounds import (
@@ -57,45 +58,57 @@ class _Demand(NamedTuple):
     count: partial  # number of OOD samples -> largest number to accept, or -1
 
 
-def _upper_end(ood_prior):
-    """Return the upper end of a prior, a number or a pair (low, high)."""
-    if not isinstance(ood_prior, tuple):
-        return ood_prior
-    if len(ood_prior) != 2 or not 0 <= ood_prior[0] <= ood_prior[1]:
+class _Tightened(BaseRule):
+    """A rule with other bounds on the TPR and the FPR: those to meet on a sample."""
+
+    def __init__(self, rule, tpr_min, fpr_max):
+        self.rule = rule
+        self.tpr_min = tpr_min
+        self.fpr_max = fpr_max
+
+    def rates(self):
+        floor = Linear(id=-1.0, constant=self.tpr_min)
+        if self.fpr_max == 1:  # needs no OOD samples
+            return (floor,)
+        return floor, Linear(ood=1.0, constant=-self.fpr_max)
+
+    def cost(self):
+        return self.rule.cost()
+
+
+def _at_priors(rule, ood_prior):
+    """Return the rule at the ends of `ood_prior`, a number or a pair (low, high)."""
+    if ood_prior is None:
+        return [rule]
+    if rule.ood_prior is None:
+        raise ValueError(
+            f"ood_prior is for rules such as BoundedPrecisionRecall; "
+            f"{type(rule).__name__} bounds no precision. Leave it out."
+        )
+    ends = ood_prior if isinstance(ood_prior, tuple) else (ood_prior,)
+    if isinstance(ood_prior, tuple) and not (
+        len(ends) == 2 and 0 <= ends[0] <= ends[1]
+    ):
         raise ValueError(
             f"ood_prior must be a number or a pair (low, high) with 0 <= low <= high, "
             f"got {ood_prior!r}."
         )
-    return ood_prior[1]
+    return [clone(rule).set_params(ood_prior=end) for end in ends]
 
 
-def _with_prior(rule, ood_prior):
-    """Return the rule at the upper end of `ood_prior`, where precision is least."""
-    if ood_prior is None:
-        return rule
-    if not isinstance(rule, BoundedPrecisionRecall):
-        raise ValueError(
-            f"ood_prior is for BoundedPrecisionRecall; {type(rule).__name__} bounds no "
-            f"precision. Leave it out."
-        )
-    return clone(rule).set_params(ood_prior=_upper_end(ood_prior))
-
-
-def _rates(rule):
+def _implied_bounds(rule):
     """Return bounds on TPR and FPR that imply the bounds of a rule, or raise."""
-    if isinstance(rule, BoundedTPRFPR):
-        return rule.tpr_min, rule.fpr_max
-    if isinstance(rule, BoundedAbstention):
-        return rule.coverage, 1.0
-    if isinstance(rule, BoundedPrecisionRecall):
-        prior, precision = rule.get_params()["ood_prior"], rule.precision_min
-        right = rule.recall_min * (1 - prior) * (1 - precision)
-        wrong = prior * precision
-        return rule.recall_min, right / wrong if right < wrong else 1.0
-    raise TypeError(
-        f"{type(rule).__name__} cannot be certified: its bounds are none on the TPR "
-        f"and the FPR. Use BoundedTPRFPR, BoundedPrecisionRecall or BoundedAbstention."
-    )
+    rates = rule.rates()
+    if not rates or any(r.loss or r.id > 0 or r.ood < 0 for r in rates):
+        raise TypeError(
+            f"{type(rule).__name__} cannot be certified: its bounds do not follow from "
+            f"a lower bound on the TPR and an upper bound on the FPR. Use "
+            f"BoundedTPRFPR, BoundedPrecisionRecall or BoundedAbstention."
+        )
+    tpr_min = max((r.constant / -r.id for r in rates if is_floor(r)), default=0.0)
+    # the bounds on both rates hold for all larger TPR if they hold for the least one
+    ends = [-(r.id * tpr_min + r.constant) / r.ood for r in rates if r.ood]
+    return tpr_min, max(0.0, min([*ends, 1.0]))
 
 
 def _demand(guarantee, delta, n_angles, tpr_min, fpr_max):
@@ -135,7 +148,7 @@ def _take(problem, rows_id, rows_ood):
     )
 
 
-def _choose_angle(first, second, demand, **options):
+def _choose_angle(rule, first, second, demand, **options):
     """Return the best rule on the first part with a margin for the second."""
     k, K = demand.rank(second.n_id), demand.count(second.n_ood)
     tpr, fpr = demand.tpr_min, demand.fpr_max
@@ -148,10 +161,10 @@ def _choose_angle(first, second, demand, **options):
         fpr = K / second.n_ood if bounded else 1.0
     for caution in cautions:
         coverage = tpr + caution * _deviation(tpr, first.n_id, second.n_id)
-        target = BoundedAbstention(min(1.0, coverage))
+        leak = 1.0
         if bounded:
             leak = fpr - caution * _deviation(fpr, first.n_ood, second.n_ood)
-            target = BoundedTPRFPR(target.coverage, max(0.0, leak))
+        target = _Tightened(rule, min(1.0, coverage), max(0.0, leak))
         with quiet():  # warned once, at the end
             point = search(target, *rows, **options)
         if point.feasible:
@@ -164,12 +177,15 @@ def _deviation(share, n, m):
     return math.sqrt(share * (1 - share) * (1 / n + 1 / max(m, 1)))
 
 
-def _best(problem, thetas, k, K):
+def _best(rule, problem, thetas, k, K):
     """Return the best rule with at least k ID and at most K OOD samples, or None."""
     if k is None or K < 0:
         return None
     bounds = Linear(id=-1.0, constant=k), Linear(ood=1.0, constant=-K)
-    return grid_search(problem, Goal(None, bounds), thetas)[0]
+    cost = rule.cost()
+    if cost is not None:
+        cost = cost.in_counts(problem.n_id, problem.n_ood)
+    return grid_search(problem, Goal(cost, bounds), thetas)[0]
 
 
 def _reasons(demand, n_id, n_ood):
@@ -267,8 +283,10 @@ def certify(
 
     Parameters
     ----------
-    rule : BoundedTPRFPR, BoundedPrecisionRecall or BoundedAbstention
-        The rule whose bounds are certified.
+    rule : BaseRule
+        The rule whose bounds are certified, such as :class:`BoundedTPRFPR`,
+        :class:`BoundedPrecisionRecall` or :class:`BoundedAbstention`: any rule whose
+        bounds follow from a lower bound on the TPR and an upper bound on the FPR.
 
     risk_id : array-like of shape (n_id,)
         Scores a of ID samples, high for samples that are likely misclassified.
@@ -314,9 +332,9 @@ def certify(
         certified with ``delta / n_angles``.
 
     ood_prior : float or tuple (low, high), default=None
-        For BoundedPrecisionRecall: the share of OOD samples in use, or an interval for
-        it; the guarantee holds for all of its values. None: the `ood_prior` of the
-        rule.
+        For rules with a prior, such as BoundedPrecisionRecall: the share of OOD samples
+        in use, or an interval for it; the guarantee holds for all of its values. None:
+        the `ood_prior` of the rule.
 
     solver : {"bnb", "exact", "grid"}, default="bnb"
         How the angle is chosen, see :func:`solve`; not for "ltt".
@@ -338,7 +356,7 @@ def certify(
     NotCertifiableError
         If the samples are too few. Its text and attributes give the numbers needed.
     TypeError
-        If `rule` has bounds other than on the TPR, the FPR and the precision.
+        If the bounds of `rule` do not follow from bounds on the TPR and the FPR.
     ValueError
         As :func:`solve`.
 
@@ -396,9 +414,13 @@ def certify(
     >>> bool(point.tpr > 0.73 and point.fpr < 0.16)  # the bounds, and room for chance
     True
     """
-    rule = _with_prior(rule, ood_prior)
+    check_rule(rule)
+    rules = _at_priors(rule, ood_prior)
+    rule = rules[-1]  # the upper end, where precision is least
     problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
-    rates = _rates(rule)
+    # bounds are linear in the prior: they hold in between if they hold at both ends
+    tpr_min, fpr_max = zip(*map(_implied_bounds, rules), strict=True)
+    rates = max(tpr_min), min(fpr_max)
     rng = check_random_state(random_state)
     shares = (0.0, 0.0)
     if not problem.double:
@@ -414,13 +436,14 @@ def certify(
         shares = (split, split)
         first, second = _split(problem, shares, rng)
         demand = _demand(guarantee, delta, 1, *rates)
-        point = _choose_angle(first, second, demand, solver=solver, angles=angles)
+        options = {"solver": solver, "angles": angles}
+        point = _choose_angle(rule, first, second, demand, **options)
         second.set_scales(*point.scales)
         thetas = np.array([point.theta])
     k, K = demand.rank(second.n_id), demand.count(second.n_ood)
     # Where scores are dense, ties that were merged may not stay together at an angle.
     for sample in (second.with_merged_ties(), second):
-        best = _best(sample, thetas, k, K)
+        best = _best(rule, sample, thetas, k, K)
         if best is None:
             break
         gap = {} if problem.double else {"gap": 0.0}

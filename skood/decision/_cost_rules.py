@@ -3,13 +3,16 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import math
+from numbers import Real
 
 import numpy as np
 
 from skood.decision._base_rule import BaseRule, Linear, excess
+from skood.utils._param_validation import Number
 
 __all__ = ["BoundedImprovement", "CostBased", "PlugInCost"]
+
+_COST = [Number(Real, 0, None, closed="left")]
 
 
 class BoundedImprovement(BaseRule):
@@ -46,48 +49,30 @@ class BoundedImprovement(BaseRule):
     (0.25, 1.0, -1.0)
     """
 
+    _parameter_constraints: dict = {"risk_max": _COST}
+
     def __init__(self, risk_max=0.05):
         self.risk_max = risk_max
 
-    def check_params(self):
-        """Raise a ValueError or TypeError if a parameter is out of its range."""
-        self._check_number("risk_max", high=math.inf, closed=False)
-
-    def bounds(self, n_id, n_ood, *, whole=True):
-        """Return the bound on the risk, and the bound that a sample is accepted.
-
-        Parameters
-        ----------
-        n_id, n_ood : int
-            Numbers of ID and OOD samples.
-
-        whole : bool, default=True
-            Not used.
+    def rates(self):
+        """Return the bound on the selective risk.
 
         Returns
         -------
-        bounds : tuple of Linear
-            Not positive where they are met.
+        rates : tuple of Linear
+            Functions of TPR, loss and FPR, not positive where the bounds are met.
         """
-        return (
-            Linear(id=-1.0, constant=1.0),
-            Linear(id=-float(self.risk_max), loss=1.0),
-        )
+        return (Linear(id=-self.risk_max, loss=1.0),)
 
-    def cost(self, n_id, n_ood):
+    def cost(self):
         """Return minus the coverage.
-
-        Parameters
-        ----------
-        n_id, n_ood : int
-            Numbers of ID and OOD samples.
 
         Returns
         -------
         cost : Linear
             The objective.
         """
-        return Linear(id=-1.0 / n_id)
+        return Linear(id=-1.0)
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
         """Return the excess risk.
@@ -160,22 +145,22 @@ class CostBased(BaseRule):
     0.0
     """
 
+    _parameter_constraints: dict = {
+        "reject_id": _COST,
+        "accept_ood": _COST,
+        "reject_ood": _COST,
+        "ood_prior": [Number(Real, 0, 1, closed="left")],
+    }
+
     def __init__(self, reject_id=0.3, accept_ood=1.0, reject_ood=0.0, ood_prior=0.5):
         self.reject_id = reject_id
         self.accept_ood = accept_ood
         self.reject_ood = reject_ood
         self.ood_prior = ood_prior
 
-    @property
-    def needs_ood(self):
-        """Return whether OOD samples are required: if `ood_prior` is positive."""
-        return self.ood_prior > 0
-
     def check_params(self):
-        """Raise a ValueError or TypeError if a parameter is out of its range."""
-        for name in ("reject_id", "accept_ood", "reject_ood"):
-            self._check_number(name, high=math.inf, closed=False)
-        self._check_number("ood_prior", closed=False)
+        """Raise a ValueError if a parameter is out of its range, or of another type."""
+        super().check_params()
         if self.accept_ood <= self.reject_ood:
             raise ValueError(
                 f"accept_ood of {type(self).__name__} must be above reject_ood, or "
@@ -183,64 +168,31 @@ class CostBased(BaseRule):
                 f"{self.accept_ood!r} and reject_ood={self.reject_ood!r}."
             )
 
-    def bounds(self, n_id, n_ood, *, whole=True):
+    def rates(self):
         """Return no bounds.
-
-        Parameters
-        ----------
-        n_id, n_ood : int
-            Numbers of ID and OOD samples.
-
-        whole : bool, default=True
-            Not used.
 
         Returns
         -------
-        bounds : tuple
+        rates : tuple of Linear
             Empty.
         """
         return ()
 
-    def cost(self, n_id, n_ood):
+    def cost(self):
         """Return the expected cost.
-
-        Parameters
-        ----------
-        n_id, n_ood : int
-            Numbers of ID and OOD samples.
 
         Returns
         -------
         cost : Linear
-            The objective; NaN if `ood_prior` is positive and there are no OOD samples.
+            The objective.
         """
-        prior = self.ood_prior
-        share_id = (1 - prior) / n_id
-        if prior == 0:
-            share_ood = 0.0
-        else:
-            share_ood = prior / n_ood if n_ood else math.nan
         return Linear(
-            id=-share_id * self.reject_id,
-            loss=share_id,
-            ood=share_ood * (self.accept_ood - self.reject_ood),
-            constant=(1 - prior) * self.reject_id + prior * self.reject_ood,
+            id=-(1 - self.ood_prior) * self.reject_id,
+            loss=1 - self.ood_prior,
+            ood=self.ood_prior * (self.accept_ood - self.reject_ood),
+            constant=(1 - self.ood_prior) * self.reject_id
+            + self.ood_prior * self.reject_ood,
         )
-
-    def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return zero: there are no bounds.
-
-        Parameters
-        ----------
-        tpr, fpr, risk : ndarray or float
-            True positive rate, false positive rate and selective risk.
-
-        Returns
-        -------
-        violation : ndarray or float
-            Zero.
-        """
-        return np.zeros(np.shape(tpr))[()]
 
 
 class PlugInCost(CostBased):

@@ -14,18 +14,15 @@ from skood.decision._base_rule import (
     GUARD,
     Linear,
     as_asked,
+    attainable_rates,
     check_rule,
-    other_bound,
+    is_floor,
+    least_tpr,
 )
-from skood.decision._objective import is_floor
-from skood.decision._operating_point import precision_at
+from skood.decision._operating_point import Attainable, precision_at
 from skood.exceptions import InfeasibleError
 
 __all__ = ["FiniteSolution", "solve_finite"]
-
-# Number of samples that represents a whole distribution in the bounds of a rule; a
-# power of two, by which division is exact. "At least one" means: more than none.
-_MANY = 2**40
 
 # A reduced cost below this share of its terms is a tie, and acceptance probabilities
 # this close to 0 or 1 are rounded.
@@ -254,26 +251,18 @@ def _check_input(p_id, p_ood, risk, rule):
 
 def _problem(rule, has_ood):
     """Return cost and bounds as functions of shares, and whether N must be positive."""
-    n_ood = 1 if has_ood else 0
-    bounds, cost, some = [], None, False
-    if has_ood or not rule.needs_ood:
-        cost = rule.cost(1, n_ood)
-        some = cost is None
-        for bound in rule.bounds(_MANY, n_ood * _MANY, whole=False):
-            # in units of the largest factor, since a user's rule may use any unit
-            size = max(map(abs, bound[:3])) or 1.0
-            by_id, by_loss, by_ood = (factor / size for factor in bound[:3])
-            bound = Linear(by_id, by_loss, by_ood, bound.constant / size / _MANY)
-            if is_floor(bound) and 0 < bound.constant <= GUARD:
-                bound, some = bound._replace(constant=0.0), True
-            bounds.append(bound)
+    cost, bounds = rule.cost(), []
+    for rate in rule.rates():
+        # in units of the largest factor, since a user's rule may use any unit
+        size = max(map(abs, rate[:3])) or 1.0
+        bounds.append(Linear(*(term / size for term in rate)))
     used = any(f.ood != 0 for f in (*bounds, cost or Linear()))
     if not has_ood and (rule.needs_ood or used):
         raise ValueError(
             f"{type(rule).__name__} needs p_ood, the probabilities of the atoms in OOD "
             f"data, got None."
         )
-    return cost, bounds, some
+    return cost, bounds, least_tpr(rule, 1) > least_tpr(rule)
 
 
 def _largest_tpr(face):
@@ -297,20 +286,17 @@ def _least_risk(face, risk):
 
 def _infeasible(rule, p, q, risk, bounds, has_ood):
     """Return the error with the attainable values."""
-    attainable = {"min_risk": float(risk.min())}
-    if not any(bound.loss for bound in bounds):
-        others = _Face(p, q, risk, [b for b in bounds if not is_floor(b)])
-        most = 0.0 if others.excess() > GUARD else _largest_tpr(others)[0]
-        floors = _Face(p, q, risk, [b for b in bounds if is_floor(b)])
-        least = math.nan
-        if has_ood and floors.excess() <= GUARD:
-            least = floors.sums(floors.minimize(Linear(ood=1.0))[0])[2]
-        attainable = {"max_tpr_at_fpr": most, "min_fpr_at_tpr": least}
+    others = _Face(p, q, risk, [b for b in bounds if not is_floor(b)])
+    most = 0.0 if others.excess() > GUARD else _largest_tpr(others)[0]
+    floors = _Face(p, q, risk, [b for b in bounds if is_floor(b)])
+    least = math.nan
+    if has_ood and floors.excess() <= GUARD:
+        least = floors.sums(floors.minimize(Linear(ood=1.0))[0])[2]
+    attainable = Attainable(most, least, float(risk.min()))
     return InfeasibleError(
         f"No acceptance probabilities meet {as_asked(rule)} on {len(p)} "
         f"atoms that may be accepted.",
-        bounded=other_bound(rule),
-        **attainable,
+        **attainable_rates(rule, attainable),
     )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skood.decision._base_rule import GUARD, Linear
+from skood.decision._base_rule import GUARD, is_floor
 
 __all__ = ["Candidate", "Goal", "better", "pick"]
 
@@ -68,7 +68,9 @@ class Goal:
     def of(cls, rule, problem, *, whole=True):
         """Return the goal of a rule on the samples of a problem."""
         sizes = problem.n_id, problem.n_ood
-        cost = rule.cost(*sizes)
+        cost = rule.cost()
+        if cost is not None:
+            cost = cost.in_counts(*sizes)
         # Quotients of sums of whole numbers are ties if they are equal; other sums
         # depend on their order.
         exact = cost is None and problem.whole_losses and whole
@@ -130,8 +132,3 @@ class Goal:
         value[:, (low > high + GUARD) | (high <= 0)] = np.inf
         value[tau <= 0] = np.inf
         return value, tau, mixed[0], mixed[2]
-
-
-def is_floor(bound: Linear) -> bool:
-    """Return whether a bound is only on the number of accepted ID samples."""
-    return bound.id < 0 and bound.loss == 0 and bound.ood == 0

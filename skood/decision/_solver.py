@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from skood.decision._base_rule import Linear, as_asked, other_bound
+from skood.decision._base_rule import Linear, as_asked, attainable_rates, is_floor
 from skood.decision._branch_and_bound import branch_and_bound
 from skood.decision._calibration_sample import check_problem
 from skood.decision._exact_sweep import MAX_ROWS, pivot_sweep
-from skood.decision._objective import Candidate, Goal, better, is_floor
+from skood.decision._objective import Candidate, Goal, better
 from skood.decision._operating_point import Attainable, OperatingPoint, accept, weights
 from skood.exceptions import InfeasibleError
 from skood.utils._ties import tolerance
@@ -392,16 +392,9 @@ def solve(
     )
     if not point.feasible:
         n_ood = 0 if risk_ood is None else len(risk_ood)
-        attainable = {
-            "max_tpr_at_fpr": point.attainable.max_tpr_at_fpr,
-            "min_fpr_at_tpr": point.attainable.min_fpr_at_tpr,
-            "bounded": other_bound(rule),
-        }
-        if any(b.loss for b in rule.bounds(len(risk_id), n_ood)):
-            attainable = {"min_risk": point.attainable.min_risk}
         raise InfeasibleError(
             f"No acceptance rule meets {as_asked(rule)} on "
             f"{len(risk_id)} ID and {n_ood} OOD samples.",
-            **attainable,
+            **attainable_rates(rule, point.attainable),
         )
     return point

@@ -33,6 +33,7 @@ from skood.metrics._risk_coverage import (
 from skood.metrics._rule_scorers import (
     make_cost_scorer,
     make_precision_recall_risk_scorer,
+    make_rule_scorer,
     make_selective_risk_scorer,
 )
 from skood.metrics._scod import SCODCostCurve, scod_cost_curve, scod_risk_coverage_curve
@@ -80,6 +81,7 @@ __all__ = [
     "make_misclassification_scorer",
     "make_ood_scorer",
     "make_precision_recall_risk_scorer",
+    "make_rule_scorer",
     "make_selective_risk_scorer",
     "oscr",
     "paired_test",

@@ -5,7 +5,14 @@
 
 import numpy as np
 
-from skood.decision import BoundedPrecisionRecall, BoundedTPRFPR, CostBased, search
+from skood.decision import (
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    CostBased,
+    check_rule,
+    least_tpr,
+    search,
+)
 from skood.metrics._scorer_losses import check_loss, largest_loss
 from skood.metrics._scorers import ood_rows
 from skood.metrics._selective_risk import reject_scores
@@ -17,6 +24,7 @@ from skood.utils._stored import stored
 __all__ = [
     "make_cost_scorer",
     "make_precision_recall_risk_scorer",
+    "make_rule_scorer",
     "make_selective_risk_scorer",
 ]
 
@@ -25,17 +33,16 @@ __all__ = [
 class _RuleScorer:
     """Scorer: minus the objective of a rule, with a penalty for violated bounds.
 
-    `name` is the function that makes the scorer, `shown` are the parameters of the rule
-    in its order, and `share_min` is the bound on the share of accepted ID samples.
+    `name` is the function that makes the scorer, and `shown` are the parameters of the
+    rule in its order; none: the rule itself.
     """
 
-    def __init__(self, name, rule, loss, ood_label, shown, share_min=0.0, **angles):
-        rule.check_params()
+    def __init__(self, name, rule, loss, ood_label, shown=(), **angles):
+        check_rule(rule)
         self._name = name
         self._rule = rule
         check_loss(loss)
         self._loss = loss
-        self._share_min = share_min
         self._ood_label = ood_label
         self._shown = shown
         self._angles = angles
@@ -70,9 +77,13 @@ class _RuleScorer:
         objective, violation = judge(final, X, is_ood, loss)
         if objective is not None:
             return -objective
-        # The shift is the same for all candidates, and an upper bound of the selective
-        # risk.
-        return -(largest_loss(y, self._loss, ~is_ood, classes) + violation)
+        # The shift is the same for all candidates, and an upper bound of the objective.
+        largest = largest_loss(y, self._loss, ~is_ood, classes)
+        cost = self._rule.cost()
+        if cost is not None:  # each rate is at most 1, that of the loss `largest`
+            gains = max(cost.id, 0), max(cost.loss, 0) * largest, max(cost.ood, 0)
+            largest = cost.constant + sum(gains)
+        return -(largest + violation)
 
     def _judge_decisions(self, estimator, X, is_ood, loss):
         """Return the objective, or None and the violation, of the decisions."""
@@ -93,8 +104,9 @@ class _RuleScorer:
         fpr = F / n_ood if n_ood else np.nan
         violation = float(self._rule.violation(N / n_id, fpr, risk))
         objective = float(self._rule.objective(N, E, F, n_id, n_ood))
-        if np.isposinf(objective):  # at least one sample is required, for any bound
-            violation += max(0.0, 1 / n_id - self._share_min)
+        if not N > 0:  # at least one sample is required, for any bound
+            violation = np.nan_to_num(violation)
+            violation += least_tpr(self._rule, n_id) - least_tpr(self._rule)
         return (None if violation > 0 else objective), violation
 
     def _judge_scores(self, estimator, X, is_ood, loss):
@@ -117,6 +129,7 @@ class _RuleScorer:
     def __repr__(self):
         loss = self._loss
         shown = [f"{name}={getattr(self._rule, name)!r}" for name in self._shown]
+        shown = shown or [f"{self._rule!r}"]
         shown.append(f"loss={getattr(loss, '__name__', None) or repr(loss)}")
         shown.append(f"ood_label={self._ood_label!r}")
         shown += [f"{name}={value!r}" for name, value in self._angles.items()]
@@ -128,6 +141,48 @@ def _check_angles(angles):
     if angles not in ("quadrant", "full"):
         raise ValueError(f"angles must be 'quadrant' or 'full', got {angles!r}.")
     return angles
+
+
+def make_rule_scorer(rule, *, loss="zero_one", ood_label=-1, angles="quadrant"):
+    r"""Make a scorer of the objective of any rule, such as your own.
+
+    The same scorer as :func:`make_selective_risk_scorer`, which describes the
+    estimators that can be scored, with the objective and the bounds of a given rule.
+    Read more in the :ref:`User Guide <own_rule>`.
+
+    Parameters
+    ----------
+    rule : BaseRule
+        The objective and the bounds.
+
+    loss, ood_label, angles
+        As in :func:`make_selective_risk_scorer`.
+
+    Returns
+    -------
+    scorer : callable
+        ``scorer(estimator, X, y)`` returns a float; greater is better: minus the
+        objective or, if a bound is violated, :math:`-(L + v)` with the
+        :meth:`violation <skood.rejection.BaseRule.violation>` v of the rule and an
+        upper bound L of the objective, which is the same for all candidates.
+
+    See Also
+    --------
+    skood.rejection.BaseRule : Base class of rules.
+    make_selective_risk_scorer : Bounds TPR and FPR.
+    make_cost_scorer : The expected cost, without bounds.
+
+    Examples
+    --------
+    >>> from skood.metrics import make_rule_scorer
+    >>> from skood.rejection import BoundedImprovement
+    >>> make_rule_scorer(BoundedImprovement(0.1))  # doctest: +NORMALIZE_WHITESPACE
+    make_rule_scorer(BoundedImprovement(risk_max=0.1), loss='zero_one',
+    ood_label=-1, angles='quadrant')
+    """
+    return _RuleScorer(
+        "make_rule_scorer", rule, loss, ood_label, angles=_check_angles(angles)
+    )
 
 
 def make_selective_risk_scorer(
@@ -245,7 +300,6 @@ def make_selective_risk_scorer(
         loss,
         ood_label,
         ("tpr_min", "fpr_max"),
-        share_min=tpr_min,
         angles=_check_angles(angles),
     )
 
@@ -363,7 +417,6 @@ def make_precision_recall_risk_scorer(
         loss,
         ood_label,
         ("precision_min", "recall_min", "ood_prior"),
-        share_min=recall_min,
         angles=_check_angles(angles),
     )
 

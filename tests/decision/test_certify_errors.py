@@ -118,7 +118,7 @@ def test_no_rule():
 
 
 def test_prior_of_a_rule_without_precision():
-    message = "ood_prior is for BoundedPrecisionRecall; BoundedTPRFPR bounds no"
+    message = "such as BoundedPrecisionRecall; BoundedTPRFPR bounds no"
     with pytest.raises(ValueError, match=message):
         certify(BoundedTPRFPR(), *increasing(), ood_prior=0.3)
 

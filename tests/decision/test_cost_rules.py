@@ -58,14 +58,13 @@ def test_costs_are_checked(cls):
     cls(reject_id=0, accept_ood=5, reject_ood=4.5, ood_prior=0).check_params()
     for name in ("reject_id", "accept_ood", "reject_ood"):
         for bad in (-0.1, math.inf, math.nan):
-            with pytest.raises(
-                ValueError, match=rf"{name} of {cls.__name__} must be in \[0, inf\)"
-            ):
+            message = rf"'{name}' parameter of {cls.__name__} .* \[0.0, inf\)"
+            with pytest.raises(ValueError, match=message):
                 cls(**{name: bad}).check_params()
-        with pytest.raises(TypeError, match=rf"{name} of .* must be a number"):
+        with pytest.raises(TypeError, match=rf"'{name}' parameter of .* a float"):
             cls(**{name: "1"}).check_params()
     for bad in (-0.1, 1.0):
-        with pytest.raises(ValueError, match=r"ood_prior of .* must be in \[0, 1\)"):
+        with pytest.raises(ValueError, match=r"'ood_prior' .* \[0.0, 1.0\)"):
             cls(ood_prior=bad).check_params()
     for accept_ood in (0.5, 0.2):
         with pytest.raises(
@@ -77,7 +76,7 @@ def test_costs_are_checked(cls):
 
 def test_risk_max_is_checked():
     BoundedImprovement(risk_max=7.5).check_params()  # losses may be larger than one
-    with pytest.raises(ValueError, match=r"risk_max of .* must be in \[0, inf\)"):
+    with pytest.raises(ValueError, match=r"'risk_max' .* \[0.0, inf\)"):
         BoundedImprovement(risk_max=-0.5).check_params()
 
 

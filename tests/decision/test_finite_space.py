@@ -42,20 +42,13 @@ class _Bounds(BaseRule):
         self.given = bounds
         self.given_cost = cost
 
-    def check_params(self):
-        """Nothing to check."""
+    def rates(self):
+        """Return the given bounds."""
+        return self.given
 
-    def bounds(self, n_id, n_ood, *, whole=True):
-        """In units of rows: constants grow with the numbers of rows."""
-        return tuple(b._replace(constant=b.constant * n_id) for b in self.given)
-
-    def cost(self, n_id, n_ood):
+    def cost(self):
         """Return the given cost."""
         return self.given_cost
-
-    def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Not needed here."""
-        raise AssertionError
 
     def get_params(self, deep=True):
         """Return nothing that can be set."""
@@ -634,7 +627,10 @@ def test_ten_thousand_atoms_in_two_seconds(spread):
         ({"risk": [0.1, np.nan]}, r"risk must be finite and not negative, got nan\."),
         ({"risk": [0.1]}, r"one entry per atom each, got 2, 2 and 1\."),
         ({"p_ood": [1.0]}, r"one entry per atom each, got 2, 1 and 2\."),
-        ({"rule": BoundedTPRFPR(1.5)}, r"tpr_min of BoundedTPRFPR must be in \[0, 1\]"),
+        (
+            {"rule": BoundedTPRFPR(1.5)},
+            r"'tpr_min' .* of BoundedTPRFPR .* \[0.0, 1.0\]",
+        ),
         ({"p_ood": None}, r"BoundedTPRFPR needs p_ood, the probabilities of the atoms"),
         (
             {"p_ood": None, "rule": PlugInCost()},

@@ -433,13 +433,21 @@ def test_repr(scorer, text):
 @pytest.mark.parametrize(
     ("make", "params", "message"),
     [
-        (MAKERS[0], {"tpr_min": 1.5}, "tpr_min of BoundedTPRFPR must be in"),
-        (MAKERS[0], {"fpr_max": -0.1}, "fpr_max of BoundedTPRFPR must be in"),
+        (MAKERS[0], {"tpr_min": 1.5}, "'tpr_min' parameter of BoundedTPRFPR"),
+        (MAKERS[0], {"fpr_max": -0.1}, "'fpr_max' parameter of BoundedTPRFPR"),
         (MAKERS[0], {"loss": "hinge"}, "loss must be 'zero_one', .*Got 'hinge'"),
         (MAKERS[0], {"loss": [0.0, 1.0]}, "loss must be 'zero_one'"),
         (MAKERS[0], {"angles": "half"}, "angles must be .* or 'full', got 'half'"),
-        (MAKERS[1], {"recall_min": 1.5}, "recall_min of BoundedPrecisionRecall"),
-        (MAKERS[1], {"ood_prior": 1.0}, "ood_prior of BoundedPrecisionRecall"),
+        (
+            MAKERS[1],
+            {"recall_min": 1.5},
+            "'recall_min' parameter of BoundedPrecisionRecall",
+        ),
+        (
+            MAKERS[1],
+            {"ood_prior": 1.0},
+            "'ood_prior' parameter of BoundedPrecisionRecall",
+        ),
         (MAKERS[1], {"angles": "half"}, "angles must be .* or 'full', got 'half'"),
         (MAKERS[2], {"accept_ood": 0.0}, "accept_ood of CostBased must be above"),
         (MAKERS[2], {"loss": "hinge"}, "loss must be 'zero_one', .*Got 'hinge'"),

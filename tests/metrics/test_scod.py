@@ -307,10 +307,14 @@ def test_parameters_of_the_risk(params, says):
 @pytest.mark.parametrize(
     ("params", "error", "says"),
     [
-        ({"reject_id": [0.1, -0.1]}, ValueError, "reject_id of CostBased must be in"),
-        ({"ood_prior": 1.0}, ValueError, r"ood_prior of CostBased .* \[0, 1\)"),
+        ({"reject_id": [0.1, -0.1]}, ValueError, "'reject_id' parameter of CostBased"),
+        ({"ood_prior": 1.0}, ValueError, r"'ood_prior' .* CostBased .* \[0.0, 1.0\)"),
         ({"accept_ood": 0.0}, ValueError, "accept_ood of CostBased must be above"),
-        ({"reject_id": "cheap"}, TypeError, "reject_id of CostBased must be a number"),
+        (
+            {"reject_id": "cheap"},
+            TypeError,
+            "'reject_id' parameter of CostBased must be a",
+        ),
         ({"reject_id": [[0.1]]}, ValueError, r"reject_id must be a number or a one-d"),
         ({"reject_id": []}, ValueError, r"length of at least 1, got .*'reject_id': 0"),
         (

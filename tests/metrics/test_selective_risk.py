@@ -221,11 +221,19 @@ def test_errors(metric):
 @pytest.mark.parametrize(
     ("metric", "bounds", "says"),
     [
-        (METRICS[0], {"tpr_min": 1.5}, r"tpr_min of BoundedTPRFPR .* \[0, 1\]"),
-        (METRICS[0], {"fpr_max": -0.1}, r"fpr_max of BoundedTPRFPR .* \[0, 1\]"),
-        (METRICS[1], {"recall_min": 2}, "recall_min of BoundedPrecisionRecall"),
-        (METRICS[1], {"precision_min": -1}, "precision_min of BoundedPrecisionRecall"),
-        (METRICS[1], {"ood_prior": 1.0}, r"ood_prior of .* must be in \[0, 1\)"),
+        (METRICS[0], {"tpr_min": 1.5}, r"'tpr_min' .* BoundedTPRFPR .* \[0.0, 1.0\]"),
+        (METRICS[0], {"fpr_max": -0.1}, r"'fpr_max' .* BoundedTPRFPR .* \[0.0, 1.0\]"),
+        (
+            METRICS[1],
+            {"recall_min": 2},
+            "'recall_min' parameter of BoundedPrecisionRecall",
+        ),
+        (
+            METRICS[1],
+            {"precision_min": -1},
+            "'precision_min' parameter of BoundedPrecisionRecall",
+        ),
+        (METRICS[1], {"ood_prior": 1.0}, r"'ood_prior' .* \[0.0, 1.0\)"),
     ],
 )
 def test_bounds_out_of_range(metric, bounds, says):
@@ -236,7 +244,9 @@ def test_bounds_out_of_range(metric, bounds, says):
 
 def test_bound_of_another_type():
     y_true, y_pred, y_score, _ = make_rows(4)
-    with pytest.raises(TypeError, match=r"ood_prior of .* must be a number.*'half'"):
+    with pytest.raises(
+        TypeError, match=r"'ood_prior' parameter of .* must be a float.*'half'"
+    ):
         selective_risk_at_precision_recall(y_true, y_pred, y_score, ood_prior="half")
 
 

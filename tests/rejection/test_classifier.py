@@ -383,7 +383,10 @@ def test_infeasible_bounds():
         ({"loss": [0.0, 1.0, 1.0]}, r"loss must be .* got an array of shape \(3,\)"),
         ({"loss": np.eye(2)}, r"for 3 classes must have shape \(3, 3\)"),
         ({"loss": -np.eye(3)}, "loss must be finite and not negative"),
-        ({"rule": BoundedAbstention(1.5)}, r"coverage of BoundedAb.* in \[0, 1\]"),
+        (
+            {"rule": BoundedAbstention(1.5)},
+            r"'coverage' .* of BoundedAb.* \[0.0, 1.0\]",
+        ),
     ],
 )
 def test_invalid_parameters(params, match):

@@ -9,10 +9,10 @@ import numpy as np
 
 from skood.decision import (
     BaseRule,
-    BoundedTPRFPR,
     OperatingPoint,
     accept_proba,
     precision_at,
+    rates_within,
 )
 from skood.metrics._plot._rejector import (
     check_names,
@@ -52,8 +52,8 @@ def _rates(point, rows, ood_prior, knows_risk):
 class BoundDisplay:
     """Base class for displays of curves at bounds; see `DoubleScoreROCDisplay`."""
 
-    #: Class of the rules whose bounds can be marked.
-    _bounded_by: type[BaseRule]
+    #: A rule with the bounds that can be marked.
+    _example_rule: str
 
     def __init__(
         self,
@@ -111,13 +111,15 @@ class BoundDisplay:
         check_names(self.score_names, len(self.single_curves) > 0)
         if self.rule is None:
             return
-        if not isinstance(self.rule, self._bounded_by):
-            raise TypeError(
-                f"{type(self).__name__} marks the bounds of a "
-                f"{self._bounded_by.__name__}, got rule={self.rule!r}. Leave rule out, "
-                "or mark what it found by point."
-            )
-        self.rule.check_params()
+        if isinstance(self.rule, BaseRule):
+            self.rule.check_params()
+            if self._marked_bounds(self.rule) is not None:
+                return
+        raise TypeError(
+            f"{type(self).__name__} marks bounds such as those of "
+            f"{self._example_rule}, got rule={self.rule!r}. Leave rule out, or mark "
+            "its operating point by point."
+        )
 
     def _draw_curves(self, ax, read, plot_single, kwargs):
         """Draw the curve of the best rule above the curves of the single scores."""
@@ -211,8 +213,8 @@ class DoubleScoreROCDisplay(BoundDisplay):
         A rule to mark, by its `tpr` and `fpr`; its `risk` is shown in the legend unless
         it is NaN.
 
-    rule : BoundedTPRFPR, default=None
-        Its bounds are shaded.
+    rule : BaseRule, default=None
+        Its bounds on TPR and FPR are shaded; it must bound the latter.
 
     Attributes
     ----------
@@ -254,7 +256,13 @@ class DoubleScoreROCDisplay(BoundDisplay):
            [1., 1.]])
     """
 
-    _bounded_by = BoundedTPRFPR
+    _example_rule = "BoundedTPRFPR"
+
+    @staticmethod
+    def _marked_bounds(rule):
+        """Return the bounds of a rule on TPR and FPR, or None without the latter."""
+        tpr_min, fpr_max = rates_within(rule.rates())
+        return None if fpr_max is None else (tpr_min, fpr_max)
 
     @classmethod
     def from_predictions(
@@ -295,8 +303,8 @@ class DoubleScoreROCDisplay(BoundDisplay):
             :func:`skood.rejection.solve` return it; marked at its rates on these
             samples.
 
-        rule : BoundedTPRFPR, default=None
-            Its bounds are shaded.
+        rule : BaseRule, default=None
+            Its bounds on TPR and FPR are shaded.
 
         ood_label, classes : int or str, default=-1, and array-like, default=None
             OOD samples have the label `ood_label`, or a label that is not in `classes`.
@@ -337,7 +345,8 @@ class DoubleScoreROCDisplay(BoundDisplay):
         ----------
         estimator : RejectOptionClassifier
             Fitted. It may be the last step of a Pipeline, or in a search. If its rule
-            is a :class:`~skood.rejection.BoundedTPRFPR`, the bounds are shaded.
+            bounds the FPR, such as :class:`~skood.rejection.BoundedTPRFPR`, its bounds
+            on TPR and FPR are shaded.
 
         X : array-like of shape (n_samples, ...)
             The samples.
@@ -361,7 +370,9 @@ class DoubleScoreROCDisplay(BoundDisplay):
             The display, drawn.
         """
         read = read_rejector(estimator, X, y, cls.__name__)
-        rule = read[0].rule if isinstance(read[0].rule, BoundedTPRFPR) else None
+        rule = read[0].rule
+        if rule is not None and cls._marked_bounds(rule) is None:
+            rule = None
         return cls._from_rejector(y, read, rule, n_angles=n_angles, ax=ax, **kwargs)
 
     @staticmethod
@@ -400,9 +411,11 @@ class DoubleScoreROCDisplay(BoundDisplay):
                 x, y = self.point.fpr, self.point.tpr
                 self._draw_point(ax, x, y, f"TPR {y:.3f}, FPR {x:.3f}")
             if self.rule is not None:
-                tpr, fpr = self.rule.tpr_min, self.rule.fpr_max
-                label = f"bounds: TPR ≥ {tpr:g}, FPR ≤ {fpr:g}"
-                self._draw_bounds(ax, 0, fpr, tpr, label)
+                tpr, fpr = self._marked_bounds(self.rule)
+                label = f"FPR ≤ {fpr:g}"
+                if tpr is not None:
+                    label = f"TPR ≥ {tpr:g}, {label}"
+                self._draw_bounds(ax, 0, fpr, tpr or 0, f"bounds: {label}")
             if plot_random:
                 (self.random_line_,) = ax.plot(
                     [0, 1], [0, 1], color="0.45", linestyle=":", label="random"

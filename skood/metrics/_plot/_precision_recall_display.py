@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from skood.decision import BoundedPrecisionRecall, precision_at
+from skood.decision import precision_at, rates_within
 from skood.metrics._plot._double_score_roc_display import BoundDisplay
 from skood.metrics._plot._rejector import read_rejector
 from skood.metrics._two_score_curves import double_score_precision_recall_curve
@@ -42,9 +42,9 @@ class PrecisionRecallDisplay(BoundDisplay):
         A rule to mark, by its `tpr` and `precision`; its `risk` is shown in the legend
         unless it is NaN.
 
-    rule : BoundedPrecisionRecall, default=None
-        Its bounds are shaded. Its `ood_prior` must equal the `ood_prior` of the
-        display.
+    rule : BaseRule, default=None
+        Its bounds on precision and recall are shaded; it must bound the former, at the
+        `ood_prior` of the display.
 
     Attributes
     ----------
@@ -87,7 +87,21 @@ class PrecisionRecallDisplay(BoundDisplay):
            [1.    , 0.8571]])
     """
 
-    _bounded_by = BoundedPrecisionRecall
+    _example_rule = "BoundedPrecisionRecall"
+
+    @staticmethod
+    def _marked_bounds(rule):
+        """Return the bounds of a rule on precision and recall, or None."""
+        rates, prior = rule.rates(), rule.ood_prior
+        if not prior:
+            return None
+        # right * t >= wrong * f is a bound on the precision; the largest one counts
+        bounds = [
+            precision_at(prior, rate.ood, -rate.id)
+            for rate in rates
+            if rate.id <= 0 < rate.ood and rate.loss == rate.constant == 0
+        ]
+        return (max(bounds), rates_within(rates)[0]) if bounds else None
 
     def __init__(
         self,
@@ -183,8 +197,8 @@ class PrecisionRecallDisplay(BoundDisplay):
         ----------
         estimator, X, y
             As in :meth:`DoubleScoreROCDisplay.from_estimator`; bounds are shaded if the
-            rule is a :class:`~skood.rejection.BoundedPrecisionRecall` of this
-            `ood_prior`.
+            rule bounds the precision at this `ood_prior`, such as
+            :class:`~skood.rejection.BoundedPrecisionRecall`.
 
         ood_prior : float, default=None
             Share of OOD samples in use, in [0, 1). None: the prior of the classifier's
@@ -209,7 +223,7 @@ class PrecisionRecallDisplay(BoundDisplay):
         of_rule = getattr(rule, "ood_prior", None)
         if ood_prior is None:
             ood_prior = 0.5 if of_rule is None else of_rule
-        if not isinstance(rule, BoundedPrecisionRecall) or of_rule != ood_prior:
+        if of_rule != ood_prior or cls._marked_bounds(rule) is None:
             rule = None
         kwargs |= {"ood_prior": ood_prior, "n_angles": n_angles, "ax": ax}
         return cls._from_rejector(y, read, rule, **kwargs)
@@ -264,9 +278,11 @@ class PrecisionRecallDisplay(BoundDisplay):
                 low = float(np.fmin(low, y))
                 self._draw_point(ax, x, y, f"precision {y:.3f}, recall {x:.3f}")
             if self.rule is not None:
-                precision, recall = self.rule.precision_min, self.rule.recall_min
-                label = f"bounds: precision ≥ {precision:g}, recall ≥ {recall:g}"
-                self._draw_bounds(ax, recall, 1, precision, label)
+                precision, recall = self._marked_bounds(self.rule)
+                label = f"bounds: precision ≥ {precision:g}"
+                if recall is not None:
+                    label += f", recall ≥ {recall:g}"
+                self._draw_bounds(ax, recall or 0, 1, precision, label)
             if plot_random:
                 (self.random_line_,) = ax.plot(
                     [0, 1],
