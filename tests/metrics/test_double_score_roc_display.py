@@ -199,7 +199,7 @@ def test_errors():
         DoubleScoreROCDisplay.from_estimator(model, X, y)
     with pytest.raises(TypeError, match=r"point must be an OperatingPoint.*got 0\.5"):
         DoubleScoreROCDisplay.from_predictions(Y_TRUE, Y_SCORE, point=0.5)
-    with pytest.raises(TypeError, match=r"those of BoundedTPRFPR, got rule=Bou"):
+    with pytest.raises(TypeError, match=r"bounds as in BoundedTPRFPR, got rule=Bou"):
         DoubleScoreROCDisplay.from_predictions(
             Y_TRUE, Y_SCORE, rule=BoundedPrecisionRecall()
         )

@@ -196,7 +196,7 @@ def test_prior_of_other_rules(rule, prior):
 
 def test_errors():
     with pytest.raises(
-        TypeError, match=r"those of BoundedPrecisionRecall, got rule=Bou"
+        TypeError, match=r"bounds as in BoundedPrecisionRecall, got rule=B"
     ):
         PrecisionRecallDisplay.from_predictions(Y_TRUE, Y_SCORE, rule=BoundedTPRFPR())
     with pytest.raises(ValueError, match=r"its own ood_prior.* are for ood_prior=0\.2"):

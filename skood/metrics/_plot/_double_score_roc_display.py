@@ -116,7 +116,7 @@ class BoundDisplay:
             if self._marked_bounds(self.rule) is not None:
                 return
         raise TypeError(
-            f"{type(self).__name__} marks bounds such as those of "
+            f"{type(self).__name__} marks bounds as in "
             f"{self._example_rule}, got rule={self.rule!r}. Leave rule out, or mark "
             "its operating point by point."
         )
