@@ -300,8 +300,8 @@ class GraphPosteriorNetwork(UncertaintyMixin, BaseGraphClassifier):
             (
                 _MAX_LOG_EVIDENCE,
                 (found >= _MAX_LOG_EVIDENCE).double().mean(),
-                "it does not tell how dense a class is there, and their vacuity does "
-                "not differ",
+                "it does not depend on the density there, and their vacuity does not "
+                "differ",
                 "Lower certainty_budget or latent_dim.",
             ),
             (

@@ -218,9 +218,8 @@ def test_invalid_pvalues(combiner, P, message):
 
 
 def test_sparse_pvalues():
-    with pytest.raises(
-        TypeError, match="P must be a dense array of p-values, got a spa"
-    ):
+    message = "P must be a dense array of p-values, got a spa"
+    with pytest.raises(TypeError, match=message):
         Bonferroni().statistic(csr_array((2, 3)))
 
 

@@ -577,9 +577,8 @@ def test_combiner_that_gives_nan():
         def _statistic(self, p):
             return np.full(p.shape[1], np.nan)
 
-    with pytest.raises(
-        ValueError, match=r"Broken\(\) made NaN of the p-values of 19 of"
-    ):
+    message = r"Broken\(\) made NaN of the p-values of 19 of"
+    with pytest.raises(ValueError, match=message):
         frozen_ensemble(
             2,
             Broken(),
@@ -812,9 +811,8 @@ def test_no_warning_where_one_member_is_heard():
 
 
 def test_combiner_that_is_a_class():
-    with pytest.raises(
-        TypeError, match=r"an object, not a class: .* Got <class '.*\.Fisher'> instead"
-    ):
+    message = r"an object, not a class: .* Got <class '.*\.Fisher'> instead"
+    with pytest.raises(TypeError, match=message):
         DetectorEnsemble([("a", Column())], Fisher).fit(np.zeros((50, 2)))
 
 

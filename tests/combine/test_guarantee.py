@@ -197,7 +197,9 @@ def _share_rejected(calibration, alphas, n_draws, n=300):
     return np.mean(shares, axis=0), np.std(shares, axis=0) / np.sqrt(n_draws)
 
 
-@pytest.mark.parametrize("calibration", [0.5, 5, 2])
+@pytest.mark.parametrize(
+    "calibration", [0.5, 5, pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_few_samples_of_many_classes(calibration):
     """Stratified folds rejected .2 at .2, and .46 at .4; a level is at most alpha."""
     alphas = np.array([0.1, 0.2, 0.4])

@@ -264,7 +264,6 @@ def test_invalid_parameters(combiner, message):
 def test_too_few_detectors_for_a_change_point():
     combiner = DOSStorey(c_m=0.4)
     for method in (combiner.statistic, combiner.selected, combiner.pi0, combiner.dos):
-        with pytest.raises(
-            ValueError, match=r"m=3 detectors .* none. Pass c_m in \(0, 1"
-        ):
+        message = r"m=3 detectors .* none. Pass c_m in \(0, 1"
+        with pytest.raises(ValueError, match=message):
             method(np.full((2, 3), 0.3))

@@ -321,9 +321,8 @@ def test_errors():
         PValuePlotDisplay.from_pvalues([0.5, 1.5, 0.2, 0.1])
     with pytest.raises(ValueError, match="P must have the shape"):
         PValuePlotDisplay.from_pvalues(np.zeros((2, 2, 2)))
-    with pytest.raises(
-        ValueError, match="names must be a list of 7 names, one for each"
-    ):
+    message = "names must be a list of 7 names, one for each"
+    with pytest.raises(ValueError, match=message):
         PValuePlotDisplay.from_pvalues(P_ROW, names=NAMES[:6])
     with pytest.raises(ValueError, match="got 'abcdefg'"):
         PValuePlotDisplay.from_pvalues(P_ROW, names="abcdefg")

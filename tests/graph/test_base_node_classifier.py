@@ -204,15 +204,12 @@ def test_predictions_on_arrays_keep_nothing(monkeypatch):
 # --- classes and units ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("with_weights", [False, True])
-def test_classes_weigh_in_validation_what_they_do_in_training(with_weights):
+def test_classes_weigh_in_validation_what_they_do_in_training():
     """By naive sums over training nodes, of any share of the classes in X_val."""
     train = np.r_[np.flatnonzero(Y == 0)[:20], np.flatnonzero(Y > 0)[:13]]
     valid = np.r_[np.flatnonzero(Y == 0)[20:22], np.flatnonzero(Y == 1)[13:]]
-    weight = np.ones(len(train))
-    if with_weights:
-        weight = np.random.default_rng(0).uniform(0.5, 2.0, size=len(train))
-        weight[3] = 0.0
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, size=len(train))
+    weight[3] = 0.0
     clf = GraphClassifier(class_weight="balanced", **QUICK)
     clf.fit(NODES[train], Y[train], weight, X_val=NODES[valid], y_val=Y[valid])
     totals = [weight[Y[train] == c].sum() for c in range(3)]

@@ -58,6 +58,16 @@ def _fitted(conv="gcn", **kwargs):
     return clf.fit(NODES[TRAIN], Y[TRAIN])
 
 
+def _pickled(clf):
+    return pickle.loads(pickle.dumps(clf))
+
+
+def _assert_same(clf, other, X=NODES, Z=None, *, rtol=0.0, atol=0.0):
+    """Check that logits of X are those of another classifier, of X or of Z."""
+    expected = other.predict_logits(X if Z is None else Z)
+    assert_allclose(clf.predict_logits(X), expected, rtol=rtol, atol=atol)
+
+
 class Sums(nn.Module):
     """A network of a user: sums over in-neighbors and the node, twice."""
 
@@ -102,7 +112,6 @@ def test_neighbors_help(conv):
 @CONVS
 def test_logits_are_those_of_the_module(conv):
     clf = _fitted(conv)
-
     with torch.no_grad():
         outputs = clf.module_(GraphTensors(NODES.graph, torch.device("cpu")))
     logits = clf.predict_logits(NODES[TEST])
@@ -132,12 +141,9 @@ def test_what_a_fit_leaves():
 
 def test_only_labels_of_the_view_are_seen():
     """Labels that the graph knows, and those of other nodes, change nothing."""
-    X, A = NODES.graph.X, NODES.adjacency
-    clf = _fitted()
-    other = GraphClassifier(**QUICK).fit(
-        NodeSet((X, A), labels=np.roll(Y, 1))[TRAIN], Y[TRAIN]
-    )
-    assert_array_equal(clf.predict_logits(NODES), other.predict_logits(NODES))
+    clf, rolled = _fitted(), NodeSet(NODES, labels=np.roll(Y, 1))
+    other = GraphClassifier(**QUICK).fit(rolled[TRAIN], Y[TRAIN])
+    _assert_same(clf, other)
 
 
 def test_two_classes_have_a_margin():
@@ -181,9 +187,8 @@ def test_arrays_are_nodes_without_edges(conv):
     X = NODES.features.astype(np.float64)
     alone = NodeSet((X, np.zeros((120, 120))))
     clf = GraphClassifier(conv, **QUICK).fit(X[TRAIN], Y[TRAIN])
-    other = GraphClassifier(conv, **QUICK).fit(
-        NodeSet((X[TRAIN], np.zeros((60, 60)))), Y[TRAIN]
-    )
+    train = NodeSet((X[TRAIN], np.zeros((60, 60))))
+    other = GraphClassifier(conv, **QUICK).fit(train, Y[TRAIN])
     expected = clf.predict_logits(X)
     assert_array_equal(expected, other.predict_logits(alone))
     for rows in ([7], [7, 3], slice(50, 90)):
@@ -203,9 +208,8 @@ def test_long_arrays_are_run_in_blocks(monkeypatch):
 def test_iris_as_rows():
     X, y = load_iris(return_X_y=True)
     params = {"hidden": (16,), "dropout": 0.0}
-    clf = GraphClassifier(
-        "sage", conv_params=params, max_epochs=80, lr=0.02, random_state=0
-    )
+    options = {"max_epochs": 80, "lr": 0.02, "random_state": 0}
+    clf = GraphClassifier("sage", conv_params=params, **options)
     clf = make_pipeline(StandardScaler(), clf)
     assert cross_val_score(clf, X, y, cv=3).mean() > 0.9
 
@@ -219,12 +223,8 @@ def test_sparse_features():
         GraphClassifier(conv_params=params, **RUN).fit(X[TRAIN], y[TRAIN])
         for X in (nodes, dense)
     )
-    assert_allclose(
-        clf.predict_logits(nodes), other.predict_logits(dense), rtol=1e-2, atol=1e-3
-    )
-    assert_allclose(
-        clf.predict_logits(nodes), clf.predict_logits(dense), rtol=1e-4, atol=1e-5
-    )
+    _assert_same(clf, other, nodes, dense, rtol=1e-2, atol=1e-3)
+    _assert_same(clf, clf, nodes, dense, rtol=1e-4, atol=1e-5)
 
 
 def test_a_node_twice_weighs_twice():
@@ -233,9 +233,7 @@ def test_a_node_twice_weighs_twice():
     settings = {**QUICK, "training": FIXED, "max_epochs": 10}
     twice = GraphClassifier(**settings).fit(NODES[rows], Y[rows])
     clf = GraphClassifier(**settings).fit(NODES[TRAIN], Y[TRAIN], weight)
-    assert_allclose(
-        clf.predict_logits(NODES), twice.predict_logits(NODES), rtol=1e-3, atol=1e-4
-    )
+    _assert_same(clf, twice, rtol=1e-3, atol=1e-4)
 
 
 # --- validation --------------------------------------------------------------------
@@ -251,11 +249,7 @@ def _loss(clf, nodes, y, weight):
 def test_given_validation_nodes(same_graph, class_weight):
     nodes, y = (NODES, Y) if same_graph else _blocks(90, seed=3)
     valid = np.flatnonzero(np.arange(len(y)) % 4 == 1)[:-3]
-    clf = GraphClassifier(
-        **QUICK,
-        class_weight=class_weight,
-        training=FIXED,
-    )
+    clf = GraphClassifier(**QUICK, class_weight=class_weight, training=FIXED)
     clf.fit(NODES[TRAIN], Y[TRAIN], X_val=nodes[valid], y_val=y[valid])
     if class_weight == "balanced":  # as in training, whatever classes are valid here
         weight = 1 / np.bincount(Y[TRAIN])[y[valid]]
@@ -307,9 +301,7 @@ def test_class_weight_of_training():
     by_hand = GraphClassifier(**settings).fit(
         NODES[TRAIN], Y[TRAIN], 1 / counts[Y[TRAIN]]
     )
-    assert_allclose(
-        balanced.predict_logits(NODES), by_hand.predict_logits(NODES), rtol=1e-4
-    )
+    _assert_same(balanced, by_hand, rtol=1e-4)
 
 
 # --- seeds and state ---------------------------------------------------------------
@@ -360,9 +352,7 @@ def test_refit_forgets_validation():
     assert "valid_loss" not in clf.history_[0]
 
 
-@pytest.mark.parametrize(
-    "way", [lambda clf: pickle.loads(pickle.dumps(clf)), copy.deepcopy]
-)
+@pytest.mark.parametrize("way", [_pickled, copy.deepcopy])
 @CONVS
 def test_serialization(conv, way):
     clf = _fitted(conv, max_epochs=3)
@@ -370,7 +360,7 @@ def test_serialization(conv, way):
     assert type(loaded.module_) is type(clf.module_)
     assert not loaded.module_.training
     assert set(vars(loaded)) == set(vars(clf))
-    assert_array_equal(loaded.predict_logits(NODES), clf.predict_logits(NODES))
+    _assert_same(loaded, clf)
     with torch.no_grad():  # nothing is shared
         next(loaded.module_.parameters()).add_(1.0)
     assert not np.array_equal(loaded.predict_logits(NODES), clf.predict_logits(NODES))
@@ -379,9 +369,9 @@ def test_serialization(conv, way):
 def test_a_module_of_a_user_is_rebuilt():
     clf = _fitted(Sums, conv_params={"width": 5}, max_epochs=3)
     clf.conv_params["width"] = 7  # what it was built of is kept apart
-    loaded = pickle.loads(pickle.dumps(clf))
+    loaded = _pickled(clf)
     assert loaded.module_.module.first.out_features == 5
-    assert_array_equal(loaded.predict_logits(NODES), clf.predict_logits(NODES))
+    _assert_same(loaded, clf)
 
 
 @CONVS
@@ -404,10 +394,8 @@ def test_cross_validation():
     clf = GraphClassifier(**QUICK)
     scores = cross_val_score(clf, NODES, Y, cv=3)
     assert scores.shape == (3,) and scores.min() > 0.6
-    assert cross_val_predict(clf, NODES, Y, cv=3, method="predict_proba").shape == (
-        120,
-        3,
-    )
+    proba = cross_val_predict(clf, NODES, Y, cv=3, method="predict_proba")
+    assert proba.shape == (120, 3)
 
 
 @pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
@@ -438,7 +426,7 @@ def test_pipeline_of_nodes():
     assert_array_equal(
         pipeline.predict_proba(NODES[TEST]), clf.predict_proba(doubled[TEST])
     )
-    loaded = pickle.loads(pickle.dumps(pipeline))
+    loaded = _pickled(pipeline)
     assert_array_equal(loaded.predict(NODES), pipeline.predict(NODES))
 
 
@@ -558,9 +546,8 @@ def test_a_factory_without_a_signature(monkeypatch):
 
     fake = SimpleNamespace(signature=refuse)
     monkeypatch.setattr("skood.graph._classifier.inspect", fake)
-    assert (
-        _fitted("appnp", conv_params={"n_steps": 3}, max_epochs=1).module_.n_steps == 3
-    )
+    clf = _fitted("appnp", conv_params={"n_steps": 3}, max_epochs=1)
+    assert clf.module_.n_steps == 3
 
 
 # --- sampled neighborhoods --------------------------------------------------------
@@ -690,9 +677,8 @@ def test_cached_layers_are_refused():
 
 def test_validation_labels_that_no_training_node_has():
     known = TRAIN[Y[TRAIN] < 2]
-    with pytest.raises(
-        ValueError, match=r"the label 2, which no training node has: .* \[0, 1\]. Leav"
-    ):
+    message = r"the label 2, which no training node has: .* \[0, 1\]. Leav"
+    with pytest.raises(ValueError, match=message):
         GraphClassifier().fit(NODES[known], Y[known], X_val=NODES, y_val=Y)
 
 

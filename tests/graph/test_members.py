@@ -63,15 +63,15 @@ def _nodes(kind=np.asarray, n_nodes=60):
     return NodeSet((kind(X.astype(np.float64)), linked | linked.T), labels=y)
 
 
-@pytest.fixture(scope="module")
-def nodes():
-    return _nodes()
+NODES = _nodes()
+Y = NODES.labels
+DATA = NODES, Y
+TRAIN = NODES[:N_TRAIN], Y[:N_TRAIN]
 
 
 @pytest.fixture(scope="module")
-def gnn(nodes):
-    clf = GraphClassifier(**QUICK)
-    return FrozenEstimator(clf.fit(nodes[:N_TRAIN], nodes.labels[:N_TRAIN]))
+def gnn():
+    return FrozenEstimator(GraphClassifier(**QUICK).fit(*TRAIN))
 
 
 # ---- dropout
@@ -101,32 +101,32 @@ def test_members_are_networks_thinned_by_hand(kind):
         assert_allclose(found[member], expected, rtol=1e-4)
 
 
-def test_members_do_not_depend_on_the_view_or_the_call(gnn, nodes):
-    mc = MCDropout(gnn, n_samples=5, random_state=0).fit(nodes, nodes.labels)
-    members = mc.predict_members(nodes)
+def test_members_do_not_depend_on_the_view_or_the_call(gnn):
+    mc = MCDropout(gnn, n_samples=5, random_state=0).fit(*DATA)
+    members = mc.predict_members(NODES)
     assert members.shape == (5, 60, 3)
     assert np.ptp(members, axis=0).max() > 0.05
     for rows in ([7], [7, 59, 3, 3], np.arange(59, 0, -7)):
-        assert_array_equal(mc.predict_members(nodes[rows]), members[:, rows])
-    more = MCDropout(gnn, n_samples=8, random_state=0).fit(nodes, nodes.labels)
-    assert_array_equal(more.predict_members(nodes)[:5], members)
-    other = MCDropout(gnn, n_samples=5, random_state=1).fit(nodes, nodes.labels)
-    assert not np.allclose(other.predict_members(nodes), members)
+        assert_array_equal(mc.predict_members(NODES[rows]), members[:, rows])
+    more = MCDropout(gnn, n_samples=8, random_state=0).fit(*DATA)
+    assert_array_equal(more.predict_members(NODES)[:5], members)
+    other = MCDropout(gnn, n_samples=5, random_state=1).fit(*DATA)
+    assert not np.allclose(other.predict_members(NODES), members)
     again = pickle.loads(pickle.dumps(mc))
-    assert_array_equal(again.predict_members(nodes), members)
+    assert_array_equal(again.predict_members(NODES), members)
 
 
-def test_rows_of_an_array_get_the_masks_of_nodes(gnn, nodes):
-    mc = MCDropout(gnn, n_samples=5, random_state=0).fit(nodes, nodes.labels)
-    alone = NodeSet((nodes.features, np.zeros((60, 60))))
-    members = mc.predict_members(nodes.features)
+def test_rows_of_an_array_get_the_masks_of_nodes(gnn):
+    mc = MCDropout(gnn, n_samples=5, random_state=0).fit(*DATA)
+    alone = NodeSet((NODES.features, np.zeros((60, 60))))
+    members = mc.predict_members(NODES.features)
     assert_allclose(members, mc.predict_members(alone), rtol=1e-5)
-    assert_allclose(members[:, 7], mc.predict_members(nodes)[:, 7], rtol=1e-5)
+    assert_allclose(members[:, 7], mc.predict_members(NODES)[:, 7], rtol=1e-5)
     mc.set_params(batch_size=7)
-    assert_allclose(mc.predict_members(nodes.features), members, rtol=1e-5)
+    assert_allclose(mc.predict_members(NODES.features), members, rtol=1e-5)
 
 
-def test_the_mean_over_many_masks(nodes):
+def test_the_mean_over_many_masks():
     """Of a linear network the mean logits are those of the whole network."""
 
     class Net(nn.Module):
@@ -139,72 +139,70 @@ def test_the_mean_over_many_masks(nodes):
 
     torch.manual_seed(0)
     clf = pretrained_graph(Net(), [0, 1, 2])
-    mc = MCDropout(clf, n_samples=600, random_state=0).fit(nodes, nodes.labels)
-    logits = np.log(mc.predict_members(nodes))
+    mc = MCDropout(clf, n_samples=600, random_state=0).fit(*DATA)
+    logits = np.log(mc.predict_members(NODES))
     logits -= logits.mean(axis=2, keepdims=True)
-    expected = clf.predict_logits(nodes)
+    expected = clf.predict_logits(NODES)
     expected -= expected.mean(axis=1, keepdims=True)
     standard_error = logits.std(axis=0) / np.sqrt(600)
     assert (np.abs(logits.mean(axis=0) - expected) < 5 * standard_error).all()
 
 
 @pytest.mark.parametrize("conv", ["gat", "sage", "appnp"])
-def test_other_networks(conv, nodes):
-    clf = GraphClassifier(conv, **QUICK).fit(nodes, nodes.labels)
+def test_other_networks(conv):
+    clf = GraphClassifier(conv, **QUICK).fit(*DATA)
     mc = MCDropout(FrozenEstimator(clf), n_samples=3, random_state=0)
-    members = mc.fit(nodes, nodes.labels).predict_members(nodes)
+    members = mc.fit(*DATA).predict_members(NODES)
     assert not np.allclose(members[0], members[1])
     # dropout of the weights of attention, a function, stays off
-    assert_array_equal(mc.predict_members(nodes), members)
-    uncertainty = mc.predict_uncertainty(nodes)
+    assert_array_equal(mc.predict_members(NODES), members)
+    uncertainty = mc.predict_uncertainty(NODES)
     assert (uncertainty.epistemic >= 0).all()
 
 
-def test_settings(gnn, nodes):
-    y = nodes.labels
+def test_settings(gnn):
     trained = MCDropout(GraphClassifier(**QUICK), n_samples=20, random_state=0)
-    trained.fit(nodes[:N_TRAIN], y[:N_TRAIN])
-    members = trained.predict_members(nodes)
-    assert_allclose(trained.predict_proba(nodes), members.mean(axis=0))
-    assert trained.score(nodes, y) > 0.8
-    frozen = MCDropout(gnn, n_samples=20, random_state=0).fit(nodes, y)
-    assert_allclose(frozen.predict_proba(nodes), gnn.predict_proba(nodes))
-    assert_array_equal(frozen.predict_members(nodes), members)
+    trained.fit(*TRAIN)
+    members = trained.predict_members(NODES)
+    assert_allclose(trained.predict_proba(NODES), members.mean(axis=0))
+    assert trained.score(*DATA) > 0.8
+    frozen = MCDropout(gnn, n_samples=20, random_state=0).fit(*DATA)
+    assert_allclose(frozen.predict_proba(NODES), gnn.predict_proba(NODES))
+    assert_array_equal(frozen.predict_members(NODES), members)
 
 
-def test_blocks_and_progress(gnn, nodes, monkeypatch, capsys):
+def test_blocks_and_progress(gnn, monkeypatch, capsys):
     mc = MCDropout(gnn, n_samples=5, random_state=0, verbose=1)
-    whole = mc.fit(nodes, nodes.labels).predict_uncertainty(nodes)
+    whole = mc.fit(*DATA).predict_uncertainty(NODES)
     assert "5/5" in capsys.readouterr().err
     monkeypatch.setattr("skood.epistemic._mc_dropout.GRAPH_BYTES", 25 * 32 * 5 * 3)
-    assert [b.log_proba.shape[1] for b in mc._blocks(nodes)] == [25, 25, 10]
+    assert [b.log_proba.shape[1] for b in mc._blocks(NODES)] == [25, 25, 10]
     capsys.readouterr()
-    parts = mc.predict_uncertainty(nodes)
+    parts = mc.predict_uncertainty(NODES)
     assert "15/15" in capsys.readouterr().err
     for name, part in parts.items():
         assert_array_equal(part, whole[name])
-    mc.set_params(batch_size=20).predict_proba(nodes.features)
-    mc.predict_uncertainty(nodes.features)
+    mc.set_params(batch_size=20).predict_proba(NODES.features)
+    mc.predict_uncertainty(NODES.features)
     assert "3/3" in capsys.readouterr().err
 
 
-def test_in_a_pipeline_a_search_and_a_detector(nodes):
-    y = nodes.labels
+def test_in_a_pipeline_a_search_and_a_detector():
     pipe = make_pipeline(FunctionTransformer(), GraphClassifier(**QUICK))
     mc = MCDropout(pipe, n_samples=5, random_state=0)
-    members = mc.fit(nodes[:N_TRAIN], y[:N_TRAIN]).predict_members(nodes)
+    members = mc.fit(*TRAIN).predict_members(NODES)
     plain = MCDropout(GraphClassifier(**QUICK), n_samples=5, random_state=0)
-    plain.fit(nodes[:N_TRAIN], y[:N_TRAIN])
-    assert_array_equal(members, plain.predict_members(nodes))
+    plain.fit(*TRAIN)
+    assert_array_equal(members, plain.predict_members(NODES))
     grid = {"estimator__conv_params": [{"dropout": 0.2}, {"dropout": 0.5}]}
     plain.set_params(estimator__max_epochs=20)
     search = GridSearchCV(plain, grid, cv=2)
-    assert search.fit(nodes, y).best_params_.keys() == grid.keys()
+    assert search.fit(*DATA).best_params_.keys() == grid.keys()
     detector = UncertaintyDetector(search.best_estimator_, component="total")
     score = cross_val_score(
         detector,
-        nodes,
-        y,
+        NODES,
+        Y,
         cv=LeaveClassesOut(left_out=[(2,)], random_state=0),
         scoring=make_ood_scorer(),
     )
@@ -231,13 +229,13 @@ def _wrapped(make=Net, **options):
     return pretrained_graph(make().double(), [0, 1, 2], **options)
 
 
-def test_the_users_network_is_left_as_found(nodes):
+def test_the_users_network_is_left_as_found():
     clf = _wrapped()
     module = clf.estimator.module.train()
     before = {name: set(vars(part)) for name, part in module.named_modules()}
     weights = {name: w.clone() for name, w in module.state_dict().items()}
-    mc = MCDropout(clf, n_samples=3).fit(nodes, nodes.labels)
-    mc.predict_uncertainty(nodes)
+    mc = MCDropout(clf, n_samples=3).fit(*DATA)
+    mc.predict_uncertainty(NODES)
     assert all(part.training for part in module.modules())
     for name, part in module.named_modules():
         assert set(vars(part)) == before[name]
@@ -259,27 +257,27 @@ def _by_hand(module, nodes, mask):
 @pytest.mark.parametrize("inplace", [True, False])
 @pytest.mark.parametrize("closing", [None, nn.Softmax(1), nn.LogSoftmax(1)])
 @pytest.mark.parametrize("last", [GCNConv, GATConv])
-def test_networks_of_torch_geometric(last, closing, inplace, nodes):
+def test_networks_of_torch_geometric(last, closing, inplace):
     clf = _wrapped(lambda: Net(nn.Dropout(0.5, inplace), closing, last))
-    mc = MCDropout(clf, n_samples=3, random_state=0).fit(nodes, nodes.labels)
-    for member, proba in enumerate(mc.predict_members(nodes)):
+    mc = MCDropout(clf, n_samples=3, random_state=0).fit(*DATA)
+    for member, proba in enumerate(mc.predict_members(NODES)):
         mask = np.random.default_rng([mc._seed, member, 0]).random(6) >= 0.5
-        expected = _by_hand(clf.estimator.module, nodes, mask)
+        expected = _by_hand(clf.estimator.module, NODES, mask)
         assert_allclose(proba, expected, rtol=1e-10)
 
 
-def test_digits_behind_a_softmax_are_kept(nodes):
+def test_digits_behind_a_softmax_are_kept():
     """Sure predictions: the probabilities alone would not tell the logits."""
     clf = _wrapped(lambda: Net(closing=nn.Softmax(1)))
     with torch.no_grad():
         clf.estimator.module.last.lin.weight *= 1e4
-    mc = MCDropout(clf, n_samples=3, random_state=0).fit(nodes, nodes.labels)
-    (block,) = mc._blocks(nodes)
+    mc = MCDropout(clf, n_samples=3, random_state=0).fit(*DATA)
+    (block,) = mc._blocks(NODES)
     assert np.isfinite(block.log_proba).all()
     assert block.log_proba.min() < -800
 
 
-def test_outputs_that_are_probabilities(nodes):
+def test_outputs_that_are_probabilities():
     class Powers(nn.Module):
         def forward(self, x):
             p = torch.softmax(x, 1) ** 2
@@ -290,15 +288,13 @@ def test_outputs_that_are_probabilities(nodes):
     with torch.no_grad():
         plain.estimator.module.last.lin.weight *= 2
     found, expected = (
-        MCDropout(one, n_samples=3, random_state=0)
-        .fit(nodes, nodes.labels)
-        .predict_members(nodes)
+        MCDropout(one, n_samples=3, random_state=0).fit(*DATA).predict_members(NODES)
         for one in (clf, plain)
     )
     assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_a_convolution_that_returns_its_attention_too(nodes):
+def test_a_convolution_that_returns_its_attention_too():
     class Attentive(Net):
         def forward(self, x, edge_index):
             h = self.drop(torch.relu(self.first(x, edge_index)))
@@ -306,13 +302,13 @@ def test_a_convolution_that_returns_its_attention_too(nodes):
             return torch.log_softmax(logits, 1)
 
     clf = _wrapped(lambda: Attentive(last=GATConv))
-    mc = MCDropout(clf, n_samples=2, random_state=0).fit(nodes, nodes.labels)
+    mc = MCDropout(clf, n_samples=2, random_state=0).fit(*DATA)
     mask = np.random.default_rng([mc._seed, 1, 0]).random(6) >= 0.5
-    expected = _by_hand(clf.estimator.module, nodes, mask)
-    assert_allclose(mc.predict_members(nodes)[1], expected, rtol=1e-10)
+    expected = _by_hand(clf.estimator.module, NODES, mask)
+    assert_allclose(mc.predict_members(NODES)[1], expected, rtol=1e-10)
 
 
-def test_dropout_of_edges(nodes):
+def test_dropout_of_edges():
     """A mask for all edges; loops that the network adds are rows like others."""
 
     class Edges(Net):
@@ -322,14 +318,13 @@ def test_dropout_of_edges(nodes):
             return self.last(h, edge_index, weights[:, 0])
 
     clf = _wrapped(Edges)
-    mc = MCDropout(clf, n_samples=20, random_state=0).fit(nodes, nodes.labels)
-    members = mc.predict_members(nodes)
+    mc = MCDropout(clf, n_samples=20, random_state=0).fit(*DATA)
+    members = mc.predict_members(NODES)
     assert len(np.unique(members[:, 0, 0])) == 2  # with all edges, or without any
     assert_allclose(members[:, 7], members[[0] * 20, 7])  # has none
 
 
-def test_networks_without_dropout(nodes):
-    y = nodes.labels
+def test_networks_without_dropout():
     for clf in (
         GraphClassifier(**QUICK).set_params(
             conv_params={"hidden": (8,), "dropout": 0.0}
@@ -337,20 +332,19 @@ def test_networks_without_dropout(nodes):
         _wrapped(lambda: Net(nn.ReLU())),
     ):
         with pytest.raises(ValueError, match=r"found no torch\.nn dropout module"):
-            MCDropout(clf).fit(nodes, y)
+            MCDropout(clf).fit(*DATA)
 
     class Unused(Net):
         def forward(self, x, edge_index):
             return self.last(self.first(x, edge_index), edge_index)
 
-    mc = MCDropout(_wrapped(Unused)).fit(nodes, y)
-    with pytest.raises(
-        ValueError, match="modules of Unused do not run when it predict"
-    ):
-        mc.predict_members(nodes)
+    mc = MCDropout(_wrapped(Unused)).fit(*DATA)
+    message = "modules of Unused do not run when it predict"
+    with pytest.raises(ValueError, match=message):
+        mc.predict_members(NODES)
 
 
-def test_dropout_that_comes_too_late(nodes):
+def test_dropout_that_comes_too_late():
     class Late(Net):
         def forward(self, x, edge_index):
             logits = self.last(self.first(x, edge_index), edge_index)
@@ -362,99 +356,95 @@ def test_dropout_that_comes_too_late(nodes):
             h = self.drop(h) + self.last(h, edge_index).mean()
             return torch.softmax(self.last(h, edge_index), 1)
 
-    mc = MCDropout(_wrapped(Late)).fit(nodes, nodes.labels)
-    with pytest.raises(
-        ValueError, match="'drop' runs after the layer that gives the l"
-    ):
-        mc.predict_members(nodes)
-    mc = MCDropout(_wrapped(Twice), n_samples=4).fit(nodes, nodes.labels)
-    assert np.ptp(mc.predict_members(nodes), axis=0).max() > 0
+    mc = MCDropout(_wrapped(Late)).fit(*DATA)
+    message = "'drop' runs after the layer that gives the l"
+    with pytest.raises(ValueError, match=message):
+        mc.predict_members(NODES)
+    mc = MCDropout(_wrapped(Twice), n_samples=4).fit(*DATA)
+    assert np.ptp(mc.predict_members(NODES), axis=0).max() > 0
 
 
-def test_dropout_over_another_axis(nodes):
+def test_dropout_over_another_axis():
     class Turned(Net):
         def forward(self, x, edge_index):
             h = torch.relu(self.first(x, edge_index))
             return self.last(self.drop(h.T).T, edge_index)
 
-    mc = MCDropout(_wrapped(Turned), n_samples=2).fit(nodes, nodes.labels)
+    mc = MCDropout(_wrapped(Turned), n_samples=2).fit(*DATA)
     with pytest.raises(ValueError, match=r"array of shape \(6, 60\), on a graph of 60"):
-        mc.predict_members(nodes)
+        mc.predict_members(NODES)
 
 
-def test_logits_that_are_not_finite(nodes):
+def test_logits_that_are_not_finite():
     clf = _wrapped(lambda: Net(nn.Dropout(0.9)))
     with torch.no_grad():
         clf.estimator.module.last.lin.weight *= 1e308
     mc = MCDropout(clf, n_samples=8, setting="a", random_state=0)
     with pytest.raises(ValueError, match="A thinned network returned NaN or infinite"):
-        mc.fit(nodes, nodes.labels).predict_proba(nodes)
+        mc.fit(*DATA).predict_proba(NODES)
 
 
-def test_progress_is_optional(gnn, nodes):
+def test_progress_is_optional(gnn):
     networks = make_network(gnn).with_dropout("cpu", 0)
-    rows = networks.prepare(nodes)
+    rows = networks.prepare(NODES)
     assert networks.log_proba(rows, 2).shape == (2, 60, 3)
 
 
 # ---- ensembles
 
 
-def test_ensembles(nodes, monkeypatch):
-    y = nodes.labels
+def test_ensembles(monkeypatch):
     net = GraphClassifier(**{**QUICK, "random_state": None})
     ensemble = DeepEnsemble(net, n_members=3, random_state=0)
-    ensemble.fit(nodes[:N_TRAIN], y[:N_TRAIN])
-    members = ensemble.predict_members(nodes)
+    ensemble.fit(*TRAIN)
+    members = ensemble.predict_members(NODES)
     for member, clf in zip(members, ensemble.estimators_, strict=True):
-        assert_allclose(member, clf.predict_proba(nodes), rtol=1e-10)
+        assert_allclose(member, clf.predict_proba(NODES), rtol=1e-10)
     assert not np.allclose(members[0], members[1])
-    assert_allclose(ensemble.predict_proba(nodes), members.mean(axis=0))
+    assert_allclose(ensemble.predict_proba(NODES), members.mean(axis=0))
     rows = [7, 59, 3, 3]
-    assert_allclose(ensemble.predict_members(nodes[rows]), members[:, rows])
+    assert_allclose(ensemble.predict_members(NODES[rows]), members[:, rows])
     again = pickle.loads(pickle.dumps(ensemble))
-    assert_allclose(again.predict_members(nodes), members, rtol=1e-6)
+    assert_allclose(again.predict_members(NODES), members, rtol=1e-6)
     monkeypatch.setattr("skood.epistemic._deep_ensemble.GRAPH_BYTES", 25 * 32 * 3 * 3)
-    assert len(list(ensemble._blocks(nodes))) == 3
-    assert_allclose(ensemble.predict_members(nodes), members)
+    assert len(list(ensemble._blocks(NODES))) == 3
+    assert_allclose(ensemble.predict_members(NODES), members)
 
 
 @pytest.mark.slow
-def test_ensembles_in_processes(nodes):
-    y = nodes.labels
+def test_ensembles_in_processes():
     net = GraphClassifier(**{**QUICK, "max_epochs": 5})
     found, expected = (
         DeepEnsemble(net, n_members=2, random_state=0, n_jobs=n_jobs)
-        .fit(nodes[:N_TRAIN], y[:N_TRAIN])
-        .predict_proba(nodes)
+        .fit(*TRAIN)
+        .predict_proba(NODES)
         for n_jobs in (2, None)
     )
     assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_ensembles_of_frozen_networks_and_bootstrap(gnn, nodes):
-    y = nodes.labels
-    other = GraphClassifier("sage", **QUICK).fit(nodes[:N_TRAIN], y[:N_TRAIN])
-    ensemble = DeepEnsemble([gnn, FrozenEstimator(other)]).fit(nodes, y)
-    expected = (gnn.predict_proba(nodes) + other.predict_proba(nodes)) / 2
-    assert_allclose(ensemble.predict_proba(nodes), expected)
+def test_ensembles_of_frozen_networks_and_bootstrap(gnn):
+    other = GraphClassifier("sage", **QUICK).fit(*TRAIN)
+    ensemble = DeepEnsemble([gnn, FrozenEstimator(other)]).fit(*DATA)
+    expected = (gnn.predict_proba(NODES) + other.predict_proba(NODES)) / 2
+    assert_allclose(ensemble.predict_proba(NODES), expected)
     drawn = DeepEnsemble(
         GraphClassifier(**QUICK), n_members=2, bootstrap=True, random_state=0
-    ).fit(nodes[:N_TRAIN], y[:N_TRAIN])
-    detector = UncertaintyDetector(FrozenEstimator(drawn)).fit(nodes, y)
-    scores = detector.score_samples(nodes)
-    assert_allclose(scores, -drawn.predict_uncertainty(nodes).epistemic)
+    ).fit(*TRAIN)
+    detector = UncertaintyDetector(FrozenEstimator(drawn)).fit(*DATA)
+    scores = detector.score_samples(NODES)
+    assert_allclose(scores, -drawn.predict_uncertainty(NODES).epistemic)
 
 
 # ---- models of the head
 
 
 @pytest.mark.parametrize("kind", [HMC, Laplace, QUAM, CyclicalSGHMC, MixtureLaplace])
-def test_members_that_replace_weights_refuse_a_graph_network(kind, gnn, nodes):
+def test_members_that_replace_weights_refuse_a_graph_network(kind, gnn):
     new = Laplace(GraphClassifier(**QUICK))
     estimator = new if kind is MixtureLaplace else gnn
     with pytest.raises(TypeError, match=r"Split it, body, head = .*Laplace\(head\)"):
-        kind(estimator).fit(nodes[:N_TRAIN], nodes.labels[:N_TRAIN])
+        kind(estimator).fit(*TRAIN)
 
 
 @pytest.mark.parametrize(
@@ -467,22 +457,22 @@ def test_members_that_replace_weights_refuse_a_graph_network(kind, gnn, nodes):
     ],
     ids=["Laplace", "QUAM", "HMC", "Laplace-new"],
 )
-def test_they_take_the_head_on_embeddings(make, gnn, nodes):
+def test_they_take_the_head_on_embeddings(make, gnn):
     body, head = split(gnn)
-    embeddings = body.transform(nodes)
-    clf = make(head).fit(embeddings[:N_TRAIN], nodes.labels[:N_TRAIN])
-    assert clf.score(embeddings, nodes.labels) > 0.8
+    embeddings = body.transform(NODES)
+    clf = make(head).fit(embeddings[:N_TRAIN], Y[:N_TRAIN])
+    assert clf.score(embeddings, Y) > 0.8
     # all in one, on nodes
-    pipe = make_pipeline(body, make(head)).fit(nodes[:N_TRAIN], nodes.labels[:N_TRAIN])
-    assert_allclose(pipe.predict_proba(nodes), clf.predict_proba(embeddings), rtol=1e-5)
+    pipe = make_pipeline(body, make(head)).fit(*TRAIN)
+    assert_allclose(pipe.predict_proba(NODES), clf.predict_proba(embeddings), rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [MCDropout, DeepEnsemble])
-def test_an_empty_view(kind, nodes):
+def test_an_empty_view(kind):
     clf = kind(GraphClassifier(**{**QUICK, "random_state": None}), 2, random_state=0)
     with pytest.raises(ValueError, match="NodeSet with 0 nodes of 60"):
-        clf.fit(nodes[:0], [])
-    clf.fit(nodes, nodes.labels)
+        clf.fit(NODES[:0], [])
+    clf.fit(*DATA)
     for call in (clf.predict, clf.predict_members, clf.predict_uncertainty):
         with pytest.raises(ValueError, match="NodeSet with 0 nodes of 60"):
-            call(nodes[:0])
+            call(NODES[:0])

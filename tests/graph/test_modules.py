@@ -215,9 +215,8 @@ def test_networks_are_known_by_name():
 
 @pytest.mark.parametrize("hidden, heads", [((12,), 8), ((16, 8), 16), ((8,), 0)])
 def test_width_that_heads_do_not_divide(hidden, heads):
-    with pytest.raises(
-        ValueError, match=rf"must be a multiple of heads={heads}, which must be at"
-    ):
+    message = rf"must be a multiple of heads={heads}, which must be at"
+    with pytest.raises(ValueError, match=message):
         GAT(6, 4, hidden, heads=heads)
 
 

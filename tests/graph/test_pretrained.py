@@ -103,15 +103,13 @@ def test_number_of_features(nodes):
     assert Energy(clf).fit(nodes).n_features_in_ == 4
     narrow = nodes.with_features(nodes.features[:, :3])
     for X in (narrow, narrow.features):
-        with pytest.raises(
-            ValueError, match="X has 3 features, but the network Net is"
-        ):
+        message = "X has 3 features, but the network Net is"
+        with pytest.raises(ValueError, match=message):
             clf.predict(X)
     clf = pretrained_graph(_net(), ["a", "b", "c"])
     assert not hasattr(clf, "n_features_in_")
-    with pytest.raises(
-        ValueError, match="n_features must be a whole number above zero"
-    ):
+    message = "n_features must be a whole number above zero"
+    with pytest.raises(ValueError, match=message):
         pretrained_graph(_net(), ["a", "b", "c"], n_features=0)
 
 

@@ -267,9 +267,8 @@ class _Returns(nn.Module):
     ],
 )
 def test_outputs_that_are_not_a_row_for_each_node(outputs, found):
-    with pytest.raises(
-        ValueError, match=f"a row for each of the 30 nodes of the graph, got {found}"
-    ):
+    message = f"a row for each of the 30 nodes of the graph, got {found}"
+    with pytest.raises(ValueError, match=message):
         _train(_Returns(outputs), _rows())
 
 
