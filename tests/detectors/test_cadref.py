@@ -16,7 +16,6 @@ from skood.detectors import CADRef, CARef
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from skood.nn._outputs import Reading
-from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [
@@ -217,22 +216,6 @@ def test_partial_fit_equals_fit(logit_score):
     assert steps.mean_logit_score_ == pytest.approx(whole.mean_logit_score_, rel=1e-12)
     np.testing.assert_allclose(steps.score_samples(Z), whole.score_samples(Z))
     assert steps.offset_ == pytest.approx(whole.offset_, rel=1e-12)
-
-
-@each_score
-def test_chunks_change_nothing(logit_score, monkeypatch):
-    head, Z = _network()
-    detector = CADRef(head, logit_score=logit_score)
-    expected = detector.fit(Z).score_samples(Z)
-    monkeypatch.setattr(CADRef, "_chunk_bytes", 7 * 8 * 4 * 10)
-    np.testing.assert_allclose(detector.fit(Z).score_samples(Z), expected, rtol=1e-10)
-
-
-@each_score
-@pytest.mark.parametrize("dtype, rtol", [(np.float64, 1e-9), (np.float32, 1e-6)])
-def test_torch_path(logit_score, dtype, rtol):
-    head, Z = _network(dtype)
-    assert_torch_path_agrees(CADRef(head, logit_score=logit_score), Z, None, rtol=rtol)
 
 
 def test_sure_rows_do_not_drown_the_others():

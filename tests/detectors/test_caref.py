@@ -15,7 +15,6 @@ from sklearn.linear_model import LogisticRegression
 from skood.detectors import CARef
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
-from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [CARef(), CARef(LogisticRegression())]
@@ -126,20 +125,6 @@ def test_partial_fit_equals_fit():
     np.testing.assert_allclose(steps.location_, whole.location_, rtol=1e-12)
     np.testing.assert_allclose(steps.score_samples(Z), whole.score_samples(Z))
     assert steps.offset_ == pytest.approx(whole.offset_, rel=1e-12)
-
-
-def test_chunks_change_nothing(monkeypatch):
-    head, Z = _network()
-    expected = CARef(head).fit(Z).score_samples(Z)
-    monkeypatch.setattr(CARef, "_chunk_bytes", 7 * 8 * 4 * 10)
-    actual = CARef(head).fit(Z).score_samples(Z)
-    np.testing.assert_allclose(actual, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_torch_path(dtype):
-    head, Z = _network(dtype)
-    assert_torch_path_agrees(CARef(head), Z, None)
 
 
 def test_partial_fit_equals_fit_far_from_the_origin():

@@ -16,7 +16,6 @@ from sklearn.linear_model import LogisticRegression
 from skood.detectors import FDBD
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
-from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [
@@ -172,20 +171,6 @@ def test_partial_fit_equals_fit():
     np.testing.assert_allclose(steps.mean_, whole.mean_, rtol=1e-13)
     np.testing.assert_allclose(steps.score_samples(Z), whole.score_samples(Z))
     assert steps.offset_ == pytest.approx(whole.offset_, rel=1e-12)
-
-
-def test_chunks_change_nothing(monkeypatch):
-    head, Z = _network()
-    expected = FDBD(head).fit(Z).score_samples(Z)
-    monkeypatch.setattr(FDBD, "_chunk_bytes", 7 * 8 * 4 * 10)
-    np.testing.assert_allclose(FDBD(head).fit(Z).score_samples(Z), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("normalizer", ["distance", "length", None])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_torch_path(normalizer, dtype):
-    head, Z = _network(dtype)
-    assert_torch_path_agrees(FDBD(head, normalizer=normalizer), Z, None)
 
 
 def test_partial_fit_equals_fit_far_from_the_origin():

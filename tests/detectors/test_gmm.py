@@ -232,14 +232,6 @@ def test_computes_on_the_cpu():
     assert "device" not in detector.get_params()
 
 
-def test_chunks_change_nothing(monkeypatch):
-    X, y, queries = _data()
-    expected = GMM().fit(X, y).score_samples(queries)
-    monkeypatch.setattr(GMM, "_chunk_bytes", 7 * 8 * 4 * X.shape[1])
-    got = GMM().fit(X, y).score_samples(queries)
-    np.testing.assert_allclose(got, expected, rtol=1e-10)
-
-
 @pytest.mark.parametrize(
     "name, value",
     [

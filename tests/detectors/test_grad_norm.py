@@ -14,7 +14,6 @@ from sklearn.neural_network import MLPClassifier
 
 from skood.detectors import GradNorm
 from skood.nn import LinearHead
-from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [GradNorm(), GradNorm(LogisticRegression(), temperature=2.0)]
@@ -107,19 +106,6 @@ def test_bad_temperature(temperature):
     head, Z = _network()
     with pytest.raises(ValueError, match="'temperature' parameter of GradNorm must be"):
         GradNorm(head, temperature=temperature).fit(Z)
-
-
-def test_torch_path():
-    head, Z = _network()
-    assert_torch_path_agrees(GradNorm(head, temperature=2.0), Z, None)
-
-
-def test_chunks_change_nothing(monkeypatch):
-    head, Z = _network()
-    expected = GradNorm(head).fit(Z).score_samples(Z)
-    monkeypatch.setattr(GradNorm, "_chunk_bytes", 7 * 8 * 4 * 11)
-    scores = GradNorm(head).fit(Z).score_samples(Z)
-    np.testing.assert_allclose(scores, expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])

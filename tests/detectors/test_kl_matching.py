@@ -16,7 +16,6 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import KLMatching
 from skood.exceptions import SkoodWarning
-from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [KLMatching(), KLMatching(LogisticRegression())]
@@ -190,10 +189,6 @@ def test_reads_a_classifier():
     detector = KLMatching(FrozenEstimator(model)).fit(X, y)
     expected = _naive(logits, logits)[0]
     np.testing.assert_allclose(detector.score_samples(X), expected, atol=1e-13)
-
-
-def test_torch_path():
-    assert_torch_path_agrees(KLMatching(), _logits(), None)
 
 
 def test_chunks_change_nothing(monkeypatch):

@@ -314,14 +314,6 @@ def test_own_covariances_by_an_estimator():
     )
 
 
-def test_chunks_change_nothing(monkeypatch):
-    X, y, queries = _data()
-    expected = Mahalanobis().fit(X, y).score_samples(queries)
-    monkeypatch.setattr(Mahalanobis, "_chunk_bytes", 7 * 8 * 4 * X.shape[1])
-    got = Mahalanobis().fit(X, y).score_samples(queries)
-    np.testing.assert_allclose(got, expected, rtol=1e-10)
-
-
 def test_covariance_must_be_an_estimator():
     with pytest.raises(ValueError, match="'covariance' parameter of Mahalanobis must"):
         Mahalanobis(covariance="ledoit").fit(*_data()[:2])

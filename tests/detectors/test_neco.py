@@ -233,14 +233,6 @@ def test_partial_fit_equals_fit():
     assert not hasattr(NECO(n_components=3), "partial_fit")  # it fits a head
 
 
-def test_chunks_change_nothing(monkeypatch):
-    head, Z = _network()
-    expected = NECO(head, n_components=3).fit(Z).score_samples(Z)
-    monkeypatch.setattr(NECO, "_chunk_bytes", 7 * 8 * 4 * 11)
-    actual = NECO(head, n_components=3).fit(Z).score_samples(Z)
-    np.testing.assert_allclose(actual, expected, rtol=1e-10)
-
-
 @pytest.mark.parametrize("max_logit", [True, False])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_torch_path(max_logit, dtype):

@@ -244,14 +244,6 @@ def test_torch_path(normalize, dtype):
     assert_torch_path_agrees(PNML(head, normalize_logits=normalize), Z, None, rtol=rtol)
 
 
-def test_chunks_change_nothing(monkeypatch):
-    head, Z = _network()
-    expected = PNML(head).fit(Z).score_samples(Z)
-    monkeypatch.setattr(PNML, "_chunk_bytes", 7 * 8 * 4 * 11)
-    scores = PNML(head).fit(Z).score_samples(Z)
-    np.testing.assert_allclose(scores, expected, rtol=1e-10)
-
-
 def test_bad_parameter():
     head, Z = _network()
     with pytest.raises(

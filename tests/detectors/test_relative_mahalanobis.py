@@ -268,14 +268,6 @@ def test_explanation_of_independent_features():
     np.testing.assert_array_equal(frame["nearest_class"], np.where(at > 3, "q", "p"))
 
 
-def test_chunks_change_nothing(monkeypatch):
-    X, y, queries = _data()
-    expected = RelativeMahalanobis().fit(X, y).score_samples(queries)
-    monkeypatch.setattr(RelativeMahalanobis, "_chunk_bytes", 7 * 8 * 4 * X.shape[1])
-    got = RelativeMahalanobis().fit(X, y).score_samples(queries)
-    np.testing.assert_allclose(got, expected, rtol=1e-9)
-
-
 def test_shrinkage_needs_no_warning_with_few_samples():
     X, y, _ = _data(n_samples=20, n_features=50)
     with warnings.catch_warnings():

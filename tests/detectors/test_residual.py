@@ -138,11 +138,3 @@ def test_explanation_sums_to_the_squared_residual():
     _, _, vectors = np.linalg.svd(Z - detector.origin_)
     rest = (Z - detector.origin_) @ vectors[3:].T @ vectors[3:]
     np.testing.assert_allclose(parts, -np.sort(-(rest**2), axis=1), atol=1e-9)
-
-
-def test_chunks_change_nothing(monkeypatch):
-    head, Z = _network()
-    expected = Residual(head).fit(Z).score_samples(Z)
-    monkeypatch.setattr(Residual, "_chunk_bytes", 7 * 8 * 4 * Z.shape[1])
-    got = Residual(head).fit(Z).score_samples(Z)
-    np.testing.assert_allclose(got, expected, rtol=1e-10)

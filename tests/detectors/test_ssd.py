@@ -149,14 +149,6 @@ def test_explanation_sums_to_the_score():
     )
 
 
-def test_chunks_change_nothing(monkeypatch):
-    X, queries = _data()
-    expected = SSD().fit(X).score_samples(queries)
-    monkeypatch.setattr(SSD, "_chunk_bytes", 7 * 8 * 4 * X.shape[1])
-    got = SSD().fit(X).score_samples(queries)
-    np.testing.assert_allclose(got, expected, rtol=1e-9)
-
-
 def test_covariance_must_be_an_estimator():
     with pytest.raises(ValueError, match="'covariance' parameter of SSD must"):
         SSD(covariance="ledoit").fit(_data()[0])

@@ -245,10 +245,3 @@ def test_alpha_of_zero_warns():
     silent = FrozenEstimator(LinearHead(np.zeros((3, Z.shape[1]))))
     with pytest.warns(SkoodWarning, match="alpha_ is 0: .*does not lower the score"):
         ViM(silent).fit(Z)
-
-
-def test_chunks_change_nothing(monkeypatch):
-    head, Z = _network()
-    expected = ViM(head).fit(Z).score_samples(Z)
-    monkeypatch.setattr(ViM, "_chunk_bytes", 7 * 8 * 4 * Z.shape[1])
-    np.testing.assert_allclose(ViM(head).fit(Z).score_samples(Z), expected, rtol=1e-10)
