@@ -39,7 +39,7 @@ examples:
 _BENCHMARK = """\
 Compare detectors on five small data sets that need no download, and write one page of
 HTML: tables with intervals, ROC and risk-coverage curves, histograms of scores. The
-same command goes on where an interruption left it; delete DIR to begin anew."""
+same command continues after an interruption; delete DIR to start again."""
 
 #: Names of `skood.benchmark._suite.PARTS`, which is not imported for help.
 PARTS = ("digits", "tabular", "signs", "graph", "concepts")

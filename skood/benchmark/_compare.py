@@ -135,21 +135,18 @@ def compare(
         Level of the intervals, in (0, 1).
 
     cache : str or path-like, default=None
-        Folder for the outputs of fitted networks. Its files are named by the SHA-256 of
-        the network, the samples and the type of output, so that the folder can be
-        reused and shared by comparisons.
+        Folder for the outputs of fitted networks, by the SHA-256 of network and
+        samples. Comparisons can share it.
 
     resume : str or path-like, default=None
         Folder for the scores of finished cells, a detector on a set of samples: after
         an interruption the same call continues with the remaining cells. A cell is
         identified by the SHA-256 of the detector, the samples and the versions of the
-        libraries (of a development version of skood, of its code); changes cause a new
-        computation. Requires an integer `random_state`.
+        libraries. Requires an integer `random_state`.
 
     report : str or path-like, default=None
-        HTML file to write: the table, ROC curves and histograms of scores, which are
-        not in the table, and risk-coverage curves if detectors use a frozen classifier.
-        It needs no other file, script or connection. An existing file is replaced.
+        Self-contained HTML file to write: the table, ROC curves, histograms of scores,
+        and risk-coverage curves if detectors use a frozen classifier.
 
     n_jobs : int, default=None
         Number of joblib jobs. Detectors that use the same network are one job.
@@ -195,15 +192,10 @@ def compare(
 
     Notes
     -----
-    *Intervals* are computed as by :func:`~skood.metrics.bootstrap_ci`: from the
-    variance over resamples of ID and OOD samples with replacement, which are the same
-    for all detectors, repeats and groups, and from samples that the data may lack; the
-    interval of "fpr_at_tpr" is exact. They measure the variation due to the samples
-    scored, not due to the training samples. A metric that is perfect on few samples has
-    an interval of positive length that ends at 1.
-
-    *Significance* is computed by :func:`~skood.metrics.compare_with_best`, which has
-    the equations and their sources.
+    Intervals and p-values are from :func:`~skood.metrics.compare_with_best`, which has
+    the equations and their sources. Resamples are the same for all detectors, repeats
+    and groups. They measure the variation due to the samples scored, not due to the
+    training samples.
 
     Examples
     --------

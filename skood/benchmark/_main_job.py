@@ -28,12 +28,10 @@ def run_main_job(
     r"""Train a network, compare detectors on it, and tune its reject option.
 
     This function implements ``python -m skood``. A small convolutional network is
-    trained on ID samples only. Every detector is fitted on its features of the training
-    samples and evaluated on held-out ID and OOD samples, alone and combined with MSP.
-    Then a reject option on each pair of scores is tuned on a validation set and
-    evaluated on a test set.
-
-    Read more in the :ref:`User Guide <main_job>`.
+    trained on ID samples only; detectors are fitted on its features, and evaluated on
+    held-out ID and OOD samples. A reject option on each pair of scores is tuned on a
+    validation set and evaluated on a test set. Read more in the
+    :ref:`User Guide <main_job>`.
 
     Parameters
     ----------

@@ -28,20 +28,20 @@ def load(name, folder, left_out=()):
         if name != "mnist":
             raise ValueError(
                 f"{name!r} is read from IDX files, but no data folder was given; give "
-                f"the one that holds the folder {name!r} (--data DIR, or folder=)."
+                f"the parent of the folder {name!r} (--data DIR, or folder=)."
             )
         try:
             return fetch_mnist(left_out=left_out)
         except (ImportError, OSError) as exc:
             raise OSError(
                 f"MNIST could not be fetched from OpenML ({exc}); give the folder that "
-                "holds a folder 'mnist' of IDX files (--data DIR, or folder=)."
+                "contains a folder 'mnist' of IDX files (--data DIR, or folder=)."
             ) from exc
     if not name or not (folder / name).is_dir():
         there = sorted(path.name for path in folder.iterdir() if path.is_dir())
         more = f" and {len(there) - 5} more" if len(there) > 5 else ""
         raise FileNotFoundError(
-            f"{folder} holds no folder {name!r}, "
+            f"{folder} contains no folder {name!r}, "
             f"only {there[:5] or 'no folders'}{more}."
         )
     return load_idx_images(folder / name, left_out=left_out)

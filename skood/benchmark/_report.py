@@ -165,8 +165,8 @@ def _settings(comparison):
     )
     many = given["repeats"] > 1
     return (
-        f'<p class="soft">{n} {"detectors" if n > 1 else "detector"}, {fitted}, judged '
-        f"on {first['n_id']:,} held-out ID samples; {given['repeats']} "
+        f'<p class="soft">{n} {"detectors" if n > 1 else "detector"}, {fitted}, '
+        f"evaluated on {first['n_id']:,} held-out ID samples; {given['repeats']} "
         f"{'repeats, of which values are averages' if many else 'repeat'}; seed "
         f"{escape(str(given['random_state']))}; {_percent(given)} intervals from "
         f"{given['n_resamples']:,} resamples.</p>"

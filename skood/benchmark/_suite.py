@@ -93,8 +93,8 @@ def digits(seed):
     some = rng.choice(len(X_id), 200, replace=False)
     return Part(
         "Handwritten digits",
-        "A convolutional network of the digits 0 to 7. Near are the classes that it "
-        "has never seen; far are its own digits with black and white exchanged, and "
+        "A convolutional network is trained on the digits 0 to 7. Near-OOD are the "
+        "left-out classes; far-OOD are ID digits with black and white exchanged, and "
         "noise.",
         {
             "MSP": MSP(net),
@@ -147,10 +147,10 @@ def tabular(seed):
     forest = IsolationForest(random_state=seed)
     return Part(
         "A table",
-        "Logistic regression on 30 measurements of tumours. The numbers of shuffled "
-        "samples were all measured, but each of another patient; in coarse samples a "
-        "third of them was not, and is the average; in converted samples ten columns "
-        "are in another unit.",
+        "Logistic regression on 30 measurements of tumors. In shuffled samples each "
+        "measurement is of another patient; in coarse samples a third of them is "
+        "missing and replaced by the average; in converted samples ten features are "
+        "in another unit.",
         {
             "MSP": MSP(head),
             "Energy": Energy(head),
@@ -212,8 +212,8 @@ def signs(seed):
     body, head = (FrozenEstimator(part) for part in split(network))
     return Part(
         "Generated images",
-        "A small network of eight traffic signs. Near are other signs, and signs in "
-        "a color or of a shape that they never have; far are textures, and backgrounds "
+        "A small network is trained on eight traffic signs. Near-OOD are other signs, "
+        "and signs of an invalid color or shape; far-OOD are textures, and backgrounds "
         "without a sign.",
         {
             "MSP": MSP(net),
@@ -252,8 +252,9 @@ def graph(seed):
     )
     return Part(
         "A graph",
-        "A graph network of three classes of nodes. Near are the nodes of a fourth "
-        "class of the same graph; far is another graph, whose features are noise.",
+        "A graph network is trained on three classes of nodes. Near-OOD are the nodes "
+        "of a fourth class of the same graph; far-OOD is another graph, whose features "
+        "are noise.",
         {
             "MSP": MSP(net),
             "Energy": Energy(net),
@@ -301,9 +302,9 @@ def concepts(seed):
 
     return Part(
         "Concepts and rules",
-        "Forests read off a digit which it is, whether it is odd, has a loop, …; rules "
-        "say how that goes together. Near are the digits 8 and 9, which no rule is "
-        "about; far is noise.",
+        "Forests predict the class of a digit, whether it is odd, has a loop, …; rules "
+        "relate these concepts. Near-OOD are the digits 8 and 9, which are in no rule; "
+        "far-OOD is noise.",
         {
             "rules": rules(),
             "rules, marginalized": rules(marginalize=True),

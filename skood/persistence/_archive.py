@@ -139,7 +139,7 @@ def check_note(note):
     here, there = versions(), note["versions"]
     if note["format"] != FORMAT:
         raise ValueError(
-            f"The file is of format {note['format']}, and skood {here['skood']} reads "
+            f"The file is of format {note['format']}, and skood {here['skood']} uses "
             f"format {FORMAT}: fitted attributes differ. Load it "
             f"with skood {there['skood']}, which wrote it, or fit the estimator again."
         )

@@ -40,8 +40,8 @@ def check_arrays(estimator):
             check(part)
         except Exception as error:  # a forged file may contain anything
             raise ValueError(
-                f"The file holds a {type(part).__name__} that is not as fit makes it: "
-                f"{error or type(error).__name__}. Its predictions would read memory "
+                f"The file contains a {type(part).__name__} that no fit creates: "
+                f"{error or type(error).__name__}. Its predictions would access memory "
                 "beyond its arrays, so that nothing of the file is used. "
                 "skood.persistence.dump wrote no such file: do not trust it."
             ) from error
@@ -179,11 +179,11 @@ def _check_neighbors(estimator):
     n = X.shape[0]
     require(estimator.n_samples_fit_ == n, f"n_samples_fit_ is not {n}")
     if tree is not None:
-        require(np.shape(tree.data) == X.shape, "_tree has other rows than _fit_X")
+        require(np.shape(tree.data) == X.shape, "_tree has other samples than _fit_X")
     targets = getattr(estimator, "_y", None)
     if targets is None:
         return
-    require(type(targets) is np.ndarray and len(targets) == n, "_y is of other rows")
+    require(type(targets) is np.ndarray and len(targets) == n, "_y is of other samples")
     classes = getattr(estimator, "classes_", None)
     if classes is None:
         return

@@ -155,8 +155,8 @@ def check_neighbor_tree(tree):
     # queries divide by it, and it determines the levels
     require(leaf_size >= 1, f"leaf_size is {leaf_size}")
     depth = int(np.log2(max(1, (n - 1) / leaf_size)) + 1)
-    require(n_levels == depth, f"{n} rows have {depth} levels, not {n_levels}")
-    require(index.shape == (n,), f"the index has shape {index.shape} for {n} rows")
+    require(n_levels == depth, f"{n} samples have {depth} levels, not {n_levels}")
+    require(index.shape == (n,), f"the index has shape {index.shape} for {n} samples")
     require(np.array_equal(np.sort(index), np.arange(n)), "the index is no permutation")
     require(nodes.shape == (n_nodes,), f"there are {len(nodes)} nodes, not {n_nodes}")
     require(n_nodes == 2**n_levels - 1, f"{n_levels} levels have not {n_nodes} nodes")
@@ -165,8 +165,8 @@ def check_neighbor_tree(tree):
     require(bounds.shape == expected, f"bounds have shape {bounds.shape}")
     start, end = nodes["idx_start"], nodes["idx_end"]
     within = (start >= 0) & (start <= end) & (end <= n)
-    require(within.all(), f"a node has rows outside of [0, {n})")
+    require(within.all(), f"a node has samples outside of [0, {n})")
     without_children = 2 * np.arange(n_nodes) + 2 >= n_nodes
     require((nodes["is_leaf"][without_children] != 0).all(), "a child is missing")
     weights = state[12]
-    require(weights is None or np.shape(weights) == (n,), "weights of other rows")
+    require(weights is None or np.shape(weights) == (n,), "weights of other samples")

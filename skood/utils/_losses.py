@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from skood.utils._labels import check_labels
+from skood.utils._labels import check_labels, label_codes
 
 __all__ = ["per_sample_loss"]
 
@@ -19,16 +19,15 @@ def _zero_one(y_true, y_pred):
 
 def _codes(y, classes, name):
     """Return the index of every label in `classes`."""
-    position = {label: i for i, label in enumerate(classes)}
-    labels = y.tolist()
-    unknown = sorted({repr(label) for label in labels if label not in position})
-    if unknown:
+    codes = label_codes(y, classes)
+    if (codes < 0).any():
+        unknown = sorted({repr(label) for label in y[codes < 0].tolist()})
         raise ValueError(
-            f"{name} contains labels that are not in classes={classes}: "
+            f"{name} contains labels that are not in classes={classes.tolist()}: "
             f"{', '.join(unknown[:5])}. A loss matrix needs a row and a column for "
             f"every label."
         )
-    return np.array([position[label] for label in labels], dtype=np.intp)
+    return codes
 
 
 def _from_matrix(y_true, y_pred, matrix, classes):
@@ -38,7 +37,7 @@ def _from_matrix(y_true, y_pred, matrix, classes):
             "A loss matrix needs classes, the labels of its rows and columns; got "
             "classes=None."
         )
-    classes = np.asarray(classes).tolist()
+    classes = np.asarray(classes)
     if matrix.shape != (len(classes), len(classes)):
         raise ValueError(
             f"A loss matrix for {len(classes)} classes must have shape "

@@ -47,16 +47,16 @@ def unwrapped(estimator):
             return estimator
 
 
-def unwrap(estimator, X):
+def unwrap(estimator, X=None):
     """Return the estimator inside searches, pipelines and frozen ones, and its input.
 
-    `X` is transformed by the steps of a pipeline before the last.
+    `X`, unless None, is transformed by the steps of a pipeline before the last.
     """
     while True:
         estimator = unwrapped(estimator)
         if not isinstance(getattr(estimator, "steps", None), list):
             return estimator, X
-        for _, step in estimator.steps[:-1]:
+        for _, step in estimator.steps[:-1] if X is not None else ():
             if step is not None and not isinstance(step, str):
                 X = step.transform(X)
         estimator = estimator.steps[-1][1]
@@ -77,12 +77,7 @@ def concept_columns(y, estimator):
     The estimator may be in searches, pipelines and frozen ones. `y` is returned if it
     has no columns of their names, or the estimator has no concepts.
     """
-    while True:
-        estimator = unwrapped(estimator)
-        if not isinstance(getattr(estimator, "steps", None), list):
-            break
-        estimator = estimator.steps[-1][1]
-    names = getattr(estimator, "concepts_", None)
+    names = getattr(unwrap(estimator)[0], "concepts_", None)
     if names is None:
         return y
     columns = list(getattr(y, "columns", []))

@@ -152,7 +152,7 @@ def test_bad_arguments(line, text, capsys, tmp_path, monkeypatch):
             "{folder} was given as data folder, but 'digits' come with",
         ),
         ("--ood noise --data {folder}/x", "{folder}/x is not a folder."),
-        ("--ood x --data {folder}", "{folder} holds no folder 'x', only ['alone', '"),
+        ("--ood x --data {folder}", "{folder} contains no folder 'x', only ['alone'"),
         ("--id shapes --ood noise --left-out 1 --data {folder}", "The classes (1,) we"),
         (
             "--id empty --ood noise --data {folder}",

@@ -186,9 +186,9 @@ def test_mnist_that_cannot_be_fetched(monkeypatch, error):
         (
             {"id_data": "c"},
             FileNotFoundError,
-            r"holds no folder 'c', only \['a', 'b'\]",
+            r"contains no folder 'c', only \['a', 'b'\]",
         ),
-        ({"ood_data": ""}, FileNotFoundError, "holds no folder ''"),
+        ({"ood_data": ""}, FileNotFoundError, "contains no folder ''"),
         (
             {"id_data": "digits"},
             ValueError,
@@ -244,7 +244,7 @@ def test_more_invalid(write_idx, numbered, tmp_path):
     with pytest.raises(ValueError, match="'a' is read from IDX files, but no data"):
         prepare(options())
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="holds no folder 'a', only no folders"):
+    with pytest.raises(FileNotFoundError, match="no folder 'a', only no folders"):
         prepare(options(folder=tmp_path / "empty"))
     for name in "bcdefgh":
         (tmp_path / "empty" / name).mkdir()

@@ -185,8 +185,8 @@ def test_sets_and_settings(written):
     ]
     (said,) = (e["text"] for e in found.all("p") if "detectors, fitted" in e["text"])
     assert said == (
-        "3 detectors, fitted on 84 ID samples, judged on 36 held-out ID samples; 1 "
-        "repeat; seed 0; 95 % intervals from 99 resamples."
+        "3 detectors, fitted on 84 ID samples, evaluated on 36 held-out ID samples; "
+        "1 repeat; seed 0; 95 % intervals from 99 resamples."
     )
     facts = " ".join(e["text"] for e in found.all("dd")[:3])
     for name in ("skood", "numpy", "scikit-learn", "torch", "python", "CPUs"):
@@ -251,7 +251,7 @@ def test_risk_is_that_of_the_classifier(tmp_path):
     assert (
         f"gives {wrong.sum()} of 120 held-out ID samples a wrong class (risk " in text
     )
-    assert "3 detectors, frozen, judged on 120 held-out" in text
+    assert "3 detectors, frozen, evaluated on 120 held-out" in text
 
 
 def test_no_classifier_no_risk(tmp_path):

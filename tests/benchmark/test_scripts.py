@@ -31,6 +31,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def path(monkeypatch):
+    """Scripts import each other, and add their folder to the path themselves."""
+    monkeypatch.syspath_prepend(FOLDER)
+
+
 def run(script, *arguments):
     return subprocess.run(
         [sys.executable, FOLDER / script, *arguments],
@@ -95,8 +101,7 @@ def test_what_mnist_must_reach(accuracy, pair_risk, seconds, failures):
 
 
 @pytest.mark.slow  # a process for each method
-def test_detectors_are_timed(tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(FOLDER)
+def test_detectors_are_timed(tmp_path, capsys):
     status = load("detectors").main(
         [
             *("--scale", "0.005", "--libraries", "skood", "--workloads", "F"),
@@ -120,8 +125,7 @@ def test_detectors_are_timed(tmp_path, monkeypatch, capsys):
     assert "threshold" not in rows[1]
 
 
-def test_unknown_methods(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(FOLDER)
+def test_unknown_methods(capsys):
     with pytest.raises(SystemExit) as error:
         load("detectors").main(["--methods", "NoSuchMethod"])
     assert error.value.code == 2
@@ -158,8 +162,7 @@ def _row(library, fit, score, mib=10, **more):
         ),
     ],
 )
-def test_what_detectors_must_reach(monkeypatch, ours, missed):
-    monkeypatch.syspath_prepend(FOLDER)
+def test_what_detectors_must_reach(ours, missed):
     module = load("detectors")
     others = [
         _row("peer", 1.0, 1.0),
@@ -203,7 +206,7 @@ def _table(printed, title):
     return {line.split()[0]: line.split()[1:] for line in lines}
 
 
-def test_graph_models_are_compared(tmp_path, monkeypatch, capsys):
+def test_graph_models_are_compared(tmp_path, capsys):
     _write_cora(tmp_path)
     out = tmp_path / "rows.jsonl"
     smallest = (
@@ -211,7 +214,6 @@ def test_graph_models_are_compared(tmp_path, monkeypatch, capsys):
         *("--splits", "1", "--inits", "1", "--jobs", "1", "--out", str(out)),
     )
     some = ("--models", "VGNN-entropy/walk,EPN-reg")
-    monkeypatch.syspath_prepend(FOLDER)
     module = load("graph")
     status, first = module.main([*smallest, *some]), capsys.readouterr().out
     records = [json.loads(line) for line in out.read_text().splitlines()]
@@ -248,14 +250,13 @@ def test_graph_models_are_compared(tmp_path, monkeypatch, capsys):
     assert len(out.read_text().splitlines()) == n_lines
 
 
-def test_models_on_another_graph(tmp_path, monkeypatch, capsys):
+def test_models_on_another_graph(tmp_path, capsys):
     _write_cora(tmp_path, "Photo/raw/amazon_electronics_photo.npz", n_classes=8)
     out = tmp_path / "rows.jsonl"
     smallest = (
         *("--data", str(tmp_path), "--graph", "AmazonPhoto", "--settings", "OS-1"),
         *("--splits", "1", "--inits", "1", "--jobs", "1", "--max-epochs", "30"),
     )
-    monkeypatch.syspath_prepend(FOLDER)
     models = ("--models", "VGNN-gnnsafe,VGNN-entropy/walk,EPN-reg,combined")
     load("graph").main([*smallest, *models, "--out", str(out)])
     printed = capsys.readouterr().out
@@ -270,8 +271,7 @@ def test_models_on_another_graph(tmp_path, monkeypatch, capsys):
     assert f"VGNN-gnnsafe: {ahead / 100:+.4f} " in compared[2]
 
 
-def test_networks_of_a_graph_are_shared(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
+def test_networks_of_a_graph_are_shared(tmp_path):
     module = load("graph_models")
     nodes = make_ood_graph(280, n_classes=7, random_state=0)
     case = module.Case(nodes, (4, 5, 6), 0, max_epochs=2)
@@ -305,8 +305,7 @@ def test_networks_of_a_graph_are_shared(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_what_a_probe_must_reach(monkeypatch, aurocs, conv, missed):
-    monkeypatch.syspath_prepend(FOLDER)
+def test_what_a_probe_must_reach(aurocs, conv, missed):
     module = load("graph")
     smoothed = 0.94 if aurocs["OS-1"] in (0.938, 0.936) else 0.86
     records = [
@@ -322,8 +321,7 @@ def test_what_a_probe_must_reach(monkeypatch, aurocs, conv, missed):
     assert len(found) > len(texts)
 
 
-def test_a_combination_must_be_ahead_of_its_parts(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
+def test_a_combination_must_be_ahead_of_its_parts():
     module = load("graph")
     of_rows = {
         "combined": (0.92, 0.94),
@@ -343,8 +341,7 @@ def test_a_combination_must_be_ahead_of_its_parts(monkeypatch):
     assert "error 0.0050)" in first
 
 
-def test_speed_of_a_probe_is_told(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(FOLDER)
+def test_speed_of_a_probe_is_told(capsys):
     smallest = ("--speed", "--scale", "0.005", "--repeat", "1", "--threads", "1")
     load("graph").main([*smallest])
     first, network, alone, _, _, *outcomes = capsys.readouterr().out.splitlines()
@@ -366,8 +363,7 @@ def test_speed_of_a_probe_is_told(monkeypatch, capsys):
         (("--data", ".", "--settings", "OS-6"), "invalid choice: 'OS-6'"),
     ],
 )
-def test_what_graph_does_not_have_is_said(monkeypatch, capsys, arguments, message):
-    monkeypatch.syspath_prepend(FOLDER)
+def test_what_graph_does_not_have_is_said(capsys, arguments, message):
     with pytest.raises(SystemExit) as error:
         load("graph").main(arguments)
     assert error.value.code == 2
@@ -390,7 +386,6 @@ def test_evidence_on_digits_and_letters(write_idx, monkeypatch, capsys):
     write_idx("mnist", _blobs(y, rng), y)
     letters = np.arange(80) % 3
     folder = write_idx("notmnist", 255 - _blobs(letters, rng), letters)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # to which the script adds
     monkeypatch.delitem(sys.modules, "_mnist", raising=False)
     script = load("evidential_mnist")
     monkeypatch.setattr(script, "EPOCHS", 5)
@@ -424,7 +419,6 @@ def test_evidence_on_digits_and_letters(write_idx, monkeypatch, capsys):
 
 
 def _load_signs(monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])  # to which the script adds
     monkeypatch.delitem(sys.modules, "_signs", raising=False)
     return load("logic_signs")
 

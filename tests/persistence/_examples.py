@@ -4,7 +4,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import inspect
+import io
 import os
+from zipfile import ZipFile
 
 import numpy as np
 from sklearn.base import clone
@@ -30,6 +32,7 @@ from skood.metrics import (
 )
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from skood.nn import LinearHead, MultiHeadClassifier, TrainingOptions
+from skood.persistence._archive import seal
 from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,
@@ -42,10 +45,40 @@ from tests._instances import detectors, instances, instances_of
 # Instances of a class after the first, with other parameters, are tried at night.
 VARIANTS = "SKOOD_NIGHTLY" in os.environ
 
-__all__ = ["data_for", "fitted_examples", "knowledge_bases", "score"]
+__all__ = [
+    "data_for",
+    "fitted_examples",
+    "knowledge_bases",
+    "npy",
+    "rewritten",
+    "score",
+]
 
 
 _METRICS = ("auroc", "aupr_in", "aupr_out", "fpr_at_tpr", "detection_error")
+
+
+def npy(array):
+    """The content of a file of an array."""
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def rewritten(data, changes, *, note=None, compress_type=None):
+    """A file with other members, and a seal that fits.
+
+    `changes` are names of members and their contents; None: it is left out.
+    """
+    stream = io.BytesIO()
+    with ZipFile(io.BytesIO(data)) as old, ZipFile(stream, "w") as new:
+        members = {name: old.read(name) for name in old.namelist()} | changes
+        for name, content in members.items():
+            if content is None or (name == "skood.json" and name not in changes):
+                continue
+            new.writestr(name, content, compress_type)
+    seal(stream, {"estimator": "LinearHead", **(note or {})})
+    return stream.getvalue()
 
 
 def data_for(estimator, n_classes=3):

@@ -39,9 +39,9 @@ from sklearn.tree import (
 )
 
 from skood.detectors import SklearnDetector
-from skood.persistence import _archive as _seal
 from skood.persistence import dumps, loads, trusted_types
 from tests._forks import forked, forks
+from tests.persistence._examples import npy, rewritten
 
 pytest.importorskip("skops.io")
 
@@ -148,31 +148,18 @@ def rows_for(name):
     return sparse.csr_array(X) if "sparse" in name else X
 
 
-def rewritten(data, member, content):
-    """The file with another content of a member, and a seal that fits."""
-    stream = io.BytesIO()
-    with ZipFile(io.BytesIO(data)) as old, ZipFile(stream, "w") as new:
-        for name in old.namelist():
-            if name != "skood.json":
-                new.writestr(name, content if name == member else old.read(name))
-    _seal.seal(stream, {"estimator": "forged"})
-    return stream.getvalue()
-
-
 def _with_array(data, member, array):
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return rewritten(data, member, stream.getvalue())
+    return rewritten(data, {member: npy(array)})
 
 
 def _with_arrays(data, member, arrays):
     stream = io.BytesIO()
     np.savez(stream, **arrays)
-    return rewritten(data, member, stream.getvalue())
+    return rewritten(data, {member: stream.getvalue()})
 
 
 def _with_schema(data, schema):
-    return rewritten(data, "schema.json", json.dumps(schema).encode())
+    return rewritten(data, {"schema.json": json.dumps(schema)})
 
 
 def mutated(array):
@@ -373,7 +360,7 @@ def _forged_vectors(change):
     ],
 )
 def test_support_vectors_of_another_shape_are_refused(change):
-    expected = r"holds a OneClassSVM that is not as fit makes it: support_vectors_ is "
+    expected = r"contains a OneClassSVM that no fit creates: support_vectors_ is "
     with pytest.raises(ValueError, match=expected + r".*expected float64 of shape \("):
         loads(_forged_vectors(change))
 
@@ -385,7 +372,7 @@ def test_a_part_is_found_wherever_it_is():
     for place in places:
         detector = SklearnDetector(detector=OneClassSVM()).fit(X)
         detector.more_ = place
-        with pytest.raises(ValueError, match="holds a OneClassSVM that is not as fit"):
+        with pytest.raises(ValueError, match="a OneClassSVM that no fit creates"):
             loads(dumps(detector), trusted=TRUSTED)
 
 
