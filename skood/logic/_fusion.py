@@ -30,8 +30,8 @@ class Fusion(SkoodEstimator):
     r"""Fusion of the penalty of constraints and the outlier score of a detector.
 
     The outlier score :math:`o(x)` becomes a survival probability
-    :math:`p(x) = P(O_{\text{ID}} \ge o(x))`, and is fused with the penalty
-    :math:`D(x)` of an :class:`MLNDetector`:
+    :math:`p(x) = P(O_{\text{ID}} \ge o(x))`, at least :math:`10^{-12}`, and is fused
+    with the penalty :math:`D(x)` of an :class:`MLNDetector`:
 
     .. math::
        \text{log:} \quad \gamma D - \log p, \qquad

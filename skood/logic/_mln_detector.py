@@ -32,12 +32,8 @@ class MLNDetector(ConceptDetector):
 
     .. math:: D(x) = -\sum_i w_i \varphi_i(z(x)).
 
-    A detector can be combined with the logic to cover deviations that the concepts do
-    not describe. Its outlier score :math:`o(x)` becomes a survival probability
-    :math:`p(x) = P(O_{\text{ID}} \ge o(x))`, and the fused outlier score is, with
-    `fusion` "log",
-
-    .. math:: \gamma D(x) - \log \max(p(x), 10^{-12}).
+    A detector covers deviations that the concepts do not describe: a :class:`Fusion`
+    combines its outlier score with the penalty.
 
     Read more in the :ref:`User Guide <logic>`.
 
@@ -191,6 +187,9 @@ class MLNDetector(ConceptDetector):
         "id_estimator": [HasMethods(["fit", "predict"]), StrOptions({"clone"}), None],
     }
 
+    # Whether constraints and a detector may be missing, at the start of a search.
+    _may_score_nothing = False
+
     def __init__(
         self,
         constraints,
@@ -254,7 +253,8 @@ class MLNDetector(ConceptDetector):
                 )
             domains = {**domains, _IS_ID: [False, True]}
         super()._set_knowledge_base(domains)
-        if len(self.knowledge_base_) == 0 and self.detector is None:
+        is_empty = len(self.knowledge_base_) == 0 and self.detector is None
+        if is_empty and not self._may_score_nothing:
             raise ValueError(
                 "constraints=[] and detector=None leave nothing to score samples by. "
                 "Give constraints, or a detector."

@@ -28,6 +28,7 @@ from tests.logic._signs import NAMES, RULES, Column, columns, linear, mln, signs
 pytestmark = pytest.mark.filterwarnings("ignore:normalizer='genextreme'")
 
 GAUSSIAN = SSD()
+X, y = signs(60)  # for errors
 
 
 # ------------------------------------------------------------------------------ errors
@@ -46,7 +47,6 @@ GAUSSIAN = SSD()
     ],
 )
 def test_bad_constraints(constraints, error, text):
-    X, y = signs(60)
     error = ValueError if error is TypeError and text.startswith("'") else error
     with pytest.raises((error, TypeError), match=text):
         mln(constraints).fit(X, y)
@@ -70,7 +70,6 @@ def test_bad_constraints(constraints, error, text):
     ],
 )
 def test_bad_parameters(params, text):
-    X, y = signs(60)
     text = text if "'" in text else f"{text}' parameter of MLNDetector"
     with pytest.raises(ValueError, match=f"The '{text}"):
         mln(**params).fit(X, y)
@@ -110,7 +109,6 @@ def test_an_error_names_the_part():
 
 
 def test_nested_ood_labels():
-    X, y = signs(60)
     for params in (
         {"detector": SSD(ood_label="yield")},
         {"concepts": [("class", MSPClassifier(ood_label="yield")), *columns()[1:]]},
@@ -139,7 +137,6 @@ def test_bad_scores_of_the_detector(scores, text):
         def score_samples(self, X):
             return scores
 
-    X, y = signs(60)
     with pytest.raises(ValueError, match=text):
         mln(RULES, Bad()).fit(X, y)
 
@@ -337,7 +334,6 @@ def test_one_column_with_two_axes_warns_of_nothing():
 
 
 def test_missing_labels_say_where():
-    X, y = signs(60)
     frame = pd.DataFrame(y, columns=NAMES)
     frame.loc[3, "color"] = None
     with pytest.raises(ValueError, match=r"Input y\['color'\] contains NaN or None"):

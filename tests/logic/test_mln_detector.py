@@ -25,6 +25,7 @@ from tests.logic._signs import NAMES, RULES, Column, columns, holds, linear, mln
 pytestmark = pytest.mark.filterwarnings("ignore:normalizer='genextreme'")
 
 GAUSSIAN = SSD()
+X, y = signs(200, 50)
 
 
 # ----------------------------------------------------------------------------- scores
@@ -96,7 +97,6 @@ def test_confidence_is_the_mean_of_the_largest_probabilities():
 
 def test_the_detector_is_used_as_given():
     """On ID rows that are not held out, and the labels of the first concept."""
-    X, y = signs(200, 50)
     one = mln(RULES, MSP(LogisticRegression())).fit(X, y)
     assert one.detector_.classes_.tolist() == ["other", "stop_sign", "yield"]
     assert one.detector_.estimator_.n_features_in_ == 3
@@ -198,7 +198,6 @@ def test_relabeled_constraints_rank_alike_by_shifted_product():
 
 def test_calibration_rows_are_held_out():
     """Weights, survival and threshold come from rows that nothing is fitted on."""
-    X, y = signs(200, 50)
     one = mln(RULES, GAUSSIAN, calibration=0.25, contamination=0.1).fit(X, y)
     assert one.n_calibration_ == 50
     held_out = np.random.RandomState(0).permutation(200)[:50]
@@ -214,7 +213,6 @@ def test_calibration_rows_are_held_out():
 
 
 def test_frozen_parts_may_be_calibrated_on_all_rows():
-    X, y = signs(200, 50)
     fitted = [
         (name, FrozenEstimator(one.fit(X, labels)))
         for (name, one), labels in zip(columns(), y[:200].T, strict=True)
@@ -245,7 +243,6 @@ def test_labels_are_required():
 
 
 def test_ood_rows_change_nothing():
-    X, y = signs(200, 50)
     for detector in (None, GAUSSIAN):
         with_ood = mln(RULES, detector).fit(X, y)
         without = mln(RULES, detector).fit(X[:200], y[:200])

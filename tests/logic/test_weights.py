@@ -248,16 +248,14 @@ def test_mean_truths_beyond_all_worlds_stay_finite():
     assert np.max(np.abs(weights)) < 1e4
 
 
-def test_the_last_iteration_is_reported(monkeypatch):
-    monkeypatch.setattr(_newton, "_MAX_ITER", 2)
-    with pytest.warns(SkoodWarning, match=r"not converged: a gradient is 0\.\d+ "):
-        fit_weights(Partition(*stop_rule()), [0.999], 2000)
-
-
-def test_a_search_without_progress_ends(monkeypatch):
-    monkeypatch.setattr(_newton, "_MAX_HALVINGS", 0)
-    with pytest.warns(SkoodWarning, match=r"not converged: a gradient is 0\.2"):
-        fit_weights(Partition(*stop_rule()), [0.95], 2000)
+@pytest.mark.parametrize(
+    ("limit", "number", "mean", "gradient"),
+    [("_MAX_ITER", 2, 0.999, r"0\.\d+ "), ("_MAX_HALVINGS", 0, 0.95, r"0\.2")],
+)
+def test_a_search_without_progress_ends(monkeypatch, limit, number, mean, gradient):
+    monkeypatch.setattr(_newton, limit, number)
+    with pytest.warns(SkoodWarning, match=f"not converged: a gradient is {gradient}"):
+        fit_weights(Partition(*stop_rule()), [mean], 2000)
 
 
 def test_a_component_that_is_too_large_has_no_likelihood():

@@ -16,7 +16,6 @@ from skood.logic._concepts import check_parts
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._mln_detector import MLNDetector
 from skood.logic._weighted_constraints import WeightedConstraints
-from skood.logic.language._formulas import C
 from skood.logic.search._candidates import constraint_candidates
 from skood.logic.search._greedy import ORDERS, GreedySearch, Validation
 from skood.logic.search._incremental_network import SearchModel
@@ -313,30 +312,12 @@ class ConstraintSearch(BaseDetector):
         seed = detector.random_state
         if not isinstance(seed, Integral):  # the held-out samples are drawn twice
             seed = int(check_random_state(seed).randint(np.iinfo(np.int32).max))
-        detector.set_params(
+        detector._may_score_nothing = True  # until constraints are found
+        return detector.set_params(
+            constraints=detector._logic,
             contamination=self.contamination,
             ood_label=self.ood_label,
             random_state=seed,
-        )
-        logic = detector._logic
-        if self._scores_nothing(detector, logic.constraints):
-            # it needs constraints or a detector to compute scores
-            first = check_parts(detector.concepts, detector)[0].concepts[0]
-            always, weights = C(first).eq(C(first)), logic.weights
-            if isinstance(weights, dict):
-                weights = {**weights, always: 0.0}
-            else:
-                weights = [0.0, *([] if weights is None else weights)]
-            logic = WeightedConstraints([always], weights=weights, prior=logic.prior)
-        return detector.set_params(constraints=logic)
-
-    @staticmethod
-    def _scores_nothing(detector, constraints):
-        """Return whether a detector has neither constraints nor a detector."""
-        return (
-            not constraints
-            and detector.detector is None
-            and not detector._is_supervised
         )
 
     def _check_rows(self, ood_rows):
@@ -399,8 +380,9 @@ class ConstraintSearch(BaseDetector):
         """Set the constraints of the detector, and fit their weights."""
         logic = self.estimator._logic
         given, weights = logic.constraints, logic.weights
-        n_added = len(detector.constraints.constraints) - len(given)  # see _unfitted
-        if self._scores_nothing(detector, [*given, *self.found_]):
+        del detector._may_score_nothing
+        has_constraints = len(detector.knowledge_base_) or self.found_
+        if not has_constraints and detector.detector is None:
             raise ValueError(
                 "No constraint was found, and the estimator has neither constraints "
                 "nor a detector: nothing is left to score samples by. Give it a "
@@ -414,7 +396,7 @@ class ConstraintSearch(BaseDetector):
         if weights is not None and not isinstance(weights, dict):
             # found constraints are placed after the given ones and before "is_id"
             unknown = np.full(len(self.found_), np.nan)
-            weights = np.insert(detector._fixed[n_added:], len(given), unknown)
+            weights = np.insert(detector._fixed, len(given), unknown)
         logic = WeightedConstraints(found, weights=weights, prior=logic.prior)
         detector.set_params(constraints=logic)
         kb = detector.knowledge_base_
