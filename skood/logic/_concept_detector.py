@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from skood.base import BaseDetector
 from skood.logic._concept_values import fit_one, read_samples, some_rows
 from skood.logic._concepts import (
+    ConceptPart,
     check_parts,
     concept_domains,
     is_key,
@@ -273,16 +274,14 @@ class ConceptDetector(BaseDetector, _BaseComposition):
 
     def _check_nested_labels(self, parts, columns, rows):
         """Raise an error if a nested fit would leave out all samples of a class."""
-        owner = type(self).__name__
-        for part in parts:
-            for name in part.concepts:
-                if name in columns:
-                    labels = columns[name][rows]
-                    check_nested_ood_labels(part.name, part.classifier, labels, owner)
-        first = parts[0].concepts[0]
-        if self._fits_detector and first in columns:
-            labels = columns[first][rows]
-            check_nested_ood_labels("detector", self.detector, labels, owner)
+        uses = [
+            (part.name, part.classifier, c) for part in parts for c in part.concepts
+        ]
+        if self._fits_detector:
+            uses.append(("detector", self.detector, parts[0].concepts[0]))
+        for name, estimator, concept in uses if columns else ():
+            labels = columns[concept][rows]
+            check_nested_ood_labels(name, estimator, labels, type(self).__name__)
 
     def _fit_parts(self, parts, jobs, random_state):
         """Fit classifiers and the detector on ID samples that are not held out."""
@@ -310,16 +309,18 @@ class ConceptDetector(BaseDetector, _BaseComposition):
     def _jobs(self, parts, X, columns, train, ood_rows):
         """Return the fits to run: (name, estimator, rows, labels)."""
         X = some_rows(X, train)
-        jobs = []
-        for part in parts:
-            labels = part_labels(part, columns, train) if columns else None
-            jobs.append((part.name, part.classifier, X, labels))
         if self._fits_detector:
-            first = parts[0].concepts[0]
-            only_first = parts[0]._replace(concepts=(first,))
-            labels = part_labels(only_first, columns, train) if columns else None
-            jobs.append(("detector", self.detector, X, labels))
-        return jobs
+            first = parts[0].concepts[:1]
+            parts = [*parts, ConceptPart("detector", first, self.detector)]
+        return [
+            (
+                part.name,
+                part.classifier,
+                X,
+                part_labels(part, columns, train) if columns else None,
+            )
+            for part in parts
+        ]
 
     def _keep_rest(self, fitted):
         """Store the remaining fitted estimators."""

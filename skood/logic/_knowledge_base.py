@@ -436,6 +436,7 @@ default="auto"
             The log-probabilities. If ``method_`` is "pseudo-likelihood" a
             ``ValueError`` that names the alternatives is raised.
         """
+        # Eq. (3) of [1]
         return -self.penalty(Z, weights) - self.log_partition(weights)
 
     def pseudo_log_likelihood(self, Z, weights):
