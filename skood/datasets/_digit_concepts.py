@@ -14,7 +14,12 @@ from skood.utils._labels import check_labels, ood_mask, put_label
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import validate_params
 
-__all__ = ["digit_concepts", "load_digit_concepts"]
+__all__ = [
+    "as_concept_frame",
+    "check_concept_label",
+    "digit_concepts",
+    "load_digit_concepts",
+]
 
 _DOMAINS = {
     "class": [str(digit) for digit in range(10)],
@@ -39,14 +44,15 @@ _TABLE = np.array(
 )
 
 
-def _as_frame(concepts, caller):
+def as_concept_frame(concepts, names, caller):
+    """Return concepts as a data frame with named columns."""
     pd = import_pandas(f"{caller} with as_frame=True")
-    return pd.DataFrame(concepts, columns=list(_DOMAINS))
+    return pd.DataFrame(concepts, columns=list(names))
 
 
-def _check_ood_label(ood_label):
+def check_concept_label(ood_label, domains):
     """Raise an error if the label of OOD samples is a value of a concept."""
-    for name, values in _DOMAINS.items():
+    for name, values in domains.items():
         if ood_label in values:
             raise ValueError(
                 f"ood_label={ood_label!r} is a value of the concept {name!r}. Use "
@@ -105,7 +111,7 @@ def digit_concepts(y, *, ood_label=-1, as_frame=False):
      ['8', 'even', 'yes', 'large', 'yes'],
      [-1, -1, -1, -1, -1]]
     """
-    _check_ood_label(ood_label)
+    check_concept_label(ood_label, _DOMAINS)
     y = check_labels(y)
     is_ood = ood_mask(y, ood_label=ood_label)
     unknown = ood_mask(y, classes=np.arange(10)) & ~is_ood
@@ -116,7 +122,9 @@ def digit_concepts(y, *, ood_label=-1, as_frame=False):
         )
     codes = np.where(is_ood, 0, y).astype(np.int64)
     concepts = put_label(_TABLE[codes], is_ood, ood_label)
-    return _as_frame(concepts, "digit_concepts") if as_frame else concepts
+    if as_frame:
+        return as_concept_frame(concepts, _DOMAINS, "digit_concepts")
+    return concepts
 
 
 @validate_params(
@@ -215,7 +223,7 @@ def load_digit_concepts(
     >>> digits.concepts[3].tolist()
     ['3', 'odd', 'no', 'small', 'yes']
     """
-    _check_ood_label(ood_label)
+    check_concept_label(ood_label, _DOMAINS)
     raw = load_digits()
     bunch = ood_bunch(
         raw.images,
@@ -229,7 +237,7 @@ def load_digit_concepts(
     concepts = put_label(_TABLE[bunch.target], bunch.is_ood, ood_label)
     target = concepts[:, 0].copy()
     if as_frame:
-        concepts = _as_frame(concepts, "load_digit_concepts")
+        concepts = as_concept_frame(concepts, _DOMAINS, "load_digit_concepts")
     if return_X_y:
         return bunch.data, concepts
     kept = [digit for digit in range(10) if digit not in bunch.left_out]
@@ -256,7 +264,6 @@ def load_digit_concepts(
         left_out=bunch.left_out,
         DESCR=(
             "The digits of sklearn.datasets.load_digits with concepts; the samples of "
-            "the "
-            "digits in `left_out` are out-of-distribution.\n\n" + raw.DESCR
+            "the digits in `left_out` are out-of-distribution.\n\n" + raw.DESCR
         ),
     )

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils import Bunch, check_random_state
 
+from skood.datasets._digit_concepts import as_concept_frame, check_concept_label
 from skood.datasets._sign_glyphs import GLYPHS, UNSEEN_GLYPHS
 from skood.datasets._sign_images import (
     COLORS,
@@ -23,12 +24,10 @@ from skood.datasets._sign_images import (
     put_obstacles,
 )
 from skood.utils._labels import put_label
-from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, validate_params
 
 __all__ = ["make_traffic_signs"]
 
-_CONCEPTS = ("class", "color", "shape")
 _OOD_KINDS = ("color", "shape", "pictogram", "texture", "noise", "natural")
 _WITHOUT_SIGN = ("texture", "noise", "natural")
 _CHUNK = 64  # images that are drawn at once
@@ -66,6 +65,7 @@ _SIGNS = {
     "toxic": ("white", "diamond", "plain", "skull"),
 }
 _CLASSES = tuple(_SIGNS)
+_DOMAINS = {"class": _CLASSES, "color": COLORS, "shape": SHAPES}
 _LOOKS = np.array(  # codes of shape, color, style and pictogram of each class
     [
         (
@@ -303,7 +303,7 @@ def make_traffic_signs(
     >>> signs.concepts[0].tolist()
     ['speed_80', 'red', 'circle']
     """
-    _check_ood_label(ood_label)
+    check_concept_label(ood_label, _DOMAINS)
     counts = _count_kinds(n_samples, ood)
     seed = check_random_state(random_state).randint(2**32, size=4, dtype=np.uint32)
     rng = np.random.default_rng(seed)
@@ -328,21 +328,18 @@ def make_traffic_signs(
     concepts = put_label(drawn, is_ood, ood_label)
     target = concepts[:, 0].copy()
     if as_frame:
-        pd = import_pandas("make_traffic_signs with as_frame=True")
-        concepts = pd.DataFrame(concepts, columns=list(_CONCEPTS))
-        drawn = pd.DataFrame(drawn, columns=list(_CONCEPTS))
+        concepts, drawn = (
+            as_concept_frame(table, _DOMAINS, "make_traffic_signs")
+            for table in (concepts, drawn)
+        )
     if return_X_y:
         return data, concepts
     return Bunch(
         data=data,
         target=target,
         concepts=concepts,
-        concept_names=list(_CONCEPTS),
-        domains={
-            "class": list(_CLASSES),
-            "color": list(COLORS),
-            "shape": list(SHAPES),
-        },
+        concept_names=list(_DOMAINS),
+        domains={name: list(values) for name, values in _DOMAINS.items()},
         constraints=[
             f"class={name} -> color={color} and shape={shape}"
             for name, (color, shape, _, _) in _SIGNS.items()
@@ -355,16 +352,6 @@ def make_traffic_signs(
             f"{is_ood.sum()} of them out-of-distribution."
         ),
     )
-
-
-def _check_ood_label(ood_label):
-    """Raise an error if the label of OOD samples is a value of a concept."""
-    for name, values in zip(_CONCEPTS, (_CLASSES, COLORS, SHAPES), strict=True):
-        if ood_label in values:
-            raise ValueError(
-                f"ood_label={ood_label!r} is a value of the concept {name!r}. Use "
-                "another label, such as -1 or 'ood'."
-            )
 
 
 def _names_of_drawn(classes, looks, kinds):

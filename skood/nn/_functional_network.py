@@ -98,6 +98,13 @@ class _FunctionalModule:
         for part in row_chunks(len(rows), 1, batch_size):
             yield self.batch(rows[part])
 
+    def _computed(self, function, rows, what, batch_size=256):
+        """Return finite float64 results of a function of batches of samples."""
+        with torch.no_grad():
+            batches = self.batches(rows, batch_size)
+            parts = [function(batch).double().cpu().numpy() for batch in batches]
+        return check_array(np.concatenate(parts), input_name=what)
+
     def _run_watched(self, batch):
         """Return the module's output and the linear layer that gave it, or None."""
         with torch.inference_mode(False), torch.no_grad():
@@ -213,12 +220,11 @@ class FunctionalNetwork(_FunctionalModule):
 
     def log_proba(self, rows, weights=None, batch_size=256):
         """Return float64 log-probabilities (n_rows, n_classes) of prepared samples."""
-        parts = []
-        with torch.no_grad():
-            for batch in self.batches(rows, batch_size):
-                logits = self.logits(batch, weights).double()
-                parts.append(torch.log_softmax(logits, 1).cpu().numpy())
-        return check_array(np.concatenate(parts), input_name="logits")
+
+        def log_softmax(batch):
+            return torch.log_softmax(self.logits(batch, weights).double(), 1)
+
+        return self._computed(log_softmax, rows, "logits", batch_size)
 
 
 class FunctionalRegressor(_FunctionalModule):
@@ -283,12 +289,7 @@ class FunctionalRegressor(_FunctionalModule):
 
     def outputs(self, rows):
         """Return float64 outputs of prepared samples, (n_rows, n_outputs)."""
-        with torch.no_grad():
-            parts = [
-                self.logits(batch).double().cpu().numpy()
-                for batch in self.batches(rows)
-            ]
-        return check_array(np.concatenate(parts), input_name="outputs")
+        return self._computed(self.logits, rows, "outputs")
 
 
 def _as_module(model):

@@ -97,8 +97,8 @@ def plain_network(
 def predicts_softmax(estimator):
     """Return whether probabilities of a classifier are the softmax of its logits.
 
-    Not for evidence, nor for linear classifiers of scikit-learn, of which some
-    normalize one model per class. True also without ``predict_proba``.
+    False for evidence, and for linear classifiers of scikit-learn: some normalize one
+    model per class. True also without ``predict_proba``.
     """
     estimator = unwrapped(estimator)
     if isinstance(estimator, Pipeline):

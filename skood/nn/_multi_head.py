@@ -180,14 +180,8 @@ class MultiHeadClassifier(
     """
 
     _parameter_constraints = {
-        "module": [callable, None],
-        "module_params": [dict, None],
+        **BaseTorchClassifier._parameter_constraints,
         "head_weights": ["array-like", dict, None],
-        **{
-            name: constraint
-            for name, constraint in BaseTorchClassifier._parameter_constraints.items()
-            if name not in ("module", "module_params")
-        },
         "class_weight": [StrOptions({"balanced"}), dict, list, None],
     }
 

@@ -1,7 +1,7 @@
 """Fitted classifier as a network: outputs, layers, input gradients and weights.
 
 Detectors and uncertainty methods use a classifier of any kind as a `Network`, which
-:func:`skood.nn._make_network.make_network` returns. This file never imports torch.
+:func:`skood.nn._make_network.make_network` returns. Torch is imported on use only.
 """
 
 # Authors: The skood developers
@@ -144,7 +144,9 @@ class Network(ABC):
 
     def _open(self, source, **options):
         """Return `with_weights` for the samples of `source`, maybe a pipeline."""
-        raise self._no_layers()
+        from skood.nn._functional_network import FunctionalNetwork
+
+        return FunctionalNetwork(source, **options)
 
     def with_dropout(self, device, seed):
         """Return the networks that dropout makes of it, see `ThinnedNetwork`."""
@@ -152,7 +154,9 @@ class Network(ABC):
 
     def _thin(self, source, device, seed):
         """Return `with_dropout` for the samples of `source`, maybe a pipeline."""
-        raise self._no_layers()
+        from skood.nn._dropout_masks import ThinnedNetwork
+
+        return ThinnedNetwork(source, device, seed)
 
     def copied_module(self, one_margin=False):
         """Return a copy as a torch module.

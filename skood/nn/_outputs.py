@@ -88,25 +88,20 @@ class Reading:
 
     def to(self, device):
         """Return the reading with its arrays on a torch device, or None: NumPy."""
-        features, logits = (
-            None if array is None else to_device(array, device)
-            for array in (self.features, self.logits)
-        )
-        return Reading(features, logits, self.head)
+        return self._mapped(lambda array: to_device(array, device))
 
     def without(self, left_out):
         """Return the reading without some samples; loads no memory-mapped file."""
-        return Reading(
-            without(self.features, left_out), without(self.logits, left_out), self.head
-        )
+        return self._mapped(lambda array: without(array, left_out))
 
     def rows(self, part):
         """Return the reading of the samples `part`; a slice is not copied."""
-        return Reading(
-            None if self.features is None else self.features[part],
-            None if self.logits is None else self.logits[part],
-            self.head,
-        )
+        return self._mapped(lambda array: array[part])
+
+    def _mapped(self, function):
+        arrays = (self.features, self.logits)
+        mapped = (None if array is None else function(array) for array in arrays)
+        return Reading(*mapped, self.head)
 
 
 def concatenate(readings):

@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from operator import attrgetter
+
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.frozen import FrozenEstimator
@@ -31,25 +33,10 @@ class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     def __sklearn_is_fitted__(self):
         return True
 
-    @property
-    def module_(self):
-        """Wrapped torch module."""
-        return self.module
-
-    @property
-    def classes_(self):
-        """Class labels in the order of the module's outputs."""
-        return self.classes
-
-    @property
-    def input_shape_(self):
-        """Shape of one sample, or None if it was not given."""
-        return self.input_shape
-
-    @property
-    def max_batch_size_(self):
-        """Maximum number of samples per forward pass."""
-        return self.batch_size
+    module_ = property(attrgetter("module"))
+    classes_ = property(attrgetter("classes"))
+    input_shape_ = property(attrgetter("input_shape"))
+    max_batch_size_ = property(attrgetter("batch_size"))
 
     def _prepare_input(self, X):
         from skood.nn._borrowed_module import check_network_input

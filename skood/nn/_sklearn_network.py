@@ -220,16 +220,6 @@ class LayeredNetwork(ArrayNetwork):
         for part in self._chunks(rows):
             yield [self._run(part, i, function)[-1] for i in indices]
 
-    def _open(self, source, **options):
-        from skood.nn._functional_network import FunctionalNetwork
-
-        return FunctionalNetwork(source, **options)
-
-    def _thin(self, source, device, seed):
-        from skood.nn._dropout_masks import ThinnedNetwork
-
-        return ThinnedNetwork(source, device, seed)
-
     def copied_module(self, one_margin=False):
         """See `Network`: the weights as a torch module."""
         from skood.nn._functional_network import perceptron

@@ -25,7 +25,6 @@ from skood.nn._borrowed_module import (
     places,
     to_batch,
 )
-from skood.nn._dropout_masks import ThinnedNetwork
 from skood.nn._forward_hooks import (
     Watcher,
     parse_layer,
@@ -33,7 +32,6 @@ from skood.nn._forward_hooks import (
     primary_tensor,
     replacing,
 )
-from skood.nn._functional_network import FunctionalNetwork
 from skood.nn._network import Layers, Network
 from skood.nn._outputs import Head, Reading, symmetric_logits
 from skood.utils._batches import as_rows, is_torch_data, loaded, loaded_blocks
@@ -181,11 +179,14 @@ class TorchNetwork(Network):
                 )
             return pool(linear[2], watcher.pooling, channels_last=True)
         if layer not in watcher.taken:
-            raise ValueError(
-                f"The layer {layer!r} did not run in the forward pass of "
-                f"{type(self.module).__name__}. Name a layer that does."
-            )
+            raise self._did_not_run(layer)
         return watcher.taken[layer]
+
+    def _did_not_run(self, layer):
+        return ValueError(
+            f"The layer {layer!r} did not run in the forward pass of "
+            f"{type(self.module).__name__}. Name a layer that does."
+        )
 
     def logits_of(self, output, found, batch):
         """Return the logits of the forward pass: one row per sample, or it raises."""
@@ -439,19 +440,10 @@ class TorchNetwork(Network):
             logits, _ = self._run(batch.clone(), watcher)
         watcher.forget()
         if not ran:
-            raise ValueError(
-                f"The layer {layer!r} did not run in the forward pass of "
-                f"{type(self.module).__name__}. Name a layer that does."
-            )
+            raise self._did_not_run(layer)
         return logits
 
     # --- weights -------------------------------------------------------------
-
-    def _open(self, source, **options):
-        return FunctionalNetwork(source, **options)
-
-    def _thin(self, source, device, seed):
-        return ThinnedNetwork(source, device, seed)
 
     def copied_module(self, one_margin=False):
         """See `Network`."""

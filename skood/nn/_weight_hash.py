@@ -90,18 +90,12 @@ def first_difference(expected, found):
     more = [name for name in here if name not in there]
     if more:
         return f"it has {more[0]!r}, which was not there"
-    for index, what in enumerate(("the shape", "the dtype", "other values")):
+    for index, what in enumerate(("shape", "dtype", "values")):
         for name in there:
-            if there[name][index] != here[name][index]:
-                if index == 2:
-                    return f"{name!r} has other values"
-                return f"{name!r} has {what} {_value(here, there, name, index)}"
+            old, new = there[name][index], here[name][index]
+            if old != new and what == "values":
+                return f"{name!r} has other values"
+            if old != new:
+                old, new = (tuple(v) if what == "shape" else v for v in (old, new))
+                return f"{name!r} has the {what} {new}, and had {old}"
     return ""
-
-
-def _value(here, there, name, index):
-    new, old = (
-        tuple(v) if isinstance(v, list) else v
-        for v in (here[name][index], there[name][index])
-    )
-    return f"{new}, and had {old}"

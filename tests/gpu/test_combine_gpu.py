@@ -14,10 +14,7 @@ from skood.detectors import KNN, MSP, Energy, ViM
 from skood.nn import pretrained
 from tests.nn._conv_net import conv_net, images
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 def _ensemble(network):

@@ -30,19 +30,7 @@ from skood.epistemic import (
 from skood.nn import TorchClassifier, pretrained
 from tests.epistemic._lenet import digits, lenet
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
-
-
-@pytest.fixture(autouse=True)
-def full_precision():
-    """Convolutions in TF32 have three digits only."""
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("kind", [BatchEnsemble, PackedEnsemble])

@@ -5,7 +5,6 @@
 
 import numpy as np
 import pytest
-import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.frozen import FrozenEstimator
@@ -23,10 +22,7 @@ from skood.graph import (
 from skood.nn import TorchClassifier, TrainingOptions
 from tests.nn._reading import read
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 def _blocks(n_nodes=120, n_classes=3):
@@ -38,17 +34,21 @@ def _blocks(n_nodes=120, n_classes=3):
     return NodeSet((X, linked | linked.T), labels=y), y
 
 
+def _gcn(device):
+    return GraphClassifier(
+        conv_params={"dropout": 0.0},
+        max_epochs=20,
+        device=device,
+        random_state=0,
+        training=TrainingOptions(early_stopping=False),
+    )
+
+
 def test_propagation():
     nodes, y = _blocks()
     scores = []
     for device in ("cpu", "cuda"):
-        clf = GraphClassifier(
-            conv_params={"dropout": 0.0},
-            max_epochs=20,
-            random_state=0,
-            training=TrainingOptions(early_stopping=False),
-        ).set_params(device=device)
-        clf.fit(nodes[::2], y[::2])
+        clf = _gcn(device).fit(nodes[::2], y[::2])
         detector = Propagation(Energy(FrozenEstimator(clf)), scheme="gnnsafe")
         scores.append(detector.fit(nodes[::2], y[::2]).score_samples(nodes))
     assert_allclose(scores[1], scores[0], rtol=1e-3)
@@ -58,15 +58,7 @@ def test_gkde_network():
     nodes, y = _blocks()
     found = {}
     for device in ("cpu", "cuda"):
-        clf = GKDENetwork(
-            GraphClassifier(
-                conv_params={"dropout": 0.0},
-                max_epochs=20,
-                device=device,
-                random_state=0,
-                training=TrainingOptions(early_stopping=False),
-            )
-        ).fit(nodes[::2], y[::2])
+        clf = GKDENetwork(_gcn(device)).fit(nodes[::2], y[::2])
         assert next(clf.estimator_.module_.parameters()).device.type == device
         found[device] = clf.predict_alpha(nodes)
     assert_allclose(found["cuda"], found["cpu"], rtol=1e-3)
@@ -76,13 +68,8 @@ def test_evidential_classifier():
     nodes, y = _blocks()
     found = []
     for device in ("cpu", "cuda"):
-        net = GraphClassifier(
-            conv_params={"dropout": 0.0},
-            max_epochs=20,
-            random_state=0,
-            training=TrainingOptions(early_stopping=False),
-        ).set_params(device=device)
-        clf = EvidentialClassifier(net, propagation="both").fit(nodes[::2], y[::2])
+        clf = EvidentialClassifier(_gcn(device), propagation="both")
+        clf.fit(nodes[::2], y[::2])
         assert next(clf.estimator_.module_.parameters()).device.type == device
         found.append(clf.predict_uncertainty(nodes))
     for name in ("total", "aleatoric", "epistemic"):

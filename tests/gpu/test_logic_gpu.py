@@ -10,10 +10,7 @@ from numpy.testing import assert_allclose
 
 from skood.logic import KnowledgeBase
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 DOMAINS = {
     "class": [f"c{i}" for i in range(300)],

@@ -16,10 +16,7 @@ from tests.nn._conv_net import conv_net, images
 from tests.nn._reading import read
 from tests.nn.test_left_as_found import aspects, assert_same
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("tensors", [False, True])

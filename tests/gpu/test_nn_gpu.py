@@ -17,10 +17,7 @@ from skood.nn import FeatureExtractor, MultiHeadClassifier, pretrained, split
 from skood.nn._make_network import make_network
 from tests.nn._reading import ALL, assert_head, read
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 def net():
@@ -40,15 +37,6 @@ def net():
 @pytest.fixture
 def images():
     return np.random.default_rng(0).normal(size=(300, 3, 9, 9)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def full_precision():
-    """Convolutions in TF32 have three digits only."""
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda"), "auto"])

@@ -3,29 +3,66 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import warnings
+
 import numpy as np
 import torch
 from numpy.testing import assert_allclose
 from sklearn.datasets import make_classification
+from sklearn.exceptions import ConvergenceWarning
 from torch import nn
 
 from skood.nn._make_network import make_network
 
-__all__ = ["ALL", "Counter", "assert_head", "data", "numbers", "read", "run"]
+__all__ = [
+    "ALL",
+    "Counter",
+    "assert_head",
+    "data",
+    "fitted",
+    "naive_mlp",
+    "numbers",
+    "read",
+    "run",
+]
 
 ALL = {"features", "logits", "head"}
 
 
-def data(n_classes=3, n_samples=80):
+def data(n_classes=3, n_samples=80, n_features=5):
     X, y = make_classification(
         n_samples,
-        5,
-        n_informative=4,
+        n_features,
+        n_informative=n_features - 1,
         n_redundant=0,
         n_classes=n_classes,
         random_state=0,
     )
     return X.astype(np.float32), y
+
+
+def fitted(estimator, X, y):
+    """Fit without warnings of convergence."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return estimator.fit(X, y)
+
+
+def naive_mlp(clf, x):
+    """The outputs of all layers of an MLPClassifier for one sample, unit by unit."""
+    function = {
+        "identity": lambda v: v,
+        "relu": lambda v: max(v, 0.0),
+        "tanh": np.tanh,
+        "logistic": lambda v: 1 / (1 + np.exp(-v)),
+    }[clf.activation]
+    layers = []
+    for i, (W, b) in enumerate(zip(clf.coefs_, clf.intercepts_, strict=True)):
+        x = [sum(x[j] * W[j, k] for j in range(len(x))) + b[k] for k in range(len(b))]
+        if i < len(clf.coefs_) - 1:
+            x = [function(v) for v in x]
+        layers.append(x)
+    return layers
 
 
 class Counter(nn.Module):

@@ -273,7 +273,6 @@ def test_tensors_that_were_made_in_a_mode(mode, iris, quick):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda(digits):
     X, y = digits
     clf = TorchClassifier(random_state=0, max_epochs=20, device="cuda").fit(X, y)

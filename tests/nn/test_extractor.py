@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -24,6 +23,7 @@ from torch import nn
 
 from skood.detectors import KNN
 from skood.nn import FeatureExtractor, TorchClassifier, pretrained
+from tests.nn._reading import fitted
 
 X, y = load_iris(return_X_y=True)
 X = (X - X.mean(0)) / X.std(0)
@@ -31,12 +31,6 @@ X = (X - X.mean(0)) / X.std(0)
 
 def mlp(*hidden):
     return MLPClassifier(hidden, random_state=0, max_iter=20)
-
-
-def fitted(estimator):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return estimator.fit(X, y)
 
 
 @pytest.fixture
@@ -49,10 +43,10 @@ def net():
 
 def test_it_fits_a_clone():
     estimator = mlp(7)
-    body = fitted(FeatureExtractor(estimator))
+    body = fitted(FeatureExtractor(estimator), X, y)
     assert body.estimator_ is not estimator
     assert not hasattr(estimator, "coefs_")
-    alone = fitted(clone(estimator))
+    alone = fitted(clone(estimator), X, y)
     hidden = np.maximum(X @ alone.coefs_[0] + alone.intercepts_[0], 0)
     assert_allclose(body.transform(X), hidden, rtol=1e-9)
     with pytest.warns(ConvergenceWarning):
@@ -154,7 +148,7 @@ def test_clone(net):
 
 
 def test_grid_search_over_layers():
-    clf = FrozenEstimator(fitted(mlp(20, 2)))
+    clf = FrozenEstimator(fitted(mlp(20, 2), X, y))
     pipe = make_pipeline(FeatureExtractor(clf), LogisticRegression(max_iter=300))
     grid = {"featureextractor__layer": [0, 1, "penultimate"]}
     search = GridSearchCV(pipe, grid, cv=3).fit(X, y)

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -29,6 +29,7 @@ from torch import nn
 from skood.detectors import MSP, Energy, ViM
 from skood.nn import LinearHead, TorchClassifier, pretrained, split
 from tests.nn._networks import Net as Layers
+from tests.nn._reading import fitted
 
 X, y = load_iris(return_X_y=True)
 X = ((X - X.mean(0)) / X.std(0)).astype(np.float32)
@@ -244,17 +245,11 @@ KINDS = {
 }
 
 
-def fit(estimator, X, y):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return estimator.fit(X, y)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_head_of_body_is_the_network(kind, n_classes):
     rows = y < n_classes
-    net = fit(KINDS[kind](), X[rows], names[rows])
+    net = fitted(KINDS[kind](), X[rows], names[rows])
     body, head = split(net)
     Z = body.transform(X)
     assert_allclose(head.predict_proba(Z), net.predict_proba(X), rtol=1e-4, atol=1e-6)

@@ -41,37 +41,18 @@ def whole(input_shape, n_classes, width=8, dropout=0.0):
 
 
 @pytest.mark.parametrize(
-    "form, body, network, params",
+    "form, with_body, params",
     [
-        (np.ravel, None, None, {}),
-        (
-            np.atleast_2d,
-            None,
-            None,
-            {"module_params": {"hidden": (7, 5), "dropout": 0.5}},
-        ),
-        (
-            pd.DataFrame,
-            Body,
-            whole,
-            {"module_params": {"width": 6, "dropout": 0.3}},
-        ),
-        (np.ravel, None, None, {"training": EARLY, "class_weight": "balanced"}),
-        (
-            np.atleast_2d,
-            None,
-            None,
-            {"class_weight": {0: 1, 1: 3, 2: 0.5}, "training": SGD},
-        ),
-        (
-            pd.DataFrame,
-            Body,
-            whole,
-            {"criterion": margin_loss, "training": ONE_CYCLE},
-        ),
+        (np.ravel, False, {}),
+        (np.atleast_2d, False, {"module_params": {"hidden": (7, 5), "dropout": 0.5}}),
+        (pd.DataFrame, True, {"module_params": {"width": 6, "dropout": 0.3}}),
+        (np.ravel, False, {"training": EARLY, "class_weight": "balanced"}),
+        (np.atleast_2d, False, {"training": SGD, "class_weight": {0: 1, 1: 3, 2: 0.5}}),
+        (pd.DataFrame, True, {"training": ONE_CYCLE, "criterion": margin_loss}),
     ],
 )
-def test_one_column_is_a_torch_classifier(form, body, network, params, iris3):
+def test_one_column_is_a_torch_classifier(form, with_body, params, iris3):
+    body, network = (Body, whole) if with_body else (None, None)
     X, y = iris3[0], iris3[1][:, 0]
     weight = np.random.RandomState(0).randint(3, size=150)
     options = {"max_epochs": 4, "batch_size": 40, "random_state": 0, **params}

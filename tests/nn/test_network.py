@@ -3,8 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,7 +21,7 @@ from skood.nn import _sklearn_network as module
 from skood.nn._make_network import make_network
 from skood.nn._sklearn_network import LayeredNetwork
 from skood.utils._torch import row_chunks
-from tests.nn._reading import data, read
+from tests.nn._reading import data, fitted, naive_mlp, read
 
 ACTIVATIONS = ("identity", "logistic", "tanh", "relu")
 
@@ -32,9 +30,7 @@ def perceptron(activation="relu", hidden=(7, 4), n_classes=3, dtype=np.float64):
     X, y = data(n_classes)
     X = X.astype(dtype)
     net = MLPClassifier(hidden, activation=activation, max_iter=30, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return net.fit(X, y), X
+    return fitted(net, X, y), X
 
 
 def gradients(network, X, cotangent):
@@ -56,24 +52,6 @@ def numeric_gradient(function, x, h=1e-6):
     return (function(x + steps) - function(x - steps)) / (2 * h)
 
 
-def by_hand(net, x):
-    """Outputs of all layers of a perceptron for one row, unit by unit."""
-    act = {
-        "identity": lambda v: v,
-        "logistic": lambda v: 1 / (1 + np.exp(-v)),
-        "tanh": np.tanh,
-        "relu": lambda v: max(v, 0.0),
-    }[net.activation]
-    outputs = [list(x)]
-    for i, (W, b) in enumerate(zip(net.coefs_, net.intercepts_, strict=True)):
-        sums = [
-            sum(outputs[-1][a] * W[a, j] for a in range(len(W))) + b[j]
-            for j in range(len(b))
-        ]
-        outputs.append(sums if i == len(net.coefs_) - 1 else [act(v) for v in sums])
-    return outputs
-
-
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_layers_of_a_perceptron_equal_a_naive_loop(activation):
     net, X = perceptron(activation)
@@ -84,7 +62,7 @@ def test_layers_of_a_perceptron_equal_a_naive_loop(activation):
     assert network.layer_names(rows) == [0, 1]
     assert list(block.outputs) == layers
     for i in (0, 5, 79):
-        _, first, second, logits = by_hand(net, X[i])
+        first, second, logits = naive_mlp(net, X[i])
         assert_allclose(block.outputs[0][i], first, rtol=1e-12)
         assert_allclose(block.outputs[1][i], second, rtol=1e-12)
         assert_allclose(block.outputs["penultimate"][i], second, rtol=1e-12)

@@ -38,25 +38,13 @@ from sklearn.svm import SVC, LinearSVC
 from skood.detectors import MSP, Energy
 from skood.nn import LinearHead, TorchClassifier, split
 from skood.nn._make_network import make_network, predicts_softmax
-from tests.nn._reading import ALL, assert_head, read
+from tests.nn._reading import ALL, assert_head, fitted, naive_mlp, read
+from tests.nn._reading import data as reading_data
 
 
-def data(n_classes=3, n_samples=90):
-    X, y = make_classification(
-        n_samples,
-        6,
-        n_informative=5,
-        n_redundant=0,
-        n_classes=n_classes,
-        random_state=0,
-    )
-    return X, np.array(["a", "b", "c", "d"])[y]
-
-
-def fitted(estimator, X, y):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return estimator.fit(X, y)
+def data(n_classes=3):
+    X, y = reading_data(n_classes, 90, n_features=6)
+    return X.astype(np.float64), np.array(["a", "b", "c", "d"])[y]
 
 
 def mlp(**params):
@@ -138,23 +126,6 @@ def test_binary_svc_margin_is_made_symmetric():
     assert_array_equal(
         read(clf, X, {"logits"}).logits, np.stack([-margin / 2, margin / 2], axis=1)
     )
-
-
-def naive_mlp(clf, x):
-    """One row through an MLPClassifier, neuron by neuron."""
-    functions = {
-        "identity": lambda v: v,
-        "relu": lambda v: v if v > 0 else 0.0,
-        "tanh": np.tanh,
-        "logistic": lambda v: 1 / (1 + np.exp(-v)),
-    }
-    layers = []
-    for i, (W, b) in enumerate(zip(clf.coefs_, clf.intercepts_, strict=True)):
-        x = [sum(x[j] * W[j, k] for j in range(len(x))) + b[k] for k in range(len(b))]
-        if i < len(clf.coefs_) - 1:
-            x = [functions[clf.activation](v) for v in x]
-        layers.append(x)
-    return layers
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
