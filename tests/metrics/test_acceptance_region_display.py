@@ -28,14 +28,6 @@ Y_SCORE, OOD_SCORE = -RNG.beta(0.5, 2.0, 300), -RNG.beta(0.3, 3.0, 300)
 IS_ID, WRONG = Y_TRUE != -1, Y_TRUE != Y_PRED
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    import matplotlib.pyplot as plt
-
-    yield
-    plt.close("all")
-
-
 def draw(point, **params):
     return AcceptanceRegionDisplay.from_predictions(
         Y_TRUE, Y_PRED, Y_SCORE, OOD_SCORE, point=point, **params

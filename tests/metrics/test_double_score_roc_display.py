@@ -33,14 +33,6 @@ Y_TRUE, Y_PRED, Y_SCORE, OOD_SCORE = make_rows(3)
 N_ID, N_OOD = np.sum(Y_TRUE != -1), np.sum(Y_TRUE == -1)
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    import matplotlib.pyplot as plt
-
-    yield
-    plt.close("all")
-
-
 def fpr_at(line, tpr):
     """The FPR at which a drawn staircase first reaches a TPR."""
     x, y = line.get_data()

@@ -11,7 +11,7 @@ from scipy.integrate import trapezoid
 from scipy.stats import norm
 
 from skood.metrics import aurc, auroc, ccr_at_fpr, fpr_at_tpr, oscr, risk_coverage_curve
-from tests.metrics._samples import tied
+from tests.metrics._samples import check_input_errors, tied
 
 WITH_PRED = [oscr, ccr_at_fpr]
 
@@ -195,18 +195,7 @@ def test_strings_and_left_out_classes():
 @pytest.mark.parametrize("metric", WITH_PRED)
 def test_errors(metric):
     y_true, y_pred, y_score = tied(5)
-    with pytest.raises(ValueError, match=r"pass labels.*np.where\(is_ood, -1, 1\)"):
-        metric(y_true == -1, y_pred, y_score)
-    with pytest.raises(ValueError, match="y_score contains 60 NaN"):
-        metric(y_true, y_pred, np.full(60, np.nan))
-    with pytest.raises(ValueError, match="y_score has 59 entries, but y_true has 60"):
-        metric(y_true, y_pred, y_score[1:])
-    with pytest.raises(ValueError, match="y_pred has 59 entries, but y_true has 60"):
-        metric(y_true, y_pred[1:], y_score)
-    with pytest.raises(ValueError, match="y_pred is required"):
-        metric(y_true, None, y_score)
-    with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1"):
-        metric(np.full(60, -1), y_pred, y_score)
+    check_input_errors(metric, y_true, y_pred, y_score)
 
 
 def test_errors_of_parameters():

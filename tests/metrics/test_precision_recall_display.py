@@ -28,14 +28,6 @@ Y_TRUE, Y_PRED, Y_SCORE, OOD_SCORE = make_rows(4)
 N_ID, N_OOD = np.sum(Y_TRUE != -1), np.sum(Y_TRUE == -1)
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    import matplotlib.pyplot as plt
-
-    yield
-    plt.close("all")
-
-
 def precision_drawn_at(line, recall):
     """The height of a staircase whose steps go up to, and with, their corners."""
     x, y = line.get_data()

@@ -20,7 +20,7 @@ from skood.metrics import (
     risk_at_coverage,
     risk_coverage_curve,
 )
-from tests.metrics._samples import tied
+from tests.metrics._samples import check_input_errors, tied
 
 AREAS = [aurc, e_aurc, augrc]
 ALL = [risk_coverage_curve, *AREAS, risk_at_coverage, coverage_at_risk]
@@ -259,20 +259,9 @@ def test_losses_are_homogeneous(metric):
 @pytest.mark.parametrize("metric", ALL)
 def test_errors(metric):
     y_true, y_pred, y_score = tied(5)
-    with pytest.raises(ValueError, match=r"pass labels.*np.where\(is_ood, -1, 1\)"):
-        metric(y_true == -1, y_pred, y_score)
-    with pytest.raises(ValueError, match="y_score contains 60 NaN"):
-        metric(y_true, y_pred, np.full(60, np.nan))
-    with pytest.raises(ValueError, match="y_score has 59 entries, but y_true has 60"):
-        metric(y_true, y_pred, y_score[1:])
-    with pytest.raises(ValueError, match="y_pred has 59 entries, but y_true has 60"):
-        metric(y_true, y_pred[1:], y_score)
-    with pytest.raises(ValueError, match="y_pred is required"):
-        metric(y_true, None, y_score)
+    check_input_errors(metric, y_true, y_pred, y_score)
     with pytest.raises(ValueError, match="loss must be finite and not negative"):
         metric(y_true, y_pred, y_score, loss=np.full(60, -1.0))
-    with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1 or are missing"):
-        metric(np.full(60, -1), y_pred, y_score)
     with pytest.raises(ValueError, match=r"No ID samples.*all of its 60 labels"):
         metric(y_true, y_pred, y_score, classes=[8, 9])
 

@@ -29,14 +29,6 @@ SCORE = RNG.normal(size=300).round(1) + (PRED == Y)
 X_IRIS, Y_IRIS = load_iris(return_X_y=True)
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    import matplotlib.pyplot as plt
-
-    yield
-    plt.close("all")
-
-
 def test_line_is_the_curve():
     display = RiskCoverageDisplay.from_predictions(Y, PRED, SCORE, name="mine")
     coverage, risk, _ = risk_coverage_curve(Y, PRED, SCORE)

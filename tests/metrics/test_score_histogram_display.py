@@ -26,14 +26,6 @@ SCORE = RNG.normal(size=300).round(1) + (Y != -1)
 X_IRIS, Y_IRIS = load_iris(return_X_y=True)
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    import matplotlib.pyplot as plt
-
-    yield
-    plt.close("all")
-
-
 def test_counts_are_those_of_the_rows():
     display = ScoreHistogramDisplay.from_predictions(Y, SCORE, bins=17, density=False)
     assert display.bin_edges_.size == 18

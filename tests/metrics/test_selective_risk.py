@@ -17,6 +17,7 @@ from skood.metrics import (
 )
 from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, accept, solve
 from tests.metrics._double_rows import every_rule, make_rows, relabel
+from tests.metrics._samples import check_input_errors
 
 SEEDS = range(5)
 METRICS = [selective_risk_at, selective_risk_at_precision_recall]
@@ -194,18 +195,7 @@ def test_losses_and_labels(metric, bounds):
 @pytest.mark.parametrize("metric", METRICS)
 def test_errors(metric):
     y_true, y_pred, y_score, _ = make_rows(4)
-    with pytest.raises(ValueError, match=r"pass labels.*np.where\(is_ood, -1, 1\)"):
-        metric(y_true == -1, y_pred, y_score)
-    with pytest.raises(ValueError, match="y_score contains 50 NaN"):
-        metric(y_true, y_pred, np.full(50, np.nan))
-    with pytest.raises(ValueError, match="y_score has 49 entries, but y_true has 50"):
-        metric(y_true, y_pred, y_score[1:])
-    with pytest.raises(ValueError, match="y_pred has 49 entries, but y_true has 50"):
-        metric(y_true, y_pred[1:], y_score)
-    with pytest.raises(ValueError, match="y_pred is required"):
-        metric(y_true, None, y_score)
-    with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1"):
-        metric(np.full(50, -1), y_pred, y_score)
+    check_input_errors(metric, y_true, y_pred, y_score)
     with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
         metric(y_true, y_pred, y_score, ood_label=7)
     with pytest.raises(ValueError, match="ood_score contains 50 NaN"):
