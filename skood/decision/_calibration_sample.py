@@ -62,13 +62,7 @@ def sweep(projected, n_id, loss):
 
 
 class Problem:
-    """Scores and losses of ID and OOD samples.
-
-    Parameters
-    ----------
-    risk_id, ood_id, loss_id, risk_ood, ood_ood
-        Checked arrays, see :func:`skood.rejection.solve`.
-    """
+    """Scores and losses of ID and OOD samples: checked arrays, as of `solve`."""
 
     def __init__(self, risk_id, ood_id, loss_id, risk_ood, ood_ood):
         self.double = ood_id is not None
@@ -104,15 +98,8 @@ class Problem:
     def split_off_infinite(self, turn):
         """Return the samples with finite scores, and the samples accepted first.
 
-        Parameters
-        ----------
-        turn : int
-            The quadrant, as the multiple of pi / 2 at which it starts.
-
-        Returns
-        -------
-        finite, first : ndarray of shape (n_id + n_ood,), dtype bool
-            Samples in neither are accepted last, at all angles inside of the quadrant.
+        `turn` is the quadrant, as the multiple of pi / 2 at which it starts. Samples in
+        neither are accepted last, at all angles inside of the quadrant.
         """
         u, _, top = self.scaled
         finite = np.isfinite(u)
@@ -123,21 +110,7 @@ class Problem:
         return finite, first
 
     def turned(self, turn, rows):
-        """Return the scores of some samples, turned so that a quadrant is the first.
-
-        Parameters
-        ----------
-        turn : int
-            The quadrant, as the multiple of pi / 2 at which it starts.
-
-        samples : ndarray of int or bool
-            The samples.
-
-        Returns
-        -------
-        x, y : ndarray of shape (n_rows,)
-            Scores to which the weights of the first quadrant apply.
-        """
+        """Return both scores of samples, turned so that a quadrant is the first."""
         u, v = self.scaled[0][rows], self.scaled[1][rows]
         return ((u, v), (v, -u), (-u, -v), (-v, u))[turn % 4]
 
@@ -146,50 +119,16 @@ class Problem:
         return sweep(project(theta, *self.scaled), self.n_id, self.loss)
 
     def best_at(self, theta, goal, *, randomize=False):
-        """Return the best threshold at an angle, None if no rule meets the bounds.
-
-        Parameters
-        ----------
-        theta : float
-            The angle.
-
-        goal : Goal
-            Objective and bounds.
-
-        randomize : bool, default=False
-            The samples at the threshold may be accepted with a probability.
-
-        Returns
-        -------
-        best : Candidate or None
-            The rule.
-        """
+        """Return the best threshold at an angle, None if no rule meets the bounds."""
         lam, *after = self.points(theta)
         before = [np.append(0, count[:-1]) for count in after] if randomize else None
         return self.best_of(theta, lam, *after, goal=goal, before=before)
 
     def best_of(self, theta, lam, N, E, F, *, goal, before=None):
-        """Return the best of given operating points, None if no rule meets the bounds.
+        """Return the best of given operating points, None if none meets the bounds.
 
-        Parameters
-        ----------
-        theta : float
-            Their angle.
-
-        lam, N, E, F : ndarray of shape (n_points,)
-            Their thresholds and counts.
-
-        goal : Goal
-            Objective and bounds.
-
-        before : list of three ndarrays of shape (n_points,), default=None
-            Counts without the samples at the thresholds: these may then be accepted
-            with a probability. None: as a whole.
-
-        Returns
-        -------
-        best : Candidate or None
-            The rule.
+        With `before`, the counts without the samples at the thresholds, these may be
+        accepted with a probability. Shapes: lam, N, E, F (n_points,).
         """
         if before is None:
             value, tau = goal.value(N, E, F), np.ones(N.shape)
@@ -215,25 +154,7 @@ class Problem:
     def at_size(self, theta, size, goal, *, randomize=False):
         """Return the rule that accepts `size` samples, None if it breaks the bounds.
 
-        Parameters
-        ----------
-        theta : float
-            The angle.
-
-        size : int
-            Number of samples, at least one. Samples tied with the last one come with
-            it.
-
-        goal : Goal
-            Objective and bounds.
-
-        randomize : bool, default=False
-            The samples at the threshold may be accepted with a probability.
-
-        Returns
-        -------
-        found : Candidate or None
-            The rule.
+        Samples tied with the last one are accepted with it.
         """
         projected = project(theta, *self.scaled)
         lam = np.partition(projected, size - 1)[size - 1]
@@ -251,21 +172,8 @@ class Problem:
     def describe(self, rule, found, **certificate):
         """Return the operating point of a rule that was found.
 
-        Parameters
-        ----------
-        rule : BaseRule
-            Gives the objective and the prior.
-
-        found : Candidate
-            The rule that was found.
-
-        **certificate
-            Fields of the operating point, such as its gap.
-
-        Returns
-        -------
-        point : OperatingPoint or None
-            The operating point. None if merged ties would be separated at this angle.
+        `certificate` has fields of it, such as its gap. None if merged ties would be
+        separated at this angle.
         """
         lam, low = found.lam, None
         if lam > -math.inf or found.tau > 0:
@@ -299,24 +207,7 @@ class Problem:
         return thresholds
 
     def evaluated(self, rule, point, **certificate):
-        """Return an operating point with numbers from applying it.
-
-        Parameters
-        ----------
-        rule : BaseRule
-            Gives the objective and the prior.
-
-        point : OperatingPoint
-            The stored rule.
-
-        **certificate
-            Fields of the operating point, such as its gap.
-
-        Returns
-        -------
-        point : OperatingPoint
-            The operating point.
-        """
+        """Return an operating point with its rates on these samples."""
         accepted = accept_proba(point, self.risk_id, self.ood_id)
         N, E = float(accepted.sum()), float(accepted @ self.loss_id)
         F = float(accept_proba(point, self.risk_ood, self.ood_ood).sum())

@@ -41,21 +41,7 @@ UNDEFINED = Estimate(math.nan, math.nan, math.nan)
 
 
 def clopper_pearson(successes, trials, confidence_level=0.95):
-    """Exact two-sided interval for a binomial proportion.
-
-    Parameters
-    ----------
-    successes, trials : int
-        Counts.
-
-    confidence_level : float, default=0.95
-        Least coverage of the interval.
-
-    Returns
-    -------
-    estimate : Estimate
-        The share and its interval; all NaN without trials.
-    """
+    """Return a share with its exact two-sided interval; all NaN without trials."""
     if trials == 0:
         return UNDEFINED
     tail = (1.0 - confidence_level) / 2
@@ -71,7 +57,7 @@ def _hoeffding(mean, n, delta):
     if mean >= 1:
         return 1.0
 
-    def slack(r):
+    def slack(r):  # Theorem 1 of Hoeffding, [2] of `risk_upper_bound`
         return n * (rel_entr(mean, r) + rel_entr(1 - mean, 1 - r)) + math.log(delta)
 
     top = math.nextafter(1.0, 0.0)
@@ -127,28 +113,13 @@ def _upper_bound(values, delta):
 
 
 def mean_interval(values, possible, confidence_level):
-    """Return the mean of a variable of known range with its interval.
+    """Return the mean of a variable of known range with its interval; NaN without any.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n_samples,)
-        Samples of the variable.
-
-    possible : array-like of float, or None
-        The values that the variable can take, or the ends of its range and a value in
-        between. With two values, which must be known beforehand and not from the
-        samples, the interval is the Clopper-Pearson interval; otherwise, each end is
-        the better of two bounds, by the inequalities of Hoeffding and Bentkus, which
-        suit losses that are mostly 0, and by betting, which uses their variance. None:
-        the range is not known, and there is no interval.
-
-    confidence_level : float
-        Least coverage of the interval.
-
-    Returns
-    -------
-    estimate : Estimate
-        The mean and its interval; all NaN without samples.
+    `possible` has the values that the variable can take, or the ends of its range and a
+    value in between; None: there is no interval. With two values, which must be known
+    beforehand and not from the samples, the interval is of Clopper and Pearson; else
+    each end is the better of two bounds: by the inequalities of Hoeffding and Bentkus,
+    which suit losses that are mostly 0, and by betting, which uses their variance.
     """
     n = len(values)
     if n == 0:

@@ -40,18 +40,10 @@ def pick(value, N, F, rtol):
 
 
 class Goal:
-    """Problem in N, E and F: minimize ``E / N``, or a linear cost, within bounds.
+    """Problem in N, E and F: minimize ``E / N``, or a linear `cost`, within `bounds`.
 
-    Parameters
-    ----------
-    cost : Linear or None
-        The objective; None is the selective risk.
-
-    bounds : tuple of Linear
-        Functions that must not be positive.
-
-    rtol : float, default=0.0
-        Values that differ by less, relative to their size, are ties.
+    Bounds must not be positive. Values that differ by less than `rtol`, relative to
+    their size, are ties.
     """
 
     def __init__(self, cost, bounds, rtol=0.0):
@@ -99,21 +91,11 @@ class Goal:
         )
 
     def mixtures(self, before, after):
-        """Return the best mixtures of two regions each.
+        """Return value, tau, N and F of the best mixtures of two regions each.
 
         Along ``before + tau * (after - before)`` the objective is monotone in tau and
-        the bounds leave an interval, so that one of its ends is optimal.
-
-        Parameters
-        ----------
-        before, after : tuple of three ndarrays of shape (n,)
-            N, E and F.
-
-        Returns
-        -------
-        value, tau, N, F : ndarray of shape (2, n)
-            For both ends of the interval of tau; the value is infinite where the
-            interval is empty or zero, since nothing is added to `before`.
+        the bounds leave an interval: one of its ends is optimal. The value is infinite
+        where the interval is empty or zero. Shapes: counts (n,) -> (2, n).
         """
         low, high = np.zeros(len(before[0])), np.ones(len(before[0]))
         for bound in self.bounds:

@@ -36,21 +36,7 @@ SOLVERS = ("bnb", "exact", "grid")
 
 
 def grid_of_angles(angles, n_angles):
-    """Return the angles of a grid, in increasing order.
-
-    Parameters
-    ----------
-    angles : {"quadrant", "full"}
-        See :func:`solve`.
-
-    n_angles : int
-        Number of angles.
-
-    Returns
-    -------
-    thetas : ndarray of shape (n_angles,)
-        The angles; right angles are included.
-    """
+    """Return the angles of a grid, right angles included, in increasing order."""
     if isinstance(n_angles, bool) or not isinstance(n_angles, Integral):
         raise TypeError(f"n_angles must be an integer of at least 2, got {n_angles!r}.")
     if n_angles < 2:

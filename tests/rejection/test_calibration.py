@@ -25,16 +25,16 @@ from sklearn.svm import LinearSVC
 from skood.detectors import KNN, Energy, Mahalanobis, MaxLogit
 from skood.rejection import (
     BoundedAbstention,
-    BoundedTPRFPR,
     RejectOptionClassifier,
     solve,
 )
 from skood.rejection._calibration import Parts, calibrate, fit_parts, score_parts
 from skood.utils._metaestimators import bind
+from tests.rejection._problem import PLAIN_KNN, RULE, make_data
 
 
 class FirstColumn(BaseEstimator):
-    """A detector that scores a row by its first column."""
+    """A detector that scores a sample by its first column."""
 
     def fit(self, X, y=None):
         return self
@@ -44,7 +44,7 @@ class FirstColumn(BaseEstimator):
 
 
 class WhichFit(BaseEstimator):
-    """A detector whose score tells the rows that it was fitted on."""
+    """A detector whose score is a checksum of the samples that it was fitted on."""
 
     def fit(self, X, y=None):
         self.sum_ = float(np.sum(X))
@@ -54,23 +54,10 @@ class WhichFit(BaseEstimator):
         return np.full(len(X), self.sum_)
 
 
-def make_data(seed=0, n_per_class=40, n_ood=30):
-    """Three overlapping classes in the plane, and OOD rows next to one of them."""
-    rng = np.random.default_rng(seed)
-    means = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 2.0]])
-    y = np.repeat([0, 1, 2, -1], [n_per_class] * 3 + [n_ood])
-    X = rng.normal(size=(len(y), 2))
-    X[y >= 0] += means[y[y >= 0]]
-    X[y < 0] += [4.0, -1.5]
-    order = rng.permutation(len(y))
-    return X[order], y[order]
-
-
-X, Y = make_data()
+SIZES = {"n_per_class": 40, "n_ood": 30}
+X, Y = make_data(**SIZES)
 IS_ID = Y != -1
 X_ID, Y_ID, X_OOD = X[IS_ID], Y[IS_ID], X[~IS_ID]
-RULE = BoundedTPRFPR(tpr_min=0.6, fpr_max=0.4)
-PLAIN_KNN = KNN(n_neighbors=3, normalize=False)
 
 
 def fit_and_held_out(share, seed):
@@ -251,7 +238,7 @@ def test_number_of_jobs_changes_nothing(backend):
 
 
 def test_same_rows_with_frozen_parts():
-    X_fit, y_fit = make_data(seed=1)
+    X_fit, y_fit = make_data(seed=1, **SIZES)
     X_fit, y_fit = X_fit[y_fit >= 0], y_fit[y_fit >= 0]
     model = LogisticRegression().fit(X_fit, y_fit)
     detector = KNN(n_neighbors=3, normalize=False).fit(X_fit)
