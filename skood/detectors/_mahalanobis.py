@@ -150,7 +150,7 @@ class Mahalanobis(ReadingDetector):
     def _settle(self, reading, y):
         moments = self._sums
         self.location_ = moments.means
-        if self.covariance is None:
+        if self.covariance is None:  # Eq. (1) of [1]
             self.covariance_ = moments.within() / moments.counts.sum()
         else:
             codes = moments.codes(y, len(reading))
@@ -247,7 +247,7 @@ class Mahalanobis(ReadingDetector):
         squared, _ = self._whitening.squared_distances(
             reading.features, reading.asarray
         )
-        return -squared
+        return -squared  # Eq. (2) of [1]
 
     def _onnx_score(self, reading):
         white = self._whitening.onnx_apply(reading.features)

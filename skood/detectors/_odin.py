@@ -187,7 +187,7 @@ class ODIN(NetworkDetector):
 
     def _max_probability(self, logits):
         _, others, _ = shifted_exponentials(logits, self.temperature)
-        # max p - 1, which does not round: see MSP
+        # Eq. (1) of [1] minus 1, which does not round: see MSP
         return -others / (1.0 + others)
 
 
@@ -198,4 +198,4 @@ def _moved(rows, gradient, step):
     size = xp.abs(gradient)
     largest = xp.max(size, axis=tuple(range(1, size.ndim)), keepdims=True)
     sign = xp.where(size > _ROUNDING * largest, xp.sign(gradient), 0 * gradient)
-    return rows + step * sign
+    return rows + step * sign  # Eq. (2) of [1]

@@ -307,7 +307,7 @@ class OpenMax(ReadingDetector):
 
         `size`: the magnitude of the numbers whose differences are the distances.
         """
-        n_tail = min(self.tail_size, len(distances))
+        n_tail = min(self.tail_size, len(distances))  # Algorithm 1 of [1]
         tail = np.partition(distances, len(distances) - n_tail)[-n_tail:]
         location = tail.min()
         if tail.max() - location <= _NO_SPREAD * (tail.max() + size):
@@ -333,7 +333,7 @@ class OpenMax(ReadingDetector):
         return xp.stack(columns, axis=1)
 
     def _score_reading(self, reading):
-        xp = reading.xp
+        xp = reading.xp  # Algorithm 2 of [1]
         logits = xp.astype(reading.logits, xp.float64, copy=True)
         alpha = min(self.alpha, logits.shape[1])
         ranked = leading_columns(logits, alpha)

@@ -142,6 +142,7 @@ class ViM(ReadingDetector):
         return added_scatter(sums, part, self.origin_)
 
     def _settle_space(self):
+        # Eq. (4) of [1]
         self._space = PrincipalSpace(self._sums, self.origin_, self.n_components)
         self.n_components_ = self._space.dimension
 
@@ -152,7 +153,7 @@ class ViM(ReadingDetector):
             xp = part.xp
             top += float(xp.sum(xp.max(part.logits, axis=1), dtype=xp.float64))
             residual += float(xp.sum(self._space.residuals(part), dtype=xp.float64))
-        self.alpha_ = top / residual
+        self.alpha_ = top / residual  # Eq. (6) of [1]
         if self.alpha_ <= 0:
             warn(
                 f"alpha_ is {self.alpha_:.3g}: the largest logits of the training "
