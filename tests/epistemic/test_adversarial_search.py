@@ -49,6 +49,21 @@ def _batches(X, y, n_batches, size=16):
     return [(X[i : i + size], y[i : i + size]) for i in starts]
 
 
+def _problem(scope, n_batches, module=None, dtype=torch.float64):
+    """A network, its searched layers, images, and batches of them."""
+    X, y = digits(64, dtype=np.dtype(str(dtype).removeprefix("torch.")))
+    module = lenet(dtype) if module is None else module
+    return module, _opened(module, scope, X)[1], X, _batches(X, y, n_batches)
+
+
+def _assert_steps(found, tail, expected, atol):
+    """The first search is the plain one."""
+    for name, weight in tail.named(found.weights, 0).items():
+        torch.testing.assert_close(weight, expected.weights[name], rtol=0, atol=atol)
+    for name in ("outputs", "training_loss", "attack_loss"):
+        assert_allclose(getattr(found, name)[:, 0], getattr(expected, name), atol=atol)
+
+
 def _search(tail, points, targets, batches, schedule, judges=None):
     """Search all `targets` (one row for each point); batches are rows of inputs."""
     kept = [(tail.features(rows.numpy()), answers) for rows, answers in batches]
@@ -72,27 +87,15 @@ def _search(tail, points, targets, batches, schedule, judges=None):
 @pytest.mark.parametrize("target", range(N_CLASSES))
 @pytest.mark.parametrize("scope", SCOPES)
 def test_one_step_equals_a_plain_loop(scope, target):
-    X, y = digits(64, dtype=np.float32)
-    module = lenet()
-    _, tail = _opened(module, scope, X)
-    batches = _batches(X, y, 2)
-    found = _search(
-        tail,
-        X[:1],
-        [[target]],
-        batches,
-        AdversarialSearch(1, **STEP, eta=1, update_every=1),
-    )
+    module, tail, X, batches = _problem(scope, 2, dtype=torch.float32)
+    schedule = AdversarialSearch(1, **STEP, eta=1, update_every=1)
+    found = _search(tail, X[:1], [[target]], batches, schedule)
     expected = plain_search(
         module, SCOPES[scope], torch.from_numpy(X[0]), target, batches, **STEP
     )
     weights = tail.named(found.weights, 0)
     assert set(weights) == set(SCOPES[scope])
-    for name, weight in weights.items():
-        torch.testing.assert_close(weight, expected.weights[name], rtol=0, atol=1e-5)
-    assert_allclose(found.outputs[:, 0], expected.outputs, atol=1e-5)
-    assert_allclose(found.training_loss[:, 0], expected.training_loss, atol=1e-5)
-    assert_allclose(found.attack_loss[:, 0], expected.attack_loss, atol=1e-5)
+    _assert_steps(found, tail, expected, atol=1e-5)
     moved = {
         n: float((w - module.get_parameter(n).detach()).abs().max())
         for n, w in weights.items()
@@ -105,35 +108,18 @@ def test_one_step_equals_a_plain_loop(scope, target):
 )
 @pytest.mark.parametrize("scope", SCOPES)
 def test_many_steps_equal_a_plain_loop(scope, eta, update_every, weight_decay):
-    X, y = digits(64, dtype=np.float64)
-    module = lenet(torch.float64)
-    _, tail = _opened(module, scope, X)
-    batches = _batches(X, y, 8)
+    module, tail, X, batches = _problem(scope, 8)
     step = {**STEP, "weight_decay": weight_decay}
-    schedule = AdversarialSearch(7, **step, eta=eta, update_every=update_every)
-    found = _search(tail, X[:1], [[2]], batches, schedule)
-    expected = plain_search(
-        module,
-        SCOPES[scope],
-        torch.from_numpy(X[0]),
-        2,
-        batches,
-        **step,
-        eta=eta,
-        update_every=update_every,
-    )
-    for name, weight in tail.named(found.weights, 0).items():
-        torch.testing.assert_close(weight, expected.weights[name], rtol=0, atol=1e-9)
-    assert_allclose(found.outputs[:, 0], expected.outputs, atol=1e-9)
-    assert_allclose(found.training_loss[:, 0], expected.training_loss, atol=1e-9)
-    assert_allclose(found.attack_loss[:, 0], expected.attack_loss, atol=1e-9)
+    step |= {"eta": eta, "update_every": update_every}
+    found = _search(tail, X[:1], [[2]], batches, AdversarialSearch(7, **step))
+    x = torch.from_numpy(X[0])
+    expected = plain_search(module, SCOPES[scope], x, 2, batches, **step)
+    _assert_steps(found, tail, expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("scope", SCOPES)
 def test_weights_may_lie_in_memory_as_they_like(scope):
-    X, y = digits(64, dtype=np.float64)
-    module = lenet(torch.float64)
-    batches = _batches(X, y, 4)
+    module, _, X, batches = _problem(scope, 4)
     schedule = AdversarialSearch(3, **STEP, eta=1.0, update_every=1)
     found = []
     for _ in range(2):
@@ -159,21 +145,12 @@ def test_many_points_and_classes_equal_each_alone(scope):
     assert found.outputs.shape == (5, 6, N_CLASSES)
     for i in range(2):
         for j in range(3):
-            one = _search(
-                tail,
-                points[i : i + 1],
-                targets[i : i + 1, j : j + 1],
-                batches,
-                schedule,
-            )
+            own = targets[i : i + 1, j : j + 1]
+            one = _search(tail, points[i : i + 1], own, batches, schedule)
             at = 3 * i + j
             for name in ("outputs", "training_loss", "attack_loss", "judged"):
-                torch.testing.assert_close(
-                    getattr(found, name)[:, at],
-                    getattr(one, name)[:, 0],
-                    rtol=0,
-                    atol=1e-9,
-                )
+                both = getattr(found, name)[:, at], getattr(one, name)[:, 0]
+                torch.testing.assert_close(*both, rtol=0, atol=1e-9)
             weights = tail.named(found.weights, at)
             for name, weight in tail.named(one.weights, 0).items():
                 torch.testing.assert_close(weights[name], weight, rtol=0, atol=1e-9)
@@ -192,11 +169,8 @@ def test_first_model_is_the_given_one():
 
 
 def test_judges_are_rows_that_all_models_share():
-    X, y = digits(64, dtype=np.float64)
-    module = lenet(torch.float64)
-    _, tail = _opened(module, "dense", X)
-    batches = _batches(X, y, 4)
-    judges = torch.as_tensor(X[40:60]), torch.as_tensor(y[40:60])
+    module, tail, X, batches = _problem("dense", 4)
+    judges = torch.as_tensor(X[40:60]), torch.as_tensor(digits(64)[1][40:60])
     schedule = AdversarialSearch(3, **STEP, eta=1.0, update_every=1)
     found = _search(tail, X[:2], [[0, 1], [0, 1]], batches, schedule, judges)
     plain = _search(tail, X[:2], [[0, 1], [0, 1]], batches, schedule)
@@ -226,25 +200,20 @@ class Spare(nn.Module):
 
 def test_weights_that_are_not_used_stay():
     torch.manual_seed(0)
-    X, y = digits(64, dtype=np.float64)
-    module = Spare().double()
-    _, tail = _opened(module, "full", X)
-    batches = _batches(X, y, 4)
+    module, tail, X, batches = _problem("full", 4, Spare().double())
     schedule = AdversarialSearch(3, **STEP, eta=1.0, update_every=1)
     found = _search(tail, X[:1], [[1]], batches, schedule)
     names = [name for name, _ in module.named_parameters()]
     expected = plain_search(module, names, torch.as_tensor(X[0]), 1, batches, **STEP)
-    for name, weight in tail.named(found.weights, 0).items():
-        torch.testing.assert_close(weight, expected.weights[name], rtol=0, atol=1e-9)
+    _assert_steps(found, tail, expected, atol=1e-9)
     assert torch.equal(expected.weights["spare.weight"], module.spare.weight)
 
 
 def test_adam_of_older_torch(monkeypatch):
     """Where there is no fused Adam, the plain one does the same."""
-    X, y = digits(64, dtype=np.float64)
-    _, tail = _opened(lenet(torch.float64), "last", X)
+    _, tail, X, batches = _problem("last", 6)
     schedule = AdversarialSearch(5, **STEP, eta=1.5, update_every=2)
-    arguments = tail, X[:2], [[0], [1]], _batches(X, y, 6), schedule
+    arguments = tail, X[:2], [[0], [1]], batches, schedule
     expected = _search(*arguments)
     adam = torch.optim.Adam
 
@@ -269,10 +238,8 @@ def test_losses_of_classes():
     targets = torch.tensor([0, 1, 2, 2, 1, 0])
     task = Classes(targets)
     outputs = task.outputs(logits)
-    training, attack = (
-        task.training_loss(row_logits, answers),
-        task.attack_loss(outputs),
-    )
+    training = task.training_loss(row_logits, answers)
+    attack = task.attack_loss(outputs)
     for s in range(6):
         losses = []
         for z, k in zip(row_logits[s].tolist(), answers.tolist(), strict=True):
@@ -315,10 +282,8 @@ def test_losses_of_means(fixed):
     variance = torch.tensor([0.7] * 4 if fixed else [0.7, 0.7, 2.0, 2.0]).double()
     task = Means(torch.tensor(SIGNS), mean, variance, fixed=fixed)
     assert task.outputs(outputs) is outputs
-    training, attack = (
-        task.training_loss(row_logits, answers),
-        task.attack_loss(outputs),
-    )
+    training = task.training_loss(row_logits, answers)
+    attack = task.attack_loss(outputs)
 
     def normal(values, given):
         variances = given if fixed else values[..., 1].exp()

@@ -42,6 +42,16 @@ def _part(z=LOGITS, codes=CODES, *, logits=None, regularized=True, corrected=Tru
     )
 
 
+def _objective(lambda_ice, lambda_pcl, activation="exp", *, e_id=20.0, e_ood=0.0):
+    return ProbeObjective(
+        lambda_ice=lambda_ice,
+        lambda_pcl=lambda_pcl,
+        activation=activation,
+        e_id=e_id,
+        e_ood=e_ood,
+    )
+
+
 def _tensors(*arrays):
     return [torch.tensor(np.asarray(array, dtype=np.float64)) for array in arrays]
 
@@ -79,9 +89,7 @@ def _naive(W, b, z, logits, codes, objective, corrected=True):
 @pytest.mark.parametrize(("ice", "pcl"), LAMBDAS)
 @pytest.mark.parametrize("corrected", [False, True])
 def test_value_of_a_naive_loop(activation, ice, pcl, corrected):
-    objective = ProbeObjective(
-        lambda_ice=ice, lambda_pcl=pcl, activation=activation, e_id=20.0, e_ood=2.0
-    )
+    objective = _objective(ice, pcl, activation, e_ood=2.0)
     value, none = objective(
         *_tensors(W, B), [_part(corrected=corrected)], gradient=False
     )
@@ -93,9 +101,7 @@ def test_value_of_a_naive_loop(activation, ice, pcl, corrected):
 @activations
 @pytest.mark.parametrize(("ice", "pcl"), LAMBDAS)
 def test_gradients_are_finite_differences(activation, ice, pcl):
-    objective = ProbeObjective(
-        lambda_ice=ice, lambda_pcl=pcl, activation=activation, e_id=20.0, e_ood=2.0
-    )
+    objective = _objective(ice, pcl, activation, e_ood=2.0)
     parts = [_part()]
 
     def value(x):
@@ -110,9 +116,7 @@ def test_gradients_are_finite_differences(activation, ice, pcl):
 @activations
 def test_gradients_are_those_of_autograd(activation):
     """Of the formula written in torch, to the last digits."""
-    objective = ProbeObjective(
-        lambda_ice=1e-3, lambda_pcl=2e-3, activation=activation, e_id=20.0, e_ood=2.0
-    )
+    objective = _objective(1e-3, 2e-3, activation, e_ood=2.0)
     _, found = objective(*_tensors(W, B), [_part()])
     weight, bias = (tensor.requires_grad_() for tensor in _tensors(W, B))
     z, p = _tensors(LOGITS, softmax(LOGITS, axis=1))
@@ -134,15 +138,11 @@ def test_gradients_are_those_of_autograd(activation):
 
 def test_terms_are_means_over_their_own_rows():
     """The first over rows with classes, the others over regularized ones."""
-    objective = ProbeObjective(
-        lambda_ice=1e-3, lambda_pcl=1e-3, activation="exp", e_id=20.0, e_ood=0.0
-    )
+    objective = _objective(1e-3, 1e-3)
     labeled = _part(LOGITS[:5], CODES[:5], regularized=False)
     free = _part(LOGITS[3:], None)
     value, gradients = objective(*_tensors(W, B), [labeled, free])
-    plain = ProbeObjective(
-        lambda_ice=0.0, lambda_pcl=0.0, activation="exp", e_id=20.0, e_ood=0.0
-    )
+    plain = _objective(0.0, 0.0)
     expected = _naive(W, B, LOGITS[:5], LOGITS[:5], CODES[:5], plain)
     expected += _naive(W, B, LOGITS[3:], LOGITS[3:], None, objective)
     assert_allclose(value, expected, rtol=1e-12)
@@ -155,9 +155,7 @@ def test_terms_are_means_over_their_own_rows():
 
 
 def test_chunks_change_nothing(monkeypatch):
-    objective = ProbeObjective(
-        lambda_ice=1e-3, lambda_pcl=1e-3, activation="exp", e_id=20.0, e_ood=0.0
-    )
+    objective = _objective(1e-3, 1e-3)
     expected = objective(*_tensors(W, B), [_part()])
     monkeypatch.setattr(_probe_objective, "_CHUNK_BYTES", {"cpu": 7 * 8 * 4})
     assert [s.stop - s.start for s in _part().chunks()] == [7, 7, 7, 7, 2]
@@ -206,9 +204,7 @@ def test_optimum_of_the_confidence_term(e_ood, corrected):
     logits = np.array([[0, 0, 0], [0.5, 0, 0], [1, 0, 1], [9, 0, 0.0]])
     part = _part(np.eye(4), None, logits=logits, corrected=corrected)
     (weight, bias), _ = train_probe(
-        ProbeObjective(
-            lambda_ice=0.0, lambda_pcl=1e-3, activation="exp", e_id=50.0, e_ood=e_ood
-        ),
+        _objective(0.0, 1e-3, e_id=50.0, e_ood=e_ood),
         [part],
         None,
         (np.zeros((3, 4)), np.zeros(3)),
@@ -224,9 +220,7 @@ def test_optimum_of_the_confidence_term(e_ood, corrected):
 
 def test_optimum_of_the_term_of_classes():
     """Any total will do, if q = (C + e) p - 1; it cannot be below C."""
-    objective = ProbeObjective(
-        lambda_ice=1.0, lambda_pcl=0.0, activation="exp", e_id=100.0, e_ood=0.0
-    )
+    objective = _objective(1.0, 0.0, e_id=100.0)
     p = np.array([0.5, 0.3, 0.2])
     for e in (4.0, 40.0):
         q = (3 + e) * p - 1
@@ -243,15 +237,11 @@ def test_optimum_of_the_term_of_classes():
 def test_a_class_at_the_cap_is_pulled_down_but_not_pushed_up():
     start = _tensors(np.eye(2), np.zeros(2))
     part = _part(np.array([[1e4, 0.0]]), np.array([0]), logits=np.array([[1.0, 0.0]]))
-    value, down = ProbeObjective(
-        lambda_ice=1e-3, lambda_pcl=1e-3, activation="exp", e_id=10.0, e_ood=0.0
-    )(*start, [part])
+    value, down = _objective(1e-3, 1e-3, e_id=10.0)(*start, [part])
     assert np.isfinite(value)
     assert down[1][0] > 0.0  # a step against it lowers the bias
     # the first term alone wants more evidence where the class is right
-    _, up = ProbeObjective(
-        lambda_ice=0.0, lambda_pcl=0.0, activation="exp", e_id=10.0, e_ood=0.0
-    )(*start, [part])
+    _, up = _objective(0.0, 0.0, e_id=10.0)(*start, [part])
     assert up[1][0] == 0.0
     assert up[1][1] < 0.0
 
@@ -260,9 +250,7 @@ def test_a_class_at_the_cap_is_pulled_down_but_not_pushed_up():
 
 
 def _train(valid, *, lr=0.3, epochs=60, **options):
-    objective = ProbeObjective(
-        lambda_ice=1e-3, lambda_pcl=1e-3, activation="exp", e_id=20.0, e_ood=0.0
-    )
+    objective = _objective(1e-3, 1e-3)
     weights, history = train_probe(
         objective,
         [_part(LOGITS[:15], CODES[:15])],
@@ -321,9 +309,7 @@ def test_weight_decay_is_that_of_adam():
 
 
 def test_divergence_is_an_error():
-    objective = ProbeObjective(
-        lambda_ice=1e-3, lambda_pcl=1e-3, activation="softplus", e_id=100.0, e_ood=0.0
-    )
+    objective = _objective(1e-3, 1e-3, "softplus", e_id=100.0)
     part = _part(np.array([[1e200, 0.0]]), np.array([0]), logits=np.array([[1.0, 0.0]]))
     with pytest.raises(ValueError, match=r"objective of the probe is .* in epoch 1"):
         train_probe(
