@@ -162,17 +162,17 @@ def test_a_row_does_not_depend_on_others(kind, digits):
 
 @both
 @pytest.mark.parametrize(
-    "module",
+    "module, max_epochs",
     [
-        None,
-        pytest.param(SmallConvNet, marks=pytest.mark.slow),
-        pytest.param(ResidualNet, marks=pytest.mark.slow),
+        (None, 12),
+        pytest.param(SmallConvNet, 30, marks=pytest.mark.slow),
+        pytest.param(ResidualNet, 30, marks=pytest.mark.slow),
     ],
 )
-def test_images(kind, module, digits):
+def test_images(kind, module, max_epochs, digits):
     X, y = digits
     names = np.array([f"digit {k}" for k in range(10)])
-    clf = ensemble(kind, module, max_epochs=12, lr=0.02, random_state=0)
+    clf = ensemble(kind, module, max_epochs=max_epochs, lr=0.02, random_state=0)
     clf.fit(X[:300], names[y[:300]])
     assert clf.score(X[300:], names[y[300:]]) > 0.85
     assert_array_equal(clf.classes_, names)
