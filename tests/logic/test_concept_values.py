@@ -3,12 +3,16 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
+from sklearn.neural_network import MLPClassifier
 
-from skood.detectors import MSP, Mahalanobis
+from skood.detectors import KNN, MSP, Mahalanobis
 from skood.logic import Fusion, MLNDetector
 from skood.logic._concept_values import fit_one, some_rows
 from skood.nn import pretrained
@@ -57,6 +61,25 @@ def test_a_network_runs_once_per_call(detector):
     alone = [one.score_samples(X[i : i + 1])[0] for i in range(0, 220, 20)]
     np.testing.assert_allclose(scores[::20], alone, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(one.predict_concepts(X)[:, 0], net.predict(X))
+
+
+def test_a_shared_network_of_scikit_learn():
+    X, y = signs(200, 20)
+    labels = np.where(y[:, 0] == -1, "other", y[:, 0]).astype(str)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        net = FrozenEstimator(MLPClassifier(8, max_iter=30).fit(X, labels))
+    one = MLNDetector(
+        ["class = yield -> shape = triangle"],
+        [("class", net), *columns()[1:]],
+        KNN(net),
+        fusion=Fusion(normalizer="empirical"),
+        marginalize=True,
+    ).fit(X, y)
+    found = one._read(X)
+    np.testing.assert_allclose(found.proba[0], net.predict_proba(X), rtol=1e-6)
+    np.testing.assert_array_equal(one.predict_concepts(X)[:, 0], net.predict(X))
+    np.testing.assert_allclose(found.outlier, -one.detector_.score_samples(X))
 
 
 def test_chunks(monkeypatch):

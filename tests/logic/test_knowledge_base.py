@@ -77,15 +77,6 @@ def test_the_weight_of_one_constraint(n_kept, n, prior, weight):
     np.testing.assert_allclose(found, [weight], rtol=1e-9)
 
 
-def test_a_constraint_that_no_row_breaks_has_no_weight_without_a_prior():
-    kb = KnowledgeBase([STOP], SIGNS)
-    Z = np.zeros((200, 3), dtype=int)
-    with pytest.warns(SkoodWarning, match="class = stop_sign -> color = red and shape"):
-        weights = kb.fit_weights(Z, prior=0)
-    assert np.isfinite(weights).all()
-    assert weights > 5.59
-
-
 def _traffic_signs():
     """43 classes, each with one color and one shape."""
     domains = {
@@ -585,40 +576,44 @@ def test_no_constraints():
     )
 
 
-@pytest.mark.parametrize("constraints", [STOP, C("color"), 3, None])
-def test_constraints_are_a_list(constraints):
-    with pytest.raises(
-        TypeError, match="constraints must be a list of constraints, or"
-    ):
-        KnowledgeBase(constraints, SIGNS)
+LISTED = "constraints must be a list of constraints, or"
+ONE = "A constraint must be a str or a Formula, got"
+THIRTY = {f"c{i}": "bool" for i in range(30)}
 
 
-@pytest.mark.parametrize("constraint", [None, 1, C("color") == "red", ["a"], b"a"])
-def test_a_constraint_is_a_text_or_a_formula(constraint):
-    with pytest.raises(TypeError, match="A constraint must be a str or a Formula, got"):
-        KnowledgeBase([STOP, constraint], SIGNS)
-
-
-def test_constraints_that_do_not_fit():
-    with pytest.raises(ConstraintSyntaxError, match="unknown concept 'size'"):
-        KnowledgeBase(["size = big"], SIGNS)
-    with pytest.raises(ValueError, match="Unknown concept 'size'"):
-        KnowledgeBase([C("size").eq("big")], SIGNS)
-
-
-def test_domains_that_do_not_fit():
-    with pytest.raises(ValueError, match="domains is empty: name at least one concept"):
-        KnowledgeBase([], {})
-    with pytest.raises(TypeError, match="domains must be a dict"):
-        KnowledgeBase([], ["a"])
-
-
-def test_methods_that_do_not_fit():
-    with pytest.raises(ValueError, match=r"method must be one of .* got 'exact'"):
-        KnowledgeBase([STOP], SIGNS, method="exact")
-    domains = {f"c{i}": "bool" for i in range(30)}
-    with pytest.raises(ValueError, match="method='grouping' cannot do this"):
-        KnowledgeBase([" or ".join(domains)], domains, method="grouping")
+@pytest.mark.parametrize(
+    ("constraints", "domains", "method", "error", "message"),
+    [
+        *((given, SIGNS, "auto", TypeError, LISTED) for given in (STOP, 3, None)),
+        (C("color"), SIGNS, "auto", TypeError, LISTED),
+        *(
+            ([STOP, one], SIGNS, "auto", TypeError, ONE)
+            for one in (None, 1, ["a"], b"a")
+        ),
+        ([STOP, C("color") == "red"], SIGNS, "auto", TypeError, ONE),
+        (
+            ["size = big"],
+            SIGNS,
+            "auto",
+            ConstraintSyntaxError,
+            "unknown concept 'size'",
+        ),
+        ([C("size").eq("big")], SIGNS, "auto", ValueError, "Unknown concept 'size'"),
+        ([], {}, "auto", ValueError, "domains is empty: name at least one concept"),
+        ([], ["a"], "auto", TypeError, "domains must be a dict"),
+        ([STOP], SIGNS, "exact", ValueError, r"method must be one of .* got 'exact'"),
+        (
+            [" or ".join(THIRTY)],
+            THIRTY,
+            "grouping",
+            ValueError,
+            "method='grouping' cannot do this",
+        ),
+    ],
+)
+def test_bad_constraints(constraints, domains, method, error, message):
+    with pytest.raises(error, match=message):
+        KnowledgeBase(constraints, domains, method=method)
 
 
 def test_codes_and_labels(messy):
