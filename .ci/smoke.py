@@ -94,8 +94,8 @@ def check_work():
     predicted = model.predict(X_test)
     accepted = predicted != -1
     check((predicted == y_test)[accepted].mean() > 0.9, "the classifier errs")
-    check(accepted[y_test != -1].mean() > 0.6, "the classifier rejects ID rows")
-    check(accepted[y_test == -1].mean() < 0.4, "the classifier accepts OOD rows")
+    check(accepted[y_test != -1].mean() > 0.6, "the classifier rejects ID samples")
+    check(accepted[y_test == -1].mean() < 0.4, "the classifier accepts OOD samples")
     dump(model, "model.skood")
     for loaded in (load("model.skood"), pickle.loads(pickle.dumps(model))):
         check((loaded.predict(X_test) == predicted).all(), "a file changed a model")

@@ -227,7 +227,7 @@ def test_ood_data_by_name(write_idx):
     rng = np.random.RandomState(0)
     noise = rng.randint(0, 256, (200, 8, 8))
     folder = write_idx("noise", noise, np.zeros(200))
-    result = run_main_job(ood_data="noise", folder=folder, max_epochs=5)
+    result = run_main_job(ood_data="noise", folder=folder, max_epochs=2)
     assert result.parts["held_out"] == {"id": 539, "ood": 200}
     assert result.classifier.classes_.tolist() == list(range(10))
     assert row(result, "ViM")["auroc"] > 0.9

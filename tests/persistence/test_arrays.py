@@ -307,9 +307,15 @@ FAMILIES["trees"] = [
 # of them, of one estimator for each kind of arrays.
 NIGHTLY = "SKOOD_NIGHTLY" in os.environ
 SAMPLE = [
-    ["detector", "forest", "HistGradientBoosting, categories", "neighbors, kd_tree"],
+    ["detector", "forest", "neighbors, kd_tree"],
     pytest.param(
-        ["SVC, sparse", "KMeans", "GradientBoosting", "LocalOutlierFactor"],
+        [
+            "SVC, sparse",
+            "KMeans",
+            "GradientBoosting",
+            "HistGradientBoosting, categories",
+            "LocalOutlierFactor",
+        ],
         marks=pytest.mark.slow,
     ),
 ]
