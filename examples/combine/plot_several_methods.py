@@ -81,7 +81,7 @@ dsde = DSDE(
 )
 with threadpool_limits(limits=1):
     dsde.fit(X_train, y_train)
-print(f"levels are {dsde.level_}: {dsde.n_calibration_} rows for p-values, ", end="")
+print(f"levels are {dsde.level_}: {dsde.n_calibration_} samples for p-values, ", end="")
 print(f"{dsde.n_level_} for levels")
 
 # %%

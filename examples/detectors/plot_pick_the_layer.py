@@ -180,7 +180,7 @@ with threadpool_limits(limits=1):
 # test: against the digits 8 and 9, and against noise.
 place_of = {pair: name for name, pair in PLACES.items()}
 header = ["search says", *tests]
-print(f"{'OOD rows of the search':26}{'its choice':>16}{'k':>4}", end="")
+print(f"{'OOD samples of the search':26}{'its choice':>16}{'k':>4}", end="")
 print("".join(f"{title:>13}" for title in header))
 for name, areas in searches.items():
     best = areas.argmax()

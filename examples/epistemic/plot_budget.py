@@ -4,9 +4,9 @@ AUROC over the computational budget
 =====================================
 
 More computation per image buys more models. QUAM spends it on steps of its searches,
-Monte-Carlo dropout on more thinned networks. The budget is counted in passes of a row
-through the layers that are searched: a step of QUAM takes a pass and a gradient (two
-more) for each target, with a batch of training rows and the image itself,
+Monte-Carlo dropout on more thinned networks. The budget is counted in passes of a
+sample through the layers that are searched: a step of QUAM takes a pass and a gradient
+(two more) for each target, with a batch of training samples and the image itself,
 
 .. math:: 3 \cdot \text{steps} \cdot \text{targets} \cdot (\text{batch} + 1) ,
 
@@ -93,7 +93,7 @@ def draw(found):
         budgets, scores, seconds = zip(*rows, strict=True)
         axes[0].semilogx(budgets, scores, marker=marker, color=color, label=name)
         axes[1].semilogx(seconds, scores, marker=marker, color=color, label=name)
-    axes[0].set(xlabel="passes of a row for an image", ylabel="AUROC, epistemic")
+    axes[0].set(xlabel="passes of one sample per image", ylabel="AUROC, epistemic")
     axes[1].set(xlabel="CPU seconds for an image")
     axes[0].legend()
     plt.show()

@@ -115,7 +115,7 @@ for ax, (name, (epistemic, color, _)) in zip(axes, results.items(), strict=False
     )
     ax.plot(x, mean, color=color, label="given network")
     ax.plot(x, np.sin(x), "k:", label="sine")
-    ax.plot(X[:, 0], y, ".", color="0.4", ms=3, label="training rows")
+    ax.plot(X[:, 0], y, ".", color="0.4", ms=3, label="training samples")
     ax.set(title=name, xlabel="x", ylabel="y", ylim=(-3, 3))
 axes[0].legend(loc="upper center", ncols=2, fontsize="small")
 for name, (epistemic, color, style) in results.items():
@@ -123,7 +123,7 @@ for name, (epistemic, color, style) in results.items():
 for left, right in ((-4, -1.5), (1.5, 4)):
     axes[2].axvspan(left, right, color="0.92", zorder=0)
 axes[2].set(
-    title="training rows in gray", xlabel="x", ylabel="epistemic uncertainty (nats)"
+    title="training samples in gray", xlabel="x", ylabel="epistemic uncertainty (nats)"
 )
 axes[2].legend()
 plt.show()
@@ -132,7 +132,7 @@ plt.show()
 # Medians at the training samples, in the gap, and beyond the ends, and the correlation
 # of the logarithm with the ensemble.
 regions = {
-    "training rows": (np.abs(x) > 1.5) & (np.abs(x) < 4),
+    "training samples": (np.abs(x) > 1.5) & (np.abs(x) < 4),
     "gap": np.abs(x) < 1.5,
     "beyond": np.abs(x) > 4,
 }

@@ -22,8 +22,8 @@ independently of the point, with equal weights.
 # Data and the given network
 # --------------------------
 #
-# Three normal distributions in the plane, 100 rows of each, and the point (-6, 2). The
-# given network has one hidden layer.
+# Three normal distributions in the plane, 100 samples of each, and the point (-6, 2).
+# The given network has one hidden layer.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_blobs

@@ -71,8 +71,8 @@ def sets_of(calibration, new):
 
 ways = {
     "nothing rejected": (known, known),
-    "calibrated on all rows": (known, known & accepted),
-    "calibrated on accepted rows": (known & accepted, known & accepted),
+    "calibrated on all samples": (known, known & accepted),
+    "calibrated on accepted samples": (known & accepted, known & accepted),
 }
 coverage = {way: [] for way in ways}
 size = {way: [] for way in ways}

@@ -85,8 +85,8 @@ for name, rule in settings.items():
     clf = fitted[name] = fit(rule, ood_detector=distance)
     point = clf.operating_point_
     print(f"--- {name} rejection: {rule}")
-    print(f"mu = {clf.mu_:.2f}, expected cost on the training rows within")
-    print(f"{clf.gap_:.4f} of the least: {point.objective:.4f}. On the test rows:")
+    print(f"mu = {clf.mu_:.2f}, expected cost on the training samples within")
+    print(f"{clf.gap_:.4f} of the least: {point.objective:.4f}. On the test samples:")
     print(clf.report(X_test, y_test, ood_prior=rule.ood_prior))
     print()
 
@@ -129,7 +129,7 @@ for name, rule in settings.items():
     costs["reject all"].append((1 - rule.ood_prior) * rule.reject_id)
     costs["both scores"].append(-scorer(fitted[name], X_test, y_test))
 
-print(f"{'expected cost, test rows':26}" + "".join(f"{name:>8}" for name in settings))
+print(f"{'cost on test samples':26}" + "".join(f"{name:>8}" for name in settings))
 for other, row in costs.items():
     print(f"{other:26}" + "".join(f"{cost:8.4f}" for cost in row))
 
@@ -274,7 +274,7 @@ for factor, style in ((0.25, "C1--"), (4, "C3-.")):
 ax.set(
     xscale="log",
     yscale="log",
-    xlabel="rows of each kind",
+    xlabel="samples of each kind",
     ylabel="cost above the least",
     title=f"What is lost; the least cost is {least:.4f}",
 )

@@ -60,10 +60,11 @@ pipeline = make_pipeline(
 #
 # The least risk, where at least 75 % of known and at most 20 % of foreign digits are
 # accepted: :math:`\mathrm{TPR} \ge \phi`, :math:`\mathrm{FPR} \le \rho`. A rule that is
-# chosen with just these bounds breaks them on new rows about as often as not. So the
-# rule gets a stricter bound on the TPR, and the search finds out how strict the one on
-# the FPR must be. The scorer judges the decisions on rows that chose nothing. Its value
-# is minus the selective risk R if both bounds hold on these rows, and otherwise
+# chosen with just these bounds violates them on new samples about half of the time. So
+# the rule gets a stricter bound on the TPR, and the search finds out how strict the
+# bound on the FPR must be. The scorer evaluates the decisions on samples that were not
+# used to choose the rule. Its value is minus the selective risk R if both bounds hold
+# on these samples, and otherwise
 #
 # .. math::
 #     -\left(1 + \max(0, \phi - \mathrm{TPR}) + \max(0, \mathrm{FPR} - \rho)\right) ,

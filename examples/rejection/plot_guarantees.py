@@ -164,9 +164,9 @@ for bound in (rule.tpr_min, rule.fpr_max):
 ax.set(
     xscale="log",
     ylim=(0, 1.01),
-    xlabel="calibration rows of a kind",
-    ylabel="accepted share of these rows",
-    title="What calibration rows must show for TPR 0.7, FPR 0.2",
+    xlabel="calibration samples of a kind",
+    ylabel="accepted share of these samples",
+    title="What calibration samples must show for TPR 0.7, FPR 0.2",
 )
 fig.legend(loc="outside lower center", ncols=2)
 plt.show()

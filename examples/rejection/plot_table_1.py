@@ -54,9 +54,7 @@ problem = make_reject_option_1d((N_ID, N_OOD), random_state=0)
 y, r, g = problem.target, problem.risk, problem.likelihood_ratio
 y_pred = problem.target_names[problem.posteriors.argmax(axis=1)]
 is_id = ~problem.is_ood
-print(
-    f"error of the classifier on all ID rows: {np.mean(y_pred != y, where=is_id):.4f}"
-)
+print(f"error of the classifier on ID samples: {np.mean(y_pred != y, where=is_id):.4f}")
 
 # %%
 # The table from the sample
@@ -343,8 +341,8 @@ right.axvspan(0, 0.2, color="0.5", alpha=0.15, lw=0, label="FPR ≤ 0.2")
 right.set(
     xlim=(0, 1),
     ylim=(0.7, 1),
-    xlabel="FPR: share of OOD rows accepted",
-    ylabel="CCR: share of correct among accepted ID rows",
+    xlabel="FPR: share of OOD samples accepted",
+    ylabel="CCR: share of correct among accepted ID samples",
     title="Markers: where the TPR reaches 0.7",
 )
 left.set_title("ROC curves")

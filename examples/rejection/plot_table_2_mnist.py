@@ -106,7 +106,7 @@ with threadpool_limits(limits=1):
 for y_held, y_pred, _ in splits:
     known = y_held != -1
     print(
-        f"{known.sum()} ID and {np.sum(~known)} OOD rows held out, "
+        f"{known.sum()} ID and {np.sum(~known)} OOD samples held out, "
         f"accuracy {np.mean(y_pred == y_held, where=known):.4f}"
     )
 
@@ -255,7 +255,7 @@ print(f"{'':12}{'recall':>10}{'precision':>12}{'errors':>10}{'accepted ID':>14}"
 for method in ("MSP", "KNN", "ViM", "KNN+MSP", "ViM+MSP"):
     for y_true, predicted, accepted in halves:
         if method not in accepted:
-            print(f"{method:12}    unable on the rows that choose")
+            print(f"{method:12}    unable on the samples that choose")
             continue
         known = y_true != -1
         tpr, fpr = accepted[method][known].mean(), accepted[method][~known].mean()

@@ -83,10 +83,10 @@ def _binned_error(proba, happened, n_bins, strategy, norm):
     some = count > 0
     gap, share = gap[some] / count[some], count[some] / proba.size
     if norm == "l1":
-        return float(np.sum(share * gap))
+        return float(np.sum(share * gap))  # Eq. (3) of [1]
     if norm == "l2":
         return float(np.sqrt(np.sum(share * gap**2)))
-    return float(gap.max())
+    return float(gap.max())  # Eq. (5) of [1]
 
 
 def _confidence(y_true, y_proba, y_pred, ood_label, classes):

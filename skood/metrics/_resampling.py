@@ -218,6 +218,7 @@ def _acceleration(jackknife):
     for values in jackknife:
         n = values.size
         influence = (n - 1) * (values.mean() - values)
+        # Eq. (14.15) of [2] of `bootstrap_ci`, whose sums here go over the strata
         third += np.sum(influence**3) / n**3
         second += np.sum(influence**2) / n**2
     return third / (6 * second**1.5) if second > 0 else 0.0
@@ -232,11 +233,11 @@ def _bca_levels(value, draws, jackknife, tail):
             f"{'above' if below == 0 else 'below'} the value {value:.6g}, so its bias "
             f"is undefined. Use method='basic' or more resamples."
         )
-    z0, a = ndtri(below), _acceleration(jackknife)
+    z0, a = ndtri(below), _acceleration(jackknife)  # Eq. (14.14) of [2]
     levels = []
     for z in (ndtri(tail), -ndtri(tail)):
         shifted = z0 + z
-        room = 1 - a * shifted
+        room = 1 - a * shifted  # Eq. (14.10) of [2]
         levels.append(
             ndtr(z0 + shifted / room if room > 0 else math.copysign(math.inf, shifted))
         )
