@@ -141,7 +141,7 @@ class AcceptanceRegionDisplay:
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels of ID and OOD samples, of which there may be none.
+            Labels of ID and, if there are any, OOD samples.
 
         y_pred : array-like of shape (n_samples,)
             Predicted labels; entries of OOD samples are ignored.
