@@ -104,7 +104,7 @@ def moved(before, after):
 def replaced(module, convert):
     """Replace layers of a module; a layer that is used twice stays one layer.
 
-    ``convert(part, name)`` returns a replacement; for None, the parts of it are visited.
+    ``convert(part, name)`` returns a replacement; for None, its parts are visited.
     """
     done: dict = {}
 
