@@ -295,8 +295,7 @@ class PValuePlotDisplay:
         if not 1 <= n_rows <= _MAX_ROWS:
             raise ValueError(
                 f"Each sample gets a panel of its own, and from 1 to {_MAX_ROWS} fit "
-                f"in a figure. Got {n_rows} samples: choose a few samples, such as "
-                "X[:4]."
+                f"in a figure. Got {n_rows} samples: choose a few, such as X[:4]."
             )
         if self.names is None:
             return [str(j) for j in range(n_members)]

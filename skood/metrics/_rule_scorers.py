@@ -3,23 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import numpy as np
-
-from skood.decision import (
-    BoundedPrecisionRecall,
-    BoundedTPRFPR,
-    CostBased,
-    check_rule,
-    least_tpr,
-    search,
-)
-from skood.metrics._scorer_losses import check_loss, largest_loss
-from skood.metrics._scorers import ood_rows
-from skood.metrics._selective_risk import reject_scores
-from skood.utils._labels import check_labels
-from skood.utils._losses import per_sample_loss
-from skood.utils._metaestimators import known_classes, unwrap
-from skood.utils._stored import stored
+from skood.decision import BoundedPrecisionRecall, BoundedTPRFPR, CostBased
+from skood.metrics._objective_scorer import RuleScorer
 
 __all__ = [
     "make_cost_scorer",
@@ -27,113 +12,6 @@ __all__ = [
     "make_rule_scorer",
     "make_selective_risk_scorer",
 ]
-
-
-@stored
-class _RuleScorer:
-    """Scorer: minus the objective of a rule, with a penalty for violated bounds.
-
-    `name` is the function that makes the scorer, and `shown` are the parameters of the
-    rule in its order; none: the rule itself.
-    """
-
-    def __init__(self, name, rule, loss, ood_label, shown=(), **angles):
-        check_rule(rule)
-        self._name = name
-        self._rule = rule
-        check_loss(loss)
-        self._loss = loss
-        self._ood_label = ood_label
-        self._shown = shown
-        self._angles = angles
-
-    def __call__(self, estimator, X, y):
-        """Score a fitted estimator; greater is better."""
-        final, X = unwrap(estimator, X)
-        classifier = getattr(final, "estimator_", None)
-        predict = getattr(classifier, "predict", None)
-        decides = hasattr(final, "accept_proba") and hasattr(final, "predict")
-        if predict is None or not (decides or hasattr(final, "score_samples")):
-            raise TypeError(
-                f"{self!r} needs an estimator that accepts samples by accept_proba, "
-                "such as skood.rejection.RejectOptionClassifier, or that scores them "
-                "by score_samples; and either with the classifier whose errors are "
-                f"counted in estimator_. Got {type(final).__name__}."
-            )
-        y = check_labels(y)
-        classes = known_classes(final, classifier)
-        is_ood = ood_rows(
-            y,
-            self._ood_label,
-            classes,
-            type(final).__name__,
-            needs_ood=self._rule.needs_ood,
-        )
-        loss = np.zeros(is_ood.shape)
-        loss[~is_ood] = per_sample_loss(
-            y, predict(X), self._loss, is_id=~is_ood, classes=classes
-        )
-        judge = self._judge_decisions if decides else self._judge_scores
-        objective, violation = judge(final, X, is_ood, loss)
-        if objective is not None:
-            return -objective
-        # The shift is the same for all candidates, and an upper bound of the objective.
-        largest = largest_loss(y, self._loss, ~is_ood, classes)
-        cost = self._rule.cost()
-        if cost is not None:  # each rate is at most 1, that of the loss `largest`
-            gains = max(cost.id, 0), max(cost.loss, 0) * largest, max(cost.ood, 0)
-            largest = cost.constant + sum(gains)
-        return -(largest + violation)
-
-    def _judge_decisions(self, estimator, X, is_ood, loss):
-        """Return the objective, or None and the violation, of the decisions."""
-        accepted = np.asarray(estimator.accept_proba(X), dtype=np.float64)
-        if accepted.shape != is_ood.shape or not np.all(
-            (accepted >= 0) & (accepted <= 1)
-        ):
-            raise ValueError(
-                f"{type(estimator).__name__}.accept_proba must return one number in "
-                f"[0, 1] per sample, shape {is_ood.shape}; got shape {accepted.shape} "
-                f"with values from {accepted.min()} to {accepted.max()}."
-            )
-        n_ood = int(is_ood.sum())
-        n_id = is_ood.size - n_ood
-        N, E = accepted[~is_ood].sum(), accepted @ loss
-        F = accepted[is_ood].sum()
-        risk = E / N if N else np.nan
-        fpr = F / n_ood if n_ood else np.nan
-        violation = float(self._rule.violation(N / n_id, fpr, risk))
-        objective = float(self._rule.objective(N, E, F, n_id, n_ood))
-        if not N > 0:  # at least one sample is required, for any bound
-            violation = np.nan_to_num(violation)
-            violation += least_tpr(self._rule, n_id) - least_tpr(self._rule)
-        return (None if violation > 0 else objective), violation
-
-    def _judge_scores(self, estimator, X, is_ood, loss):
-        """Return the objective, or None and the violation, of the best threshold."""
-        rows = reject_scores(
-            np.where(is_ood, -1, 1),
-            None,
-            estimator.score_samples(X),
-            None,
-            loss,
-            -1,
-            None,
-            needs_ood=self._rule.needs_ood,
-        )
-        point = search(self._rule, *rows, **self._angles)
-        if point.feasible:
-            return point.objective, 0.0
-        return None, float(self._rule.violation(point.tpr, point.fpr, point.risk))
-
-    def __repr__(self):
-        loss = self._loss
-        shown = [f"{name}={getattr(self._rule, name)!r}" for name in self._shown]
-        shown = shown or [f"{self._rule!r}"]
-        shown.append(f"loss={getattr(loss, '__name__', None) or repr(loss)}")
-        shown.append(f"ood_label={self._ood_label!r}")
-        shown += [f"{name}={value!r}" for name, value in self._angles.items()]
-        return f"{self._name}({', '.join(shown)})"
 
 
 def _check_angles(angles):
@@ -180,7 +58,7 @@ def make_rule_scorer(rule, *, loss="zero_one", ood_label=-1, angles="quadrant"):
     make_rule_scorer(BoundedImprovement(risk_max=0.1), loss='zero_one',
     ood_label=-1, angles='quadrant')
     """
-    return _RuleScorer(
+    return RuleScorer(
         "make_rule_scorer", rule, loss, ood_label, angles=_check_angles(angles)
     )
 
@@ -294,7 +172,7 @@ def make_selective_risk_scorer(
     >>> round(make_selective_risk_scorer(fpr_max=0.0)(detector, X, y), 3)
     -1.467
     """
-    return _RuleScorer(
+    return RuleScorer(
         "make_selective_risk_scorer",
         BoundedTPRFPR(tpr_min=tpr_min, fpr_max=fpr_max),
         loss,
@@ -315,11 +193,8 @@ def make_precision_recall_risk_scorer(
 ):
     r"""Make a scorer of the selective risk at a bounded precision and recall.
 
-    The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
-    :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
-    selective risk, so that greater is better. ID samples are positive; a sample is OOD
-    when its label is `ood_label` or is not in the estimator's `classes_`. The same
-    estimators as in :func:`make_selective_risk_scorer` can be scored.
+    Like :func:`make_selective_risk_scorer`, for the same estimators, with a bound on
+    the precision instead of the FPR. ID samples are positive.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
@@ -347,10 +222,9 @@ def make_precision_recall_risk_scorer(
     Returns
     -------
     scorer : callable
-        ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if there are no ID samples or, with a positive `ood_prior`, no OOD
-        samples, and a TypeError if the estimator is of neither kind. Searches turn
-        errors into NaN unless ``error_score="raise"``.
+        ``scorer(estimator, X, y)`` returns a float; greater is better. It raises errors
+        as in :func:`make_selective_risk_scorer`, except that with `ood_prior` 0 no OOD
+        samples are needed.
 
     Raises
     ------
@@ -411,7 +285,7 @@ def make_precision_recall_risk_scorer(
     rule = BoundedPrecisionRecall(
         precision_min=precision_min, recall_min=recall_min, ood_prior=ood_prior
     )
-    return _RuleScorer(
+    return RuleScorer(
         "make_precision_recall_risk_scorer",
         rule,
         loss,
@@ -432,13 +306,10 @@ def make_cost_scorer(
 ):
     r"""Make a scorer of the expected cost of errors, rejections and accepted OOD.
 
-    The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
-    :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
-    expected cost, so that greater is better. A sample is OOD when its label is
-    `ood_label` or is not in the estimator's `classes_`. The same estimators as in
-    :func:`make_selective_risk_scorer` can be scored: decisions are evaluated as they
-    are, scores at the threshold of least cost, where accepting all or no samples is
-    allowed.
+    The scorer returns minus the expected cost, so that greater is better. The same
+    estimators as in :func:`make_selective_risk_scorer` can be scored: decisions are
+    evaluated as they are, scores at the threshold of least cost, where accepting all or
+    no samples is allowed.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
@@ -466,10 +337,9 @@ def make_cost_scorer(
     Returns
     -------
     scorer : callable
-        ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if there are no ID samples or, with a positive `ood_prior`, no OOD
-        samples, and a TypeError if the estimator is of neither kind. Searches turn
-        errors into NaN unless ``error_score="raise"``.
+        ``scorer(estimator, X, y)`` returns a float; greater is better. It raises errors
+        as in :func:`make_selective_risk_scorer`, except that with `ood_prior` 0 no OOD
+        samples are needed.
 
     Raises
     ------
@@ -523,7 +393,7 @@ def make_cost_scorer(
         reject_ood=reject_ood,
         ood_prior=ood_prior,
     )
-    return _RuleScorer(
+    return RuleScorer(
         "make_cost_scorer",
         rule,
         loss,

@@ -328,7 +328,7 @@ def test_errors():
         PValuePlotDisplay.from_pvalues(P_ROW, names="abcdefg")
     with pytest.raises(ValueError, match=r"1 to 12 fit in a figure\. Got 13 samples"):
         PValuePlotDisplay.from_pvalues([P_ROW] * 13)
-    with pytest.raises(ValueError, match="Got 0 samples: choose a few samples"):
+    with pytest.raises(ValueError, match="Got 0 samples: choose a few, such as"):
         PValuePlotDisplay.from_pvalues(np.empty((0, 7)))
     with pytest.raises(TypeError, match="needs a DetectorEnsemble or a DSDE, got KNN"):
         PValuePlotDisplay.from_estimator(KNN(), [[0.0]])

@@ -91,8 +91,7 @@ class ScoreHistogramDisplay:
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. A sample is OOD when its label equals `ood_label` or, with
-            `classes` given, is not among them.
+            Labels of ID and OOD samples, see `ood_label` and `classes`.
 
         y_score : array-like of shape (n_samples,)
             Scores, high for ID samples.
