@@ -99,9 +99,11 @@ class Reading:
         return self._mapped(lambda array: array[part])
 
     def _mapped(self, function):
-        arrays = (self.features, self.logits)
-        mapped = (None if array is None else function(array) for array in arrays)
-        return Reading(*mapped, self.head)
+        features, logits = (
+            None if array is None else function(array)
+            for array in (self.features, self.logits)
+        )
+        return Reading(features, logits, self.head)
 
 
 def concatenate(readings):
