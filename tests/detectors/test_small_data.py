@@ -111,7 +111,7 @@ def test_a_class_with_one_row(name, dtype):
     detector, said = _fit(name, X[rows].astype(dtype), y[rows])
     _assert_defined(detector, X.astype(dtype), queries.astype(dtype))
     own = {"GMM": "of the classes [2] is singular", "GMM diag": "classes [2] is sing"}
-    own["Mahalanobis own"] = "of the classes [2] are singular and were drawn"
+    own["Mahalanobis own"] = "of the classes [2] are singular and were regularized"
     assert own.get(name, "") in said
     assert bool(said) == (name in own)
 
