@@ -258,12 +258,8 @@ def brier(y_true, y_proba, *, ood_label=-1, classes=None):
     y_proba : array-like of shape (n_samples, n_classes)
         Probabilities of the classes, as returned by ``predict_proba``.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The labels of the columns of `y_proba`, ``classes_`` of the classifier; a
-        label outside of them is OOD. None: the sorted ID labels.
+    ood_label, classes
+        As in :func:`expected_calibration_error`.
 
     Returns
     -------

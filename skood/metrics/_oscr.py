@@ -130,14 +130,8 @@ def ccr_at_fpr(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD samples are ignored.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for samples to accept first. Infinities are allowed.
+    y_true, y_pred, y_score : array-like of shape (n_samples,)
+        As in :func:`oscr`.
 
     fpr : float, default=0.05
         Largest share of OOD samples to accept, in [0, 1].

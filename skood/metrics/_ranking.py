@@ -214,11 +214,8 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for ID samples. Infinities are allowed, NaN is not.
+    y_true, y_score : array-like of shape (n_samples,)
+        Labels, and scores that are high for ID samples, as in :func:`auroc`.
 
     interpolation : {"step", "trapezoid"}, default="step"
         "step" is the average precision, an unbiased sum over thresholds.
@@ -264,11 +261,8 @@ def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=Non
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for ID samples. Infinities are allowed, NaN is not.
+    y_true, y_score : array-like of shape (n_samples,)
+        Labels, and scores that are high for ID samples, as in :func:`auroc`.
 
     interpolation : {"step", "trapezoid"}, default="step"
         "step" is the average precision, "trapezoid" joins the points by straight
@@ -312,11 +306,8 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for ID samples. Infinities are allowed, NaN is not.
+    y_true, y_score : array-like of shape (n_samples,)
+        Labels, and scores that are high for ID samples, as in :func:`auroc`.
 
     tpr : float, default=0.95
         The true positive rate to reach, in (0, 1].
@@ -364,11 +355,8 @@ def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for ID samples. Infinities are allowed, NaN is not.
+    y_true, y_score : array-like of shape (n_samples,)
+        Labels, and scores that are high for ID samples, as in :func:`auroc`.
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
@@ -412,11 +400,8 @@ def ranking_metrics(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for ID samples. Infinities are allowed, NaN is not.
+    y_true, y_score : array-like of shape (n_samples,)
+        Labels, and scores that are high for ID samples, as in :func:`auroc`.
 
     tpr : float, default=0.95
         The true positive rate of `fpr_at_tpr`.

@@ -130,20 +130,11 @@ def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
+    y_true, y_pred, y_score : array-like of shape (n_samples,)
+        Labels, predictions and confidence, as in :func:`risk_coverage_curve`.
 
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels. May be None when `loss` is an array of losses.
-
-    y_score : array-like of shape (n_samples,)
-        Confidence, high for samples to accept first. Infinities are allowed.
-
-    loss : "zero_one", callable or array-like, default="zero_one"
+    loss, ood_label, classes
         As in :func:`risk_coverage_curve`.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -185,20 +176,11 @@ def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=No
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
+    y_true, y_pred, y_score : array-like of shape (n_samples,)
+        Labels, predictions and confidence, as in :func:`risk_coverage_curve`.
 
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels. May be None when `loss` is an array of losses.
-
-    y_score : array-like of shape (n_samples,)
-        Confidence, high for samples to accept first. Infinities are allowed.
-
-    loss : "zero_one", callable or array-like, default="zero_one"
+    loss, ood_label, classes
         As in :func:`risk_coverage_curve`.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -253,20 +235,11 @@ def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=Non
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
+    y_true, y_pred, y_score : array-like of shape (n_samples,)
+        Labels, predictions and confidence, as in :func:`risk_coverage_curve`.
 
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels. May be None when `loss` is an array of losses.
-
-    y_score : array-like of shape (n_samples,)
-        Confidence, high for samples to accept first. Infinities are allowed.
-
-    loss : "zero_one", callable or array-like, default="zero_one"
+    loss, ood_label, classes
         As in :func:`risk_coverage_curve`.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -337,23 +310,14 @@ def risk_at_coverage(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels. May be None when `loss` is an array of losses.
-
-    y_score : array-like of shape (n_samples,)
-        Confidence, high for samples to accept first. Infinities are allowed.
+    y_true, y_pred, y_score : array-like of shape (n_samples,)
+        Labels, predictions and confidence, as in :func:`risk_coverage_curve`.
 
     coverage : float, default=0.8
         Least share of ID samples to accept, in (0, 1].
 
-    loss : "zero_one", callable or array-like, default="zero_one"
+    loss, ood_label, classes
         As in :func:`risk_coverage_curve`.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------
@@ -404,23 +368,14 @@ def coverage_at_risk(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels. May be None when `loss` is an array of losses.
-
-    y_score : array-like of shape (n_samples,)
-        Confidence, high for samples to accept first. Infinities are allowed.
+    y_true, y_pred, y_score : array-like of shape (n_samples,)
+        Labels, predictions and confidence, as in :func:`risk_coverage_curve`.
 
     risk : float, default=0.01
         Largest mean loss of the accepted ID samples; not negative.
 
-    loss : "zero_one", callable or array-like, default="zero_one"
+    loss, ood_label, classes
         As in :func:`risk_coverage_curve`.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     Returns
     -------

@@ -246,19 +246,8 @@ def scod_cost_curve(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
-        an array of losses.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for samples to accept: a confidence, or an ID score.
-
-    ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
-        only score.
+    y_true, y_pred, y_score, ood_score : array-like of shape (n_samples,)
+        As in :func:`scod_risk_coverage_curve`; `ood_score` may be None.
 
     reject_id : float or array-like of shape (n_points,), default=0.3
         Cost of rejecting an ID sample, in units of the loss; not negative. Pass an

@@ -152,19 +152,8 @@ def selective_risk_at_precision_recall(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
-        an array of losses.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for samples to accept: a confidence, or an ID score.
-
-    ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID samples; +inf is not allowed. The best rule on both
-        scores is searched. None: `y_score` is the only score.
+    y_true, y_pred, y_score, ood_score : array-like of shape (n_samples,)
+        As in :func:`selective_risk_at`; `ood_score` may be None.
 
     precision_min : float, default=0.9
         Least share of ID samples among accepted samples.

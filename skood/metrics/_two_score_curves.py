@@ -134,24 +134,14 @@ def double_score_roc_curve(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for samples to accept: a confidence, or an ID score.
-
-    ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
-        only score.
+    y_true, y_score, ood_score : array-like of shape (n_samples,)
+        As in :func:`double_score_risk_coverage_curve`; `ood_score` may be None.
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
-    angles : {"quadrant", "full"}, default="quadrant"
-        With "full" a score may be used reversed, without a warning: see the `thetas`.
-
-    n_angles : int, default=91
-        Number of angles, one degree apart by default. No effect with one score.
+    angles, n_angles : {"quadrant", "full"}, default="quadrant", and int, default=91
+        As in :func:`double_score_risk_coverage_curve`.
 
     Returns
     -------
@@ -222,15 +212,8 @@ def double_score_precision_recall_curve(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for samples to accept: a confidence, or an ID score.
-
-    ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
-        only score.
+    y_true, y_score, ood_score : array-like of shape (n_samples,)
+        As in :func:`double_score_risk_coverage_curve`; `ood_score` may be None.
 
     ood_prior : float, default=0.5
         Share of OOD samples in use, in [0, 1). It is never estimated from the data.
@@ -239,11 +222,8 @@ def double_score_precision_recall_curve(
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
-    angles : {"quadrant", "full"}, default="quadrant"
-        With "full" a score may be used reversed, without a warning: see the `thetas`.
-
-    n_angles : int, default=91
-        Number of angles, one degree apart by default. No effect with one score.
+    angles, n_angles : {"quadrant", "full"}, default="quadrant", and int, default=91
+        As in :func:`double_score_risk_coverage_curve`.
 
     Returns
     -------
@@ -332,18 +312,9 @@ def double_score_ccr_curve(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD samples are ignored.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for samples to accept: a confidence, or an ID score.
-
-    ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
-        only score.
+    y_true, y_pred, y_score, ood_score : array-like of shape (n_samples,)
+        As in :func:`double_score_risk_coverage_curve`; `ood_score` may be
+        None, `y_pred` may not.
 
     tpr_min : float, default=0.0
         Least share of ID samples to accept at every bound. Without it, the CCR of
@@ -358,11 +329,8 @@ def double_score_ccr_curve(
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
-    angles : {"quadrant", "full"}, default="quadrant"
-        With "full" a score may be used reversed, without a warning: see the `thetas`.
-
-    n_angles : int, default=91
-        Number of angles, one degree apart by default. No effect with one score.
+    angles, n_angles : {"quadrant", "full"}, default="quadrant", and int, default=91
+        As in :func:`double_score_risk_coverage_curve`.
 
     Returns
     -------
