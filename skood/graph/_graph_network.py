@@ -76,9 +76,11 @@ class GraphNetwork(TorchNetwork):
             for (network, needs), watcher in zip(wanted, watchers, strict=True):
                 taken = network._taken(output, tensors, watcher, needs)
                 found, *outputs = taken
-                chosen = [None if one is None else one[rows] for one in outputs]
+                features, logits = (
+                    None if one is None else one[rows] for one in outputs
+                )
                 head = network._head(found) if "head" in needs else None
-                readings.append(Reading(*chosen, head))
+                readings.append(Reading(features, logits, head))
             return readings
 
     def blocks(self, reading):

@@ -88,7 +88,7 @@ class DenseSteps:
 
     def backward(self, row_gradient, point_gradient):
         """Set the gradients of the weights, from the gradients of the logits."""
-        n_searches, n_rows, n_out = *row_gradient.shape[:2], self._tail.n_out
+        (n_searches, n_rows), n_out = row_gradient.shape[:2], self._tail.n_out
         grads = list(zip(self._pairs, self._grads, strict=True))[1:]
         if grads:
             g = torch.cat([row_gradient, point_gradient[:, None]], dim=1)

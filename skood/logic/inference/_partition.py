@@ -119,7 +119,7 @@ class Partition:
 
     def _canonical(self, factors):
         """Set the factors in canonical form, and their transformations."""
-        self._factors = []
+        self._factors: list = []
         self._flipped = np.zeros(len(factors), dtype=bool)
         self.constant_ = np.zeros(len(factors), dtype=bool)
         # the mean truth of the canonical constraints; NaN if unknown

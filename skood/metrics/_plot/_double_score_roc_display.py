@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -52,8 +53,11 @@ def _rates(point, rows, ood_prior, knows_risk):
 class BoundDisplay:
     """Base class for displays of curves at bounds; see `DoubleScoreROCDisplay`."""
 
-    #: A rule with the bounds that can be marked.
+    # Of subclasses: a rule with the bounds that can be marked, the bounds of a rule or
+    # None, and the constructor from predictions.
     _example_rule: str
+    _marked_bounds: Any
+    from_predictions: Any
 
     def __init__(
         self,
@@ -78,9 +82,15 @@ class BoundDisplay:
         if point is not None:
             loss = None if y_pred is None else "zero_one"
             prior = params.get("ood_prior", math.nan)
-            labels = params["ood_label"], params["classes"]
             rows = reject_scores(
-                y_true, y_pred, *scores, loss, *labels, needs_ood=prior != 0
+                y_true,
+                y_pred,
+                scores[0],
+                scores[1],
+                loss,
+                params["ood_label"],
+                params["classes"],
+                needs_ood=prior != 0,
             )
             point = _rates(point, rows, prior, y_pred is not None)
         return {
