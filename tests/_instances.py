@@ -101,7 +101,9 @@ class PlainUncertainty(UncertaintyMixin, LogisticRegression):
 _LINEAR = LogisticRegression()
 _PERCEPTRON = MLPClassifier((8,), solver="lbfgs", random_state=0)
 
-_REGRESSOR = MLPRegressor(hidden_layer_sizes=(8,), solver="lbfgs", random_state=0)
+_REGRESSOR = MLPRegressor(
+    hidden_layer_sizes=(8,), learning_rate_init=0.03, max_iter=300, random_state=0
+)
 
 _LINEAR_REGRESSOR = SGDRegressor(random_state=0)
 
