@@ -165,7 +165,7 @@ def test_data_frames_are_refused(monkeypatch):
     module = types.SimpleNamespace(DataFrame=DataFrame)
     monkeypatch.setitem(sys.modules, "dask.dataframe", module)
     assert is_lazy(DataFrame())
-    message = r"Got a dask DataFrame, and .* pass X.to_dask_array\(\), or X.compute\(\)"
+    message = r"Got a dask DataFrame, but .* pass X.to_dask_array\(\), or X.compute\(\)"
     for function in (loaded, lambda X: list(loaded_blocks(X)), Sums().array):
         with pytest.raises(TypeError, match=message):
             function(DataFrame())
