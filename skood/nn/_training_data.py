@@ -64,7 +64,7 @@ def class_codes(y, classes):
 
 def check_two_classes(codes, classes, estimator, where=""):
     """Raise if all samples are of one class; `where` is for the message."""
-    if len(np.unique(codes)) < 2:
+    if len(np.unique(codes)) == 1:
         raise ValueError(
             f"{type(estimator).__name__} needs samples of at least two classes with a "
             f"weight above zero to fit, got 1 class{where}: "
