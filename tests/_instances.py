@@ -117,8 +117,8 @@ _QUICK_NET = {"module_params": {"hidden": (16,)}, "max_epochs": 30, "lr": 0.03}
 # The network of classifiers of nodes, which is trained by itself.
 _QUICK_GRAPH = {
     "conv_params": {"hidden": (16,), "dropout": 0.0},
-    "max_epochs": 30,
-    "lr": 0.03,
+    "max_epochs": 15,
+    "lr": 0.05,
     "training": TrainingOptions(early_stopping=False),
     "random_state": 0,
 }
@@ -313,7 +313,7 @@ _INSTANCES = {
     ],
     "MixtureLaplace": [
         MixtureLaplace(
-            Laplace(MLPClassifier((8,), solver="lbfgs"), n_samples=5),
+            Laplace(MLPClassifier((4,), solver="lbfgs", max_iter=50), n_samples=5),
             n_members=2,
             random_state=0,
         ),

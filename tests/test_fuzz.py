@@ -51,6 +51,7 @@ def test_no_input_has_an_unclean_outcome(fuzz, n_inputs):
         assert sum(counts[kind, outcome] for kind in kinds) > 0.2 * n_inputs
 
 
+@pytest.mark.slow
 def test_all_public_estimators_are_drawn(fuzz):
     drawn = {case.split("|")[0] for case in fuzz.draw_cases(400, seed=0)}
     classes = {type(fuzz.estimators()[name]).__name__ for name in drawn}

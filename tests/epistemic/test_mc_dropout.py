@@ -474,7 +474,7 @@ def test_masks_that_depend_on_the_batch_raise(data, repeats):
 
 def test_masks_that_depend_on_the_values_raise(data):
     X, y = data
-    clf = MCDropout(pretrained(Fickle()), n_samples=2).fit(X, y)
+    clf = MCDropout(pretrained(Fickle()), n_samples=2, random_state=0).fit(X, y)
     X = -np.abs(X)
     assert clf.predict_members(X).shape == (2, 70, 3)
     X[50] = 1.0
