@@ -5,10 +5,12 @@
 
 import os
 import signal
+import sys
 import time
 import traceback
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 __all__ = ["forked", "forks", "killed_if"]
 
@@ -20,6 +22,9 @@ def _start(function):
     if child:
         return child
     try:
+        threadpool_limits(1)  # threads of the parent are not in the child
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)
         function()
     except BaseException:
         traceback.print_exc()

@@ -210,14 +210,15 @@ from skood.model_selection import OODStratifiedKFold
 X_search, y_search, _ = add_odd(X, y, 20, rng)
 search = GridSearchCV(
     both,
-    {"gamma": [0, 0.1, 0.3, 1, 3, 10]},
+    {"fusion__gamma": [0, 0.1, 0.3, 1, 3, 10]},
     scoring=make_ood_scorer("auroc"),
     cv=OODStratifiedKFold(4),
 ).fit(X_search, y_search)
 found = pd.DataFrame(search.cv_results_)
-print(found[["param_gamma", "mean_test_score"]].round(4).to_string(index=False))
+print(found[["param_fusion__gamma", "mean_test_score"]].round(4).to_string(index=False))
 station = search.best_estimator_
-print(f"chosen: {station.gamma}; on test passages {station.score(X_test, y_test):.4f}")
+on_test = station.score(X_test, y_test)
+print(f"chosen: {station.fusion.gamma}; on test passages {on_test:.4f}")
 
 # %%
 # Data frames of explanations

@@ -267,8 +267,8 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
         return self._set_params("detectors", **params)
 
     def _combiner(self):
-        given = self.combiner  # not `_part`: a combiner need not be one of ours
-        return self._default_parts["combiner"]() if given is None else given
+        # not `_part`: a combiner need not be one of ours
+        return self._as_part("combiner", self.combiner)
 
     def _fit(self, X, y):
         X = _as_rows(X)

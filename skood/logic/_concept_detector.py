@@ -45,7 +45,7 @@ from skood.utils._param_validation import HasMethods, Interval, StrOptions
 __all__ = ["ConceptDetector"]
 
 
-class ConceptDetector(BaseDetector, _BaseComposition):
+class ConceptDetector(_BaseComposition, BaseDetector):
     """Base class of OOD detectors that compare predicted concepts with constraints.
 
     A subclass implements ``_calibrate(reading)``, which returns the scores of the
@@ -87,7 +87,8 @@ class ConceptDetector(BaseDetector, _BaseComposition):
         n_jobs=None,
         random_state=None,
     ):
-        super().__init__(contamination=contamination, ood_label=ood_label)
+        self.contamination = contamination
+        self.ood_label = ood_label
         self.constraints = constraints
         self.concepts = concepts
         self.detector = detector

@@ -179,6 +179,8 @@ class MLNDetector(ConceptDetector):
     'stop, but not red (blue): +5.1'
     """
 
+    _default_parts: dict = {"fusion": Fusion}
+
     _parameter_constraints: dict = {
         **ConceptDetector._parameter_constraints,
         "constraints": [list, tuple, dict, WeightedConstraints],
@@ -230,7 +232,7 @@ class MLNDetector(ConceptDetector):
 
     @property
     def _fusion(self):
-        return self.fusion if isinstance(self.fusion, Fusion) else Fusion(self.fusion)
+        return self._as_part("fusion", self.fusion)
 
     @property
     def _normalizer(self):

@@ -218,6 +218,8 @@ class RejectOptionClassifier(SelectiveClassifier):
     True
     """
 
+    _default_parts: dict = {"guarantee": Certificate, "solver": Solver}
+
     _parameter_constraints: dict = {
         "estimator": [Classifier()],
         "risk_detector": [HasMethods(["fit", "score_samples"]), None],
@@ -364,12 +366,10 @@ class RejectOptionClassifier(SelectiveClassifier):
 
     def _options(self):
         """Return the solver, and the certificate or None, as objects."""
-        solver, certificate = self.solver, self.guarantee
-        if isinstance(solver, str):
-            solver = Solver(solver)
-        if isinstance(certificate, str):
-            certificate = Certificate(certificate)
-        return solver, certificate
+        certificate = self.guarantee
+        if certificate is not None:
+            certificate = self._as_part("guarantee", certificate)
+        return self._as_part("solver", self.solver), certificate
 
     def _fit_parts(self, parts, X_id, y_id, X_ood):
         """Store the fitted parts; return the calibration data of the rule."""

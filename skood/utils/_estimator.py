@@ -17,8 +17,9 @@ _STAMP = "_skood_version"  # present in pickled states only
 class SkoodEstimator(BaseEstimator):
     """Base class of estimators, with a `citation`, and skood's version in pickles.
 
-    ``_default_parts`` maps parameters that are None by default, and stand for an
-    estimator with parameters, to its class.
+    ``_default_parts`` maps parameters that hold a part, an estimator with parameters,
+    to the class of the part. None stands for a part with its defaults, a str for a part
+    with this first argument.
     """
 
     _default_parts: dict = {}
@@ -45,26 +46,32 @@ class SkoodEstimator(BaseEstimator):
         Parameters
         ----------
         **params : dict
-            Parameters, and nested ones as ``part__name``, also of a part that is None.
+            Parameters, and nested ones as ``part__name``, also of a part that is None
+            or a str.
 
         Returns
         -------
         self : object
             The estimator.
         """
-        for name, default in self._default_parts.items():
-            nested = any(key.startswith(f"{name}__") for key in params)
-            if nested and params.get(name, getattr(self, name)) is None:
-                params = {**params, name: default()}
+        for name in self._default_parts:
+            if any(key.startswith(f"{name}__") for key in params):
+                given = params.get(name, getattr(self, name))
+                params = {**params, name: self._as_part(name, given)}
         return super().set_params(**params)
+
+    def _as_part(self, name, given):
+        """Return a part for a value of its parameter."""
+        if given is None:
+            return self._default_parts[name]()
+        return self._default_parts[name](given) if isinstance(given, str) else given
 
     def _part(self, name, **defaults):
         """Return the part of a parameter, or its default; raise if it is not valid.
 
         With `defaults` it is a copy, with these in place of parameters that are None.
         """
-        given = getattr(self, name)
-        part = self._default_parts[name]() if given is None else given
+        part = self._as_part(name, getattr(self, name))
         part._validate_params()
         if not defaults:
             return part

@@ -22,9 +22,11 @@ import skood
 from skood.base import BaseDetector
 from skood.combine import BaseCombiner
 from skood.detectors import KNN, MSP, ViM
+from skood.epistemic import QUAM
 from skood.exceptions import SkoodWarning
+from skood.logic import ConstraintSearch, MLNDetector
 from skood.nn import LinearHead, TorchClassifier
-from skood.rejection import BaseRule
+from skood.rejection import BaseRule, RejectOptionClassifier
 from skood.utils._estimator import SkoodEstimator
 from skood.utils.discovery import all_estimators
 
@@ -140,3 +142,27 @@ def test_weights_are_not_printed():
     lines = repr(make_pipeline(StandardScaler(), nested)).splitlines()
     assert len(lines) > 1
     assert max(len(line) for line in lines) <= 80
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name", "before", "after"),
+    [
+        (MLNDetector([], [], fusion="product"), "fusion__gamma", "product", "product"),
+        (
+            ConstraintSearch(KNN(), search="gain"),
+            "search__min_improvement",
+            "gain",
+            "gain",
+        ),
+        (RejectOptionClassifier(None, solver="grid"), "solver__tol", "grid", "grid"),
+        (RejectOptionClassifier(None), "guarantee__delta", None, "high_probability"),
+        (QUAM(None), "search__n_steps", None, None),
+    ],
+)
+def test_nested_names_of_parts_that_are_none_or_text(estimator, name, before, after):
+    part, option = name.split("__")
+    assert getattr(estimator, part) == before
+    estimator.set_params(**{name: 0.25})
+    found = getattr(estimator, part).get_params()
+    assert found[option] == 0.25
+    assert after is None or after in found.values()

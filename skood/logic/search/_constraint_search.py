@@ -182,6 +182,8 @@ class ConstraintSearch(BaseDetector):
     (0.5, 1.0)
     """
 
+    _default_parts: dict = {"search": GreedySearch}
+
     _parameter_constraints: dict = {
         **BaseDetector._parameter_constraints,
         "estimator": [MLNDetector],
@@ -269,9 +271,7 @@ class ConstraintSearch(BaseDetector):
 
     def _fit(self, X, y):
         rng = check_random_state(self.random_state)
-        search = self.search
-        search = search if isinstance(search, GreedySearch) else GreedySearch(search)
-        search._validate_params()
+        search = self._part("search")
         detector = self._unfitted()
         parts = check_parts(detector.concepts, detector)
         _, id_rows, ood_rows = detector._rows_of(X, y, parts)
