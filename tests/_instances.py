@@ -313,7 +313,7 @@ _INSTANCES = {
     ],
     "MixtureLaplace": [
         MixtureLaplace(
-            Laplace(MLPClassifier((4,), solver="lbfgs", max_iter=50), n_samples=5),
+            Laplace(MLPClassifier((8,), solver="lbfgs"), n_samples=5),
             n_members=2,
             random_state=0,
         ),
