@@ -321,12 +321,12 @@ def _risk_coverage(comparison):
         return
     yield "<h3>Risk and coverage</h3>"
     risk = float(np.mean(wrong))
-    said = (
+    text = (
         f"The classifier of the detectors gives {int(wrong.sum()):,} of {len(wrong):,} "
         f"held-out ID samples a wrong class (risk {risk:.4f})."
     )
     if risk == 0:
-        yield f"<p>{said} There is no risk to be lowered by rejecting samples.</p>"
+        yield f"<p>{text} There is no risk to be lowered by rejecting samples.</p>"
         return
     truth = np.zeros(len(wrong), dtype=int)
     lines, areas = {}, {}
@@ -337,7 +337,7 @@ def _risk_coverage(comparison):
         lines[name], areas[name] = (i, coverage, risks), aurc(*given)
     top = max(r[c >= 0.1].max() for _, c, r in lines.values())
     yield (
-        f"<p>{said} If the samples with the lowest scores are rejected, so many of the "
+        f"<p>{text} If the samples with the lowest scores are rejected, so many of the "
         "others are wrong. OOD samples do not count here, for how many of them are met "
         "in use is not known.</p>"
     )

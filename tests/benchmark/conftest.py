@@ -35,7 +35,7 @@ DEFAULTS = {
 
 
 def make_options(**changes):
-    """Options of the main job: the defaults, but for some."""
+    """Options of the main job: the defaults, with some exceptions."""
     return Options(**DEFAULTS | changes)
 
 

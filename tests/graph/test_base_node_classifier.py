@@ -122,8 +122,8 @@ def test_a_module_in_double_precision():
 
     clf = GraphClassifier(conv, **QUICK).fit(NODES, Y)
     with torch.no_grad():
-        told = NODES.graph.X + NODES.graph.operator("sum") @ NODES.graph.X
-        logits = clf.module_.module.linear(torch.tensor(told, dtype=torch.float64))
+        summed = NODES.graph.X + NODES.graph.operator("sum") @ NODES.graph.X
+        logits = clf.module_.module.linear(torch.tensor(summed, dtype=torch.float64))
     assert_allclose(clf.predict_logits(NODES), logits, rtol=1e-12)
 
 

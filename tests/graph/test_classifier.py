@@ -63,7 +63,7 @@ def _pickled(clf):
 
 
 def _assert_same(clf, other, X=NODES, Z=None, *, rtol=0.0, atol=0.0):
-    """Check that logits of X are those of another classifier, of X or of Z."""
+    """Check that two classifiers have equal logits, of X or of Z."""
     expected = other.predict_logits(X if Z is None else Z)
     assert_allclose(clf.predict_logits(X), expected, rtol=rtol, atol=atol)
 

@@ -108,8 +108,8 @@ def test_logits_that_no_linear_layer_gives():
         next(network.layers(images(2), ["penultimate"]))
 
     bare = Net(lambda net, x: x[:, :3] * 2)
-    for net, says in ((bare, "no named modules"), (nn.Sequential(bare), "has 0")):
-        with pytest.raises(ValueError, match=f"No linear or convolutional.*{says}"):
+    for net, message in ((bare, "no named modules"), (nn.Sequential(bare), "has 0")):
+        with pytest.raises(ValueError, match=f"No linear or convolutional.*{message}"):
             opened(net).layer_names(numbers(4, 5))
 
 
