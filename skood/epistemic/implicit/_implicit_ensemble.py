@@ -17,6 +17,7 @@ from torch import nn
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.nn import TorchClassifier
 from skood.nn._default_modules import ModuleBuilder
+from skood.nn._logits import LogitsMixin
 from skood.nn._make_network import plain_network
 from skood.utils._atomic_fit import fresh_fit, kept_state
 from skood.utils._batches import blockwise
@@ -279,8 +280,7 @@ class ImplicitEnsemble(BaseMembers):
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
             Larger for the class; with two classes, above zero means ``classes_[1]``.
         """
-        logits = self.predict_logits(X)
-        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+        return LogitsMixin.decision_function(self, X)
 
     def __skood_network__(self, **options):
         check_is_fitted(self)
