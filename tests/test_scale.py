@@ -62,7 +62,7 @@ def _fitted():
     }
 
 
-_SMALL = {"n_neighbors": 3, "bank": 0.5, "max_samples": 0.5, "random_state": 0}
+_SMALL = {"n_neighbors": 3, "max_samples": 0.5, "random_state": 0}
 _DETECTORS = output_detectors(variants=NIGHTLY, **_SMALL)
 FITS_HEAD = [one for one in _DETECTORS if one._fits_head]
 ALONE = [one for one in _DETECTORS if one not in FITS_HEAD]

@@ -57,9 +57,9 @@ class NNGuide(ReadingDetector):
         When a training sample in the bank is scored, it is one of its own neighbors,
         except for the threshold.
 
-    bank : float, default=1.0
-        Share of the training samples in the bank, drawn at random. The paper uses 1 %
-        of ImageNet.
+    max_samples : int or float, default=None
+        Number or share of training samples in the bank, drawn at random. None: all.
+        The paper uses 1 % of ImageNet.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
@@ -73,7 +73,7 @@ class NNGuide(ReadingDetector):
         Label of known OOD samples in ``y``; they are left out of the fit.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the bank if `bank` is below 1.
+        Draws the samples of the bank with `max_samples`.
 
     Attributes
     ----------
@@ -120,7 +120,11 @@ class NNGuide(ReadingDetector):
     _parameter_constraints: dict = {
         **ReadingDetector._parameter_constraints,
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "bank": [Interval(Real, 0, 1, closed="right")],
+        "max_samples": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+            None,
+        ],
         "random_state": ["random_state"],
     }
 
@@ -131,7 +135,7 @@ class NNGuide(ReadingDetector):
         estimator=None,
         *,
         n_neighbors=50,
-        bank=1.0,
+        max_samples=None,
         device="auto",
         contamination=0.05,
         ood_label=-1,
@@ -144,11 +148,11 @@ class NNGuide(ReadingDetector):
             ood_label=ood_label,
         )
         self.n_neighbors = n_neighbors
-        self.bank = bank
+        self.max_samples = max_samples
         self.random_state = random_state
 
     def _fit_reading(self, reading, y):
-        rows = drawn_rows(len(reading), float(self.bank), self.random_state)
+        rows = drawn_rows(len(reading), self.max_samples, self.random_state)
         kept = reading.rows(rows)
         dtype = kept.features.dtype
         guides, n_low = [], 0

@@ -23,7 +23,7 @@ from tests.detectors._paths import assert_torch_path_agrees
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [
     NNGuide(n_neighbors=3),
-    NNGuide(LogisticRegression(), n_neighbors=2, bank=0.7, random_state=0),
+    NNGuide(LogisticRegression(), n_neighbors=2, max_samples=0.7, random_state=0),
 ]
 
 
@@ -131,7 +131,7 @@ def test_large_logits():
 
 def test_share_of_the_bank():
     head, Z = _network()
-    detector = NNGuide(head, n_neighbors=10, bank=0.2, random_state=0).fit(Z)
+    detector = NNGuide(head, n_neighbors=10, max_samples=0.2, random_state=0).fit(Z)
     assert detector.bank_.shape == (30, 6)
     full = NNGuide(head).fit(Z).bank_
     rows = [np.flatnonzero((full == row).all(axis=1))[0] for row in detector.bank_]
@@ -139,24 +139,31 @@ def test_share_of_the_bank():
     np.testing.assert_allclose(
         detector.score_samples(Z), _naive(head.estimator, Z[rows], Z, 10), rtol=1e-10
     )
-    again = NNGuide(head, bank=0.2, random_state=0).fit(Z)
+    again = NNGuide(head, max_samples=0.2, random_state=0).fit(Z)
     np.testing.assert_array_equal(again.bank_, detector.bank_)
-    other = NNGuide(head, bank=0.2, random_state=1).fit(Z)
+    other = NNGuide(head, max_samples=0.2, random_state=1).fit(Z)
     assert not np.array_equal(other.bank_, detector.bank_)
 
 
-@pytest.mark.parametrize("n_neighbors, bank", [(151, 1.0), (31, 0.2)])
-def test_more_neighbors_than_the_bank_has_are_all_of_it(n_neighbors, bank):
+@pytest.mark.parametrize("n_neighbors, max_samples", [(151, None), (31, 30), (31, 0.2)])
+def test_more_neighbors_than_the_bank_has_are_all_of_it(n_neighbors, max_samples):
     head, Z = _network()
+    bank = {"max_samples": max_samples, "random_state": 0}
     scores = [
-        NNGuide(head, n_neighbors=k, bank=bank, random_state=0).fit(Z).score_samples(Z)
-        for k in (n_neighbors, round(150 * bank))
+        NNGuide(head, n_neighbors=k, **bank).fit(Z).score_samples(Z)
+        for k in (n_neighbors, n_neighbors - 1)
     ]
     np.testing.assert_array_equal(*scores)
 
 
 @pytest.mark.parametrize(
-    "name, value", [("n_neighbors", 0), ("bank", 0.0), ("bank", 1.5), ("bank", -1)]
+    "name, value",
+    [
+        ("n_neighbors", 0),
+        ("max_samples", 0.0),
+        ("max_samples", 1.5),
+        ("max_samples", -1),
+    ],
 )
 def test_bad_parameters(name, value):
     head, Z = _network()
