@@ -3,8 +3,10 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import errno
 import os
 import secrets
+import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,13 +30,18 @@ def replacing(path):
 
     Its name is unique, so that several processes can write one file: the last to finish
     wins. An error leaves the old file; its permissions are preserved; links are
-    followed.
+    followed. Devices and pipes, such as /dev/null, are refused, not replaced.
     """
     path = Path(os.path.realpath(path))
     try:
-        mode = path.stat().st_mode & 0o777
+        status = path.stat()
     except FileNotFoundError:
         mode = None
+    else:
+        if not stat.S_ISREG(status.st_mode):
+            code = errno.EISDIR if path.is_dir() else errno.EINVAL
+            raise OSError(code, "Not a regular file, which could be replaced", path)
+        mode = status.st_mode & 0o777
     unfinished = path.with_name(f".{secrets.token_hex(8)}.tmp")
     # not readable for users who could not read the old file
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

@@ -118,3 +118,29 @@ def test_hints():
     assert known("Names", "x", []) == "Names: none."
     listed = known("Names", "?", [f"n{i}" for i in range(21)])
     assert listed.endswith(", n18, n19 and 1 more.")
+
+
+LONG = 30_000 * "x"
+
+
+@pytest.mark.parametrize(
+    "domains",
+    [
+        LONG,
+        {LONG.encode(): "bool"},
+        {LONG: LONG},
+        {LONG: []},
+        {LONG: [LONG, LONG]},
+    ],
+)
+def test_errors_of_long_names_are_short(domains):
+    with pytest.raises((TypeError, ValueError)) as info:
+        check_domains(domains)
+    assert len(str(info.value)) < 400
+
+
+def test_known_names_that_are_long_are_shortened():
+    text = known("Known concepts", 90 * "x", [LONG, f"{LONG} z", 91 * "x"])
+    assert text.startswith("Known concepts: xxx")
+    assert "…. Did you mean 'xxx" in text
+    assert len(text) < 400

@@ -102,6 +102,21 @@ def test_places_that_cannot_be_written(tmp_path):
 
 
 @posix
+def test_devices_and_pipes_are_not_replaced(tmp_path):
+    """A user with all rights could: /dev/null would become a file for all processes."""
+    path = tmp_path / "a"
+    os.mkfifo(path)
+    for name in (path, tmp_path / "link"):
+        if name != path:
+            name.symlink_to(path)
+        with pytest.raises(OSError, match="Not a regular file") as info:
+            write_text(name, "text")
+        assert info.value.errno == errno.EINVAL
+    assert path.is_fifo()
+    assert _names(tmp_path) == ["a", "link"]
+
+
+@posix
 def test_a_full_disk(tmp_path):
     """A limit on the size of files stands for the disk: writing raises the OSError."""
     pytest.importorskip("skops.io")

@@ -24,12 +24,12 @@ def check_domains(domains):
     if not hasattr(domains, "items"):
         raise TypeError(
             "domains must be a dict of concept names to lists of values, for example "
-            f"{{'color': ['red', 'blue'], 'round': 'bool'}}; got {domains!r}."
+            f"{{'color': ['red', 'blue'], 'round': 'bool'}}; got {brief(domains)}."
         )
     checked = {}
     for name, values in domains.items():
         if not isinstance(name, str):
-            raise TypeError(f"The name of a concept must be a str, got {name!r}.")
+            raise TypeError(f"The name of a concept must be a str, got {brief(name)}.")
         if not name:
             raise ValueError("The name of a concept must not be empty.")
         checked[str(name)] = _check_values(str(name), values)
@@ -44,20 +44,20 @@ def _check_values(name, values):
         values, "__iter__"
     ):
         raise TypeError(
-            f"The values of the concept {name!r} must be a list or 'bool', got "
-            f"{values!r}."
+            f"The values of the concept {brief(name)} must be a list or 'bool', got "
+            f"{brief(values)}."
         )
     values = [plain_value(value, name) for value in values]
     if not values:
-        raise ValueError(f"The concept {name!r} has no values.")
+        raise ValueError(f"The concept {brief(name)} has no values.")
     equal = Counter(values)  # 1, 1.0 and True are equal
     alike = Counter(str(value) for value in values)
     doubled = {str(value) for value in values if equal[value] > 1}
     doubled.update(text for text, count in alike.items() if count > 1)
     if doubled:
         raise ValueError(
-            f"The concept {name!r} has values that are equal, or are written alike: "
-            f"{sorted(doubled)}. Values must be distinct."
+            f"The concept {brief(name)} has values that are equal, or are written "
+            f"alike: {brief(sorted(doubled))}. Values must be distinct."
         )
     return values
 
@@ -76,20 +76,21 @@ def value_code(values, value):
 
 def brief(thing):
     """Return the ``repr`` of a name or value, shortened to some 80 characters."""
-    if isinstance(thing, str):
-        thing = thing if len(thing) <= _MAX_SHOWN else f"{thing[:_MAX_SHOWN]}…"
-        return repr(thing)
-    text = repr(thing)
+    return repr(_cut(thing)) if isinstance(thing, str) else _cut(repr(thing))
+
+
+def _cut(text):
+    """Return a text, shortened to some 80 characters."""
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def known(kind, name, names):
     """Return sentences that list known `names` and suggest one like `name`."""
-    listed = ", ".join(spell(other) for other in names[:_MAX_LISTED]) or "none"
+    listed = ", ".join(_cut(spell(other)) for other in names[:_MAX_LISTED]) or "none"
     more = len(names) - _MAX_LISTED
     if more > 0:
         listed += f" and {more} more"
     folded = {str(other).casefold(): str(other) for other in names}
     near = get_close_matches(str(name)[:_MAX_SHOWN].casefold(), folded, n=1)
-    hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
+    hint = f" Did you mean {brief(folded[near[0]])}?" if near else ""
     return f"{kind}: {listed}.{hint}"
