@@ -16,8 +16,12 @@ _MIN_CHUNKS = 4
 
 @cache
 def _libraries():
-    """Return the controller of the threaded libraries below NumPy."""
-    return ThreadpoolController()
+    """Return the controller of the BLAS libraries below NumPy.
+
+    Limits of OpenMP, which others use, are limits of one thread: those of a pool do not
+    have them.
+    """
+    return ThreadpoolController().select(user_api="blas")
 
 
 def _n_threads():
