@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 
 from skood.benchmark._hashing import code_of_results, content_hash
-from skood.nn._make_network import SHARING, plain_network
+from skood.nn._make_network import SHARING
 from skood.nn._outputs import Head, Reading
 from skood.nn._shared_forward import _Memory, _uses
 from skood.utils._files import archive_size, check_unpacked_size, replacing
@@ -68,9 +68,9 @@ class _KeptReadings(_Memory):
 
     def read_first(self, X):
         """Compute the union of required outputs, so that timings exclude it."""
-        for use in self._uses:
+        for options, want in self._wants:
             with suppress(Exception):  # raised again where it is used
-                self.read(plain_network(self.network, **use.options), X, use.want)
+                self.read(self.open(options), X, want)
 
     def read(self, reader, X, want):
         """Return the outputs for all samples: from disk, from memory, or new."""

@@ -10,7 +10,6 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch, check_random_state, check_scalar, get_tags
 from sklearn.utils.metaestimators import _BaseComposition, available_if
-from sklearn.utils.validation import check_is_fitted
 
 from skood.base import BaseDetector
 from skood.combine._levels import Levels, with_levels
@@ -345,7 +344,7 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
     @blockwise
     def _evaluate(self, X):
         """Return the p-values, the statistic and the level of each sample."""
-        check_is_fitted(self, "offset_")
+        self._check_fitted()
         X = _as_rows(X)
         scores = score_committees(
             list(self.named_detectors_), self._committees, X, n_jobs=self.n_jobs
@@ -412,7 +411,7 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
         return self._levels.selected(found, alpha)
 
     def _checked_alpha(self, alpha):
-        check_is_fitted(self, "offset_")
+        self._check_fitted()
         if alpha is None:
             return self._alpha
         return check_scalar(

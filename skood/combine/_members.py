@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.parallel import Parallel, delayed
@@ -85,12 +86,14 @@ def score_committees(names, committees, X, *, n_jobs):
     # all at once, since they may use the same network
     members = [detector for committee in committees for detector in committee]
     groups = network_groups(members)
-    results = Parallel(n_jobs=n_jobs)(
-        delayed(_score_group)(
-            [names[i % len(names)] for i in group], [members[i] for i in group], X
-        )
+    tasks = [
+        ([names[i % len(names)] for i in group], [members[i] for i in group], X)
         for group in groups
-    )
+    ]
+    if len(tasks) == 1 or effective_n_jobs(n_jobs) == 1:  # joblib is slow for a sample
+        results = [_score_group(*task) for task in tasks]
+    else:
+        results = Parallel(n_jobs=n_jobs)(delayed(_score_group)(*t) for t in tasks)
     scores = np.empty((len(committees), n_rows(X), len(names)))
     for group, columns in zip(groups, results, strict=True):
         for i, column in zip(group, columns.T, strict=True):

@@ -39,10 +39,11 @@ def make_network(estimator, **options):
     options see `FeatureExtractor`. In a block of `shared_readings` it uses the cache.
     """
     estimator = unwrapped(estimator)
-    network = plain_network(estimator, **options)
-    known = (memories.get(id(estimator)) for memories in SHARING.get())
-    network.memory = next((m for m in known if m is not None and m.is_open()), None)
-    return network
+    for memories in SHARING.get():
+        memory = memories.get(id(estimator))
+        if memory is not None and memory.is_open():
+            return memory.open(options)
+    return plain_network(estimator, **options)
 
 
 def plain_network(

@@ -15,14 +15,15 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.utils.extmath import softmax as sklearn_softmax
 
 from skood.nn._logits import LogitsMixin
 from skood.nn._make_network import SHARING, make_network, plain_network
 from skood.nn._outputs import Reading, concatenate
-from skood.nn._sklearn_network import MLPNetwork
+from skood.nn._sklearn_network import LinearNetwork, MLPNetwork
 from skood.utils._batches import is_instance
 from skood.utils._metaestimators import n_rows, take_rows, unwrapped
 from skood.utils._torch import row_chunks
@@ -117,7 +118,16 @@ class _Memory:
 
     def __init__(self, uses):
         self.network = uses[0].network  # kept alive, so that its id stays unique
-        self._uses = uses
+        self._wants: list = []  # pairs of options, and the outputs that all request
+        for use in uses:
+            for pair in self._wants:
+                if pair[0] == use.options:
+                    pair[1] |= use.want
+                    break
+            else:
+                self._wants.append([use.options, use.want])
+        self._networks: list = []  # pairs of options and the network opened with them
+        self._keys: dict = {}  # target and place of a network by its id
         self._thread = threading.get_ident()
         self._open = True
         self.forget()
@@ -131,42 +141,58 @@ class _Memory:
     def close(self):
         """Release everything, and store nothing from now on."""
         self.forget()
+        self._networks, self._keys = [], {}
         self._open = False
 
     def is_open(self):
         """Return whether this thread is in the block."""
         return self._open and self._thread == threading.get_ident()
 
+    def open(self, options):
+        """Return the network with some options of `make_network`, opened once."""
+        for known, network in self._networks:
+            if known == options:
+                return network
+        network = plain_network(self.network, **options)
+        network.memory = self
+        self._keys[id(network)] = network.target, network.place
+        self._networks.append((options, network))
+        return network
+
     def read(self, reader, X, want):
         """Return a read-only reading of all samples, cached if they were read last."""
         if X is not self._X:
             self.forget()
             self._X = X
-        own, target = {reader.place: (reader, frozenset(want))}, reader.target
+        key = self._keys.get(id(reader))
+        if key is None:  # opened outside of the block
+            key = reader.target, reader.place
+        target, place = key
         if target not in self._targets:
             self._targets.add(target)
+            own = {place: (reader, frozenset(want))}
             wanted = self._all_wanted(own, target)
             if wanted != own:
                 # If not all can be read, each reader reads only its own outputs: an
                 # error is raised for the reader that causes it.
                 with suppress(Exception):
                     self._keep(X, wanted, target)
-        found = self._readings.get((target, reader.place), Reading())
+        found = self._readings.get(key, Reading())
         if any(getattr(found, name) is None for name in want):
-            self._keep(X, own, target)
-            found = self._readings[target, reader.place]
+            self._keep(X, {place: (reader, frozenset(want))}, target)
+            found = self._readings[key]
         return Reading(**{name: getattr(found, name) for name in want})
 
     def _all_wanted(self, own, target):
         """Return the outputs requested of a network on one device, by layer."""
         wanted = dict(own)
-        for use in self._uses:
+        for options, outputs in self._wants:
             with suppress(Exception):  # raised for the reader that requests it
-                reader = plain_network(self.network, **use.options)
-                if reader.target == target:
+                reader = self.open(options)
+                if self._keys[id(reader)][0] == target:
                     known, want = wanted.get(reader.place, (reader, frozenset()))
                     known = min(known, reader, key=attrgetter("batch_size"))
-                    wanted[reader.place] = (known, want | use.want)
+                    wanted[reader.place] = (known, want | outputs)
         return wanted
 
     def _keep(self, X, wanted, target):
@@ -207,8 +233,8 @@ def shared_readings(detectors, classifiers=()):
 
     `detectors`, also in pipelines, searches and frozen estimators, are fitted or score
     in the block; `classifiers` are fitted, and predict by the functions `predict` and
-    `predict_proba` of this file. Of nested blocks, the outermost block of a network
-    stores its outputs.
+    `predict_proba` of this file: a classifier is listed once for each of them. Of
+    nested blocks, the outermost block of a network stores its outputs.
     """
     uses: dict = {}
     for network in map(unwrapped, classifiers):
@@ -257,7 +283,12 @@ def predict_proba(classifier, X):
     logits = _shared_logits(classifier, X, "predict_proba")
     if logits is None:
         return classifier.predict_proba(X)
-    return softmax(np.asarray(logits, dtype=np.float64), axis=1)
+    if not is_instance(_last(classifier), "sklearn.linear_model", "LogisticRegression"):
+        return softmax(np.asarray(logits, dtype=np.float64), axis=1)
+    if logits.shape[1] > 2:
+        return sklearn_softmax(logits)
+    proba = expit(logits[:, 1] - logits[:, 0])
+    return np.stack([1 - proba, proba], axis=1)
 
 
 def uses_network(classifier):
@@ -286,12 +317,17 @@ def _by_logits(classifier, method):
 
         is_plain = getattr(last, "predict_nonlinearity", None) == "auto"
         return is_plain and own is getattr(NeuralNetClassifier, method)
-    if hasattr(last, "module_"):
-        return own is getattr(LogitsMixin, method)
+    if own is getattr(LogitsMixin, method):
+        return hasattr(last, "module_") or LinearNetwork.serves(last)
     if MLPNetwork.serves(last):
         from sklearn.neural_network import MLPClassifier
 
         return own is getattr(MLPClassifier, method)
+    if LinearNetwork.serves(last):
+        from sklearn.linear_model import LogisticRegression
+
+        # it inherits `predict` from a base class of most linear classifiers
+        return own is getattr(LogisticRegression, method)
     return False
 
 

@@ -163,17 +163,20 @@ def fit_parts(parts, X, y):
     frozen = FrozenEstimator(estimator)
     detectors = [None if part is None else bind(part, frozen) for part in parts[1:]]
     shares = uses_network(estimator) and not is_lazy(X) and not is_mapped(X)
-    with _network_runs_once(estimator, detectors) if shares else nullcontext():
+    bound = Parts(estimator, *detectors)
+    with _network_runs_once(bound) if shares else nullcontext():
         return Parts(
             estimator,
             *(None if part is None else part.fit(X, y) for part in detectors),
         )
 
 
-def _network_runs_once(estimator, detectors):
+def _network_runs_once(parts):
     """Share the outputs of a network for the same samples, see `shared_readings`."""
-    detectors = [part for part in detectors if part is not None]
-    return shared_readings(detectors, [estimator])
+    detectors = [part for part in parts[1:] if part is not None]
+    # without a risk detector it predicts classes and probabilities
+    n_methods = 2 if parts.risk_detector is None else 1
+    return shared_readings(detectors, [parts.estimator] * n_methods)
 
 
 def score_parts(parts, X):
@@ -191,7 +194,7 @@ def _outputs(parts, X, functions):
     if not uses_network(parts.estimator):
         return tuple(function(parts, X) for function in functions)
     results = []
-    with _network_runs_once(parts.estimator, parts[1:]):
+    with _network_runs_once(parts):
         for samples in loaded_blocks(X):
             for block in shared_blocks(samples):
                 block = in_memory(block)

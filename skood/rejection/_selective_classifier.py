@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +64,10 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
     explanations.
     """
 
+    def _check_fitted(self):
+        if "estimator_" not in vars(self):  # for the speed of small calls
+            check_is_fitted(self, "estimator_")
+
     def _parts(self):
         return Parts(self.estimator_, self.risk_detector_, self.ood_detector_)
 
@@ -81,7 +86,7 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
             0 or 1, or ``tau_`` at the threshold of a randomized rule; 1 with
             ``rule=None``.
         """
-        check_is_fitted(self, "estimator_")
+        self._check_fitted()
         if self.operating_point_ is None:
             return np.ones(n_rows(X))
         return accept_proba(self.operating_point_, *score_parts(self._parts(), X))
@@ -99,7 +104,7 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
         y : ndarray of shape (n_samples,)
             Class labels, `reject_label` where rejected.
         """
-        check_is_fitted(self, "estimator_")
+        self._check_fitted()
         labels, accept = self._answers(X)
         if self.operating_point_ is None:
             return labels
@@ -129,7 +134,7 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
         proba : ndarray of shape (n_samples, n_classes)
             Probabilities in the order of ``classes_``.
         """
-        check_is_fitted(self, "estimator_")
+        self._check_fitted()
         proba = self.estimator_.predict_proba(X)
         check_no_overflow(proba, "A probability")
         return self._per_class(proba, 0.0)
@@ -149,7 +154,7 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
         margins : ndarray of shape (n_samples,) or (n_samples, n_classes)
             The margins.
         """
-        check_is_fitted(self, "estimator_")
+        self._check_fitted()
         margins = self.estimator_.decision_function(X)
         check_no_overflow(margins, "A margin")
         return self._per_class(margins, np.finfo(margins.dtype).min)
@@ -193,7 +198,7 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
             - ``risk_share``, ``ood_share``: share of each score in the excess; 0 for
               accepted samples.
         """
-        check_is_fitted(self, "estimator_")
+        self._check_fitted()
         risk, ood = self._risks(X)
         proba = accept_proba(self.operating_point_, risk, ood)
         accepted = draw(proba, self.random_state)
@@ -221,7 +226,7 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
         ood_score : ndarray of shape (n_samples,) or None
             The score of the OOD detector. None without an OOD detector.
         """
-        check_is_fitted(self, "estimator_")
+        self._check_fitted()
         risk, ood = self._risks(X)
         return -risk, None if ood is None else -ood
 
@@ -252,7 +257,7 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
         report : RejectionReport
             TPR, FPR, coverage, selective risk and precision; print it for a table.
         """
-        check_is_fitted(self, "estimator_")
+        self._check_fitted()
         if not 0 < confidence_level < 1:
             raise ValueError(
                 f"confidence_level must be in (0, 1), got {confidence_level!r}."
@@ -308,7 +313,7 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
             Greater is better; minus infinity if the objective is a risk and no ID
             sample is accepted.
         """
-        check_is_fitted(self, "estimator_")
+        self._check_fitted()
         plain = self.operating_point_ is None
         accepted, loss, is_ood = self._outcomes(
             X, y, "zero_one" if plain else self.loss
@@ -357,6 +362,6 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
             tags.classifier_tags = inner
         for detector in (self.risk_detector, self.ood_detector):
             if detector is not None:
-                detector = bind(detector, self.estimator)
+                detector = bind(detector, self.estimator, copy=copy)
                 tags.input_tags.sparse &= get_tags(detector).input_tags.sparse
         return tags

@@ -27,6 +27,9 @@ __all__ = [
 # Number of scores of one member that a thread looks up at a time.
 _CHUNK = 2**16
 
+# Up to this number of scores of all members, threads take longer than the look-up.
+_FEW = 2**12
+
 # Number of calibration scores from which looking up sorted scores is faster.
 _LARGE = 4096
 
@@ -96,6 +99,10 @@ def counts_at_most(ranked, scores):
     `scores` and the counts have shape (n_samples, n_detectors).
     """
     counts = np.empty(scores.shape, dtype=np.int64)
+    if scores.size <= _FEW:
+        pairs = zip(ranked.T, scores.T, strict=True)
+        counts.T[:] = [one.searchsorted(column, side="right") for one, column in pairs]
+        return counts
 
     def count(chunk):
         rows, j = chunk

@@ -203,9 +203,9 @@ def _check_has_rows(X):
         raise ValueError(f"Expected 2D array, got scalar array instead: {X!r:.80}.")
 
 
-def bind(detector, estimator):
-    """Clone a detector; if its own `estimator` is None, set it to `estimator`."""
-    detector = clone(detector)
+def bind(detector, estimator, *, copy=clone):
+    """Copy a detector; if its own `estimator` is None, set it to `estimator`."""
+    detector = copy(detector)
     if detector.get_params(deep=False).get("estimator", "absent") is None:
         detector.set_params(estimator=estimator)
     return detector

@@ -5,6 +5,7 @@
 
 import warnings
 
+import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -14,12 +15,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
+from sklearn.utils.parallel import Parallel
 
-from skood.combine import Bonferroni, DetectorEnsemble
+from skood.combine import DSDE, Bonferroni, DetectorEnsemble
 from skood.combine._members import score_committees
-from skood.detectors import KNN, MSP, Energy, ViM
+from skood.detectors import KNN, MSP, Energy, Mahalanobis, ViM
 from skood.exceptions import SkoodWarning
-from skood.nn import FeatureExtractor
+from skood.nn import FeatureExtractor, LinearHead
 from skood.rectifiers import ASH, ReAct
 from skood.utils._calibration import Calibration
 from skood.utils._ties import tolerance
@@ -185,3 +187,75 @@ def test_one_warning_is_enough():
         ensemble.fit(X)
     assert len(caught) == 1
     assert "No sample can be rejected" in str(caught[0].message)
+
+
+def _counting(sizes):
+    """Classes of classifiers that note the number of samples of each product."""
+
+    class Logistic(LogisticRegression):
+        def decision_function(self, X):
+            sizes.append(len(X))
+            return super().decision_function(X)
+
+    class Head(LinearHead):
+        def predict_logits(self, X):
+            sizes.append(len(X))
+            return super().predict_logits(X)
+
+    return {"logistic": Logistic, "head": Head}
+
+
+@pytest.mark.parametrize("calibration", [0.4, 3])
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("kind", ["logistic", "head"])
+def test_a_linear_classifier_runs_once(kind, frozen, calibration):
+    sizes: list = []
+    rng = np.random.default_rng(0)
+    X, X_new = rng.normal(size=(200, 5)), rng.normal(size=(35, 5))
+    y = np.argmax(X[:, :3], axis=1)
+    estimator = _counting(sizes)[kind]()
+    if frozen:
+        estimator = FrozenEstimator(estimator.fit(X, y))
+    members = [MSP(), Energy(), ViM(n_components=2), KNN(), Mahalanobis()]
+    dsde = DSDE(
+        [(type(one).__name__, one) for one in members],
+        estimator=estimator,
+        calibration=calibration,
+        random_state=0,
+    )
+    sizes.clear()
+    quiet(dsde.fit, X, y)
+    n_folds = 1 if calibration == 0.4 else 3
+    assert sum(sizes) == 200 * n_folds
+    n_networks = n_folds if not frozen else 1
+    for method in (
+        dsde.score_samples,
+        dsde.predict,
+        dsde.pvalues,
+        dsde.levels,
+        dsde.pi0,
+        dsde.selected_detectors,
+    ):
+        sizes.clear()
+        method(X_new)
+        assert sum(sizes) == 35 * n_networks
+
+
+def test_joblib_runs_several_groups_only(monkeypatch):
+    """Its set-up takes longer than the scores of a sample; they are the same."""
+    jobs = []
+
+    class Spy(Parallel):
+        def __call__(self, tasks):
+            jobs.append(self.n_jobs)
+            return super().__call__(tasks)
+
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    ensemble = frozen_ensemble(3, random_state=0).fit(X)
+    monkeypatch.setattr("skood.combine._members.Parallel", Spy)
+    expected = ensemble.score_samples(X)
+    assert jobs == []
+    with joblib.parallel_config("threading", n_jobs=2):
+        assert_array_equal(ensemble.score_samples(X), expected)
+    assert_array_equal(ensemble.set_params(n_jobs=2).score_samples(X), expected)
+    assert len(jobs) == 2

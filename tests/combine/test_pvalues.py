@@ -192,6 +192,7 @@ def test_counts_of_folds_add_up(monkeypatch):
     folds = [sorted_calibration(part) for part in np.array_split(calibration, 4)]
     parts = [counts_at_most(fold, scores) for fold in folds]
     assert_array_equal(sum(parts), whole)
+    monkeypatch.setattr(_calibration, "_FEW", 0)
     monkeypatch.setattr(_calibration, "_CHUNK", 7)
     assert_array_equal(counts_at_most(sorted_calibration(calibration), scores), whole)
 
