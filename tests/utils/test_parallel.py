@@ -5,6 +5,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
@@ -50,6 +51,7 @@ def test_number_of_threads_follows_the_limits():
 
 
 def test_libraries_have_one_thread_meanwhile(monkeypatch):
+    assert np.ones(2) @ np.ones(2) == 2.0  # NumPy and its BLAS are loaded
     with threadpool_limits(limits=2):
         assert set(map_chunks(lambda _: _threads._n_threads(), range(4))) == {1}
         assert _threads._n_threads() == 2
