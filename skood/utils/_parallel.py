@@ -16,12 +16,8 @@ _MIN_CHUNKS = 4
 
 @cache
 def _libraries():
-    """Return the controller of the BLAS libraries below NumPy.
-
-    Limits of OpenMP, which others use, are limits of one thread: those of a pool do not
-    have them.
-    """
-    return ThreadpoolController().select(user_api="blas")
+    """Return the controller of the threaded libraries below NumPy."""
+    return ThreadpoolController()
 
 
 def _n_threads():
@@ -43,5 +39,14 @@ def map_chunks(function, chunks):
     if n_threads == 1:
         return [function(chunk) for chunk in chunks]
         # Small products with their own threads in each thread would block each other.
-    with _libraries().limit(limits=1), ThreadPoolExecutor(n_threads) as pool:
+    # A limit of OpenMP is of one thread only, and so is set in each.
+    with (
+        _limited_to_one(),
+        ThreadPoolExecutor(n_threads, initializer=_limited_to_one) as pool,
+    ):
         return list(pool.map(function, chunks))
+
+
+def _limited_to_one():
+    """Limit the libraries to one thread, until the returned context ends."""
+    return _libraries().limit(limits=1)
