@@ -38,8 +38,8 @@ def map_chunks(function, chunks):
     n_threads = _n_threads() if len(chunks) >= _MIN_CHUNKS else 1
     if n_threads == 1:
         return [function(chunk) for chunk in chunks]
-        # Small products with their own threads in each thread would block each other.
-    # A limit of OpenMP is of one thread only, and so is set in each.
+    # Small products with their own threads in each thread would block each other. A
+    # limit of OpenMP is of one thread only, and so is set in each.
     with (
         _limited_to_one(),
         ThreadPoolExecutor(n_threads, initializer=_limited_to_one) as pool,
