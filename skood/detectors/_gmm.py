@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
+from scipy.linalg.blas import dtrmm, dtrmv
 from sklearn.mixture import GaussianMixture
 
 from skood.detectors._common._base_output_detector import (
@@ -14,6 +15,7 @@ from skood.detectors._common._base_output_detector import (
     constraints_without_device,
 )
 from skood.detectors._common._class_moments import ClassMoments, is_constant
+from skood.detectors._common._softmax import logsumexp_rows
 from skood.utils._array_api import as_double
 from skood.utils._linalg import check_no_overflow, precision_cholesky
 from skood.utils._memory_maps import MappedRows
@@ -102,7 +104,7 @@ class GMM(ReadingDetector):
 
     Notes
     -----
-    All computations are in float64, by scikit-learn, on the CPU.
+    All computations are in float64, on the CPU.
 
     Examples
     --------
@@ -234,7 +236,36 @@ class GMM(ReadingDetector):
         )
 
     def _score_reading(self, reading):
-        return self.mixture_.score_samples(as_double(reading.features))
+        features = as_double(reading.features)
+        if self.covariance_type != "full":
+            return self.mixture_.score_samples(features)
+        mixture = self.mixture_
+        factors = mixture.precisions_cholesky_
+        log_det = np.log(np.einsum("kjj->kj", factors)).sum(axis=1)
+        constant = log_det - 0.5 * np.log(2 * np.pi) * features.shape[1]
+        with np.errstate(divide="ignore"):  # a weight may be 0
+            weighted = np.log(mixture.weights_) + constant
+        densities = np.empty((len(features), len(factors)))
+        for k, (mean, factor) in enumerate(zip(mixture.means_, factors, strict=True)):
+            squares = _squared_lengths(features - mean, factor)
+            densities[:, k] = weighted[k] - 0.5 * squares
+        far = np.isneginf(densities).all(axis=1)
+        densities[far] = 0.0  # without a warning
+        scores = logsumexp_rows(densities)
+        scores[far] = -np.inf
+        return scores
+
+
+def _squared_lengths(gaps, factor):
+    """Return the squared length of each row times an upper triangular matrix.
+
+    A triangular product needs half the memory and the arithmetic of a full one.
+    """
+    if len(gaps) == 1:
+        white = dtrmv(factor.T, gaps[0], lower=True, overwrite_x=True)[:, None]
+    else:
+        white = dtrmm(1.0, factor.T, gaps.T, lower=True, overwrite_b=True)
+    return np.einsum("ij,ij->j", white, white)
 
 
 def _chunks(features, rows):

@@ -131,9 +131,10 @@ class NCI(ReadingDetector):
 
     def _score_reading(self, reading):
         xp = reading.xp
-        coef = as_double(reading.asarray(reading.head.coef))
+        coef = reading.asarray(reading.head.coef)
+        top = as_double(coef[xp.argmax(reading.logits, axis=1)])
         centered = reading.features - reading.asarray(self.mean_)  # in float64
-        toward = row_dots(centered, coef[xp.argmax(reading.logits, axis=1)])
+        toward = row_dots(centered, top)
         length = xp.sqrt(row_dots(centered, centered))
         aligned = toward / xp.where(length > 0, length, xp.ones_like(length))
         norm = xp.sum(xp.abs(reading.features), axis=1, dtype=xp.float64)

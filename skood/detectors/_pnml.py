@@ -13,6 +13,7 @@ from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import (
     array_namespace,
     as_double,
+    cast_once,
     row_dots,
     row_indices,
     row_sums,
@@ -210,10 +211,10 @@ class PNML(ReadingDetector):
         """Return 1 - kappa of each sample."""
         xp, dtype = reading.xp, reading.features.dtype
         rows = xp.astype(unit, dtype, copy=False)
+        cast = np.float32 if dtype == xp.float32 else np.float64
 
         def squared_length(matrix):
-            matrix = xp.astype(reading.asarray(matrix), dtype, copy=False)
-            return _squared_rows(rows @ matrix)
+            return _squared_rows(rows @ reading.asarray(cast_once(matrix, cast)))
 
         rest = 1.0 / (1.0 + squared_length(self._whitener))
         if self._outside.shape[1]:

@@ -3,6 +3,9 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from itertools import zip_longest
+from weakref import WeakKeyDictionary
+
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.frozen import FrozenEstimator
@@ -18,15 +21,19 @@ from sklearn.utils.validation import (
 from skood.nn._extractor import FeatureExtractor
 from skood.nn._logits import LogitsMixin
 from skood.nn._make_network import make_network
-from skood.nn._outputs import symmetric_rows
+from skood.nn._outputs import linear_logits, symmetric_rows
+from skood.nn._sklearn_network import LinearNetwork, require_penultimate
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import blockwise
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._linalg import check_no_overflow
+from skood.utils._input import new_samples
 from skood.utils._metaestimators import copy_input_attributes
 from skood.utils._param_validation import fit_context
 
 __all__ = ["LinearHead", "linear_logits", "split"]
+
+# Validated weights of heads that are not fitted, with the parameters that they are of.
+_VALIDATED: WeakKeyDictionary = WeakKeyDictionary()
 
 
 class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
@@ -90,7 +97,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         self.classes = classes
 
     def _given(self):
-        """Validate the given weights; return coef, intercept, classes."""
+        """Validate the given weights; return coef, intercept, classes, as given."""
         coef = check_array(self.coef, dtype=[np.float64, np.float32], input_name="coef")
         intercept = np.zeros(len(coef), coef.dtype)
         if self.intercept is not None:
@@ -105,15 +112,14 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
                 f"intercept has shape {intercept.shape}, expected ({len(coef)},): one "
                 "value per row of coef."
             )
-        head = symmetric_rows(coef, intercept)
-        coef, intercept = head.coef, head.intercept
-        classes = np.arange(len(coef))
+        n_classes = max(2, len(coef))  # one row is a binary margin
+        classes = np.arange(n_classes)
         if self.classes is not None:
             classes = column_or_1d(self.classes)
-        if len(np.unique(classes)) != len(coef) or len(classes) != len(coef):
+        if len(np.unique(classes)) != n_classes or len(classes) != n_classes:
             raise ValueError(
                 f"classes has {len(np.unique(classes))} distinct labels, but coef has "
-                f"weights for {len(coef)} classes."
+                f"weights for {n_classes} classes."
             )
         return coef, intercept, classes
 
@@ -129,7 +135,28 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
                 f"This {type(self).__name__} has no weights yet: call 'fit', or give "
                 "coef."
             )
-        return self._given()
+        coef, intercept, classes = self._validated()
+        if len(coef) == 1:
+            head = symmetric_rows(coef, intercept)
+            return head.coef, head.intercept, classes
+        return coef, intercept, classes
+
+    def _validated(self):
+        """Return the given weights, validated again only if others are given.
+
+        They are stored outside of the estimator, whose state scoring does not change,
+        and only where they are the given arrays, so that a change in place is not lost.
+        """
+        given = self.coef, self.intercept, self.classes
+        if isinstance(self.classes, (list, tuple)):
+            given = *given[:2], tuple(self.classes)
+        known = _VALIDATED.get(self)
+        if known is not None and _same(known[0], given):
+            return known[1]
+        weights = self._given()
+        if all(_shares(a, b) for a, b in zip(given, weights, strict=True)):
+            _VALIDATED[self] = given, weights
+        return weights
 
     @property
     def coef_(self):
@@ -198,19 +225,24 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
             head = symmetric_rows(model.coef_, model.intercept_)
             self._fitted = (head.coef, head.intercept, model.classes_)
             return
-        given = self._given()
-        if X.shape[1] != given[0].shape[1]:
+        coef, intercept, classes = self._given()
+        if X.shape[1] != coef.shape[1]:
             raise ValueError(
-                f"X has {X.shape[1]} features, but coef has {given[0].shape[1]} "
-                "columns."
+                f"X has {X.shape[1]} features, but coef has {coef.shape[1]} columns."
             )
-        self._fitted = given
+        head = symmetric_rows(coef, intercept)
+        self._fitted = (head.coef, head.intercept, classes)
 
     def _checked_input(self, X):
         """Return X as a float array with the number of features of the weights."""
-        if not hasattr(self, "_fitted"):  # given weights have no feature names
+        if not hasattr(self, "_fitted") and type(X) is not np.ndarray:
+            # given weights have no feature names
             X = check_array(X, dtype=[np.float64, np.float32])
-        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        return new_samples(self, X)
+
+    def __skood_network__(self, *, layer="penultimate", device="auto", **options):
+        require_penultimate(self, layer)
+        return LinearNetwork(self, device)
 
     @blockwise
     def predict_logits(self, X):
@@ -231,18 +263,28 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         ValueError
             If `X` is invalid, or a logit overflows.
         """
-        check_is_fitted(self)
+        if not self.__sklearn_is_fitted__():  # for the speed of small calls
+            check_is_fitted(self)
         coef, intercept, _ = self._weights()
         X = self._checked_input(X)
         return linear_logits(X, coef, intercept)
 
 
-def linear_logits(X, coef, intercept):
-    """Return ``X @ coef.T + intercept`` in the precision of `X`; overflow raises."""
-    with np.errstate(over="ignore", invalid="ignore"):  # checked below
-        logits = X @ coef.T.astype(X.dtype) + intercept.astype(X.dtype)
-    check_no_overflow(logits, "A logit")
-    return logits
+def _same(old, new):
+    """Return whether parameters are the same objects; the classes may be in a list."""
+    *arrays, classes = zip(old, new, strict=True)
+    if isinstance(classes[0], tuple) and isinstance(classes[1], tuple):
+        arrays += zip_longest(*classes)  # equal labels may be of other types
+    else:
+        arrays.append(classes)
+    return all(a is b for a, b in arrays)
+
+
+def _shares(given, used):
+    """Return whether a change of a parameter in place changes the array in use."""
+    if given is None or isinstance(given, tuple):
+        return True
+    return isinstance(given, np.ndarray) and np.may_share_memory(given, used)
 
 
 def split(estimator, layer="penultimate"):

@@ -217,7 +217,11 @@ class PipelineNetwork(Network):
     def _transform(self, X):
         if len(self.estimator.steps) == 1:
             return X
-        return self.estimator[:-1].transform(loaded(X))
+        X = loaded(X)
+        for _, step in self.estimator.steps[:-1]:
+            if step is not None and not isinstance(step, str):
+                X = step.transform(X)
+        return X
 
     def layer_names(self, rows):
         """See `Network`."""

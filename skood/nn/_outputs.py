@@ -13,6 +13,7 @@ from skood.utils._array_api import (
     asarray_like,
     to_device,
 )
+from skood.utils._linalg import check_no_overflow
 from skood.utils._memory_maps import without
 from skood.utils._stored import stored
 
@@ -20,6 +21,7 @@ __all__ = [
     "Head",
     "Reading",
     "concatenate",
+    "linear_logits",
     "symmetric_logits",
     "symmetric_rows",
 ]
@@ -118,6 +120,16 @@ def concatenate(readings):
         for name in ("features", "logits")
     )
     return Reading(features, logits, readings[0].head)
+
+
+def linear_logits(X, coef, intercept):
+    """Return ``X @ coef.T + intercept`` in the precision of `X`; overflow raises."""
+    coef = coef.astype(X.dtype, copy=False)
+    intercept = intercept.astype(X.dtype, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        logits = X @ coef.T + intercept
+    check_no_overflow(logits, "A logit")
+    return logits
 
 
 def symmetric_rows(coef, intercept):

@@ -9,11 +9,17 @@ from functools import cached_property
 
 import numpy as np
 from sklearn import config_context
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from skood.nn._network import Layers, Network
-from skood.nn._outputs import Reading, symmetric_logits, symmetric_rows
+from skood.nn._outputs import (
+    Reading,
+    linear_logits,
+    symmetric_logits,
+    symmetric_rows,
+)
 from skood.utils._batches import loaded, loaded_blocks
+from skood.utils._input import is_as_fitted, is_float_matrix, new_samples
 from skood.utils._torch import resolve_device, row_chunks, to_numpy
 
 __all__ = [
@@ -44,8 +50,18 @@ _SLOPES: dict[str, Callable] = {
 }
 
 
+# Methods that return the product of samples and weights, and nothing else.
+_PRODUCTS = {
+    "skood.nn._linear_head.LinearHead.predict_logits",
+    "skood.rectifiers._dice.DICE.predict_logits",
+    "sklearn.linear_model._base.LinearClassifierMixin.decision_function",
+}
+
+
 def _finite(array, what):
     """Raise for NaN and infinity."""
+    if is_float_matrix(array):  # for the speed of small calls
+        return array
     return check_array(array, dtype=[np.float64, np.float32], input_name=what)
 
 
@@ -53,6 +69,9 @@ class ArrayNetwork(Network):
     """Base class of scikit-learn classifiers: X is their input."""
 
     takes_blocks = True
+
+    # Whether samples are float arrays that have been checked.
+    is_validated = False
 
     def __init__(self, estimator, device="auto"):
         check_is_fitted(estimator)
@@ -78,6 +97,8 @@ class ArrayNetwork(Network):
 
     def rows(self, X):
         """Return X as a float array, checked against the data of `fit`."""
+        if self.is_validated:
+            return X
         try:
             return self._checked_rows(X)
         except ValueError as error:
@@ -96,9 +117,7 @@ class ArrayNetwork(Network):
         if hasattr(self.estimator, "_checked_input"):  # a LinearHead
             return self.estimator._checked_input(X)
         if hasattr(self.estimator, "n_features_in_"):
-            return validate_data(
-                self.estimator, X, reset=False, dtype=[np.float64, np.float32]
-            )
+            return new_samples(self.estimator, X)
         return check_array(X, dtype=[np.float64, np.float32], input_name="X")
 
     @abstractmethod
@@ -135,12 +154,16 @@ class InputNetwork(ArrayNetwork):
             return [(features, None)]
         if features is None:
             return [(None, self._logits(X))]
-        with config_context(assume_finite=True):  # it has just been checked
-            return [(features, self._logits(X))]
+        return [(features, self._logits_of(features, X))]
 
     @abstractmethod
     def _logits(self, X):
         """Return the logits of the samples."""
+
+    def _logits_of(self, rows, X):
+        """Return the logits of samples `X` that have been checked as `rows`."""
+        with config_context(assume_finite=True):
+            return self._logits(X)
 
 
 class LayeredNetwork(ArrayNetwork):
@@ -266,9 +289,35 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         return X
 
     def _logits(self, X):
+        if self._is_product() and (
+            self.is_validated or is_as_fitted(self.estimator, X)
+        ):
+            return self._product(X)
         if hasattr(self.estimator, "predict_logits"):
             return self.estimator.predict_logits(X)
         return symmetric_logits(self.estimator.decision_function(X))
+
+    def _logits_of(self, rows, X):
+        if self._is_product():
+            return self._product(rows)
+        return super()._logits_of(rows, X)
+
+    def _product(self, rows):
+        """Return the logits of samples that have been checked, from the weights."""
+        estimator = self.estimator
+        if hasattr(estimator, "predict_logits"):
+            return linear_logits(rows, estimator.coef_, estimator.intercept_)
+        with np.errstate(over="ignore", invalid="ignore"):  # reported as not finite
+            return symmetric_logits(rows @ estimator.coef_.T + estimator.intercept_)
+
+    def _is_product(self):
+        """Return whether the logits are known to be a product with the weights."""
+        kind = type(self.estimator)
+        method = getattr(kind, "predict_logits", kind.decision_function)
+        return (
+            f"{method.__module__}.{method.__qualname__}" in _PRODUCTS
+            and type(self.estimator.coef_) is np.ndarray  # not sparse
+        )
 
     def layer_index(self, layer):
         """Return the index of a layer before the head: only -1, the input."""

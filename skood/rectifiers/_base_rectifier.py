@@ -15,7 +15,7 @@ from sklearn.utils.validation import (
 
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._input import takes_input
+from skood.utils._input import new_samples, takes_input
 from skood.utils._labels import check_labels, id_rows
 from skood.utils._linalg import check_no_overflow
 from skood.utils._parallel import map_chunks
@@ -97,7 +97,8 @@ class BaseRectifier(
         ValueError
             If `X` is invalid, or rectified features overflow.
         """
-        check_is_fitted(self)
+        if "n_features_in_" not in vars(self):  # for the speed of small calls
+            check_is_fitted(self)
         X = self._validated(X, reset=False)
         out = np.empty(X.shape, dtype=X.dtype)
         chunks = list(row_chunks(len(X), X[0].nbytes, budget=_CHUNK_BYTES))
@@ -112,9 +113,10 @@ class BaseRectifier(
 
     def _validated(self, X, *, reset):
         """Validate features: finite, two-dimensional, float32 or float64."""
-        return validate_data(
-            self, to_numpy(X), dtype=[np.float64, np.float32], reset=reset
-        )
+        X = to_numpy(X)
+        if not reset:
+            return new_samples(self, X)
+        return validate_data(self, X, dtype=[np.float64, np.float32])
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

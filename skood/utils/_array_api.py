@@ -10,9 +10,11 @@ import torch.
 
 import ctypes
 import sys
+from weakref import ref
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace as any_namespace
+from array_api_compat import numpy as array_api_numpy
 
 from skood.utils._torch import is_tensor, resolve_device, to_numpy
 
@@ -21,6 +23,7 @@ __all__ = [
     "array_namespace",
     "as_double",
     "asarray_like",
+    "cast_once",
     "nearest",
     "row_dots",
     "row_indices",
@@ -42,6 +45,16 @@ _CANCELS = 1e-6
 # Up to this many columns NumPy finds the row maxima faster column by column: its
 # reductions along short rows need one loop per row.
 _NARROW = 32
+
+# Arrays in another precision, by the id of the array and the dtype.
+_CASTS: dict = {}
+
+
+def array_namespace(array):
+    """Return the namespace of an array, from array_api_compat."""
+    if type(array) is np.ndarray:  # for the speed of small calls
+        return array_api_numpy
+    return any_namespace(array)
 
 
 def _cuda_is_there():
@@ -97,6 +110,21 @@ def as_double(array):
     """Return an array in float64, without a copy if it is float64."""
     xp = array_namespace(array)
     return xp.astype(array, xp.float64, copy=False)
+
+
+def cast_once(array, dtype):
+    """Return a NumPy array in another precision, stored as long as the array exists.
+
+    For fitted arrays, which are never changed in place.
+    """
+    if array.dtype == dtype:
+        return array
+    key = id(array), dtype
+    found = _CASTS.get(key)
+    if found is None or found[0]() is not array:
+        gone = ref(array, lambda _: _CASTS.pop(key, None))
+        found = _CASTS[key] = gone, array.astype(dtype)
+    return found[1]
 
 
 def row_indices(array):

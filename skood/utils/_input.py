@@ -8,9 +8,11 @@ repeated column names and objects that are not numbers, so that libraries below 
 # SPDX-License-Identifier: BSD-3-Clause
 
 import functools
+import math
 from contextlib import contextmanager
 
 import numpy as np
+from sklearn.utils.validation import validate_data
 
 from skood.utils._torch import (
     check_has_values,
@@ -19,7 +21,17 @@ from skood.utils._torch import (
     with_numpy_dtype,
 )
 
-__all__ = ["check_input", "clear_errors", "named_errors", "takes_input"]
+__all__ = [
+    "check_input",
+    "clear_errors",
+    "is_as_fitted",
+    "is_float_matrix",
+    "named_errors",
+    "new_samples",
+    "takes_input",
+]
+
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 # Modules whose messages concern the input, also if NumPy raised the error.
 _VALIDATION = ("sklearn.utils.validation", "sklearn.utils._array_api")
@@ -58,6 +70,40 @@ def _plain_tensor(X):
         )
     # the same object if possible, since shared forward passes use its identity
     return with_numpy_dtype(X.detach() if X.requires_grad else X)
+
+
+def is_float_matrix(X):
+    """Return whether `X` is a non-empty, finite NumPy matrix of float32 or float64.
+
+    Such an array is what `check_array` returns unchanged, at ten times the cost.
+    """
+    if type(X) is not np.ndarray or X.ndim != 2 or X.dtype not in _FLOATS:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        # False also if the sum of finite values overflows, which is rare
+        return X.size > 0 and math.isfinite(X.sum())
+
+
+def is_as_fitted(estimator, X):
+    """Return whether `validate_data` would return `X` unchanged, without a warning.
+
+    This is so for a plain array with as many features as in a fit without names. False
+    if scikit-learn has to look at it.
+    """
+    return (
+        type(X) is np.ndarray
+        and X.ndim == 2
+        and X.shape[1] == getattr(estimator, "n_features_in_", None)
+        and getattr(estimator, "feature_names_in_", None) is None
+        and is_float_matrix(X)
+    )
+
+
+def new_samples(estimator, X):
+    """Return `validate_data` of samples after the fit, in float32 or float64."""
+    if is_as_fitted(estimator, X):  # for the speed of small calls
+        return X
+    return validate_data(estimator, X, dtype=[np.float64, np.float32], reset=False)
 
 
 @contextmanager

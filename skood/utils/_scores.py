@@ -13,7 +13,7 @@ __all__ = ["checked_scores", "saturated", "score_threshold"]
 def checked_scores(detector, scores):
     """Return scores as float64; raise on NaN."""
     scores = np.asarray(scores, dtype=np.float64)
-    if np.isnan(scores).any():
+    if not np.isfinite(scores).all() and np.isnan(scores).any():
         raise ValueError(
             f"{type(detector).__name__} got NaN as the score of "
             f"{int(np.isnan(scores).sum())} of {scores.shape[0]} samples: its features "
@@ -24,6 +24,8 @@ def checked_scores(detector, scores):
 
 def saturated(scores):
     """Replace infinite scores by the nearest finite number."""
+    if np.isfinite(scores).all():
+        return np.array(scores)  # a copy, as below
     largest = np.finfo(np.float64).max
     return np.clip(scores, -largest, largest)
 

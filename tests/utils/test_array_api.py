@@ -17,6 +17,7 @@ from skood.utils._array_api import (
     array_device,
     as_double,
     asarray_like,
+    cast_once,
     nearest,
     row_dots,
     row_indices,
@@ -263,3 +264,18 @@ def test_arrays_that_torch_does_not_take_as_they_are():
             warnings.simplefilter("error")
             tensor = to_device(view, torch.device("cpu"))
         np.testing.assert_array_equal(tensor.numpy(), view)
+
+
+def test_an_array_is_cast_once():
+    before = len(_arrays._CASTS)
+    array = np.arange(6.0).reshape(2, 3)
+    single = cast_once(array, np.float32)
+    assert single.dtype == np.float32
+    np.testing.assert_array_equal(single, array)
+    assert cast_once(array, np.float32) is single
+    assert cast_once(array, np.float64) is array
+    other = array.copy()
+    assert cast_once(other, np.float32) is not single
+    assert len(_arrays._CASTS) == before + 2
+    del array, other
+    assert len(_arrays._CASTS) == before

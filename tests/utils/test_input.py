@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,13 +15,20 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
 
 from skood.detectors import KNN, MSP, Mahalanobis, ViM
 from skood.epistemic import Laplace
 from skood.nn import TorchClassifier
 from skood.rectifiers import DICE, ReAct
 from skood.rejection import RejectOptionClassifier
-from skood.utils._input import check_input, clear_errors, named_errors
+from skood.utils._input import (
+    check_input,
+    clear_errors,
+    is_as_fitted,
+    named_errors,
+    new_samples,
+)
 
 RNG = np.random.default_rng(0)
 Y = np.arange(60) % 3
@@ -174,3 +183,66 @@ def test_notes_of_an_error_are_kept():
                 error.add_note("This happened in fitting 'a'.")
                 raise
     assert raised.value.__notes__ == ["This happened in fitting 'a'."]
+
+
+# --- new samples -----------------------------------------------------------------
+
+HUGE = np.full((2, 3), np.finfo(np.float32).max, dtype=np.float32)
+NEW_SAMPLES = [
+    X,
+    X[:1],
+    X[:0],
+    X[:, :2],
+    X[:, :0],
+    X[0],
+    X[None],
+    X.astype(np.float32),
+    np.asfortranarray(X),
+    X[::2, ::-1],
+    X.astype(np.float16),
+    X.astype(int),
+    X.astype(object),
+    X.astype(">f4"),
+    X.astype(complex),
+    X > 0,
+    np.where(X > 2, np.nan, X),
+    np.where(X > 2, np.inf, X),
+    np.array([[np.inf, -np.inf, 0.0]]),
+    HUGE,  # the sum overflows
+    X.tolist(),
+    np.ma.masked_array(X, X > 0),
+    pd.DataFrame(X),
+    pd.DataFrame(X, columns=list("abc")),
+    X.view(type("Subclass", (np.ndarray,), {})),
+]
+
+
+@pytest.mark.parametrize("fitted_on", [X, pd.DataFrame(X, columns=list("abc"))])
+@pytest.mark.parametrize("rows", NEW_SAMPLES, ids=range(len(NEW_SAMPLES)))
+def test_new_samples_are_validated_as_by_scikit_learn(fitted_on, rows):
+    def result(function):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            try:
+                array = function()
+            except (TypeError, ValueError) as error:
+                return type(error), str(error)
+        return array, [str(warning.message) for warning in found]
+
+    model = LogisticRegression().fit(fitted_on, Y)
+    floats = [np.float64, np.float32]
+    expected, why = result(
+        lambda: validate_data(model, rows, dtype=floats, reset=False)
+    )
+    found, found_why = result(lambda: new_samples(model, rows))
+    assert found_why == why
+    if isinstance(expected, type):
+        assert found is expected
+    else:
+        assert type(found) is type(expected)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+        assert (found is rows) == (expected is rows)
+    if is_as_fitted(model, rows):
+        assert expected is rows
+        assert why == []

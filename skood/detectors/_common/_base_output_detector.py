@@ -30,7 +30,7 @@ from skood.utils._array_api import array_device, as_double, to_host
 from skood.utils._atomic_fit import kept_state
 from skood.utils._batches import array_batches, is_lazy, is_torch_data
 from skood.utils._id_samples import id_only, id_samples
-from skood.utils._input import takes_input
+from skood.utils._input import new_samples, takes_input
 from skood.utils._left_out import (
     MAX_OFFSET_ROWS,
     cross_fitted,
@@ -330,6 +330,7 @@ class ReadingDetector(BaseDetector):
                 return (Reading(features=X),)
             return (Reading(logits=check_logits(X)),)
         network = make_network(self.estimator_)
+        network.is_validated = self.estimator is None  # by `_checked`
         if not network.takes_blocks or network.memory is not None or not is_matrix(X):
             return network.iter_outputs(in_memory(X), self._reads)
         blocks = row_blocks(X, self._block_bytes(X))
@@ -413,7 +414,9 @@ class ReadingDetector(BaseDetector):
     def _validate(self, X, *, reset):
         """Validate `X` that is used without a classifier; keep tensors on the GPU."""
         if type(X) is np.ndarray:  # for the speed of small calls
-            return validate_data(self, X, dtype=_FLOATS, reset=reset)
+            if not reset:
+                return new_samples(self, X)
+            return validate_data(self, X, dtype=_FLOATS, reset=True)
         if is_mapped(X) and X.dtype not in _FLOATS:
             X = MappedRows(X)
         if isinstance(X, MappedRows) and 0 not in X.shape:

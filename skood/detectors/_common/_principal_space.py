@@ -8,7 +8,7 @@ from numbers import Integral
 import numpy as np
 
 from skood.detectors._common._partial_fit import NotEnoughRows
-from skood.utils._array_api import as_double, row_dots, to_host
+from skood.utils._array_api import as_double, cast_once, row_dots, to_host
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
@@ -44,9 +44,10 @@ class PrincipalSpace:
 
     def residuals(self, part):
         """Return the length of the residual of each sample of a chunk."""
-        xp, dtype = part.xp, part.features.dtype
+        xp = part.xp
+        dtype = np.float32 if part.features.dtype == xp.float32 else np.float64
         complement, shift = (
-            xp.astype(part.asarray(array), dtype, copy=False)
+            part.asarray(cast_once(array, dtype))
             for array in (self.complement, self._shift)
         )
         projected = part.features @ complement

@@ -1,0 +1,400 @@
+"""Microseconds to score one sample, and 32, beside pytorch-ood, faiss and scikit-learn.
+
+A service scores samples as they arrive, one by one: what counts is the time of a call,
+of which the arithmetic of one sample is a few microseconds. All rows have 512 features
+and 10 classes in float32, with a linear head where a detector needs one, except those
+of a head of 1,000 classes and 2,048 features::
+
+    python benchmarks/latency.py
+    python benchmarks/latency.py --threads 2
+    python benchmarks/latency.py --busy
+    python benchmarks/latency.py --methods Energy ViM KNN
+
+What is printed, per method: the least wall time of a call with 1 and with 32 samples,
+the least mean CPU time of consecutive calls with 1 sample, both times of the peer, and
+OK or missed for each target. ``--busy`` runs two processes beside it that only spin.
+
+The first lines are the cost of scikit-learn's validation of one sample: `check_array`,
+and `validate_data`, which also compares the number of features and their names. The
+targets, in microseconds:
+
+- a detector of logits, features or a head: at most 100 more than `validate_data`, and
+  200 in all; with a larger head, beside the time of its product in NumPy;
+- a detector of logits or a head: 32 samples in less than 1.5 times the time of one;
+- `RejectOptionClassifier.predict`: at most 300 more than its classifier's;
+- `DSDE.predict` of 18 detectors: at most 1,000;
+- `KNN` of 20,000 samples, one sample: at most 1.2 times faiss or scikit-learn,
+  whichever is faster; 32 samples: at most the time of scikit-learn.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+
+MARGIN, IN_ALL, GROWTH = 100, 200, 1.5
+REJECTION, ENSEMBLE, SEARCH = 300, 1000, 1.2
+N_BANK = 20_000
+
+LOGITS = ("MSP", "MaxLogit", "Energy", "Entropy", "GEN", "KLMatching")
+HEADS = ("SHE", "NCI", "FDBD", "ViM", "Residual", "NECO", "PNML", "NNGuide")
+FEATURES = ("Mahalanobis", "RelativeMahalanobis", "SSD", "GMM")
+RECTIFIERS = ("ReAct", "VRA", "ASH", "SCALE", "LTS", "DICE")
+OTHERS = ("KNN", "LargeHead", "RejectOptionClassifier", "DSDE")
+# What is small beside the others in the 1.5 times of 32 samples: one product per sample
+# with a matrix of 512 x 256 weights.
+PRODUCTS = {"ViM", "Residual", "NECO", "PNML", "NNGuide"}
+
+
+def make(n_samples, n_features=512, n_classes=10, seed=0):
+    """Return features, labels, weights and biases of a head that fits them."""
+    rng = np.random.default_rng(seed)
+    coef = rng.normal(size=(n_classes, n_features)).astype(np.float32)
+    y = rng.integers(n_classes, size=n_samples)
+    y[:n_classes] = np.arange(n_classes)
+    Z = np.abs(rng.normal(size=(n_samples, n_features)) + 0.5 * coef[y])
+    Z = Z.astype(np.float32)
+    return Z, y, coef / 8, -(Z @ coef.T / 8).mean(axis=0)
+
+
+class Clock:
+    """Least times of calls, in microseconds."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def wall(self, call):
+        """Return the least wall time of one call."""
+        call()
+        best, end = np.inf, time.perf_counter() + self.seconds
+        while (start := time.perf_counter()) < end:
+            call()
+            best = min(best, time.perf_counter() - start)
+        return 1e6 * best
+
+    def cpu(self, call):
+        """Return the least mean CPU time, over all threads, of consecutive calls."""
+        n_calls = max(1, int(5000 / self.wall(call)))
+        best, end = np.inf, time.perf_counter() + self.seconds
+        while time.perf_counter() < end:
+            start = time.process_time()
+            for _ in range(n_calls):
+                call()
+            best = min(best, (time.process_time() - start) / n_calls)
+        return 1e6 * best
+
+
+class Table:
+    """Rows of times, and the verdicts on the targets."""
+
+    def __init__(self, clock):
+        self.clock, self.missed, self.n_targets = clock, 0, 0
+        print(
+            f"{'':<26}{'1':>8}{'32':>9}{'CPU 1':>8}  {'peer':<13}{'1':>8}{'32':>9}"
+            "  targets"
+        )
+
+    def row(self, name, call, X, peer=None, targets=lambda one, many, *peer: ()):
+        """Time a function of samples, and the peer, a name and a function or None."""
+        one, many = (
+            self.clock.wall(lambda rows=rows: call(rows)) for rows in (X[:1], X[:32])
+        )
+        cpu = self.clock.cpu(lambda: call(X[:1]))
+        label, theirs = peer or ("", None)
+        times = [
+            self.clock.wall(lambda rows=rows: theirs(rows))
+            for rows in ((X[:1], X[:32]) if theirs else ())
+        ]
+        shown = "".join(f"{t:>{w}.0f}" for t, w in zip(times, (8, 9), strict=False))
+        verdicts = []
+        for what, value, limit in targets(one, many, *times):
+            good = value <= limit
+            self.n_targets += 1
+            self.missed += not good
+            verdict = "OK" if good else "missed"
+            verdicts.append(f"{what} {value:.4g} <= {limit:.4g} {verdict}")
+        print(
+            f"{name:<26}{one:>8.0f}{many:>9.0f}{cpu:>8.0f}  {label:<13}{shown:>17}  "
+            f"{'; '.join(verdicts)}",
+            flush=True,
+        )
+        return one, many
+
+
+class PytorchOOD:
+    """Calls of pytorch-ood, where it is installed, on samples as tensors."""
+
+    def __init__(self, Z, y, coef, intercept, threads):
+        import pytorch_ood.detector
+        import torch
+
+        torch.set_num_threads(threads)
+        self.torch, self.peer = torch, pytorch_ood.detector
+        self.coef, self.intercept = map(torch.from_numpy, (coef, intercept))
+        self.Z, self.y = torch.from_numpy(Z), torch.from_numpy(y)
+        self.head = torch.nn.Linear(*coef.shape[::-1])
+        self.head.weight.data, self.head.bias.data = self.coef, self.intercept
+
+    def of(self, name):
+        """Return the name to print, and a function of an array of features, or None."""
+        names = {"MSP": "MaxSoftmax", "Energy": "EnergyBased", "FDBD": "fDBD"}
+        names |= {"RelativeMahalanobis": "RMD"}
+        kind = getattr(self.peer, names.get(name, name), None)
+        # its KLMatching takes labels of logits, its rectifiers a network
+        if kind is None or name in ("KLMatching", *RECTIFIERS, "NNGuide"):
+            return None
+        if name in LOGITS:
+            return self._call(lambda rows: kind.score(self.head(rows)))
+        if name in ("SHE", "NCI", "FDBD", "PNML"):
+            fitted = kind(None, self.head)
+        elif name == "ViM":
+            fitted = kind(None, 256, self.coef, self.intercept)
+        else:
+            fitted = kind(None)
+        with self.torch.no_grad():
+            fitted.fit_features(self.Z, self.y)
+        return self._call(fitted.predict_features)
+
+    def logits(self):
+        """Return `of` for the energy of given logits."""
+        return self._call(self.peer.EnergyBased.score)
+
+    def _call(self, function):
+        def call(rows):
+            with self.torch.no_grad():
+                return function(self.torch.from_numpy(rows)).numpy()
+
+        return "pytorch-ood", call
+
+
+def fastest_search(bank, n_neighbors):
+    """Return the faster of faiss, if installed, and scikit-learn for one sample."""
+    from sklearn.neighbors import NearestNeighbors
+    from sklearn.preprocessing import normalize
+
+    bank = normalize(bank)
+    search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(bank)
+    calls = {"scikit-learn": lambda rows: search.kneighbors(normalize(rows))}
+    if importlib.util.find_spec("faiss"):
+        import faiss
+
+        index = faiss.IndexFlatL2(bank.shape[1])
+        index.add(bank)
+        calls["faiss"] = lambda rows: index.search(normalize(rows), n_neighbors)
+    clock = Clock(0.5)
+    return min(calls.items(), key=lambda one: clock.wall(lambda: one[1](bank[:1])))
+
+
+def detectors(args, table, checks):
+    """Time the detectors."""
+    from sklearn.frozen import FrozenEstimator
+
+    from skood import detectors, rectifiers
+    from skood.nn import LinearHead
+
+    Z, y, coef, intercept = make(4000)
+    head = FrozenEstimator(LinearHead(coef, intercept))
+    peer = None
+    if importlib.util.find_spec("pytorch_ood"):
+        peer = PytorchOOD(Z, y, coef, intercept, args.threads)
+
+    def within(one, many, *_):
+        yield "1 sample", one, min(checks + MARGIN, IN_ALL)
+
+    def both(one, many, *_):
+        yield from within(one, many)
+        yield "32 / 1", many / one, GROWTH
+
+    for name in args.methods:
+        if name in OTHERS:
+            continue
+        targets = within if name in (*FEATURES, *PRODUCTS) else both
+        if name in RECTIFIERS:
+            kind = getattr(rectifiers, name)
+            if name == "DICE":
+                steps = kind(head).fit(Z, y)
+                detector = detectors.Energy(FrozenEstimator(steps)).fit(Z, y)
+            else:
+                from sklearn.pipeline import make_pipeline
+
+                steps = make_pipeline(kind().fit(Z), head)
+                detector = detectors.Energy(FrozenEstimator(steps)).fit(Z, y)
+            name = f"{name} + Energy"
+        elif name in FEATURES:
+            detector = getattr(detectors, name)().fit(Z, y)
+        else:
+            detector = getattr(detectors, name)(head).fit(Z, y)
+        beside = peer and peer.of(name)
+        table.row(name, detector.score_samples, Z, beside, targets)
+        if name == "Energy":
+            logits = head.predict_logits(Z)
+            detector = detectors.Energy().fit(logits)
+            beside = peer and peer.logits()
+            given = f"{name} of given logits"
+            table.row(given, detector.score_samples, logits, beside, both)
+
+
+def search(args, table):
+    """Time the search of neighbors."""
+    from skood.detectors import KNN
+
+    Z, _, _, _ = make(N_BANK)
+    detector = KNN().fit(Z)
+    peer = fastest_search(Z, detector.n_neighbors)
+
+    def targets(one, many, their_one, their_many):
+        yield "1 sample / peer", one / their_one, SEARCH
+        yield "32 samples / peer", many / their_many, 1.0
+
+    X = np.ascontiguousarray(Z[:32])
+    table.row("KNN, 20,000 samples", detector.score_samples, X, peer, targets)
+
+
+def large_head(args, table, checks):
+    """Time a head of 1,000 classes beside its product."""
+    from sklearn.frozen import FrozenEstimator
+
+    from skood.detectors import Energy
+    from skood.nn import LinearHead
+
+    Z, y, coef, intercept = make(2000, 2048, 1000)
+    head = FrozenEstimator(LinearHead(coef, intercept))
+    detector = Energy(head).fit(Z, y)
+
+    def targets(one, many, product, products):
+        yield "1 sample - product", one - product, min(checks + MARGIN, IN_ALL)
+
+    peer = "product", lambda rows: rows @ coef.T + intercept
+    table.row("Energy, head 1000 x 2048", detector.score_samples, Z, peer, targets)
+
+
+def rejection(args, table):
+    """Time the reject option beside its classifier."""
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.linear_model import LogisticRegression
+
+    from skood.detectors import MSP, Energy
+    from skood.nn import LinearHead
+    from skood.rejection import BoundedAbstention, RejectOptionClassifier
+
+    Z, y, coef, intercept = make(2000)
+    classifiers = LinearHead(coef, intercept), LogisticRegression().fit(Z, y)
+
+    def targets(one, many, theirs, _):
+        yield "1 sample - classifier", one - theirs, REJECTION
+
+    for classifier in classifiers:
+        name = type(classifier).__name__
+        clf = RejectOptionClassifier(
+            FrozenEstimator(classifier),
+            risk_detector=MSP(),
+            ood_detector=Energy(),
+            rule=BoundedAbstention(0.9),
+            random_state=0,
+        ).fit(Z, y)
+        peer = "classifier", classifier.predict
+        table.row(f"reject, {name}", clf.predict, Z, peer, targets)
+
+
+def ensemble(args, table):
+    """Time an ensemble of 18 detectors of one head."""
+    from sklearn.frozen import FrozenEstimator
+
+    from skood import detectors
+    from skood.combine import DSDE
+    from skood.nn import LinearHead
+
+    Z, y, coef, intercept = make(2000)
+    head = FrozenEstimator(LinearHead(coef, intercept))
+    names = (*LOGITS, *HEADS, "KNN", "Mahalanobis", "RelativeMahalanobis", "SSD")
+    members = [(name, getattr(detectors, name)(head)) for name in names]
+    dsde = DSDE(members, random_state=0).fit(Z, y)
+
+    def alone(rows):
+        for detector in dsde.named_detectors_.values():
+            detector.score_samples(rows)
+
+    def targets(one, many, *_):
+        yield "1 sample", one, ENSEMBLE
+
+    peer = "each alone", alone
+    table.row(f"DSDE of {len(members)}", dsde.predict, Z, peer, targets)
+
+
+def validation(clock):
+    """Print the cost of scikit-learn's validation; return that of `validate_data`."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.utils.validation import check_array, validate_data
+
+    Z, y, _, _ = make(100)
+    fitted, floats = LogisticRegression().fit(Z, y), [np.float64, np.float32]
+    one = Z[:1]
+    alone = clock.wall(lambda: check_array(one, dtype=floats))
+    whole = clock.wall(lambda: validate_data(fitted, one, reset=False, dtype=floats))
+    named = clock.wall(
+        lambda: validate_data(fitted, one, reset=False, skip_check_array=True)
+    )
+    print(
+        f"scikit-learn, 1 sample: check_array {alone:.0f}, names and features "
+        f"{named:.0f}, validate_data {whole:.0f} microseconds"
+    )
+    return whole
+
+
+@contextlib.contextmanager
+def neighbors(n_processes):
+    """Run processes that spin, for as long as the block lasts."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(spin) for _ in range(n_processes)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def main(argv=None):
+    """Print the table; with ``--strict`` return 1 if a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    every = (*LOGITS, *HEADS, *FEATURES, *RECTIFIERS, *OTHERS)
+    parser.add_argument("--methods", nargs="+", choices=every, default=every)
+    parser.add_argument("--threads", type=int, default=1, help="of BLAS (default: 1)")
+    parser.add_argument("--busy", action="store_true", help="beside two that spin")
+    parser.add_argument("--seconds", type=float, default=0.3, help="per time")
+    parser.add_argument("--strict", action="store_true", help="a miss is an error")
+    args = parser.parse_args(argv)
+    warnings.simplefilter("ignore")
+
+    from threadpoolctl import threadpool_limits
+
+    clock = Clock(args.seconds)
+    with threadpool_limits(args.threads), neighbors(2 if args.busy else 0):
+        beside = "two spinning processes" if args.busy else "nothing"
+        print(f"{args.threads} thread(s) of {os.cpu_count()}, beside {beside}")
+        checks = validation(clock)
+        table = Table(clock)
+        detectors(args, table, checks)
+        if "KNN" in args.methods:
+            search(args, table)
+        if "LargeHead" in args.methods:
+            large_head(args, table, checks)
+        if "RejectOptionClassifier" in args.methods:
+            rejection(args, table)
+        if "DSDE" in args.methods:
+            ensemble(args, table)
+    print(f"{table.n_targets - table.missed} of {table.n_targets} targets met")
+    return int(args.strict and table.missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
