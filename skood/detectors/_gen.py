@@ -9,8 +9,12 @@ from typing import ClassVar
 import numpy as np
 
 from skood.detectors._common._base_output_detector import ReadingDetector
-from skood.detectors._common._softmax import logsumexp_rows, shifted_exponentials
-from skood.utils._array_api import array_namespace, row_indices, row_sums, top_k
+from skood.detectors._common._softmax import (
+    logsumexp_rows,
+    shifted_exponentials,
+    without_largest,
+)
+from skood.utils._array_api import array_namespace, row_sums, top_k
 from skood.utils._param_validation import Interval
 
 __all__ = ["GEN"]
@@ -121,7 +125,7 @@ class GEN(ReadingDetector):
         # With e_j = exp(l_j - max l), S the sum of the others and Z = 1 + S:
         # p_j (1 - p_j) = e_j (Z - e_j) / Z², and S / Z² for the largest.
         exponentials, others, shifted = shifted_exponentials(reading.logits)
-        shifted[row_indices(shifted), xp.argmax(shifted, axis=1)] = -xp.inf
+        shifted = without_largest(shifted)
         log_square = 2.0 * xp.log1p(others)
         largest = _log_others(others, shifted) - log_square
         total = xp.exp(self.gamma * largest)

@@ -143,12 +143,11 @@ class KLMatching(ReadingDetector):
 
     def _score_reading(self, reading):
         xp = reading.xp
-        # With e_j = exp(l_j - max l), zero for the largest, and S their sum:
+        # With e_j = exp(l_j - max l), and S the sum of all but the largest:
         # sum p log p = sum e_j (l_j - max l) / (1 + S) - log(1 + S)
         exponentials, others, shifted = shifted_exponentials(reading.logits)
-        logs = reading.asarray(self._log_distributions)
-        cross = exponentials @ logs
-        cross += logs[xp.argmax(shifted, axis=1)]
+        exponentials[shifted == 0.0] = 1.0
+        cross = exponentials @ reading.asarray(self._log_distributions)
         nearest = row_dots(exponentials, shifted) - row_max(cross)
         divergence = nearest / (1.0 + others) - xp.log1p(others)
         return -xp.clip(divergence, 0.0, None)

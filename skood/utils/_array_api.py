@@ -19,6 +19,7 @@ from array_api_compat import numpy as array_api_numpy
 from skood.utils._torch import is_tensor, resolve_device, to_numpy
 
 __all__ = [
+    "NARROW",
     "array_device",
     "array_namespace",
     "as_double",
@@ -42,9 +43,9 @@ _MIN_GPU_BYTES = 16 * 2**20
 # from the difference: otherwise fewer than ten digits may be accurate.
 _CANCELS = 1e-6
 
-# Up to this many columns NumPy finds the row maxima faster column by column: its
-# reductions along short rows need one loop per row.
-_NARROW = 32
+# Up to this many columns NumPy is faster column by column: its reductions along short
+# rows need one loop per row.
+NARROW = 32
 
 # Arrays in another precision, by the id of the array and the dtype.
 _CASTS: dict = {}
@@ -147,7 +148,7 @@ def row_sums(array):
 
 def row_max(array):
     """Return the largest value of each row."""
-    if is_tensor(array) or array.shape[1] > _NARROW:
+    if is_tensor(array) or array.shape[1] > NARROW:
         return array_namespace(array).max(array, axis=1)
     largest = array[:, 0].copy()
     for j in range(1, array.shape[1]):

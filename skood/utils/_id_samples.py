@@ -33,7 +33,8 @@ def id_samples(detector, X, y, *, copy=True):
     check_consistent_length(X, y)
     is_id = id_rows(y, detector.ood_label)
     y_id = sortable_labels(y[is_id])
-    if type_of_target(y_id).startswith("continuous"):
+    # integers and text are classes, and need no second search for unique labels
+    if y_id.dtype.kind not in "biuUS" and type_of_target(y_id).startswith("continuous"):
         raise ValueError(
             "Unknown label type: continuous. y must hold class labels (and "
             f"ood_label={detector.ood_label!r} for known OOD samples)."

@@ -9,13 +9,43 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, logsumexp, softmax
 
-from skood.detectors._common._softmax import logsumexp_rows, shifted_exponentials
+from skood.detectors._common._softmax import (
+    logsumexp_rows,
+    shifted_exponentials,
+    without_largest,
+)
+from skood.utils._array_api import NARROW
 
 
 @pytest.fixture(params=[np.float32, np.float64])
 def logits(request):
     rng = np.random.default_rng(0)
     return (10 * rng.normal(size=(50, 7))).astype(request.param)
+
+
+def test_number_of_columns_does_not_matter(logits):
+    """Narrow arrays are computed column by column, wide ones row by row."""
+    wide = np.pad(logits, [(0, 0), (0, NARROW)], constant_values=-1e4)
+    p, others, shifted = shifted_exponentials(logits, 2.0)
+    wide_p, wide_others, wide_shifted = shifted_exponentials(wide, 2.0)
+    np.testing.assert_allclose(p, wide_p[:, :7], rtol=1e-14)
+    np.testing.assert_allclose(others, wide_others, rtol=1e-14)
+    np.testing.assert_allclose(shifted, wide_shifted[:, :7], rtol=1e-14)
+    np.testing.assert_allclose(logsumexp_rows(logits), logsumexp_rows(wide), rtol=1e-14)
+
+
+@pytest.mark.parametrize("offset", [-2000.0, -599.0, 0.0, 599.0, 2000.0])
+def test_logsumexp_moves_with_the_logits(logits, offset):
+    got = logsumexp_rows(logits.astype(np.float64) / 100 + offset)
+    expected = logsumexp_rows(logits.astype(np.float64) / 100) + offset
+    np.testing.assert_allclose(got, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("rows", [[[0.0, -1.0], [-2.0, 0.0]], [[0.0, 0.0, -1.0]] * 2])
+def test_one_largest_logit_is_left_out(rows):
+    left = without_largest(np.array(rows))
+    np.testing.assert_array_equal(np.isneginf(left).sum(axis=1), 1)
+    np.testing.assert_array_equal(left[np.isfinite(left)].sum(), np.sum(rows))
 
 
 def test_probabilities_follow(logits):

@@ -110,7 +110,7 @@ class ReadingDetector(BaseDetector):
     # Bytes of float64 temporaries per chunk. Few logits per sample are fast if a chunk
     # fits into the cache, matrix products if it is large.
     _chunk_bytes: ClassVar[int] = 64 * 2**20
-    _logit_chunk_bytes: ClassVar[int] = 4 * 2**20
+    _logit_chunk_bytes: ClassVar[int] = 2 * 2**20
     _logit_chunk_rows: ClassVar[int] = 2048  # at least, for many classes
 
     def __init__(
