@@ -131,9 +131,7 @@ def test_expectation_maximization_is_scikit_learns(kind):
     detector.fit(X, y)
     mixture = GaussianMixture(2, covariance_type=kind, random_state=0, **options)
     expected = mixture.fit(X).score_samples(queries)
-    np.testing.assert_allclose(
-        detector.score_samples(queries), expected, rtol=1e-12
-    )
+    np.testing.assert_allclose(detector.score_samples(queries), expected, rtol=1e-12)
     assert detector.n_iter_ == mixture.n_iter_ > 1
     np.testing.assert_array_equal(detector.classes_, [0, 1, 2])
 
