@@ -57,16 +57,6 @@ def array_namespace(array):
         return array_api_numpy
     return any_namespace(array)
 
-# Arrays in another precision, by the id of the array and the dtype.
-_CASTS: dict = {}
-
-
-def array_namespace(array):
-    """Return the namespace of an array, from array_api_compat."""
-    if type(array) is np.ndarray:  # for the speed of small calls
-        return array_api_numpy
-    return any_namespace(array)
-
 
 def _cuda_is_there():
     """Return whether torch finds CUDA; without a driver, torch is not imported."""
