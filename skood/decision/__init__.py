@@ -37,6 +37,7 @@ from skood.decision._mean_intervals import (
 from skood.decision._objective import Goal, better
 from skood.decision._operating_point import (
     OperatingPoint,
+    Rates,
     accept,
     accept_proba,
     draw,
@@ -45,6 +46,7 @@ from skood.decision._operating_point import (
 )
 from skood.decision._options import GUARANTEES, Certificate, Solver
 from skood.decision._solver import SOLVERS, grid_of_angles, search, solve
+from skood.decision._two_thresholds import TwoThresholds
 
 __all__ = [
     "GUARANTEES",
@@ -65,7 +67,9 @@ __all__ = [
     "OperatingPoint",
     "PlugInCost",
     "Problem",
+    "Rates",
     "Solver",
+    "TwoThresholds",
     "accept",
     "accept_proba",
     "better",

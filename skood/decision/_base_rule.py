@@ -257,6 +257,13 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         """
         return None
 
+    def _point(self, problem, certificate=None):
+        """Return the operating point on a `Problem` if it is known without a search.
+
+        `certificate` are the `CertificateOptions` of a guarantee. None: search a point.
+        """
+        return None
+
     def feasible(self, N, E, F, n_id, n_ood):
         """Return which acceptance regions meet all bounds.
 

@@ -15,6 +15,7 @@ from skood.decision._base_rule import check_rule
 from skood.decision._objective import Candidate, better, pick
 from skood.decision._operating_point import (
     OperatingPoint,
+    Rates,
     accept_proba,
     check_pair,
     precision_at,
@@ -217,15 +218,14 @@ class Problem:
         if rule.ood_prior is not None:
             leaked = fpr if rule.ood_prior else 0.0
             precision = float(precision_at(rule.ood_prior, tpr, leaked))
-        return replace(
-            point,
+        rates = Rates(
             risk=E / N if N else math.nan,
             tpr=tpr,
             fpr=fpr,
             precision=precision,
             objective=float(rule.objective(N, E, F, self.n_id, self.n_ood)),
-            **certificate,
         )
+        return replace(point, rates=rates, **certificate)
 
 
 def _check_loss(loss_id, n_id):

@@ -49,6 +49,16 @@ _FOR_SCALES = 0.1
 _CAUTION = (1.645, 0.8, 0.0)
 
 
+class CertificateOptions(NamedTuple):
+    """Guarantee for a rule with its own thresholds, and the samples that it is for."""
+
+    guarantee: str
+    delta: float
+    n_id: int
+    n_ood: int
+    split: partial  # problem -> its part for choices, and its part for tests
+
+
 class _Demand(NamedTuple):
     """Bounds on rates, and the counts that certify them on the given samples."""
 
@@ -286,7 +296,8 @@ def certify(
     rule : BaseRule
         The rule whose bounds are certified, such as :class:`BoundedTPRFPR`,
         :class:`BoundedPrecisionRecall` or :class:`BoundedAbstention`: any rule whose
-        bounds follow from a lower bound on the TPR and an upper bound on the FPR.
+        bounds follow from a lower bound on the TPR and an upper bound on the FPR; or
+        :class:`TwoThresholds`.
 
     risk_id : array-like of shape (n_id,)
         Scores a of ID samples, high for samples that are likely misclassified.
@@ -418,10 +429,15 @@ def certify(
     rules = _at_priors(rule, ood_prior)
     rule = rules[-1]  # the upper end, where precision is least
     problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
+    rng = check_random_state(random_state)
+    own = partial(_split, shares=(split, 0.0), rng=rng)
+    sizes = problem.n_id, problem.n_ood
+    point = rule._point(problem, CertificateOptions(guarantee, delta, *sizes, own))
+    if point is not None:
+        return point
     # bounds are linear in the prior: they hold in between if they hold at both ends
     tpr_min, fpr_max = zip(*map(_implied_bounds, rules), strict=True)
     rates = max(tpr_min), min(fpr_max)
-    rng = check_random_state(random_state)
     shares = (0.0, 0.0)
     if not problem.double:
         second, thetas = problem, np.zeros(1)

@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from skood.utils._labels import column
 from skood.utils._stored import stored
 
-__all__ = ["Attainable", "OperatingPoint", "accept", "accept_proba"]
+__all__ = ["Attainable", "OperatingPoint", "Rates", "accept", "accept_proba"]
 
 # cos and sin at multiples of a right angle, where floating point is not exact
 _RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
@@ -29,6 +29,50 @@ class Attainable(NamedTuple):
     max_tpr_at_fpr: float = math.nan
     min_fpr_at_tpr: float = math.nan
     min_risk: float = math.nan
+
+
+@stored
+class Rates(NamedTuple):
+    """Rates of a rule on given samples.
+
+    Parameters
+    ----------
+    risk : float, default=nan
+        Selective risk: mean loss of the accepted ID samples.
+
+    tpr : float, default=nan
+        Accepted share of ID samples.
+
+    fpr : float, default=nan
+        Accepted share of OOD samples; NaN if there were none.
+
+    precision : float, default=nan
+        Share of ID samples among accepted samples at the `ood_prior` of the rule; NaN
+        if the rule has no `ood_prior`, since the share of OOD samples in the data is
+        not the share in use.
+
+    objective : float, default=nan
+        The minimized objective of the rule.
+
+    See Also
+    --------
+    OperatingPoint : Has the rates as attributes.
+
+    Examples
+    --------
+    >>> from skood.rejection import Rates
+    >>> Rates(risk=0.1, tpr=0.8).tpr
+    0.8
+    """
+
+    risk: float = math.nan
+    tpr: float = math.nan
+    fpr: float = math.nan
+    precision: float = math.nan
+    objective: float = math.nan
+
+
+_UNKNOWN = Rates()
 
 
 @stored
@@ -60,35 +104,26 @@ class OperatingPoint:
     scales : tuple of (float, float), default=(1.0, 1.0)
         The scales c_a and c_b of the two scores.
 
-    risk : float, default=nan
-        Selective risk: mean loss of the accepted ID samples.
-
-    tpr : float, default=nan
-        Accepted share of ID samples.
-
-    fpr : float, default=nan
-        Accepted share of OOD samples; NaN if there were none.
-
-    precision : float, default=nan
-        Share of ID samples among accepted samples at the `ood_prior` of the rule; NaN
-        if the rule has no `ood_prior`, since the share of OOD samples in the data is
-        not the share in use.
-
-    objective : float, default=nan
-        The minimized objective of the rule.
+    rates : Rates, default=Rates()
+        Selective risk, TPR, FPR, precision and objective on the data it was chosen on;
+        each is an attribute of the rule as well, such as ``point.tpr``.
 
     gap : float, default=nan
         Certified distance of `objective` from the best over all angles; 0 for a
         single score, NaN if the solver certifies none ("grid").
 
     attainable : Attainable, default=None
-        The attainable rates if the bounds of the rule are not met. Then `risk` and
-        `objective` are NaN, and the other numbers belong to the rule with the smallest
+        The attainable rates if the bounds of the rule are not met. Then the risk and
+        the objective are NaN, and the other rates belong to the rule with the smallest
         total violation of the bounds.
 
     lam_low : float or None, default=None
         Samples are at the threshold if their projected score is above `lam_low` and at
         most `lam`. None: if it equals `lam`.
+
+    ood_max : float, default=inf
+        The largest score b that is accepted at any projected score; finite only for
+        :class:`TwoThresholds`, where `theta` is 0.
 
     See Also
     --------
@@ -110,19 +145,51 @@ class OperatingPoint:
     lam: float
     tau: float = 1.0
     scales: tuple[float, float] = (1.0, 1.0)
-    risk: float = math.nan
-    tpr: float = math.nan
-    fpr: float = math.nan
-    precision: float = math.nan
-    objective: float = math.nan
+    rates: Rates = _UNKNOWN
     gap: float = math.nan
     attainable: Attainable | None = None
     lam_low: float | None = None
+    ood_max: float = math.inf
+
+    @property
+    def risk(self):
+        """Selective risk: mean loss of the accepted ID samples."""
+        return self.rates.risk
+
+    @property
+    def tpr(self):
+        """Accepted share of ID samples."""
+        return self.rates.tpr
+
+    @property
+    def fpr(self):
+        """Accepted share of OOD samples; NaN if there were none."""
+        return self.rates.fpr
+
+    @property
+    def precision(self):
+        """Share of ID samples among accepted samples at the `ood_prior` of the rule."""
+        return self.rates.precision
+
+    @property
+    def objective(self):
+        """The minimized objective of the rule."""
+        return self.rates.objective
+
+    @property
+    def has_two_thresholds(self):
+        """Whether b has a threshold of its own, see `ood_max`."""
+        return self.ood_max < math.inf
 
     @property
     def feasible(self):
         """Whether the bounds of the rule are met."""
         return self.attainable is None
+
+    def infeasible(self, attainable):
+        """Return the point as one that does not meet the bounds of its rule."""
+        rates = self.rates._replace(risk=math.nan, objective=math.nan)
+        return replace(self, rates=rates, attainable=attainable)
 
     @property
     def lower_bound(self):
@@ -255,12 +322,15 @@ def accept_proba(point, risk, ood=None):
     >>> accept_proba(OperatingPoint(theta=0.0, lam=0.5, tau=0.25), [0.4, 0.5, 0.6])
     array([1.  , 0.25, 0.  ])
     """
-    risk, ood = check_pair(risk, ood, ("risk", "ood"), weights(point.theta)[1] != 0)
+    needs_ood = weights(point.theta)[1] != 0 or point.has_two_thresholds
+    risk, ood = check_pair(risk, ood, ("risk", "ood"), needs_ood)
     projected = project(point.theta, *standardize(risk, ood, point.scales))
     proba = (projected <= point.lam).astype(np.float64)
     low = point.lam_low
     at = projected == point.lam if low is None else (proba > 0) & (projected > low)
     proba[at] = point.tau
+    if point.has_two_thresholds:
+        proba[ood > point.ood_max] = 0.0
     return proba
 
 

@@ -103,15 +103,12 @@ def _least_violation(problem, rule, thetas, optimize, whole):
     least = optimize(Goal(Linear(ood=1 / max(n_ood, 1)), floors))
     right = optimize(Goal(None, ()))
     point = problem.describe(rule, best)
-    return point and replace(
-        point,
-        risk=math.nan,
-        objective=math.nan,
-        attainable=Attainable(
+    return point and point.infeasible(
+        Attainable(
             max_tpr_at_fpr=most.N / n_id if most else 0.0,
             min_fpr_at_tpr=least.F / n_ood if least and n_ood else math.nan,
             min_risk=right.value,
-        ),
+        )
     )
 
 
@@ -158,6 +155,9 @@ def search(
     _check_options(solver, tol, problem)
     if rule.plug_in() is not None:
         return _plug_in(problem, rule)
+    point = rule._point(problem)
+    if point is not None:
+        return point
     options = {
         "solver": solver,
         "angles": angles,

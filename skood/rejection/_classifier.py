@@ -354,7 +354,8 @@ class RejectOptionClassifier(SelectiveClassifier):
         self.mu_, self.gap_ = point.mu, point.gap
         self.lower_bound_ = point.lower_bound
         self._reference = make_reference(point, scores.risk_id, scores.ood_id)
-        weighs_less = abs(self.theta_) < math.pi / 4  # than the risk score
+        # than the risk score
+        weighs_less = abs(self.theta_) < math.pi / 4 and not point.has_two_thresholds
         if X_ood is None and self.ood_detector is not None and weighs_less:
             self._warn_of_weight()
 
@@ -397,9 +398,8 @@ class RejectOptionClassifier(SelectiveClassifier):
             f"the risk score counts, at pi / 2 only the OOD score), mu_ = "
             f"{self.mu_:.3g}. OOD samples may be accepted, however low the detector "
             f"scores them. Label known OOD samples ood_label={self.ood_label!r} in y "
-            "and use a rule that bounds their rate, such as BoundedTPRFPR; or also "
-            "reject where ood_detector_ scores below a threshold, such as its own: "
-            "ood_detector_.predict(X) == -1."
+            "and use a rule that bounds their rate, such as BoundedTPRFPR; or use "
+            "rule=TwoThresholds(), which has a threshold for each score."
         )
 
     def _choose(self, scores, loss):

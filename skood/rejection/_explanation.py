@@ -55,7 +55,12 @@ def explain(point, reference, risk, ood, accepted=None):
     if accepted is None:
         accepted = accept_proba(point, risk, ood) > 0
     with np.errstate(invalid="ignore"):
-        excess = _terms(point, risk, ood) - reference.typical[:, None]
+        if point.has_two_thresholds:
+            limits = [point.lam, point.ood_max / point.scales[1]]
+            scaled = np.stack([risk / point.scales[0], ood / point.scales[1]])
+            excess = np.maximum(scaled - np.array(limits)[:, None], 0.0)
+        else:
+            excess = _terms(point, risk, ood) - reference.typical[:, None]
     excess[np.isnan(excess)] = 0.0  # infinite, as are accepted scores
     infinite = np.isposinf([risk, np.zeros_like(risk) if ood is None else ood])
     excess = np.where(infinite.any(axis=0), infinite, excess)

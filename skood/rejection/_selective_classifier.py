@@ -179,7 +179,8 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
         The excess of a rejected sample over the mean accepted calibration sample is a
         sum of two terms, :math:`\cos\theta\,(a - \bar a)/c_a` and
         :math:`\sin\theta\,(b - \bar b)/c_b`; their shares of the excess are clipped to
-        [0, 1].
+        [0, 1]. With :class:`TwoThresholds` each term is the scaled excess of a score
+        over its own threshold.
 
         Parameters
         ----------

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
-from skood.rejection import BoundedAbstention, OperatingPoint, accept, solve
+from skood.rejection import BoundedAbstention, OperatingPoint, Rates, accept, solve
 
 
 def test_mu():
@@ -66,7 +66,7 @@ def test_scales_divide_the_scores():
 
 
 def test_frozen_and_picklable():
-    point = OperatingPoint(theta=0.5, lam=1.0, risk=0.25, tpr=0.5, fpr=0.5)
+    point = OperatingPoint(0.5, 1.0, rates=Rates(risk=0.25, tpr=0.5, fpr=0.5))
     with pytest.raises(AttributeError):
         point.lam = 2.0
     again = pickle.loads(pickle.dumps(point))

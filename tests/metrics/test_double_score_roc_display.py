@@ -20,6 +20,7 @@ from skood.rejection import (
     BoundedTPRFPR,
     CostBased,
     OperatingPoint,
+    Rates,
     Solver,
 )
 from tests.metrics._double_rows import every_rule, make_rows, relabel
@@ -87,7 +88,7 @@ def test_single_score_without_ties_has_the_auroc():
 
 
 def test_point_is_marked_at_its_rates_on_these_rows():
-    point = OperatingPoint(theta=0.0, lam=-5.0, tau=0.25, tpr=0.123, fpr=0.456)
+    point = OperatingPoint(0.0, -5.0, tau=0.25, rates=Rates(tpr=0.123, fpr=0.456))
     params = {"y_pred": Y_PRED, "point": point}
     display = DoubleScoreROCDisplay.from_predictions(
         Y_TRUE, Y_SCORE, OOD_SCORE, **params

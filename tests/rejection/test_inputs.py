@@ -126,7 +126,7 @@ def test_a_weight_that_no_ood_sample_chose(calibration):
     assert f"theta_ = {clf.theta_:.3g} " in text
     assert f"mu_ = {clf.mu_:.3g}." in text
     assert "Label known OOD samples ood_label=-1 in y" in text
-    assert "ood_detector_.predict(X) == -1" in text
+    assert "rule=TwoThresholds()" in text
     assert caught[0].filename == __file__
 
 

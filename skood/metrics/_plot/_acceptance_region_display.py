@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skood.decision import accept_proba, weights
-from skood.metrics._plot._half_plane import along, half_plane
+from skood.metrics._plot._half_plane import along, half_plane, rectangle
 from skood.metrics._plot._rejector import (
     check_names,
     check_point,
@@ -81,7 +81,8 @@ class AcceptanceRegionDisplay:
 
     Notes
     -----
-    The region is :math:`\cos\theta\, a/c_a + \sin\theta\, b/c_b \le \lambda`. On axes
+    The region is :math:`\cos\theta\, a/c_a + \sin\theta\, b/c_b \le \lambda`, or a
+    rectangle with a rule of :class:`skood.rejection.TwoThresholds`. On axes
     that are not linear its border is a curve, which is drawn as such. The region is
     drawn for the limits of the axes at the time of drawing.
 
@@ -367,7 +368,14 @@ class AcceptanceRegionDisplay:
         w_a, w_b = weights(point.theta)
         factors = np.array([w_a / point.scales[0], w_b / point.scales[1]])
         corners, border = half_plane(factors, point.lam, ax.get_xlim(), ax.get_ylim())
-        if len(border):
+        if point.has_two_thresholds:
+            corners, border = rectangle(
+                point.lam * point.scales[0],
+                point.ood_max,
+                ax.get_xlim(),
+                ax.get_ylim(),
+            )
+        elif len(border):
             inner = along(
                 factors, point.lam, border[0], border[1], (ax.xaxis, ax.yaxis)
             )
@@ -385,9 +393,16 @@ class AcceptanceRegionDisplay:
             *border.T,
             color="black",
             linewidth=1.5,
-            label=f"rule: θ = {np.degrees(point.theta):.1f}°, "
-            f"λ = {point.lam:.3g}{unsure}",
+            label=_described(point) + unsure,
         )
+
+
+def _described(point):
+    """Return a rule as text for the legend."""
+    if point.has_two_thresholds:
+        risk_max = point.lam * point.scales[0]
+        return f"rule: a ≤ {risk_max:.3g}, b ≤ {point.ood_max:.3g}"
+    return f"rule: θ = {np.degrees(point.theta):.1f}°, λ = {point.lam:.3g}"
 
 
 def _drawable(scale, values):

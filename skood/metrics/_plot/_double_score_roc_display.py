@@ -4,13 +4,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from skood.decision import (
     BaseRule,
-    OperatingPoint,
+    Rates,
     accept_proba,
     precision_at,
     rates_within,
@@ -40,14 +41,9 @@ def _rates(point, rows, ood_prior, knows_risk):
     risk = math.nan
     if knows_risk and tpr > 0:
         risk = float(accepted @ loss_id / accepted.sum())
-    names = "theta", "lam", "tau", "scales", "lam_low"
-    return OperatingPoint(
-        **{name: getattr(point, name) for name in names},
-        risk=risk,
-        tpr=tpr,
-        fpr=fpr,
-        precision=precision_at(ood_prior, tpr, fpr if ood_prior else 0.0),
-    )
+    precision = precision_at(ood_prior, tpr, fpr if ood_prior else 0.0)
+    rates = Rates(risk=risk, tpr=tpr, fpr=fpr, precision=precision)
+    return replace(point, rates=rates, gap=math.nan, attainable=None)
 
 
 class BoundDisplay:

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-__all__ = ["along", "half_plane"]
+__all__ = ["along", "half_plane", "rectangle"]
 
 
 def half_plane(factors, lam, xlim, ylim):
@@ -32,6 +32,23 @@ def half_plane(factors, lam, xlim, ylim):
             start = after
     corners = np.roll(box, -start, axis=0)[: inside.sum()]
     return corners, np.array(border)
+
+
+def rectangle(a_max, b_max, xlim, ylim):
+    """Intersect the box of the axes with the region ``a <= a_max, b <= b_max``.
+
+    Returns the corners and the border within the box, as `half_plane` does; the border
+    has three points if it turns within the box.
+    """
+    (left, right), (low, high) = np.sort(xlim), np.sort(ylim)
+    a, b = min(a_max, right), min(b_max, high)
+    if a < left or b < low:
+        return np.empty((0, 2)), np.empty((0, 2))
+    border = [[a, low], [a, b]] if a_max <= right else []
+    border += [[a, b], [left, b]][len(border) // 2 :] if b_max <= high else []
+    return np.array([[left, low], [a, low], [a, b], [left, b]]), np.reshape(
+        np.array(border, dtype=float), (-1, 2)
+    )
 
 
 def along(factors, lam, start, end, axes):

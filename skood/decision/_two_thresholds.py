@@ -1,0 +1,302 @@
+"""Rule with one threshold for each of two scores, chosen on ID samples alone."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from functools import partial
+from numbers import Real
+
+import numpy as np
+
+from skood.decision._base_rule import GUARD, BaseRule, Linear, as_asked
+from skood.decision._confidence_bounds import (
+    min_accepted_id,
+    min_accepted_id_on_average,
+    risk_upper_bound,
+)
+from skood.decision._operating_point import Attainable, OperatingPoint
+from skood.exceptions import NotCertifiableError
+from skood.utils._param_validation import Number, StrOptions
+from skood.utils._ties import ends_of_ties, merged_ties, threshold_between
+from skood.utils._warnings import warn
+
+__all__ = ["TwoThresholds"]
+
+# Number of risk thresholds that may be certified in sequence.
+_CANDIDATES = 50
+
+
+class TwoThresholds(BaseRule):
+    r"""One threshold per score, from ID samples alone: no OOD samples are needed.
+
+    A sample is accepted iff both its OOD score b and its risk score a are at most their
+    thresholds,
+
+    .. math:: b \le \tau_b \quad\text{and}\quad a \le \tau_a .
+
+    The other rules weight both scores by what is known of errors and of OOD samples.
+    Without OOD samples nothing is known about the latter, and the OOD score would get
+    hardly any weight; here it has a threshold of its own. Read more in the
+    :ref:`User Guide <two_thresholds>`.
+
+    Parameters
+    ----------
+    ood : float, default=0.05
+        Largest share of new ID samples that the OOD score rejects, in [0, 1).
+
+    risk : float, default=0.05
+        Bound of the kind `criterion`, in [0, 1).
+
+    criterion : {"rejection", "selective_risk"}, default="rejection"
+        The meaning of `risk`.
+
+        - "rejection": largest share of new ID samples that the risk score rejects.
+          Both scores together reject at most the share `ood` + `risk`.
+        - "selective_risk": largest mean loss of the accepted ID samples. The risk
+          score has the threshold with the largest coverage.
+
+    See Also
+    --------
+    BoundedTPRFPR : With OOD samples, the best combination of both scores.
+    BoundedAbstention : A single bound on the coverage of both scores together.
+
+    Notes
+    -----
+    With n ID samples, :func:`solve` takes for :math:`\tau_b` the score of rank
+    :math:`\lceil (n + 1)(1 - \text{ood}) \rceil`, the conformal quantile [1]_: on
+    average over the draw of the samples, new ID samples are rejected with a probability
+    of at most `ood`. The same holds for :math:`\tau_a` with `risk`. With a rank above n
+    the threshold is infinite, with a warning. With ``criterion="selective_risk"``,
+    :math:`\tau_a` is the largest threshold at which the mean loss of the given samples
+    accepted by both is at most `risk`, without a guarantee.
+
+    :func:`certify` guarantees both bounds together on new data. With
+    "high_probability" and "ltt", each holds except with probability
+    :math:`\delta / 2`: shares of rejected samples by ranks from the exact binomial test
+    (:func:`min_accepted_id`); the selective risk by learn then test [2]_. For it, the
+    share `split` of the samples chooses :math:`\tau_b` and an order of risk thresholds,
+    the others test in this order whether :func:`risk_upper_bound` is at most `risk`,
+    until the first failure; the accepted threshold with the largest coverage is taken.
+    The order depends on samples that the tests do not use, so that no correction for
+    the number of tests is necessary. "expectation" is for "rejection" only.
+
+    References
+    ----------
+    .. [1] V. Vovk, A. Gammerman, G. Shafer. Algorithmic learning in a random world.
+       Springer, 2005.
+    .. [2] A. N. Angelopoulos, S. Bates, E. J. Candès, M. I. Jordan, L. Lei. Learn
+       then test: calibrating predictive algorithms to achieve risk control. 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.rejection import TwoThresholds, accept, solve
+    >>> rng = np.random.default_rng(0)
+    >>> a, b = rng.uniform(size=(2, 1000))
+    >>> wrong = rng.uniform(size=1000) < a / 2
+    >>> point = solve(TwoThresholds(ood=0.1, risk=0.2), a, b, wrong, None, None)
+    >>> round(point.lam * point.scales[0], 2), round(point.ood_max, 2)
+    (0.81, 0.9)
+    >>> accept(point, [0.1, 0.1, 0.85], [0.5, 0.95, 0.5])
+    array([ True, False, False])
+    """
+
+    _parameter_constraints: dict = {
+        "ood": [Number(Real, 0, 1, closed="left")],
+        "risk": [Number(Real, 0, 1, closed="left")],
+        "criterion": [StrOptions({"rejection", "selective_risk"})],
+    }
+
+    def __init__(self, ood=0.05, risk=0.05, *, criterion="rejection"):
+        self.ood = ood
+        self.risk = risk
+        self.criterion = criterion
+
+    def check_params(self):
+        """Raise a ValueError if a parameter is out of its range, or of another type."""
+        super().check_params()
+        if self._bounds_rejection and self.ood + self.risk >= 1:
+            raise ValueError(
+                f"ood + risk must be below 1, got {self.ood!r} + {self.risk!r}: both "
+                "scores together could reject all ID samples."
+            )
+
+    @property
+    def _bounds_rejection(self):
+        return self.criterion == "rejection"
+
+    def rates(self):
+        """Return the bound on the TPR, or on the selective risk.
+
+        Returns
+        -------
+        rates : tuple of Linear
+            Functions of TPR, loss and FPR, not positive where the bounds are met.
+        """
+        if self._bounds_rejection:
+            return (Linear(id=-1.0, constant=1.0 - self.ood - self.risk),)
+        return (Linear(id=-self.risk, loss=1.0),)
+
+    def cost(self):
+        """Return minus the coverage with a bounded selective risk, else None.
+
+        Returns
+        -------
+        cost : Linear or None
+            Function of TPR, loss and FPR. None: the selective risk.
+        """
+        return None if self._bounds_rejection else Linear(id=-1.0)
+
+    def _point(self, problem, certificate=None):
+        if not problem.double:
+            raise ValueError(
+                "TwoThresholds requires two scores, got a risk score only. Pass the "
+                "OOD score as well (ood_detector= in RejectOptionClassifier), or use "
+                "BoundedAbstention."
+            )
+        if self._bounds_rejection:
+            return self._rejecting(problem, certificate)
+        if certificate is None:
+            return self._least_risky(problem)
+        return self._certified_risk(problem, certificate)
+
+    def _rejecting(self, problem, certificate):
+        """Return the point with a bounded share of samples rejected by each score."""
+        shares = self.risk, self.ood
+        n_bounds = sum(share > 0 for share in shares)
+        thresholds = (
+            self._threshold(scores, share, certificate, n_bounds)
+            for scores, share in zip(_pair(problem), shares, strict=True)
+        )
+        return self._at(problem, *thresholds)
+
+    def _threshold(self, scores, share, certificate, n_bounds):
+        """Return the threshold of one score that rejects at most a share of samples."""
+        if share == 0:
+            return math.inf
+        n, kept = len(scores), 1.0 - share
+        if certificate is None or certificate.guarantee == "expectation":
+            rank = min_accepted_id_on_average(n, kept)
+            needed = math.ceil(1 / share - 1 - GUARD)
+        else:
+            delta = certificate.delta / n_bounds
+            rank = min_accepted_id(n, kept, delta)
+            needed = math.ceil(math.log(delta) / math.log(kept))
+        if rank is not None:
+            return _above_rank(scores, rank)
+        reason = (
+            f"{n} ID samples are too few for a threshold that rejects at most a share "
+            f"of {share:.4g} of new ID samples"
+        )
+        if certificate is None:
+            warn(
+                f"{reason}: {needed} are needed. The threshold is infinite, so that "
+                "this score rejects nothing."
+            )
+            return math.inf
+        raise NotCertifiableError(
+            f"{as_asked(self)} is not certified: {reason}.",
+            math.ceil(needed * certificate.n_id / n),
+            certificate.n_ood,
+        )
+
+    def _least_risky(self, problem):
+        """Return the point of the largest coverage at a bounded selective risk."""
+        ood_max = self._threshold(problem.ood_id, self.ood, None, 1)
+        thresholds, N, E = _nested(problem, ood_max)
+        met = np.flatnonzero(self.risk * N - E >= -GUARD)
+        if met.size:
+            return self._at(problem, thresholds[met[-1]], ood_max)
+        k = int(np.argmin(E / N)) if N.size else 0
+        least = float(E[k] / N[k]) if N.size else math.nan
+        point = self._at(problem, thresholds[k] if N.size else -math.inf, ood_max)
+        return point.infeasible(Attainable(min_risk=least))
+
+    def _certified_risk(self, problem, certificate):
+        """Return the point whose selective risk is certified by learn then test."""
+        if certificate.guarantee == "expectation":
+            raise TypeError(
+                "The selective risk of TwoThresholds cannot be bounded with guarantee="
+                "'expectation': it does not change monotonically with the threshold. "
+                "Use 'high_probability', or criterion='rejection'."
+            )
+        if problem.loss_id.max() > 1:
+            raise ValueError(
+                "A certified selective risk requires losses in [0, 1], got "
+                f"{float(problem.loss_id.max())!r}. Divide losses by the largest "
+                "possible one."
+            )
+        first, second = certificate.split(problem)
+        ood_max = self._threshold(first.ood_id, self.ood, certificate, 2)
+        thresholds, N, E = _nested(first, ood_max)
+        delta = certificate.delta / (2 if self.ood > 0 else 1)
+        # neither the method nor the order may depend on the tested samples
+        counts = np.isin(first.loss_id, (0.0, 1.0)).all()
+        bound = partial(
+            risk_upper_bound,
+            delta=delta,
+            method="clopper_pearson" if counts else "hoeffding_bentkus",
+        )
+        spread = np.linspace(0, len(thresholds) - 1, _CANDIDATES).round()
+        candidates = thresholds[np.unique(spread.astype(int))] if len(N) else []
+        passed = []
+        for threshold in sorted(
+            candidates, key=lambda t: (bound(_accepted_losses(first, t, ood_max)), -t)
+        ):
+            if bound(_accepted_losses(second, threshold, ood_max)) > self.risk:
+                break
+            passed.append(threshold)
+        if passed:
+            return self._at(second, max(passed), ood_max)
+        least = float((E / N).min()) if len(N) else math.inf
+        raise NotCertifiableError(
+            f"{as_asked(self)} is not certified: {second.n_id} ID samples do not show "
+            f"a selective risk of at most {self.risk:.4g}, with {least:.4g} on the "
+            "samples that chose the thresholds."
+        )
+
+    def _at(self, problem, risk_max, ood_max):
+        """Return the operating point of both thresholds."""
+        c_a, c_b = problem.scales
+        point = OperatingPoint(
+            theta=0.0, lam=risk_max / c_a, scales=(c_a, c_b), ood_max=ood_max
+        )
+        return problem.evaluated(self, point)
+
+
+def _pair(problem):
+    """Return both scores of the ID samples."""
+    return problem.risk_id, problem.ood_id
+
+
+def _above_rank(scores, rank):
+    """Return a threshold that accepts the `rank` smallest scores and their ties."""
+    merged = merged_ties(scores)
+    accepted = merged <= np.partition(merged, rank - 1)[rank - 1]
+    low = scores[accepted].max()
+    high = scores[~accepted].min(initial=math.inf)
+    return threshold_between(low, high, scores)
+
+
+def _nested(problem, ood_max):
+    """Return all risk thresholds, ascending, with the counts N and E of both scores."""
+    within = problem.ood_id <= ood_max
+    scores, loss = problem.risk_id[within], problem.loss_id[within]
+    if not scores.size:
+        return scores, scores, scores
+    order = np.argsort(merged_ties(scores))
+    ranked = merged_ties(scores)[order]
+    last = ends_of_ties(ranked)
+    low = np.maximum.accumulate(scores[order])[last]
+    high = np.append(scores[order][last[:-1] + 1], math.inf)
+    thresholds = [
+        threshold_between(a, b, scores) for a, b in zip(low, high, strict=True)
+    ]
+    return np.array(thresholds), last + 1, np.cumsum(loss[order])[last]
+
+
+def _accepted_losses(problem, risk_max, ood_max):
+    """Return the losses of the ID samples that both thresholds accept."""
+    accepted = (problem.risk_id <= risk_max) & (problem.ood_id <= ood_max)
+    return problem.loss_id[accepted]

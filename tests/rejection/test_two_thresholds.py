@@ -1,0 +1,127 @@
+"""A classifier with two thresholds, without OOD samples."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import pickle
+import warnings
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skood.detectors import Mahalanobis
+from skood.metrics import AcceptanceRegionDisplay, make_rule_scorer
+from skood.model_selection import OODStratifiedKFold
+from skood.rejection import RejectOptionClassifier, TwoThresholds
+from tests.rejection._problem import X_NEW, Y_NEW, X, Y, make_clf
+
+ID = Y >= 0
+
+
+def _fitted(**params):
+    rule = TwoThresholds(ood=0.1, risk=0.15)
+    return make_clf(**{"rule": rule, **params}).fit(X[ID], Y[ID])
+
+
+def test_decisions_are_those_of_both_thresholds():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # above all, none of the weight of the OOD score
+        clf = _fitted()
+    risk_score, ood_score = clf.score_pair(X_NEW)
+    point = clf.operating_point_
+    assert clf.theta_ == 0.0
+    kept = (-ood_score <= point.ood_max) & (
+        -risk_score <= clf.lambda_ * point.scales[0]
+    )
+    assert 0 < kept.sum() < len(kept)
+    expected = np.where(kept, clf.estimator_.predict(X_NEW), -1)
+    assert_array_equal(clf.predict(X_NEW), expected)
+    assert_array_equal(clf.accept_proba(X_NEW), kept.astype(float))
+    again = pickle.loads(pickle.dumps(clf))
+    assert_array_equal(again.predict(X_NEW), expected)
+    report = clf.report(X_NEW, Y_NEW)
+    assert_allclose(report.tpr.value, kept[Y_NEW >= 0].mean())
+    assert_allclose(report.fpr.value, kept[Y_NEW < 0].mean())
+
+
+def test_reasons_are_the_excesses_over_each_threshold():
+    clf = _fitted()
+    reason = clf.reject_reason(X_NEW)
+    risk_score, ood_score = clf.score_pair(X_NEW)
+    point = clf.operating_point_
+    a, b = -risk_score / point.scales[0], -ood_score / point.scales[1]
+    over_a = np.maximum(a - point.lam, 0)
+    over_b = np.maximum(b - point.ood_max / point.scales[1], 0)
+    rejected = over_a + over_b > 0
+    share = over_b[rejected] / (over_a + over_b)[rejected]
+    assert_allclose(reason.ood_share[rejected], share)
+    assert_array_equal(reason.ood_share[~rejected], 0)
+    assert_array_equal(
+        reason.reason[rejected],
+        np.where(share > 0.5, "out-of-distribution", "uncertain class"),
+    )
+    assert set(reason.reason) == {"accepted", "out-of-distribution", "uncertain class"}
+
+
+@pytest.mark.parametrize("xscale", ["linear", "log"])
+def test_region_is_a_rectangle(xscale):
+    clf = _fitted()
+    display = AcceptanceRegionDisplay.from_estimator(clf, X_NEW, Y_NEW, xscale=xscale)
+    point = clf.operating_point_
+    a_max = clf.lambda_ * point.scales[0]
+    corners = display.region_.get_xy()
+    assert_allclose(corners[:, 0].max(), a_max)
+    assert_allclose(corners[:, 1].max(), point.ood_max)
+    left, low = display.ax_.get_xlim()[0], display.ax_.get_ylim()[0]
+    assert_allclose(
+        display.line_.get_xydata(),
+        [[a_max, low], [a_max, point.ood_max], [left, point.ood_max]],
+    )
+    assert f"b ≤ {point.ood_max:.3g}" in display.line_.get_label()
+    plt.close(display.figure_)
+
+
+def test_search_over_levels():
+    rule = TwoThresholds(risk=0.1)
+    search = GridSearchCV(
+        make_clf(rule=rule, calibration=0.5),
+        {"rule__ood": [0.1, 0.3], "rule__criterion": ["rejection"]},
+        scoring=make_rule_scorer(TwoThresholds(0.1, 0.1)),
+        cv=OODStratifiedKFold(2),
+        error_score="raise",
+    ).fit(X, Y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+@pytest.mark.parametrize("guarantee", ["high_probability", "ltt", "expectation"])
+def test_guarantee(guarantee):
+    clf = _fitted(guarantee=guarantee, calibration=0.5)
+    plain = _fitted(calibration=0.5)
+    assert clf.operating_point_.ood_max >= plain.operating_point_.ood_max
+    assert clf.lambda_ >= plain.lambda_
+
+
+def test_shifted_column_of_a_table():
+    """One column of new samples is off by 15 standard deviations (defect 13)."""
+    X, y = load_breast_cancer(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, new = order[:400], order[400:]
+    shifted = X[new].copy()
+    shifted[:, 3] += 15 * X[train, 3].std()
+    detector = make_pipeline(StandardScaler(), Mahalanobis())
+    clf = RejectOptionClassifier(
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        ood_detector=detector,
+        rule=TwoThresholds(ood=0.05, risk=0.05),
+        random_state=0,
+    ).fit(X[train], y[train])
+    alone = detector.fit(X[train], y[train])
+    fpr = clf.report(np.r_[X[new], shifted], np.r_[y[new], 0 * y[new] - 1]).fpr.value
+    assert fpr <= np.mean(alone.predict(shifted) == 1) + 0.02
