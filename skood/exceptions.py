@@ -168,8 +168,8 @@ class NotCertifiableError(SkoodError, ValueError):
     --------
     >>> from skood.exceptions import NotCertifiableError
     >>> str(NotCertifiableError("Too few.", n_id_needed=400, n_ood_needed=900))
-    'Too few. About 400 ID and 900 OOD samples would do, if rates stay what they \
-are on these samples.'
+    'Too few. About 400 ID and 900 OOD samples suffice, if rates are as on these \
+samples.'
     """
 
     def __init__(self, message, n_id_needed=None, n_ood_needed=None):
@@ -181,10 +181,10 @@ are on these samples.'
     def __str__(self):
         if self.n_id_needed is None:
             return (
-                f"{self.message} No number of samples would do with the rates of "
-                f"these samples; ask for less, or use other scores."
+                f"{self.message} No number of samples suffices if rates are as on "
+                f"these samples; use weaker bounds, or other scores."
             )
         return (
             f"{self.message} About {self.n_id_needed} ID and {self.n_ood_needed} OOD "
-            f"samples would do, if rates stay what they are on these samples."
+            f"samples suffice, if rates are as on these samples."
         )

@@ -14,8 +14,8 @@ def test_not_certifiable_names_the_sizes():
     error = NotCertifiableError("Asked for much.", 400, 900)
     assert (error.n_id_needed, error.n_ood_needed) == (400, 900)
     assert str(error) == (
-        "Asked for much. About 400 ID and 900 OOD samples would do, if rates stay what "
-        "they are on these samples."
+        "Asked for much. About 400 ID and 900 OOD samples suffice, if rates are as on "
+        "these samples."
     )
     assert isinstance(error, SkoodError)
     assert isinstance(error, ValueError)
@@ -25,8 +25,8 @@ def test_not_certifiable_with_any_number_of_rows():
     error = NotCertifiableError("Asked for too much.")
     assert (error.n_id_needed, error.n_ood_needed) == (None, None)
     assert str(error) == (
-        "Asked for too much. No number of samples would do with the rates of these "
-        "samples; ask for less, or use other scores."
+        "Asked for too much. No number of samples suffices if rates are as on these "
+        "samples; use weaker bounds, or other scores."
     )
 
 

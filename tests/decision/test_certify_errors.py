@@ -1,4 +1,4 @@
-"""Tests of the errors of certified rules: why, and how many rows would do."""
+"""Tests of the errors of certified rules: the reason, and how many samples suffice."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -29,7 +29,7 @@ def test_too_few_rows_of_a_kind():
     assert str(info.value).startswith(
         "BoundedTPRFPR(fpr_max=0.1, tpr_min=0.9) is not certified by 10 ID and 20 OOD "
         "samples: 10 ID samples are too few for a TPR of 0.9 and 20 OOD samples are "
-        "too few for an FPR of 0.1. About 29 ID and 29 OOD samples would do"
+        "too few for an FPR of 0.1. About 29 ID and 29 OOD samples suffice"
     )
     # .9^29 < .05 < .9^28
     assert (info.value.n_id_needed, info.value.n_ood_needed) == (29, 29)

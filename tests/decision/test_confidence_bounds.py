@@ -250,7 +250,7 @@ def test_loss_out_of_range(value):
         risk_upper_bound([0.0, value])
 
 
-# ---- how many rows would do
+# ---- how many samples suffice
 
 
 def _needs(delta):
