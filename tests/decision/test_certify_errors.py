@@ -85,8 +85,10 @@ def test_named_sizes_include_the_rows_that_choose(guarantee):
     [BoundedTPRFPR(1.0, 0.5), BoundedTPRFPR(0.5, 0.0), BoundedAbstention(1.0)],
     ids=["tpr", "fpr", "coverage"],
 )
-def test_no_number_of_rows_would_do(rule):
-    with pytest.raises(NotCertifiableError, match="No number of samples would") as info:
+def test_no_number_of_samples_suffices(rule):
+    with pytest.raises(
+        NotCertifiableError, match="No number of samples suffices"
+    ) as info:
         certify(rule, *increasing())
     assert info.value.n_id_needed is None
     assert info.value.n_ood_needed is None
