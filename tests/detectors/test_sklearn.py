@@ -167,6 +167,26 @@ def test_advice_about_a_detector_without_score_samples():
         SklearnDetector(detector=DBSCAN()).fit(X)
 
 
+def test_a_detector_without_tags():
+    """Estimators of other libraries, such as PyOD, have no tags."""
+
+    class Distance:
+        def get_params(self, deep=False):
+            return {}
+
+        def fit(self, X, y=None):
+            self.center_ = X.mean(axis=0)
+            return self
+
+        def score_samples(self, X):
+            return -np.linalg.norm(X - self.center_, axis=1)
+
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    detector = SklearnDetector(detector=Distance()).fit(X)
+    expected = -np.linalg.norm(X - X.mean(axis=0), axis=1)
+    np.testing.assert_allclose(detector.score_samples(X), expected)
+
+
 def test_first_argument_is_the_classifier_as_elsewhere(data):
     X, y = data
     linear = LogisticRegression(max_iter=500)
