@@ -534,3 +534,17 @@ def test_module_is_given_tensors(gpn):
     alpha = gpn.predict_alpha(NODES)
     own = gpn.predict_alpha(NODES, propagated=False)
     assert_allclose(outputs, np.hstack([alpha, own]) - 1, rtol=1e-4)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_weights_are_repetitions_up_to_float32(seed):
+    """The bound that the expected failure of scikit-learn's check states."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(30, 4)), np.arange(30) % 3
+    weight = rng.integers(1, 4, size=30)
+    weighted = _gpn(dropout=0.0).fit(X, y, sample_weight=weight)
+    repeated = _gpn(dropout=0.0).fit(np.repeat(X, weight, axis=0), y.repeat(weight))
+    proba = weighted.predict_proba(X)
+    assert_allclose(proba, repeated.predict_proba(X), atol=1e-4, rtol=0)
+    unweighted = _gpn(dropout=0.0).fit(X, y).predict_proba(X)
+    assert np.abs(proba - unweighted).max() > 1e-2
