@@ -3,8 +3,11 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import ast
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +77,40 @@ def test_unknown_name_of_the_package():
     assert skood.__getattr__("metrics") is skood.metrics  # on the first use of it
     public = {name for name in dir(skood) if not name.startswith("_")}
     assert public == set(skood.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize(
+    "room",
+    ["benchmark", "detectors", "epistemic", "evidential", "graph", "nn", "utils"],
+)
+def test_names_imported_on_first_use(room):
+    module = importlib.import_module(f"skood.{room}")
+    tree = ast.parse(Path(module.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    for_tools = {
+        alias.name: getattr(importlib.import_module(line.module), alias.name)
+        for line in block.body
+        for alias in line.names
+    }
+    assert set(for_tools) == set(module._LAZY)
+    for name, value in for_tools.items():
+        assert module.__getattr__(name) is value
+    assert dir(module) == sorted(module.__all__)
+    everything = {}
+    exec(f"from skood.{room} import *", everything)
+    assert set(everything) - {"__builtins__"} == set(module.__all__)
+    with pytest.raises(AttributeError, match=f"'skood.{room}' has no attribute 'no'"):
+        module.no  # noqa: B018
+
+
+def test_a_detector_imports_no_other():
+    code = (
+        "import sys; from skood.detectors import KNN; "
+        "files = {name for name in sys.modules if name.startswith('skood.detectors._')}"
+        "; assert not {'sklearn.ensemble', 'torch'} & set(sys.modules)"
+        "; assert {f for f in files if '_common' not in f} == {'skood.detectors._knn'}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_show_versions(capsys):

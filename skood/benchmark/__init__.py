@@ -6,6 +6,7 @@
 from typing import TYPE_CHECKING
 
 from skood.benchmark._main_job import run_main_job
+from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
     from skood.benchmark._cli import main as main
@@ -13,15 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "run_main_job"]
 
+# Imported on first use: ``skood --help`` does not need scikit-learn.
+_LAZY = {"compare": "._compare", "main": "._cli"}
 
-def __getattr__(name):
-    """Import submodules on first use: ``skood --help`` does not need scikit-learn."""
-    if name == "compare":
-        from skood.benchmark._compare import compare
-
-        return compare
-    if name == "main":  # the command line
-        from skood.benchmark._cli import main
-
-        return main
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, __all__, _LAZY)

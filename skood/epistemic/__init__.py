@@ -6,7 +6,6 @@ Estimators, and torch with them, are imported on first use: the measures need ne
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from skood.epistemic._measures import (
@@ -16,6 +15,7 @@ from skood.epistemic._measures import (
     kl_divergence_gaussian,
     member_uncertainty,
 )
+from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
     from skood.epistemic._deep_ensemble import DeepEnsemble
@@ -57,29 +57,21 @@ __all__ = [
 
 # Names that are imported on first use, and the file that defines them.
 _LAZY = {
-    "AdversarialModelDisplay": "quam._display",
-    "AdversarialSearch": "quam._adversarial_search",
-    "BatchEnsemble": "implicit._batch_ensemble",
-    "CyclicalSGHMC": "mcmc._sgmcmc",
-    "CyclicalSchedule": "mcmc._sgmcmc",
-    "DeepEnsemble": "_deep_ensemble",
-    "HMC": "mcmc._hmc",
-    "HMCKernel": "mcmc._hmc",
-    "Laplace": "laplace._laplace",
-    "MCDropout": "_mc_dropout",
-    "MixtureLaplace": "laplace._mixture_laplace",
-    "PackedEnsemble": "implicit._packed_ensemble",
-    "QUAM": "quam._quam",
-    "QUAMRegressor": "quam._quam_regressor",
-    "SnapshotEnsemble": "_snapshot_ensemble",
+    "AdversarialModelDisplay": ".quam._display",
+    "AdversarialSearch": ".quam._adversarial_search",
+    "BatchEnsemble": ".implicit._batch_ensemble",
+    "CyclicalSGHMC": ".mcmc._sgmcmc",
+    "CyclicalSchedule": ".mcmc._sgmcmc",
+    "DeepEnsemble": "._deep_ensemble",
+    "HMC": ".mcmc._hmc",
+    "HMCKernel": ".mcmc._hmc",
+    "Laplace": ".laplace._laplace",
+    "MCDropout": "._mc_dropout",
+    "MixtureLaplace": ".laplace._mixture_laplace",
+    "PackedEnsemble": ".implicit._packed_ensemble",
+    "QUAM": ".quam._quam",
+    "QUAMRegressor": ".quam._quam_regressor",
+    "SnapshotEnsemble": "._snapshot_ensemble",
 }
 
-
-def __getattr__(name):
-    if name in _LAZY:
-        return getattr(import_module(f"skood.epistemic.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'skood.epistemic' has no attribute {name!r}")
-
-
-def __dir__():
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, __all__, _LAZY)

@@ -7,7 +7,6 @@ are imported on first use.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from skood.evidential._dirichlet import (
@@ -20,6 +19,7 @@ from skood.evidential._dirichlet import (
     dirichlet_mutual_information,
 )
 from skood.evidential._subjective import dissonance, vacuity
+from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
     from skood.evidential._classifier import EvidentialClassifier
@@ -45,18 +45,10 @@ __all__ = [
 
 # Names that are imported on first use, and the file that defines them.
 _LAZY = {
-    "EvidentialClassifier": "skood.evidential._classifier",
-    "EvidentialLoss": "skood.nn._evidential_loss",
-    "EvidentialProbe": "skood.evidential._probe",
-    "ProbeObjective": "skood.evidential._probe_objective",
+    "EvidentialClassifier": "._classifier",
+    "EvidentialLoss": "..nn._evidential_loss",
+    "EvidentialProbe": "._probe",
+    "ProbeObjective": "._probe_objective",
 }
 
-
-def __getattr__(name):
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'skood.evidential' has no attribute {name!r}")
-
-
-def __dir__():
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, __all__, _LAZY)

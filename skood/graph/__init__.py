@@ -7,10 +7,10 @@ first use.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from skood.graph._node_set import NodeSet
+from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
     from skood.graph._classifier import GraphClassifier
@@ -33,21 +33,13 @@ __all__ = [
 
 # Names that are imported on first use, and the file that defines them.
 _LAZY = {
-    "GKDE": "_gkde",
-    "GKDENetwork": "_gkde_network",
-    "GraphClassifier": "_classifier",
-    "GraphPosteriorNetwork": "_gpn",
-    "Propagation": "_propagation",
-    "pretrained_graph": "_pretrained",
-    "propagate": "_propagation",
+    "GKDE": "._gkde",
+    "GKDENetwork": "._gkde_network",
+    "GraphClassifier": "._classifier",
+    "GraphPosteriorNetwork": "._gpn",
+    "Propagation": "._propagation",
+    "pretrained_graph": "._pretrained",
+    "propagate": "._propagation",
 }
 
-
-def __getattr__(name):
-    if name in _LAZY:
-        return getattr(import_module(f"skood.graph.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'skood.graph' has no attribute {name!r}")
-
-
-def __dir__():
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, __all__, _LAZY)

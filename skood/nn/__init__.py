@@ -1,7 +1,7 @@
 """Networks of torch, skorch and scikit-learn as scikit-learn estimators.
 
-Classes that train networks, and torch with them, are imported on first use: detectors
-that use scikit-learn classifiers need neither.
+Names are imported on first use, and torch with the classes that train networks:
+detectors that use scikit-learn classifiers do not need it.
 """
 
 # Authors: The skood developers
@@ -9,15 +9,16 @@ that use scikit-learn classifiers need neither.
 
 from typing import TYPE_CHECKING
 
-from skood.nn._extractor import FeatureExtractor
-from skood.nn._linear_head import LinearHead, split
-from skood.nn._pretrained import pretrained
-from skood.nn._training_options import TrainingOptions
-from skood.nn._weight_hash import weight_hash
+from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
     from skood.nn._classifier import TorchClassifier
+    from skood.nn._extractor import FeatureExtractor
+    from skood.nn._linear_head import LinearHead, split
     from skood.nn._multi_head import MultiHeadClassifier
+    from skood.nn._pretrained import pretrained
+    from skood.nn._training_options import TrainingOptions
+    from skood.nn._weight_hash import weight_hash
 
 __all__ = [
     "FeatureExtractor",
@@ -30,14 +31,16 @@ __all__ = [
     "weight_hash",
 ]
 
+# Names that are imported on first use, and the file that defines them.
+_LAZY = {
+    "FeatureExtractor": "._extractor",
+    "LinearHead": "._linear_head",
+    "MultiHeadClassifier": "._multi_head",
+    "TorchClassifier": "._classifier",
+    "TrainingOptions": "._training_options",
+    "pretrained": "._pretrained",
+    "split": "._linear_head",
+    "weight_hash": "._weight_hash",
+}
 
-def __getattr__(name):
-    if name == "TorchClassifier":
-        from skood.nn._classifier import TorchClassifier
-
-        return TorchClassifier
-    if name == "MultiHeadClassifier":
-        from skood.nn._multi_head import MultiHeadClassifier
-
-        return MultiHeadClassifier
-    raise AttributeError(f"module 'skood.nn' has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, __all__, _LAZY)

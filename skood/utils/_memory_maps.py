@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
-from array_api_compat import numpy as array_api_numpy
 
 from skood.utils._torch import row_chunks
 
@@ -64,6 +63,8 @@ class MappedRows:
         return rows if dtype is None else rows.astype(dtype, copy=False)
 
     def __array_namespace__(self, api_version=None):
+        from array_api_compat import numpy as array_api_numpy
+
         return array_api_numpy
 
 

@@ -1,11 +1,11 @@
-"""Import of optional dependencies."""
+"""Imports on first use, and of optional dependencies."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 from importlib import import_module
 
-__all__ = ["import_optional", "import_pandas"]
+__all__ = ["import_optional", "import_pandas", "lazy_names"]
 
 
 def import_optional(module, purpose, extra=None):
@@ -26,3 +26,21 @@ def import_optional(module, purpose, extra=None):
 def import_pandas(method):
     """Import pandas for a method that returns a data frame, or raise."""
     return import_optional("pandas", f"{method}, which returns a pandas.DataFrame,")
+
+
+def lazy_names(package, names, files):
+    """Return ``__getattr__`` and ``__dir__`` of a package with names, see :pep:`562`.
+
+    `files` is a dict from the names to import on first use to the files that define
+    them, relative to the package.
+    """
+
+    def __getattr__(name):
+        if name in files:
+            return getattr(import_module(files[name], package), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted(names)
+
+    return __getattr__, __dir__
