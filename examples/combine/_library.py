@@ -319,12 +319,12 @@ def divide(X, y, left_out, *, n_train, seed, letters=None, n_most=300):
         With `X_train`, `X_calibration` and `X_test`, `y_train` and so on, and `images`,
         a dict with the "known" test images and OOD images by kind.
     """
-    foreign, rng = np.isin(y, left_out), np.random.default_rng(seed)
+    is_ood, rng = np.isin(y, left_out), np.random.default_rng(seed)
     X_train, X_rest, y_train, y_rest = train_test_split(
-        X[~foreign],
-        y[~foreign],
+        X[~is_ood],
+        y[~is_ood],
         train_size=n_train,
-        stratify=y[~foreign],
+        stratify=y[~is_ood],
         random_state=seed,
     )
     X_calibration, X_test, y_calibration, y_test = train_test_split(
@@ -333,7 +333,7 @@ def divide(X, y, left_out, *, n_train, seed, letters=None, n_most=300):
     if letters is None:
         letters = printed_letters(500, X.shape[2], rng)
     images = {
-        "unknown": X[foreign],
+        "unknown": X[is_ood],
         "mirrored": mirrored(X_test, y_test),
         "quarters": with_moved_quarters(X_test, rng),
         "letters": letters,

@@ -97,7 +97,7 @@ kinds = [kind for kind in images if kind != "known"]
 
 
 def fpr_of(detector):
-    """Return the FPR for each kind of foreign images, in percent."""
+    """Return the FPR for each kind of OOD images, in percent."""
     scores = {kind: detector.score_samples(rows) for kind, rows in images.items()}
     rates = []
     for kind in kinds:

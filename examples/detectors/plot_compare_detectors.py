@@ -255,7 +255,7 @@ for j, (ax, kind) in enumerate(zip(axes, kinds, strict=True)):
     ax.set(title=kind, xlabel="AUROC", axisbelow=True)
     ax.margins(y=0.02)
 lines = [plt.Line2D([], [], color=c, marker=m, ls="") for c, m in styles.values()]
-labels = [f"reads {group}" for group in styles]
+labels = [f"uses {group}" for group in styles]
 fig.legend(lines, labels, loc="outside lower center", ncols=4)
 plt.show()
 

@@ -48,12 +48,12 @@ for detector in (knn, mahalanobis):
 three = X_test[y_test == 3][0]
 broken = three.copy()
 broken[7] = 1.0
-foreign = []
+others = []
 for digit in (8, 9):
     of_digit = X_test[y_test == digit]
-    foreign.append(of_digit[knn.score_samples(of_digit).argmin()])
+    others.append(of_digit[knn.score_samples(of_digit).argmin()])
 names = ["a 3", "a broken 3", "an 8", "a 9"]
-images = np.stack([three, broken, *foreign])
+images = np.stack([three, broken, *others])
 
 # %%
 # The nearest neighbors

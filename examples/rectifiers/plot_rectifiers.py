@@ -96,8 +96,8 @@ KINDS = ["unknown digits", "shuffled pixels"]
 
 def judge(left_out, body, head):
     """Return AUROCs (rectifiers, detectors, kinds) and accuracies (rectifiers,)."""
-    known, foreign = ~np.isin(y_train, left_out), np.isin(y_test, left_out)
-    X_id, y_id = X_test[~foreign], y_test[~foreign]
+    known, is_ood = ~np.isin(y_train, left_out), np.isin(y_test, left_out)
+    X_id, y_id = X_test[~is_ood], y_test[~is_ood]
     pixels = X_id.reshape(len(X_id), -1)
     shuffled = np.random.default_rng(0).permuted(pixels, axis=1).reshape(X_id.shape)
     Z_train, y_known = body.transform(X_train[known]), y_train[known]
@@ -198,13 +198,13 @@ print(f"{'':10}{'strongest unit':>20}{'factor of SCALE':>18}")
 print(f"{'':10}{'known':>10}{'unknown':>10}{'AUROC':>18}")
 for left_out, (body, _) in zip(LEFT_OUT, networks, strict=True):
     Z = body.transform(X_test)
-    foreign = np.isin(y_test, left_out)
+    is_ood = np.isin(y_test, left_out)
     factor = SCALE().fit_transform(Z).sum(axis=1) / Z.sum(axis=1)
     strongest = Z.max(axis=1)
     print(
-        f"no {left_out[0]}, {left_out[1]}   {strongest[~foreign].mean():10.1f}"
-        f"{strongest[foreign].mean():10.1f}"
-        f"{auroc(np.where(foreign, -1, 1), factor):18.3f}"
+        f"no {left_out[0]}, {left_out[1]}   {strongest[~is_ood].mean():10.1f}"
+        f"{strongest[is_ood].mean():10.1f}"
+        f"{auroc(np.where(is_ood, -1, 1), factor):18.3f}"
     )
 
 # %%

@@ -106,7 +106,7 @@ for ax, numbers, label in (
         ax.plot(np.mean(numbers[way]), i, "|", c="k", ms=26, mew=2)
     ax.set(xlabel=label, yticks=range(3), yticklabels=ways, ylim=(2.5, -0.5))
 axes[0].axvline(level, color="0.4", ls="--", lw=1)
-axes[0].set_title(f"asked for: {level} (dashed)")
+axes[0].set_title(f"requested: {level} (dashed)")
 axes[1].set_title("bar: mean of the splits")
 plt.show()
 
@@ -124,9 +124,9 @@ plt.show()
 # The guarantee is on the average over accepted known samples, not for each
 # class, and not for accepted OOD samples. These get a set as well, which
 # cannot be right:
-foreign = ~known & accepted
-sets = sets_of(known & accepted, foreign)
-print(f"accepted foreign digits: {foreign.sum()} of {(~known).sum()}")
+is_ood = ~known & accepted
+sets = sets_of(known & accepted, is_ood)
+print(f"accepted OOD digits: {is_ood.sum()} of {(~known).sum()}")
 print(f"classes in their sets: {sets.sum(axis=1).mean():.2f} on average, none right")
 
 # %%

@@ -19,9 +19,9 @@ the prior of OOD samples, which are not properties of the data.
 #
 # With :math:`c(x) \in \{0, 1\}` for acceptance and :math:`\ell` for the loss of the
 # predicted class, the cost of a known (ID) sample is :math:`\ell` if it is accepted
-# and :math:`\varepsilon_1` if not. That of a foreign (OOD) sample is
+# and :math:`\varepsilon_1` if not. That of an OOD sample is
 # :math:`\varepsilon_2` if it is accepted and :math:`\varepsilon_3` if not. When a share
-# :math:`\pi` of samples is foreign, the expected cost is
+# :math:`\pi` of samples is OOD, the expected cost is
 #
 # .. math::
 #     (1 - \pi) \, E_I[c \, \ell + (1 - c) \, \varepsilon_1] +
@@ -35,7 +35,7 @@ from skood.rejection import CostBased
 
 settings = {
     "cheap": CostBased(reject_id=0.05, ood_prior=0.3),
-    "dear": CostBased(reject_id=0.5, ood_prior=0.1),
+    "expensive": CostBased(reject_id=0.5, ood_prior=0.1),
 }
 
 # %%
@@ -163,7 +163,7 @@ sweeps = {
     "reject_id": (np.linspace(0, 1, 51), {"ood_prior": 0.2}),
     "ood_prior": (np.linspace(0, 0.98, 50), {"reject_id": 0.2}),
 }
-words = {"reject_id": "price of a rejection", "ood_prior": "share of foreign digits"}
+words = {"reject_id": "cost of a rejection", "ood_prior": "share of OOD digits"}
 errors = np.mean((labels[1] != y_test)[y_test >= 0])
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
@@ -194,7 +194,7 @@ plt.show()
 #
 # If the conditional risk :math:`r(x)` and the likelihood ratio :math:`g(x) = p_O(x) /
 # p_I(x)` are known, so is the best rule. A known sample at x costs :math:`r` if
-# accepted and :math:`\varepsilon_1` if not. Weighing foreign samples in, accept iff
+# accepted and :math:`\varepsilon_1` if not. Weighing OOD samples in, accept iff
 #
 # .. math::
 #     r(x) + (\varepsilon_2 - \varepsilon_3) \frac{\pi}{1 - \pi} \, g(x)
@@ -233,7 +233,7 @@ print(f"mu = {plug_in.mu:.4f}, lambda_0 = {prices['reject_id']}, cost = {least:.
 fig, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
 ax.plot(x, r, "C3--", label="risk r(x)")
 ax.plot(x, p_id, "C0-", label="density of known samples")
-ax.plot(x, p_ood, "C1-.", label="density of foreign samples")
+ax.plot(x, p_ood, "C1-.", label="density of OOD samples")
 ax.fill_between(x, 0, 1, where=accepted, color="C2", alpha=0.18, lw=0, label="accepted")
 ax.set(xlim=(-4, 7), ylim=(0, 1), xlabel="x", title="The rule of least cost")
 ax.legend(loc="upper left")
@@ -276,7 +276,7 @@ ax.set(
     yscale="log",
     xlabel="samples of each kind",
     ylabel="cost above the least",
-    title=f"What is lost; the least cost is {least:.4f}",
+    title=f"Excess over the least cost, {least:.4f}",
 )
 fig.legend(loc="outside lower center", ncols=2)
 plt.show()

@@ -58,7 +58,7 @@ pipeline = make_pipeline(
 # Objective
 # ---------
 #
-# The least risk, where at least 75 % of known and at most 20 % of foreign digits are
+# The least risk, where at least 75 % of known and at most 20 % of OOD digits are
 # accepted: :math:`\mathrm{TPR} \ge \phi`, :math:`\mathrm{FPR} \le \rho`. A rule that is
 # chosen with just these bounds violates them on new samples about half of the time. So
 # the rule gets a stricter bound on the TPR, and the search finds out how strict the
@@ -71,9 +71,9 @@ pipeline = make_pipeline(
 #
 # which is below every risk: a candidate can never win by accepting what it must not.
 # Two other scorers look at the same candidates. The first asks for a precision of 95 %
-# at a recall of 75 % when one sample in five is foreign, which here means an FPR of at
+# at a recall of 75 % when one sample in five is OOD, which here means an FPR of at
 # most 0.158. The second asks for the least cost, where a rejected known digit costs 0.3
-# of an error, and an accepted foreign one as much as an error; there are no bounds.
+# of an error, and an accepted OOD one as much as an error; there are no bounds.
 from skood.metrics import (
     make_cost_scorer,
     make_precision_recall_risk_scorer,

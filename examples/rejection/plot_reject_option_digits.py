@@ -84,7 +84,7 @@ wrong = is_id & (clf.estimator_.predict(X_test) != y_test)
 fig, ax = plt.subplots(figsize=(7, 5), layout="constrained")
 for rows, color, size, label in (
     (is_id & ~wrong, "tab:blue", 8, "known digit, right"),
-    (~is_id, "tab:orange", 8, "foreign digit"),
+    (~is_id, "tab:orange", 8, "OOD digit"),
     (wrong, "tab:red", 22, "known digit, wrong"),
 ):
     ax.scatter(risk[rows], ood[rows], s=size, c=color, label=label, alpha=0.8, lw=0)
@@ -130,7 +130,7 @@ for name, scores, style in (
     ]
     ax.plot(bounds, risks, style, label=name)
 ax.set(
-    xlabel="largest share of foreign digits accepted",
+    xlabel="largest share of OOD digits accepted",
     ylabel="errors among accepted known digits",
     ylim=(0, None),
     title="Least selective risk, 80 % of the known digits accepted",
@@ -160,7 +160,7 @@ plt.show()
 # %%
 for name in ("uncertain class", "out-of-distribution"):
     named = reason.reason == name
-    print(f"{name}: {named.sum()} rejected, {np.mean(~is_id[named]):.0%} foreign")
+    print(f"{name}: {named.sum()} rejected, {np.mean(~is_id[named]):.0%} OOD")
 
 # %%
 # What we see

@@ -72,13 +72,13 @@ def _resolve_cuda(device):
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count == 0:
         raise ValueError(
-            f"Device {str(device)!r} was asked for, but torch finds no CUDA device on "
+            f"Device {str(device)!r} was requested, but torch finds no CUDA device on "
             f"this machine. Pass device='auto' or device='cpu'."
         )
     index = torch.cuda.current_device() if device.index is None else device.index
     if index >= count:
         raise ValueError(
-            f"Device {str(device)!r} was asked for, but there are only {count} CUDA "
+            f"Device {str(device)!r} was requested, but there are only {count} CUDA "
             f"device(s): pass an index from 0 to {count - 1}."
         )
     return torch.device("cuda", index)

@@ -134,7 +134,7 @@ def test_parameters_of_the_prediction_may_change(data):
     clf.set_params(estimator__predictive="mean_field")
     assert_allclose(clf.predict_proba(X), mean_field, rtol=1e-10)
     clf.set_params(estimator__device="cuda:99")
-    with pytest.raises(ValueError, match="'cuda:99' was asked for"):
+    with pytest.raises(ValueError, match="'cuda:99' was requested"):
         clf.predict_members(X)
 
 

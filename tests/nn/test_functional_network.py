@@ -430,7 +430,7 @@ def test_what_cannot_be_opened(data):
         make_network(TorchClassifier()).with_weights()
     with pytest.raises(TypeError, match="RandomForestClassifier"):
         make_network(RandomForestClassifier(n_estimators=2).fit(X, y)).with_weights()
-    with pytest.raises(ValueError, match="Device 'cuda:99' was asked for"):
+    with pytest.raises(ValueError, match="Device 'cuda:99' was requested"):
         make_network(pretrained(_body())).with_weights(device="cuda:99")
 
 

@@ -62,7 +62,7 @@ def test_without_cuda_numpy_computes(monkeypatch):
     large = np.empty(16 * 2**20, dtype=np.int8)
     assert array_device("auto", large) is None
     assert array_device("auto", torch.as_tensor(large)) is None
-    with pytest.raises(ValueError, match="'cuda' was asked for, but torch finds no"):
+    with pytest.raises(ValueError, match="'cuda' was requested, but torch finds no"):
         array_device("cuda", large)
     with pytest.raises(ValueError, match="Unknown device 'gpu'"):
         array_device("gpu", large)

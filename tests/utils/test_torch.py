@@ -71,7 +71,7 @@ def test_resolve_device_without_cuda(no_cuda):
     assert resolve_device() == torch.device("cpu")
     assert resolve_device("cpu") == torch.device("cpu")
     assert resolve_device(torch.device("cpu")) == torch.device("cpu")
-    with pytest.raises(ValueError, match=r"'cuda:1' was asked for, but torch finds no"):
+    with pytest.raises(ValueError, match=r"'cuda:1' was requested, but torch finds no"):
         resolve_device("cuda:1")
 
 
