@@ -375,7 +375,15 @@ def main(argv=None):
     args = parser.parse_args(argv)
     warnings.simplefilter("ignore")
 
+    # the limit is of libraries that are loaded, of which SciPy has its own
+    import scipy.linalg  # noqa: F401
+    import sklearn.linear_model  # noqa: F401
     from threadpoolctl import threadpool_limits
+
+    if importlib.util.find_spec("pytorch_ood"):
+        import pytorch_ood  # noqa: F401
+    if importlib.util.find_spec("faiss"):
+        pass
 
     clock = Clock(args.seconds)
     with threadpool_limits(args.threads), neighbors(2 if args.busy else 0):

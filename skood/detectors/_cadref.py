@@ -204,8 +204,8 @@ class CADRef(ReadingDetector):
         terms *= xp.sign(reading.asarray(reading.head.coef))[top]
         difference = xp.sum(terms, axis=1)
         both = xp.sum(xp.abs(terms, out=terms), axis=1)
-        raising = xp.clip(both - difference, 0.0, None) / 2
-        lowering = xp.clip(both + difference, 0.0, None) / 2
+        raising = (both - difference).clip(0.0) / 2
+        lowering = (both + difference).clip(0.0) / 2
         scores = self._logit_scores(reading)
         if self.logit_score in ("energy", "max_logit"):  # the others are positive
             scores = xp.clip(scores, _LEAST_SHARE * self.mean_logit_score_, None)

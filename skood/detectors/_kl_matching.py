@@ -150,7 +150,7 @@ class KLMatching(ReadingDetector):
         cross = exponentials @ reading.asarray(self._log_distributions)
         nearest = row_dots(exponentials, shifted) - row_max(cross)
         divergence = nearest / (1.0 + others) - xp.log1p(others)
-        return -xp.clip(divergence, 0.0, None)
+        return -divergence.clip(0.0)
 
     def _onnx_score(self, reading):
         exponentials, others, shifted, _ = reading.shifted_exponentials()

@@ -351,7 +351,7 @@ class OpenMax(ReadingDetector):
         logits[rows, ranked] -= taken
         # log(1 - P) = -log(1 + exp(gap)), without overflow
         gap = row_sums(taken) - logsumexp_rows(logits)
-        return -(xp.clip(gap, 0.0, None) + xp.log1p(xp.exp(-xp.abs(gap))))
+        return -(gap.clip(0.0) + xp.log1p(xp.exp(-xp.abs(gap))))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -218,7 +218,7 @@ class PNML(ReadingDetector):
 
         rest = 1.0 / (1.0 + squared_length(self._whitener))
         if self._outside.shape[1]:
-            inside = xp.clip(1.0 - squared_length(self._outside), 0.0, None)
+            inside = (1.0 - squared_length(self._outside)).clip(0.0)
             rest = xp.minimum(rest, inside)
         return xp.where(_squared_rows(unit) > 0, rest, xp.zeros_like(rest))
 
@@ -246,4 +246,4 @@ def _regret(logits, rest):
     terms = shifted / (shifted + 1.0 - exponentials / total[:, None])
     terms[rows, top] = 0.0
     x = others / total * xp.exp(rest * log_total)
-    return xp.log1p(xp.clip(row_sums(terms) - x / (1.0 + x), 0.0, None))
+    return xp.log1p((row_sums(terms) - x / (1.0 + x)).clip(0.0))

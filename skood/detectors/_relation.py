@@ -201,7 +201,7 @@ class Relation(ReadingDetector):
             leave_out(relations, own, tile, 0.0)
             counted = xp.astype(relations > self.threshold, relations.dtype)
             if self.power != 1.0:
-                relations = xp.clip(relations, 0.0, None) ** self.power
+                relations = relations.clip(0.0) ** self.power
             total = total + as_double(row_dots(relations, counted))
         if own is None:
             return total

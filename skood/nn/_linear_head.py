@@ -272,12 +272,12 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
 def _same(old, new):
     """Return whether parameters are the same objects; the classes may be in a list."""
-    *arrays, classes = zip(old, new, strict=True)
-    if isinstance(classes[0], tuple) and isinstance(classes[1], tuple):
-        arrays += zip_longest(*classes)  # equal labels may be of other types
-    else:
-        arrays.append(classes)
-    return all(a is b for a, b in arrays)
+    if old[0] is not new[0] or old[1] is not new[1]:
+        return False
+    if isinstance(old[2], tuple) and isinstance(new[2], tuple):
+        # equal labels may be of other types
+        return all(a is b for a, b in zip_longest(old[2], new[2]))
+    return old[2] is new[2]
 
 
 def _shares(given, used):

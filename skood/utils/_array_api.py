@@ -166,9 +166,11 @@ def unit_rows(array):
     array = xp.astype(array, xp.float64, copy=True)
     if is_double:
         largest = xp.max(xp.abs(array), axis=1, keepdims=True)
-        array /= xp.where(largest > 0, largest, xp.ones_like(largest))
+        largest[largest == 0] = 1.0
+        array /= largest
     norm = xp.sqrt(row_dots(array, array))[:, None]
-    array /= xp.where(norm > 0, norm, xp.ones_like(norm))
+    norm[norm == 0] = 1.0
+    array /= norm
     return array
 
 

@@ -1,14 +1,17 @@
-"""Threaded map over chunks of samples."""
+"""Threaded map over chunks of samples, and a limit of threads for small products."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["map_chunks"]
+from skood.utils._locks import ForkSafeLock
+
+__all__ = ["ONE_THREAD", "map_chunks"]
 
 # Fewer chunks take less time than starting threads.
 _MIN_CHUNKS = 4
@@ -45,6 +48,51 @@ def map_chunks(function, chunks):
         ThreadPoolExecutor(n_threads, initializer=_limited_to_one) as pool,
     ):
         return list(pool.map(function, chunks))
+
+
+class _OneThread:
+    """Limit OpenBLAS to one thread in a block; blocks of several threads may overlap.
+
+    Threads of a product that takes less than some milliseconds mostly wait for each
+    other, and spin: beside busy processes this takes a hundred times the time of the
+    product. The limit is the process's, so that the first block sets it and the last
+    one restores it. OpenMP has a limit per thread, and is left as it is.
+    """
+
+    def __init__(self):
+        self._lock = ForkSafeLock()
+        self._n_blocks = 0
+        self._limited = []
+
+    def __enter__(self):
+        with self._lock:
+            self._n_blocks += 1
+            if self._n_blocks == 1:
+                found = _open_blas("scipy.linalg" in sys.modules)
+                counts = [(library, library.num_threads) for library in found]
+                self._limited = [one for one in counts if one[1] > 1]
+                for library, _ in self._limited:
+                    library.set_num_threads(1)
+
+    def __exit__(self, *exc_info):
+        with self._lock:
+            self._n_blocks -= 1
+            if self._n_blocks == 0:
+                for library, n_threads in self._limited:
+                    library.set_num_threads(n_threads)
+
+
+ONE_THREAD = _OneThread()
+
+
+@cache
+def _open_blas(with_scipy):
+    """Return the libraries whose threads spin; SciPy has one of its own."""
+    return [
+        library
+        for library in ThreadpoolController().lib_controllers
+        if library.internal_api == "openblas" and library.threading_layer == "pthreads"
+    ]
 
 
 def _limited_to_one():

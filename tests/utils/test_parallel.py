@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from skood.detectors import Mahalanobis
 from skood.utils import _parallel as _threads
 from skood.utils._parallel import map_chunks
 
@@ -55,3 +56,78 @@ def test_libraries_have_one_thread_meanwhile(monkeypatch):
     with threadpool_limits(limits=2):
         assert set(map_chunks(lambda _: _threads._n_threads(), range(4))) == {1}
         assert _threads._n_threads() == 2
+
+
+# --- one thread for small products ------------------------------------------------
+
+
+class Library:
+    """What `threadpoolctl` finds: a library with a number of threads."""
+
+    def __init__(self, num_threads):
+        self.num_threads = num_threads
+
+    def set_num_threads(self, number):
+        self.num_threads = number
+
+
+@pytest.fixture
+def libraries(monkeypatch):
+    found = [Library(4), Library(1)]
+    monkeypatch.setattr(_threads, "_open_blas", lambda with_scipy: found)
+    return found
+
+
+def counts(libraries):
+    return [library.num_threads for library in libraries]
+
+
+def test_the_number_of_threads_is_restored(libraries):
+    with _threads.ONE_THREAD:
+        assert counts(libraries) == [1, 1]
+        with _threads.ONE_THREAD:
+            assert counts(libraries) == [1, 1]
+        assert counts(libraries) == [1, 1]
+    assert counts(libraries) == [4, 1]
+    with pytest.raises(ZeroDivisionError), _threads.ONE_THREAD:
+        1 / 0  # noqa: B018
+    assert counts(libraries) == [4, 1]
+
+
+def test_blocks_of_threads_that_overlap_restore_the_number(libraries):
+    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
+
+    def second():
+        first_is_in.wait(10)
+        with _threads.ONE_THREAD:
+            second_is_in.set()
+            first_is_out.wait(10)
+            assert counts(libraries) == [1, 1]
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with _threads.ONE_THREAD:
+        first_is_in.set()
+        assert second_is_in.wait(10)
+    assert counts(libraries) == [1, 1]  # the other block has not ended
+    first_is_out.set()
+    thread.join()
+    assert counts(libraries) == [4, 1]
+
+
+def test_few_samples_are_scored_on_one_thread(libraries):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 5)), np.arange(600) % 3
+    detector, found = Mahalanobis().fit(X, y), []
+
+    class Noted(Mahalanobis):
+        def _score_reading(self, reading):
+            found.append(counts(libraries))
+            return super()._score_reading(reading)
+
+    detector.__class__ = Noted
+    expected = detector.score_samples(X)
+    few = detector.score_samples(X[:10])
+    assert found == [[4, 1], [1, 1]]
+    np.testing.assert_allclose(few, expected[:10], rtol=1e-12)
+    assert counts(libraries) == [4, 1]

@@ -47,7 +47,7 @@ from skood.utils._memory_maps import (
     row_blocks,
 )
 from skood.utils._metaestimators import fit_wrapped, wrapped_tags
-from skood.utils._parallel import map_chunks
+from skood.utils._parallel import ONE_THREAD, map_chunks
 from skood.utils._param_validation import Classifier, fit_context
 from skood.utils._torch import row_chunks
 
@@ -57,6 +57,9 @@ __all__ = ["ReadingDetector"]
 # copied to a GPU once per block.
 _BLOCK_BYTES = 32 * 2**20
 _GPU_BLOCK_BYTES = 256 * 2**20
+
+# Up to this number of samples, products are faster on one thread where cores are busy.
+_FEW_ROWS = 256
 
 _FLOATS = [np.float64, np.float32]
 
@@ -369,6 +372,14 @@ class ReadingDetector(BaseDetector):
         return labels
 
     def _score(self, X):
+        is_small = type(X) is np.ndarray and len(X) <= _FEW_ROWS
+        # a bank is large, whatever the samples are
+        if is_small and not hasattr(self, "bank_"):
+            with ONE_THREAD:
+                return self._score_any(X)
+        return self._score_any(X)
+
+    def _score_any(self, X):
         scores = [self._score_rows(one) for one in self._read(self._checked(X))]
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
 

@@ -83,4 +83,4 @@ def l1_norms(features, least):
     """Return the sum of absolute values of each row, bounded below by `least`."""
     xp = array_namespace(features)
     norms = xp.sum(xp.abs(features), axis=1, dtype=xp.float64)
-    return xp.clip(norms, least, None)
+    return norms.clip(least)
