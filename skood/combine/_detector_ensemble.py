@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import _BaseComposition, available_if
 
 from skood.base import BaseDetector
 from skood.combine._levels import Levels, with_levels
-from skood.combine._members import fit_committees, score_committees
+from skood.combine._members import committee_groups, fit_committees, score_committees
 from skood.combine._multiple_tests import BenjaminiHochberg
 from skood.combine._pvalues import correction_of, loosened
 from skood.utils._batches import blockwise
@@ -294,6 +294,7 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
             verbose=self.verbose,
         )
         self._committees = committees
+        self._groups = committee_groups(committees)
         self.named_detectors_ = Bunch(**dict(zip(names, committees[0], strict=True)))
         self.level_ = level
         if self.estimator is not None:
@@ -346,8 +347,9 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
         """Return the p-values, the statistic and the level of each sample."""
         self._check_fitted()
         X = _as_rows(X)
+        names = list(self.named_detectors_)
         scores = score_committees(
-            list(self.named_detectors_), self._committees, X, n_jobs=self.n_jobs
+            names, self._committees, self._groups, X, n_jobs=self.n_jobs
         )
         return self._levels.evaluate(scores)
 

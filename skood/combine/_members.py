@@ -13,7 +13,7 @@ from skood.nn._shared_forward import network_groups, shared_blocks, shared_readi
 from skood.utils._left_out import unused_thresholds
 from skood.utils._metaestimators import bind, n_rows, take_rows
 
-__all__ = ["fit_committees", "score_committees"]
+__all__ = ["committee_groups", "fit_committees", "score_committees"]
 
 
 def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose):
@@ -81,11 +81,17 @@ def _fit_member(name, detector, X, y):
         raise
 
 
-def score_committees(names, committees, X, *, n_jobs):
-    """Score samples by each committee: a list of arrays (n_samples, n_members)."""
-    # all at once, since they may use the same network
+def committee_groups(committees):
+    """Return `network_groups` of all members, which may use the same network."""
+    return network_groups([member for members in committees for member in members])
+
+
+def score_committees(names, committees, groups, X, *, n_jobs):
+    """Score samples by each committee: a list of arrays (n_samples, n_members).
+
+    `groups` are from `committee_groups`.
+    """
     members = [detector for committee in committees for detector in committee]
-    groups = network_groups(members)
     tasks = [
         ([names[i % len(names)] for i in group], [members[i] for i in group], X)
         for group in groups
@@ -103,34 +109,34 @@ def score_committees(names, committees, X, *, n_jobs):
 
 def _score_group(names, detectors, X):
     """Score samples by members that use the same network, which runs once."""
+    blocks = []
     with shared_readings(detectors):
-        blocks = [
-            [
-                _member_scores(name, detector, part)
+        for part in shared_blocks(X, len(detectors)):
+            n_samples = n_rows(part)
+            columns = [
+                _member_scores(name, detector, part, n_samples)
                 for name, detector in zip(names, detectors, strict=True)
             ]
-            for part in shared_blocks(X, len(detectors))
-        ]
-    return np.concatenate([np.stack(columns, axis=1) for columns in blocks])
+            blocks.append(np.stack(columns, axis=1))
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
 
-def _member_scores(name, detector, X):
+def _member_scores(name, detector, X, n_samples):
     """Return the scores of one member, of shape (n_samples,); raise if any is NaN."""
     try:
         scores = np.asarray(detector.score_samples(X), dtype=np.float64)
     except Exception as error:
         error.add_note(f"This happened in scoring with the member {name!r}.")
         raise
-    if scores.shape != (n_rows(X),):
+    if scores.shape != (n_samples,):
         raise ValueError(
-            f"The member {name!r} gave scores of shape {scores.shape} for {n_rows(X)} "
+            f"The member {name!r} gave scores of shape {scores.shape} for {n_samples} "
             "samples: score_samples must return one score per sample."
         )
-    n_missing = int(np.isnan(scores).sum())
-    if n_missing:
+    if np.isnan(scores).any():
         raise ValueError(
-            f"The member {name!r} gave NaN as the score of {n_missing} of "
-            f"{len(scores)} samples, and a missing score has no p-value. Repair the "
-            "member, or leave it out."
+            f"The member {name!r} gave NaN as the score of "
+            f"{int(np.isnan(scores).sum())} of {len(scores)} samples, and a missing "
+            "score has no p-value. Repair the member, or leave it out."
         )
     return scores

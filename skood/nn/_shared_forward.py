@@ -10,9 +10,9 @@ outputs that all of them need, and the others use the cached results.
 
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -41,8 +41,7 @@ __all__ = [
 _SHARED_ROWS = 8192
 
 
-@dataclass(frozen=True)
-class _Use:
+class _Use(NamedTuple):
     """Use of a network by an estimator.
 
     ``want`` are the outputs that it requests, with options of `make_network`. None: it
@@ -50,8 +49,8 @@ class _Use:
     """
 
     network: object
-    want: frozenset | None = None
-    options: dict = field(default_factory=dict)
+    want: frozenset | None
+    options: dict
 
 
 def _named(pairs):
@@ -239,7 +238,7 @@ def shared_readings(detectors, classifiers=()):
     uses: dict = {}
     for network in map(unwrapped, classifiers):
         if _by_logits(network, "predict"):
-            use = _Use(network, frozenset({"logits"}))
+            use = _Use(network, frozenset({"logits"}), {})
             uses.setdefault(id(network), []).append(use)
     for use in (use for detector in detectors for use in _uses(detector)):
         if use.want is not None:

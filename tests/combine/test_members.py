@@ -18,7 +18,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel
 
 from skood.combine import DSDE, Bonferroni, DetectorEnsemble
-from skood.combine._members import score_committees
+from skood.combine._members import committee_groups, score_committees
 from skood.detectors import KNN, MSP, Energy, Mahalanobis, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor, LinearHead
@@ -67,10 +67,11 @@ def test_many_rows_are_read_in_parts(monkeypatch):
     X, y = images(60), np.arange(60) % 3
     members = [(name, one.fit(X, y)) for name, one in _members(network)]
     names, committee = map(list, zip(*members, strict=True))
-    (whole,) = score_committees(names, [committee], X, n_jobs=None)
+    groups = committee_groups([committee])
+    (whole,) = score_committees(names, [committee], groups, X, n_jobs=None)
     monkeypatch.setattr("skood.nn._shared_forward._SHARED_ROWS", 25)
     rows_run.clear()
-    (parts,) = score_committees(names, [committee], X, n_jobs=None)
+    (parts,) = score_committees(names, [committee], groups, X, n_jobs=None)
     assert rows_run == [25, 25, 10]
     assert_allclose(parts, whole, rtol=1e-5)
 
