@@ -31,7 +31,7 @@ from skood.utils._metaestimators import (
     wrapped_tags,
 )
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
-from skood.utils._scores import checked_scores, saturated, score_threshold
+from skood.utils._scores import finite_scores, saturated, score_threshold
 from skood.utils._torch import to_numpy
 
 __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
@@ -160,7 +160,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """
         self._check_fitted()
         scores = joined([self._score(batch) for batch in self._batches(X)])
-        return saturated(checked_scores(self, scores))
+        return finite_scores(self, scores)
 
     def _batches(self, X):
         """Return an iterable over samples of any kind, as `_score` takes them."""

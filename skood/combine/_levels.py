@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn import config_context
 from sklearn.utils import Bunch
 
 from skood.combine._pvalues import (
@@ -115,7 +116,9 @@ class Levels:
 
     def statistic(self, P):
         """Return the combiner's statistic of p-values; raise if it is NaN."""
-        q = np.asarray(self.combiner.statistic(P), dtype=np.float64)
+        # the fit has validated its parameters
+        with config_context(skip_parameter_validation=True):
+            q = np.asarray(self.combiner.statistic(P), dtype=np.float64)
         if np.isnan(q).any():
             raise ValueError(
                 f"{self.combiner!r} made NaN of the p-values of "

@@ -9,7 +9,12 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.parallel import Parallel, delayed
 
-from skood.nn._shared_forward import network_groups, shared_blocks, shared_readings
+from skood.nn._shared_forward import (
+    distinct_uses,
+    network_groups,
+    shared_blocks,
+    shared_readings,
+)
 from skood.utils._left_out import unused_thresholds
 from skood.utils._metaestimators import bind, n_rows, take_rows
 
@@ -82,8 +87,13 @@ def _fit_member(name, detector, X, y):
 
 
 def committee_groups(committees):
-    """Return `network_groups` of all members, which may use the same network."""
-    return network_groups([member for members in committees for member in members])
+    """Return `network_groups` of all members, each with its `distinct_uses`."""
+    # all at once, since they may use the same network
+    members = [detector for committee in committees for detector in committee]
+    return [
+        (group, distinct_uses([members[i] for i in group]))
+        for group in network_groups(members)
+    ]
 
 
 def score_committees(names, committees, groups, X, *, n_jobs):
@@ -93,36 +103,42 @@ def score_committees(names, committees, groups, X, *, n_jobs):
     """
     members = [detector for committee in committees for detector in committee]
     tasks = [
-        ([names[i % len(names)] for i in group], [members[i] for i in group], X)
-        for group in groups
+        ([names[i % len(names)] for i in group], [members[i] for i in group], X, users)
+        for group, users in groups
     ]
     if len(tasks) == 1 or effective_n_jobs(n_jobs) == 1:  # joblib is slow for a sample
         results = [_score_group(*task) for task in tasks]
     else:
         results = Parallel(n_jobs=n_jobs)(delayed(_score_group)(*t) for t in tasks)
     scores = np.empty((len(committees), n_rows(X), len(names)))
-    for group, columns in zip(groups, results, strict=True):
+    for (group, _), columns in zip(groups, results, strict=True):
         for i, column in zip(group, columns.T, strict=True):
             scores[i // len(names), :, i % len(names)] = column
     return list(scores)
 
 
-def _score_group(names, detectors, X):
-    """Score samples by members that use the same network, which runs once."""
+def _score_group(names, detectors, X, users=None):
+    """Score samples by members that use the same network, which runs once.
+
+    `users` are the `distinct_uses` of the members, if known.
+    """
     blocks = []
-    with shared_readings(detectors):
+    with shared_readings(detectors if users is None else [detectors[i] for i in users]):
         for part in shared_blocks(X, len(detectors)):
             n_samples = n_rows(part)
             columns = [
                 _member_scores(name, detector, part, n_samples)
                 for name, detector in zip(names, detectors, strict=True)
             ]
-            blocks.append(np.stack(columns, axis=1))
+            block = np.stack(columns, axis=1)
+            if np.isnan(block).any():
+                _raise_for_nan(names, block)
+            blocks.append(block)
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
 
 def _member_scores(name, detector, X, n_samples):
-    """Return the scores of one member, of shape (n_samples,); raise if any is NaN."""
+    """Return the scores of one member, of shape (n_samples,)."""
     try:
         scores = np.asarray(detector.score_samples(X), dtype=np.float64)
     except Exception as error:
@@ -133,10 +149,15 @@ def _member_scores(name, detector, X, n_samples):
             f"The member {name!r} gave scores of shape {scores.shape} for {n_samples} "
             "samples: score_samples must return one score per sample."
         )
-    if np.isnan(scores).any():
-        raise ValueError(
-            f"The member {name!r} gave NaN as the score of "
-            f"{int(np.isnan(scores).sum())} of {len(scores)} samples, and a missing "
-            "score has no p-value. Repair the member, or leave it out."
-        )
     return scores
+
+
+def _raise_for_nan(names, scores):
+    """Raise for the first member with a NaN among its scores."""
+    n_missing = np.isnan(scores).sum(axis=0)
+    j = np.flatnonzero(n_missing)[0]
+    raise ValueError(
+        f"The member {names[j]!r} gave NaN as the score of {n_missing[j]} of "
+        f"{len(scores)} samples, and a missing score has no p-value. Repair the "
+        "member, or leave it out."
+    )

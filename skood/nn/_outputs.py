@@ -90,6 +90,8 @@ class Reading:
 
     def to(self, device):
         """Return the reading with its arrays on a torch device, or None: NumPy."""
+        if device is None and _is_plain(self.features) and _is_plain(self.logits):
+            return self
         return self._mapped(lambda array: to_device(array, device))
 
     def without(self, left_out):
@@ -98,6 +100,8 @@ class Reading:
 
     def rows(self, part):
         """Return the reading of the samples `part`; a slice is not copied."""
+        if isinstance(part, slice) and part == slice(0, len(self)):
+            return self
         return self._mapped(lambda array: array[part])
 
     def _mapped(self, function):
@@ -106,6 +110,11 @@ class Reading:
             for array in (self.features, self.logits)
         )
         return Reading(features, logits, self.head)
+
+
+def _is_plain(array):
+    """Return whether an array is None, or contiguous and of NumPy."""
+    return array is None or (type(array) is np.ndarray and array.flags.c_contiguous)
 
 
 def concatenate(readings):

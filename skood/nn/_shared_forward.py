@@ -29,6 +29,7 @@ from skood.utils._metaestimators import n_rows, take_rows, unwrapped
 from skood.utils._torch import row_chunks
 
 __all__ = [
+    "distinct_uses",
     "network_groups",
     "predict",
     "predict_proba",
@@ -112,6 +113,26 @@ def network_groups(detectors):
     return sorted(sorted(indices) for indices, _ in groups)
 
 
+def distinct_uses(detectors):
+    """Return the indices of detectors for which `shared_readings` is as for all.
+
+    With many detectors of one network, finding their uses takes longer than a block.
+    """
+    uses: dict = {}
+    indices = []
+    for i, detector in enumerate(detectors):
+        is_new = False
+        for use in _uses(detector):
+            known = uses.setdefault(id(use.network), [])
+            # outputs that are used twice are stored
+            if use.want is not None and (len(known) < 2 or use not in known):
+                known.append(use)
+                is_new = True
+        if is_new:
+            indices.append(i)
+    return indices
+
+
 class _Memory:
     """Cache of a block for one network: readings of the most recent samples."""
 
@@ -136,6 +157,7 @@ class _Memory:
         self._X: Any = None
         self._targets: set = set()  # where all outputs were read, or tried to be
         self._readings: dict = {}  # from the target and place of a reader
+        self._served: dict = {}  # parts of them, by the id of a network and their names
 
     def close(self):
         """Release everything, and store nothing from now on."""
@@ -163,13 +185,16 @@ class _Memory:
         if X is not self._X:
             self.forget()
             self._X = X
-        key = self._keys.get(id(reader))
-        if key is None:  # opened outside of the block
+        want, key = frozenset(want), self._keys.get(id(reader))
+        if (id(reader), want) in self._served:
+            return self._served[id(reader), want]
+        is_own = key is not None  # opened in the block, so that its id stays unique
+        if not is_own:
             key = reader.target, reader.place
         target, place = key
         if target not in self._targets:
             self._targets.add(target)
-            own = {place: (reader, frozenset(want))}
+            own = {place: (reader, want)}
             wanted = self._all_wanted(own, target)
             if wanted != own:
                 # If not all can be read, each reader reads only its own outputs: an
@@ -178,9 +203,12 @@ class _Memory:
                     self._keep(X, wanted, target)
         found = self._readings.get(key, Reading())
         if any(getattr(found, name) is None for name in want):
-            self._keep(X, {place: (reader, frozenset(want))}, target)
+            self._keep(X, {place: (reader, want)}, target)
             found = self._readings[key]
-        return Reading(**{name: getattr(found, name) for name in want})
+        reading = Reading(**{name: getattr(found, name) for name in want})
+        if is_own:
+            self._served[id(reader), want] = reading
+        return reading
 
     def _all_wanted(self, own, target):
         """Return the outputs requested of a network on one device, by layer."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from skood.utils._ties import threshold_at
 
-__all__ = ["checked_scores", "saturated", "score_threshold"]
+__all__ = ["checked_scores", "finite_scores", "saturated", "score_threshold"]
 
 
 def checked_scores(detector, scores):
@@ -20,6 +20,14 @@ def checked_scores(detector, scores):
             "or logits overflow. Scale X, or look at the network's outputs."
         )
     return scores
+
+
+def finite_scores(detector, scores):
+    """Return new float64 scores, infinite ones replaced; raise on NaN."""
+    scores = np.array(scores, dtype=np.float64)
+    if np.isfinite(scores).all():
+        return scores
+    return saturated(checked_scores(detector, scores))
 
 
 def saturated(scores):
