@@ -109,6 +109,8 @@ def asarray_like(array, like):
 
 def as_double(array):
     """Return an array in float64, without a copy if it is float64."""
+    if type(array) is np.ndarray:  # for the speed of small calls
+        return array.astype(np.float64, copy=False)
     xp = array_namespace(array)
     return xp.astype(array, xp.float64, copy=False)
 

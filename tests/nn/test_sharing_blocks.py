@@ -26,9 +26,13 @@ from skood.detectors import (
     Energy,
     ViM,
 )
-from skood.nn import FeatureExtractor, LinearHead, pretrained
+from skood.nn import FeatureExtractor, LinearHead, _shared_forward, pretrained
 from skood.nn._make_network import SHARING, make_network
-from skood.nn._shared_forward import network_groups, shared_readings
+from skood.nn._shared_forward import (
+    distinct_uses,
+    network_groups,
+    shared_readings,
+)
 from tests.nn._members import MEMBERS, NEW, X, counted, fit_all, score_all
 from tests.nn._reading import ALL, Counter, data
 
@@ -257,3 +261,51 @@ def test_two_threads_at_once():
     assert len(results) == 2
     for scores in results:
         assert_array_equal(scores, expected)
+
+
+def test_distinct_uses():
+    """A block of these few detectors serves all, and a network is opened once."""
+    clf, sizes = counted()
+    other = pretrained(Counter())
+    extractor = FeatureExtractor(clf, layer="conv1")
+    detectors = [
+        MSP(clf),
+        KNN(),
+        Energy(clf),  # the second use of the same outputs: these are stored
+        MSP(clf),
+        KNN(clf),
+        MSP(other),
+        Energy(clf),
+        make_pipeline(extractor, KNN()),
+        KNN(clf),
+        make_pipeline(clone(extractor), KNN()),
+        ODIN(clf),  # runs it itself
+    ]
+    indices = distinct_uses(detectors)
+    assert indices == [0, 2, 4, 5, 7]
+    own = [one for i, one in enumerate(detectors) if i not in (1, 5, 10)]
+    y = clf.predict(X)
+    fitted = fit_all(own, X, y, shared=True)
+    few = [detectors[i] for i in indices]
+    expected = score_all(fitted, NEW, shared=True)
+    del sizes[:]
+    with shared_readings(few):
+        for one, scores in zip(fitted, expected, strict=True):
+            assert_array_equal(one.score_samples(NEW), scores)
+    assert sizes == [len(NEW)]
+
+
+def test_a_network_is_opened_once(monkeypatch):
+    rows, y = data()
+    clf = FrozenEstimator(LogisticRegression().fit(rows, y))
+    fitted = fit_all([MSP(clf), Energy(clf), KNN(clf)], rows, y, shared=True)
+    opened = []
+
+    def plain_network(estimator, **options):
+        opened.append(options)
+        return make_plain(estimator, **options)
+
+    make_plain = _shared_forward.plain_network
+    monkeypatch.setattr(_shared_forward, "plain_network", plain_network)
+    score_all(fitted, rows, shared=True)
+    assert opened == [{}]

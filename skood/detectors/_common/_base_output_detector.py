@@ -414,7 +414,8 @@ class ReadingDetector(BaseDetector):
                 scores = self._score_reading(reading.rows(rows).to(device))
             return to_host(as_double(scores))
 
-        chunks = list(self._chunks(reading, device))
+        is_one = len(reading) == 1  # for the speed of small calls
+        chunks = [slice(0, 1)] if is_one else list(self._chunks(reading, device))
         # without a large matrix product, which has threads of its own
         if device is None and (self._elementwise or reading.features is None):
             scores = map_chunks(scores_of, chunks)
