@@ -9,7 +9,7 @@ from numbers import Integral, Real
 
 import numpy as np
 import torch
-from torch.nn import functional
+from torch.autograd.function import once_differentiable
 
 from skood.epistemic.quam._batched_gradients import make_steps
 from skood.nn._functional_network import symmetric
@@ -175,15 +175,39 @@ class Classes(Task):
         return torch.log_softmax(symmetric(logits), dim=1)
 
     def training_loss(self, row_logits, answers):
-        n_searches, n_rows = row_logits.shape[:2]
-        logits = symmetric(row_logits.flatten(0, 1))
-        losses = functional.cross_entropy(
-            logits, answers.repeat(n_searches), reduction="none"
-        )
-        return losses.view(n_searches, n_rows).mean(dim=1)
+        if row_logits.shape[2] == 1:
+            row_logits = symmetric(row_logits.flatten(0, 1)).view(
+                *row_logits.shape[:2], 2
+            )
+        return _MeanCrossEntropy.apply(row_logits, answers)
 
     def attack_loss(self, outputs):
         return -outputs.gather(1, self.targets)[:, 0]
+
+
+class _MeanCrossEntropy(torch.autograd.Function):
+    """Mean cross entropy (n_searches,) of logits (n_searches, n_samples, n_classes).
+
+    The first axis of the computation is the classes: torch vectorizes over the last
+    one, and reductions over a few classes in it take several times as long.
+    """
+
+    @staticmethod
+    def forward(ctx, logits, targets):
+        log_proba = torch.log_softmax(logits.permute(2, 0, 1).contiguous(), dim=0)
+        ctx.place = targets.expand(1, *logits.shape[:2])
+        ctx.save_for_backward(log_proba)
+        return -log_proba.gather(0, ctx.place)[0].mean(dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        (log_proba,) = ctx.saved_tensors
+        proba = log_proba.exp()
+        minus_one = proba.new_full((), -1.0).expand(ctx.place.shape)
+        proba.scatter_add_(0, ctx.place, minus_one)
+        proba *= gradient[:, None] / proba.shape[2]
+        return proba.permute(1, 2, 0), None
 
 
 class Means(Task):

@@ -3,9 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from typing import Any
-
 import torch
+from torch.nn import functional
 
 from skood.epistemic.quam._searched_layers import DenseTail
 
@@ -49,9 +48,10 @@ class AutogradSteps:
 class DenseSteps:
     """Gradients of linear layers by matrix products, in preallocated memory.
 
-    Allocating memory for gradients of some megabytes would cost more than computing
-    them: the system clears it page by page. Functions between the layers are
-    differentiated by torch.
+    Allocating memory for some megabytes in each step would cost more than computing
+    them: the system clears it page by page. The outputs of the first layer and their
+    gradient have one row for each training sample, one before these for the own point
+    of each search, and one after these for each point, in all searches.
     """
 
     def __init__(self, tail, weights):
@@ -60,57 +60,92 @@ class DenseSteps:
         for weight in weights:
             weight.grad = torch.zeros_like(weight)
         self._grads = list(tail.pairs([weight.grad for weight in weights]))
-        self._first: Any = None
-        self._gradient: Any = None
+        self._n_rows = -1
 
-    def _buffers(self, n_rows):
-        """Allocate memory for the first layer's outputs and their gradient."""
-        if self._first is None or len(self._first) != n_rows:
-            weight = self._pairs[0][0]
-            self._first = weight.new_empty(n_rows, weight.shape[1])
-            # remains zero for pairs of a point and the search of another point
-            self._gradient = weight.new_zeros(n_rows, weight.shape[1])
-        return self._first, self._gradient
+    def _allocate(self, n_rows, points):
+        """Allocate memory for the input, outputs and gradients of all layers."""
+        tail, self._n_rows = self._tail, n_rows
+        stacked_weight = self._pairs[0][0]
+        n_searches = stacked_weight.shape[1] // tail.n_out
+        empty = points.new_empty
+        self._both = empty(n_rows + len(points), points.shape[1])
+        self._first = empty(1 + len(self._both), stacked_weight.shape[1])
+        # remains zero for pairs of a point and the search of another point
+        self._first_gradient = torch.zeros_like(self._first)
+        self._outputs, self._gradients = [], []
+        for i, (weight, _) in enumerate(self._pairs):
+            shape = n_searches, n_rows + 1, weight.shape[-1]
+            for first, parts in (
+                (self._first, self._outputs),
+                (self._first_gradient, self._gradients),
+            ):
+                if i == 0:
+                    part = first[: n_rows + 1].view(n_rows + 1, n_searches, tail.n_out)
+                    parts.append(part.transpose(0, 1))
+                else:
+                    parts.append(empty(shape))
+        # a product in the order of the first layer would be one call for each search
+        self._product = empty(self._gradients[0].shape) if self._pairs[1:] else None
 
     def forward(self, rows, points):
         """Return logits as in `Tail.logits`; store the values for `backward`."""
-        self._both, self._kept = torch.cat([rows, points]), []
-        out, _ = self._buffers(len(self._both))
-        return self._tail.run(self._pairs, self._both, len(rows), out, self._apply)
+        if len(rows) != self._n_rows:
+            self._allocate(len(rows), points)
+        torch.cat([rows, points], out=self._both)
+        (weight, bias), *others = self._pairs
+        first = self._first[1:]
+        if bias is None:
+            torch.mm(self._both, weight, out=first)
+        else:
+            torch.addmm(bias, self._both, weight, out=first)
+        own = self._tail.own(first[len(rows) :])
+        self._first[0].view(own.shape).copy_(own)
+        self._kept = []
+        for i, (weight, bias) in enumerate(others):
+            before, after = self._apply(self._tail.functions[i], self._outputs[i])
+            self._kept.append((before, after))
+            h, out = after.detach(), self._outputs[i + 1]
+            if bias is None:
+                torch.bmm(h, weight, out=out)
+            else:
+                torch.baddbmm(bias, h, weight, out=out)
+        logits = self._outputs[-1]
+        return logits[:, 1:].detach(), logits[:, 0].detach()
 
     def _apply(self, function, before):
-        """Return the values of a function, and store them for `backward`."""
-        before.requires_grad_()
+        """Return the input and the values of a function, for `backward`."""
+        if function is functional.relu:
+            return None, before.relu_()
+        before = before.detach().requires_grad_()
         with torch.enable_grad():
             after = function(before)
-        self._kept.append((before, after))
-        return after.detach()
+        return before, after
 
     def backward(self, row_gradient, point_gradient):
         """Set the gradients of the weights, from the gradients of the logits."""
-        (n_searches, n_rows), n_out = row_gradient.shape[:2], self._tail.n_out
-        grads = list(zip(self._pairs, self._grads, strict=True))[1:]
-        if grads:
-            g = torch.cat([row_gradient, point_gradient[:, None]], dim=1)
-            for ((weight, _), (to_weight, to_bias)), kept in zip(
-                reversed(grads), reversed(self._kept), strict=True
-            ):
-                before, after = kept
-                h = after.detach().view(n_searches, n_rows + 1, -1)
-                torch.bmm(h.mT, g, out=to_weight)
-                if to_bias is not None:
-                    torch.sum(g, dim=1, keepdim=True, out=to_bias)
-                g = torch.bmm(g, weight.mT).flatten(0, 1)
-                (g,) = torch.autograd.grad(after, before, g)
-                g = g.view(n_searches, n_rows + 1, -1)
-            row_gradient, point_gradient = g[:, :n_rows], g[:, n_rows]
-        gradient = self._gradient
-        shared = gradient[:n_rows].view(n_rows, n_searches, n_out)
-        shared.copy_(row_gradient.transpose(0, 1))
-        own = self._tail.own(gradient[n_rows:])
-        own.copy_(point_gradient.reshape(own.shape))
+        gradient = self._gradients[-1]
+        gradient[:, 1:] = row_gradient
+        gradient[:, 0] = point_gradient
+        for i in reversed(range(len(self._kept))):
+            before, after = self._kept[i]
+            to_weight, to_bias = self._grads[i + 1]
+            torch.bmm(after.detach().mT, gradient, out=to_weight)
+            if to_bias is not None:
+                torch.sum(gradient, dim=1, keepdim=True, out=to_bias)
+            weight, _ = self._pairs[i + 1]
+            below = self._gradients[i]
+            product = self._product if i == 0 else below
+            torch.bmm(gradient, weight.mT, out=product)
+            if before is None:
+                torch.ops.aten.threshold_backward(product, after, 0, grad_input=below)
+            else:
+                below.copy_(torch.autograd.grad(after, before, product)[0])
+            gradient = below
+        gradient = self._first_gradient
+        own = self._tail.own(gradient[1 + self._n_rows :])
+        own.copy_(gradient[0].view(own.shape))
         to_weight, to_bias = self._grads[0]
-        torch.mm(self._both.T, gradient, out=to_weight)
+        torch.mm(self._both.T, gradient[1:], out=to_weight)
         if to_bias is not None:
-            torch.sum(gradient, dim=0, out=to_bias)
+            torch.sum(gradient[1:], dim=0, out=to_bias)
         del self._kept

@@ -33,6 +33,14 @@ _ROWWISE = {
     torch.Tensor.sigmoid,
 }
 
+_RELU = functional.relu, torch.relu, torch.Tensor.relu
+
+_DROPOUTS = (
+    functional.dropout,
+    functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+)
+
 # Functions that change at most the shape, and not the shape of 2-D input.
 _RESHAPES = {
     torch.flatten,
@@ -206,20 +214,9 @@ class DenseTail(Tail):
             yield next(weights), None if bias is None else next(weights)
 
     def logits(self, weights, rows, points):
-        return self.run(list(self.pairs(weights)), torch.cat([rows, points]), len(rows))
-
-    def run(self, pairs, both, n_rows, out=None, apply=None):
-        """Return `logits` of both samples and points.
-
-        `out` receives the outputs of the first layer, and ``apply(function, h)``
-        replaces ``function(h)``.
-        """
+        (weight, bias), *others = self.pairs(weights)
         # every point runs through the searches of all points: only few more rows
-        (weight, bias), *others = pairs
-        if bias is None:
-            h = torch.mm(both, weight, out=out)
-        else:
-            h = torch.addmm(bias, both, weight, out=out)
+        h, n_rows = functional.linear(torch.cat([rows, points]), weight.T, bias), len(rows)
         n_searches = h.shape[1] // self.n_out
         own = self.own(h[n_rows:]).reshape(n_searches, 1, self.n_out)
         h = h[:n_rows].view(n_rows, n_searches, self.n_out).transpose(0, 1)
@@ -227,9 +224,7 @@ class DenseTail(Tail):
             return h, own[:, 0]
         h = torch.cat([h, own], dim=1)
         for (weight, bias), function in zip(others, self.functions, strict=True):
-            h = h.flatten(0, 1)
-            h = function(h) if apply is None else apply(function, h)
-            h = stacked_linear(h.view(n_searches, n_rows + 1, -1), weight, bias)
+            h = stacked_linear(function(h), weight, bias)
         return h[:, :n_rows], h[:, n_rows]
 
     def own(self, block):
@@ -307,12 +302,20 @@ class WholeNetwork(Tail):
 
 def _function(func, args, kwargs):
     """Return a recorded samplewise function as a function of its first argument."""
+    if func in _RELU:
+        return functional.relu
     kwargs = {k: v for k, v in kwargs.items() if k not in ("input", "inplace")}
     names = functional.__dict__
     rest = list(args[1:])
     if func in names.values() and func is not functional.layer_norm:
         rest = [False if value is True else value for value in rest]  # in place
     return lambda h: func(h, *rest, **kwargs)
+
+
+def _is_identity(func, args, kwargs):
+    """Return whether a recorded function is a dropout in eval mode."""
+    training = args[2] if len(args) > 2 else kwargs.get("training", True)
+    return func in _DROPOUTS and not training
 
 
 def _linear(args, kwargs):
@@ -354,7 +357,8 @@ def _dense_layers(network, batch):
             layers.append((names[id(weight)], names.get(id(bias))))
             between = []
         elif func in _ROWWISE and len(before) == 2:
-            between.append(_function(func, args, kwargs))
+            if not _is_identity(func, args, kwargs):
+                between.append(_function(func, args, kwargs))
         elif not (func in _RESHAPES and before == after):
             break
         place = maker
@@ -362,6 +366,10 @@ def _dense_layers(network, batch):
 
 
 def _composed(functions):
+    """Return the composition of functions; of one function, this function."""
+    if len(functions) == 1:
+        return functions[0]
+
     def composed(h):
         for function in functions:
             h = function(h)
