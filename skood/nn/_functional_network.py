@@ -71,6 +71,9 @@ class _FunctionalModule:
     head_name: str | None = None
     _probed = False
 
+    # Attributes that the first call of `prepare` determines from outputs.
+    _found_names: tuple[str, ...] = ("head_name",)
+
     # Returns samples as a tensor for the original network; None: they are arrays.
     _to_batch: Callable | None = None
 
@@ -85,6 +88,16 @@ class _FunctionalModule:
             parameter.grad = None
         self.module = module.to(device=self.device, dtype=dtype)
         self.dtype = parameter_dtype(self.module)
+
+    def found(self):
+        """Return what `prepare` has found, as plain values for `restore`."""
+        return {name: getattr(self, name) for name in self._found_names}
+
+    def restore(self, found):
+        """Use what another copy of the network has found, without a forward pass."""
+        for name, value in found.items():
+            setattr(self, name, value)
+        self._probed = True
 
     def batch(self, rows):
         """Return samples as an input tensor of the module; a copy."""
@@ -139,6 +152,9 @@ class FunctionalNetwork(_FunctionalModule):
     margin m with the logits (-m/2, m/2)) are set by `prepare`.
     """
 
+    _found_names = "head_name", "is_margin", "_gives_probabilities", "_keeps_logits"
+    _keeps_logits = False
+
     def __init__(self, network, *, device="auto", one_margin=False, **options):
         self._network, self._core = network, network.core
         self._to_batch = getattr(self._core, "to_batch", None)
@@ -166,9 +182,8 @@ class FunctionalNetwork(_FunctionalModule):
             self.head_name = found[0]
             # a softmax after the head would lose the digits of confident predictions
             self._gives_probabilities = False
-            head = self.module.get_submodule(self.head_name)
             if not (output.shape == found[3].shape and torch.equal(output, found[3])):
-                head.register_forward_hook(self._keep_logits)
+                self._keep_logits_of_head()
         logits = self._logits_of(output if found is None else found[3], batch)
         self.is_margin = logits.ndim == 1 or logits.shape[1] == 1
         logits = symmetric(logits)
@@ -197,6 +212,17 @@ class FunctionalNetwork(_FunctionalModule):
                 "the rest. Use LogisticRegression or MLPClassifier."
             )
 
+    def restore(self, found):
+        super().restore(found)
+        if self._keeps_logits:
+            self._keep_logits_of_head()
+
+    def _keep_logits_of_head(self):
+        """Store the output of the last linear layer in each forward pass."""
+        self._keeps_logits = True
+        head = self.module.get_submodule(self.head_name)
+        head.register_forward_hook(self._keep_logits)
+
     def _keep_logits(self, head, args, output):
         self._kept = output
 
@@ -218,11 +244,15 @@ class FunctionalNetwork(_FunctionalModule):
         """
         return symmetric(self._logits_of(self._call(batch, weights), batch))
 
-    def log_proba(self, rows, weights=None, batch_size=256):
-        """Return float64 log-probabilities (n_rows, n_classes) of prepared samples."""
+    def log_proba(self, rows, weights=None, batch_size=256, logits=None):
+        """Return float64 log-probabilities (n_rows, n_classes) of prepared samples.
+
+        `logits` replaces the method of this name; it has the argument `batch`.
+        """
+        logits = logits or partial(self.logits, weights=weights)
 
         def log_softmax(batch):
-            return torch.log_softmax(self.logits(batch, weights).double(), 1)
+            return torch.log_softmax(logits(batch).double(), 1)
 
         return self._computed(log_softmax, rows, "logits", batch_size)
 
@@ -232,6 +262,8 @@ class FunctionalRegressor(_FunctionalModule):
 
     Also of a skorch ``NeuralNetRegressor``, or a `Pipeline` that ends in one of these.
     """
+
+    _found_names = "head_name", "_n_outputs"
 
     def __init__(self, estimator, n_outputs, *, device="auto", **options):
         model, self._steps = unwrapped(estimator), []
@@ -264,6 +296,10 @@ class FunctionalRegressor(_FunctionalModule):
             self._probe(self.batch(rows[:2]))
         return rows
 
+    def restore(self, found):
+        if found["_n_outputs"] == self._n_outputs:  # else `prepare` raises
+            super().restore(found)
+
     def _probe(self, batch):
         output, found = self._run_watched(batch)
         check_first_axis(output, batch, "The network")
@@ -287,9 +323,12 @@ class FunctionalRegressor(_FunctionalModule):
         """Return the outputs of a batch, of shape (n_rows, n_outputs)."""
         return self._call(batch, weights).reshape(len(batch), self._n_outputs)
 
-    def outputs(self, rows):
-        """Return float64 outputs of prepared samples, (n_rows, n_outputs)."""
-        return self._computed(self.logits, rows, "outputs")
+    def outputs(self, rows, logits=None):
+        """Return float64 outputs of prepared samples, (n_rows, n_outputs).
+
+        `logits` replaces the method of this name.
+        """
+        return self._computed(logits or self.logits, rows, "outputs")
 
 
 def _as_module(model):

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+import pickle
 import sys
 
 import numpy as np
@@ -26,6 +27,7 @@ from skood.epistemic.quam._searches import (
     is_loader,
 )
 from skood.nn import pretrained
+from skood.nn._functional_network import FunctionalNetwork
 from tests.epistemic._lenet import digits, lenet
 from tests.epistemic._quam import make_quam
 
@@ -327,3 +329,48 @@ def test_blocks_fit_into_memory(images, kind, monkeypatch):
     assert searches._block(Tail(), 2, 1)[0] == 1
     searches.options.chunk_size = 5
     assert searches._block(Tail(), 10, 64) == (5, 10)
+
+
+# ---- the network is opened once
+
+
+@pytest.mark.parametrize("scope", ["last", "dense", "full"])
+def test_each_sample_runs_through_the_network_once(images, scope, monkeypatch):
+    """Only functions between dense layers are recorded, with two more samples."""
+    X, y = images
+    runs, opened = [], []
+    run, open_network = FunctionalNetwork._call, QUAM._open
+
+    def counted_call(self, batch, weights):
+        if weights is None:  # otherwise a search runs through the network
+            runs.append(len(batch))
+        return run(self, batch, weights)
+
+    def counted_open(self):
+        opened.append(self)
+        return open_network(self)
+
+    module = lenet()
+    quam = make_quam(pretrained(module), scope=scope, chunk_size=4, **QUICK).fit(X, y)
+    expected = quam.predict_uncertainty(X[:10])
+    monkeypatch.setattr(FunctionalNetwork, "_call", counted_call)
+    monkeypatch.setattr(QUAM, "_open", counted_open)
+    monkeypatch.setattr(FunctionalNetwork, "_run_watched", None)  # not found again
+    found = quam.predict_uncertainty(X[:10])
+    assert_array_equal(found.epistemic, expected.epistemic)
+    assert len(opened) == 1
+    assert runs == ([2] if scope == "dense" else []) + [4, 4, 2]
+
+
+def test_restored_layers_of_a_network_with_probabilities(images):
+    """The softmax after the last layer is found in `fit` alone."""
+    X, y = images
+    module = nn.Sequential(nn.Flatten(), nn.Linear(X[0].size, 4), nn.Softmax(1))
+    quam = make_quam(pretrained(module), **QUICK).fit(X, y)
+    for one in (quam, pickle.loads(pickle.dumps(quam))):
+        with torch.no_grad():
+            proba = module(torch.as_tensor(X[:3])).double()
+        reference = one.trace(X[:1]).reference
+        assert_allclose(np.exp(reference), proba[0], rtol=1e-5)
+        aleatoric = one.predict_uncertainty(X[:3]).aleatoric
+        assert_allclose(aleatoric, -(proba * proba.log()).sum(1), rtol=1e-5)

@@ -72,7 +72,8 @@ class DenseSteps:
         self._first = empty(1 + len(self._both), stacked_weight.shape[1])
         # remains zero for pairs of a point and the search of another point
         self._first_gradient = torch.zeros_like(self._first)
-        self._outputs, self._gradients = [], []
+        self._outputs: list[torch.Tensor] = []
+        self._gradients: list[torch.Tensor] = []
         for i, (weight, _) in enumerate(self._pairs):
             shape = n_searches, n_rows + 1, weight.shape[-1]
             for first, parts in (

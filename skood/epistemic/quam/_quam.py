@@ -244,8 +244,8 @@ class QUAM(BaseMembers):
     def _codes(self, y):
         return class_codes(check_target(y, self), self.classes_)
 
-    def _outputs(self, network, rows):
-        return network.log_proba(rows)
+    def _outputs(self, network, rows, logits):
+        return network.log_proba(rows, logits=logits)
 
     def _losses(self, outputs, targets):
         return -np.take_along_axis(outputs, targets[:, None], axis=1)[:, 0]

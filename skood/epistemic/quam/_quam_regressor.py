@@ -230,8 +230,8 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
             raise ValueError("Input y contains NaN or infinity.")
         return y
 
-    def _outputs(self, network, rows):
-        return network.outputs(rows)
+    def _outputs(self, network, rows, logits):
+        return network.outputs(rows, logits=logits)
 
     def _moments(self, outputs):
         """Return means and variances from outputs of any shape (..., n_outputs)."""

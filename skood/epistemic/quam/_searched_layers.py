@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from skood.epistemic._vectorized import Vectorized, stacked_linear
 from skood.nn._functional_network import symmetric
 
-__all__ = ["DenseTail", "Tail", "WholeNetwork", "find_tail"]
+__all__ = ["DenseTail", "Tail", "WholeNetwork", "find_tail", "restored_tail"]
 
 # Samplewise functions that are supported between two linear layers.
 _ROWWISE = {
@@ -104,9 +104,18 @@ class Tail(ABC):
     def __init__(self, network):
         self.network = network
 
-    @abstractmethod
     def features(self, rows):
         """Return the input of the part for prepared samples, one row per sample."""
+        batches = self.network.batches(rows)
+        return torch.cat([self.read(batch)[0] for batch in batches])
+
+    @abstractmethod
+    def read(self, batch):
+        """Return the input of the part and the logits, from one forward pass."""
+
+    @abstractmethod
+    def structure(self):
+        """Return plain values from which `restored_tail` makes the part again."""
 
     @abstractmethod
     def start(self, n_searches):
@@ -168,14 +177,14 @@ class DenseTail(Tail):
         self.n_out = widths[0]
         self.bytes_per_row = 4 * sum(widths) * self._given[0][0].element_size()
 
-    def features(self, rows):
-        return torch.cat([self._read(batch) for batch in self.network.batches(rows)])
-
-    def _read(self, batch):
+    def read(self, batch):
         weight = self.network.module.get_parameter(self.layers[0][0])
         with torch.no_grad(), _InputOf(weight) as mode:
-            self.network.logits(batch)
-        return mode.taken
+            logits = self.network.logits(batch)
+        return mode.taken, logits
+
+    def structure(self):
+        return {"layers": self.layers}
 
     def explains(self, batch):
         """Return whether the layers reproduce the network, also for other weights."""
@@ -185,7 +194,7 @@ class DenseTail(Tail):
             for weight in weights:
                 noise = torch.randn(weight.shape, generator=generator).to(weight)
                 weight += noise * (weight.abs().mean() + 0.1) / 2
-            features = self._read(batch)
+            features, _ = self.read(batch)
             found = self.logits(weights, features, features[:1])[0][0]
             expected = self.network.logits(batch, self.named(weights, 0))
         if found.shape != expected.shape:
@@ -216,7 +225,8 @@ class DenseTail(Tail):
     def logits(self, weights, rows, points):
         (weight, bias), *others = self.pairs(weights)
         # every point runs through the searches of all points: only few more rows
-        h, n_rows = functional.linear(torch.cat([rows, points]), weight.T, bias), len(rows)
+        n_rows, both = len(rows), torch.cat([rows, points])
+        h = functional.linear(both, weight.T, bias)
         n_searches = h.shape[1] // self.n_out
         own = self.own(h[n_rows:]).reshape(n_searches, 1, self.n_out)
         h = h[:n_rows].view(n_rows, n_searches, self.n_out).transpose(0, 1)
@@ -265,6 +275,13 @@ class WholeNetwork(Tail):
 
     def features(self, rows):
         return torch.cat(list(self.network.batches(rows)))
+
+    def read(self, batch):
+        with torch.no_grad():
+            return batch, self.network.logits(batch)
+
+    def structure(self):
+        return {"bytes_per_row": self.bytes_per_row}
 
     def start(self, n_searches):
         return [
@@ -398,6 +415,22 @@ def find_tail(network, scope, batch):
         item = torch.finfo(network.dtype).bits // 8
         tail.bytes_per_row = 2 * item * sum(sizes) // len(batch)
     return tail
+
+
+def restored_tail(network, structure, rows):
+    """Return the part that another copy of the network has, see `find_tail`.
+
+    Functions between layers are recorded again, in one forward pass of some samples.
+    """
+    if "bytes_per_row" in structure:
+        tail = WholeNetwork(network)
+        tail.bytes_per_row = structure["bytes_per_row"]
+        return tail
+    layers, functions = structure["layers"], []
+    if len(layers) > 1:
+        _, functions = _dense_layers(network, network.batch(rows))
+        functions = functions[-(len(layers) - 1) :]
+    return DenseTail(network, layers, functions)
 
 
 def _dense_tail(network, scope, batch):

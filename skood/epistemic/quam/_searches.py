@@ -16,7 +16,7 @@ from sklearn.utils import Bunch, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skood.epistemic.quam._adversarial_search import AdversarialSearch, search
-from skood.epistemic.quam._searched_layers import find_tail
+from skood.epistemic.quam._searched_layers import find_tail, restored_tail
 from skood.utils._batches import is_instance, joined
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._param_validation import Interval, StrOptions
@@ -83,7 +83,8 @@ class Searches:
 
     - ``_open()`` opens the network of ``estimator_``;
     - ``_codes(y)`` returns the targets of training samples as an array of numbers;
-    - ``_outputs(network, rows)`` returns float64 outputs for prepared samples;
+    - ``_outputs(network, rows, logits)`` returns float64 outputs for prepared samples,
+      computed by a function of batches;
     - ``_losses(outputs, targets)`` returns losses of the given model on samples;
     - ``_targets(reference)`` returns the targets of points, int (n_points, n_targets);
     - ``_task(targets, reference, tail)`` returns the `Task` of searches.
@@ -117,6 +118,7 @@ class Searches:
         one.penalty_targets_ = targets
         one.penalty_index_ = place[: index.size].reshape(index.shape)
         one.evaluation_index_ = place[index.size :]
+        one._structure = self._structure
         losses = one._losses(outputs, targets)
         one.reference_loss_ = losses[one.penalty_index_].mean(axis=1)
         one._drawn_for = self._sample_parameters()
@@ -127,7 +129,31 @@ class Searches:
         return one.scope, self.options.batch_size, one.n_evaluation_samples
 
     def _tail(self, network, rows):
-        return find_tail(network, self.estimator.scope, network.batch(rows[:2]))
+        """Find the searched layers, and keep what `_opened` needs to know of them."""
+        tail = find_tail(network, self.estimator.scope, network.batch(rows[:2]))
+        self._structure = network.found(), tail.structure()
+        return tail
+
+    def _opened(self, X):
+        """Return the searched layers as in `fit`, and prepared samples."""
+        one = self.estimator
+        network = one._open()
+        found, structure = one._structure
+        network.restore(found)
+        rows = network.prepare(X)
+        return restored_tail(network, structure, rows[:2]), rows
+
+    def _run(self, tail, rows):
+        """Return the searched layers' input and outputs, by one forward pass."""
+        features = []
+
+        def logits(batch):
+            part, logits = tail.read(batch)
+            features.append(part)
+            return logits
+
+        outputs = self.estimator._outputs(tail.network, rows, logits)
+        return torch.cat(features), outputs
 
     def _read(self, network, X, y, used, rng):
         """Return searched layers' input for chosen samples, outputs, and targets."""
@@ -138,8 +164,8 @@ class Searches:
             rows = network.prepare(take_rows(X, used))
         else:
             rows = take_rows(network.prepare(X), used)
-        features = to_numpy(self._tail(network, rows).features(rows))
-        return features, self.estimator._outputs(network, rows), y[used]
+        features, outputs = self._run(self._tail(network, rows), rows)
+        return to_numpy(features), outputs, y[used]
 
     def _read_loader(self, network, loader, used):
         """Return the same as `_read` from a loader, batch by batch."""
@@ -150,9 +176,9 @@ class Searches:
             if len(wanted):
                 rows = network.prepare(X[torch.from_numpy(wanted)])
                 tail = tail or self._tail(network, rows)
-                outputs = self.estimator._outputs(network, rows)
+                features, outputs = self._run(tail, rows)
                 targets = self.estimator._codes(to_numpy(y))[wanted]
-                parts.append((to_numpy(tail.features(rows)), outputs, targets))
+                parts.append((to_numpy(features), outputs, targets))
             start = stop
         if start <= used[-1]:
             raise ValueError(
@@ -205,11 +231,10 @@ class Searches:
         """Yield reference, targets and arrays of `Found` for blocks of points."""
         one = self.estimator
         with _plain(one.device):
-            network = one._open()
-            rows = network.prepare(X)
-            tail = self._tail(network, rows)
-            batches, judges = self._batches(network)
-            n_targets = one._targets(one._outputs(network, rows[:1])).shape[1]
+            tail, rows = self._opened(X)
+            batches, judges = self._batches(tail.network)
+        n_outputs = len(getattr(one, "classes_", [0]))
+        n_targets = one._targets(np.zeros((1, n_outputs))).shape[1]
         size, group = self._block(tail, n_targets, len(batches[0][0]))
         n_points = len(rows)
         with progress(n_points, desc=type(one).__name__, verbose=verbose) as bar:
@@ -226,9 +251,8 @@ class Searches:
         Arrays of `Found` have the shape (n_steps + 1, n_targets, n_points, ...).
         """
         one = self.estimator
-        reference = one._outputs(tail.network, rows)
+        points, reference = self._run(tail, rows)
         targets = one._targets(reference)
-        points = tail.features(rows)
         parts = []
         for first in range(0, targets.shape[1], group):
             some = targets[:, first : first + group]
