@@ -171,6 +171,11 @@ def bootstrap_ci(
     error of :math:`\alpha / 4`. Fewer than 86 positive samples do not bound the
     threshold of a TPR of 0.95 from below, and the upper end is 1.
 
+    The gaps of :func:`expected_calibration_error` are positive for calibrated
+    probabilities as well, on the data and even more on resamples. Its interval is
+    extended to the value minus a quantile of the norm of the sampling errors of the
+    gaps: by the triangle inequality, at least a limit of the true error.
+
     For the other methods, with the quantile function :math:`Q` of the values
     :math:`\theta^*_b` on the resamples and :math:`\alpha` = 1 - `confidence_level`,
 

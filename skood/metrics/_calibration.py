@@ -13,7 +13,11 @@ from skood.utils._losses import per_sample_loss
 from skood.utils._param_validation import Number, StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
-__all__ = ["brier", "expected_calibration_error"]
+__all__ = ["brier", "calibration_noise", "expected_calibration_error"]
+
+# Number of draws of the noise of a calibration error, and of samples in a block.
+_N_DRAWS = 500
+_BLOCK = 10**4
 
 # Tolerance of the sum of the probabilities of a sample: rounding in float16.
 _SUM_TOLERANCE = 1e-3
@@ -81,12 +85,64 @@ def _binned_error(proba, happened, n_bins, strategy, norm):
     count = np.bincount(bins)
     gap = np.abs(np.bincount(bins, happened) - np.bincount(bins, proba))
     some = count > 0
-    gap, share = gap[some] / count[some], count[some] / proba.size
+    return _norm(gap[some] / count[some], count[some] / proba.size, norm)
+
+
+def _norm(gap, share, norm):
+    """Return the norm of gaps (..., n_bins), given the share of samples per bin."""
     if norm == "l1":
-        return float(np.sum(share * gap))  # Eq. (3) of [1]
+        return np.sum(share * gap, axis=-1)  # Eq. (3) of [1]
     if norm == "l2":
-        return float(np.sqrt(np.sum(share * gap**2)))
-    return float(gap.max())  # Eq. (5) of [1]
+        return np.sqrt(np.sum(share * gap**2, axis=-1))
+    return gap.max(axis=-1)  # Eq. (5) of [1]
+
+
+def _noise_draws(proba, happened, n_bins, strategy, norm, multipliers):
+    """Return draws of the norm of the sampling errors of the gaps of all bins."""
+    bins = _bins(proba, n_bins, strategy)
+    count = np.bincount(bins, minlength=n_bins)
+    sums = np.zeros((_N_DRAWS, n_bins))
+    residuals = happened - proba
+    for rows, drawn in multipliers(proba.size):
+        terms = residuals[rows, None] * (bins[rows, None] == np.arange(n_bins))
+        sums += drawn @ terms
+    some = count > 0
+    return _norm(abs(sums[:, some]) / count[some], count[some] / proba.size, norm)
+
+
+def calibration_noise(
+    level,
+    y_true,
+    y_proba,
+    y_pred=None,
+    *,
+    n_bins=15,
+    strategy="uniform",
+    norm="l1",
+    classwise=False,
+    ood_label=-1,
+    classes=None,
+):
+    r"""Return a quantile of the norm of the sampling errors of all gaps.
+
+    The gap of a bin is the true one plus an error. By the triangle inequality the true
+    calibration error is at least the measured one minus the norm of these errors. They
+    are drawn as sums of residuals, :math:`\frac{1}{n_b} \sum_i \xi_i (r_i - p_i)` with
+    standard normal :math:`\xi_i`.
+    """
+
+    def multipliers(n):
+        rng = np.random.default_rng(0)  # the same for all classes, and in each call
+        for start in range(0, n, _BLOCK):
+            rows = slice(start, min(n, start + _BLOCK))
+            yield rows, rng.normal(size=(_N_DRAWS, rows.stop - start))
+
+    events = _events(y_true, y_proba, y_pred, classwise, ood_label, classes)
+    draws = [
+        _noise_draws(p, happened, n_bins, strategy, norm, multipliers)
+        for p, happened in events
+    ]
+    return float(np.quantile(np.mean(draws, axis=0), level))
 
 
 def _confidence(y_true, y_proba, y_pred, ood_label, classes):
@@ -106,6 +162,18 @@ def _confidence(y_true, y_proba, y_pred, ood_label, classes):
         )
     confidence = _in_range(confidence[is_id])
     return confidence, 1 - per_sample_loss(y_true, y_pred, is_id=is_id)
+
+
+def _events(y_true, y_proba, y_pred, classwise, ood_label, classes):
+    """Return pairs of probabilities and outcomes (n_id,): one, or one per class."""
+    if not classwise:
+        return [_confidence(y_true, y_proba, y_pred, ood_label, classes)]
+    if y_pred is not None:
+        raise ValueError(
+            "classwise=True needs the probabilities of all classes; leave y_pred out."
+        )
+    one_hot, proba = _one_hot_and_proba(y_true, y_proba, classes, ood_label)
+    return list(zip(proba.T, one_hot.T, strict=True))
 
 
 @validate_params(
@@ -228,17 +296,9 @@ def expected_calibration_error(
     >>> round(expected_calibration_error(y_true, y_proba, classwise=True), 4)
     0.175
     """
-    if not classwise:
-        confidence, right = _confidence(y_true, y_proba, y_pred, ood_label, classes)
-        return _binned_error(confidence, right, n_bins, strategy, norm)
-    if y_pred is not None:
-        raise ValueError(
-            "classwise=True needs the probabilities of all classes; leave y_pred out."
-        )
-    one_hot, proba = _one_hot_and_proba(y_true, y_proba, classes, ood_label)
+    events = _events(y_true, y_proba, y_pred, classwise, ood_label, classes)
     errors = [
-        _binned_error(p, happened, n_bins, strategy, norm)
-        for p, happened in zip(proba.T, one_hot.T, strict=True)
+        _binned_error(p, happened, n_bins, strategy, norm) for p, happened in events
     ]
     return float(np.mean(errors))
 

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from functools import partial
 
 import numpy as np
 from scipy.special import betaincinv, ndtri
@@ -11,6 +12,7 @@ from scipy.stats import binom
 from scipy.stats import t as student
 
 from skood.decision import clopper_pearson
+from skood.metrics._calibration import calibration_noise, expected_calibration_error
 from skood.metrics._ranking import _counts, _oriented, detection_error, fpr_at_tpr
 from skood.metrics._unseen import (
     known_metric,
@@ -35,6 +37,8 @@ _UNKNOWN_RANGE = (
     "covers less than it promises for few samples or near an end of the range, and is "
     "undefined if all resamples agree. Pass bounds=(lowest, highest) of the metric."
 )
+
+_CALIBRATION_PARAMS = "n_bins strategy norm classwise ood_label classes".split()
 
 
 def beta_interval(value, draws, sizes, bounds, confidence_level):
@@ -139,9 +143,24 @@ def score_interval(system, value, draws, strata, is_ood, bounds, confidence_leve
         return bounds
     metric = known_metric(system)[0]
     ends = unseen_interval(value, system, strata, is_ood, bounds, confidence_level)
+    ends = *ends, _least_calibration_error(system, value, confidence_level)
     return covering_interval(
         metric, value, draws, sizes, bounds, ends, confidence_level
     )
+
+
+def _least_calibration_error(system, value, confidence_level):
+    """Return a lower limit of a calibration error; `value` of other metrics.
+
+    Errors of the gaps of bins are added up, also by resamples: those of calibrated
+    probabilities are as far from 0 as the value.
+    """
+    metric, known = known_metric(system)
+    if metric is not expected_calibration_error:
+        return value
+    noise = partial(calibration_noise, (1 + confidence_level) / 2)
+    params = {name: known[name] for name in _CALIBRATION_PARAMS}
+    return max(0.0, value - system._replace(metric=noise, params=params).value())
 
 
 def has_closed_form(system):
@@ -162,7 +181,8 @@ def _one_interval(system, value, draws, sizes, bounds, confidence_level):
     """Return the interval of one system without unseen samples."""
     if has_closed_form(system):
         return exact_interval(system, confidence_level)
-    metric, ends = known_metric(system)[0], (value, value)
+    metric = known_metric(system)[0]
+    ends = value, _least_calibration_error(system, value, confidence_level)
     return covering_interval(
         metric, value, draws, sizes, bounds, ends, confidence_level
     )

@@ -22,6 +22,7 @@ from skood.metrics import (
     bootstrap_ci,
     coverage_at_risk,
     detection_error,
+    expected_calibration_error,
     fpr_at_tpr,
     oscr,
     paired_test,
@@ -122,6 +123,48 @@ def test_coverage_of_metrics_of_predictions(metric):
 
     true = metric(*draw(10**5, np.random.default_rng(1)))
     assert coverage(metric, true, functools.partial(draw, 20), 40) >= 0.84
+
+
+@pytest.mark.parametrize(
+    "size, params",
+    [
+        (50, {}),
+        (400, {"n_bins": 5, "strategy": "quantile"}),
+        (400, {"norm": "max"}),
+        (400, {"norm": "l2", "classwise": True}),
+        (2000, {}),
+    ],
+)
+@pytest.mark.parametrize("shift", [0.0, 0.1])
+def test_coverage_of_a_calibration_error(size, params, shift):
+    """Also of calibrated probabilities, whose error is exactly 0."""
+    covered, n_sets = 0, 100
+    metric = functools.partial(expected_calibration_error, **params)
+
+    def draw(n, rng):
+        p = 0.8 * rng.uniform(size=n)
+        y_true = (rng.uniform(size=n) < p + shift).astype(int)
+        return y_true, np.stack([p, 1 - p], axis=1)[:, ::-1]
+
+    true = 0.0
+    if shift:  # the error of a sample so large that its bins have no noise
+        true = metric(*draw(10**6, np.random.default_rng(1)))
+    for seed in range(n_sets):
+        data = draw(size, np.random.default_rng([size, seed]))
+        _, low, high = bootstrap_ci(metric, *data, classes=[0, 1], **FEW)
+        covered += low <= true <= high
+    assert covered >= binom.ppf(1e-3, n_sets, 0.93)
+
+
+def test_a_large_calibration_error_is_not_zero():
+    rng = np.random.default_rng(0)
+    p = 0.8 * rng.uniform(size=2000)
+    right = (rng.uniform(size=2000) < p + 0.1).astype(int)
+    given = p, np.ones(2000, dtype=int)
+    found = bootstrap_ci(
+        expected_calibration_error, right, *given, classes=[0, 1], **FEW
+    )
+    assert 0.05 < found.low < 0.1 < found.high < 0.15
 
 
 def test_interval_of_a_perfect_auroc_is_no_point():
