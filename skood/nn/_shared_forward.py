@@ -189,7 +189,7 @@ class _Memory:
         if (id(reader), want) in self._served:
             return self._served[id(reader), want]
         is_own = key is not None  # opened in the block, so that its id stays unique
-        if not is_own:
+        if key is None:
             key = reader.target, reader.place
         target, place = key
         if target not in self._targets:
