@@ -10,7 +10,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import added_rows, mean_of_rows
-from skood.utils._array_api import as_double, row_dots, row_indices
+from skood.utils._array_api import as_double, centered_rows, row_dots, row_indices
 from skood.utils._param_validation import StrOptions
 from skood.utils._warnings import warn
 
@@ -104,7 +104,8 @@ class FDBD(ReadingDetector):
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
     _elementwise: ClassVar[bool] = True
-    _chunk_bytes: ClassVar[int] = 16 * 2**20
+    _sums_logits: ClassVar[bool] = False
+    _chunk_bytes: ClassVar[int] = 4 * 2**20
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class FDBD(ReadingDetector):
         if self.normalizer is None:
             return score
         origin = self.mean_ if self.normalizer == "distance" else np.zeros(1)
-        gaps = reading.features - reading.asarray(origin)  # in float64
+        gaps = centered_rows(reading.features, reading.asarray(origin))
         length = xp.sqrt(row_dots(gaps, gaps))
         return score / xp.clip(length, self._least, None)
 

@@ -213,9 +213,8 @@ class Mahalanobis(ReadingDetector):
             return None
         codes = self._sums.codes(labels, len(part))
         if self.tied:
-            squared = left_out_distances(
-                self._whitening, self._sums, part.features, codes
-            )
+            white = self._whitening.apply(part.features, np.asarray)
+            squared = left_out_distances(self._whitening, self._sums, white, codes)
             return None if squared is None else -squared.min(axis=1)
         return self._log_densities_left_out(part, codes)
 

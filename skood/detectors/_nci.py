@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import added_rows, mean_of_rows
-from skood.utils._array_api import as_double, row_dots
+from skood.utils._array_api import as_double, centered_rows, row_dots, row_sums
 from skood.utils._param_validation import Interval
 
 __all__ = ["NCI"]
@@ -98,10 +98,11 @@ class NCI(ReadingDetector):
     }
 
     # Weights are gathered by sample: chunks that stay in the cache halve the time.
-    _chunk_bytes: ClassVar[int] = 16 * 2**20
+    _chunk_bytes: ClassVar[int] = 4 * 2**20
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
     _elementwise: ClassVar[bool] = True
+    _sums_logits: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -133,9 +134,9 @@ class NCI(ReadingDetector):
         xp = reading.xp
         coef = reading.asarray(reading.head.coef)
         top = as_double(coef[xp.argmax(reading.logits, axis=1)])
-        centered = reading.features - reading.asarray(self.mean_)  # in float64
+        centered = centered_rows(reading.features, reading.asarray(self.mean_))
         toward = row_dots(centered, top)
         length = xp.sqrt(row_dots(centered, centered))
         aligned = toward / xp.where(length > 0, length, xp.ones_like(length))
-        norm = xp.sum(xp.abs(reading.features), axis=1, dtype=xp.float64)
+        norm = row_sums(as_double(xp.abs(reading.features)))
         return aligned + self.alpha * norm

@@ -16,7 +16,7 @@ from skood.detectors._common._gaussian import (
     left_out_distances,
 )
 from skood.detectors._common._partial_fit import NotEnoughRows
-from skood.utils._array_api import as_double, nearest, row_dots
+from skood.utils._array_api import centered_rows, nearest, row_dots
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._param_validation import HasMethods
 from skood.utils._warnings import warn
@@ -227,8 +227,8 @@ class RelativeMahalanobis(ReadingDetector):
 
     def _coordinates(self, reading):
         """Return features minus the overall mean in the directions that matter."""
-        centered = as_double(reading.features) - reading.asarray(
-            self.background_location_
+        centered = centered_rows(
+            reading.features, reading.asarray(self.background_location_)
         )
         lost = reading.asarray(self._lost @ self._directions)
         return centered @ reading.asarray(self._directions) - lost
@@ -238,12 +238,12 @@ class RelativeMahalanobis(ReadingDetector):
             return None
         moments, n_samples = self._sums, self._sums.counts.sum()
         codes = moments.codes(labels, len(part))
-        squared = left_out_distances(self._whitening, moments, part.features, codes)
+        white = self._whitening.apply(part.features, np.asarray)
+        squared = left_out_distances(self._whitening, moments, white, codes)
         if squared is None:
             return None
         # The background distance q differs from the within-class distance only in the
         # between-class directions; without the sample it is n q / (n - 1 - q).
-        white = self._whitening.apply(part.features, np.asarray)
         white -= moments.counts @ self._whitening.means / n_samples
         at = self._coordinates(part)
         q = row_dots(white, white) - row_dots(at * (1.0 - self._precisions), at)

@@ -139,9 +139,8 @@ class SSD(ReadingDetector):
         if self.covariance is not None:
             return None
         codes = self._sums.codes(None, len(part))
-        squared = left_out_distances(
-            self._whitening, self._sums, unit_rows(part.features), codes
-        )
+        white = self._whitening.apply(unit_rows(part.features), part.asarray)
+        squared = left_out_distances(self._whitening, self._sums, white, codes)
         return None if squared is None else -squared[:, 0]
 
     def _score_reading(self, reading):

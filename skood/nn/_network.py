@@ -95,6 +95,13 @@ class Network(ABC):
         """Cut a reading of all samples as `iter_outputs` does."""
         yield reading
 
+    def later_logits(self, features):
+        """Return `LaterLogits` of the features of validated samples, None if unknown.
+
+        Only for a network whose features are its samples.
+        """
+        return None
+
     @abstractmethod
     def find_head(self):
         """Return the head without running samples, and the name of its layer."""

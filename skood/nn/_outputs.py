@@ -19,6 +19,7 @@ from skood.utils._stored import stored
 
 __all__ = [
     "Head",
+    "LaterLogits",
     "Reading",
     "concatenate",
     "linear_logits",
@@ -100,6 +101,9 @@ class Reading:
 
     def rows(self, part):
         """Return the reading of the samples `part`; a slice is not copied."""
+        if isinstance(self.logits, LaterLogits):
+            features = self.features[part]
+            return Reading(features, self.logits.product(features), self.head)
         if isinstance(part, slice) and part == slice(0, len(self)):
             return self
         return self._mapped(lambda array: array[part])
@@ -139,6 +143,23 @@ def linear_logits(X, coef, intercept):
         logits = X @ coef.T + intercept
     check_no_overflow(logits, "A logit")
     return logits
+
+
+class LaterLogits:
+    """Logits of a linear classifier, computed for samples when they are indexed."""
+
+    ndim = 2
+
+    def __init__(self, features, product, n_classes):
+        self.features = features
+        self.product = product
+        self.shape = len(features), n_classes
+
+    def __getitem__(self, part):
+        return self.product(self.features[part])
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self[:], dtype=dtype)
 
 
 def symmetric_rows(coef, intercept):

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from skood.nn._network import Layers, Network
 from skood.nn._outputs import (
+    LaterLogits,
     Reading,
     linear_logits,
     symmetric_logits,
@@ -309,6 +310,14 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
             return linear_logits(rows, estimator.coef_, estimator.intercept_)
         with np.errstate(over="ignore", invalid="ignore"):  # reported as not finite
             return symmetric_logits(rows @ estimator.coef_.T + estimator.intercept_)
+
+    def later_logits(self, features):
+        if self.memory is not None or not self._is_product():
+            return None
+        n_classes = len(self.estimator.classes_)
+        return LaterLogits(
+            features, lambda rows: _finite(self._product(rows), "logits"), n_classes
+        )
 
     def _is_product(self):
         """Return whether the logits are known to be a product with the weights."""

@@ -25,6 +25,7 @@ __all__ = [
     "as_double",
     "asarray_like",
     "cast_once",
+    "centered_rows",
     "nearest",
     "row_dots",
     "row_indices",
@@ -136,6 +137,14 @@ def row_indices(array):
     if is_tensor(array):
         return xp.arange(array.shape[0], device=array.device)
     return xp.arange(array.shape[0])
+
+
+def centered_rows(rows, center):
+    """Return rows minus a float64 vector, in float64."""
+    xp = array_namespace(rows)
+    centered = xp.astype(rows, xp.float64, copy=True)  # mixed types are slower
+    centered -= center
+    return centered
 
 
 def row_dots(a, b):

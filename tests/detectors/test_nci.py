@@ -13,8 +13,9 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
-from skood.detectors import NCI
-from skood.nn import LinearHead
+from skood.detectors import FDBD, NCI
+from skood.nn import LinearHead, _sklearn_network
+from skood.nn._make_network import make_network
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [NCI(), NCI(LogisticRegression(), alpha=0.0)]
@@ -140,3 +141,43 @@ def test_partial_fit_equals_fit_far_from_the_origin():
     )
     exact = [float(sum(map(Fraction, column)) / len(Z)) for column in Z.T]
     np.testing.assert_allclose(whole.mean_, exact, rtol=2.3e-16)
+
+
+@pytest.mark.parametrize("kind", [FDBD, NCI])
+def test_fit_computes_logits_for_the_threshold_only(monkeypatch, kind):
+    n_rows, product = [], _sklearn_network.linear_logits
+
+    def counted(X, coef, intercept):
+        n_rows.append(len(X))
+        return product(X, coef, intercept)
+
+    monkeypatch.setattr(_sklearn_network, "linear_logits", counted)
+    head, Z = _network(n_samples=8000)
+    detector = kind(head).fit(Z)
+    assert sum(n_rows) == 5000
+    assert detector.offset_ == pytest.approx(kind(head).partial_fit(Z).offset_)
+    np.testing.assert_allclose(detector.mean_, Z.mean(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_every_sample_is_validated_in_fit(value):
+    head, Z = _network(n_samples=8000)
+    for i in (0, 4321, -1):
+        wrong = Z.copy()
+        wrong[i, 3] = value
+        with pytest.raises(ValueError, match="Input X contains"):
+            NCI(head).fit(wrong)
+
+
+def test_logits_that_are_computed_later_are_those_of_the_classifier():
+    """Two logits of a binary margin have the precision of the weights."""
+    X, y = load_iris(return_X_y=True)
+    X, y = X[:100].astype(np.float32), y[:100]
+    model = LogisticRegression().fit(X, y)
+    network = make_network(model)
+    later = network.later_logits(X)
+    expected = network.outputs(X, {"logits"}).logits
+    assert later.shape == expected.shape
+    np.testing.assert_array_equal(later[10:20], expected[10:20])
+    np.testing.assert_array_equal(np.asarray(later), expected)
+    assert make_network(RandomForestClassifier().fit(X, y)).later_logits(X) is None

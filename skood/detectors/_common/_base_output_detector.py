@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import abstractmethod
-from dataclasses import replace
 from itertools import chain
 from typing import ClassVar
 
@@ -109,6 +108,10 @@ class ReadingDetector(BaseDetector):
     # Parameters that sums over samples depend on: they must not change between calls
     # of `partial_fit`.
     _sums_need: ClassVar[tuple] = ("estimator",)
+
+    # Whether the sums depend on the logits. Else a linear classifier only computes the
+    # logits of samples for the threshold.
+    _sums_logits: ClassVar[bool] = True
 
     # Bytes of float64 temporaries per chunk. Few logits per sample are fast if a chunk
     # fits into the cache, matrix products if it is large.
@@ -326,8 +329,9 @@ class ReadingDetector(BaseDetector):
             validate_data(self, X, reset=False, skip_check_array=True)
         return X
 
-    def _read(self, X):
+    def _read(self, X, needs=None):
         """Return an iterable over readings of consecutive validated samples."""
+        needs = self._reads if needs is None else needs
         if not hasattr(self, "estimator_"):
             if "features" in self._reads:
                 return (Reading(features=X),)
@@ -335,20 +339,25 @@ class ReadingDetector(BaseDetector):
         network = make_network(self.estimator_)
         network.is_validated = self.estimator is None  # by `_checked`
         if not network.takes_blocks or network.memory is not None or not is_matrix(X):
-            return network.iter_outputs(in_memory(X), self._reads)
+            return network.iter_outputs(in_memory(X), needs)
         blocks = row_blocks(X, self._block_bytes(X))
         return chain.from_iterable(
-            network.iter_outputs(block, self._reads) for block in blocks
+            network.iter_outputs(block, needs) for block in blocks
         )
 
     def _read_all(self, X):
         """Return one reading of all validated samples of `X`."""
-        readings = self._read(X)
         if not self._features_are_rows_of(X):
-            return concatenate(readings)
+            return concatenate(self._read(X))
+        features, later = float_rows(X), None
+        if not self._sums_logits:
+            later = make_network(self.estimator_).later_logits(features)
+        needs = self._reads if later is None else self._reads - {"logits"}
         # The features of the blocks are left out: they may be copies.
-        logits = [Reading(None, part.logits, part.head) for part in readings]
-        return replace(concatenate(logits), features=float_rows(X))
+        others = concatenate(
+            Reading(None, part.logits, part.head) for part in self._read(X, needs)
+        )
+        return Reading(features, others.logits if later is None else later, others.head)
 
     def _features_are_rows_of(self, X):
         """Return whether the features of the classifier are rows of a matrix."""

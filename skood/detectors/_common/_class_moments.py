@@ -8,9 +8,15 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from skood.utils._array_api import array_namespace, as_double, asarray_like, to_host
+from skood.utils._array_api import (
+    array_namespace,
+    as_double,
+    asarray_like,
+    centered_rows,
+    to_host,
+)
 from skood.utils._stored import stored
-from skood.utils._torch import is_tensor
+from skood.utils._torch import is_tensor, row_chunks
 
 __all__ = [
     "ClassMoments",
@@ -25,6 +31,9 @@ __all__ = [
 # A feature is constant if it varies by no more than this many rounding errors of its
 # mean: scaling samples to unit length, and merging chunks, cause as much variation.
 _ROUNDING_ERRORS = 4
+
+# Bytes of arrays that stay in the cache of a core.
+_CACHE_BYTES = 2**19
 
 # Up to this many classes, class sums are faster as products with an indicator matrix.
 _DENSE_CLASSES = 16
@@ -92,8 +101,13 @@ def added_rows(sums, part):
     if sums is None:
         sums = first_row(part.features), 0, 0.0
     origin, count, total = sums
-    _, _, added = offset_sums(part.features, origin, None)
-    return origin, count + len(part), total + added[0]
+    rows, xp = part.features, part.xp
+    if rows.dtype == xp.float32:
+        # Sums of float32 features are exact in float64.
+        added = to_host(xp.sum(rows, axis=0, dtype=xp.float64)) - len(part) * origin
+    else:
+        added = to_host(xp.sum(rows - part.asarray(origin), axis=0))
+    return origin, count + len(part), total + added
 
 
 def mean_of_rows(sums):
@@ -140,7 +154,7 @@ class ClassMoments:
         new.origin = self.origin
         if new.origin is None:
             new.origin = first_row(rows)
-        new._take(rows - asarray_like(new.origin, rows), labels)  # in float64
+        new._take(centered_rows(rows, asarray_like(new.origin, rows)), labels)
         return new if self.classes is None else self._merged(new, consume)
 
     def _take(self, rows, labels):
@@ -153,7 +167,11 @@ class ClassMoments:
             rows -= means
         else:
             codes = np.searchsorted(self.classes, labels)
-            rows -= means[asarray_like(codes, rows)]
+            index = asarray_like(codes, rows)
+            # the means of a few samples at a time stay in the cache
+            size = rows.nbytes if is_tensor(rows) else _CACHE_BYTES
+            for part in row_chunks(len(rows), 8 * rows.shape[1], size):
+                rows[part] -= means[index[part]]
         errors = (members @ rows) / counts
         self.offsets = to_host(means + errors)
         shifts = to_host(errors) * np.sqrt(self.counts)[:, None]
@@ -201,7 +219,7 @@ class ClassMoments:
         """Return the moments without some of the samples, if there is one class."""
         new, gone = ClassMoments(), ClassMoments()
         new.classes, new.origin = self.classes, self.origin
-        gone._take(rows - asarray_like(self.origin, rows), None)
+        gone._take(centered_rows(rows, asarray_like(self.origin, rows)), None)
         new.counts = self.counts - gone.counts
         share = (gone.counts / new.counts)[:, None]
         new.offsets = self.offsets + share * (self.offsets - gone.offsets)

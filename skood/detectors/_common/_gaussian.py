@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from skood.detectors._common._class_moments import is_constant
 from skood.detectors._common._partial_fit import NotEnoughRows
-from skood.utils._array_api import nearest, row_dots
+from skood.utils._array_api import centered_rows, nearest, row_dots
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
@@ -105,7 +105,7 @@ class Whitening:
 
     def apply(self, rows, asarray):
         """Whiten rows; `asarray` moves arrays to their device."""
-        return (rows - asarray(self.center)) @ asarray(self.matrix)
+        return centered_rows(rows, asarray(self.center)) @ asarray(self.matrix)
 
     def gaps(self, rows, index):
         """Return rows minus the means with these indices, before whitening; NumPy."""
@@ -130,7 +130,7 @@ def contributions(gaps, matrix):
     return gaps * ((gaps @ matrix) @ matrix.T)
 
 
-def left_out_distances(whitening, moments, features, codes):
+def left_out_distances(whitening, moments, white, codes):
     r"""Return leave-one-out squared Mahalanobis distances of training samples.
 
     Without a sample of class k, with :math:`g = z - \mu_k`, the scatter :math:`n
@@ -142,14 +142,14 @@ def left_out_distances(whitening, moments, features, codes):
     .. math:: v^\top \Sigma'^{-1} v = \frac{n - 1}{n} \left( v^\top \Sigma^{-1} v
         + \frac{(v^\top \Sigma^{-1} u)^2}{n - u^\top \Sigma^{-1} u} \right) .
 
-    `whitening` is of the maximum likelihood covariance of `moments`; `codes` are the
-    class indices of `features`. The result is (n_samples, n_classes): NaN for the only
-    sample of a class; None if a sample is the only one with a component in some
-    direction.
+    `whitening` is of the maximum likelihood covariance of `moments`; `white` are
+    whitened samples, and `codes` their class indices. The result is (n_samples,
+    n_classes): NaN for the only sample of a class; None if a sample is the only one
+    with a component in some direction.
     """
     n_samples, counts = moments.counts.sum(), moments.counts[codes]
     growth = counts / np.maximum(counts - 1.0, 1.0)
-    white, means = whitening.apply(features, np.asarray), whitening.means
+    means = whitening.means
     own = white - means[codes]
     u = np.sqrt(growth)[:, None] * own
     left = n_samples - row_dots(u, u)

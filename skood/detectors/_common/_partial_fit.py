@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,8 @@ def _begin(detector, reading, y):
 def _include(detector, reading, y):
     """Add samples to the sums and to the random sample."""
     sums = detector._sums  # restored if this call fails
-    for part, labels in detector._parts(reading, y):
+    summed = reading if detector._sums_logits else replace(reading, logits=None)
+    for part, labels in detector._parts(summed, y):
         sums = detector._added(sums, part, labels)
     detector._sums = sums
     detector._sample = detector._sample.updated(reading, y)

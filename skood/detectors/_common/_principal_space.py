@@ -8,7 +8,13 @@ from numbers import Integral
 import numpy as np
 
 from skood.detectors._common._partial_fit import NotEnoughRows
-from skood.utils._array_api import as_double, cast_once, row_dots, to_host
+from skood.utils._array_api import (
+    as_double,
+    cast_once,
+    centered_rows,
+    row_dots,
+    to_host,
+)
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
@@ -18,7 +24,7 @@ __all__ = ["PrincipalSpace", "added_scatter"]
 
 def added_scatter(scatter, part, origin):
     """Return a scatter around `origin` (None at first) with a chunk added."""
-    centered = as_double(part.features) - part.asarray(origin)
+    centered = centered_rows(part.features, part.asarray(origin))
     added = to_host(centered.T @ centered)
     return added if scatter is None else scatter + added
 
