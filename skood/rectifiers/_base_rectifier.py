@@ -101,10 +101,16 @@ class BaseRectifier(
             check_is_fitted(self)
         X = self._validated(X, reset=False)
         out = np.empty(X.shape, dtype=X.dtype)
+
+        def rectify(rows):
+            self._rectify(X[rows], out[rows])
+            return np.isfinite(out[rows]).all()  # while it is in the cache
+
         chunks = list(row_chunks(len(X), X[0].nbytes, budget=_CHUNK_BYTES))
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            map_chunks(lambda rows: self._rectify(X[rows], out[rows]), chunks)
-        check_no_overflow(out, "A rectified feature")
+            is_finite = map_chunks(rectify, chunks)
+        if not all(is_finite):
+            check_no_overflow(out, "A rectified feature")
         return out
 
     @abstractmethod
