@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,9 @@ from _detectors_data import load
 from _detectors_peers import job_of
 from _detectors_skood import METHODS
 
-# No measurement is repeated once this many seconds are spent on it.
-BUDGET = 20.0
+# No measurement is repeated once this many seconds are spent on it, and each is while
+# fewer than these are spent: short ones vary most.
+BUDGET, LEAST = 20.0, 0.3
 
 
 def _status(name):
@@ -67,29 +69,34 @@ def _synchronize(device):
 
 
 def timed(call, repeat, device):
-    """Call up to `repeat` times; return the last result, seconds, and the peak."""
-    seconds, peak, result = [], 0.0, None
-    while len(seconds) < repeat and sum(seconds) < BUDGET:
+    """Repeat a call; return the last result, seconds, CPU seconds, and the peak."""
+    seconds, cpu, peak, result = [], [], 0.0, None
+    while (len(seconds) < repeat or sum(seconds) < LEAST) and sum(seconds) < BUDGET:
         result = None  # not in memory twice
-        with Memory() as memory:
-            start = time.perf_counter()
+        # returning the free memory before a short call would slow it down
+        measures = Memory() if len(seconds) < repeat else nullcontext()
+        with measures as memory:
+            start, start_cpu = time.perf_counter(), time.process_time()
             result = call()
             _synchronize(device)
+            cpu.append(time.process_time() - start_cpu)
             seconds.append(time.perf_counter() - start)
-        peak = max(peak, memory.mib)
-    return result, seconds, peak
+        if memory is not None:
+            peak = max(peak, memory.mib)
+    return result, seconds, cpu, peak
 
 
 def watch_threshold(job):
-    """Let the detector's class add up the seconds that its threshold takes."""
+    """Let the detector's class list the seconds, and CPU, that its thresholds take."""
     spent = []
     training_scores = getattr(job.timed, "_training_scores", None)
     if training_scores is not None:
 
         def wrapped(self, *args):
-            start = time.perf_counter()
+            start, start_cpu = time.perf_counter(), time.process_time()
             scores = training_scores(self, *args)
-            spent.append(time.perf_counter() - start)
+            cpu = time.process_time() - start_cpu
+            spent.append((time.perf_counter() - start, cpu))
             return scores
 
         job.timed._training_scores = wrapped
@@ -104,14 +111,17 @@ def measure(job, inputs, repeat, device):
     spent = watch_threshold(job)
     fitted = None
     if job.fit is not None:
-        fitted, seconds, peak = timed(job.fit, repeat, device)
+        fitted, seconds, cpu, peak = timed(job.fit, repeat, device)
         result |= {"fit": statistics.median(seconds), "fit_mib": peak}
+        result["fit_cpu"] = min(cpu)
         if spent:
-            result["threshold"] = statistics.median(spent)
-    scores, seconds, peak = timed(lambda: job.score(fitted), repeat, device)
+            result["threshold"] = statistics.median(wall for wall, _ in spent)
+            result["threshold_cpu"] = min(cpu for _, cpu in spent)
+    scores, seconds, cpu, peak = timed(lambda: job.score(fitted), repeat, device)
     result |= {
         "score": statistics.median(seconds),
-        "score_min": min(seconds),
+        "score_cpu": min(cpu),
+        "us_per_row": 1e6 * min(cpu) / len(inputs.M),
         "score_mib": peak,
     }
     scores = np.asarray(job.finish(scores), dtype=np.float64)

@@ -181,6 +181,24 @@ class PytorchOOD:
     def VRA(self):
         return self._fitted(self.peer.VRA, lambda it: it._clip(self.T))
 
+    def _energy(self, make, change):
+        """The energy of rectified features, by the head."""
+        job = self._fitted(make, change)
+
+        def score(fitted):
+            return self._scores(
+                lambda rows: self.peer.EnergyBased.score(self.head(rows)),
+                change(fitted),
+            )
+
+        return Job(job.fit, score)
+
+    def ReActEnergy(self):
+        return self._energy(self.peer.ReAct, lambda it: self.T.clip(max=it.threshold))
+
+    def VRAEnergy(self):
+        return self._energy(self.peer.VRA, lambda it: it._clip(self.T))
+
     def ASH(self):
         rectifier = self.peer.ASH(None, None)
         return self._unfitted(lambda maps: rectifier.ash(maps, 0.65))

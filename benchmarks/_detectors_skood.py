@@ -18,8 +18,9 @@ class Method:
     """A method under the name of its class in skood, and what it reads.
 
     ``reads`` is "logits", "features", "head" (features, and the linear head),
-    "rectifier" (features; its result is rectified features) or "classifier" (features
-    and the head; its result is logits).
+    "rectifier" (features; its result is rectified features), "classifier" (features
+    and the head; its result is logits) or "energy" (features and the head: a rectifier,
+    then the energy of the logits).
     """
 
     name: str
@@ -57,6 +58,8 @@ METHODS = (
     Method("ReAct", "rectifier"),
     # what pytorch-ood does; the default of ours is zero below
     Method("VRA", "rectifier", {"low": 0.01, "high": 0.99, "below": "clip"}),
+    Method("ReActEnergy", "energy"),
+    Method("VRAEnergy", "energy", {"low": 0.01, "high": 0.99, "below": "clip"}),
     Method("ASH", "rectifier"),
     Method("SCALE", "rectifier"),
     Method("LTS", "rectifier"),
@@ -111,7 +114,8 @@ def skood(method, inputs, device="cpu"):
         import skood.rectifiers as rectifiers
     except ImportError:
         rectifiers = None
-    found = getattr(detectors, method.name, getattr(rectifiers, method.name, None))
+    name = method.name.removesuffix("Energy") or method.name
+    found = getattr(detectors, name, getattr(rectifiers, name, None))
     if found is None:
         return None
     options = dict(method.options)
@@ -119,13 +123,20 @@ def skood(method, inputs, device="cpu"):
         options["device"] = device
 
     def make():
-        return found(*_first(method, inputs), **options)
+        first = () if method.reads == "energy" else _first(method, inputs)
+        return found(*first, **options)
 
     if method.reads == "rectifier":
         return Job(
             lambda: make().fit(inputs.Z, inputs.y),
             lambda fitted: fitted.transform(inputs.T),
             lambda Z: energy(Z @ inputs.coef.T + inputs.intercept),
+        )
+    if method.reads == "energy":
+        energy_of = detectors.Energy(*_first(method, inputs)).fit(inputs.Z, inputs.y)
+        return Job(
+            lambda: make().fit(inputs.Z, inputs.y),
+            lambda fitted: energy_of.score_samples(fitted.transform(inputs.T)),
         )
     if method.reads == "classifier":
         return Job(
@@ -147,7 +158,7 @@ def _first(method, inputs):
         from sklearn.ensemble import IsolationForest
 
         return (IsolationForest(random_state=0),)
-    if method.reads not in ("head", "classifier"):
+    if method.reads not in ("head", "classifier", "energy"):
         return ()
     from sklearn.frozen import FrozenEstimator
 

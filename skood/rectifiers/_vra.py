@@ -120,7 +120,8 @@ class VRA(BaseRectifier):
     def _rectify(self, Z, out):
         low, high = self.low_.astype(Z.dtype), self.high_.astype(Z.dtype)
         if self.below == "clip":
-            np.clip(Z, low, high, out=out)
+            np.maximum(Z, low, out=out)  # twice as fast as clip
+            np.minimum(out, high, out=out)
         else:
             np.minimum(Z, high, out=out)
             np.copyto(out, 0.0, where=Z < low)
