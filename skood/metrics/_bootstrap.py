@@ -174,7 +174,9 @@ def bootstrap_ci(
     The gaps of :func:`expected_calibration_error` are positive for calibrated
     probabilities as well, on the data and even more on resamples. Its interval is
     extended to the value minus a quantile of the norm of the sampling errors of the
-    gaps: by the triangle inequality, at least a limit of the true error.
+    gaps: by the triangle inequality, at least a limit of the true error. That of
+    :func:`coverage_at_risk` is extended to the largest coverage whose risk is not
+    significantly above the bound.
 
     For the other methods, with the quantile function :math:`Q` of the values
     :math:`\theta^*_b` on the resamples and :math:`\alpha` = 1 - `confidence_level`,

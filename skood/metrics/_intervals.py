@@ -14,6 +14,7 @@ from scipy.stats import t as student
 from skood.decision import clopper_pearson
 from skood.metrics._calibration import calibration_noise, expected_calibration_error
 from skood.metrics._ranking import _counts, _oriented, detection_error, fpr_at_tpr
+from skood.metrics._risk_coverage import coverage_at_risk, plausible_coverage
 from skood.metrics._unseen import (
     known_metric,
     relevant_strata,
@@ -39,6 +40,7 @@ _UNKNOWN_RANGE = (
 )
 
 _CALIBRATION_PARAMS = "n_bins strategy norm classwise ood_label classes".split()
+_COVERAGE_PARAMS = "risk loss ood_label classes".split()
 
 
 def beta_interval(value, draws, sizes, bounds, confidence_level):
@@ -143,24 +145,32 @@ def score_interval(system, value, draws, strata, is_ood, bounds, confidence_leve
         return bounds
     metric = known_metric(system)[0]
     ends = unseen_interval(value, system, strata, is_ood, bounds, confidence_level)
-    ends = *ends, _least_calibration_error(system, value, confidence_level)
+    ends = *ends, _farther_limit(system, value, confidence_level)
     return covering_interval(
         metric, value, draws, sizes, bounds, ends, confidence_level
     )
 
 
-def _least_calibration_error(system, value, confidence_level):
-    """Return a lower limit of a calibration error; `value` of other metrics.
+def _farther_limit(system, value, confidence_level):
+    """Return a limit of metrics whose resamples do not reach it; else `value`.
 
-    Errors of the gaps of bins are added up, also by resamples: those of calibrated
-    probabilities are as far from 0 as the value.
+    A calibration error adds up the errors of bins, of resamples as well, which are not
+    near 0 for calibrated probabilities. The coverage at a risk is far from 1 for a
+    single error among few samples, however small the true risk.
     """
     metric, known = known_metric(system)
-    if metric is not expected_calibration_error:
+    tail = (1 - confidence_level) / 2
+    if metric is expected_calibration_error:
+        limit, names = partial(calibration_noise, 1 - tail), _CALIBRATION_PARAMS
+    elif metric is coverage_at_risk:
+        limit, names = partial(plausible_coverage, tail), _COVERAGE_PARAMS
+    else:
         return value
-    noise = partial(calibration_noise, (1 + confidence_level) / 2)
-    params = {name: known[name] for name in _CALIBRATION_PARAMS}
-    return max(0.0, value - system._replace(metric=noise, params=params).value())
+    params = {name: known[name] for name in names if name not in system.row_params}
+    found = system._replace(metric=limit, params=params).value()
+    if metric is coverage_at_risk:
+        return max(value, found)
+    return max(0.0, value - found)
 
 
 def has_closed_form(system):
@@ -182,7 +192,7 @@ def _one_interval(system, value, draws, sizes, bounds, confidence_level):
     if has_closed_form(system):
         return exact_interval(system, confidence_level)
     metric = known_metric(system)[0]
-    ends = value, _least_calibration_error(system, value, confidence_level)
+    ends = value, _farther_limit(system, value, confidence_level)
     return covering_interval(
         metric, value, draws, sizes, bounds, ends, confidence_level
     )

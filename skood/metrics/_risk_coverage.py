@@ -6,6 +6,7 @@
 from numbers import Real
 
 import numpy as np
+from scipy.special import betaincinv
 
 from skood.decision import GUARD
 from skood.metrics._ranking import check_ood, check_scores
@@ -18,6 +19,7 @@ __all__ = [
     "aurc",
     "coverage_at_risk",
     "e_aurc",
+    "plausible_coverage",
     "risk_at_coverage",
     "risk_coverage_curve",
 ]
@@ -413,3 +415,20 @@ def coverage_at_risk(
     _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
     within = np.cumsum(loss)[last] / (last + 1) <= risk * (1 + GUARD)
     return float(np.max((last + 1) * within) / loss.size)
+
+
+def plausible_coverage(
+    tail, y_true, y_pred, y_score, *, risk, loss, ood_label, classes
+):
+    """Return the largest coverage whose risk is not significantly above a bound.
+
+    The lower limit of Clopper and Pearson, with an error of `tail`, is within the
+    bound; 0 for losses other than 0 and a single value, which have no such limit.
+    """
+    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
+    largest = loss.max()
+    if not np.isin(loss, (0.0, largest)).all():
+        return 0.0
+    accepted, wrong = last + 1, np.cumsum(loss > 0)[last]
+    low = np.where(wrong, betaincinv(np.maximum(wrong, 1), last + 2 - wrong, tail), 0)
+    return float(np.max(accepted * (largest * low <= risk)) / loss.size)

@@ -156,6 +156,27 @@ def test_coverage_of_a_calibration_error(size, params, shift):
     assert covered >= binom.ppf(1e-3, n_sets, 0.93)
 
 
+@pytest.mark.parametrize("size", [5, 10, 40])
+def test_coverage_of_the_coverage_at_a_risk(size):
+    """All samples may be accepted, whatever a single error among few samples shows."""
+    covered, n_sets = 0, 150
+    for seed in range(n_sets):
+        rng = np.random.default_rng([size, seed])
+        y_true, y_score = np.zeros(size), rng.normal(size=size)
+        y_pred = (rng.uniform(size=size) < 0.02).astype(float)
+        data = y_true, y_pred, y_score
+        found = bootstrap_ci(coverage_at_risk, *data, risk=0.05, **FEW)
+        covered += found.high == 1.0  # the true coverage
+        plausible = max(
+            k
+            for k in range(1, size + 1)
+            if clopper_pearson(int(y_pred[np.argsort(-y_score)[:k]].sum()), k, 0.95).low
+            <= 0.05
+        )
+        assert found.high >= plausible / size - 1e-12
+    assert covered >= binom.ppf(1e-3, n_sets, 0.93)
+
+
 def test_a_large_calibration_error_is_not_zero():
     rng = np.random.default_rng(0)
     p = 0.8 * rng.uniform(size=2000)
