@@ -15,6 +15,7 @@ from skood.utils._array_api import (
 )
 from skood.utils._linalg import check_no_overflow
 from skood.utils._memory_maps import without
+from skood.utils._parallel import one_thread
 from skood.utils._stored import stored
 
 __all__ = [
@@ -139,7 +140,8 @@ def linear_logits(X, coef, intercept):
     """Return ``X @ coef.T + intercept`` in the precision of `X`; overflow raises."""
     coef = coef.astype(X.dtype, copy=False)
     intercept = intercept.astype(X.dtype, copy=False)
-    with np.errstate(over="ignore", invalid="ignore"):  # checked below
+    # overflow is checked below
+    with np.errstate(over="ignore", invalid="ignore"), one_thread(len(X) * coef.size):
         logits = X @ coef.T + intercept
     check_no_overflow(logits, "A logit")
     return logits

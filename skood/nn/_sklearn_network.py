@@ -21,6 +21,7 @@ from skood.nn._outputs import (
 )
 from skood.utils._batches import loaded, loaded_blocks
 from skood.utils._input import is_as_fitted, is_float_matrix, new_samples
+from skood.utils._parallel import one_thread
 from skood.utils._torch import resolve_device, row_chunks, to_numpy
 
 __all__ = [
@@ -183,7 +184,8 @@ class LayeredNetwork(ArrayNetwork):
         activation = ACTIVATIONS[self.hidden()[1]]
         for i, layer in enumerate([None, *weights], -1):
             if layer is not None:
-                z = z @ layer[0] + layer[1]
+                with one_thread(len(z) * layer[0].size):
+                    z = z @ layer[0] + layer[1]
                 z = activation(z) if i < len(weights) - 1 else z
             z = function(z) if i == replaced else z
             yield i, z
@@ -308,7 +310,9 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         estimator = self.estimator
         if hasattr(estimator, "predict_logits"):
             return linear_logits(rows, estimator.coef_, estimator.intercept_)
-        with np.errstate(over="ignore", invalid="ignore"):  # reported as not finite
+        size = len(rows) * estimator.coef_.size
+        # overflow is reported as not finite
+        with np.errstate(over="ignore", invalid="ignore"), one_thread(size):
             return symmetric_logits(rows @ estimator.coef_.T + estimator.intercept_)
 
     def later_logits(self, features):

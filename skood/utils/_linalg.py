@@ -4,11 +4,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from contextlib import nullcontext
-from functools import cache
 
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
-from threadpoolctl import ThreadpoolController
+
+from skood.utils._parallel import ONE_THREAD
 
 __all__ = ["check_no_overflow", "precision_cholesky", "symmetric_eigh"]
 
@@ -21,17 +21,9 @@ _ONE_THREAD_BELOW = 2048
 _LEAST_ERRORS = 32
 
 
-@cache
-def _controller():
-    """Find the linear algebra libraries once: it takes as long as a small matrix."""
-    return ThreadpoolController()
-
-
 def _threads(matrix):
     """Limit the number of threads for a factorization, where that is faster."""
-    if len(matrix) >= _ONE_THREAD_BELOW:
-        return nullcontext()
-    return _controller().limit(limits=1)
+    return nullcontext() if len(matrix) >= _ONE_THREAD_BELOW else ONE_THREAD
 
 
 def check_no_overflow(array, what):

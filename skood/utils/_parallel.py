@@ -5,16 +5,21 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import cache
 
 from threadpoolctl import ThreadpoolController
 
 from skood.utils._locks import ForkSafeLock
 
-__all__ = ["ONE_THREAD", "map_chunks"]
+__all__ = ["ONE_THREAD", "map_chunks", "one_thread"]
 
 # Fewer chunks take less time than starting threads.
 _MIN_CHUNKS = 4
+
+# Products of fewer multiplications have no threads; products of more take so long that
+# threads gain more than they wait for each other.
+_FEW, _MANY = 2**18, 2**34
 
 
 @cache
@@ -40,10 +45,12 @@ def map_chunks(function, chunks):
     """
     n_threads = _n_threads() if len(chunks) >= _MIN_CHUNKS else 1
     if n_threads == 1:
-        return [function(chunk) for chunk in chunks]
+        with ONE_THREAD if len(chunks) > 1 else nullcontext():
+            return [function(chunk) for chunk in chunks]
     # Small products with their own threads in each thread would block each other. A
     # limit of OpenMP is of one thread only, and so is set in each.
     with (
+        ONE_THREAD,
         _limited_to_one(),
         ThreadPoolExecutor(n_threads, initializer=_limited_to_one) as pool,
     ):
@@ -93,6 +100,13 @@ def _open_blas(with_scipy):
         for library in ThreadpoolController().lib_controllers
         if library.internal_api == "openblas" and library.threading_layer == "pthreads"
     ]
+
+
+def one_thread(n_multiplications):
+    """Return a context that limits OpenBLAS to one thread for small products."""
+    if _FEW < n_multiplications < _MANY:
+        return ONE_THREAD
+    return nullcontext()
 
 
 def _limited_to_one():

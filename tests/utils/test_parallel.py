@@ -7,9 +7,10 @@ import threading
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from skood.detectors import Mahalanobis
+from skood.nn._outputs import linear_logits
 from skood.utils import _parallel as _threads
 from skood.utils._parallel import map_chunks
 
@@ -131,3 +132,78 @@ def test_few_samples_are_scored_on_one_thread(libraries):
     assert found == [[4, 1], [1, 1]]
     np.testing.assert_allclose(few, expected[:10], rtol=1e-12)
     assert counts(libraries) == [4, 1]
+
+
+@pytest.mark.parametrize(
+    ("n_multiplications", "found"),
+    [(1, [4, 1]), (2**18 + 1, [1, 1]), (2**34 - 1, [1, 1]), (2**34, [4, 1])],
+)
+def test_neither_tiny_nor_large_products_are_limited(
+    libraries, n_multiplications, found
+):
+    with _threads.one_thread(n_multiplications):
+        assert counts(libraries) == found
+    assert counts(libraries) == [4, 1]
+
+
+@pytest.mark.parametrize(("many", "limited"), [(2**34, [1, 1]), (2**19, [4, 1])])
+def test_small_fits_and_scores_are_limited(libraries, monkeypatch, many, limited):
+    monkeypatch.setattr(_threads, "_MANY", many)
+    found = []
+
+    class Noted(Mahalanobis):
+        def _added(self, sums, part, labels):
+            found.append(counts(libraries))
+            return super()._added(sums, part, labels)
+
+        def _score_left_out(self, part, labels):
+            found.append(counts(libraries))
+            return super()._score_left_out(part, labels)
+
+        def _score_reading(self, reading):
+            found.append(counts(libraries))
+            return super()._score_reading(reading)
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 40)), np.arange(600) % 3
+    Noted().fit(X, y).score_samples(X)
+    assert len(found) >= 3
+    assert set(map(tuple, found)) == {tuple(limited)}
+    assert counts(libraries) == [4, 1]
+
+
+@pytest.mark.parametrize(("n_samples", "limited"), [(1, [4, 1]), (900, [1, 1])])
+def test_small_products_with_heads_are_limited(libraries, n_samples, limited):
+    class Noted(np.ndarray):
+        def __matmul__(self, other):
+            found.append(counts(libraries))
+            return np.asarray(self) @ other
+
+    found = []
+    rng = np.random.default_rng(0)
+    X, coef = rng.normal(size=(n_samples, 40)), rng.normal(size=(10, 40))
+    logits = linear_logits(X.view(Noted), coef, np.ones(10))
+    np.testing.assert_allclose(logits, X @ coef.T + 1, rtol=1e-12)
+    assert found == [limited]
+
+
+def test_chunks_without_threads_are_limited(libraries, monkeypatch):
+    monkeypatch.setattr(_threads, "_n_threads", lambda: 4)
+    assert map_chunks(lambda _: counts(libraries), range(3)) == 3 * [[1, 1]]
+    assert map_chunks(lambda _: counts(libraries), range(1)) == [[4, 1]]
+
+
+def test_maps_that_overlap_restore_the_number():
+    starts = threading.Barrier(2, timeout=10)
+
+    def run():
+        map_chunks(lambda i: starts.wait() if i == 0 else None, range(4))
+
+    with threadpool_limits(limits=2):
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        blas = [p for p in threadpool_info() if p["internal_api"] == "openblas"]
+        assert {p["num_threads"] for p in blas} <= {2}

@@ -46,7 +46,7 @@ from skood.utils._memory_maps import (
     row_blocks,
 )
 from skood.utils._metaestimators import fit_wrapped, wrapped_tags
-from skood.utils._parallel import ONE_THREAD, map_chunks
+from skood.utils._parallel import ONE_THREAD, map_chunks, one_thread
 from skood.utils._param_validation import Classifier, fit_context
 from skood.utils._torch import row_chunks
 
@@ -153,10 +153,12 @@ class ReadingDetector(BaseDetector):
         if y is None and is_torch_data(X):  # its labels have been loaded by now
             _, y, self._id_rows = id_samples(self, X, X.labels())
             reading = reading if self._id_rows is None else reading.rows(self._id_rows)
-        self._fit_reading(reading, y)
+        with self._few_threads(reading):
+            self._fit_reading(reading, y)
         if self._fits_head or not is_fixed(self.estimator):
             return self._refitted_scores(X, y)
-        return self._training_scores(reading, y)
+        with self._few_threads(reading):
+            return self._training_scores(reading, y)
 
     def _fit_estimator(self, X, y):
         """Fit the classifier; store the names of columns if the classifier does not."""
@@ -429,8 +431,14 @@ class ReadingDetector(BaseDetector):
         if device is None and (self._elementwise or reading.features is None):
             scores = map_chunks(scores_of, chunks)
         else:
-            scores = [scores_of(rows) for rows in chunks]
+            with self._few_threads(reading):
+                scores = [scores_of(rows) for rows in chunks]
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
+
+    def _few_threads(self, reading):
+        """Limit threads of products of samples with a square matrix, if small."""
+        values = reading.logits if reading.features is None else reading.features
+        return one_thread(len(values) * values.shape[1] ** 2)
 
     def _validate(self, X, *, reset):
         """Validate `X` that is used without a classifier; keep tensors on the GPU."""
