@@ -153,7 +153,7 @@ def test_a_value_that_is_not_finite_is_rejected(kind, bad):
 @pytest.mark.parametrize("detector", ALL, ids=ids)
 def test_other_shapes_are_rejected(detector):
     detector.fit(X, Y)
-    for rows in (X[:1, :5], X[0], X[:0], X[None, :1], X[:1, :0]):
+    for rows in (X[:1, :5], X[0], X[:0], X[None, :1], X[:1, :0], X[0, 0, ...]):
         with pytest.raises(ValueError):
             detector.score_samples(rows)
 

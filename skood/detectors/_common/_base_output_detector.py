@@ -383,7 +383,7 @@ class ReadingDetector(BaseDetector):
         return labels
 
     def _score(self, X):
-        is_small = type(X) is np.ndarray and len(X) <= _FEW_ROWS
+        is_small = isinstance(X, np.ndarray) and X.shape[:1] <= (_FEW_ROWS,)
         # a bank is large, whatever the samples are
         if is_small and not hasattr(self, "bank_"):
             with ONE_THREAD:
