@@ -143,6 +143,9 @@ class TorchNetwork(Network):
 
     def blocks(self, reading):
         """Cut a reading of all samples as `iter_outputs` does."""
+        if len(reading) <= self.batch_size:  # for the speed of small calls
+            yield reading
+            return
         arrays = [a for a in (reading.features, reading.logits) if a is not None]
         size = sum(array[: self.batch_size].nbytes for array in arrays)
         if size == 0:
