@@ -9,20 +9,29 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from sklearn.utils.validation import column_or_1d
 
 from skood.decision._base_rule import check_rule
 from skood.decision._objective import Candidate, better, pick
 from skood.decision._operating_point import (
     OperatingPoint,
     Rates,
-    accept_proba,
     check_pair,
     precision_at,
+    proba_of,
     project,
     standardize,
 )
-from skood.utils._ties import ends_of_ties, merged_ties, threshold_between
+from skood.utils._labels import column
+from skood.utils._ties import (
+    at_ends,
+    ends_of_ties,
+    finite_of_ranked,
+    merged_ties,
+    merged_ties_of_ranked,
+    quantile_of_ranked,
+    ranked_scores,
+    threshold_between,
+)
 
 __all__ = ["Problem", "check_problem", "sweep"]
 
@@ -36,13 +45,18 @@ def _scale(score_id, score_ood):
 
     It is larger if some score would overflow with it.
     """
-    finite = score_id[np.isfinite(score_id)]
+    parts = [score[np.isfinite(score)] for score in (score_id, score_ood)]
+    largest = max(np.abs(finite).max(initial=0.0) for finite in parts)
+    return _scale_of_ranked(np.sort(parts[0]), largest)
+
+
+def _scale_of_ranked(finite, largest):
+    """Return the scale from sorted finite ID scores and the largest finite size."""
     if finite.size == 0:
         return 1.0
-    low, high = np.quantile(finite / 2, [0.05, 0.95])  # half: the range may overflow
+    # half: the range may overflow
+    low, high = (quantile_of_ranked(finite / 2, share) for share in (0.05, 0.95))
     spread = min(2 * float(high - low), np.finfo(np.float64).max) or 1.0
-    others = score_ood[np.isfinite(score_ood)]
-    largest = max(np.abs(finite).max(), np.abs(others).max(initial=0.0))
     return float(max(spread, largest / _LARGEST))
 
 
@@ -54,16 +68,24 @@ def sweep(projected, n_id, loss):
 
     Shapes: projected (n_id + n_ood,), loss (n_id + n_ood,) -> lam, N, E, F (n_points,).
     """
-    order = np.argsort(projected)
-    ranked = projected[order]
+    order, ranked = ranked_scores(projected)
+    return _points_of_ranked(ranked, order < n_id, loss[order])
+
+
+def _points_of_ranked(ranked, is_id, loss):
+    """Return the operating points of sorted scores."""
     last = ends_of_ties(ranked)
-    N = np.cumsum(order < n_id, dtype=np.int64)[last]
-    E = np.cumsum(loss[order])[last]
-    return ranked[last], N, E, last + 1 - N
+    N = at_ends(np.cumsum(is_id.astype(np.int64)), last)
+    E = at_ends(np.cumsum(loss), last)
+    return at_ends(ranked, last), N, E, last + 1 - N
 
 
 class Problem:
-    """Scores and losses of ID and OOD samples: checked arrays, as of `solve`."""
+    """Scores and losses of ID and OOD samples: checked arrays, as of `solve`.
+
+    The arrays of all samples, such as `loss`, have ID samples first; with a single
+    score they are sorted by it.
+    """
 
     def __init__(self, risk_id, ood_id, loss_id, risk_ood, ood_ood):
         self.double = ood_id is not None
@@ -74,11 +96,20 @@ class Problem:
         self.loss = np.concatenate([loss_id, np.zeros(self.n_ood)])
         self.is_id = np.arange(self.loss.size) < self.n_id
         self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
-        ood = np.concatenate([ood_id, ood_ood]) if self.double else None
-        self.given = self.merged = np.concatenate([risk_id, risk_ood]), ood
-        self.set_scales(
-            _scale(risk_id, risk_ood), _scale(ood_id, ood_ood) if self.double else 1.0
-        )
+        risk = np.concatenate([risk_id, risk_ood])
+        self.given: tuple[np.ndarray, np.ndarray | None]
+        self.merged: tuple[np.ndarray, np.ndarray | None]
+        if self.double:
+            self.given = self.merged = risk, np.concatenate([ood_id, ood_ood])
+            self.set_scales(_scale(risk_id, risk_ood), _scale(ood_id, ood_ood))
+            return
+        order, ranked = ranked_scores(risk)
+        self.loss, self.is_id = self.loss[order], order < self.n_id
+        self.given = self.merged = ranked, None
+        finite = finite_of_ranked(ranked)
+        ids = finite_of_ranked(ranked[np.flatnonzero(self.is_id)])
+        largest = np.abs(finite[[0, -1]]).max() if finite.size else 0.0
+        self.set_scales(_scale_of_ranked(ids, largest), 1.0)
 
     def set_scales(self, *scales):
         """Divide the scores by `scales`."""
@@ -92,7 +123,10 @@ class Problem:
         """
         risk, ood = self.given
         problem = copy.copy(self)
-        problem.merged = merged_ties(risk), merged_ties(ood) if self.double else None
+        if self.double:
+            problem.merged = merged_ties(risk), merged_ties(ood)
+        else:
+            problem.merged = merged_ties_of_ranked(risk), None
         problem.set_scales(*self.scales)
         return problem
 
@@ -117,7 +151,10 @@ class Problem:
 
     def points(self, theta):
         """Return the operating points of one angle: thresholds, N, E and F."""
-        return sweep(project(theta, *self.scaled), self.n_id, self.loss)
+        projected = project(theta, *self.scaled)
+        if self.double:
+            return sweep(projected, self.n_id, self.loss)
+        return _points_of_ranked(projected, self.is_id, self.loss)
 
     def best_at(self, theta, goal, *, randomize=False):
         """Return the best threshold at an angle, None if no rule meets the bounds."""
@@ -179,9 +216,12 @@ class Problem:
         lam, low = found.lam, None
         if lam > -math.inf or found.tau > 0:
             projected = project(found.theta, *self.scaled)
-            groups = [projected < lam, projected == lam, projected > lam]
+            groups: list = [projected < lam, projected == lam, projected > lam]
             if found.tau == 1.0:
                 groups[:2] = [groups[0] | groups[1]]
+            if not self.double:  # sorted: groups are slices
+                ends = np.cumsum([0, *map(np.count_nonzero, groups)])
+                groups = [slice(*pair) for pair in itertools.pairwise(ends)]
             *lower, lam = self._thresholds(found.theta, groups)
             if any(map(math.isnan, (*lower, lam))):
                 return None
@@ -202,16 +242,16 @@ class Problem:
         for below, above in itertools.pairwise(groups):
             low = exact[below].max(initial=-math.inf)
             high = exact[above].min(initial=math.inf)
-            inside = low < high or not above.any()
+            inside = low < high or not exact[above].size
             between = threshold_between(low, high, exact)
             thresholds.append(between if inside else math.nan)
         return thresholds
 
     def evaluated(self, rule, point, **certificate):
         """Return an operating point with its rates on these samples."""
-        accepted = accept_proba(point, self.risk_id, self.ood_id)
+        accepted = proba_of(point, self.risk_id, self.ood_id)
         N, E = float(accepted.sum()), float(accepted @ self.loss_id)
-        F = float(accept_proba(point, self.risk_ood, self.ood_ood).sum())
+        F = float(proba_of(point, self.risk_ood, self.ood_ood).sum())
         tpr = N / self.n_id
         fpr = F / self.n_ood if self.n_ood else math.nan
         precision = math.nan
@@ -230,7 +270,7 @@ class Problem:
 
 def _check_loss(loss_id, n_id):
     """Return the losses as float64 of shape (n_id,), or raise."""
-    loss_id = column_or_1d(loss_id).astype(np.float64, copy=False)
+    loss_id = column(loss_id).astype(np.float64, copy=False)
     if loss_id.size != n_id:
         raise ValueError(
             f"loss_id must have one entry per ID sample, got {loss_id.size} for {n_id} "

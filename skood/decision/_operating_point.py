@@ -13,7 +13,14 @@ from sklearn.utils import check_random_state
 from skood.utils._labels import column
 from skood.utils._stored import stored
 
-__all__ = ["Attainable", "OperatingPoint", "Rates", "accept", "accept_proba"]
+__all__ = [
+    "Attainable",
+    "OperatingPoint",
+    "Rates",
+    "accept",
+    "accept_proba",
+    "proba_of",
+]
 
 # cos and sin at multiples of a right angle, where floating point is not exact
 _RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
@@ -324,6 +331,11 @@ def accept_proba(point, risk, ood=None):
     """
     needs_ood = weights(point.theta)[1] != 0 or point.has_two_thresholds
     risk, ood = check_pair(risk, ood, ("risk", "ood"), needs_ood)
+    return proba_of(point, risk, ood)
+
+
+def proba_of(point, risk, ood):
+    """Return the probability of acceptance for checked scores."""
     projected = project(point.theta, *standardize(risk, ood, point.scales))
     proba = (projected <= point.lam).astype(np.float64)
     low = point.lam_low

@@ -11,7 +11,7 @@ from skood.decision import GUARD
 from skood.metrics._ranking import check_ood, check_scores, require_both
 from skood.utils._losses import per_sample_loss
 from skood.utils._param_validation import Number, validate_params
-from skood.utils._ties import ends_of_ties
+from skood.utils._ties import at_ends, ends_of_ties, ranked_scores
 
 __all__ = ["ccr_at_fpr", "oscr"]
 
@@ -25,12 +25,17 @@ def _curve_counts(y_true, y_pred, y_score, definition, ood_label, classes):
     is_ood = check_ood(y_true, ood_label, classes)
     y_score = check_scores(y_score, is_ood.size)
     require_both(is_ood, ood_label)
-    correct = np.zeros(is_ood.size)
-    correct[~is_ood] = 1 - per_sample_loss(y_true, y_pred, is_id=~is_ood)
-    order = np.argsort(y_score)[::-1]
-    last = ends_of_ties(y_score[order])
-    n_ood = np.cumsum(is_ood[order], dtype=np.int64)[last]
-    return n_ood, last + 1 - n_ood, np.cumsum(correct[order])[last]
+    correct = ~is_ood
+    loss = per_sample_loss(y_true, y_pred, is_id=correct)
+    correct[np.flatnonzero(correct)] = loss == 0
+    order, ranked = (part[::-1] for part in ranked_scores(y_score))
+    last = ends_of_ties(ranked)
+    # sums of floats, and so the ratios of them, are faster
+    n_ood, n_correct = (
+        at_ends(np.cumsum(mask[order].astype(np.float64)), last)
+        for mask in (is_ood, correct)
+    )
+    return n_ood, last + 1.0 - n_ood, n_correct
 
 
 def oscr(
@@ -103,11 +108,13 @@ def oscr(
         fpr = np.append(0.0, n_ood / n_ood[-1])
         ccr = np.append(0.0, n_correct / n_id[-1])
     else:
-        some = n_id > 0
+        some = slice(np.searchsorted(n_id, 1), None)
         ccr = n_correct[some] / n_id[some]
         fpr = np.append(0.0, n_ood[some] / n_ood[-1])
         ccr = np.append(ccr[0], ccr)
-    return float(np.sum(np.diff(fpr) * (ccr[1:] + ccr[:-1])) / 2)
+    area = np.diff(fpr)
+    area *= ccr[1:] + ccr[:-1]
+    return float(np.sum(area) / 2)
 
 
 @validate_params(

@@ -10,7 +10,7 @@ import numpy as np
 from skood.decision import GUARD
 from skood.utils._labels import check_label_rows, column, ood_mask
 from skood.utils._stored import stored
-from skood.utils._ties import ends_of_ties
+from skood.utils._ties import at_ends, ends_of_ties, ranked_scores
 from skood.utils._torch import to_numpy
 
 __all__ = [
@@ -93,9 +93,9 @@ def require_both(is_ood, ood_label):
 
 def accepted_counts(is_ood, y_score):
     """Return counts of accepted ID and OOD samples at distinct scores, decreasing."""
-    order = np.argsort(y_score)[::-1]
-    last = ends_of_ties(y_score[order])
-    accepted_ood = np.cumsum(is_ood[order], dtype=np.int64)[last]
+    order, ranked = (part[::-1] for part in ranked_scores(y_score))
+    last = ends_of_ties(ranked)
+    accepted_ood = at_ends(np.cumsum(is_ood[order].astype(np.int64)), last)
     return last + 1 - accepted_ood, accepted_ood
 
 

@@ -12,7 +12,7 @@ from skood.decision import GUARD
 from skood.metrics._ranking import check_ood, check_scores
 from skood.utils._losses import per_sample_loss
 from skood.utils._param_validation import Number, validate_params
-from skood.utils._ties import ends_of_ties
+from skood.utils._ties import ends_of_ties, ranked_scores
 
 __all__ = [
     "augrc",
@@ -42,9 +42,8 @@ def _id_part(y_true, y_pred, y_score, loss, ood_label, classes):
     is_id = id_mask(y_true, ood_label, classes)
     y_score = check_scores(y_score, is_id.size)
     loss = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
-    s = y_score[is_id]
-    order = np.argsort(s)[::-1]
-    s = s[order]
+    s = y_score if loss.size == is_id.size else y_score[np.flatnonzero(is_id)]
+    order, s = (part[::-1] for part in ranked_scores(s))
     return s, loss[order], ends_of_ties(s)
 
 
@@ -118,10 +117,13 @@ def risk_coverage_curve(
 
 def _aurc(loss, last):
     """Return the AURC of ranked losses, with the mean loss in each group of ties."""
-    first = np.append(0, last[:-1] + 1)
-    size = last + 1 - first
-    mean_loss = np.repeat(np.add.reduceat(loss, first) / size, size)
-    return np.mean(np.cumsum(mean_loss) / np.arange(1, loss.size + 1))
+    if last.size < loss.size:
+        first = np.append(0, last[:-1] + 1)
+        size = last + 1 - first
+        loss = np.repeat(np.add.reduceat(loss, first) / size, size)
+    risk = np.cumsum(loss)
+    risk /= np.arange(1.0, loss.size + 1)
+    return np.mean(risk)
 
 
 def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):

@@ -10,11 +10,13 @@ from skood.utils._labels import check_labels, label_codes
 __all__ = ["per_sample_loss"]
 
 
-def _zero_one(y_true, y_pred):
+def _zero_one(y_true, y_pred, rows):
     """Return 1.0 where the labels differ, also between strings and numbers."""
     if (y_true.dtype.kind in "US") != (y_pred.dtype.kind in "US"):
         y_true, y_pred = y_true.astype(object), y_pred.astype(object)
-    return np.asarray(y_true != y_pred, dtype=bool).astype(np.float64)
+    if "O" in (y_true.dtype.kind, y_pred.dtype.kind):  # others may not be comparable
+        y_true, y_pred, rows = y_true[rows], y_pred[rows], slice(None)
+    return np.asarray(y_true != y_pred, dtype=bool)[rows].astype(np.float64)
 
 
 def _codes(y, classes, name):
@@ -79,14 +81,16 @@ def per_sample_loss(y_true, y_pred, loss="zero_one", *, is_id=None, classes=None
     """
     y_true = check_labels(y_true, "y_true")
     n_samples = y_true.shape[0]
-    rows = slice(None) if is_id is None else is_id
+    rows: slice | np.ndarray = slice(None)
+    if is_id is not None and not is_id.all():
+        rows = np.flatnonzero(is_id)  # faster than the mask
     if isinstance(loss, str):
         if loss != "zero_one":
             raise ValueError(
                 f"loss must be 'zero_one', a callable, an array of losses or a loss "
                 f"matrix, got {loss!r}."
             )
-        values = _zero_one(y_true[rows], _check_pred(y_pred, n_samples)[rows])
+        values = _zero_one(y_true, _check_pred(y_pred, n_samples), rows)
     elif callable(loss):
         id_true, id_pred = y_true[rows], _check_pred(y_pred, n_samples)[rows]
         values = _per_row(loss(id_true, id_pred), id_true.shape[0])
@@ -97,8 +101,9 @@ def per_sample_loss(y_true, y_pred, loss="zero_one", *, is_id=None, classes=None
             values = _from_matrix(y_true[rows], y_pred[rows], array, classes)
         else:
             values = _per_row(array, n_samples)[rows]
-    bad = ~(np.isfinite(values) & (values >= 0))
-    if bad.any():
+    good = np.isfinite(values) & (values >= 0)
+    if not good.all():
+        bad = ~good
         raise ValueError(
             f"loss must be finite and not negative for ID samples, got "
             f"{float(values[bad][0])!r} (in {int(bad.sum())} of {values.size} samples)."

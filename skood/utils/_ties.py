@@ -12,8 +12,13 @@ not tied, as far from both as possible, so that rounding does not change decisio
 import numpy as np
 
 __all__ = [
+    "at_ends",
     "ends_of_ties",
+    "finite_of_ranked",
     "merged_ties",
+    "merged_ties_of_ranked",
+    "quantile_of_ranked",
+    "ranked_scores",
     "threshold_at",
     "threshold_between",
     "tie_scale",
@@ -27,13 +32,53 @@ _ROUNDING = 1e-5
 # A spread that is a smaller share of the typical magnitude than this is rounding.
 _COLLAPSED = 1e-6
 
+# With at least this many scores, sorting one array of keys is faster than `argsort`.
+_MANY = 1000
+
 # Scores are clipped at this magnitude to compute their spread.
 _LARGE = 1e300
 
 
+def ranked_scores(scores):
+    """Return the order that sorts float64 scores without NaN, and the sorted scores.
+
+    Keys of the leading bits of a score, ordered as integers, and of its index are
+    sorted; scores that agree in the leading bits are sorted afterwards.
+    """
+    if scores.size < _MANY:
+        order = np.argsort(scores)
+        return order, scores[order]
+    low = (1 << (scores.size - 1).bit_length()) - 1
+    keys = (scores + 0.0).view(np.int64)  # there is one zero only
+    keys ^= (keys >> 63) & np.iinfo(np.int64).max
+    keys &= ~low
+    keys |= np.arange(scores.size)
+    keys.sort()
+    order = keys & low
+    ranked = scores[order]
+    if (ranked[1:] < ranked[:-1]).any():
+        keys &= ~low
+        same = keys[1:] == keys[:-1]
+        rows = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        if rows.size > scores.size / 8:
+            order = np.argsort(scores)
+            return order, scores[order]
+        again = rows[np.lexsort((ranked[rows], keys[rows]))]
+        order[rows], ranked[rows] = order[again], ranked[again]
+    return order, ranked
+
+
 def ends_of_ties(ranked):
     """Return the last index of each group of equal values in a sorted array."""
-    return np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), ranked.size - 1)
+    ends = ranked[1:] != ranked[:-1]
+    if ends.all():
+        return np.arange(ranked.size)
+    return np.append(np.flatnonzero(ends), ranked.size - 1)
+
+
+def at_ends(values, last):
+    """Return the values at the ends of groups of ties, without a copy if all are."""
+    return values if last.size == values.size else values[last]
 
 
 def tie_scale(scores):
@@ -44,16 +89,49 @@ def tie_scale(scores):
     scores, a wider range, or the typical magnitude, if it is zero or within rounding
     errors.
     """
-    finite = np.clip(scores[np.isfinite(scores)], -_LARGE, _LARGE)
+    return _scale_of_ranked(np.sort(scores))
+
+
+def _scale_of_ranked(ranked):
+    """Return the scales of sorted scores."""
+    finite = finite_of_ranked(ranked)
     if finite.size == 0:
         return 0.0, 0.0
-    typical = float(np.median(np.abs(finite)))
-    least = typical if finite.min() < 0 < finite.max() else 0.0
+    if finite[0] < -_LARGE or finite[-1] > _LARGE:
+        finite = np.clip(finite, -_LARGE, _LARGE)
+    typical = _median_of_sizes(finite)
+    least = typical if finite[0] < 0 < finite[-1] else 0.0
     for tail in (0.25, 0.05, 0.0):
-        low, high = np.quantile(finite, [tail, 1 - tail])
+        low, high = (quantile_of_ranked(finite, q) for q in (tail, 1 - tail))
         if high - low > _COLLAPSED * typical:
             return least, float(high - low)
     return least, typical
+
+
+def finite_of_ranked(ranked):
+    """Return the finite scores of sorted scores."""
+    first = np.searchsorted(ranked, -np.inf, side="right")
+    return ranked[first : np.searchsorted(ranked, np.inf)]
+
+
+def quantile_of_ranked(ranked, share):
+    """Return a quantile of sorted scores, in the arithmetic of `np.quantile`."""
+    position = share * (ranked.size - 1)
+    k = min(int(position), ranked.size - 1)
+    low, high = float(ranked[k]), float(ranked[min(k + 1, ranked.size - 1)])
+    part = position - k
+    if part >= 0.5:
+        return high - (high - low) * (1 - part)
+    return low + (high - low) * part
+
+
+def _median_of_sizes(finite):
+    """Return the median magnitude of finite scores."""
+    sizes, k = np.abs(finite), finite.size // 2
+    sizes.partition(k)  # `np.median` partitions at two places, which is slower
+    if finite.size % 2:
+        return float(sizes[k])
+    return float((sizes[:k].max() + sizes[k]) / 2)
 
 
 def tolerance(scores, least, spread):
@@ -61,7 +139,9 @@ def tolerance(scores, least, spread):
 
     `least` and `spread` are from `tie_scale` of reference samples.
     """
-    size = np.maximum(np.abs(scores), least)
+    size = np.abs(scores)
+    if least > 0:
+        size = np.maximum(size, least)
     return _ROUNDING * np.minimum(10 * np.minimum(size, _LARGE), spread)
 
 
@@ -114,23 +194,32 @@ def merged_ties(scores):
     """
     if scores.size < 2:
         return scores
-    order = np.argsort(scores)
-    ranked = scores[order]
-    tol = tolerance(ranked, *tie_scale(scores))
+    order, ranked = ranked_scores(scores)
+    found = merged_ties_of_ranked(ranked)
+    if found is ranked:
+        return scores
+    merged = np.empty_like(ranked)
+    merged[order] = found
+    return merged
+
+
+def merged_ties_of_ranked(ranked):
+    """Return sorted scores, merged as by `merged_ties`."""
+    tol = tolerance(ranked, *_scale_of_ranked(ranked))
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = ranked[1:] - ranked[:-1] > np.minimum(tol[1:], tol[:-1])
-    apart |= np.isinf(ranked[1:]) | np.isinf(ranked[:-1])
-    last = np.append(np.flatnonzero(apart), ranked.size - 1)
-    first = np.append(0, last[:-1] + 1)
-    with np.errstate(invalid="ignore"):
-        wide = ranked[last] - ranked[first]
+        near = ranked[1:] - ranked[:-1] <= np.minimum(tol[1:], tol[:-1])
+    if np.isinf(ranked[:1]).any() or np.isinf(ranked[-1:]).any():
+        near &= np.isfinite(ranked[1:]) & np.isfinite(ranked[:-1])
+    # groups of at least two: they start where none is near before, and end likewise
+    first = np.flatnonzero(near & np.append(True, ~near[:-1]))
+    last = np.flatnonzero(near & np.append(~near[1:], True)) + 1
+    wide = ranked[last] - ranked[first]
     tied = (wide > 0) & (wide <= np.maximum(tol[last], tol[first]))
     if not tied.any():
-        return scores
-    middle = ranked[first]
-    middle[tied] = middle[tied] / 2 + ranked[last[tied]] / 2
-    merged = np.empty_like(ranked)
-    merged[order] = np.repeat(middle, last - first + 1)
-    keep = np.repeat(~tied, last - first + 1)  # other groups are wide, or equal
-    merged[order[keep]] = ranked[keep]
+        return ranked
+    first, last = first[tied], last[tied]
+    size = last - first + 1
+    rows = np.arange(size.sum()) + np.repeat(last + 1 - np.cumsum(size), size)
+    merged = ranked.copy()
+    merged[rows] = np.repeat(ranked[first] / 2 + ranked[last] / 2, size)
     return merged

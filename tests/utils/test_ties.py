@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from skood.utils._ties import (
+    at_ends,
     ends_of_ties,
     merged_ties,
+    quantile_of_ranked,
+    ranked_scores,
     threshold_at,
     threshold_between,
     tie_scale,
@@ -144,3 +147,81 @@ def test_threshold_between_is_below_the_upper_score():
         assert low <= threshold_between(low, high, np.array([low, high])) < high
     for high in (0.0, 1.0, -1e300):
         assert threshold_between(-np.inf, high, np.array([high])) < high
+
+
+def _kinds_of_scores(n):
+    rng = np.random.default_rng(n)
+    normal = rng.normal(size=n)
+    return {
+        "normal": normal,
+        "single precision": normal.astype(np.float32).astype(np.float64),
+        "tied": np.round(normal, 1),
+        "all nearly tied": np.round(normal, 1) * (1 + 1e-13 * rng.normal(size=n)),
+        "some nearly tied": np.where(rng.random(n) < 0.05, 1 + 1e-15 * normal, normal),
+        "heavy tails": rng.standard_cauchy(n) ** 9,
+        "tiny": normal * 1e-312,
+        "zeros": np.where(rng.random(n) < 0.5, 0.0, -0.0),
+        "infinite": np.where(np.abs(normal) > 1, normal * np.inf, normal),
+        "constant": np.full(n, 3.0),
+    }
+
+
+@pytest.mark.parametrize("n", [1, 2, 999, 1000, 1023, 1025, 5003])
+def test_ranked_scores_are_sorted(n):
+    for scores in _kinds_of_scores(n).values():
+        order, ranked = ranked_scores(scores)
+        np.testing.assert_array_equal(np.sort(order), np.arange(n))
+        np.testing.assert_array_equal(ranked, np.sort(scores))
+        np.testing.assert_array_equal(scores[order], ranked)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 99, 1000])
+def test_quantiles_are_of_numpy(n):
+    scores = _kinds_of_scores(n)
+    del scores["infinite"]
+    for values in scores.values():
+        for share in (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0):
+            found = quantile_of_ranked(np.sort(values), share)
+            assert found == np.quantile(values, share)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 1000, 1501])
+def test_scales_of_a_plain_computation(n):
+    for scores in _kinds_of_scores(n).values():
+        finite = np.clip(scores[np.isfinite(scores)], -1e300, 1e300)
+        if not finite.size:
+            continue
+        typical = np.median(np.abs(finite))
+        least = typical if finite.min() < 0 < finite.max() else 0.0
+        spreads = [
+            np.subtract(*np.quantile(finite, [1 - tail, tail]))
+            for tail in (0.25, 0.05, 0.0)
+        ]
+        wide = [spread for spread in spreads if spread > 1e-6 * typical]
+        assert tie_scale(scores) == (least, (wide or [typical])[0])
+
+
+def test_merged_ties_of_a_loop():
+    for scores in _kinds_of_scores(1200).values():
+        scale = tie_scale(scores)
+        expected, order = scores.copy(), np.argsort(scores, kind="stable")
+        groups = [[order[0]]]
+        for i in order[1:]:
+            pair = scores[[groups[-1][-1], i]]
+            if np.isfinite(pair).all() and pair[1] - pair[0] <= min(
+                tolerance(pair, *scale)
+            ):
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+        for group in groups:
+            ends = scores[[group[0], group[-1]]]
+            if ends[0] < ends[1] <= ends[0] + max(tolerance(ends, *scale)):
+                expected[group] = ends[0] / 2 + ends[1] / 2
+        np.testing.assert_array_equal(merged_ties(scores), expected)
+
+
+def test_values_at_the_ends():
+    values = np.array([1.0, 2.0, 3.0])
+    assert at_ends(values, np.arange(3)) is values
+    np.testing.assert_array_equal(at_ends(values, np.array([0, 2])), [1.0, 3.0])
