@@ -140,7 +140,7 @@ def tolerance(scores, least, spread):
     `least` and `spread` are from `tie_scale` of reference samples.
     """
     size = np.abs(scores)
-    if least > 0:
+    if np.any(least):
         size = np.maximum(size, least)
     return _ROUNDING * np.minimum(10 * np.minimum(size, _LARGE), spread)
 
