@@ -45,7 +45,7 @@ def map_chunks(function, chunks):
     """
     n_threads = _n_threads() if len(chunks) >= _MIN_CHUNKS else 1
     if n_threads == 1:
-        with ONE_THREAD if len(chunks) > 1 else nullcontext():
+        with ONE_THREAD if len(chunks) > 1 else _NO_LIMIT:
             return [function(chunk) for chunk in chunks]
     # Small products with their own threads in each thread would block each other. A
     # limit of OpenMP is of one thread only, and so is set in each.
@@ -90,6 +90,7 @@ class _OneThread:
 
 
 ONE_THREAD = _OneThread()
+_NO_LIMIT = nullcontext()  # created once, for the speed of small calls
 
 
 @cache
@@ -104,9 +105,7 @@ def _open_blas(with_scipy):
 
 def one_thread(n_multiplications):
     """Return a context that limits OpenBLAS to one thread for small products."""
-    if _FEW < n_multiplications < _MANY:
-        return ONE_THREAD
-    return nullcontext()
+    return ONE_THREAD if _FEW < n_multiplications < _MANY else _NO_LIMIT
 
 
 def _limited_to_one():
