@@ -15,7 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._explain import explanation
-from skood.detectors._common._memory_bank import drawn_rows, kth_of_tiles, own_rows
+from skood.detectors._common._memory_bank import (
+    drawn_rows,
+    half_squares,
+    kth_distances,
+    kth_of_tiles,
+    own_rows,
+)
 from skood.utils._array_api import (
     array_device,
     array_namespace,
@@ -50,15 +56,8 @@ _UNIT_BYTES = 2 * 2**20
 _ROUNDING_ERRORS = 64
 
 # The norms that metrics are based on.
-_NORMS = {
-    "chebyshev": np.inf,
-    "cityblock": 1,
-    "euclidean": 2,
-    "l1": 1,
-    "l2": 2,
-    "manhattan": 1,
-    "minkowski": 2,
-}
+_NORMS = dict.fromkeys(("euclidean", "l2", "minkowski"), 2) | {"chebyshev": np.inf}
+_NORMS |= dict.fromkeys(("cityblock", "l1", "manhattan"), 1)
 
 # Advice for metrics that need more than two vectors.
 _REFUSED_METRICS = {
@@ -109,9 +108,9 @@ class KNN(ReadingDetector):
     algorithm : {"auto", "sklearn", "faiss", "torch"}, default="auto"
         Search implementation. "auto": torch on a GPU if `device` is one; else faiss if
         it is installed; else scikit-learn. "faiss" and "torch" need
-        ``metric="euclidean"``. The distance to the k-th neighbor is always computed in
-        float64; where the float32 search of faiss is too inaccurate, scikit-learn
-        searches again.
+        ``metric="euclidean"``. "sklearn" and "faiss" leave few samples to NumPy. The
+        distance to the k-th neighbor is always computed in float64; where float32 is
+        too inaccurate, scikit-learn searches again.
 
     device : str, default="auto"
         Device for a search by torch: "auto" is CUDA for large banks if available, else
@@ -233,6 +232,7 @@ class KNN(ReadingDetector):
         self._bank_labels = None if y is None else y[kept]
         self._algorithm = self._choose(features)
         self.bank_ = to_host(self._prepared(features))
+        self._halves = half_squares(self.bank_) if self.metric == "euclidean" else None
         self._neighbors = None
         if self._algorithm == "sklearn":
             self._neighbors = self._index()
@@ -317,6 +317,10 @@ class KNN(ReadingDetector):
             column = self._column(nearest, own)
             found = np.take_along_axis(distances, column, axis=1)[:, 0]
             return self._without_rounding(found, queries)
+        if own is None:
+            found = kth_distances(queries, self.bank_, self._halves, self.n_neighbors)
+            if found is not None:
+                return self._without_rounding(found, queries)
         if self._algorithm == "faiss":
             return self._distances_faiss(queries, own)
         return self._distances(queries, self._nearest_sklearn(queries, own))
@@ -355,11 +359,7 @@ class KNN(ReadingDetector):
         return np.where(distances <= _ROUNDING_ERRORS * eps * size, 0.0, distances)
 
     def _index(self):
-        """Return scikit-learn's index, a view of the bank.
-
-        It is not stored if it only verifies faiss: a saved detector would contain the
-        bank twice.
-        """
+        """Return scikit-learn's index; not stored for faiss: files have one bank."""
         if self._neighbors is not None:
             return self._neighbors
         return NearestNeighbors(

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 import skood.detectors._knn as module
 import skood.utils._array_api as arrays
 from skood.detectors import KNN
+from skood.detectors._common._memory_bank import half_squares, kth_distances
 from skood.utils._torch import row_chunks
 from tests._thresholds import middle_of_gap
 
@@ -226,6 +227,7 @@ def test_memory_of_scoring_is_bounded(params, kind):
     queries = rng.normal(size=(1_500, 16)).astype(kind)
     knn = KNN(**params).fit(bank[:100])
     knn.bank_, knn._neighbors = bank, None
+    knn._halves = half_squares(bank)
     knn.score_samples(queries[:50])
     try:
         with open("/proc/self/clear_refs", "w") as file:
@@ -448,3 +450,37 @@ def test_default_works_on_30_samples():
     np.testing.assert_array_equal(
         detector.score_samples(X), KNN(n_neighbors=5).fit(X).score_samples(X)
     )
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+@pytest.mark.parametrize("n, n_neighbors", [(7, 7), (300, 1), (3000, 5)])
+def test_distances_of_few_are_of_a_loop(kind, n, n_neighbors):
+    rng = np.random.default_rng(n)
+    bank = 1 + rng.normal(size=(n, 6)).astype(kind)
+    bank[::5] = bank[0]  # ties
+    for queries in (bank[:1], np.vstack([rng.normal(size=(9, 6)), bank[:4]])):
+        found = kth_distances(queries, bank, half_squares(bank), n_neighbors)
+        gaps = queries[:, None].astype(float) - bank
+        distances = np.sort(np.linalg.norm(gaps, axis=2), axis=1)
+        if found is None:  # too many candidates
+            assert n == 3000
+            continue
+        np.testing.assert_allclose(found, distances[:, n_neighbors - 1], rtol=1e-15)
+
+
+def test_distances_of_few_leave_the_others_to_a_search():
+    bank = np.ones((2000, 3), dtype=np.float32)
+    halves = half_squares(bank)
+    assert kth_distances(bank[:1], bank, halves, 2) is None  # all are candidates
+    assert kth_distances(np.ones((5000, 3)), bank, halves, 2) is None
+    assert half_squares(np.float32([[1e30]])) is None
+    assert kth_distances(np.array([[1e200, 0, 0]]), bank, halves, 2) is None
+
+
+@pytest.mark.parametrize("scale", [1e-19, 1e-22])
+def test_distances_of_few_with_underflow(scale):
+    bank = np.random.default_rng(0).normal(size=(100, 4)).astype("f4")
+    bank *= np.float32(scale)
+    found = kth_distances(bank[:9], bank, half_squares(bank), 2)
+    distances = np.linalg.norm(bank[:9, None].astype(float) - bank, axis=2)
+    np.testing.assert_allclose(found, np.sort(distances, axis=1)[:, 1], rtol=1e-12)

@@ -16,6 +16,8 @@ __all__ = [
     "bank_scores",
     "bank_tiles",
     "drawn_rows",
+    "half_squares",
+    "kth_distances",
     "kth_of_tiles",
     "leave_out",
     "own_rows",
@@ -28,6 +30,12 @@ _BLOCK = 64
 # Samples of a chunk, and bytes of the product of a chunk and a part of the bank.
 _TILE_ROWS = 512
 _TILE_BYTES = 32 * 2**20
+
+# Bytes of temporaries in float64.
+_UNIT_BYTES = 2 * 2**20
+
+# Candidates of a sample, beside its neighbors, whose distances are computed again.
+_CANDIDATES = 100
 
 
 def bank_bytes_per_row(detector):
@@ -109,6 +117,62 @@ def top_k_of_many(array, k):
     chosen = np.argpartition(maxima, n_blocks - k, axis=1)[:, None, -k:]
     found = np.take_along_axis(blocks, chosen, axis=2).reshape(n_rows, -1)
     return top_k(np.concatenate([found, array[:, n_cut:]], axis=1), k)
+
+
+def half_squares(bank):
+    """Return half the squared lengths of a bank, in its precision; None if infinite."""
+    halves = np.empty(len(bank))
+    for rows in row_chunks(len(bank), 8 * bank.shape[1], _UNIT_BYTES):
+        part = bank[rows].astype(np.float64)
+        halves[rows] = np.einsum("ij,ij->i", part, part) / 2
+    with np.errstate(over="ignore"):
+        halves = halves.astype(bank.dtype)
+    return halves if np.isfinite(halves).all() else None
+
+
+def _kth_at_most(gaps, k):
+    """Return a bound of the k-th smallest value of each row, from minima of blocks."""
+    n_blocks = gaps.shape[1] // _BLOCK
+    if n_blocks > 2 * k:
+        cut = n_blocks * _BLOCK
+        minima = gaps[:, :cut].reshape(len(gaps), _BLOCK, n_blocks).min(axis=1)
+        gaps = np.concatenate([minima, gaps[:, cut:]], axis=1)
+    return np.partition(gaps, k - 1, axis=1)[:, k - 1]
+
+
+def kth_distances(queries, bank, halves, n_neighbors):
+    """Return distances to the k-th neighbors in float64; None for other searches.
+
+    A product in the precision of the bank leaves the candidates whose distances are,
+    within its error bound, at most the k-th; their distances are computed in float64.
+    `halves` is from `half_squares`. None if memory would be large, or candidates many.
+    """
+    if halves is None or len(queries) * halves.nbytes > _TILE_BYTES:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        given = queries.astype(bank.dtype, copy=False)
+        if len(given) == 1:
+            gaps = (halves - bank @ given[0])[None]
+        else:
+            gaps = given @ bank.T
+            np.subtract(halves, gaps, out=gaps)
+        # |fl(q.b) - q.b| <= D u |q| |b| for any order of summation, u = eps / 2
+        longest = np.sqrt(2.0 * halves.max())
+        length = np.linalg.norm(queries.astype(np.float64), axis=1) + longest
+        kind, n_features = np.finfo(bank.dtype), bank.shape[1]
+        error = kind.eps * (n_features / 2 + 4) * length * longest
+        error += n_features * kind.tiny  # products may underflow
+        limit = _kth_at_most(gaps, n_neighbors) + 2 * error
+    if not np.isfinite(limit).all():
+        return None
+    rows, found = divmod(np.flatnonzero(gaps <= limit[:, None]), len(bank))
+    if len(rows) > len(queries) * (_CANDIDATES + n_neighbors):
+        return None
+    difference = queries[rows].astype(np.float64) - bank[found]
+    distances = np.linalg.norm(difference, axis=1)
+    order = np.lexsort((distances, rows))
+    first = np.searchsorted(rows, np.arange(len(queries)))
+    return distances[order[first + n_neighbors - 1]]
 
 
 def kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, own=None):
