@@ -1,8 +1,9 @@
-"""What metrics and rules with one score cost, compared with one `numpy.argsort`.
+"""What metrics, rules with one score and KNN cost, beside an argsort and its peers.
 
 CPU seconds on one thread, minimum over repeats, for two numbers of samples, half of
 them OOD except for `aurc`. Each line ends with OK, or with "missed" if the ratio to the
-argsort of the same scores, in the same run, is above the target::
+argsort of the same scores, in the same run, is above the target. Scores by KNN, on
+features in float32, are compared with scikit-learn and, if installed, with faiss::
 
     python benchmarks/metrics.py
     python benchmarks/metrics.py --sizes 100000 --repeat 50
@@ -13,10 +14,13 @@ argsort of the same scores, in the same run, is above the target::
 
 import argparse
 import time
+from importlib.util import find_spec
 
 import numpy as np
+from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
+from skood.detectors import KNN
 from skood.metrics import aurc, oscr
 from skood.rejection import BoundedAbstention, BoundedTPRFPR, solve
 
@@ -50,6 +54,35 @@ def cases(n, seed):
     }
 
 
+def nearest_neighbors(n, n_features, repeat, seed):
+    """Print what one sample, and 32, cost in a bank of `n` samples of unit length."""
+    rng = np.random.default_rng(seed)
+    bank = 1 + rng.normal(size=(n, n_features)).astype(np.float32)
+    bank /= np.linalg.norm(bank, axis=1, keepdims=True)
+    queries = bank[:32] + np.float32(0.01)
+    peers = {"sklearn": NearestNeighbors(algorithm="brute").fit(bank).kneighbors}
+    if find_spec("faiss") is not None:
+        import faiss
+
+        peers["faiss"] = lambda some: faiss.knn(some, bank, 5)
+    for normalize in (True, False):
+        knn = KNN(normalize=normalize).fit(bank)
+        for size, target in ((1, 1.2), (32, 1.0)):
+            some = queries[:size]
+            spent = {
+                name: seconds(lambda peer=peer, some=some: peer(some), repeat)
+                for name, peer in peers.items()
+            }
+            ours = seconds(lambda knn=knn, some=some: knn.score_samples(some), repeat)
+            best = min(spent.values()) if size == 1 else spent["sklearn"]
+            verdict = "OK" if ours <= target * best else f"missed ({target:g})"
+            beside = ", ".join(f"{name} {1e3 * t:.2f}" for name, t in spent.items())
+            print(
+                f"KNN {n:,} x {n_features}, normalize={normalize}, {size} samples: "
+                f"{1e3 * ours:.2f} ms ({beside})  {verdict}"
+            )
+
+
 def main():
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -68,6 +101,8 @@ def main():
             ratio = spent / argsort
             verdict = "OK" if ratio <= TARGET else f"missed ({TARGET:g})"
             print(f"{n:>9,} {name:<18} {1e3 * spent:8.2f} {ratio:9.2f}  {verdict}")
+    for shape in ((20_000, 512), (100_000, 64)):
+        nearest_neighbors(*shape, args.repeat, args.seed)
 
 
 if __name__ == "__main__":
