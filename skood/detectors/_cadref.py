@@ -6,6 +6,7 @@
 from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._predicted_means import PredictedMeans, l1_norms
 from skood.detectors._common._softmax import logsumexp_rows, shifted_exponentials
 from skood.detectors._gen import GEN
@@ -139,7 +140,7 @@ class CADRef(ReadingDetector):
         self.logit_score = logit_score
 
     def _begin(self, reading, y):
-        self._class_labels = self._column_labels(reading.logits.shape[1])
+        self._class_labels = column_labels(self, reading.logits.shape[1])
 
     def _added(self, sums, part, labels):
         means, total, n_low = (PredictedMeans(), 0.0, 0) if sums is None else sums

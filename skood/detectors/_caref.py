@@ -6,6 +6,7 @@
 from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._predicted_means import PredictedMeans, l1_norms
 
 __all__ = ["CARef"]
@@ -84,7 +85,7 @@ class CARef(ReadingDetector):
     _chunk_bytes: ClassVar[int] = 16 * 2**20
 
     def _begin(self, reading, y):
-        self._class_labels = self._column_labels(reading.logits.shape[1])
+        self._class_labels = column_labels(self, reading.logits.shape[1])
 
     def _added(self, sums, part, labels):
         if sums is None:

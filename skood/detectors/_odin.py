@@ -171,8 +171,7 @@ class ODIN(NetworkDetector):
                 f"scale must be positive, got {scale.min():g}: it is what features "
                 "were divided by, such as their standard deviations."
             )
-        step = self.epsilon / scale
-        return step.reshape(1, -1, *[1] * (len(rows.shape) - 2))
+        return (self.epsilon / scale).reshape(1, -1, *[1] * (len(rows.shape) - 2))
 
     def _cotangent(self, logits):
         """Return the gradient of log p of the prediction by the logits, times c > 0."""

@@ -11,6 +11,7 @@ from scipy.optimize import brentq
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import class_sums
+from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._softmax import logsumexp_rows
 from skood.utils._array_api import (
     array_namespace,
@@ -201,7 +202,7 @@ class OpenMax(ReadingDetector):
                 "from correctly classified samples. Pass class labels."
             )
         n_classes = reading.logits.shape[1]
-        columns = label_codes(y, self._column_labels(n_classes))
+        columns = label_codes(y, column_labels(self, n_classes))
         correct = np.zeros(len(columns), dtype=bool)
         start = 0
         counts, sums = np.zeros(n_classes), np.zeros((n_classes, n_classes))

@@ -9,6 +9,7 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import first_row, offset_sums
+from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.utils._array_api import (
     array_namespace,
@@ -135,7 +136,7 @@ class SHE(ReadingDetector):
                 "SHE requires y to be passed, but the target y is None: patterns are "
                 "means of correctly classified samples. Pass class labels."
             )
-        self._labels = self._column_labels(reading.logits.shape[1])
+        self._labels = column_labels(self, reading.logits.shape[1])
 
     def _added(self, sums, part, labels):
         """Add counts and offset sums of correctly classified samples by logit."""

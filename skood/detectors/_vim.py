@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._partial_fit import scores_without_blocks
 from skood.detectors._common._principal_space import (
     PrincipalSpace,
@@ -178,7 +179,7 @@ class ViM(ReadingDetector):
         return reading.logits.logsumexp() - residuals * self.alpha_
 
     def _explained(self, reading):
-        labels = self._column_labels(reading.logits.shape[1])
+        labels = column_labels(self, reading.logits.shape[1])
         columns = {
             "predicted_class": labels[reading.logits.argmax(axis=1)],
             "energy": logsumexp_rows(reading.logits),

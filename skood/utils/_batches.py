@@ -159,14 +159,8 @@ def loaded(X):
 def joined(parts, axis=0):
     """Concatenate results for consecutive blocks of samples.
 
-    `parts`: the results, all of one kind. `axis`: the axis of the samples. Returns
-    `result`: the result for all samples.
-
-    Examples
-    --------
-    >>> from skood.utils._batches import joined
-    >>> joined([{"a": [1, 2], "b": None}, {"a": [3], "b": None}])
-    {'a': array([1, 2, 3]), 'b': None}
+    `parts`: the results, all of one kind, such as dicts of arrays or None. `axis`: the
+    axis of the samples. Returns `result`: the result for all samples.
     """
     first = parts[0]
     if len(parts) == 1 and isinstance(first, np.ndarray):

@@ -163,11 +163,8 @@ def refitted_scores(detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=T
                 if rescale:
                     few = offset_rows(len(kept), _MAX_COMPARED)
                     seen = take_rows(X, kept[few])
-                    found = _rescaled(
-                        found,
-                        other._score_validated(seen),
-                        detector._score_validated(seen),
-                    )
+                    pair = (one._score_validated(seen) for one in (other, detector))
+                    found = _rescaled(found, *pair)
                 scores.append(found)
     except ValueError as error:
         return in_sample(detector, detector._score_validated(X), error)

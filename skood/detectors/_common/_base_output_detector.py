@@ -370,18 +370,6 @@ class ReadingDetector(BaseDetector):
             and make_network(self.estimator_).features_are_rows
         )
 
-    def _column_labels(self, n_columns):
-        """Return the labels of the columns of logits, not only of the ID classes."""
-        source = getattr(self, "estimator_", self)
-        labels = np.asarray(getattr(source, "classes_", np.arange(n_columns)))
-        if len(labels) != n_columns:
-            raise ValueError(
-                f"{type(self).__name__} got {n_columns} logits for {len(labels)} "
-                f"classes: {labels.tolist()}. Give one logit per class, in the order "
-                "of classes_."
-            )
-        return labels
-
     def _score(self, X):
         is_small = isinstance(X, np.ndarray) and X.shape[:1] <= (_FEW_ROWS,)
         # a bank is large, whatever the samples are

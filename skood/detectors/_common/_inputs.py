@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import numpy as np
 from sklearn.frozen import FrozenEstimator
 
 from skood.utils._batches import is_lazy, is_torch_data, labeled_rows, loaded
@@ -11,6 +12,7 @@ from skood.utils._torch import check_tensor, is_tensor
 __all__ = [
     "check_columns",
     "check_logits",
+    "column_labels",
     "labels_later",
     "on_gpu",
     "validated_tensor",
@@ -54,6 +56,19 @@ def check_logits(logits):
             "columns -m/2 and m/2, or pass the classifier as estimator=."
         )
     return logits
+
+
+def column_labels(detector, n_columns):
+    """Return the labels of the columns of logits, not only of the ID classes."""
+    source = getattr(detector, "estimator_", detector)
+    labels = np.asarray(getattr(source, "classes_", np.arange(n_columns)))
+    if len(labels) != n_columns:
+        raise ValueError(
+            f"{type(detector).__name__} got {n_columns} logits for {len(labels)} "
+            f"classes: {labels.tolist()}. Give one logit per class, in the order "
+            "of classes_."
+        )
+    return labels
 
 
 def on_gpu(X):
