@@ -138,7 +138,7 @@ def network_readings(detectors, folder):
         start = time.perf_counter()
         for memory in memories.values():
             memory.read_first(X)
-        return time.perf_counter() - start
+        return time.perf_counter() - start if memories else 0.0
 
     token = SHARING.set((*SHARING.get(), memories))
     try:

@@ -227,7 +227,7 @@ def _metric_table(comparison, metric, with_seconds=False):
 def _second_columns(rows):
     """Return the columns of seconds, including network seconds if present."""
     columns = {"fit_seconds": "fit s", "score_seconds": "score s"}
-    if any(row["network_seconds"] >= 0.0005 for row in rows):
+    if any(row["network_seconds"] > 0 for row in rows):
         columns["network_seconds"] = "network s <small>shared</small>"
     return columns
 

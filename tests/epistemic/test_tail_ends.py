@@ -52,7 +52,7 @@ def _renamed(tail):
     tail.layers = [
         tuple(name.removeprefix("0.") for name in pair) for pair in tail.layers
     ]
-    tail._read = lambda batch: batch  # the first layer reads the rows
+    tail.read = lambda batch: (batch, None)  # the samples are the first layer's input
     return tail
 
 

@@ -54,12 +54,14 @@ def shifted_exponentials(logits, temperature=1.0):
         shifted = _columns(logits)
         shifted -= np.max(shifted, axis=0)
         below = shifted < 0.0
+        if temperature != 1.0:
+            shifted /= temperature
+        exponentials = np.exp(shifted)
         if np.count_nonzero(below) == shifted.size - shifted.shape[1]:  # no ties
-            if temperature != 1.0:
-                shifted /= temperature
-            exponentials = np.exp(shifted)
             exponentials *= below
-            return exponentials.T, np.sum(exponentials, axis=0), shifted.T
+        else:
+            exponentials[np.argmax(shifted, axis=0), row_indices(logits)] = 0.0
+        return exponentials.T, np.sum(exponentials, axis=0), shifted.T
     xp = array_namespace(logits)
     shifted = xp.astype(logits, xp.float64, copy=True)
     rows, top = row_indices(logits), xp.argmax(shifted, axis=1)
