@@ -16,6 +16,7 @@ from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.graph import NodeSet
 from skood.nn._training_data import check_target
 from skood.utils._atomic_fit import fresh_fit
+from skood.utils._labels import check_one_kind
 from skood.utils._log_proba import log_proba_of
 from skood.utils._metaestimators import (
     check_one_column,
@@ -206,6 +207,7 @@ class DeepEnsemble(BaseMembers):
             If `estimator` is frozen, the members have different classes, or one does
             not take `sample_weight`. The ensemble then is left unchanged.
         """
+        check_one_kind(y)
         with fresh_fit(self):
             members = self._new_members()
             given = [] if self.reference is None else [self.reference]

@@ -27,6 +27,7 @@ from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import blockwise
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import new_samples
+from skood.utils._labels import check_one_kind
 from skood.utils._metaestimators import copy_input_attributes
 from skood.utils._param_validation import fit_context
 
@@ -213,6 +214,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     def _fit(self, X, y):
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_one_kind(y)
         check_classification_targets(y)
         if self.coef is None:
             if len(np.unique(y)) < 2:

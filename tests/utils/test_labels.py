@@ -14,9 +14,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from skood.detectors import KNN, MSP, Mahalanobis, ViM
-from skood.epistemic import Laplace
+from skood.epistemic import DeepEnsemble, Laplace
 from skood.exceptions import SkoodWarning
-from skood.nn import FeatureExtractor, TorchClassifier
+from skood.nn import FeatureExtractor, LinearHead, TorchClassifier
 from skood.rejection import RejectOptionClassifier
 from skood.utils._labels import (
     check_label_rows,
@@ -396,7 +396,9 @@ def test_names_and_minus_one_in_one_array(as_list):
         KNN(n_neighbors=3),
         MSP(LogisticRegression()),
         Laplace(LogisticRegression()),
+        DeepEnsemble(LogisticRegression(), n_members=2),
         FeatureExtractor(MLPClassifier((4,))),
+        LinearHead(),
         RejectOptionClassifier(LogisticRegression()),
         TorchClassifier(max_epochs=1),
     ],
