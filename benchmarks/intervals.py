@@ -262,7 +262,11 @@ def calibration_rows(count, options):
         for size in options.sizes:
             found = [
                 bootstrap_ci(
-                    metric, *draw(size, rng), n_resamples=RESAMPLES, random_state=seed
+                    metric,
+                    *draw(size, rng),
+                    classes=[0, 1],  # a resample may lack one
+                    n_resamples=RESAMPLES,
+                    random_state=seed,
                 )[1:]
                 for seed in range(options.resampled)
             ]
