@@ -35,8 +35,8 @@ MiB fit, score
 AUROC
     ID against OOD; for rectifiers that of the energy of rectified features.
 x fit, x score
-    CPU seconds over those of the fastest peer that is correct. A peer is "wrong" if it
-    computes something else than the method, as the note says; it is no bar.
+    Ratio of CPU seconds to the fastest peer that is correct. A peer is "wrong" if it
+    does not compute the method, see its note, and is not compared.
 
 The targets, each printed with OK or missed: our fit (without the threshold) and score
 take at most 1.05 times the CPU seconds of the fastest correct peer, and at most 10 %
@@ -45,9 +45,9 @@ twice as fast as pytorch-ood to score; at most 256 MiB to score. On one thread, 
 fits of workload F take at most 10 ms (NCI, FDBD), .25 s (Mahalanobis,
 RelativeMahalanobis), .4 s (ViM) and 4 ms (detectors of logits), and a score .28
 us/row (Energy, workload L) and .4 (ReAct and VRA with the energy of the head, F).
-Below 20 us of CPU nothing is told apart. With ``--strict`` a miss is an error. On a GPU
-pytorch-ood, and our detectors that need no head, get their arrays there, and memory is
-that of the host.
+Differences below 20 us of CPU are ignored. With ``--strict`` a miss is an error. On a
+GPU pytorch-ood, and our detectors that need no head, get their arrays there, and memory
+is that of the host.
 
 With ``--busy``, the least CPU seconds of our fits and scores with one thread and with
 two are compared instead, on a quiet machine and beside two processes that spin: with
@@ -217,7 +217,7 @@ def score_of(row):
 
 
 def add_ratios(rows):
-    """Divide CPU seconds by those of the fastest correct peer."""
+    """Divide CPU seconds by the seconds of the fastest correct peer."""
     for name, key in (("x_fit", own_fit), ("x_score", score_of)):
         peer = fastest_peer(rows, key)
         for row in rows:

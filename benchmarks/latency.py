@@ -1,9 +1,9 @@
 """Microseconds to score one sample, and 32, beside pytorch-ood, faiss and scikit-learn.
 
 A service scores samples as they arrive, one by one: what counts is the time of a call,
-of which the arithmetic of one sample is a few microseconds. All rows have 512 features
-and 10 classes in float32, with a linear head where a detector needs one, except those
-of a head of 1,000 classes and 2,048 features::
+where the arithmetic of one sample takes a few microseconds. All rows have 512 features
+and 10 classes in float32, with a linear head where a detector needs one, except for
+a head of 1,000 classes and 2,048 features::
 
     python benchmarks/latency.py
     python benchmarks/latency.py --threads 2
@@ -31,15 +31,14 @@ targets, in microseconds:
 # SPDX-License-Identifier: BSD-3-Clause
 
 import argparse
-import contextlib
 import importlib.util
 import os
-import subprocess
 import sys
 import time
 import warnings
 
 import numpy as np
+from detectors import spinning
 
 MARGIN, IN_ALL, GROWTH = 100, 200, 1.5
 REJECTION, ENSEMBLE, SEARCH = 300, 1000, 1.2
@@ -350,19 +349,6 @@ def validation(clock):
     return whole
 
 
-@contextlib.contextmanager
-def neighbors(n_processes):
-    """Run processes that spin, for as long as the block lasts."""
-    spin = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(spin) for _ in range(n_processes)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
 def main(argv=None):
     """Print the table; with ``--strict`` return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -375,7 +361,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     warnings.simplefilter("ignore")
 
-    # the limit is of libraries that are loaded, of which SciPy has its own
+    # the limit is of libraries that are loaded, and SciPy has its own
     import scipy.linalg  # noqa: F401
     import sklearn.linear_model  # noqa: F401
     from threadpoolctl import threadpool_limits
@@ -386,7 +372,7 @@ def main(argv=None):
         pass
 
     clock = Clock(args.seconds)
-    with threadpool_limits(args.threads), neighbors(2 if args.busy else 0):
+    with threadpool_limits(args.threads), spinning(2 if args.busy else 0):
         beside = "two spinning processes" if args.busy else "nothing"
         print(f"{args.threads} thread(s) of {os.cpu_count()}, beside {beside}")
         checks = validation(clock)

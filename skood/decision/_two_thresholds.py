@@ -15,10 +15,17 @@ from skood.decision._confidence_bounds import (
     min_accepted_id_on_average,
     risk_upper_bound,
 )
+from skood.decision._mean_intervals import hoeffding_bentkus
 from skood.decision._operating_point import Attainable, OperatingPoint
 from skood.exceptions import NotCertifiableError
 from skood.utils._param_validation import Number, StrOptions
-from skood.utils._ties import ends_of_ties, merged_ties, threshold_between
+from skood.utils._ties import (
+    ends_of_ties,
+    merged_ties,
+    merged_ties_of_ranked,
+    ranked_scores,
+    threshold_between,
+)
 from skood.utils._warnings import warn
 
 __all__ = ["TwoThresholds"]
@@ -167,7 +174,9 @@ class TwoThresholds(BaseRule):
         n_bounds = sum(share > 0 for share in shares)
         thresholds = (
             self._threshold(scores, share, certificate, n_bounds)
-            for scores, share in zip(_pair(problem), shares, strict=True)
+            for scores, share in zip(
+                (problem.risk_id, problem.ood_id), shares, strict=True
+            )
         )
         return self._at(problem, *thresholds)
 
@@ -249,12 +258,29 @@ class TwoThresholds(BaseRule):
             passed.append(threshold)
         if passed:
             return self._at(second, max(passed), ood_max)
-        least = float((E / N).min()) if len(N) else math.inf
+        least, needed = math.inf, None
+        if len(N):
+            k = int(np.argmin(E / N))
+            least = float(E[k] / N[k])
+            size = len(_accepted_losses(second, thresholds[k], ood_max))
+            needed = self._samples_needed(problem.n_id, size, least, delta)
         raise NotCertifiableError(
             f"{as_asked(self)} is not certified: {second.n_id} ID samples do not show "
             f"a selective risk of at most {self.risk:.4g}, with {least:.4g} on the "
-            "samples that chose the thresholds."
+            "samples that chose the thresholds.",
+            needed,
+            certificate.n_ood,
         )
+
+    def _samples_needed(self, n_id, n_accepted, risk, delta):
+        """Return a number of samples that certifies an accepted `risk`, or None."""
+        if risk >= self.risk or n_accepted == 0:
+            return None
+        for times in 2 ** np.arange(1, 30):
+            n = int(n_accepted * times)
+            if hoeffding_bentkus(risk * n, n, delta) <= self.risk:
+                return int(n_id * times)
+        return None
 
     def _at(self, problem, risk_max, ood_max):
         """Return the operating point of both thresholds."""
@@ -263,11 +289,6 @@ class TwoThresholds(BaseRule):
             theta=0.0, lam=risk_max / c_a, scales=(c_a, c_b), ood_max=ood_max
         )
         return problem.evaluated(self, point)
-
-
-def _pair(problem):
-    """Return both scores of the ID samples."""
-    return problem.risk_id, problem.ood_id
 
 
 def _above_rank(scores, rank):
@@ -285,13 +306,12 @@ def _nested(problem, ood_max):
     scores, loss = problem.risk_id[within], problem.loss_id[within]
     if not scores.size:
         return scores, scores, scores
-    order = np.argsort(merged_ties(scores))
-    ranked = merged_ties(scores)[order]
-    last = ends_of_ties(ranked)
-    low = np.maximum.accumulate(scores[order])[last]
-    high = np.append(scores[order][last[:-1] + 1], math.inf)
+    order, ranked = ranked_scores(scores)
+    last = ends_of_ties(merged_ties_of_ranked(ranked))
+    above = np.append(ranked[last[:-1] + 1], math.inf)
     thresholds = [
-        threshold_between(a, b, scores) for a, b in zip(low, high, strict=True)
+        threshold_between(low, high, scores)
+        for low, high in zip(ranked[last], above, strict=True)
     ]
     return np.array(thresholds), last + 1, np.cumsum(loss[order])[last]
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._explain import explanation
 from skood.detectors._common._memory_bank import (
+    UNIT_BYTES,
     drawn_rows,
     half_squares,
     kth_distances,
@@ -47,9 +48,6 @@ _GPU_BYTES = 256 * 2**20
 
 # MiB of distances that scikit-learn uses at a time for other metrics.
 _WORKING_MEMORY = 64
-
-# Bytes of float64 temporaries when scaling samples, which stay in the cache.
-_UNIT_BYTES = 2 * 2**20
 
 # A distance is 0 if it is at most this many times the rounding error of the features:
 # the features of a sample vary with the batch that a network computes them in.
@@ -265,7 +263,7 @@ class KNN(ReadingDetector):
         units = xp.empty(
             features.shape, dtype=features.dtype, device=device_of(features)
         )
-        for rows in row_chunks(len(features), 8 * features.shape[1], _UNIT_BYTES):
+        for rows in row_chunks(len(features), 8 * features.shape[1], UNIT_BYTES):
             part = features[rows]
             if not is_tensor(part):  # a fixed order of summation for any memory layout
                 part = np.ascontiguousarray(part)

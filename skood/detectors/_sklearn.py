@@ -165,6 +165,6 @@ class SklearnDetector(ReadingDetector):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        if hasattr(self.detector, "__sklearn_tags__"):  # not with those of PyOD
+        if hasattr(self.detector, "__sklearn_tags__"):  # PyOD has none
             tags.non_deterministic |= get_tags(self.detector).non_deterministic
         return tags

@@ -116,12 +116,12 @@ def calibration_noise(
     y_proba,
     y_pred=None,
     *,
-    n_bins=15,
-    strategy="uniform",
-    norm="l1",
-    classwise=False,
-    ood_label=-1,
-    classes=None,
+    n_bins,
+    strategy,
+    norm,
+    classwise,
+    ood_label,
+    classes,
 ):
     r"""Return a quantile of the norm of the sampling errors of all gaps.
 

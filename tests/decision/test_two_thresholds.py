@@ -177,6 +177,18 @@ def test_risk_that_no_threshold_has():
         certify(rule, a, b, 3 * np.ones(100), None, None)
 
 
+def test_samples_needed_for_a_selective_risk():
+    """Twice as many samples with the same rates until the risk is certified."""
+    a, b, wrong = _samples(120)
+    rule = TwoThresholds(0.1, 0.15, criterion="selective_risk")
+    with pytest.raises(NotCertifiableError, match="do not show") as error:
+        certify(rule, a, b, wrong, None, None, random_state=0)
+    times = error.value.n_id_needed // 120
+    assert times >= 2
+    rows = (np.tile(one, 4 * times) for one in (a, b, wrong))
+    assert certify(rule, *rows, None, None, random_state=0).risk <= 0.15
+
+
 def test_bad_parameters():
     rows = (*_samples(100), None, None)
     with pytest.raises(ValueError, match=r"ood \+ risk must be below 1, got 0.5 \+ 0."):

@@ -12,6 +12,7 @@ from skood.utils._array_api import as_double, to_device, to_host, top_k
 from skood.utils._torch import is_tensor, row_chunks
 
 __all__ = [
+    "UNIT_BYTES",
     "bank_bytes_per_row",
     "bank_scores",
     "bank_tiles",
@@ -31,8 +32,8 @@ _BLOCK = 64
 _TILE_ROWS = 512
 _TILE_BYTES = 32 * 2**20
 
-# Bytes of temporaries in float64.
-_UNIT_BYTES = 2 * 2**20
+# Bytes of float64 temporaries, which stay in the cache.
+UNIT_BYTES = 2 * 2**20
 
 # Candidates of a sample, beside its neighbors, whose distances are computed again.
 _CANDIDATES = 100
@@ -122,7 +123,7 @@ def top_k_of_many(array, k):
 def half_squares(bank):
     """Return half the squared lengths of a bank, in its precision; None if infinite."""
     halves = np.empty(len(bank))
-    for rows in row_chunks(len(bank), 8 * bank.shape[1], _UNIT_BYTES):
+    for rows in row_chunks(len(bank), 8 * bank.shape[1], UNIT_BYTES):
         part = bank[rows].astype(np.float64)
         halves[rows] = np.einsum("ij,ij->i", part, part) / 2
     with np.errstate(over="ignore"):

@@ -365,22 +365,20 @@ class AcceptanceRegionDisplay:
     def _draw_region(self, ax):
         """Shade the acceptance region within the axes, and draw the border."""
         point = self.point
-        w_a, w_b = weights(point.theta)
-        factors = np.array([w_a / point.scales[0], w_b / point.scales[1]])
-        corners, border = half_plane(factors, point.lam, ax.get_xlim(), ax.get_ylim())
+        box = ax.get_xlim(), ax.get_ylim()
         if point.has_two_thresholds:
             corners, border = rectangle(
-                point.lam * point.scales[0],
-                point.ood_max,
-                ax.get_xlim(),
-                ax.get_ylim(),
+                point.lam * point.scales[0], point.ood_max, *box
             )
-        elif len(border):
-            inner = along(
-                factors, point.lam, border[0], border[1], (ax.xaxis, ax.yaxis)
-            )
-            border = np.concatenate([border[:1], inner, border[1:]])
-            corners = np.concatenate([border, corners])
+        else:
+            w_a, w_b = weights(point.theta)
+            factors = np.array([w_a / point.scales[0], w_b / point.scales[1]])
+            corners, border = half_plane(factors, point.lam, *box)
+            if len(border):
+                axes = ax.xaxis, ax.yaxis
+                inner = along(factors, point.lam, border[0], border[1], axes)
+                border = np.concatenate([border[:1], inner, border[1:]])
+                corners = np.concatenate([border, corners])
         (self.region_,) = ax.fill(
             *corners.T,
             facecolor=(COLORS[2], 0.18),

@@ -44,11 +44,9 @@ def rectangle(a_max, b_max, xlim, ylim):
     a, b = min(a_max, right), min(b_max, high)
     if a < left or b < low:
         return np.empty((0, 2)), np.empty((0, 2))
-    border = [[a, low], [a, b]] if a_max <= right else []
-    border += [[a, b], [left, b]][len(border) // 2 :] if b_max <= high else []
-    return np.array([[left, low], [a, low], [a, b], [left, b]]), np.reshape(
-        np.array(border, dtype=float), (-1, 2)
-    )
+    corners = np.array([[left, low], [a, low], [a, b], [left, b]])
+    first, last = (1 if a_max <= right else 2), (4 if b_max <= high else 3)
+    return corners, corners[first:last] if last - first > 1 else np.empty((0, 2))
 
 
 def along(factors, lam, start, end, axes):
