@@ -7,6 +7,8 @@ import os
 
 import pytest
 
+collect_ignore = ["scripts"]  # test_scripts.py runs them
+
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test opens a window
 
 # The arrays of tests are tiny, and tests run in several processes: threads would
