@@ -38,10 +38,13 @@ def saturated(scores):
     return np.clip(scores, -largest, largest)
 
 
-def score_threshold(detector, scores):
-    """Return the threshold that a share `contamination` of the scores is below."""
+def score_threshold(detector, scores, weight=None):
+    """Return the threshold that a share `contamination` of the scores is below.
+
+    With weights (n_samples,) it is this share of their sum.
+    """
     scores = checked_scores(detector, scores)
-    offset = threshold_at(scores, detector.contamination)
+    offset = threshold_at(scores, detector.contamination, weight)
     if not np.isfinite(offset):
         raise ValueError(
             f"{type(detector).__name__} has no finite threshold: the training scores "

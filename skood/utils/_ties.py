@@ -11,6 +11,8 @@ not tied, as far from both as possible, so that rounding does not change decisio
 
 import numpy as np
 
+from skood.utils._weights import first_above, weighted_quantile
+
 __all__ = [
     "at_ends",
     "ends_of_ties",
@@ -81,28 +83,36 @@ def at_ends(values, last):
     return values if last.size == values.size else values[last]
 
 
-def tie_scale(scores):
+def tie_scale(scores, weight=None):
     """Return the scales of scores that `tolerance` is relative to: least and spread.
 
     `least` bounds the magnitude of a score from below: zero if all have one sign, for
     then small scores have small errors. `spread` is the interquartile range of finite
     scores, a wider range, or the typical magnitude, if it is zero or within rounding
-    errors.
+    errors. Scores of integer `weight` count as repeated ones.
     """
-    return _scale_of_ranked(np.sort(scores))
+    if weight is None:
+        return _scale_of_ranked(np.sort(scores))
+    order = np.argsort(scores)
+    return _scale_of_ranked(scores[order], weight[order])
 
 
-def _scale_of_ranked(ranked):
-    """Return the scales of sorted scores."""
+def _scale_of_ranked(ranked, weight=None):
+    """Return the scales of sorted scores, which may have weights."""
     finite = finite_of_ranked(ranked)
     if finite.size == 0:
         return 0.0, 0.0
+    ends = None
+    if weight is not None:
+        first = np.searchsorted(ranked, -np.inf, side="right")
+        weight = weight[first : first + finite.size]
+        ends = np.cumsum(weight)
     if finite[0] < -_LARGE or finite[-1] > _LARGE:
         finite = np.clip(finite, -_LARGE, _LARGE)
-    typical = _median_of_sizes(finite)
+    typical = _median_of_sizes(finite, weight)
     least = typical if finite[0] < 0 < finite[-1] else 0.0
     for tail in (0.25, 0.05, 0.0):
-        low, high = (quantile_of_ranked(finite, q) for q in (tail, 1 - tail))
+        low, high = (quantile_of_ranked(finite, q, ends) for q in (tail, 1 - tail))
         if high - low > _COLLAPSED * typical:
             return least, float(high - low)
     return least, typical
@@ -114,8 +124,13 @@ def finite_of_ranked(ranked):
     return ranked[first : np.searchsorted(ranked, np.inf)]
 
 
-def quantile_of_ranked(ranked, share):
-    """Return a quantile of sorted scores, in the arithmetic of `np.quantile`."""
+def quantile_of_ranked(ranked, share, ends=None):
+    """Return a quantile of sorted scores, in the arithmetic of `np.quantile`.
+
+    `ends` are cumulated weights, see `weighted_quantile`.
+    """
+    if ends is not None:
+        return weighted_quantile(ranked, ends, share)
     position = share * (ranked.size - 1)
     k = min(int(position), ranked.size - 1)
     low, high = float(ranked[k]), float(ranked[min(k + 1, ranked.size - 1)])
@@ -125,9 +140,12 @@ def quantile_of_ranked(ranked, share):
     return low + (high - low) * part
 
 
-def _median_of_sizes(finite):
+def _median_of_sizes(finite, weight):
     """Return the median magnitude of finite scores."""
     sizes, k = np.abs(finite), finite.size // 2
+    if weight is not None:
+        order = np.argsort(sizes)
+        return weighted_quantile(sizes[order], np.cumsum(weight[order]), 0.5)
     sizes.partition(k)  # `np.median` partitions at two places, which is slower
     if finite.size % 2:
         return float(sizes[k])
@@ -145,7 +163,7 @@ def tolerance(scores, least, spread):
     return _ROUNDING * np.minimum(10 * np.minimum(size, _LARGE), spread)
 
 
-def threshold_between(low, high, scores):
+def threshold_between(low, high, scores, weight=None):
     """Return a threshold between two neighboring scores, far from both.
 
     It is halfway between finite scores, or beyond a single finite one by the tolerance
@@ -155,37 +173,42 @@ def threshold_between(low, high, scores):
         middle = low / 2 + high / 2
         return float(middle if low < middle < high else low)
     if np.isfinite(low):
-        return float(low + tolerance(low, *tie_scale(scores)))
+        return float(low + tolerance(low, *tie_scale(scores, weight)))
     if np.isfinite(high):
-        beyond = high - tolerance(high, *tie_scale(scores))
+        beyond = high - tolerance(high, *tie_scale(scores, weight))
         return float(min(beyond, np.nextafter(high, -np.inf)))
     return float(low)
 
 
-def threshold_at(scores, share):
-    """Return a threshold that at most a share of the scores is below.
+def threshold_at(scores, share, weight=None):
+    """Return a threshold that at most a share of the (weight of the) scores is below.
 
     Scores tied with the quantile of this level are above it: it is in the middle of the
     widest gap whose upper end is at most the quantile and tied with it, or below all
     scores by the tolerance of ties. Infinite or NaN if the quantile is.
     """
     # a product such as 0.29 * 100 may be rounded down
-    rank = int(share * len(scores) * (1 + 1e-12))
-    top = float(np.partition(scores, rank)[rank])
+    if weight is None:
+        rank = int(share * len(scores) * (1 + 1e-12))
+        top = float(np.partition(scores, rank)[rank])
+    else:
+        order = np.argsort(scores)
+        ends = np.cumsum(weight[order])
+        top = float(scores[order[first_above(ends, share * ends[-1] * (1 + 1e-12))]])
     if not np.isfinite(top):
         return top
-    scale = tie_scale(scores)
+    scale = tie_scale(scores, weight)
     low = top - float(tolerance(top, *scale))
     tied = np.unique(scores[(scores >= low) & (scores <= top)])
     below = scores[np.isfinite(scores) & (scores < low)]
     if not below.size:
-        return threshold_between(-np.inf, tied[0], scores)
+        return threshold_between(-np.inf, tied[0], scores, weight)
     edges = np.append(below.max(), tied)
     k = np.argmax(edges[1:] / 2 - edges[:-1] / 2)
     return threshold_between(edges[k], edges[k + 1], scores)
 
 
-def merged_ties(scores):
+def merged_ties(scores, weight=None):
     """Return scores, each replaced by the center of its group of ties.
 
     A chain of scores, each tied with the next, is one group if its ends are tied as
@@ -195,7 +218,8 @@ def merged_ties(scores):
     if scores.size < 2:
         return scores
     order, ranked = ranked_scores(scores)
-    found = merged_ties_of_ranked(ranked)
+    ranked_weight = None if weight is None else weight[order]
+    found = merged_ties_of_ranked(ranked, ranked_weight)
     if found is ranked:
         return scores
     merged = np.empty_like(ranked)
@@ -203,9 +227,9 @@ def merged_ties(scores):
     return merged
 
 
-def merged_ties_of_ranked(ranked):
+def merged_ties_of_ranked(ranked, weight=None):
     """Return sorted scores, merged as by `merged_ties`."""
-    tol = tolerance(ranked, *_scale_of_ranked(ranked))
+    tol = tolerance(ranked, *_scale_of_ranked(ranked, weight))
     with np.errstate(invalid="ignore", over="ignore"):
         near = ranked[1:] - ranked[:-1] <= np.minimum(tol[1:], tol[:-1])
     if np.isinf(ranked[:1]).any() or np.isinf(ranked[-1:]).any():

@@ -1,0 +1,117 @@
+"""Sample weights: validation, units of weight, and quantiles.
+
+Integer weights are frequencies: a sample of weight w counts as w copies of it. A sample
+of another weight counts as copies of weight 1 and one of the remaining weight.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils import check_array
+
+__all__ = [
+    "check_weight",
+    "first_above",
+    "left_out_weight",
+    "row_weight",
+    "units",
+    "weighted_quantile",
+]
+
+# Weights that are this close to an integer above are rounded down to count units.
+_ROUNDING = 1e-9
+
+# Larger sums of weights are divided by a constant to count units, to bound memory.
+_MAX_UNITS = 10_000_000
+
+
+def check_weight(sample_weight, n_samples):
+    """Return weights as float64 of shape (n_samples,), or None; raise if invalid.
+
+    A number is the weight of each sample.
+    """
+    if sample_weight is None:
+        return None
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(n_samples, sample_weight)
+    weight = check_array(
+        sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
+    )
+    if weight.shape != (n_samples,):
+        raise ValueError(
+            f"sample_weight has shape {weight.shape}, expected ({n_samples},): one "
+            "weight for each sample of X."
+        )
+    if weight.min(initial=0.0) < 0:
+        raise ValueError(
+            f"Negative values in data passed to sample_weight: the least is "
+            f"{weight.min():.3g}. Weights must be zero or positive."
+        )
+    if not weight.any():
+        raise ValueError(
+            f"All {n_samples} sample weights are zero. Sample weights must contain at "
+            "least one non-zero number."
+        )
+    return weight
+
+
+def row_weight(sample_weight, rows):
+    """Return the weights of some samples (None: all); None stays None."""
+    if sample_weight is None or rows is None:
+        return sample_weight
+    return sample_weight[rows]
+
+
+def left_out_weight(weight):
+    """Return the weight to remove where a sample is left out: one copy, or all of it.
+
+    None, the weight of unweighted samples, gives 1.
+    """
+    return 1.0 if weight is None else np.minimum(weight, 1.0)
+
+
+def units(weight):
+    """Return the samples that units of positive weights belong to, and their weights.
+
+    A sample of weight w has units of weight 1 and one of the remaining weight, at least
+    one. The order is the one of ``numpy.repeat``.
+    """
+    size = weight
+    total = weight.sum()
+    if total > max(_MAX_UNITS, len(weight)):
+        size = weight * (_MAX_UNITS / total)
+    counts = np.maximum(np.ceil(size * (1 - _ROUNDING)), 1).astype(np.intp)
+    rows = np.repeat(np.arange(len(weight)), counts)
+    shares = np.ones(len(rows))
+    last = np.cumsum(counts) - 1
+    shares[last] = size - (counts - 1)
+    return rows, shares if size is weight else shares * (total / _MAX_UNITS)
+
+
+def first_above(ends, level):
+    """Return the first index of cumulated weights `ends` that is above a level."""
+    return min(int(np.searchsorted(ends, level, side="right")), len(ends) - 1)
+
+
+def weighted_quantile(ranked, ends, share):
+    """Return a quantile of sorted values with cumulated weights `ends`.
+
+    For integer weights it is the quantile of repeated values in the arithmetic of
+    `numpy.quantile`, which interpolates between the values of the ranks next to
+    ``share * (n - 1)``; n is the sum of the weights. Weights whose sum is less than the
+    number of values are scaled to it.
+    """
+    total = ends[-1]
+    if total < len(ends):
+        ends, total = ends * (len(ends) / total), float(len(ends))
+    position = share * (total - 1)
+    rank = np.floor(position)
+    low = float(ranked[first_above(ends, rank)])
+    high = float(ranked[first_above(ends, rank + 1)])
+    part = position - rank
+    if part >= 0.5:
+        return high - (high - low) * (1 - part)
+    return low + (high - low) * part
