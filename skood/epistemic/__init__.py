@@ -8,6 +8,7 @@ Estimators, and torch with them, are imported on first use: the measures need ne
 
 from typing import TYPE_CHECKING
 
+from skood.epistemic._importance import importance_estimate
 from skood.epistemic._measures import (
     entropy,
     gaussian_uncertainty,
@@ -50,6 +51,7 @@ __all__ = [
     "SnapshotEnsemble",
     "entropy",
     "gaussian_uncertainty",
+    "importance_estimate",
     "kl_divergence",
     "kl_divergence_gaussian",
     "member_uncertainty",

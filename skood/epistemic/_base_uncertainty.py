@@ -26,8 +26,9 @@ from skood.utils._metaestimators import (
     wrapped_tags,
 )
 from skood.utils._param_validation import HasMethods, StrOptions
+from skood.utils._warnings import warn
 
-__all__ = ["BaseMembers", "Block"]
+__all__ = ["BaseMembers", "Block", "warn_of_few_members"]
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,14 @@ class Block:
 
     `log_proba` (n_members, n_rows, n_classes); `weights`, summing to one, (n_members,)
     or (n_members, n_rows), or None if they are equal; `reference` (n_rows, n_classes),
-    the log-probabilities of the given model, or None in setting "a".
+    the log-probabilities of the given model, or None in setting "a"; `groups`
+    (n_members,), members that depend on each other, or None if none do.
     """
 
     log_proba: np.ndarray
     weights: np.ndarray | None = None
     reference: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
 
 @UncertaintyMixin.register  # an interface without code of its own
@@ -124,7 +127,7 @@ class BaseMembers(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         return self.classes_[proba.argmax(axis=1)]
 
     @blockwise
-    def predict_uncertainty(self, X):
+    def predict_uncertainty(self, X, return_error=False):
         """Return total, aleatoric and epistemic uncertainty.
 
         Parameters
@@ -132,17 +135,27 @@ class BaseMembers(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         X : array-like of shape (n_samples, ...)
             Input samples.
 
+        return_error : bool, default=False
+            Whether to return the standard error of the epistemic part, which is
+            estimated from a limited number of members, see
+            :func:`~skood.epistemic.importance_estimate`.
+
         Returns
         -------
         uncertainty : Bunch
             ``total``, ``aleatoric`` and ``epistemic``, each an ndarray of shape
             (n_samples,), in nats, larger for more uncertain samples. See
-            :func:`~skood.epistemic.member_uncertainty`.
+            :func:`~skood.epistemic.member_uncertainty`. With `return_error` also
+            ``epistemic_error`` and ``n_effective`` of shape (n_samples,), and
+            ``epistemic_interval`` of shape (n_samples, 2).
         """
         check_is_fitted(self)
-        return self._uncertainty(X)
+        found = self._uncertainty(X, return_error)
+        if return_error:
+            warn_of_few_members(self, found.n_effective)
+        return found
 
-    def _uncertainty(self, X):
+    def _uncertainty(self, X, return_error):
         """Return the uncertainty of samples in memory."""
         setting = self._setting()
         parts = [
@@ -151,6 +164,8 @@ class BaseMembers(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
                 weights=block.weights,
                 reference=block.reference,
                 setting=setting,
+                return_error=return_error,
+                groups=block.groups,
             )
             for block in self._blocks(X)
         ]
@@ -188,6 +203,24 @@ class BaseMembers(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
         tags.input_tags.sparse = False  # networks that are opened read dense rows
         return tags
+
+
+def warn_of_few_members(estimator, n_effective):
+    """Warn if the uncertainty of some samples depends on hardly more than one member.
+
+    `n_effective` (n_samples,) is the effective number of members.
+    """
+    few = int(np.sum(n_effective < 2 - 1e-6))  # not two rounded weights
+    if not few:
+        return
+    advice = "Use more members"
+    if hasattr(estimator, "temperature"):
+        advice = f"Raise temperature={estimator.temperature!r}"
+    warn(
+        f"The epistemic uncertainty of {few} of {len(n_effective)} samples has an "
+        f"effective number of members below 2 (least: {n_effective.min():.3g}): the "
+        f"weights are concentrated on one of them. {advice}."
+    )
 
 
 def _mixture(block):

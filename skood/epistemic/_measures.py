@@ -10,9 +10,9 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.utils import Bunch
 
+from skood.epistemic._importance import as_real, importance_estimate, member_weights
 from skood.utils._log_proba import normalized
 from skood.utils._param_validation import StrOptions, validate_params
-from skood.utils._torch import to_numpy
 
 __all__ = [
     "entropy",
@@ -29,22 +29,9 @@ _LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
 _CLOSE = 1.0
 
 
-def _real(array, name):
-    """Return an array as float64 without NaN, or raise."""
-    array = np.asarray(to_numpy(array))
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}.")
-    array = array.astype(np.float64, copy=False)
-    if np.isnan(array).any():
-        raise ValueError(
-            f"{name} has {int(np.isnan(array).sum())} NaN among {array.size} values."
-        )
-    return array
-
-
 def _log_proba(log_proba, name="log_proba"):
     """Return finite log-probabilities that sum to one over the last axis."""
-    log_proba = _real(log_proba, name)
+    log_proba = as_real(log_proba, name)
     if log_proba.ndim == 0 or log_proba.shape[-1] == 0:
         raise ValueError(
             f"{name} must have classes along its last axis, got the shape "
@@ -148,31 +135,19 @@ def _kl(log_p, log_q):
     return np.maximum(terms, 0.0).sum(axis=-1)
 
 
-def _weights(weights, shape):
-    """Return weights of shape `shape`, or (n_members, 1, ...), that sum to one."""
-    if weights is None:
-        return np.full((shape[0],) + (1,) * (len(shape) - 1), 1.0 / shape[0])
-    weights = _real(weights, "weights")
-    if weights.shape not in (shape, shape[:1]):
-        raise ValueError(
-            f"weights must have the shape {shape}, or {shape[:1]} for the same weights "
-            f"of all samples. Got the shape {weights.shape}."
-        )
-    if weights.ndim < len(shape):
-        weights = weights.reshape(shape[:1] + (1,) * (len(shape) - 1))
-    total = weights.sum(axis=0)
-    if (weights < 0).any() or not np.allclose(total, 1.0, rtol=0, atol=1e-6):
-        raise ValueError(
-            "weights must be non-negative and sum to one over the members, got sums "
-            f"from {float(total.min()):.6g} to {float(total.max()):.6g}."
-        )
-    return weights / total
-
-
 @validate_params(
-    {"setting": [StrOptions({"a", "b"})]}, prefer_skip_nested_validation=True
+    {"setting": [StrOptions({"a", "b"})], "return_error": ["boolean"]},
+    prefer_skip_nested_validation=True,
 )
-def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
+def member_uncertainty(
+    log_proba,
+    *,
+    weights=None,
+    reference=None,
+    setting="a",
+    return_error=False,
+    groups=None,
+):
     r"""Decompose the uncertainty of a classification by many models.
 
     With members' probabilities :math:`p_n` and weights :math:`\omega_n` that sum to
@@ -206,11 +181,20 @@ def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
         Whether it is uncertain which model will be used ("a"), or how far a given one
         can be trusted ("b").
 
+    return_error : bool, default=False
+        Whether to return the standard error of the epistemic part, too.
+
+    groups : array-like of shape (n_members,), default=None
+        Members of the same group are not independent, see `importance_estimate`.
+
     Returns
     -------
     uncertainty : Bunch
         ``total``, ``aleatoric`` and ``epistemic``, each an ndarray of shape
         (n_samples,), at least 0, in nats; the first is the sum of the others.
+        With `return_error` also ``epistemic_error``, its standard error,
+        ``epistemic_interval`` of shape (n_samples, 2), which covers 95 % for many
+        independent members, and ``n_effective``, the effective number of members.
 
     Raises
     ------
@@ -221,6 +205,7 @@ def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
     See Also
     --------
     gaussian_uncertainty : Decomposition for regression.
+    importance_estimate : Standard error of a weighted mean.
 
     References
     ----------
@@ -247,13 +232,15 @@ def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
             "log_proba must have the shape (n_members, n_samples, n_classes), got "
             f"{log_p.shape}."
         )
-    weights = _weights(weights, log_p.shape[:2])
+    weights = member_weights(weights, log_p.shape[:2])
     if setting == "a":
         with np.errstate(divide="ignore"):
             log_weights = np.log(weights)[:, :, None]
         mixture = logsumexp(log_p + log_weights, axis=0)
         aleatoric = np.sum(weights * _entropy(log_p), axis=0)
-        epistemic = np.sum(weights * _kl(log_p, mixture), axis=0)
+        # the derivative of the sum with respect to the mixture is 0, so that the
+        # divergences are the influences of the members in this setting, too
+        divergence = _kl(log_p, mixture)
     else:
         if reference is None:
             raise ValueError(
@@ -267,14 +254,33 @@ def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
                 f"log-probabilities, got {reference.shape}."
             )
         aleatoric = _entropy(reference)
-        epistemic = np.sum(weights * _kl(reference, log_p), axis=0)
+        divergence = _kl(reference, log_p)
+    epistemic = np.sum(weights * divergence, axis=0)
+    found = _parts(aleatoric, epistemic)
+    return _with_error(found, divergence, weights, groups) if return_error else found
+
+
+def _parts(aleatoric, epistemic):
     return Bunch(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
+
+
+def _with_error(found, influence, weights, groups):
+    """Add the standard error of the epistemic part from the members' influences."""
+    estimate = importance_estimate(
+        influence, np.broadcast_to(weights, influence.shape), groups=groups
+    )
+    # the influences may have another mean than the epistemic part
+    shift = (found.epistemic - estimate.estimate)[:, None]
+    found.epistemic_error = estimate.standard_error
+    found.epistemic_interval = np.maximum(estimate.interval + shift, 0.0)
+    found.n_effective = estimate.n_effective
+    return found
 
 
 def _moments(mean, variance, name):
     """Return means and positive variances of the same shape."""
-    mean = _real(mean, f"the mean of {name}")
-    variance = _real(variance, f"the variance of {name}")
+    mean = as_real(mean, f"the mean of {name}")
+    variance = as_real(variance, f"the variance of {name}")
     if not np.isfinite(mean).all():
         raise ValueError(f"The mean of {name} has infinite values.")
     if not np.isfinite(variance).all() or (variance <= 0).any():
@@ -326,9 +332,19 @@ def kl_divergence_gaussian(mean_p, variance_p, mean_q, variance_q):
 
 
 @validate_params(
-    {"setting": [StrOptions({"a", "b"})]}, prefer_skip_nested_validation=True
+    {"setting": [StrOptions({"a", "b"})], "return_error": ["boolean"]},
+    prefer_skip_nested_validation=True,
 )
-def gaussian_uncertainty(mean, variance, *, weights=None, reference=None, setting="a"):
+def gaussian_uncertainty(
+    mean,
+    variance,
+    *,
+    weights=None,
+    reference=None,
+    setting="a",
+    return_error=False,
+    groups=None,
+):
     r"""Decompose the uncertainty of a regression by many models with Gaussian heads.
 
     The entropy of a normal distribution is :math:`\frac12 \log(2 \pi e \sigma^2)`. In
@@ -362,12 +378,19 @@ def gaussian_uncertainty(mean, variance, *, weights=None, reference=None, settin
     setting : {"a", "b"}, default="a"
         See `member_uncertainty`.
 
+    return_error : bool, default=False
+        Whether to return the standard error of the epistemic part, too.
+
+    groups : array-like of shape (n_members,), default=None
+        Members of the same group are not independent, see `importance_estimate`.
+
     Returns
     -------
     uncertainty : Bunch
         ``total``, ``aleatoric`` and ``epistemic``, each of shape (n_samples,), in nats;
         the first is the sum of the others. Entropies of densities can be negative; the
         epistemic part cannot.
+        With `return_error` also the fields of `member_uncertainty`.
 
     Raises
     ------
@@ -397,15 +420,18 @@ def gaussian_uncertainty(mean, variance, *, weights=None, reference=None, settin
             f"be a number, got {mean.shape} and {variance.shape}."
         )
     variance = np.broadcast_to(variance, mean.shape)
-    weights = _weights(weights, mean.shape)
+    weights = member_weights(weights, mean.shape)
     if setting == "a":
         entropies = 0.5 * np.log(2 * np.pi * np.e * variance)
         aleatoric = np.sum(weights * entropies, axis=0)
         # sum over pairs of members, one member at a time: linear memory
-        epistemic = np.zeros(mean.shape[1])
+        from_n, to_n = np.zeros(mean.shape), np.zeros(mean.shape)
         for n in range(len(mean)):
             divergence = kl_divergence_gaussian(mean[n], variance[n], mean, variance)
-            epistemic += weights[n] * np.sum(weights * divergence, axis=0)
+            from_n[n] = np.sum(weights * divergence, axis=0)
+            to_n += weights[n] * divergence
+        epistemic = np.sum(weights * from_n, axis=0)
+        divergence = from_n + to_n  # influence of a member of a sum over pairs
     else:
         if reference is None:
             raise ValueError(
@@ -427,4 +453,5 @@ def gaussian_uncertainty(mean, variance, *, weights=None, reference=None, settin
         aleatoric = 0.5 * np.log(2 * np.pi * np.e * np.broadcast_to(sigma2, mu.shape))
         divergence = kl_divergence_gaussian(mu, sigma2, mean, variance)
         epistemic = np.sum(weights * divergence, axis=0)
-    return Bunch(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
+    found = _parts(aleatoric, epistemic)
+    return _with_error(found, divergence, weights, groups) if return_error else found

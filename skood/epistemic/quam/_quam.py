@@ -263,16 +263,16 @@ class QUAM(BaseMembers):
     # --- uncertainty ---------------------------------------------------------
 
     def _blocks(self, X):
-        for reference, outputs, weights in Searches(self).members(X):
-            yield Block(outputs, weights, reference)
+        for reference, outputs, weights, searches in Searches(self).members(X):
+            yield Block(outputs, weights, reference, groups=searches)
 
     def _mixture_proba(self, X):
         """Return the class probabilities of the given network."""
         return np.exp(self._reference_log_proba(X))
 
-    def _uncertainty(self, X):
+    def _uncertainty(self, X, return_error):
         """Return the uncertainty of samples, computed in several processes."""
-        return in_parallel(self, X, BaseMembers._uncertainty)
+        return in_parallel(self, X, BaseMembers._uncertainty, return_error)
 
     def trace(self, x):
         """Return the details of the searches of one point.

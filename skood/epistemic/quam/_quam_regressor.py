@@ -12,6 +12,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import UncertaintyMixin
+from skood.epistemic._base_uncertainty import warn_of_few_members
 from skood.epistemic._measures import gaussian_uncertainty, kl_divergence_gaussian
 from skood.epistemic.quam._adversarial_search import AdversarialSearch, Means
 from skood.epistemic.quam._searches import (
@@ -290,7 +291,7 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
         return network.outputs(network.prepare(X))[:, 0]
 
     @blockwise
-    def predict_uncertainty(self, X):
+    def predict_uncertainty(self, X, return_error=False):
         """Search adversarial models for each point, and measure their uncertainty.
 
         Parameters
@@ -298,17 +299,26 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
         X : array-like of shape (n_samples, ...)
             Input samples.
 
+        return_error : bool, default=False
+            Whether to return the standard error of the epistemic part, see
+            :func:`~skood.epistemic.importance_estimate`.
+
         Returns
         -------
         uncertainty : Bunch
             ``total``, ``aleatoric`` and ``epistemic``, each an ndarray of shape
             (n_samples,), in nats, larger for more uncertain samples. Entropies of
-            densities can be negative.
+            densities can be negative. With `return_error` also ``epistemic_error`` and
+            ``n_effective`` of shape (n_samples,), and ``epistemic_interval`` of shape
+            (n_samples, 2).
         """
         check_is_fitted(self)
-        return in_parallel(self, X, QUAMRegressor._uncertainty)
+        found = in_parallel(self, X, QUAMRegressor._uncertainty, return_error)
+        if return_error:
+            warn_of_few_members(self, found.n_effective)
+        return found
 
-    def _uncertainty(self, X):
+    def _uncertainty(self, X, return_error):
         return joined(
             [
                 gaussian_uncertainty(
@@ -316,8 +326,10 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
                     weights=weights,
                     reference=self._moments(reference),
                     setting=self.setting,
+                    return_error=return_error,
+                    groups=searches,
                 )
-                for reference, outputs, weights in Searches(self).members(X)
+                for reference, outputs, weights, searches in Searches(self).members(X)
             ]
         )
 

@@ -60,17 +60,17 @@ def check_loader(estimator, y):
         )
 
 
-def in_parallel(estimator, X, function):
+def in_parallel(estimator, X, function, *args):
     """Apply a function to an estimator and parts of `X`, in several processes."""
     n_jobs = effective_n_jobs(estimator.n_jobs)
     if n_jobs == 1 or n_rows(X) <= 1:
-        return function(estimator, X)
+        return function(estimator, X, *args)
     alone = copy.copy(estimator).set_params(n_jobs=None, verbose=0)
     size = n_rows(X)
     parts = np.array_split(np.arange(size), min(n_jobs, size))
     return joined(
         Parallel(n_jobs=estimator.n_jobs)(
-            delayed(function)(alone, take_rows(X, rows)) for rows in parts
+            delayed(function)(alone, take_rows(X, rows), *args) for rows in parts
         )
     )
 
@@ -213,15 +213,19 @@ class Searches:
     # --- searches ------------------------------------------------------------
 
     def members(self, X):
-        """Yield reference, outputs and weights of all models for blocks of points.
+        """Yield reference, outputs, weights and searches of all models for some points.
 
-        The shapes are (n_points, n_outputs), (n_members, n_points, n_outputs) and
-        (n_members, n_points).
+        The shapes are (n_points, n_outputs), (n_members, n_points, n_outputs),
+        (n_members, n_points) and (n_members,): models along the same search, of the
+        same index, are not independent.
         """
         for reference, _, found in self._blocks(X, self.estimator.verbose):
             n_points, n_outputs = reference.shape
             weights = self._weights(found.judged.reshape(-1, n_points))
-            yield reference, found.outputs.reshape(-1, n_points, n_outputs), weights
+            n_steps, n_searches = found.judged.shape[:2]
+            searches = np.tile(np.arange(n_searches), n_steps)
+            outputs = found.outputs.reshape(-1, n_points, n_outputs)
+            yield reference, outputs, weights, searches
 
     def _weights(self, losses):
         """Return weights of models, summing to one, from losses (n_members, ...)."""
