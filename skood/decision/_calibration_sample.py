@@ -6,11 +6,13 @@
 import copy
 import itertools
 import math
+from bisect import bisect_left
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from skood.decision._base_rule import check_rule
+from skood.decision._base_rule import GUARD, check_rule
 from skood.decision._objective import Candidate, better, pick
 from skood.decision._operating_point import (
     OperatingPoint,
@@ -23,6 +25,7 @@ from skood.decision._operating_point import (
 )
 from skood.utils._labels import column
 from skood.utils._ties import (
+    SIDES,
     at_ends,
     ends_of_ties,
     finite_of_ranked,
@@ -31,6 +34,8 @@ from skood.utils._ties import (
     quantile_of_ranked,
     ranked_scores,
     threshold_between,
+    tie_around,
+    tie_scale_of_ranked,
 )
 
 __all__ = ["Problem", "check_problem", "sweep"]
@@ -38,6 +43,12 @@ __all__ = ["Problem", "check_problem", "sweep"]
 
 # Scaled scores are kept below this, so that sums and products of them are finite.
 _LARGEST = 1e150
+
+# Fewer thresholds are not searched for their bounds, but all evaluated.
+_MANY = 1000
+
+# After so many best thresholds that separate tied scores, all ties are merged.
+_TIES = 20
 
 
 def _scale(score_id, score_ood):
@@ -47,15 +58,28 @@ def _scale(score_id, score_ood):
     """
     parts = [score[np.isfinite(score)] for score in (score_id, score_ood)]
     largest = max(np.abs(finite).max(initial=0.0) for finite in parts)
-    return _scale_of_ranked(np.sort(parts[0]), largest)
+    return _scale_of_ranked(np.sort(parts[0]) / 2, largest)
 
 
-def _scale_of_ranked(finite, largest):
+class _Halves(NamedTuple):
+    """Half of some sorted scores, whose range does not overflow, computed on use."""
+
+    ranked: np.ndarray
+    rows: np.ndarray
+
+    @property
+    def size(self):
+        return self.rows.size
+
+    def __getitem__(self, k):
+        return self.ranked[self.rows[k]] / 2
+
+
+def _scale_of_ranked(halves, largest):
     """Return the scale from sorted finite ID scores and the largest finite size."""
-    if finite.size == 0:
+    if halves.size == 0:
         return 1.0
-    # half: the range may overflow
-    low, high = (quantile_of_ranked(finite / 2, share) for share in (0.05, 0.95))
+    low, high = (quantile_of_ranked(halves, share) for share in (0.05, 0.95))
     spread = min(2 * float(high - low), np.finfo(np.float64).max) or 1.0
     return float(max(spread, largest / _LARGEST))
 
@@ -64,7 +88,7 @@ def sweep(projected, n_id, loss):
     """Return all operating points of one angle.
 
     Thresholds exist at distinct projected scores only: tied samples are accepted
-    together.
+    together. Sums of losses that are integers of NumPy take less time.
 
     Shapes: projected (n_id + n_ood,), loss (n_id + n_ood,) -> lam, N, E, F (n_points,).
     """
@@ -75,9 +99,27 @@ def sweep(projected, n_id, loss):
 def _points_of_ranked(ranked, is_id, loss):
     """Return the operating points of sorted scores."""
     last = ends_of_ties(ranked)
-    N = at_ends(np.cumsum(is_id.astype(np.int64)), last)
-    E = at_ends(np.cumsum(loss), last)
-    return at_ends(ranked, last), N, E, last + 1 - N
+    N = at_ends(np.cumsum(is_id), last)
+    E = at_ends(np.cumsum(loss), last).astype(np.float64, copy=False)
+    F = last + 1
+    F -= N
+    return at_ends(ranked, last), N, E, F
+
+
+def _within(goal, N, F):
+    """Return the slice of points of one angle that meet the bounds on one count."""
+    first, last = 0, N.size
+    for bound in goal.bounds:
+        slope = bound.id + bound.ood
+        if bound.loss or (bound.id and bound.ood) or not slope or N.size < _MANY:
+            continue
+
+        def changed(k, bound=bound, slope=slope):
+            return (bound.at(N.item(k), 0.0, F.item(k)) <= GUARD) == (slope < 0)
+
+        k = bisect_left(range(N.size), True, key=changed)
+        first, last = (max(first, k), last) if slope < 0 else (first, min(last, k))
+    return slice(first, last)
 
 
 class Problem:
@@ -96,6 +138,10 @@ class Problem:
         self.loss = np.concatenate([loss_id, np.zeros(self.n_ood)])
         self.is_id = np.arange(self.loss.size) < self.n_id
         self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
+        # sums of integers take less time, and are exact if those of floats are
+        exact = self.whole_losses and loss_id.sum() < 2.0**53
+        kind = np.int64 if exact else np.float64
+        self.summands = self.loss.astype(kind, copy=False)
         risk = np.concatenate([risk_id, risk_ood])
         self.given: tuple[np.ndarray, np.ndarray | None]
         self.merged: tuple[np.ndarray, np.ndarray | None]
@@ -105,11 +151,13 @@ class Problem:
             return
         order, ranked = ranked_scores(risk)
         self.loss, self.is_id = self.loss[order], order < self.n_id
+        self.summands = self.loss.astype(kind, copy=False)
         self.given = self.merged = ranked, None
         finite = finite_of_ranked(ranked)
-        ids = finite_of_ranked(ranked[np.flatnonzero(self.is_id)])
+        first = int(np.searchsorted(ranked, -np.inf, side="right"))
+        ids = first + np.flatnonzero(self.is_id[first : first + finite.size])
         largest = np.abs(finite[[0, -1]]).max() if finite.size else 0.0
-        self.set_scales(_scale_of_ranked(ids, largest), 1.0)
+        self.set_scales(_scale_of_ranked(_Halves(ranked, ids), largest), 1.0)
 
     def set_scales(self, *scales):
         """Divide the scores by `scales`."""
@@ -153,8 +201,8 @@ class Problem:
         """Return the operating points of one angle: thresholds, N, E and F."""
         projected = project(theta, *self.scaled)
         if self.double:
-            return sweep(projected, self.n_id, self.loss)
-        return _points_of_ranked(projected, self.is_id, self.loss)
+            return sweep(projected, self.n_id, self.summands)
+        return _points_of_ranked(projected, self.is_id, self.summands)
 
     def best_at(self, theta, goal, *, randomize=False):
         """Return the best threshold at an angle, None if no rule meets the bounds."""
@@ -169,12 +217,14 @@ class Problem:
         accepted with a probability. Shapes: lam, N, E, F (n_points,).
         """
         if before is None:
-            value, tau = goal.value(N, E, F), np.ones(N.shape)
+            some = _within(goal, N, F)
+            lam, N, E, F = lam[some], N[some], E[some], F[some]
+            value, tau = goal.value(N, E, F), None
         else:
             value, tau, N, F = (x.ravel() for x in goal.mixtures(before, (N, E, F)))
             lam = np.tile(lam, 2)
-        best = None
         k = pick(value, N, F, goal.rtol)
+        best = None
         if k is not None:
             best = Candidate(
                 float(value[k]),
@@ -182,12 +232,33 @@ class Problem:
                 F[k].item(),
                 float(theta),
                 float(lam[k]),
-                float(tau[k]),
+                1.0 if tau is None else float(tau[k]),
             )
         if goal.none < np.inf:
             none = Candidate(goal.none, 0, 0, float(theta), -math.inf, 0.0)
             best = none if better(none, best, goal.rtol) else best
         return best
+
+    def best_between_ties(self, goal):
+        """Return the best threshold of a single score that separates no tied scores.
+
+        Only ties at the best threshold are searched for, which takes less time than to
+        merge all. None if none is found.
+        """
+        ranked, scaled = self.given[0], self.scaled[0]
+        lam, N, E, F = self.points(0.0)
+        scale = tie_scale_of_ranked(ranked)
+        for _ in range(_TIES):
+            best = self.best_of(0.0, lam, N, E, F, goal=goal)
+            if best is None or best.N + best.F == 0:
+                return best
+            k = int(np.searchsorted(scaled, best.lam, side="right")) - 1
+            tie = tie_around(ranked, k, scale)
+            if tie is None:
+                return best
+            inside = slice(*np.searchsorted(lam, scaled[list(tie)]))
+            lam, N, E, F = (np.delete(count, inside) for count in (lam, N, E, F))
+        return None
 
     def at_size(self, theta, size, goal, *, randomize=False):
         """Return the rule that accepts `size` samples, None if it breaks the bounds.
@@ -213,35 +284,45 @@ class Problem:
         `certificate` has fields of it, such as its gap. None if merged ties would be
         separated at this angle.
         """
-        lam, low = found.lam, None
+        lam, lowest = found.lam, None
         if lam > -math.inf or found.tau > 0:
             projected = project(found.theta, *self.scaled)
-            groups: list = [projected < lam, projected == lam, projected > lam]
+            groups: list
+            if self.double:
+                groups = [projected < lam, projected == lam, projected > lam]
+                together = projected <= lam
+            else:  # sorted
+                low, high = (int(projected.searchsorted(lam, side)) for side in SIDES)
+                groups = [slice(low), slice(low, high), slice(high, None)]
+                together = slice(high)
             if found.tau == 1.0:
-                groups[:2] = [groups[0] | groups[1]]
-            if not self.double:  # sorted: groups are slices
-                ends = np.cumsum([0, *map(np.count_nonzero, groups)])
-                groups = [slice(*pair) for pair in itertools.pairwise(ends)]
+                groups[:2] = [together]
             *lower, lam = self._thresholds(found.theta, groups)
             if any(map(math.isnan, (*lower, lam))):
                 return None
-            low = lower[0] if lower else None
+            lowest = lower[0] if lower else None
         point = OperatingPoint(
             theta=found.theta,
             lam=lam,
             tau=found.tau,
             scales=self.scales,
-            lam_low=low,
+            lam_low=lowest,
         )
         return self.evaluated(rule, point, **certificate)
 
     def _thresholds(self, theta, groups):
         """Return thresholds between groups of samples; NaN if the groups overlap."""
-        exact = project(theta, *standardize(*self.given, self.scales))
+        scaled = self.scaled
+        if self.merged is not self.given:
+            scaled = standardize(*self.given, self.scales)
+        exact = project(theta, *scaled)
+        top, bottom = slice(None), slice(None)
+        if not self.double:  # sorted
+            top, bottom = slice(-1, None), slice(1)
         thresholds = []
         for below, above in itertools.pairwise(groups):
-            low = exact[below].max(initial=-math.inf)
-            high = exact[above].min(initial=math.inf)
+            low = exact[below][top].max(initial=-math.inf)
+            high = exact[above][bottom].min(initial=math.inf)
             inside = low < high or not exact[above].size
             between = threshold_between(low, high, exact)
             thresholds.append(between if inside else math.nan)

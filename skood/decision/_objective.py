@@ -32,7 +32,7 @@ def better(new, old, rtol):
 
 def pick(value, N, F, rtol):
     """Return the index of the best value, then largest N, then smallest F; or None."""
-    least = value.min()
+    least = value.min(initial=np.inf)
     if np.isposinf(least):
         return None
     ties = np.flatnonzero(value <= least + rtol * abs(least))

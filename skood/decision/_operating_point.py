@@ -279,7 +279,9 @@ def standardize(risk, ood, scales):
 def project(theta, u, v, top):
     """Return the projected score; all code uses this arithmetic, bit for bit."""
     w_a, w_b = weights(theta)
-    if v is None or w_b == 0:
+    if v is None and w_a == 1:
+        projected = u  # as it is: one score has no `top`
+    elif v is None or w_b == 0:
         projected = w_a * u
     elif w_a == 0:
         projected = w_b * v
@@ -339,8 +341,9 @@ def proba_of(point, risk, ood):
     projected = project(point.theta, *standardize(risk, ood, point.scales))
     proba = (projected <= point.lam).astype(np.float64)
     low = point.lam_low
-    at = projected == point.lam if low is None else (proba > 0) & (projected > low)
-    proba[at] = point.tau
+    if point.tau != 1:
+        at = projected == point.lam if low is None else (proba > 0) & (projected > low)
+        proba[at] = point.tau
     if point.has_two_thresholds:
         proba[ood > point.ood_max] = 0.0
     return proba

@@ -165,6 +165,11 @@ def search(
         "tol": tol,
         "randomize": randomize,
     }
+    if not problem.double and not randomize:
+        goal = Goal.of(rule, problem)
+        found = problem.best_between_ties(goal)
+        if found is not None:
+            return _with_gap(problem.describe(rule, found), found.value)
     # Where scores are dense, ties that were merged may not stay together at an angle.
     point = _best_point(problem.with_merged_ties(), rule, **options)
     point = point or _best_point(problem, rule, **options)
@@ -198,8 +203,11 @@ def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize):
             problem, rule, thetas, lambda goal: optimize(goal)[0], not randomize
         )
     point = problem.describe(rule, best)
-    if point is None:
-        return None
+    return point and _with_gap(point, bound)
+
+
+def _with_gap(point, bound):
+    """Return the operating point with its gap to a bound of the objective."""
     gap = point.objective - bound  # NaN if nothing is certified
     if gap <= 1e-12 * abs(point.objective):
         gap = 0.0  # also removes negative rounding errors

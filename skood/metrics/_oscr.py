@@ -30,9 +30,9 @@ def _curve_counts(y_true, y_pred, y_score, definition, ood_label, classes):
     correct[np.flatnonzero(correct)] = loss == 0
     order, ranked = (part[::-1] for part in ranked_scores(y_score))
     last = ends_of_ties(ranked)
-    # sums of floats, and so the ratios of them, are faster
+    # sums of Booleans, and ratios of floats, are faster
     n_ood, n_correct = (
-        at_ends(np.cumsum(mask[order].astype(np.float64)), last)
+        at_ends(np.cumsum(mask[order]), last).astype(np.float64)
         for mask in (is_ood, correct)
     )
     return n_ood, last + 1.0 - n_ood, n_correct

@@ -9,11 +9,15 @@ not tied, as far from both as possible, so that rounding does not change decisio
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from bisect import bisect_left
+from typing import Literal
+
 import numpy as np
 
 from skood.utils._weights import first_above, weighted_quantile
 
 __all__ = [
+    "SIDES",
     "at_ends",
     "ends_of_ties",
     "finite_of_ranked",
@@ -23,9 +27,14 @@ __all__ = [
     "ranked_scores",
     "threshold_at",
     "threshold_between",
+    "tie_around",
     "tie_scale",
+    "tie_scale_of_ranked",
     "tolerance",
 ]
+
+#: The sides of equal scores in `numpy.searchsorted`.
+SIDES: tuple[Literal["left"], Literal["right"]] = "left", "right"
 
 # Scores whose difference is less than this share of their spread, and less than ten
 # times this share of their magnitude, are tied.
@@ -92,12 +101,12 @@ def tie_scale(scores, weight=None):
     errors. Scores of integer `weight` count as repeated ones.
     """
     if weight is None:
-        return _scale_of_ranked(np.sort(scores))
+        return tie_scale_of_ranked(np.sort(scores))
     order = np.argsort(scores)
-    return _scale_of_ranked(scores[order], weight[order])
+    return tie_scale_of_ranked(scores[order], weight[order])
 
 
-def _scale_of_ranked(ranked, weight=None):
+def tie_scale_of_ranked(ranked, weight=None):
     """Return the scales of sorted scores, which may have weights."""
     finite = finite_of_ranked(ranked)
     if finite.size == 0:
@@ -141,15 +150,29 @@ def quantile_of_ranked(ranked, share, ends=None):
 
 
 def _median_of_sizes(finite, weight):
-    """Return the median magnitude of finite scores."""
-    sizes, k = np.abs(finite), finite.size // 2
+    """Return the median magnitude of sorted finite scores."""
     if weight is not None:
+        sizes = np.abs(finite)
         order = np.argsort(sizes)
         return weighted_quantile(sizes[order], np.cumsum(weight[order]), 0.5)
-    sizes.partition(k)  # `np.median` partitions at two places, which is slower
+    k = finite.size // 2
     if finite.size % 2:
-        return float(sizes[k])
-    return float((sizes[:k].max() + sizes[k]) / 2)
+        return _ranked_size(finite, k)
+    return (_ranked_size(finite, k - 1) + _ranked_size(finite, k)) / 2
+
+
+def _ranked_size(finite, k):
+    """Return the magnitude of rank `k` among sorted finite scores, by bisection."""
+    n, n_negative = finite.size, int(np.searchsorted(finite, 0.0))
+
+    def enough(i):  # of the k smallest magnitudes, i are those of negative scores
+        return -finite[n_negative - 1 - i] >= finite[n_negative + k - i - 1]
+
+    fewest, most = max(0, k - n + n_negative), min(k, n_negative)
+    i = bisect_left(range(most), True, lo=fewest, key=enough)
+    negative = finite[max(n_negative - 1 - i, 0) : n_negative - i]
+    positive = finite[n_negative + k - i : n_negative + k - i + 1]
+    return abs(float(min([*-negative, *positive])))
 
 
 def tolerance(scores, least, spread):
@@ -227,9 +250,12 @@ def merged_ties(scores, weight=None):
     return merged
 
 
-def merged_ties_of_ranked(ranked, weight=None):
-    """Return sorted scores, merged as by `merged_ties`."""
-    tol = tolerance(ranked, *_scale_of_ranked(ranked, weight))
+def merged_ties_of_ranked(ranked, weight=None, scale=None):
+    """Return sorted scores, merged as by `merged_ties`.
+
+    `scale` is their `tie_scale`, for a part of all scores.
+    """
+    tol = tolerance(ranked, *(scale or tie_scale_of_ranked(ranked, weight)))
     with np.errstate(invalid="ignore", over="ignore"):
         near = ranked[1:] - ranked[:-1] <= np.minimum(tol[1:], tol[:-1])
     if np.isinf(ranked[:1]).any() or np.isinf(ranked[-1:]).any():
@@ -247,3 +273,23 @@ def merged_ties_of_ranked(ranked, weight=None):
     merged = ranked.copy()
     merged[rows] = np.repeat(ranked[first] / 2 + ranked[last] / 2, size)
     return merged
+
+
+def tie_around(ranked, k, scale):
+    """Return the ends of the tie that a threshold above ``ranked[k]`` would separate.
+
+    They are the first and last index of its scores in the sorted array, merged as by
+    `merged_ties`; None if the scores of the indices `k` and ``k + 1`` are not tied.
+    """
+    if k + 1 >= ranked.size or not np.isfinite(ranked[k : k + 2]).all():
+        return None
+    # beyond this distance, a chain is too long for a tie; one more score shows it
+    widest = _ROUNDING * scale[1]
+    first = max(np.searchsorted(ranked, ranked[k] - widest) - 1, 0)
+    last = np.searchsorted(ranked, ranked[k + 1] + widest, side="right") + 1
+    merged = merged_ties_of_ranked(ranked[first:last], scale=scale)
+    if merged[k - first] != merged[k + 1 - first]:
+        return None
+    ends = (np.searchsorted(merged, merged[k - first], side) for side in SIDES)
+    low, high = (first + int(end) for end in ends)
+    return low, high - 1

@@ -21,6 +21,8 @@ from skood.rejection import (
     solve,
 )
 
+_SAMPLE = "skood.decision._calibration_sample"
+
 # A-ties of the specification: heavily tied scores, ID and OOD rows mixed
 TIED_SCORE = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3, 3], dtype=float)
 TIED_OOD = np.array([0, 0, 1, 0, 0, 0, 1, 1, 1, 0], dtype=bool)
@@ -461,3 +463,30 @@ def test_reads_tensors():
     a = torch.tensor([0.1, 0.2, 0.3, 0.4], requires_grad=True)
     point = solve(BoundedAbstention(0.5), a, None, [0, 0, 1, 1], None, None)
     assert accept(point, a).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("kind", ["distinct", "tied", "nearly tied", "infinite"])
+def test_a_single_score_as_if_all_ties_were_merged(kind, monkeypatch):
+    rng = np.random.default_rng(0)
+    for n, tries in ((30, 20), (30, 1), (3000, 20)):
+        score = rng.normal(size=n)
+        if kind != "distinct":
+            score = np.round(score, 1)
+        if kind == "nearly tied":
+            score *= 1 + 1e-8 * rng.normal(size=n)
+        elif kind == "infinite":
+            score[: n // 3] = rng.choice([-np.inf, np.inf], n // 3)
+            score = rng.permutation(score)
+        half = n // 2
+        for loss in ((rng.random(half) < 0.3).astype(float), rng.random(half)):
+            data = score[:half], None, loss, score[half:], None
+            for rule in (
+                BoundedTPRFPR(0.4, 0.6),
+                BoundedTPRFPR(0.95, 0.01),
+                BoundedAbstention(0.7),
+                CostBased(0.3, 1.0, 0.0, ood_prior=0.25),
+            ):
+                monkeypatch.setattr(f"{_SAMPLE}._TIES", tries)
+                found = search(rule, *data)
+                monkeypatch.setattr(f"{_SAMPLE}._TIES", 0)
+                assert repr(found) == repr(search(rule, *data))

@@ -14,6 +14,7 @@ from skood.utils._ties import (
     ranked_scores,
     threshold_at,
     threshold_between,
+    tie_around,
     tie_scale,
     tolerance,
 )
@@ -225,3 +226,22 @@ def test_values_at_the_ends():
     values = np.array([1.0, 2.0, 3.0])
     assert at_ends(values, np.arange(3)) is values
     np.testing.assert_array_equal(at_ends(values, np.array([0, 2])), [1.0, 3.0])
+
+
+@pytest.mark.parametrize("n", [1, 2, 40, 1500])
+def test_ties_around_a_threshold_are_those_of_all(n):
+    kinds = _kinds_of_scores(n)
+    kinds["chains"] = np.linspace(1.0, 1.0 + 4e-6 * n, n)
+    kinds["pairs"] = np.repeat(kinds["normal"], 2)[:n] * (1 + 1e-7 * kinds["chains"])
+    for scores in kinds.values():
+        ranked, scale = np.sort(scores), tie_scale(scores)
+        merged = merged_ties(ranked)
+        for k in range(0, n, 1 + n // 100):
+            found = tie_around(ranked, k, scale)
+            if k + 1 < n and merged[k] == merged[k + 1] and np.isfinite(merged[k]):
+                if merged is ranked or ranked[k] == ranked[k + 1]:
+                    continue  # no threshold is there
+                tied = np.flatnonzero(merged == merged[k])
+                assert found == (tied[0], tied[-1])
+            else:
+                assert found is None
