@@ -7,6 +7,7 @@ import math
 from numbers import Real
 
 import numpy as np
+from sklearn.utils import check_array
 
 from skood.combine._base_combiner import (
     BaseCombiner,
@@ -16,15 +17,20 @@ from skood.combine._base_combiner import (
     per_row,
 )
 from skood.combine._proportion import (
+    LAMBDA_GRID,
+    bootstrap_proportion,
     change_point,
     change_point_proportion,
     change_point_range,
+    proportion_curve,
     slope_differences,
+    smoother_proportion,
     storey_proportion,
 )
 from skood.combine._pvalues import reaches
 from skood.decision import GUARD
 from skood.utils._param_validation import Interval, StrOptions
+from skood.utils._warnings import quiet, warn
 
 __all__ = [
     "BaseCombiner",
@@ -36,6 +42,9 @@ __all__ = [
     "Storey",
     "Vote",
 ]
+
+# From this number of p-values on, a threshold estimated from them is accurate.
+_MANY = 100
 
 
 class BenjaminiHochberg(StepUp):
@@ -236,8 +245,14 @@ class Storey(StepUp):
 
     Parameters
     ----------
-    lam : float, default=0.5
+    lam : float, array-like or {"bootstrap", "smoother"}, default=0.5
         Threshold in [0, 1): most p-values above it belong to true null hypotheses.
+        "bootstrap": for each sample the threshold with the least estimated mean squared
+        error, of 0, .01, ..., .95 or of the thresholds in an array [3]_. "smoother":
+        the value at .95 of a cubic fitted to the estimates at these thresholds [4]_.
+        Unless it is a number it is for many detectors, with a warning below 100: for
+        independent detectors and a level of .05 the bootstrap accepts .61 of ID samples
+        with 7 detectors and .86 with 18.
 
     plus_one : bool, default=False
         Whether to add one to the number of p-values above the threshold.
@@ -262,6 +277,12 @@ class Storey(StepUp):
        estimation and simultaneous conservative consistency of false discovery rates.
        Journal of the Royal Statistical Society B 66, 2004.
 
+    .. [3] D. Robinson. Analytical calculation of the bootstrap mean squared error: the
+       qvalue package, version 2.
+
+    .. [4] J. D. Storey, R. Tibshirani. Statistical significance for genomewide studies.
+       PNAS 100, 2003.
+
     Examples
     --------
     >>> from skood.combine import Storey
@@ -275,7 +296,11 @@ class Storey(StepUp):
     """
 
     _parameter_constraints: dict = {
-        "lam": [Interval(Real, 0, 1, closed="left")],
+        "lam": [
+            Interval(Real, 0, 1, closed="left"),
+            StrOptions({"bootstrap", "smoother"}),
+            "array-like",
+        ],
         "plus_one": ["boolean"],
     }
 
@@ -283,8 +308,53 @@ class Storey(StepUp):
         self.lam = lam
         self.plus_one = plus_one
 
+    @parameters_checked
+    def pi0_curve(self, P):
+        r"""Return the estimates at all thresholds, before the minimum with 1.
+
+        Parameters
+        ----------
+        P : array-like of shape (n_samples, n_detectors)
+            P-values, small = OOD.
+
+        Returns
+        -------
+        curve : ndarray of shape (n_samples, n_thresholds), dtype float64
+            The estimate at 0, .01, ..., .95, or at the thresholds in `lam`.
+        """
+        grid = self._grid()
+
+        def curve(p):
+            return proportion_curve(p, grid, self.plus_one)
+
+        with quiet():
+            return per_row(self, check_pvalues(P), curve, shape=(len(grid),))
+
+    def _check_members(self, m):
+        if not isinstance(self.lam, Real) and m < _MANY:
+            warn(
+                f"lam={self.lam!r} estimates the threshold from {m} p-values, which "
+                "rejects many more ID samples than the level, also if detectors are "
+                f"independent: use it with {_MANY} detectors or more, else lam=0.5."
+            )
+
+    def _grid(self):
+        """Return the thresholds."""
+        if isinstance(self.lam, (Real, str)):
+            return LAMBDA_GRID if isinstance(self.lam, str) else np.array([self.lam])
+        grid = check_array(self.lam, ensure_2d=False, dtype=np.float64)
+        if grid.ndim != 1 or grid.min() < 0 or grid.max() >= 1:
+            raise ValueError(
+                f"lam must be thresholds in [0, 1) of shape (n,), got {self.lam!r}."
+            )
+        return np.unique(grid)
+
     def _pi0(self, p):
-        return storey_proportion(p, self.lam, self.plus_one)
+        if isinstance(self.lam, Real):
+            return storey_proportion(p, self.lam, self.plus_one)
+        smoother = isinstance(self.lam, str) and self.lam == "smoother"
+        estimate = smoother_proportion if smoother else bootstrap_proportion
+        return estimate(p, self._grid(), self.plus_one)
 
 
 class DOSStorey(StepUp):

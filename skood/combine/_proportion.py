@@ -14,12 +14,19 @@ import numpy as np
 from skood.decision import GUARD
 
 __all__ = [
+    "LAMBDA_GRID",
+    "bootstrap_proportion",
     "change_point",
     "change_point_proportion",
     "change_point_range",
+    "proportion_curve",
     "slope_differences",
+    "smoother_proportion",
     "storey_proportion",
 ]
+
+# Thresholds of Storey's estimate, Eq. (8) of DSDE: 0, .01, ..., .95.
+LAMBDA_GRID = np.arange(96) / 100
 
 
 def change_point_range(m, c_m):
@@ -84,3 +91,40 @@ def storey_proportion(p, lam, plus_one):
     """Return Storey's ``(#{p > lam} + plus_one) / (m (1 - lam))``, at most 1."""
     count = np.count_nonzero(p > lam, axis=0) + int(plus_one)
     return np.minimum(count / (len(p) * (1.0 - lam)), 1.0)
+
+
+def proportion_curve(p, grid, plus_one):
+    """Return Storey's estimates at thresholds, not clipped: (n_grid, n_samples)."""
+    curve = np.stack([np.count_nonzero(p > lam, axis=0) for lam in grid])
+    return (curve + float(plus_one)) / (len(p) * (1.0 - grid))[:, None]
+
+
+def bootstrap_proportion(p, grid, plus_one):
+    r"""Return the estimate of the threshold with the least estimated squared error.
+
+    The mean of bootstrap samples needs no resampling: with W p-values above
+    :math:`\lambda` the variance is :math:`W / (m (1 - \lambda))^2 \cdot (1 - W / m)`,
+    and the bias is the difference from the 10 % quantile of the estimates.
+    """
+    m = len(p)
+    curve = proportion_curve(p, grid, plus_one)
+    weight = (m * (1.0 - grid))[:, None]
+    above = curve * weight - float(plus_one)
+    variance = above / weight**2 * (1.0 - above / m)
+    error = variance + (curve - np.quantile(curve, 0.1, axis=0)) ** 2
+    # the smallest of tied thresholds, also if rounding has separated them
+    tied = error <= error.min(axis=0) + GUARD
+    best = curve[tied.argmax(axis=0), np.arange(curve.shape[1])]
+    return np.minimum(best, 1.0)
+
+
+def smoother_proportion(p, grid, plus_one):
+    """Return the value at the last threshold of a cubic fitted to the estimates."""
+    powers = np.vander(grid, 4)
+    at_last = powers[-1] @ np.linalg.pinv(powers)
+    fitted = np.zeros(p.shape[1])
+    for factor, estimates in zip(
+        at_last, proportion_curve(p, grid, plus_one), strict=True
+    ):
+        fitted += factor * estimates  # in this order, for any number of samples
+    return np.clip(fitted, 0.0, 1.0)
