@@ -247,6 +247,19 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         broken = [excess(rate.at(tpr, loss, fpr)) for rate in self.rates()]
         return sum(broken, start=np.zeros(tpr.shape))[()]
 
+    def _loosened_rates(self, amount):
+        """Return the bounds on rates if each may be violated by an amount.
+
+        Bounds on the selective risk change by the amount, and so do the constants of
+        the others.
+        """
+        return tuple(
+            rate._replace(id=rate.id - amount * rate.loss)
+            if _bounds_risk(rate)
+            else rate._replace(constant=rate.constant - amount)
+            for rate in self.rates()
+        )
+
     def plug_in(self):
         """Return the rule on the scores if it is known without a search.
 

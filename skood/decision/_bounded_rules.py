@@ -6,6 +6,7 @@
 from numbers import Real
 
 import numpy as np
+from sklearn.base import clone
 
 from skood.decision._base_rule import BaseRule, Linear, excess
 from skood.utils._param_validation import Number
@@ -207,6 +208,12 @@ class BoundedPrecisionRecall(BaseRule):
         )
         missing = excess(self.recall_min - tpr)
         return (missing + excess(self.precision_min - precision))[()]
+
+    def _loosened_rates(self, amount):
+        """Return the bounds on rates for a smaller precision and recall."""
+        shares = ("precision_min", "recall_min")
+        less = {name: max(getattr(self, name) - amount, 0.0) for name in shares}
+        return clone(self).set_params(**less).rates()
 
 
 class BoundedAbstention(BaseRule):

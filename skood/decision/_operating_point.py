@@ -122,7 +122,8 @@ class OperatingPoint:
     attainable : Attainable, default=None
         The attainable rates if the bounds of the rule are not met. Then the risk and
         the objective are NaN, and the other rates belong to the rule with the smallest
-        total violation of the bounds.
+        total violation of the bounds, except for the nearest rule of
+        ``solve(infeasible="nearest")``, which has all rates.
 
     lam_low : float or None, default=None
         Samples are at the threshold if their projected score is above `lam_low` and at
@@ -131,6 +132,9 @@ class OperatingPoint:
     ood_max : float, default=inf
         The largest score b that is accepted at any projected score; finite only for
         :class:`TwoThresholds`, where `theta` is 0.
+
+    violation : float, default=0.0
+        Largest violation of a bound by the nearest rule, if no rule meets all bounds.
 
     See Also
     --------
@@ -157,6 +161,7 @@ class OperatingPoint:
     attainable: Attainable | None = None
     lam_low: float | None = None
     ood_max: float = math.inf
+    violation: float = 0.0
 
     @property
     def risk(self):
@@ -193,10 +198,10 @@ class OperatingPoint:
         """Whether the bounds of the rule are met."""
         return self.attainable is None
 
-    def infeasible(self, attainable):
+    def infeasible(self, attainable, violation=0.0):
         """Return the point as one that does not meet the bounds of its rule."""
         rates = self.rates._replace(risk=math.nan, objective=math.nan)
-        return replace(self, rates=rates, attainable=attainable)
+        return replace(self, rates=rates, attainable=attainable, violation=violation)
 
     @property
     def lower_bound(self):

@@ -5,7 +5,7 @@
 
 from numbers import Integral, Real
 
-from skood.decision._solver import SOLVERS
+from skood.decision._solver import INFEASIBLE, SOLVERS
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
 
@@ -36,6 +36,10 @@ class Solver(SkoodEstimator):
     randomize : bool, default=False
         Accept samples at the threshold with a probability.
 
+    infeasible : {"raise", "nearest"}, default="raise"
+        Behavior if no rule meets the bounds. "nearest": return the rule closest to
+        them, with a warning; not with a guarantee.
+
     See Also
     --------
     solve : The function, with a description of all options.
@@ -56,6 +60,7 @@ class Solver(SkoodEstimator):
         "n_angles": [Interval(Integral, 2, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "randomize": ["boolean"],
+        "infeasible": [StrOptions(set(INFEASIBLE))],
     }
 
     def __init__(
@@ -66,12 +71,14 @@ class Solver(SkoodEstimator):
         n_angles=360,
         tol=1e-3,
         randomize=False,
+        infeasible="raise",
     ):
         self.method = method
         self.angles = angles
         self.n_angles = n_angles
         self.tol = tol
         self.randomize = randomize
+        self.infeasible = infeasible
 
     def _options(self):
         """Return the keyword arguments of `solve`."""

@@ -16,6 +16,7 @@ from skood.decision._base_rule import Linear, as_asked, attainable_rates, is_flo
 from skood.decision._branch_and_bound import branch_and_bound
 from skood.decision._calibration_sample import check_problem
 from skood.decision._exact_sweep import MAX_ROWS, pivot_sweep
+from skood.decision._nearest import nearest
 from skood.decision._objective import Candidate, Goal, better
 from skood.decision._operating_point import Attainable, OperatingPoint, accept, weights
 from skood.exceptions import InfeasibleError
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 SOLVERS = ("bnb", "exact", "grid")
+INFEASIBLE = ("raise", "nearest")
 
 
 def grid_of_angles(angles, n_angles):
@@ -52,8 +54,12 @@ def grid_of_angles(angles, n_angles):
     raise ValueError(f"angles must be 'quadrant' or 'full', got {angles!r}.")
 
 
-def _check_options(solver, tol, problem):
+def _check_options(solver, tol, problem, infeasible):
     """Raise unless the solver and its tolerance fit the problem."""
+    if infeasible not in INFEASIBLE:
+        raise ValueError(
+            f"infeasible must be one of {list(INFEASIBLE)}, got {infeasible!r}."
+        )
     if solver not in SOLVERS:
         raise ValueError(f"solver must be one of {list(SOLVERS)}, got {solver!r}.")
     if isinstance(tol, bool) or not isinstance(tol, Real) or not float(tol) >= 0:
@@ -77,11 +83,11 @@ def grid_search(problem, goal, thetas, randomize=False):
     return best, math.inf if best is None else best.value
 
 
-def _least_violation(problem, rule, thetas, optimize, whole):
+def _least_violation(problem, rule, thetas, optimize, whole, infeasible):
     """Return the point with the smallest violation, and the attainable values.
 
-    The first is searched on a grid of angles; `optimize` returns the best rule of any
-    goal, or None.
+    The first is searched on a grid of angles, or is the nearest rule; `optimize`
+    returns the best rule of any goal, or None.
     """
     n_id, n_ood = problem.n_id, problem.n_ood
     best = None
@@ -102,14 +108,17 @@ def _least_violation(problem, rule, thetas, optimize, whole):
     most = optimize(Goal(Linear(id=-1 / n_id), others))
     least = optimize(Goal(Linear(ood=1 / max(n_ood, 1)), floors))
     right = optimize(Goal(None, ()))
-    point = problem.describe(rule, best)
-    return point and point.infeasible(
-        Attainable(
-            max_tpr_at_fpr=most.N / n_id if most else 0.0,
-            min_fpr_at_tpr=least.F / n_ood if least and n_ood else math.nan,
-            min_risk=right.value,
-        )
+    attainable = Attainable(
+        max_tpr_at_fpr=most.N / n_id if most else 0.0,
+        min_fpr_at_tpr=least.F / n_ood if least and n_ood else math.nan,
+        min_risk=right.value,
     )
+    if infeasible == "raise":
+        point = problem.describe(rule, best)
+        return point and point.infeasible(attainable)
+    best, violation = nearest(problem, rule, optimize, whole=whole)
+    point = problem.describe(rule, best)
+    return point and replace(point, attainable=attainable, violation=violation)
 
 
 def _plug_in(problem, rule):
@@ -144,6 +153,7 @@ def search(
     n_angles=360,
     tol=1e-3,
     randomize=False,
+    infeasible="raise",
 ):
     """Solve as :func:`solve`, but return an infeasible point instead of raising.
 
@@ -152,18 +162,20 @@ def search(
     """
     thetas = grid_of_angles(angles, n_angles)
     problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
-    _check_options(solver, tol, problem)
+    _check_options(solver, tol, problem, infeasible)
     if rule.plug_in() is not None:
         return _plug_in(problem, rule)
     point = rule._point(problem)
     if point is not None:
-        return point
+        is_nearest = infeasible == "nearest" and not point.feasible
+        return problem.evaluated(rule, point) if is_nearest else point
     options = {
         "solver": solver,
         "angles": angles,
         "thetas": thetas,
         "tol": tol,
         "randomize": randomize,
+        "infeasible": infeasible,
     }
     if not problem.double and not randomize:
         goal = Goal.of(rule, problem)
@@ -178,7 +190,7 @@ def search(
     return point
 
 
-def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize):
+def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize, infeasible):
     """Return the best operating point, or None if it would separate merged ties."""
     goal = Goal.of(rule, problem, whole=not randomize)
     turns = (0,) if angles == "quadrant" else (-2, -1, 0, 1)
@@ -200,7 +212,12 @@ def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize):
             bound = math.nan
     if best is None:
         return _least_violation(
-            problem, rule, thetas, lambda goal: optimize(goal)[0], not randomize
+            problem,
+            rule,
+            thetas,
+            lambda goal: optimize(goal)[0],
+            not randomize,
+            infeasible,
         )
     point = problem.describe(rule, best)
     return point and _with_gap(point, bound)
@@ -242,6 +259,7 @@ def solve(
     n_angles=360,
     tol=1e-3,
     randomize=False,
+    infeasible="raise",
 ):
     r"""Find the best acceptance rule on one or two scores.
 
@@ -304,6 +322,10 @@ def solve(
         bounds then hold for expected counts and are not rounded to whole samples. The
         certificate covers the angles at which only equal samples are tied.
 
+    infeasible : {"raise", "nearest"}, default="raise"
+        Behavior if no rule meets the bounds. "nearest": return the rule closest to
+        them, with a warning, see the notes.
+
     Returns
     -------
     point : OperatingPoint
@@ -321,7 +343,7 @@ def solve(
     Warns
     -----
     SkoodWarning
-        If the best rule uses a score reversed.
+        If the best rule uses a score reversed, or is only the nearest to its bounds.
 
     See Also
     --------
@@ -345,6 +367,11 @@ def solve(
     best rule found. Samples that are decided for all remaining thresholds are only
     counted. Ties of the objective are resolved among the evaluated rules; "exact"
     evaluates all. Rules that differ only by rounding of floating point are merged.
+
+    The nearest rule has the smallest largest violation of a bound, to an accuracy of
+    1e-9, and of these rules the best objective. The violation is measured in units of
+    the bounded rate: the TPR, FPR, precision or selective risk, and of a rule of your
+    own the value of the function in `rates`. It takes some 30 searches.
 
     With :math:`n` samples the cost is :math:`O(n^2 \log n)` for "exact", and :math:`O(d
     \, n \log n)` for "grid" with :math:`d` angles. The cost of "bnb" depends on the
@@ -383,12 +410,20 @@ def solve(
         n_angles=n_angles,
         tol=tol,
         randomize=randomize,
+        infeasible=infeasible,
     )
     if not point.feasible:
         n_ood = 0 if risk_ood is None else len(risk_ood)
-        raise InfeasibleError(
+        message = (
             f"No acceptance rule meets {as_asked(rule)} on "
-            f"{len(risk_id)} ID and {n_ood} OOD samples.",
-            **attainable_rates(rule, point.attainable),
+            f"{len(risk_id)} ID and {n_ood} OOD samples."
+        )
+        if infeasible == "raise":
+            attainable = attainable_rates(rule, point.attainable)
+            raise InfeasibleError(message, **attainable)
+        warn(
+            f"{message} The nearest rule violates a bound by {point.violation:.4g}: "
+            f"TPR {point.tpr:.4g}, FPR {point.fpr:.4g}, selective risk "
+            f"{point.risk:.4g}."
         )
     return point

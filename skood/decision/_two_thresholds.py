@@ -217,10 +217,13 @@ class TwoThresholds(BaseRule):
         met = np.flatnonzero(self.risk * N - E >= -GUARD)
         if met.size:
             return self._at(problem, thresholds[met[-1]], ood_max)
-        k = int(np.argmin(E / N)) if N.size else 0
-        least = float(E[k] / N[k]) if N.size else math.nan
-        point = self._at(problem, thresholds[k] if N.size else -math.inf, ood_max)
-        return point.infeasible(Attainable(min_risk=least))
+        if not N.size:
+            point = self._at(problem, -math.inf, ood_max)
+            return point.infeasible(Attainable())
+        least = float((E / N).min())
+        k = np.flatnonzero(E / N == least)[-1]  # the largest coverage
+        point = self._at(problem, thresholds[k], ood_max)
+        return point.infeasible(Attainable(min_risk=least), least - self.risk)
 
     def _certified_risk(self, problem, certificate):
         """Return the point whose selective risk is certified by learn then test."""

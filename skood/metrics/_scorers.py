@@ -21,6 +21,10 @@ from skood.utils._stored import stored
 __all__ = ["make_misclassification_scorer", "make_ood_scorer", "ood_rows"]
 
 _COMPONENTS = ("epistemic", "aleatoric", "total")
+_SCORES = ("ood", "risk")
+
+# Methods with scores, the first that an estimator has is used.
+_METHODS = ("score_samples", "score_pair", "predict_uncertainty")
 
 # name: (metric, whether greater is better)
 _METRICS = {
@@ -59,13 +63,14 @@ def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
 class _OODScorer:
     """Scorer of `make_ood_scorer`."""
 
-    def __init__(self, metric, sign, ood_label, metric_params, shown, component):
+    def __init__(self, metric, sign, ood_label, metric_params, shown, component, score):
         self._metric = metric
         self._sign = sign
         self._ood_label = ood_label
         self._metric_params = metric_params
         self._shown = shown
         self._component = component
+        self._score = score
 
     def __call__(self, estimator, X, y):
         """Score a fitted estimator; greater is better."""
@@ -73,9 +78,7 @@ class _OODScorer:
         final, final_X = estimator, X
         if not hasattr(estimator, "score_samples"):
             final, final_X = unwrap(estimator, X)
-        if not hasattr(final, "score_samples") and (
-            not hasattr(final, "predict_uncertainty")
-        ):
+        if not any(hasattr(final, method) for method in _METHODS):
             raise TypeError(
                 f"{self!r} needs an estimator with score_samples, high for "
                 f"in-distribution samples; {owner} has none. Pass a detector, for "
@@ -85,11 +88,24 @@ class _OODScorer:
         is_ood = ood_rows(y, self._ood_label, known_classes(estimator, final), owner)
         warn_of_known_classes(final, y, is_ood, self._ood_label)
         y_true = np.where(is_ood, -1, 1)
-        if hasattr(final, "score_samples"):
-            y_score = final.score_samples(final_X)
-        else:
-            y_score = -np.asarray(final.predict_uncertainty(final_X)[self._component])
+        y_score = self._scores(final, final_X)
         return self._sign * float(self._metric(y_true, y_score, **self._metric_params))
+
+    def _scores(self, final, X):
+        """Return the scores of samples, high for ID."""
+        if hasattr(final, "score_samples"):
+            return final.score_samples(X)
+        if not hasattr(final, "score_pair"):
+            return -np.asarray(final.predict_uncertainty(X)[self._component])
+        risk_score, ood_score = final.score_pair(X)
+        if self._score == "risk":
+            return risk_score
+        if ood_score is None:
+            raise ValueError(
+                f"{type(final).__name__} has no ood_detector, so that it has no OOD "
+                "score. Set one, or use make_ood_scorer(score='risk')."
+            )
+        return ood_score
 
     def __repr__(self):
         return f"make_ood_scorer({self._shown})"
@@ -121,6 +137,7 @@ def make_ood_scorer(
     ood_label=-1,
     greater_is_better=None,
     component="epistemic",
+    score="ood",
     **metric_params,
 ):
     """Make a scorer of the ranking of ID above OOD samples by a detector.
@@ -128,8 +145,10 @@ def make_ood_scorer(
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV`,
     :func:`~sklearn.model_selection.cross_val_score` and the like; greater is better. It
-    uses ``estimator.score_samples(X)`` or, for an uncertainty classifier, minus one
-    component of ``estimator.predict_uncertainty(X)``. A sample is OOD when its label is
+    uses ``estimator.score_samples(X)``; for a
+    :class:`~skood.rejection.RejectOptionClassifier` one of the two scores of
+    ``score_pair(X)``; or, for an uncertainty classifier, minus one component of
+    ``predict_uncertainty(X)``. A sample is OOD when its label is
     `ood_label` or is not in ``estimator.classes_``, if the estimator has them.
 
     Read more in the :ref:`User Guide <model_selection>`.
@@ -155,6 +174,9 @@ def make_ood_scorer(
         The uncertainty that serves as OOD score, for an estimator without
         `score_samples`.
 
+    score : {"ood", "risk"}, default="ood"
+        The score of a :class:`~skood.rejection.RejectOptionClassifier`.
+
     **metric_params : dict
         Further arguments of the metric, such as ``tpr=0.9`` of "fpr_at_tpr".
 
@@ -163,13 +185,13 @@ def make_ood_scorer(
     scorer : callable
         ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
         ValueError if the samples are all ID or all OOD, and a TypeError if the
-        estimator has neither of the two methods. Searches turn errors into NaN unless
+        estimator has none of the methods. Searches turn errors into NaN unless
         ``error_score="raise"``.
 
     Raises
     ------
     ValueError
-        If the metric or the component is unknown, or `greater_is_better` contradicts
+        If the metric, component or score is unknown, or `greater_is_better` contradicts
         the known direction.
     TypeError
         If the metric does not have one of `metric_params`, or is a partial of a
@@ -199,6 +221,8 @@ def make_ood_scorer(
     make_ood_scorer('fpr_at_tpr', ood_label=-1, tpr=0.9)
     """
     _check_component(component)
+    if score not in _SCORES:
+        raise ValueError(f"score must be one of {list(_SCORES)}. Got {score!r}.")
     ours = {function: name for name, (function, _) in _METRICS.items()}
     if isinstance(metric, functools.partial) and metric.func in ours:
         if metric.args:
@@ -233,6 +257,8 @@ def make_ood_scorer(
         shown.append("greater_is_better=False")
     if component != "epistemic":
         shown.append(f"component={component!r}")
+    if score != "ood":
+        shown.append(f"score={score!r}")
     shown += [f"{key}={value!r}" for key, value in metric_params.items()]
     return _OODScorer(
         function,
@@ -241,6 +267,7 @@ def make_ood_scorer(
         metric_params,
         ", ".join(shown),
         component,
+        score,
     )
 
 

@@ -79,6 +79,11 @@ def check_calibration(owner, parts, X_ood, solver, certificate):
             "randomize=True and a guarantee exclude each other: certified thresholds "
             "are scores. Set one of them back."
         )
+    if certificate is not None and solver.infeasible == "nearest":
+        raise ValueError(
+            "infeasible='nearest' and a guarantee exclude each other: bounds that no "
+            "rule meets cannot be certified. Set one of them back."
+        )
     if not isinstance(owner.calibration, str):
         share = isinstance(owner.calibration, Real) and owner.calibration < 1
         if certificate is not None and not share:

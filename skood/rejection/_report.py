@@ -60,7 +60,8 @@ class RejectionReport:
         Share of OOD samples in use.
 
     scores : dict of str to str or None, default=None
-        The scores of the rule, "risk" and "ood", and their inputs.
+        The scores of the rule, "risk" and "ood", and their inputs. "bounds" describes
+        bounds that are violated since no rule met them on the calibration samples.
     """
 
     tpr: Estimate
@@ -104,9 +105,12 @@ class RejectionReport:
         rows = [(name, getattr(self, name), text) for name, text in meanings.items()]
         return [row for row in rows if not math.isnan(row[1].value)]
 
-    def _score_line(self):
-        """Return the scores of the rule in one line."""
-        return "; ".join(f"{k} score: {v}" for k, v in (self.scores or {}).items())
+    def _notes(self):
+        """Return lines on the scores of the rule, and on bounds that it violates."""
+        found = dict(self.scores or {})
+        bounds = found.pop("bounds", None)
+        scores = "; ".join(f"{k} score: {v}" for k, v in found.items())
+        return [*filter(None, [scores, bounds and f"bounds: {bounds}"])]
 
     def __str__(self):
         level = f"{100 * self.confidence_level:g} %"
@@ -114,7 +118,7 @@ class RejectionReport:
         for name, estimate, text in self._rows():
             interval = _shown_interval(estimate)
             lines.append(f"{name:<10}{estimate.value:>8.4f}  {interval:<18}  {text}")
-        return "\n".join([*lines, *filter(None, [self._score_line()])])
+        return "\n".join([*lines, *self._notes()])
 
     def _repr_html_(self):
         """Return the table for notebooks."""
@@ -125,8 +129,8 @@ class RejectionReport:
             for name, estimate, text in self._rows()
         ]
         head = f"<tr><th></th><th>value</th><th>{level}</th><th></th></tr>"
-        line = self._score_line()
-        caption = f"<caption>{escape(line)}</caption>" if line else ""
+        line = "<br/>".join(map(escape, self._notes()))
+        caption = f"<caption>{line}</caption>" if line else ""
         body = ["<tbody>", *rows, "</tbody>"]
         return "\n".join(
             ["<table>", caption, f"<thead>{head}</thead>", *body, "</table>"]

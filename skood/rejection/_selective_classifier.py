@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
@@ -213,6 +214,9 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
     def score_pair(self, X):
         """Return the scores used by the rule, high for samples to accept.
 
+        :func:`skood.metrics.make_ood_scorer` evaluates either of them in searches and
+        cross-validation.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
@@ -230,6 +234,69 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
         self._check_fitted()
         risk, ood = self._risks(X)
         return -risk, None if ood is None else -ood
+
+    def with_rule(self, rule, X, y, *, guarantee="auto"):
+        """Return a classifier with another rule and the same fitted parts.
+
+        Nothing is fitted: the rule is chosen on the scores of the given samples. The
+        result equals that of a fit with ``calibration="same"`` on the frozen parts, and
+        has these parameters, so that a clone of it is not fitted again either. This
+        classifier is unchanged.
+
+        Parameters
+        ----------
+        rule : BaseRule or None
+            The new rule, see :class:`RejectOptionClassifier`.
+
+        X : array-like of shape (n_samples, ...)
+            Calibration samples, on which *no part was fitted*: on training samples,
+            scores are biased, and rates and guarantees invalid.
+
+        y : array-like of shape (n_samples,)
+            Their labels; `ood_label` for known OOD samples.
+
+        guarantee : str, Certificate or None, default="auto"
+            Kind of guarantee of the new rule. "auto": the parameter of this classifier.
+
+        Returns
+        -------
+        classifier : RejectOptionClassifier
+            The fitted parts are shared with this classifier.
+
+        Raises
+        ------
+        InfeasibleError
+            If no acceptance region meets the bounds of the rule on the samples.
+        NotCertifiableError
+            If there are too few samples for the guarantee.
+        ValueError
+            If the data or a parameter is invalid, or `y` contains other labels than the
+            classes of the classifier and `ood_label`.
+
+        Examples
+        --------
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from skood.datasets import load_digits_ood
+        >>> from skood.rejection import BoundedAbstention, RejectOptionClassifier
+        >>> X, y = load_digits_ood(left_out=[8, 9], return_X_y=True)
+        >>> clf = RejectOptionClassifier(LogisticRegression(max_iter=500))
+        >>> clf = clf.fit(X[:1000], y[:1000])
+        >>> strict = clf.with_rule(BoundedAbstention(coverage=0.5), X[1000:], y[1000:])
+        >>> strict.operating_point_.tpr >= 0.5, clf.operating_point_
+        (True, None)
+        """
+        self._check_fitted()
+        fitted, parts = self._parts(), {}
+        for name, part in fitted._asdict().items():
+            frozen = part is None or isinstance(part, FrozenEstimator)
+            parts[name] = part if frozen else FrozenEstimator(part)
+        params = {**self.get_params(deep=False), **parts, "rule": rule}
+        if not (isinstance(guarantee, str) and guarantee == "auto"):
+            params["guarantee"] = guarantee
+        new = type(self)(**{**params, "calibration": "same"}).fit(X, y)
+        new.estimator_, new.risk_detector_, new.ood_detector_ = fitted
+        new.detector_inputs_ = dict(self.detector_inputs_)
+        return new
 
     def report(self, X, y, *, confidence_level=0.95, ood_prior=None, max_loss=None):
         """Return the rates of decisions on given samples, with confidence intervals.
@@ -291,6 +358,11 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
         }
         if self.ood_detector_ is None:
             del found["ood"]
+        if not self.operating_point_.feasible:
+            found["bounds"] = (
+                "not attainable on the calibration samples; the nearest rule violates "
+                f"one by {self.operating_point_.violation:.4g}"
+            )
         return found
 
     def score(self, X, y):

@@ -15,12 +15,14 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_digits
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
+from skood.detectors import KNN
 from skood.metrics import (
     aupr_in,
     aupr_out,
@@ -32,6 +34,7 @@ from skood.metrics import (
     make_selective_risk_scorer,
 )
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
+from skood.rejection import RejectOptionClassifier
 from skood.utils._metaestimators import concept_columns
 from tests.metrics._scored import Classify, Detector, ProbabilityDetector, rows
 
@@ -147,6 +150,7 @@ def test_estimator_without_score_samples():
     [
         ({"metric": "auc"}, ValueError, r"metric must be one of \['auroc'.*Got 'auc'"),
         ({"metric": 3}, ValueError, "Got 3"),
+        ({"score": "class"}, ValueError, r"one of \['ood', 'risk'\]. Got 'class'"),
         ({"metric": "auroc", "tpr": 0.9}, TypeError, r"no parameters \['tpr'\].*none"),
         ({"metric": "fpr_at_tpr", "tp": 0.9}, TypeError, r"it has \['tpr', 'positive'"),
         (
@@ -173,6 +177,42 @@ def test_ood_scorer_construction_errors(params, error, message):
 )
 def test_repr(scorer, text):
     assert repr(scorer) == text
+
+
+@pytest.mark.parametrize("score", ["ood", "risk"])
+@pytest.mark.parametrize("in_pipeline", [False, True])
+def test_scores_of_a_reject_option_classifier(score, in_pipeline):
+    X, y = load_digits(return_X_y=True)
+    y = np.where(y > 7, -1, y)
+    clf = RejectOptionClassifier(LogisticRegression(), ood_detector=KNN())
+    if in_pipeline:
+        clf = make_pipeline(StandardScaler(), clf)
+    cv = OODStratifiedKFold(2)
+    scorer = make_ood_scorer("fpr_at_tpr", tpr=0.9, score=score)
+    found = cross_val_score(clf, X, y, cv=cv, scoring=scorer, error_score="raise")
+    for value, (train, test) in zip(found, cv.split(X, y), strict=True):
+        fitted, X_test = clone(clf).fit(X[train], y[train]), X[test]
+        if in_pipeline:
+            fitted, X_test = fitted[-1], fitted[0].transform(X_test)
+        scores = fitted.ood_detector_.score_samples(X_test)
+        if score == "risk":
+            scores = fitted.predict_proba(X_test).max(axis=1)
+        accepted = scores >= np.quantile(
+            scores[y[test] >= 0], 0.1, method="inverted_cdf"
+        )
+        assert value == pytest.approx(-accepted[y[test] < 0].mean(), abs=0.005)
+    assert repr(scorer) == "make_ood_scorer('fpr_at_tpr', ood_label=-1, " + (
+        "tpr=0.9)" if score == "ood" else "score='risk', tpr=0.9)"
+    )
+
+
+def test_a_reject_option_classifier_without_ood_score():
+    X, y = load_digits(return_X_y=True)
+    y = np.where(y > 7, -1, y)
+    clf = RejectOptionClassifier(LogisticRegression()).fit(X, y)
+    with pytest.raises(ValueError, match=r"no ood_detector.*score='risk'"):
+        make_ood_scorer()(clf, X, y)
+    assert make_ood_scorer(score="risk")(clf, X, y) > 0.8
 
 
 def test_pickle():

@@ -17,11 +17,13 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.decision import clopper_pearson
 from skood.detectors import KNN
+from skood.exceptions import SkoodWarning
 from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,
     RejectionReport,
     RejectOptionClassifier,
+    Solver,
     risk_upper_bound,
 )
 from skood.rejection._report import make_report, possible_losses
@@ -453,3 +455,31 @@ def test_a_table_in_html():
     named = replace(without, scores={"risk": "1 - <max> & more"})
     assert _Cells(named._repr_html_()).caption == "risk score: 1 - <max> & more"
     assert str(named).endswith("\nrisk score: 1 - <max> & more")
+
+
+def test_bounds_that_were_not_attainable_are_reported():
+    X = np.r_[np.zeros(30), np.ones(30), np.full(20, 0.5)][:, None]
+    y = np.repeat([0, 1, -1], [30, 30, 20])
+    clf = RejectOptionClassifier(
+        LogisticRegression(),
+        ood_detector=KNN(normalize=False),
+        rule=BoundedTPRFPR(tpr_min=1.0, fpr_max=0.1),
+        solver=Solver(infeasible="nearest"),
+        random_state=0,
+    )
+    X[::7] = 0.5  # ID samples that are equal to the OOD samples
+    with pytest.warns(SkoodWarning, match="The nearest rule violates a bound by 0\\."):
+        clf.fit(X, y)
+    point = clf.operating_point_
+    assert not point.feasible
+    assert point.violation == pytest.approx(1 - point.tpr)
+    note = (
+        "bounds: not attainable on the calibration samples; the nearest rule violates "
+        f"one by {1 - point.tpr:.4g}"
+    )
+    report = clf.report(X, y)
+    assert str(report).splitlines()[-1] == note
+    assert _Cells(report._repr_html_()).caption.endswith(note)
+    assert f"bounds: {report.to_dict()['scores']['bounds']}" == note
+    with pytest.raises(ValueError, match="infeasible='nearest' and a guarantee exclu"):
+        clf.set_params(guarantee="ltt").fit(X, y)
