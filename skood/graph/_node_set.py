@@ -16,6 +16,7 @@ from skood.graph._validation import (
     check_parts,
     check_sizes,
     from_data,
+    from_networkx,
     is_data,
     node_numbers,
     read_only,
@@ -123,7 +124,7 @@ class NodeSet:
 
     Parameters
     ----------
-    data : torch_geometric.data.Data, (X, adjacency) or NodeSet
+    data : torch_geometric.data.Data, (X, adjacency), (X, edge_index) or NodeSet
         The graph:
 
         - a ``Data`` with ``x`` and ``edge_index`` (or ``adj_t``), and optionally
@@ -131,6 +132,9 @@ class NodeSet:
         - features of shape (n_nodes, n_features), dense or sparse, and an adjacency
           matrix of shape (n_nodes, n_nodes), a SciPy sparse matrix or an array, with
           the weight of the edge from node i to node j at row i and column j;
+        - features, and edges as an array or tensor of integers of shape (2, n_edges):
+          first nodes and second nodes, each edge with weight one. Two edges of two
+          nodes would have the shape of an adjacency matrix, and are taken for one;
         - a set of nodes, whose graph is used.
 
         Features, edges and labels are copied: later changes of the data do not change
@@ -224,6 +228,55 @@ class NodeSet:
         self.nodes: np.ndarray = node_numbers(
             nodes, graph.n_nodes, "nodes of the graph"
         )
+
+    @classmethod
+    def from_networkx(cls, graph, features, *, labels=None, weight=None):
+        """Return all nodes of a graph of networkx.
+
+        Parameters
+        ----------
+        graph : networkx.Graph
+            A graph of any kind. Node i of the set is ``list(graph)[i]``. Edges of an
+            undirected graph have both directions; parallel edges add up.
+
+        features : str or list of str
+            Node attributes that are features, in this order: numbers, or vectors.
+
+        labels : str, default=None
+            Node attribute that contains labels. None: the set has no labels.
+
+        weight : str, default=None
+            Edge attribute that contains weights. None: each edge has a weight of one.
+
+        Returns
+        -------
+        nodes : NodeSet
+            All nodes.
+
+        Raises
+        ------
+        ImportError
+            If networkx is not installed.
+        TypeError
+            If the graph is of another type.
+        ValueError
+            If a node or an edge does not have an attribute, or features are not
+            finite numbers.
+
+        Examples
+        --------
+        >>> import networkx as nx
+        >>> from skood.graph import NodeSet
+        >>> graph = nx.path_graph(["a", "b", "c"])
+        >>> nx.set_node_attributes(graph, {"a": 1.0, "b": 2.0, "c": 5.0}, "size")
+        >>> nodes = NodeSet.from_networkx(graph, "size")
+        >>> nodes
+        NodeSet of 3 of 3 nodes with 1 features and 4 edges
+        >>> nodes.features.ravel()
+        array([1., 2., 5.])
+        """
+        X, adjacency, labels = from_networkx(graph, features, labels, weight)
+        return cls((X, adjacency), labels=labels)
 
     # --- as an array ----------------------------------------------------------
 
@@ -407,8 +460,9 @@ def _make_graph(data, labels):
         parts = check_parts(X, adjacency, own if labels is None else labels)
     else:
         raise TypeError(
-            "data must be a torch_geometric.data.Data, a pair (X, adjacency) or a "
-            f"NodeSet, got {type(data).__name__}."
+            "data must be a torch_geometric.data.Data, a pair (X, adjacency) or "
+            f"(X, edge_index), or a NodeSet, got {type(data).__name__}. A graph of "
+            "networkx is converted by NodeSet.from_networkx(graph, features)."
         )
     read_only(*parts)
     return Graph(*parts)

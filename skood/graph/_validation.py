@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
+from skood.utils._optional import import_optional
 from skood.utils._torch import is_tensor, to_numpy
 from skood.utils._warnings import warn
 
@@ -19,6 +20,7 @@ __all__ = [
     "check_parts",
     "check_sizes",
     "from_data",
+    "from_networkx",
     "is_data",
     "node_numbers",
     "read_only",
@@ -48,16 +50,7 @@ def from_data(data):
         edges = edges[::-1]
     else:
         raise ValueError("The Data has no edges: neither edge_index nor a torch adj_t.")
-    if edges.ndim != 2 or edges.shape[0] != 2:
-        raise ValueError(
-            f"edge_index must have shape (2, n_edges); got {tuple(edges.shape)}."
-        )
-    if edges.size and (edges.min() < 0 or edges.max() >= n_nodes):
-        wrong = edges.min() if edges.min() < 0 else edges.max()
-        raise ValueError(
-            f"edge_index names the node {wrong}, but x has {n_nodes} rows, for the "
-            f"nodes 0 to {n_nodes - 1}."
-        )
+    _check_edges(edges, n_nodes)
     if edge_weight is None:
         _warn_of_attributes(getattr(data, "edge_attr", None), edges.shape[1])
         edge_weight = np.ones(edges.shape[1], dtype=np.float32)
@@ -70,6 +63,81 @@ def from_data(data):
             )
     adjacency = sparse.coo_array((edge_weight, tuple(edges)), shape=(n_nodes, n_nodes))
     return X, adjacency, _labels_of(getattr(data, "y", None), n_nodes)
+
+
+def _check_edges(edges, n_nodes):
+    """Raise if an edge_index has another shape, or nodes that do not exist."""
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        raise ValueError(
+            f"edge_index must have shape (2, n_edges); got {tuple(edges.shape)}."
+        )
+    if edges.size and edges.dtype.kind not in "iu":
+        raise ValueError(
+            f"edge_index must hold indices of nodes, integers; got {edges.dtype}."
+        )
+    if edges.size and (edges.min() < 0 or edges.max() >= n_nodes):
+        wrong = edges.min() if edges.min() < 0 else edges.max()
+        raise ValueError(
+            f"edge_index names the node {wrong}, but x has {n_nodes} rows, for the "
+            f"nodes 0 to {n_nodes - 1}."
+        )
+
+
+def _from_edges(X, edges):
+    """Return the adjacency of an edge_index; anything that is none is unchanged."""
+    edges, n_nodes = _to_scipy(edges), X.shape[0]
+    shape = np.shape(edges)
+    is_pairs = len(shape) == 2 and shape[0] == 2 and shape != (n_nodes, n_nodes)
+    if sparse.issparse(edges) or not is_pairs:
+        return edges
+    array = np.asarray(edges)
+    _check_edges(array, n_nodes)
+    ones, array = np.ones(array.shape[1], dtype=np.float32), array.astype(np.int64)
+    return sparse.coo_array((ones, tuple(array)), shape=(n_nodes, n_nodes))
+
+
+def from_networkx(graph, features, labels, weight):
+    """Return features, adjacency and labels of a graph of networkx."""
+    networkx = import_optional("networkx", "from_networkx")
+    if not isinstance(graph, networkx.Graph):
+        raise TypeError(f"graph must be a networkx graph, got {type(graph).__name__}.")
+    names = [features] if isinstance(features, str) else list(features)
+    if not names or len(graph) == 0:
+        raise ValueError(
+            f"A graph with nodes, and the names of node attributes that are features, "
+            f"are required; got {len(graph)} nodes and features={features!r}."
+        )
+    columns = []
+    for name in names:
+        values = _node_attribute(graph, name)
+        try:
+            columns.append(np.array(values, dtype=np.float64).reshape(len(graph), -1))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"The feature {name!r} must be a number, or a vector of the same "
+                f"length, at every node; got, for example, {values[0]!r}: {error}"
+            ) from error
+    if weight is not None:
+        for *ends, value in graph.edges(data=weight):
+            if value is None:
+                raise ValueError(f"The edge {tuple(ends)} has no attribute {weight!r}.")
+    # csr adds up entries; in coo, networkx corrects loops by negative ones
+    adjacency = networkx.to_scipy_sparse_array(graph, weight=weight, format="csr")
+    found = None if labels is None else _node_attribute(graph, labels)
+    return np.hstack(columns), adjacency, found
+
+
+def _node_attribute(graph, name):
+    """Return the values of an attribute, in the order of the nodes, or raise."""
+    values = []
+    for node, attributes in graph.nodes(data=True):
+        if name not in attributes:
+            raise ValueError(
+                f"The node {node!r} has no attribute {name!r}; its attributes are "
+                f"{sorted(map(str, attributes))}."
+            )
+        values.append(attributes[name])
+    return values
 
 
 def _warn_of_attributes(edge_attr, n_edges):
@@ -127,7 +195,7 @@ def check_parts(X, adjacency, labels=None):
                 "Samples without edges can be given to estimators as an array."
             )
     X = check_features(X)
-    adjacency = _check_adjacency(adjacency)
+    adjacency = _check_adjacency(_from_edges(X, adjacency))
     check_sizes(X, adjacency)
     return X, adjacency, check_labels(labels, X.shape[0])
 
@@ -184,7 +252,8 @@ def check_sizes(X, adjacency):
     if adjacency.shape != (n_nodes, n_nodes):
         raise ValueError(
             f"There are features of {n_nodes} nodes, so the adjacency matrix must have "
-            f"shape ({n_nodes}, {n_nodes}); got {adjacency.shape}."
+            f"shape ({n_nodes}, {n_nodes}); got {adjacency.shape}. Edges as pairs of "
+            "nodes, edge_index, have the shape (2, n_edges)."
         )
 
 

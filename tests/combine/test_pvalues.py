@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import itertools
 import warnings
 from fractions import Fraction
 
@@ -11,11 +12,14 @@ import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.ensemble import IsolationForest
+from sklearn.frozen import FrozenEstimator
 
 from skood.combine import (
     BenjaminiHochberg,
     BenjaminiYekutieli,
     Bonferroni,
+    DetectorEnsemble,
     DOSStorey,
     Fisher,
     Naive,
@@ -85,6 +89,54 @@ def test_promise_holds_with_ties_and_ecdf_breaks_it(seed):
     # a single smallest row has p = 0 there
     lowest = values == values.min()
     assert min(p_ecdf) == (lowest.sum() - 1) / 29
+
+
+def _tie_patterns(n_scores):
+    """Yield sizes of groups of equal scores, in order: all, or some if too many."""
+    if n_scores <= 7:
+        cuts = itertools.product([False, True], repeat=n_scores - 1)
+    else:
+        rng = np.random.default_rng(n_scores)
+        cuts = rng.uniform(size=(5, n_scores - 1)) < rng.uniform(size=(5, 1))
+    for cut in cuts:
+        yield np.cumsum([0, *cut]).astype(float)
+
+
+@pytest.mark.parametrize("n_cal", range(1, 51))
+def test_super_uniform_for_all_ties(n_cal):
+    """Exact: each of n + 1 exchangeable scores is the new one with equal probability.
+
+    With the levels a = r / (n + 1), P(p <= a) <= a, and p cannot be smaller: equality
+    holds at each value that p takes.
+    """
+    n = n_cal + 1
+    for scores in _tie_patterns(n):
+        p = np.array(
+            [conformal_pvalues(scores[[i]], np.delete(scores, i))[0] for i in range(n)]
+        )
+        ranks = np.rint(p * n).astype(int)
+        assert_allclose(p, ranks / n, rtol=1e-15)
+        n_small = np.array([(ranks <= r).sum() for r in range(n + 1)])
+        assert (n_small <= np.arange(n + 1)).all()
+        assert_array_equal(n_small[ranks], ranks)
+
+
+def test_a_single_detector_as_an_ensemble_of_one():
+    """Any scikit-learn outlier detector, with ties, on held-out samples."""
+    rng = np.random.default_rng(0)
+    X, X_cal, X_new = (rng.integers(-4, 5, (n, 2)).astype(float) for n in (99, 59, 80))
+    frozen = FrozenEstimator(IsolationForest(n_estimators=5, random_state=0).fit(X))
+    ensemble = DetectorEnsemble(
+        [("forest", frozen)], calibration="same", level="nominal", alpha=0.1
+    ).fit(X_cal)
+    p = ensemble.pvalues(X_new)[:, 0]
+    calibration = frozen.estimator.score_samples(X_cal)
+    expected = conformal_pvalues(frozen.estimator.score_samples(X_new), calibration)
+    assert len(np.unique(p)) > 20
+    assert_array_equal(p, expected)
+    assert_array_equal(ensemble.levels(X_new), p)
+    assert_allclose(ensemble.score_samples(X_new), np.log(p), atol=1e-3)
+    assert_array_equal(ensemble.predict(X_new) == -1, reaches(p, 0.1))
 
 
 def test_only_the_order_of_scores_counts():

@@ -645,7 +645,11 @@ def test_what_was_given_is_left_as_it_is():
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        (X, TypeError, r"a pair \(X, adjacency\) or a NodeSet, got ndarray"),
+        (X, TypeError, r"\(X, edge_index\), or a NodeSet, got ndarray.*from_networkx"),
+        ((X, [[0, 5], [1, 2]]), ValueError, "node 5, but x has 5 rows, .* 0 to 4"),
+        ((X, [[0, 1], [-1, 2]]), ValueError, "names the node -1, but x has 5 rows"),
+        ((X, [[0.0], [1.0]]), ValueError, "indices of nodes, integers; got float64"),
+        ((X, [[0, 1]] * 3), ValueError, r"got \(3, 2\)\. Edges as pairs .* \(2, n_edg"),
         ((X, adjacency(), Y), TypeError, "got tuple"),
         ((X[:3], adjacency()), ValueError, r"features of 3 nodes, so .* \(3, 3\); got"),
         ((X, adjacency()[:, :4]), ValueError, r"shape \(5, 5\); got \(5, 4\)"),
@@ -667,6 +671,31 @@ def test_what_was_given_is_left_as_it_is():
 def test_wrong_data(data, error, message):
     with pytest.raises(error, match=message):
         NodeSet(data)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, "tensor", "list"])
+def test_edges_as_pairs(dtype):
+    """Directed edges with a self loop, and one edge twice: equal to the matrix."""
+    edges = np.array([[0, 1, 1, 2, 0, 3], [1, 0, 2, 2, 1, 0]])
+    A = np.zeros((5, 5))
+    np.add.at(A, tuple(edges), 1.0)
+    if dtype == "tensor":
+        given = pytest.importorskip("torch").tensor(edges)
+    else:
+        given = edges.tolist() if dtype == "list" else edges.astype(dtype)
+    found, expected = NodeSet((X, given)), NodeSet((X, A))
+    assert_array_equal(found.adjacency.toarray(), A)
+    for kind in ("sum", "mean", "walk", "symmetric"):
+        difference = found.graph.operator(kind) - expected.graph.operator(kind)
+        assert np.abs(difference.toarray()).max() <= 1e-12
+
+
+def test_no_edges_as_pairs_and_edges_of_two_nodes():
+    assert NodeSet((X, np.empty((2, 0)))).adjacency.nnz == 0
+    one = NodeSet((X[:2], [[0], [1]]))
+    assert_array_equal(one.adjacency.toarray(), [[0, 1], [0, 0]])
+    ambiguous = NodeSet((X[:2], [[0, 0], [1, 1]]))  # documented: a matrix
+    assert_array_equal(ambiguous.adjacency.toarray(), [[0, 0], [1, 1]])
 
 
 def test_negative_weights_do_not_hide_in_repeated_edges():
