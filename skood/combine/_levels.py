@@ -10,6 +10,7 @@ import numpy as np
 from sklearn import config_context
 from sklearn.utils import Bunch
 
+from skood.combine._base_combiner import BaseCombiner, per_row
 from skood.combine._pvalues import (
     loosened,
     pvalues_of,
@@ -116,9 +117,12 @@ class Levels:
 
     def statistic(self, P):
         """Return the combiner's statistic of p-values; raise if it is NaN."""
-        # the fit has validated its parameters
-        with config_context(skip_parameter_validation=True):
-            q = np.asarray(self.combiner.statistic(P), dtype=np.float64)
+        # the fit has validated the parameters, and P is made of p-values
+        if getattr(type(self.combiner), "statistic", None) is BaseCombiner.statistic:
+            q = per_row(self.combiner, P, self.combiner._statistic)
+        else:
+            with config_context(skip_parameter_validation=True):
+                q = np.asarray(self.combiner.statistic(P), dtype=np.float64)
         if np.isnan(q).any():
             raise ValueError(
                 f"{self.combiner!r} made NaN of the p-values of "

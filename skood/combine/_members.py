@@ -11,7 +11,9 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from skood.nn._shared_forward import (
     distinct_uses,
+    few_scores,
     network_groups,
+    read_alike,
     shared_blocks,
     shared_readings,
 )
@@ -87,13 +89,17 @@ def _fit_member(name, detector, X, y):
 
 
 def committee_groups(committees):
-    """Return `network_groups` of all members, each with its `distinct_uses`."""
+    """Return the members by `network_groups`, each with how to score them.
+
+    Each group comes with its `distinct_uses`, and whether its members `read_alike`.
+    """
     # all at once, since they may use the same network
     members = [detector for committee in committees for detector in committee]
-    return [
-        (group, distinct_uses([members[i] for i in group]))
-        for group in network_groups(members)
-    ]
+    groups = []
+    for group in network_groups(members):
+        own = [members[i] for i in group]
+        groups.append((group, distinct_uses(own), read_alike(own)))
+    return groups
 
 
 def score_committees(names, committees, groups, X, *, n_jobs):
@@ -103,25 +109,28 @@ def score_committees(names, committees, groups, X, *, n_jobs):
     """
     members = [detector for committee in committees for detector in committee]
     tasks = [
-        ([names[i % len(names)] for i in group], [members[i] for i in group], X, users)
-        for group, users in groups
+        ([names[i % len(names)] for i in group], [members[i] for i in group], X, *how)
+        for group, *how in groups
     ]
     if len(tasks) == 1 or effective_n_jobs(n_jobs) == 1:  # joblib is slow for a sample
         results = [_score_group(*task) for task in tasks]
     else:
         results = Parallel(n_jobs=n_jobs)(delayed(_score_group)(*t) for t in tasks)
     scores = np.empty((len(committees), n_rows(X), len(names)))
-    for (group, _), columns in zip(groups, results, strict=True):
+    for (group, *_), columns in zip(groups, results, strict=True):
         for i, column in zip(group, columns.T, strict=True):
             scores[i // len(names), :, i % len(names)] = column
     return list(scores)
 
 
-def _score_group(names, detectors, X, users=None):
+def _score_group(names, detectors, X, users=None, alike=False):
     """Score samples by members that use the same network, which runs once.
 
-    `users` are the `distinct_uses` of the members, if known.
+    `users` are the `distinct_uses` of the members, if known; `alike`: `read_alike`.
     """
+    found = few_scores(detectors, X) if alike else None
+    if found is not None:  # else a member is named in the error
+        return found[0]
     blocks = []
     with shared_readings(detectors if users is None else [detectors[i] for i in users]):
         for part in shared_blocks(X, len(detectors)):

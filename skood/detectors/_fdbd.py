@@ -153,7 +153,7 @@ class FDBD(ReadingDetector):
         origin = self.mean_ if self.normalizer == "distance" else np.zeros(1)
         gaps = centered_rows(reading.features, reading.asarray(origin))
         length = xp.sqrt(row_dots(gaps, gaps))
-        return score / xp.clip(length, self._least, None)
+        return score / length.clip(self._least)
 
 
 def inverse_gaps(coef):

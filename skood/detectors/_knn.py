@@ -22,6 +22,7 @@ from skood.detectors._common._memory_bank import (
     kth_distances,
     kth_of_tiles,
     own_rows,
+    row_lengths,
 )
 from skood.utils._array_api import (
     array_device,
@@ -259,6 +260,8 @@ class KNN(ReadingDetector):
         """Return features for comparison: of unit length, in their own precision."""
         if not self.normalize:
             return features
+        if len(features) == 1 and type(features) is np.ndarray:  # as below
+            return unit_rows(features).astype(features.dtype, copy=False)
         xp = array_namespace(features)
         units = xp.empty(
             features.shape, dtype=features.dtype, device=device_of(features)
@@ -350,7 +353,9 @@ class KNN(ReadingDetector):
     def _without_rounding(self, distances, queries):
         """Return distances, set to 0 for features that are equal up to rounding."""
         size = 1.0  # for metrics without a norm
-        if self.metric in _NORMS:
+        if self.metric == "euclidean":
+            size = row_lengths(queries)
+        elif self.metric in _NORMS:
             order = _NORMS[self.metric]
             size = np.linalg.norm(queries.astype(np.float64), ord=order, axis=1)
         eps = max(np.finfo(kind).eps for kind in (queries.dtype, self.bank_.dtype))

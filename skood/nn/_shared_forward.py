@@ -9,7 +9,7 @@ outputs that all of them need, and the others use the cached results.
 # SPDX-License-Identifier: BSD-3-Clause
 
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -20,19 +20,24 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.extmath import softmax as sklearn_softmax
 
+from skood.base import BaseDetector
 from skood.nn._logits import LogitsMixin
 from skood.nn._make_network import SHARING, make_network, plain_network
 from skood.nn._outputs import Reading, concatenate
 from skood.nn._sklearn_network import LinearNetwork, MLPNetwork
 from skood.utils._batches import is_instance
 from skood.utils._metaestimators import n_rows, take_rows, unwrapped
+from skood.utils._parallel import ONE_THREAD
 from skood.utils._torch import row_chunks
 
 __all__ = [
     "distinct_uses",
+    "few_scores",
     "network_groups",
     "predict",
     "predict_proba",
+    "predicted_classes",
+    "read_alike",
     "shared_blocks",
     "shared_readings",
     "uses_network",
@@ -40,6 +45,9 @@ __all__ = [
 
 # Number of samples at a time whose shared outputs are cached.
 _SHARED_ROWS = 8192
+
+# Up to this number of samples, the calls around scores take a share of their time.
+_FEW_ROWS = 256
 
 
 class _Use(NamedTuple):
@@ -292,6 +300,58 @@ def shared_blocks(X, n_users=2):
         yield take_rows(X, rows)
 
 
+# --- few samples -----------------------------------------------------------------
+
+
+def read_alike(detectors, network=None):
+    """Return whether detectors use the outputs of one network for `X`, nothing else.
+
+    It is the network of the first, or the one given.
+    """
+    if not all(
+        hasattr(detector, "_score_rows")
+        and getattr(detector, "estimator", None) is not None
+        and hasattr(detector, "estimator_")
+        and not getattr(detector, "_keeps_names", False)
+        and type(detector).score_samples is BaseDetector.score_samples
+        for detector in detectors
+    ):
+        return False
+    networks = [unwrapped(detector.estimator_) for detector in detectors]
+    first = networks[0] if network is None else unwrapped(network)
+    return all(one is first for one in networks)
+
+
+def few_scores(detectors, X, needs=frozenset()):
+    """Return scores of a few samples by detectors that `read_alike`, and a reading.
+
+    These are the scores of `score_samples`, of shape (n_samples, n_detectors), without
+    what it does around each: for a few samples this takes longer than the scores. The
+    reading also has the outputs `needs`. None, if there are many samples, or anything
+    is wrong: then `score_samples` raises, or finds the same.
+    """
+    if type(X) is not np.ndarray or not X.shape[:1] <= (_FEW_ROWS,):
+        return None
+    with suppress(Exception):
+        reads = [detector._reads for detector in detectors]
+        whole = make_network(detectors[0].estimator_).outputs(X, needs.union(*reads))
+        parts = {
+            own: Reading(**{name: getattr(whole, name) for name in own})
+            for own in set(reads)
+        }
+        scores = np.empty((len(X), len(detectors)))
+        # a bank is large, whatever the samples are
+        large = [hasattr(detector, "bank_") for detector in detectors]
+        for is_large in set(large):
+            with nullcontext() if is_large else ONE_THREAD:
+                for j, detector in enumerate(detectors):
+                    if large[j] is is_large:
+                        scores[:, j] = detector._score_rows(parts[reads[j]])
+        if np.isfinite(scores).all():
+            return scores, whole
+    return None
+
+
 # --- predictions -----------------------------------------------------------------
 
 
@@ -300,6 +360,11 @@ def predict(classifier, X):
     logits = _shared_logits(classifier, X, "predict")
     if logits is None:
         return classifier.predict(X)
+    return predicted_classes(classifier, logits)
+
+
+def predicted_classes(classifier, logits):
+    """Return the predictions of a classifier that `uses_network`, from its logits."""
     codes = logits.argmax(axis=1)
     last = _last(classifier)
     return codes if _is_skorch(last) else np.asarray(last.classes_)[codes]

@@ -14,8 +14,11 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.parallel import Parallel, delayed
 
 from skood.nn._shared_forward import (
+    few_scores,
     predict,
     predict_proba,
+    predicted_classes,
+    read_alike,
     shared_blocks,
     shared_readings,
     uses_network,
@@ -198,6 +201,9 @@ def _outputs(parts, X, functions):
     """Return functions of parts and samples; a network runs once for all of them."""
     if not uses_network(parts.estimator):
         return tuple(function(parts, X) for function in functions)
+    found = _few_outputs(parts, X, functions)
+    if found is not None:
+        return found
     results = []
     with _network_runs_once(parts):
         for samples in loaded_blocks(X):
@@ -208,6 +214,23 @@ def _outputs(parts, X, functions):
         None if blocks[0] is None else np.concatenate(blocks)
         for blocks in zip(*results, strict=True)
     )
+
+
+def _few_outputs(parts, X, functions):
+    """Return `_outputs` of a few samples, if the detectors use the network alone."""
+    detectors = [part for part in parts[1:] if part is not None]
+    if parts.risk_detector is None or not read_alike(detectors, parts.estimator):
+        return None
+    predicts = _predicted in functions
+    found = few_scores(detectors, X, frozenset({"logits"} if predicts else ()))
+    if found is None:
+        return None
+    scores, reading = found
+    ood = None if parts.ood_detector is None else -scores[:, 1]
+    outputs = {_risk: -scores[:, 0], _ood: ood}
+    if predicts:
+        outputs[_predicted] = predicted_classes(parts.estimator, reading.logits)
+    return tuple(outputs[function] for function in functions)
 
 
 def _predicted(parts, X):

@@ -202,7 +202,8 @@ def nearest(points, centers):
     """
     xp = array_namespace(points)
     # |w - m|² = |w|² - 2 w·m + |m|², smallest over the centers
-    gaps = points @ (-2.0 * centers.T)
+    gaps = points @ centers.T
+    gaps *= -2.0
     gaps += row_dots(centers, centers)
     index = xp.argmin(gaps, axis=1)
     norms = row_dots(points, points)

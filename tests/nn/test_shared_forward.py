@@ -28,9 +28,15 @@ from skood.detectors import (
     RankFeat,
     ViM,
 )
-from skood.nn import FeatureExtractor
+from skood.nn import FeatureExtractor, LinearHead
 from skood.nn._make_network import make_network
-from skood.nn._shared_forward import network_groups, shared_readings
+from skood.nn._shared_forward import (
+    few_scores,
+    network_groups,
+    read_alike,
+    shared_readings,
+)
+from tests.nn._conv_net import conv_classifier
 from tests.nn._members import MEMBERS, NEW, X, check_same, counted, fit_all, score_all
 from tests.nn._reading import ALL, data
 
@@ -327,3 +333,52 @@ def test_extractor_that_fails_to_fit():
     with pytest.raises(ValueError, match="no layer named 'conv9'"):
         extractor.fit_transform(X)
     assert vars(extractor) == before
+
+
+# --- few samples --------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+@pytest.mark.parametrize("n_samples", [1, 7])
+def test_few_scores_are_those_of_score_samples(n_samples):
+    """Bit for bit, from one forward pass, by all detectors that read."""
+    clf, sizes = counted()
+    kinds = [getattr(skood.detectors, name) for name in skood.detectors.__all__]
+    kinds = [kind for kind in kinds if getattr(kind, "_reads", None)]
+    fitted = fit_all([kind(estimator=clf) for kind in kinds], X, clf.predict(X), True)
+    assert read_alike(fitted)
+    expected = np.stack(score_all(fitted, NEW[:n_samples], shared=True), axis=1)
+    del sizes[:]
+    scores, reading = few_scores(fitted, NEW[:n_samples], frozenset({"logits"}))
+    assert sizes == [n_samples]
+    assert_array_equal(scores, expected)
+    assert_array_equal(reading.logits, clf.predict_logits(NEW[:n_samples]))
+
+
+def test_what_few_scores_leaves_to_score_samples():
+    clf, _ = counted()
+    energy, other = Energy(clf).fit(X), Energy(conv_classifier()[1]).fit(X)
+
+    class Doubled(Energy):
+        def score_samples(self, X):
+            return 2 * super().score_samples(X)
+
+    assert read_alike([energy]) and read_alike([energy], clf)
+    assert not read_alike([energy, other]) and not read_alike([energy], other)
+    assert not read_alike([energy, Doubled(clf).fit(X)])
+    assert not read_alike([energy, make_pipeline(Energy(clf)).fit(X)])
+    assert not read_alike([energy, Gram(clf).fit(X, clf.predict(X))])
+    assert not read_alike([KNN().fit(X.reshape(len(X), -1))])
+    assert few_scores([energy], NEW[:3].tolist()) is None
+    assert few_scores([energy], NEW[:3, 0]) is None  # `score_samples` raises
+    assert few_scores([energy], np.repeat(NEW, 10, axis=0)) is None
+
+
+def test_few_scores_beyond_float64_are_clipped_by_score_samples():
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    head = FrozenEstimator(LinearHead(np.eye(2), np.zeros(2)))
+    detector = Mahalanobis(head).fit(rows, rows.argmax(axis=1))
+    far = np.array([[1e200, 0.0]])
+    assert few_scores([detector], far) is None
+    with np.errstate(over="raise"):
+        assert detector.score_samples(far) == [-np.finfo(np.float64).max]

@@ -413,8 +413,9 @@ class ReadingDetector(BaseDetector):
                 scores = self._score_reading(reading.rows(rows).to(device))
             return to_host(as_double(scores))
 
-        is_one = len(reading) == 1  # for the speed of small calls
-        chunks = [slice(0, 1)] if is_one else list(self._chunks(reading, device))
+        if len(reading) == 1:  # for the speed of small calls
+            return scores_of(slice(0, 1))
+        chunks = list(self._chunks(reading, device))
         # without a large matrix product, which has threads of its own
         if device is None and (self._elementwise or reading.features is None):
             scores = map_chunks(scores_of, chunks)

@@ -22,6 +22,7 @@ __all__ = [
     "kth_of_tiles",
     "leave_out",
     "own_rows",
+    "row_lengths",
     "top_k_of_many",
 ]
 
@@ -141,6 +142,12 @@ def _kth_at_most(gaps, k):
     return np.partition(gaps, k - 1, axis=1)[:, k - 1]
 
 
+def row_lengths(rows):
+    """Return the Euclidean length of each row of an array of NumPy, in float64."""
+    rows = rows.astype(np.float64, copy=False)
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+
+
 def kth_distances(queries, bank, halves, n_neighbors):
     """Return distances to the k-th neighbors in float64; None for other searches.
 
@@ -159,18 +166,22 @@ def kth_distances(queries, bank, halves, n_neighbors):
             np.subtract(halves, gaps, out=gaps)
         # |fl(q.b) - q.b| <= D u |q| |b| for any order of summation, u = eps / 2
         longest = np.sqrt(2.0 * halves.max())
-        length = np.linalg.norm(queries.astype(np.float64), axis=1) + longest
+        length = row_lengths(queries) + longest
         kind, n_features = np.finfo(bank.dtype), bank.shape[1]
         error = kind.eps * (n_features / 2 + 4) * length * longest
         error += n_features * kind.tiny  # products may underflow
         limit = _kth_at_most(gaps, n_neighbors) + 2 * error
     if not np.isfinite(limit).all():
         return None
-    rows, found = divmod(np.flatnonzero(gaps <= limit[:, None]), len(bank))
-    if len(rows) > len(queries) * (_CANDIDATES + n_neighbors):
+    found = np.flatnonzero(gaps <= limit[:, None])
+    if len(found) > len(queries) * (_CANDIDATES + n_neighbors):
         return None
-    difference = queries[rows].astype(np.float64) - bank[found]
-    distances = np.linalg.norm(difference, axis=1)
+    if len(queries) == 1:  # for the speed of small calls
+        distances = row_lengths(queries - bank[found].astype(np.float64))
+        distances.partition(n_neighbors - 1)
+        return distances[n_neighbors - 1 : n_neighbors]
+    rows, found = divmod(found, len(bank))
+    distances = row_lengths(queries[rows].astype(np.float64) - bank[found])
     order = np.lexsort((distances, rows))
     first = np.searchsorted(rows, np.arange(len(queries)))
     return distances[order[first + n_neighbors - 1]]

@@ -52,7 +52,7 @@ def shifted_exponentials(logits, temperature=1.0):
     """
     if _is_narrow(logits):
         shifted = _columns(logits)
-        shifted -= np.max(shifted, axis=0)
+        shifted -= np.maximum.reduce(shifted, axis=0)  # faster than `max` for a few
         below = shifted < 0.0
         if temperature != 1.0:
             shifted /= temperature
@@ -61,7 +61,7 @@ def shifted_exponentials(logits, temperature=1.0):
             exponentials *= below
         else:
             exponentials[np.argmax(shifted, axis=0), row_indices(logits)] = 0.0
-        return exponentials.T, np.sum(exponentials, axis=0), shifted.T
+        return exponentials.T, np.add.reduce(exponentials, axis=0), shifted.T
     xp = array_namespace(logits)
     shifted = xp.astype(logits, xp.float64, copy=True)
     rows, top = row_indices(logits), xp.argmax(shifted, axis=1)
