@@ -366,7 +366,7 @@ def test_device_that_is_not_there():
         KNN(n_neighbors=2, algorithm="torch", device="abacus").fit(_data()[0])
 
 
-def test_threshold_is_estimated_from_at_most_5000_rows(monkeypatch):
+def test_threshold_is_estimated_from_at_most_2000_rows(monkeypatch):
     scored = []
     original = KNN._search
     monkeypatch.setattr(
@@ -378,10 +378,10 @@ def test_threshold_is_estimated_from_at_most_5000_rows(monkeypatch):
     )
     X = np.random.default_rng(0).normal(size=(6_000, 2))
     knn = KNN(n_neighbors=5, normalize=False, contamination=0.05).fit(X)
-    assert sum(scored) == 5000
+    assert sum(scored) == 2000
     rejected = np.mean(knn.predict(X) == -1)
-    # five standard errors of the level of a quantile estimated from 5,000 rows
-    assert abs(rejected - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 5000)
+    # five standard errors of the level of a quantile estimated from 2,000 rows
+    assert abs(rejected - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 2000)
     assert knn.fit(X).offset_ == KNN(n_neighbors=5, normalize=False).fit(X).offset_
 
 
@@ -392,7 +392,7 @@ def test_threshold_sees_all_classes_that_take_turns():
     X = rng.normal(size=(10_000, 2)) * np.where(y, 10.0, 1.0)[:, None] + 50 * y[:, None]
     knn = KNN(n_neighbors=5, normalize=False).fit(X, y)
     rejected = np.mean(knn.predict(X[:3000]) == -1)
-    assert abs(rejected - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 5000)
+    assert abs(rejected - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 2000)
 
 
 def test_pickle_holds_the_bank_once(algorithm):
