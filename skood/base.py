@@ -251,11 +251,20 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             warn_of_known_classes(self, y, is_ood, self.ood_label)
         return score
 
+    @property
+    def _allows_nan(self):
+        """Return whether samples or features may be NaN."""
+        return False
+
+    @property
+    def _validation(self):
+        """Return the options of `validate_data` for samples without an estimator."""
+        finite = "allow-nan" if self._allows_nan else True
+        return {"dtype": [np.float64, np.float32], "ensure_all_finite": finite}
+
     def _validate(self, X, *, reset):
         """Validate samples for use without an estimator: float32 or float64, 2-D."""
-        return validate_data(
-            self, to_numpy(X), dtype=[np.float64, np.float32], reset=reset
-        )
+        return validate_data(self, to_numpy(X), reset=reset, **self._validation)
 
 
 class UncertaintyMixin(metaclass=ABCMeta):

@@ -132,9 +132,7 @@ class SklearnDetector(ReadingDetector):
         return super()._fit(X, y)
 
     def _fit_reading(self, reading, y):
-        detector = self.detector
-        if detector is None:
-            detector = IsolationForest(random_state=0)
+        detector = self._detector
         if self.per_class and y is None:
             raise ValueError(
                 "SklearnDetector(per_class=True) requires y to be passed, but the "
@@ -159,12 +157,28 @@ class SklearnDetector(ReadingDetector):
         return np.max(scores, axis=0).astype(np.float64)
 
     @property
+    def _detector(self):
+        if self.detector is None:
+            return IsolationForest(random_state=0)
+        return self.detector
+
+    @property
+    def _allows_nan(self):
+        """Return whether the detector takes NaN: PyOD's have no tags."""
+        detector = self._detector
+        return hasattr(detector, "__sklearn_tags__") and (
+            get_tags(detector).input_tags.allow_nan
+        )
+
+    @property
     def _rescales(self):
         """Return whether scores are sums over the samples, as in a one-class SVM."""
         return hasattr(self.detectors_[0], "dual_coef_")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
+        if self.estimator is None:
+            tags.input_tags.allow_nan = self._allows_nan
         if hasattr(self.detector, "__sklearn_tags__"):  # PyOD has none
             tags.non_deterministic |= get_tags(self.detector).non_deterministic
         return tags

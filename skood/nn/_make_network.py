@@ -9,6 +9,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from skood.nn._boosters import BoosterNetwork
 from skood.nn._network import PipelineNetwork
 from skood.nn._sklearn_network import (
     LinearNetwork,
@@ -83,6 +84,8 @@ def plain_network(
     require_penultimate(estimator, layer)
     if LinearNetwork.serves(estimator):
         return LinearNetwork(estimator, device)
+    if BoosterNetwork.serves(estimator):
+        return BoosterNetwork(estimator)
     if hasattr(estimator, "predict_proba"):
         return ProbabilityNetwork(estimator)
     if _is(estimator, is_classifier) and hasattr(estimator, "decision_function"):

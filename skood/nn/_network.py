@@ -56,6 +56,9 @@ class Network(ABC):
     takes_blocks: bool = False
     features_are_rows: bool = False
 
+    # Whether features may be NaN, where the classifier takes it.
+    allows_nan: bool = False
+
     @property
     def target(self):
         """Device of the classifier; networks on one device can be run together."""
@@ -78,7 +81,10 @@ class Network(ABC):
     def iter_outputs(self, X, needs):
         """Yield readings of consecutive samples, see `outputs`; read-only if cached."""
         if self.memory is not None and self.memory.is_open():
-            yield from self.blocks(self.memory.read(self, X, needs))
+            reading = self.memory.read(self, X, needs)
+            if "features" in needs and self.core.features_are_rows:
+                self.core.check_no_nan(reading.features)
+            yield from self.blocks(reading)
         else:
             for (reading,) in self.outputs_together(X, [(self, needs)]):
                 yield reading

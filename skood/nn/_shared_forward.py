@@ -26,6 +26,7 @@ from skood.nn._make_network import SHARING, make_network, plain_network
 from skood.nn._outputs import Reading, concatenate
 from skood.nn._sklearn_network import LinearNetwork, MLPNetwork
 from skood.utils._batches import is_instance
+from skood.utils._labels import single_column
 from skood.utils._metaestimators import n_rows, take_rows, unwrapped
 from skood.utils._parallel import ONE_THREAD
 from skood.utils._torch import row_chunks
@@ -359,7 +360,7 @@ def predict(classifier, X):
     """Return predicted classes: in a block of `shared_readings`, from its logits."""
     logits = _shared_logits(classifier, X, "predict")
     if logits is None:
-        return classifier.predict(X)
+        return single_column(classifier.predict(X))  # of CatBoost
     return predicted_classes(classifier, logits)
 
 

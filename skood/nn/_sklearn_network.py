@@ -5,6 +5,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +20,7 @@ from skood.nn._outputs import (
     symmetric_logits,
     symmetric_rows,
 )
-from skood.utils._batches import loaded, loaded_blocks
+from skood.utils._batches import is_instance, loaded, loaded_blocks
 from skood.utils._input import is_as_fitted, is_float_matrix, new_samples
 from skood.utils._parallel import one_thread
 from skood.utils._torch import resolve_device, row_chunks, to_numpy
@@ -67,6 +68,31 @@ def _finite(array, what):
     return check_array(array, dtype=[np.float64, np.float32], input_name=what)
 
 
+@contextmanager
+def _clear_errors(name):
+    """Replace errors that suggest other classifiers than `name` for these features."""
+    try:
+        yield
+    except ValueError as error:
+        if "contains NaN" in str(error):
+            raise ValueError(
+                f"Input X contains NaN, and features must not, whether or not {name} "
+                "takes missing values. Impute them, as in make_pipeline("
+                f"SimpleImputer(), {name}()); a detector that uses only logits, such "
+                "as MSP, takes NaN if its classifier does, and SklearnDetector if its "
+                "detector does."
+            ) from error
+        if "could not convert" in str(error):  # a category
+            raise ValueError(
+                f"The features of {name} are the columns of X, which must be numbers "
+                f"for a detector of features: {error}. Encode them before the "
+                f"classifier, as in make_pipeline(ColumnTransformer(...), {name}()) "
+                "with OneHotEncoder(handle_unknown='ignore'); a detector that uses "
+                "only logits, such as MSP, takes what its classifier takes."
+            ) from error
+        raise
+
+
 class ArrayNetwork(Network):
     """Base class of scikit-learn classifiers: X is their input."""
 
@@ -101,26 +127,25 @@ class ArrayNetwork(Network):
         """Return X as a float array, checked against the data of `fit`."""
         if self.is_validated:
             return X
-        try:
+        with _clear_errors(type(self.estimator).__name__):
             return self._checked_rows(X)
-        except ValueError as error:
-            # scikit-learn's message suggests classifiers that accept missing values
-            if "contains NaN" not in str(error):
-                raise
-            name = type(self.estimator).__name__
-            raise ValueError(
-                f"Input X contains NaN, and features must not, whether or not {name} "
-                "takes missing values. Impute them, as in make_pipeline("
-                f"SimpleImputer(), {name}()); a detector that uses only logits, such "
-                "as MSP, takes NaN if its classifier does."
-            ) from error
+
+    def check_no_nan(self, features):
+        """Raise for NaN in cached features, unless this reader allows it."""
+        if not self.allows_nan:
+            with _clear_errors(type(self.estimator).__name__):
+                _finite(features, "X")
 
     def _checked_rows(self, X):
         if hasattr(self.estimator, "_checked_input"):  # a LinearHead
             return self.estimator._checked_input(X)
-        if hasattr(self.estimator, "n_features_in_"):
-            return new_samples(self.estimator, X)
-        return check_array(X, dtype=[np.float64, np.float32], input_name="X")
+        if is_instance(self.estimator, "catboost", "CatBoost"):
+            X = np.asarray(X)  # it has feature_names_, not feature_names_in_
+        finite = {"ensure_all_finite": "allow-nan" if self.allows_nan else True}
+        if getattr(self.estimator, "n_features_in_", 0):  # 0 in copies of CatBoost
+            return new_samples(self.estimator, X, **finite)
+        dtype = [np.float64, np.float32]
+        return check_array(X, dtype=dtype, input_name="X", **finite)
 
     @abstractmethod
     def _arrays(self, X, wanted):

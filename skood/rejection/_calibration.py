@@ -25,6 +25,7 @@ from skood.nn._shared_forward import (
 )
 from skood.utils._batches import is_lazy, loaded_blocks
 from skood.utils._calibration import calibration_folds
+from skood.utils._input import named_errors
 from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
 from skood.utils._memory_maps import in_memory, is_mapped
 from skood.utils._metaestimators import bind, n_rows, take_rows, with_seeds
@@ -166,7 +167,8 @@ def fit_parts(parts, X, y):
 
     A detector whose `estimator` is None uses the outputs of the fitted classifier.
     """
-    estimator = clone(parts.estimator).fit(X, y)
+    with named_errors(parts.estimator):
+        estimator = clone(parts.estimator).fit(X, y)
     check_is_classifier(estimator, fitted=True)
     frozen = FrozenEstimator(estimator)
     detectors = [None if part is None else bind(part, frozen) for part in parts[1:]]

@@ -26,6 +26,7 @@ from skood.utils._labels import (
     label_codes,
     ood_mask,
     put_label,
+    single_column,
 )
 from skood.utils._linalg import check_no_overflow
 from skood.utils._losses import per_sample_loss
@@ -116,7 +117,8 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
     def _answers(self, X):
         """Return predicted classes and acceptance probabilities."""
         if self.operating_point_ is None:
-            return np.array(self.estimator_.predict(X)), np.ones(n_rows(X))
+            labels = single_column(self.estimator_.predict(X))  # of CatBoost
+            return np.array(labels), np.ones(n_rows(X))
         risk, ood, labels = predict_parts(self._parts(), X)
         return np.array(labels), accept_proba(self.operating_point_, risk, ood)
 
@@ -436,5 +438,7 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
         for detector in (self.risk_detector, self.ood_detector):
             if detector is not None:
                 detector = bind(detector, self.estimator, copy=copy)
-                tags.input_tags.sparse &= get_tags(detector).input_tags.sparse
+                inner = get_tags(detector).input_tags
+                tags.input_tags.sparse &= inner.sparse
+                tags.input_tags.allow_nan &= inner.allow_nan
         return tags

@@ -31,6 +31,12 @@ __all__ = [
     "takes_input",
 ]
 
+# XGBoost needs a step that encodes other labels, such as after LeaveClassesOut.
+_XGBOOST_LABELS = (
+    "XGBClassifier takes the labels 0, 1, ..., n_classes - 1 only. A VotingClassifier "
+    "encodes labels: VotingClassifier([('xgb', XGBClassifier())], voting='soft')."
+)
+
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 # Modules whose messages concern the input, also if NumPy raised the error.
@@ -99,11 +105,12 @@ def is_as_fitted(estimator, X):
     )
 
 
-def new_samples(estimator, X):
+def new_samples(estimator, X, **options):
     """Return `validate_data` of samples after the fit, in float32 or float64."""
     if is_as_fitted(estimator, X):  # for the speed of small calls
         return X
-    return validate_data(estimator, X, dtype=[np.float64, np.float32], reset=False)
+    options = {"dtype": [np.float64, np.float32]} | options
+    return validate_data(estimator, X, reset=False, **options)
 
 
 @contextmanager
@@ -150,7 +157,9 @@ def named_errors(estimator):
     try:
         yield
     except (TypeError, ValueError) as error:
-        if not _is_raw(error):
+        if "Invalid classes inferred" in str(error):
+            error.add_note(_XGBOOST_LABELS)
+        if not _is_raw(error) or hasattr(error, "__notes__"):
             raise
         raise ValueError(
             f"The fit of {type(estimator).__name__} failed on X and y: "

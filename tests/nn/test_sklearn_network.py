@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import make_classification
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
+    ExtraTreesClassifier,
     IsolationForest,
     RandomForestClassifier,
     VotingClassifier,
@@ -198,7 +198,7 @@ def test_mlp_errors():
     "estimator",
     [
         RandomForestClassifier(5, random_state=0),
-        HistGradientBoostingClassifier(max_iter=3),
+        ExtraTreesClassifier(5, random_state=0),
         KNeighborsClassifier(3),
     ],
     ids=lambda e: type(e).__name__,

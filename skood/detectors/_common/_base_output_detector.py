@@ -340,6 +340,7 @@ class ReadingDetector(BaseDetector):
             return (Reading(logits=check_logits(X)),)
         network = make_network(self.estimator_)
         network.is_validated = self.estimator is None  # by `_checked`
+        network.core.allows_nan = self._allows_nan
         if not network.takes_blocks or network.memory is not None or not is_matrix(X):
             return network.iter_outputs(in_memory(X), needs)
         blocks = row_blocks(X, self._block_bytes(X))
@@ -433,8 +434,8 @@ class ReadingDetector(BaseDetector):
         """Validate `X` that is used without a classifier; keep tensors on the GPU."""
         if type(X) is np.ndarray:  # for the speed of small calls
             if not reset:
-                return new_samples(self, X)
-            return validate_data(self, X, dtype=_FLOATS, reset=True)
+                return new_samples(self, X, **self._validation)
+            return validate_data(self, X, reset=True, **self._validation)
         if is_mapped(X) and X.dtype not in _FLOATS:
             X = MappedRows(X)
         if isinstance(X, MappedRows) and 0 not in X.shape:
@@ -488,7 +489,8 @@ class ReadingDetector(BaseDetector):
         if self.estimator is None:
             tags.target_tags.required = self._fits_head
         elif "features" in self._reads:
-            tags.input_tags.sparse = tags.input_tags.allow_nan = False
+            tags.input_tags.sparse = False
+            tags.input_tags.allow_nan &= self._allows_nan
         return tags
 
 

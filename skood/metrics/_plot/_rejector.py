@@ -6,6 +6,7 @@
 import numpy as np
 
 from skood.decision import OperatingPoint
+from skood.utils._labels import single_column
 from skood.utils._metaestimators import unwrap, unwrapped
 
 __all__ = ["check_names", "check_point", "detector_names", "read_rejector"]
@@ -26,7 +27,8 @@ def read_rejector(estimator, X, y, owner):
         )
     y_score, ood_score = final.score_pair(X)
     labels = {"ood_label": final.ood_label, "classes": final.classes_}
-    return final, np.asarray(final.estimator_.predict(X)), y_score, ood_score, labels
+    y_pred = np.asarray(single_column(final.estimator_.predict(X)))  # of CatBoost
+    return final, y_pred, y_score, ood_score, labels
 
 
 def detector_names(clf, first):
