@@ -7,6 +7,7 @@ from skood.metrics._best_rules import BoundCurve
 from skood.metrics._bootstrap import bootstrap_ci
 from skood.metrics._calibration import brier, expected_calibration_error
 from skood.metrics._compare_with_best import BestComparison, compare_with_best
+from skood.metrics._effect_size import cohen_d
 from skood.metrics._oscr import ccr_at_fpr, oscr
 from skood.metrics._paired_test import PairedTestResult, paired_test
 from skood.metrics._plot._acceptance_region_display import AcceptanceRegionDisplay
@@ -67,6 +68,7 @@ __all__ = [
     "bootstrap_ci",
     "brier",
     "ccr_at_fpr",
+    "cohen_d",
     "compare_with_best",
     "coverage_at_risk",
     "detection_error",
