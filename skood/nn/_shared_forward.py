@@ -314,7 +314,7 @@ def read_alike(detectors, network=None):
         and getattr(detector, "estimator", None) is not None
         and hasattr(detector, "estimator_")
         and not getattr(detector, "_keeps_names", False)
-        and type(detector).score_samples is BaseDetector.score_samples
+        and getattr(type(detector), "score_samples", None) is BaseDetector.score_samples
         for detector in detectors
     ):
         return False
