@@ -13,6 +13,9 @@ from skood.utils._optional import lazy_names
 if TYPE_CHECKING:
     from skood.detectors._cadref import CADRef as CADRef
     from skood.detectors._caref import CARef as CARef
+    from skood.detectors._column_contributions import (
+        column_contributions as column_contributions,
+    )
     from skood.detectors._energy import Energy as Energy
     from skood.detectors._entropy import Entropy as Entropy
     from skood.detectors._fdbd import FDBD as FDBD
@@ -76,6 +79,7 @@ _LAZY = {
     "SklearnDetector": "._sklearn",
     "SSD": "._ssd",
     "ViM": "._vim",
+    "column_contributions": "._column_contributions",
 }
 
 __all__ = [*_LAZY]

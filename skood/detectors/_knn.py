@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
 
 from skood.detectors._common._base_output_detector import ReadingDetector
-from skood.detectors._common._explain import explanation
+from skood.detectors._common._explain import Reference, explanation
 from skood.detectors._common._memory_bank import (
     UNIT_BYTES,
     drawn_rows,
@@ -501,4 +501,5 @@ class KNN(ReadingDetector):
                 else distances[:, j]
             )
         gaps = queries.astype(np.float64) - self.bank_[nearest[:, -1]]
-        return columns, gaps**2
+        reference = Reference(queries - gaps, "neighbor", is_unit=self.normalize)
+        return columns, gaps**2, reference

@@ -9,10 +9,12 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import ClassMoments
+from skood.detectors._common._explain import Reference
 from skood.detectors._common._gaussian import (
     ALONE,
     Whitening,
     contributions,
+    deviations,
     fitted_covariance,
     left_out_distances,
 )
@@ -265,16 +267,18 @@ class Mahalanobis(ReadingDetector):
         whitener = self._whitening.matrix
         if self._components is None:
             _, nearest = self._whitening.squared_distances(features, reading.asarray)
-            parts = contributions(self._whitening.gaps(features, nearest), whitener)
+            gaps = self._whitening.gaps(features, nearest)
+            parts, spread = contributions(gaps, whitener), deviations(whitener)
         else:
             nearest = self._log_densities(reading).argmax(axis=1)
-            parts = np.empty(features.shape)
+            gaps = self._whitening.gaps(features, nearest)
+            parts, spread = np.empty(features.shape), np.empty(features.shape)
             for k, (own, _) in enumerate(self._components):
                 rows = nearest == k
-                gaps = self._whitening.gaps(features[rows], k)
-                parts[rows] = contributions(gaps, whitener @ own)
+                parts[rows] = contributions(gaps[rows], whitener @ own)
+                spread[rows] = deviations(whitener @ own)
         columns = {
             "nearest_class": self._sums.classes[nearest],
             "squared_distance": parts.sum(axis=1),
         }
-        return columns, parts
+        return columns, parts, Reference(features - gaps, "class mean", spread)

@@ -9,9 +9,11 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import ClassMoments
+from skood.detectors._common._explain import Reference
 from skood.detectors._common._gaussian import (
     ALONE,
     Whitening,
+    deviations,
     fitted_covariance,
     left_out_distances,
 )
@@ -268,6 +270,8 @@ class RelativeMahalanobis(ReadingDetector):
         back = self._directions.T
         background = (reading.features - self.background_location_) - self._lost
         parts = background - self._gaps[index]
+        spread = deviations(self._whitening.matrix)
+        reference = Reference(reading.features - parts, "class mean", spread)
         parts *= (at - self._centers[index]) @ back
         background *= (at * self._precisions) @ back
         parts -= background
@@ -275,7 +279,7 @@ class RelativeMahalanobis(ReadingDetector):
             "nearest_class": self._sums.classes[index],
             "relative_distance": parts.sum(axis=1),
         }
-        return columns, parts
+        return columns, parts, reference
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

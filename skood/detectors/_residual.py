@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._explain import Reference
 from skood.detectors._common._partial_fit import scores_without_blocks
 from skood.detectors._common._principal_space import (
     PrincipalSpace,
@@ -155,4 +156,5 @@ class Residual(ReadingDetector):
 
     def _explained(self, reading):
         columns = {"residual": to_host(self._space.residuals(reading))}
-        return columns, self._space.explained(reading.features)
+        gaps = self._space.residual_vectors(reading.features)
+        return columns, gaps**2, Reference(reading.features - gaps, "other columns")

@@ -7,9 +7,11 @@ from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import ClassMoments
+from skood.detectors._common._explain import Reference
 from skood.detectors._common._gaussian import (
     Whitening,
     contributions,
+    deviations,
     fitted_covariance,
     left_out_distances,
 )
@@ -154,6 +156,9 @@ class SSD(ReadingDetector):
         return -white.nearest(self._whitening.means)
 
     def _explained(self, reading):
-        gaps = self._whitening.gaps(unit_rows(reading.features), 0)
-        parts = contributions(gaps, self._whitening.matrix)
-        return {"squared_distance": parts.sum(axis=1)}, parts
+        units = unit_rows(reading.features)
+        gaps = self._whitening.gaps(units, 0)
+        matrix = self._whitening.matrix
+        parts = contributions(gaps, matrix)
+        reference = Reference(units - gaps, "mean", deviations(matrix), is_unit=True)
+        return {"squared_distance": parts.sum(axis=1)}, parts, reference

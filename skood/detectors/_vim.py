@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._explain import Reference
 from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._partial_fit import scores_without_blocks
 from skood.detectors._common._principal_space import (
@@ -185,4 +186,5 @@ class ViM(ReadingDetector):
             "energy": logsumexp_rows(reading.logits),
             "residual": to_host(self._space.residuals(reading)),
         }
-        return columns, self._space.explained(reading.features)
+        gaps = self._space.residual_vectors(reading.features)
+        return columns, gaps**2, Reference(reading.features - gaps, "other columns")

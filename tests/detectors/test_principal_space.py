@@ -80,7 +80,7 @@ def test_residuals(n_components, dtype, kind):
     assert type(residuals) is type(part.features)
     rtol = 1e-4 if dtype is np.float32 else 1e-9
     np.testing.assert_allclose(residuals, np.linalg.norm(rest, axis=1), rtol=rtol)
-    parts = space.explained(X)
+    parts = space.residual_vectors(X) ** 2
     np.testing.assert_allclose(parts, (rest @ vectors[n_components:]) ** 2, atol=1e-8)
     assert space.dimension == n_components
     product = space.complement.T @ space.complement

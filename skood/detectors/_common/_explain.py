@@ -1,9 +1,10 @@
-"""Explanations of scores by feature contributions, as a data frame."""
+"""Explanations of scores by feature contributions."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 from numbers import Integral
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_scalar
@@ -14,7 +15,27 @@ from skood.nn._outputs import concatenate
 from skood.utils._metaestimators import unwrapped
 from skood.utils._optional import import_pandas
 
-__all__ = ["explanation"]
+__all__ = [
+    "Reference",
+    "explained_blocks",
+    "explanation",
+    "read_all",
+    "steps_to_features",
+    "transformers_of",
+]
+
+
+class Reference(NamedTuple):
+    """Points that features are compared with, shape (n_samples, n_features).
+
+    `name` describes them, `spread` has the standard deviations of the features around
+    them, if known. With `is_unit` they are compared with features of unit length.
+    """
+
+    point: np.ndarray
+    name: str
+    spread: np.ndarray | None = None
+    is_unit: bool = False
 
 
 def explanation(detector, X, n_features, **options):
@@ -22,15 +43,11 @@ def explanation(detector, X, n_features, **options):
     check_is_fitted(detector, "offset_")
     check_scalar(n_features, "n_features", Integral, min_val=0)
     pd = import_pandas("explain")
-    reading = concatenate(
-        reading
-        for batch in detector._batches(X)
-        for reading in detector._read(detector._checked(batch))
-    )
+    reading = read_all(detector, X)
     frames = []
-    for rows in detector._chunks(reading):
-        block = reading.rows(rows).to(None)
-        columns, contributions = detector._explained(block, **options)
+    for _, (columns, contributions, _) in explained_blocks(
+        detector, reading, **options
+    ):
         found = _columns(detector, columns, contributions, n_features)
         frames.append(pd.DataFrame(found))
     frame = pd.concat(frames, ignore_index=True)
@@ -40,6 +57,26 @@ def explanation(detector, X, n_features, **options):
     if hasattr(X, "iloc"):
         frame.index = X.index
     return frame
+
+
+def read_all(detector, X):
+    """Return the outputs for all samples in one reading."""
+    return concatenate(
+        reading
+        for batch in detector._batches(X)
+        for reading in detector._read(detector._checked(batch))
+    )
+
+
+def explained_blocks(detector, reading, **options):
+    """Yield the features of blocks of samples, and their explanations.
+
+    An explanation consists of a dict of columns, of contributions of shape (n_samples,
+    n_features) and of a `Reference`.
+    """
+    for rows in detector._chunks(reading):
+        block = reading.rows(rows).to(None)
+        yield block.features, detector._explained(block, **options)
 
 
 def _columns(detector, columns, contributions, n_features):
@@ -63,18 +100,34 @@ def _feature_names(detector, n_features):
     """Return the names of the features, or indices if they have no names."""
     names = getattr(detector, "feature_names_in_", None)
     if names is not None and detector.estimator is not None:
-        names = _names_of_features(detector.estimator_, names)
+        steps = steps_to_features(detector.estimator_)
+        names = None if steps is None else _names_after(steps, names)
     return np.arange(n_features) if names is None else names
 
 
-def _names_of_features(estimator, names):
-    """Return the names of the features of a classifier without layers."""
-    estimator = unwrapped(estimator)
-    steps = getattr(estimator, "steps", None)
-    if not isinstance(steps, list):
-        return names if make_network(estimator).features_are_rows else None
-    if len(steps) > 1:
-        if not hasattr(estimator[:-1], "get_feature_names_out"):
+def _names_after(steps, names):
+    """Return the names of the features that transformers return, or None."""
+    for step in steps:
+        if not hasattr(step, "get_feature_names_out"):
             return None
-        names = estimator[:-1].get_feature_names_out(names)
-    return _names_of_features(steps[-1][1], names)
+        names = step.get_feature_names_out(names)
+    return names
+
+
+def steps_to_features(estimator):
+    """Return the transformers whose outputs are the features of a classifier.
+
+    None if the features are the outputs of a layer of a network.
+    """
+    steps: list = []
+    estimator = unwrapped(estimator)
+    while isinstance(getattr(estimator, "steps", None), list):
+        steps += transformers_of(estimator)
+        estimator = unwrapped(estimator.steps[-1][1])
+    return steps if make_network(estimator).features_are_rows else None
+
+
+def transformers_of(pipeline):
+    """Return the transformers of a pipeline, in front of its last step."""
+    steps = [step for _, step in pipeline.steps[:-1]]
+    return [s for s in steps if s is not None and not isinstance(s, str)]

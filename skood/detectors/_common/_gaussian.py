@@ -18,6 +18,7 @@ __all__ = [
     "Whitening",
     "check_spread",
     "contributions",
+    "deviations",
     "fitted_covariance",
     "left_out_distances",
 ]
@@ -128,6 +129,14 @@ def contributions(gaps, matrix):
     distance.
     """
     return gaps * ((gaps @ matrix) @ matrix.T)
+
+
+def deviations(matrix):
+    """Return standard deviations of features from a root of their precision matrix.
+
+    The precision is ``matrix @ matrix.T``; constant features have the deviation 0.
+    """
+    return np.linalg.norm(np.linalg.pinv(matrix), axis=0)
 
 
 def left_out_distances(whitening, moments, white, codes):

@@ -64,10 +64,10 @@ class PrincipalSpace:
         """Return the residuals of features in an ONNX graph."""
         return (features @ self.complement - self._shift).squared().apply("Sqrt")
 
-    def explained(self, features):
-        """Return the contributions of features, which sum to the squared residuals."""
+    def residual_vectors(self, features):
+        """Return the residual of each feature: its square is its contribution."""
         gaps = (features - self.origin) @ self.complement
-        return (gaps @ self.complement.T) ** 2
+        return gaps @ self.complement.T
 
 
 def _dimension(n_components, values, rank):
