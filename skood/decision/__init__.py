@@ -14,6 +14,7 @@ from skood.decision._base_rule import (
     least_tpr,
     rates_within,
 )
+from skood.decision._boundary import boundary_acceptance
 from skood.decision._bounded_rules import (
     BoundedAbstention,
     BoundedPrecisionRecall,
@@ -73,6 +74,7 @@ __all__ = [
     "accept",
     "accept_proba",
     "better",
+    "boundary_acceptance",
     "certify",
     "check_rule",
     "clopper_pearson",

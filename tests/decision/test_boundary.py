@@ -1,0 +1,141 @@
+"""Acceptance on the boundary: closed forms, linear programs, and ties."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import linprog
+
+from skood.decision import (
+    BoundedAbstention,
+    BoundedTPRFPR,
+    boundary_acceptance,
+    solve_finite,
+)
+from skood.exceptions import InfeasibleError
+
+
+@pytest.mark.parametrize(
+    "mu, fpr_max, ratio, gammas",
+    # p_I uniform on [0, 1], p_O = 2x, g = 2x, tpr_min = .6; checked by linear programs
+    [
+        (1.0, 0.5, 0.83333, (0.23333, 1.43333)),
+        (1.0, 0.9, 1.4, (0.8, 2.0)),
+        (-1.0, 0.5, 0.6, (0.0, 1.2)),
+        (0.0, 0.5, 0.6, (0.0, 1.2)),
+    ],
+)
+def test_closed_form(mu, fpr_max, ratio, gammas):
+    x = (np.arange(30_000) + 0.5) / 30_000
+    rule = BoundedTPRFPR(tpr_min=0.6, fpr_max=fpr_max)
+    found = boundary_acceptance(2 * x, 2 * x, rule, mu, weights_ood=x)
+    assert found.feasible
+    assert_allclose(found.tpr, 0.6, rtol=1e-9)
+    assert_allclose(found.fpr / found.tpr, ratio, atol=1e-4)
+    assert_allclose([found.gamma1, found.gamma2], gammas, atol=2e-4)
+
+
+def _problem(rng):
+    """Atoms with a likelihood ratio, some of them tied, and bounds."""
+    n = int(rng.integers(1, 9))
+    p_id = rng.dirichlet(np.ones(n))
+    g = rng.choice([0.0, 0.2, 0.5, 1.0, 1.7, 4.0], size=n) * rng.choice([1, 1, 1.3])
+    if not g.any():
+        g[:] = 1.0
+    g /= p_id @ g
+    tpr_min, fpr_max = rng.uniform(0.05, 1, size=2)
+    return p_id, g, BoundedTPRFPR(tpr_min=tpr_min, fpr_max=fpr_max)
+
+
+def test_linear_programs_of_atoms():
+    rng = np.random.default_rng(0)
+    n_feasible = 0
+    for _ in range(200):
+        p_id, g, rule = _problem(rng)
+        mu = float(rng.choice([-0.7, 0.9]))
+        lam = 1.0 + max(mu * g.max(), 0.0)
+        risk = lam - mu * g  # r + mu g is constant
+        p_ood = p_id * g
+        found = boundary_acceptance(g, g, rule, mu, weights_id=p_id, weights_ood=p_ood)
+        try:
+            expected = solve_finite(p_id, p_ood, risk, rule)
+        except InfeasibleError:
+            assert not found.feasible
+            assert found.fpr > rule.fpr_max
+            continue
+        n_feasible += 1
+        assert found.feasible
+        assert found.tpr >= rule.tpr_min - 1e-9
+        assert found.fpr <= rule.fpr_max + 1e-9
+        ratio = found.fpr / found.tpr
+        assert_allclose(lam - mu * ratio, expected.risk, rtol=1e-7)
+        inside = (g > found.gamma1) & (g < found.gamma2)
+        accept = inside + found.chi1 * (g == found.gamma1)
+        if found.gamma2 > found.gamma1:
+            accept = accept + found.chi2 * (g == found.gamma2)
+        assert accept.min() >= 0
+        assert accept.max() <= 1 + 1e-12
+        assert_allclose(accept @ p_id, found.tpr, atol=1e-9)
+        assert_allclose(accept @ p_ood, found.fpr, atol=1e-9)
+    assert n_feasible > 100
+
+
+def test_samples_with_ties():
+    """The ratio of the counts is that of the linear program over windows."""
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        g_id = rng.choice([0.1, 0.4, 0.5, 1.0, 2.0], size=20)
+        g_ood = rng.choice([0.4, 1.0, 2.0, 5.0], size=15)
+        rule = BoundedTPRFPR(tpr_min=0.3, fpr_max=0.4)
+        found = boundary_acceptance(g_id, g_ood, rule, 1.0)
+        assert found.feasible
+        assert found.tpr >= 0.3 - 1e-9
+        assert found.fpr <= 0.4 + 1e-9
+        grid = np.unique(np.concatenate([g_id, g_ood]))
+        p = np.array([np.mean(g_id == v) for v in grid])
+        q = np.array([np.mean(g_ood == v) for v in grid])
+        # the largest FPR at this TPR: no acceptance has a larger ratio
+        best = linprog(
+            -q, A_ub=[q], b_ub=[0.4], A_eq=[p], b_eq=[found.tpr], bounds=(0, 1)
+        )
+        assert found.fpr <= -best.fun + 1e-9
+
+
+def test_everything_is_required():
+    rule = BoundedTPRFPR(tpr_min=1.0, fpr_max=1.0)
+    for mu in (-1.0, 1.0):
+        found = boundary_acceptance([0.5, 1.5], [0.5, 1.5], rule, mu)
+        assert (found.tpr, found.fpr, found.feasible) == (1.0, 1.0, True)
+    one = boundary_acceptance([1.0], [1.0], BoundedTPRFPR(0.3, 0.5), -1.0)
+    assert_allclose([one.chi1, one.chi2, one.tpr, one.fpr], 0.3)
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"rule": BoundedAbstention()}, TypeError, "rule must be a BoundedTPRFPR, got"),
+        ({"mu": np.nan}, ValueError, "mu must be a finite number, got nan"),
+        ({"mu": True}, ValueError, "mu must be a finite number"),
+        ({"g_id": [-1.0, 2.0]}, ValueError, "g_id must be likelihood ratios >= 0"),
+        ({"g_ood": [[1.0]]}, ValueError, r"g_ood must be .* got the shape \(1, 1\)"),
+        ({"g_ood": [np.inf]}, ValueError, "Input g_ood contains infinity"),
+        (
+            {"weights_id": [1.0]},
+            ValueError,
+            "weights_id must be weights >= 0",
+        ),
+        ({"weights_ood": [0.0, 0.0]}, ValueError, "weights_ood must be .* not all 0"),
+    ],
+)
+def test_errors(change, error, message):
+    given = {
+        "g_id": [0.5, 1.5],
+        "g_ood": [0.5, 1.5],
+        "rule": BoundedTPRFPR(),
+        "mu": 1.0,
+        **change,
+    }
+    with pytest.raises(error, match=message):
+        boundary_acceptance(**given)
