@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import ABCMeta, abstractmethod
+from inspect import signature
 from numbers import Integral, Real
 
 import numpy as np
@@ -11,13 +12,14 @@ from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import joined, labeled_rows, loaded_blocks
+from skood.utils._batches import joined, labeled_rows, loaded_blocks, weighted_rows
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._id_samples import id_only
 from skood.utils._input import takes_input
 from skood.utils._labels import check_label_rows, ood_mask
 from skood.utils._left_out import (
     MAX_REFITTED_ROWS,
+    drawn_copies,
     is_fixed,
     offset_rows,
     refitted_scores,
@@ -31,8 +33,10 @@ from skood.utils._metaestimators import (
     wrapped_tags,
 )
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
+from skood.utils._routing import router_of
 from skood.utils._scores import finite_scores, saturated, score_threshold
 from skood.utils._torch import to_numpy
+from skood.utils._weights import check_weight, weighted
 
 __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
 
@@ -42,7 +46,9 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
 
     A detector has a score that is high for in-distribution (ID) samples, and a
     threshold on it. A subclass implements ``_fit(X, y)``, which fits on ID samples only
-    and returns their scores, and ``_score(X)``.
+    and returns their scores, and ``_score(X)``. One that supports sample weights
+    implements ``_fit(X, y, sample_weight=None)``. If these are not the scores of all
+    samples in order, it returns a pair with weights: the scores and their weights.
 
     Parameters
     ----------
@@ -86,7 +92,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         # Wrapped estimators are validated by their own fit.
         prefer_skip_nested_validation=False
     )
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Fit the detector on in-distribution samples.
 
         Parameters
@@ -99,6 +105,10 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             Class labels. Samples labeled `ood_label` are excluded. None: no labels, or
             the labels in the items of a dataset or loader.
 
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights. Integers are frequencies: the fit equals one on
+            repeated samples, see :ref:`sample_weights`. None: each sample has weight 1.
+
         Returns
         -------
         self : object
@@ -107,28 +117,54 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         Raises
         ------
         ValueError
-            If the data are invalid, or only OOD samples are given. The estimator is
-            then unchanged.
+            If the data or weights are invalid, only OOD samples are given, or weights
+            are given that a part of the detector does not take. The estimator is then
+            unchanged.
         """
         check_given(X)
         with fresh_fit(self):
-            scores = self._fit_samples(X, y)
+            if sample_weight is None:
+                scores = self._fit_samples(X, y)
+            else:
+                self._check_takes_weight()
+                weight = check_weight(sample_weight, n_rows(X))
+                scores = self._fit_samples(X, y, weight)
             if scores is not None:
                 self._set_offset(scores)
         return self
 
-    def _fit_samples(self, X, y):
+    def _check_takes_weight(self):
+        """Raise if sample weights are not supported."""
+        for hook in (self._fit_samples, self._fit):
+            if "sample_weight" not in signature(hook).parameters:
+                raise ValueError(
+                    f"sample_weight was passed, but {type(self).__name__} does not "
+                    "support weights. Leave it out, or repeat samples; to support it, "
+                    "implement _fit(X, y, sample_weight=None)."
+                )
+
+    def _fit_samples(self, X, y, sample_weight=None):
         """Fit on samples as they were given to `fit`; return scores for the threshold.
 
         Detectors that use known OOD samples, or other labels, override it. None: it has
         set ``offset_`` itself.
         """
-        with id_only(self, *labeled_rows(X, y)) as (X_id, y_id):
-            return self._fit(X_id, y_id)
+        if sample_weight is None:
+            X, y = labeled_rows(X, y)
+        else:
+            X, y = weighted_rows(X, y)
+        with id_only(self, X, y, sample_weight) as training:
+            scores = self._fit(*training)
+            if sample_weight is None or scores is None or isinstance(scores, tuple):
+                return scores
+            return scores, training[2]
 
     def _set_offset(self, scores):
-        """Set the threshold from the scores of ID training samples."""
-        self.offset_ = score_threshold(self, scores)
+        """Set the threshold from scores of ID samples, or the scores and weights."""
+        weight = None
+        if isinstance(scores, tuple):
+            scores, weight = scores
+        self.offset_ = score_threshold(self, scores, weight)
 
     @abstractmethod
     def _fit(self, X, y):
@@ -201,7 +237,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """
         return np.where(self.decision_function(X) >= 0, 1, -1)
 
-    def fit_predict(self, X, y=None):
+    def fit_predict(self, X, y=None, sample_weight=None):
         """Fit, then predict the training samples.
 
         Parameters
@@ -213,12 +249,17 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             Class labels; samples labeled `ood_label` are excluded from the fit, but are
             predicted.
 
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights in the fit, see `fit`. Samples of weight zero are predicted, too.
+
         Returns
         -------
         is_inlier : ndarray of shape (n_samples,), dtype int
             +1 for in-distribution, -1 for out-of-distribution samples.
         """
-        return self.fit(X, y).predict(X)
+        if sample_weight is None:
+            return self.fit(X, y).predict(X)
+        return self.fit(X, y, sample_weight=sample_weight).predict(X)
 
     def score(self, X, y):
         """Area under the ROC curve of ID against OOD samples.
@@ -261,6 +302,21 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """Return the options of `validate_data` for samples without an estimator."""
         finite = "allow-nan" if self._allows_nan else True
         return {"dtype": [np.float64, np.float32], "ensure_all_finite": finite}
+
+    def get_metadata_routing(self):
+        """Return how ``sample_weight`` is passed on, if metadata routing is enabled.
+
+        Returns
+        -------
+        routing : MetadataRouter or MetadataRequest
+            The request of the detector, and the routing to estimators that it fits.
+        """
+        return router_of(self, super().get_metadata_routing(), self._fitted_parts())
+
+    def _fitted_parts(self):
+        """Return the estimators that `fit` fits, by name."""
+        estimator = getattr(self, "estimator", None)
+        return {} if estimator is None else {"estimator": estimator}
 
     def _validate(self, X, *, reset):
         """Validate samples for use without an estimator: float32 or float64, 2-D."""
@@ -370,17 +426,21 @@ class UncertaintyDetector(BaseDetector):
         self.estimator = estimator
         self.component = component
 
-    def _fit(self, X, y):
-        def fit(other, X, y):
-            other.estimator_ = fit_wrapped(other, self.estimator, X, y)
+    def _fit(self, X, y, sample_weight=None):
+        def fit(other, *training):
+            other.estimator_ = fit_wrapped(other, self.estimator, *training)
 
-        def score(other, left_out):
-            return other._score(take_rows(X, left_out))
+        def score(other, left_out, weight):
+            return weighted(other._score(take_rows(X, left_out)), weight)
 
-        fit(self, X, y)
+        fit(self, X, y, sample_weight)
         if not is_fixed(self.estimator):
-            return refitted_scores(self, X, y, fit, score, rescale=False)
+            return refitted_scores(
+                self, X, y, fit, score, rescale=False, weight=sample_weight
+            )
         # a search per sample may be slower than the fit
+        if sample_weight is not None:
+            return score(self, *drawn_copies(sample_weight, MAX_REFITTED_ROWS))
         rows = offset_rows(n_rows(X), MAX_REFITTED_ROWS)
         return self._score(X if isinstance(rows, slice) else take_rows(X, rows))
 

@@ -27,7 +27,7 @@ from tests._thresholds import middle_of_gap
 class FirstColumn(BaseDetector):
     """Scores a row by its first value; remembers what it was fitted on."""
 
-    def _fit(self, X, y):
+    def _fit(self, X, y, sample_weight=None):
         X = self._validate(X, reset=True)
         self.seen_ = (X, y)
         return X[:, 0]

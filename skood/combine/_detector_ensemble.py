@@ -12,14 +12,19 @@ from sklearn.utils import Bunch, check_random_state, check_scalar, get_tags
 from sklearn.utils.metaestimators import _BaseComposition, available_if
 
 from skood.base import BaseDetector
-from skood.combine._levels import Levels, with_levels
-from skood.combine._members import committee_groups, fit_committees, score_committees
+from skood.combine._levels import Levels, repeated, with_levels
+from skood.combine._members import (
+    check_members,
+    committee_groups,
+    fit_committees,
+    member_weights,
+    score_committees,
+)
 from skood.combine._multiple_tests import BenjaminiHochberg
 from skood.combine._pvalues import correction_of, loosened
 from skood.utils._batches import blockwise
-from skood.utils._calibration import calibration_folds, check_same
+from skood.utils._calibration import calibration_folds
 from skood.utils._input import takes_input
-from skood.utils._labels import check_nested_ood_labels
 from skood.utils._metaestimators import (
     copy_input_attributes,
     join_input_tags,
@@ -269,20 +274,21 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
         # not `_part`: a combiner need not be one of ours
         return self._as_part("combiner", self.combiner)
 
-    def _fit(self, X, y):
+    def _fit(self, X, y, sample_weight=None):
         X = _as_rows(X)
         names, detectors = check_parts(self, "detectors", ("fit", "score_samples"))
         combiner = self._combiner()
         # a combiner that does not support so many members raises here, before the fit
         combiner.statistic(np.full((1, len(names)), 0.5))
         n_samples = n_rows(X)
-        self._check_members(names, detectors, y)
+        check_members(self, names, detectors, y)
+        params, counts = member_weights(self, names, detectors, sample_weight)
         rng = check_random_state(self.random_state)
         rows = calibration_folds(n_samples, y, self.calibration, rng)
         seeds = None if self.random_state is None else rng
         estimator, *detectors = with_seeds([self.estimator, *detectors], seeds)
         correction = correction_of(combiner, len(names)) or 1.0
-        folds, level = with_levels(rows, self.level, self.alpha, correction)
+        folds, level = with_levels(rows, self.level, self.alpha, correction, counts)
         committees, estimators, scores = fit_committees(
             names,
             detectors,
@@ -290,9 +296,13 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
             X,
             y,
             [(fold.train, np.concatenate(fold[1:])) for fold in folds],
+            params=params,
             n_jobs=self.n_jobs,
             verbose=self.verbose,
         )
+        if counts is not None:
+            pairs = [repeated(*one, counts) for one in zip(folds, scores, strict=True)]
+            folds, scores = zip(*pairs, strict=True)
         self._committees = committees
         self._groups = committee_groups(committees)
         self.named_detectors_ = Bunch(**dict(zip(names, committees[0], strict=True)))
@@ -309,21 +319,8 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
         # A level that equals alpha up to rounding is rejected.
         self.offset_ = float(np.log(loosened(self._alpha)))
 
-    def _check_members(self, names, detectors, y):
-        """Raise, before a long fit, errors that would otherwise occur after it."""
-        if isinstance(self.calibration, str):
-            check_same(names, detectors)
-        if y is None:
-            if self._fits_estimator and get_tags(self.estimator).target_tags.required:
-                raise ValueError(
-                    f"{type(self).__name__} requires y to be passed, but the target y "
-                    f"is None: it fits estimator={self.estimator!r}. Pass class "
-                    "labels, or a fitted classifier inside "
-                    "sklearn.frozen.FrozenEstimator."
-                )
-            return
-        for name, detector in zip(names, detectors, strict=True):
-            check_nested_ood_labels(name, detector, y, type(self).__name__)
+    def _fitted_parts(self):
+        return {**super()._fitted_parts(), **dict(named_parts(self.detectors))}
 
     @property
     def _fits_estimator(self):

@@ -22,7 +22,7 @@ from skood.utils._calibration import Calibration
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
-__all__ = ["Fold", "Levels", "with_levels"]
+__all__ = ["Fold", "Levels", "repeated", "with_levels"]
 
 # Conformal levels take few values. This weight of a tie-break separates samples of the
 # same level without changing the order of different levels.
@@ -37,15 +37,20 @@ class Fold(NamedTuple):
     level_rows: np.ndarray  # empty: levels are nominal
 
 
-def with_levels(folds, level, alpha, correction=1.0):
+def with_levels(folds, level, alpha, correction=1.0, counts=None):
     """Split held-out samples into halves for p-values and for levels, if conformal.
 
     `correction` is the combiner's factor of a single small p-value, which in each fold
-    must reach `alpha` for "auto". Returns a list of Fold and the chosen kind of levels.
+    must reach `alpha` for "auto". A sample counts as many times as the integers
+    `counts` (n_samples,) give. Returns a list of Fold and the chosen kind of levels.
     """
+
+    def size(rows):
+        return len(rows) if counts is None else int(counts[rows].sum())
+
     halves = [Fold(train, held[::2], held[1::2]) for train, held in folds]
-    n_held_out = sum(len(held) for _, held in folds)
-    n_level = sum(len(fold.level_rows) for fold in halves)
+    n_held_out = sum(size(held) for _, held in folds)
+    n_level = sum(size(fold.level_rows) for fold in halves)
     needed = rows_needed(1.0, alpha)
     nominal = [Fold(train, held, held[:0]) for train, held in folds]
     if level == "nominal":
@@ -65,7 +70,7 @@ def with_levels(folds, level, alpha, correction=1.0):
             f"dependence: level='conformal' {least} or a larger alpha."
         )
         return nominal, "nominal"
-    smallest = min(len(fold.pvalue_rows) for fold in halves)
+    smallest = min(size(fold.pvalue_rows) for fold in halves)
     if level == "auto" and len(folds) > 1 and smallest < rows_needed(correction, alpha):
         warn(
             "The level is nominal, which is kept only as far as the combiner keeps it "
@@ -76,6 +81,14 @@ def with_levels(folds, level, alpha, correction=1.0):
         )
         return nominal, "nominal"
     return halves, "conformal"
+
+
+def repeated(fold, scores, counts):
+    """Return a fold, and the scores of its held-out samples, with repeated samples."""
+    pvalue_rows, level_rows = (np.repeat(one, counts[one]) for one in fold[1:])
+    held_out = np.concatenate(fold[1:])
+    scores = np.repeat(scores, counts[held_out], axis=0)
+    return Fold(fold.train, pvalue_rows, level_rows), scores
 
 
 @stored

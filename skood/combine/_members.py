@@ -7,6 +7,7 @@ import numpy as np
 from joblib import effective_n_jobs
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel, delayed
 
 from skood.nn._shared_forward import (
@@ -17,14 +18,77 @@ from skood.nn._shared_forward import (
     shared_blocks,
     shared_readings,
 )
+from skood.utils._calibration import check_same
+from skood.utils._labels import check_nested_ood_labels
 from skood.utils._left_out import unused_thresholds
 from skood.utils._metaestimators import bind, n_rows, take_rows
+from skood.utils._routing import weight_params
 
-__all__ = ["committee_groups", "fit_committees", "score_committees"]
+__all__ = [
+    "check_members",
+    "committee_groups",
+    "fit_committees",
+    "member_weights",
+    "score_committees",
+]
 
 
-def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose):
-    """Fit the members per fold; score held-out samples, (n_held_out, n_members)."""
+def check_members(ensemble, names, detectors, y):
+    """Raise, before a long fit, errors that would otherwise occur after it."""
+    if isinstance(ensemble.calibration, str):
+        check_same(names, detectors)
+    if y is None:
+        if (
+            ensemble._fits_estimator
+            and get_tags(ensemble.estimator).target_tags.required
+        ):
+            raise ValueError(
+                f"{type(ensemble).__name__} requires y to be passed, but the target y "
+                f"is None: it fits estimator={ensemble.estimator!r}. Pass class "
+                "labels, or a fitted classifier inside "
+                "sklearn.frozen.FrozenEstimator."
+            )
+        return
+    for name, detector in zip(names, detectors, strict=True):
+        check_nested_ood_labels(name, detector, y, type(ensemble).__name__)
+
+
+def member_weights(ensemble, names, detectors, sample_weight):
+    """Return keyword arguments of the fits of the estimator (None) and the members.
+
+    Members that take no weights are fitted without. Also returns the weights as counts
+    of the calibration samples, or None; raise if these are no integers.
+    """
+    parts = [(None, "estimator", ensemble.estimator)]
+    parts += [(name, name, one) for name, one in zip(names, detectors, strict=True)]
+    params = {
+        key: {}
+        if part is None
+        else weight_params(ensemble, name, part, sample_weight, required=False)
+        for key, name, part in parts
+    }
+    if sample_weight is None:
+        return params, None
+    counts = sample_weight.astype(np.intp)
+    if (counts != sample_weight).any():
+        raise ValueError(
+            f"sample_weight of {type(ensemble).__name__} must be integers, the numbers "
+            "of times that samples were observed, got "
+            f"{sample_weight[counts != sample_weight][0]:g}: p-values are ranks among "
+            "calibration samples. For other weights fit the members with them, put "
+            "them in sklearn.frozen.FrozenEstimator, and leave sample_weight out here."
+        )
+    return params, counts
+
+
+def fit_committees(
+    names, detectors, estimator, X, y, folds, *, params, n_jobs, verbose
+):
+    """Fit the members per fold; score held-out samples, (n_held_out, n_members).
+
+    `params` are keyword arguments of each fit, weights of all samples: by the names of
+    the members, and under None of the estimator.
+    """
     parallel = Parallel(n_jobs=n_jobs, verbose=verbose)
     estimators = [estimator] * len(folds)
     bound = [detectors] * len(folds)
@@ -32,7 +96,9 @@ def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose)
         frozen = estimators
         if not isinstance(estimator, FrozenEstimator):
             estimators = parallel(
-                delayed(_fit_clone)(estimator, _rows(X, train), _rows(y, train))
+                delayed(_fit_clone)(
+                    estimator, _rows(X, train), _rows(y, train), params[None], train
+                )
                 for train, _ in folds
             )
             frozen = [FrozenEstimator(fitted) for fitted in estimators]
@@ -43,7 +109,7 @@ def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose)
         for group in network_groups(members)
     ]
     results = parallel(
-        delayed(_fit_group)([names[i] for i in group], members, X, y, folds[k])
+        delayed(_fit_group)([names[i] for i in group], members, X, y, folds[k], params)
         for k, group, members in tasks
     )
     committees: list = [[None] * len(names) for _ in folds]
@@ -59,30 +125,31 @@ def _rows(X, rows):
     return X if rows is None or X is None else take_rows(X, rows)
 
 
-def _fit_clone(estimator, X, y):
+def _fit_clone(estimator, X, y, weights, train):
     """Fit a clone; pass `y` only if it is given or the estimator is frozen."""
     estimator = clone(estimator)
+    weights = {name: _rows(weight, train) for name, weight in weights.items()}
     if y is None and not isinstance(estimator, FrozenEstimator):
-        return estimator.fit(X)
-    return estimator.fit(X, y)
+        return estimator.fit(X, **weights)
+    return estimator.fit(X, y, **weights)
 
 
-def _fit_group(names, detectors, X, y, fold):
+def _fit_group(names, detectors, X, y, fold, params):
     """Fit members that use the same network, and score the held-out samples."""
     train, held_out = fold
     X_train, y_train = _rows(X, train), _rows(y, train)
     with shared_readings(detectors), unused_thresholds():
         fitted = [
-            _fit_member(name, detector, X_train, y_train)
+            _fit_member(name, detector, X_train, y_train, params[name], train)
             for name, detector in zip(names, detectors, strict=True)
         ]
     return fitted, _score_group(names, fitted, take_rows(X, held_out))
 
 
-def _fit_member(name, detector, X, y):
+def _fit_member(name, detector, X, y, weights, train):
     """Fit a clone; add the name of the member to errors."""
     try:
-        return _fit_clone(detector, X, y)
+        return _fit_clone(detector, X, y, weights, train)
     except Exception as error:
         error.add_note(f"This happened in fitting the member {name!r}.")
         raise

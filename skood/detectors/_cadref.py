@@ -13,6 +13,7 @@ from skood.detectors._gen import GEN
 from skood.utils._array_api import as_double
 from skood.utils._param_validation import StrOptions
 from skood.utils._warnings import warn
+from skood.utils._weights import left_out_weight
 
 __all__ = ["CADRef"]
 
@@ -147,13 +148,13 @@ class CADRef(ReadingDetector):
         scores = self._logit_scores(part)
         return (
             means.updated(part),
-            total + float(scores.sum()),
+            total + part.total(scores),
             n_low + int((scores <= 0).sum()),
         )
 
     def _settle(self, reading, y):
         means, total, n_low = self._sums
-        n_samples = int(means.counts.sum())
+        n_samples = means.counts.sum()
         advice = (
             'Use logit_score="gen" or "msp", which are always positive, or shift the '
             "biases of the head."
@@ -167,7 +168,7 @@ class CADRef(ReadingDetector):
         if n_low:
             warn(
                 f"logit_score={self.logit_score!r} is not positive for {n_low} of the "
-                f"{n_samples} training samples: it counts as {_LEAST_SHARE:g} times "
+                f"{n_samples:g} training samples: it counts as {_LEAST_SHARE:g} times "
                 f"its mean, so that these samples score very low. {advice}"
             )
         self.mean_logit_score_ = mean
@@ -190,7 +191,9 @@ class CADRef(ReadingDetector):
 
     def _score_left_out(self, part, labels):
         means, total, _ = self._sums
-        others = (total - self._logit_scores(part)) / (means.counts.sum() - 1)
+        gone = left_out_weight(part.weight)
+        others = total - gone * self._logit_scores(part)
+        others /= means.counts.sum() - gone
         return self._compare(part, others) * means.growth(part)
 
     def _score_reading(self, reading):

@@ -135,9 +135,10 @@ class Energy(ReadingDetector):
         with np.errstate(divide="ignore"):
             self._log_weight = np.log(weight)
 
-    def _fit(self, X, y):
-        scores = super()._fit(X, y)
-        if np.abs(scores).max() <= _CONSTANT:
+    def _fit(self, X, y, sample_weight=None):
+        scores = super()._fit(X, y, sample_weight)
+        energies = scores if sample_weight is None else scores[0]
+        if np.abs(energies).max() <= _CONSTANT:
             warn(
                 "The energy of all training samples is 0 up to rounding: the outputs "
                 "are log probabilities, not logits, and the score is meaningless. Use "

@@ -13,6 +13,7 @@ from skood.detectors._common._class_moments import added_rows, mean_of_rows
 from skood.utils._array_api import as_double, centered_rows, row_dots, row_indices
 from skood.utils._param_validation import StrOptions
 from skood.utils._warnings import warn
+from skood.utils._weights import left_out_weight
 
 __all__ = ["FDBD"]
 
@@ -139,7 +140,8 @@ class FDBD(ReadingDetector):
         scores = self._score_reading(part)
         if self.normalizer == "distance":  # from the mean m of the other samples
             _, count, _ = self._sums
-            scores *= (count - 1) / count  # m - z is count / (count - 1) times longer
+            # m - z is count / (count - 1) times longer
+            scores *= (count - left_out_weight(part.weight)) / count
         return scores
 
     def _score_reading(self, reading):

@@ -22,6 +22,7 @@ from skood.utils._memory_maps import MappedRows
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
+from skood.utils._weights import repeated_rows, row_weight
 
 __all__ = ["GMM"]
 
@@ -169,24 +170,24 @@ class GMM(ReadingDetector):
             features = reading.features  # chunks of a file, which stays on disk
             if not isinstance(features, MappedRows):
                 features = reading.to(None).features
-            self._take_classes(mixture, features, y)
+            self._take_classes(mixture, features, y, reading.weight)
         else:
             features = as_double(reading.to(None).features)
             spread = np.ptp(features, axis=0)
             check_no_overflow(spread @ spread, "The covariance matrix")
-            mixture.fit(features)
+            what = f"the GaussianMixture of GMM(n_components={self.n_components})"
+            mixture.fit(repeated_rows(features, reading.weight, what))
         self.mixture_ = mixture
         self.n_iter_ = mixture.n_iter_
 
-    def _take_classes(self, mixture, features, y):
+    def _take_classes(self, mixture, features, y, weight):
         """Set a mixture to the shares, means and covariances of the classes."""
         if y is None:
             y = np.zeros(len(features), dtype=np.intp)
         classes, codes = np.unique(y, return_inverse=True)
-        counts = np.bincount(codes).astype(np.float64)
         kind = self.covariance_type
-        means, covariances = _statistics(features, codes, kind)
-        singular = _singular(counts, means, covariances, kind)
+        means, covariances = _statistics(features, codes, kind, weight)
+        singular = _singular(np.bincount(codes), means, covariances, kind)
         if singular.any() and self.reg_covar == 0:
             raise self._not_definite()
         if singular.any():
@@ -206,6 +207,7 @@ class GMM(ReadingDetector):
             covariances = covariances.mean(axis=1)
         mixture.n_components = len(classes)
         mixture.n_features_in_ = features.shape[1]
+        counts = np.bincount(codes, weights=weight)
         mixture.weights_ = counts / counts.sum()
         mixture.means_ = means
         mixture.covariances_ = covariances
@@ -274,42 +276,47 @@ def _chunks(features, rows):
         yield rows[part]
 
 
-def _moments(features, rows, codes=None):
+def _moments(features, rows, weight, codes=None):
     """Return moments of some samples, by their codes if these are given."""
     moments = ClassMoments()
     for part in _chunks(features, rows):
-        moments = moments.updated(
-            features[part], None if codes is None else codes[part]
-        )
+        labels = None if codes is None else codes[part]
+        moments = moments.updated(features[part], labels, row_weight(weight, part))
     return moments
 
 
-def _statistics(features, codes, kind):
+def _statistics(features, codes, kind, weight):
     """Return means, and covariances or variances, of the classes."""
     if kind == "tied":
-        moments = _moments(features, np.arange(len(codes)), codes)
-        return moments.means, moments.scatter / len(features)
+        moments = _moments(features, np.arange(len(codes)), weight, codes)
+        return moments.means, moments.scatter / moments.counts.sum()
     groups = [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
     if kind == "full":
-        found = [_moments(features, rows) for rows in groups]
+        found = [_moments(features, rows, weight) for rows in groups]
         means = np.concatenate([one.means for one in found])
         return means, np.stack([one.scatter / one.counts[0] for one in found])
-    pairs = [_mean_and_variance(features, rows) for rows in groups]
+    pairs = [_mean_and_variance(features, rows, weight) for rows in groups]
     return np.stack([mean for mean, _ in pairs]), np.stack([v for _, v in pairs])
 
 
-def _mean_and_variance(features, rows):
+def _mean_and_variance(features, rows, weight):
     """Return mean and variance of each feature; exactly 0 for constants."""
     origin = np.array(features[rows[0]], dtype=np.float64)
     total, squares = 0.0, 0.0
+    count = len(rows) if weight is None else weight[rows].sum()
     for part in _chunks(features, rows):
-        total = total + (features[part] - origin).sum(axis=0)
-    mean = total / len(rows)
+        offsets = features[part] - origin
+        if weight is not None:
+            offsets *= weight[part][:, None]
+        total = total + offsets.sum(axis=0)
+    mean = total / count
     for part in _chunks(features, rows):
         offsets = features[part] - origin
         offsets -= mean
+        if weight is not None:
+            offsets *= np.sqrt(weight[part])[:, None]
         squares = squares + np.einsum("ij,ij->j", offsets, offsets)
-    return origin + mean, squares / len(rows)
+    return origin + mean, squares / count
 
 
 def _singular(counts, means, covariances, kind):

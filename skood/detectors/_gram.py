@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from skood.detectors._common._base_network_detector import (
     NetworkDetector,
     check_layers,
+    held_out_copies,
     held_out_rows,
 )
 from skood.detectors._common._inputs import on_gpu
@@ -20,6 +21,7 @@ from skood.utils._array_api import array_namespace, as_double, asarray_like, to_
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
+from skood.utils._weights import weighted
 
 __all__ = ["Gram"]
 
@@ -187,23 +189,18 @@ class Gram(NetworkDetector):
         self.validation_fraction = validation_fraction
         self.random_state = random_state
 
-    def _fit_network(self, network, rows, y):
+    def _fit_network(self, network, rows, y, weight):
         self._check_powers()
         self.layers_ = check_layers(self.layers, network, rows)
-        held_out = held_out_rows(
-            y,
-            rows.shape[0],
-            self.validation_fraction,
-            check_random_state(self.random_state),
-        )
+        held_out, shares, kept = self._held_out(y, rows.shape[0], weight)
         if len(held_out) == 0:
             raise ValueError(
                 f"Gram needs samples to hold out, but with n_samples = {rows.shape[0]} "
                 "none is left beside one of each class. Give more samples."
             )
-        self._fit_ranges(network, rows, held_out)
+        self._fit_ranges(network, rows, kept)
         deviations = np.concatenate(list(self._deviations(network, rows[held_out])))
-        self.expected_deviations_ = deviations.mean(axis=0)
+        self.expected_deviations_ = np.average(deviations, axis=0, weights=shares)
         zero = self.expected_deviations_ == 0
         if zero.any():
             names = [n for n, z in zip(self.layers_, zero, strict=True) if z]
@@ -213,7 +210,18 @@ class Gram(NetworkDetector):
                 "(divided by 1). Hold out more samples by validation_fraction."
             )
             self.expected_deviations_[zero] = 1.0
-        return self._total(deviations)
+        return weighted(self._total(deviations), shares)
+
+    def _held_out(self, y, n_samples, weight):
+        """Return held-out samples, their weights, and a mask of the others."""
+        fraction, rng = self.validation_fraction, check_random_state(self.random_state)
+        if weight is not None:
+            held_out, shares, rest = held_out_copies(y, weight, fraction, rng)
+            return held_out, shares, rest > 0
+        kept = np.ones(n_samples, dtype=bool)
+        held_out = held_out_rows(y, n_samples, fraction, rng)
+        kept[held_out] = False
+        return held_out, None, kept
 
     def _check_powers(self):
         try:
@@ -227,10 +235,8 @@ class Gram(NetworkDetector):
                 "list of them, such as [1, 2, 3]."
             )
 
-    def _fit_ranges(self, network, rows, held_out):
-        """Return the ranges of entries, by predicted class, of the other samples."""
-        kept = np.ones(rows.shape[0], dtype=bool)
-        kept[held_out] = False
+    def _fit_ranges(self, network, rows, kept):
+        """Set the ranges of entries, by predicted class, of the samples of a mask."""
         ranges: list = []
         start, found = 0, []
         for block in network.layers(rows, self.layers_, "maps"):

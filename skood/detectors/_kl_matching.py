@@ -12,6 +12,7 @@ from skood.detectors._common._class_moments import class_sums
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import row_dots, row_max, to_host
 from skood.utils._warnings import warn
+from skood.utils._weights import has_others, left_out_weight
 
 __all__ = ["KLMatching"]
 
@@ -98,7 +99,7 @@ class KLMatching(ReadingDetector):
         p, others, _ = shifted_exponentials(part.logits)
         p /= (1.0 + others)[:, None]
         predicted = to_host(part.xp.argmax(part.logits, axis=1))
-        columns, counts, added, _ = class_sums(p, predicted)
+        columns, counts, added, _ = class_sums(p, predicted, part.weight)
         n_classes = p.shape[1]
         totals = np.zeros(n_classes), np.zeros((n_classes, n_classes))
         if sums is not None:
@@ -130,12 +131,15 @@ class KLMatching(ReadingDetector):
         p, others, shifted = shifted_exponentials(part.logits)
         rows, top = np.arange(len(p)), np.argmax(shifted, axis=1)
         counts, sums = self._sums
-        left = np.maximum(sums[top] - p / (1.0 + others)[:, None], 0.0)
-        logs = _logs(left / (counts[top] - 1.0)[:, None], top)
+        gone = left_out_weight(part.weight)
+        found = has_others(counts[top], gone)
+        left = np.maximum(sums[top] - p * (gone / (1.0 + others))[:, None], 0.0)
+        rest = np.where(found, counts[top] - gone, np.nan)
+        logs = _logs(left / rest[:, None], top)
         cross = p @ self._log_distributions
         cross += self._log_distributions[top]
         own = row_dots(p, logs) + logs[rows, top]
-        own[counts[top] < 2] = -np.inf  # without the sample, its class has no mean
+        own[~found] = -np.inf  # without the sample, its class has no mean
         cross[rows, np.searchsorted(self.columns_, top)] = own
         nearest = row_dots(p, shifted) - row_max(cross)
         scores = -np.clip(nearest / (1.0 + others) - np.log1p(others), 0.0, None)

@@ -35,6 +35,7 @@ from skood.utils._array_api import (
 from skood.utils._input import takes_input
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import is_tensor, resolve_device, row_chunks
+from skood.utils._weights import weighted
 
 __all__ = ["KNN"]
 
@@ -220,7 +221,9 @@ class KNN(ReadingDetector):
                 f"metric={self.metric!r} needs more than two samples of features, "
                 f"which KNN cannot give it. {_REFUSED_METRICS[self.metric]}"
             )
-        kept = drawn_rows(len(reading), self.max_samples, self.random_state)
+        kept = drawn_rows(
+            len(reading), self.max_samples, self.random_state, reading.weight
+        )
         features = reading.rows(kept).features
         if self.n_neighbors > len(features):
             raise ValueError(
@@ -301,18 +304,19 @@ class KNN(ReadingDetector):
         bank = self.bank_.astype(np.float64)
         return -rows.nearest(bank, self.n_neighbors).apply("Sqrt")
 
-    def _left_out_scores(self, reading, y, rows):
-        rows, own = own_rows(self._kept, rows, len(self.bank_))
+    def _left_out_scores(self, reading, y, rows, shares=None):
+        rows, own, shares = own_rows(self._kept, rows, len(self.bank_), shares)
         if len(rows) == 0:
-            return super()._left_out_scores(reading, y, np.arange(len(reading)))
+            rows = np.arange(len(reading))
+            return super()._left_out_scores(reading, y, rows, reading.weight)
         part = reading.rows(rows)
         if self._algorithm == "torch":
-            return -self._distances_torch(part, own)
+            return weighted(-self._distances_torch(part, own), shares)
         distances = [
             self._search(self._prepared(part.rows(some).features), own[some])
             for some in self._chunks(part)
         ]
-        return -np.concatenate(distances)
+        return weighted(-np.concatenate(distances), shares)
 
     def _search(self, queries, own=None):
         """Return distances to the k-th neighbors, without rows `own` of the bank."""

@@ -14,6 +14,7 @@ from skood.detectors._common._gaussian import (
     ALONE,
     Whitening,
     contributions,
+    covariance_part,
     deviations,
     fitted_covariance,
     left_out_distances,
@@ -23,6 +24,7 @@ from skood.utils._array_api import row_dots
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._param_validation import HasMethods
 from skood.utils._warnings import warn
+from skood.utils._weights import has_others, left_out_weight, row_weight
 
 __all__ = ["Mahalanobis"]
 
@@ -147,7 +149,7 @@ class Mahalanobis(ReadingDetector):
         if sums is None:
             sums = ClassMoments(per_class=not self.tied)
         own = sums is not self._sums
-        return sums.updated(part.features, labels, consume=own)
+        return sums.updated(part.features, labels, part.weight, consume=own)
 
     def _settle(self, reading, y):
         moments = self._sums
@@ -157,7 +159,7 @@ class Mahalanobis(ReadingDetector):
         else:
             codes = moments.codes(y, len(reading))
             residuals = reading.to(None).features - self.location_[codes]
-            self.covariance_ = fitted_covariance(self.covariance, residuals)
+            self.covariance_ = fitted_covariance(self, residuals, reading.weight)
         self._whitening = Whitening(
             self.covariance_, moments, "The within-class covariance"
         )
@@ -166,9 +168,9 @@ class Mahalanobis(ReadingDetector):
         if not self.tied:
             if self.covariance is None:
                 residuals = codes = None
-            self._fit_components(moments, residuals, codes)
+            self._fit_components(moments, residuals, codes, reading.weight)
 
-    def _fit_components(self, moments, residuals, codes):
+    def _fit_components(self, moments, residuals, codes, weight):
         """Fit a Gaussian per class, in the whitened space of the tied covariance."""
         whitener = self._whitening.matrix
         rank = whitener.shape[1]
@@ -177,8 +179,9 @@ class Mahalanobis(ReadingDetector):
             if residuals is None:
                 own = whitener.T @ (moments.scatter[k] / count) @ whitener
             else:
+                rows = codes == k
                 own = fitted_covariance(
-                    self.covariance, residuals[codes == k] @ whitener
+                    self, residuals[rows] @ whitener, row_weight(weight, rows)
                 )
             values, vectors, own_rank = symmetric_eigh(own)
             # The tied covariance is the identity here: eps is the rounding error.
@@ -210,13 +213,18 @@ class Mahalanobis(ReadingDetector):
             columns.append(constant - row_dots(own, own) / 2)
         return reading.xp.stack(columns, axis=1)
 
+    def _fitted_parts(self):
+        return covariance_part(super()._fitted_parts(), self.covariance)
+
     def _score_left_out(self, part, labels):
         if self.covariance is not None or self._shrinks:
             return None
         codes = self._sums.codes(labels, len(part))
         if self.tied:
             white = self._whitening.apply(part.features, np.asarray)
-            squared = left_out_distances(self._whitening, self._sums, white, codes)
+            squared = left_out_distances(
+                self._whitening, self._sums, white, codes, part.weight
+            )
             return None if squared is None else -squared.min(axis=1)
         return self._log_densities_left_out(part, codes)
 
@@ -225,22 +233,27 @@ class Mahalanobis(ReadingDetector):
 
         For a sample of a class with n samples and :math:`g^\top \Sigma^{-1} g = q`, the
         squared distance is :math:`n q / (n - 1 - q)` without the sample, and the
-        determinant is multiplied by :math:`(n / (n - 1))^d (1 - q / (n - 1))`.
+        determinant is multiplied by :math:`(n / (n - 1))^d (1 - q / (n - 1))`. Without
+        a weight a they are :math:`n q / (n - a - a q)` and :math:`(n / (n - a))^d (1 -
+        a q / (n - a))`.
         """
         logs = self._log_densities(part)
         counts, rows = self._sums.counts, np.arange(len(part))
         n_samples, own = counts.sum(), counts[codes]
         norms = np.array([constant for _, constant in self._components])[codes]
         squared = 2.0 * (norms - logs[rows, codes])
-        left = 1.0 - squared / (own - 1.0)
+        gone = left_out_weight(part.weight)
+        rest = np.where(has_others(own, gone), own - gone, np.nan)
+        left = 1.0 - gone * squared / rest
         if not left.min() > ALONE:
             return None
         rank = self._whitening.matrix.shape[1]
-        log_det = rank * np.log(own / (own - 1.0)) + np.log(left)
-        squared *= own / (own - 1.0) / left
-        norms += np.log((own - 1.0) / own) - log_det / 2
+        log_det = rank * np.log(own / rest) + np.log(left)
+        squared *= own / rest / left
+        norms += np.log(rest / own) - log_det / 2
         logs[rows, codes] = norms - squared / 2
-        return logsumexp_rows(logs + np.log(n_samples / (n_samples - 1.0)))
+        growth = np.reshape(n_samples / (n_samples - gone), (-1, 1))
+        return logsumexp_rows(logs + np.log(growth))
 
     def _score_reading(self, reading):
         if self._components is not None:

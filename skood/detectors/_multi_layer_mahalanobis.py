@@ -10,19 +10,21 @@ from sklearn.utils import check_array
 from skood.detectors._common._base_network_detector import (
     NetworkDetector,
     check_layers,
+    held_out_copies,
     held_out_rows,
 )
 from skood.detectors._mahalanobis import Mahalanobis
 from skood.nn._make_network import make_network
 from skood.nn._outputs import Reading
 from skood.utils._array_api import to_host
-from skood.utils._batches import labeled_rows
+from skood.utils._batches import labeled_rows, weighted_rows
 from skood.utils._id_samples import id_samples
 from skood.utils._labels import ood_mask
-from skood.utils._left_out import in_sample, is_fixed, offset_rows
+from skood.utils._left_out import drawn_copies, in_sample, is_fixed, offset_rows
 from skood.utils._metaestimators import fit_wrapped, take_rows
 from skood.utils._param_validation import HasMethods, StrOptions
 from skood.utils._warnings import quiet, warn
+from skood.utils._weights import row_weight, weighted
 
 __all__ = ["MultiLayerMahalanobis"]
 
@@ -157,17 +159,23 @@ class MultiLayerMahalanobis(NetworkDetector):
         self.covariance = covariance
         self.alphas = alphas
 
-    def _fit_samples(self, X, y):
-        X, y = labeled_rows(X, y)
+    def _fit_samples(self, X, y, sample_weight=None):
+        if sample_weight is None:
+            X, y = labeled_rows(X, y)
+        else:
+            X, y = weighted_rows(X, y)
         known_ood = None
         if y is not None and isinstance(self.alphas, str):
             is_ood = ood_mask(y, ood_label=self.ood_label)
+            if sample_weight is not None:
+                is_ood &= sample_weight > 0
             if is_ood.any():
                 known_ood = np.flatnonzero(is_ood)
-        X_id, y_id, _ = id_samples(self, X, y)
-        self.estimator_ = fit_wrapped(self, self.estimator, X_id, y_id)
+        X_id, y_id, id_rows = id_samples(self, X, y, sample_weight)
+        weight = row_weight(sample_weight, id_rows)
+        self.estimator_ = fit_wrapped(self, self.estimator, X_id, y_id, weight)
         network = make_network(self.estimator_, device=self.device)
-        features = self._fit_layers(network, network.prepare(X_id), y_id)
+        features = self._fit_layers(network, network.prepare(X_id), y_id, weight)
         if not isinstance(self.alphas, str):
             self.alphas_ = self._given_alphas()
         elif known_ood is None:
@@ -177,32 +185,46 @@ class MultiLayerMahalanobis(NetworkDetector):
             rows = network.prepare(take_rows(X, known_ood))
             ood_scores = self._layer_scores(network, rows)
             scores = self._scores_of(self.detectors_, features)
-            self.alphas_ = self._learned_alphas(features, y_id, scores, ood_scores)
-        if is_fixed(self.estimator):
-            return self._left_out_scores(features, y_id) @ self.alphas_
-        return self._refitted_scores(X_id, y_id)
+            ood_weight = row_weight(sample_weight, known_ood)
+            self.alphas_ = self._learned_alphas(
+                features, y_id, scores, weight, ood_scores, ood_weight
+            )
+        if not is_fixed(self.estimator):
+            return self._refitted_scores(X_id, y_id, weight)
+        columns, shares = self._left_out_scores(features, y_id, weight)
+        return weighted(columns @ self.alphas_, shares)
 
-    def _fit_network(self, network, rows, y):
-        self._fit_layers(network, rows, y)  # the weights of layers are not changed
+    def _fit_network(self, network, rows, y, weight):
+        # the weights of layers are not changed
+        self._fit_layers(network, rows, y, weight)
 
-    def _fit_layers(self, network, rows, y):
+    def _fit_layers(self, network, rows, y, weight):
         """Fit a detector per layer; return the features of the samples."""
         self.layers_ = check_layers(self.layers, network, rows)
         features = self._features(network, rows)
-        self.detectors_ = self._fit_detectors(features, y)
+        self.detectors_ = self._fit_detectors(features, y, weight)
         return features
 
-    def _left_out_scores(self, features, y):
-        """Return leave-one-out training scores, (n_samples, n_layers)."""
-        rows = np.arange(len(features[0]))
-        rows = rows[offset_rows(len(rows))]
+    def _left_out_scores(self, features, y, weight):
+        """Return leave-one-out training scores, (n_samples, n_layers), and weights."""
+        rows, shares = np.arange(len(features[0])), None
+        if weight is None:
+            rows = rows[offset_rows(len(rows))]
+        else:
+            rows, shares = drawn_copies(weight)
         columns = [
-            detector._left_out_scores(Reading(features=Z), y, rows)
+            detector._left_out_scores(
+                Reading(features=Z, weight=weight), y, rows, shares
+            )
             for detector, Z in zip(self.detectors_, features, strict=True)
         ]
+        if weight is not None:
+            shares = columns[0][1]
+            columns = [scores for scores, _ in columns]
         if len({len(column) for column in columns}) > 1:  # not all could leave one out
-            return in_sample(self, self._scores_of(self.detectors_, features))
-        return np.stack(columns, axis=1)
+            scores = self._scores_of(self.detectors_, features)
+            return in_sample(self, (scores, weight))
+        return np.stack(columns, axis=1), shares
 
     def _features(self, network, rows):
         """Return the averaged outputs of each layer."""
@@ -212,7 +234,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         ]
         return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
-    def _fit_detectors(self, features, y):
+    def _fit_detectors(self, features, y, weight):
         detectors = []
         for layer, Z in zip(self.layers_, features, strict=True):
             detector = Mahalanobis(
@@ -221,7 +243,7 @@ class MultiLayerMahalanobis(NetworkDetector):
                 ood_label=self.ood_label,
             )
             try:
-                detectors.append(detector.fit(Z, y))
+                detectors.append(detector.fit(Z, y, weight))
             except ValueError as error:
                 raise ValueError(f"layer={layer!r}: {error}") from error
         return detectors
@@ -260,29 +282,37 @@ class MultiLayerMahalanobis(NetworkDetector):
             )
         return alphas
 
-    def _learned_alphas(self, features, y, id_scores, ood_scores):
-        """Return the weights that best separate ID from OOD samples."""
-        rows = held_out_rows(
-            y, len(id_scores), _LEARNING_FRACTION, np.random.RandomState(0)
-        )
+    def _learned_alphas(self, features, y, id_scores, weight, ood_scores, ood_weight):
+        """Return the weights of layers that best separate ID from OOD samples."""
+        seed = np.random.RandomState(0)
+        if weight is None:
+            rows = held_out_rows(y, len(id_scores), _LEARNING_FRACTION, seed)
+            kept, left = np.delete(np.arange(len(id_scores)), rows), None
+        else:
+            rows, shares, rest = held_out_copies(y, weight, _LEARNING_FRACTION, seed)
+            kept = np.flatnonzero(rest)
+            left = rest[kept]
         try:
             with quiet():  # the fit on all samples gives the warnings
-                others = [np.delete(Z, rows, axis=0) for Z in features]
-                detectors = self._fit_detectors(
-                    others, None if y is None else np.delete(y, rows)
-                )
+                others = [Z[kept] for Z in features]
+                labels = None if y is None else y[kept]
+                detectors = self._fit_detectors(others, labels, left)
+            id_weight = weight if weight is None else shares
             id_scores = self._scores_of(detectors, [Z[rows] for Z in features])
         except ValueError:
+            id_weight = weight
             warn(
                 f"With n_samples = {len(id_scores)} ID samples the weights are learned "
                 "on samples that the Gaussians were fitted on, which favors layers "
                 "with many channels. Give more samples, or alphas."
             )
         scores = np.concatenate([id_scores, ood_scores])
-        spread = scores.std(axis=0)
+        both = None if weight is None else np.concatenate([id_weight, ood_weight])
+        mean = np.average(scores, axis=0, weights=both)
+        spread = np.sqrt(np.average((scores - mean) ** 2, axis=0, weights=both))
         # Scores that are equal up to rounding have no information: weight 0.
         spread[spread <= 1e-9 * np.abs(scores).max(axis=0)] = np.inf
         is_id = np.arange(len(scores)) < len(id_scores)
         model = LogisticRegression(class_weight="balanced", max_iter=1000)
-        model.fit((scores - scores.mean(axis=0)) / spread, is_id)
+        model.fit((scores - mean) / spread, is_id, both)
         return model.coef_[0] / spread

@@ -153,7 +153,7 @@ class NECO(ReadingDetector):
     def _added(self, sums, part, labels):
         if sums is None:
             sums = ClassMoments()
-        return sums.updated(part.features, None)
+        return sums.updated(part.features, None, part.weight)
 
     def _settle(self, reading, y):
         self._settle_space()
@@ -220,7 +220,7 @@ class NECO(ReadingDetector):
     def _check_logits(self, reading):
         """Warn if negative logits make a larger ratio lower the score."""
         top = sum(
-            float(part.xp.sum(part.xp.max(part.logits, axis=1), dtype=part.xp.float64))
+            part.total(part.xp.max(part.logits, axis=1))
             for part, _ in self._parts(reading)
         )
         if top <= 0:
@@ -233,7 +233,10 @@ class NECO(ReadingDetector):
 
     def _without_each(self, reading, y):
         return scores_without_blocks(
-            self, reading, y, lambda sums, part: sums.without(part.features)
+            self,
+            reading,
+            y,
+            lambda sums, part: sums.without(part.features, part.weight),
         )
 
     def _score_reading(self, reading):

@@ -22,6 +22,7 @@ from skood.detectors._common._softmax import logsumexp_rows
 from skood.utils._array_api import as_double, to_host, top_k, unit_rows
 from skood.utils._param_validation import Interval
 from skood.utils._warnings import warn
+from skood.utils._weights import weighted
 
 __all__ = ["NNGuide"]
 
@@ -152,7 +153,9 @@ class NNGuide(ReadingDetector):
         self.random_state = random_state
 
     def _fit_reading(self, reading, y):
-        rows = drawn_rows(len(reading), self.max_samples, self.random_state)
+        rows = drawn_rows(
+            len(reading), self.max_samples, self.random_state, reading.weight
+        )
         kept = reading.rows(rows)
         dtype = kept.features.dtype
         guides, n_low = [], 0
@@ -177,11 +180,12 @@ class NNGuide(ReadingDetector):
     def _score_rows(self, reading, own=None):
         return bank_scores(self, reading, own)
 
-    def _left_out_scores(self, reading, y, rows):
-        rows, own = own_rows(self._kept, rows, len(self.bank_))
+    def _left_out_scores(self, reading, y, rows, shares=None):
+        rows, own, shares = own_rows(self._kept, rows, len(self.bank_), shares)
         if len(rows) == 0:
-            return super()._left_out_scores(reading, y, np.arange(len(reading)))
-        return self._score_rows(reading.rows(rows), own)
+            rows = np.arange(len(reading))
+            return super()._left_out_scores(reading, y, rows, reading.weight)
+        return weighted(self._score_rows(reading.rows(rows), own), shares)
 
     def _score_reading(self, reading):
         return self._compare(reading, *map(reading.asarray, self._bank()))

@@ -140,8 +140,8 @@ class ODIN(NetworkDetector):
         self.epsilon = epsilon
         self.scale = scale
 
-    def _fit_network(self, network, rows, y):
-        return self._training_scores(network, rows)
+    def _fit_network(self, network, rows, y, weight):
+        return self._training_scores(network, rows, weight)
 
     def _score_network(self, network, rows):
         step = self._step(rows)

@@ -27,6 +27,7 @@ from skood.utils._linalg import check_no_overflow
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import is_tensor
 from skood.utils._warnings import warn
+from skood.utils._weights import row_weight
 
 __all__ = ["OpenMax"]
 
@@ -212,12 +213,18 @@ class OpenMax(ReadingDetector):
             start += len(part)
             if hits.any():
                 rows = as_double(part.logits[np.flatnonzero(hits)])
-                found, added, total, _ = class_sums(rows, own[hits])
+                weight = row_weight(part.weight, hits)
+                found, added, total, _ = class_sums(rows, own[hits], weight)
                 counts[found] += added
                 sums[found] += to_host(total)
         self._check_correct(counts, len(columns))
-        self.means_ = sums / np.maximum(counts, 1)[:, None]
-        self._fit_tails(self._own_distances(reading, columns, correct), counts)
+        self.means_ = sums / np.where(counts > 0, counts, 1.0)[:, None]
+        distances = self._own_distances(reading, columns, correct)
+        weights = [None] * n_classes
+        if reading.weight is not None:
+            rows = [correct & (columns == k) for k in range(n_classes)]
+            weights = [reading.weight[one] for one in rows]
+        self._fit_tails(distances, weights, counts)
 
     def _check_correct(self, counts, n_samples):
         """Warn of classes without a correctly classified sample; raise if all are."""
@@ -259,19 +266,20 @@ class OpenMax(ReadingDetector):
             return cosine
         return self.euclidean_weight * euclidean + cosine
 
-    def _fit_tails(self, distances, counts):
+    def _fit_tails(self, distances, weights, counts):
         """Fit a Weibull distribution to the largest distances of each class."""
         lengths = np.sqrt(row_dots(self.means_, self.means_))
         sizes = self._combined(lengths, 1.0) * np.ones(len(lengths))
         for one in (sizes, *distances):
             check_no_overflow(one, "A distance to the mean logits of a class")
         fits = [
-            self._fit_tail(one, size) if len(one) else None
-            for one, size in zip(distances, sizes, strict=True)
+            self._fit_tail(one, weight, size) if len(one) else None
+            for one, weight, size in zip(distances, weights, sizes, strict=True)
         ]
         flat = [k for k, fit in enumerate(fits) if fit is None and counts[k]]
         if flat:
-            pooled = self._fit_tail(np.concatenate(distances), sizes.max())
+            every = None if weights[0] is None else np.concatenate(weights)
+            pooled = self._fit_tail(np.concatenate(distances), every, sizes.max())
             if pooled is None:
                 raise ValueError(
                     "Correctly classified samples are all at one distance from the "
@@ -303,18 +311,21 @@ class OpenMax(ReadingDetector):
                 "all of them. Give more samples, or lower tail_size."
             )
 
-    def _fit_tail(self, distances, size):
+    def _fit_tail(self, distances, weight, size):
         """Return location, shape and log scale of a tail; None if it has no spread.
 
         `size`: the magnitude of the numbers whose differences are the distances.
         """
-        n_tail = min(self.tail_size, len(distances))  # Algorithm 1 of [1]
-        tail = np.partition(distances, len(distances) - n_tail)[-n_tail:]
+        if weight is None:
+            n_tail = min(self.tail_size, len(distances))  # Algorithm 1 of [1]
+            tail = np.partition(distances, len(distances) - n_tail)[-n_tail:]
+        else:
+            tail, weight = _weighted_tail(distances, weight, self.tail_size)
         location = tail.min()
         if tail.max() - location <= _NO_SPREAD * (tail.max() + size):
             return None
         return location, *fit_log_weibull(
-            np.log1p((tail - location) / self.translation)
+            np.log1p((tail - location) / self.translation), weight
         )
 
     def _distances(self, logits, ranked, reading):
@@ -385,6 +396,16 @@ def leading_columns(logits, k):
     return ranked
 
 
+def _weighted_tail(distances, weight, size):
+    """Return the largest distances up to a sum of weights, and their weights in it."""
+    order = np.argsort(distances)[::-1]
+    distances, weight = distances[order], weight[order]
+    ends = np.cumsum(weight)
+    inside = np.clip(size - (ends - weight), 0.0, weight)
+    n_tail = np.count_nonzero(inside > 0)
+    return distances[:n_tail], inside[:n_tail]
+
+
 def _distribution_function(shifts, shape, log_scale):
     """Return the Weibull distribution function at 1 + shifts, possibly infinite."""
     xp = array_namespace(shifts)
@@ -396,7 +417,7 @@ def _distribution_function(shifts, shape, log_scale):
     return xp.where(inside, values, xp.zeros_like(values))
 
 
-def fit_log_weibull(logs):
+def fit_log_weibull(logs, weight=None):
     r"""Fit a Weibull distribution by maximum likelihood to logarithms of values.
 
     For values :math:`e^{u_i}`, the shape c is the only root of
@@ -405,15 +426,17 @@ def fit_log_weibull(logs):
 
     which increases in c, and the scale is :math:`(\overline{e^{c u}})^{1/c}`. `logs`
     are the :math:`u_i`, not all equal, of shape (n_samples,). Returns the shape and the
-    logarithm of the scale.
+    logarithm of the scale. Sums and means are weighted, if weights are given.
     """
     largest = logs.max()
     spread = largest - logs.min()
     gaps = (logs - largest) / spread  # from -1 to 0
-    mean = gaps.mean()
+    mean = np.average(gaps, weights=weight)
 
     def slope(c):
         weights = np.exp(c * gaps)
+        if weight is not None:
+            weights *= weight
         return weights @ gaps / weights.sum() - mean - 1.0 / c
 
     # The first term is at most 0, so that the slope at `low` is at most `mean` < 0.
@@ -422,5 +445,6 @@ def fit_log_weibull(logs):
     while slope(high) < 0:
         high *= 2.0
     c = brentq(slope, low, high, xtol=1e-14 * low, rtol=1e-14)
-    log_scale = largest + spread * np.log(np.exp(c * gaps).mean()) / c
+    mean_power = np.average(np.exp(c * gaps), weights=weight)
+    log_scale = largest + spread * np.log(mean_power) / c
     return c / spread, log_scale

@@ -22,6 +22,7 @@ from skood.utils._array_api import (
 )
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._warnings import warn
+from skood.utils._weights import left_out_weight
 
 __all__ = ["PNML"]
 
@@ -147,6 +148,8 @@ class PNML(ReadingDetector):
 
     def _added(self, sums, part, labels):
         unit = unit_rows(part.features)
+        if part.weight is not None:
+            unit *= part.asarray(np.sqrt(part.weight))[:, None]
         added = to_host(unit.T @ unit)
         return added if sums is None else sums + added
 
@@ -170,26 +173,30 @@ class PNML(ReadingDetector):
 
     def _score_left_out(self, part, labels):
         unit = unit_rows(part.features)
-        return self._score_unit(part, unit, self._rest_left_out(unit))
+        rest = self._rest_left_out(unit, left_out_weight(part.weight))
+        return self._score_unit(part, unit, rest)
 
-    def _rest_left_out(self, unit):
+    def _rest_left_out(self, unit, gone):
         """Return 1 - kappa of training samples, each left out of q.
 
-        By the Sherman-Morrison formula q becomes q / (1 - q); for a sample with q = 1,
-        which alone spans a direction, by theorem 6 of C. D. Meyer, "Generalized
-        inversion of modified matrices", SIAM J. Appl. Math. 24, 1973.
+        By the Sherman-Morrison formula q becomes q / (1 - a q) without a weight a,
+        which is 1 if there are no weights; for a sample with a q = 1, which alone spans
+        a direction, by theorem 6 of C. D. Meyer, "Generalized inversion of modified
+        matrices", SIAM J. Appl. Math. 24, 1973.
         """
         white = unit @ self._whitener
         q = _squared_rows(white)
-        alone = q > 1.0 - _ALONE
-        rest = np.where(alone, 0.0, 1.0 - q)  # 1 / (1 + q / (1 - q))
+        alone = gone * q > 1.0 - _ALONE
+        left = np.where(alone, 0.0, 1.0 - gone * q)
+        rest = left / (left + q)  # 1 / (1 + q / (1 - a q))
         if alone.any():
-            lost = white[alone] @ self._whitener.T
+            gone = np.broadcast_to(gone, q.shape)[alone]
+            lost = (white[alone] * np.sqrt(gone)[:, None]) @ self._whitener.T
             squared = _squared_rows(lost)
             inside = _squared_rows(lost @ self._whitener) / squared**2 - 1.0
             rest[alone] = np.minimum(
-                1.0 / (1.0 + np.clip(inside, 0.0, None)),
-                np.clip(1.0 - 1.0 / squared, 0.0, None),
+                1.0 / (1.0 + np.clip(inside, 0.0, None) / gone),
+                np.clip(1.0 - 1.0 / (gone * squared), 0.0, None),
             )
         return np.where(_squared_rows(unit) > 0, rest, 0.0)
 

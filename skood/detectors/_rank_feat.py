@@ -144,13 +144,13 @@ class RankFeat(NetworkDetector):
         self.n_iterations = n_iterations
         self.temperature = temperature
 
-    def _fit_network(self, network, rows, y):
+    def _fit_network(self, network, rows, y, weight):
         if isinstance(network.core, LayeredNetwork):
             raise TypeError(
                 f"RankFeat needs a torch network with feature maps, and a "
                 f"{type(network.core.estimator).__name__} has none."
             )
-        return self._training_scores(network, rows)
+        return self._training_scores(network, rows, weight)
 
     def _score_network(self, network, rows):
         layers = self.layer

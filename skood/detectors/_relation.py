@@ -26,6 +26,7 @@ from skood.utils._array_api import (
     unit_rows,
 )
 from skood.utils._param_validation import Interval
+from skood.utils._weights import units, weighted
 
 __all__ = ["Relation"]
 
@@ -160,7 +161,7 @@ class Relation(ReadingDetector):
         self.random_state = random_state
 
     def _fit_reading(self, reading, y):
-        rows = drawn_rows(len(reading), self.max_samples, self.random_state)
+        rows, self._bank_weight = self._drawn(reading)
         kept = reading.rows(rows)
         dtype = kept.features.dtype
         features, proba = [], []
@@ -171,26 +172,42 @@ class Relation(ReadingDetector):
         self.bank_ = np.concatenate(features)
         self.bank_proba_ = np.concatenate(proba)
 
+    def _drawn(self, reading):
+        """Return the samples of the bank and their weights, or None."""
+        if reading.weight is None:
+            rows = drawn_rows(len(reading), self.max_samples, self.random_state)
+            return rows, None
+        copies, shares = units(reading.weight)
+        drawn = drawn_rows(len(copies), self.max_samples, self.random_state)
+        if isinstance(drawn, slice):
+            return drawn, reading.weight
+        rows, index = np.unique(copies[drawn], return_inverse=True)
+        return rows, np.bincount(index, weights=shares[drawn])
+
     def _bytes_per_row(self, reading):
         return max(super()._bytes_per_row(reading), bank_bytes_per_row(self))
 
     def _score_rows(self, reading, own=None):
         return bank_scores(self, reading, own)
 
-    def _left_out_scores(self, reading, y, rows):
-        rows, own = own_rows(self._kept, rows, len(self.bank_))
+    def _left_out_scores(self, reading, y, rows, shares=None):
+        rows, own, shares = own_rows(self._kept, rows, len(self.bank_), shares)
         if len(rows) == 0:
-            return super()._left_out_scores(reading, y, np.arange(len(reading)))
-        return self._score_rows(reading.rows(rows), own)
+            rows = np.arange(len(reading))
+            return super()._left_out_scores(reading, y, rows, reading.weight)
+        part = reading.rows(rows).weighted(shares)
+        return weighted(self._score_rows(part, own), shares)
 
     def _score_reading(self, reading):
         return self._compare(reading, *map(reading.asarray, self._bank()))
 
     def _bank(self):
-        return self.bank_, self.bank_proba_
+        if self._bank_weight is None:
+            return self.bank_, self.bank_proba_
+        return self.bank_, self.bank_proba_, self._bank_weight
 
     def _compare(self, reading, *banks, own=None):
-        bank, bank_proba = banks
+        bank, bank_proba, *weights = banks
         xp = reading.xp
         queries = xp.astype(unit_rows(reading.features), bank.dtype, copy=False)
         proba = xp.astype(_probabilities(reading.logits), bank.dtype, copy=False)
@@ -198,16 +215,33 @@ class Relation(ReadingDetector):
         for tile in bank_tiles(reading, bank, _TILE_BYTES):
             relations = queries @ bank[tile].T
             relations *= proba @ bank_proba[tile].T
-            leave_out(relations, own, tile, 0.0)
+            if not weights:
+                leave_out(relations, own, tile, 0.0)
             counted = xp.astype(relations > self.threshold, relations.dtype)
+            if weights:
+                counted *= weights[0][tile]
+                _reduce(counted, own, tile, reading, self._bank_weight)
             if self.power != 1.0:
                 relations = relations.clip(0.0) ** self.power
             total = total + as_double(row_dots(relations, counted))
         if own is None:
             return total
         # rescaled to the number of relations of a new sample
-        counts = len(bank) - (own >= 0)
-        return total * reading.asarray(len(bank) / counts)
+        if not weights:
+            counts = len(bank) - (own >= 0)
+            return total * reading.asarray(len(bank) / counts)
+        whole = self._bank_weight.sum()
+        return total * reading.asarray(whole / (whole - reading.weight * (own >= 0)))
+
+
+def _reduce(counted, own, tile, part, weight):
+    """Reduce the weights of samples in the bank by their weights where left out."""
+    if own is None:
+        return
+    rows = np.flatnonzero((own >= tile.start) & (own < tile.stop))
+    gone = part.weight[rows] / weight[own[rows]]
+    columns = own[rows] - tile.start
+    counted[rows, columns] *= part.asarray(np.clip(1.0 - gone, 0.0, None))
 
 
 def _probabilities(logits):

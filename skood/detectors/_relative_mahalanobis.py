@@ -13,6 +13,7 @@ from skood.detectors._common._explain import Reference
 from skood.detectors._common._gaussian import (
     ALONE,
     Whitening,
+    covariance_part,
     deviations,
     fitted_covariance,
     left_out_distances,
@@ -22,6 +23,7 @@ from skood.utils._array_api import centered_rows, nearest, row_dots
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._param_validation import HasMethods
 from skood.utils._warnings import warn
+from skood.utils._weights import left_out_weight
 
 __all__ = ["RelativeMahalanobis"]
 
@@ -157,7 +159,7 @@ class RelativeMahalanobis(ReadingDetector):
             )
 
     def _added(self, sums, part, labels):
-        return (sums or ClassMoments()).updated(part.features, labels)
+        return (sums or ClassMoments()).updated(part.features, labels, part.weight)
 
     def _settle(self, reading, y):
         moments = self._sums
@@ -171,9 +173,9 @@ class RelativeMahalanobis(ReadingDetector):
         else:
             features = reading.to(None).features
             residuals = features - self.location_[moments.codes(y, len(y))]
-            self.covariance_ = fitted_covariance(self.covariance, residuals)
+            self.covariance_ = fitted_covariance(self, residuals, reading.weight)
             self.background_covariance_ = fitted_covariance(
-                self.covariance, features - self.background_location_
+                self, features - self.background_location_, reading.weight
             )
         what = "The within-class covariance"
         self._whitening = Whitening(self.covariance_, moments, what)
@@ -227,6 +229,9 @@ class RelativeMahalanobis(ReadingDetector):
             variances[:-rank] = np.inf
         return whitener @ vectors, variances
 
+    def _fitted_parts(self):
+        return covariance_part(super()._fitted_parts(), self.covariance)
+
     def _coordinates(self, reading):
         """Return features minus the overall mean in the directions that matter."""
         centered = centered_rows(
@@ -241,15 +246,18 @@ class RelativeMahalanobis(ReadingDetector):
         moments, n_samples = self._sums, self._sums.counts.sum()
         codes = moments.codes(labels, len(part))
         white = self._whitening.apply(part.features, np.asarray)
-        squared = left_out_distances(self._whitening, moments, white, codes)
+        squared = left_out_distances(
+            self._whitening, moments, white, codes, part.weight
+        )
         if squared is None:
             return None
         # The background distance q differs from the within-class distance only in the
-        # between-class directions; without the sample it is n q / (n - 1 - q).
+        # between-class directions; without a weight a it is n q / (n - a - a q).
         white -= moments.counts @ self._whitening.means / n_samples
         at = self._coordinates(part)
         q = row_dots(white, white) - row_dots(at * (1.0 - self._precisions), at)
-        left = n_samples - 1.0 - q
+        gone = left_out_weight(part.weight)
+        left = n_samples - gone - gone * q
         if left.min() <= ALONE * n_samples:
             return None
         return n_samples * q / left - squared.min(axis=1)

@@ -21,6 +21,7 @@ from skood.utils._array_api import (
 from skood.utils._labels import label_codes
 from skood.utils._param_validation import StrOptions
 from skood.utils._torch import is_tensor, row_chunks
+from skood.utils._weights import has_others, left_out_weight
 
 __all__ = ["SHE"]
 
@@ -144,7 +145,7 @@ class SHE(ReadingDetector):
         predicted = to_host(part.xp.argmax(part.logits, axis=1))
         codes[codes != predicted] = -1
         origin = first_row(part.features) if sums is None else sums[0]
-        found, numbers, added = offset_sums(part.features, origin, codes)
+        found, numbers, added = offset_sums(part.features, origin, codes, part.weight)
         first = int(found[0] < 0)  # misclassified samples come first
         shape = len(self._labels), part.features.shape[1]
         counts, totals = np.zeros(shape[0]), np.zeros(shape)
@@ -178,14 +179,16 @@ class SHE(ReadingDetector):
         correct = codes == part.xp.argmax(part.logits, axis=1)
         features = as_double(part.features)
         counts = self._sums[1][self._columns[predicted]]
-        # without z the mean of n samples is p + (p - z) / (n - 1)
-        share = np.where(correct, 1.0 / (counts - 1.0), 0.0)[:, None]
+        # without z of weight u the mean of n samples is p + (p - z) u / (n - u)
+        gone = left_out_weight(part.weight)
+        found = has_others(counts, gone)
+        share = np.where(correct & found, gone / (counts - gone), 0.0)[:, None]
         patterns = self.patterns_[predicted]
         patterns += share * (patterns - features)
         if self.metric == "cosine":
             patterns = unit_rows(patterns)
         scores = self._compare(features, patterns)
-        scores[correct & (counts < 2)] = np.nan
+        scores[correct & ~found] = np.nan
         return scores
 
     def _predicted(self, reading):

@@ -17,6 +17,8 @@ from skood.detectors._common._base_output_detector import (
 )
 from skood.utils._input import named_errors
 from skood.utils._param_validation import HasMethods
+from skood.utils._routing import weight_params
+from skood.utils._weights import row_weight
 
 __all__ = ["SklearnDetector"]
 
@@ -122,14 +124,14 @@ class SklearnDetector(ReadingDetector):
         self.detector = detector
         self.per_class = per_class
 
-    def _fit(self, X, y):
+    def _fit(self, X, y, sample_weight=None):
         if self.estimator is not None and is_outlier_detector(self.estimator):
             name = type(self.estimator).__name__
             raise TypeError(
                 f"estimator is the classifier whose features are used, but {name} is "
                 f"an outlier detector: write SklearnDetector(detector={name}(...))."
             )
-        return super()._fit(X, y)
+        return super()._fit(X, y, sample_weight)
 
     def _fit_reading(self, reading, y):
         detector = self._detector
@@ -138,19 +140,27 @@ class SklearnDetector(ReadingDetector):
                 "SklearnDetector(per_class=True) requires y to be passed, but the "
                 "target y is None."
             )
-        groups = [reading.features]
+        groups = [slice(None)]
         if self.per_class:
-            groups = [reading.features[y == label] for label in self.classes_]
+            groups = [y == label for label in self.classes_]
         self.detectors_ = []
         for group in groups:
+            weight = row_weight(reading.weight, group)
+            params = weight_params(self, "detector", detector, weight)
             with named_errors(detector):
-                fitted = clone(detector).fit(group)
+                fitted = clone(detector).fit(reading.features[group], **params)
             if not hasattr(fitted, "score_samples"):
                 raise ValueError(
                     f"{detector!r} cannot score new samples: it has no score_samples. "
                     + _remedy(fitted)
                 )
             self.detectors_.append(fitted)
+
+    def _fitted_parts(self):
+        parts = super()._fitted_parts()
+        if self.detector is not None:
+            parts["detector"] = self.detector
+        return parts
 
     def _score_reading(self, reading):
         scores = [d.score_samples(reading.features) for d in self.detectors_]

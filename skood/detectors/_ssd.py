@@ -11,6 +11,7 @@ from skood.detectors._common._explain import Reference
 from skood.detectors._common._gaussian import (
     Whitening,
     contributions,
+    covariance_part,
     deviations,
     fitted_covariance,
     left_out_distances,
@@ -123,7 +124,8 @@ class SSD(ReadingDetector):
         self.covariance = covariance
 
     def _added(self, sums, part, labels):
-        return (sums or ClassMoments()).updated(unit_rows(part.features), None)
+        unit = unit_rows(part.features)
+        return (sums or ClassMoments()).updated(unit, None, part.weight)
 
     def _settle(self, reading, y):
         moments = self._sums
@@ -132,17 +134,22 @@ class SSD(ReadingDetector):
             self.covariance_ = moments.within() / moments.counts.sum()
         else:
             residuals = unit_rows(reading.to(None).features) - self.location_
-            self.covariance_ = fitted_covariance(self.covariance, residuals)
+            self.covariance_ = fitted_covariance(self, residuals, reading.weight)
         self._whitening = Whitening(
             self.covariance_, moments, "The covariance of the unit-norm features"
         )
+
+    def _fitted_parts(self):
+        return covariance_part(super()._fitted_parts(), self.covariance)
 
     def _score_left_out(self, part, labels):
         if self.covariance is not None:
             return None
         codes = self._sums.codes(None, len(part))
         white = self._whitening.apply(unit_rows(part.features), part.asarray)
-        squared = left_out_distances(self._whitening, self._sums, white, codes)
+        squared = left_out_distances(
+            self._whitening, self._sums, white, codes, part.weight
+        )
         return None if squared is None else -squared[:, 0]
 
     def _score_reading(self, reading):

@@ -152,9 +152,8 @@ class ViM(ReadingDetector):
         self._settle_space()
         top = residual = 0.0
         for part, _ in self._parts(reading):
-            xp = part.xp
-            top += float(xp.sum(xp.max(part.logits, axis=1), dtype=xp.float64))
-            residual += float(xp.sum(self._space.residuals(part), dtype=xp.float64))
+            top += part.total(part.xp.max(part.logits, axis=1))
+            residual += part.total(self._space.residuals(part))
         self.alpha_ = top / residual  # Eq. (6) of [1]
         if self.alpha_ <= 0:
             warn(

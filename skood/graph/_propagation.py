@@ -32,6 +32,7 @@ from skood.utils._param_validation import (
     validate_params,
 )
 from skood.utils._torch import to_numpy
+from skood.utils._weights import weighted
 
 __all__ = ["Propagation", "propagate"]
 
@@ -296,32 +297,34 @@ class Propagation(BaseDetector):
         self.teleport = teleport
         self.alpha = alpha
 
-    def _fit(self, X, y):
+    def _fit(self, X, y, sample_weight=None):
         if isinstance(X, NodeSet):
             X = as_nodes(X, estimator=self)
         if y is not None:
             check_nested_ood_labels("estimator", self.estimator, y, "Propagation")
 
-        def fit(other, X, y):
-            other.estimator_ = fit_wrapped(other, self.estimator, X, y)
+        def fit(other, *training):
+            other.estimator_ = fit_wrapped(other, self.estimator, *training)
 
-        def refit(other, X, y):
+        def refit(other, *training):
             with unused_thresholds():  # only scores of the copy are used
-                fit(other, X, y)
+                fit(other, *training)
 
-        def score(other, left_out):
-            return other._score(take_rows(X, left_out))
+        def score(other, left_out, shares):
+            return weighted(other._score(take_rows(X, left_out)), shares)
 
-        fit(self, X, y)
+        fit(self, X, y, sample_weight)
         inner = self.estimator
         while isinstance(inner, Pipeline):
             inner = inner[-1]
         fits_network = not is_fixed(getattr(inner, "estimator", None))
         learns = fits_network or getattr(inner, "_learns", True)
         if is_fixed(self.estimator) or not learns:
-            return self._score(X)
+            return weighted(self._score(X), sample_weight)
         folds = NETWORK_FOLDS if fits_network else None
-        return refitted_scores(self, X, y, refit, score, folds, rescale=fits_network)
+        return refitted_scores(
+            self, X, y, refit, score, folds, rescale=fits_network, weight=sample_weight
+        )
 
     def _score(self, X):
         if not isinstance(X, NodeSet):

@@ -186,7 +186,7 @@ class ConceptDetector(_BaseComposition, BaseDetector):
         """
         return super().fit(X, y)
 
-    def _fit_samples(self, X, y):
+    def _fit_samples(self, X, y, sample_weight=None):
         return self._fit(X, y)  # it uses OOD samples, too
 
     def _fit(self, X, y):

@@ -30,6 +30,7 @@ from skood.utils._input import new_samples
 from skood.utils._labels import check_one_kind
 from skood.utils._metaestimators import copy_input_attributes
 from skood.utils._param_validation import fit_context
+from skood.utils._weights import check_weight
 
 __all__ = ["LinearHead", "linear_logits", "split"]
 
@@ -192,7 +193,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         """Ignore the value set by `validate_data`: the weights determine it."""
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None):
         """Fit the weights, or check the given weights against the data.
 
         Parameters
@@ -203,17 +204,23 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         y : array-like of shape (n_samples,)
             Class labels.
 
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights; given weights of the head do not depend on them.
+
         Returns
         -------
         self : object
             The fitted head.
         """
         with fresh_fit(self):
-            self._fit(X, y)
+            self._fit(X, y, sample_weight)
         return self
 
-    def _fit(self, X, y):
+    def _fit(self, X, y, sample_weight):
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        weight = check_weight(sample_weight, len(y))
+        if weight is not None and not weight.all():
+            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         check_one_kind(y)
         check_classification_targets(y)
         if self.coef is None:
@@ -223,7 +230,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
                     f"{np.unique(y).tolist()} (n_samples = {len(y)}). Give samples of "
                     "at least two classes, or a head with weights."
                 )
-            model = LogisticRegression(max_iter=1000).fit(X, y)
+            model = LogisticRegression(max_iter=1000).fit(X, y, weight)
             head = symmetric_rows(model.coef_, model.intercept_)
             self._fitted = (head.coef, head.intercept, model.classes_)
             return

@@ -3,7 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,12 +62,14 @@ class Head:
 class Reading:
     """Features (n_samples, n_features), logits (n_samples, n_classes), and the head.
 
-    From one forward pass; None if not requested.
+    From one forward pass; None if not requested. Training samples may have a weight, a
+    float64 NumPy array of shape (n_samples,).
     """
 
     features: np.ndarray | None = None
     logits: np.ndarray | None = None
     head: Head | None = None
+    weight: np.ndarray | None = None
 
     @property
     def array(self):
@@ -98,23 +100,39 @@ class Reading:
 
     def without(self, left_out):
         """Return the reading without some samples; loads no memory-mapped file."""
-        return self._mapped(lambda array: without(array, left_out))
+        weight = without(self.weight, left_out)
+        found = self._mapped(lambda array: without(array, left_out))
+        return found if weight is None else found.weighted(weight)
+
+    def weighted(self, weight):
+        """Return the reading with these weights of the samples, or None."""
+        return replace(self, weight=weight)
+
+    def total(self, values):
+        """Return the sum over samples of their values times their weights."""
+        xp = self.xp
+        if self.weight is None:
+            return float(xp.sum(values, dtype=xp.float64))
+        values = xp.astype(values, xp.float64, copy=False)
+        return float(xp.sum(values * self.asarray(self.weight)))
 
     def rows(self, part):
         """Return the reading of the samples `part`; a slice is not copied."""
         if isinstance(self.logits, LaterLogits):
             features = self.features[part]
-            return Reading(features, self.logits.product(features), self.head)
+            found = Reading(features, self.logits.product(features), self.head)
+            return found if self.weight is None else found.weighted(self.weight[part])
         if isinstance(part, slice) and part == slice(0, len(self)):
             return self
-        return self._mapped(lambda array: array[part])
+        found = self._mapped(lambda array: array[part])
+        return found if self.weight is None else found.weighted(self.weight[part])
 
     def _mapped(self, function):
         features, logits = (
             None if array is None else function(array)
             for array in (self.features, self.logits)
         )
-        return Reading(features, logits, self.head)
+        return Reading(features, logits, self.head, self.weight)
 
 
 def _is_plain(array):
@@ -127,13 +145,13 @@ def concatenate(readings):
     readings = list(readings)
     if len(readings) == 1:
         return readings[0]
-    features, logits = (
+    features, logits, weight = (
         None
         if getattr(readings[0], name) is None
         else np.concatenate([getattr(reading, name) for reading in readings])
-        for name in ("features", "logits")
+        for name in ("features", "logits", "weight")
     )
-    return Reading(features, logits, readings[0].head)
+    return Reading(features, logits, readings[0].head, weight)
 
 
 def linear_logits(X, coef, intercept):

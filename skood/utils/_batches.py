@@ -29,6 +29,7 @@ __all__ = [
     "labeled_rows",
     "loaded",
     "loaded_blocks",
+    "weighted_rows",
 ]
 
 _DASK_FRAMES = (
@@ -97,6 +98,14 @@ def labeled_rows(X, y, *, wait=False):
     if y is not None:
         return X.without_labels(), y
     return X, None if wait else X.labels()
+
+
+def weighted_rows(X, y):
+    """Return samples in the order of their weights, and labels; see `labeled_rows`."""
+    if not is_torch_data(X):
+        return X, y
+    X = as_rows(X)  # raises if a loader shuffles
+    return (X, X.labels()) if y is None else (X.without_labels(), y)
 
 
 def loaded_blocks(X):

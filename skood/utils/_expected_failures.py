@@ -3,10 +3,13 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from inspect import signature
+
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
+from sklearn.utils.validation import has_fit_parameter
 
 from skood.base import BaseDetector
 
@@ -36,6 +39,39 @@ _NODES_HAVE_NO_WEIGHT = (
 _MASKS_ARE_DRAWN = (
     "The network is trained with dropout, whose masks are drawn for each sample of a "
     "batch: repeated samples draw others than a sample with a weight."
+)
+
+_NO_WEIGHTS = (
+    "The detector does not support sample weights: they raise an error that states so."
+)
+_WEIGHT_CHECKS = (
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+    "check_sample_weights_list",
+    "check_sample_weights_not_an_array",
+    "check_sample_weights_not_overwritten",
+    "check_sample_weights_pandas_series",
+    "check_sample_weights_shape",
+)
+_SHUFFLES = (
+    "The check shuffles the weighted samples. The folds for the threshold are drawn by "
+    "the order of the samples: the scores are equal, the threshold is of other folds. "
+    "In the same order both are equal."
+)
+_DRAWS_TREES = (
+    "The trees draw samples, not copies, with probabilities proportional to weights."
+)
+_SPLITS_SAMPLES = (
+    "Calibration samples are held out by the order of the samples, which the check "
+    "shuffles, and copies of a sample on the same side."
+)
+_ONE_DISTANCE = (
+    "The data of the check have two or four different samples; a Weibull distribution "
+    "needs different distances to the mean logits of a class."
+)
+_COPIES_ARE_NEIGHBORS = (
+    "Repeated samples would be neighbors of each other; weights act on the threshold "
+    "and on sampling only."
 )
 
 _MINUS_ONE = (
@@ -108,6 +144,14 @@ def _learns(detector):
     return getattr(detector, "_learns", False)
 
 
+def takes_weights(detector):
+    """Return whether a detector, not only its signature, supports sample weights."""
+    hooks = (detector._fit_samples, detector._fit)
+    return has_fit_parameter(detector, "sample_weight") and all(
+        "sample_weight" in signature(hook).parameters for hook in hooks
+    )
+
+
 def takes_logits(detector):
     """Return whether `X` holds the logits that a detector uses."""
     reads = getattr(detector, "_reads", None)
@@ -154,6 +198,7 @@ def expected_failed_checks(estimator, *, suite="scikit-learn"):
     check_outliers_fit_predict
     check_outliers_train
     check_pipeline_consistency
+    check_sample_weight_equivalence_on_dense_data
     >>> results = check_estimator(knn, expected_failed_checks=reasons, on_skip=None)
     >>> {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
     True
@@ -204,9 +249,37 @@ def _failures_of_scikit_learn(estimator):
             failures.update(dict.fromkeys(_OUTLIERS, _NEEDS_Y))
         elif _learns(estimator):
             failures.update(dict.fromkeys(_OUTLIERS, _NEW_SAMPLES))
+        failures.update(_failures_of_weights(estimator))
     if takes_logits(estimator):
         failures.update(dict.fromkeys(_FITS_ON_FEATURES, _FEATURES_AS_LOGITS))
     return failures
+
+
+def _failures_of_weights(detector):
+    """Return the checks of sample weights that a detector fails, with the reasons."""
+    name = type(detector).__name__
+    if not takes_weights(detector):
+        if not has_fit_parameter(detector, "sample_weight"):
+            return {}
+        return dict.fromkeys(_WEIGHT_CHECKS, _NO_WEIGHTS)
+    failures = {}
+    if name == "OpenMax" and detector.estimator is None:
+        spread = ("check_sample_weights_shape", "check_sample_weights_not_overwritten")
+        failures.update(dict.fromkeys(spread, _ONE_DISTANCE))
+    reason = _SHUFFLES
+    if name in ("CARef", "GMM", "Gram", "SHE"):  # no sample can be left out there
+        return failures
+    if name in ("KNN", "NNGuide"):
+        reason = _COPIES_ARE_NEIGHBORS
+    elif name in ("DSDE", "DetectorEnsemble"):
+        reason = _SPLITS_SAMPLES
+    elif name == "SklearnDetector":
+        reason = _DRAWS_TREES
+    elif takes_logits(detector):
+        reason = _FEATURES_AS_LOGITS
+    kinds = ["dense", "sparse"] if get_tags(detector).input_tags.sparse else ["dense"]
+    names = (f"check_sample_weight_equivalence_on_{kind}_data" for kind in kinds)
+    return {**failures, **dict.fromkeys(names, reason)}
 
 
 def _failures_of_detectors(detector):

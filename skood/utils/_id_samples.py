@@ -18,20 +18,33 @@ from skood.utils._labels import (
 )
 from skood.utils._memory_maps import MappedRows, is_mapped
 from skood.utils._metaestimators import n_rows, take_rows
+from skood.utils._weights import row_weight
 
 __all__ = ["id_only", "id_samples"]
 
 
-def id_samples(detector, X, y, *, copy=True):
+def id_samples(detector, X, y, sample_weight=None, *, copy=True):
     """Return the ID samples, their labels and indices (None: all), and set `classes_`.
 
-    Without `copy`, samples chosen from a memory-mapped file are not loaded yet.
+    Samples of weight zero are left out as well. Without `copy`, samples chosen from a
+    memory-mapped file are not loaded yet.
     """
     if y is None:
-        return X, None, None
+        if sample_weight is None or sample_weight.all():
+            return X, None, None
+        rows = np.flatnonzero(sample_weight)
+        return _chosen(X, rows, copy), None, rows
     y = check_labels(y)
     check_consistent_length(X, y)
     is_id = id_rows(y, detector.ood_label)
+    if sample_weight is not None:
+        is_id = is_id & (sample_weight > 0)
+        if not is_id.any():
+            raise ValueError(
+                "The sample weights of all ID samples are zero: only samples with "
+                f"ood_label={detector.ood_label!r} have a weight. Give ID samples a "
+                "positive sample_weight."
+            )
     y_id = sortable_labels(y[is_id])
     # integers and text are classes, and need no second search for unique labels
     if y_id.dtype.kind not in "biuUS" and type_of_target(y_id).startswith("continuous"):
@@ -43,21 +56,29 @@ def id_samples(detector, X, y, *, copy=True):
     if is_id.all():
         return X, y_id, None
     rows = np.flatnonzero(is_id)
+    return _chosen(X, rows, copy), y_id, rows
+
+
+def _chosen(X, rows, copy):
     lazy = not copy and is_mapped(X)
-    return MappedRows(X, rows) if lazy else take_rows(X, rows), y_id, rows
+    return MappedRows(X, rows) if lazy else take_rows(X, rows)
 
 
 @contextmanager
-def id_only(detector, X, y, *, copy=True):
-    """Yield ID samples and labels to fit on; ``detector._id_rows`` are their indices.
+def id_only(detector, X, y, sample_weight=None, *, copy=True):
+    """Yield what to fit on: ID samples, labels and, if there are any, weights.
 
     Errors and warnings name `ood_label` if only one class is left; see `id_samples`.
+    ``detector._id_rows`` are the indices of the samples.
     """
-    X_id, y_id, rows = id_samples(detector, X, y, copy=copy)
+    X_id, y_id, rows = id_samples(detector, X, y, sample_weight, copy=copy)
     detector._id_rows = rows
     n_left_out = 0 if rows is None else n_rows(X) - len(rows)
     estimator = getattr(detector, "estimator", None)
     warns = estimator is not None and not isinstance(estimator, FrozenEstimator)
     with naming_ood_label(y_id, n_left_out, detector.ood_label, warns=warns):
-        yield X_id, y_id
+        if sample_weight is None:
+            yield X_id, y_id
+        else:
+            yield X_id, y_id, row_weight(sample_weight, rows)
     del detector._id_rows  # as long as X

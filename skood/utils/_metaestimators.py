@@ -13,6 +13,7 @@ from sklearn.utils.validation import has_fit_parameter
 from skood.utils._batches import as_rows
 from skood.utils._input import named_errors
 from skood.utils._labels import check_one_kind, single_column
+from skood.utils._routing import weight_params
 from skood.utils._torch import is_tensor
 from skood.utils._warnings import warn
 
@@ -211,15 +212,16 @@ def bind(detector, estimator, *, copy=clone):
     return detector
 
 
-def fit_wrapped(owner, estimator, X, y):
+def fit_wrapped(owner, estimator, X, y, sample_weight=None):
     """Clone and fit the estimator of a meta-estimator; a frozen one is not changed.
 
     `owner` gets its input attributes, and its ``classes_`` if `y` is None.
     """
     fitted = clone(estimator)
     check_one_kind(y)
+    weights = weight_params(owner, "estimator", estimator, sample_weight)
     with named_errors(estimator):
-        _fit_clone(owner, estimator, fitted, X, y)
+        _fit_clone(owner, estimator, fitted, X, y, weights)
     copy_input_attributes(owner, fitted)
     if y is None and hasattr(fitted, "classes_"):
         check_one_column(fitted)
@@ -227,11 +229,11 @@ def fit_wrapped(owner, estimator, X, y):
     return fitted
 
 
-def _fit_clone(owner, estimator, fitted, X, y):
+def _fit_clone(owner, estimator, fitted, X, y, weights):
     """Fit the clone of an estimator; an error about missing `y` includes advice."""
     if y is None and not isinstance(estimator, FrozenEstimator):
         try:
-            fitted.fit(X)
+            fitted.fit(X, **weights)
         except (TypeError, ValueError) as error:
             if not get_tags(estimator).target_tags.required:
                 raise
@@ -241,7 +243,7 @@ def _fit_clone(owner, estimator, fitted, X, y):
                 "fitted estimator inside sklearn.frozen.FrozenEstimator."
             ) from error
     else:
-        fitted.fit(X, y)
+        fitted.fit(X, y, **weights)
 
 
 def join_input_tags(tags, inner):

@@ -15,9 +15,14 @@ from sklearn.utils import check_array
 __all__ = [
     "check_weight",
     "first_above",
+    "has_others",
     "left_out_weight",
+    "remaining_weight",
+    "repeated_rows",
     "row_weight",
+    "unit_counts",
     "units",
+    "weighted",
     "weighted_quantile",
 ]
 
@@ -73,22 +78,65 @@ def left_out_weight(weight):
     return 1.0 if weight is None else np.minimum(weight, 1.0)
 
 
+def has_others(counts, gone):
+    """Return where a weight remains of the sums `counts` if `gone` is left out."""
+    return counts > gone * (1 + _ROUNDING)
+
+
+def _sizes(weight):
+    """Return weights, divided by a constant if their sum is too large to count."""
+    total = weight.sum()
+    if total > max(_MAX_UNITS, len(weight)):
+        return weight * (_MAX_UNITS / total)
+    return weight
+
+
+def unit_counts(weight):
+    """Return the number of units of each weight, see `units`."""
+    return np.maximum(np.ceil(_sizes(weight) * (1 - _ROUNDING)), 1).astype(np.intp)
+
+
 def units(weight):
     """Return the samples that units of positive weights belong to, and their weights.
 
     A sample of weight w has units of weight 1 and one of the remaining weight, at least
     one. The order is the one of ``numpy.repeat``.
     """
-    size = weight
-    total = weight.sum()
-    if total > max(_MAX_UNITS, len(weight)):
-        size = weight * (_MAX_UNITS / total)
-    counts = np.maximum(np.ceil(size * (1 - _ROUNDING)), 1).astype(np.intp)
+    counts, sizes = unit_counts(weight), _sizes(weight)
     rows = np.repeat(np.arange(len(weight)), counts)
     shares = np.ones(len(rows))
-    last = np.cumsum(counts) - 1
-    shares[last] = size - (counts - 1)
-    return rows, shares if size is weight else shares * (total / _MAX_UNITS)
+    shares[np.cumsum(counts) - 1] = sizes - (counts - 1)
+    return rows, shares if sizes is weight else shares * (weight.sum() / _MAX_UNITS)
+
+
+def repeated_rows(rows, weight, what):
+    """Return rows repeated by integer weights (None: themselves), for `what`."""
+    if weight is None:
+        return rows
+    counts = weight.astype(np.intp)
+    wrong = counts != weight
+    if wrong.any():
+        raise ValueError(
+            f"sample_weight was passed, but {what} takes no weights: samples can only "
+            "be repeated for it, and the weights are no integers, such as "
+            f"{weight[wrong][0]:g}. Give integers, or leave sample_weight out."
+        )
+    return np.repeat(rows, counts, axis=0)
+
+
+def remaining_weight(weight, left_out, shares):
+    """Return which samples are left, and their weights, without units of some.
+
+    `left_out` are the samples of the units, with repeats, and `shares` their weights.
+    """
+    left = weight - np.bincount(left_out, weights=shares, minlength=len(weight))
+    kept = np.flatnonzero(left > _ROUNDING * weight)
+    return kept, left[kept]
+
+
+def weighted(scores, weight):
+    """Return scores for a threshold: a pair with their weights, if there are any."""
+    return scores if weight is None else (scores, weight)
 
 
 def first_above(ends, level):

@@ -291,7 +291,7 @@ def test_share_of_new_samples_of_a_forest_that_is_fitted():
 class _InSample(KNN):
     """A threshold from scores of samples that are their own neighbors."""
 
-    def _left_out_scores(self, reading, y, rows):
+    def _left_out_scores(self, reading, y, rows, shares=None):
         return self._score_rows(reading.rows(rows))
 
 

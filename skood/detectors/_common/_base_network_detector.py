@@ -10,20 +10,27 @@ import numpy as np
 
 from skood.base import BaseDetector
 from skood.nn._make_network import make_network
-from skood.utils._left_out import is_fixed, offset_rows, refitted_scores
+from skood.utils._left_out import (
+    drawn_copies,
+    is_fixed,
+    offset_rows,
+    refitted_scores,
+)
 from skood.utils._metaestimators import fit_wrapped, take_rows, wrapped_tags
 from skood.utils._param_validation import Classifier
+from skood.utils._weights import remaining_weight, units, weighted
 
-__all__ = ["NetworkDetector", "check_layers", "held_out_rows"]
+__all__ = ["NetworkDetector", "check_layers", "held_out_copies", "held_out_rows"]
 
 
 class NetworkDetector(BaseDetector):
     """Base class of detectors that use hidden layers or gradients of a network.
 
-    A subclass implements ``_fit_network(network, rows, y)``, which learns and returns
-    the training scores for the threshold, or None if these come from networks that are
-    fitted without the samples; and ``_score_network(network, rows)``. The rows are the
-    prepared inputs of the network, see `Network.prepare`.
+    A subclass implements ``_fit_network(network, rows, y, weight)``, which learns and
+    returns the training scores for the threshold (with weights, a pair), or None if
+    these come from networks that are fitted without the samples; and
+    ``_score_network(network, rows)``. The rows are the prepared inputs of the network,
+    see `Network.prepare`.
     """
 
     _parameter_constraints: dict = {
@@ -37,43 +44,46 @@ class NetworkDetector(BaseDetector):
         self.estimator = estimator
         self.device = device
 
-    def _fit(self, X, y):
-        self.estimator_ = fit_wrapped(self, self.estimator, X, y)
+    def _fit(self, X, y, sample_weight=None):
+        self.estimator_ = fit_wrapped(self, self.estimator, X, y, sample_weight)
         network = make_network(self.estimator_, device=self.device)
-        scores = self._fit_network(network, network.prepare(X), y)
+        scores = self._fit_network(network, network.prepare(X), y, sample_weight)
         if scores is not None:
             return scores
-        return self._refitted_scores(X, y)
+        return self._refitted_scores(X, y, sample_weight)
 
-    def _refitted_scores(self, X, y):
+    def _refitted_scores(self, X, y, sample_weight):
         """Return scores of training samples, each from a network fitted without it."""
 
-        def fit(other, X, y):
-            other.estimator_ = fit_wrapped(other, self.estimator, X, y)
+        def fit(other, X, y, weight):
+            other.estimator_ = fit_wrapped(other, self.estimator, X, y, weight)
             network = make_network(other.estimator_, device=self.device)
-            other._fit_network(network, network.prepare(X), y)
+            other._fit_network(network, network.prepare(X), y, weight)
 
-        def score(other, left_out):
-            return other._score(take_rows(X, left_out))
+        def score(other, left_out, shares):
+            return weighted(other._score(take_rows(X, left_out)), shares)
 
-        return refitted_scores(self, X, y, fit, score)
+        return refitted_scores(self, X, y, fit, score, weight=sample_weight)
 
     def _score(self, X):
         network = make_network(self.estimator_, device=self.device)
         return self._score_network(network, network.prepare(X))
 
     @abstractmethod
-    def _fit_network(self, network, rows, y):
+    def _fit_network(self, network, rows, y, weight):
         """Learn from ID samples; return their scores for the threshold."""
 
     @abstractmethod
     def _score_network(self, network, rows):
         """Return scores of samples: float64, high = ID."""
 
-    def _training_scores(self, network, rows):
+    def _training_scores(self, network, rows, weight):
         """Return scores for the threshold; None if `fit` trained the network."""
         if not is_fixed(self.estimator):
             return None
+        if weight is not None:
+            drawn, shares = drawn_copies(weight)
+            return self._score_network(network, rows[drawn]), shares
         return self._score_network(network, rows[offset_rows(rows.shape[0])])
 
     def __sklearn_tags__(self):
@@ -102,6 +112,21 @@ def check_layers(layers, network, rows):
             f"layers must be 'all' or a list of distinct layers, got {layers!r}."
         )
     return layers
+
+
+def held_out_copies(y, weight, fraction, random_state):
+    """Draw a share of the copies of weighted samples, see `held_out_rows`.
+
+    Returns the samples, with repeats, the weights of their copies, and the weights
+    (n_samples,) that remain.
+    """
+    rows, shares = units(weight)
+    labels = None if y is None else y[rows]
+    drawn = held_out_rows(labels, len(rows), fraction, random_state)
+    kept, left = remaining_weight(weight, rows[drawn], shares[drawn])
+    rest = np.zeros(len(weight))
+    rest[kept] = left
+    return rows[drawn], shares[drawn], rest
 
 
 def held_out_rows(y, n_samples, fraction, random_state):

@@ -22,21 +22,27 @@ from skood.detectors._common._inputs import (
     validated_tensor,
 )
 from skood.detectors._common._partial_fit import add_samples, check_adds, fit_sums
+from skood.detectors._common._training_scores import (
+    left_out_scores,
+    refitted_training_scores,
+    scores_of_formula,
+    training_scores,
+)
 from skood.nn._linear_head import LinearHead
 from skood.nn._make_network import make_network
 from skood.nn._outputs import Reading, concatenate
 from skood.utils._array_api import array_device, as_double, to_host
 from skood.utils._atomic_fit import kept_state
-from skood.utils._batches import array_batches, is_lazy, is_torch_data
+from skood.utils._batches import (
+    array_batches,
+    is_lazy,
+    is_torch_data,
+    loaded,
+    weighted_rows,
+)
 from skood.utils._id_samples import id_only, id_samples
 from skood.utils._input import new_samples, takes_input
-from skood.utils._left_out import (
-    MAX_OFFSET_ROWS,
-    cross_fitted,
-    is_fixed,
-    offset_rows,
-    refitted_scores,
-)
+from skood.utils._left_out import MAX_OFFSET_ROWS, is_fixed
 from skood.utils._memory_maps import (
     MappedRows,
     float_rows,
@@ -68,9 +74,9 @@ class ReadingDetector(BaseDetector):
 
     A subclass names in ``_reads`` the outputs that it needs ("features", "logits",
     "head"), and implements ``_score_reading(reading)`` and, if it learns,
-    ``_fit_reading(reading, y)``. One that learns from sums over samples implements
-    ``_added(sums, part, labels)`` and ``_settle(reading, y)`` instead, and
-    gets `partial_fit`; one whose score is a sum over features implements
+    ``_fit_reading(reading, y)``, which uses ``reading.weight``. One that learns from
+    sums over samples implements ``_added(sums, part, labels)`` and ``_settle(reading,
+    y)`` instead, and gets `partial_fit`; one whose score is a sum over features has
     ``_explained(reading)``, and gets `explain`.
 
     With ``estimator=None``, `X` holds features if the subclass needs features, else
@@ -126,12 +132,16 @@ class ReadingDetector(BaseDetector):
         self.estimator = estimator
         self.device = device
 
-    def _fit_samples(self, X, y):
-        X, y = labels_later(X, y, self.estimator)
-        with id_only(self, X, y, copy=False) as (X_id, y_id):
-            return self._fit(X_id, y_id)
+    def _fit_samples(self, X, y, sample_weight=None):
+        if sample_weight is None:
+            X, y = labels_later(X, y, self.estimator)
+        else:
+            X, y = weighted_rows(X, y)
+            X = X if self.estimator is not None else loaded(X)
+        with id_only(self, X, y, sample_weight, copy=False) as training:
+            return self._fit(*training)
 
-    def _fit(self, X, y):
+    def _fit(self, X, y, sample_weight=None):
         if self.estimator is None:
             X = self._validate(X, reset=True)
             if self._fits_head:
@@ -142,27 +152,29 @@ class ReadingDetector(BaseDetector):
                         "on (X, y). Pass class labels, or estimator=."
                     )
                 X = in_memory(X)  # the solver iterates over all samples many times
-                self.estimator_ = LinearHead().fit(X, y)
+                self.estimator_ = LinearHead().fit(X, y, sample_weight)
             elif "features" not in self._reads and y is not None:
                 check_columns(self, X.shape[1])
         else:
             if not isinstance(self.estimator, FrozenEstimator):
                 X = in_memory(X)
-            self.estimator_ = self._fit_estimator(X, y)
+            self.estimator_ = self._fit_estimator(X, y, sample_weight)
         reading = self._read_all(X)
+        if sample_weight is not None:
+            reading = reading.weighted(sample_weight)
         if y is None and is_torch_data(X):  # its labels have been loaded by now
             _, y, self._id_rows = id_samples(self, X, X.labels())
             reading = reading if self._id_rows is None else reading.rows(self._id_rows)
         with self._few_threads(reading):
             self._fit_reading(reading, y)
         if self._fits_head or not is_fixed(self.estimator):
-            return self._refitted_scores(X, y)
+            return refitted_training_scores(self, X, y, sample_weight)
         with self._few_threads(reading):
             return self._training_scores(reading, y)
 
-    def _fit_estimator(self, X, y):
+    def _fit_estimator(self, X, y, sample_weight=None):
         """Fit the classifier; store the names of columns if the classifier does not."""
-        fitted = fit_wrapped(self, self.estimator, X, y)
+        fitted = fit_wrapped(self, self.estimator, X, y, sample_weight)
         self._keeps_names = hasattr(X, "columns") and not hasattr(
             self, "feature_names_in_"
         )
@@ -175,7 +187,7 @@ class ReadingDetector(BaseDetector):
         # Nested estimators come from the user and are validated by their own fit.
         prefer_skip_nested_validation=False
     )
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X, y=None, sample_weight=None):
         """Fit incrementally on a batch of samples.
 
         Available if the detector learns from sums over samples. The result equals one
@@ -194,6 +206,9 @@ class ReadingDetector(BaseDetector):
             `ood_label` are left out, and at least one sample must have another label.
             New classes may occur in any call.
 
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights, given in every call or in no call, see `fit`.
+
         Returns
         -------
         self : object
@@ -211,67 +226,30 @@ class ReadingDetector(BaseDetector):
             :class:`~sklearn.frozen.FrozenEstimator`.
         """
         with kept_state(self):
-            add_samples(self, X, y)
+            add_samples(self, X, y, sample_weight)
         return self
 
     def _training_scores(self, reading, y):
         """Return scores for the threshold, distributed like scores of new samples."""
-        scores = None
-        if hasattr(self, "_sample"):  # of the samples that sums were taken of
-            sample = self._sample.reading(reading.head)
-            scores = self._without_each(sample, self._sample.labels)
-        if scores is None:
-            rows = np.arange(len(reading))
-            if self._learns and self._max_offset_rows is not None:
-                rows = rows[offset_rows(len(reading), self._max_offset_rows)]
-            scores = self._left_out_scores(reading, y, rows)
-        if not hasattr(self, "partial_fit"):  # no more samples can be added
-            self.__dict__.pop("_sample", None)
-        return scores
+        return training_scores(self, reading, y)
 
-    def _left_out_scores(self, reading, y, rows):
-        """Return scores of training samples, each from a fit without it."""
-        if not self._learns:
-            whole = len(rows) == len(reading)  # then a file is not copied
-            return self._score_rows(reading if whole else reading.rows(rows))
-        if hasattr(self, "_added"):
-            labels = None if y is None else y[rows]
-            scores = self._without_each(reading.rows(rows), labels)
-            if scores is not None:
-                return scores
-        return cross_fitted(self, reading, y, rows, self._n_folds, self._rescales)
+    def _left_out_scores(self, reading, y, rows, shares=None):
+        """Return scores of training samples, each from a fit without it.
+
+        With weights, `rows` are copies of weights `shares`, and the result is a pair.
+        """
+        return left_out_scores(self, reading, y, rows, shares)
 
     def _without_each(self, reading, y):
-        """Return leave-one-out training scores from the sums, or None if impossible."""
-        scores = []
-        for part, labels in self._parts(reading, y):
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                found = self._score_left_out(part.to(None), labels)
-            if found is None:
-                return None
-            scores.append(found[~np.isnan(found)])
-        found = np.concatenate(scores)
-        return found if len(found) else None
+        """Return leave-one-out training scores from the sums, or None if impossible.
+
+        A score is NaN if its sample cannot be left out.
+        """
+        return scores_of_formula(self, reading, y)
 
     def _score_left_out(self, part, labels):
         """Return leave-one-out scores (NumPy; NaN: alone in its class), or None."""
         return None
-
-    def _refitted_scores(self, X, y):
-        """Return training scores, each from a classifier and a fit without it."""
-
-        def fit(other, X, y):
-            if self.estimator is None:
-                other.estimator_ = LinearHead().fit(X, y)
-            else:
-                other.estimator_ = fit_wrapped(other, self.estimator, X, y)
-
-        def score(other, left_out):
-            whole = other._read_all(X)
-            other._fit_reading(whole, y)
-            return other._left_out_scores(whole, y, left_out)
-
-        return refitted_scores(self, X, y, fit, score)
 
     def _fit_reading(self, reading, y):
         """Learn from the outputs for the ID training samples (`y` may be None)."""

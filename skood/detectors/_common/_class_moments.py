@@ -39,25 +39,28 @@ _CACHE_BYTES = 2**19
 _DENSE_CLASSES = 16
 
 
-def class_sums(rows, labels):
+def class_sums(rows, labels, weight=None):
     """Sum float64 rows by class; `labels` is (n_samples,), or None for one class, 0.
 
     Returns the sorted labels, their counts, the sums (n_classes, n_features), and the
     (sparse) indicator matrix (n_classes, n_samples), whose product with rows is the
-    sums.
+    sums. Counts, sums and indicators are times the weights (n_samples,), if given.
     """
     if labels is None:
         labels = np.zeros(rows.shape[0], dtype=np.intp)
     classes, codes = np.unique(labels, return_inverse=True)
-    counts = np.bincount(codes, minlength=len(classes)).astype(np.float64)
+    lengths = np.bincount(codes, minlength=len(classes)).astype(np.float64)
+    counts = lengths if weight is None else np.bincount(codes, weights=weight)
     if len(classes) > _DENSE_CLASSES and not is_tensor(rows):
         # sparse, so that each row is added once, instead of multiplied by zeros
-        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.intp)
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.intp)
         order = np.argsort(codes, kind="stable")
         shape = len(classes), len(codes)
-        members = csr_array((np.ones(len(codes)), order, starts), shape=shape)
+        values = np.ones(len(codes)) if weight is None else weight[order]
+        members = csr_array((values, order, starts), shape=shape)
     else:
         members = (np.arange(len(classes))[:, None] == codes).astype(np.float64)
+        members = members if weight is None else members * weight
         members = asarray_like(members, rows)
     return classes, counts, members @ rows, members
 
@@ -67,7 +70,7 @@ def first_row(rows):
     return np.array(to_host(rows[0]), dtype=np.float64)
 
 
-def offset_sums(rows, origin, labels):
+def offset_sums(rows, origin, labels, weight=None):
     """Sum the differences of rows from an origin by class, as `class_sums` does.
 
     Far from zero the differences are small, so that their sums are accurate; `origin`
@@ -75,9 +78,10 @@ def offset_sums(rows, origin, labels):
     """
     if rows.dtype == array_namespace(rows).float32:
         # Sums of float32 features are exact in float64: one pass less.
-        classes, counts, sums, _ = class_sums(as_double(rows), labels)
+        classes, counts, sums, _ = class_sums(as_double(rows), labels, weight)
         return classes, counts, to_host(sums) - counts[:, None] * origin
-    classes, counts, sums, _ = class_sums(rows - asarray_like(origin, rows), labels)
+    rows = rows - asarray_like(origin, rows)
+    classes, counts, sums, _ = class_sums(rows, labels, weight)
     return classes, counts, to_host(sums)
 
 
@@ -95,13 +99,17 @@ def is_constant(variances, means):
 def added_rows(sums, part):
     """Return sums over samples of features (None at first) with a chunk added.
 
-    They are the first sample, the number of samples, and the sum of differences from
-    the first: far from zero, a sum of the samples themselves is less accurate.
+    They are the first sample, the number of samples (or sum of weights), and the sum of
+    differences from the first: far from zero, a sum of the samples is less accurate.
     """
     if sums is None:
         sums = first_row(part.features), 0, 0.0
     origin, count, total = sums
     rows, xp = part.features, part.xp
+    if part.weight is not None:
+        gaps = as_double(rows) - part.asarray(origin)
+        added = to_host(part.asarray(part.weight) @ gaps)
+        return origin, count + part.weight.sum(), total + added
     if rows.dtype == xp.float32:
         # Sums of float32 features are exact in float64.
         added = to_host(xp.sum(rows, axis=0, dtype=xp.float64)) - len(part) * origin
@@ -148,18 +156,21 @@ class ClassMoments:
     def means(self):
         return self.origin + self.offsets
 
-    def updated(self, rows, labels, *, consume=False):
-        """Return the moments with samples added; `consume`: reuse arrays of these."""
+    def updated(self, rows, labels, weight=None, *, consume=False):
+        """Return the moments with samples added; `consume`: reuse arrays of these.
+
+        A sample of an integer weight counts as repeated ones.
+        """
         new = ClassMoments(self.per_class)
         new.origin = self.origin
         if new.origin is None:
             new.origin = first_row(rows)
-        new._take(centered_rows(rows, asarray_like(new.origin, rows)), labels)
+        new._take(centered_rows(rows, asarray_like(new.origin, rows)), labels, weight)
         return new if self.classes is None else self._merged(new, consume)
 
-    def _take(self, rows, labels):
+    def _take(self, rows, labels, weight):
         """Set the moments of rows minus the origin, which are overwritten."""
-        self.classes, self.counts, sums, members = class_sums(rows, labels)
+        self.classes, self.counts, sums, members = class_sums(rows, labels, weight)
         counts = asarray_like(self.counts, rows)[:, None]
         means = sums / counts
         codes = np.zeros(len(rows), dtype=np.intp)
@@ -173,6 +184,8 @@ class ClassMoments:
             for part in row_chunks(len(rows), 8 * rows.shape[1], size):
                 rows[part] -= means[index[part]]
         errors = (members @ rows) / counts
+        if weight is not None:
+            rows *= asarray_like(np.sqrt(weight), rows)[:, None]
         self.offsets = to_host(means + errors)
         shifts = to_host(errors) * np.sqrt(self.counts)[:, None]
         if self.per_class:
@@ -215,11 +228,12 @@ class ClassMoments:
             new.scatter += scaled.T @ scaled
         return new
 
-    def without(self, rows):
+    def without(self, rows, weight=None):
         """Return the moments without some of the samples, if there is one class."""
         new, gone = ClassMoments(), ClassMoments()
         new.classes, new.origin = self.classes, self.origin
-        gone._take(centered_rows(rows, asarray_like(self.origin, rows)), None)
+        centered = centered_rows(rows, asarray_like(self.origin, rows))
+        gone._take(centered, None, weight)
         new.counts = self.counts - gone.counts
         share = (gone.counts / new.counts)[:, None]
         new.offsets = self.offsets + share * (self.offsets - gone.offsets)

@@ -5,19 +5,23 @@
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
 
 from skood.detectors._common._class_moments import is_constant
 from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.utils._array_api import centered_rows, nearest, row_dots
 from skood.utils._linalg import symmetric_eigh
+from skood.utils._routing import weight_params
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
+from skood.utils._weights import has_others, left_out_weight, repeated_rows
 
 __all__ = [
     "ALONE",
     "Whitening",
     "check_spread",
     "contributions",
+    "covariance_part",
     "deviations",
     "fitted_covariance",
     "left_out_distances",
@@ -28,9 +32,24 @@ __all__ = [
 ALONE = 1e-9
 
 
-def fitted_covariance(estimator, residuals):
-    """Return the covariance from a clone of a scikit-learn estimator."""
-    return np.asarray(clone(estimator).fit(residuals).covariance_, dtype=np.float64)
+def fitted_covariance(owner, residuals, weight=None):
+    """Return the covariance from a clone of the scikit-learn estimator of a detector.
+
+    Its parameter ``covariance`` is this estimator. If it does not take weights, rows
+    are repeated by integer weights.
+    """
+    fitted, params = clone(owner.covariance), {}
+    if weight is not None and has_fit_parameter(fitted, "sample_weight"):
+        params = weight_params(owner, "covariance", fitted, weight)
+    else:
+        what = f"covariance={owner.covariance!r}"
+        residuals = repeated_rows(residuals, weight, what)
+    return np.asarray(fitted.fit(residuals, **params).covariance_, dtype=np.float64)
+
+
+def covariance_part(parts, covariance):
+    """Return the fitted parts of a detector, with its covariance estimator if any."""
+    return parts if covariance is None else {**parts, "covariance": covariance}
 
 
 def check_spread(covariance, moments, what):
@@ -139,16 +158,16 @@ def deviations(matrix):
     return np.linalg.norm(np.linalg.pinv(matrix), axis=0)
 
 
-def left_out_distances(whitening, moments, white, codes):
+def left_out_distances(whitening, moments, white, codes, weight=None):
     r"""Return leave-one-out squared Mahalanobis distances of training samples.
 
-    Without a sample of class k, with :math:`g = z - \mu_k`, the scatter :math:`n
-    \Sigma` is reduced by :math:`u u^\top` with :math:`u = \sqrt{n_k / (n_k - 1)} \, g`,
-    and :math:`g` is multiplied by :math:`n_k / (n_k - 1)` (Welford, Technometrics 4,
-    1962). So by the Sherman-Morrison formula (Annals of Mathematical Statistics 21,
-    1950)
+    Without a sample of class k of weight a (1, if there are no weights), with :math:`g
+    = z - \mu_k`, the scatter :math:`n \Sigma` is reduced by :math:`u u^\top` with
+    :math:`u = \sqrt{a n_k / (n_k - a)} \, g`, and :math:`g` is multiplied by :math:`n_k
+    / (n_k - a)` (Welford, Technometrics 4, 1962). So by the Sherman-Morrison formula
+    (Annals of Mathematical Statistics 21, 1950)
 
-    .. math:: v^\top \Sigma'^{-1} v = \frac{n - 1}{n} \left( v^\top \Sigma^{-1} v
+    .. math:: v^\top \Sigma'^{-1} v = \frac{n - a}{n} \left( v^\top \Sigma^{-1} v
         + \frac{(v^\top \Sigma^{-1} u)^2}{n - u^\top \Sigma^{-1} u} \right) .
 
     `whitening` is of the maximum likelihood covariance of `moments`; `white` are
@@ -157,10 +176,12 @@ def left_out_distances(whitening, moments, white, codes):
     with a component in some direction.
     """
     n_samples, counts = moments.counts.sum(), moments.counts[codes]
-    growth = counts / np.maximum(counts - 1.0, 1.0)
+    gone = left_out_weight(weight)
+    found = has_others(counts, gone)
+    growth = counts / np.where(found, counts - gone, gone)
     means = whitening.means
     own = white - means[codes]
-    u = np.sqrt(growth)[:, None] * own
+    u = np.sqrt(gone * growth)[:, None] * own
     left = n_samples - row_dots(u, u)
     if left.min() <= ALONE * n_samples:
         return None
@@ -171,6 +192,6 @@ def left_out_distances(whitening, moments, white, codes):
     along = row_dots(white, u)[:, None] - u @ means.T  # from each mean
     squared += along**2 / left[:, None]
     squared[rows, codes] *= growth**2
-    squared *= (n_samples - 1) / n_samples
-    squared[counts < 2] = np.nan
+    squared *= np.reshape((n_samples - gone) / n_samples, (-1, 1))
+    squared[~found] = np.nan
     return squared

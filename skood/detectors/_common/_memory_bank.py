@@ -68,32 +68,37 @@ def bank_scores(detector, reading, own=None):
     return np.concatenate(scores)
 
 
-def own_rows(kept, rows, n_bank):
+def own_rows(kept, rows, n_bank, shares=None):
     """Return training samples that can be left out of a bank, and their indices in it.
 
     `kept`, from `drawn_rows`, is the bank (None: all). The index is -1 outside of it. A
-    bank of one sample cannot do without it.
+    bank of one sample cannot do without it. The third result are the weights `shares`
+    of these samples.
     """
     own = rows
     if kept is not None:
         own = np.minimum(np.searchsorted(kept, rows), len(kept) - 1)
         own = np.where(kept[own] == rows, own, -1)
     if n_bank == 1:
-        rows, own = rows[own < 0], own[own < 0]
-    return rows, own
+        left = own < 0
+        shares = None if shares is None else shares[left]
+        rows, own = rows[left], own[left]
+    return rows, own, shares
 
 
-def drawn_rows(n_samples, size, random_state):
+def drawn_rows(n_samples, size, random_state, weight=None):
     """Draw a number or share (at least one) of samples; return ascending indices.
 
-    For None, or all samples, the result is a slice, so that nothing is copied.
+    For None, or all samples, the result is a slice, so that nothing is copied. With
+    weights, the probability of each draw is proportional to them.
     """
     if size is not None and not isinstance(size, Integral):
         size = max(1, round(size * n_samples))
     if size is None or size >= n_samples:
         return slice(None)
     rng = check_random_state(random_state)
-    return np.sort(rng.choice(n_samples, size, replace=False))
+    p = None if weight is None else weight / weight.sum()
+    return np.sort(rng.choice(n_samples, size, replace=False, p=p))
 
 
 def leave_out(products, own, tile, value):

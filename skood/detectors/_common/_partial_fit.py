@@ -11,11 +11,13 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 
 from skood.nn._outputs import Reading, concatenate
-from skood.utils._batches import labeled_rows, loaded
+from skood.utils._batches import labeled_rows, loaded, weighted_rows
 from skood.utils._id_samples import id_samples
 from skood.utils._left_out import MAX_OFFSET_ROWS, folds
+from skood.utils._metaestimators import n_rows
 from skood.utils._stored import stored
 from skood.utils._warnings import quiet
+from skood.utils._weights import check_weight, row_weight, units
 
 __all__ = [
     "NotEnoughRows",
@@ -37,6 +39,7 @@ class RowSample:
 
     Every sample gets a number from a fixed random stream; the samples with the smallest
     numbers are stored, in their order. So the result does not depend on the batch size.
+    A sample with a weight is added as copies of weight 1, see `units`.
     """
 
     def __init__(self, size=MAX_OFFSET_ROWS):
@@ -50,11 +53,16 @@ class RowSample:
     def updated(self, reading, y=None):
         """Return the sample with the samples of a reading, and their labels, added."""
         new = RowSample(self.size)
+        copies, shares = None, None
+        if reading.weight is not None:
+            copies, shares = units(reading.weight)
+            y = None if y is None else y[copies]
+        n_new = len(reading) if copies is None else len(copies)
         rng = np.random.RandomState()
         rng.set_state(self._state)
-        numbers = np.concatenate([self._numbers, rng.random_sample(len(reading))])
+        numbers = np.concatenate([self._numbers, rng.random_sample(n_new)])
         new._state = rng.get_state()
-        new.n_seen = self.n_seen + len(reading)
+        new.n_seen = self.n_seen + n_new
         rows = np.arange(len(numbers))
         if len(numbers) > self.size:
             rows = np.sort(np.argpartition(numbers, self.size)[: self.size])
@@ -63,17 +71,22 @@ class RowSample:
             labels = y if self.labels is None else np.concatenate([self.labels, y])
             new.labels = labels[rows]
         n_old = len(self._numbers)
-        fresh = reading.rows(rows[rows >= n_old] - n_old).to(None)
+        chosen = rows[rows >= n_old] - n_old
+        if copies is None or shares is None:
+            fresh = reading.rows(chosen).to(None)
+        else:
+            fresh = reading.rows(copies[chosen]).to(None).weighted(shares[chosen])
         parts = [] if n_old == 0 else [self._reading.rows(rows[rows < n_old])]
         if len(fresh) or not parts:
             parts.append(fresh)
         joined = concatenate(parts)
-        new._reading = Reading(joined.features, joined.logits)  # without the head
+        # without the head
+        new._reading = Reading(joined.features, joined.logits, None, joined.weight)
         return new
 
     def reading(self, head=None):
         """Return the reading of the stored samples."""
-        return Reading(self._reading.features, self._reading.logits, head)
+        return replace(self._reading, head=head)
 
 
 def fit_sums(detector, reading, y):
@@ -85,6 +98,7 @@ def fit_sums(detector, reading, y):
 
 def _begin(detector, reading, y):
     detector._labeled = y is not None
+    detector._weighs = reading.weight is not None
     detector._summed_with = {
         name: getattr(detector, name) for name in detector._sums_need
     }
@@ -121,16 +135,22 @@ def scores_without_blocks(detector, reading, y, removed):
                 scores[rows] = other._score_rows(part)
     except ValueError:
         return None
-    found = scores[~np.isnan(scores)]
-    return found if len(found) else None
+    return scores
 
 
-def add_samples(detector, X, y):
+def add_samples(detector, X, y, sample_weight):
     """Add samples to the sums and to the random sample, and update the model."""
-    X, y = labeled_rows(X, y)
+    weight = check_weight(sample_weight, n_rows(X))
+    X, y = labeled_rows(X, y) if weight is None else weighted_rows(X, y)
     if detector.estimator is None:
         X = loaded(X)
     first = not hasattr(detector, "_sums")
+    weighs = weight is not None
+    if not first and weighs != detector._weighs:
+        raise ValueError(
+            "sample_weight must be given in every call of partial_fit or in none: it "
+            f"was {'given' if detector._weighs else 'not given'} before."
+        )
     if not first and (y is not None) != detector._labeled:
         raise ValueError(
             "y must be given in every call of partial_fit or in none: it was "
@@ -139,7 +159,8 @@ def add_samples(detector, X, y):
     if not first:
         _check_unchanged(detector)
     earlier: Any = [] if first or y is None else detector.classes_
-    X, y, _ = id_samples(detector, X, y)
+    X, y, rows = id_samples(detector, X, y, weight)
+    weight = row_weight(weight, rows)
     if detector.estimator is None:
         X = detector._validate(X, reset=first)
     elif first:  # a frozen one
@@ -149,6 +170,8 @@ def add_samples(detector, X, y):
     if len(earlier):
         detector.classes_ = np.union1d(earlier, detector.classes_)
     reading = detector._read_all(X)
+    if weighs:
+        reading = reading.weighted(weight)
     if first:
         _begin(detector, reading, y)
     _include(detector, reading, y)

@@ -11,6 +11,7 @@ from skood.detectors._common._class_moments import first_row, offset_sums
 from skood.utils._array_api import array_namespace, to_host
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
+from skood.utils._weights import has_others, left_out_weight
 
 __all__ = ["PredictedMeans", "l1_norms"]
 
@@ -38,7 +39,9 @@ class PredictedMeans:
             new.origin = first_row(part.features)
         new.counts, new.totals = np.zeros(n_classes), np.zeros((n_classes, n_features))
         predicted = to_host(part.xp.argmax(part.logits, axis=1))
-        classes, counts, totals = offset_sums(part.features, new.origin, predicted)
+        classes, counts, totals = offset_sums(
+            part.features, new.origin, predicted, part.weight
+        )
         new.counts[classes], new.totals[classes] = counts, totals
         if self.counts is not None:
             new.counts += self.counts
@@ -48,7 +51,8 @@ class PredictedMeans:
     def means(self, labels):
         """Return the means; the overall mean, with a warning, for empty classes."""
         missing = self.counts == 0
-        means = self.origin + self.totals / np.maximum(self.counts, 1)[:, None]
+        counts = np.where(missing, 1.0, self.counts)
+        means = self.origin + self.totals / counts[:, None]
         if missing.any():
             means[missing] = self._overall()
             warn(
@@ -62,12 +66,13 @@ class PredictedMeans:
     def growth(self, part):
         """Return the factor by which m - z grows if z is left out of the mean m.
 
-        Without z, the mean of n samples is m + (m - z) / (n - 1); the only sample of a
-        class is compared with the mean of all others.
+        Without z of weight u, the mean of n samples is m + (m - z) u / (n - u); the
+        only sample of a class is compared with the mean of all others.
         """
         counts = self.counts[part.xp.argmax(part.logits, axis=1)]
-        counts = np.where(counts > 1, counts, self.counts.sum())
-        return counts / (counts - 1)
+        gone = left_out_weight(part.weight)
+        counts = np.where(has_others(counts, gone), counts, self.counts.sum())
+        return counts / (counts - gone)
 
     def least_norm(self):
         """Return the lower bound of 1-norms: eps times the norm of the overall mean."""

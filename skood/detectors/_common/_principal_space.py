@@ -25,6 +25,8 @@ __all__ = ["PrincipalSpace", "added_scatter"]
 def added_scatter(scatter, part, origin):
     """Return a scatter around `origin` (None at first) with a chunk added."""
     centered = centered_rows(part.features, part.asarray(origin))
+    if part.weight is not None:
+        centered *= part.asarray(np.sqrt(part.weight))[:, None]
     added = to_host(centered.T @ centered)
     return added if scatter is None else scatter + added
 

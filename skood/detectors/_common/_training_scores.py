@@ -1,0 +1,98 @@
+"""Scores of training samples, from which detectors set their thresholds."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.nn._linear_head import LinearHead
+from skood.utils._left_out import (
+    cross_fitted,
+    drawn_copies,
+    found_scores,
+    offset_rows,
+    refitted_scores,
+)
+from skood.utils._metaestimators import fit_wrapped
+from skood.utils._weights import weighted
+
+__all__ = [
+    "left_out_scores",
+    "refitted_training_scores",
+    "scores_of_formula",
+    "training_scores",
+]
+
+
+def training_scores(detector, reading, y):
+    """Return scores for the threshold, distributed like scores of new samples."""
+    scores = None
+    if hasattr(detector, "_sample"):  # of the samples that sums were taken of
+        sample = detector._sample.reading(reading.head)
+        scores = _without_each(detector, sample, detector._sample.labels)
+    if scores is None:
+        rows, shares = np.arange(len(reading)), reading.weight
+        limit = detector._max_offset_rows
+        if detector._learns and shares is not None:
+            rows, shares = drawn_copies(shares, limit)
+        elif detector._learns and limit is not None:
+            rows = rows[offset_rows(len(reading), limit)]
+        scores = detector._left_out_scores(reading, y, rows, shares)
+    if not hasattr(detector, "partial_fit"):  # no more samples can be added
+        detector.__dict__.pop("_sample", None)
+    return scores
+
+
+def left_out_scores(detector, reading, y, rows, shares):
+    """Return scores of training samples, each from a fit without it."""
+    if not detector._learns:
+        whole = len(rows) == len(reading)  # then a file is not copied
+        scores = detector._score_rows(reading if whole else reading.rows(rows))
+        return weighted(scores, shares)
+    if hasattr(detector, "_added"):
+        labels = None if y is None else y[rows]
+        scores = _without_each(detector, reading.rows(rows).weighted(shares), labels)
+        if scores is not None:
+            return scores
+    return cross_fitted(
+        detector, reading, y, rows, detector._n_folds, detector._rescales, shares
+    )
+
+
+def _without_each(detector, reading, y):
+    """Return leave-one-out training scores from the sums, or None if impossible."""
+    scores = detector._without_each(reading, y)
+    return None if scores is None else found_scores(scores, reading.weight)
+
+
+def scores_of_formula(detector, reading, y):
+    """Return leave-one-out training scores, NaN for some, by a formula; or None."""
+    scores = []
+    for part, labels in detector._parts(reading, y):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            found = detector._score_left_out(part.to(None), labels)
+        if found is None:
+            return None
+        scores.append(found)
+    return np.concatenate(scores)
+
+
+def refitted_training_scores(detector, X, y, sample_weight):
+    """Return training scores, each from a classifier and a fit without it."""
+
+    def fit(other, X, y, sample_weight):
+        if detector.estimator is None:
+            other.estimator_ = LinearHead().fit(X, y, sample_weight)
+        else:
+            other.estimator_ = fit_wrapped(
+                other, detector.estimator, X, y, sample_weight
+            )
+
+    def score(other, left_out, shares):
+        whole = other._read_all(X)
+        if sample_weight is not None:
+            whole = whole.weighted(sample_weight)
+        other._fit_reading(whole, y)
+        return other._left_out_scores(whole, y, left_out, shares)
+
+    return refitted_scores(detector, X, y, fit, score, weight=sample_weight)

@@ -1,0 +1,88 @@
+"""Metadata routing of sample weights to the parts of meta-estimators."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from sklearn import get_config
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.pipeline import Pipeline
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    process_routing,
+)
+from sklearn.utils.validation import has_fit_parameter
+
+__all__ = ["router_of", "weight_params"]
+
+
+def router_of(owner, request, parts):
+    """Return the router of an estimator that fits `parts`, a dict of estimators.
+
+    `request` is the metadata request of the estimator itself.
+    """
+    if not parts:
+        return request
+    router = MetadataRouter(owner=type(owner).__name__)
+    router.add_self_request(owner)
+    mapping = MethodMapping().add(caller="fit", callee="fit")
+    return router.add(method_mapping=mapping, **parts)
+
+
+def weight_params(owner, name, estimator, sample_weight, *, required=True):
+    """Return the keyword arguments that pass sample weights to the fit of a part.
+
+    `name` is the part in the metadata routing of `owner`. Without routing, weights go
+    to the part, or to all steps of a pipeline that take them; raise if the part, or the
+    last step, takes none, unless they are not `required`.
+    """
+    if sample_weight is None or isinstance(estimator, FrozenEstimator):
+        return {}
+    if get_config()["enable_metadata_routing"]:
+        routed = process_routing(owner, "fit", sample_weight=sample_weight)
+        return routed[name].fit
+    names = _weight_names(estimator)
+    if not names and required:
+        part = _last_step(estimator)
+        raise ValueError(
+            f"sample_weight was passed, but {type(part).__name__} has no "
+            f"sample_weight in its fit, and {type(owner).__name__} fits it. Leave "
+            "sample_weight out, or use an estimator that has it."
+        )
+    return dict.fromkeys(names, sample_weight)
+
+
+def _last_step(estimator):
+    """Return the estimator in searches and pipelines that predicts."""
+    while True:
+        if isinstance(estimator, (GridSearchCV, RandomizedSearchCV)):
+            estimator = estimator.estimator
+        elif isinstance(estimator, Pipeline):
+            estimator = estimator.steps[-1][1]
+        else:
+            return estimator
+
+
+def _weight_names(estimator):
+    """Return the names of sample weights in the fit of an estimator: none if useless.
+
+    Weights have to reach the last step of a pipeline.
+    """
+    if isinstance(estimator, (GridSearchCV, RandomizedSearchCV)):
+        return _weight_names(estimator.estimator)
+    if not isinstance(estimator, Pipeline):
+        takes = has_fit_parameter(estimator, "sample_weight")
+        return ["sample_weight"] if takes else []
+    names = [
+        (step, [f"{step}__{name}" for name in _weight_names(part)])
+        for step, part in estimator.steps
+        if part is not None and not isinstance(part, str)
+    ]
+    if not names or not (names[-1][1] or _is_frozen(estimator.steps[-1][1])):
+        return []
+    return [name for _, some in names for name in some]
+
+
+def _is_frozen(estimator):
+    return isinstance(estimator, FrozenEstimator)
