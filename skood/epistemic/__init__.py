@@ -20,6 +20,7 @@ from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
     from skood.epistemic._deep_ensemble import DeepEnsemble
+    from skood.epistemic._integrated_gradients import integrated_gradients
     from skood.epistemic._mc_dropout import MCDropout
     from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
     from skood.epistemic.implicit._batch_ensemble import BatchEnsemble
@@ -52,6 +53,7 @@ __all__ = [
     "entropy",
     "gaussian_uncertainty",
     "importance_estimate",
+    "integrated_gradients",
     "kl_divergence",
     "kl_divergence_gaussian",
     "member_uncertainty",
@@ -74,6 +76,7 @@ _LAZY = {
     "QUAM": ".quam._quam",
     "QUAMRegressor": ".quam._quam_regressor",
     "SnapshotEnsemble": "._snapshot_ensemble",
+    "integrated_gradients": "._integrated_gradients",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, __all__, _LAZY)
