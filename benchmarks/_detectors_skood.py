@@ -6,6 +6,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from scipy.special import logsumexp
@@ -133,10 +134,19 @@ def skood(method, inputs, device="cpu"):
             lambda Z: energy(Z @ inputs.coef.T + inputs.intercept),
         )
     if method.reads == "energy":
-        energy_of = detectors.Energy(*_first(method, inputs)).fit(inputs.Z, inputs.y)
+        from sklearn.frozen import FrozenEstimator
+        from sklearn.pipeline import make_pipeline
+
+        (head,) = _first(method, inputs)
+
+        @cache
+        def energy_of(fitted):
+            steps = FrozenEstimator(make_pipeline(fitted, head))
+            return detectors.Energy(steps).fit(inputs.Z[:1000])
+
         return Job(
             lambda: make().fit(inputs.Z, inputs.y),
-            lambda fitted: energy_of.score_samples(fitted.transform(inputs.T)),
+            lambda fitted: energy_of(fitted).score_samples(inputs.T),
         )
     if method.reads == "classifier":
         return Job(

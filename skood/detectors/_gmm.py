@@ -179,6 +179,8 @@ class GMM(ReadingDetector):
             mixture.fit(repeated_rows(features, reading.weight, what))
         self.mixture_ = mixture
         self.n_iter_ = mixture.n_iter_
+        if self.covariance_type == "full":
+            self._constants = _log_constants(mixture)
 
     def _take_classes(self, mixture, features, y, weight):
         """Set a mixture to the shares, means and covariances of the classes."""
@@ -243,19 +245,23 @@ class GMM(ReadingDetector):
             return self.mixture_.score_samples(features)
         mixture = self.mixture_
         factors = mixture.precisions_cholesky_
-        log_det = np.log(np.einsum("kjj->kj", factors)).sum(axis=1)
-        constant = log_det - 0.5 * np.log(2 * np.pi) * features.shape[1]
-        with np.errstate(divide="ignore"):  # a weight may be 0
-            weighted = np.log(mixture.weights_) + constant
         densities = np.empty((len(features), len(factors)))
         for k, (mean, factor) in enumerate(zip(mixture.means_, factors, strict=True)):
             squares = _squared_lengths(features - mean, factor)
-            densities[:, k] = weighted[k] - 0.5 * squares
+            densities[:, k] = self._constants[k] - 0.5 * squares
         far = np.isneginf(densities).all(axis=1)
         densities[far] = 0.0  # without a warning
         scores = logsumexp_rows(densities)
         scores[far] = -np.inf
         return scores
+
+
+def _log_constants(mixture):
+    """Return the logarithms of the weighted densities at the means."""
+    log_det = np.log(np.einsum("kjj->kj", mixture.precisions_cholesky_)).sum(axis=1)
+    constants = log_det - 0.5 * np.log(2 * np.pi) * mixture.means_.shape[1]
+    with np.errstate(divide="ignore"):  # a weight may be 0
+        return np.log(mixture.weights_) + constants
 
 
 def _squared_lengths(gaps, factor):

@@ -15,8 +15,13 @@ import numpy as np
 
 from skood.nn._outputs import concatenate
 from skood.utils._batches import loaded, loaded_blocks
+from skood.utils._input import is_shaped_as_fitted
+from skood.utils._torch import row_chunks
 
 __all__ = ["Layers", "Network", "PipelineNetwork"]
+
+# Bytes of samples that a pipeline of rectifiers transforms at a time.
+_PART_BYTES = 2 * 2**20
 
 
 @dataclass(frozen=True)
@@ -198,6 +203,11 @@ class PipelineNetwork(Network):
         self.estimator, self._last = pipeline, last
         self.place, self.batch_size = last.place, last.batch_size
         self.takes_blocks = last.takes_blocks
+        # whether all steps before the last are rectifiers, before a classifier of
+        # scikit-learn or a linear head
+        self._rectifies = hasattr(last, "is_validated") and all(
+            hasattr(step, "_rectify") for _, step in pipeline.steps[:-1]
+        )
 
     @property
     def core(self):
@@ -213,7 +223,28 @@ class PipelineNetwork(Network):
         """Transform `X` by the steps before the last, then run the last."""
         inner = [(network._last, needs) for network, needs in wanted]
         for block in loaded_blocks(X):
-            yield from self._last.outputs_together(self._transform(block), inner)
+            for part in self._parts(block, wanted):
+                part = self._transform(part)
+                if self._rectifies:  # which has checked what it returns
+                    self._last.is_validated = is_shaped_as_fitted(
+                        self._last.estimator, part
+                    )
+                yield from self._last.outputs_together(part, inner)
+
+    def _parts(self, X, wanted):
+        """Return an iterable over blocks of samples to transform one at a time.
+
+        Without a large array of rectified features, which takes longer to allocate than
+        to compute, unless features are wanted.
+        """
+        if (
+            type(X) is not np.ndarray
+            or X.nbytes <= 2 * _PART_BYTES
+            or not self._rectifies
+            or any("features" in needs for _, needs in wanted)
+        ):
+            return (X,)
+        return (X[rows] for rows in row_chunks(len(X), X[0].nbytes, _PART_BYTES))
 
     def blocks(self, reading):
         """Cut a reading of all samples as `iter_outputs` does."""

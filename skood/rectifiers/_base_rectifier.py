@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import ABCMeta, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
@@ -48,6 +49,9 @@ class BaseRectifier(
     """
 
     _parameter_constraints: dict = {}
+
+    # Whether rectified features are finite if the features are.
+    _keeps_finite: ClassVar[bool] = False
 
     @fit_context(
         # A head that a rectifier wraps validates itself.
@@ -104,7 +108,8 @@ class BaseRectifier(
 
         def rectify(rows):
             self._rectify(X[rows], out[rows])
-            return np.isfinite(out[rows]).all()  # while it is in the cache
+            # while it is in the cache
+            return self._keeps_finite or np.isfinite(out[rows]).all()
 
         chunks = list(row_chunks(len(X), X[0].nbytes, budget=_CHUNK_BYTES))
         with np.errstate(over="ignore", invalid="ignore"):  # checked below

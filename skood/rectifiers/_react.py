@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 
@@ -67,6 +68,8 @@ class ReAct(BaseRectifier):
         "quantile": [Interval(Real, 0, 1, closed="both")],
         "ood_label": [Integral, str],
     }
+
+    _keeps_finite: ClassVar[bool] = True
 
     def __init__(self, *, quantile=0.9, ood_label=-1):
         self.quantile = quantile

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 
@@ -91,6 +92,8 @@ class VRA(BaseRectifier):
         "per_feature": ["boolean"],
         "ood_label": [Integral, str],
     }
+
+    _keeps_finite: ClassVar[bool] = True
 
     def __init__(
         self, *, low=0.1, high=0.9, below="zero", per_feature=True, ood_label=-1

@@ -26,6 +26,7 @@ __all__ = [
     "clear_errors",
     "is_as_fitted",
     "is_float_matrix",
+    "is_shaped_as_fitted",
     "named_errors",
     "new_samples",
     "takes_input",
@@ -96,12 +97,16 @@ def is_as_fitted(estimator, X):
     This is so for a plain array with as many features as in a fit without names. False
     if scikit-learn has to look at it.
     """
+    return is_shaped_as_fitted(estimator, X) and is_float_matrix(X)
+
+
+def is_shaped_as_fitted(estimator, X):
+    """Return whether `X` is a plain matrix with the features of a fit without names."""
     return (
         type(X) is np.ndarray
         and X.ndim == 2
         and X.shape[1] == getattr(estimator, "n_features_in_", None)
         and getattr(estimator, "feature_names_in_", None) is None
-        and is_float_matrix(X)
     )
 
 
