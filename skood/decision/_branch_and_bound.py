@@ -25,6 +25,9 @@ _LEAF = 40
 _STUCK, _PAIRS, _CELLS = 0.8, 1000, 100
 # Cells narrower than this are not distinguishable in floating point.
 _NARROW = 1e-12
+# With more undecided samples, thresholds are first bounded in so many coarse pieces. A
+# position is in doubt by this share of a piece.
+_MANY, _PIECES, _DOUBT = 4000, 500, 1e-6
 # Beyond this many intervals the search stops with the remaining gap.
 _MAX_NODES = 5000
 
@@ -146,7 +149,15 @@ class _Search:
         Returns None if no rule of the interval can be better than the best one.
         """
         self.nodes += 1
-        relaxed = _Relaxation(self, node)
+        if node.rows.size > _MANY:
+            node = self.narrowed(node, coarse=True)
+        return node and self.narrowed(node)
+
+    def narrowed(self, node, coarse=False):
+        """Bound an interval by one relaxation, see `bounded`."""
+        if not node.rows.size:
+            return node
+        relaxed = _Relaxation(self, node, coarse)
         node = relaxed.node
         bound, most = relaxed.solve()
         limit = self.value()
@@ -308,10 +319,11 @@ class _Relaxation:
     rejected. The other samples are accepted if that is better, separately for the
     objective and for each bound, which gives a lower bound for each. All lower bounds
     change at the smallest projected scores only, or grow in between: so each of these
-    scores starts a piece of thresholds, and one piece is before the first.
+    scores starts a piece of thresholds, and one piece is before the first. Coarse
+    pieces, of equal width, need no sort; their bounds hold for all of their thresholds.
     """
 
-    def __init__(self, search, node):
+    def __init__(self, search, node, coarse=False):
         self.search = search
         x, y = search.problem.turned(node.turn, node.rows)
         ends = [x * (1 - s) + y * s for s in node.s]
@@ -328,24 +340,55 @@ class _Relaxation:
         )
         ends = [p - t for p, t in zip(ends, reference, strict=True)]
         self.low, self.high = np.minimum(*ends), np.maximum(*ends)
-        by_low, by_high = np.argsort(self.low), np.argsort(self.high)
-        self.starts = np.concatenate([[-math.inf], self.low[by_low], [math.inf]])
-        side: Literal["left", "right"] = "left" if search.randomize else "right"
-        self.sure = np.searchsorted(self.high[by_high], self.starts[:-1], side=side)
-        is_id, loss = search.is_id[node.rows], search.loss[node.rows]
-        self.by_low = is_id[by_low], loss[by_low]
-        self.by_high = is_id[by_high], loss[by_high]
+        self.is_id, self.loss = search.is_id[node.rows], search.loss[node.rows]
+        (self._coarse_pieces if coarse else self._pieces)()
         # a piece must not be empty, and must meet the remaining thresholds
         start, end = self.starts[:-1], self.starts[1:]
         self.valid = (start < end) & (start <= node.high) & (end > node.low)
-        self.N_most = node.base[0] + _cumulated(self.by_low[0])
-        self.N_least = node.base[0] + _cumulated(self.by_high[0])[self.sure]
+        self.N_most = node.base[0] + self.possible(self.is_id)
+        self.N_least = node.base[0] + self.sure(self.is_id)
+
+    def _pieces(self):
+        """Set the starts of pieces, and sums over samples for every piece."""
+        by_low, by_high = np.argsort(self.low), np.argsort(self.high)
+        self.starts = np.concatenate([[-math.inf], self.low[by_low], [math.inf]])
+        side: Literal["left", "right"] = "left" if self.search.randomize else "right"
+        n_sure = np.searchsorted(self.high[by_high], self.starts[:-1], side=side)
+        self.possible = lambda values: _cumulated(values[by_low])
+        self.sure = lambda values: _cumulated(values[by_high])[n_sure]
+
+    def _coarse_pieces(self):
+        """Set them for coarse pieces."""
+        some = np.sort(self.low[:: -(-self.low.size // _PIECES)])
+        start, end = some[some.size // 50], some[-1 - some.size // 50]
+        width = (end - start) / _PIECES
+        if not _DOUBT / 1000 * max(abs(start), abs(end)) < width:  # edges are rounded
+            return self._pieces()
+        edges = start + width * np.arange(_PIECES + 1)
+        self.starts = np.concatenate([[-math.inf], edges, [math.inf]])
+        n_pieces = edges.size + 1
+        # in doubt, a sample is possible a piece earlier, and sure a piece later
+        with np.errstate(over="ignore"):
+            first = (self.low - start) / width + (1 - _DOUBT)
+            last = (self.high - start) / width + (2 + _DOUBT)
+        first = np.clip(first, 0, n_pieces - 1).astype(np.intp)
+        last = np.clip(last, 1, n_pieces).astype(np.intp)
+        self.possible = lambda values: np.cumsum(
+            np.bincount(first, values, minlength=n_pieces)
+        )
+        self.sure = lambda values: np.cumsum(
+            np.bincount(last, values, minlength=n_pieces + 1)[:-1]
+        )
+        return None
 
     def least(self, function):
         """Return the least value of a linear function for every piece."""
-        possible = _cumulated(np.minimum(_weights(function, *self.by_low), 0))
-        sure = _cumulated(np.maximum(_weights(function, *self.by_high), 0))
-        return function.at(*self.node.base) + possible + sure[self.sure]
+        weights = np.where(self.is_id, float(function.id), float(function.ood))
+        if function.loss:
+            weights += function.loss * self.loss
+        possible = self.possible(np.minimum(weights, 0))
+        sure = self.sure(np.maximum(weights, 0))
+        return function.at(*self.node.base) + possible + sure
 
     def solve(self):
         """Return a lower bound of the objective and the largest N for every piece."""
@@ -415,14 +458,6 @@ def _cumulated(values):
     sums = np.zeros(values.size + 1)
     np.cumsum(values, out=sums[1:])
     return sums
-
-
-def _weights(function, is_id, loss):
-    """Return the contribution of each sample to a linear function."""
-    weights = np.where(is_id, function.id, function.ood)
-    if function.loss:
-        weights = weights + function.loss * loss
-    return weights
 
 
 def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=False):

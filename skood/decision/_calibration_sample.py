@@ -47,6 +47,9 @@ _LARGEST = 1e150
 # Fewer thresholds are not searched for their bounds, but all evaluated.
 _MANY = 1000
 
+# Share of samples that may be tied with others in both scores by chance.
+_FEW_TIED = 0.01
+
 # After so many best thresholds that separate tied scores, all ties are merged.
 _TIES = 20
 
@@ -177,6 +180,30 @@ class Problem:
             problem.merged = merged_ties_of_ranked(risk), None
         problem.set_scales(*self.scales)
         return problem
+
+    def few_tied(self):
+        """Return whether few samples were merged with others by both scores.
+
+        In dense data, samples are near others by one of the scores, by chance.
+        """
+        (a, b), (merged_a, merged_b) = self.given, self.merged
+        if b is None or merged_b is None:
+            return False
+        changed = (a != merged_a) | (b != merged_b)
+        pairs = np.empty(np.count_nonzero(changed), dtype=np.complex128)
+        pairs.real, pairs.imag = merged_a[changed], merged_b[changed]
+        return pairs.size - np.unique(pairs).size < _FEW_TIED * changed.size
+
+    def are_separated(self, found, problem):
+        """Return whether a rule of the given scores separates merged samples."""
+        given = project(found.theta, *problem.scaled)
+        merged = project(found.theta, *self.scaled)
+        for accepted in (given <= found.lam, given < found.lam)[: 1 + (found.tau < 1)]:
+            some, others = merged[accepted], merged[~accepted]
+            low, high = others.min(initial=np.inf), some.max(initial=-np.inf)
+            if np.intersect1d(some[some >= low], others[others <= high]).size:
+                return True
+        return False
 
     def split_off_infinite(self, turn):
         """Return the samples with finite scores, and the samples accepted first.

@@ -30,7 +30,7 @@ class Solver(SkoodEstimator):
     n_angles : int, default=360
         Number of angles of "grid", which "bnb" also evaluates.
 
-    tol : float, default=1e-3
+    tol : float, default=1e-5
         Gap of the objective at which "bnb" stops.
 
     randomize : bool, default=False
@@ -69,7 +69,7 @@ class Solver(SkoodEstimator):
         *,
         angles="quadrant",
         n_angles=360,
-        tol=1e-3,
+        tol=1e-5,
         randomize=False,
         infeasible="raise",
     ):

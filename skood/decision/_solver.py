@@ -151,7 +151,7 @@ def search(
     solver="bnb",
     angles="quadrant",
     n_angles=360,
-    tol=1e-3,
+    tol=1e-5,
     randomize=False,
     infeasible="raise",
 ):
@@ -182,16 +182,25 @@ def search(
         found = problem.best_between_ties(goal)
         if found is not None:
             return _with_gap(problem.describe(rule, found), found.value)
+    merged = problem.with_merged_ties()
+    point = exact = None
+    if merged.few_tied():
+        exact, found = _best_point(problem, rule, **options)
+        if found is not None and not merged.are_separated(found, problem):
+            point = exact
     # Where scores are dense, ties that were merged may not stay together at an angle.
-    point = _best_point(problem.with_merged_ties(), rule, **options)
-    point = point or _best_point(problem, rule, **options)
+    point = point or _best_point(merged, rule, **options)[0]
+    point = point or exact or _best_point(problem, rule, **options)[0]
     if point.feasible:
         warn_of_reversed(point)
     return point
 
 
 def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize, infeasible):
-    """Return the best operating point, or None if it would separate merged ties."""
+    """Return the best operating point, None if it separates merged ties, and its rule.
+
+    The rule is None if none meets the bounds.
+    """
     goal = Goal.of(rule, problem, whole=not randomize)
     turns = (0,) if angles == "quadrant" else (-2, -1, 0, 1)
     if not problem.double:
@@ -211,7 +220,7 @@ def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize, infeas
         if problem.double:
             bound = math.nan
     if best is None:
-        return _least_violation(
+        point = _least_violation(
             problem,
             rule,
             thetas,
@@ -219,8 +228,9 @@ def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize, infeas
             not randomize,
             infeasible,
         )
+        return point, None
     point = problem.describe(rule, best)
-    return point and _with_gap(point, bound)
+    return point and _with_gap(point, bound), best
 
 
 def _with_gap(point, bound):
@@ -257,7 +267,7 @@ def solve(
     solver="bnb",
     angles="quadrant",
     n_angles=360,
-    tol=1e-3,
+    tol=1e-5,
     randomize=False,
     infeasible="raise",
 ):
@@ -314,7 +324,7 @@ def solve(
         worse than either of them alone (if all are finite). With "full" it is rounded
         up to a multiple of 4.
 
-    tol : float, default=1e-3
+    tol : float, default=1e-5
         Gap of the objective at which "bnb" stops.
 
     randomize : bool, default=False

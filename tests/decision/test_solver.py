@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from skood.decision import search
-from skood.decision._calibration_sample import sweep
+from skood.decision._calibration_sample import check_problem, sweep
+from skood.decision._objective import Candidate
+from skood.decision._operating_point import project
 from skood.exceptions import InfeasibleError, SkoodWarning
 from skood.rejection import (
     BaseRule,
@@ -490,3 +492,23 @@ def test_a_single_score_as_if_all_ties_were_merged(kind, monkeypatch):
                 found = search(rule, *data)
                 monkeypatch.setattr(f"{_SAMPLE}._TIES", 0)
                 assert repr(found) == repr(search(rule, *data))
+
+
+def test_rules_of_dense_scores_that_separate_a_pair_are_found_out():
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(size=(2, 3000))
+    a[-1], b[-1] = a[0] + 1e-9, b[0] + 1e-9
+    problem = check_problem(BoundedAbstention(), a, b, np.zeros(3000), None, None)
+    merged = problem.with_merged_ties()
+    assert merged.few_tied()
+    order = np.argsort(a)
+    near = order[1000 + np.argmin(np.diff(a[order])[1000:1500])]
+    for theta in (0.0, 0.7, math.pi / 2):
+        projected = project(theta, *problem.scaled)
+        # a sample that is tied with another by one score only
+        for k, separated in ((0, True), (-1, False), (near, theta == 0.0)):
+            found = Candidate(0.0, 1, 0, theta, projected[k])
+            assert merged.are_separated(found, problem) == separated
+    discrete = np.round(a, 1) * (1 + 1e-9 * b)
+    tied = check_problem(BoundedAbstention(), discrete, discrete, b, None, None)
+    assert not tied.with_merged_ties().few_tied()

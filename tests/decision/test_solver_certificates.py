@@ -136,6 +136,30 @@ def test_branch_and_bound_is_within_its_gap(name):
         assert open_gaps  # else this test looks at optimal rules only
 
 
+@pytest.mark.parametrize(
+    "randomize", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("name", MODELS)
+def test_bounds_of_coarse_pieces_hold(name, randomize, monkeypatch):
+    module = "skood.decision._branch_and_bound"
+    rng = np.random.default_rng(0)
+    for high in (5, 1000):
+        rule, *_ = _model(name, 1, 60, 40)
+        a, *others = instance(1, n_id=60, n_ood=40, losses=(0, 0.3, 1), high=high)
+        for data in ((a, *others), (a * rng.standard_cauchy(60) ** 3, *others)):
+            found = []
+            for many, pieces in ((4000, 500), (10, 8), (0, 60)):
+                monkeypatch.setattr(f"{module}._MANY", many)
+                monkeypatch.setattr(f"{module}._PIECES", pieces)
+                problem = check_problem(rule, *data)
+                goal = Goal.of(rule, problem, whole=not randomize)
+                best, bound = branch_and_bound(
+                    problem, goal, tol=0.0, randomize=randomize
+                )
+                found.append((math.inf if best is None else best.value, bound))
+            np.testing.assert_allclose(found, found[:1] * 3, rtol=1e-10)
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("block", [0, *SLOW_BLOCKS])
 def test_branch_and_bound_without_tolerance_is_exact(name, block):

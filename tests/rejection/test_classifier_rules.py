@@ -288,5 +288,5 @@ def test_rules_are_searched(rule, grid, scorer):
 
 def test_default_is_the_certified_solver():
     params = RejectOptionClassifier(LogisticRegression()).get_params()
-    assert (params["solver"], Solver().method, Solver().tol) == ("bnb", "bnb", 1e-3)
+    assert (params["solver"], Solver().method, Solver().tol) == ("bnb", "bnb", 1e-5)
     assert params["guarantee"] is None and Solver().randomize is False
