@@ -25,7 +25,9 @@ scikit-learn, with the classes 8 and 9 left out as OOD.
 commands:
   skood [options]             this job
   skood benchmark [options]   compare detectors on five small data sets that need no
-                              download; see skood benchmark --help"""
+                              download; see skood benchmark --help
+  skood compare [options]     compare detectors on tables in files; see skood compare
+                              --help"""
 
 _EXAMPLES = """\
 examples:
@@ -40,6 +42,19 @@ _BENCHMARK = """\
 Compare detectors on five small data sets that need no download, and write one page of
 HTML: tables with intervals, ROC and risk-coverage curves, histograms of scores. The
 same command continues after an interruption; delete DIR to start again."""
+
+_COMPARE = """\
+Compare detectors on a table of in-distribution (ID) samples in a file, and on tables
+of out-of-distribution (OOD) samples in others: .csv, .tsv, .parquet, or .npz with
+arrays X and y. A classifier is trained on most of the ID samples; text is one-hot
+encoded, dates become days, and missing numbers their median. Writes one page of HTML
+with intervals, ROC curves and histograms, and all numbers as CSV."""
+
+_COMPARE_EXAMPLES = """\
+examples:
+  skood compare --id loans.csv --label default --ood 2020.csv --ood fraud.csv --out DIR
+  skood compare --id train.npz --ood other.npz --classifier mymodel:make --out DIR
+"""
 
 #: Names of `skood.benchmark._suite.PARTS`, which is not imported for help.
 PARTS = ("digits", "tabular", "signs", "graph", "concepts")
@@ -110,6 +125,21 @@ def _parts(text):
     return names
 
 
+def _names(text):
+    names = text.split(",")
+    if not all(names) or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(
+            f"must be distinct names with commas between them, got {text!r}"
+        )
+    return names
+
+
+def _open_share(text):
+    if not 0 < (value := _share(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 1, got {text!r}")
+    return value
+
+
 # flag: parameter of `run_main_job`, type, name of the value in the help, default
 _OPTIONS = {
     "--id": ("id_data", str, "NAME", "digits"),
@@ -130,6 +160,19 @@ _BENCHMARK_OPTIONS = {
     "--seed": ("seed", _seed, "N", 0),
     "--repeats": ("repeats", _count(1), "N", 1),
     "--jobs": ("jobs", _count(1), "N", 1),
+}
+_DETECTORS = "MSP,Energy,Mahalanobis,KNN,GMM,SklearnDetector"
+_COMPARE_OPTIONS = {
+    "--id": ("id_file", str, "FILE", None),
+    "--label": ("label", str, "COLUMN", None),
+    "--ood": ("ood_files", str, "FILE", None),
+    "--out": ("out", str, "DIR", None),
+    "--drop": ("drop", _names, "COLUMNS", []),
+    "--classifier": ("classifier", str, "NAME", "boosting"),
+    "--detectors": ("detectors", _names, "NAMES", _DETECTORS.split(",")),
+    "--test": ("test_size", _open_share, "SHARE", 0.3),
+    "--seed": ("seed", _seed, "N", 0),
+    "--jobs": ("n_jobs", _count(1), "N", 1),
 }
 _HELP = {
     "--id": "ID data: digits, or a folder in --data; mnist without --data is "
@@ -156,10 +199,27 @@ _BENCHMARK_HELP = {
 }
 
 
-def _add_options(parser, options, texts, required=()):
+_COMPARE_HELP = {
+    "--id": "table of ID samples",
+    "--label": "its column with the classes (.npz: y)",
+    "--ood": "table of OOD samples with the same columns; may be repeated",
+    "--out": "folder for report.html and table.csv",
+    "--drop": "columns to leave out, with commas between them, such as row numbers",
+    "--classifier": "boosting, forest, logistic, mlp, or module:object, a classifier "
+    "of scikit-learn (default: boosting)",
+    "--detectors": "classes of skood.detectors, with commas between them (default: "
+    f"{_DETECTORS})",
+    "--test": "share of the ID samples to hold out (default: 0.3)",
+    "--seed": _HELP["--seed"],
+    "--jobs": "joblib jobs (default: 1)",
+}
+
+
+def _add_options(parser, options, texts, required=(), repeated=()):
     for flag, (name, kind, metavar, default) in options.items():
         details = {"type": kind, "metavar": metavar, "default": default}
         details |= {"dest": name, "help": texts[flag], "required": flag in required}
+        details |= {"action": "append"} if flag in repeated else {}
         parser.add_argument(flag, **details)
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
 
@@ -168,7 +228,8 @@ def make_parser():
     """Return the parser of the main job: parameters of `run_main_job`, and `quiet`."""
     parser = _Parser(
         prog="skood",
-        usage="skood [options]\n       skood benchmark [options]",
+        usage="skood [options]\n       skood benchmark [options]\n"
+        "       skood compare [options]",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
         allow_abbrev=False,
@@ -184,6 +245,25 @@ def make_benchmark_parser():
     """Return the parser of the options of ``skood benchmark``."""
     parser = _Parser(prog="skood benchmark", description=_BENCHMARK, allow_abbrev=False)
     _add_options(parser, _BENCHMARK_OPTIONS, _BENCHMARK_HELP, required=["--out"])
+    return parser
+
+
+def make_compare_parser():
+    """Return the parser of the options of ``skood compare``."""
+    parser = _Parser(
+        prog="skood compare",
+        description=_COMPARE,
+        epilog=_COMPARE_EXAMPLES,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_options(
+        parser,
+        _COMPARE_OPTIONS,
+        _COMPARE_HELP,
+        required=["--id", "--ood", "--out"],
+        repeated=["--ood"],
+    )
     return parser
 
 
@@ -222,9 +302,34 @@ def _run_benchmark(argv):
     return 0
 
 
+def _run_compare(argv):
+    arguments = vars(make_compare_parser().parse_args(argv))
+    quiet, out = arguments.pop("quiet"), Path(arguments.pop("out")).expanduser()
+    sampling = {name: arguments.pop(name) for name in ("test_size", "seed", "n_jobs")}
+    # Errors of the user are found here, before the computation.
+    try:
+        from skood.benchmark._own_comparison import FILES, prepare, run
+
+        prepared = prepare(**arguments)
+        out.mkdir(parents=True, exist_ok=True)
+    except (ImportError, ValueError) as error:
+        sys.stderr.write(_line("error", error))
+        return _ERROR
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        verbose = 0 if quiet else 1
+        id_file = arguments["id_file"]
+        text = run(prepared, out, id_file=id_file, verbose=verbose, **sampling)
+    lines = f"{text}\n\nwritten to {out}: {', '.join(FILES)}"
+    print(_printable(lines, sys.stdout.encoding), flush=True)
+    return 0
+
+
 def _run(argv):
     if argv[:1] == ["benchmark"]:
         return _run_benchmark(argv[1:])
+    if argv[:1] == ["compare"]:
+        return _run_compare(argv[1:])
     arguments = vars(make_parser().parse_args(argv))
     quiet = arguments.pop("quiet")
     from skood.benchmark._options import Options

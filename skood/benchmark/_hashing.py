@@ -8,6 +8,7 @@ import hashlib
 import platform
 import sys
 import types
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -45,9 +46,6 @@ def content_hash(*things):
 
 def versions():
     """Return the versions of Python and of the libraries that affect results."""
-    import skorch
-    import torch
-
     import skood
 
     libraries = {
@@ -55,10 +53,10 @@ def versions():
         "numpy": np,
         "scipy": scipy,
         "scikit-learn": sklearn,
-        "torch": torch,
-        "skorch": skorch,
     }
     found = {name: str(library.__version__) for name, library in libraries.items()}
+    # not imported, which takes seconds
+    found |= {name: version(name) for name in ("torch", "skorch")}
     return {**found, "python": platform.python_version()}
 
 

@@ -10,7 +10,12 @@ import pytest
 from sklearn.utils import Bunch
 
 from skood.benchmark import _cli, _run
-from skood.benchmark._cli import main, make_benchmark_parser, make_parser
+from skood.benchmark._cli import (
+    main,
+    make_benchmark_parser,
+    make_compare_parser,
+    make_parser,
+)
 from skood.exceptions import SkoodWarning
 
 WHOLE = "must be a whole number of at least"
@@ -110,7 +115,7 @@ def test_files_are_named(monkeypatch, tmp_path, capsys):
         ("--left-out=", "argument --left-out: must be class numbers with commas"),
         ("--left", "unrecognized arguments: --left"),
         ("--epo 3", "unrecognized arguments: --epo 3"),
-        ("compare", "unrecognized arguments: compare"),
+        ("train", "unrecognized arguments: train"),
         ("--out", "argument --out: expected one argument"),
         ("benchmark", "the following arguments are required: --out"),
         ("benchmark --out x --suite moon", f"{SUITE} digits, tabular, signs, graph, c"),
@@ -217,7 +222,12 @@ def test_interrupt_or_no_reader(fails, capsys, error, code, text):
 
 
 @pytest.mark.parametrize(
-    ("command", "make"), [([], make_parser), (["benchmark"], make_benchmark_parser)]
+    ("command", "make"),
+    [
+        ([], make_parser),
+        (["benchmark"], make_benchmark_parser),
+        (["compare"], make_compare_parser),
+    ],
 )
 def test_help_names_every_option(capsys, command, make):
     with pytest.raises(SystemExit) as exit_:
@@ -237,11 +247,12 @@ def test_text_for_terminals_that_know_little():
     assert _cli._printable(text, "cp1252") == "AUROC+ risk- – >= <="
 
 
-def test_help_lists_the_command_benchmark(capsys):
+def test_help_lists_the_commands(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     usage, rest = capsys.readouterr().out.split("\n\n", 1)
     assert "skood [options]" in usage
-    assert "skood benchmark [options]" in usage
     assert "commands:" in rest
-    assert "skood benchmark [options]" in rest
+    for command in ("benchmark", "compare"):
+        assert f"skood {command} [options]" in usage
+        assert f"skood {command} [options]" in rest
