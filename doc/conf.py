@@ -51,6 +51,7 @@ html_title = "skood"
 toc_object_entries_show_parents = "hide"
 html_static_path = ["_static"]
 html_css_files = ["skood.css"]
+html_js_files = ["copy.js"]
 html_show_sourcelink = False
 # Pages without pages below them have nothing to list in a sidebar.
 html_sidebars = {

@@ -20,10 +20,16 @@ _DEPENDENCIES = (
     "torch",
     "skorch",
     "joblib",
+    "threadpoolctl",
+    "array-api-compat",
     "tqdm",
     "matplotlib",
     "pandas",
+    "polars",
     "torch-geometric",
+    "networkx",
+    "laplace-torch",
+    "pyod",
     "skops",
     "onnx",
     "skl2onnx",
@@ -68,7 +74,7 @@ def __dir__():
 def show_versions():
     """Print the versions of skood, its dependencies, Python and the machine.
 
-    For bug reports.
+    For bug reports. Threads are reported for libraries that are already loaded.
 
     Examples
     --------
@@ -78,9 +84,12 @@ def show_versions():
     python       3.11.9
     ...
     """
+    import os
     import platform
     import sys
     from importlib.metadata import PackageNotFoundError, version
+
+    from threadpoolctl import threadpool_info
 
     rows = {"skood": __version__, "python": sys.version.split()[0]}
     for name in _DEPENDENCIES:
@@ -89,6 +98,11 @@ def show_versions():
         except PackageNotFoundError:
             rows[name] = "not installed"
     rows["machine"] = platform.platform()
+    rows["cpus"] = str(os.cpu_count())
+    rows["threads"] = ", ".join(
+        f"{one['internal_api']} {one['version']} ({one['num_threads']})"
+        for one in threadpool_info()
+    )
     if "torch" in sys.modules:  # torch itself is not imported for this
         rows["cuda"] = str(sys.modules["torch"].version.cuda)
     for name, found in rows.items():

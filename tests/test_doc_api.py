@@ -5,7 +5,9 @@
 
 import ast
 import importlib
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -124,4 +126,34 @@ def test_show_versions(capsys):
     assert rows["skood"] == skood.__version__
     assert rows["numpy"] == numpy.__version__
     assert rows["scikit-learn"] == sklearn.__version__
-    assert {"python", "torch", "machine"} <= set(rows)
+    assert {"python", "torch", "machine", "networkx", "pyod"} <= set(rows)
+    assert int(rows["cpus"]) >= 1
+    assert rows["threads"].endswith(")")  # a library and its number of threads
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_code_is_copied_without_prompts_and_output():
+    text = "\n".join(
+        [
+            ">>> for k in range(2):",
+            "...     print(k)",
+            "...",
+            "0",
+            "1",
+            ">>> raise ValueError",
+            "Traceback (most recent call last):",
+            "...",
+            "ValueError",
+        ]
+    )
+    expected = "for k in range(2):\n    print(k)\n\nraise ValueError"
+    file = PAGE.parent / "_static" / "copy.js"
+    script = (
+        f"const {{ withoutPrompts: f }} = require({str(file)!r});"
+        "process.stdout.write(JSON.stringify(process.argv.slice(1).map(f)))"
+    )
+    plain = "pip install skood\n... and more"
+    done = subprocess.run(
+        ["node", "-e", script, text, plain], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == [expected, plain]

@@ -1,4 +1,4 @@
-"""Adapter for scikit-learn's outlier detectors (SklearnDetector)."""
+"""Adapter for outlier detectors of scikit-learn and PyOD (SklearnDetector)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -29,15 +29,26 @@ def _remedy(fitted):
         return "Set novelty=True."
     if hasattr(fitted, "decision_function"):
         return (
-            "Wrap it in a class with a score_samples that is high for inliers. PyOD's "
-            "decision_function is high for outliers: score_samples(X) is "
-            "-decision_function(X) there."
+            "Wrap it in a class with a score_samples that is high for inliers: its "
+            "decision_function may be high for inliers or for outliers."
         )
     return "Use a detector that has it, such as IsolationForest."
 
 
+def _is_pyod(fitted):
+    """Return whether a fitted detector has the attributes of PyOD's detectors."""
+    return hasattr(fitted, "decision_scores_") and hasattr(fitted, "decision_function")
+
+
+def _scores(fitted, X):
+    """Return scores that are high for inliers."""
+    if hasattr(fitted, "score_samples"):
+        return fitted.score_samples(X)
+    return -np.asarray(fitted.decision_function(X))  # PyOD's is high for outliers
+
+
 class SklearnDetector(ReadingDetector):
-    r"""scikit-learn outlier detector on the features of a classifier.
+    r"""Outlier detector of scikit-learn or PyOD on the features of a classifier.
 
     The score is the score of the detector, or with ``per_class=True`` the largest of
     the scores of one detector per class:
@@ -57,10 +68,13 @@ class SklearnDetector(ReadingDetector):
         :class:`~sklearn.ensemble.IsolationForest`,
         :class:`~sklearn.svm.OneClassSVM`,
         :class:`~sklearn.covariance.EllipticEnvelope` or
-        ``LocalOutlierFactor(novelty=True)``. It is cloned and fitted; its own
-        threshold is not used. None: ``IsolationForest(random_state=0)``. The local
-        outlier factor is discontinuous if more than its ``n_neighbors`` samples are
-        equal: scores then depend on rounding, and may differ between batches.
+        ``LocalOutlierFactor(novelty=True)``, or a detector of PyOD, whose
+        ``decision_function`` is high for outliers and is negated. It is cloned and
+        fitted; its own threshold is not used. None:
+        ``IsolationForest(random_state=0)``. The local outlier factor is discontinuous
+        if more than its ``n_neighbors`` samples are equal: scores then depend on
+        rounding, and may differ between batches. Scores of PyOD's ECOD and COPOD depend
+        on the other samples of the call.
 
     per_class : bool, default=False
         Whether to fit one detector per class.
@@ -149,7 +163,7 @@ class SklearnDetector(ReadingDetector):
             params = weight_params(self, "detector", detector, weight)
             with named_errors(detector):
                 fitted = clone(detector).fit(reading.features[group], **params)
-            if not hasattr(fitted, "score_samples"):
+            if not hasattr(fitted, "score_samples") and not _is_pyod(fitted):
                 raise ValueError(
                     f"{detector!r} cannot score new samples: it has no score_samples. "
                     + _remedy(fitted)
@@ -163,7 +177,7 @@ class SklearnDetector(ReadingDetector):
         return parts
 
     def _score_reading(self, reading):
-        scores = [d.score_samples(reading.features) for d in self.detectors_]
+        scores = [_scores(one, reading.features) for one in self.detectors_]
         return np.max(scores, axis=0).astype(np.float64)
 
     @property

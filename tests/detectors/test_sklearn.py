@@ -1,4 +1,4 @@
-"""Tests of the adapter for scikit-learn's outlier detectors."""
+"""Tests of the adapter for outlier detectors of scikit-learn and PyOD."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -11,13 +11,14 @@ from sklearn.covariance import EllipticEnvelope
 from sklearn.datasets import load_iris
 from sklearn.ensemble import IsolationForest
 from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KernelDensity, LocalOutlierFactor
+from sklearn.neighbors import KernelDensity, LocalOutlierFactor, NearestNeighbors
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import OneClassSVM
 from sklearn.utils import get_tags
 
-from skood.detectors import SklearnDetector
+from skood.combine import DSDE
+from skood.detectors import KNN, SklearnDetector
 from skood.utils._left_out import folds
 from tests._thresholds import middle_of_gap
 
@@ -146,7 +147,7 @@ def test_tags_follow_what_is_wrapped():
 
 
 class _HighForOutliers(BaseEstimator):
-    """As PyOD's detectors are: no score_samples, a decision that is reversed."""
+    """No score_samples, a decision of unknown sign, not fitted as PyOD's are."""
 
     def fit(self, X, y=None):
         return self
@@ -162,9 +163,82 @@ def test_advice_about_a_detector_without_score_samples():
     with pytest.raises(ValueError, match=r"score_samples\. Wrap it") as info:
         SklearnDetector(detector=_HighForOutliers()).fit(X)
     assert "LocalOutlierFactor" not in str(info.value)
-    assert "-decision_function(X)" in str(info.value)
+    assert "high for inliers or for outliers" in str(info.value)
     with pytest.raises(ValueError, match="such as IsolationForest"):
         SklearnDetector(detector=DBSCAN()).fit(X)
+
+
+class LikePyOD:
+    """The interface of PyOD's detectors: the distance to the k-th neighbor."""
+
+    def __init__(self, contamination=0.1, n_neighbors=5):
+        self.contamination = contamination
+        self.n_neighbors = n_neighbors
+
+    def get_params(self, deep=True):
+        return vars(self).copy()
+
+    def set_params(self, **params):
+        vars(self).update(params)
+        return self
+
+    def fit(self, X, y=None):
+        self._search = NearestNeighbors(n_neighbors=self.n_neighbors).fit(X)
+        self.decision_scores_ = self._search.kneighbors()[0][:, -1]  # of the samples
+        self.threshold_ = np.quantile(self.decision_scores_, 1 - self.contamination)
+        return self
+
+    def decision_function(self, X):
+        return self._search.kneighbors(X)[0][:, -1]
+
+    def predict(self, X):
+        return (self.decision_function(X) > self.threshold_).astype(int)
+
+
+@pytest.fixture(params=["stand-in", "knn.KNN", "lof.LOF", "ocsvm.OCSVM", "hbos.HBOS"])
+def pyod_detector(request):
+    if request.param == "stand-in":
+        return LikePyOD()
+    module, name = request.param.split(".")
+    module = pytest.importorskip(f"pyod.models.{module}")
+    return getattr(module, name)()
+
+
+def test_pyod_scores_are_minus_its_decisions_on_new_samples(pyod_detector):
+    rng = np.random.default_rng(0)
+    X, X_new = rng.normal(size=(300, 3)), rng.normal(size=(2000, 3))
+    far = X_new[:100] + 6
+    detector = SklearnDetector(detector=pyod_detector, contamination=0.1).fit(X)
+    own = clone(pyod_detector).fit(X)
+    found = detector.score_samples(X_new)
+    np.testing.assert_allclose(found, -own.decision_function(X_new), rtol=1e-9)
+    one = [detector.score_samples(X_new[i : i + 1])[0] for i in range(20)]
+    np.testing.assert_allclose(one, found[:20], rtol=1e-9)
+    assert detector.score_samples(far).max() < np.quantile(found, 0.05)
+    assert not hasattr(pyod_detector, "decision_scores_")  # a clone was fitted
+    # the share of new ID samples, not of PyOD's threshold
+    assert abs(np.mean(detector.predict(X_new) == -1) - 0.1) < 0.05
+    assert (detector.predict(far) == -1).mean() > 0.95
+
+
+def test_pyod_members_of_an_ensemble(data):
+    X, y = data
+    members = [
+        ("pyod", SklearnDetector(detector=LikePyOD(), per_class=True)),
+        ("wide", SklearnDetector(detector=LikePyOD(n_neighbors=20))),
+        ("knn", KNN(normalize=False)),
+        ("forest", IsolationForest(n_estimators=20, random_state=0)),
+    ]
+    ensemble = DSDE(members, calibration=0.4, alpha=0.1, random_state=0).fit(X, y)
+    far = X[:20] + 50
+    assert (ensemble.predict(far) == -1).all()
+    fitted = ensemble.named_detectors_["pyod"]
+    assert len(fitted.detectors_) == len(np.unique(y))
+    scores = [-one.decision_function(X) for one in fitted.detectors_]
+    np.testing.assert_array_equal(fitted.score_samples(X), np.max(scores, axis=0))
+    ensemble.set_params(wide__detector__n_neighbors=30).fit(X, y)
+    [wide] = ensemble.named_detectors_["wide"].detectors_
+    assert wide.n_neighbors == 30
 
 
 def test_a_detector_without_tags():

@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import os
 import pickle
 import warnings
 
@@ -10,13 +11,17 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skood.detectors import Mahalanobis
+from skood.datasets import load_idx_images
+from skood.detectors import GMM, KNN, Mahalanobis
 from skood.metrics import AcceptanceRegionDisplay, make_rule_scorer
 from skood.model_selection import OODStratifiedKFold
 from skood.rejection import RejectOptionClassifier, TwoThresholds
@@ -125,3 +130,37 @@ def test_shifted_column_of_a_table():
     alone = detector.fit(X[train], y[train])
     fpr = clf.report(np.r_[X[new], shifted], np.r_[y[new], 0 * y[new] - 1]).fpr.value
     assert fpr <= np.mean(alone.predict(shifted) == 1) + 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SKOOD_DATA" not in os.environ, reason="SKOOD_DATA is not set")
+@pytest.mark.parametrize("detector", [KNN(), Mahalanobis(), GMM()], ids=repr)
+def test_letters_without_ood_samples(detector):
+    """MNIST against notMNIST: letters are rejected as by the detector alone."""
+    read = {"subset": "test", "as_images": False, "return_X_y": True}
+    X, y = load_idx_images(os.path.join(os.environ["SKOOD_DATA"], "mnist"), **read)
+    letters, _ = load_idx_images(
+        os.path.join(os.environ["SKOOD_DATA"], "notmnist"), **read
+    )
+    letters = letters[:3000]
+    order = np.random.default_rng(0).permutation(len(y))
+    train, fit, new = order[:3000], order[3000:6000], order[6000:9000]
+    network = FrozenEstimator(
+        MLPClassifier((64,), max_iter=20, random_state=0).fit(X[train], y[train])
+    )
+    alone = clone(detector).set_params(estimator=network, contamination=0.05)
+    alone.fit(X[train], y[train])
+    clf = RejectOptionClassifier(
+        network,
+        ood_detector=FrozenEstimator(alone),
+        rule=TwoThresholds(ood=0.05, risk=0.05),
+        calibration="same",
+        random_state=0,
+    ).fit(X[fit], y[fit])
+    report = clf.report(np.r_[X[new], letters], np.r_[y[new], np.full(3000, -1)])
+    level = np.quantile(alone.score_samples(X[fit]), 0.05)
+    fpr = np.mean(alone.score_samples(letters) >= level)
+    noise = 3 * np.sqrt(fpr * (1 - fpr) / 3000)
+    assert report.fpr.value <= fpr + noise
+    assert report.tpr.value >= 0.9 - 3 * np.sqrt(0.1 * 0.9 * 2 / 3000)
+    assert fpr < 0.1  # the detector is of use
