@@ -18,7 +18,11 @@ from skood.evidential._graph_uncertainty import (
     whole_graph,
 )
 from skood.evidential._probe_inputs import Samples, Seen, check_options, proba_of
-from skood.evidential._probe_objective import ProbeObjective, evidence_of
+from skood.evidential._probe_objective import (
+    ProbeObjective,
+    concentrations,
+    evidence_of,
+)
 from skood.evidential._probe_training import fit_probe
 from skood.graph import NodeSet
 from skood.nn import TrainingOptions
@@ -355,7 +359,8 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         return q.sum(axis=1)
 
     def _alpha(self, seen):
-        return self._evidence(seen)[:, None] * seen.proba + 1.0
+        kind = self._objective.concentration
+        return concentrations(self._evidence(seen), seen.proba, kind)
 
     # --- prediction --------------------------------------------------------------
 
@@ -426,8 +431,8 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         Returns
         -------
         alpha : ndarray of shape (n_samples, n_classes), dtype float64
-            :math:`e \tilde p + 1`, in the order of ``classes_``. They are not
-            propagated.
+            :math:`e \tilde p + 1`, or as set by ``objective__concentration``, in the
+            order of ``classes_``. They are not propagated.
         """
         check_is_fitted(self)
         return self._alpha(self._read(X))

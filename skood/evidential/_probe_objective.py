@@ -13,10 +13,21 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks, to_tensor
 
-__all__ = ["CAP", "Part", "ProbeObjective", "confidence", "evidence_of"]
+__all__ = [
+    "CAP",
+    "LEAST",
+    "Part",
+    "ProbeObjective",
+    "concentrations",
+    "confidence",
+    "evidence_of",
+]
 
 # Maximum evidence for one class, in units of e_id, of the activation "exp".
 CAP = 10.0
+
+# Least concentration of a class with "paper", whose digamma has a pole at 0.
+LEAST = 1e-6
 
 # Bytes of an (n_rows, n_classes) chunk, to stay in the cache of a core.
 _CHUNK_BYTES = {"cpu": 2**19, "cuda": 2**26}
@@ -45,6 +56,13 @@ def evidence_of(scores, activation, e_id):
     if activation == "exp":
         return np.exp(np.minimum(scores, log(CAP * e_id)))
     return np.logaddexp(0.0, scores)
+
+
+def concentrations(evidence, proba, kind):
+    """Return the Dirichlet parameters (n_samples, n_classes) of total evidences."""
+    if kind == "shifted":
+        return evidence[:, None] * proba + 1.0
+    return np.maximum((evidence[:, None] + proba.shape[1]) * proba, LEAST)
 
 
 class Part:
@@ -122,6 +140,11 @@ class ProbeObjective(SkoodEstimator):
         corrected for chance, :math:`(\max_c \tilde p_c - 1/C) / (1 - 1/C)`, but at
         least 0.01.
 
+    concentration : {"shifted", "paper"}, default="shifted"
+        The parameters of the Dirichlet distribution: :math:`\alpha = e \tilde p + 1`,
+        or :math:`\alpha = (C + e) \tilde p` as printed in [1]_, Eq. (11), at least 1e-6
+        each, with a warning if labeled samples are below it.
+
     See Also
     --------
     EvidentialProbe : Minimizes it.
@@ -163,6 +186,7 @@ class ProbeObjective(SkoodEstimator):
         "e_id": [Interval(Real, 0, None, closed="neither")],
         "e_ood": [Interval(Real, 0, None, closed="left")],
         "confidence": [StrOptions({"corrected", "max"})],
+        "concentration": [StrOptions({"shifted", "paper"})],
     }
 
     def __init__(
@@ -174,6 +198,7 @@ class ProbeObjective(SkoodEstimator):
         e_id=100,
         e_ood=0,
         confidence="corrected",
+        concentration="shifted",
     ):
         self.lambda_ice = lambda_ice
         self.lambda_pcl = lambda_pcl
@@ -181,6 +206,7 @@ class ProbeObjective(SkoodEstimator):
         self.e_id = e_id
         self.e_ood = e_ood
         self.confidence = confidence
+        self.concentration = concentration
 
     def __call__(self, W, b, parts, *, gradient=True):
         """Return the objective, and its gradients by W and b if requested.
@@ -213,7 +239,12 @@ class ProbeObjective(SkoodEstimator):
         by_q = None
         if part.proba_y is not None:
             p = part.proba_y[rows]
-            total, own = e + n_classes, e * p + 1.0
+            total = e + n_classes
+            if self.concentration == "shifted":
+                own = e * p + 1.0
+            else:
+                own = (total * p).clamp_(min=LEAST)
+                p = torch.where(own > LEAST, p, 0.0)
             value += (torch.digamma(total) - torch.digamma(own)) / n_labeled
             if gradient:
                 trigamma = torch.polygamma(1, total) - p * torch.polygamma(1, own)

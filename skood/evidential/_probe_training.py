@@ -6,10 +6,11 @@
 import numpy as np
 
 from skood.evidential._probe_inputs import input_scale
-from skood.evidential._probe_objective import Part
+from skood.evidential._probe_objective import LEAST, Part
 from skood.nn._training import OPTIMIZERS, make_schedule
 from skood.utils._progress import progress
 from skood.utils._torch import resolve_device, to_tensor
+from skood.utils._warnings import warn
 
 __all__ = ["fit_probe", "train_probe"]
 
@@ -38,6 +39,8 @@ def fit_probe(probe, objective, train, valid, options, random_state, *, is_graph
             device=device,
         )
 
+    if objective.concentration == "paper" and train.codes is not None:
+        _warn_of_poles(train.own.proba, train.codes)
     if not is_graph:
         parts = [part(seen, train.codes)]
     else:
@@ -61,6 +64,18 @@ def fit_probe(probe, objective, train, valid, options, random_state, *, is_graph
         )
     coef = W / scale
     return coef, b - coef @ center, history
+
+
+def _warn_of_poles(proba, codes):
+    """Warn if classes have nearly no probability: their digamma is about -1 / alpha."""
+    own = proba[np.arange(len(codes)), codes]
+    n_below = int(np.sum(own * proba.shape[1] < LEAST))
+    if n_below:
+        warn(
+            f"concentration='paper' has the parameter {LEAST:g} in place of less for "
+            f"the class of {n_below} of {len(codes)} samples, whose cross-entropy is "
+            "about a million. Use concentration='shifted'."
+        )
 
 
 def _initial_weights(n_classes, n_inputs, is_logits, rng):

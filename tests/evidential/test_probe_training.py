@@ -9,10 +9,13 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import approx_fprime
 from scipy.special import digamma, logsumexp, softmax
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 
-from skood.evidential import ProbeObjective, _probe_objective
+from skood.evidential import EvidentialProbe, ProbeObjective, _probe_objective
 from skood.evidential._probe_objective import Part, confidence, evidence_of
 from skood.evidential._probe_training import train_probe
+from skood.exceptions import SkoodWarning
 from skood.nn import TrainingOptions
 from skood.utils._progress import progress
 
@@ -134,6 +137,59 @@ def test_gradients_are_those_of_autograd(activation):
     rows.mean().backward()
     assert_allclose(found[0], weight.grad, rtol=1e-9, atol=1e-12)
     assert_allclose(found[1], bias.grad, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "concentration, expected", [("shifted", 0.510354), ("paper", 0.373671)]
+)
+def test_cross_entropy_of_both_concentrations(concentration, expected):
+    """e = 10 and the probabilities .7, .2, .1 of three classes, the first is right."""
+    objective = ProbeObjective(
+        lambda_ice=0.0, lambda_pcl=0.0, concentration=concentration
+    )
+    proba = np.array([[0.7, 0.2, 0.1]])
+    part = _part(np.zeros((1, 1)), np.array([0]), logits=np.log(proba))
+    # three classes with the evidence 10 / 3 each
+    W, b = _tensors(np.zeros((3, 1)), np.full(3, np.log(10 / 3)))
+    assert_allclose(objective(W, b, [part])[0], expected, atol=5e-7)
+    alpha = _probe_objective.concentrations(np.array([10.0]), proba, concentration)
+    own = [8.0, 3.0, 2.0] if concentration == "shifted" else [9.1, 2.6, 1.3]
+    assert_allclose(alpha, [own], rtol=1e-12)
+    assert_allclose(digamma(alpha.sum()) - digamma(alpha[0, 0]), expected, atol=5e-7)
+
+
+def test_gradients_of_the_printed_concentration():
+    """Finite differences, with samples whose class has no probability."""
+    objective = _objective(1e-3, 2e-3).set_params(concentration="paper")
+    logits = LOGITS.copy()
+    logits[np.arange(3), CODES[:3]] -= 40.0
+    parts = [_part(logits=logits)]
+
+    def value(x):
+        return objective(*_tensors(x[:16].reshape(4, 4), x[16:]), parts)[0]
+
+    _, gradients = objective(*_tensors(W, B), parts)
+    expected = approx_fprime(np.append(W.ravel(), B), value, 1e-5)
+    found = np.append(gradients[0].numpy().ravel(), gradients[1].numpy())
+    # three values of about a million have rounding errors
+    assert_allclose(found, expected, rtol=1e-3, atol=2e-3 * np.abs(expected).max())
+
+
+def test_a_class_without_probability_warns(iris):
+    X, y = iris
+    network = LogisticRegression(C=1e4, max_iter=5000).fit(X, y)
+    objective = ProbeObjective(concentration="paper")
+    probe = EvidentialProbe(FrozenEstimator(network), objective, max_epochs=5)
+    wrong = np.where(y == 0, 2, y)
+    with pytest.warns(SkoodWarning, match=r"the class of 4\d of 135 samples, whose"):
+        probe.fit(X, wrong)
+    alpha = probe.predict_alpha(X)
+    e = probe.predict_evidence(X)[:, None]
+    expected = np.maximum((e + 3) * network.predict_proba(X), 1e-6)
+    assert_allclose(alpha, expected, rtol=1e-9)
+    probe.set_params(objective__concentration="shifted").fit(X, y)
+    e = probe.predict_evidence(X)[:, None]
+    assert_allclose(probe.predict_alpha(X), e * network.predict_proba(X) + 1)
 
 
 def test_terms_are_means_over_their_own_rows():
