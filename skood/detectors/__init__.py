@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from skood.detectors._column_contributions import (
         column_contributions as column_contributions,
     )
+    from skood.detectors._column_contributions import (
+        has_contributions as has_contributions,
+    )
     from skood.detectors._energy import Energy as Energy
     from skood.detectors._entropy import Entropy as Entropy
     from skood.detectors._fdbd import FDBD as FDBD
@@ -80,6 +83,7 @@ _LAZY = {
     "SSD": "._ssd",
     "ViM": "._vim",
     "column_contributions": "._column_contributions",
+    "has_contributions": "._column_contributions",
 }
 
 __all__ = [*_LAZY]

@@ -57,9 +57,10 @@ def column_contributions(detector, X):
           for categories and where a transformer has no inverse;
         - ``deviations``: differences from the reference in standard deviations around
           it; NaN if the detector has none, and where a column has several features;
-        - ``reference_name``: "class mean", "mean", "neighbor" (the k-th, scaled to the
-          length of the sample if the detector normalizes features) or "other columns"
-          (the values that follow from these in the principal space);
+        - ``reference_name``: "class mean", "mean", "neighbor" (the k-th) or "other
+          columns" (the values that follow from these in the principal space); "scaled
+          mean" or "scaled neighbor" have the length of the sample, if the detector
+          normalizes features;
         - ``nearest_class``: labels of shape (n_samples,), or None.
 
     Raises
@@ -105,13 +106,34 @@ def column_contributions(detector, X):
         names, trace = [], _untraced(parts.shape[1])
     return Bunch(
         **_by_column(X, names, trace, features, parts, reference),
-        reference_name=reference.name,
+        reference_name="scaled " * reference.is_unit + reference.name,
         nearest_class=nearest,
     )
 
 
 def has_contributions(detector):
-    """Return whether the score of a detector, or of the last step, is a sum."""
+    """Return whether :func:`column_contributions` explains the score of a detector.
+
+    Parameters
+    ----------
+    detector : object
+        A detector, or a pipeline with a detector as its last step.
+
+    Returns
+    -------
+    has_contributions : bool
+        Whether the score is a sum over features.
+
+    See Also
+    --------
+    column_contributions : The contributions.
+
+    Examples
+    --------
+    >>> from skood.detectors import KNN, MSP, has_contributions
+    >>> has_contributions(KNN()), has_contributions(MSP())
+    (True, False)
+    """
     _, final = _outer_steps(detector)
     is_sum = getattr(final, "metric", "euclidean") == "euclidean"
     return isinstance(final, ReadingDetector) and hasattr(final, "explain") and is_sum

@@ -11,6 +11,7 @@ from skood.metrics._effect_size import cohen_d
 from skood.metrics._oscr import ccr_at_fpr, oscr
 from skood.metrics._paired_test import PairedTestResult, paired_test
 from skood.metrics._plot._acceptance_region_display import AcceptanceRegionDisplay
+from skood.metrics._plot._contribution_display import ContributionDisplay
 from skood.metrics._plot._double_score_roc_display import DoubleScoreROCDisplay
 from skood.metrics._plot._precision_recall_display import PrecisionRecallDisplay
 from skood.metrics._plot._risk_coverage_display import RiskCoverageDisplay
@@ -54,6 +55,7 @@ __all__ = [
     "AcceptanceRegionDisplay",
     "BestComparison",
     "BoundCurve",
+    "ContributionDisplay",
     "DoubleScoreROCDisplay",
     "PairedTestResult",
     "PrecisionRecallDisplay",

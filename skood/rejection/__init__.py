@@ -30,6 +30,7 @@ from skood.decision import (
     solve_finite,
 )
 from skood.rejection._classifier import RejectOptionClassifier
+from skood.rejection._rejection_explanation import RejectionExplanation
 from skood.rejection._report import RejectionReport
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "PlugInCost",
     "Rates",
     "RejectOptionClassifier",
+    "RejectionExplanation",
     "RejectionReport",
     "Solver",
     "TwoThresholds",

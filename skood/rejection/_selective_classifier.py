@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.decision import accept_proba, draw
 from skood.rejection._calibration import Parts, predict_parts, score_parts
-from skood.rejection._explanation import explain
+from skood.rejection._explained_decisions import ExplainedDecisions
 from skood.rejection._inputs import describe
 from skood.rejection._report import make_report, possible_losses
 from skood.utils._batches import blockwise
@@ -49,16 +49,7 @@ def _estimator_has(name):
     return check
 
 
-def _has_rule(self):
-    if getattr(self, "operating_point_", self.rule) is None:
-        raise AttributeError(
-            "reject_reason is not available when rule=None: nothing is rejected. Set "
-            "a rule, such as BoundedAbstention()."
-        )
-    return True
-
-
-class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
+class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
     """Base class of classifiers with a rule: predictions and their evaluation.
 
     `fit` of a subclass sets ``estimator_``, both detectors, ``detector_inputs_``,
@@ -174,39 +165,6 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
         columns = np.full((len(values), len(self.classes_)), missing, values.dtype)
         columns[:, label_codes(known, self.classes_)] = values
         return columns
-
-    @available_if(_has_rule)
-    def reject_reason(self, X):
-        r"""Return the reason of the rejection of each sample.
-
-        The excess of a rejected sample over the mean accepted calibration sample is a
-        sum of two terms, :math:`\cos\theta\,(a - \bar a)/c_a` and
-        :math:`\sin\theta\,(b - \bar b)/c_b`; their shares of the excess are clipped to
-        [0, 1]. With :class:`TwoThresholds` each term is the scaled excess of a score
-        over its own threshold.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        Returns
-        -------
-        reason : Bunch
-            Arrays of shape (n_samples,); ``pandas.DataFrame(reason)`` makes a table.
-
-            - ``reason``: "accepted", "uncertain class" or "out-of-distribution";
-            - ``risk_percentile``, ``ood_percentile``: percentage of calibration ID
-              samples whose score is not larger (100 = most suspicious); the latter is
-              None without an OOD detector;
-            - ``risk_share``, ``ood_share``: share of each score in the excess; 0 for
-              accepted samples.
-        """
-        self._check_fitted()
-        risk, ood = self._risks(X)
-        proba = accept_proba(self.operating_point_, risk, ood)
-        accepted = draw(proba, self.random_state)
-        return explain(self.operating_point_, self._reference, risk, ood, accepted)
 
     @blockwise
     def _risks(self, X):

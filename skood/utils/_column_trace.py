@@ -130,7 +130,10 @@ def _side_by_side(parts, names):
     for part, where, positions in parts:
         if where is not None and where.start == where.stop:
             continue
-        trace = _trace(part, [names[j] for j in positions])
+        inside = [names[j] for j in positions]
+        trace = _trace(part, inside)
+        if trace is None and where is not None:
+            trace = _unnamed(part, inside, where.stop - where.start)
         if trace is None:
             return None
         start = sum(len(one.names) for _, one, _ in found)
@@ -158,6 +161,20 @@ def _side_by_side(parts, names):
         return columns
 
     return ColumnTrace(sources, joined, carriers, restore)
+
+
+def _unnamed(transformer, names, n_features):
+    """Return the trace of a transformer whose features have no names."""
+    kind = type(transformer).__name__.lower()
+    every = frozenset(range(len(names)))
+    # a single number of a single column, such as days since a date
+    carriers = {0: 0} if len(names) == n_features == 1 else {}
+    return ColumnTrace(
+        [every] * n_features,
+        [f"{kind}{j}" for j in range(n_features)],
+        carriers,
+        lambda rows: np.full((len(rows), len(names)), np.nan),
+    )
 
 
 def _leaf(transformer, names):

@@ -43,6 +43,11 @@ NUMBERS = ["age", "income"]
 LOG = FunctionTransformer(np.log, np.exp, feature_names_out="one-to-one")
 FORGETS = FunctionTransformer(np.log, feature_names_out="one-to-one")
 
+
+def _mixed(rows):
+    return np.asarray(rows) @ [[1.0, 1.0], [1.0, -1.0]]
+
+
 TRANSFORMERS = {
     "scaler": ColumnTransformer([("s", StandardScaler(), NUMBERS)]),
     "names of others": ColumnTransformer(
@@ -103,6 +108,13 @@ TRANSFORMERS = {
         ColumnTransformer([("s", "passthrough", NUMBERS)]),
         FeatureUnion([("a", "passthrough"), ("s", StandardScaler())]),
     ),
+    "unnamed": ColumnTransformer(
+        [
+            ("one", make_pipeline(FunctionTransformer(np.log), StandardScaler()), [2]),
+            ("two", FunctionTransformer(_mixed), NUMBERS),
+            ("n", StandardScaler(), ["age"]),
+        ]
+    ),
     "frozen": None,
 }
 TRANSFORMERS["frozen"] = FrozenEstimator(
@@ -147,6 +159,7 @@ def test_restored_columns_are_the_input(name):
         "remainder transformed": {"age", "income", "constant"},
         "slices and masks": {"age", "income", "constant"},
         "nested": {"age", "income"},
+        "unnamed": {"age"},
         "frozen": {"age", "income"},
         "union": {"age", "income"},
         "union alone": {"age", "income"},
@@ -179,11 +192,14 @@ def test_a_function_without_an_inverse_is_not_restored():
     assert np.isnan(trace.restore(np.ones((3, 2)))).all()
 
 
-@pytest.mark.parametrize(
-    "transformer", [FunctionTransformer(np.log), "unnamed step"], ids=repr
-)
-def test_unnamed_features_have_no_trace(transformer):
-    if isinstance(transformer, str):
-        transformer = make_pipeline(StandardScaler(), FunctionTransformer(np.abs))
-    transformer = ColumnTransformer([("f", transformer, NUMBERS)]).fit(FRAME)
-    assert trace_columns([transformer], FRAME.columns) is None
+def test_unnamed_features():
+    trace = trace_columns([TRANSFORMERS["unnamed"].fit(FRAME)], FRAME.columns)
+    assert trace.names == [
+        "pipeline0",
+        "functiontransformer0",
+        "functiontransformer1",
+        "age",
+    ]
+    assert trace.carriers == {2: 0, 3: 3}
+    alone = make_pipeline(StandardScaler(), FunctionTransformer(np.abs))
+    assert trace_columns([alone.fit(FRAME[NUMBERS])], NUMBERS) is None

@@ -1,0 +1,135 @@
+"""Explanations of the decisions of a classifier with a reject option."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any
+
+from sklearn.utils import check_scalar
+from sklearn.utils.metaestimators import available_if
+
+from skood.decision import accept_proba, draw
+from skood.rejection._explanation import explain
+from skood.utils._input import takes_input
+
+__all__ = ["ExplainedDecisions"]
+
+
+def _has_rule(self):
+    """Return whether the classifier has a rule, else raise."""
+    if getattr(self, "operating_point_", self.rule) is None:
+        raise AttributeError(
+            "reject_reason and explain are not available when rule=None: nothing is "
+            "rejected. Set a rule, such as BoundedAbstention()."
+        )
+    return True
+
+
+class ExplainedDecisions:
+    """Mixin of selective classifiers that explain their decisions."""
+
+    # of the selective classifier
+    operating_point_: Any
+    random_state: Any
+    _reference: Any
+    _risks: Callable
+    _check_fitted: Callable
+
+    @available_if(_has_rule)
+    def reject_reason(self, X):
+        r"""Return the reason of the rejection of each sample.
+
+        The excess of a rejected sample over the mean accepted calibration sample is a
+        sum of two terms, :math:`\cos\theta\,(a - \bar a)/c_a` and
+        :math:`\sin\theta\,(b - \bar b)/c_b`; their shares of the excess are clipped to
+        [0, 1]. With :class:`TwoThresholds` each term is the scaled excess of a score
+        over its own threshold.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        reason : Bunch
+            Arrays of shape (n_samples,); ``pandas.DataFrame(reason)`` makes a table.
+
+            - ``reason``: "accepted", "uncertain class" or "out-of-distribution";
+            - ``risk_percentile``, ``ood_percentile``: percentage of calibration ID
+              samples whose score is not larger (100 = most suspicious); the latter is
+              None without an OOD detector;
+            - ``risk_share``, ``ood_share``: share of each score in the excess; 0 for
+              accepted samples.
+        """
+        self._check_fitted()
+        risk, ood = self._risks(X)
+        proba = accept_proba(self.operating_point_, risk, ood)
+        accepted = draw(proba, self.random_state)
+        return explain(self.operating_point_, self._reference, risk, ood, accepted)
+
+    @available_if(_has_rule)
+    @takes_input
+    def explain(self, X, *, n_columns=3):
+        """Return a sentence on the decision for each sample, and a table of columns.
+
+        A sample that is rejected as out-of-distribution is explained by the columns of
+        `X` that contribute most to the score of `ood_detector`, if this is a sum over
+        features, see :func:`skood.detectors.column_contributions`; by the members of an
+        ensemble that reject it; or by the constraints that it violates. Otherwise the
+        sentence compares the score with calibration samples. A sample that is rejected
+        as likely misclassified is explained by the probabilities of the two likeliest
+        classes, and by `risk_detector`, if there is one. Read more in the
+        :ref:`User Guide <explain_rejection>`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        n_columns : int, default=3
+            Number of columns that a sentence may mention, with the largest
+            contributions first. Columns with less than a tenth of the largest
+            contribution are left out.
+
+        Returns
+        -------
+        explanation : RejectionExplanation
+            Sentences, reasons, predictions and contributions; ``print`` shows the
+            sentences.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from skood.detectors import Mahalanobis
+        >>> from skood.rejection import RejectOptionClassifier, TwoThresholds
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.repeat(["good", "poor"], 300)
+        >>> income = np.where(y == "good", 50e3, 30e3) + rng.normal(0, 5e3, 600)
+        >>> X = pd.DataFrame({"income": income, "age": rng.normal(45, 12, 600)})
+        >>> clf = RejectOptionClassifier(
+        ...     make_pipeline(StandardScaler(), LogisticRegression()),
+        ...     ood_detector=Mahalanobis(),
+        ...     rule=TwoThresholds(),
+        ...     random_state=0,
+        ... ).fit(X, y)
+        >>> new = pd.DataFrame({"income": [9e4, 5e4], "age": [45, 40]})
+        >>> explanation = clf.explain(new)
+        >>> sentence = explanation.sentences[0]
+        >>> sentence[:64]
+        'rejected as out-of-distribution: income 90,000, 8.0 sd above the'
+        >>> sentence[65:]
+        "mean 49,815 of the nearest class 'good'"
+        >>> explanation.sentences[1]
+        "accepted as 'good' with probability 0.99"
+        """
+        from skood.rejection._sentences import explain_decisions
+
+        check_scalar(n_columns, "n_columns", Integral, min_val=0)
+        return explain_decisions(self, X, n_columns)
