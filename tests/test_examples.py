@@ -40,7 +40,7 @@ SLOW = {
 }
 
 # What an example imports beside skood's own dependencies.
-NEEDS = {"plot_conformal": "mapie"}
+NEEDS = {"plot_conformal": "mapie", "plot_data_frame": "pandas"}
 
 
 def _cases():

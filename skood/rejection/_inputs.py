@@ -3,7 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.utils._metaestimators import unwrapped
+from skood.utils._metaestimators import unwrap
 
 __all__ = ["describe", "detector_input"]
 
@@ -16,11 +16,8 @@ def detector_input(detector):
 
 def describe(detector, found, estimator):
     """Return a line for the report: a score and its input."""
-    classifier = type(unwrapped(estimator)).__name__
+    classifier = type(unwrap(estimator)[0]).__name__
     if detector is None:
         return f"1 - max probability of {classifier}"
-    detector = unwrapped(detector)
-    while isinstance(getattr(detector, "steps", None), list):
-        detector = unwrapped(detector.steps[-1][1])
-    name = type(detector).__name__
+    name = type(unwrap(detector)[0]).__name__
     return f"{name} on {'X' if found == 'X' else f'the outputs of {classifier}'}"
