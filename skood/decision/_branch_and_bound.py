@@ -10,8 +10,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from skood.decision._base_rule import GUARD, Linear
+from skood.decision._calibration_sample import cumulated
 from skood.decision._objective import better
 from skood.utils._ties import ends_of_ties
+from skood.utils._weights import row_weight
 
 __all__ = ["branch_and_bound"]
 
@@ -52,7 +54,7 @@ class _Node(NamedTuple):
 
     turn: int
     s: _Line
-    size: int  # number of accepted samples where the bound is least
+    size: float  # number (weight) of accepted samples where the bound is least
     reference: _Line
     low: float  # thresholds that may be optimal, relative to `reference`
     high: float
@@ -69,6 +71,7 @@ class _Search:
     def __init__(self, problem, goal, randomize):
         self.problem, self.goal, self.randomize = problem, goal, randomize
         self.is_id, self.loss = problem.is_id, problem.loss
+        self.weight = problem.weight
         self.worst = float(problem.loss_id.max())
         self.best = None
         self.nodes = 0
@@ -109,9 +112,9 @@ class _Search:
         )
         self.offer(found)
         if found is not None:
-            return int(found.N + found.F)
+            return self.problem.size_of(found.N, found.F)
         k = np.argmin(self.goal.excess(*after))
-        return int(after[0][k] + after[2][k])
+        return self.problem.size_of(after[0][k], after[2][k])
 
     def roots(self, turn):
         """Return the first intervals of a quadrant."""
@@ -121,7 +124,7 @@ class _Search:
         ends[1:-1] += _OFFSET
         sizes = [self.try_angle(self.theta(turn, s)) for s in ends]
         finite, first = self.problem.split_off_infinite(turn)
-        base, rows = self.counts(first), np.flatnonzero(finite)
+        base, rows = self.problem.counts(first), np.flatnonzero(finite)
         for k in range(_FIRST if rows.size else 0):
             node = _Node(
                 turn,
@@ -137,11 +140,11 @@ class _Search:
             )
             yield self.bounded(node)
 
-    def counts(self, rows):
-        """Return N, E and F of some samples."""
-        is_id = self.is_id[rows]
-        N = int(np.count_nonzero(is_id))
-        return N, float(self.loss[rows].sum()), is_id.size - N
+    def size(self, rows):
+        """Return the number of samples, in which whole weights are repeats."""
+        if self.weight is None or self.weight.dtype.kind != "i":
+            return rows.size
+        return self.weight[rows].sum()
 
     def bounded(self, node):
         """Bound the interval from below, and drop the samples that are decided.
@@ -167,7 +170,7 @@ class _Search:
         if not alive.size:
             return None
         low, high, keep, surely = relaxed.decided(alive[0], alive[-1])
-        counted = self.counts(node.rows[surely])
+        counted = self.problem.counts(node.rows[surely])
         return node._replace(
             size=relaxed.size_at(alive[np.argmin(bound[alive])]),
             low=low,
@@ -189,12 +192,10 @@ class _Search:
         order = np.argsort(projected)
         ranked = projected[order]
         last = ends_of_ties(ranked) if ranked.size else np.empty(0, dtype=int)
-        is_id = self.is_id[node.rows[order]]
-        N = np.append(0, np.cumsum(is_id)[last])
-        E = np.append(0.0, np.cumsum(self.loss[node.rows[order]])[last])
-        F = np.append(0, last + 1) - N
+        ends = np.append(0, last + 1)
+        counts = [count[ends] for count in self.problem.cumulated(node.rows[order])]
         t = np.append(-math.inf, ranked[last])
-        return t, node.base[0] + N, node.base[1] + E, node.base[2] + F
+        return t, *(b + count for b, count in zip(node.base, counts, strict=True))
 
     def try_inside(self, node, s):
         """Search all thresholds that may be optimal at an angle inside of a node."""
@@ -215,7 +216,7 @@ class _Search:
         )
         if found is not None and better(found, self.best, self.goal.rtol):
             k = np.argmax(t == found.lam)
-            self.confirm(found, int(after[0][k] + after[2][k]))
+            self.confirm(found, self.problem.size_of(after[0][k], after[2][k]))
 
     def confirm(self, found, size):
         """Consider the rule that accepts `size` samples, recounted on all samples."""
@@ -259,7 +260,7 @@ class _Search:
 
     def search_cells(self, node):
         """Search all angles of an interval if they are few; return whether they are."""
-        few = node.rows.size <= _LEAF
+        few = self.size(node.rows) <= _LEAF
         if not few and not node.stuck:
             return False
         if node.s.end - node.s.start <= _NARROW:
@@ -285,12 +286,8 @@ class _Search:
         """
         x, y = self.problem.turned(node.turn, node.rows)
         order = np.argsort(x * (1 - s[:, None]) + y * s[:, None], axis=1)
-        is_id = self.is_id[node.rows[order]]
-        zero = np.zeros((s.size, 1))
-        N = np.hstack([zero, np.cumsum(is_id, axis=1)])
-        E = np.hstack([zero, np.cumsum(self.loss[node.rows[order]], axis=1)])
-        F = np.arange(x.size + 1.0) - N
-        N, E, F = (b + count for b, count in zip(node.base, (N, E, F), strict=True))
+        counts = self.problem.cumulated(node.rows[order])
+        N, E, F = (b + count for b, count in zip(node.base, counts, strict=True))
         return self.goal.value(N, E, F).min(axis=1)
 
     def split(self, node):
@@ -306,7 +303,7 @@ class _Search:
             )
             if half is not None:
                 # samples on one line through the pivot stay undecided however narrow
-                stuck = half.rows.size > _STUCK * node.rows.size
+                stuck = self.size(half.rows) > _STUCK * self.size(node.rows)
                 half = half._replace(stuck=stuck)
             yield half
 
@@ -330,8 +327,8 @@ class _Relaxation:
         # A threshold that accepts the same number of samples at both ends turns around
         # a point such that few samples change sides. The bound is tight near this
         # point, so the point is put where the bound of the whole interval was least.
-        rank = min(max(node.size - node.base[0] - node.base[2] - 1, 0), x.size - 1)
-        reference = [float(np.partition(p, rank)[rank]) for p in ends]
+        size = node.size - node.base[0] - node.base[2]
+        reference = [search.problem.score_at(p, size, node.rows) for p in ends]
         shift = [old - new for old, new in zip(node.reference, reference, strict=True)]
         self.node = node = node._replace(
             reference=_Line(*reference),
@@ -341,12 +338,14 @@ class _Relaxation:
         ends = [p - t for p, t in zip(ends, reference, strict=True)]
         self.low, self.high = np.minimum(*ends), np.maximum(*ends)
         self.is_id, self.loss = search.is_id[node.rows], search.loss[node.rows]
+        self.weight = row_weight(search.weight, node.rows)
         (self._coarse_pieces if coarse else self._pieces)()
         # a piece must not be empty, and must meet the remaining thresholds
         start, end = self.starts[:-1], self.starts[1:]
         self.valid = (start < end) & (start <= node.high) & (end > node.low)
-        self.N_most = node.base[0] + self.possible(self.is_id)
-        self.N_least = node.base[0] + self.sure(self.is_id)
+        of_id = self.is_id if self.weight is None else self.is_id * self.weight
+        self.N_most = node.base[0] + self.possible(of_id)
+        self.N_least = node.base[0] + self.sure(of_id)
 
     def _pieces(self):
         """Set the starts of pieces, and sums over samples for every piece."""
@@ -354,8 +353,8 @@ class _Relaxation:
         self.starts = np.concatenate([[-math.inf], self.low[by_low], [math.inf]])
         side: Literal["left", "right"] = "left" if self.search.randomize else "right"
         n_sure = np.searchsorted(self.high[by_high], self.starts[:-1], side=side)
-        self.possible = lambda values: _cumulated(values[by_low])
-        self.sure = lambda values: _cumulated(values[by_high])[n_sure]
+        self.possible = lambda values: cumulated(values[by_low])
+        self.sure = lambda values: cumulated(values[by_high])[n_sure]
 
     def _coarse_pieces(self):
         """Set them for coarse pieces."""
@@ -384,6 +383,8 @@ class _Relaxation:
     def least(self, function):
         """Return the least value of a linear function for every piece."""
         weights = np.where(self.is_id, float(function.id), float(function.ood))
+        if self.weight is not None:
+            weights *= self.weight
         if function.loss:
             weights += function.loss * self.loss
         possible = self.possible(np.minimum(weights, 0))
@@ -441,8 +442,9 @@ class _Relaxation:
     def size_at(self, k):
         """Return how many samples a piece accepts in the middle of the interval."""
         t = self.starts[k] if k else self.starts[1]
-        accepted = int(np.count_nonzero((self.low + self.high) / 2 <= t))
-        return accepted + self.node.base[0] + self.node.base[2]
+        within = (self.low + self.high) / 2 <= t
+        N, _, F = self.search.problem.counts(self.node.rows[within])
+        return N + F + self.node.base[0] + self.node.base[2]
 
     def decided(self, first, last):
         """Return the thresholds and samples of the pieces from `first` to `last`."""
@@ -451,13 +453,6 @@ class _Relaxation:
         surely = self.high < low if self.search.randomize else self.high <= low
         never = (self.low > high) | (self.low >= self.starts[last + 1])
         return low, high, ~(surely | never), surely
-
-
-def _cumulated(values):
-    """Return the cumulated sums with a leading zero."""
-    sums = np.zeros(values.size + 1)
-    np.cumsum(values, out=sums[1:])
-    return sums
 
 
 def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=False):

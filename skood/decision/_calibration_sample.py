@@ -6,24 +6,20 @@
 import copy
 import itertools
 import math
-from bisect import bisect_left
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from skood.decision._base_rule import GUARD, check_rule
-from skood.decision._objective import Candidate, better, pick
+from skood.decision._objective import Candidate, better, pick, within
 from skood.decision._operating_point import (
     OperatingPoint,
     Rates,
-    check_pair,
     precision_at,
     proba_of,
     project,
     standardize,
 )
-from skood.utils._labels import column
 from skood.utils._ties import (
     SIDES,
     at_ends,
@@ -37,15 +33,16 @@ from skood.utils._ties import (
     tie_around,
     tie_scale_of_ranked,
 )
+from skood.utils._weights import count_weights
 
-__all__ = ["Problem", "check_problem", "sweep"]
+__all__ = ["Problem", "cumulated", "sweep"]
 
 
 # Scaled scores are kept below this, so that sums and products of them are finite.
 _LARGEST = 1e150
 
-# Fewer thresholds are not searched for their bounds, but all evaluated.
-_MANY = 1000
+# Weights below this share of the mean weight count less than a sample.
+_LEAST_SHARE = 1e-6
 
 # Share of samples that may be tied with others in both scores by chance.
 _FEW_TIED = 0.01
@@ -54,14 +51,18 @@ _FEW_TIED = 0.01
 _TIES = 20
 
 
-def _scale(score_id, score_ood):
+def _scale(score_id, score_ood, weight):
     """Return the 5..95 % inter-quantile range of finite ID scores, 1 if zero.
 
-    It is larger if some score would overflow with it.
+    It is larger if some score would overflow with it. `weight` (n_id,) may be None.
     """
     parts = [score[np.isfinite(score)] for score in (score_id, score_ood)]
     largest = max(np.abs(finite).max(initial=0.0) for finite in parts)
-    return _scale_of_ranked(np.sort(parts[0]) / 2, largest)
+    if weight is None:
+        return _scale_of_ranked(np.sort(parts[0]) / 2, largest)
+    weight = weight[np.isfinite(score_id)]
+    order = np.argsort(parts[0])
+    return _scale_of_ranked(parts[0][order] / 2, largest, np.cumsum(weight[order]))
 
 
 class _Halves(NamedTuple):
@@ -78,89 +79,164 @@ class _Halves(NamedTuple):
         return self.ranked[self.rows[k]] / 2
 
 
-def _scale_of_ranked(halves, largest):
-    """Return the scale from sorted finite ID scores and the largest finite size."""
+def _scale_of_ranked(halves, largest, ends=None):
+    """Return the scale from sorted finite ID scores and the largest finite size.
+
+    `ends` are their cumulated weights, None if these are equal.
+    """
     if halves.size == 0:
         return 1.0
-    low, high = (quantile_of_ranked(halves, share) for share in (0.05, 0.95))
+    low, high = (quantile_of_ranked(halves, share, ends) for share in (0.05, 0.95))
     spread = min(2 * float(high - low), np.finfo(np.float64).max) or 1.0
     return float(max(spread, largest / _LARGEST))
 
 
-def sweep(projected, n_id, loss):
+def sweep(projected, n_id, loss, weight=None):
     """Return all operating points of one angle.
 
     Thresholds exist at distinct projected scores only: tied samples are accepted
-    together. Sums of losses that are integers of NumPy take less time.
+    together. Sums of losses that are integers of NumPy take less time. Losses are
+    multiplied by the weights.
 
-    Shapes: projected (n_id + n_ood,), loss (n_id + n_ood,) -> lam, N, E, F (n_points,).
+    Shapes: projected (n_id + n_ood,), loss (n_id + n_ood,), weight (n_id + n_ood,) or
+    None -> lam, N, E, F (n_points,).
     """
     order, ranked = ranked_scores(projected)
-    return _points_of_ranked(ranked, order < n_id, loss[order])
+    weight = None if weight is None else weight[order]
+    return _points_of_ranked(ranked, order < n_id, loss[order], weight)
 
 
-def _points_of_ranked(ranked, is_id, loss):
+def _points_of_ranked(ranked, is_id, loss, weight):
     """Return the operating points of sorted scores."""
     last = ends_of_ties(ranked)
-    N = at_ends(np.cumsum(is_id), last)
+    N = at_ends(np.cumsum(is_id if weight is None else weight * is_id), last)
     E = at_ends(np.cumsum(loss), last).astype(np.float64, copy=False)
+    if weight is not None:
+        F = at_ends(np.cumsum(weight * ~is_id), last)
+        return at_ends(ranked, last), N, E, F
     F = last + 1
     F -= N
     return at_ends(ranked, last), N, E, F
 
 
-def _within(goal, N, F):
-    """Return the slice of points of one angle that meet the bounds on one count."""
-    first, last = 0, N.size
-    for bound in goal.bounds:
-        slope = bound.id + bound.ood
-        if bound.loss or (bound.id and bound.ood) or not slope or N.size < _MANY:
-            continue
+def _unit_weights(weight, n_samples):
+    """Return positive weights in the unit of a sample, ones for None.
 
-        def changed(k, bound=bound, slope=slope):
-            return (bound.at(N.item(k), 0.0, F.item(k)) <= GUARD) == (slope < 0)
+    Whole weights count samples. The unit of others is the least weight: if a rule has
+    to accept some sample, any of them will do.
+    """
+    if weight is None:
+        return np.ones(n_samples, dtype=np.int64)
+    weight = count_weights(weight, n_samples)
+    if weight.dtype.kind == "i":
+        return weight
+    return weight / max(weight.min(), _LEAST_SHARE)
 
-        k = bisect_left(range(N.size), True, key=changed)
-        first, last = (max(first, k), last) if slope < 0 else (first, min(last, k))
-    return slice(first, last)
+
+def cumulated(values):
+    """Return the cumulated sums along the last axis with a leading zero."""
+    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1))
+    np.cumsum(values, axis=-1, out=sums[..., 1:])
+    return sums
 
 
 class Problem:
     """Scores and losses of ID and OOD samples: checked arrays, as of `solve`.
 
     The arrays of all samples, such as `loss`, have ID samples first; with a single
-    score they are sorted by it.
+    score they are sorted by it. With weights, which are positive, `loss` is multiplied
+    by them, and numbers of samples such as `n_id` are sums of them.
     """
 
-    def __init__(self, risk_id, ood_id, loss_id, risk_ood, ood_ood):
+    def __init__(
+        self,
+        risk_id,
+        ood_id,
+        loss_id,
+        risk_ood,
+        ood_ood,
+        weight_id=None,
+        weight_ood=None,
+    ):
         self.double = ood_id is not None
         self.risk_id, self.ood_id = risk_id, ood_id
         self.risk_ood, self.ood_ood = risk_ood, ood_ood
-        self.n_id, self.n_ood = risk_id.size, risk_ood.size
+        self.size_id, self.size_ood = risk_id.size, risk_ood.size
         self.loss_id = loss_id
-        self.loss = np.concatenate([loss_id, np.zeros(self.n_ood)])
-        self.is_id = np.arange(self.loss.size) < self.n_id
-        self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
-        # sums of integers take less time, and are exact if those of floats are
-        exact = self.whole_losses and loss_id.sum() < 2.0**53
-        kind = np.int64 if exact else np.float64
-        self.summands = self.loss.astype(kind, copy=False)
+        self.loss: np.ndarray
+        self.summands: np.ndarray
+        self.weight: np.ndarray | None
+        self.weight_id: np.ndarray | None
+        self._set_weights(weight_id, weight_ood)
+        self.is_id = np.arange(self.loss.size) < self.size_id
         risk = np.concatenate([risk_id, risk_ood])
         self.given: tuple[np.ndarray, np.ndarray | None]
         self.merged: tuple[np.ndarray, np.ndarray | None]
         if self.double:
             self.given = self.merged = risk, np.concatenate([ood_id, ood_ood])
-            self.set_scales(_scale(risk_id, risk_ood), _scale(ood_id, ood_ood))
+            scores = (risk_id, risk_ood), (ood_id, ood_ood)
+            self.set_scales(*(_scale(*pair, self.weight_id) for pair in scores))
             return
         order, ranked = ranked_scores(risk)
-        self.loss, self.is_id = self.loss[order], order < self.n_id
-        self.summands = self.loss.astype(kind, copy=False)
+        self.loss, self.is_id = self.loss[order], order < self.size_id
+        self.summands = self.summands[order]
+        if self.weight is not None:
+            self.weight = self.weight[order]
         self.given = self.merged = ranked, None
         finite = finite_of_ranked(ranked)
         first = int(np.searchsorted(ranked, -np.inf, side="right"))
         ids = first + np.flatnonzero(self.is_id[first : first + finite.size])
         largest = np.abs(finite[[0, -1]]).max() if finite.size else 0.0
-        self.set_scales(_scale_of_ranked(_Halves(ranked, ids), largest), 1.0)
+        ends = None if self.weight is None else np.cumsum(self.weight[ids])
+        self.set_scales(_scale_of_ranked(_Halves(ranked, ids), largest, ends), 1.0)
+
+    def _set_weights(self, weight_id, weight_ood):
+        """Store losses, and the weights in the unit of a sample."""
+        self.n_id, self.n_ood = self.size_id, self.size_ood
+        self.weight_id = self.weight_ood = self.weight = None
+        self.whole, loss_id = True, self.loss_id
+        if weight_id is not None or weight_ood is not None:
+            # weights of either kind have a unit of their own: only rates matter
+            self.weight_id = _unit_weights(weight_id, self.size_id)
+            self.weight_ood = _unit_weights(weight_ood, self.size_ood)
+            # as sums of accepted samples, so that the rate of all of them is 1
+            self.n_id = (np.ones(self.size_id) @ self.weight_id).item()
+            self.n_ood = (np.ones(self.size_ood) @ self.weight_ood).item()
+            self.weight = np.concatenate([self.weight_id, self.weight_ood])
+            self.whole = self.weight_id.dtype.kind == self.weight_ood.dtype.kind == "i"
+            loss_id = loss_id * self.weight_id
+        self.loss = np.concatenate([loss_id, np.zeros(self.size_ood)])
+        self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
+        # sums of integers take less time, and are exact if those of floats are
+        exact = self.whole_losses and loss_id.sum() < 2.0**53
+        kind = np.int64 if exact else np.float64
+        self.summands = self.loss.astype(kind, copy=False)
+
+    def counts(self, rows):
+        """Return N, E and F of some samples, a mask or indices."""
+        is_id, loss = self.is_id[rows], float(self.loss[rows].sum())
+        if self.weight is None:
+            N = int(np.count_nonzero(is_id))
+            return N, loss, is_id.size - N
+        weight = self.weight[rows]
+        return weight[is_id].sum().item(), loss, weight[~is_id].sum().item()
+
+    def cumulated(self, rows):
+        """Return the cumulated N, E and F of samples in an order, starting with none.
+
+        Shapes: rows (..., n) -> (..., n + 1).
+        """
+        is_id = self.is_id[rows]
+        E = cumulated(self.loss[rows])
+        if self.weight is not None:
+            weight = self.weight[rows]
+            return cumulated(is_id * weight), E, cumulated(~is_id * weight)
+        N = cumulated(is_id)
+        return N, E, np.arange(N.shape[-1]) - N
+
+    def size_of(self, N, F):
+        """Return the size, for `at_size`, of N accepted ID and F OOD samples."""
+        return round(N + F) if self.weight is None else float(N + F)
 
     def set_scales(self, *scales):
         """Divide the scores by `scales`."""
@@ -175,9 +251,11 @@ class Problem:
         risk, ood = self.given
         problem = copy.copy(self)
         if self.double:
-            problem.merged = merged_ties(risk), merged_ties(ood)
+            problem.merged = tuple(
+                merged_ties(score, self.weight) for score in (risk, ood)
+            )
         else:
-            problem.merged = merged_ties_of_ranked(risk), None
+            problem.merged = merged_ties_of_ranked(risk, self.weight), None
         problem.set_scales(*self.scales)
         return problem
 
@@ -228,8 +306,8 @@ class Problem:
         """Return the operating points of one angle: thresholds, N, E and F."""
         projected = project(theta, *self.scaled)
         if self.double:
-            return sweep(projected, self.n_id, self.summands)
-        return _points_of_ranked(projected, self.is_id, self.summands)
+            return sweep(projected, self.size_id, self.summands, self.weight)
+        return _points_of_ranked(projected, self.is_id, self.summands, self.weight)
 
     def best_at(self, theta, goal, *, randomize=False):
         """Return the best threshold at an angle, None if no rule meets the bounds."""
@@ -244,7 +322,7 @@ class Problem:
         accepted with a probability. Shapes: lam, N, E, F (n_points,).
         """
         if before is None:
-            some = _within(goal, N, F)
+            some = within(goal, N, F)
             lam, N, E, F = lam[some], N[some], E[some], F[some]
             value, tau = goal.value(N, E, F), None
         else:
@@ -274,7 +352,7 @@ class Problem:
         """
         ranked, scaled = self.given[0], self.scaled[0]
         lam, N, E, F = self.points(0.0)
-        scale = tie_scale_of_ranked(ranked)
+        scale = tie_scale_of_ranked(ranked, self.weight)
         for _ in range(_TIES):
             best = self.best_of(0.0, lam, N, E, F, goal=goal)
             if best is None or best.N + best.F == 0:
@@ -290,20 +368,29 @@ class Problem:
     def at_size(self, theta, size, goal, *, randomize=False):
         """Return the rule that accepts `size` samples, None if it breaks the bounds.
 
-        Samples tied with the last one are accepted with it.
+        Samples tied with the last one are accepted with it. With weights, `size` is
+        their sum, up to rounding.
         """
         projected = project(theta, *self.scaled)
-        lam = np.partition(projected, size - 1)[size - 1]
+        lam = self.score_at(projected, size)
         after = self._count(projected <= lam)
         before = self._count(projected < lam) if randomize else None
         lam = np.array([lam])
         return self.best_of(theta, lam, *after, goal=goal, before=before)
 
+    def score_at(self, projected, size, rows=slice(None)):
+        """Return the score up to which some samples have a size, see `at_size`."""
+        if self.weight is None:
+            rank = min(max(size - 1, 0), projected.size - 1)
+            return float(np.partition(projected, rank)[rank])
+        order = np.argsort(projected)
+        ends = np.cumsum(self.weight[rows][order])
+        k = np.searchsorted(ends, size * (1 - 1e-12))
+        return float(projected[order[min(k, projected.size - 1)]])
+
     def _count(self, accepted):
         """Return N, E and F of some samples as arrays of one entry."""
-        N = np.count_nonzero(accepted[: self.n_id])
-        F = np.count_nonzero(accepted[self.n_id :])
-        return [np.array([count]) for count in (N, self.loss[accepted].sum(), F)]
+        return [np.array([count]) for count in self.counts(accepted)]
 
     def describe(self, rule, found, **certificate):
         """Return the operating point of a rule that was found.
@@ -351,15 +438,20 @@ class Problem:
             low = exact[below][top].max(initial=-math.inf)
             high = exact[above][bottom].min(initial=math.inf)
             inside = low < high or not exact[above].size
-            between = threshold_between(low, high, exact)
+            between = threshold_between(low, high, exact, self.weight)
             thresholds.append(between if inside else math.nan)
         return thresholds
 
     def evaluated(self, rule, point, **certificate):
         """Return an operating point with its rates on these samples."""
         accepted = proba_of(point, self.risk_id, self.ood_id)
-        N, E = float(accepted.sum()), float(accepted @ self.loss_id)
-        F = float(proba_of(point, self.risk_ood, self.ood_ood).sum())
+        leaked = proba_of(point, self.risk_ood, self.ood_ood)
+        if self.weight is None:
+            N, F = float(accepted.sum()), float(leaked.sum())
+        else:
+            N, F = float(accepted @ self.weight_id), float(leaked @ self.weight_ood)
+            accepted = accepted * self.weight_id
+        E = float(accepted @ self.loss_id)
         tpr = N / self.n_id
         fpr = F / self.n_ood if self.n_ood else math.nan
         precision = math.nan
@@ -374,49 +466,3 @@ class Problem:
             objective=float(rule.objective(N, E, F, self.n_id, self.n_ood)),
         )
         return replace(point, rates=rates, **certificate)
-
-
-def _check_loss(loss_id, n_id):
-    """Return the losses as float64 of shape (n_id,), or raise."""
-    loss_id = column(loss_id).astype(np.float64, copy=False)
-    if loss_id.size != n_id:
-        raise ValueError(
-            f"loss_id must have one entry per ID sample, got {loss_id.size} for {n_id} "
-            f"samples."
-        )
-    bad = ~(np.isfinite(loss_id) & (loss_id >= 0))
-    if bad.any():
-        raise ValueError(
-            f"loss_id must be finite and not negative, got {float(loss_id[bad][0])!r}."
-        )
-    return loss_id
-
-
-def check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood):
-    """Return the samples as a checked problem, or raise."""
-    check_rule(rule)
-    double = ood_id is not None
-    risk_id, ood_id = check_pair(risk_id, ood_id, ("risk_id", "ood_id"), False)
-    if risk_id.size == 0:
-        raise ValueError("No ID samples: risk_id is empty; a rule needs ID samples.")
-    loss_id = _check_loss(loss_id, risk_id.size)
-    if risk_ood is None:
-        if ood_ood is not None:
-            raise ValueError(
-                "ood_ood is given although risk_ood is None; pass both scores of the "
-                "OOD samples, or none."
-            )
-        risk_ood, ood_ood = np.empty(0), np.empty(0) if double else None
-    risk_ood, ood_ood = check_pair(risk_ood, ood_ood, ("risk_ood", "ood_ood"), double)
-    if ood_ood is not None and not double:
-        raise ValueError(
-            "ood_ood is given although ood_id is None; pass both scores for ID and "
-            "for OOD samples, or one for both."
-        )
-    if rule.needs_ood and risk_ood.size == 0:
-        raise ValueError(
-            f"{type(rule).__name__} needs OOD samples, since it depends on the share "
-            f"of them that is accepted; got none. Add OOD samples, or use a rule that "
-            f"needs none, such as BoundedAbstention."
-        )
-    return Problem(risk_id, ood_id, loss_id, risk_ood, ood_ood)

@@ -19,7 +19,8 @@ from skood.decision._base_rule import (
     check_rule,
     is_floor,
 )
-from skood.decision._calibration_sample import Problem, check_problem
+from skood.decision._calibration_sample import Problem
+from skood.decision._check_problem import check_problem
 from skood.decision._confidence_bounds import (
     max_accepted_ood,
     max_accepted_ood_on_average,

@@ -28,15 +28,17 @@ class _Pivots:
         self.problem, self.goal, self.randomize = problem, goal, randomize
         self.start = turn * (math.pi / 2)
         finite, first = problem.split_off_infinite(turn)
-        self.base = self._counts(problem.is_id[first], problem.loss[first])
+        self.base = np.array(problem.counts(first), dtype=float)
         self.x, self.y = problem.turned(turn, finite)
-        self.is_id, self.loss = problem.is_id[finite], problem.loss[finite]
+        self.rows = np.flatnonzero(finite)
+        is_id = problem.is_id[finite]
+        self.summands = [is_id, problem.loss[finite], ~is_id]
+        if problem.weight is not None:
+            weight = problem.weight[finite]
+            self.summands[::2] = is_id * weight, ~is_id * weight
 
-    @staticmethod
-    def _counts(is_id, loss):
-        return np.array(
-            [np.count_nonzero(is_id), loss.sum(), np.count_nonzero(~is_id)], dtype=float
-        )
+    def _counts(self, some):
+        return np.array(self.problem.counts(self.rows[some]), dtype=float)
 
     def around(self, i):
         """Return the angles that bound the cells, and N, E, F in each cell.
@@ -58,17 +60,16 @@ class _Pivots:
         # a cell begins where a whole group of equal angles has been passed
         ends = np.flatnonzero(np.diff(phi, append=math.pi / 2) > _NARROW)
         start = always | leave
-        at_start = self.base + self._counts(self.is_id[start], self.loss[start])
-        is_id, loss = self.is_id[moving], self.loss[moving]
+        at_start = self.base + self._counts(start)
         counts = [
-            np.concatenate([[count], count + np.cumsum(sign * change)[ends]])
-            for count, change in zip(at_start, (is_id, loss, ~is_id), strict=True)
+            np.concatenate([[count], count + np.cumsum(sign * change[moving])[ends]])
+            for count, change in zip(at_start, self.summands, strict=True)
         ]
         edges = np.concatenate([[0.0], phi[ends], [math.pi / 2]])
         if phi.size and phi[0] <= _NARROW:
             # the first cell has no width
             counts, edges = [c[1:] for c in counts], edges[1:]
-        return edges, counts, self._counts(self.is_id[same], self.loss[same])
+        return edges, counts, self._counts(same)
 
     def best_around(self, i):
         """Return (value, -N, F, angle, accepted samples) of the best cell, or None."""
@@ -84,7 +85,7 @@ class _Pivots:
             return None
         cell = k % (edges.size - 1)
         middle = self.start + (edges[cell] + edges[cell + 1]) / 2
-        size = round(after[0][cell] + after[2][cell])
+        size = self.problem.size_of(after[0][cell], after[2][cell])
         # rounded, so that ties do not depend on the order of summation
         value = round(float(value[k]), 13)
         return value, -float(N[k]), float(F[k]), float(middle), size

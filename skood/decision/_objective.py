@@ -3,13 +3,17 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
 
 from skood.decision._base_rule import GUARD, is_floor
 
-__all__ = ["Candidate", "Goal", "better", "pick"]
+__all__ = ["Candidate", "Goal", "better", "pick", "within"]
+
+# Fewer thresholds are not searched for their bounds, but all evaluated.
+_MANY = 1000
 
 
 class Candidate(NamedTuple):
@@ -39,6 +43,22 @@ def pick(value, N, F, rtol):
     return ties[np.lexsort((F[ties], -N[ties]))[0]]
 
 
+def within(goal, N, F):
+    """Return the slice of points of one angle that meet the bounds on one count."""
+    first, last = 0, N.size
+    for bound in goal.bounds:
+        slope = bound.id + bound.ood
+        if bound.loss or (bound.id and bound.ood) or not slope or N.size < _MANY:
+            continue
+
+        def changed(k, bound=bound, slope=slope):
+            return (bound.at(N.item(k), 0.0, F.item(k)) <= GUARD) == (slope < 0)
+
+        k = bisect_left(range(N.size), True, key=changed)
+        first, last = (max(first, k), last) if slope < 0 else (first, min(last, k))
+    return slice(first, last)
+
+
 class Goal:
     """Problem in N, E and F: minimize ``E / N``, or a linear `cost`, within `bounds`.
 
@@ -60,6 +80,7 @@ class Goal:
     def of(cls, rule, problem, *, whole=True):
         """Return the goal of a rule on the samples of a problem."""
         sizes = problem.n_id, problem.n_ood
+        whole = whole and problem.whole
         cost = rule.cost()
         if cost is not None:
             cost = cost.in_counts(*sizes)
@@ -67,6 +88,9 @@ class Goal:
         # depend on their order.
         exact = cost is None and problem.whole_losses and whole
         bounds = rule.bounds(*sizes, whole=whole)
+        if not problem.whole:  # sums of weights are rounded
+            slack = min(GUARD * max(sizes), 0.5)
+            bounds = [b._replace(constant=b.constant - slack) for b in bounds]
         return cls(cost, bounds, 0.0 if exact else 1e-12)
 
     def objective(self, N, E, F):

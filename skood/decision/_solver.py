@@ -14,7 +14,7 @@ import numpy as np
 
 from skood.decision._base_rule import Linear, as_asked, attainable_rates, is_floor
 from skood.decision._branch_and_bound import branch_and_bound
-from skood.decision._calibration_sample import check_problem
+from skood.decision._check_problem import check_problem
 from skood.decision._exact_sweep import MAX_ROWS, pivot_sweep
 from skood.decision._nearest import nearest
 from skood.decision._objective import Candidate, Goal, better
@@ -64,7 +64,7 @@ def _check_options(solver, tol, problem, infeasible):
         raise ValueError(f"solver must be one of {list(SOLVERS)}, got {solver!r}.")
     if isinstance(tol, bool) or not isinstance(tol, Real) or not float(tol) >= 0:
         raise ValueError(f"tol must be a number of at least 0, got {tol!r}.")
-    n_rows = problem.n_id + problem.n_ood
+    n_rows = problem.loss.size
     if solver == "exact" and problem.double and n_rows > MAX_ROWS:
         raise ValueError(
             f"solver='exact' takes at most {MAX_ROWS} samples, its work grows with "
@@ -154,6 +154,8 @@ def search(
     tol=1e-5,
     randomize=False,
     infeasible="raise",
+    sample_weight_id=None,
+    sample_weight_ood=None,
 ):
     """Solve as :func:`solve`, but return an infeasible point instead of raising.
 
@@ -161,7 +163,8 @@ def search(
     the smallest total violation of the bounds.
     """
     thetas = grid_of_angles(angles, n_angles)
-    problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
+    rows = risk_id, ood_id, loss_id, risk_ood, ood_ood
+    problem = check_problem(rule, *rows, sample_weight_id, sample_weight_ood)
     _check_options(solver, tol, problem, infeasible)
     if rule.plug_in() is not None:
         return _plug_in(problem, rule)
@@ -225,7 +228,7 @@ def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize, infeas
             rule,
             thetas,
             lambda goal: optimize(goal)[0],
-            not randomize,
+            problem.whole and not randomize,
             infeasible,
         )
         return point, None
@@ -270,6 +273,8 @@ def solve(
     tol=1e-5,
     randomize=False,
     infeasible="raise",
+    sample_weight_id=None,
+    sample_weight_ood=None,
 ):
     r"""Find the best acceptance rule on one or two scores.
 
@@ -335,6 +340,12 @@ def solve(
     infeasible : {"raise", "nearest"}, default="raise"
         Behavior if no rule meets the bounds. "nearest": return the rule closest to
         them, with a warning, see the notes.
+
+    sample_weight_id : array-like of shape (n_id,), default=None
+        Weights of ID samples, see :ref:`rejection_weights`. None: equal weights.
+
+    sample_weight_ood : array-like of shape (n_ood,), default=None
+        Weights of OOD samples, likewise.
 
     Returns
     -------
@@ -421,6 +432,8 @@ def solve(
         tol=tol,
         randomize=randomize,
         infeasible=infeasible,
+        sample_weight_id=sample_weight_id,
+        sample_weight_ood=sample_weight_ood,
     )
     if not point.feasible:
         n_ood = 0 if risk_ood is None else len(risk_ood)

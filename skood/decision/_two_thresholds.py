@@ -173,19 +173,28 @@ class TwoThresholds(BaseRule):
         shares = self.risk, self.ood
         n_bounds = sum(share > 0 for share in shares)
         thresholds = (
-            self._threshold(scores, share, certificate, n_bounds)
+            self._threshold(scores, problem.weight_id, share, certificate, n_bounds)
             for scores, share in zip(
                 (problem.risk_id, problem.ood_id), shares, strict=True
             )
         )
         return self._at(problem, *thresholds)
 
-    def _threshold(self, scores, share, certificate, n_bounds):
-        """Return the threshold of one score that rejects at most a share of samples."""
+    def _threshold(self, scores, weight, share, certificate, n_bounds):
+        """Return the threshold of one score that rejects at most a share of samples.
+
+        Whole weights count samples. With others the next sample has the largest weight.
+        """
         if share == 0:
             return math.inf
-        n, kept = len(scores), 1.0 - share
-        if certificate is None or certificate.guarantee == "expectation":
+        n, kept = len(scores) if weight is None else weight.sum().item(), 1.0 - share
+        unit = ""
+        if weight is not None and weight.dtype.kind != "i":
+            largest = weight.max().item()
+            rank = (n + largest) * kept * (1 - GUARD)
+            rank = None if rank > n else rank
+            needed, unit = math.ceil(1 / share - 1 - GUARD), " of the largest weight"
+        elif certificate is None or certificate.guarantee == "expectation":
             rank = min_accepted_id_on_average(n, kept)
             needed = math.ceil(1 / share - 1 - GUARD)
         else:
@@ -193,15 +202,15 @@ class TwoThresholds(BaseRule):
             rank = min_accepted_id(n, kept, delta)
             needed = math.ceil(math.log(delta) / math.log(kept))
         if rank is not None:
-            return _above_rank(scores, rank)
+            return _above_rank(scores, rank, weight)
         reason = (
-            f"{n} ID samples are too few for a threshold that rejects at most a share "
-            f"of {share:.4g} of new ID samples"
+            f"{len(scores)} ID samples are too few for a threshold that rejects at "
+            f"most a share of {share:.4g} of new ID samples"
         )
         if certificate is None:
             warn(
-                f"{reason}: {needed} are needed. The threshold is infinite, so that "
-                "this score rejects nothing."
+                f"{reason}: {needed}{unit} are needed. The threshold is infinite, so "
+                "that this score rejects nothing."
             )
             return math.inf
         raise NotCertifiableError(
@@ -212,7 +221,7 @@ class TwoThresholds(BaseRule):
 
     def _least_risky(self, problem):
         """Return the point of the largest coverage at a bounded selective risk."""
-        ood_max = self._threshold(problem.ood_id, self.ood, None, 1)
+        ood_max = self._threshold(problem.ood_id, problem.weight_id, self.ood, None, 1)
         thresholds, N, E = _nested(problem, ood_max)
         met = np.flatnonzero(self.risk * N - E >= -GUARD)
         if met.size:
@@ -240,7 +249,7 @@ class TwoThresholds(BaseRule):
                 "possible one."
             )
         first, second = certificate.split(problem)
-        ood_max = self._threshold(first.ood_id, self.ood, certificate, 2)
+        ood_max = self._threshold(first.ood_id, None, self.ood, certificate, 2)
         thresholds, N, E = _nested(first, ood_max)
         delta = certificate.delta / (2 if self.ood > 0 else 1)
         # neither the method nor the order may depend on the tested samples
@@ -294,13 +303,22 @@ class TwoThresholds(BaseRule):
         return problem.evaluated(self, point)
 
 
-def _above_rank(scores, rank):
-    """Return a threshold that accepts the `rank` smallest scores and their ties."""
-    merged = merged_ties(scores)
-    accepted = merged <= np.partition(merged, rank - 1)[rank - 1]
+def _above_rank(scores, rank, weight):
+    """Return a threshold that accepts the `rank` smallest scores and their ties.
+
+    With weights, `rank` is the sum of the weights to accept.
+    """
+    merged = merged_ties(scores, weight)
+    if weight is None:
+        last = np.partition(merged, rank - 1)[rank - 1]
+    else:
+        order = np.argsort(merged)
+        ends = np.cumsum(weight[order])
+        last = merged[order[min(np.searchsorted(ends, rank), len(order) - 1)]]
+    accepted = merged <= last
     low = scores[accepted].max()
     high = scores[~accepted].min(initial=math.inf)
-    return threshold_between(low, high, scores)
+    return threshold_between(low, high, scores, weight)
 
 
 def _nested(problem, ood_max):
@@ -310,13 +328,18 @@ def _nested(problem, ood_max):
     if not scores.size:
         return scores, scores, scores
     order, ranked = ranked_scores(scores)
-    last = ends_of_ties(merged_ties_of_ranked(ranked))
+    weight = None
+    if problem.weight_id is not None:
+        weight = problem.weight_id[within][order]
+        loss = loss * problem.weight_id[within]
+    last = ends_of_ties(merged_ties_of_ranked(ranked, weight))
     above = np.append(ranked[last[:-1] + 1], math.inf)
     thresholds = [
-        threshold_between(low, high, scores)
+        threshold_between(low, high, ranked, weight)
         for low, high in zip(ranked[last], above, strict=True)
     ]
-    return np.array(thresholds), last + 1, np.cumsum(loss[order])[last]
+    N = last + 1 if weight is None else np.cumsum(weight)[last]
+    return np.array(thresholds), N, np.cumsum(loss[order])[last]
 
 
 def _accepted_losses(problem, risk_max, ood_max):

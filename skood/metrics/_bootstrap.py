@@ -10,7 +10,6 @@ from sklearn.utils import check_random_state
 
 from skood.decision import Estimate
 from skood.metrics._intervals import has_closed_form, score_interval
-from skood.metrics._ranking import check_ood
 from skood.metrics._resampling import (
     Bootstrap,
     finite_value,
@@ -20,6 +19,7 @@ from skood.metrics._resampling import (
     make_system,
     strata_of,
 )
+from skood.metrics._sample_checks import check_ood
 from skood.metrics._unseen import range_of
 from skood.utils._param_validation import Number, StrOptions, validate_params
 
@@ -205,6 +205,12 @@ def bootstrap_ci(
     returns one of its numbers, such as its `risk` or `area`; pass the range as
     `bounds`.
 
+    A sample is drawn together with its entry in `sample_weight`, so that a sample of
+    weight 3 is one observation that stands for three, not three observations: repeat
+    samples whose repeats are independent. Samples of weight 0 are absent. Weighted
+    metrics have no closed form, and Student's distribution takes the effective number
+    of samples :math:`(\sum_i w_i)^2 / \sum_i w_i^2` in place of :math:`n`.
+
     A resample may lack a class: pass `classes` to metrics that would otherwise infer
     them from the labels.
 
@@ -226,7 +232,8 @@ def bootstrap_ci(
     >>> print(f"{value:.3f} in [{low:.3f}, {high:.3f}]")
     0.759 in [0.641, 0.851]
     """
-    strata = strata_of(y_true, stratify, ood_label, classes)
+    weight = metric_params.get("sample_weight")
+    strata = strata_of(y_true, stratify, ood_label, classes, weight)
     system = make_system(metric, y_true, arrays, metric_params, ood_label, classes)
     value = finite_value(system, "the data")
     bounds = checked_bounds(bounds, system, value)

@@ -7,7 +7,7 @@ from numbers import Integral
 
 import numpy as np
 
-from skood.metrics._risk_coverage import id_mask
+from skood.metrics._sample_checks import id_mask, id_samples, least_count
 from skood.utils._labels import check_labels
 from skood.utils._losses import per_sample_loss
 from skood.utils._param_validation import Number, StrOptions, validate_params
@@ -38,11 +38,14 @@ def _in_range(proba):
     return np.clip(proba, 0, 1)
 
 
-def _one_hot_and_proba(y_true, y_proba, classes, ood_label):
-    """Return the one-hot labels and the probabilities of the ID samples."""
-    is_id = id_mask(y_true, ood_label, classes)
-    y_true = check_labels(y_true, "y_true")[is_id]
-    known = np.unique(y_true) if classes is None else np.asarray(classes)
+def _one_hot_and_proba(y_true, y_proba, classes, ood_label, sample_weight=None):
+    """Return one-hot labels, probabilities and weights (or None) of the ID samples."""
+    is_id, weight = id_samples(y_true, ood_label, classes, sample_weight)
+    y_true = check_labels(y_true, "y_true")
+    known = np.asarray(classes)
+    if classes is None:  # samples without weight have columns as well
+        known = np.unique(y_true[id_mask(y_true, ood_label, classes)])
+    y_true = y_true[is_id]
     y_proba = np.asarray(to_numpy(y_proba), dtype=np.float64)
     if y_proba.ndim != 2 or y_proba.shape[0] != is_id.size:
         raise ValueError(
@@ -65,27 +68,34 @@ def _one_hot_and_proba(y_true, y_proba, classes, ood_label):
             f"The rows of y_proba must sum to 1, got a row that is off by "
             f"{off.max():.3g}; pass probabilities of all classes."
         )
-    return y_true[:, None] == known, proba
+    return y_true[:, None] == known, proba, weight
 
 
-def _bins(proba, n_bins, strategy):
+def _bins(proba, n_bins, strategy, weight):
     """Return the bin of every probability; bins are open below, closed above."""
     k = np.arange(1, n_bins)
     if strategy == "uniform":
         inner_edges = k / n_bins
-    else:
+    elif weight is None:
         n = proba.size
         inner_edges = np.sort(proba)[-(-k * n // n_bins) - 1]  # rank ceil(k n / B)
+    else:
+        order = np.argsort(proba)
+        ends = np.cumsum(weight[order])
+        ranks = least_count(k / n_bins, ends[-1])
+        inner_edges = proba[order[np.searchsorted(ends, ranks)]]
     return np.searchsorted(inner_edges, proba)
 
 
-def _binned_error(proba, happened, n_bins, strategy, norm):
+def _binned_error(proba, happened, weight, n_bins, strategy, norm):
     """Calibration error of the probability of one event."""
-    bins = _bins(proba, n_bins, strategy)
-    count = np.bincount(bins)
+    bins = _bins(proba, n_bins, strategy, weight)
+    if weight is not None:
+        happened, proba = happened * weight, proba * weight
+    count = np.bincount(bins, weight)
     gap = np.abs(np.bincount(bins, happened) - np.bincount(bins, proba))
     some = count > 0
-    return _norm(gap[some] / count[some], count[some] / proba.size, norm)
+    return _norm(gap[some] / count[some], count[some] / count.sum(), norm)
 
 
 def _norm(gap, share, norm):
@@ -97,17 +107,19 @@ def _norm(gap, share, norm):
     return gap.max(axis=-1)  # Eq. (5) of [1]
 
 
-def _noise_draws(proba, happened, n_bins, strategy, norm, multipliers):
+def _noise_draws(proba, happened, weight, n_bins, strategy, norm, multipliers):
     """Return draws of the norm of the sampling errors of the gaps of all bins."""
-    bins = _bins(proba, n_bins, strategy)
-    count = np.bincount(bins, minlength=n_bins)
+    bins = _bins(proba, n_bins, strategy, weight)
+    count = np.bincount(bins, weight, minlength=n_bins)
     sums = np.zeros((_N_DRAWS, n_bins))
     residuals = happened - proba
+    if weight is not None:
+        residuals = residuals * weight
     for rows, drawn in multipliers(proba.size):
         terms = residuals[rows, None] * (bins[rows, None] == np.arange(n_bins))
         sums += drawn @ terms
     some = count > 0
-    return _norm(abs(sums[:, some]) / count[some], count[some] / proba.size, norm)
+    return _norm(abs(sums[:, some]) / count[some], count[some] / count.sum(), norm)
 
 
 def calibration_noise(
@@ -122,6 +134,7 @@ def calibration_noise(
     classwise,
     ood_label,
     classes,
+    sample_weight=None,
 ):
     r"""Return a quantile of the norm of the sampling errors of all gaps.
 
@@ -137,22 +150,27 @@ def calibration_noise(
             rows = slice(start, min(n, start + _BLOCK))
             yield rows, rng.normal(size=(_N_DRAWS, rows.stop - start))
 
-    events = _events(y_true, y_proba, y_pred, classwise, ood_label, classes)
+    events = _events(
+        y_true, y_proba, y_pred, classwise, ood_label, classes, sample_weight
+    )
+    bins = n_bins, strategy
     draws = [
-        _noise_draws(p, happened, n_bins, strategy, norm, multipliers)
-        for p, happened in events
+        _noise_draws(p, happened, weight, *bins, norm, multipliers)
+        for p, happened, weight in events
     ]
     return float(np.quantile(np.mean(draws, axis=0), level))
 
 
-def _confidence(y_true, y_proba, y_pred, ood_label, classes):
-    """Return the confidences of the ID samples, and whether predictions are right."""
+def _confidence(y_true, y_proba, y_pred, ood_label, classes, sample_weight):
+    """Return the confidences of the ID samples, whether they are right, weights."""
     if y_pred is None:
-        one_hot, proba = _one_hot_and_proba(y_true, y_proba, classes, ood_label)
+        one_hot, proba, weight = _one_hot_and_proba(
+            y_true, y_proba, classes, ood_label, sample_weight
+        )
         top = proba.argmax(axis=1)
         rows = np.arange(top.size)
-        return proba[rows, top], one_hot[rows, top]
-    is_id = id_mask(y_true, ood_label, classes)
+        return proba[rows, top], one_hot[rows, top], weight
+    is_id, weight = id_samples(y_true, ood_label, classes, sample_weight)
     confidence = np.asarray(to_numpy(y_proba), dtype=np.float64)
     if confidence.shape != is_id.shape:
         raise ValueError(
@@ -161,19 +179,23 @@ def _confidence(y_true, y_proba, y_pred, ood_label, classes):
             f"y_pred out to score the probabilities of all classes."
         )
     confidence = _in_range(confidence[is_id])
-    return confidence, 1 - per_sample_loss(y_true, y_pred, is_id=is_id)
+    right = 1 - per_sample_loss(y_true, y_pred, is_id=is_id)
+    return confidence, right, weight
 
 
-def _events(y_true, y_proba, y_pred, classwise, ood_label, classes):
-    """Return pairs of probabilities and outcomes (n_id,): one, or one per class."""
+def _events(y_true, y_proba, y_pred, classwise, ood_label, classes, sample_weight):
+    """Return probabilities, outcomes and weights (n_id,) of one event, or per class."""
+    rest = ood_label, classes, sample_weight
     if not classwise:
-        return [_confidence(y_true, y_proba, y_pred, ood_label, classes)]
+        return [_confidence(y_true, y_proba, y_pred, *rest)]
     if y_pred is not None:
         raise ValueError(
             "classwise=True needs the probabilities of all classes; leave y_pred out."
         )
-    one_hot, proba = _one_hot_and_proba(y_true, y_proba, classes, ood_label)
-    return list(zip(proba.T, one_hot.T, strict=True))
+    one_hot, proba, weight = _one_hot_and_proba(
+        y_true, y_proba, classes, ood_label, sample_weight
+    )
+    return [(p, hits, weight) for p, hits in zip(proba.T, one_hot.T, strict=True)]
 
 
 @validate_params(
@@ -196,6 +218,7 @@ def expected_calibration_error(
     classwise=False,
     ood_label=-1,
     classes=None,
+    sample_weight=None,
 ):
     r"""Expected calibration error (ECE): confidence against accuracy, in bins.
 
@@ -235,6 +258,9 @@ def expected_calibration_error(
     classes : array-like of shape (n_classes,), default=None
         The labels of the columns of `y_proba`, ``classes_`` of the classifier; a
         label outside of them is OOD. None: the sorted ID labels.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -296,14 +322,17 @@ def expected_calibration_error(
     >>> round(expected_calibration_error(y_true, y_proba, classwise=True), 4)
     0.175
     """
-    events = _events(y_true, y_proba, y_pred, classwise, ood_label, classes)
+    events = _events(
+        y_true, y_proba, y_pred, classwise, ood_label, classes, sample_weight
+    )
     errors = [
-        _binned_error(p, happened, n_bins, strategy, norm) for p, happened in events
+        _binned_error(p, happened, weight, n_bins, strategy, norm)
+        for p, happened, weight in events
     ]
     return float(np.mean(errors))
 
 
-def brier(y_true, y_proba, *, ood_label=-1, classes=None):
+def brier(y_true, y_proba, *, ood_label=-1, classes=None, sample_weight=None):
     r"""Brier score: mean squared distance of the probabilities from the truth.
 
     The squares are *summed* over the classes, also when there are two, so that the
@@ -320,6 +349,9 @@ def brier(y_true, y_proba, *, ood_label=-1, classes=None):
 
     ood_label, classes
         As in :func:`expected_calibration_error`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -356,5 +388,7 @@ def brier(y_true, y_proba, *, ood_label=-1, classes=None):
     >>> round(brier([0, 1, 1, -1], y_proba), 4)
     0.36
     """
-    one_hot, proba = _one_hot_and_proba(y_true, y_proba, classes, ood_label)
-    return float(np.mean(np.sum((proba - one_hot) ** 2, axis=1)))
+    one_hot, proba, weight = _one_hot_and_proba(
+        y_true, y_proba, classes, ood_label, sample_weight
+    )
+    return float(np.average(np.sum((proba - one_hot) ** 2, axis=1), weights=weight))

@@ -14,7 +14,9 @@ from scipy.stats import t as student
 from skood.decision import clopper_pearson
 from skood.metrics._calibration import calibration_noise, expected_calibration_error
 from skood.metrics._ranking import _counts, _oriented, detection_error, fpr_at_tpr
-from skood.metrics._risk_coverage import coverage_at_risk, plausible_coverage
+from skood.metrics._resampling import effective_sizes
+from skood.metrics._risk_coverage import coverage_at_risk
+from skood.metrics._sample_checks import rank_id
 from skood.metrics._unseen import (
     known_metric,
     relevant_strata,
@@ -134,7 +136,7 @@ def score_interval(system, value, draws, strata, is_ood, bounds, confidence_leve
     if has_closed_form(system):
         return exact_interval(system, confidence_level)
     strata = relevant_strata(system, strata, is_ood)
-    sizes = [rows.size for rows in strata]
+    sizes = effective_sizes(system, strata)
     if bounds is None:
         low = high = math.nan
         if known_metric(system)[0] is None and min(sizes) > 1:
@@ -163,7 +165,7 @@ def _farther_limit(system, value, confidence_level):
     if metric is expected_calibration_error:
         limit, names = partial(calibration_noise, 1 - tail), _CALIBRATION_PARAMS
     elif metric is coverage_at_risk:
-        limit, names = partial(plausible_coverage, tail), _COVERAGE_PARAMS
+        limit, names = partial(_plausible_coverage, tail), _COVERAGE_PARAMS
     else:
         return value
     params = {name: known[name] for name in names if name not in system.row_params}
@@ -173,9 +175,32 @@ def _farther_limit(system, value, confidence_level):
     return max(0.0, value - found)
 
 
+def _plausible_coverage(
+    tail, y_true, y_pred, y_score, *, risk, loss, ood_label, classes, sample_weight=None
+):
+    """Return the largest coverage whose risk is not significantly above a bound.
+
+    The lower limit of Clopper and Pearson, with an error of `tail`, is within the
+    bound; 0 for losses other than 0 and a single value, which have no such limit.
+    """
+    if sample_weight is not None:
+        raise ValueError(
+            "coverage_at_risk with sample_weight has no interval of method='beta': "
+            "exact limits are for counts of errors. Use method='percentile'."
+        )
+    _, loss, last, _ = rank_id(y_true, y_pred, y_score, loss, ood_label, classes)
+    largest = loss.max()
+    if not np.isin(loss, (0.0, largest)).all():
+        return 0.0
+    accepted, wrong = last + 1, np.cumsum(loss > 0)[last]
+    low = np.where(wrong, betaincinv(np.maximum(wrong, 1), last + 2 - wrong, tail), 0)
+    return float(np.max(accepted * (largest * low <= risk)) / loss.size)
+
+
 def has_closed_form(system):
     """Return whether the interval of a metric needs no resamples."""
-    return known_metric(system)[0] is fpr_at_tpr
+    weighted = "sample_weight" in system.row_params
+    return known_metric(system)[0] is fpr_at_tpr and not weighted
 
 
 def exact_interval(system, confidence_level):
@@ -210,7 +235,7 @@ def difference_interval(pair, values, draws, strata, is_ood, bounds, confidence_
     # [1] G. Y. Zou. On the estimation of additive interaction by use of the four-by-two
     # table and beyond. American Journal of Epidemiology 168, 2008.
     strata = relevant_strata(pair[0], strata, is_ood)
-    sizes = [rows.size for rows in strata]
+    sizes = effective_sizes(pair[0], strata)
     a, b = values
     if bounds is None:
         low = high = math.nan

@@ -5,20 +5,31 @@
 
 import numpy as np
 
-from skood.decision import check_rule, least_tpr, search
+from skood.decision import check_rule, least_tpr
 from skood.metrics._scorer_losses import check_loss, largest_loss
-from skood.metrics._scorers import ood_rows
-from skood.metrics._selective_risk import reject_scores
+from skood.metrics._scorers import WeightedScorer, ood_rows
+from skood.metrics._selective_risk import reject_scores, search_rows
 from skood.utils._labels import check_labels
 from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import known_classes, unwrap
 from skood.utils._stored import stored
+from skood.utils._weights import count_weights
 
 __all__ = ["RuleScorer"]
 
 
+class _Present:
+    """Return the samples of positive weight, all without weights (None)."""
+
+    def __init__(self, weight):
+        self.rows = None if weight is None else np.flatnonzero(weight)
+
+    def __call__(self, values):
+        return values if self.rows is None else np.asarray(values)[self.rows]
+
+
 @stored
-class RuleScorer:
+class RuleScorer(WeightedScorer):
     """Scorer: minus the objective of a rule, with a penalty for violated bounds.
 
     `name` is the function that makes the scorer, and `shown` are the parameters of the
@@ -35,7 +46,7 @@ class RuleScorer:
         self._shown = shown
         self._angles = angles
 
-    def __call__(self, estimator, X, y):
+    def __call__(self, estimator, X, y, sample_weight=None):
         """Score a fitted estimator; greater is better."""
         final, X = unwrap(estimator, X)
         classifier = getattr(final, "estimator_", None)
@@ -49,6 +60,9 @@ class RuleScorer:
                 f"counted in estimator_. Got {type(final).__name__}."
             )
         y = check_labels(y)
+        weight = count_weights(sample_weight, y.size)
+        present = _Present(weight)
+        y, weight = present(y), None if weight is None else present(weight)
         classes = known_classes(final, classifier)
         is_ood = ood_rows(
             y,
@@ -59,10 +73,10 @@ class RuleScorer:
         )
         loss = np.zeros(is_ood.shape)
         loss[~is_ood] = per_sample_loss(
-            y, predict(X), self._loss, is_id=~is_ood, classes=classes
+            y, present(predict(X)), self._loss, is_id=~is_ood, classes=classes
         )
         judge = self._judge_decisions if decides else self._judge_scores
-        objective, violation = judge(final, X, is_ood, loss)
+        objective, violation = judge(final, X, present, is_ood, loss, weight)
         if objective is not None:
             return -objective
         # The shift is the same for all candidates, and an upper bound of the objective.
@@ -73,9 +87,9 @@ class RuleScorer:
             largest = cost.constant + sum(gains)
         return -(largest + violation)
 
-    def _judge_decisions(self, estimator, X, is_ood, loss):
+    def _judge_decisions(self, estimator, X, present, is_ood, loss, weight):
         """Return the objective, or None and the violation, of the decisions."""
-        accepted = np.asarray(estimator.accept_proba(X), dtype=np.float64)
+        accepted = np.asarray(present(estimator.accept_proba(X)), dtype=np.float64)
         if accepted.shape != is_ood.shape or not np.all(
             (accepted >= 0) & (accepted <= 1)
         ):
@@ -84,8 +98,10 @@ class RuleScorer:
                 f"[0, 1] per sample, shape {is_ood.shape}; got shape {accepted.shape} "
                 f"with values from {accepted.min()} to {accepted.max()}."
             )
-        n_ood = int(is_ood.sum())
-        n_id = is_ood.size - n_ood
+        weight = np.ones(is_ood.size, dtype=np.int64) if weight is None else weight
+        n_ood = weight[is_ood].sum()
+        n_id = weight[~is_ood].sum()
+        accepted = accepted * weight
         N, E = accepted[~is_ood].sum(), accepted @ loss
         F = accepted[is_ood].sum()
         risk = E / N if N else np.nan
@@ -97,19 +113,20 @@ class RuleScorer:
             violation += least_tpr(self._rule, n_id) - least_tpr(self._rule)
         return (None if violation > 0 else objective), violation
 
-    def _judge_scores(self, estimator, X, is_ood, loss):
+    def _judge_scores(self, estimator, X, present, is_ood, loss, weight):
         """Return the objective, or None and the violation, of the best threshold."""
         rows = reject_scores(
             np.where(is_ood, -1, 1),
             None,
-            estimator.score_samples(X),
+            present(estimator.score_samples(X)),
             None,
             loss,
             -1,
             None,
             needs_ood=self._rule.needs_ood,
+            sample_weight=weight,
         )
-        point = search(self._rule, *rows, **self._angles)
+        point = search_rows(self._rule, rows, **self._angles)
         if point.feasible:
             return point.objective, 0.0
         return None, float(self._rule.violation(point.tpr, point.fpr, point.risk))

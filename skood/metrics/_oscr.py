@@ -8,15 +8,18 @@ from numbers import Real
 import numpy as np
 
 from skood.decision import GUARD
-from skood.metrics._ranking import check_ood, check_scores, require_both
+from skood.metrics._sample_checks import check_ood, check_scores, require_both
 from skood.utils._losses import per_sample_loss
 from skood.utils._param_validation import Number, validate_params
 from skood.utils._ties import at_ends, ends_of_ties, ranked_scores
+from skood.utils._weights import count_weights
 
 __all__ = ["ccr_at_fpr", "oscr"]
 
 
-def _curve_counts(y_true, y_pred, y_score, definition, ood_label, classes):
+def _curve_counts(
+    y_true, y_pred, y_score, definition, ood_label, classes, sample_weight
+):
     """Return counts of accepted OOD, ID and correct ID samples at distinct scores."""
     if definition not in ("selective_risk", "dhamija"):
         raise ValueError(
@@ -24,10 +27,13 @@ def _curve_counts(y_true, y_pred, y_score, definition, ood_label, classes):
         )
     is_ood = check_ood(y_true, ood_label, classes)
     y_score = check_scores(y_score, is_ood.size)
-    require_both(is_ood, ood_label)
-    correct = ~is_ood
+    weight = count_weights(sample_weight, is_ood.size)
+    require_both(is_ood if weight is None else is_ood[weight > 0], ood_label)
+    correct = ~is_ood if weight is None else ~is_ood & (weight > 0)
     loss = per_sample_loss(y_true, y_pred, is_id=correct)
     correct[np.flatnonzero(correct)] = loss == 0
+    if weight is not None:
+        return _weighted_counts(y_score, weight, is_ood, correct)
     order, ranked = (part[::-1] for part in ranked_scores(y_score))
     last = ends_of_ties(ranked)
     # sums of Booleans, and ratios of floats, are faster
@@ -38,8 +44,26 @@ def _curve_counts(y_true, y_pred, y_score, definition, ood_label, classes):
     return n_ood, last + 1.0 - n_ood, n_correct
 
 
+def _weighted_counts(y_score, weight, is_ood, correct):
+    """Return the sums of weights; whole ones are counts."""
+    rows = np.flatnonzero(weight)
+    order, ranked = (part[::-1] for part in ranked_scores(y_score[rows]))
+    last, rows = ends_of_ties(ranked), rows[order]
+    return tuple(
+        at_ends(np.cumsum(weight[rows] * mask[rows]), last)
+        for mask in (is_ood, ~is_ood, correct)
+    )
+
+
 def oscr(
-    y_true, y_pred, y_score, *, definition="selective_risk", ood_label=-1, classes=None
+    y_true,
+    y_pred,
+    y_score,
+    *,
+    definition="selective_risk",
+    ood_label=-1,
+    classes=None,
+    sample_weight=None,
 ):
     r"""Area under the correct classification rate against the FPR (OSCR).
 
@@ -65,6 +89,9 @@ def oscr(
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -102,13 +129,13 @@ def oscr(
     0.6667
     """
     n_ood, n_id, n_correct = _curve_counts(
-        y_true, y_pred, y_score, definition, ood_label, classes
+        y_true, y_pred, y_score, definition, ood_label, classes, sample_weight
     )
     if definition == "dhamija":
         fpr = np.append(0.0, n_ood / n_ood[-1])
         ccr = np.append(0.0, n_correct / n_id[-1])
     else:
-        some = slice(np.searchsorted(n_id, 1), None)
+        some = slice(np.searchsorted(n_id, 0, side="right"), None)
         ccr = n_correct[some] / n_id[some]
         fpr = np.append(0.0, n_ood[some] / n_ood[-1])
         ccr = np.append(ccr[0], ccr)
@@ -129,6 +156,7 @@ def ccr_at_fpr(
     definition="selective_risk",
     ood_label=-1,
     classes=None,
+    sample_weight=None,
 ):
     r"""Correct classification rate at a bounded false positive rate.
 
@@ -149,6 +177,9 @@ def ccr_at_fpr(
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -186,9 +217,9 @@ def ccr_at_fpr(
     0.6667
     """
     n_ood, n_id, n_correct = _curve_counts(
-        y_true, y_pred, y_score, definition, ood_label, classes
+        y_true, y_pred, y_score, definition, ood_label, classes, sample_weight
     )
-    bound = np.floor(fpr * n_ood[-1] + GUARD)
+    bound = fpr * n_ood[-1] * (1 + GUARD)
     lowest = np.searchsorted(n_ood, bound, side="right") - 1
     if lowest < 0 or n_id[lowest] == 0:
         return 0.0

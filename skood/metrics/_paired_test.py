@@ -13,7 +13,6 @@ from sklearn.utils import check_random_state
 
 from skood.metrics._bootstrap import CONSTRAINTS, checked_bounds
 from skood.metrics._intervals import difference_interval
-from skood.metrics._ranking import check_ood
 from skood.metrics._resampling import (
     Bootstrap,
     finite_value,
@@ -23,6 +22,7 @@ from skood.metrics._resampling import (
     seed_of,
     strata_of,
 )
+from skood.metrics._sample_checks import check_ood
 from skood.utils._param_validation import StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
@@ -313,7 +313,8 @@ def paired_test(
     >>> res.pvalue
     0.04
     """
-    strata = strata_of(y_true, stratify, ood_label, classes)
+    weight = metric_params.get("sample_weight")
+    strata = strata_of(y_true, stratify, ood_label, classes, weight)
     given = metric_params, ood_label, classes
     both = [a if isinstance(a, tuple | dict) else (a,) for a in (arrays_a, arrays_b)]
     pair = [make_system(metric, y_true, arrays, *given) for arrays in both]

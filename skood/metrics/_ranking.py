@@ -7,11 +7,15 @@ from numbers import Real
 
 import numpy as np
 
-from skood.decision import GUARD
-from skood.utils._labels import check_label_rows, column, ood_mask
+from skood.metrics._sample_checks import (
+    check_ood,
+    check_scores,
+    least_count,
+    require_both,
+)
 from skood.utils._stored import stored
 from skood.utils._ties import at_ends, ends_of_ties, ranked_scores
-from skood.utils._torch import to_numpy
+from skood.utils._weights import count_weights
 
 __all__ = [
     "aupr_in",
@@ -23,88 +27,26 @@ __all__ = [
 ]
 
 
-def check_scores(y_score, n_samples, name="y_score"):
-    """Return `y_score` as float64 of shape (n_samples,) without NaN, or raise."""
-    y_score = to_numpy(y_score)
-    shape = np.shape(y_score)
-    if len(shape) != 1 and shape[1:] != (1,):
-        raise ValueError(
-            f"{name} must have one score per sample, shape ({n_samples},), got an "
-            f"array of shape {shape}; of several columns, such as the probabilities of "
-            f"classes, pass the one to rank by or their maximum."
-        )
-    y_score = column(y_score).astype(np.float64, copy=False)
-    if y_score.shape[0] != n_samples:
-        raise ValueError(
-            f"{name} has {y_score.shape[0]} entries, but y_true has {n_samples}; "
-            f"pass one score per label."
-        )
-    if np.isnan(y_score).any():
-        raise ValueError(
-            f"{name} contains {int(np.isnan(y_score).sum())} NaN; a score must order "
-            f"the samples (infinities are allowed)."
-        )
-    return y_score
-
-
-def _is_boolean(labels):
-    labels = np.asarray(labels)
-    return labels.dtype.kind == "b" or (
-        labels.dtype.kind == "O"
-        and labels.size > 0
-        and isinstance(labels[0], bool | np.bool_)
-    )
-
-
-def check_ood(y_true, ood_label, classes):
-    """Return the OOD mask of `y_true`; raise if labels or classes are ambiguous."""
-    y_true = check_label_rows(y_true, "y_true")
-    # labels of a classifier of booleans are not ambiguous
-    if _is_boolean(y_true) and (classes is None or not _is_boolean(classes)):
-        raise ValueError(
-            "y_true is boolean, so it is ambiguous whether True means ID or OOD; "
-            "pass labels, for example np.where(is_ood, -1, 1)."
-        )
-    if classes is not None and ood_mask(classes, ood_label=ood_label).any():
-        raise ValueError(
-            f"ood_label={ood_label!r} is one of classes={np.asarray(classes).tolist()},"
-            f" so it is ambiguous whether samples with this label are ID or OOD. Leave "
-            f"it out of classes, or pass another ood_label."
-        )
-    return ood_mask(y_true, ood_label=ood_label, classes=classes)
-
-
-def require_both(is_ood, ood_label):
-    """Raise unless there are both ID and OOD samples."""
-    n_ood = int(np.count_nonzero(is_ood))
-    if n_ood == 0:
-        raise ValueError(
-            f"No OOD samples in y_true: none of its {is_ood.size} labels equals "
-            f"ood_label={ood_label!r} or is missing from classes. Add OOD samples, "
-            f"or pass the ood_label in use."
-        )
-    if n_ood == is_ood.size:
-        raise ValueError(
-            f"No ID samples in y_true: all of its {is_ood.size} labels equal "
-            f"ood_label={ood_label!r} or are missing from classes. Add ID samples, "
-            f"or pass the ood_label in use."
-        )
-
-
-def accepted_counts(is_ood, y_score):
+def accepted_counts(is_ood, y_score, weight=None):
     """Return counts of accepted ID and OOD samples at distinct scores, decreasing."""
     order, ranked = (part[::-1] for part in ranked_scores(y_score))
     last = ends_of_ties(ranked)
+    if weight is not None:
+        kinds = (weight * kind for kind in (~is_ood, is_ood))
+        return tuple(at_ends(np.cumsum(kind[order]), last) for kind in kinds)
     accepted_ood = at_ends(np.cumsum(is_ood[order].astype(np.int64)), last)
     return last + 1 - accepted_ood, accepted_ood
 
 
-def _counts(y_true, y_score, ood_label, classes):
+def _counts(y_true, y_score, ood_label, classes, sample_weight=None):
     """Check labels and scores, and return the counts."""
     is_ood = check_ood(y_true, ood_label, classes)
     y_score = check_scores(y_score, is_ood.shape[0])
+    weight = count_weights(sample_weight, is_ood.shape[0])
+    if weight is not None and not weight.all():
+        is_ood, y_score, weight = (a[weight > 0] for a in (is_ood, y_score, weight))
     require_both(is_ood, ood_label)
-    return accepted_counts(is_ood, y_score)
+    return accepted_counts(is_ood, y_score, weight)
 
 
 def _flip(counts):
@@ -119,8 +61,8 @@ def _auroc(counts):
     n_id, n_ood = counts
     # 2 U = sum over tie groups of dF (2 N_before + dN), exact in integers
     d_id, d_ood = np.diff(n_id, prepend=0), np.diff(n_ood, prepend=0)
-    twice_u = int(np.sum(d_ood * (2 * n_id - d_id)))
-    return twice_u / (2 * int(n_id[-1]) * int(n_ood[-1]))
+    twice_u = np.sum(d_ood * (2 * n_id - d_id)).item()
+    return twice_u / (2 * n_id[-1].item() * n_ood[-1].item())
 
 
 def _aupr(counts, interpolation):
@@ -144,8 +86,8 @@ def _fpr_at_tpr(counts, tpr):
         raise ValueError(f"tpr must be in (0, 1], got {tpr!r}.")
     # tp and fp never decrease, so the first threshold that reaches tpr is the best; any
     # positive tpr requires an accepted sample
-    least = max(1.0, np.ceil(tpr * tp[-1] - GUARD))
-    first = np.searchsorted(tp, least)
+    least = least_count(tpr, tp[-1])
+    first = max(np.searchsorted(tp, least), np.searchsorted(tp, 0, side="right"))
     return float(fp[first] / fp[-1])
 
 
@@ -156,7 +98,7 @@ def _detection_error(counts):
 
 
 @stored
-def auroc(y_true, y_score, *, ood_label=-1, classes=None):
+def auroc(y_true, y_score, *, ood_label=-1, classes=None, sample_weight=None):
     r"""Area under the ROC curve, ID samples positive.
 
     The probability that a random ID sample scores higher than a random OOD sample, ties
@@ -173,6 +115,9 @@ def auroc(y_true, y_score, *, ood_label=-1, classes=None):
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -203,11 +148,19 @@ def auroc(y_true, y_score, *, ood_label=-1, classes=None):
     >>> round(auroc(y_true, y_score), 4)
     0.9167
     """
-    return _auroc(_counts(y_true, y_score, ood_label, classes))
+    return _auroc(_counts(y_true, y_score, ood_label, classes, sample_weight))
 
 
 @stored
-def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None):
+def aupr_in(
+    y_true,
+    y_score,
+    *,
+    interpolation="step",
+    ood_label=-1,
+    classes=None,
+    sample_weight=None,
+):
     r"""Area under the precision-recall curve, ID samples positive.
 
     Read more in the :ref:`User Guide <metrics>`.
@@ -224,6 +177,9 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -249,11 +205,21 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
     >>> round(aupr_in([0, 1, 1, -1, -1], [0.9, 0.8, 0.3, 0.3, 0.1]), 4)
     0.9167
     """
-    return _aupr(_counts(y_true, y_score, ood_label, classes), interpolation)
+    return _aupr(
+        _counts(y_true, y_score, ood_label, classes, sample_weight), interpolation
+    )
 
 
 @stored
-def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None):
+def aupr_out(
+    y_true,
+    y_score,
+    *,
+    interpolation="step",
+    ood_label=-1,
+    classes=None,
+    sample_weight=None,
+):
     """Area under the precision-recall curve, OOD samples positive.
 
     As elsewhere, scores are high for ID samples; they are negated internally. Read more
@@ -271,6 +237,9 @@ def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=Non
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
+
     Returns
     -------
     aupr : float
@@ -286,7 +255,7 @@ def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=Non
     >>> round(aupr_out([0, 1, 1, -1, -1], [0.9, 0.8, 0.3, 0.3, 0.1]), 4)
     0.8333
     """
-    counts = _counts(y_true, y_score, ood_label, classes)
+    counts = _counts(y_true, y_score, ood_label, classes, sample_weight)
     return _aupr(_flip(counts), interpolation)
 
 
@@ -297,7 +266,16 @@ def _oriented(counts, positive):
 
 
 @stored
-def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classes=None):
+def fpr_at_tpr(
+    y_true,
+    y_score,
+    *,
+    tpr=0.95,
+    positive="id",
+    ood_label=-1,
+    classes=None,
+    sample_weight=None,
+):
     r"""False positive rate at a given true positive rate.
 
     The smallest FPR over the thresholds at distinct scores whose TPR is at least
@@ -319,6 +297,9 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -343,12 +324,12 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
     >>> round(fpr_at_tpr(y_true, y_score, positive="ood"), 4)
     0.3333
     """
-    counts = _counts(y_true, y_score, ood_label, classes)
+    counts = _counts(y_true, y_score, ood_label, classes, sample_weight)
     return _fpr_at_tpr(_oriented(counts, positive), tpr)
 
 
 @stored
-def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
+def detection_error(y_true, y_score, *, ood_label=-1, classes=None, sample_weight=None):
     r"""Detection error: smallest error of ID against OOD classification, equal priors.
 
     Read more in the :ref:`User Guide <metrics>`.
@@ -360,6 +341,9 @@ def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -381,7 +365,7 @@ def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
     >>> round(detection_error([0, 1, 1, -1, -1], [0.9, 0.8, 0.3, 0.3, 0.1]), 4)
     0.1667
     """
-    return _detection_error(_counts(y_true, y_score, ood_label, classes))
+    return _detection_error(_counts(y_true, y_score, ood_label, classes, sample_weight))
 
 
 def ranking_metrics(
@@ -393,6 +377,7 @@ def ranking_metrics(
     interpolation="step",
     ood_label=-1,
     classes=None,
+    sample_weight=None,
 ):
     """All ranking metrics from one sort of the scores.
 
@@ -414,6 +399,9 @@ def ranking_metrics(
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -437,7 +425,7 @@ def ranking_metrics(
     fpr_at_tpr: 0.5000
     detection_error: 0.1667
     """
-    counts = _counts(y_true, y_score, ood_label, classes)
+    counts = _counts(y_true, y_score, ood_label, classes, sample_weight)
     return {
         "auroc": _auroc(counts),
         "aupr_in": _aupr(counts, interpolation),

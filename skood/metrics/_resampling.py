@@ -14,13 +14,15 @@ from joblib import effective_n_jobs
 from scipy.special import ndtr, ndtri
 from sklearn.utils.parallel import Parallel, delayed
 
-from skood.metrics._ranking import check_ood
+from skood.metrics._sample_checks import check_ood
 from skood.utils._labels import check_labels
 from skood.utils._torch import to_numpy
+from skood.utils._weights import check_weight
 
 __all__ = [
     "Bootstrap",
     "System",
+    "effective_sizes",
     "finite_value",
     "finite_values",
     "interval",
@@ -119,12 +121,28 @@ def make_system(metric, y_true, arrays, metric_params, ood_label, classes):
     return System(metric, y_true, positional, row_params, params)
 
 
-def strata_of(y_true, stratify, ood_label, classes):
-    """Return the positions of the samples that are resampled among themselves."""
+def strata_of(y_true, stratify, ood_label, classes, sample_weight=None):
+    """Return the positions of the samples that are resampled among themselves.
+
+    Samples with a weight of zero are absent.
+    """
     is_ood = check_ood(y_true, ood_label, classes)
+    weight = check_weight(sample_weight, is_ood.size)
+    present = np.ones(is_ood.size, bool) if weight is None else weight > 0
     if not stratify:
-        return [np.arange(is_ood.size)]
-    return [rows for rows in map(np.flatnonzero, (~is_ood, is_ood)) if rows.size]
+        return [np.flatnonzero(present)]
+    kinds = ~is_ood & present, is_ood & present
+    return [rows for rows in map(np.flatnonzero, kinds) if rows.size]
+
+
+def effective_sizes(system, strata):
+    """Return the numbers of samples of strata; with weights, the effective numbers."""
+    weight = system.row_params.get("sample_weight")
+    if weight is None:
+        return [rows.size for rows in strata]
+    # (sum w)^2 / sum w^2: L. Kish. Survey sampling, section 11.7. Wiley, 1965.
+    parts = [weight[rows] / weight[rows].max() for rows in strata]
+    return [float(w.sum() ** 2 / (w @ w)) for w in parts]
 
 
 def finite_value(system, where):

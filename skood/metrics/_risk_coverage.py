@@ -6,49 +6,32 @@
 from numbers import Real
 
 import numpy as np
-from scipy.special import betaincinv
+from scipy.special import digamma
 
 from skood.decision import GUARD
-from skood.metrics._ranking import check_ood, check_scores
-from skood.utils._losses import per_sample_loss
+from skood.metrics._sample_checks import RankedLosses, least_count, rank_id
 from skood.utils._param_validation import Number, validate_params
-from skood.utils._ties import ends_of_ties, ranked_scores
+from skood.utils._ties import ends_of_ties
 
 __all__ = [
     "augrc",
     "aurc",
     "coverage_at_risk",
     "e_aurc",
-    "plausible_coverage",
     "risk_at_coverage",
     "risk_coverage_curve",
 ]
 
 
-def id_mask(y_true, ood_label, classes):
-    """Return the mask of the ID samples of `y_true`; raise if there are none."""
-    is_id = ~check_ood(y_true, ood_label, classes)
-    if not is_id.any():
-        raise ValueError(
-            f"No ID samples in y_true: all of its {is_id.size} labels equal "
-            f"ood_label={ood_label!r} or are missing from classes. Add ID samples, or "
-            f"pass the ood_label in use."
-        )
-    return is_id
-
-
-def _id_part(y_true, y_pred, y_score, loss, ood_label, classes):
-    """Return ID scores from the highest down, their losses, ends of tie groups."""
-    is_id = id_mask(y_true, ood_label, classes)
-    y_score = check_scores(y_score, is_id.size)
-    loss = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
-    s = y_score if loss.size == is_id.size else y_score[np.flatnonzero(is_id)]
-    order, s = (part[::-1] for part in ranked_scores(s))
-    return s, loss[order], ends_of_ties(s)
-
-
 def risk_coverage_curve(
-    y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
+    y_true,
+    y_pred,
+    y_score,
+    *,
+    loss="zero_one",
+    ood_label=-1,
+    classes=None,
+    sample_weight=None,
 ):
     r"""Selective risk against coverage, accepting the highest scores first.
 
@@ -74,6 +57,9 @@ def risk_coverage_curve(
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -111,12 +97,16 @@ def risk_coverage_curve(
     >>> thresholds
     array([0.9, 0.8, 0.5])
     """
-    s, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
-    return (last + 1) / s.size, np.cumsum(loss)[last] / (last + 1), s[last]
+    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
+    N = ranked.accepted
+    return N / N[-1], ranked.summed_loss / N, ranked.scores[ranked.last]
 
 
-def _aurc(loss, last):
+def _aurc(ranked):
     """Return the AURC of ranked losses, with the mean loss in each group of ties."""
+    _, loss, last, weight = ranked
+    if weight is not None:
+        return _weighted_aurc(ranked.accepted, ranked.summed_loss)
     if last.size < loss.size:
         first = np.append(0, last[:-1] + 1)
         size = last + 1 - first
@@ -126,7 +116,29 @@ def _aurc(loss, last):
     return np.mean(risk)
 
 
-def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
+def _weighted_aurc(N, E):
+    """Return the AURC from counts and summed losses at distinct scores.
+
+    In a group of ties from N0 to N samples the risk of k samples is (E0 + (k - N0) m) /
+    k with the mean loss m: a sum of harmonic numbers, which digamma continues.
+    """
+    before = np.append(0, N[:-1])
+    start = np.append(0.0, E[:-1])
+    mean = (E - start) / (N - before)
+    harmonic = digamma(N + 1.0) - digamma(before + 1.0)
+    return np.sum((N - before) * mean + (start - before * mean) * harmonic) / N[-1]
+
+
+def aurc(
+    y_true,
+    y_pred,
+    y_score,
+    *,
+    loss="zero_one",
+    ood_label=-1,
+    classes=None,
+    sample_weight=None,
+):
     r"""Area under the risk-coverage curve.
 
     The mean of the selective risk over the coverages 1/n, 2/n, ..., 1. OOD samples are
@@ -139,6 +151,9 @@ def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
 
     loss, ood_label, classes
         As in :func:`risk_coverage_curve`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -167,11 +182,20 @@ def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
     >>> aurc([0, 1, 1, 0], [0, 1, 0, 0], [0.9, 0.8, 0.4, 0.5])
     0.0625
     """
-    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
-    return float(_aurc(loss, last))
+    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
+    return float(_aurc(ranked))
 
 
-def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
+def e_aurc(
+    y_true,
+    y_pred,
+    y_score,
+    *,
+    loss="zero_one",
+    ood_label=-1,
+    classes=None,
+    sample_weight=None,
+):
     r"""Excess AURC (E-AURC): difference to the AURC of the best ranking of the losses.
 
     It is 0 if no sample is accepted before, or together with, a sample of smaller loss.
@@ -185,6 +209,9 @@ def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=No
 
     loss, ood_label, classes
         As in :func:`risk_coverage_curve`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -222,13 +249,25 @@ def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=No
     >>> round(e_aurc(y_true, y_pred, [0.9, 0.8, 0.5, 0.4]), 4)
     0.0833
     """
-    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
-    best = np.sort(loss)
-    excess = _aurc(loss, last) - _aurc(best, ends_of_ties(best))
-    return float(max(excess, 0.0))  # 0 up to rounding
+    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
+    if ranked.weight is None:
+        loss = np.sort(ranked.loss)
+        best = RankedLosses(loss, loss, ends_of_ties(loss), None)
+    else:
+        best = RankedLosses.of(-ranked.loss, ranked.loss, ranked.weight)
+    return float(max(_aurc(ranked) - _aurc(best), 0.0))  # 0 up to rounding
 
 
-def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
+def augrc(
+    y_true,
+    y_pred,
+    y_score,
+    *,
+    loss="zero_one",
+    ood_label=-1,
+    classes=None,
+    sample_weight=None,
+):
     r"""Area under the generalized risk-coverage curve (AUGRC).
 
     The generalized risk is the summed loss of the accepted ID samples over the number
@@ -244,6 +283,9 @@ def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=Non
 
     loss, ood_label, classes
         As in :func:`risk_coverage_curve`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -288,10 +330,10 @@ def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=Non
     >>> augrc([0, 1, 1, 0], [0, 1, 0, 0], [0.9, 0.8, 0.4, 0.5])
     0.03125
     """
-    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
-    summed = np.append(0.0, np.cumsum(loss)[last])
-    width = np.diff(last, prepend=-1)
-    return float(np.sum((summed[1:] + summed[:-1]) * width) / (2 * loss.size**2))
+    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
+    N, summed = ranked.accepted, np.append(0.0, ranked.summed_loss)
+    width = np.diff(N, prepend=0)
+    return float(np.sum((summed[1:] + summed[:-1]) * width) / (2 * float(N[-1]) ** 2))
 
 
 @validate_params(
@@ -307,6 +349,7 @@ def risk_at_coverage(
     loss="zero_one",
     ood_label=-1,
     classes=None,
+    sample_weight=None,
 ):
     r"""Selective risk at a given coverage of the ID samples.
 
@@ -322,6 +365,9 @@ def risk_at_coverage(
 
     loss, ood_label, classes
         As in :func:`risk_coverage_curve`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -355,16 +401,25 @@ def risk_at_coverage(
     >>> round(risk_at_coverage(y_true, y_pred, y_score, coverage=0.6), 4)
     0.3333
     """
-    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
-    k = np.searchsorted(last + 1, np.ceil(coverage * loss.size - GUARD))
-    return float(np.cumsum(loss)[last[k]] / (last[k] + 1))
+    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
+    N = ranked.accepted
+    k = np.searchsorted(N, least_count(coverage, N[-1]))
+    return float(ranked.summed_loss[k] / N[k])
 
 
 @validate_params(
     {"risk": [Number(Real, 0, None, closed="left")]}, prefer_skip_nested_validation=True
 )
 def coverage_at_risk(
-    y_true, y_pred, y_score, *, risk=0.01, loss="zero_one", ood_label=-1, classes=None
+    y_true,
+    y_pred,
+    y_score,
+    *,
+    risk=0.01,
+    loss="zero_one",
+    ood_label=-1,
+    classes=None,
+    sample_weight=None,
 ):
     r"""Largest coverage of the ID samples whose selective risk is within a bound.
 
@@ -380,6 +435,9 @@ def coverage_at_risk(
 
     loss, ood_label, classes
         As in :func:`risk_coverage_curve`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -414,23 +472,7 @@ def coverage_at_risk(
     >>> coverage_at_risk(y_true, y_pred, y_score, risk=0.25)
     1.0
     """
-    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
-    within = np.cumsum(loss)[last] / (last + 1) <= risk * (1 + GUARD)
-    return float(np.max((last + 1) * within) / loss.size)
-
-
-def plausible_coverage(
-    tail, y_true, y_pred, y_score, *, risk, loss, ood_label, classes
-):
-    """Return the largest coverage whose risk is not significantly above a bound.
-
-    The lower limit of Clopper and Pearson, with an error of `tail`, is within the
-    bound; 0 for losses other than 0 and a single value, which have no such limit.
-    """
-    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
-    largest = loss.max()
-    if not np.isin(loss, (0.0, largest)).all():
-        return 0.0
-    accepted, wrong = last + 1, np.cumsum(loss > 0)[last]
-    low = np.where(wrong, betaincinv(np.maximum(wrong, 1), last + 2 - wrong, tail), 0)
-    return float(np.max(accepted * (largest * low <= risk)) / loss.size)
+    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
+    N = ranked.accepted
+    within = ranked.summed_loss / N <= risk * (1 + GUARD)
+    return float(np.max(N * within) / N[-1])

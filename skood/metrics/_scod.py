@@ -36,6 +36,7 @@ def scod_risk_coverage_curve(
     classes=None,
     angles="quadrant",
     n_angles=91,
+    sample_weight=None,
 ):
     r"""Least SCOD risk at every coverage of ID and OOD samples, of one or two scores.
 
@@ -78,6 +79,9 @@ def scod_risk_coverage_curve(
 
     n_angles : int, default=91
         Number of angles, one degree apart by default. No effect with one score.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -129,6 +133,7 @@ def scod_risk_coverage_curve(
         ood_label,
         classes,
         needs_ood=ood_prior > 0,
+        sample_weight=sample_weight,
     )
     problem = Problem(*rows)
     per_id = (1 - ood_prior) / problem.n_id
@@ -237,6 +242,7 @@ def scod_cost_curve(
     classes=None,
     angles="quadrant",
     n_angles=91,
+    sample_weight=None,
 ):
     r"""Least expected cost against a swept cost or prior, of one or two scores.
 
@@ -275,6 +281,9 @@ def scod_cost_curve(
 
     n_angles : int, default=91
         Number of angles, one degree apart by default. No effect with one score.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -351,6 +360,7 @@ def scod_cost_curve(
         ood_label,
         classes,
         needs_ood=any(rule.needs_ood for rule in rules),
+        sample_weight=sample_weight,
     )
     problem = Problem(*rows)
     goals = [Goal.of(rule, problem) for rule in rules]

@@ -7,6 +7,8 @@ import functools
 import inspect
 
 import numpy as np
+from sklearn import get_config
+from sklearn.utils.metadata_routing import MetadataRequest
 
 from skood.metrics._ranking import aupr_in, aupr_out, auroc, detection_error, fpr_at_tpr
 from skood.utils._labels import check_labels, ood_mask
@@ -17,8 +19,14 @@ from skood.utils._metaestimators import (
     warn_of_known_classes,
 )
 from skood.utils._stored import stored
+from skood.utils._weights import check_weight
 
-__all__ = ["make_misclassification_scorer", "make_ood_scorer", "ood_rows"]
+__all__ = [
+    "WeightedScorer",
+    "make_misclassification_scorer",
+    "make_ood_scorer",
+    "ood_rows",
+]
 
 _COMPONENTS = ("epistemic", "aleatoric", "total")
 _SCORES = ("ood", "risk")
@@ -59,8 +67,59 @@ def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
     )
 
 
+class WeightedScorer:
+    """Base class of scorers that take `sample_weight`, with metadata routing."""
+
+    _request = None  # a str, the name under which weights are passed, or a bool
+
+    def _accept_sample_weight(self):
+        # asked by searches of scikit-learn if metadata routing is off
+        return True
+
+    def set_score_request(self, *, sample_weight=None):
+        """Set whether `sample_weight` is passed to the scorer by metadata routing.
+
+        Parameters
+        ----------
+        sample_weight : str, bool or None, default=None
+            True: it is passed if given. False: it is not. A str: it is passed under
+            this name. None: giving it raises an error.
+
+        Returns
+        -------
+        self : object
+            The scorer.
+        """
+        if not get_config()["enable_metadata_routing"]:
+            raise RuntimeError(
+                "set_score_request has no effect if metadata routing is off. Turn it "
+                "on by sklearn.set_config(enable_metadata_routing=True)."
+            )
+        self._request = sample_weight
+        return self
+
+    def get_metadata_routing(self):
+        """Return the metadata that the scorer requests.
+
+        Returns
+        -------
+        request : MetadataRequest
+            See the user guide of scikit-learn on metadata routing.
+        """
+        request = MetadataRequest(owner=repr(self))
+        request.score.add_request(param="sample_weight", alias=self._request)
+        return request
+
+
+def _weights_of(sample_weight, rows):
+    """Return arguments of a metric: the weights of some samples, if there are any."""
+    if sample_weight is None:
+        return {}
+    return {"sample_weight": check_weight(sample_weight, len(rows))[rows]}
+
+
 @stored
-class _OODScorer:
+class _OODScorer(WeightedScorer):
     """Scorer of `make_ood_scorer`."""
 
     def __init__(self, metric, sign, ood_label, metric_params, shown, component, score):
@@ -72,7 +131,7 @@ class _OODScorer:
         self._component = component
         self._score = score
 
-    def __call__(self, estimator, X, y):
+    def __call__(self, estimator, X, y, sample_weight=None):
         """Score a fitted estimator; greater is better."""
         owner = type(estimator).__name__
         final, final_X = estimator, X
@@ -89,7 +148,9 @@ class _OODScorer:
         warn_of_known_classes(final, y, is_ood, self._ood_label)
         y_true = np.where(is_ood, -1, 1)
         y_score = self._scores(final, final_X)
-        return self._sign * float(self._metric(y_true, y_score, **self._metric_params))
+        weights = _weights_of(sample_weight, np.ones(len(y_true), dtype=bool))
+        params = self._metric_params | weights
+        return self._sign * float(self._metric(y_true, y_score, **params))
 
     def _scores(self, final, X):
         """Return the scores of samples, high for ID."""
@@ -113,7 +174,7 @@ class _OODScorer:
 
 def _check_metric_params(name, metric, metric_params):
     """Raise if the named metric does not have the parameters."""
-    given_here = ("y_true", "y_score", "ood_label", "classes")
+    given_here = ("y_true", "y_score", "ood_label", "classes", "sample_weight")
     allowed = [p for p in inspect.signature(metric).parameters if p not in given_here]
     unknown = sorted(set(metric_params) - set(allowed))
     if unknown:
@@ -183,10 +244,10 @@ def make_ood_scorer(
     Returns
     -------
     scorer : callable
-        ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if the samples are all ID or all OOD, and a TypeError if the
-        estimator has none of the methods. Searches turn errors into NaN unless
-        ``error_score="raise"``.
+        ``scorer(estimator, X, y, sample_weight=None)`` returns a float; greater is
+        better. It raises a ValueError if the samples are all ID or all OOD, and a
+        TypeError if the estimator has none of the methods. Searches turn errors into
+        NaN unless ``error_score="raise"``.
 
     Raises
     ------
@@ -272,14 +333,14 @@ def make_ood_scorer(
 
 
 @stored
-class _MisclassificationScorer:
+class _MisclassificationScorer(WeightedScorer):
     """Scorer of `make_misclassification_scorer`."""
 
     def __init__(self, component, ood_label):
         self._component = component
         self._ood_label = ood_label
 
-    def __call__(self, estimator, X, y):
+    def __call__(self, estimator, X, y, sample_weight=None):
         """Score a fitted estimator; greater is better."""
         owner = type(estimator).__name__
         final, final_X = unwrap(estimator, X)
@@ -290,6 +351,8 @@ class _MisclassificationScorer:
             )
         y = check_labels(y)
         is_id = ~ood_rows(y, self._ood_label, final.classes_, owner, needs_ood=False)
+        if sample_weight is not None:
+            is_id &= check_weight(sample_weight, len(y)) > 0
         wrong = final.predict(final_X)[is_id] != y[is_id]
         if wrong.all() or not wrong.any():
             raise ValueError(
@@ -298,7 +361,8 @@ class _MisclassificationScorer:
                 "larger folds."
             )
         uncertainty = np.asarray(final.predict_uncertainty(final_X)[self._component])
-        return float(auroc(np.where(wrong, -1, 1), -uncertainty[is_id]))
+        y_true, weights = np.where(wrong, -1, 1), _weights_of(sample_weight, is_id)
+        return float(auroc(y_true, -uncertainty[is_id], **weights))
 
     def __repr__(self):
         return (
@@ -330,9 +394,9 @@ def make_misclassification_scorer(component="epistemic", *, ood_label=-1):
     Returns
     -------
     scorer : callable
-        ``scorer(estimator, X, y)`` returns a float. It raises a ValueError if no sample
-        is ID, or if all predictions for ID samples are right or all are wrong, and a
-        TypeError if the estimator has no `predict_uncertainty`.
+        ``scorer(estimator, X, y, sample_weight=None)`` returns a float. It raises a
+        ValueError if no sample is ID, or if all predictions for ID samples are right or
+        all are wrong, and a TypeError if the estimator has no `predict_uncertainty`.
 
     Raises
     ------

@@ -6,22 +6,42 @@
 import numpy as np
 
 from skood.decision import BoundedPrecisionRecall, BoundedTPRFPR, search
-from skood.metrics._ranking import check_scores, require_both
-from skood.metrics._risk_coverage import id_mask
+from skood.metrics._sample_checks import check_scores, id_samples, require_both
 from skood.utils._losses import per_sample_loss
+from skood.utils._weights import check_weight
 
-__all__ = ["reject_scores", "selective_risk_at", "selective_risk_at_precision_recall"]
+__all__ = [
+    "reject_scores",
+    "search_rows",
+    "selective_risk_at",
+    "selective_risk_at_precision_recall",
+]
 
 
 def reject_scores(
-    y_true, y_pred, y_score, ood_score, loss, ood_label, classes, *, needs_ood=True
+    y_true,
+    y_pred,
+    y_score,
+    ood_score,
+    loss,
+    ood_label,
+    classes,
+    *,
+    needs_ood=True,
+    sample_weight=None,
 ):
-    """Return the input arrays of :func:`skood.rejection.solve`.
+    """Return the input arrays of :func:`skood.rejection.solve`, and of `Problem`.
 
-    These are negated scores (high for samples to reject) of ID and of OOD samples, and
-    losses of ID samples, zero if `loss` is None.
+    These are negated scores (high for samples to reject) of ID and of OOD samples,
+    losses of ID samples, zero if `loss` is None, and weights of both, which may be
+    None. Samples of weight zero are left out.
     """
-    is_id = id_mask(y_true, ood_label, classes)
+    is_id, weight = id_samples(y_true, ood_label, classes, sample_weight)
+    is_ood, weights = ~is_id, (None, None)
+    if weight is not None:
+        weights = check_weight(sample_weight, is_id.size)
+        is_ood = (weights > 0) & ~is_id
+        weights = weight, weights[is_ood]
     risk = -check_scores(y_score, is_id.size)
     ood = None
     if ood_score is not None:
@@ -32,13 +52,30 @@ def reject_scores(
                 "use finite scores (-inf is allowed: rejected first)."
             )
     if needs_ood:
+        if not is_ood.any() and (~is_id).any():
+            raise ValueError("sample_weight is zero for all OOD samples in y_true.")
         require_both(~is_id, ood_label)
     if loss is None:
         loss = np.zeros(is_id.size)
     loss = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
-    if ood is None:
-        return risk[is_id], None, loss, risk[~is_id], None
-    return risk[is_id], ood[is_id], loss, risk[~is_id], ood[~is_id]
+    ood_id, ood_ood = (None, None) if ood is None else (ood[is_id], ood[is_ood])
+    return risk[is_id], ood_id, loss, risk[is_ood], ood_ood, *weights
+
+
+def search_rows(rule, rows, **options):
+    """Search the best rule on arrays from `reject_scores`."""
+    risk_id, ood_id, loss_id, risk_ood, ood_ood, weight_id, weight_ood = rows
+    return search(
+        rule,
+        risk_id,
+        ood_id,
+        loss_id,
+        risk_ood,
+        ood_ood,
+        sample_weight_id=weight_id,
+        sample_weight_ood=weight_ood,
+        **options,
+    )
 
 
 def selective_risk_at(
@@ -53,6 +90,7 @@ def selective_risk_at(
     ood_label=-1,
     classes=None,
     angles="quadrant",
+    sample_weight=None,
 ):
     r"""Least selective risk at a bounded TPR and FPR, of one or two scores.
 
@@ -90,6 +128,9 @@ def selective_risk_at(
     angles : {"quadrant", "full"}, default="quadrant"
         With "full" a score may be used reversed, with a warning.
 
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
+
     Returns
     -------
     point : OperatingPoint
@@ -124,9 +165,18 @@ def selective_risk_at(
     >>> point.feasible, point.risk, *point.attainable[:2]
     (False, nan, 0.5, 0.5)
     """
-    rows = reject_scores(y_true, y_pred, y_score, ood_score, loss, ood_label, classes)
+    rows = reject_scores(
+        y_true,
+        y_pred,
+        y_score,
+        ood_score,
+        loss,
+        ood_label,
+        classes,
+        sample_weight=sample_weight,
+    )
     rule = BoundedTPRFPR(tpr_min=tpr_min, fpr_max=fpr_max)
-    return search(rule, *rows, angles=angles)
+    return search_rows(rule, rows, angles=angles)
 
 
 def selective_risk_at_precision_recall(
@@ -142,6 +192,7 @@ def selective_risk_at_precision_recall(
     ood_label=-1,
     classes=None,
     angles="quadrant",
+    sample_weight=None,
 ):
     r"""Least selective risk at a bounded precision and recall, of one or two scores.
 
@@ -173,6 +224,9 @@ def selective_risk_at_precision_recall(
 
     angles : {"quadrant", "full"}, default="quadrant"
         With "full" a score may be used reversed, with a warning.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -234,5 +288,6 @@ def selective_risk_at_precision_recall(
         ood_label,
         classes,
         needs_ood=rule.needs_ood,
+        sample_weight=sample_weight,
     )
-    return search(rule, *rows, angles=angles)
+    return search_rows(rule, rows, angles=angles)

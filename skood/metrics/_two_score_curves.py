@@ -7,7 +7,7 @@ from numbers import Real
 
 import numpy as np
 
-from skood.decision import BoundedAbstention, Problem, precision_at
+from skood.decision import GUARD, Problem, precision_at
 from skood.metrics._best_rules import BoundCurve, angles_to_try, best_rules
 from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import Number, StrOptions, validate_params
@@ -31,6 +31,7 @@ def double_score_risk_coverage_curve(
     classes=None,
     angles="quadrant",
     n_angles=91,
+    sample_weight=None,
 ):
     r"""Least selective risk at every coverage, of one or two scores.
 
@@ -64,6 +65,9 @@ def double_score_risk_coverage_curve(
 
     n_angles : int, default=91
         Number of angles, one degree apart by default. No effect with one score.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -104,12 +108,11 @@ def double_score_risk_coverage_curve(
     >>> curve.bounds, curve.values
     (array([0.75, 1.  ]), array([0.  , 0.25]))
     """
-    rows = reject_scores(
-        y_true, y_pred, y_score, ood_score, loss, ood_label, classes, needs_ood=False
-    )
-    risk_id, ood_id, loss_id, risk_ood, ood_ood = rows
+    given = y_true, y_pred, y_score, ood_score, loss, ood_label, classes
+    rows = reject_scores(*given, needs_ood=False, sample_weight=sample_weight)
+    risk_id, ood_id, loss_id, risk_ood, ood_ood, weight_id, _ = rows
     ood_ood = None if ood_ood is None else ood_ood[:0]
-    problem = Problem(risk_id, ood_id, loss_id, risk_ood[:0], ood_ood)
+    problem = Problem(risk_id, ood_id, loss_id, risk_ood[:0], ood_ood, weight_id)
 
     def read(N, E, F):
         return N, E / N
@@ -127,6 +130,7 @@ def double_score_roc_curve(
     classes=None,
     angles="quadrant",
     n_angles=91,
+    sample_weight=None,
 ):
     r"""Least FPR at every TPR, of one or two scores; ID samples are positive.
 
@@ -142,6 +146,9 @@ def double_score_roc_curve(
 
     angles, n_angles : {"quadrant", "full"}, default="quadrant", and int, default=91
         As in :func:`double_score_risk_coverage_curve`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -179,7 +186,8 @@ def double_score_roc_curve(
     >>> 1 - curve.area, round(auroc(y_true, first), 4), round(auroc(y_true, second), 4)
     (1.0, 0.8333, 0.6667)
     """
-    rows = reject_scores(y_true, None, y_score, ood_score, None, ood_label, classes)
+    given = y_true, None, y_score, ood_score, None, ood_label, classes
+    rows = reject_scores(*given, sample_weight=sample_weight)
     problem = Problem(*rows)
 
     def read(N, E, F):
@@ -205,6 +213,7 @@ def double_score_precision_recall_curve(
     classes=None,
     angles="quadrant",
     n_angles=91,
+    sample_weight=None,
 ):
     r"""Largest precision at every recall, of one or two scores; ID is positive.
 
@@ -224,6 +233,9 @@ def double_score_precision_recall_curve(
 
     angles, n_angles : {"quadrant", "full"}, default="quadrant", and int, default=91
         As in :func:`double_score_risk_coverage_curve`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -271,6 +283,7 @@ def double_score_precision_recall_curve(
         ood_label,
         classes,
         needs_ood=ood_prior > 0,
+        sample_weight=sample_weight,
     )
     problem = Problem(*rows)
 
@@ -305,6 +318,7 @@ def double_score_ccr_curve(
     classes=None,
     angles="quadrant",
     n_angles=91,
+    sample_weight=None,
 ):
     r"""Largest correct classification rate at every FPR, of one or two scores.
 
@@ -331,6 +345,9 @@ def double_score_ccr_curve(
 
     angles, n_angles : {"quadrant", "full"}, default="quadrant", and int, default=91
         As in :func:`double_score_risk_coverage_curve`.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -368,17 +385,19 @@ def double_score_ccr_curve(
     >>> curve.at([0.4, 0.6])
     array([nan,  1.])
     """
-    rows = reject_scores(
-        y_true, y_pred, y_score, ood_score, "zero_one", ood_label, classes
-    )
+    given = y_true, y_pred, y_score, ood_score, "zero_one", ood_label, classes
+    rows = reject_scores(*given, sample_weight=sample_weight)
     problem = Problem(*rows)
     n_id, n_ood = problem.n_id, problem.n_ood
-    enough = BoundedAbstention(coverage=tpr_min)
+    least = tpr_min * n_id * (1 - GUARD)
     dhamija = definition == "dhamija"
 
     def read(N, E, F):
-        wrong = 1 - (N - E) / n_id if dhamija else E / np.maximum(N, 1)
-        return F, np.where(enough.feasible(N, E, F, n_id, n_ood), wrong, np.inf)
+        some = N > 0
+        wrong = np.divide(E, N, out=np.ones(N.shape), where=some)
+        if dhamija:
+            wrong = 1 - (N - E) / n_id
+        return F, np.where(some & (N >= least), wrong, np.inf)
 
     n, wrong, rules = best_rules(
         problem,

@@ -164,8 +164,10 @@ def unseen_values(system, strata, is_ood, bounds, confidence_level):
                 continue
             row = alike[0]
             samples = _extreme_samples(system, params, row, bounds, kind)
+            weights = system.row_params.get("sample_weight")
+            mean = {} if weights is None else {"sample_weight": weights[alike].mean()}
             values = [
-                _extended(system, row, label, sample, copies).value()
+                _extended(system, row, label, sample | mean, copies).value()
                 for label, sample in samples
             ]
             found.append([value + weight * (end - value) for end in values])

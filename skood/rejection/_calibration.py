@@ -8,9 +8,15 @@ from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    get_routing_for_object,
+)
 from sklearn.utils.parallel import Parallel, delayed
 
 from skood.nn._shared_forward import (
@@ -23,16 +29,17 @@ from skood.nn._shared_forward import (
     shared_readings,
     uses_network,
 )
+from skood.rejection._inputs import NO_WEIGHTS, Parts
 from skood.utils._batches import is_lazy, loaded_blocks
 from skood.utils._calibration import calibration_folds
 from skood.utils._input import named_errors
 from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
 from skood.utils._memory_maps import in_memory, is_mapped
-from skood.utils._metaestimators import bind, n_rows, take_rows, with_seeds
+from skood.utils._metaestimators import bind, take_rows, with_seeds
+from skood.utils._routing import weight_params
 from skood.utils._warnings import warn
 
 __all__ = [
-    "Parts",
     "Scores",
     "calibrate",
     "check_calibration",
@@ -41,16 +48,10 @@ __all__ = [
     "check_ood_labels",
     "fit_parts",
     "predict_parts",
+    "router_of",
     "score_parts",
+    "weight_arguments",
 ]
-
-
-class Parts(NamedTuple):
-    """Classifier and detectors of a selective classifier; a detector may be None."""
-
-    estimator: object
-    risk_detector: object | None
-    ood_detector: object | None
 
 
 class Scores(NamedTuple):
@@ -66,18 +67,33 @@ class Scores(NamedTuple):
     ood_ood: np.ndarray | None
 
 
-def check_calibration(owner, parts, X_ood, solver, certificate):
+def router_of(owner):
+    """Return the metadata routing of a selective classifier."""
+    router = MetadataRouter(owner=type(owner).__name__).add_self_request(owner)
+    fits = MethodMapping().add(caller="fit", callee="fit")
+    for name in Parts._fields:
+        if getattr(owner, name) is not None:
+            router.add(method_mapping=fits, **{name: getattr(owner, name)})
+    if hasattr(owner.calibration, "get_n_splits"):
+        splits = MethodMapping().add(caller="fit", callee="split")
+        router.add(method_mapping=splits, splitter=owner.calibration)
+    return router
+
+
+def check_calibration(owner, parts, data, solver, certificate):
     """Raise before a long fit on errors that would only occur after it."""
     owner.rule.check_params()
     solver._validate_params()
     if certificate is not None:
         certificate._validate_params()
-    if owner.rule.needs_ood and X_ood is None:
+    if owner.rule.needs_ood and data.X_ood is None:
         raise ValueError(
             f"{owner.rule!r} needs OOD samples: samples labeled ood_label="
             f"{owner.ood_label!r} in y. Give some, or use a rule that needs none, "
             "such as BoundedAbstention."
         )
+    if certificate is not None:
+        _check_independent(owner, data)
     if certificate is not None and solver.randomize:
         raise ValueError(
             "randomize=True and a guarantee exclude each other: certified thresholds "
@@ -105,6 +121,24 @@ def check_calibration(owner, parts, X_ood, solver, certificate):
                 "sklearn.frozen.FrozenEstimator, or hold samples out with "
                 "calibration=0.3."
             )
+
+
+def _check_independent(owner, data):
+    """Raise if samples are not independent draws, which a guarantee requires."""
+    if data.weight is not None:
+        raise ValueError(
+            f"guarantee={owner.guarantee!r} and sample_weight exclude each other: a "
+            "bound counts independent samples. Repeats of a sample, which whole "
+            "weights stand for, are not independent, and with other weights the share "
+            "of samples is not the share in use. Leave one of them out."
+        )
+    groups = data.groups
+    if groups is not None and len(np.unique(groups)) < len(groups):
+        raise ValueError(
+            f"guarantee={owner.guarantee!r} requires independent samples, but groups "
+            f"has {len(np.unique(groups))} groups of {len(groups)} ID samples. Give "
+            "one sample of each group, or leave the guarantee out."
+        )
 
 
 def check_classes(owner, classes, y):
@@ -162,13 +196,35 @@ def check_ood_labels(parts, y):
             check_nested_ood_labels(name, part, y, "RejectOptionClassifier")
 
 
-def fit_parts(parts, X, y):
+def weight_arguments(owner, parts, weight):
+    """Return the arguments that pass sample weights to the fits of the parts.
+
+    With metadata routing they are those that the parts request. Else a detector that
+    takes no weights is fitted without them, with a warning.
+    """
+    routed, found = get_config()["enable_metadata_routing"], []
+    for name, part in parts._asdict().items():
+        required = name == "estimator"
+        arguments = {}
+        if part is not None:
+            arguments = weight_params(owner, name, part, weight, required=required)
+            if not (arguments or routed or isinstance(part, FrozenEstimator)):
+                warn(
+                    f"{name} is fitted without sample_weight: {type(part).__name__} "
+                    "has no sample_weight in its fit."
+                )
+        found.append(arguments)
+    return Parts(*found)
+
+
+def fit_parts(parts, X, y, weights=NO_WEIGHTS):
     """Clone and fit the classifier, then the detectors, which may use it.
 
     A detector whose `estimator` is None uses the outputs of the fitted classifier.
+    `weights` are further arguments of each fit.
     """
     with named_errors(parts.estimator):
-        estimator = clone(parts.estimator).fit(X, y)
+        estimator = clone(parts.estimator).fit(X, y, **weights.estimator)
     check_is_classifier(estimator, fitted=True)
     frozen = FrozenEstimator(estimator)
     detectors = [None if part is None else bind(part, frozen) for part in parts[1:]]
@@ -177,7 +233,10 @@ def fit_parts(parts, X, y):
     with _network_runs_once(bound) if shares else nullcontext():
         return Parts(
             estimator,
-            *(None if part is None else part.fit(X, y) for part in detectors),
+            *(
+                None if part is None else part.fit(X, y, **arguments)
+                for part, arguments in zip(detectors, weights[1:], strict=True)
+            ),
         )
 
 
@@ -261,40 +320,81 @@ def _ood(parts, X):
     return -parts.ood_detector.score_samples(X)
 
 
-def calibrate(parts, X, y, X_ood, *, calibration, random_state, n_jobs):
+def calibrate(parts, data, *, calibration, random_state, n_jobs):
     """Fit the parts and return out-of-sample scores.
 
-    Returns the fitted parts; the order in which the samples of `X` were scored;
-    `Scores` of these samples and of the OOD samples `X_ood` (or None), which are never
-    fitted on; and the classes without a sample in the fit of the final parts.
+    Returns the fitted parts; the indices of the ID and of the OOD samples of `data` in
+    the order of their scores; these `Scores`; and the classes without a sample in the
+    fit of the final parts. OOD samples are never fitted on.
     """
+    X, y, X_ood, n_ood = data.X, data.y, data.X_ood, data.n_ood
     rng = check_random_state(random_state)
     if isinstance(calibration, str):  # "same"
-        fitted = fit_parts(parts, X, y)
-        return fitted, np.arange(len(y)), _score(fitted, X, X_ood), y[:0]
-    folds = calibration_folds(len(y), y, calibration, rng)
+        fitted = fit_parts(parts, X, y, data.weights)
+        rows = np.arange(len(y)), np.arange(n_ood)
+        return fitted, *rows, _score(fitted, X, X_ood), y[:0]
+    _check_groups(calibration, data.groups)
+    folds = calibration_folds(len(y), y, calibration, rng, data.groups)
     parts = Parts(*with_seeds(parts, None if random_state is None else rng))
     once = isinstance(calibration, Real) and calibration < 1
     unfitted = y[:0]
     if not isinstance(parts.estimator, FrozenEstimator):
         unfitted = _unfitted_classes(y, folds, once)
+    ood_folds = _ood_folds(data, folds, rng)
     if once:
-        ((train, held_out),) = folds
-        fitted = _fit_on(parts, X, y, train)
-        return fitted, held_out, _score(fitted, take_rows(X, held_out), X_ood), unfitted
-    ood_folds = [None] * len(folds)
-    if X_ood is not None:
-        ood_rows = rng.permutation(n_rows(X_ood))
-        ood_folds = [
-            take_rows(X_ood, rows) if len(rows) else None
-            for rows in np.array_split(ood_rows, len(folds))
-        ]
+        ((train, held_out),), (ood,) = folds, ood_folds
+        fitted = _fit_on(parts, data, train)
+        scores = _score(fitted, take_rows(X, held_out), _some(X_ood, ood))
+        return fitted, held_out, ood, scores, unfitted
     scores = Parallel(n_jobs=n_jobs)(
-        delayed(_fit_and_score)(parts, X, y, train, test, rows)
+        delayed(_fit_and_score)(parts, data, train, test, _some(X_ood, rows))
         for (train, test), rows in zip(folds, ood_folds, strict=True)
     )
-    order = np.concatenate([test for _, test in folds])
-    return fit_parts(parts, X, y), order, _joined(scores), y[:0]
+    order = np.concatenate([test for _, test in folds]), np.concatenate(ood_folds)
+    return fit_parts(parts, X, y, data.weights), *order, _joined(scores), y[:0]
+
+
+def _check_groups(calibration, groups):
+    """Raise if a splitter needs groups that are not given."""
+    if groups is not None or not hasattr(calibration, "get_n_splits"):
+        return
+    if get_routing_for_object(calibration).consumes("split", ["groups"]):
+        raise ValueError(
+            f"calibration={calibration!r} needs groups: call fit(X, y, groups=...). In "
+            "a search or cross-validation turn on sklearn.set_config("
+            "enable_metadata_routing=True) and use set_fit_request(groups=True) of "
+            "this classifier."
+        )
+
+
+def _some(X, rows):
+    """Return some samples, or None if there are none."""
+    return take_rows(X, rows) if len(rows) else None
+
+
+def _ood_folds(data, folds, rng):
+    """Return the indices of the OOD samples that each fold scores.
+
+    No sample is scored by models that were fitted on its group, if a fold has others.
+    """
+    if len(folds) == 1 and data.groups is None:
+        return [np.arange(data.n_ood)]
+    rows = rng.permutation(data.n_ood)
+    if data.groups is None or not data.n_ood:
+        return np.array_split(rows, len(folds))
+    seen = [np.isin(data.groups_ood, data.groups[train]) for train, _ in folds]
+    # the fold of each sample: in turn, the next one that has not seen its group
+    turns = (np.arange(data.n_ood)[:, None] + np.arange(len(folds))) % len(folds)
+    unseen = np.take_along_axis(~np.transpose(seen)[rows], turns, axis=1)
+    fold = turns[np.arange(data.n_ood), unseen.argmax(axis=1)]
+    if not unseen.any():
+        raise ValueError(
+            "No OOD samples are left to choose the rule: their groups "
+            f"{np.unique(data.groups_ood)[:5].tolist()} have ID samples that the "
+            "models are fitted on. Give OOD samples of other groups, or cross-fit the "
+            "scores with calibration=5."
+        )
+    return [rows[unseen.any(axis=1) & (fold == k)] for k in range(len(folds))]
 
 
 def _unfitted_classes(y, folds, once):
@@ -317,10 +417,17 @@ def _unfitted_classes(y, folds, once):
     return unfitted
 
 
-def _fit_on(parts, X, y, train):
+def _fit_on(parts, data, train):
     """Fit the parts on some of the samples; errors mention missing classes."""
+    y = data.y
+    weights = Parts(
+        *(
+            {name: weight[train] for name, weight in arguments.items()}
+            for arguments in data.weights
+        )
+    )
     try:
-        return fit_parts(parts, take_rows(X, train), y[train])
+        return fit_parts(parts, take_rows(data.X, train), y[train], weights)
     except Exception as error:
         n_classes, n_fitted = len(np.unique(y)), len(np.unique(y[train]))
         if n_fitted < n_classes:
@@ -332,9 +439,9 @@ def _fit_on(parts, X, y, train):
         raise
 
 
-def _fit_and_score(parts, X, y, train, test, X_ood):
-    fitted = _fit_on(parts, X, y, train)
-    return _score(fitted, take_rows(X, test), X_ood)
+def _fit_and_score(parts, data, train, test, X_ood):
+    fitted = _fit_on(parts, data, train)
+    return _score(fitted, take_rows(data.X, test), X_ood)
 
 
 def _score(fitted, X, X_ood):

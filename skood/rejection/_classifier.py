@@ -7,7 +7,6 @@ import math
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length
 
 from skood.decision import (
@@ -20,32 +19,30 @@ from skood.decision import (
     solve,
 )
 from skood.rejection._calibration import (
-    Parts,
     calibrate,
     check_calibration,
     check_classes,
     check_is_classifier,
     check_ood_labels,
     fit_parts,
+    router_of,
+    weight_arguments,
 )
 from skood.rejection._explanation import make_reference
-from skood.rejection._inputs import detector_input
+from skood.rejection._inputs import Parts, detector_input, separate
 from skood.rejection._report import possible_losses
 from skood.rejection._selective_classifier import SelectiveClassifier
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import labeled_rows
 from skood.utils._labels import (
     check_labels,
-    id_rows,
     naming_ood_label,
-    sortable_labels,
 )
 from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import (
     check_given,
     check_one_column,
     copy_input_attributes,
-    take_rows,
     with_seeds,
 )
 from skood.utils._param_validation import (
@@ -56,6 +53,7 @@ from skood.utils._param_validation import (
     fit_context,
 )
 from skood.utils._warnings import warn
+from skood.utils._weights import row_weight
 
 __all__ = ["RejectOptionClassifier"]
 
@@ -273,7 +271,7 @@ class RejectOptionClassifier(SelectiveClassifier):
         # The parts are validated by their own fits.
         prefer_skip_nested_validation=False
     )
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None, groups=None):
         """Fit the classifier and the detectors, and choose the rule.
 
         Parameters
@@ -286,6 +284,16 @@ class RejectOptionClassifier(SelectiveClassifier):
             choose the rule: neither the classifier nor a detector is fitted on them.
             Steps of a pipeline before this classifier are fitted on them, see
             :class:`skood.model_selection.IDOnly`.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of ID and OOD samples, see :ref:`rejection_weights`: for the
+            classifier, the detectors that take them, and the rule. A guarantee
+            excludes them.
+
+        groups : array-like of shape (n_samples,), default=None
+            Groups of samples that are not independent, such as patients. `calibration`
+            holds out whole groups: a share of them, a number of folds or a splitter
+            such as :class:`~sklearn.model_selection.GroupKFold`.
 
         Returns
         -------
@@ -311,49 +319,47 @@ class RejectOptionClassifier(SelectiveClassifier):
                 "None."
             )
         with fresh_fit(self):
-            self._fit(X, y)
+            self._fit(X, y, sample_weight, groups)
         return self
 
-    def _fit(self, X, y):
+    def _fit(self, X, y, sample_weight, groups):
         parts = Parts(self.estimator, self.risk_detector, self.ood_detector)
         check_is_classifier(self.estimator)
         possible_losses(self.loss)  # raises if it is of another kind
         y = check_labels(y)
-        check_consistent_length(X, y)
-        is_id = id_rows(y, self.ood_label)
-        X_id, X_ood = X, None
-        if not is_id.all():
-            X_id = take_rows(X, np.flatnonzero(is_id))
-            X_ood = take_rows(X, np.flatnonzero(~is_id))
-        y_id = y[is_id]
-        y_id = sortable_labels(y_id)  # mixed with a string ood_label
-        check_classification_targets(y_id)
+        check_consistent_length(X, y, groups)
+        data = separate(X, y, sample_weight, groups, self.ood_label)
+        y_id, X_ood = data.y, data.X_ood
         classes = np.unique(y_id)
         self.reject_label_ = self._reject_label(classes)
         check_classes(self, classes, y_id)
         check_ood_labels(parts, y_id)
         if self.rule is not None:
-            check_calibration(self, parts, X_ood, *self._options())
+            check_calibration(self, parts, data, *self._options())
         self.detector_inputs_ = {
             name: detector_input(detector)
             for name, detector in zip(("risk", "ood"), parts[1:], strict=True)
             if detector is not None
         }
-        n_ood = len(y) - len(y_id)
-        with naming_ood_label(y_id, n_ood, self.ood_label, warns=True):
-            calibrated = self._fit_parts(parts, X_id, y_id, X_ood)
+        if sample_weight is not None:
+            data = data._replace(weights=weight_arguments(self, parts, data.weight))
+        with naming_ood_label(y_id, data.n_ood, self.ood_label, warns=True):
+            calibrated = self._fit_parts(parts, data)
         if self.rule is None:
             self.operating_point_ = self._reference = None
             return
-        rows, scores = calibrated
+        rows, ood_rows, scores = calibrated
         loss = per_sample_loss(
             y_id[rows], scores.pred_id, self.loss, classes=self.classes_
         )
-        self.operating_point_ = point = self._choose(scores, loss)
+        weights = row_weight(data.weight, rows), row_weight(data.weight_ood, ood_rows)
+        self.operating_point_ = point = self._choose(scores, loss, weights)
         self.theta_, self.lambda_, self.tau_ = point.theta, point.lam, point.tau
         self.mu_, self.gap_ = point.mu, point.gap
         self.lower_bound_ = point.lower_bound
-        self._reference = make_reference(point, scores.risk_id, scores.ood_id)
+        self._reference = make_reference(
+            point, scores.risk_id, scores.ood_id, weights[0]
+        )
         # than the risk score
         weighs_less = abs(self.theta_) < math.pi / 4 and not point.has_two_thresholds
         if X_ood is None and self.ood_detector is not None and weighs_less:
@@ -372,23 +378,33 @@ class RejectOptionClassifier(SelectiveClassifier):
             certificate = self._as_part("guarantee", certificate)
         return self._as_part("solver", self.solver), certificate
 
-    def _fit_parts(self, parts, X_id, y_id, X_ood):
+    def _fit_parts(self, parts, data):
         """Store the fitted parts; return the calibration data of the rule."""
         if self.rule is None:
             parts = Parts(*with_seeds(parts, self.random_state))
-            self._store(fit_parts(parts, X_id, y_id), y_id, y_id[:0])
+            fitted = fit_parts(parts, data.X, data.y, data.weights)
+            self._store(fitted, data.y, data.y[:0])
             return None
-        fitted, rows, scores, unfitted = calibrate(
+        fitted, *calibrated, unfitted = calibrate(
             parts,
-            X_id,
-            y_id,
-            X_ood,
+            data,
             calibration=self.calibration,
             random_state=self.random_state,
             n_jobs=self.n_jobs,
         )
-        self._store(fitted, y_id, unfitted)
-        return rows, scores
+        self._store(fitted, data.y, unfitted)
+        return calibrated
+
+    def get_metadata_routing(self):
+        """Return how ``sample_weight`` and ``groups`` are passed on by `fit`.
+
+        Returns
+        -------
+        router : MetadataRouter
+            The request of the classifier itself, and the routing to `estimator`, the
+            detectors and a splitter in `calibration`.
+        """
+        return router_of(self)
 
     def _warn_of_weight(self):
         """Warn that only errors on ID samples determine the weight of the OOD score."""
@@ -402,12 +418,19 @@ class RejectOptionClassifier(SelectiveClassifier):
             "rule=TwoThresholds(), which has a threshold for each score."
         )
 
-    def _choose(self, scores, loss):
+    def _choose(self, scores, loss, weights):
         """Choose the rule on calibration scores."""
         rows = scores.risk_id, scores.ood_id, loss, scores.risk_ood, scores.ood_ood
         solver, certificate = self._options()
         if certificate is None:
-            return solve(self.rule, *rows, **solver._options())
+            of_id, of_ood = weights
+            return solve(
+                self.rule,
+                *rows,
+                **solver._options(),
+                sample_weight_id=of_id,
+                sample_weight_ood=of_ood,
+            )
         return certify(
             self.rule,
             *rows,

@@ -20,11 +20,15 @@ class Reference(NamedTuple):
 
     `risk` and `ood` (None for a single score) are sorted, of shape (n_id,); `typical`,
     of shape (2,), has the mean terms of the rule over accepted samples (or over all).
+    `risk_below` and `ood_below`, of shape (n_id + 1,), are the weights of the samples
+    before each position; None for equal weights.
     """
 
     risk: np.ndarray
     ood: np.ndarray | None
     typical: np.ndarray
+    risk_below: np.ndarray | None = None
+    ood_below: np.ndarray | None = None
 
 
 def _terms(point, risk, ood):
@@ -35,15 +39,25 @@ def _terms(point, risk, ood):
     return np.stack([first, second])
 
 
-def make_reference(point, risk, ood):
+def make_reference(point, risk, ood, weight=None):
     """Return the reference of calibration ID samples from scores of shape (n_id,)."""
     terms, accepted = _terms(point, risk, ood), accept_proba(point, risk, ood) > 0
-    if accepted.any():
-        terms = terms[:, accepted]
-    finite = np.isfinite(terms).all(axis=0)
+    used = accepted if accepted.any() else np.ones_like(accepted)
+    finite = used & np.isfinite(terms).all(axis=0)
     # No finite scores: the threshold is infinite, and so is any excess over it.
-    typical = (terms[:, finite] if finite.any() else terms).mean(axis=1)
-    return Reference(np.sort(risk), None if ood is None else np.sort(ood), typical)
+    used = finite if finite.any() else used
+    of_used = None if weight is None else weight[used]
+    typical = np.average(terms[:, used], axis=1, weights=of_used)
+    ood_ranked = None if ood is None else np.sort(ood)
+    below = None if weight is None else (_below(risk, weight), _below(ood, weight))
+    return Reference(np.sort(risk), ood_ranked, typical, *(below or (None, None)))
+
+
+def _below(score, weight):
+    """Return the weights of the samples before each position in ascending order."""
+    if score is None:
+        return None
+    return np.append(0, np.cumsum(weight[np.argsort(score)]))
 
 
 def explain(point, reference, risk, ood, accepted=None):
@@ -72,13 +86,20 @@ def explain(point, reference, risk, ood, accepted=None):
     names = np.where(ood_share > 0.5, "out-of-distribution", "uncertain class")
     return Bunch(
         reason=np.where(accepted, "accepted", names),
-        risk_percentile=_percentile(reference.risk, risk),
-        ood_percentile=None if ood is None else _percentile(reference.ood, ood),
+        risk_percentile=_percentile(reference.risk, risk, reference.risk_below),
+        ood_percentile=(
+            None
+            if ood is None
+            else _percentile(reference.ood, ood, reference.ood_below)
+        ),
         risk_share=np.where(accepted, 0.0, 1.0 - ood_share),
         ood_share=ood_share,
     )
 
 
-def _percentile(reference, values):
+def _percentile(reference, values, below):
     """Return the percentage of the sorted `reference` not larger than each value."""
-    return 100.0 * np.searchsorted(reference, values, side="right") / len(reference)
+    positions = np.searchsorted(reference, values, side="right")
+    if below is None:
+        return 100.0 * positions / len(reference)
+    return 100.0 * below[positions] / below[-1]

@@ -1,11 +1,79 @@
-"""Input of the detectors of a selective classifier: classifier outputs or X."""
+"""Input of a selective classifier: its parts, its samples, and what detectors use."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.utils._metaestimators import unwrap
+from typing import NamedTuple
 
-__all__ = ["describe", "detector_input"]
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+
+from skood.utils._labels import column, id_rows, sortable_labels
+from skood.utils._metaestimators import take_rows, unwrap
+from skood.utils._weights import check_weight, row_weight
+
+__all__ = ["NO_WEIGHTS", "Data", "Parts", "describe", "detector_input", "separate"]
+
+
+class Parts(NamedTuple):
+    """Classifier and detectors of a selective classifier; a detector may be None."""
+
+    estimator: object
+    risk_detector: object | None
+    ood_detector: object | None
+
+
+NO_WEIGHTS = Parts({}, {}, {})
+
+
+class Data(NamedTuple):
+    """Samples of positive weight of a fit: `X` and `y` are ID samples.
+
+    Weights and groups of shape (n_id,) and (n_ood,) may be None; `weights` has the
+    arguments that pass them to the fits of the parts.
+    """
+
+    X: object
+    y: np.ndarray
+    X_ood: object | None
+    n_ood: int
+    weight: np.ndarray | None
+    weight_ood: np.ndarray | None
+    groups: np.ndarray | None
+    groups_ood: np.ndarray | None
+    weights: Parts = NO_WEIGHTS
+
+
+def separate(X, y, sample_weight, groups, ood_label):
+    """Return the ID and the OOD samples of positive weight; raise if none are ID."""
+    is_id = id_rows(y, ood_label)
+    is_ood = ~is_id
+    weight = check_weight(sample_weight, len(y))
+    if weight is not None:
+        is_id, is_ood = is_id & (weight > 0), is_ood & (weight > 0)
+        if not is_id.any():
+            raise ValueError(
+                "sample_weight is zero for all ID samples: only samples labeled "
+                f"ood_label={ood_label!r} have a weight."
+            )
+    groups = None if groups is None else column(groups)
+    X_id, X_ood = X, None
+    if not is_id.all():
+        X_id = take_rows(X, np.flatnonzero(is_id))
+    if is_ood.any():
+        X_ood = take_rows(X, np.flatnonzero(is_ood))
+    y_id = sortable_labels(y[is_id])  # mixed with a string ood_label
+    check_classification_targets(y_id)
+    return Data(
+        X_id,
+        y_id,
+        X_ood,
+        int(is_ood.sum()),
+        weight=row_weight(weight, is_id),
+        weight_ood=row_weight(weight, is_ood),
+        groups=None if groups is None else groups[is_id],
+        groups_ood=None if groups is None else groups[is_ood],
+    )
 
 
 def detector_input(detector):

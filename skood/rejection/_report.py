@@ -19,6 +19,9 @@ from skood.decision import (
 
 __all__ = ["RejectionReport", "make_report", "possible_losses"]
 
+# Losses of whole weights are repeated up to this number, to bound memory.
+_MAX_REPEATED = 10_000_000
+
 
 @dataclass(frozen=True)
 class RejectionReport:
@@ -48,10 +51,10 @@ class RejectionReport:
         samples in the data is not the share in use.
 
     n_id, n_ood : int
-        Numbers of samples.
+        Numbers of samples, or the sums of their weights.
 
     n_accepted_id, n_accepted_ood : int
-        Numbers of accepted samples.
+        Numbers of accepted samples, likewise.
 
     confidence_level : float
         Level of each interval.
@@ -96,8 +99,10 @@ class RejectionReport:
     def _rows(self):
         """Return name, estimate and meaning of each defined rate."""
         meanings = {
-            "tpr": f"{self.n_accepted_id} of {self.n_id} ID samples accepted",
-            "fpr": f"{self.n_accepted_ood} of {self.n_ood} OOD samples accepted",
+            "tpr": f"{self.n_accepted_id:.6g} of {self.n_id:.6g} ID samples accepted",
+            "fpr": (
+                f"{self.n_accepted_ood:.6g} of {self.n_ood:.6g} OOD samples accepted"
+            ),
             "coverage": "accepted share of all samples",
             "risk": "mean loss of the accepted ID samples",
             "precision": f"share of ID among accepted, {self.ood_prior} of samples OOD",
@@ -173,46 +178,77 @@ def possible_losses(loss, max_loss=None):
     return np.unique(np.asarray(loss, dtype=np.float64))
 
 
-def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, possible):
+def make_report(
+    accepted, loss, is_ood, *, confidence_level, ood_prior, possible, weight=None
+):
     """Return the rates of decisions, with intervals.
 
-    Shapes: accepted (n_samples,), loss (n_id,), is_ood (n_samples,).
+    Shapes: accepted (n_samples,), loss (n_id,), is_ood (n_samples,), weight
+    (n_samples,), positive, or None.
     """
-    n_ood = int(is_ood.sum())
-    n_id = len(accepted) - n_ood
-    n_accepted_id = int(accepted[~is_ood].sum())
-    n_accepted_ood = int(accepted[is_ood].sum())
-    level = confidence_level
+    level, ones = confidence_level, weight is None
+    weight = np.ones(len(accepted), dtype=np.int64) if ones else weight
+    of_id, of_ood = weight[~is_ood], weight[is_ood]
+
+    def share(among, of, confidence_level=level):
+        hits, total = _counts(among, of)
+        return clopper_pearson(hits, total, confidence_level)
+
     precision = UNDEFINED
-    if ood_prior is not None and n_id and n_ood:
+    if ood_prior is not None and of_id.size and of_ood.size:
         # Two intervals at half the error each hold simultaneously at the level.
-        tpr = clopper_pearson(n_accepted_id, n_id, (1 + level) / 2)
-        fpr = clopper_pearson(n_accepted_ood, n_ood, (1 + level) / 2)
+        tpr = share(accepted[~is_ood], of_id, (1 + level) / 2)
+        fpr = share(accepted[is_ood], of_ood, (1 + level) / 2)
         precision = Estimate(
             precision_at(ood_prior, tpr.value, fpr.value),
             precision_at(ood_prior, tpr.low, fpr.high),
             precision_at(ood_prior, tpr.high, fpr.low),
         )
+    taken = accepted[~is_ood]
     return RejectionReport(
-        tpr=clopper_pearson(n_accepted_id, n_id, level),
-        fpr=clopper_pearson(n_accepted_ood, n_ood, level),
-        coverage=clopper_pearson(int(accepted.sum()), len(accepted), level),
-        risk=_risk(loss[accepted[~is_ood]], possible, level),
+        tpr=share(taken, of_id),
+        fpr=share(accepted[is_ood], of_ood),
+        coverage=share(accepted, weight),
+        risk=_risk(loss[taken], None if ones else of_id[taken], possible, level),
         precision=precision,
-        n_id=n_id,
-        n_ood=n_ood,
-        n_accepted_id=n_accepted_id,
-        n_accepted_ood=n_accepted_ood,
+        n_id=of_id.sum().item(),
+        n_ood=of_ood.sum().item(),
+        n_accepted_id=of_id[taken].sum().item(),
+        n_accepted_ood=of_ood[accepted[is_ood]].sum().item(),
         confidence_level=level,
         ood_prior=ood_prior,
     )
 
 
-def _risk(loss, possible, confidence_level):
+def _counts(among, weight):
+    """Return the number of samples with a property, and of all, from their weights.
+
+    Whole weights count samples. Others have the effective number of samples, (sum w)^2
+    / sum w^2: L. Kish. Survey sampling, section 11.7. Wiley, 1965.
+    """
+    hits, total = weight[among].sum(), weight.sum()
+    if weight.dtype.kind == "i" or not weight.size:
+        return int(hits), int(total)
+    effective = total**2 / (weight @ weight)
+    return float(hits / total * effective), float(effective)
+
+
+def _risk(loss, weight, possible, confidence_level):
     """Return the mean loss with its interval."""
     if possible is not None and len(loss) and loss.max() > possible.max():
         raise ValueError(
             f"A loss of {float(loss.max())!r} is above max_loss="
             f"{float(possible.max())!r}. Pass the largest value that the loss can take."
         )
-    return mean_interval(loss, possible, confidence_level)
+    if weight is None or not len(loss):
+        return mean_interval(loss, possible, confidence_level)
+    values = np.unique([] if possible is None else possible)
+    mean = float(np.average(loss, weights=weight))
+    if len(values) == 2:
+        hits, total = _counts(loss > values[0], weight)
+        share = clopper_pearson(hits, total, confidence_level)
+        ends = (float(values[0] + np.ptp(values) * end) for end in share[1:])
+        return Estimate(mean, *ends)
+    if weight.dtype.kind == "i" and weight.sum() <= _MAX_REPEATED:
+        return mean_interval(np.repeat(loss, weight), possible, confidence_level)
+    return Estimate(mean, math.nan, math.nan)

@@ -15,9 +15,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.decision import accept_proba, draw
-from skood.rejection._calibration import Parts, predict_parts, score_parts
+from skood.rejection._calibration import predict_parts, score_parts
 from skood.rejection._explained_decisions import ExplainedDecisions
-from skood.rejection._inputs import describe
+from skood.rejection._inputs import Parts, describe
 from skood.rejection._report import make_report, possible_losses
 from skood.utils._batches import blockwise
 from skood.utils._estimator import SkoodEstimator
@@ -35,6 +35,7 @@ from skood.utils._metaestimators import (
     n_rows,
     wrapped_tags,
 )
+from skood.utils._weights import count_weights
 
 __all__ = ["SelectiveClassifier"]
 
@@ -195,7 +196,7 @@ class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
         risk, ood = self._risks(X)
         return -risk, None if ood is None else -ood
 
-    def with_rule(self, rule, X, y, *, guarantee="auto"):
+    def with_rule(self, rule, X, y, *, guarantee="auto", sample_weight=None):
         """Return a classifier with another rule and the same fitted parts.
 
         Nothing is fitted: the rule is chosen on the scores of the given samples. The
@@ -217,6 +218,9 @@ class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
 
         guarantee : str, Certificate or None, default="auto"
             Kind of guarantee of the new rule. "auto": the parameter of this classifier.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples, as in `fit`.
 
         Returns
         -------
@@ -253,12 +257,21 @@ class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
         params = {**self.get_params(deep=False), **parts, "rule": rule}
         if not (isinstance(guarantee, str) and guarantee == "auto"):
             params["guarantee"] = guarantee
-        new = type(self)(**{**params, "calibration": "same"}).fit(X, y)
+        new = type(self)(**{**params, "calibration": "same"}).fit(X, y, sample_weight)
         new.estimator_, new.risk_detector_, new.ood_detector_ = fitted
         new.detector_inputs_ = dict(self.detector_inputs_)
         return new
 
-    def report(self, X, y, *, confidence_level=0.95, ood_prior=None, max_loss=None):
+    def report(
+        self,
+        X,
+        y,
+        *,
+        confidence_level=0.95,
+        ood_prior=None,
+        max_loss=None,
+        sample_weight=None,
+    ):
         """Return the rates of decisions on given samples, with confidence intervals.
 
         Parameters
@@ -280,6 +293,12 @@ class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
             Largest value that a callable `loss` can take. None: its risk has no
             interval. The values of the other losses are known.
 
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights, see :ref:`rejection_weights`. Intervals take whole weights for
+            numbers of independent samples; with others they are approximate, for the
+            effective number of samples, and there is none of a loss with more than two
+            values.
+
         Returns
         -------
         report : RejectionReport
@@ -293,7 +312,7 @@ class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
         if ood_prior is not None and not 0 <= ood_prior < 1:
             raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
         possible = possible_losses(self.loss, max_loss)
-        accepted, loss, is_ood = self._outcomes(X, y, self.loss)
+        accepted, loss, is_ood, weight = self._outcomes(X, y, self.loss, sample_weight)
         report = make_report(
             draw(accepted, self.random_state),
             loss,
@@ -301,6 +320,7 @@ class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
             confidence_level=confidence_level,
             ood_prior=ood_prior,
             possible=possible,
+            weight=weight,
         )
         return replace(report, scores=self._described_scores())
 
@@ -325,7 +345,7 @@ class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
             )
         return found
 
-    def score(self, X, y):
+    def score(self, X, y, sample_weight=None):
         """Return minus the objective of the rule, or the accuracy with ``rule=None``.
 
         Bounds of the rule are ignored: searches over them need a scorer with bounds,
@@ -340,6 +360,9 @@ class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
             Labels. A sample is OOD when its label is `ood_label` or is not in
             ``classes_``.
 
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples.
+
         Returns
         -------
         score : float
@@ -348,22 +371,25 @@ class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
         """
         self._check_fitted()
         plain = self.operating_point_ is None
-        accepted, loss, is_ood = self._outcomes(
-            X, y, "zero_one" if plain else self.loss
+        accepted, loss, is_ood, weight = self._outcomes(
+            X, y, "zero_one" if plain else self.loss, sample_weight
         )
         if is_ood.all():
             raise ValueError(
                 f"No in-distribution samples in y: classes_ are {self.classes_}."
             )
-        if plain:
-            return float((1.0 - loss).mean())
         is_id = ~is_ood
+        if plain:
+            of_id = None if weight is None else weight[is_id]
+            return float(np.average(1.0 - loss, weights=of_id))
+        weight = np.ones(len(is_id), dtype=np.int64) if weight is None else weight
+        accepted = accepted * weight
         objective = self.rule.objective(
             accepted[is_id].sum(),
             (accepted[is_id] * loss).sum(),
             accepted[is_ood].sum(),
-            int(is_id.sum()),
-            int(is_ood.sum()),
+            weight[is_id].sum(),
+            weight[is_ood].sum(),
         )
         if math.isnan(objective):
             raise ValueError(
@@ -372,11 +398,19 @@ class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
             )
         return -float(objective)
 
-    def _outcomes(self, X, y, loss):
-        """Return acceptance of all samples, losses of ID samples, and the OOD mask."""
+    def _outcomes(self, X, y, loss, sample_weight):
+        """Return acceptance, losses of ID samples, the OOD mask, and weights or None.
+
+        Samples with a weight of zero are left out.
+        """
         y = check_labels(y)
         predicted, accept = self._answers(X)
         check_consistent_length(predicted, y)
+        weight = count_weights(sample_weight, len(y))
+        if weight is not None and not weight.all():
+            rows = weight > 0
+            y, predicted, accept = y[rows], predicted[rows], accept[rows]
+            weight = weight[rows]
         is_ood = ood_mask(y, ood_label=self.ood_label, classes=self.classes_)
         losses = per_sample_loss(
             y,
@@ -385,7 +419,7 @@ class SelectiveClassifier(ExplainedDecisions, ClassifierMixin, SkoodEstimator):
             is_id=~is_ood,
             classes=self.classes_,
         )
-        return accept, losses, is_ood
+        return accept, losses, is_ood, weight
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)

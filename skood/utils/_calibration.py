@@ -8,7 +8,7 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import KFold, check_cv
+from sklearn.model_selection import GroupKFold, KFold, check_cv
 from sklearn.utils import check_random_state
 
 from skood.utils._parallel import map_chunks
@@ -34,13 +34,14 @@ _FEW = 2**12
 _LARGE = 4096
 
 
-def calibration_folds(n_samples, y, calibration, random_state):
+def calibration_folds(n_samples, y, calibration, random_state, groups=None):
     """Return pairs of training samples (or None) and held-out samples, one per fold.
 
     `calibration` is the share of held-out samples, the number of shuffled folds, a
     splitter of the user (which alone is passed `y`), or "same". Folds are not
     stratified: held-out samples must be exchangeable with new ones, or p-values and
-    bounds are not valid.
+    bounds are not valid. With `groups` of shape (n_samples,), a share or a number of
+    folds holds out whole groups.
     """
     rng = check_random_state(random_state)
     if isinstance(calibration, str):  # "same"
@@ -52,6 +53,8 @@ def calibration_folds(n_samples, y, calibration, random_state):
                 f"held out of n_samples={n_samples}. Give more samples, or frozen "
                 "parts and calibration='same'."
             )
+        if groups is not None:
+            return [_held_out_groups(groups, float(calibration), rng)]
         order = rng.permutation(n_samples)
         n_held_out = min(max(1, round(calibration * n_samples)), n_samples - 1)
         return [(np.sort(order[n_held_out:]), order[:n_held_out])]
@@ -61,13 +64,27 @@ def calibration_folds(n_samples, y, calibration, random_state):
                 f"calibration={calibration} folds need at least as many samples, got "
                 f"n_samples={n_samples}. Use fewer folds, or more samples."
             )
-        splitter = KFold(calibration, shuffle=True, random_state=rng)
+        kind = KFold if groups is None else GroupKFold
+        splitter = kind(calibration, shuffle=True, random_state=rng)
     else:
         splitter = check_cv(calibration)
     return [
         (np.asarray(train), rng.permutation(test))
-        for train, test in splitter.split(np.zeros((n_samples, 1)), y)
+        for train, test in splitter.split(np.zeros((n_samples, 1)), y, groups)
     ]
+
+
+def _held_out_groups(groups, share, rng):
+    """Return the training samples, and the samples of a share of the groups."""
+    names, codes = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(
+            f"calibration={share} holds out whole groups, but there is one group only, "
+            f"{names.tolist()[0]!r}. Give samples of more groups."
+        )
+    n_held_out = min(max(1, round(share * len(names))), len(names) - 1)
+    held_out = np.isin(codes, rng.permutation(len(names))[:n_held_out])
+    return np.flatnonzero(~held_out), rng.permutation(np.flatnonzero(held_out))
 
 
 def check_same(names, detectors):

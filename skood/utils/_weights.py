@@ -14,6 +14,7 @@ from sklearn.utils import check_array
 
 __all__ = [
     "check_weight",
+    "count_weights",
     "first_above",
     "has_others",
     "left_out_weight",
@@ -32,8 +33,11 @@ _ROUNDING = 1e-9
 # Larger sums of weights are divided by a constant to count units, to bound memory.
 _MAX_UNITS = 10_000_000
 
+# Up to this sum, the product of two counts is an int64.
+_LARGEST_SUM = 2**31
 
-def check_weight(sample_weight, n_samples):
+
+def check_weight(sample_weight, n_samples, name="sample_weight"):
     """Return weights as float64 of shape (n_samples,), or None; raise if invalid.
 
     A number is the weight of each sample.
@@ -43,16 +47,16 @@ def check_weight(sample_weight, n_samples):
     if isinstance(sample_weight, Real):
         sample_weight = np.full(n_samples, sample_weight)
     weight = check_array(
-        sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
+        sample_weight, ensure_2d=False, dtype=np.float64, input_name=name
     )
     if weight.shape != (n_samples,):
         raise ValueError(
-            f"sample_weight has shape {weight.shape}, expected ({n_samples},): one "
+            f"{name} has shape {weight.shape}, expected ({n_samples},): one "
             "weight for each sample of X."
         )
     if weight.min(initial=0.0) < 0:
         raise ValueError(
-            f"Negative values in data passed to sample_weight: the least is "
+            f"Negative values in data passed to {name}: the least is "
             f"{weight.min():.3g}. Weights must be zero or positive."
         )
     if not weight.any():
@@ -163,3 +167,23 @@ def weighted_quantile(ranked, ends, share):
     if part >= 0.5:
         return high - (high - low) * (1 - part)
     return low + (high - low) * part
+
+
+def count_weights(sample_weight, n_samples):
+    """Return weights as counts of samples, None if there are none.
+
+    They are int64 if they are whole numbers: all counts then agree with repeated
+    samples. Other weights are scaled to a mean of 1 of all that are positive.
+    """
+    weight = check_weight(sample_weight, n_samples)
+    if weight is None:
+        return None
+    if not _is_whole(weight):
+        weight = weight / weight.max()
+        weight /= weight[weight > 0].mean()
+    return weight.astype(np.int64) if _is_whole(weight) else weight
+
+
+def _is_whole(weight):
+    """Return whether weights are numbers of samples."""
+    return bool((weight == np.rint(weight)).all() and weight.sum() < _LARGEST_SUM)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from skood.decision import search
-from skood.decision._calibration_sample import check_problem, sweep
+from skood.decision._calibration_sample import sweep
+from skood.decision._check_problem import check_problem
 from skood.decision._objective import Candidate
 from skood.decision._operating_point import project
 from skood.exceptions import InfeasibleError, SkoodWarning

@@ -13,7 +13,7 @@ import pytest
 
 from skood.decision import search
 from skood.decision._branch_and_bound import _Line, _Search, branch_and_bound
-from skood.decision._calibration_sample import check_problem
+from skood.decision._check_problem import check_problem
 from skood.decision._exact_sweep import pivot_sweep
 from skood.decision._objective import Candidate, Goal
 from skood.exceptions import InfeasibleError, SkoodWarning

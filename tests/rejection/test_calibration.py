@@ -28,7 +28,8 @@ from skood.rejection import (
     RejectOptionClassifier,
     solve,
 )
-from skood.rejection._calibration import Parts, calibrate, fit_parts, score_parts
+from skood.rejection._calibration import calibrate, fit_parts, score_parts
+from skood.rejection._inputs import Parts, separate
 from skood.utils._metaestimators import bind
 from tests.rejection._problem import PLAIN_KNN, RULE, make_data
 
@@ -152,9 +153,11 @@ def test_no_row_is_scored_by_a_model_fitted_on_it(calibration, folds):
     y = np.random.default_rng(0).permutation(Y_ID)
     detector = make_pipeline(KNN(n_neighbors=1, normalize=False))  # reads X
     parts = Parts(KNeighborsClassifier(1), None, detector)
-    fitted, order, scores, unfitted = calibrate(
-        parts, X_ID, y, X_OOD, calibration=calibration, random_state=0, n_jobs=None
+    data = separate(np.r_[X_ID, X_OOD], np.r_[y, -np.ones(len(X_OOD))], None, None, -1)
+    fitted, order, ood_order, scores, unfitted = calibrate(
+        parts, data, calibration=calibration, random_state=0, n_jobs=None
     )
+    assert_array_equal(np.sort(ood_order), np.arange(len(X_OOD)))
     splits = list((folds or calibration).split(X_ID, y))
     assert sorted(order) == list(range(len(y)))
     assert len(unfitted) == 0
@@ -194,9 +197,12 @@ def test_repeated_folds_score_rows_more_than_once():
 def test_each_ood_row_is_scored_once():
     for n_folds in (3, 5):
         parts = Parts(LogisticRegression(), WhichFit(), FirstColumn())
-        _, _, scores, _ = calibrate(
-            parts, X_ID, Y_ID, X_OOD, calibration=n_folds, random_state=0, n_jobs=None
+        y = np.r_[Y_ID, -np.ones(len(X_OOD))]
+        data = separate(np.r_[X_ID, X_OOD], y, None, None, -1)
+        *_, ood_order, scores, _ = calibrate(
+            parts, data, calibration=n_folds, random_state=0, n_jobs=None
         )
+        assert_array_equal(-scores.ood_ood, X_OOD[ood_order, 0])
         assert_array_equal(np.sort(-scores.ood_ood), np.sort(X_OOD[:, 0]))
         _, sizes = np.unique(scores.risk_ood, return_counts=True)
         expected = [len(rows) for rows in np.array_split(X_OOD, n_folds)]

@@ -176,7 +176,7 @@ class AcceptanceRegionDisplay:
         """
         check_point(point)
         given = y_true, y_pred, y_score, ood_score, "zero_one", ood_label, classes
-        risk_id, ood_id, loss_id, risk_ood, ood_ood = reject_scores(
+        risk_id, ood_id, loss_id, risk_ood, ood_ood, *_ = reject_scores(
             *given, needs_ood=False
         )
         display = cls(

@@ -32,7 +32,7 @@ __all__ = ["BoundDisplay", "DoubleScoreROCDisplay"]
 def _rates(point, rows, ood_prior, knows_risk):
     """Return a rule with its rates on given samples."""
     check_point(point)
-    risk_id, ood_id, loss_id, risk_ood, ood_ood = rows
+    risk_id, ood_id, loss_id, risk_ood, ood_ood, *_ = rows
     accepted = accept_proba(point, risk_id, ood_id)
     tpr = float(accepted.mean())
     fpr = math.nan

@@ -5,7 +5,8 @@
 
 import numpy as np
 
-from skood.metrics._risk_coverage import aurc, id_mask, risk_coverage_curve
+from skood.metrics._risk_coverage import aurc, risk_coverage_curve
+from skood.metrics._sample_checks import id_mask
 from skood.utils._labels import ood_mask
 from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import known_classes, unwrap

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from skood.metrics._ranking import check_ood, check_scores, require_both
+from skood.metrics._sample_checks import check_ood, check_scores, require_both
 from skood.utils._metaestimators import known_classes, unwrap
 from skood.utils._plotting import COLORS, get_axes, long_names
 

@@ -1,0 +1,172 @@
+"""Validation of the labels, scores and weights of metrics, and ranked ID samples."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skood.decision import GUARD
+from skood.utils._labels import check_label_rows, column, ood_mask
+from skood.utils._losses import per_sample_loss
+from skood.utils._ties import ends_of_ties, ranked_scores
+from skood.utils._torch import to_numpy
+from skood.utils._weights import check_weight, count_weights
+
+__all__ = [
+    "RankedLosses",
+    "check_ood",
+    "check_scores",
+    "id_mask",
+    "id_samples",
+    "least_count",
+    "rank_id",
+    "require_both",
+]
+
+
+def check_scores(y_score, n_samples, name="y_score"):
+    """Return `y_score` as float64 of shape (n_samples,) without NaN, or raise."""
+    y_score = to_numpy(y_score)
+    shape = np.shape(y_score)
+    if len(shape) != 1 and shape[1:] != (1,):
+        raise ValueError(
+            f"{name} must have one score per sample, shape ({n_samples},), got an "
+            f"array of shape {shape}; of several columns, such as the probabilities of "
+            f"classes, pass the one to rank by or their maximum."
+        )
+    y_score = column(y_score).astype(np.float64, copy=False)
+    if y_score.shape[0] != n_samples:
+        raise ValueError(
+            f"{name} has {y_score.shape[0]} entries, but y_true has {n_samples}; "
+            f"pass one score per label."
+        )
+    if np.isnan(y_score).any():
+        raise ValueError(
+            f"{name} contains {int(np.isnan(y_score).sum())} NaN; a score must order "
+            f"the samples (infinities are allowed)."
+        )
+    return y_score
+
+
+def _is_boolean(labels):
+    labels = np.asarray(labels)
+    return labels.dtype.kind == "b" or (
+        labels.dtype.kind == "O"
+        and labels.size > 0
+        and isinstance(labels[0], bool | np.bool_)
+    )
+
+
+def check_ood(y_true, ood_label, classes):
+    """Return the OOD mask of `y_true`; raise if labels or classes are ambiguous."""
+    y_true = check_label_rows(y_true, "y_true")
+    # labels of a classifier of booleans are not ambiguous
+    if _is_boolean(y_true) and (classes is None or not _is_boolean(classes)):
+        raise ValueError(
+            "y_true is boolean, so it is ambiguous whether True means ID or OOD; "
+            "pass labels, for example np.where(is_ood, -1, 1)."
+        )
+    if classes is not None and ood_mask(classes, ood_label=ood_label).any():
+        raise ValueError(
+            f"ood_label={ood_label!r} is one of classes={np.asarray(classes).tolist()},"
+            f" so it is ambiguous whether samples with this label are ID or OOD. Leave "
+            f"it out of classes, or pass another ood_label."
+        )
+    return ood_mask(y_true, ood_label=ood_label, classes=classes)
+
+
+def require_both(is_ood, ood_label):
+    """Raise unless there are both ID and OOD samples."""
+    n_ood = int(np.count_nonzero(is_ood))
+    if n_ood == 0:
+        raise ValueError(
+            f"No OOD samples in y_true: none of its {is_ood.size} labels equals "
+            f"ood_label={ood_label!r} or is missing from classes. Add OOD samples, "
+            f"or pass the ood_label in use."
+        )
+    if n_ood == is_ood.size:
+        raise ValueError(
+            f"No ID samples in y_true: all of its {is_ood.size} labels equal "
+            f"ood_label={ood_label!r} or are missing from classes. Add ID samples, "
+            f"or pass the ood_label in use."
+        )
+
+
+def least_count(share, total):
+    """Return the least count that is a share of a total, up to rounding."""
+    if isinstance(total, np.integer):
+        return np.ceil(share * total - GUARD)
+    return share * total * (1 - GUARD)
+
+
+def id_mask(y_true, ood_label, classes):
+    """Return the mask of the ID samples of `y_true`; raise if there are none."""
+    is_id = ~check_ood(y_true, ood_label, classes)
+    if not is_id.any():
+        raise ValueError(
+            f"No ID samples in y_true: all of its {is_id.size} labels equal "
+            f"ood_label={ood_label!r} or are missing from classes. Add ID samples, or "
+            f"pass the ood_label in use."
+        )
+    return is_id
+
+
+def id_samples(y_true, ood_label, classes, sample_weight):
+    """Return the mask of ID samples of positive weight, and their weights or None."""
+    is_id = id_mask(y_true, ood_label, classes)
+    weight = check_weight(sample_weight, is_id.size)
+    if weight is None:
+        return is_id, None
+    n_id = np.count_nonzero(is_id)
+    is_id &= weight > 0
+    if not is_id.any():
+        raise ValueError(
+            f"sample_weight is zero for all {n_id} ID samples in y_true; give some of "
+            f"them a positive weight."
+        )
+    weight = weight[is_id]
+    return is_id, count_weights(weight, weight.size)
+
+
+class RankedLosses(NamedTuple):
+    """ID samples from the highest score down, of shape (n_id,).
+
+    `last` are the ends of groups of tied scores, `weight` is None if all are equal.
+    """
+
+    scores: np.ndarray
+    loss: np.ndarray
+    last: np.ndarray
+    weight: np.ndarray | None
+
+    @property
+    def accepted(self):
+        """Number of accepted samples at each distinct score."""
+        if self.weight is None:
+            return self.last + 1
+        return np.cumsum(self.weight)[self.last]
+
+    @property
+    def summed_loss(self):
+        """Summed loss of the accepted samples at each distinct score."""
+        loss = self.loss if self.weight is None else self.loss * self.weight
+        return np.cumsum(loss)[self.last]
+
+    @classmethod
+    def of(cls, scores, loss, weight):
+        """Rank samples of shape (n_id,)."""
+        order, ranked = (part[::-1] for part in ranked_scores(scores))
+        weight = None if weight is None else weight[order]
+        return cls(ranked, loss[order], ends_of_ties(ranked), weight)
+
+
+def rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight=None):
+    """Check the arguments of a metric, and return the ranked ID samples."""
+    is_id, weight = id_samples(y_true, ood_label, classes, sample_weight)
+    y_score = check_scores(y_score, is_id.size)
+    loss = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
+    if loss.size < is_id.size:
+        y_score = y_score[np.flatnonzero(is_id)]
+    return RankedLosses.of(y_score, loss, weight)
