@@ -64,12 +64,15 @@ import platform
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 from _detectors_data import WORKLOADS, make, save
 from _detectors_peers import LIBRARIES, is_installed
 from _detectors_skood import METHODS
+from threadpoolctl import threadpool_limits
 
 CHILD = Path(__file__).with_name("_detectors_child.py")
 TWICE = ("Mahalanobis", "ViM", "KNN", "SHE", "GEN", "KLMatching")
@@ -78,13 +81,19 @@ MAX_SCORE_MIB = 256
 MORE_CPU = 1.3  # with two threads
 # no difference is seen below these
 SECONDS, MIB = 20e-6, 8
-# CPU seconds of a whole fit of workload F, on one thread
+# CPU seconds of a whole fit of workload F, on one thread. `floors` prints what bounds
+# them: to read the samples once takes .009 s, and to sum them in float64 .018 s, so
+# that NCI and FDBD cannot take .010 s; X^T X takes .33 s in float64. In float32 it
+# takes half of that, but squared Mahalanobis distances have relative errors of 1e-7,
+# 3e-6 and 2e-4 then, at condition numbers of the covariance of 1e2, 1e4 and 1e6.
 FITS = dict.fromkeys(("NCI", "FDBD"), 0.010)
 FITS |= {"Mahalanobis": 0.25, "RelativeMahalanobis": 0.25, "ViM": 0.4}
 FITS |= dict.fromkeys(
     ("MSP", "MaxLogit", "Energy", "Entropy", "GEN", "KLMatching"), 0.004
 )
-# CPU microseconds to score one row, on one thread
+# CPU microseconds to score one row, on one thread. For a row of F, .14 to read it, and
+# .3 to .45 for the product with the 10 rows of weights, are more than the .4 of ReAct
+# and VRA where the machine is not idle.
 ROWS = {("L", "Energy"): 0.28, ("F", "ReActEnergy"): 0.4, ("F", "VRAEnergy"): 0.4}
 HEAD = (
     f"{'method':<20}{'library':<13}{'fit':>8}{'thr.':>8}{'fit CPU':>9}"
@@ -192,6 +201,33 @@ def cpu_rows(workload, args, folder):
                         f"{after:>9.4f} s {after / before:>6.2f} (at most {MORE_CPU})"
                     )
                     yield text, after <= MORE_CPU * before
+
+
+def floors(inputs, threads):
+    """Print the CPU time of what no fit and no score of features can do without."""
+    Z, coef, ones = inputs.Z, inputs.coef, np.ones(256)
+    few = Z[: len(Z) // 10].astype(np.float64)
+
+    def summed():
+        blocks = (Z[k : k + 256].astype(np.float64) for k in range(0, len(Z), 256))
+        return sum(ones[: len(block)] @ block for block in blocks)
+
+    def least(call):
+        times = []
+        for _ in range(5):
+            start = time.process_time()
+            call()
+            times.append(time.process_time() - start)
+        return min(times)
+
+    with threadpool_limits(threads):
+        once, mean, gram = least(Z.sum), least(summed), 10 * least(lambda: few.T @ few)
+        product = 1e6 * least(lambda: inputs.T @ coef.T) / len(inputs.T)
+    print(
+        f"floors: samples read once {once:.4f} CPU s, their mean in float64 "
+        f"{mean:.4f}, X^T X in float64 {gram:.4f}; product with the head "
+        f"{product:.3f} us/row"
+    )
 
 
 def own_fit(row):
@@ -335,6 +371,8 @@ def main(argv=None):
                 f"{args.scale * n_test:,.0f} test rows, {n_features} features, "
                 f"{n_classes} classes, {args.threads} threads, {args.device}\n{HEAD}"
             )
+            if n_features:
+                floors(make(workload, args.scale, args.seed), args.threads)
             for rows in rows_of(workload, args, folder):
                 for row in rows:
                     print(line(row), flush=True)

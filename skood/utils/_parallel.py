@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache
@@ -14,8 +15,9 @@ from skood.utils._locks import ForkSafeLock
 
 __all__ = ["ONE_THREAD", "map_chunks", "one_thread"]
 
-# Fewer chunks take less time than starting threads.
-_MIN_CHUNKS = 4
+# Fewer chunks, or chunks that take less CPU time in all, have no threads: these take
+# a millisecond to start, and share the bandwidth of the memory.
+_MIN_CHUNKS, _LEAST_SECONDS = 4, 0.02
 
 # Products of fewer multiplications have no threads; products of more take so long that
 # threads gain more than they wait for each other.
@@ -47,6 +49,11 @@ def map_chunks(function, chunks):
     if n_threads == 1:
         with ONE_THREAD if len(chunks) > 1 else _NO_LIMIT:
             return [function(chunk) for chunk in chunks]
+    with ONE_THREAD:
+        start = time.thread_time()
+        first = function(chunks[0])
+        if (time.thread_time() - start) * len(chunks) < _LEAST_SECONDS:
+            return [first, *(function(chunk) for chunk in chunks[1:])]
     # Small products with their own threads in each thread would block each other. A
     # limit of OpenMP is of one thread only, and so is set in each.
     with (
@@ -54,7 +61,7 @@ def map_chunks(function, chunks):
         _limited_to_one(),
         ThreadPoolExecutor(n_threads, initializer=_limited_to_one) as pool,
     ):
-        return list(pool.map(function, chunks))
+        return [first, *pool.map(function, chunks[1:])]
 
 
 class _OneThread:

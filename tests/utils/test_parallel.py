@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -25,8 +26,25 @@ def test_results_are_in_order(monkeypatch, n_threads, n_chunks):
 
 def test_threads_are_used_side_by_side(monkeypatch):
     monkeypatch.setattr(_threads, "_n_threads", lambda: 2)
+    monkeypatch.setattr(_threads, "_LEAST_SECONDS", 0)
     barrier = threading.Barrier(2, timeout=10)  # breaks if one waits for the other
-    map_chunks(lambda _: barrier.wait(), [0, 1, 2, 3])
+    # the first shows how long one takes
+    map_chunks(lambda i: i == 0 or barrier.wait(), [0, 1, 2, 3, 4])
+
+
+def test_threads_are_started_for_what_takes_longer_than_starting_them(monkeypatch):
+    monkeypatch.setattr(_threads, "_n_threads", lambda: 2)
+    here = threading.get_ident()
+
+    def spin(seconds):
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+        return threading.get_ident()
+
+    assert map_chunks(spin, [1e-4] * 9) == 9 * [here]
+    first, *others = map_chunks(spin, [0.01] * 9)
+    assert first == here and here not in others
 
 
 def test_few_chunks_or_one_thread_stay_in_this_thread(monkeypatch):
@@ -54,8 +72,10 @@ def test_number_of_threads_follows_the_limits():
 
 def test_libraries_have_one_thread_meanwhile(monkeypatch):
     assert np.ones(2) @ np.ones(2) == 2.0  # NumPy and its BLAS are loaded
+    monkeypatch.setattr(_threads, "_LEAST_SECONDS", 0)
     with threadpool_limits(limits=2):
-        assert set(map_chunks(lambda _: _threads._n_threads(), range(4))) == {1}
+        _, *found = map_chunks(lambda _: _threads._n_threads(), range(4))
+        assert set(found) == {1}
         assert _threads._n_threads() == 2
 
 
@@ -193,7 +213,8 @@ def test_chunks_without_threads_are_limited(libraries, monkeypatch):
     assert map_chunks(lambda _: counts(libraries), range(1)) == [[4, 1]]
 
 
-def test_maps_that_overlap_restore_the_number():
+def test_maps_that_overlap_restore_the_number(monkeypatch):
+    monkeypatch.setattr(_threads, "_LEAST_SECONDS", 0)
     starts = threading.Barrier(2, timeout=10)
 
     def run():
