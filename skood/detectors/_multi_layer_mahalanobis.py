@@ -187,7 +187,7 @@ class MultiLayerMahalanobis(NetworkDetector):
             scores = self._scores_of(self.detectors_, features)
             ood_weight = row_weight(sample_weight, known_ood)
             self.alphas_ = self._learned_alphas(
-                features, y_id, scores, weight, ood_scores, ood_weight
+                features, y_id, scores, ood_scores, weight, ood_weight
             )
         if not is_fixed(self.estimator):
             return self._refitted_scores(X_id, y_id, weight)
@@ -282,7 +282,9 @@ class MultiLayerMahalanobis(NetworkDetector):
             )
         return alphas
 
-    def _learned_alphas(self, features, y, id_scores, weight, ood_scores, ood_weight):
+    def _learned_alphas(
+        self, features, y, id_scores, ood_scores, weight=None, ood_weight=None
+    ):
         """Return the weights of layers that best separate ID from OOD samples."""
         seed = np.random.RandomState(0)
         if weight is None:

@@ -18,10 +18,13 @@ from skood.utils._labels import id_rows
 from skood.utils._metaestimators import (
     check_given,
     copy_input_attributes,
+    n_rows,
     take_rows,
     wrapped_tags,
 )
 from skood.utils._param_validation import HasMethods, fit_context
+from skood.utils._routing import router_of, weight_params
+from skood.utils._weights import check_weight, row_weight
 
 __all__ = ["IDOnly"]
 
@@ -96,7 +99,7 @@ class IDOnly(TransformerMixin, SkoodEstimator):
         # The transformer is validated by its own fit.
         prefer_skip_nested_validation=False
     )
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Fit the transformer on the ID samples.
 
         Parameters
@@ -108,6 +111,11 @@ class IDOnly(TransformerMixin, SkoodEstimator):
             Class labels; samples labeled `ood_label` are excluded. None: all samples
             are ID.
 
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights; the ones of OOD samples are excluded. They are passed on to a
+            transformer that takes them, or requests them if metadata routing is
+            enabled; others are fitted on the samples of positive weight.
+
         Returns
         -------
         self : object
@@ -116,19 +124,42 @@ class IDOnly(TransformerMixin, SkoodEstimator):
         Raises
         ------
         ValueError
-            If there are only OOD samples.
+            If there are only OOD samples, or weights are invalid.
         """
         check_given(X)
         with fresh_fit(self):
+            weight = check_weight(sample_weight, n_rows(X))
+            is_used = np.ones(1, dtype=bool) if weight is None else weight > 0
             if y is not None:
                 check_consistent_length(X, y)
-                is_id = id_rows(y, self.ood_label)
-                if not is_id.all():
-                    rows = np.flatnonzero(is_id)
-                    X, y = take_rows(X, rows), take_rows(y, rows)
-            self.transformer_ = clone(self.transformer).fit(X, y)
+                is_used = is_used & id_rows(y, self.ood_label)
+                if not is_used.any():
+                    raise ValueError(
+                        "The sample weights of all ID samples are zero: only samples "
+                        f"with ood_label={self.ood_label!r} have a weight. Give ID "
+                        "samples a positive sample_weight."
+                    )
+            if not is_used.all():
+                rows = np.flatnonzero(is_used)
+                X, y = take_rows(X, rows), None if y is None else take_rows(y, rows)
+                weight = row_weight(weight, rows)
+            params = weight_params(
+                self, "transformer", self.transformer, weight, required=False
+            )
+            self.transformer_ = clone(self.transformer).fit(X, y, **params)
             copy_input_attributes(self, self.transformer_)
         return self
+
+    def get_metadata_routing(self):
+        """Return how ``sample_weight`` is passed on, if metadata routing is enabled.
+
+        Returns
+        -------
+        routing : MetadataRouter
+            The request of the estimator, and the routing to the transformer.
+        """
+        parts = {"transformer": self.transformer}
+        return router_of(self, super().get_metadata_routing(), parts)
 
     @takes_input
     def transform(self, X):

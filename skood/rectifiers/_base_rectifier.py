@@ -22,6 +22,7 @@ from skood.utils._linalg import check_no_overflow
 from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import fit_context
 from skood.utils._torch import row_chunks, to_numpy
+from skood.utils._weights import check_weight
 
 __all__ = ["BaseRectifier", "known_rows"]
 
@@ -29,13 +30,24 @@ __all__ = ["BaseRectifier", "known_rows"]
 _CHUNK_BYTES = 2**20
 
 
-def known_rows(y, X, ood_label):
-    """Return a mask of the ID samples, of shape (n_samples,), or None if all are."""
-    if y is None:
+def known_rows(y, X, ood_label, weight=None):
+    """Return a mask of the ID samples, of shape (n_samples,), or None if all are.
+
+    Samples of weight zero are excluded.
+    """
+    if y is None and weight is None:
         return None
-    y = check_labels(y)
-    check_consistent_length(X, y)
-    is_id = id_rows(y, ood_label)
+    is_id = np.ones(len(X), dtype=bool) if weight is None else weight > 0
+    if y is not None:
+        y = check_labels(y)
+        check_consistent_length(X, y)
+        is_id &= id_rows(y, ood_label)
+        if not is_id.any():
+            raise ValueError(
+                "The sample weights of all ID samples are zero: only samples with "
+                f"ood_label={ood_label!r} have a weight. Give ID samples a positive "
+                "sample_weight."
+            )
     return None if is_id.all() else is_id
 
 
@@ -45,7 +57,7 @@ class BaseRectifier(
     """Base class of rectifiers, which preserve the number of features and the dtype.
 
     A subclass implements ``_rectify(Z, out)``, which must not modify `Z`, and, if it
-    has parameters to learn, ``_learn(X, y)``.
+    has parameters to learn, ``_learn(X, y, weight)``.
     """
 
     _parameter_constraints: dict = {}
@@ -57,7 +69,7 @@ class BaseRectifier(
         # A head that a rectifier wraps validates itself.
         prefer_skip_nested_validation=False
     )
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Learn from training features.
 
         Parameters
@@ -69,16 +81,21 @@ class BaseRectifier(
             Class labels. Rectifiers with an `ood_label` leave samples of that label
             out; others ignore `y`.
 
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights; integers equal repeated samples. Rectifiers that do
+            not learn ignore them.
+
         Returns
         -------
         self : object
             The fitted rectifier.
         """
         with fresh_fit(self):
-            self._learn(self._validated(X, reset=True), y)
+            X = self._validated(X, reset=True)
+            self._learn(X, y, check_weight(sample_weight, len(X)))
         return self
 
-    def _learn(self, X, y):
+    def _learn(self, X, y, weight):
         """Learn from validated features; do nothing unless overridden."""
 
     @takes_input

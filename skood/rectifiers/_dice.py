@@ -18,13 +18,19 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
 from skood.utils._metaestimators import wrapped_tags
 from skood.utils._param_validation import Classifier, Interval, fit_context
+from skood.utils._routing import router_of
 from skood.utils._torch import row_chunks, to_numpy
+from skood.utils._weights import check_weight
 
 __all__ = ["DICE"]
 
 
-def _mean_row(X, rows):
+def _mean_row(X, rows, weight):
     """Return the mean of the chosen rows (None: all rows), summed in float64."""
+    if weight is not None:
+        weight = weight if rows is None else weight * rows
+        parts = row_chunks(len(X), X[0].nbytes, budget=2**20)
+        return sum(weight[part] @ X[part] for part in parts) / weight.sum()
     total = np.zeros(X.shape[1])
     for part in row_chunks(len(X), X[0].nbytes, budget=2**20):
         chunk = X[part] if rows is None else X[part][rows[part]]
@@ -125,7 +131,7 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
         # The wrapped classifier validates itself.
         prefer_skip_nested_validation=False
     )
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Fit the linear classifier, unless it is frozen, and mask its weights.
 
         Parameters
@@ -136,6 +142,10 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
         y : array-like of shape (n_samples,), default=None
             Class labels; samples of `ood_label` are left out. Not needed if `estimator`
             is frozen.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights, of the classifier and of the mean contributions;
+            integers equal repeated samples.
 
         Returns
         -------
@@ -148,15 +158,16 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
             If the estimator is no linear classifier of `X`, or no weight remains.
         """
         with fresh_fit(self):
-            self._fit(X, y)
+            self._fit(X, y, sample_weight)
         return self
 
-    def _fit(self, X, y):
+    def _fit(self, X, y, sample_weight):
         estimator = LinearHead() if self.estimator is None else self.estimator
         X = self._validated(X, reset=True)
-        rows = known_rows(y, X, self.ood_label)
-        head = fit_head(self, estimator, X, y, rows)
-        contribution = head.coef * _mean_row(X, rows)
+        weight = check_weight(sample_weight, len(X))
+        rows = known_rows(y, X, self.ood_label, weight)
+        head = fit_head(self, estimator, X, y, rows, weight)
+        contribution = head.coef * _mean_row(X, rows, weight)
         self.mask_ = np.ones(contribution.shape, dtype=bool)
         if self.sparsity > 0:
             self.mask_ = contribution > np.quantile(contribution, self.sparsity)
@@ -170,6 +181,17 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
         self.coef_ = np.where(self.mask_, head.coef, 0).astype(head.coef.dtype)
         self.intercept_ = np.array(head.intercept)
         self.classes_ = np.asarray(self.estimator_.classes_)
+
+    def get_metadata_routing(self):
+        """Return how ``sample_weight`` is passed on, if metadata routing is enabled.
+
+        Returns
+        -------
+        routing : MetadataRouter or MetadataRequest
+            The request of the estimator, and the routing to its classifier.
+        """
+        parts = {} if self.estimator is None else {"estimator": self.estimator}
+        return router_of(self, super().get_metadata_routing(), parts)
 
     @takes_input
     def predict_logits(self, X):

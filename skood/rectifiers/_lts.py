@@ -12,6 +12,7 @@ from skood.rectifiers._base_rectifier import BaseRectifier, known_rows
 from skood.rectifiers._rectified_head import fit_head
 from skood.rectifiers._top_activations import largest, n_largest, scale_rows
 from skood.utils._param_validation import Classifier, Interval
+from skood.utils._routing import router_of
 from skood.utils._warnings import warn
 
 __all__ = ["LTS"]
@@ -104,12 +105,12 @@ class LTS(BaseRectifier):
         self.top = top
         self.ood_label = ood_label
 
-    def _learn(self, X, y):
+    def _learn(self, X, y, weight):
         self.origin_ = np.zeros(X.shape[1])
         if self.estimator is None:
             return
-        rows = known_rows(y, X, self.ood_label)
-        head = fit_head(self, self.estimator, X, y, rows)
+        rows = known_rows(y, X, self.ood_label, weight)
+        head = fit_head(self, self.estimator, X, y, rows, weight)
         self.origin_ = head.origin
         rest = np.abs(head.coef @ self.origin_ + head.intercept).max()
         if rest > 1e-3 * np.abs(head.intercept).max():
@@ -120,6 +121,17 @@ class LTS(BaseRectifier):
                 "of the biases. Use a head whose rows are linearly independent, hence "
                 "with no more classes than features."
             )
+
+    def get_metadata_routing(self):
+        """Return how ``sample_weight`` is passed on, if metadata routing is enabled.
+
+        Returns
+        -------
+        routing : MetadataRouter or MetadataRequest
+            The request of the estimator, and the routing to its classifier.
+        """
+        parts = {} if self.estimator is None else {"estimator": self.estimator}
+        return router_of(self, super().get_metadata_routing(), parts)
 
     def _rectify(self, Z, out):
         positive = np.maximum(Z, 0)

@@ -9,6 +9,7 @@ Quantiles use NumPy's linear interpolation, with ranks computed in float64.
 import numpy as np
 
 from skood.utils._torch import row_chunks
+from skood.utils._weights import weighted_quantile
 
 __all__ = ["column_quantiles", "pooled_quantile"]
 
@@ -121,8 +122,16 @@ def _interpolate(low, high, weight):
     return high - (high - low) * (1.0 - weight)
 
 
-def pooled_quantile(X, quantile, rows=None):
-    """Return the quantile of all (finite) values of the rows in a mask (None: all)."""
+def pooled_quantile(X, quantile, rows=None, weight=None):
+    """Return the quantile of all (finite) values of the rows in a mask (None: all).
+
+    Rows with weights (n_samples,) are sorted in memory.
+    """
+    if weight is not None:
+        chosen = slice(None) if rows is None else rows
+        values = X[chosen].ravel()
+        (found,) = _weighted(values, np.repeat(weight[chosen], X.shape[1]), [quantile])
+        return found
     values = _Values(X, rows)
     position = quantile * (len(values) - 1)
     rank = int(position)
@@ -130,8 +139,19 @@ def pooled_quantile(X, quantile, rows=None):
     return float(_interpolate(low, high, position - rank))
 
 
-def column_quantiles(X, quantiles, rows=None):
+def _weighted(values, weight, quantiles):
+    """Return quantiles of weighted values."""
+    order = np.argsort(values)
+    ranked, ends = values[order], np.cumsum(weight[order])
+    return [weighted_quantile(ranked, ends, quantile) for quantile in quantiles]
+
+
+def column_quantiles(X, quantiles, rows=None, weight=None):
     """Return float64 quantiles (n_quantiles, n_features) of columns of such rows."""
+    if weight is not None:
+        rows = slice(None) if rows is None else rows
+        columns = [_weighted(one, weight[rows], quantiles) for one in X[rows].T]
+        return np.transpose(columns)
     n_rows = _Values(X, rows).n_rows
     found = np.empty((len(quantiles), X.shape[1]))
     for part in row_chunks(X.shape[1], n_rows * X.itemsize, budget=_BLOCK_BYTES):

@@ -75,9 +75,9 @@ class ReAct(BaseRectifier):
         self.quantile = quantile
         self.ood_label = ood_label
 
-    def _learn(self, X, y):
-        rows = known_rows(y, X, self.ood_label)
-        self.threshold_ = pooled_quantile(X, self.quantile, rows)
+    def _learn(self, X, y, weight):
+        rows = known_rows(y, X, self.ood_label, weight)
+        self.threshold_ = pooled_quantile(X, self.quantile, rows, weight)
 
     def _rectify(self, Z, out):
         np.minimum(Z, Z.dtype.type(self.threshold_), out=out)

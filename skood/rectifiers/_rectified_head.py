@@ -9,20 +9,22 @@ from skood.nn._make_network import make_network
 from skood.nn._sklearn_network import LinearNetwork
 from skood.utils._labels import check_labels
 from skood.utils._metaestimators import fit_wrapped, unwrapped
+from skood.utils._weights import row_weight
 
 __all__ = ["fit_head"]
 
 
-def fit_head(owner, estimator, X, y, rows):
+def fit_head(owner, estimator, X, y, rows, weight=None):
     """Fit a linear classifier on ID samples, unless frozen, and return its `Head`.
 
     It is stored as ``estimator_`` on `owner`, which has validated `X` (n_samples,
     n_features). `rows` is the mask of ID samples (None: all).
     """
     if rows is not None and not isinstance(estimator, FrozenEstimator):
-        X, y = X[rows], check_labels(y)[rows]
+        X, y = X[rows], None if y is None else check_labels(y)[rows]
+        weight = row_weight(weight, rows)
     names = vars(owner).get("feature_names_in_")
-    owner.estimator_ = fit_wrapped(owner, estimator, X, y)
+    owner.estimator_ = fit_wrapped(owner, estimator, X, y, weight)
     # `X` was given to the owner; a frozen head may lack its feature names
     for name in ("feature_names_in_", "classes_"):
         vars(owner).pop(name, None)

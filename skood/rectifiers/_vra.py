@@ -104,19 +104,19 @@ class VRA(BaseRectifier):
         self.per_feature = per_feature
         self.ood_label = ood_label
 
-    def _learn(self, X, y):
+    def _learn(self, X, y, weight):
         if self.low > self.high:
             raise ValueError(
                 f"low={self.low} is above high={self.high}. Both are quantiles: pass "
                 "a low one that is at most the high one."
             )
-        rows = known_rows(y, X, self.ood_label)
+        rows = known_rows(y, X, self.ood_label, weight)
         both = (self.low, self.high)
         if self.per_feature:
-            self.low_, self.high_ = column_quantiles(X, both, rows)
+            self.low_, self.high_ = column_quantiles(X, both, rows, weight)
         else:
             self.low_, self.high_ = (
-                np.full(X.shape[1], pooled_quantile(X, quantile, rows))
+                np.full(X.shape[1], pooled_quantile(X, quantile, rows, weight))
                 for quantile in both
             )
 

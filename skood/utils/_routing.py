@@ -39,10 +39,12 @@ def weight_params(owner, name, estimator, sample_weight, *, required=True):
     """
     if sample_weight is None or isinstance(estimator, FrozenEstimator):
         return {}
-    if get_config()["enable_metadata_routing"]:
+    # a part that is None by default is not the user's, and requests nothing
+    is_given = getattr(owner, name, estimator) is not None
+    if is_given and get_config()["enable_metadata_routing"]:
         routed = process_routing(owner, "fit", sample_weight=sample_weight)
         return routed[name].fit
-    names = _weight_names(estimator)
+    names = _weight_names(estimator, required)
     if not names and required:
         part = _last_step(estimator)
         raise ValueError(
@@ -64,25 +66,27 @@ def _last_step(estimator):
             return estimator
 
 
-def _weight_names(estimator):
-    """Return the names of sample weights in the fit of an estimator: none if useless.
+def _weight_names(estimator, required):
+    """Return the names of sample weights in the fit of an estimator.
 
-    Weights have to reach the last step of a pipeline.
+    If weights are `required`, they have to reach the last step of a pipeline, else no
+    name is returned.
     """
     if isinstance(estimator, (GridSearchCV, RandomizedSearchCV)):
-        return _weight_names(estimator.estimator)
+        return _weight_names(estimator.estimator, required)
     if not isinstance(estimator, Pipeline):
         takes = has_fit_parameter(estimator, "sample_weight")
         return ["sample_weight"] if takes else []
-    names = [
-        (step, [f"{step}__{name}" for name in _weight_names(part)])
-        for step, part in estimator.steps
+    steps = [
+        (name, part)
+        for name, part in estimator.steps
         if part is not None and not isinstance(part, str)
     ]
-    if not names or not (names[-1][1] or _is_frozen(estimator.steps[-1][1])):
+    last = steps[-1][1] if steps else None
+    if required and not (
+        isinstance(last, FrozenEstimator) or (steps and _weight_names(last, True))
+    ):
         return []
-    return [name for _, some in names for name in some]
-
-
-def _is_frozen(estimator):
-    return isinstance(estimator, FrozenEstimator)
+    return [
+        f"{step}__{name}" for step, part in steps for name in _weight_names(part, False)
+    ]
