@@ -26,6 +26,7 @@ __all__ = [
 _RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 
 
+@stored
 class Attainable(NamedTuple):
     """Rates that rules attain on samples on which no rule meets all bounds.
 

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skood.detectors import Mahalanobis, MaxLogit
 from skood.exceptions import InfeasibleError, NotCertifiableError
+from skood.persistence import dump, load
 from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,
@@ -111,6 +112,19 @@ def test_guarantee_of_the_new_rule():
         clf.with_rule(BoundedAbstention(0.999), X_CAL[:60], Y_CAL[:60])
     with pytest.raises(ValueError, match="guarantee"):
         clf.with_rule(rule, X_CAL, Y_CAL, guarantee="always")
+
+
+def test_a_nearest_rule_in_a_file(tmp_path):
+    pytest.importorskip("skops")
+    clf = make_clf(solver=Solver(infeasible="nearest")).fit(X, Y)
+    with pytest.warns(UserWarning, match="nearest rule"):
+        near = clf.with_rule(BoundedTPRFPR(0.99, 0.01), X_CAL, Y_CAL)
+    dump(near, tmp_path / "near.skood")
+    again = load(tmp_path / "near.skood")
+    point = near.operating_point_
+    assert repr(again.operating_point_) == repr(point) and point.violation > 0
+    assert_array_equal(again.predict(X_NEW), near.predict(X_NEW))
+    assert again.explain(X_NEW).sentences == near.explain(X_NEW).sentences
 
 
 def test_errors():
