@@ -102,6 +102,39 @@ def test_what_mnist_must_reach(accuracy, pair_risk, seconds, failures):
         assert text.startswith(start)
 
 
+def test_correlation_and_regret_of_substitutes_for_ood_samples(capsys, monkeypatch):
+    script = load("selection_without_ood")
+    monkeypatch.setattr(script, "CONSTANT", ("b",))
+    truths = {
+        "digits, near": [
+            {"a": 0.9, "b": 0.8, "c": 0.5},
+            {"a": 0.7, "b": 0.6, "c": 0.2},
+        ],
+        "wine, far": [{"a": 0.6, "b": 1.0, "c": 0.9}] * 2,
+    }
+    equal, wrong = {"a": 0.3, "b": 0.2, "c": 0.1}, {"a": 0.1, "b": 0.2, "c": 0.2}
+    proxies = {
+        "digits, near": [{"mixing": equal}, {"mixing": wrong}],
+        "wine, far": [{"mixing": None}, {"mixing": {"b": 0.4, "c": 0.3}}],
+    }
+    table = script.summarize(truths, proxies)
+    near, far = table["mixing"].values()
+    ties = -np.sqrt(3) / 2  # Spearman's of the ranks 3, 2, 1 and 1, 2.5, 2.5
+    np.testing.assert_allclose(near, [[1, 0], [ties, 100 * (0.7 - 0.4)]])
+    np.testing.assert_allclose(far, [[1, 0]])
+    regrets = [values[:, 1] for values in table["always b"].values()]
+    np.testing.assert_allclose(regrets, [[10, 10], [0, 0]], atol=1e-12)
+    regrets = [values[:, 1] for values in table["best on other tasks"].values()]
+    np.testing.assert_allclose(regrets, [[10, 10], [40, 40]])
+    regrets = [values[0, 1] for values in table["any"].values()]
+    np.testing.assert_allclose(regrets, [100 * (0.9 - 2.2 / 3), 100 * (1 - 2.5 / 3)])
+    script.report(truths, proxies)
+    shown = capsys.readouterr().out
+    # tasks, mean, SD and worst: (0 + 30) / 2 and 0
+    assert re.search(r"^mixing +15\.0 +0\.0 +7\.5 +10\.6 +30\.0$", shown, re.M)
+    assert re.search(r"^b +70\.0 +100\.0 +85\.0 +21\.2$", shown, re.M)
+
+
 @pytest.mark.slow  # a process for each method
 def test_detectors_are_timed(tmp_path, capsys):
     status = load("detectors").main(
