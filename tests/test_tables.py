@@ -224,8 +224,9 @@ def test_missing_values_without_a_classifier(table):
     np.testing.assert_array_equal(forest.score_samples(Z[:1]), expected[:1])
     with pytest.raises(ValueError, match="infinity"):
         forest.score_samples(np.where(np.isnan(Z), np.inf, Z))
-    with pytest.raises(ValueError, match="contains NaN"):
+    with pytest.raises(ValueError, match="Input X contains NaN, which KNN does") as e:
         KNN().fit(Z)
+    assert "as in make_pipeline(SimpleImputer(), KNN()), or leave" in str(e.value)
 
 
 @pytest.mark.parametrize("first", ["forest", "gauss"])
@@ -291,6 +292,26 @@ def test_categories_without_a_step(table):
     with pytest.raises(ValueError, match="The features of HistGradientBoosting") as e:
         Mahalanobis(trees).fit(X, y)
     assert "OneHotEncoder(handle_unknown='ignore')" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        KNN(),
+        MSP(_trees()),
+        RejectOptionClassifier(_trees()),
+        DetectorEnsemble([("a", KNN())]),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_text_without_an_encoder(table, estimator):
+    X, y = table
+    with pytest.raises(ValueError, match="could not convert string to float") as error:
+        estimator.fit(X[["kind", "area"]], y)
+    assert str(error.value).endswith(
+        "Encode columns of text in a step before, such as "
+        "OneHotEncoder(handle_unknown='ignore') in a ColumnTransformer."
+    )
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

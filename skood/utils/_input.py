@@ -9,6 +9,7 @@ repeated column names and objects that are not numbers, so that libraries below 
 
 import functools
 import math
+import re
 from contextlib import contextmanager
 
 import numpy as np
@@ -37,6 +38,9 @@ _XGBOOST_LABELS = (
     "XGBClassifier takes the labels 0, 1, ..., n_classes - 1 only. A VotingClassifier "
     "encodes labels: VotingClassifier([('xgb', XGBClassifier())], voting='soft')."
 )
+
+# scikit-learn's error suggests other estimators, also to detectors.
+_MISSING = re.compile(r"(Input \w+ contains NaN)\.\n(\w+) does not accept missing")
 
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
@@ -135,11 +139,19 @@ def clear_errors(X):
 
 def _clear_error(error, X):
     """Return the error that replaces one of a library, None if it is clear."""
-    if not _is_raw(error):
+    found = _MISSING.match(str(error))
+    if found is None and not _is_raw(error):
         return None
-    if _in_validation(error):
+    if found is not None:
+        what, name = found.groups()
         clear: Exception = ValueError(
-            f"The input cannot be converted to an array of numbers: {error}"
+            f"{what}, which {name} does not take. Impute the missing values, as in "
+            f"make_pipeline(SimpleImputer(), {name}()), or leave their samples out."
+        )
+    elif _in_validation(error):
+        clear = ValueError(
+            "The input cannot be converted to an array of numbers: "
+            f"{error}{_encoding_of(error)}"
         )
     elif _holds_numbers(X):
         return None
@@ -166,11 +178,23 @@ def named_errors(estimator):
             error.add_note(_XGBOOST_LABELS)
         if not _is_raw(error) or hasattr(error, "__notes__"):
             raise
+        remedy = _encoding_of(error) or (
+            ". Look at their values and scales, for example with numpy.ptp(X, axis=0)."
+        )
         raise ValueError(
             f"The fit of {type(estimator).__name__} failed on X and y: "
-            f"{str(error).rstrip('.')}. Look "
-            "at their values and scales, for example with numpy.ptp(X, axis=0)."
+            f"{str(error).rstrip('.')}{remedy}"
         ) from error
+
+
+def _encoding_of(error):
+    """Return the remedy if an error is about text, else an empty string."""
+    if "could not convert string to float" not in str(error):
+        return ""
+    return (
+        ". Encode columns of text in a step before, such as "
+        "OneHotEncoder(handle_unknown='ignore') in a ColumnTransformer."
+    )
 
 
 def _is_raw(error):
