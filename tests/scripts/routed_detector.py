@@ -16,22 +16,21 @@ X, y = load_iris(return_X_y=True)
 y[y == 2] = -1  # known OOD samples, for evaluation only
 weight = np.where(X[:, 0] > 5.5, 3.0, 1.0)
 
-sklearn.set_config(enable_metadata_routing=True)
-classifier = LogisticRegression().set_fit_request(sample_weight=True)
-scaler = StandardScaler().set_fit_request(sample_weight=True)
-pipeline = make_pipeline(
-    IDOnly(scaler).set_fit_request(sample_weight=True),
-    Mahalanobis(classifier).set_fit_request(sample_weight=True),
-)
-search = GridSearchCV(
-    pipeline,
-    {"mahalanobis__tied": [True, False]},
-    scoring=make_ood_scorer("auroc"),
-    cv=OODStratifiedKFold(3, shuffle=True, random_state=0),
-    error_score="raise",
-)
-search.fit(X, y, sample_weight=weight)
-sklearn.set_config(enable_metadata_routing=False)
+with sklearn.config_context(enable_metadata_routing=True):
+    classifier = LogisticRegression().set_fit_request(sample_weight=True)
+    scaler = StandardScaler().set_fit_request(sample_weight=True)
+    pipeline = make_pipeline(
+        IDOnly(scaler).set_fit_request(sample_weight=True),
+        Mahalanobis(classifier).set_fit_request(sample_weight=True),
+    )
+    search = GridSearchCV(
+        pipeline,
+        {"mahalanobis__tied": [True, False]},
+        scoring=make_ood_scorer("auroc").set_score_request(sample_weight=True),
+        cv=OODStratifiedKFold(3, shuffle=True, random_state=0),
+        error_score="raise",
+    )
+    search.fit(X, y, sample_weight=weight)
 
 assert search.best_score_ > 0.95
 means = search.best_estimator_[0].transformer_.mean_
