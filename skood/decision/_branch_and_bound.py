@@ -443,8 +443,10 @@ class _Relaxation:
         """Return how many samples a piece accepts in the middle of the interval."""
         t = self.starts[k] if k else self.starts[1]
         within = (self.low + self.high) / 2 <= t
-        N, _, F = self.search.problem.counts(self.node.rows[within])
-        return N + F + self.node.base[0] + self.node.base[2]
+        inside = np.count_nonzero(within)
+        if self.weight is not None:
+            inside = self.weight[within].sum()
+        return inside + self.node.base[0] + self.node.base[2]
 
     def decided(self, first, last):
         """Return the thresholds and samples of the pieces from `first` to `last`."""
