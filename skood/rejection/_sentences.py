@@ -162,7 +162,7 @@ def _column(result, i, j, is_first):
     """Return a phrase about one column of one sample."""
     name, reference = result.columns[j], result.references[i, j]
     if result.is_mixture[j]:
-        name = f"{name} (not a single column)"
+        name = f"{name} (a mixture of columns)"
     phrase = f"{name} {_value(result.observed[i, j])}"
     kind, deviation = result.reference_name, result.deviations[i, j]
     number = f" {_value(reference)}" if np.isfinite(reference) else ""

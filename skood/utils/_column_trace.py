@@ -5,6 +5,7 @@
 
 import re
 import warnings
+from collections import UserList
 from collections.abc import Callable
 from copy import copy
 from functools import partial
@@ -114,6 +115,8 @@ def _positions(columns, names):
             stop = len(names) if columns.stop is None else at[columns.stop] + 1
             columns = slice(start, stop, columns.step)
         return every[columns].tolist()
+    if isinstance(columns, UserList):  # scikit-learn < 1.7; reading items warns
+        columns = columns.data
     given = np.atleast_1d(np.asarray(columns))
     if given.dtype.kind in "OUS":
         return [at[name] for name in given.tolist()]

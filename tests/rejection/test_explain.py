@@ -195,7 +195,7 @@ def test_mixtures_are_called_mixtures():
     ).fit(X[["income", "age"]], Y)
     (sentence,) = clf.explain(NEW[["income", "age"]].iloc[:1]).sentences
     assert re.match(
-        r"rejected as out-of-distribution: pca\d \(not a single column\) -?[\d.]+, "
+        r"rejected as out-of-distribution: pca\d \(a mixture of columns\) -?[\d.]+, "
         r"[\d.]+ sd (above|below) the mean -?[\d.]+ of the nearest class 'good'",
         sentence,
     )
