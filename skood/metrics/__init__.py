@@ -22,7 +22,12 @@ from skood.metrics._ranking import (
     auroc,
     detection_error,
     fpr_at_tpr,
+)
+from skood.metrics._ranking_metrics import (
+    f1_at_tpr,
+    max_f1,
     ranking_metrics,
+    tnr_at_tpr,
 )
 from skood.metrics._risk_coverage import (
     augrc,
@@ -80,6 +85,7 @@ __all__ = [
     "double_score_roc_curve",
     "e_aurc",
     "expected_calibration_error",
+    "f1_at_tpr",
     "fpr_at_tpr",
     "make_cost_scorer",
     "make_misclassification_scorer",
@@ -87,6 +93,7 @@ __all__ = [
     "make_precision_recall_risk_scorer",
     "make_rule_scorer",
     "make_selective_risk_scorer",
+    "max_f1",
     "oscr",
     "paired_test",
     "ranking_metrics",
@@ -96,4 +103,5 @@ __all__ = [
     "scod_risk_coverage_curve",
     "selective_risk_at",
     "selective_risk_at_precision_recall",
+    "tnr_at_tpr",
 ]

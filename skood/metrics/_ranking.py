@@ -22,8 +22,8 @@ __all__ = [
     "aupr_out",
     "auroc",
     "detection_error",
+    "first_reaching",
     "fpr_at_tpr",
-    "ranking_metrics",
 ]
 
 
@@ -78,8 +78,9 @@ def _aupr(counts, interpolation):
     return float(np.sum(np.diff(tp, prepend=0) * precision) / tp[-1])
 
 
-def _fpr_at_tpr(counts, tpr):
-    tp, fp = counts
+def first_reaching(counts, tpr):
+    """Return the index of the first threshold that reaches a TPR."""
+    tp, _ = counts
     if isinstance(tpr, bool) or not isinstance(tpr, Real):
         raise TypeError(f"tpr must be a number in (0, 1], got {tpr!r}.")
     if not 0 < float(tpr) <= 1:
@@ -87,8 +88,12 @@ def _fpr_at_tpr(counts, tpr):
     # tp and fp never decrease, so the first threshold that reaches tpr is the best; any
     # positive tpr requires an accepted sample
     least = least_count(tpr, tp[-1])
-    first = max(np.searchsorted(tp, least), np.searchsorted(tp, 0, side="right"))
-    return float(fp[first] / fp[-1])
+    return max(np.searchsorted(tp, least), np.searchsorted(tp, 0, side="right"))
+
+
+def _fpr_at_tpr(counts, tpr):
+    fp = counts[1]
+    return float(fp[first_reaching(counts, tpr)] / fp[-1])
 
 
 def _detection_error(counts):
@@ -366,70 +371,3 @@ def detection_error(y_true, y_score, *, ood_label=-1, classes=None, sample_weigh
     0.1667
     """
     return _detection_error(_counts(y_true, y_score, ood_label, classes, sample_weight))
-
-
-def ranking_metrics(
-    y_true,
-    y_score,
-    *,
-    tpr=0.95,
-    positive="id",
-    interpolation="step",
-    ood_label=-1,
-    classes=None,
-    sample_weight=None,
-):
-    """All ranking metrics from one sort of the scores.
-
-    Read more in the :ref:`User Guide <metrics>`.
-
-    Parameters
-    ----------
-    y_true, y_score : array-like of shape (n_samples,)
-        Labels, and scores that are high for ID samples, as in :func:`auroc`.
-
-    tpr : float, default=0.95
-        The true positive rate of `fpr_at_tpr`.
-
-    positive : {"id", "ood"}, default="id"
-        The positive class of `fpr_at_tpr`.
-
-    interpolation : {"step", "trapezoid"}, default="step"
-        The interpolation of `aupr_in` and `aupr_out`.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
-
-    Returns
-    -------
-    metrics : dict of str to float
-        With the keys "auroc", "aupr_in", "aupr_out" (higher is better),
-        "fpr_at_tpr" and "detection_error" (lower is better).
-
-    See Also
-    --------
-    auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error : Single metrics.
-
-    Examples
-    --------
-    >>> from skood.metrics import ranking_metrics
-    >>> res = ranking_metrics([0, 1, 1, -1, -1], [0.9, 0.8, 0.3, 0.3, 0.1])
-    >>> for name, value in res.items():
-    ...     print(f"{name}: {value:.4f}")
-    auroc: 0.9167
-    aupr_in: 0.9167
-    aupr_out: 0.8333
-    fpr_at_tpr: 0.5000
-    detection_error: 0.1667
-    """
-    counts = _counts(y_true, y_score, ood_label, classes, sample_weight)
-    return {
-        "auroc": _auroc(counts),
-        "aupr_in": _aupr(counts, interpolation),
-        "aupr_out": _aupr(_flip(counts), interpolation),
-        "fpr_at_tpr": _fpr_at_tpr(_oriented(counts, positive), tpr),
-        "detection_error": _detection_error(counts),
-    }

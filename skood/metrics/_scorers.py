@@ -11,6 +11,7 @@ from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from skood.metrics._ranking import aupr_in, aupr_out, auroc, detection_error, fpr_at_tpr
+from skood.metrics._ranking_metrics import f1_at_tpr, max_f1, tnr_at_tpr
 from skood.utils._labels import check_labels, ood_mask
 from skood.utils._metaestimators import (
     concept_columns,
@@ -41,6 +42,9 @@ _METRICS = {
     "aupr_out": (aupr_out, True),
     "fpr_at_tpr": (fpr_at_tpr, False),
     "detection_error": (detection_error, False),
+    "tnr_at_tpr": (tnr_at_tpr, True),
+    "f1_at_tpr": (f1_at_tpr, True),
+    "max_f1": (max_f1, True),
 }
 
 
@@ -217,11 +221,11 @@ def make_ood_scorer(
     Parameters
     ----------
     metric : str or callable, default="auroc"
-        "auroc", "aupr_in", "aupr_out", "fpr_at_tpr" or "detection_error", where the
-        last two are negated; a function of these names or a :class:`functools.partial`
-        of one is treated alike. Or a function ``metric(y_true, y_score)``, where
-        `y_true` is +1 for ID and -1 for OOD samples, as in most binary metrics of
-        :mod:`sklearn.metrics`.
+        "auroc", "aupr_in", "aupr_out", "tnr_at_tpr", "f1_at_tpr", "max_f1", or
+        "fpr_at_tpr" and "detection_error", which are negated; a function of these names
+        or a :class:`functools.partial` of one is treated alike. Or a function
+        ``metric(y_true, y_score)``, where `y_true` is +1 for ID and -1 for OOD samples,
+        as in most binary metrics of :mod:`sklearn.metrics`.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in `y`.

@@ -12,6 +12,7 @@ import numpy as np
 from skood.metrics._calibration import brier, expected_calibration_error
 from skood.metrics._oscr import ccr_at_fpr, oscr
 from skood.metrics._ranking import aupr_in, aupr_out, auroc, detection_error, fpr_at_tpr
+from skood.metrics._ranking_metrics import f1_at_tpr, max_f1, tnr_at_tpr
 from skood.metrics._resampling import parameters_of
 from skood.metrics._risk_coverage import (
     augrc,
@@ -32,7 +33,8 @@ __all__ = [
 
 # Metrics of scores that are largest or smallest with additional samples at the ends of
 # the scale of the scores.
-_OF_BOTH = auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error, oscr, ccr_at_fpr
+_OF_THRESHOLDS = fpr_at_tpr, tnr_at_tpr, f1_at_tpr, max_f1, detection_error
+_OF_BOTH = auroc, aupr_in, aupr_out, *_OF_THRESHOLDS, oscr, ccr_at_fpr
 _OF_LOSSES = aurc, e_aurc, augrc, risk_at_coverage, coverage_at_risk
 _OF_ID = *_OF_LOSSES, expected_calibration_error, brier
 _RANGES = {brier: (0.0, 2.0)}

@@ -18,11 +18,14 @@ from skood.metrics import (
     aupr_out,
     auroc,
     detection_error,
+    f1_at_tpr,
     fpr_at_tpr,
+    max_f1,
     ranking_metrics,
+    tnr_at_tpr,
 )
 
-METRICS = [auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error]
+METRICS = [auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error, f1_at_tpr, max_f1]
 
 
 def _tied(seed, n=80):
@@ -149,6 +152,9 @@ def test_constant_score(constant):
         "aupr_out": 0.25,
         "fpr_at_tpr": 1.0,
         "detection_error": 0.5,
+        "tnr_at_tpr": 0.0,
+        "f1_at_tpr": 6 / 7,
+        "max_f1": 6 / 7,
     }
 
 
@@ -160,6 +166,9 @@ def test_perfect_and_reversed():
         "aupr_out": 1.0,
         "fpr_at_tpr": 0.0,
         "detection_error": 0.0,
+        "tnr_at_tpr": 1.0,
+        "f1_at_tpr": 1.0,
+        "max_f1": 1.0,
     }
     res = ranking_metrics(y_true, [1, 2, 3, 4])
     assert (res["auroc"], res["fpr_at_tpr"], res["detection_error"]) == (0, 1, 0.5)
@@ -209,6 +218,9 @@ def test_ranking_metrics_equals_each(positive, interpolation):
         "aupr_out": aupr_out(y_true, y_score, interpolation=interpolation),
         "fpr_at_tpr": fpr_at_tpr(y_true, y_score, tpr=0.6, positive=positive),
         "detection_error": detection_error(y_true, y_score),
+        "tnr_at_tpr": tnr_at_tpr(y_true, y_score, tpr=0.6, positive=positive),
+        "f1_at_tpr": f1_at_tpr(y_true, y_score, tpr=0.6),
+        "max_f1": max_f1(y_true, y_score),
     }
 
 

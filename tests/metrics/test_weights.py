@@ -23,6 +23,12 @@ METRICS = {
     "fpr_at_tpr ood": lambda y, p, s, q, **kw: metrics.fpr_at_tpr(
         y, s, positive="ood", **kw
     ),
+    "tnr_at_tpr": lambda y, p, s, q, **kw: metrics.tnr_at_tpr(y, s, tpr=0.7, **kw),
+    "f1_at_tpr": lambda y, p, s, q, **kw: metrics.f1_at_tpr(y, s, tpr=0.7, **kw),
+    "f1_at_tpr prior": lambda y, p, s, q, **kw: metrics.f1_at_tpr(
+        y, s, ood_prior=0.2, **kw
+    ),
+    "max_f1": lambda y, p, s, q, **kw: metrics.max_f1(y, s, **kw),
     "detection_error": lambda y, p, s, q, **kw: metrics.detection_error(y, s, **kw),
     "ranking_metrics": lambda y, p, s, q, **kw: list(
         metrics.ranking_metrics(y, s, **kw).values()

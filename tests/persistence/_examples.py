@@ -55,7 +55,16 @@ __all__ = [
 ]
 
 
-_METRICS = ("auroc", "aupr_in", "aupr_out", "fpr_at_tpr", "detection_error")
+_METRICS = (
+    "auroc",
+    "aupr_in",
+    "aupr_out",
+    "tnr_at_tpr",
+    "f1_at_tpr",
+    "max_f1",
+    "fpr_at_tpr",
+    "detection_error",
+)
 
 
 def npy(array):

@@ -130,8 +130,11 @@ def test_names_are_where_things_are_defined():
         "auroc",
         "batch_ensemble",
         "detection_error",
+        "f1_at_tpr",
         "fpr_at_tpr",
+        "max_f1",
         "pack",
+        "tnr_at_tpr",
     }
 
 
