@@ -119,6 +119,7 @@ class CADRef(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _sparse: ClassVar[str | None] = "chunks"
     _elementwise: ClassVar[bool] = True
     _chunk_bytes: ClassVar[int] = 16 * 2**20
     _sums_need: ClassVar[tuple] = ("estimator", "logit_score")

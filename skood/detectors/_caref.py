@@ -81,6 +81,7 @@ class CARef(ReadingDetector):
     """
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+    _sparse: ClassVar[str | None] = "chunks"
     _elementwise: ClassVar[bool] = True
     _chunk_bytes: ClassVar[int] = 16 * 2**20
 

@@ -104,6 +104,7 @@ class FDBD(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _sparse: ClassVar[str | None] = "chunks"
     _elementwise: ClassVar[bool] = True
     _sums_logits: ClassVar[bool] = False
     _chunk_bytes: ClassVar[int] = 4 * 2**20

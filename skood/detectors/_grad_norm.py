@@ -98,6 +98,7 @@ class GradNorm(ReadingDetector):
 
     # The head is not used, but the closed form holds only for a linear head.
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _sparse: ClassVar[str | None] = "chunks"
     _learns: ClassVar[bool] = False
     _elementwise: ClassVar[bool] = True
 

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from array_api_compat import device as device_of
+from scipy.sparse import issparse
 from sklearn import config_context
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
@@ -16,25 +16,26 @@ from sklearn.utils.validation import check_is_fitted
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._explain import Reference, explanation
 from skood.detectors._common._memory_bank import (
-    UNIT_BYTES,
+    bank_bytes_per_row,
+    distances_by_torch,
+    distances_to,
     drawn_rows,
     half_squares,
     kth_distances,
-    kth_of_tiles,
+    kth_of_sparse,
+    lengths,
+    like_bank,
+    needs_dense,
     own_rows,
-    row_lengths,
+    unit_features,
 )
+from skood.nn._make_network import has_dense_features
 from skood.utils._array_api import (
     array_device,
-    array_namespace,
-    row_dots,
-    to_device,
     to_host,
-    unit_rows,
 )
 from skood.utils._input import takes_input
 from skood.utils._param_validation import Interval, StrOptions
-from skood.utils._torch import is_tensor, resolve_device, row_chunks
 from skood.utils._weights import weighted
 
 __all__ = ["KNN"]
@@ -43,21 +44,12 @@ __all__ = ["KNN"]
 # is below this share of it.
 _FLOAT32_TOLERANCE = 1e-5
 
-# Bytes of distances, and of rows of the bank in float64, that torch uses at a time: on
-# the CPU, and elsewhere.
-_CPU_BYTES = 32 * 2**20
-_GPU_BYTES = 256 * 2**20
-
 # MiB of distances that scikit-learn uses at a time for other metrics.
 _WORKING_MEMORY = 64
 
 # A distance is 0 if it is at most this many times the rounding error of the features:
 # the features of a sample vary with the batch that a network computes them in.
 _ROUNDING_ERRORS = 64
-
-# The norms that metrics are based on.
-_NORMS = dict.fromkeys(("euclidean", "l2", "minkowski"), 2) | {"chebyshev": np.inf}
-_NORMS |= dict.fromkeys(("cityblock", "l1", "manhattan"), 1)
 
 # Advice for metrics that need more than two vectors.
 _REFUSED_METRICS = {
@@ -86,7 +78,8 @@ class KNN(ReadingDetector):
     ----------
     estimator : object, default=None
         The classifier whose features are used; cloned and fitted unless it is in
-        a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
+        a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features. Sparse
+        features stay sparse, see :ref:`sparse`.
 
     n_neighbors : int, default=5
         The k of the k-th neighbor. The default has the best mean rank in the
@@ -129,7 +122,7 @@ class KNN(ReadingDetector):
 
     Attributes
     ----------
-    bank_ : ndarray of shape (n_kept, n_features)
+    bank_ : {ndarray, CSR array} of shape (n_kept, n_features)
         The training features in the bank.
 
     bank_rows_ : ndarray of shape (n_kept,)
@@ -188,6 +181,7 @@ class KNN(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features"})
+    _sparse: ClassVar[str | None] = "kept"
     # Each score is a search in the bank: a standard error sqrt(.05 * .95 / n) of .005.
     _max_offset_rows = 2000
 
@@ -225,11 +219,11 @@ class KNN(ReadingDetector):
             len(reading), self.max_samples, self.random_state, reading.weight
         )
         features = reading.rows(kept).features
-        if self.n_neighbors > len(features):
+        if self.n_neighbors > features.shape[0]:
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} is more than the training samples to "
-                f"search: n_samples = {len(features)}. Lower n_neighbors or give more "
-                "samples."
+                f"search: n_samples = {features.shape[0]}. Lower n_neighbors or give "
+                "more samples."
             )
         rows = np.arange(len(reading)) if self._id_rows is None else self._id_rows
         self.bank_rows_ = rows[kept]
@@ -237,6 +231,8 @@ class KNN(ReadingDetector):
         self._bank_labels = None if y is None else y[kept]
         self._algorithm = self._choose(features)
         self.bank_ = to_host(self._prepared(features))
+        if issparse(features):  # methods of sparse matrices change arrays in place
+            self.bank_ = self.bank_.copy()
         self._halves = half_squares(self.bank_) if self.metric == "euclidean" else None
         self._neighbors = None
         if self._algorithm == "sklearn":
@@ -249,6 +245,15 @@ class KNN(ReadingDetector):
                 f"algorithm={self.algorithm!r} needs metric='euclidean', got "
                 f"{self.metric!r}. Use algorithm='sklearn'."
             )
+        if issparse(features):
+            found = needs_dense(self.algorithm, self.metric)
+            if found is not None:
+                raise TypeError(
+                    f"KNN({found[0]}) needs dense features, got a sparse matrix. Use "
+                    f"{found[1]}, or reduce it first: make_pipeline(TruncatedSVD(100), "
+                    f"KNN({found[0]}))."
+                )
+            return "sparse" if self.metric == "euclidean" else "sklearn"
         if self.algorithm == "faiss" and find_spec("faiss") is None:
             raise ValueError(
                 "algorithm='faiss' needs the package faiss, which is not installed: "
@@ -264,35 +269,25 @@ class KNN(ReadingDetector):
 
     def _prepared(self, features):
         """Return features for comparison: of unit length, in their own precision."""
-        if not self.normalize:
-            return features
-        if len(features) == 1 and type(features) is np.ndarray:  # as below
-            return unit_rows(features).astype(features.dtype, copy=False)
-        xp = array_namespace(features)
-        units = xp.empty(
-            features.shape, dtype=features.dtype, device=device_of(features)
-        )
-        for rows in row_chunks(len(features), 8 * features.shape[1], UNIT_BYTES):
-            part = features[rows]
-            if not is_tensor(part):  # a fixed order of summation for any memory layout
-                part = np.ascontiguousarray(part)
-            units[rows] = unit_rows(part)  # in float64, where float32 cannot overflow
-        return units
+        return unit_features(features) if self.normalize else features
 
     @property
     def _device(self):
         return "cpu"  # only torch uses a GPU, and copies the bank once per call
 
     def _bytes_per_row(self, reading):
+        if issparse(self.bank_):
+            return bank_bytes_per_row(self)
         return 4 * reading.features.dtype.itemsize * reading.features.shape[1]
 
     def _score_rows(self, reading):
         if self._algorithm == "torch":
-            return -self._distances_torch(reading)
+            return -distances_by_torch(self, reading)
         return super()._score_rows(reading)
 
     def _score_reading(self, reading):
-        return -self._search(self._prepared(reading.features))
+        features = like_bank(reading.features, self.bank_)
+        return -self._search(self._prepared(features))
 
     def _onnx_score(self, reading):
         if self.metric != "euclidean":
@@ -300,18 +295,23 @@ class KNN(ReadingDetector):
                 "In ONNX, KNN measures Euclidean distances only, got metric="
                 f"{self.metric!r}. Use metric='euclidean'."
             )
+        if issparse(self.bank_):
+            raise TypeError(
+                "In ONNX the bank of KNN must be dense, and it is sparse. Reduce the "
+                "features first: make_pipeline(TruncatedSVD(100), KNN())."
+            )
         rows = reading.features.unit() if self.normalize else reading.features
         bank = self.bank_.astype(np.float64)
         return -rows.nearest(bank, self.n_neighbors).apply("Sqrt")
 
     def _left_out_scores(self, reading, y, rows, shares=None):
-        rows, own, shares = own_rows(self._kept, rows, len(self.bank_), shares)
+        rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
         if len(rows) == 0:
             rows = np.arange(len(reading))
             return super()._left_out_scores(reading, y, rows, reading.weight)
         part = reading.rows(rows)
         if self._algorithm == "torch":
-            return weighted(-self._distances_torch(part, own), shares)
+            return weighted(-distances_by_torch(self, part, own), shares)
         distances = [
             self._search(self._prepared(part.rows(some).features), own[some])
             for some in self._chunks(part)
@@ -325,6 +325,10 @@ class KNN(ReadingDetector):
             column = self._column(nearest, own)
             found = np.take_along_axis(distances, column, axis=1)[:, 0]
             return self._without_rounding(found, queries)
+        if self._algorithm == "sparse":
+            k, halves = self.n_neighbors, self._halves
+            nearest = kth_of_sparse(queries, self.bank_, halves, k, own)
+            return self._distances(queries, nearest)
         if own is None:
             found = kth_distances(queries, self.bank_, self._halves, self.n_neighbors)
             if found is not None:
@@ -335,7 +339,7 @@ class KNN(ReadingDetector):
 
     def _count(self, own):
         """Return the number of neighbors to search: k + 1 if a sample finds itself."""
-        return min(self.n_neighbors + (own is not None), len(self.bank_))
+        return min(self.n_neighbors + (own is not None), self.bank_.shape[0])
 
     def _column(self, nearest, own):
         """Return the column, (n_samples, 1), of the k-th neighbor, without itself."""
@@ -351,22 +355,14 @@ class KNN(ReadingDetector):
         Searches subtract squared norms, which cancels for near samples: in float64 they
         find the right sample, but its distance is inaccurate.
         """
-        distances = np.empty(len(queries))
-        for part in row_chunks(len(queries), 16 * queries.shape[1]):
-            difference = queries[part].astype(np.float64) - self.bank_[nearest[part]]
-            distances[part] = np.linalg.norm(difference, axis=1)
+        distances = distances_to(self.bank_, nearest, queries)
         return self._without_rounding(distances, queries)
 
     def _without_rounding(self, distances, queries):
         """Return distances, set to 0 for features that are equal up to rounding."""
-        size = 1.0  # for metrics without a norm
-        if self.metric == "euclidean":
-            size = row_lengths(queries)
-        elif self.metric in _NORMS:
-            order = _NORMS[self.metric]
-            size = np.linalg.norm(queries.astype(np.float64), ord=order, axis=1)
         eps = max(np.finfo(kind).eps for kind in (queries.dtype, self.bank_.dtype))
-        return np.where(distances <= _ROUNDING_ERRORS * eps * size, 0.0, distances)
+        least = _ROUNDING_ERRORS * eps * lengths(queries, self.metric)
+        return np.where(distances <= least, 0.0, distances)
 
     def _index(self):
         """Return scikit-learn's index; not stored for faiss: files have one bank."""
@@ -411,28 +407,6 @@ class KNN(ReadingDetector):
             found = self._nearest_sklearn(rows, None if own is None else own[doubtful])
             distances[doubtful] = self._distances(rows, found)
         return distances
-
-    def _distances_torch(self, reading, own=None):
-        """Return distances of all samples; the bank is copied to the device once."""
-        device = resolve_device(self.device)
-        budget = _CPU_BYTES if device.type == "cpu" else _GPU_BYTES
-        bank = to_device(self.bank_, device)
-        tiles = list(row_chunks(len(bank), 8 * bank.shape[1], budget))
-        # |q - b|²/2 without |q|²/2, which all neighbors of q share; in float32,
-        # neighbors much nearer to each other than to the origin would be confused
-        half_norms = [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
-        distances = []
-        per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
-        for rows in row_chunks(len(reading), per_row, budget):
-            queries = self._prepared(reading.rows(rows).features)
-            queries = to_device(queries, device)
-            owned = None if own is None else own[rows]
-            found = kth_of_tiles(
-                queries.double(), bank, tiles, half_norms, self.n_neighbors, owned
-            )
-            part = to_host((queries.double() - bank[found]).norm(dim=1))
-            distances.append(self._without_rounding(part, to_host(queries)))
-        return np.concatenate(distances)
 
     @takes_input
     def explain(self, X, *, n_features=3, n_neighbors=None):
@@ -492,7 +466,7 @@ class KNN(ReadingDetector):
         return explanation(self, X, n_features, count=n_neighbors)
 
     def _explained(self, reading, count=0):
-        queries = self._prepared(reading.features)
+        queries = self._prepared(like_bank(reading.features, self.bank_))
         distances, nearest = self._kneighbors(queries, self.n_neighbors)
         columns = {}
         if self._bank_labels is not None:
@@ -505,5 +479,13 @@ class KNN(ReadingDetector):
                 else distances[:, j]
             )
         gaps = queries.astype(np.float64) - self.bank_[nearest[:, -1]]
+        if issparse(gaps):
+            queries, gaps = queries.toarray(), gaps.toarray()
         reference = Reference(queries - gaps, "neighbor", is_unit=self.normalize)
         return columns, gaps**2, reference
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        if needs_dense(self.algorithm, self.metric):
+            tags.input_tags.sparse &= has_dense_features(self.estimator)
+        return tags

@@ -101,6 +101,7 @@ class NCI(ReadingDetector):
     _chunk_bytes: ClassVar[int] = 4 * 2**20
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _sparse: ClassVar[str | None] = "chunks"
     _elementwise: ClassVar[bool] = True
     _sums_logits: ClassVar[bool] = False
 

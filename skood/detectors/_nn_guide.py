@@ -15,12 +15,14 @@ from skood.detectors._common._memory_bank import (
     bank_tiles,
     drawn_rows,
     leave_out,
+    like_bank,
     own_rows,
     top_k_of_many,
 )
 from skood.detectors._common._softmax import logsumexp_rows
 from skood.utils._array_api import as_double, to_host, top_k, unit_rows
 from skood.utils._param_validation import Interval
+from skood.utils._sparse import inner_products, scaled_rows, stacked
 from skood.utils._warnings import warn
 from skood.utils._weights import weighted
 
@@ -130,6 +132,7 @@ class NNGuide(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+    _sparse: ClassVar[str | None] = "kept"
 
     def __init__(
         self,
@@ -162,9 +165,9 @@ class NNGuide(ReadingDetector):
         for part, _ in self._parts(kept):
             energy = logsumexp_rows(part.logits)
             n_low += int((energy <= 0).sum())
-            guide = unit_rows(part.features) * energy[:, None]
+            guide = scaled_rows(unit_rows(part.features), energy)
             guides.append(to_host(guide).astype(dtype))
-        self.bank_ = np.concatenate(guides)
+        self.bank_ = stacked(guides)
         self._kept = None if isinstance(rows, slice) else rows
         if n_low:
             warn(
@@ -181,7 +184,7 @@ class NNGuide(ReadingDetector):
         return bank_scores(self, reading, own)
 
     def _left_out_scores(self, reading, y, rows, shares=None):
-        rows, own, shares = own_rows(self._kept, rows, len(self.bank_), shares)
+        rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
         if len(rows) == 0:
             rows = np.arange(len(reading))
             return super()._left_out_scores(reading, y, rows, reading.weight)
@@ -196,15 +199,16 @@ class NNGuide(ReadingDetector):
     def _compare(self, reading, *banks, own=None):
         (bank,) = banks
         xp = reading.xp
-        queries = xp.astype(unit_rows(reading.features), bank.dtype, copy=False)
+        features = unit_rows(like_bank(reading.features, bank))
+        queries = xp.astype(features, bank.dtype, copy=False)
         found = []
         for tile in bank_tiles(reading, bank):
-            products = queries @ bank[tile].T
+            products = inner_products(queries, bank[tile])
             leave_out(products, own, tile, -xp.inf)
             found.append(
                 top_k_of_many(products, min(self.n_neighbors, products.shape[1]))
             )
-        count = min(self.n_neighbors, len(bank) - (own is not None))
+        count = min(self.n_neighbors, bank.shape[0] - (own is not None))
         nearest = top_k(xp.concat(found, axis=1), count)
         guidance = xp.mean(as_double(nearest), axis=1)
         return logsumexp_rows(reading.logits) * guidance

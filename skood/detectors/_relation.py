@@ -15,6 +15,7 @@ from skood.detectors._common._memory_bank import (
     bank_tiles,
     drawn_rows,
     leave_out,
+    like_bank,
     own_rows,
 )
 from skood.detectors._common._softmax import logsumexp_rows
@@ -26,6 +27,7 @@ from skood.utils._array_api import (
     unit_rows,
 )
 from skood.utils._param_validation import Interval
+from skood.utils._sparse import inner_products, stacked
 from skood.utils._weights import units, weighted
 
 __all__ = ["Relation"]
@@ -136,6 +138,7 @@ class Relation(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+    _sparse: ClassVar[str | None] = "kept"
 
     def __init__(
         self,
@@ -169,7 +172,7 @@ class Relation(ReadingDetector):
             features.append(to_host(unit_rows(part.features)).astype(dtype))
             proba.append(to_host(_probabilities(part.logits)).astype(dtype))
         self._kept = None if isinstance(rows, slice) else rows
-        self.bank_ = np.concatenate(features)
+        self.bank_ = stacked(features)
         self.bank_proba_ = np.concatenate(proba)
 
     def _drawn(self, reading):
@@ -191,7 +194,7 @@ class Relation(ReadingDetector):
         return bank_scores(self, reading, own)
 
     def _left_out_scores(self, reading, y, rows, shares=None):
-        rows, own, shares = own_rows(self._kept, rows, len(self.bank_), shares)
+        rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
         if len(rows) == 0:
             rows = np.arange(len(reading))
             return super()._left_out_scores(reading, y, rows, reading.weight)
@@ -209,11 +212,12 @@ class Relation(ReadingDetector):
     def _compare(self, reading, *banks, own=None):
         bank, bank_proba, *weights = banks
         xp = reading.xp
-        queries = xp.astype(unit_rows(reading.features), bank.dtype, copy=False)
+        features = unit_rows(like_bank(reading.features, bank))
+        queries = xp.astype(features, bank.dtype, copy=False)
         proba = xp.astype(_probabilities(reading.logits), bank.dtype, copy=False)
         total = 0.0
         for tile in bank_tiles(reading, bank, _TILE_BYTES):
-            relations = queries @ bank[tile].T
+            relations = inner_products(queries, bank[tile])
             relations *= proba @ bank_proba[tile].T
             if not weights:
                 leave_out(relations, own, tile, 0.0)
@@ -228,8 +232,8 @@ class Relation(ReadingDetector):
             return total
         # rescaled to the number of relations of a new sample
         if not weights:
-            counts = len(bank) - (own >= 0)
-            return total * reading.asarray(len(bank) / counts)
+            n_bank = bank.shape[0]
+            return total * reading.asarray(n_bank / (n_bank - (own >= 0)))
         whole = self._bank_weight.sum()
         return total * reading.asarray(whole / (whole - reading.weight * (own >= 0)))
 

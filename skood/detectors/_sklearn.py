@@ -15,6 +15,7 @@ from skood.detectors._common._base_output_detector import (
     ReadingDetector,
     constraints_without_device,
 )
+from skood.nn._make_network import has_dense_features
 from skood.utils._input import named_errors
 from skood.utils._param_validation import HasMethods
 from skood.utils._routing import weight_params
@@ -122,6 +123,7 @@ class SklearnDetector(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features"})
+    _sparse: ClassVar[str | None] = "kept"
     _n_folds: ClassVar[int | None] = 5  # a forest is a slow fit
 
     def __init__(
@@ -203,6 +205,11 @@ class SklearnDetector(ReadingDetector):
         tags = super().__sklearn_tags__()
         if self.estimator is None:
             tags.input_tags.allow_nan = self._allows_nan
-        if hasattr(self.detector, "__sklearn_tags__"):  # PyOD has none
-            tags.non_deterministic |= get_tags(self.detector).non_deterministic
+        takes_sparse = False
+        if hasattr(self._detector, "__sklearn_tags__"):
+            inner = get_tags(self._detector)
+            tags.non_deterministic |= inner.non_deterministic
+            takes_sparse = inner.input_tags.sparse
+        if not takes_sparse:  # such as PyOD's, which have no tags
+            tags.input_tags.sparse &= has_dense_features(self.estimator)
         return tags

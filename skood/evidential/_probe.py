@@ -26,7 +26,7 @@ from skood.evidential._probe_objective import (
 from skood.evidential._probe_training import fit_probe
 from skood.graph import NodeSet
 from skood.nn import TrainingOptions
-from skood.nn._make_network import make_network
+from skood.nn._make_network import has_dense_features, make_network
 from skood.nn._training_options import training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
@@ -467,5 +467,6 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
-        tags.input_tags.sparse = tags.input_tags.sparse and self.layer == "last"
+        if self.layer != "last":  # features may be X itself
+            tags.input_tags.sparse &= has_dense_features(self.estimator)
         return tags

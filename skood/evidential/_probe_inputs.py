@@ -18,6 +18,7 @@ from skood.nn._make_network import make_network, predicts_softmax
 from skood.nn._training_data import check_target, stratified_split
 from skood.utils._labels import label_codes
 from skood.utils._log_proba import log_proba_of
+from skood.utils._sparse import check_dense
 from skood.utils._torch import to_numpy
 
 __all__ = [
@@ -98,6 +99,7 @@ class Seen:
         `make_network`.
         """
         reading = make_network(network, **options).outputs(X, want)
+        check_dense(reading.array)
         return cls(
             np.asarray(reading.array, dtype=np.float64),
             proba_of(network, X, reading.logits),

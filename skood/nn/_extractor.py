@@ -6,6 +6,7 @@
 from numbers import Integral
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -186,6 +187,8 @@ class FeatureExtractor(
         network = make_network(self.estimator_, **self._network_options)
         Z = network.outputs(X, self._reads).features
         # Shared results are read-only, but the next step may write to its input.
+        if issparse(Z):
+            return Z.copy()
         return Z if Z.flags.writeable else Z.copy(order="K")
 
     @takes_input
@@ -212,6 +215,5 @@ class FeatureExtractor(
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
-        tags.input_tags.sparse = False
         tags.transformer_tags.preserves_dtype = []
         return tags

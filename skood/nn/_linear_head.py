@@ -198,7 +198,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Features.
 
         y : array-like of shape (n_samples,)
@@ -217,7 +217,9 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         return self
 
     def _fit(self, X, y, sample_weight):
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32]
+        )
         weight = check_weight(sample_weight, len(y))
         if weight is not None and not weight.all():
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
@@ -246,8 +248,8 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         """Return X as a float array with the number of features of the weights."""
         if not hasattr(self, "_fitted") and type(X) is not np.ndarray:
             # given weights have no feature names
-            X = check_array(X, dtype=[np.float64, np.float32])
-        return new_samples(self, X)
+            X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        return new_samples(self, X, accept_sparse=True)
 
     def __skood_network__(self, *, layer="penultimate", device="auto", **options):
         require_penultimate(self, layer)
@@ -259,7 +261,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Features.
 
         Returns
@@ -277,6 +279,11 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         coef, intercept, _ = self._weights()
         X = self._checked_input(X)
         return linear_logits(X, coef, intercept)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
 
 def _same(old, new):

@@ -5,6 +5,7 @@
 
 from contextvars import ContextVar
 
+import numpy as np
 from sklearn.base import is_classifier, is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
@@ -19,9 +20,15 @@ from skood.nn._sklearn_network import (
     require_penultimate,
 )
 from skood.utils._batches import is_instance
-from skood.utils._metaestimators import check_one_column, unwrapped
+from skood.utils._metaestimators import check_one_column, unwrap, unwrapped
 
-__all__ = ["SHARING", "make_network", "plain_network", "predicts_softmax"]
+__all__ = [
+    "SHARING",
+    "has_dense_features",
+    "make_network",
+    "plain_network",
+    "predicts_softmax",
+]
 
 # Caches of blocks of `shared_readings`, the outermost first: dicts from the id of a
 # classifier to its cache.
@@ -96,6 +103,13 @@ def plain_network(
         "skood.nn.pretrained(module, classes=...), got "
         f"{type(estimator).__name__}."
     )
+
+
+def has_dense_features(estimator):
+    """Return whether features of a classifier, maybe not fitted, are a hidden layer."""
+    estimator, _ = unwrap(estimator)
+    is_network = is_instance(estimator, "sklearn.neural_network", "MLPClassifier")
+    return is_network and np.size(estimator.hidden_layer_sizes) > 0
 
 
 def predicts_softmax(estimator):

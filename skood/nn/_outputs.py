@@ -4,8 +4,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from skood.utils._array_api import (
     array_device,
@@ -16,6 +18,7 @@ from skood.utils._array_api import (
 from skood.utils._linalg import check_no_overflow
 from skood.utils._memory_maps import without
 from skood.utils._parallel import one_thread
+from skood.utils._sparse import stacked
 from skood.utils._stored import stored
 
 __all__ = [
@@ -62,8 +65,8 @@ class Head:
 class Reading:
     """Features (n_samples, n_features), logits (n_samples, n_classes), and the head.
 
-    From one forward pass; None if not requested. Training samples may have a weight, a
-    float64 NumPy array of shape (n_samples,).
+    From one forward pass; None if not requested. Features may be a CSR array. Training
+    samples may have a weight, a float64 NumPy array of shape (n_samples,).
     """
 
     features: np.ndarray | None = None
@@ -97,6 +100,13 @@ class Reading:
         if device is None and _is_plain(self.features) and _is_plain(self.logits):
             return self
         return self._mapped(lambda array: to_device(array, device))
+
+    def dense(self):
+        """Return the reading with dense features: of a chunk of samples."""
+        features: Any = self.features
+        if not issparse(features):
+            return self
+        return replace(self, features=features.toarray())
 
     def without(self, left_out):
         """Return the reading without some samples; loads no memory-mapped file."""
@@ -136,8 +146,10 @@ class Reading:
 
 
 def _is_plain(array):
-    """Return whether an array is None, or contiguous and of NumPy."""
-    return array is None or (type(array) is np.ndarray and array.flags.c_contiguous)
+    """Return whether an array is None, or contiguous and of NumPy, or sparse."""
+    if array is None or issparse(array):
+        return True
+    return type(array) is np.ndarray and array.flags.c_contiguous
 
 
 def concatenate(readings):
@@ -148,7 +160,7 @@ def concatenate(readings):
     features, logits, weight = (
         None
         if getattr(readings[0], name) is None
-        else np.concatenate([getattr(reading, name) for reading in readings])
+        else stacked([getattr(reading, name) for reading in readings])
         for name in ("features", "logits", "weight")
     )
     return Reading(features, logits, readings[0].head, weight)
@@ -159,7 +171,10 @@ def linear_logits(X, coef, intercept):
     coef = coef.astype(X.dtype, copy=False)
     intercept = intercept.astype(X.dtype, copy=False)
     # overflow is checked below
-    with np.errstate(over="ignore", invalid="ignore"), one_thread(len(X) * coef.size):
+    with (
+        np.errstate(over="ignore", invalid="ignore"),
+        one_thread(X.shape[0] * coef.size),
+    ):
         logits = X @ coef.T + intercept
     check_no_overflow(logits, "A logit")
     return logits

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import expit, softmax
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -246,7 +247,7 @@ class _Memory:
 
 def _read_only(array):
     """Return a read-only view; the array may belong to the caller."""
-    if array is not None:
+    if array is not None and not issparse(array):
         array = array.view()
         array.flags.writeable = False
     return array

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn import config_context
 from sklearn.utils.validation import check_array, check_is_fitted
 
@@ -23,6 +24,7 @@ from skood.nn._outputs import (
 from skood.utils._batches import is_instance, loaded, loaded_blocks
 from skood.utils._input import is_as_fitted, is_float_matrix, new_samples
 from skood.utils._parallel import one_thread
+from skood.utils._sparse import check_dense
 from skood.utils._torch import resolve_device, row_chunks, to_numpy
 
 __all__ = [
@@ -63,7 +65,7 @@ _PRODUCTS = {
 
 def _finite(array, what):
     """Raise for NaN and infinity."""
-    if is_float_matrix(array):  # for the speed of small calls
+    if is_float_matrix(array) or issparse(array):  # for the speed of small calls
         return array
     return check_array(array, dtype=[np.float64, np.float32], input_name=what)
 
@@ -139,11 +141,11 @@ class ArrayNetwork(Network):
     def _checked_rows(self, X):
         if hasattr(self.estimator, "_checked_input"):  # a LinearHead
             return self.estimator._checked_input(X)
-        if is_instance(self.estimator, "catboost", "CatBoost"):
+        if is_instance(self.estimator, "catboost", "CatBoost") and not issparse(X):
             X = np.asarray(X)  # it has feature_names_, not feature_names_in_
         finite = {"ensure_all_finite": "allow-nan" if self.allows_nan else True}
         if getattr(self.estimator, "n_features_in_", 0):  # 0 in copies of CatBoost
-            return new_samples(self.estimator, X, **finite)
+            return new_samples(self.estimator, X, accept_sparse=True, **finite)
         dtype = [np.float64, np.float32]
         return check_array(X, dtype=dtype, input_name="X", **finite)
 
@@ -209,7 +211,7 @@ class LayeredNetwork(ArrayNetwork):
         activation = ACTIVATIONS[self.hidden()[1]]
         for i, layer in enumerate([None, *weights], -1):
             if layer is not None:
-                with one_thread(len(z) * layer[0].size):
+                with one_thread(z.shape[0] * layer[0].size):
                     z = z @ layer[0] + layer[1]
                 z = activation(z) if i < len(weights) - 1 else z
             z = function(z) if i == replaced else z
@@ -238,7 +240,9 @@ class LayeredNetwork(ArrayNetwork):
         """See `Network`."""
         if self.device != "auto":
             resolve_device(self.device)  # raises if there is no such device
-        return self.rows(loaded(X)).astype(np.float64, copy=False)
+        X = loaded(X)
+        check_dense(X)
+        return self.rows(X).astype(np.float64, copy=False)
 
     def layer_names(self, rows):
         """Return the indices of the hidden layers, "penultimate" if there are none."""
@@ -335,7 +339,7 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         estimator = self.estimator
         if hasattr(estimator, "predict_logits"):
             return linear_logits(rows, estimator.coef_, estimator.intercept_)
-        size = len(rows) * estimator.coef_.size
+        size = rows.shape[0] * estimator.coef_.size
         # overflow is reported as not finite
         with np.errstate(over="ignore", invalid="ignore"), one_thread(size):
             return symmetric_logits(rows @ estimator.coef_.T + estimator.intercept_)

@@ -13,8 +13,10 @@ from skood.utils.discovery import ROOMS
 
 __all__ = ["is_compiled", "is_trusted", "names_of", "trusted_types"]
 
-# Of scikit-learn, plain Python that skops does not trust by default.
-_OF_SKLEARN = (
+# Plain Python that skops does not trust by default; indices of sparse arrays are
+# checked.
+_OF_LIBRARIES = (
+    "scipy.sparse._csr.csr_array",
     "sklearn.calibration._CalibratedClassifier",
     "sklearn.calibration._SigmoidCalibration",
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
@@ -36,9 +38,9 @@ def trusted_types(*, compiled=False):
     """List the names of types in files of skood's estimators.
 
     They are the classes of skood's estimators and of their fitted attributes, and a few
-    of scikit-learn, in addition to the types that skops trusts by default. Creating
-    them runs no program, imports no module except skood's own and opens no file, for
-    any arguments.
+    of scikit-learn and SciPy, in addition to the types that skops trusts by default.
+    Creating them runs no program, imports no module except skood's own and opens no
+    file, for any arguments.
 
     Read more in the :ref:`User Guide <persistence>`.
 
@@ -78,7 +80,7 @@ def trusted_types(*, compiled=False):
         for name, thing in vars(content).items()
         if _may_be_stored(thing, module)
     ]
-    return sorted([*ours, *_OF_SKLEARN, *(_COMPILED if compiled else ())])
+    return sorted([*ours, *_OF_LIBRARIES, *(_COMPILED if compiled else ())])
 
 
 def _may_be_stored(thing, module):
@@ -96,7 +98,7 @@ def _may_be_stored(thing, module):
 def is_trusted(name):
     """Return whether a type is in ``trusted_types()``; imports only its own module."""
     module, _, last = name.rpartition(".")
-    if name in _OF_SKLEARN:
+    if name in _OF_LIBRARIES:
         return True
     if not module.startswith("skood.") or "__main__" in module:
         return False

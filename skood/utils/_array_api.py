@@ -15,7 +15,9 @@ from weakref import ref
 import numpy as np
 from array_api_compat import array_namespace as any_namespace
 from array_api_compat import numpy as array_api_numpy
+from scipy.sparse import issparse
 
+from skood.utils._sparse import unit_csr
 from skood.utils._torch import is_tensor, resolve_device, to_numpy
 
 __all__ = [
@@ -54,7 +56,7 @@ _CASTS: dict = {}
 
 def array_namespace(array):
     """Return the namespace of an array, from array_api_compat."""
-    if type(array) is np.ndarray:  # for the speed of small calls
+    if type(array) is np.ndarray or issparse(array):  # for the speed of small calls
         return array_api_numpy
     return any_namespace(array)
 
@@ -74,23 +76,24 @@ def _cuda_is_there():
 def array_device(device, array):
     """Return the device for computations on an array, None for NumPy on the CPU.
 
-    "auto": its own GPU; the current CUDA device for 16 MiB or more; else the CPU.
+    "auto": its own GPU; the current CUDA device for 16 MiB or more; else the CPU, as
+    for sparse matrices.
     """
     if isinstance(device, str) and device == "auto":
         if is_tensor(array) and array.device.type != "cpu":
             return array.device
-        if array.nbytes < _MIN_GPU_BYTES or not _cuda_is_there():
+        if issparse(array) or array.nbytes < _MIN_GPU_BYTES or not _cuda_is_there():
             return None
     elif isinstance(device, str) and device == "cpu":
         return None
     found = resolve_device(device)
-    return None if found.type == "cpu" else found
+    return None if found.type == "cpu" or issparse(array) else found
 
 
 def to_device(array, device):
     """Move an array: to a torch device, or to NumPy (row by row) for None."""
     if device is None:
-        return np.ascontiguousarray(to_numpy(array))
+        return array if issparse(array) else np.ascontiguousarray(to_numpy(array))
     import torch
 
     if not is_tensor(array):  # torch supports neither read-only nor reversed arrays
@@ -172,6 +175,8 @@ def unit_rows(array):
 
     Float64 rows are first divided by their largest value: no square overflows.
     """
+    if issparse(array):
+        return unit_csr(array)
     xp = array_namespace(array)
     is_double = array.dtype == xp.float64
     array = xp.astype(array, xp.float64, copy=True)

@@ -79,6 +79,10 @@ _MINUS_ONE = (
     "and rejected samples in predictions (`reject_label`); other values of these pass "
     "it."
 )
+_RANDOM_LABELS = (
+    "The labels of this check do not depend on the features, so that no sample of one "
+    "class is correctly classified, and the class has no pattern; the error states it."
+)
 _TIES = (
     "Few trees give few values: with so many ties no threshold rejects the asked "
     "share of the samples."
@@ -242,6 +246,9 @@ def _failures_of_scikit_learn(estimator):
     if name in ("DICE", "RejectOptionClassifier") and estimator.ood_label == -1:
         return {"check_classifiers_classes": _MINUS_ONE}
     failures = {}
+    if name == "SHE":
+        for container in ("array", "matrix"):
+            failures[f"check_estimator_sparse_{container}"] = _RANDOM_LABELS
     if isinstance(estimator, BaseDetector):
         for check in ("check_fit_score_takes_y", "check_pipeline_consistency"):
             failures[check] = _NO_OOD_ROWS

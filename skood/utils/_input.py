@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 from sklearn.utils.validation import validate_data
 
+from skood.utils._sparse import dense_error, float_samples
 from skood.utils._torch import (
     check_has_values,
     is_tensor,
@@ -114,10 +115,12 @@ def is_shaped_as_fitted(estimator, X):
     )
 
 
-def new_samples(estimator, X, **options):
+def new_samples(estimator, X, *, accept_sparse=False, **options):
     """Return `validate_data` of samples after the fit, in float32 or float64."""
     if is_as_fitted(estimator, X):  # for the speed of small calls
         return X
+    if accept_sparse:
+        return float_samples(estimator, X, reset=False, **options)
     options = {"dtype": [np.float64, np.float32]} | options
     return validate_data(estimator, X, reset=False, **options)
 
@@ -246,7 +249,7 @@ def takes_input(method):
         try:  # not `clear_errors`: a context manager takes longer
             return method(self, check_input(X), *args, **kwargs)
         except (TypeError, ValueError, OverflowError) as error:
-            clear = _clear_error(error, X)
+            clear = dense_error(self, error) or _clear_error(error, X)
             if clear is None:
                 raise
             raise clear from error

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 import skood.detectors._knn as module
 import skood.utils._array_api as arrays
 from skood.detectors import KNN
+from skood.detectors._common import _memory_bank
 from skood.detectors._common._memory_bank import half_squares, kth_distances
 from skood.utils._torch import row_chunks
 from tests._thresholds import middle_of_gap
@@ -190,12 +191,12 @@ def test_torch_searches_the_bank_in_tiles(monkeypatch, k):
     bank, queries = _data()
     bank[100:104] = bank[3:7]  # ties in different tiles
     knn = KNN(n_neighbors=k, algorithm="torch", normalize=False).fit(bank)
-    monkeypatch.setattr(module, "_CPU_BYTES", 10 * 8 * 6)
+    monkeypatch.setattr(_memory_bank, "_CPU_BYTES", 10 * 8 * 6)
     found = []
-    original = module.kth_of_tiles
+    original = _memory_bank._kth_of_tiles
     monkeypatch.setattr(
-        module,
-        "kth_of_tiles",
+        _memory_bank,
+        "_kth_of_tiles",
         lambda q, b, tiles, *rest: (
             found.append(len(tiles)) or original(q, b, tiles, *rest)
         ),
@@ -244,7 +245,9 @@ def test_chunks_change_nothing(algorithm, monkeypatch):
     knn = KNN(n_neighbors=9, algorithm=algorithm).fit(bank)
     scores = knn.score_samples(queries)
     monkeypatch.setattr(
-        module, "row_chunks", lambda n, size, _=0: row_chunks(n, size, budget=3 * size)
+        _memory_bank,
+        "row_chunks",
+        lambda n, size, _=0: row_chunks(n, size, budget=3 * size),
     )
     np.testing.assert_array_equal(knn.score_samples(queries), scores)
 

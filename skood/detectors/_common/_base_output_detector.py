@@ -15,11 +15,13 @@ from sklearn.utils.validation import validate_data
 from skood.base import BaseDetector
 from skood.detectors._common._explain import explanation
 from skood.detectors._common._inputs import (
+    BLOCK_BYTES,
     check_columns,
     check_logits,
+    checked_features,
     labels_later,
-    on_gpu,
-    validated_tensor,
+    stored_columns,
+    validated,
 )
 from skood.detectors._common._partial_fit import add_samples, check_adds, fit_sums
 from skood.detectors._common._training_scores import (
@@ -29,7 +31,7 @@ from skood.detectors._common._training_scores import (
     training_scores,
 )
 from skood.nn._linear_head import LinearHead
-from skood.nn._make_network import make_network
+from skood.nn._make_network import has_dense_features, make_network
 from skood.nn._outputs import Reading, concatenate
 from skood.utils._array_api import array_device, as_double, to_host
 from skood.utils._atomic_fit import kept_state
@@ -41,16 +43,9 @@ from skood.utils._batches import (
     weighted_rows,
 )
 from skood.utils._id_samples import id_only, id_samples
-from skood.utils._input import new_samples, takes_input
+from skood.utils._input import takes_input
 from skood.utils._left_out import MAX_OFFSET_ROWS, is_fixed
-from skood.utils._memory_maps import (
-    MappedRows,
-    float_rows,
-    in_memory,
-    is_mapped,
-    is_matrix,
-    row_blocks,
-)
+from skood.utils._memory_maps import float_rows, in_memory, is_matrix, row_blocks
 from skood.utils._metaestimators import fit_wrapped, wrapped_tags
 from skood.utils._parallel import ONE_THREAD, map_chunks, one_thread
 from skood.utils._param_validation import Classifier, fit_context
@@ -58,15 +53,11 @@ from skood.utils._torch import row_chunks
 
 __all__ = ["ReadingDetector"]
 
-# Bytes, in float64, of a block of samples that a classifier is given. A memory bank is
-# copied to a GPU once per block.
-_BLOCK_BYTES = 32 * 2**20
+# Bytes of a block on a GPU, which a memory bank is copied to once per block.
 _GPU_BLOCK_BYTES = 256 * 2**20
 
 # Up to this number of samples, products are faster on one thread where cores are busy.
 _FEW_ROWS = 256
-
-_FLOATS = [np.float64, np.float32]
 
 
 class ReadingDetector(BaseDetector):
@@ -95,6 +86,10 @@ class ReadingDetector(BaseDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset()
+
+    # Features of a CSR array are "kept" sparse, or made dense in "chunks" of samples.
+    # None: they raise an error.
+    _sparse: ClassVar[str | None] = None
 
     # Whether scores of features need no large matrix product.
     _elementwise: ClassVar[bool] = False
@@ -271,8 +266,12 @@ class ReadingDetector(BaseDetector):
         """Yield chunks of a reading, on the device for computations, and labels."""
         device = reading.device_for(self._device)
         for rows in self._chunks(reading, device):
-            part = reading.rows(rows).to(device)
+            part = self._placed(reading.rows(rows), device)
             yield part, None if y is None else y[rows]
+
+    def _placed(self, part, device):
+        """Return a chunk for computations on a device."""
+        return (part if self._sparse == "kept" else part.dense()).to(device)
 
     @property
     def _fits_head(self):
@@ -299,7 +298,7 @@ class ReadingDetector(BaseDetector):
     def _block_bytes(self, X):
         """Return the size of a block of a large matrix."""
         on_gpu = array_device(self._device, X) is not None
-        return _GPU_BLOCK_BYTES if on_gpu else _BLOCK_BYTES
+        return _GPU_BLOCK_BYTES if on_gpu else BLOCK_BYTES
 
     def _checked(self, X):
         """Return new samples after validation: by their classifier, if there is one."""
@@ -320,7 +319,7 @@ class ReadingDetector(BaseDetector):
         network.is_validated = self.estimator is None  # by `_checked`
         network.core.allows_nan = self._allows_nan
         if not network.takes_blocks or network.memory is not None or not is_matrix(X):
-            return network.iter_outputs(in_memory(X), needs)
+            return checked_features(self, network.iter_outputs(in_memory(X), needs))
         blocks = row_blocks(X, self._block_bytes(X))
         return chain.from_iterable(
             network.iter_outputs(block, needs) for block in blocks
@@ -366,8 +365,9 @@ class ReadingDetector(BaseDetector):
 
     def _bytes_per_row(self, reading):
         """Return the size of the float64 temporaries for scoring one sample."""
+        is_kept = self._sparse == "kept"
         width = sum(
-            array.shape[1]
+            stored_columns(array) if is_kept else array.shape[1]
             for array in (reading.features, reading.logits)
             if array is not None
         )
@@ -389,7 +389,7 @@ class ReadingDetector(BaseDetector):
 
         def scores_of(rows):
             with np.errstate(over="ignore", invalid="ignore"):  # NaN raises in the end
-                scores = self._score_reading(reading.rows(rows).to(device))
+                scores = self._score_reading(self._placed(reading.rows(rows), device))
             return to_host(as_double(scores))
 
         if len(reading) == 1:  # for the speed of small calls
@@ -406,24 +406,10 @@ class ReadingDetector(BaseDetector):
     def _few_threads(self, reading):
         """Limit threads of products of samples with a square matrix, if small."""
         values = reading.logits if reading.features is None else reading.features
-        return one_thread(len(values) * values.shape[1] ** 2)
+        return one_thread(len(reading) * values.shape[1] ** 2)
 
     def _validate(self, X, *, reset):
-        """Validate `X` that is used without a classifier; keep tensors on the GPU."""
-        if type(X) is np.ndarray:  # for the speed of small calls
-            if not reset:
-                return new_samples(self, X, **self._validation)
-            return validate_data(self, X, reset=True, **self._validation)
-        if is_mapped(X) and X.dtype not in _FLOATS:
-            X = MappedRows(X)
-        if isinstance(X, MappedRows) and 0 not in X.shape:
-            for block in row_blocks(X, _BLOCK_BYTES):
-                super()._validate(block, reset=reset)
-                reset = False
-            return float_rows(X)
-        if on_gpu(X) and not self._fits_head:
-            return validated_tensor(self, X, reset=reset)
-        return super()._validate(in_memory(X), reset=reset)
+        return validated(self, X, reset=reset)
 
     @available_if(lambda self: hasattr(self, "_explained"))
     @takes_input
@@ -466,9 +452,11 @@ class ReadingDetector(BaseDetector):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
         if self.estimator is None:
             tags.target_tags.required = self._fits_head
+            tags.input_tags.sparse = self._sparse is not None
         elif "features" in self._reads:
-            tags.input_tags.sparse = False
             tags.input_tags.allow_nan &= self._allows_nan
+            if self._sparse is None:
+                tags.input_tags.sparse &= has_dense_features(self.estimator)
         return tags
 
 

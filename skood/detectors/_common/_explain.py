@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,6 +15,7 @@ from skood.nn._make_network import make_network
 from skood.nn._outputs import concatenate
 from skood.utils._metaestimators import unwrapped
 from skood.utils._optional import import_pandas
+from skood.utils._torch import row_chunks
 
 __all__ = [
     "Reference",
@@ -36,6 +38,10 @@ class Reference(NamedTuple):
     name: str
     spread: np.ndarray | None = None
     is_unit: bool = False
+
+
+# Bytes of contributions to sparse features that are computed at a time.
+_BYTES = 64 * 2**20
 
 
 def explanation(detector, X, n_features, **options):
@@ -74,7 +80,10 @@ def explained_blocks(detector, reading, **options):
     An explanation consists of a dict of columns, of contributions of shape (n_samples,
     n_features) and of a `Reference`.
     """
-    for rows in detector._chunks(reading):
+    chunks = detector._chunks(reading)
+    if issparse(reading.features):  # their contributions are dense
+        chunks = row_chunks(len(reading), 32 * reading.features.shape[1], _BYTES)
+    for rows in chunks:
         block = reading.rows(rows).to(None)
         yield block.features, detector._explained(block, **options)
 

@@ -6,24 +6,42 @@
 from numbers import Integral
 
 import numpy as np
+from array_api_compat import device as device_of
+from scipy.sparse import csr_array, issparse
+from sklearn.neighbors import VALID_METRICS_SPARSE
 from sklearn.utils import check_random_state
 
-from skood.utils._array_api import as_double, to_device, to_host, top_k
-from skood.utils._torch import is_tensor, row_chunks
+from skood.utils._array_api import (
+    array_namespace,
+    as_double,
+    row_dots,
+    to_device,
+    to_host,
+    top_k,
+    unit_rows,
+)
+from skood.utils._sparse import csr_lengths, inner_products
+from skood.utils._torch import is_tensor, resolve_device, row_chunks
 
 __all__ = [
     "UNIT_BYTES",
     "bank_bytes_per_row",
     "bank_scores",
     "bank_tiles",
+    "distances_by_torch",
+    "distances_to",
     "drawn_rows",
     "half_squares",
     "kth_distances",
-    "kth_of_tiles",
+    "kth_of_sparse",
     "leave_out",
+    "lengths",
+    "like_bank",
+    "needs_dense",
     "own_rows",
     "row_lengths",
     "top_k_of_many",
+    "unit_features",
 ]
 
 # Number of columns per block in `top_k_of_many`.
@@ -36,6 +54,15 @@ _TILE_BYTES = 32 * 2**20
 # Bytes of float64 temporaries, which stay in the cache.
 UNIT_BYTES = 2 * 2**20
 
+# Bytes of distances, and of rows of the bank in float64, that torch uses at a time: on
+# the CPU, and elsewhere.
+_CPU_BYTES = 32 * 2**20
+_GPU_BYTES = 256 * 2**20
+
+# The norms that metrics are based on.
+_NORMS = dict.fromkeys(("euclidean", "l2", "minkowski"), 2) | {"chebyshev": np.inf}
+_NORMS |= dict.fromkeys(("cityblock", "l1", "manhattan"), 1)
+
 # Candidates of a sample, beside its neighbors, whose distances are computed again.
 _CANDIDATES = 100
 
@@ -45,10 +72,17 @@ def bank_bytes_per_row(detector):
     return detector._chunk_bytes // _TILE_ROWS
 
 
+def like_bank(features, bank):
+    """Return features of a chunk: sparse if the bank is, else dense."""
+    if issparse(bank):
+        return csr_array(features)
+    return features.toarray() if issparse(features) else features
+
+
 def bank_tiles(reading, bank, tile_bytes=None):
     """Split a bank so that products with a chunk of samples need bounded memory."""
     return row_chunks(
-        len(bank), bank.itemsize * len(reading), tile_bytes or _TILE_BYTES
+        bank.shape[0], bank.dtype.itemsize * len(reading), tile_bytes or _TILE_BYTES
     )
 
 
@@ -126,8 +160,26 @@ def top_k_of_many(array, k):
     return top_k(np.concatenate([found, array[:, n_cut:]], axis=1), k)
 
 
+def unit_features(features):
+    """Return features scaled to unit length, in their own precision."""
+    if issparse(features):
+        return unit_rows(features).astype(features.dtype, copy=False)
+    if len(features) == 1 and type(features) is np.ndarray:  # as below
+        return unit_rows(features).astype(features.dtype, copy=False)
+    xp = array_namespace(features)
+    units = xp.empty(features.shape, dtype=features.dtype, device=device_of(features))
+    for rows in row_chunks(len(features), 8 * features.shape[1], UNIT_BYTES):
+        part = features[rows]
+        if not is_tensor(part):  # a fixed order of summation for any memory layout
+            part = np.ascontiguousarray(part)
+        units[rows] = unit_rows(part)  # in float64, where float32 cannot overflow
+    return units
+
+
 def half_squares(bank):
     """Return half the squared lengths of a bank, in its precision; None if infinite."""
+    if issparse(bank):
+        return csr_lengths(bank) ** 2 / 2
     halves = np.empty(len(bank))
     for rows in row_chunks(len(bank), 8 * bank.shape[1], UNIT_BYTES):
         part = bank[rows].astype(np.float64)
@@ -189,7 +241,96 @@ def kth_distances(queries, bank, halves, n_neighbors):
     return distances[order[first + n_neighbors - 1]]
 
 
-def kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, own=None):
+def distances_to(bank, nearest, queries):
+    """Return distances, in float64, from each query to its row of the bank."""
+    if issparse(bank):
+        return csr_lengths(queries.astype(np.float64) - bank[nearest])
+    distances = np.empty(len(queries))
+    for part in row_chunks(len(queries), 16 * queries.shape[1]):
+        difference = queries[part].astype(np.float64) - bank[nearest[part]]
+        distances[part] = np.linalg.norm(difference, axis=1)
+    return distances
+
+
+def lengths(queries, metric):
+    """Return the norms of samples, in float64, that distances are compared with."""
+    if metric not in _NORMS:
+        return 1.0
+    order = _NORMS[metric]
+    if issparse(queries):
+        return csr_lengths(queries, order)
+    if metric == "euclidean":
+        return row_lengths(queries)
+    return np.linalg.norm(queries.astype(np.float64), ord=order, axis=1)
+
+
+def needs_dense(algorithm, metric):
+    """Return a parameter of `KNN` that needs dense features and a remedy, or None."""
+    if algorithm in ("faiss", "torch"):
+        return f"algorithm={algorithm!r}", "algorithm='auto'"
+    if metric not in VALID_METRICS_SPARSE["brute"]:
+        return f"metric={metric!r}", "metric='euclidean', 'cosine' or 'manhattan'"
+    return None
+
+
+def kth_of_sparse(queries, bank, halves, n_neighbors, own=None):
+    """Return the k-th neighbors in a CSR bank, by dense products with parts of it.
+
+    `halves`: half the squared lengths, see `half_squares`; `own`: see `leave_out`.
+    """
+    n_queries, n_bank = queries.shape[0], bank.shape[0]
+    queries = queries.astype(np.float64, copy=False)
+    gaps, rows = np.empty((n_queries, 0)), np.empty((n_queries, 0), dtype=np.intp)
+    for tile in row_chunks(n_bank, 8 * n_queries, _TILE_BYTES):
+        part = bank if tile == slice(0, n_bank) else bank[tile]
+        gap = halves[tile] - inner_products(queries, part)
+        leave_out(gap, own, tile, np.inf)
+        gap, row = _smallest(gap, np.arange(tile.start, tile.stop), n_neighbors)
+        gaps, rows = np.hstack([gaps, gap]), np.hstack([rows, row])
+        gaps, rows = _smallest(gaps, rows, n_neighbors)
+    order = np.argsort(gaps, axis=1, kind="stable")
+    if own is not None and n_neighbors == n_bank:  # the sample itself is last
+        n_neighbors -= 1
+    return np.take_along_axis(rows, order[:, n_neighbors - 1 : n_neighbors], axis=1)[
+        :, 0
+    ]
+
+
+def _smallest(values, labels, k):
+    """Return the `k` smallest values of each row, and their labels by column."""
+    labels = np.broadcast_to(labels, values.shape)
+    if k < values.shape[1]:
+        found = np.argpartition(values, k - 1, axis=1)[:, :k]
+        values = np.take_along_axis(values, found, axis=1)
+        labels = np.take_along_axis(labels, found, axis=1)
+    return values, labels
+
+
+def distances_by_torch(detector, reading, own=None):
+    """Return distances of all samples; the bank is copied to the device once."""
+    device = resolve_device(detector.device)
+    budget = _CPU_BYTES if device.type == "cpu" else _GPU_BYTES
+    bank = to_device(detector.bank_, device)
+    tiles = list(row_chunks(len(bank), 8 * bank.shape[1], budget))
+    # |q - b|²/2 without |q|²/2, which all neighbors of q share; in float32,
+    # neighbors much nearer to each other than to the origin would be confused
+    half_norms = [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
+    distances = []
+    per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
+    for rows in row_chunks(len(reading), per_row, budget):
+        features = like_bank(reading.rows(rows).features, detector.bank_)
+        queries = detector._prepared(features)
+        queries = to_device(queries, device)
+        owned = None if own is None else own[rows]
+        found = _kth_of_tiles(
+            queries.double(), bank, tiles, half_norms, detector.n_neighbors, owned
+        )
+        part = to_host((queries.double() - bank[found]).norm(dim=1))
+        distances.append(detector._without_rounding(part, to_host(queries)))
+    return np.concatenate(distances)
+
+
+def _kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, own=None):
     """Return the k-th neighbors in a bank of tensors, from the neighbors in each tile.
 
     `half_norms`: half the squared lengths of each tile; `own`: see `leave_out`.
