@@ -14,6 +14,7 @@ from skood.metrics._plot._acceptance_region_display import AcceptanceRegionDispl
 from skood.metrics._plot._contribution_display import ContributionDisplay
 from skood.metrics._plot._double_score_roc_display import DoubleScoreROCDisplay
 from skood.metrics._plot._precision_recall_display import PrecisionRecallDisplay
+from skood.metrics._plot._reliability_display import ReliabilityDisplay
 from skood.metrics._plot._risk_coverage_display import RiskCoverageDisplay
 from skood.metrics._plot._score_histogram_display import ScoreHistogramDisplay
 from skood.metrics._ranking import (
@@ -64,6 +65,7 @@ __all__ = [
     "DoubleScoreROCDisplay",
     "PairedTestResult",
     "PrecisionRecallDisplay",
+    "ReliabilityDisplay",
     "RiskCoverageDisplay",
     "SCODCostCurve",
     "ScoreHistogramDisplay",

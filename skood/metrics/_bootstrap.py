@@ -53,7 +53,7 @@ def checked_bounds(bounds, system, value):
 
 @validate_params(
     {**CONSTRAINTS, "method": [StrOptions({"beta", "percentile", "basic", "bca"})]},
-    prefer_skip_nested_validation=True,
+    prefer_skip_nested_validation=False,  # of the parameters of the metric
 )
 def bootstrap_ci(
     metric,

@@ -13,7 +13,13 @@ from skood.utils._losses import per_sample_loss
 from skood.utils._param_validation import Number, StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
-__all__ = ["brier", "calibration_noise", "expected_calibration_error"]
+__all__ = [
+    "brier",
+    "calibration_noise",
+    "confidence_bins",
+    "confidence_of",
+    "expected_calibration_error",
+]
 
 # Number of draws of the noise of a calibration error, and of samples in a block.
 _N_DRAWS = 500
@@ -181,6 +187,17 @@ def _confidence(y_true, y_proba, y_pred, ood_label, classes, sample_weight):
     confidence = _in_range(confidence[is_id])
     right = 1 - per_sample_loss(y_true, y_pred, is_id=is_id)
     return confidence, right, weight
+
+
+def confidence_of(y_true, y_proba, y_pred, *, ood_label, classes):
+    """Return the confidences of the ID samples, and whether predictions are right."""
+    found = _confidence(y_true, y_proba, y_pred, ood_label, classes, None)
+    return found[:2]
+
+
+def confidence_bins(confidence, n_bins, strategy):
+    """Return the bin of each confidence, from 0."""
+    return _bins(confidence, n_bins, strategy, None)
 
 
 def _events(y_true, y_proba, y_pred, classwise, ood_label, classes, sample_weight):

@@ -151,7 +151,7 @@ def _mixed(a, b, swap):
         "alternative": [StrOptions({"two-sided", "greater", "less"})],
         "rank": ["boolean"],
     },
-    prefer_skip_nested_validation=True,
+    prefer_skip_nested_validation=False,  # of the parameters of the metric
 )
 def paired_test(
     metric,

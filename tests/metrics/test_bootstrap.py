@@ -514,3 +514,9 @@ def test_arrays_that_may_or_may_not_belong_to_the_rows():
 def test_numbers_are_not_true():
     with pytest.raises(ValueError, match=r"'n_resamples' parameter .* Got True"):
         bootstrap_ci(auroc, [0, -1], [1.0, 0.0], n_resamples=True)
+
+
+def test_parameters_of_the_metric_are_validated():
+    y, proba = [0, 1], [[0.6, 0.4], [0.1, 0.9]]
+    with pytest.raises(ValueError, match="'n_bins' parameter of expected_calibration"):
+        bootstrap_ci(expected_calibration_error, y, proba, n_bins=0)
