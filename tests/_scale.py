@@ -131,7 +131,7 @@ def main(job):
 
     if job["chunk"]:
         base.ReadingDetector._chunk_bytes = job["chunk"]
-        base._BLOCK_BYTES = job["chunk"]
+        base.BLOCK_BYTES = job["chunk"]
     X = np.load(job["path"], mmap_mode="r")
     y = np.load(Path(job["path"]).with_suffix(".y.npy"))
     found = detectors(X.shape[1])

@@ -81,7 +81,7 @@ ALONE = [one for one in _DETECTORS if one not in FITS_HEAD]
 def blocks(request, monkeypatch):
     """Whether the rows are more than a block, and than a chunk of scores."""
     if request.param:
-        monkeypatch.setattr(base, "_BLOCK_BYTES", 8 * 256 * 100)
+        monkeypatch.setattr(base, "BLOCK_BYTES", 8 * 256 * 100)
         monkeypatch.setattr(base.ReadingDetector, "_chunk_bytes", 8 * 4 * FEW * 70)
     return request.param
 
@@ -155,7 +155,7 @@ def test_blocks_change_no_more_than_the_order_of_sums(monkeypatch):
     X, y = _rows()
     network = FrozenEstimator(_fitted()["network"])
     whole = Energy(network).fit(X, y).score_samples(X)
-    monkeypatch.setattr(base, "_BLOCK_BYTES", 8 * 256 * 100)
+    monkeypatch.setattr(base, "BLOCK_BYTES", 8 * 256 * 100)
     parts = Energy(network).fit(X, y).score_samples(X)
     np.testing.assert_allclose(parts, whole, rtol=1e-12)
 

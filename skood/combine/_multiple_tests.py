@@ -277,8 +277,8 @@ class Storey(StepUp):
        estimation and simultaneous conservative consistency of false discovery rates.
        Journal of the Royal Statistical Society B 66, 2004.
 
-    .. [3] D. Robinson. Analytical calculation of the bootstrap mean squared error: the
-       qvalue package, version 2.
+    .. [3] J. D. Storey, A. J. Bass, A. Dabney, D. Robinson. qvalue: Q-value estimation
+       for false discovery rate control. Bioconductor, 2015.
 
     .. [4] J. D. Storey, R. Tibshirani. Statistical significance for genomewide studies.
        PNAS 100, 2003.

@@ -203,6 +203,7 @@ def expected_failed_checks(estimator, *, suite="scikit-learn"):
     check_outliers_train
     check_pipeline_consistency
     check_sample_weight_equivalence_on_dense_data
+    check_sample_weight_equivalence_on_sparse_data
     >>> results = check_estimator(knn, expected_failed_checks=reasons, on_skip=None)
     >>> {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
     True

@@ -23,6 +23,7 @@ from sklearn.svm import OneClassSVM
 from sklearn.utils import get_tags
 
 import skood.detectors._common._base_output_detector as module
+import skood.detectors._common._inputs as inputs
 from skood.combine import DSDE, DetectorEnsemble
 from skood.datasets import load_digits_ood
 from skood.detectors import (
@@ -332,7 +333,8 @@ def test_tags():
     linear = LogisticRegression()
     linear_tags = get_tags(linear).input_tags  # not sparse in all versions
     assert get_tags(MSP(linear)).input_tags.sparse is linear_tags.sparse
-    assert not get_tags(KNN(linear)).input_tags.sparse
+    assert get_tags(KNN(linear)).input_tags.sparse is linear_tags.sparse
+    assert not get_tags(Mahalanobis(linear)).input_tags.sparse
     assert not get_tags(MSP()).input_tags.sparse
     frozen = FrozenEstimator(LogisticRegression().fit(np.eye(2), [0, 1]))
     assert get_tags(MSP(frozen)).estimator_type == "outlier_detector"
@@ -353,7 +355,7 @@ def test_other_width_than_in_fit(detector):
 @pytest.fixture
 def gpu(monkeypatch):
     """Have tensors on the CPU treated as those on a GPU are."""
-    monkeypatch.setattr(module, "on_gpu", torch.is_tensor)
+    monkeypatch.setattr(inputs, "on_gpu", torch.is_tensor)
     monkeypatch.setattr(
         module.Reading,
         "device_for",

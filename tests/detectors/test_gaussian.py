@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.covariance import EmpiricalCovariance, ShrunkCovariance
 
+from skood.detectors import Mahalanobis
 from skood.detectors._common._class_moments import ClassMoments
 from skood.detectors._common._gaussian import (
     Whitening,
@@ -132,7 +133,7 @@ def test_contributions_sum_to_the_squared_distance():
 @pytest.mark.parametrize("estimator", [EmpiricalCovariance(), ShrunkCovariance()])
 def test_fitted_covariance_is_that_of_a_clone(estimator):
     X = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
-    covariance = fitted_covariance(estimator, X)
+    covariance = fitted_covariance(Mahalanobis(covariance=estimator), X)
     assert covariance.dtype == np.float64
     assert not hasattr(estimator, "covariance_")
     np.testing.assert_array_equal(covariance, estimator.fit(X).covariance_)

@@ -146,15 +146,17 @@ def test_error_of_mutual_information_is_the_jackknife_for_many_members():
 
 def test_error_of_pairs_of_gaussians_is_the_jackknife_for_many_members():
     rng = np.random.default_rng(5)
-    mean, variance = rng.normal(size=(300, 1)), rng.uniform(0.5, 2, size=(300, 1))
+    mean, variance = rng.normal(size=(150, 1)), rng.uniform(0.5, 2, size=(150, 1))
     found = gaussian_uncertainty(mean, variance, return_error=True)
     without = [
         gaussian_uncertainty(np.delete(mean, n, axis=0), np.delete(variance, n, axis=0))
         .epistemic[0]
-        for n in range(300)
+        for n in range(150)
     ]  # fmt: skip
-    jackknife = np.sqrt(299 / 300 * np.sum((without - np.mean(without)) ** 2))
-    np.testing.assert_allclose(found.epistemic_error[0], jackknife, rtol=2e-2)
+    jackknife = np.sqrt(149 / 150 * np.sum((without - np.mean(without)) ** 2))
+    np.testing.assert_allclose(
+        found.epistemic_error[0], jackknife, rtol=4e-2
+    )  # of order 1 / n
     low, high = found.epistemic_interval[0]
     np.testing.assert_allclose((low + high) / 2, found.epistemic[0], rtol=1e-12)
 

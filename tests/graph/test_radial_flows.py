@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
 from skood.graph import _radial_flows as module_under_test
@@ -111,8 +111,9 @@ def test_classes_do_not_see_each_other():
         with torch.no_grad():
             for own, of_all in zip(alone.parameters(), flows.parameters(), strict=True):
                 own.copy_(of_all[:, c : c + 1])
-        assert_array_equal(
-            alone(z)[:, 0].detach(), flows(z)[:, c].detach(), strict=True
+        # the last digit depends on which samples share a vector instruction
+        assert_allclose(
+            alone(z)[:, 0].detach(), flows(z)[:, c].detach(), rtol=1e-14, strict=True
         )
 
 

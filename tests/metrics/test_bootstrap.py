@@ -518,5 +518,5 @@ def test_numbers_are_not_true():
 
 def test_parameters_of_the_metric_are_validated():
     y, proba = [0, 1], [[0.6, 0.4], [0.1, 0.9]]
-    with pytest.raises(ValueError, match="'n_bins' parameter of .* must be an int"):
+    with pytest.raises(ValueError, match=r"'n_bins' parameter of .* must be an int"):
         bootstrap_ci(expected_calibration_error, y, proba, n_bins=0)

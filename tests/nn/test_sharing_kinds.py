@@ -22,6 +22,7 @@ from skood.detectors import (
     KNN,
     MSP,
     Energy,
+    Mahalanobis,
     ViM,
 )
 from skood.nn import FeatureExtractor, pretrained
@@ -240,10 +241,12 @@ def test_sparse_rows():
     csr = sparse.csr_array(rows)
     expected = MSP(clf).fit(rows, y).score_samples(rows)
     with shared_readings([MSP(clf), KNN(clf)]):
-        with pytest.raises(TypeError, match=r"[Ss]parse data was passed"):
-            KNN(clf).fit(csr, y)
+        with pytest.raises(TypeError, match="TruncatedSVD"):
+            Mahalanobis(clf).fit(csr, y)
         found = MSP(clf).fit(csr, y).score_samples(csr)
+        distances = KNN(clf).fit(csr, y).score_samples(csr)
     assert_allclose(found, expected, rtol=1e-6)
+    assert_allclose(distances, KNN(clf).fit(rows, y).score_samples(rows), rtol=1e-9)
 
 
 def test_classifier_that_cannot_be_read():

@@ -9,6 +9,7 @@ import os
 from zipfile import ZipFile
 
 import numpy as np
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.linear_model import LogisticRegression
@@ -150,6 +151,14 @@ def _fitted_rules():
         calibration=0.5,
         random_state=0,
     )
+    nearest = RejectOptionClassifier(
+        LogisticRegression(),
+        ood_detector=KNN(n_neighbors=2),
+        rule=BoundedTPRFPR(1.0, 0.0),
+        solver=Solver(infeasible="nearest"),
+        random_state=0,
+    )
+    yield nearest.fit(X, np.where(np.arange(len(y)) % 9 == 0, -1, y)), X
     yield clf.fit(X, y), X
 
 
@@ -168,6 +177,7 @@ def _of_other_estimators():
     for detector in (Mahalanobis(), SSD(), ViM(LinearHead().fit(X, y))):
         yield clone(detector).fit(X, y), X
     yield Mahalanobis().partial_fit(X, y), X
+    yield KNN(n_neighbors=2).fit(csr_array(X)), csr_array(X)
     heads = MultiHeadClassifier(
         module_params={"hidden": (4,)}, max_epochs=2, training=TrainingOptions()
     )

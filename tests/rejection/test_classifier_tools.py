@@ -152,8 +152,9 @@ def test_tags():
     # scikit-learn 1.6 does not say yet that a linear model takes sparse rows
     takes_sparse = get_tags(LogisticRegression()).input_tags.sparse
     assert get_tags(plain).input_tags.sparse == takes_sparse
-    # features are read off the classifier, as dense arrays
-    assert not get_tags(make_clf()).input_tags.sparse
+    assert get_tags(make_clf()).input_tags.sparse == takes_sparse  # by KNN
+    dense = make_clf(ood_detector=Mahalanobis())
+    assert not get_tags(dense).input_tags.sparse
     logits_only = make_clf(ood_detector=MaxLogit())
     assert get_tags(logits_only).input_tags.sparse == takes_sparse
     binary_only = RejectOptionClassifier(_BinaryOnly())

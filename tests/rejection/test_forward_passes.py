@@ -191,7 +191,7 @@ def test_tags_clone_nothing():
     clf = selective(LogisticRegression(), ood_detector=Counting()).fit(X, y)
     Counting.n_clones = 0
     tags = get_tags(clf)
-    assert not tags.input_tags.sparse  # it uses features of the classifier
+    assert tags.input_tags.sparse == get_tags(LogisticRegression()).input_tags.sparse
     assert clf.ood_detector.estimator is None
     clf.predict(X)
     assert Counting.n_clones == 0
