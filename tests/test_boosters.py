@@ -196,7 +196,7 @@ def test_left_out_classes(booster, data):
 
 
 def test_names_of_columns(booster, data):
-    """Columns are those of the fit, also in a copy; CatBoost sorts them by name."""
+    """Columns are named as in the fit, also in a copy; CatBoost sorts them."""
     X, y = data
     detector = pickle.loads(pickle.dumps(Mahalanobis(booster(3)).fit(X, y)))
     expected = detector.score_samples(X)

@@ -207,7 +207,7 @@ class Problem:
             loss_id = loss_id * self.weight_id
         self.loss = np.concatenate([loss_id, np.zeros(self.size_ood)])
         self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
-        # sums of integers take less time, and are exact if those of floats are
+        # sums of integers take less time, and are exact if sums of floats are
         exact = self.whole_losses and loss_id.sum() < 2.0**53
         kind = np.int64 if exact else np.float64
         self.summands = self.loss.astype(kind, copy=False)

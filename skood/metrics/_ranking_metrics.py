@@ -14,7 +14,6 @@ from skood.metrics._ranking import (
     _fpr_at_tpr,
     _oriented,
     first_reaching,
-    fpr_at_tpr,
 )
 from skood.utils._stored import stored
 
@@ -69,15 +68,8 @@ def tnr_at_tpr(
     >>> tnr_at_tpr([0, 1, 1, -1, -1], [0.9, 0.8, 0.3, 0.3, 0.1])
     0.5
     """
-    return 1.0 - fpr_at_tpr(
-        y_true,
-        y_score,
-        tpr=tpr,
-        positive=positive,
-        ood_label=ood_label,
-        classes=classes,
-        sample_weight=sample_weight,
-    )
+    counts = _counts(y_true, y_score, ood_label, classes, sample_weight)
+    return 1.0 - _fpr_at_tpr(_oriented(counts, positive), tpr)
 
 
 def _f1(counts, ood_prior):

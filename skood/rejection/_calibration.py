@@ -13,7 +13,6 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import (
-    MetadataRouter,
     MethodMapping,
     get_routing_for_object,
 )
@@ -36,6 +35,7 @@ from skood.utils._input import named_errors
 from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
 from skood.utils._memory_maps import in_memory, is_mapped
 from skood.utils._metaestimators import bind, take_rows, with_seeds
+from skood.utils._routing import router_of as router_of_parts
 from skood.utils._routing import weight_params
 from skood.utils._warnings import warn
 
@@ -69,11 +69,9 @@ class Scores(NamedTuple):
 
 def router_of(owner):
     """Return the metadata routing of a selective classifier."""
-    router = MetadataRouter(owner=type(owner).__name__).add_self_request(owner)
-    fits = MethodMapping().add(caller="fit", callee="fit")
-    for name in Parts._fields:
-        if getattr(owner, name) is not None:
-            router.add(method_mapping=fits, **{name: getattr(owner, name)})
+    parts = {name: getattr(owner, name) for name in Parts._fields}
+    given = {name: part for name, part in parts.items() if part is not None}
+    router = router_of_parts(owner, None, given)
     if hasattr(owner.calibration, "get_n_splits"):
         splits = MethodMapping().add(caller="fit", callee="split")
         router.add(method_mapping=splits, splitter=owner.calibration)

@@ -165,7 +165,7 @@ def _ranked_size(finite, k):
     """Return the magnitude of rank `k` among sorted finite scores, by bisection."""
     n, n_negative = finite.size, int(np.searchsorted(finite, 0.0))
 
-    def enough(i):  # of the k smallest magnitudes, i are those of negative scores
+    def enough(i):  # of the k smallest magnitudes, i belong to negative scores
         return -finite[n_negative - 1 - i] >= finite[n_negative + k - i - 1]
 
     fewest, most = max(0, k - n + n_negative), min(k, n_negative)

@@ -278,8 +278,8 @@ def check_failed_fit_keeps_state(detector):
     fitted = _fit(detector, X, y)
     before, attributes = fitted.score_samples(X_ood), set(vars(fitted))
     broken = X.copy()
-    broken[3, 1], says = (np.inf, "inf") if _allows_nan(detector) else (np.nan, "nan")
-    _raises(ValueError, lambda: fitted.fit(broken, y), says)
+    broken[3, 1], value = (np.inf, "inf") if _allows_nan(detector) else (np.nan, "nan")
+    _raises(ValueError, lambda: fitted.fit(broken, y), value)
     changed = set(vars(fitted)) ^ attributes
     assert not changed, f"A fit that raised added or removed the attributes {changed}"
     _same(fitted.score_samples(X_ood), before, "A fit that raised")

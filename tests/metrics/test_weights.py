@@ -64,7 +64,7 @@ def _curve(curve):
 
 
 def _two(name, **params):
-    """Return a metric of two scores, the second of which are the probabilities."""
+    """Return a metric of two scores; the second score is the first probability."""
 
     def metric(y, p, s, q, **kw):
         args = (y,) if name in _WITHOUT_PREDICTIONS else (y, p)
