@@ -8,9 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from skood.logic import parse_constraint
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic.search._candidates import constraint_candidates, truth_key
 
+FIVE = ("->", "and", "or", "xor", "<->")
 MIXED = {"class": ["a", "b", "c"], "round": "bool", "color": ["red", "blue"]}
 
 
@@ -88,7 +90,9 @@ def test_distinct_ones_are_the_truth_vectors(domains, depth):
             flip = distinct is True and truth[0]
             if 0 < truth.sum() < truth.size:
                 vectors.setdefault((truth ^ flip).tobytes(), formula)
-        assert constraint_candidates(domains, depth, distinct) == list(vectors.values())
+        assert constraint_candidates(domains, depth, distinct=distinct) == list(
+            vectors.values()
+        )
 
 
 def test_numbers_at_depth_3():
@@ -102,6 +106,161 @@ def test_numbers_at_depth_3():
     assert len(constraint_candidates(_bools(3), 99)) == len(
         constraint_candidates(_bools(3), 4)
     )
+
+
+# -- trees
+
+
+@pytest.mark.parametrize(
+    "n, levels, connectives, total, signed, distinct",
+    [
+        (13, 2, ("->",), 702, 338, 325),
+        (13, 2, FIVE, 3406, 806, 403),
+        (3, 3, ("->",), 1770, 50, 47),
+        pytest.param(3, 3, FIVE, 172_986, 230, 115, marks=pytest.mark.slow),
+    ],
+)
+def test_numbers_of_trees(n, levels, connectives, total, signed, distinct):
+    options = {"form": "tree", "connectives": connectives}
+    for excluded, expected in ((False, total), ("signed", signed), (True, distinct)):
+        found = constraint_candidates(_bools(n), levels, distinct=excluded, **options)
+        assert len(found) == expected
+
+
+@pytest.mark.parametrize("distinct", [True, "signed", False])
+@pytest.mark.parametrize("domains", [_bools(4), MIXED])
+def test_trees_of_two_levels_are_the_rules_of_two_literals(domains, distinct):
+    trees = constraint_candidates(domains, form="tree", distinct=distinct)
+    assert trees == constraint_candidates(domains, distinct=distinct)
+
+
+class _Truth:
+    """A truth value for which Python evaluates the operators of formulas."""
+
+    def __init__(self, value):
+        self.value = bool(value)
+
+    def eq(self, value):
+        return _Truth(self.value == value)
+
+    def __invert__(self):
+        return _Truth(not self.value)
+
+    def __and__(self, other):
+        return _Truth(self.value and other.value)
+
+    def __or__(self, other):
+        return _Truth(self.value or other.value)
+
+    def __xor__(self, other):
+        return _Truth(self.value != other.value)
+
+    def __rshift__(self, other):
+        return _Truth(self.value <= other.value)
+
+    def iff(self, other):
+        return _Truth(self.value == other.value)
+
+
+def test_truth_of_trees_is_the_evaluation_by_python():
+    """Of the expression in Python, and of the string after parsing."""
+    domains = _bools(2)
+    trees = constraint_candidates(
+        domains, 3, form="tree", connectives=FIVE, distinct=False
+    )
+    trees = trees[:: len(trees) // 200]
+    worlds = list(product((False, True), repeat=2))
+    for tree, truth in zip(trees, _truths(trees, domains), strict=True):
+        assert parse_constraint(str(tree), domains) == tree
+        for world, holds in zip(worlds, truth, strict=True):
+            value = dict(zip(domains, world, strict=True))
+            code = compile(repr(tree), "tree", "eval")
+            names = {"C": lambda name, value=value: _Truth(value[name])}
+            assert eval(code, names).value == holds
+
+
+@pytest.mark.parametrize("distinct", [True, "signed"])
+@pytest.mark.parametrize(
+    "domains, levels, connectives",
+    [(_bools(2), 3, ("->",)), (MIXED, 2, FIVE), ({"a": "bool"}, 3, ("or", "xor"))],
+)
+def test_distinct_trees_are_the_first_ones(domains, levels, connectives, distinct):
+    """Of all trees in the order of their operands, by their truth in all worlds."""
+    options = {"form": "tree", "connectives": connectives}
+    listed = constraint_candidates(domains, levels, distinct=False, **options)
+    vectors = {}
+    for tree, truth in zip(listed, _truths(listed, domains), strict=True):
+        flip = distinct is True and truth[0]
+        if 0 < truth.sum() < truth.size:
+            vectors.setdefault((truth ^ flip).tobytes(), tree)
+    found = constraint_candidates(domains, levels, distinct=distinct, **options)
+    assert found == list(vectors.values())
+
+
+# -- random candidates
+
+
+@pytest.mark.parametrize(
+    "domains, options",
+    [
+        (_bools(3), {"depth": 3}),
+        (MIXED, {"depth": 4}),
+        (MIXED, {"form": "tree", "connectives": ("and", "<->")}),
+        (_bools(1), {"depth": 3, "form": "tree", "connectives": ("or",)}),
+    ],
+)
+def test_drawn_candidates_are_listed_ones(domains, options):
+    """Nearly all are drawn, so that each place of the list is computed."""
+    listed = constraint_candidates(domains, distinct=False, **options)
+    drawn = constraint_candidates(
+        domains,
+        distinct=False,
+        max_candidates=len(listed) - 1,
+        random_state=0,
+        **options,
+    )
+    (missing,) = [k for k in range(len(listed)) if listed[:k] == drawn[:k]][-1:]
+    assert drawn == listed[:missing] + listed[missing + 1 :]
+    more = {**options, "max_candidates": len(listed) + 1}
+    assert constraint_candidates(domains, distinct=False, **more) == listed
+
+
+def test_draws_are_uniform_and_reproducible():
+    counts = dict.fromkeys(
+        map(str, constraint_candidates(_bools(2), distinct=False)), 0
+    )
+    for seed in range(200):
+        options = {"distinct": False, "max_candidates": 5, "random_state": seed}
+        drawn = constraint_candidates(_bools(2), **options)
+        assert len(drawn) == len(set(map(str, drawn))) == 5
+        assert drawn == constraint_candidates(_bools(2), **options)
+        for formula in drawn:
+            counts[str(formula)] += 1
+    # binomial with p = 5 / 20: four standard deviations are 25
+    assert all(abs(count - 50) < 25 for count in counts.values())
+
+
+def test_draws_from_astronomically_many_trees():
+    trees = constraint_candidates(
+        _bools(13),
+        10,
+        form="tree",
+        connectives=FIVE,
+        max_candidates=3,
+        random_state=0,
+    )
+    assert len(trees) == 3
+    # nearly all trees have all levels
+    assert min(str(tree).count("p") for tree in trees) > 400
+
+
+def test_distinct_applies_to_drawn_candidates():
+    options = {"max_candidates": 19, "random_state": 0}
+    drawn = constraint_candidates(_bools(2), distinct=False, **options)
+    distinct = constraint_candidates(_bools(2), **options)
+    assert len(drawn) == 19
+    assert len(distinct) == 6  # as many as there are without negations
+    assert [formula for formula in drawn if formula in distinct] == distinct
 
 
 def test_formulas_read_back():
@@ -119,9 +278,27 @@ def test_errors():
     with pytest.raises(
         ValueError,
         match=r"depth=4 lists \d+ candidates over 40 concepts, and at most 1000000 can "
-        r"be\. Take a smaller depth, or the domains of fewer concepts\.",
+        r"be\. Take a smaller depth, the domains of fewer concepts, or draw some of "
+        r"them by max_candidates\.",
     ):
         constraint_candidates(_bools(40), 4)
+    with pytest.raises(ValueError, match=r"depth=9 lists about 10\^208 candidates"):
+        constraint_candidates(_bools(3), 9, form="tree")
+    with pytest.raises(ValueError, match=r"at most 10 levels, got depth=11\."):
+        constraint_candidates(_bools(3), 11, form="tree", max_candidates=5)
+    for wrong in ([], ["nor"], ["and", "and"]):
+        with pytest.raises(
+            ValueError,
+            match=r"connectives must be some of \['->', 'and', 'or', 'xor', '<->'\], "
+            r"each once, got \[",
+        ):
+            constraint_candidates(_bools(3), form="tree", connectives=wrong)
+    with pytest.raises(
+        ValueError,
+        match=r"Rules have the connective '->' only, got connectives=\['and'\]\. "
+        r"Pass form='tree'",
+    ):
+        constraint_candidates(_bools(3), connectives=["and"])
     with pytest.raises(ValueError, match="The 'depth' parameter"):
         constraint_candidates(_bools(2), 0)
     with pytest.raises(ValueError, match="The 'distinct' parameter"):

@@ -3,10 +3,13 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from itertools import combinations, product
+import math
+import random
+from itertools import chain
 from numbers import Integral
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 from skood.logic.inference._partition import reduced
 from skood.logic.language._compiler import compile_formula, truth_table
@@ -19,16 +22,40 @@ __all__ = ["constraint_candidates", "truth_key"]
 # Listing more formulas takes minutes, and trying them hours.
 _MAX_LISTED = 1_000_000
 
+# The number of trees is squared by each level.
+_MAX_LEVELS = 10
+
+_CONNECTIVES = {
+    "->": lambda left, right: left >> right,
+    "and": lambda left, right: left & right,
+    "or": lambda left, right: left | right,
+    "xor": lambda left, right: left ^ right,
+    "<->": lambda left, right: left.iff(right),
+}
+
 
 @validate_params(
     {
         "domains": "no_validation",  # by check_domains
         "depth": [Interval(Integral, 1, None, closed="left")],
+        "form": [StrOptions({"rule", "tree"})],
+        "connectives": [list, tuple],
         "distinct": [Options(bool, {True, False}), StrOptions({"signed"})],
+        "max_candidates": [Interval(Integral, 1, None, closed="left"), None],
+        "random_state": ["random_state"],
     },
     prefer_skip_nested_validation=True,
 )
-def constraint_candidates(domains, depth=2, distinct=True):
+def constraint_candidates(
+    domains,
+    depth=2,
+    *,
+    form="rule",
+    connectives=("->",),
+    distinct=True,
+    max_candidates=None,
+    random_state=None,
+):
     r"""List the candidate constraints of a search.
 
     A literal is the formula that a concept has, or does not have, a value. The
@@ -41,6 +68,15 @@ def constraint_candidates(domains, depth=2, distinct=True):
     two-valued concepts have :math:`2K` literals, and
     :math:`2K + 4K^2` candidates up to depth 2.
 
+    With ``form="tree"`` the candidates are all binary trees of at most d levels, whose
+    leaves are literals and whose branches are `connectives`. L literals and k
+    connectives have
+
+    .. math:: N_1 = L, \qquad N_d = L + k N_{d-1}^2
+
+    trees; the ones of two levels with the connective "->" are the candidates of depth
+    2 above.
+
     Read more in the :ref:`User Guide <logic>`.
 
     Parameters
@@ -52,7 +88,14 @@ def constraint_candidates(domains, depth=2, distinct=True):
         concept with more values ``name = value`` and ``name != value`` for each value.
 
     depth : int, default=2
-        Maximal number of literals of a candidate, at least 1.
+        Maximal number of literals of a rule, or of levels of a tree (a literal has
+        one), at least 1; of levels at most 10.
+
+    form : {"rule", "tree"}, default="rule"
+        Form of the candidates.
+
+    connectives : sequence of {"->", "and", "or", "xor", "<->"}, default=("->",)
+        Connectives of the trees. Rules have "->" only.
 
     distinct : bool or "signed", default=True
         Candidates to exclude. True: candidates that are always true or always false,
@@ -61,16 +104,23 @@ def constraint_candidates(domains, depth=2, distinct=True):
         "signed": as True, but a constraint and its negation are distinct. False:
         nothing is excluded.
 
+    max_candidates : int, default=None
+        Number of candidates to draw at random, without replacement, if there are more.
+        `distinct` applies to the drawn ones, so that fewer may be left. None: all.
+
+    random_state : int, RandomState instance or None, default=None
+        Controls which candidates are drawn.
+
     Returns
     -------
     candidates : list of Formula
-        Literals first, then implications, in the order of the concepts; the first of
+        Literals first, then rules or trees, in the order of the concepts; the first of
         equivalent candidates.
 
     Raises
     ------
     ValueError
-        If there are more than a million candidates.
+        If there are more than a million candidates, or if `connectives` are unknown.
 
     See Also
     --------
@@ -95,29 +145,32 @@ def constraint_candidates(domains, depth=2, distinct=True):
     not round -> not red
     >>> len(constraint_candidates(domains, distinct=False))
     20
+    >>> trees = constraint_candidates(domains, form="tree", connectives=["and", "xor"])
+    >>> len(trees), str(trees[-1])
+    (7, 'not round and not red')
     """
     domains = check_domains(domains)
     literals = [_literals(name, values) for name, values in domains.items()]
-    n_listed = _count([len(some) for some in literals], depth)
-    if n_listed > _MAX_LISTED:
+    listing = _listing(literals, depth, form, connectives)
+    n = listing.count if max_candidates is None else max_candidates
+    if min(n, listing.count) > _MAX_LISTED:
+        count = listing.count
+        shown = count if count < 1e12 else f"about 10^{math.log10(count):.0f}"
         raise ValueError(
-            f"depth={depth} lists {n_listed} candidates over {len(domains)} concepts, "
-            f"and at most {_MAX_LISTED} can be. Take a smaller depth, or the domains "
-            "of fewer concepts."
+            f"depth={depth} lists {shown} candidates over {len(domains)} concepts, "
+            f"and at most {_MAX_LISTED} can be. Take a smaller depth, the domains "
+            "of fewer concepts, or draw some of them by max_candidates."
         )
-    listed = _listed(literals, depth)
+    if n < listing.count:
+        drawn = _drawn(listing.count, n, check_random_state(random_state))
+        listed = map(listing.formula, drawn)
+    elif distinct is not False and form == "tree":
+        listed = listing.of_representatives(domains)
+    else:
+        listed = listing.formulas()
     if distinct is False:
         return list(listed)
-    found: dict = {}
-    sizes = tuple(len(values) for values in domains.values())
-    columns = {name: column for column, name in enumerate(domains)}
-    for formula in listed:
-        scope = tuple(sorted(columns[name] for name in formula.concepts()))
-        table = truth_table(compile_formula(formula, domains), scope, sizes)
-        key = truth_key(scope, table, signed=distinct == "signed")
-        if key is not None:
-            found.setdefault(key, formula)
-    return list(found.values())
+    return _first_of_each(listed, domains, signed=distinct == "signed")
 
 
 def _literals(name, values):
@@ -135,30 +188,161 @@ def _literals(name, values):
     ]
 
 
-def _count(sizes, depth):
-    """Return the number of candidates, from the numbers of literals of concepts."""
-    total = sum(sizes)
-    # elementary symmetric polynomials: ways to choose literals of different concepts
-    longest = min(depth - 1, len(sizes))
-    ways = [1] + [0] * longest
-    for size in sizes:
-        for d in range(longest, 0, -1):
-            ways[d] += ways[d - 1] * size
-    return total + sum(ways[1:]) * total
+def _listing(literals, depth, form, connectives):
+    """Return the list of all candidates of a form."""
+    unknown = [c for c in connectives if c not in _CONNECTIVES]
+    if unknown or not connectives or len(set(connectives)) < len(connectives):
+        raise ValueError(
+            f"connectives must be some of {list(_CONNECTIVES)}, each once, got "
+            f"{list(connectives)!r}."
+        )
+    if form == "rule":
+        if tuple(connectives) != ("->",):
+            raise ValueError(
+                f"Rules have the connective '->' only, got connectives="
+                f"{list(connectives)!r}. Pass form='tree' for others."
+            )
+        return _Rules(literals, depth)
+    if depth > _MAX_LEVELS:
+        raise ValueError(
+            f"form='tree' has at most {_MAX_LEVELS} levels, got depth={depth}."
+        )
+    return _Trees(literals, depth, [_CONNECTIVES[c] for c in connectives])
 
 
-def _listed(literals, depth):
-    """Yield all candidates."""
-    everything = [literal for some in literals for literal in some]
-    yield from everything
-    for n_conditions in range(1, min(depth - 1, len(literals)) + 1):
-        for concepts in combinations(literals, n_conditions):
-            for conditions in product(*concepts):
-                condition = conditions[0]
-                for other in conditions[1:]:
-                    condition = condition & other
-                for literal in everything:
-                    yield condition >> literal
+def _drawn(count, n, rng):
+    """Return n of count numbers in ascending order, by Floyd's algorithm.
+
+    NumPy cannot draw integers as large as the numbers of trees.
+    """
+    draw = random.Random(int(rng.randint(2**31 - 1)))
+    chosen: set = set()
+    for last in range(count - n, count):
+        number = draw.randrange(last + 1)
+        chosen.add(last if number in chosen else number)
+    return sorted(chosen)
+
+
+def _first_of_each(formulas, domains, *, signed, constants=False):
+    """Return the first of formulas with equal truth tables."""
+    found: dict = {}
+    sizes = tuple(len(values) for values in domains.values())
+    columns = {name: column for column, name in enumerate(domains)}
+    for formula in formulas:
+        scope = tuple(sorted(columns[name] for name in formula.concepts()))
+        table = truth_table(compile_formula(formula, domains), scope, sizes)
+        key = truth_key(scope, table, signed=signed)
+        if key is None and constants:
+            key = bool(table.flat[0])
+        if key is not None:
+            found.setdefault(key, formula)
+    return list(found.values())
+
+
+class _Rules:
+    """Literals, and rules with conditions on different concepts."""
+
+    def __init__(self, literals, depth):
+        self.groups = [some for some in literals if some]
+        self.literals = list(chain.from_iterable(literals))
+        longest = min(depth - 1, len(self.groups))
+        # elementary symmetric polynomials: ways[k][c] chooses literals of c of the
+        # concepts from the k-th one on
+        ways = [[1] + [0] * longest]
+        for some in reversed(self.groups):
+            after = ways[0]
+            more = [after[c] + len(some) * after[c - 1] for c in range(1, longest + 1)]
+            ways.insert(0, [1, *more])
+        self.ways = ways
+        self.count = len(self.literals) * (1 + sum(ways[0][1:]))
+
+    def formulas(self):
+        """Yield all candidates."""
+        return map(self.formula, range(self.count))
+
+    def formula(self, i):
+        """Return the candidate i."""
+        rule, literal = divmod(i, len(self.literals))
+        conclusion = self.literals[literal]
+        if rule == 0:
+            return conclusion
+        rule -= 1
+        n_conditions = 1
+        while rule >= self.ways[0][n_conditions]:
+            rule -= self.ways[0][n_conditions]
+            n_conditions += 1
+        return self._condition(rule, n_conditions) >> conclusion
+
+    def _condition(self, i, n_conditions):
+        """Return the conjunction i of literals of different concepts."""
+        chosen: list = []
+        n_ways = 1  # of choosing literals of the concepts so far
+        for k, some in enumerate(self.groups):
+            if len(chosen) == n_conditions:
+                break
+            n_with = n_ways * len(some)
+            n_with *= self.ways[k + 1][n_conditions - len(chosen) - 1]
+            if i < n_with:
+                chosen.append(some)
+                n_ways *= len(some)
+            else:
+                i -= n_with
+        condition = None
+        for some in chosen:
+            n_ways //= len(some)
+            literal, i = some[i // n_ways], i % n_ways
+            condition = literal if condition is None else condition & literal
+        return condition
+
+
+class _Trees:
+    """Literals, and binary trees of them with branches of connectives."""
+
+    def __init__(self, literals, depth, connectives):
+        self.literals = list(chain.from_iterable(literals))
+        self.connectives = connectives
+        self.counts = [len(self.literals)]
+        for _ in range(depth - 1):
+            n_branches = len(connectives) * self.counts[-1] ** 2
+            self.counts.append(len(self.literals) + n_branches)
+        self.count = self.counts[-1]
+
+    def formulas(self):
+        """Yield all candidates."""
+        listed = self.literals
+        for _ in self.counts[2:]:
+            listed = list(self._with_branches(listed))
+        return self._with_branches(listed) if self.counts[1:] else iter(listed)
+
+    def of_representatives(self, domains):
+        """Yield candidates until one of each truth table is among them.
+
+        The first tree with a truth table has the first operands with theirs, since
+        trees are listed in the order of their operands.
+        """
+        listed = self.literals
+        for _ in self.counts[2:]:
+            listed = _first_of_each(
+                self._with_branches(listed), domains, signed=True, constants=True
+            )
+        return self._with_branches(listed) if self.counts[1:] else iter(listed)
+
+    def _with_branches(self, operands):
+        yield from self.literals
+        for left in operands:
+            for right in operands:
+                for connect in self.connectives:
+                    yield connect(left, right)
+
+    def formula(self, i, level=-1):
+        """Return the candidate i of the trees up to a level."""
+        if i < len(self.literals):
+            return self.literals[i]
+        pair, connective = divmod(i - len(self.literals), len(self.connectives))
+        left, right = divmod(pair, self.counts[level - 1])
+        return self.connectives[connective](
+            self.formula(left, level - 1), self.formula(right, level - 1)
+        )
 
 
 def truth_key(scope, table, *, signed=False):
