@@ -376,7 +376,7 @@ def leading_columns(logits, k):
     xp = array_namespace(logits)
 
     def in_order(values):
-        return xp.argsort(values, axis=1, descending=True, stable=True)
+        return xp.argsort(-values, axis=1, stable=True)
 
     first = logits.shape[1] - k
     if first < k:

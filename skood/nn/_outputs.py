@@ -84,7 +84,7 @@ class Reading:
 
     @property
     def xp(self):
-        """Namespace of the arrays, from array_api_compat: NumPy or torch."""
+        """Namespace of the arrays by the array API standard: NumPy or torch."""
         return array_namespace(self.array)
 
     def asarray(self, array):

@@ -1,8 +1,9 @@
 """Array functions for NumPy and for torch on a GPU.
 
 Functions take NumPy arrays or torch tensors and return the same kind. They complement
-the array API standard, as provided by array_api_compat. Importing this module does not
-import torch.
+the array API standard, as provided by NumPy from 2.1 on, and by array_api_compat for
+older versions and torch. Importing this module imports neither torch nor, with such a
+NumPy, array_api_compat, which takes 20 ms.
 """
 
 # Authors: The skood developers
@@ -13,8 +14,6 @@ import sys
 from weakref import ref
 
 import numpy as np
-from array_api_compat import array_namespace as any_namespace
-from array_api_compat import numpy as array_api_numpy
 from scipy.sparse import issparse
 
 from skood.utils._sparse import unit_csr
@@ -29,6 +28,7 @@ __all__ = [
     "cast_once",
     "centered_rows",
     "nearest",
+    "numpy_namespace",
     "row_dots",
     "row_indices",
     "row_max",
@@ -54,11 +54,22 @@ NARROW = 32
 _CASTS: dict = {}
 
 
+def numpy_namespace():
+    """Return NumPy as a namespace of the array API standard."""
+    if hasattr(np, "astype"):
+        return np
+    from array_api_compat import numpy
+
+    return numpy
+
+
 def array_namespace(array):
-    """Return the namespace of an array, from array_api_compat."""
+    """Return the namespace of an array by the array API standard."""
     if type(array) is np.ndarray or issparse(array):  # for the speed of small calls
-        return array_api_numpy
-    return any_namespace(array)
+        return numpy_namespace()
+    from array_api_compat import array_namespace
+
+    return array_namespace(array)
 
 
 def _cuda_is_there():

@@ -5,6 +5,7 @@
 
 import numpy as np
 
+from skood.utils._array_api import numpy_namespace
 from skood.utils._torch import row_chunks
 
 __all__ = [
@@ -63,9 +64,7 @@ class MappedRows:
         return rows if dtype is None else rows.astype(dtype, copy=False)
 
     def __array_namespace__(self, api_version=None):
-        from array_api_compat import numpy as array_api_numpy
-
-        return array_api_numpy
+        return numpy_namespace()
 
 
 def float_rows(X):

@@ -5,8 +5,8 @@
 
 import numpy as np
 import pytest
-from array_api_compat import array_namespace
 
+from skood.utils._array_api import array_namespace
 from skood.utils._memory_maps import (
     MappedRows,
     float_rows,

@@ -6,13 +6,11 @@
 from numbers import Integral
 
 import numpy as np
-from array_api_compat import device as device_of
 from scipy.sparse import csr_array, issparse
 from sklearn.neighbors import VALID_METRICS_SPARSE
 from sklearn.utils import check_random_state
 
 from skood.utils._array_api import (
-    array_namespace,
     as_double,
     row_dots,
     to_device,
@@ -166,11 +164,12 @@ def unit_features(features):
         return unit_rows(features).astype(features.dtype, copy=False)
     if len(features) == 1 and type(features) is np.ndarray:  # as below
         return unit_rows(features).astype(features.dtype, copy=False)
-    xp = array_namespace(features)
-    units = xp.empty(features.shape, dtype=features.dtype, device=device_of(features))
+    shape, kind = features.shape, features.dtype
+    is_torch = is_tensor(features)
+    units = features.new_empty(shape) if is_torch else np.empty(shape, dtype=kind)
     for rows in row_chunks(len(features), 8 * features.shape[1], UNIT_BYTES):
         part = features[rows]
-        if not is_tensor(part):  # a fixed order of summation for any memory layout
+        if not is_torch:  # a fixed order of summation for any memory layout
             part = np.ascontiguousarray(part)
         units[rows] = unit_rows(part)  # in float64, where float32 cannot overflow
     return units
