@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from skood.epistemic.laplace._mixture_laplace import MixtureLaplace
     from skood.epistemic.mcmc._hmc import HMC, HMCKernel
     from skood.epistemic.mcmc._sgmcmc import CyclicalSchedule, CyclicalSGHMC
+    from skood.epistemic.quam._adversarial_models import (
+        AdversarialModels,
+        AdversarialRegressionModels,
+    )
     from skood.epistemic.quam._adversarial_search import AdversarialSearch
     from skood.epistemic.quam._display import AdversarialModelDisplay
     from skood.epistemic.quam._quam import QUAM
@@ -38,6 +42,8 @@ __all__ = [
     "HMC",
     "QUAM",
     "AdversarialModelDisplay",
+    "AdversarialModels",
+    "AdversarialRegressionModels",
     "AdversarialSearch",
     "BatchEnsemble",
     "CyclicalSGHMC",
@@ -62,6 +68,8 @@ __all__ = [
 # Names that are imported on first use, and the file that defines them.
 _LAZY = {
     "AdversarialModelDisplay": ".quam._display",
+    "AdversarialModels": ".quam._adversarial_models",
+    "AdversarialRegressionModels": ".quam._adversarial_models",
     "AdversarialSearch": ".quam._adversarial_search",
     "BatchEnsemble": ".implicit._batch_ensemble",
     "CyclicalSGHMC": ".mcmc._sgmcmc",

@@ -249,13 +249,14 @@ class Means(Task):
         return -0.5 * (distance + torch.expm1(log_ratio) - log_ratio)
 
 
-def search(tail, points, task, n_searches, batches, options, judges=None):
+def search(tail, points, task, n_searches, batches, options, judges=None, best=None):
     """Search adversarial models for some points, all searches in parallel.
 
     `tail` is the searched part of the network, `points` its input (n_points, ...), and
     `n_searches` a multiple of n_points. `batches` are inputs and targets of training
     samples for each step, and for the model after the last one; `judges` are those that
-    weight the models, or None for the batch of the step. Returns `Found`.
+    weight the models, or None for the batch of the step; `best`, of `BestModels`,
+    stores models. Returns `Found`.
     """
     weights = task.start(tail, n_searches)
     optimizer = _adam(weights, options)
@@ -273,6 +274,8 @@ def search(tail, points, task, n_searches, batches, options, judges=None):
         predicted.append(outputs.detach().clone())  # the steps reuse their memory
         training.append(training_loss.detach())
         attacks.append(attack.detach())
+        if best is not None:
+            best.update(step, weights, attacks[-1], training[-1])
         if judges is not None:
             with torch.no_grad():
                 row_logits, _ = tail.logits(weights, judges[0], points)

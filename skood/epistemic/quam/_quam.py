@@ -10,8 +10,10 @@ import torch
 
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic._measures import kl_divergence
+from skood.epistemic.quam._adversarial_models import AdversarialModels
 from skood.epistemic.quam._adversarial_search import AdversarialSearch, Classes
 from skood.epistemic.quam._searches import (
+    MODEL_CONSTRAINTS,
     QUAM_CONSTRAINTS,
     Searches,
     check_loader,
@@ -23,7 +25,12 @@ from skood.nn._training_data import check_target, class_codes
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import labeled_rows
 from skood.utils._metaestimators import check_one_column, fit_wrapped
-from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._param_validation import (
+    Interval,
+    StrOptions,
+    fit_context,
+    validate_params,
+)
 
 __all__ = ["QUAM"]
 
@@ -99,6 +106,9 @@ class QUAM(BaseMembers):
     classes_ : ndarray of shape (n_classes,)
         Class labels.
 
+    n_samples_fit_ : int
+        Number of training samples.
+
     penalty_features_ : ndarray of shape (n_kept, ...)
         Input of the searched layers for the training samples that are used.
 
@@ -130,6 +140,7 @@ class QUAM(BaseMembers):
     --------
     AdversarialSearch : Parameters of the searches.
     QUAMRegressor : Adversarial models for regression.
+    AdversarialModels : The models of one point.
     AdversarialModelDisplay : Plot of the searches of one point.
     DeepEnsemble : Models that are trained separately.
 
@@ -295,8 +306,48 @@ class QUAM(BaseMembers):
             (n_classes,).
         """
         trace, outputs, reference = Searches(self).trace(x)
-        trace.targets = self.classes_[trace.targets]
+        trace.targets = self._labels(trace.targets)
         trace.divergence = kl_divergence(reference, outputs)
         trace.log_proba = outputs
         trace.reference = reference[0]
         return trace
+
+    @validate_params(MODEL_CONSTRAINTS, prefer_skip_nested_validation=True)
+    def adversarial_models(self, X, *, slack=None, log_posterior=False):
+        """Return the adversarial models of points, to be examined or used.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Input samples. All searched weights of all models are returned.
+
+        slack : float, default=None
+            Of each search the model with the smallest loss of the attack is returned
+            whose training loss exceeds the loss of the given network, on the training
+            samples of the step, by at most `slack`. None: `gamma` of the search;
+            ``np.inf``: any model.
+
+        log_posterior : bool, default=False
+            Whether to evaluate the log posterior: on the stored training samples, as a
+            sum over all training samples, with a normal prior of precision
+            `weight_decay`.
+
+        Returns
+        -------
+        models : list of AdversarialModels
+            The models of each sample, one for each target.
+        """
+        return [
+            AdversarialModels(
+                targets=self._labels(targets),
+                divergence=kl_divergence(reference, outputs),
+                log_proba=outputs,
+                **fields,
+            )
+            for reference, targets, outputs, fields in Searches(self).models(
+                X, slack, log_posterior
+            )
+        ]
+
+    def _labels(self, targets):
+        return self.classes_[targets]

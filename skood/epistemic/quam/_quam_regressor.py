@@ -14,8 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from skood.base import UncertaintyMixin
 from skood.epistemic._base_uncertainty import warn_of_few_members
 from skood.epistemic._measures import gaussian_uncertainty, kl_divergence_gaussian
+from skood.epistemic.quam._adversarial_models import AdversarialRegressionModels
 from skood.epistemic.quam._adversarial_search import AdversarialSearch, Means
 from skood.epistemic.quam._searches import (
+    MODEL_CONSTRAINTS,
     QUAM_CONSTRAINTS,
     Searches,
     check_loader,
@@ -27,7 +29,13 @@ from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import blockwise, joined, labeled_rows
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._metaestimators import fit_wrapped, wrapped_tags
-from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
+from skood.utils._param_validation import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    fit_context,
+    validate_params,
+)
 from skood.utils._torch import to_numpy
 
 __all__ = ["QUAMRegressor"]
@@ -101,6 +109,9 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
     variance_ : float
         Variance of the targets; not with ``variance="network"``.
 
+    n_samples_fit_ : int
+        Number of training samples.
+
     penalty_features_, penalty_targets_, penalty_index_ : ndarray
         The training samples of the steps, see `QUAM`.
 
@@ -118,6 +129,7 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
     --------
     AdversarialSearch : Parameters of the searches.
     QUAM : Adversarial models for classifiers.
+    AdversarialRegressionModels : The models of one point.
     gaussian_uncertainty : Decomposition of the uncertainty.
 
     References
@@ -357,6 +369,40 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
         )
         trace.reference = float(mean[0]), float(variance[0])
         return trace
+
+    @validate_params(MODEL_CONSTRAINTS, prefer_skip_nested_validation=True)
+    def adversarial_models(self, X, *, slack=None, log_posterior=False):
+        """Return the adversarial models of points, to be examined or used.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Input samples.
+
+        slack : float, default=None
+            Maximum excess training loss of the models, see `QUAM.adversarial_models`.
+
+        log_posterior : bool, default=False
+            Whether to evaluate the log posterior.
+
+        Returns
+        -------
+        models : list of AdversarialRegressionModels
+            The models of each sample, "higher" and "lower".
+        """
+        models = []
+        for given, targets, outputs, fields in Searches(self).models(
+            X, slack, log_posterior
+        ):
+            mean, variance = self._moments(outputs)
+            given_mean, given_variance = self._moments(given)
+            divergence = kl_divergence_gaussian(
+                given_mean, given_variance, mean, variance
+            )
+            fields |= {"mean": mean, "variance": variance, "divergence": divergence}
+            fields["targets"] = np.where(targets > 0, "higher", "lower")
+            models.append(AdversarialRegressionModels(**fields))
+        return models
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)

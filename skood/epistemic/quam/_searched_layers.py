@@ -134,8 +134,12 @@ class Tail(ABC):
         """Return the number of weights of one search."""
 
     @abstractmethod
-    def named(self, weights, search):
-        """Return the weights of one search by parameter name."""
+    def by_search(self, weights):
+        """Return views of stacked weights whose first axis is the searches."""
+
+    @abstractmethod
+    def named(self, weights, search=slice(None)):
+        """Return copies of the weights of one or all searches by parameter name."""
 
     @abstractmethod
     def _output_biases(self, weights):
@@ -254,15 +258,27 @@ class DenseTail(Tail):
         width = self._given[-1][0].shape[1]
         return None if bias is None else bias.view(-1, width)
 
-    def named(self, weights, search):
+    def by_search(self, weights):
+        views = []
+        for i, (weight, bias) in enumerate(self.pairs(weights)):
+            if i == 0:
+                weight = weight.unflatten(1, (-1, self.n_out)).transpose(0, 1)
+            views.append(weight)
+            if bias is not None:
+                views.append(bias.view(len(weight), -1))
+        return views
+
+    def named(self, weights, search=slice(None)):
         found = {}
-        pairs = zip(self.layers, self._given, self.pairs(weights), strict=True)
-        for i, ((name, bias_name), (given, _), (weight, bias)) in enumerate(pairs):
-            part = slice(search * given.shape[1], (search + 1) * given.shape[1])
-            found[name] = (weight[:, part] if i == 0 else weight[search]).T
+        views = iter(self.by_search(weights))
+        for name, bias_name in self.layers:
+            found[name] = next(views)[search].mT
             if bias_name is not None:
-                found[bias_name] = bias[part] if i == 0 else bias[search, 0]
-        return {name: tensor.detach().clone() for name, tensor in found.items()}
+                found[bias_name] = next(views)[search]
+        return {
+            name: tensor.detach().clone(memory_format=torch.contiguous_format)
+            for name, tensor in found.items()
+        }
 
 
 class WholeNetwork(Tail):
@@ -310,7 +326,10 @@ class WholeNetwork(Tail):
         name = f"{self.network.head_name}.bias"
         return weights[names.index(name)] if name in names else None
 
-    def named(self, weights, search):
+    def by_search(self, weights):
+        return list(weights)
+
+    def named(self, weights, search=slice(None)):
         return {
             name: tensor[search].detach().clone()
             for name, tensor in zip(self._given, weights, strict=True)

@@ -5,6 +5,7 @@
 
 import copy
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -15,15 +16,23 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from skood.epistemic.quam._adversarial_models import BestModels
 from skood.epistemic.quam._adversarial_search import AdversarialSearch, search
 from skood.epistemic.quam._searched_layers import find_tail, restored_tail
 from skood.utils._batches import is_instance, joined
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._progress import progress
-from skood.utils._torch import resolve_device, seeded, to_numpy, to_tensor
+from skood.utils._torch import resolve_device, row_chunks, seeded, to_numpy, to_tensor
 
-__all__ = ["QUAM_CONSTRAINTS", "Searches", "check_loader", "in_parallel", "is_loader"]
+__all__ = [
+    "MODEL_CONSTRAINTS",
+    "QUAM_CONSTRAINTS",
+    "Searches",
+    "check_loader",
+    "in_parallel",
+    "is_loader",
+]
 
 # Constraints of the parameters that classifiers and regressors share.
 QUAM_CONSTRAINTS: dict = {
@@ -37,10 +46,18 @@ QUAM_CONSTRAINTS: dict = {
     "verbose": ["verbose"],
 }
 
+# Constraints of the parameters of `adversarial_models`.
+MODEL_CONSTRAINTS: dict = {
+    "slack": [Interval(Real, None, None, closed="both"), None],
+    "log_posterior": ["boolean"],
+}
+
 # Searches advance together as long as their weights, gradients and moments fit
 # approximately in the caches of a CPU; an accelerator has room for many more.
 _CPU_BUDGET = 40 * 2**20
 _DEVICE_BUDGET = 2 * 2**30
+
+_WEIGHT = "weight of "  # before the names of weights among other names
 
 
 def is_loader(X):
@@ -119,6 +136,7 @@ class Searches:
         one.penalty_index_ = place[: index.size].reshape(index.shape)
         one.evaluation_index_ = place[index.size :]
         one._structure = self._structure
+        one.n_samples_fit_ = n_samples
         losses = one._losses(outputs, targets)
         one.reference_loss_ = losses[one.penalty_index_].mean(axis=1)
         one._drawn_for = self._sample_parameters()
@@ -197,9 +215,7 @@ class Searches:
                 f"They are {now} and {n_now} now: call fit again."
             )
         features = to_tensor(one.penalty_features_, network.device)
-        targets = to_tensor(one.penalty_targets_, network.device)
-        if not targets.dtype.is_floating_point:
-            targets = targets.long()
+        targets = _as_targets(one.penalty_targets_, network.device)
         batches = [
             (features[rows], targets[rows])
             for rows in torch.from_numpy(one.penalty_index_[: n_now + 1])
@@ -231,8 +247,76 @@ class Searches:
         """Return weights of models, summing to one, from losses (n_members, ...)."""
         return softmax(-losses / self.estimator.temperature, axis=0)
 
-    def _blocks(self, X, verbose):
-        """Yield reference, targets and arrays of `Found` for blocks of points."""
+    def models(self, X, slack, log_posterior):
+        """Yield reference, targets, outputs and fields of the best models of points.
+
+        The fields of `AdversarialModels` are arrays (n_targets, ...); for `slack`, by
+        default `gamma`, see `BestModels`.
+        """
+        one = self.estimator
+        check_is_fitted(one)
+        slack = self.options.gamma if slack is None else slack
+        fields = partial(self._fields, with_posterior=log_posterior)
+        for reference, targets, found in self._blocks(X, one.verbose, slack, fields):
+            for i in range(len(targets)):
+                model = {name: array[:, i] for name, array in found.best.items()}
+                names = [name for name in model if name.startswith(_WEIGHT)]
+                weights = {
+                    name.removeprefix(_WEIGHT): model.pop(name) for name in names
+                }
+                step = model["step"]
+                given = one.reference_loss_[step] + self.options.gamma
+                model |= {
+                    "weights": weights,
+                    "penalty": model["training_loss"] - given,
+                    "log_posterior_drop": model.get("log_posterior_drop"),
+                    "estimator": one.estimator_,
+                }
+                outputs = found.outputs[step, np.arange(len(step)), i]
+                yield reference[i : i + 1], targets[i], outputs, model
+
+    def _fields(self, tail, points, task, best, *, with_posterior):
+        """Return fields and weights of `BestModels` as tensors (n_searches, ...)."""
+        named = tail.named(best.weights)
+        fields = {
+            "training_loss": best.training,
+            "step": best.step,
+            "is_feasible": best.feasible,
+            **{_WEIGHT + name: tensor for name, tensor in named.items()},
+        }
+        if with_posterior:
+            given = tail.start(len(points))
+            loss = self.stored_loss(tail, points, task, best.weights)
+            excess = loss - self.stored_loss(tail, points, task, given)[0]
+            growth = _square_norm(named) - _square_norm(tail.named(given))[0]
+            prior = 0.5 * self.options.weight_decay * growth
+            fields["log_posterior_drop"] = (
+                self.estimator.n_samples_fit_ * excess + prior
+            )
+        return fields
+
+    def stored_loss(self, tail, points, task, weights):
+        """Return the mean loss (n_searches,) on all stored samples, in float64."""
+        one, device = self.estimator, tail.network.device
+        features = to_tensor(one.penalty_features_, device)
+        targets = _as_targets(one.penalty_targets_, device)
+        n_searches = len(tail.by_search(weights)[0])
+        per_row = n_searches * max(tail.bytes_per_row, features[0].nbytes)
+        total = 0.0
+        with torch.no_grad():
+            for rows in row_chunks(len(features), per_row):
+                logits, _ = tail.logits(weights, features[rows], points)
+                loss = task.training_loss(logits, targets[rows]).double()
+                total = total + loss * len(targets[rows])
+        return total / len(features)
+
+    def _blocks(self, X, verbose, slack=None, fields=None):
+        """Yield reference, targets and arrays of `Found` for blocks of points.
+
+        With `fields`, a function of the searched layers, points, a `Task` and
+        `BestModels`, which returns tensors (n_searches, ...), also ``best``: these as
+        arrays (n_targets, n_points, ...).
+        """
         one = self.estimator
         with _plain(one.device):
             tail, rows = self._opened(X)
@@ -245,30 +329,44 @@ class Searches:
             for start in range(0, n_points, size):
                 part = rows[start : start + size]
                 with _plain(one.device):
-                    block = self._search(tail, part, group, batches, judges)
+                    block = self._search(
+                        tail, part, group, batches, judges, slack, fields
+                    )
                 yield block
                 bar.update(len(part))
 
-    def _search(self, tail, rows, group, batches, judges):
+    def _search(self, tail, rows, group, batches, judges, slack, fields):
         """Search for some points, `group` targets of each at a time.
 
         Arrays of `Found` have the shape (n_steps + 1, n_targets, n_points, ...).
         """
-        one = self.estimator
+        one, options = self.estimator, self.options
         points, reference = self._run(tail, rows)
         targets = one._targets(reference)
-        parts = []
+        parts, models = [], []
+        best = None
         for first in range(0, targets.shape[1], group):
             some = targets[:, first : first + group]
             task = one._task(some, reference, tail)
-            found = search(tail, points, task, some.size, batches, self.options, judges)
+            if fields is not None:
+                best = BestModels(tail, one.reference_loss_[: len(batches)], slack)
+            found = search(
+                tail, points, task, some.size, batches, options, judges, best
+            )
             parts.append(found.by_points(len(points)))
+            if fields is not None:
+                arrays = fields(tail, points, task, best)
+                models.append(
+                    {name: _by_points(a, some.shape) for name, a in arrays.items()}
+                )
         found = Bunch(**joined(parts, axis=1))
         if not (np.isfinite(found.outputs).all() and np.isfinite(found.judged).all()):
             raise ValueError(
                 "The weights of a search became so large that its model returns NaN or "
-                f"infinity. Lower lr={self.options.lr}, or scale the features."
+                f"infinity. Lower lr={options.lr}, or scale the features."
             )
+        if models:
+            found.best = joined(models)
         return reference, targets, found
 
     def _block(self, tail, n_targets, n_penalty):
@@ -309,6 +407,23 @@ class Searches:
             weights=self._weights(found.judged.reshape(-1, 1)).reshape(training.shape),
         )
         return trace, found.outputs[:, :, 0], reference
+
+
+def _as_targets(targets, device):
+    """Return targets as a tensor, class indices as int64."""
+    targets = to_tensor(targets, device)
+    return targets if targets.dtype.is_floating_point else targets.long()
+
+
+def _square_norm(named):
+    """Return the squared norms (n_searches,) of weights by name, in float64."""
+    return sum(w.double().flatten(1).square().sum(1) for w in named.values())
+
+
+def _by_points(tensor, shape):
+    """Return (n_targets, n_points, ...) of a tensor over searches of points."""
+    array = tensor.cpu().numpy()
+    return np.moveaxis(array.reshape(*shape, *array.shape[1:]), 1, 0)
 
 
 @contextmanager

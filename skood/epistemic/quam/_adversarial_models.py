@@ -1,0 +1,325 @@
+"""Adversarial models as objects: their losses, and estimators with their weights."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.frozen import FrozenEstimator
+
+from skood.nn._linear_head import LinearHead
+from skood.utils._metaestimators import unwrapped
+from skood.utils._torch import parameter_dtype
+
+__all__ = ["AdversarialModels", "AdversarialRegressionModels", "BestModels"]
+
+# Multiple of the machine precision that a loss may differ by, because it is computed
+# for many models at once.
+_ROUNDING = 32
+
+
+class BestModels:
+    """Weights of the model of each search with the smallest attack loss.
+
+    Only models whose training loss exceeds the loss `given` (n_steps + 1,) of the given
+    network, on the same samples, by at most `slack` are compared; a search without any
+    keeps its last model, and is not `feasible`.
+    """
+
+    def __init__(self, tail, given, slack):
+        self._tail, self._given, self._slack = tail, given, slack
+
+    def update(self, step, weights, attack, training):
+        """Compare the models of a step, whose losses have the shape (n_searches,)."""
+        if step == 0:
+            self.weights = [weight.detach().clone() for weight in weights]
+            self.attack = torch.full_like(attack, torch.inf)
+            self.training, self.step = training.clone(), torch.zeros_like(attack).long()
+            self.feasible = torch.zeros_like(attack, dtype=torch.bool)
+        given = float(self._given[step])
+        rounding = _ROUNDING * torch.finfo(training.dtype).eps * max(1.0, abs(given))
+        allowed = training - given <= self._slack + rounding
+        better = allowed & (attack < self.attack)
+        if step == len(self._given) - 1:
+            better |= ~(self.feasible | allowed)
+        old, new = (self._tail.by_search(each) for each in (self.weights, weights))
+        for kept, now in zip(old, new, strict=True):
+            kept[better] = now.detach()[better]
+        self.attack[better], self.training[better] = attack[better], training[better]
+        self.step[better] = step
+        self.feasible |= allowed & better
+
+
+@dataclass
+class _Models:
+    """Base class of the adversarial models of one point."""
+
+    targets: np.ndarray
+    weights: dict
+    divergence: np.ndarray
+    training_loss: np.ndarray
+    penalty: np.ndarray
+    step: np.ndarray
+    is_feasible: np.ndarray
+    log_posterior_drop: np.ndarray | None
+    estimator: Any
+
+    def __len__(self):
+        return len(self.targets)
+
+    def is_adversarial(self, gamma, Lambda, *, two_sided=False):
+        r"""Return which models are :math:`(\gamma, \Lambda)`-adversarial models.
+
+        Parameters
+        ----------
+        gamma : float
+            Maximum decrease of the log posterior, in nats.
+
+        Lambda : float
+            Minimum divergence from the given prediction, in nats.
+
+        two_sided : bool, default=False
+            Whether an increase of the log posterior is bounded by `gamma`, too, as in
+            the definition of [1]_. The objective of the search bounds the decrease
+            only.
+
+        Returns
+        -------
+        is_adversarial : ndarray of shape (n_targets,), dtype bool
+            True for adversarial models.
+
+        Raises
+        ------
+        ValueError
+            If the models were returned without ``log_posterior=True``.
+
+        References
+        ----------
+        .. [1] K. Schweighofer, L. Aichberger, M. Ielanskyi, G. Klambauer, S.
+           Hochreiter. Quantification of uncertainty with adversarial models. NeurIPS
+           2023, definition 1.
+        """
+        if self.log_posterior_drop is None:
+            raise ValueError(
+                "The log posterior of these models is unknown: call "
+                "adversarial_models(X, log_posterior=True)."
+            )
+        drop = self.log_posterior_drop
+        drop = np.abs(drop) if two_sided else drop
+        return (drop <= gamma) & (self.divergence >= Lambda)
+
+    def _estimator(self, i):
+        """Return a frozen copy of the given estimator with the weights of a model."""
+        weights = {name: array[i] for name, array in self.weights.items()}
+        return FrozenEstimator(_with_weights(unwrapped(self.estimator), weights))
+
+
+@dataclass(repr=False)
+class AdversarialModels(_Models):
+    """Adversarial models of one point, one for each target.
+
+    The model of a target is, of all models along its search, the one with the smallest
+    loss of the attack whose training loss exceeds the loss of the given network by at
+    most `slack`. It is returned by `QUAM.adversarial_models`.
+
+    Read more in the :ref:`User Guide <quam_models>`.
+
+    Parameters
+    ----------
+    targets : ndarray of shape (n_targets,)
+        Class labels.
+
+    weights : dict of str to ndarray of shape (n_targets, ...)
+        Searched weights by their names in the network; for classifiers of scikit-learn
+        these are the names in a ``torch.nn.Sequential`` of linear layers and
+        activations, with an output for each class.
+
+    divergence : ndarray of shape (n_targets,)
+        Divergence KL(p, p̃) of the given prediction from the model's, in nats.
+
+    training_loss : ndarray of shape (n_targets,)
+        Mean cross-entropy on the training samples of the step.
+
+    penalty : ndarray of shape (n_targets,)
+        How much the training loss exceeds the loss of the given network on the same
+        samples, and `gamma` of the search.
+
+    step : ndarray of shape (n_targets,), dtype int
+        Number of steps before the model.
+
+    is_feasible : ndarray of shape (n_targets,), dtype bool
+        Whether the training loss is within `slack`. If no model of a search is, its
+        last model is returned.
+
+    log_posterior_drop : ndarray of shape (n_targets,) or None
+        Decrease of the log posterior from the given network, in nats; None if it was
+        not requested.
+
+    estimator : object
+        The given network.
+
+    log_proba : ndarray of shape (n_targets, n_classes)
+        Log-probabilities at the point.
+
+    See Also
+    --------
+    QUAM : The search.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from skood.epistemic import QUAM
+    >>> X, y = make_moons(200, noise=0.1, random_state=0)
+    >>> net = MLPClassifier(hidden_layer_sizes=(50, 50), max_iter=500, random_state=0)
+    >>> quam = QUAM(net, random_state=0).fit(X, y)
+    >>> x = [[-1.5, -1.5]]
+    >>> (models,) = quam.adversarial_models(x, slack=0.05)
+    >>> other = 1 - quam.predict(x)[0]
+    >>> clf = models.classifier(other)
+    >>> bool(clf.predict(x)[0] == other), clf.score(X, y) > 0.97
+    (True, True)
+    """
+
+    log_proba: np.ndarray
+
+    def __repr__(self):
+        return f"AdversarialModels(targets={self.targets.tolist()})"
+
+    def classifier(self, i):
+        """Return a model as a classifier of the same kind as the given one.
+
+        Parameters
+        ----------
+        i : int
+            Index of the target.
+
+        Returns
+        -------
+        classifier : FrozenEstimator
+            A copy of the given classifier with the weights of the model, which predicts
+            for any samples. Networks in half precision are converted to float32.
+        """
+        return self._estimator(i)
+
+
+@dataclass(repr=False)
+class AdversarialRegressionModels(_Models):
+    """Adversarial models of a regression network for one point: higher and lower.
+
+    See `AdversarialModels`, with these differences. It is returned by
+    `QUAMRegressor.adversarial_models`.
+
+    Read more in the :ref:`User Guide <quam_models>`.
+
+    Parameters
+    ----------
+    targets : ndarray of shape (2,)
+        "higher" and "lower".
+
+    weights : dict of str to ndarray of shape (2, ...)
+        Searched weights by name.
+
+    divergence, training_loss, penalty : ndarray of shape (2,)
+        See `AdversarialModels`; the loss is the mean negative log-likelihood.
+
+    step, is_feasible, log_posterior_drop : ndarray of shape (2,)
+        See `AdversarialModels`.
+
+    estimator : object
+        The given network.
+
+    mean, variance : ndarray of shape (2,)
+        Predictions at the point.
+
+    See Also
+    --------
+    QUAMRegressor : The search.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.neural_network import MLPRegressor
+    >>> from skood.epistemic import QUAMRegressor
+    >>> X = np.linspace(-3, 3, 100)[:, None]
+    >>> net = MLPRegressor(hidden_layer_sizes=(50,), max_iter=1000, random_state=0)
+    >>> quam = QUAMRegressor(net, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> (models,) = quam.adversarial_models([[6.0]], slack=0.1)
+    >>> high, low = (models.regressor(i).predict([[6.0]])[0] for i in (0, 1))
+    >>> bool(high > low + 0.1)
+    True
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+    def __repr__(self):
+        return f"AdversarialRegressionModels(targets={self.targets.tolist()})"
+
+    def regressor(self, i):
+        """Return a model as a regressor of the same kind as the given one.
+
+        Parameters
+        ----------
+        i : int
+            Index of the target.
+
+        Returns
+        -------
+        regressor : FrozenEstimator
+            A copy of the given regressor with the weights of the model.
+        """
+        return self._estimator(i)
+
+
+def _with_weights(estimator, weights):
+    """Return a copy of a fitted estimator with arrays in place of weights, by name."""
+    if hasattr(estimator, "steps"):  # a pipeline; its other steps are shared
+        pipeline = copy.copy(estimator)
+        name, last = estimator.steps[-1]
+        last = _with_weights(unwrapped(last), weights)
+        pipeline.steps = [*estimator.steps[:-1], (name, last)]
+        return pipeline
+    with torch.inference_mode(False), torch.no_grad():
+        fitted = copy.deepcopy(estimator)
+        if hasattr(fitted, "module_"):
+            if torch.finfo(parameter_dtype(fitted.module_)).bits < 32:
+                fitted.module_.float()
+            parameters = dict(fitted.module_.named_parameters())
+            for name, array in weights.items():
+                parameters[name].copy_(torch.from_numpy(array))
+            return fitted
+    return _with_arrays(fitted, weights)
+
+
+def _with_arrays(fitted, weights):
+    """Return a classifier or regressor of scikit-learn with other weights of layers."""
+    if hasattr(fitted, "coefs_"):
+        for i in range(len(fitted.coefs_)):
+            coef, bias = (weights.get(f"{2 * i}.{part}") for part in ("weight", "bias"))
+            if coef is not None:
+                fitted.coefs_[i] = _as(fitted.coefs_[i].T, coef).T
+            if bias is not None:
+                fitted.intercepts_[i] = _as(fitted.intercepts_[i], bias)
+        return fitted
+    coef, bias = weights.get("0.weight"), weights.get("0.bias")
+    if isinstance(fitted, LinearHead):
+        coef = fitted.coef_ if coef is None else coef
+        bias = fitted.intercept_ if bias is None else bias
+        return LinearHead(coef, bias, fitted.classes_)
+    if coef is not None:
+        fitted.coef_ = _as(fitted.coef_, coef)
+    if bias is not None:
+        fitted.intercept_ = _as(fitted.intercept_, bias)
+    return fitted
+
+
+def _as(given, array):
+    """Return weights in the shape of the given ones, which may be of a margin."""
+    if np.size(given) < array.size:  # the logits of the network are (-m/2, m/2)
+        array = np.diff(array, axis=0)
+    return array.reshape(np.shape(given))

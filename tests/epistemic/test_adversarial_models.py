@@ -1,0 +1,372 @@
+"""Adversarial models as objects: which of a search, their losses, and as estimators."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import make_blobs
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from skorch import NeuralNetClassifier, NeuralNetRegressor
+from torch import nn
+
+from skood.epistemic import kl_divergence
+from skood.epistemic.quam import _searches as _searching
+from skood.nn import LinearHead, TorchClassifier, pretrained
+from tests.epistemic._lenet import digits, lenet
+from tests.epistemic._quam import QUICK, STEP, make_quam, make_regressor
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+SLACKS = (None, 0.05, 1.0, np.inf)
+
+
+def _expected_step(attack, excess, slack):
+    """The first step of the smallest attack loss among those that are allowed."""
+    allowed = [i for i, value in enumerate(excess) if value <= slack + 1e-12]
+    return min(allowed, key=lambda i: attack[i]) if allowed else len(attack) - 1
+
+
+def _batch(quam, step):
+    rows = quam.penalty_index_[step]
+    return quam.penalty_features_[rows], quam.penalty_targets_[rows]
+
+
+@pytest.mark.parametrize("slack", SLACKS)
+def test_models_are_in_the_trace(data, quam, slack):
+    """The model with the smallest attack loss within the slack, and its numbers."""
+    X, _ = data
+    points = np.r_[X[:3], [[30.0] * 5]]
+    models = quam.adversarial_models(points, slack=slack)
+    assert len(models) == 4
+    steps = set()
+    for x, one in zip(points, models, strict=True):
+        trace = quam.trace(x[None])
+        assert_array_equal(one.targets, trace.targets)
+        assert len(one) == 3
+        for i in range(3):
+            step = _expected_step(
+                trace.attack_loss[:, i], trace.penalty[:, i], slack or 0.0
+            )
+            assert one.step[i] == step
+            steps.add(step)
+            for name in ("divergence", "training_loss", "penalty", "log_proba"):
+                assert_allclose(
+                    getattr(one, name)[i], trace[name][step, i], rtol=1e-9, atol=1e-12
+                )
+            clf = one.classifier(i)
+            assert isinstance(clf, FrozenEstimator)
+            assert isinstance(clf.estimator, MLPClassifier)
+            found = clf.predict_proba(x[None])[0]
+            assert_allclose(found, np.exp(trace.log_proba[step, i]), atol=1e-6)
+            rows, codes = _batch(quam, step)
+            loss = -clf.predict_log_proba(rows)[np.arange(len(codes)), codes].mean()
+            assert loss == pytest.approx(one.training_loss[i], rel=1e-9)
+        assert one.is_feasible.all()
+    assert steps - {0} or slack is None
+    if slack == np.inf:
+        assert (one.step == trace.attack_loss.argmin(axis=0)).all()
+
+
+def test_without_a_model_within_the_slack_it_is_the_last(data, quam):
+    """Of a search that has one, and of one that has none."""
+    X, _ = data
+    trace = quam.trace(X[:1])
+    lowest = np.sort(trace.penalty.min(axis=0))
+    (one,) = quam.adversarial_models(X[:1], slack=(lowest[0] + lowest[1]) / 2)
+    assert one.is_feasible.sum() == 1
+    for i in range(3):
+        assert one.is_feasible[i] == (trace.penalty[:, i].min() == lowest[0])
+        if not one.is_feasible[i]:
+            assert one.step[i] == 5
+            assert_allclose(one.log_proba[i], trace.log_proba[-1, i], rtol=1e-10)
+            proba = one.classifier(i).predict_proba(X[:1])[0]
+            assert_allclose(proba, np.exp(trace.log_proba[-1, i]), rtol=1e-9)
+
+
+def test_gamma_is_the_default_slack(data, mlp):
+    X, y = data
+    quam = make_quam(FrozenEstimator(mlp), gamma=0.2, **QUICK, **STEP).fit(X, y)
+    (default,), (given,), (tight,) = (
+        quam.adversarial_models(X[:1], slack=slack) for slack in (None, 0.2, 0.0)
+    )
+    assert_array_equal(default.step, given.step)
+    assert (default.step != tight.step).any()
+    excess = given.training_loss - quam.reference_loss_[given.step]
+    assert_allclose(given.penalty, excess - 0.2)
+
+
+def test_log_posterior_drop(data, mlp):
+    """A plain sum over all training samples, and the norm of all weights."""
+    X, y = data
+    params = {**QUICK, **STEP, "n_steps": 9}  # 80 samples drawn, all 60 are stored
+    quam = make_quam(FrozenEstimator(mlp), **params).fit(X, y)
+    assert quam.n_samples_fit_ == len(quam.penalty_targets_) == 60
+    models = quam.adversarial_models(X[:2], slack=np.inf, log_posterior=True)
+
+    def log_posterior(clf):
+        clf = clf.estimator if isinstance(clf, FrozenEstimator) else clf
+        likelihood = clf.predict_log_proba(X)[np.arange(60), y].sum()
+        norm = math.fsum(float((w**2).sum()) for w in clf.coefs_ + clf.intercepts_)
+        return likelihood - 0.5 * 1e-2 * norm
+
+    for one in models:
+        for i in range(3):
+            drop = log_posterior(mlp) - log_posterior(one.classifier(i))
+            assert one.log_posterior_drop[i] == pytest.approx(drop, rel=1e-8)
+    (plain,) = quam.adversarial_models(X[:1], slack=np.inf)
+    with pytest.raises(ValueError, match="call adversarial_models"):
+        plain.is_adversarial(1.0, 0.1)
+
+
+def test_fewer_stored_than_training_samples(data, mlp):
+    """The mean over the stored ones counts for all."""
+    X, y = data
+    quam = make_quam(FrozenEstimator(mlp), **QUICK, **STEP).fit(X, y)
+    rows, codes = quam.penalty_features_, quam.penalty_targets_
+    assert len(codes) == 48 < quam.n_samples_fit_ == 60
+    (one,) = quam.adversarial_models(X[:1], slack=np.inf, log_posterior=True)
+    for i in range(3):
+        clf = one.classifier(i)
+        given, found = (
+            -c.predict_log_proba(rows)[np.arange(48), codes].mean() for c in (mlp, clf)
+        )
+        norms = [
+            sum((w**2).sum() for w in c.coefs_ + c.intercepts_)
+            for c in (clf.estimator, mlp)
+        ]
+        drop = 60 * (found - given) + 0.5e-2 * (norms[0] - norms[1])
+        assert one.log_posterior_drop[i] == pytest.approx(drop, rel=1e-8)
+
+
+def test_is_adversarial(data, quam):
+    X, _ = data
+    (one,) = quam.adversarial_models(X[:1], slack=np.inf, log_posterior=True)
+    one.log_posterior_drop = np.array([-2.0, 1.0, 0.5])
+    one.divergence = np.array([1.0, 1.0, 0.2])
+    assert one.is_adversarial(1.0, 0.5).tolist() == [True, True, False]
+    assert one.is_adversarial(1.0, 0.2).tolist() == [True, True, True]
+    assert one.is_adversarial(0.9, 0.2).tolist() == [True, False, True]
+    found = one.is_adversarial(1.0, 0.2, two_sided=True)
+    assert found.tolist() == [False, True, True]
+
+
+# ---- as estimators of all kinds
+
+
+def _skorch(X, y):
+    torch.manual_seed(0)
+    net = NeuralNetClassifier(
+        nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3), nn.Softmax(dim=1)),
+        max_epochs=3,
+        train_split=None,
+        verbose=0,
+    )
+    return net.fit(X.astype(np.float32), y)
+
+
+def _pretrained(dtype):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = nn.Sequential(
+            nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)
+        )
+    return pretrained(net.to(dtype), ["ant", "bee", "cat"])
+
+
+KINDS = {
+    "linear": lambda X, y: LogisticRegression().fit(X, y),
+    "linear binary": lambda X, y: LogisticRegression().fit(X, y == "cat"),
+    "no intercept": lambda X, y: LogisticRegression(fit_intercept=False).fit(X, y),
+    "mlp binary": lambda X, y: MLPClassifier((6,), max_iter=9).fit(X, y == "cat"),
+    "pipeline": lambda X, y: make_pipeline(
+        StandardScaler(), MLPClassifier((6,), max_iter=9, random_state=0)
+    ).fit(X, y),
+    "torch": lambda X, y: TorchClassifier(max_epochs=3, random_state=0).fit(X, y),
+    "skorch": _skorch,
+    "pretrained": lambda X, y: _pretrained(torch.float32),
+    "float64": lambda X, y: _pretrained(torch.float64),
+    "half": lambda X, y: _pretrained(torch.bfloat16),
+    "head": lambda X, y: LinearHead().fit(X, y),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_classifiers(data, kind):
+    """Each model predicts as found, and the given network is not changed."""
+    X, y = data[0].astype(np.float32), np.array(["ant", "bee", "cat"])[data[1]]
+    if kind == "half":  # samples as the network reads them
+        X = torch.as_tensor(X).bfloat16().float().numpy()
+    given = KINDS[kind](X, data[1] if kind == "skorch" else y)
+    y = given.predict(X) if kind.endswith("binary") or kind == "skorch" else y
+    if len(np.unique(y)) == 1:  # a network that has hardly learned
+        y = np.where(np.arange(len(y)) % 2, given.classes_[0], given.classes_[1])
+    frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
+    before = pickle.dumps(given)
+    for scope in ("last", "full"):
+        quam = make_quam(frozen, scope=scope, **QUICK, **STEP).fit(X, y)
+        models = quam.adversarial_models(X[:2], slack=np.inf)
+        for x, one in zip(X, models, strict=False):
+            for i in range(len(one)):
+                clf = one.classifier(i)
+                inner = getattr(given, "estimator", given)
+                assert type(clf.estimator) is type(inner)
+                assert_array_equal(clf.classes_, given.classes_)
+                proba = clf.predict_proba(x[None])[0]
+                assert_allclose(proba, np.exp(one.log_proba[i]), atol=1e-6)
+                p = np.log(given.predict_proba(x[None]).astype(np.float64))
+                expected = kl_divergence(p, np.log(proba)[None])[0]
+                tolerance = 1e-2 if kind == "half" else 1e-4
+                assert one.divergence[i] == pytest.approx(expected, abs=tolerance)
+            assert one.step.max() > 0
+    assert pickle.dumps(given) == before
+
+
+@pytest.mark.parametrize("scope", ["last", "dense", "full"])
+def test_images(scope):
+    """Weights of all layers of a convolutional network, in several chunks."""
+    X, y = digits(40)
+    module = lenet()
+    state = copy.deepcopy(module.state_dict())
+    params = {**QUICK, **STEP, "chunk_size": 2}
+    quam = make_quam(pretrained(module), scope=scope, **params).fit(X, y)
+    models = quam.adversarial_models(X[:3] + 1, slack=np.inf)
+    names = dict(module.named_parameters())
+    for x, one in zip(X[:3] + 1, models, strict=True):
+        for name, array in one.weights.items():
+            assert array.shape == (4, *names[name].shape)
+        for i in range(4):
+            proba = one.classifier(i).predict_proba(x[None])[0]
+            assert_allclose(proba, np.exp(one.log_proba[i]), atol=1e-6)
+    expected = {"last": 2, "dense": 6, "full": 10}[scope]
+    assert len(one.weights) == expected
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(tensor, state[name])
+
+
+def test_targets_in_parts(data, quam, monkeypatch):
+    """With very little memory, the classes are attacked one after the other."""
+    X, _ = data
+    expected = quam.adversarial_models(X[:2], slack=np.inf, log_posterior=True)
+    monkeypatch.setattr(_searching, "_CPU_BUDGET", 1)
+    found = quam.adversarial_models(X[:2], slack=np.inf, log_posterior=True)
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one.step, other.step)
+        assert_allclose(one.log_posterior_drop, other.log_posterior_drop, rtol=1e-6)
+        for name in one.weights:
+            assert_allclose(one.weights[name], other.weights[name], rtol=1e-7)
+
+
+def test_pickle_and_string_labels(data):
+    X, y = data
+    names = np.array(["ant", "bee", "cat"])[y]
+    quam = make_quam(LogisticRegression(), targets=2, **QUICK).fit(X, names)
+    (one,) = pickle.loads(pickle.dumps(quam.adversarial_models(X[:1], slack=np.inf)))
+    (expected,) = quam.adversarial_models(X[:1], slack=np.inf)
+    assert one.targets.tolist() == quam.trace(X[:1]).targets.tolist()
+    assert repr(one) == f"AdversarialModels(targets={one.targets.tolist()})"
+    for i in range(2):
+        assert_array_equal(
+            one.classifier(i).predict_proba(X), expected.classifier(i).predict_proba(X)
+        )
+
+
+def test_parameters(data, quam):
+    X, _ = data
+    with pytest.raises(ValueError, match="The 'slack' parameter of QUAM"):
+        quam.adversarial_models(X[:1], slack="all")
+    with pytest.raises(ValueError, match="'log_posterior' parameter"):
+        quam.adversarial_models(X[:1], log_posterior="yes")
+
+
+# ---- regression
+
+
+class NormalLoss(nn.Module):
+    """Negative log-likelihood of a mean and the logarithm of a variance."""
+
+    def forward(self, outputs, y):
+        """The mean over samples."""
+        variance = outputs[:, 1:].exp()
+        return 0.5 * ((y - outputs[:, :1]) ** 2 / variance + outputs[:, 1:]).mean()
+
+
+@pytest.fixture(scope="module")
+def curve():
+    X, _ = make_blobs(50, 3, centers=1, random_state=0)
+    return X, np.sin(X[:, 0]) + 0.3 * np.random.default_rng(0).normal(size=50)
+
+
+REGRESSORS = {
+    "mlp": lambda: MLPRegressor(hidden_layer_sizes=(6,), max_iter=60, random_state=0),
+    "ridge": Ridge,
+    "pipeline": lambda: make_pipeline(StandardScaler(), Ridge()),
+}
+
+
+@pytest.mark.parametrize("kind", REGRESSORS)
+def test_regressors(curve, kind):
+    X, y = curve
+    given = REGRESSORS[kind]().fit(X, y)
+    quam = make_regressor(FrozenEstimator(given), **{**QUICK, "n_steps": 9}, **STEP)
+    quam.fit(X, y)
+    models = quam.adversarial_models(X[:2], slack=0.5, log_posterior=True)
+    for x, one in zip(X, models, strict=False):
+        trace = quam.trace(x[None])
+        assert one.targets.tolist() == ["higher", "lower"]
+        for i in range(2):
+            step = _expected_step(trace.attack_loss[:, i], trace.penalty[:, i], 0.5)
+            assert one.step[i] == step
+            assert one.divergence[i] == pytest.approx(trace.divergence[step, i])
+            model = one.regressor(i)
+            mean = model.predict(x[None])[0]
+            assert mean == pytest.approx(trace.mean[step, i], rel=1e-9)
+            assert mean == pytest.approx(one.mean[i], rel=1e-9)
+            kept, targets = quam.penalty_features_, quam.penalty_targets_
+            assert len(targets) == 50
+            if kind == "pipeline":  # stored samples have been scaled
+                continue
+            losses = [
+                np.mean((targets - m.predict(kept)) ** 2) / (2 * quam.variance_)
+                for m in (model, given)
+            ]
+            norms = [
+                sum((w**2).sum() for w in weights)
+                for weights in (
+                    [array[i] for array in one.weights.values()],
+                    given.coefs_ + given.intercepts_
+                    if kind == "mlp"
+                    else [given.coef_, np.atleast_1d(given.intercept_)],
+                )
+            ]
+            drop = 50 * (losses[0] - losses[1]) + 0.5e-2 * (norms[0] - norms[1])
+            assert one.log_posterior_drop[i] == pytest.approx(drop, rel=1e-7)
+
+
+def test_regressor_of_mean_and_variance(curve):
+    X, y = curve
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+        net = NeuralNetRegressor(
+            module, criterion=NormalLoss, max_epochs=5, verbose=0
+        ).fit(X, y[:, None])
+    quam = make_regressor(
+        FrozenEstimator(net), variance="network", **QUICK, **STEP
+    ).fit(X, y)
+    (one,) = pickle.loads(pickle.dumps(quam.adversarial_models(X[:1], slack=np.inf)))
+    for i in range(2):
+        mean, log_variance = one.regressor(i).predict(X[:1])[0]
+        assert mean == pytest.approx(one.mean[i])
+        assert math.exp(log_variance) == pytest.approx(one.variance[i])
+    assert repr(one) == "AdversarialRegressionModels(targets=['higher', 'lower'])"
