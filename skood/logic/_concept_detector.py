@@ -28,7 +28,6 @@ from skood.logic._concepts import (
 )
 from skood.logic._explain import explained_rows, explanation_frame
 from skood.logic._knowledge_base import KnowledgeBase
-from skood.logic._survival import fit_survival
 from skood.logic.language._encoding import decode
 from skood.utils._calibration import calibration_folds, check_same
 from skood.utils._input import takes_input
@@ -41,6 +40,7 @@ from skood.utils._metaestimators import (
     with_seeds,
 )
 from skood.utils._param_validation import HasMethods, Interval, StrOptions
+from skood.utils._survival import fit_survival
 
 __all__ = ["ConceptDetector"]
 

@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 from skood.decision import Estimate
 from skood.utils._param_validation import Interval, validate_params
 
-__all__ = ["cohen_d"]
+__all__ = ["cohen_d", "noncentral_t_interval"]
 
 
 @validate_params(
@@ -60,7 +60,8 @@ def cohen_d(a, b, *, paired=False, confidence_level=0.95):
 
     See Also
     --------
-    paired_test : Compares two methods on the samples of one data set.
+    paired_test : Compares two methods on the samples of one data set; its
+        ``effect_size`` is in units of the standard deviation over samples.
 
     References
     ----------
@@ -93,6 +94,11 @@ def cohen_d(a, b, *, paired=False, confidence_level=0.95):
             f"effect size. The means differ by {center:.4g}."
         )
     value = center / spread
+    return noncentral_t_interval(value, scale, df, confidence_level)
+
+
+def noncentral_t_interval(value, scale, df, confidence_level):
+    """Return an effect size with its interval; value / scale is Student's t."""
     tail = (1 - confidence_level) / 2
     # the noncentralities for which t is the quantile of a probability
     ends = scale * nctdtrinc(df, np.array([1 - tail, tail]), value / scale)

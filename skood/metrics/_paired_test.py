@@ -11,10 +11,13 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.utils import check_random_state
 
+from skood.decision import Estimate
 from skood.metrics._bootstrap import CONSTRAINTS, checked_bounds
+from skood.metrics._effect_size import noncentral_t_interval
 from skood.metrics._intervals import difference_interval
 from skood.metrics._resampling import (
     Bootstrap,
+    effective_sizes,
     finite_value,
     finite_values,
     make_system,
@@ -23,6 +26,7 @@ from skood.metrics._resampling import (
     strata_of,
 )
 from skood.metrics._sample_checks import check_ood
+from skood.metrics._unseen import relevant_strata
 from skood.utils._param_validation import StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
@@ -51,9 +55,14 @@ class PairedTestResult(NamedTuple):
     value_a, value_b : float
         The metric of either system.
 
+    effect_size : Estimate
+        ``value``, ``low`` and ``high`` of the difference in units of the standard
+        deviation over samples; NaN if the difference is equal on all resamples.
+
     See Also
     --------
     paired_test : Compares two systems.
+    cohen_d : Effect size over seeds, or over data sets.
     """
 
     statistic: float
@@ -62,6 +71,22 @@ class PairedTestResult(NamedTuple):
     high: float
     value_a: float
     value_b: float
+    effect_size: Estimate
+
+
+def _effect_size(difference, draws, sizes, confidence_level):
+    """Return the difference over the standard deviation of one sample's share."""
+    n = float(np.sum(sizes))
+    error = np.std(draws, ddof=1)
+    # resamples of equal systems differ by rounding errors
+    if n < 2 or not error > 1e-14 * np.abs(draws).max():
+        return Estimate(math.nan, math.nan, math.nan)
+    # of a mean the resamples have the population variance over n
+    error *= math.sqrt(n / (n - 1))
+    scale = 1 / math.sqrt(n)
+    return noncentral_t_interval(
+        scale * difference / error, scale, n - 1, confidence_level
+    )
 
 
 def _check_alike(a, b):
@@ -234,7 +259,7 @@ def paired_test(
     result : PairedTestResult
         The difference a - b in `statistic`, `pvalue`, the ends `low` and `high` of
         its two-sided interval (for either method; NaN where there is none), `value_a`
-        and `value_b`.
+        and `value_b`, and the `effect_size`, see Notes.
 
     Raises
     ------
@@ -288,6 +313,17 @@ def paired_test(
     samples are good for one system and bad for the other. So the interval of two
     systems that are perfect on few samples is not [0, 0].
 
+    *Effect size.* With the standard error :math:`s` of the difference over resamples
+    of :math:`n` samples (ID samples only, if the metric depends only on them)
+
+    .. math::
+        \delta = \frac{\hat\theta_a - \hat\theta_b}{s \sqrt{n}} .
+
+    For a metric that is a mean over samples this is Cohen's d of the paired samples
+    [4]_, the mean of their differences over its standard deviation; for others the
+    deviations are the influences of the samples. Its interval is that of
+    :func:`cohen_d`, from the noncentral t distribution.
+
     References
     ----------
     .. [1] E. S. Venkatraman, C. B. Begg. A distribution-free procedure for comparing
@@ -298,6 +334,7 @@ def paired_test(
        in Medicine, 2005.
     .. [3] G. Y. Zou. On the estimation of additive interaction by use of the
        four-by-two table and beyond. American Journal of Epidemiology 168, 2008.
+    .. [4] J. Cohen. Statistical power analysis for the behavioral sciences. 1988.
 
     Examples
     --------
@@ -330,6 +367,8 @@ def paired_test(
     known = (value_a, value_b), draws, strata, is_ood, bounds
     low, high = difference_interval(pair, *known, confidence_level)
     draws = draws[:, 0] - draws[:, 1]
+    sizes = effective_sizes(pair[0], relevant_strata(pair[0], strata, is_ood))
+    effect = _effect_size(difference, draws, sizes, confidence_level)
     # a difference that is equal up to rounding counts on either side
     rounding = 1e-12 * max(1.0, abs(difference))
     if method == "bootstrap":
@@ -347,4 +386,6 @@ def paired_test(
         for side, hits in (("greater", greater), ("less", less))
     }
     p["two-sided"] = min(1.0, 2 * min(p.values()))
-    return PairedTestResult(difference, p[alternative], low, high, value_a, value_b)
+    return PairedTestResult(
+        difference, p[alternative], low, high, value_a, value_b, effect
+    )

@@ -1,4 +1,4 @@
-"""Cohen's d: closed forms, and the coverage of its interval."""
+"""Cohen's d and effect sizes of paired tests: closed forms, coverage of intervals."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import nct, ttest_1samp, ttest_ind
 
-from skood.metrics import cohen_d
+from skood.metrics import auroc, brier, cohen_d, paired_test
 
 
 def test_values_by_hand():
@@ -68,3 +68,55 @@ def test_coverage_with_few_seeds(paired, d):
 def test_errors(a, b, paired, message):
     with pytest.raises(ValueError, match=message):
         cohen_d(a, b, paired=paired)
+
+
+def _mean(y_true, y_pred):
+    return float(np.mean(y_pred))
+
+
+def test_effect_size_of_a_mean_is_cohens_d_of_the_samples():
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(size=(2, 60))
+    result = paired_test(
+        _mean,
+        np.zeros(60, dtype=int),
+        a + 0.4,
+        b,
+        n_resamples=800,
+        random_state=0,
+        bounds=(-9, 9),
+    )
+    expected = cohen_d(a + 0.4, b, paired=True)
+    # the standard deviation of 800 resamples has a standard error of 2.5 %
+    assert_allclose(result.effect_size, expected, rtol=0.08, atol=0.02)
+
+
+def test_effect_size_counts_the_samples_that_the_metric_uses():
+    """OOD samples do not change the Brier score, and its effect size."""
+    rng = np.random.default_rng(4)
+    y = rng.integers(2, size=50)
+    p, q = rng.uniform(size=(2, 50))
+    p, q = np.column_stack([p, 1 - p]), np.column_stack([q, 1 - q])
+    one = np.eye(2)[y]
+    expected = cohen_d(((p - one) ** 2).sum(1), ((q - one) ** 2).sum(1), paired=True)
+    y = np.append(y, np.full(150, -1))
+    p, q = (np.vstack([x, np.full((150, 2), 0.5)]) for x in (p, q))
+    result = paired_test(brier, y, p, q, n_resamples=800, random_state=0)
+    assert_allclose(result.effect_size, expected, rtol=0.08, atol=0.02)
+
+
+def test_effect_size_does_not_grow_with_the_number_of_samples():
+    values = []
+    for n in (50, 800):
+        rng = np.random.default_rng(n)
+        y = np.repeat([0, -1], n)
+        scores = rng.normal(size=(2, 2 * n)) + (y == 0) * [[1.5], [0.5]]
+        result = paired_test(auroc, y, *scores, n_resamples=200, random_state=0)
+        swapped = paired_test(auroc, y, *scores[::-1], n_resamples=200, random_state=0)
+        value, low, high = result.effect_size
+        assert_allclose(swapped.effect_size, [-value, -high, -low], rtol=1e-6)
+        assert low < value < high
+        values.append(result.effect_size)
+    assert values[0].low < values[1].value < values[0].high
+    widths = [found.high - found.low for found in values]
+    assert_allclose(widths[0] / widths[1], 4, rtol=0.1)

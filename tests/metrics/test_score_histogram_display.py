@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
 from sklearn.datasets import load_iris
 from sklearn.ensemble import IsolationForest
 from sklearn.linear_model import RidgeClassifier
@@ -19,6 +20,7 @@ from tests.metrics._drawing import MarginDetector, legend_texts
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
+pyplot = pytest.importorskip("matplotlib.pyplot")
 
 RNG = np.random.RandomState(0)
 Y = RNG.choice([0, 1, -1], 300)
@@ -145,3 +147,63 @@ def test_without_matplotlib(monkeypatch):
     display = ScoreHistogramDisplay(scores_id=SCORE, scores_ood=SCORE)
     with pytest.raises(ImportError, match=r'ScoreHist.*plot needs .*"skood\[plot\]"'):
         display.plot()
+
+
+@pytest.mark.parametrize("fit", ["genextreme", "norm", "gennorm", "uniform"])
+def test_fitted_distribution_and_its_distance_are_scipys(fit):
+    rng = np.random.default_rng(1)
+    scores = np.concatenate([-rng.gumbel(size=200).round(2), rng.normal(size=50) - 4])
+    y = np.repeat([0, -1], [200, 50])
+    display = ScoreHistogramDisplay.from_predictions(y, scores, fit=fit)
+    distribution = getattr(stats, fit)(**display.distribution_)
+    outlier = -scores[:200]
+    distance = stats.kstest(outlier, distribution.cdf).statistic
+    assert_allclose(display.distance_, distance, rtol=1e-9)
+    own = getattr(stats, fit).logpdf(outlier, *getattr(stats, fit).fit(outlier))
+    assert distribution.logpdf(outlier).sum() > own.sum() - 0.01
+    *_, density = display.ax_.lines
+    x, drawn = density.get_data()
+    assert_allclose(drawn, distribution.pdf(-x), rtol=1e-6, atol=1e-12)
+    empirical, survival = display.ax_survival_.lines
+    x, drawn = survival.get_data()
+    assert_allclose(drawn, distribution.sf(-x), rtol=1e-6, atol=1e-11)
+    x, drawn = empirical.get_data()
+    # P(O >= o) at a score, which is the share of scores up to it
+    for at in (0, 60, 199):
+        assert drawn[x == x[at]].max() == np.mean(outlier >= -x[at])
+    texts = [t.get_text() for t in display.ax_survival_.get_legend().get_texts()]
+    assert texts == ["in-distribution", f"{fit} (KS distance {distance:.3f})"]
+    assert display.ax_survival_.get_xlabel() == "score (high = in-distribution)"
+    # drawn again without a fit
+    display.plot()
+    assert display.distribution_ is display.distance_ is display.ax_survival_ is None
+
+
+def test_panel_of_axes_that_are_placed_by_hand():
+    figure = pyplot.figure()
+    ax = figure.add_axes((0.1, 0.1, 0.8, 0.8))
+    display = ScoreHistogramDisplay.from_predictions(Y, SCORE, fit="norm", ax=ax)
+    upper, lower = (axes.get_position() for axes in (ax, display.ax_survival_))
+    assert 0.1 <= lower.y0 < lower.y1 < upper.y0 < upper.y1 <= 0.9
+    assert lower.width == pytest.approx(upper.width) == pytest.approx(0.8)
+
+
+def test_a_distribution_that_does_not_fit_is_shown_with_its_distance():
+    scores = np.append(np.repeat([1.0, 2.0], 50), [0.0, 0.5])
+    y = np.repeat([0, -1], [100, 2])
+    display = ScoreHistogramDisplay.from_predictions(y, scores, fit="genextreme")
+    assert display.distance_ > 0.3
+
+
+def test_errors_of_fits():
+    y, scores = [0, 0, 0, -1], [1.0, 1.0, 1.0, 0.0]
+    with pytest.raises(
+        ValueError, match=r"cannot be fitted to the 3 scores of ID samp"
+    ):
+        ScoreHistogramDisplay.from_predictions(y, scores, fit="norm")
+    with pytest.raises(
+        ValueError, match=r"fit must be one of \['genextreme', .* 'gev'"
+    ):
+        ScoreHistogramDisplay.from_predictions(y, scores, fit="gev")
+    with pytest.raises(ValueError, match=r"needs density=True .* got False"):
+        ScoreHistogramDisplay.from_predictions(y, scores, fit="norm", density=False)

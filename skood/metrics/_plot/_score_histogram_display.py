@@ -8,6 +8,7 @@ import numpy as np
 from skood.metrics._sample_checks import check_ood, check_scores, require_both
 from skood.utils._metaestimators import known_classes, unwrap
 from skood.utils._plotting import COLORS, get_axes, long_names
+from skood.utils._survival import FAMILIES, fit_family
 
 __all__ = ["ScoreHistogramDisplay"]
 
@@ -51,9 +52,21 @@ class ScoreHistogramDisplay:
     line_ : matplotlib Line2D or None
         The threshold.
 
+    distribution_ : dict or None
+        With `fit`: the parameters of the distribution of :mod:`scipy.stats` that is
+        fitted to minus the scores of the ID samples.
+
+    distance_ : float or None
+        With `fit`: the Kolmogorov-Smirnov distance of this distribution from the
+        empirical one, as by :func:`scipy.stats.kstest`.
+
+    ax_survival_ : matplotlib Axes or None
+        With `fit`: the panel of the survival functions.
+
     See Also
     --------
     auroc : Separation of the two histograms as a number.
+    skood.logic.Fusion : Uses fitted distributions to normalize scores.
     sklearn.metrics.RocCurveDisplay : Its ``from_predictions(y, scores)`` draws the
         ROC curve of a detector, with `y` 1 for ID and 0 for OOD samples.
 
@@ -182,7 +195,7 @@ class ScoreHistogramDisplay:
             **kwargs,
         )
 
-    def plot(self, ax=None, *, name=None, bins=30, density=True, **kwargs):
+    def plot(self, ax=None, *, name=None, bins=30, density=True, fit=None, **kwargs):
         """Draw the histograms.
 
         Parameters
@@ -201,6 +214,13 @@ class ScoreHistogramDisplay:
             Whether each histogram has area one, so that groups of different sizes are
             comparable. False shows counts.
 
+        fit : {"genextreme", "norm", "gennorm", "lognorm", "uniform"}, default=None
+            Distribution to fit to the outlier scores, minus the scores, of the ID
+            samples. Its density is drawn over the histogram, and a second panel shows
+            its survival function :math:`P(O \\ge o)`, which normalizes scores in
+            :class:`~skood.logic.MLNDetector`, beside the empirical one. Requires
+            ``density=True``.
+
         **kwargs : dict
             Passed to matplotlib's ``hist``, of both histograms.
 
@@ -208,7 +228,13 @@ class ScoreHistogramDisplay:
         -------
         display : ScoreHistogramDisplay
             This display, with `ax_`, `figure_` and the other attributes.
+
+        Raises
+        ------
+        ValueError
+            If `fit` is unknown, or cannot be fitted to the scores.
         """
+        survival = self._fitted(fit, density)
         if kwargs.get("orientation", "vertical") != "vertical":
             raise ValueError(
                 f"orientation={kwargs['orientation']!r} is not supported: the scores "
@@ -218,8 +244,9 @@ class ScoreHistogramDisplay:
         self.bin_edges_ = np.histogram_bin_edges(np.concatenate(finite), bins)
         with get_axes(ax, "ScoreHistogramDisplay") as ax:
             self._draw_histograms(ax, finite, density, kwargs)
+            lowest = self._draw_fit(ax, fit, survival)
             self._draw_threshold(ax)
-            ax.set_xlabel("score (high = in-distribution)")
+            lowest.set_xlabel("score (high = in-distribution)")
             ax.set_ylabel("density" if density else "samples per bin")
             title = self.name if name is None else name
             if title is not None:
@@ -229,6 +256,49 @@ class ScoreHistogramDisplay:
             ax.legend(loc="upper left", framealpha=1)
         self.ax_, self.figure_ = ax, ax.figure
         return self
+
+    def _fitted(self, fit, density):
+        """Return the survival function fitted to minus the scores of ID samples."""
+        self.distribution_ = self.distance_ = self.ax_survival_ = None
+        if fit is None:
+            return None
+        if fit not in FAMILIES:
+            raise ValueError(f"fit must be one of {sorted(FAMILIES)}, got {fit!r}.")
+        if not density:
+            raise ValueError(
+                f"fit={fit!r} draws a density, and needs density=True for the "
+                "histogram, got False."
+            )
+        survival, why = fit_family(fit, -self.scores_id)
+        if survival is None:
+            raise ValueError(
+                f"fit={fit!r} cannot be fitted to the {self.scores_id.size} scores of "
+                f"ID samples: {why}. Leave fit out."
+            )
+        self.distribution_ = survival.params
+        self.distance_ = survival.distance(-self.scores_id)
+        return survival
+
+    def _draw_fit(self, ax, fit, survival):
+        """Draw the density, and survival functions below; return the lowest axes."""
+        if survival is None:
+            return ax
+        x = np.linspace(self.bin_edges_[0], self.bin_edges_[-1], 512)
+        style = {"color": "black", "linewidth": 1.5}
+        ax.plot(x, survival.pdf(-x), **style, label=f"{fit}, in-distribution")
+        below = _panel_below(ax)
+        ordered = np.sort(self.scores_id)
+        shares = np.arange(1, ordered.size + 1) / ordered.size
+        below.step(
+            ordered, shares, where="post", color=COLORS[0], label="in-distribution"
+        )
+        label = f"{fit} (KS distance {self.distance_:.3f})"
+        below.plot(x, np.exp(survival.log_sf(-x)), **style, label=label)
+        below.set_ylabel(r"survival $P(O \geq o)$")
+        below.legend(loc="upper left", framealpha=1)
+        ax.tick_params(labelbottom=False)
+        self.ax_survival_ = below
+        return below
 
     def _draw_histograms(self, ax, finite, density, kwargs):
         """Draw both histograms of the finite scores."""
@@ -266,6 +336,19 @@ class ScoreHistogramDisplay:
                 linewidth=1.5,
                 label=f"threshold (TPR {tpr:.2f}, FPR {fpr:.2f})",
             )
+
+
+def _panel_below(ax):
+    """Return a panel that takes the lower part of some axes."""
+    place = ax.get_subplotspec()
+    if place is None:  # placed by hand
+        left, bottom, width, height = ax.get_position().bounds
+        ax.set_position([left, bottom + 0.38 * height, width, 0.62 * height])
+        lower = [left, bottom, width, 0.32 * height]
+        return ax.figure.add_axes(lower, sharex=ax)
+    upper, lower = place.subgridspec(2, 1, height_ratios=[2, 1], hspace=0.08)
+    ax.set_subplotspec(upper)
+    return ax.figure.add_subplot(lower, sharex=ax)
 
 
 def _row_count(scores, shown):

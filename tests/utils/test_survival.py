@@ -11,11 +11,10 @@ import pytest
 from scipy import stats
 
 from skood.exceptions import SkoodWarning
-from skood.logic._survival import (
+from skood.utils._survival import (
     FLOOR,
     NORMALIZERS,
     SurvivalFunction,
-    _distance,
     _fit_genextreme,
     _genextreme_by_l_moments,
     fit_survival,
@@ -218,7 +217,7 @@ def test_genextreme_that_does_not_fit_is_replaced():
 
 @pytest.mark.parametrize("name", ["genextreme", "gennorm"])
 def test_failed_fit(name, monkeypatch):
-    monkeypatch.setattr("skood.logic._survival._minimum", lambda loss, *starts: None)
+    monkeypatch.setattr("skood.utils._survival._minimum", lambda loss, *starts: None)
     with pytest.warns(SkoodWarning, match="no maximum that could be found"):
         assert fit_survival(name, np.arange(50.0)).name == "empirical"
 
@@ -244,13 +243,13 @@ def test_distance_is_that_of_scipy(seed):
     survival = fit_survival("norm", x)
     p = survival.params
     expected = stats.kstest(x, stats.norm(p["loc"], p["scale"]).cdf).statistic
-    assert _distance(survival, x) == pytest.approx(expected, rel=1e-9)
+    assert survival.distance(x) == pytest.approx(expected, rel=1e-9)
 
 
 def test_distance_with_ties():
     survival = SurvivalFunction("uniform", {"loc": 0.0, "scale": 1.0})
     # the empirical function jumps from 0 to 1 at 0.3
-    assert _distance(survival, np.full(4, 0.3)) == pytest.approx(0.7)
+    assert survival.distance(np.full(4, 0.3)) == pytest.approx(0.7)
 
 
 def test_repr_and_pickle():

@@ -16,14 +16,22 @@ from skood.utils._calibration import Calibration
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
-__all__ = ["FLOOR", "NORMALIZERS", "SurvivalFunction", "fit_survival"]
+__all__ = [
+    "FAMILIES",
+    "FLOOR",
+    "NORMALIZERS",
+    "SurvivalFunction",
+    "fit_family",
+    "fit_survival",
+]
 
 # Lower bound of survival probabilities, so that their logarithm is finite.
 FLOOR = 1e-12
 
-NORMALIZERS = frozenset(
-    {"genextreme", "norm", "gennorm", "lognorm", "uniform", "empirical", "none"}
-)
+# Distributions of scipy.stats
+FAMILIES = frozenset({"genextreme", "norm", "gennorm", "lognorm", "uniform"})
+
+NORMALIZERS = FAMILIES | {"empirical", "none"}
 
 # Largest distance of a generalized extreme value distribution from the scores.
 _MAX_DISTANCE = 0.1
@@ -59,6 +67,19 @@ class SurvivalFunction:
         with np.errstate(over="ignore"):
             return np.exp(self.log_sf(outlier))
 
+    def pdf(self, outlier):
+        """Return the density of a fitted family."""
+        return getattr(stats, self.name).pdf(outlier, **self.params)
+
+    def distance(self, outlier):
+        """Return the Kolmogorov-Smirnov distance from the empirical distribution."""
+        values, counts = np.unique(outlier, return_counts=True)
+        above = np.cumsum(counts) / len(outlier)
+        below = above - counts / len(outlier)
+        with np.errstate(divide="ignore"):
+            F = 1.0 - np.exp(self._log_sf(values))
+        return float(max(np.max(np.abs(F - above)), np.max(np.abs(F - below))))
+
     def _log_sf(self, outlier):
         if self.name == "empirical":
             counts = self.calibration.counts(-outlier[:, None])[:, 0]
@@ -93,7 +114,24 @@ def fit_survival(name, outlier):
 
 
 def _fitted(name, outlier):
-    """Return a survival function or None, and the reason for None."""
+    """Return a survival function that suits the scores or None, and the reason."""
+    survival, why = fit_family(name, outlier)
+    if survival is None or name != "genextreme":
+        return survival, why
+    shape = survival.params["c"]
+    if shape <= -1.0:
+        return None, f"its shape ξ={-shape:.3g} is at least 1: it has no mean"
+    distance = survival.distance(outlier)
+    if distance > _MAX_DISTANCE:
+        return None, (
+            f"the Kolmogorov-Smirnov distance of the detector's scores from it is "
+            f"{distance:.3g}, more than {_MAX_DISTANCE}"
+        )
+    return survival, ""
+
+
+def fit_family(name, outlier):
+    """Return the best survival function of a family, or None and the reason."""
     n_infinite = int(np.isinf(outlier).sum())
     if n_infinite:
         return None, f"{n_infinite} of the detector's scores are infinite"
@@ -110,30 +148,8 @@ def _fitted(name, outlier):
         return None, "the likelihood has no maximum that could be found"
     params["loc"] = params["loc"] * spread + middle
     params["scale"] = params["scale"] * spread
-    survival = SurvivalFunction(
-        name, {key: float(value) for key, value in params.items()}
-    )
-    if name != "genextreme":
-        return survival, ""
-    if params["c"] <= -1.0:
-        return None, f"its shape ξ={-params['c']:.3g} is at least 1: it has no mean"
-    distance = _distance(survival, outlier)
-    if distance > _MAX_DISTANCE:
-        return None, (
-            f"the Kolmogorov-Smirnov distance of the detector's scores from it is "
-            f"{distance:.3g}, more than {_MAX_DISTANCE}"
-        )
-    return survival, ""
-
-
-def _distance(survival, outlier):
-    """Return the Kolmogorov-Smirnov distance from the empirical distribution."""
-    values, counts = np.unique(outlier, return_counts=True)
-    above = np.cumsum(counts) / len(outlier)
-    below = above - counts / len(outlier)
-    with np.errstate(divide="ignore"):
-        F = 1.0 - np.exp(survival._log_sf(values))
-    return max(np.max(np.abs(F - above)), np.max(np.abs(F - below)))
+    params = {key: float(value) for key, value in params.items()}
+    return SurvivalFunction(name, params), ""
 
 
 # ---------------------------------------------------------------------------------
