@@ -58,6 +58,7 @@ class CertificateOptions(NamedTuple):
     n_id: int
     n_ood: int
     split: partial  # problem -> its part for choices, and its part for tests
+    max_loss: float = 1.0
 
 
 class _Demand(NamedTuple):
@@ -114,7 +115,8 @@ def _implied_bounds(rule):
         raise TypeError(
             f"{type(rule).__name__} cannot be certified: its bounds do not follow from "
             f"a lower bound on the TPR and an upper bound on the FPR. Use "
-            f"BoundedTPRFPR, BoundedPrecisionRecall or BoundedAbstention."
+            f"BoundedTPRFPR, BoundedPrecisionRecall or BoundedAbstention; or "
+            f"BoundedImprovement or TwoThresholds, which bound the selective risk."
         )
     tpr_min = max((r.constant / -r.id for r in rates if is_floor(r)), default=0.0)
     # the bounds on both rates hold for all larger TPR if they hold for the least one
@@ -261,6 +263,7 @@ def _refusal(rule, problem, second, thetas, demand, shares):
         "split": [Interval(Real, 0, 1, closed="neither")],
         "n_angles": [Interval(Integral, 2, None, closed="left")],
         "ood_prior": [Real, tuple, None],
+        "max_loss": [Interval(Real, 0, None, closed="neither")],
         "solver": [StrOptions(set(SOLVERS))],
         "angles": [StrOptions({"quadrant", "full"})],
         "random_state": ["random_state"],
@@ -280,6 +283,7 @@ def certify(
     split=0.3,
     n_angles=16,
     ood_prior=None,
+    max_loss=1.0,
     solver="bnb",
     angles="quadrant",
     random_state=None,
@@ -298,7 +302,8 @@ def certify(
         The rule whose bounds are certified, such as :class:`BoundedTPRFPR`,
         :class:`BoundedPrecisionRecall` or :class:`BoundedAbstention`: any rule whose
         bounds follow from a lower bound on the TPR and an upper bound on the FPR; or
-        :class:`TwoThresholds`.
+        :class:`TwoThresholds` and :class:`BoundedImprovement`, which bound the
+        selective risk.
 
     risk_id : array-like of shape (n_id,)
         Scores a of ID samples, high for samples that are likely misclassified.
@@ -309,7 +314,7 @@ def certify(
 
     loss_id : array-like of shape (n_id,)
         Losses of ID samples, not negative. They select among certified rules; nothing
-        is guaranteed about them.
+        is guaranteed about them unless the rule bounds the selective risk.
 
     risk_ood : array-like of shape (n_ood,) or None
         Scores a of OOD samples. None: no OOD samples, for rules that do not require
@@ -347,6 +352,10 @@ def certify(
         For rules with a prior, such as BoundedPrecisionRecall: the share of OOD samples
         in use, or an interval for it; the guarantee holds for all of its values. None:
         the `ood_prior` of the rule.
+
+    max_loss : float, default=1.0
+        Largest possible loss, for a bound on the selective risk. It must be known
+        beforehand: clip losses of unknown range to it.
 
     solver : {"bnb", "exact", "grid"}, default="bnb"
         How the angle is chosen, see :func:`solve`; not for "ltt".
@@ -433,7 +442,8 @@ def certify(
     rng = check_random_state(random_state)
     own = partial(_split, shares=(split, 0.0), rng=rng)
     sizes = problem.n_id, problem.n_ood
-    point = rule._point(problem, CertificateOptions(guarantee, delta, *sizes, own))
+    own_options = CertificateOptions(guarantee, delta, *sizes, own, max_loss)
+    point = rule._point(problem, own_options)
     if point is not None:
         return point
     # bounds are linear in the prior: they hold in between if they hold at both ends

@@ -8,6 +8,9 @@ from numbers import Real
 import numpy as np
 
 from skood.decision._base_rule import BaseRule, Linear, excess
+from skood.decision._certified_risk import certified_threshold, check_losses
+from skood.decision._operating_point import OperatingPoint, project, standardize
+from skood.decision._solver import search
 from skood.utils._param_validation import Number
 
 __all__ = ["BoundedImprovement", "CostBased", "PlugInCost"]
@@ -39,6 +42,17 @@ class BoundedImprovement(BaseRule):
     .. math:: \max N \quad\text{such that}\quad E \le r N,\ N \ge 1
 
     with :math:`r` = `risk_max`. The objective is :math:`-N / n_I`.
+
+    :func:`certify` guarantees the bound on new data by learn then test [1]_: the share
+    `split` of the samples chooses the angle between two scores and an order of
+    thresholds, the others test in this order whether :func:`risk_upper_bound` is at
+    most `risk_max`, until the first failure; the accepted threshold with the largest
+    coverage is taken.
+
+    References
+    ----------
+    .. [1] A. N. Angelopoulos, S. Bates, E. J. Candès, M. I. Jordan, L. Lei. Learn
+       then test: calibrating predictive algorithms to achieve risk control. 2021.
 
     Examples
     --------
@@ -89,6 +103,27 @@ class BoundedImprovement(BaseRule):
             Zero where the bound is met.
         """
         return excess(np.asarray(risk) - self.risk_max)[()]
+
+    def _point(self, problem, certificate=None):
+        if certificate is None:
+            return None
+        check_losses(self, problem, certificate)
+        first, second = parts = certificate.split(problem)
+        second.set_scales(*first.scales)
+        theta = 0.0
+        if problem.double:
+            rows = first.risk_id, first.ood_id, first.loss_id
+            theta = search(self, *rows, None, None).theta
+
+        def region(part):
+            scaled = standardize(part.risk_id, part.ood_id, first.scales)
+            return project(theta, *scaled), part.loss_id
+
+        lam = certified_threshold(
+            self, parts, region, self.risk_max, certificate.delta, certificate
+        )
+        point = OperatingPoint(theta=theta, lam=lam, scales=first.scales)
+        return second.evaluated(self, point)
 
 
 class CostBased(BaseRule):

@@ -4,34 +4,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from functools import partial
 from numbers import Real
 
 import numpy as np
 
 from skood.decision._base_rule import GUARD, BaseRule, Linear, as_asked
+from skood.decision._certified_risk import (
+    certified_threshold,
+    check_losses,
+    nested_regions,
+)
 from skood.decision._confidence_bounds import (
     min_accepted_id,
     min_accepted_id_on_average,
-    risk_upper_bound,
 )
-from skood.decision._mean_intervals import hoeffding_bentkus
 from skood.decision._operating_point import Attainable, OperatingPoint
 from skood.exceptions import NotCertifiableError
 from skood.utils._param_validation import Number, StrOptions
-from skood.utils._ties import (
-    ends_of_ties,
-    merged_ties,
-    merged_ties_of_ranked,
-    ranked_scores,
-    threshold_between,
-)
+from skood.utils._ties import merged_ties, threshold_between
 from skood.utils._warnings import warn
 
 __all__ = ["TwoThresholds"]
-
-# Number of risk thresholds that may be certified in sequence.
-_CANDIDATES = 50
 
 
 class TwoThresholds(BaseRule):
@@ -53,15 +46,15 @@ class TwoThresholds(BaseRule):
         Largest share of new ID samples that the OOD score rejects, in [0, 1).
 
     risk : float, default=0.05
-        Bound of the kind `criterion`, in [0, 1).
+        Bound of the kind `criterion`; not negative, and below 1 for "rejection".
 
     criterion : {"rejection", "selective_risk"}, default="rejection"
         The meaning of `risk`.
 
         - "rejection": largest share of new ID samples that the risk score rejects.
           Both scores together reject at most the share `ood` + `risk`.
-        - "selective_risk": largest mean loss of the accepted ID samples. The risk
-          score has the threshold with the largest coverage.
+        - "selective_risk": largest mean loss of the accepted ID samples, in the units
+          of the loss. The risk score has the threshold with the largest coverage.
 
     See Also
     --------
@@ -111,7 +104,7 @@ class TwoThresholds(BaseRule):
 
     _parameter_constraints: dict = {
         "ood": [Number(Real, 0, 1, closed="left")],
-        "risk": [Number(Real, 0, 1, closed="left")],
+        "risk": [Number(Real, 0, None, closed="left")],
         "criterion": [StrOptions({"rejection", "selective_risk"})],
     }
 
@@ -222,7 +215,7 @@ class TwoThresholds(BaseRule):
     def _least_risky(self, problem):
         """Return the point of the largest coverage at a bounded selective risk."""
         ood_max = self._threshold(problem.ood_id, problem.weight_id, self.ood, None, 1)
-        thresholds, N, E = _nested(problem, ood_max)
+        thresholds, N, E = nested_regions(*_within(problem, ood_max))
         met = np.flatnonzero(self.risk * N - E >= -GUARD)
         if met.size:
             return self._at(problem, thresholds[met[-1]], ood_max)
@@ -236,63 +229,19 @@ class TwoThresholds(BaseRule):
 
     def _certified_risk(self, problem, certificate):
         """Return the point whose selective risk is certified by learn then test."""
-        if certificate.guarantee == "expectation":
-            raise TypeError(
-                "The selective risk of TwoThresholds cannot be bounded with guarantee="
-                "'expectation': it does not change monotonically with the threshold. "
-                "Use 'high_probability', or criterion='rejection'."
-            )
-        if problem.loss_id.max() > 1:
-            raise ValueError(
-                "A certified selective risk requires losses in [0, 1], got "
-                f"{float(problem.loss_id.max())!r}. Divide losses by the largest "
-                "possible one."
-            )
+        check_losses(self, problem, certificate)
         first, second = certificate.split(problem)
         ood_max = self._threshold(first.ood_id, None, self.ood, certificate, 2)
-        thresholds, N, E = _nested(first, ood_max)
         delta = certificate.delta / (2 if self.ood > 0 else 1)
-        # neither the method nor the order may depend on the tested samples
-        counts = np.isin(first.loss_id, (0.0, 1.0)).all()
-        bound = partial(
-            risk_upper_bound,
-            delta=delta,
-            method="clopper_pearson" if counts else "hoeffding_bentkus",
+        risk_threshold = certified_threshold(
+            self,
+            (first, second),
+            lambda part: _within(part, ood_max)[:2],
+            self.risk,
+            delta,
+            certificate,
         )
-        spread = np.linspace(0, len(thresholds) - 1, _CANDIDATES).round()
-        candidates = thresholds[np.unique(spread.astype(int))] if len(N) else []
-        passed = []
-        for threshold in sorted(
-            candidates, key=lambda t: (bound(_accepted_losses(first, t, ood_max)), -t)
-        ):
-            if bound(_accepted_losses(second, threshold, ood_max)) > self.risk:
-                break
-            passed.append(threshold)
-        if passed:
-            return self._at(second, max(passed), ood_max)
-        least, needed = math.inf, None
-        if len(N):
-            k = int(np.argmin(E / N))
-            least = float(E[k] / N[k])
-            size = len(_accepted_losses(second, thresholds[k], ood_max))
-            needed = self._samples_needed(problem.n_id, size, least, delta)
-        raise NotCertifiableError(
-            f"{as_asked(self)} is not certified: {second.n_id} ID samples do not show "
-            f"a selective risk of at most {self.risk:.4g}, with {least:.4g} on the "
-            "samples that chose the thresholds.",
-            needed,
-            certificate.n_ood,
-        )
-
-    def _samples_needed(self, n_id, n_accepted, risk, delta):
-        """Return a number of samples that certifies an accepted `risk`, or None."""
-        if risk >= self.risk or n_accepted == 0:
-            return None
-        for times in 2 ** np.arange(1, 30):
-            n = int(n_accepted * times)
-            if hoeffding_bentkus(risk * n, n, delta) <= self.risk:
-                return int(n_id * times)
-        return None
+        return self._at(second, risk_threshold, ood_max)
 
     def _at(self, problem, risk_max, ood_max):
         """Return the operating point of both thresholds."""
@@ -321,28 +270,9 @@ def _above_rank(scores, rank, weight):
     return threshold_between(low, high, scores, weight)
 
 
-def _nested(problem, ood_max):
-    """Return all risk thresholds, ascending, with the counts N and E of both scores."""
+def _within(problem, ood_max):
+    """Return risk scores, losses and weights of ID samples within the OOD threshold."""
     within = problem.ood_id <= ood_max
-    scores, loss = problem.risk_id[within], problem.loss_id[within]
-    if not scores.size:
-        return scores, scores, scores
-    order, ranked = ranked_scores(scores)
-    weight = None
-    if problem.weight_id is not None:
-        weight = problem.weight_id[within][order]
-        loss = loss * problem.weight_id[within]
-    last = ends_of_ties(merged_ties_of_ranked(ranked, weight))
-    above = np.append(ranked[last[:-1] + 1], math.inf)
-    thresholds = [
-        threshold_between(low, high, ranked, weight)
-        for low, high in zip(ranked[last], above, strict=True)
-    ]
-    N = last + 1 if weight is None else np.cumsum(weight)[last]
-    return np.array(thresholds), N, np.cumsum(loss[order])[last]
-
-
-def _accepted_losses(problem, risk_max, ood_max):
-    """Return the losses of the ID samples that both thresholds accept."""
-    accepted = (problem.risk_id <= risk_max) & (problem.ood_id <= ood_max)
-    return problem.loss_id[accepted]
+    weight = problem.weight_id
+    weight = None if weight is None else weight[within]
+    return problem.risk_id[within], problem.loss_id[within], weight

@@ -102,16 +102,20 @@ def test_one_row_is_too_few_to_split(guarantee, n_id, n_ood):
         certify(BoundedTPRFPR(0.6, 0.3), *data, guarantee=guarantee, random_state=0)
 
 
-@pytest.mark.parametrize(
-    "rule", [CostBased(0.3, 1.0, 0.0, 0.25), BoundedImprovement(0.1)]
-)
-def test_rules_without_bounds_on_rates(rule):
+def test_rules_without_bounds_on_rates():
+    rule = CostBased(0.3, 1.0, 0.0, 0.25)
     message = (
-        rf"{type(rule).__name__} cannot be certified: .* Use BoundedTPRFPR, "
-        r"BoundedPrecisionRecall or BoundedAbstention\."
+        r"CostBased cannot be certified: .* Use BoundedTPRFPR, BoundedPrecisionRecall "
+        r"or BoundedAbstention; or BoundedImprovement or TwoThresholds, which bound"
     )
     with pytest.raises(TypeError, match=message):
         certify(rule, *increasing())
+
+
+def test_selective_risk_on_average():
+    message = r"of BoundedImprovement cannot be bounded .*Use 'high_probability'\."
+    with pytest.raises(TypeError, match=message):
+        certify(BoundedImprovement(0.1), *increasing(), guarantee="expectation")
 
 
 def test_no_rule():

@@ -173,7 +173,7 @@ def test_risk_that_no_threshold_has():
         solve(rule, a, b, np.ones(100), None, None)
     with pytest.raises(NotCertifiableError, match="do not show a selective risk"):
         certify(rule, a, b, np.ones(100), None, None)
-    with pytest.raises(ValueError, match=r"requires losses in \[0, 1\], got 3"):
+    with pytest.raises(ValueError, match=r"losses in \[0, max_loss=1\.0\], got 3"):
         certify(rule, a, b, 3 * np.ones(100), None, None)
 
 
