@@ -56,6 +56,9 @@ class AdversarialSearch(SkoodEstimator):
     batch_size : int, default=64
         Number of training samples in each step, the same for all searches.
 
+    rank : int, default=4
+        Rank of the searched changes of the layers for ``scope="adapter"``.
+
     chunk_size : {"auto"} or int, default="auto"
         Number of points whose searches advance together. "auto" bounds memory: about 40
         MiB on a CPU, close to the size of its caches, 2 GiB on an accelerator.
@@ -83,6 +86,7 @@ class AdversarialSearch(SkoodEstimator):
         "update_every": [Interval(Integral, 1, None, closed="left")],
         "gamma": [Interval(Real, 0, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "rank": [Interval(Integral, 1, None, closed="left")],
         "chunk_size": [
             StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
@@ -100,6 +104,7 @@ class AdversarialSearch(SkoodEstimator):
         update_every=14,
         gamma=0.0,
         batch_size=64,
+        rank=4,
         chunk_size="auto",
     ):
         self.n_steps = n_steps
@@ -110,6 +115,7 @@ class AdversarialSearch(SkoodEstimator):
         self.update_every = update_every
         self.gamma = gamma
         self.batch_size = batch_size
+        self.rank = rank
         self.chunk_size = chunk_size
 
     def _factor(self, step):

@@ -63,13 +63,16 @@ class QUAM(BaseMembers):
     search : AdversarialSearch, default=None
         Optimization of the searches. None: the defaults of :class:`AdversarialSearch`.
 
-    scope : {"dense", "last", "full"}, default="dense"
+    scope : {"dense", "last", "full", "norm", "bias", "adapter"}, default="dense"
         Searched weights: of all linear layers at the end of the network with only
         samplewise functions between them (for a convolutional network its dense layers,
         for a perceptron all); of the last linear layer; or of all layers. The preceding
         part is computed once for each sample. "last" is the fastest and the weakest:
         with the other parameters at their defaults it can be worse than the largest
         probability of the same network. See the :ref:`User Guide <quam_loses>`.
+        Few weights in all layers: scales and shifts of normalization layers ("norm"),
+        all biases ("bias"), or changes of low rank of all linear and convolutional
+        layers ("adapter", with `rank` of the search).
 
     setting : {"b", "a", "auto"}, default="b"
         Whether the uncertainty is about the given network ("b") or about which network

@@ -66,8 +66,9 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
     search : AdversarialSearch, default=None
         Optimization of the searches. None: the defaults of :class:`AdversarialSearch`.
 
-    scope : {"dense", "last", "full"}, default="dense"
-        Searched weights, see `QUAM`.
+    scope : {"dense", "last", "full", "bias", "norm", "adapter"}, default="dense"
+        Searched weights, see `QUAM`. Searches begin with a shift of the bias of the
+        last layer, which "norm" and "adapter" do not contain: they raise.
 
     setting : {"b", "a"}, default="b"
         Whether the uncertainty is about the given network ("b") or about which

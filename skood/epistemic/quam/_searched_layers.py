@@ -4,14 +4,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from abc import ABC, abstractmethod
 
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from skood.epistemic._vectorized import Vectorized, stacked_linear
-from skood.nn._functional_network import symmetric
+from skood.epistemic.quam._tails import (
+    Adapters,
+    DenseTail,
+    Tail,
+    WholeNetwork,
+    linear_arguments,
+)
 
 __all__ = ["DenseTail", "Tail", "WholeNetwork", "find_tail", "restored_tail"]
 
@@ -76,266 +81,6 @@ class _Recorder(TorchFunctionMode):
         return output
 
 
-class _InputOf(TorchFunctionMode):
-    """Recorder of the input of the last linear map with a weight."""
-
-    def __init__(self, weight):
-        super().__init__()
-        self._weight = weight
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func is functional.linear and _linear(args, kwargs)[1] is self._weight:
-            # a copy, before an operation in place changes it
-            self.taken = _linear(args, kwargs)[0].detach().clone()
-        return func(*args, **kwargs)
-
-
-class Tail(ABC):
-    """Base class of the parts of a network that are searched.
-
-    S searches have separate, stacked weights. They share the training samples; each
-    block of S / n_points searches belongs to one point.
-    """
-
-    # Maximum bytes of activations per search and sample of the penalty.
-    bytes_per_row = 0
-
-    def __init__(self, network):
-        self.network = network
-
-    def features(self, rows):
-        """Return the input of the part for prepared samples, one row per sample."""
-        batches = self.network.batches(rows)
-        return torch.cat([self.read(batch)[0] for batch in batches])
-
-    @abstractmethod
-    def read(self, batch):
-        """Return the input of the part and the logits, from one forward pass."""
-
-    @abstractmethod
-    def structure(self):
-        """Return plain values from which `restored_tail` makes the part again."""
-
-    @abstractmethod
-    def start(self, n_searches):
-        """Return a list of stacked weights, copies of the network's, with gradient."""
-
-    @abstractmethod
-    def logits(self, weights, rows, points):
-        """Return logits of the training samples and of the own point of each search.
-
-        Their shapes are (n_searches, n_rows, n_outputs) and (n_searches, n_outputs);
-        `rows` and `points` are `features`, `weights` stacked as by `start`.
-        """
-
-    @abstractmethod
-    def n_weights(self):
-        """Return the number of weights of one search."""
-
-    @abstractmethod
-    def by_search(self, weights):
-        """Return views of stacked weights whose first axis is the searches."""
-
-    @abstractmethod
-    def named(self, weights, search=slice(None)):
-        """Return copies of the weights of one or all searches by parameter name."""
-
-    @abstractmethod
-    def _output_biases(self, weights):
-        """Return a view (n_searches, n_outputs) of the last layer's biases, or None."""
-
-    def move_outputs(self, weights, shifts):
-        """Add shifts (n_searches,) to the biases of the first output, or raise."""
-        biases = self._output_biases(weights)
-        if biases is None:
-            raise ValueError(
-                f"The last layer of {type(self.network.module).__name__} has no bias, "
-                "which searches around a regressor move at first. Give it one."
-            )
-        with torch.no_grad():
-            biases[:, 0] += shifts
-
-
-class DenseTail(Tail):
-    """Linear layers at the end of a network, with samplewise functions between them.
-
-    The first layer has the same training samples as input in all searches, which is one
-    matrix product. Its weights have the shape (n_inputs, n_searches * n_outputs), the
-    weights of the other layers (n_searches, n_inputs, n_outputs).
-    """
-
-    def __init__(self, network, layers, functions):
-        super().__init__(network)
-        self.layers = layers  # pairs of names of weights and biases (or None)
-        self.functions = functions  # before each layer except the first
-        parameters = dict(network.module.named_parameters())
-        self._given = [
-            (
-                parameters[weight].detach().T.contiguous(),
-                None if bias is None else parameters[bias].detach(),
-            )
-            for weight, bias in layers
-        ]
-        widths = [weight.shape[1] for weight, _ in self._given]
-        self.n_out = widths[0]
-        self.bytes_per_row = 4 * sum(widths) * self._given[0][0].element_size()
-
-    def read(self, batch):
-        weight = self.network.module.get_parameter(self.layers[0][0])
-        with torch.no_grad(), _InputOf(weight) as mode:
-            logits = self.network.logits(batch)
-        return mode.taken, logits
-
-    def structure(self):
-        return {"layers": self.layers}
-
-    def explains(self, batch):
-        """Return whether the layers reproduce the network, also for other weights."""
-        generator = torch.Generator().manual_seed(0)
-        weights = self.start(1)
-        with torch.no_grad():
-            for weight in weights:
-                noise = torch.randn(weight.shape, generator=generator).to(weight)
-                weight += noise * (weight.abs().mean() + 0.1) / 2
-            features, _ = self.read(batch)
-            found = self.logits(weights, features, features[:1])[0][0]
-            expected = self.network.logits(batch, self.named(weights, 0))
-        if found.shape != expected.shape:
-            found = symmetric(found)
-        atol = 1e-3 * float(expected.abs().max())
-        return torch.allclose(found, expected, rtol=0, atol=atol)
-
-    def start(self, n_searches):
-        weights = []
-        for i, (weight, bias) in enumerate(self._given):
-            if i == 0:
-                stacked = weight.repeat(1, n_searches)
-                biases = None if bias is None else bias.repeat(n_searches)
-            else:
-                stacked = weight.repeat(n_searches, 1, 1)
-                biases = None if bias is None else bias.repeat(n_searches, 1, 1)
-            weights.append(stacked.requires_grad_())
-            if biases is not None:
-                weights.append(biases.requires_grad_())
-        return weights
-
-    def pairs(self, weights):
-        """Yield the weight and the bias, or None, of each layer."""
-        weights = iter(weights)
-        for _, bias in self._given:
-            yield next(weights), None if bias is None else next(weights)
-
-    def logits(self, weights, rows, points):
-        (weight, bias), *others = self.pairs(weights)
-        # every point runs through the searches of all points: only few more rows
-        n_rows, both = len(rows), torch.cat([rows, points])
-        h = functional.linear(both, weight.T, bias)
-        n_searches = h.shape[1] // self.n_out
-        own = self.own(h[n_rows:]).reshape(n_searches, 1, self.n_out)
-        h = h[:n_rows].view(n_rows, n_searches, self.n_out).transpose(0, 1)
-        if not others:
-            return h, own[:, 0]
-        h = torch.cat([h, own], dim=1)
-        for (weight, bias), function in zip(others, self.functions, strict=True):
-            h = stacked_linear(function(h), weight, bias)
-        return h[:, :n_rows], h[:, n_rows]
-
-    def own(self, block):
-        """Return a view of each point in its own searches, (n_points, each, n_out)."""
-        each = block.shape[1] // (len(block) * self.n_out)
-        block = block.view(len(block), len(block), each, self.n_out)
-        return block.diagonal(dim1=0, dim2=1).movedim(-1, 0)
-
-    def n_weights(self):
-        return sum(
-            weight.numel() + (0 if bias is None else bias.numel())
-            for weight, bias in self._given
-        )
-
-    def _output_biases(self, weights):
-        *_, (_, bias) = self.pairs(weights)
-        width = self._given[-1][0].shape[1]
-        return None if bias is None else bias.view(-1, width)
-
-    def by_search(self, weights):
-        views = []
-        for i, (weight, bias) in enumerate(self.pairs(weights)):
-            if i == 0:
-                weight = weight.unflatten(1, (-1, self.n_out)).transpose(0, 1)
-            views.append(weight)
-            if bias is not None:
-                views.append(bias.view(len(weight), -1))
-        return views
-
-    def named(self, weights, search=slice(None)):
-        found = {}
-        views = iter(self.by_search(weights))
-        for name, bias_name in self.layers:
-            found[name] = next(views)[search].mT
-            if bias_name is not None:
-                found[bias_name] = next(views)[search]
-        return {
-            name: tensor.detach().clone(memory_format=torch.contiguous_format)
-            for name, tensor in found.items()
-        }
-
-
-class WholeNetwork(Tail):
-    """All weights of a network, vectorized over the searches."""
-
-    def __init__(self, network, names=None):
-        super().__init__(network)
-        self._given = network.weights(names)
-        self._each = Vectorized(self._one)
-
-    def features(self, rows):
-        return torch.cat(list(self.network.batches(rows)))
-
-    def read(self, batch):
-        with torch.no_grad():
-            return batch, self.network.logits(batch)
-
-    def structure(self):
-        return {"bytes_per_row": self.bytes_per_row}
-
-    def start(self, n_searches):
-        return [
-            tensor.expand(n_searches, *tensor.shape)
-            .clone(memory_format=torch.contiguous_format)
-            .requires_grad_()
-            for tensor in self._given.values()
-        ]
-
-    def logits(self, weights, rows, points):
-        own = points.repeat_interleave(len(weights[0]) // len(points), dim=0)
-        return self._each(list(weights), own, rows=rows)
-
-    def _one(self, weights, point, rows):
-        """Return the logits of the samples and of a point by one model."""
-        weights = dict(zip(self._given, weights, strict=True))
-        # separate, so that the first layers are computed on shared samples
-        of_rows = self.network.logits(rows, weights)
-        return of_rows, self.network.logits(point[None], weights)[0]
-
-    def n_weights(self):
-        return sum(tensor.numel() for tensor in self._given.values())
-
-    def _output_biases(self, weights):
-        names = list(self._given)
-        name = f"{self.network.head_name}.bias"
-        return weights[names.index(name)] if name in names else None
-
-    def by_search(self, weights):
-        return list(weights)
-
-    def named(self, weights, search=slice(None)):
-        return {
-            name: tensor[search].detach().clone()
-            for name, tensor in zip(self._given, weights, strict=True)
-        }
-
-
 def _function(func, args, kwargs):
     """Return a recorded samplewise function as a function of its first argument."""
     if func in _RELU:
@@ -354,12 +99,6 @@ def _is_identity(func, args, kwargs):
     return func in _DROPOUTS and not training
 
 
-def _linear(args, kwargs):
-    """Return input, weight and bias of a call of ``torch.nn.functional.linear``."""
-    names = ("input", "weight", "bias")
-    return [*args, *(kwargs.get(name) for name in names[len(args) :])]
-
-
 def _recorded(network, batch):
     """Return the recorded functions of the network for a batch, see `_Recorder`."""
     with torch.no_grad(), _Recorder() as recorder:
@@ -375,7 +114,7 @@ def _dense_layers(network, batch):
     places = [
         i
         for i, (func, args, kwargs, *_) in enumerate(calls)
-        if func is functional.linear and _linear(args, kwargs)[1] is head
+        if func is functional.linear and linear_arguments(args, kwargs)[1] is head
     ]
     place = places[-1] if places else None
     layers: list = []
@@ -384,7 +123,7 @@ def _dense_layers(network, batch):
     while place is not None:
         func, args, kwargs, maker, (before, after) = calls[place]
         if func is functional.linear and len(before) == 2:
-            _, weight, bias = _linear(args, kwargs)
+            _, weight, bias = linear_arguments(args, kwargs)
             known = [id(tensor) in names for tensor in (weight, bias)]
             if not known[0] or not (known[1] or bias is None):
                 break
@@ -414,12 +153,22 @@ def _composed(functions):
     return composed
 
 
-def find_tail(network, scope, batch):
+def find_tail(network, scope, batch, *, rank=4, seed=0):
     """Return the `Tail` of a prepared `FunctionalNetwork` whose weights are searched.
 
-    `scope` is "last", the last linear layer, "dense", all linear layers at its end, or
-    "full". Raises if the logits are not the output of a linear layer.
+    `scope` is "last", the last linear layer; "dense", all linear layers at its end;
+    "full"; "norm", scales and shifts of normalization layers; "bias", all biases; or
+    "adapter", changes of a rank in all linear and convolutional layers, whose initial
+    matrices depend on a seed. Raises if there are none.
     """
+    if scope in _PARTIAL:
+        names = _PARTIAL[scope](network.module)
+        if not names:
+            raise _no_weights(network, scope, batch)
+        is_adapter = scope == "adapter"
+        whole = _whole(network, names, is_adapter=is_adapter, rank=rank, seed=seed)
+        whole.bytes_per_row = _activation_bytes(network, batch)
+        return whole
     tail = _dense_tail(network, scope, batch)
     if scope != "full" and tail is None:
         raise ValueError(
@@ -430,19 +179,80 @@ def find_tail(network, scope, batch):
     n_all = sum(p.numel() for p in network.module.parameters())
     if scope == "full" and (tail is None or tail.n_weights() < n_all):
         tail = WholeNetwork(network)
-        sizes = [math.prod(after) for *_, (_, after) in _recorded(network, batch)]
-        item = torch.finfo(network.dtype).bits // 8
-        tail.bytes_per_row = 2 * item * sum(sizes) // len(batch)
+        tail.bytes_per_row = _activation_bytes(network, batch)
     return tail
 
 
-def restored_tail(network, structure, rows):
+def _whole(network, names, *, is_adapter, rank, seed):
+    """Return weights of a network by name, or changes of low rank of them."""
+    if is_adapter:
+        return Adapters(network, names, rank, seed)
+    return WholeNetwork(network, names)
+
+
+def _activation_bytes(network, batch):
+    """Return twice the bytes of all outputs in a forward pass of a sample."""
+    sizes = [math.prod(after) for *_, (_, after) in _recorded(network, batch)]
+    return 2 * torch.finfo(network.dtype).bits // 8 * sum(sizes) // len(batch)
+
+
+def _parameters_of(module, kinds, *, matrices):
+    """Return the names of the parameters of layers of some kinds."""
+    own = {
+        id(parameter)
+        for part in module.modules()
+        if isinstance(part, kinds)
+        for parameter in part.parameters(recurse=False)
+        if parameter.ndim > 1 or not matrices
+    }
+    return [name for name, p in module.named_parameters() if id(p) in own]
+
+
+def _norm_names(module):
+    kinds = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm
+    return _parameters_of(module, kinds, matrices=False)
+
+
+def _bias_names(module):
+    names = [name for name, _ in module.named_parameters()]
+    return [name for name in names if "bias" in name.rpartition(".")[2]]
+
+
+def _adapter_names(module):
+    kinds = nn.Linear, nn.modules.conv._ConvNd
+    return _parameters_of(module, kinds, matrices=True)
+
+
+# Scopes of weights that are no layers at the end: functions that return their names.
+_PARTIAL = {"norm": _norm_names, "bias": _bias_names, "adapter": _adapter_names}
+
+_KINDS = {
+    "norm": "normalization layers with weights (BatchNorm, LayerNorm, GroupNorm)",
+    "bias": "biases",
+    "adapter": "linear or convolutional layers",
+}
+
+
+def _no_weights(network, scope, batch):
+    """Return an error that names the scopes with weights."""
+    works = ["full"] + [name for name, of in _PARTIAL.items() if of(network.module)]
+    if _dense_tail(network, "last", batch) is not None:
+        works = ["last", "dense", *works]
+    return ValueError(
+        f"scope={scope!r} searches weights of {_KINDS[scope]}, but "
+        f"{type(network.module).__name__} has none. Scopes of this network are "
+        f"{', '.join(map(repr, works))}."
+    )
+
+
+def restored_tail(network, structure, rows, *, rank=4, seed=0):
     """Return the part that another copy of the network has, see `find_tail`.
 
     Functions between layers are recorded again, in one forward pass of some samples.
     """
     if "bytes_per_row" in structure:
-        tail = WholeNetwork(network)
+        names, is_adapter = structure["names"], structure.get("adapters", False)
+        tail = _whole(network, names, is_adapter=is_adapter, rank=rank, seed=seed)
         tail.bytes_per_row = structure["bytes_per_row"]
         return tail
     layers, functions = structure["layers"], []

@@ -37,7 +37,7 @@ __all__ = [
 # Constraints of the parameters that classifiers and regressors share.
 QUAM_CONSTRAINTS: dict = {
     "search": [AdversarialSearch, None],
-    "scope": [StrOptions({"last", "dense", "full"})],
+    "scope": [StrOptions({"last", "dense", "full", "norm", "bias", "adapter"})],
     "temperature": [Interval(Real, 0, None, closed="right")],
     "n_evaluation_samples": [Interval(Integral, 1, None, closed="left"), None],
     "n_jobs": [Integral, None],
@@ -128,6 +128,7 @@ class Searches:
         extra = np.arange(0)
         if one.n_evaluation_samples is not None:
             extra = rng.permutation(n_samples)[: one.n_evaluation_samples]
+        one._seed = int(rng.randint(2**31))  # of the searches' initial weights
         used, place = np.unique(np.r_[index.ravel(), extra], return_inverse=True)
         with _plain(one.device):
             features, outputs, targets = self._read(one._open(), X, y, used, rng)
@@ -148,7 +149,9 @@ class Searches:
 
     def _tail(self, network, rows):
         """Find the searched layers, and keep what `_opened` needs to know of them."""
-        tail = find_tail(network, self.estimator.scope, network.batch(rows[:2]))
+        options = {"rank": self.options.rank, "seed": self.estimator._seed}
+        batch = network.batch(rows[:2])
+        tail = find_tail(network, self.estimator.scope, batch, **options)
         self._structure = network.found(), tail.structure()
         return tail
 
@@ -159,7 +162,8 @@ class Searches:
         found, structure = one._structure
         network.restore(found)
         rows = network.prepare(X)
-        return restored_tail(network, structure, rows[:2]), rows
+        options = {"rank": self.options.rank, "seed": one._seed}
+        return restored_tail(network, structure, rows[:2], **options), rows
 
     def _run(self, tail, rows):
         """Return the searched layers' input and outputs, by one forward pass."""
