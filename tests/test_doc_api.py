@@ -44,7 +44,7 @@ def _listed():
     """Names by module, as the page lists them."""
     names, module = {}, None
     for line in PAGE.read_text().splitlines():
-        if found := re.match(r"\.\. currentmodule:: skood\.(\S+)", line):
+        if found := re.match(r"\.\. module:: skood\.(\S+)", line):
             module = found[1]
             names[module] = []
         elif module and (found := re.match(r"   (\w+)$", line)):

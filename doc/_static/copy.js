@@ -1,4 +1,5 @@
-/* A button on each block of code that copies it without prompts and without output. */
+/* A button on each block of code that copies it without prompts and without output.
+   Outputs of the gallery, and text that is no code, have none. */
 
 function withoutPrompts(text) {
   const lines = text.replace(/\n$/, "").split("\n");
@@ -18,6 +19,9 @@ function withoutPrompts(text) {
 
 function addButtons() {
   for (const block of document.querySelectorAll("div.highlight")) {
+    if (block.closest(".sphx-glr-script-out, .highlight-none, .highlight-text")) {
+      continue;
+    }
     const button = document.createElement("button");
     button.className = "copy-code";
     button.type = "button";

@@ -269,9 +269,7 @@ class _Search:
             s = self.cells(node, _LEAF**2 if few else _CELLS)
         if s is None:
             return False
-        least = np.full(s.size, node.bound)
-        if few and not self.randomize:
-            least = self.least_inside(node, s)
+        least = self.least_inside(node, s) if few else np.full(s.size, node.bound)
         for k in np.argsort(least, kind="stable"):
             if least[k] > self.value() or not math.isfinite(least[k]):
                 break
@@ -285,10 +283,27 @@ class _Search:
         it is a lower bound.
         """
         x, y = self.problem.turned(node.turn, node.rows)
+        if self.randomize:
+            return self.least_mixture(node, x, y, s)
         order = np.argsort(x * (1 - s[:, None]) + y * s[:, None], axis=1)
         counts = self.problem.cumulated(node.rows[order])
         N, E, F = (b + count for b, count in zip(node.base, counts, strict=True))
         return self.goal.value(N, E, F).min(axis=1)
+
+    def least_mixture(self, node, x, y, s):
+        """Return the same for rules that accept equal samples with a probability."""
+        (x, y), point = np.unique(np.stack([x, y]), axis=1, return_inverse=True)
+        order = np.argsort(x * (1 - s[:, None]) + y * s[:, None], axis=1)
+        before, after = [], []
+        for base, ends in zip(
+            node.base, self.problem.cumulated(node.rows), strict=True
+        ):
+            count = np.bincount(point.ravel(), np.diff(ends))
+            ends = base + cumulated(count[order])
+            after.append(ends.ravel())
+            before.append(np.insert(ends[:, :-1], 0, ends[:, 0], axis=1).ravel())
+        value = self.goal.mixtures(before, after)[0]
+        return value.min(axis=0).reshape(s.size, -1).min(axis=1)
 
     def split(self, node):
         """Return the two halves of an interval, bounded."""

@@ -36,6 +36,9 @@ __all__ = [
 SOLVERS = ("bnb", "exact", "grid")
 INFEASIBLE = ("raise", "nearest")
 
+# Gap at which any rule within the bounds will do.
+_ANY = 1e300
+
 
 def grid_of_angles(angles, n_angles):
     """Return the angles of a grid, right angles included, in increasing order."""
@@ -83,12 +86,13 @@ def grid_search(problem, goal, thetas, randomize=False):
     return best, math.inf if best is None else best.value
 
 
-def _least_violation(problem, rule, thetas, optimize, whole, infeasible):
+def _least_violation(problem, rule, thetas, optimize, find, randomize, infeasible):
     """Return the point with the smallest violation, and the attainable values.
 
     The first is searched on a grid of angles, or is the nearest rule; `optimize`
-    returns the best rule of any goal, or None.
+    returns the best rule of any goal, `find` some rule within its bounds, or None.
     """
+    whole = problem.whole and not randomize
     n_id, n_ood = problem.n_id, problem.n_ood
     best = None
     for theta in thetas:
@@ -116,7 +120,8 @@ def _least_violation(problem, rule, thetas, optimize, whole, infeasible):
     if infeasible == "raise":
         point = problem.describe(rule, best)
         return point and point.infeasible(attainable)
-    best, violation = nearest(problem, rule, optimize, whole=whole)
+    options = {"whole": whole, "randomize": randomize}
+    best, violation = nearest(problem, rule, optimize, find, **options)
     point = problem.describe(rule, best)
     return point and replace(point, attainable=attainable, violation=violation)
 
@@ -188,7 +193,8 @@ def search(
     merged = problem.with_merged_ties()
     point = exact = None
     if merged.few_tied():
-        exact, found = _best_point(problem, rule, **options)
+        once = {**options, "infeasible": None}  # then with merged ties
+        exact, found = _best_point(problem, rule, **once)
         if found is not None and not merged.are_separated(found, problem):
             point = exact
     # Where scores are dense, ties that were merged may not stay together at an angle.
@@ -202,33 +208,42 @@ def search(
 def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize, infeasible):
     """Return the best operating point, None if it separates merged ties, and its rule.
 
-    The rule is None if none meets the bounds.
+    If none meets the bounds, the rule is None, and if `infeasible` is None as well, so
+    is the point.
     """
     goal = Goal.of(rule, problem, whole=not randomize)
     turns = (0,) if angles == "quadrant" else (-2, -1, 0, 1)
     if not problem.double:
         thetas, solver = np.zeros(1), "grid"
     optimize: Callable[..., Any]
+    find: Callable[..., Any]
     if solver == "bnb":
         options = {"turns": turns, "grid": thetas, "randomize": randomize}
         best, bound = branch_and_bound(problem, goal, tol=tol, **options)
         tol = min(tol, 1e-3)
         optimize = partial(branch_and_bound, problem, tol=tol, **options)
+        options["grid"] = ()
+        find = partial(branch_and_bound, problem, tol=_ANY, **options)
     elif solver == "exact":
         optimize = partial(pivot_sweep, problem, turns=turns, randomize=randomize)
+        find = optimize
         best, bound = optimize(goal)
     else:
         optimize = partial(grid_search, problem, thetas=thetas, randomize=randomize)
+        find = optimize
         best, bound = optimize(goal)
         if problem.double:
             bound = math.nan
+    if best is None and infeasible is None:
+        return None, None
     if best is None:
         point = _least_violation(
             problem,
             rule,
             thetas,
             lambda goal: optimize(goal)[0],
-            problem.whole and not randomize,
+            lambda goal: find(goal)[0],
+            randomize,
             infeasible,
         )
         return point, None

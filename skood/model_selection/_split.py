@@ -3,15 +3,18 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import warnings
 from abc import abstractmethod
 from itertools import combinations
 from math import ceil, comb
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
-from sklearn.utils import check_random_state, indexable
+from sklearn.model_selection import (
+    BaseCrossValidator,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+)
+from sklearn.utils import check_array, check_random_state, indexable
 from sklearn.utils.multiclass import type_of_target
 
 from skood.utils._labels import check_label_rows, ood_mask, plain_labels
@@ -36,9 +39,15 @@ def _check_random_state_is_used(random_state, used):
 class _OODSplitter(BaseCrossValidator):
     """Base class of splitters that treat OOD samples apart."""
 
+    # With metadata routing, groups are used if they are given.
+    __metadata_request__split = {"groups": True}
+
     @abstractmethod
-    def _splits(self, classes, codes):
-        """Yield training and test samples; `codes` index ID `classes`, -1 for OOD."""
+    def _splits(self, classes, codes, groups):
+        """Yield training and test samples.
+
+        `codes` index ID `classes`, -1 for OOD. `groups` are integers, or None.
+        """
 
     def _encode(self, y):
         """Return the sorted ID classes, and the code of each sample, -1 for OOD."""
@@ -78,8 +87,9 @@ class _OODSplitter(BaseCrossValidator):
             Classes, and `ood_label` for known OOD samples. With several columns, the
             first contains the classes, and any may contain `ood_label`.
 
-        groups : object, default=None
-            Ignored.
+        groups : array-like of shape (n_samples,), default=None
+            Groups of samples, such as patients: no group has samples in both the
+            training and the test set of a split. None: each sample is a group.
 
         Yields
         ------
@@ -89,14 +99,14 @@ class _OODSplitter(BaseCrossValidator):
         test : ndarray of int
             Test samples in ascending order.
         """
+        X, y, groups = indexable(X, y, groups)
         if groups is not None:
-            warnings.warn(
-                f"The groups parameter is ignored by {type(self).__name__}.",
-                UserWarning,
-                stacklevel=2,
+            names = check_array(
+                groups, ensure_2d=False, dtype=None, input_name="groups"
             )
-        X, y = indexable(X, y)
-        yield from self._splits(*self._encode(y))
+            groups = np.unique(names, return_inverse=True)[1].reshape(-1)
+        classes, codes = self._encode(y)
+        yield from self._splits(classes, codes, groups)
 
 
 @stored
@@ -131,10 +141,13 @@ class OODStratifiedKFold(_OODSplitter):
     --------
     LeaveClassesOut : For data without known OOD samples: left-out classes are OOD.
     sklearn.model_selection.StratifiedKFold : The same without OOD samples.
+    sklearn.model_selection.StratifiedGroupKFold : Groups, without OOD samples.
 
     Notes
     -----
-    The sizes of the test folds differ by at most one.
+    The sizes of the test folds differ by at most one. With `groups`, folds are made by
+    :class:`~sklearn.model_selection.StratifiedGroupKFold`, with the OOD samples as one
+    more class: sizes and shares are as equal as groups permit.
 
     Examples
     --------
@@ -189,32 +202,45 @@ class OODStratifiedKFold(_OODSplitter):
         """
         return self.n_splits
 
-    def _splits(self, classes, codes):
+    def _splits(self, classes, codes, groups):
         is_ood = codes == -1
-        for kind, n_rows in (
-            ("out-of-distribution", is_ood.sum()),
-            ("in-distribution", (~is_ood).sum()),
-        ):
-            if n_rows < self.n_splits:
+        kind_rows = ("out-of-distribution", is_ood), ("in-distribution", ~is_ood)
+        unit = "samples" if groups is None else "groups of samples"
+        for kind, rows in kind_rows:
+            n_units = rows.sum() if groups is None else np.unique(groups[rows]).size
+            if n_units < self.n_splits:
                 raise ValueError(
-                    f"y has {n_rows} {kind} samples (ood_label={self.ood_label!r}), "
+                    f"y has {n_units} {kind} {unit} (ood_label={self.ood_label!r}), "
                     f"too few for one in each of n_splits={self.n_splits} test folds. "
                     "Lower n_splits or give more samples; without known OOD samples, "
                     "use LeaveClassesOut."
                 )
-        # StratifiedKFold assigns folds in turn over the sorted strata, which are
-        # numbered by their first appearance. With the OOD samples last, all ID samples
-        # are adjacent, so that each fold has ID samples even when classes are smaller
-        # than n_splits.
-        order = np.concatenate([np.flatnonzero(~is_ood), np.flatnonzero(is_ood)])
-        folds = StratifiedKFold(
-            self.n_splits, shuffle=self.shuffle, random_state=self.random_state
-        )
-        for _, position in folds.split(order, codes[order]):
-            in_test = np.zeros(codes.size, dtype=bool)
-            in_test[order[position]] = True
+        for in_test in self._test_folds(codes, groups):
+            for kind, rows in kind_rows:
+                if not (in_test & rows).any():
+                    raise ValueError(
+                        f"A test fold has no {kind} samples: their groups are too "
+                        f"large for n_splits={self.n_splits} folds. Lower n_splits."
+                    )
             in_train = ~in_test if self.ood_in_train else ~in_test & ~is_ood
             yield np.flatnonzero(in_train), np.flatnonzero(in_test)
+
+    def _test_folds(self, codes, groups):
+        """Yield a mask of the test samples of each fold."""
+        options = {"shuffle": self.shuffle, "random_state": self.random_state}
+        order = np.arange(codes.size)
+        if groups is None:
+            # StratifiedKFold assigns folds in turn over the sorted strata, which are
+            # numbered by their first appearance. With the OOD samples last, all ID
+            # samples are adjacent, so that each fold has ID samples even when classes
+            # are smaller than n_splits.
+            order = np.argsort(codes == -1, kind="stable")
+        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+        folds = kind(self.n_splits, **options).split(order, codes[order], groups)
+        for _, position in folds:
+            in_test = np.zeros(codes.size, dtype=bool)
+            in_test[order[position]] = True
+            yield in_test
 
 
 @stored
@@ -225,6 +251,8 @@ class LeaveClassesOut(_OODSplitter):
     a share of the samples of every other class; the other samples are for training.
     Labels are unchanged: an estimator fitted on the training samples does not have the
     left-out classes in its `classes_`, so that the scorers of skood treat them as OOD.
+    With `groups`, the share consists of whole groups, and samples of left-out classes
+    or OOD samples whose group has training samples are in neither set.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
@@ -243,10 +271,11 @@ class LeaveClassesOut(_OODSplitter):
 
     test_size : float, default=0.2
         Share of the samples of each remaining class in the test set; at least one
-        sample and not all of them.
+        sample and not all of them. With groups, as many of them as contain this
+        share.
 
     shuffle : bool, default=True
-        Whether this share is drawn at random. False: the last samples.
+        Whether this share is drawn at random. False: the last samples, or groups.
 
     random_state : int, RandomState instance or None, default=None
         Determines the draws of samples and of class sets. Pass an int for the same
@@ -347,24 +376,60 @@ class LeaveClassesOut(_OODSplitter):
         classes, _ = self._encode(y)
         return ceil(len(classes) / self.n_classes)
 
-    def _splits(self, classes, codes):
+    def _splits(self, classes, codes, groups):
         rng = check_random_state(self.random_state)
-        counts = np.bincount(codes[codes >= 0])
+        units = np.arange(codes.size) if groups is None else groups
         for group in self._class_sets(classes, rng):
-            in_test = (codes == -1) | np.isin(codes, group)
+            is_out = (codes == -1) | np.isin(codes, group)
+            in_test = np.zeros(codes.size, dtype=bool)
             for code in np.setdiff1d(np.arange(len(classes)), group):
-                if counts[code] < 2:
-                    raise ValueError(
-                        f"Class {classes[code].item()!r} has a single sample, which "
-                        "cannot be both trained and tested on. Give more samples or "
-                        "drop the class."
-                    )
                 rows = np.flatnonzero(codes == code)
-                if self.shuffle:
-                    rows = rng.permutation(rows)
-                n_test = round(self.test_size * rows.size)
-                in_test[rows[-min(max(n_test, 1), rows.size - 1) :]] = True
-            yield np.flatnonzero(~in_test), np.flatnonzero(in_test)
+                tested = self._test_units(units[rows], in_test[rows], rng)
+                in_test |= np.isin(units, tested)
+            in_train = ~in_test & ~is_out
+            in_test |= is_out & ~np.isin(units, units[in_train])
+            self._check_classes(classes, codes, group, in_train, in_test, groups)
+            yield np.flatnonzero(in_train), np.flatnonzero(in_test)
+
+    def _test_units(self, units, in_test, rng):
+        """Return the groups of the samples of a class that are tested on.
+
+        Groups that other classes have in the test set, `in_test`, count. At least one
+        group is left for training. Shapes: units, in_test (n_samples,).
+        """
+        n_test = max(round(self.test_size * units.size), 1) - in_test.sum()
+        names, first, counts = np.unique(
+            units[~in_test], return_index=True, return_counts=True
+        )
+        order = np.argsort(first)
+        if self.shuffle:
+            order = rng.permutation(order)
+        order = order[::-1]
+        n_before = np.cumsum(counts[order]) - counts[order]
+        return names[order[:-1]][n_before[:-1] < n_test]
+
+    def _check_classes(self, classes, codes, group, in_train, in_test, groups):
+        """Raise if a remaining class has no training or no test samples."""
+        for code, label in enumerate(classes.tolist()):
+            rows = codes == code
+            is_left_out = code in group
+            if in_test[rows].any() and (is_left_out or in_train[rows].any()):
+                continue
+            if is_left_out:
+                raise ValueError(
+                    f"Class {label!r} is left out, but each of its groups also has "
+                    "training samples of other classes, so that none of its samples "
+                    "can be tested on. Raise test_size, or give smaller groups."
+                )
+            if groups is None:
+                raise ValueError(
+                    f"Class {label!r} has a single sample, which cannot be both "
+                    "trained and tested on. Give more samples or drop the class."
+                )
+            raise ValueError(
+                f"Class {label!r} has samples in too few groups to be both trained and "
+                "tested on. Give samples of more groups, or drop the class."
+            )
 
     def _class_sets(self, classes, rng):
         """Return the indices of the left-out classes of each split."""

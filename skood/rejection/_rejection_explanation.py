@@ -165,11 +165,15 @@ class RejectionExplanation:
     def _repr_html_(self):
         """Return a table of the sentences for notebooks."""
         cells = zip(self.index, self.reason, self.sentences, strict=True)
+        left = 'style="text-align: left"'  # notebooks align cells to the right
         rows = [
-            "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
+            "".join(f"<td {left}>{escape(str(cell))}</td>" for cell in row)
             for row in list(cells)[:_MAX_ROWS]
         ]
-        head = "<tr><th>sample</th><th>reason</th><th>explanation</th></tr>"
+        rows = [f"<tr>{row}</tr>" for row in rows]
+        names = ("sample", "reason", "explanation")
+        head = "".join(f"<th {left}>{name}</th>" for name in names)
+        head = f"<tr>{head}</tr>"
         hidden = len(self) - len(rows)
         note = f"<caption>and {hidden} more samples</caption>" if hidden else ""
         body = ["<tbody>", *rows, "</tbody>"]

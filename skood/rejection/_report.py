@@ -130,7 +130,8 @@ class RejectionReport:
         level = f"{100 * self.confidence_level:g} % interval"
         rows = [
             f"<tr><th>{name}</th><td>{estimate.value:.4f}</td>"
-            f"<td>{_shown_interval(estimate)}</td><td>{escape(text)}</td></tr>"
+            f"<td>{_shown_interval(estimate)}</td>"
+            f'<td style="text-align: left">{escape(text)}</td></tr>'
             for name, estimate, text in self._rows()
         ]
         head = f"<tr><th></th><th>value</th><th>{level}</th><th></th></tr>"

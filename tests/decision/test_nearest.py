@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 
 from skood.exceptions import InfeasibleError, SkoodWarning
 from skood.rejection import (
@@ -111,6 +112,53 @@ def test_numbers_by_hand():
         mixed = solve(rule, *args, infeasible="nearest", randomize=True)
     assert_allclose([mixed.tpr, mixed.fpr], [5 / 8, 5 / 8], atol=1e-8)
     assert mixed.violation == pytest.approx(3 / 8, abs=1e-8)
+
+
+def _nearest_by_bisection(rule, scores):
+    """Return the least violation of randomized rules by halving alone."""
+
+    def is_met(amount):
+        loosened = clone(rule).set_params(
+            **{
+                name: value + amount if name.endswith("max") else value - amount
+                for name, value in rule.get_params().items()
+                if name.endswith(("min", "max"))
+            }
+        )
+        try:
+            solve(loosened, *scores, solver="exact", randomize=True)
+        except InfeasibleError:
+            return False
+        return True
+
+    low, high = 0.0, 0.5
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_met(middle) else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("high", [3, None])
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_randomized_rules(high):
+    """Ties and separate scores; "bnb" against "exact" and against plain bisection."""
+    a, b, loss, a_ood, b_ood = instance(1, n_id=16, n_ood=10, losses=(0, 1), high=4)
+    if high is None:
+        noise = np.random.default_rng(0).normal(size=(2, 26))
+        a, b = a + noise[0, :16], b + noise[1, :16]
+        a_ood, b_ood = a_ood + noise[0, 16:], b_ood + noise[1, 16:]
+    rule = BoundedTPRFPR(tpr_min=0.93, fpr_max=0.04)
+    scores = a, b, loss, a_ood, b_ood
+    options = {"infeasible": "nearest", "randomize": True}
+    point = solve(rule, *scores, **options)
+    exact = solve(rule, *scores, solver="exact", **options)
+    expected = _nearest_by_bisection(rule, scores)
+    assert not point.feasible and expected > 0.01
+    for found in (point, exact):
+        assert found.violation == pytest.approx(expected, abs=2e-9)
+        rates = found.tpr, found.fpr, found.risk
+        assert _largest_violation(rule, *rates) == pytest.approx(expected, abs=4e-9)
+    assert point.risk == pytest.approx(exact.risk, abs=1e-7)
 
 
 def test_bounds_that_are_met_are_solved_as_before():

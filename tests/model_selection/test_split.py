@@ -48,7 +48,7 @@ def test_is_a_scikit_learn_splitter(cv):
     assert repr(pickle.loads(pickle.dumps(cv))) == repr(cv)
     assert repr(clone(cv, safe=False)) == repr(cv)
     assert "ood_label=-1" in repr(cv)
-    assert cv.get_metadata_routing().split.requests == {}
+    assert cv.get_metadata_routing().split.requests == {"groups": True}
 
 
 # ---------------------------------------------------------------- OODStratifiedKFold
@@ -301,11 +301,99 @@ def test_leave_classes_out_parameter_errors(params, message):
         LeaveClassesOut(**params)
 
 
-@pytest.mark.parametrize("cv", [OODStratifiedKFold(2), LeaveClassesOut()])
-def test_groups_are_ignored_with_a_warning(cv):
-    y = np.repeat([0, 1, -1], 4)
-    with pytest.warns(UserWarning, match=r"groups parameter is ignored by (OOD|Leave)"):
-        list(cv.split(zeros(y), y, groups=y))
+# ------------------------------------------------------------------------- groups
+
+
+@pytest.mark.parametrize(
+    "cv",
+    [
+        OODStratifiedKFold(3),
+        OODStratifiedKFold(3, shuffle=True, random_state=0, ood_in_train=False),
+        LeaveClassesOut(random_state=0),
+        LeaveClassesOut(2, shuffle=False, test_size=0.4),
+    ],
+)
+@pytest.mark.parametrize("pure", [True, False])
+def test_groups_are_not_divided(cv, pure):
+    """Patients with one class each, or with samples of all classes and OOD samples."""
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.repeat([0, 1, 2, -1], [60, 50, 40, 50]))
+    patients = rng.integers(0, 12, size=200)
+    patients = np.char.add(patients.astype(str), y.astype(str) if pure else "")
+    folds = list(cv.split(zeros(y), y, patients))
+    assert len(folds) == cv.get_n_splits(zeros(y), y)
+    for train, test in folds:
+        assert not np.intersect1d(patients[train], patients[test]).size
+        assert (y[test] == -1).any() and (y[test] != -1).any()
+        left_out = np.setdiff1d([0, 1, 2], y[train])
+        assert np.isin([0, 1, 2], y[test]).all()
+        if isinstance(cv, OODStratifiedKFold):
+            assert not left_out.size
+            assert (-1 in y[train]) == cv.ood_in_train
+            continue
+        assert left_out.size == cv.n_classes and -1 not in y[train]
+        unused = np.setdiff1d(np.arange(200), np.concatenate([train, test]))
+        assert np.isin(y[unused], [*left_out, -1]).all()
+        assert bool(unused.size) == (not pure)
+        kept = np.isin(y, y[train])
+        share = np.isin(np.flatnonzero(kept), test).mean()
+        assert cv.test_size <= share < cv.test_size + 0.2
+    if isinstance(cv, OODStratifiedKFold):
+        assert_array_equal(np.sort(np.concatenate([t for _, t in folds])), range(200))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_groups_of_one_sample_are_as_no_groups(shuffle):
+    y = np.random.default_rng(1).permutation(np.repeat([0, 1, 2, -1], [9, 7, 5, 4]))
+    cv = LeaveClassesOut(shuffle=shuffle, random_state=3 if shuffle else None)
+    single = np.random.default_rng(2).permutation(25)
+    for ours, alone in zip(cv.split(zeros(y), y, single), splits(cv, y), strict=True):
+        if not shuffle:  # with it, another draw of the same kind
+            assert_array_equal(ours[0], alone[0])
+        assert [len(part) for part in ours] == [len(part) for part in alone]
+
+
+@pytest.mark.parametrize(
+    ("cv", "groups", "message"),
+    [
+        (
+            OODStratifiedKFold(2),
+            [0, 0, 1, 1, 2, 2, 2, 2],
+            "y has 1 out-of-distribution groups of samples .*Lower n_splits",
+        ),
+        (
+            LeaveClassesOut(),
+            [0, 1, 2, 2, 3, 3, 4, 5],
+            "Class 1 has samples in too few groups to be both trained and tested on",
+        ),
+        (
+            LeaveClassesOut(left_out=[(1,)], shuffle=False),
+            [0, 1, 0, 0, 2, 2, 2, 2],
+            "Class 1 is left out, but each of its groups also has training samples",
+        ),
+        (LeaveClassesOut(), [0, 1], "inconsistent numbers of samples"),
+        (LeaveClassesOut(), [0.0, np.nan] * 4, "groups contains NaN"),
+    ],
+)
+def test_groups_that_cannot_be_split(cv, groups, message):
+    y = np.array([0, 0, 1, 1, -1, -1, -1, -1])
+    with pytest.raises(ValueError, match=message):
+        list(cv.split(zeros(y), y, groups))
+
+
+def test_groups_are_passed_by_scikit_learn():
+    """With metadata routing and without it, in cross-validation."""
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.repeat([0, 1, -1], 40))
+    X, groups = rng.normal(size=(120, 2)), rng.integers(0, 15, size=120)
+    cv = OODStratifiedKFold(3)
+    args = MSP(LogisticRegression()), X, y
+    plain = cross_val_score(*args, cv=cv, groups=groups)
+    with config_context(enable_metadata_routing=True):
+        routed = cross_val_score(*args, cv=cv, params={"groups": groups})
+    assert_array_equal(plain, routed)
+    assert_array_equal(plain, cross_val_score(*args, cv=list(cv.split(X, y, groups))))
+    assert (plain != cross_val_score(*args, cv=cv)).any()
 
 
 # -------------------------------------------------------------- in scikit-learn's hands
