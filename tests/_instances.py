@@ -4,11 +4,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import inspect
-from functools import partial
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+import pytest
 from sklearn.base import clone
 from sklearn.covariance import LedoitWolf
 from sklearn.ensemble import IsolationForest
@@ -452,6 +453,9 @@ def parametrize_over(estimators):
     strict = {"xfail_strict": True}
     if "xfail_strict" not in inspect.signature(parametrize_with_checks).parameters:
         strict = {}  # before scikit-learn 1.8
-    return partial(
-        parametrize_with_checks, expected_failed_checks=expected_failed_checks, **strict
-    )(estimators)
+    mark = parametrize_with_checks(
+        estimators, expected_failed_checks=expected_failed_checks, **strict
+    )
+    # An estimator is written once, not in each of its checks: that takes seconds.
+    ids = cache(mark.kwargs["ids"])
+    return pytest.mark.parametrize(*mark.args, **mark.kwargs | {"ids": ids})

@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import gc
 import os
 
 import pytest
@@ -25,6 +26,20 @@ def iris():
 
     X, y = load_iris(return_X_y=True)
     return scale(X), y
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect no garbage while tests are collected, and never look at tests again.
+
+    They are a million objects, none of which is garbage: a fifth of the time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

@@ -9,6 +9,7 @@ import os
 import pickle
 import re
 import warnings
+from functools import cache
 
 import joblib
 import numpy as np
@@ -52,7 +53,7 @@ VARIANTS = "SKOOD_NIGHTLY" in os.environ
 each_class = pytest.mark.parametrize(
     "cls", [pytest.param(cls, id=name) for name, cls in all_estimators()]
 )
-each_instance = pytest.mark.parametrize("estimator", instances(VARIANTS), ids=repr)
+each_instance = pytest.mark.parametrize("estimator", instances(VARIANTS), ids=cache(repr))
 
 
 @parametrize_over(instances(VARIANTS))
@@ -63,6 +64,7 @@ def test_scikit_learn_checks(estimator, check):
 def _ours():
     for detector in detectors(VARIANTS):
         reasons = expected_failed_checks(detector, suite="skood")
+        shown = repr(detector)
         for check in yield_detector_checks():
             name = check.__name__
             marks = [
@@ -73,7 +75,7 @@ def _ours():
                 for key in reasons
                 if key == name
             ]
-            yield pytest.param(detector, check, marks=marks, id=f"{detector}-{name}")
+            yield pytest.param(detector, check, marks=marks, id=f"{shown}-{name}")
 
 
 @pytest.mark.parametrize("detector, check", list(_ours()))

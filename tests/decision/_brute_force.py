@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
@@ -26,14 +27,12 @@ def _directions(points, turns, critical):
     axes = {0: (1, 0), 1: (0, 1), 2: (-1, 0), 3: (0, -1)}
     for turn in turns:
         ratios = {Fraction(0)}
-        for x, y in points:
-            for z, w in points:
-                # in a quadrant turned to the first one: weights (1, t), t >= 0
-                dx, dy = x - z, y - w
-                for _ in range(turn % 4):
-                    dx, dy = dy, -dx
-                if dy != 0 and Fraction(-dx, dy) > 0:
-                    ratios.add(Fraction(-dx, dy))
+        for dx, dy in {(x - z, y - w) for x, y in points for z, w in points}:
+            # in a quadrant turned to the first one: weights (1, t), t >= 0
+            for _ in range(turn % 4):
+                dx, dy = dy, -dx
+            if dx * dy < 0:
+                ratios.add(Fraction(-dx, dy))
         ratios = sorted(ratios)
         inside = [(p + q) / 2 for p, q in pairwise(ratios)]
         for t in (*(ratios[1:] if critical else ()), *inside, ratios[-1] + 1):
@@ -59,22 +58,21 @@ def regions(a, b, loss, a_ood, b_ood, turns=(0,), *, critical=True):
 @cache  # the same samples are searched with several rules
 def _regions(rows, loss, outs, turns, critical):
     costs = [Fraction(cost).limit_denominator(1000) for cost in loss]
-    found = set()
-    for w, v in _directions(set(rows + outs), turns, critical):
-        p = [w * x + v * y for x, y in rows]
-        q = [w * x + v * y for x, y in outs]
-        for lam in {*p, *q}:
-            found.add(
-                tuple(
-                    (
-                        sum(map(accepted, p)),
-                        sum(c for s, c in zip(p, costs, strict=True) if accepted(s)),
-                        sum(map(accepted, q)),
-                    )
-                    for accepted in (lam.__gt__, lam.__ge__)
-                )
-            )
-    return found
+    unit = math.lcm(*(cost.denominator for cost in costs))
+    losses = np.array([int(cost * unit) for cost in costs])
+    directions = np.array(list(_directions(set(rows + outs), turns, critical)))
+    p = directions @ np.array(rows).reshape(-1, 2).T
+    q = directions @ np.array(outs, dtype=int).reshape(-1, 2).T
+    lam = np.concatenate([p, q], axis=1)[:, :, None]
+    counts = []
+    for below in (np.less, np.less_equal):
+        of_id, of_ood = below(p[:, None], lam), below(q[:, None], lam)
+        counts += [of_id.sum(axis=2), of_id @ losses, of_ood.sum(axis=2)]
+    distinct = np.unique(np.stack(counts, axis=-1).reshape(-1, 6), axis=0).tolist()
+    return {
+        ((N, Fraction(E, unit), F), (N_at, Fraction(E_at, unit), F_at))
+        for N, E, F, N_at, E_at, F_at in distinct
+    }
 
 
 def brute_force(found, feasible, objective, *, none_allowed=False):
