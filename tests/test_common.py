@@ -53,7 +53,9 @@ VARIANTS = "SKOOD_NIGHTLY" in os.environ
 each_class = pytest.mark.parametrize(
     "cls", [pytest.param(cls, id=name) for name, cls in all_estimators()]
 )
-each_instance = pytest.mark.parametrize("estimator", instances(VARIANTS), ids=cache(repr))
+each_instance = pytest.mark.parametrize(
+    "estimator", instances(VARIANTS), ids=cache(repr)
+)
 
 
 @parametrize_over(instances(VARIANTS))

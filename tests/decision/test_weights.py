@@ -1,7 +1,5 @@
 """Weights of samples in solve: repeated samples, naive loops, scale, errors."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -68,7 +66,7 @@ def _outcome(*args, **kwargs):
 @pytest.mark.parametrize("rule", RULES + TWO, ids=str)
 def test_whole_weights_are_repeated_samples(rule, ties, solver):
     options = [{}, {"randomize": True}, {"angles": "full"}]
-    for seed, kwargs in itertools.product(range(2), options):
+    for seed, kwargs in enumerate(options):
         rows, of_id, of_ood = _samples(seed, n=30, ties=ties)
         kwargs = {"solver": solver, "n_angles": 31, **kwargs}
         weights = {"sample_weight_id": of_id, "sample_weight_ood": of_ood}
