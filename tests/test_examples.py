@@ -19,6 +19,7 @@ SLOW = {
     "plot_ablation",
     "plot_adversarial",
     "plot_compare_detectors",
+    "plot_constraint_studies",
     "plot_cost_based",
     "plot_digits",
     "plot_guarantees",

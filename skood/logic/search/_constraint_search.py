@@ -17,12 +17,15 @@ from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._mln_detector import MLNDetector
 from skood.logic._weighted_constraints import WeightedConstraints
 from skood.logic.search._candidates import constraint_candidates
+from skood.logic.search._fitted_parts import (
+    aurocs,
+    held_out_reading,
+    set_constraints,
+)
 from skood.logic.search._greedy import ORDERS, GreedySearch, Validation
 from skood.logic.search._incremental_network import SearchModel
 from skood.logic.search._splits import distinct, grown, pool_of, split_rows
-from skood.metrics import auroc
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._calibration import calibration_folds
 from skood.utils._metaestimators import copy_input_attributes, take_rows, wrapped_tags
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, StrOptions, fit_context
@@ -288,9 +291,7 @@ class ConstraintSearch(BaseDetector):
         detector.fit(take_rows(X, rows.train), y_train)
         # outputs for its held-out samples, to which weights are fitted
         own = np.setdiff1d(rows.train, ood_rows)
-        seed = detector.random_state
-        ((_, held_out),) = calibration_folds(len(own), None, detector.calibration, seed)
-        calibration = detector._read(take_rows(X, own[held_out]))
+        calibration = held_out_reading(detector, X, own, detector.random_state)
         read = detector._read(take_rows(X, rows.validation))
         is_ood = np.isin(rows.validation, ood_rows)
         self._find(search, detector, calibration, read, is_ood, rng)
@@ -398,10 +399,7 @@ class ConstraintSearch(BaseDetector):
             unknown = np.full(len(self.found_), np.nan)
             weights = np.insert(detector._fixed, len(given), unknown)
         logic = WeightedConstraints(found, weights=weights, prior=logic.prior)
-        detector.set_params(constraints=logic)
-        kb = detector.knowledge_base_
-        detector._set_knowledge_base({k: kb.domains[k] for k in detector.concepts_})
-        detector._set_offset(detector._calibrate(calibration))
+        set_constraints(detector, logic, calibration)
         self.estimator_ = detector
         copy_input_attributes(self, detector)
 
@@ -409,11 +407,7 @@ class ConstraintSearch(BaseDetector):
         """Store AUROCs with and without logic, if there are ID and OOD samples."""
         found = baseline = None
         if is_ood.any() and not is_ood.all():
-            labels, detector = np.where(is_ood, -1, 0), self.estimator_
-            penalty = detector._penalty_of(detector._truth(read))
-            found = auroc(labels, -detector._fused(penalty, detector._log_sf(read)))
-            own = np.zeros(len(labels)) if read.outlier is None else -read.outlier
-            baseline = auroc(labels, own)
+            found, baseline = aurocs(self.estimator_, read, is_ood)
         setattr(self, f"{name}_auroc_", found)
         setattr(self, f"baseline_{name}_auroc_", baseline)
         setattr(self, f"n_{name}_", (int(np.sum(~is_ood)), int(np.sum(is_ood))))
