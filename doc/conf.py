@@ -26,8 +26,10 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
+nitpicky = True
 # Names of other packages are not looked up: the pages are built without a network.
-nitpicky = False
+# Nor are private modules, which annotations of fields name.
+nitpick_ignore_regex = [("py:.*", r"(?!skood)\w+\..*|skood\..*\._.*")]
 autosummary_generate = True
 numpydoc_show_class_members = False
 # The pictures of the guide, drawn from the code above them.

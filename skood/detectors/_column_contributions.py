@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
@@ -152,7 +153,9 @@ def _outer_steps(detector):
 def _explained(detector, Z):
     """Return features, contributions, the reference, and nearest classes or None."""
     blocks = list(explained_blocks(detector, read_all(detector, Z)))
-    features = np.concatenate([block for block, _ in blocks]).astype(np.float64)
+    features = np.concatenate(
+        [block.toarray() if issparse(block) else block for block, _ in blocks]
+    ).astype(np.float64)
     columns, parts, references = zip(*(found for _, found in blocks), strict=True)
     points = np.concatenate([one.point for one in references])
     spread = None

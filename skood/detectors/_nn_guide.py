@@ -20,7 +20,13 @@ from skood.detectors._common._memory_bank import (
     top_k_of_many,
 )
 from skood.detectors._common._softmax import logsumexp_rows
-from skood.utils._array_api import as_double, to_host, top_k, unit_rows
+from skood.utils._array_api import (
+    array_namespace,
+    as_double,
+    to_host,
+    top_k,
+    unit_rows,
+)
 from skood.utils._param_validation import Interval
 from skood.utils._sparse import inner_products, scaled_rows, stacked
 from skood.utils._warnings import warn
@@ -200,7 +206,7 @@ class NNGuide(ReadingDetector):
         (bank,) = banks
         xp = reading.xp
         features = unit_rows(like_bank(reading.features, bank))
-        queries = xp.astype(features, bank.dtype, copy=False)
+        queries = array_namespace(features).astype(features, bank.dtype, copy=False)
         found = []
         for tile in bank_tiles(reading, bank):
             products = inner_products(queries, bank[tile])

@@ -213,7 +213,7 @@ class Relation(ReadingDetector):
         bank, bank_proba, *weights = banks
         xp = reading.xp
         features = unit_rows(like_bank(reading.features, bank))
-        queries = xp.astype(features, bank.dtype, copy=False)
+        queries = array_namespace(features).astype(features, bank.dtype, copy=False)
         proba = xp.astype(_probabilities(reading.logits), bank.dtype, copy=False)
         total = 0.0
         for tile in bank_tiles(reading, bank, _TILE_BYTES):

@@ -65,8 +65,12 @@ def numpy_namespace():
 
 def array_namespace(array):
     """Return the namespace of an array by the array API standard."""
-    if type(array) is np.ndarray or issparse(array):  # for the speed of small calls
+    if type(array) is np.ndarray:  # for the speed of small calls
         return numpy_namespace()
+    if issparse(array):  # NumPy's astype takes no sparse arrays
+        from array_api_compat import numpy
+
+        return numpy
     from array_api_compat import array_namespace
 
     return array_namespace(array)

@@ -11,13 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csc_array, csr_matrix
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, StandardScaler
 
 from skood.combine import BenjaminiHochberg, DetectorEnsemble
 from skood.detectors import KNN, Energy, Mahalanobis, MaxLogit, Residual
@@ -364,6 +366,43 @@ def test_html_is_escaped():
     many = _Cells(clf.explain(X[["income", "age"]].rename(columns=names))._repr_html_())
     assert many.tags.count("tr") == 51
     assert "and 350 more samples" in " ".join(many.cells)
+
+
+@pytest.mark.parametrize("container", [csr_matrix, csc_array])
+@pytest.mark.parametrize("scaler", [None, MaxAbsScaler()])
+def test_sparse_samples(container, scaler):
+    """As of the same dense samples; the columns are those of the matrix."""
+    rng = np.random.default_rng(3)
+    rows = np.where(rng.random((400, 8)) < 0.4, rng.normal(size=(400, 8)), 0)
+    rows[Y == "good", 0] += 3
+    new = np.where(np.arange(8) == 5, 40.0, rows[[0, 399]])
+    steps = [scaler] if scaler else []
+    clf = _clf(KNN(n_neighbors=5, normalize=False)).set_params(
+        estimator=make_pipeline(*steps, LogisticRegression())
+    )
+    dense = clone(clf).fit(rows, Y).explain(new)
+    sparse = clone(clf).fit(container(rows), Y).explain(container(new))
+    assert sparse.sentences == dense.sentences
+    assert sparse.sentences[0].startswith("rejected as out-of-distribution: x5 40")
+    assert list(sparse.columns) == [f"x{j}" for j in range(8)]
+    assert_allclose(sparse.contributions, dense.contributions, rtol=1e-9, atol=1e-12)
+    assert_allclose(sparse.table(0)["contribution"].iloc[0], sparse.contributions[0, 5])
+
+
+def test_polars_frames():
+    polars = pytest.importorskip("polars")
+
+    def frame(table):
+        return polars.DataFrame({name: table[name].tolist() for name in table})
+
+    shown = ["city", "income", "age", "member"]
+    clf = _clf(Mahalanobis())
+    ours = clone(clf).fit(frame(X[shown]), Y).explain(frame(NEW[shown]))
+    theirs = clone(clf).fit(X[shown], Y).explain(NEW[shown])
+    assert ours.sentences == theirs.sentences
+    assert list(ours.columns) == list(theirs.columns)
+    assert_allclose(ours.contributions, theirs.contributions)
+    assert list(ours.index) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
