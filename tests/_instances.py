@@ -115,6 +115,9 @@ _MEMBERS = [("knn", KNN(n_neighbors=2)), ("gaussian", SSD(covariance=LedoitWolf(
 # The networks of ensembles that train their members together.
 _QUICK_NET = {"module_params": {"hidden": (16,)}, "max_epochs": 30, "lr": 0.03}
 
+# The same, quicker, for those that train several, or in many parts.
+_QUICKER_NET = {"module_params": {"hidden": (16,)}, "max_epochs": 15, "lr": 0.06}
+
 # The network of classifiers of nodes, which is trained by itself.
 _QUICK_GRAPH = {
     "conv_params": {"hidden": (16,), "dropout": 0.0},
@@ -164,7 +167,7 @@ _INSTANCES = {
     ],
     "ASH": [ASH(), ASH(percentile=50, variant="b"), ASH(variant="p")],
     "BatchEnsemble": [
-        BatchEnsemble(TorchClassifier(**_QUICK_NET, random_state=0), n_members=3),
+        BatchEnsemble(TorchClassifier(**_QUICKER_NET, random_state=0), n_members=3),
         BatchEnsemble(
             TorchClassifier(**_QUICK_NET, random_state=0),
             factor_init="normal",
@@ -198,7 +201,7 @@ _INSTANCES = {
         DICE(_LINEAR, sparsity=0.0, ood_label=-9),
     ],
     "DeepEnsemble": [
-        DeepEnsemble(TorchClassifier(**_QUICK_NET), n_members=2, random_state=0),
+        DeepEnsemble(TorchClassifier(**_QUICKER_NET), n_members=2, random_state=0),
         DeepEnsemble(
             _LINEAR, n_members=2, bootstrap=True, reference=_LINEAR, random_state=0
         ),
@@ -314,17 +317,17 @@ _INSTANCES = {
     ],
     "MixtureLaplace": [
         MixtureLaplace(
-            Laplace(MLPClassifier((8,), solver="lbfgs"), n_samples=5),
+            Laplace(MLPClassifier((8,), solver="lbfgs", max_iter=50), n_samples=5),
             n_members=2,
             random_state=0,
         ),
     ],
     "MultiHeadClassifier": [
-        MultiHeadClassifier(**_QUICK_NET),
+        MultiHeadClassifier(**_QUICKER_NET),
         MultiHeadClassifier(Flat, criterion=margin_loss, max_epochs=60, lr=0.03),
     ],
     "PackedEnsemble": [
-        PackedEnsemble(TorchClassifier(**_QUICK_NET, random_state=0)),
+        PackedEnsemble(TorchClassifier(**_QUICKER_NET, random_state=0)),
         PackedEnsemble(
             TorchClassifier(**_QUICK_NET, random_state=0),
             n_members=3,
@@ -379,7 +382,7 @@ _INSTANCES = {
         ),
     ],
     "SnapshotEnsemble": [
-        SnapshotEnsemble(TorchClassifier(**_QUICK_NET, random_state=0), n_members=2),
+        SnapshotEnsemble(TorchClassifier(**_QUICKER_NET, random_state=0), n_members=2),
     ],
     "TorchClassifier": [
         TorchClassifier(**_QUICK_NET, random_state=0),
