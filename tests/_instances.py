@@ -38,6 +38,7 @@ from skood.epistemic import (
     QUAM,
     AdversarialSearch,
     BatchEnsemble,
+    CertifiedQUAM,
     CyclicalSchedule,
     CyclicalSGHMC,
     DeepEnsemble,
@@ -209,6 +210,10 @@ _INSTANCES = {
             [_LINEAR, LogisticRegression(C=0.1), TorchClassifier(**_QUICK_NET)],
             random_state=0,
         ),
+    ],
+    "CertifiedQUAM": [
+        CertifiedQUAM(_LINEAR),
+        CertifiedQUAM(_PERCEPTRON, gamma=1.0, prior_precision=0.1),
     ],
     "CyclicalSGHMC": [
         CyclicalSGHMC(_LINEAR, _QUICK_CYCLES),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         AdversarialRegressionModels,
     )
     from skood.epistemic.quam._adversarial_search import AdversarialSearch
+    from skood.epistemic.quam._certified_quam import CertifiedQUAM
     from skood.epistemic.quam._display import AdversarialModelDisplay
     from skood.epistemic.quam._quam import QUAM
     from skood.epistemic.quam._quam_regressor import QUAMRegressor
@@ -46,6 +47,7 @@ __all__ = [
     "AdversarialRegressionModels",
     "AdversarialSearch",
     "BatchEnsemble",
+    "CertifiedQUAM",
     "CyclicalSGHMC",
     "CyclicalSchedule",
     "DeepEnsemble",
@@ -72,6 +74,7 @@ _LAZY = {
     "AdversarialRegressionModels": ".quam._adversarial_models",
     "AdversarialSearch": ".quam._adversarial_search",
     "BatchEnsemble": ".implicit._batch_ensemble",
+    "CertifiedQUAM": ".quam._certified_quam",
     "CyclicalSGHMC": ".mcmc._sgmcmc",
     "CyclicalSchedule": ".mcmc._sgmcmc",
     "DeepEnsemble": "._deep_ensemble",
