@@ -18,6 +18,7 @@ NEED_DATA = {"plot_budget", "plot_cora_ml", "plot_mnist", "plot_model_library_mn
 SLOW = {
     "plot_ablation",
     "plot_adversarial",
+    "plot_certified",
     "plot_compare_detectors",
     "plot_constraint_studies",
     "plot_cost_based",

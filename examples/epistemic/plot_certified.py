@@ -51,14 +51,14 @@ print(f"log posterior by {quam.excess_:.1f} nats, as biases have a prior, too")
 # The dark bars are the probabilities of the model, the light ones the largest
 # probability that any model attains whose log posterior is at most 3 nats below the
 # maximum. Lower and upper bounds differ by less than the width of a line.
-images = np.stack([X[test][1], unknown["turned"][1]])
+images = np.stack([X[test][6], unknown["turned"][6]])
 bounds, proba = quam.attainable_proba(images), quam.predict_proba(images)
 print(f"largest relative gap of the bounds: {bounds.gap.max():.1e}")
 
 fig, axes = plt.subplots(
     2, 2, figsize=(7.5, 4.4), width_ratios=[1, 3], layout="constrained"
 )
-titles = "known digit", "the same digit, turned"
+titles = "known digit", "turned"
 for i, (shown, panel) in enumerate(axes):
     shown.imshow(images[i].reshape(8, 8), cmap="gray_r")
     shown.set_title(titles[i])

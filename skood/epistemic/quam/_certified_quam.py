@@ -262,7 +262,7 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         if network.head_name is None:
             raise ValueError(
                 f"{type(self).__name__} needs a network whose logits are the output of "
-                f"a linear layer. Those of {type(network.module).__name__} are not: "
+                f"a linear layer. {type(network.module).__name__} has other logits: "
                 "use QUAM(scope='full')."
             )
         return LastLayer(network), rows
