@@ -1,4 +1,4 @@
-"""Base classes of detectors, and mixin for uncertainty classifiers."""
+"""Base classes of detectors, and mixin for estimators with an uncertainty."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -8,8 +8,12 @@ from inspect import signature
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import OutlierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import OutlierMixin, is_regressor
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import joined, labeled_rows, loaded_blocks, weighted_rows
@@ -324,9 +328,9 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
 
 
 class UncertaintyMixin(metaclass=ABCMeta):
-    """Mixin for classifiers with a decomposition of their predictive uncertainty.
+    """Mixin for estimators with a decomposition of their predictive uncertainty.
 
-    Such a classifier has ``predict_uncertainty(X)``, which returns a
+    Such a classifier or regressor has ``predict_uncertainty(X)``, which returns a
     :class:`~sklearn.utils.Bunch` with three float64 arrays of shape
     (n_samples,), all high for uncertain samples:
 
@@ -365,8 +369,9 @@ class UncertaintyDetector(BaseDetector):
     Parameters
     ----------
     estimator : object
-        An uncertainty classifier: it has ``predict_uncertainty``. It is cloned
-        and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
+        An uncertainty classifier or regressor: it has ``predict_uncertainty``. It is
+        cloned and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
+        For a regressor, the `y` of `fit` are its targets, and all samples are ID.
 
     component : {"epistemic", "aleatoric", "total"}, default="epistemic"
         The uncertainty that serves as OOD score.
@@ -380,7 +385,7 @@ class UncertaintyDetector(BaseDetector):
     Attributes
     ----------
     estimator_ : object
-        The fitted uncertainty classifier.
+        The fitted uncertainty classifier or regressor.
 
     offset_ : float
         Threshold: at most a share `contamination` of the scores of training samples, or
@@ -389,11 +394,11 @@ class UncertaintyDetector(BaseDetector):
         scored samples.
 
     classes_ : ndarray of shape (n_classes,)
-        The classes, without `ood_label`.
+        The classes, without `ood_label`. Not for a regressor.
 
     See Also
     --------
-    UncertaintyMixin : Interface of an uncertainty classifier.
+    UncertaintyMixin : Interface of an estimator with an uncertainty.
 
     Examples
     --------
@@ -426,6 +431,23 @@ class UncertaintyDetector(BaseDetector):
         self.estimator = estimator
         self.component = component
 
+    def _is_regressor(self):
+        """Return whether the estimator is a regressor, whose targets are no labels."""
+        tagged = hasattr(self.estimator, "__sklearn_tags__")
+        return tagged and is_regressor(self.estimator)
+
+    def _fit_samples(self, X, y, sample_weight=None):
+        if not self._is_regressor():
+            return super()._fit_samples(X, y, sample_weight)
+        rows = labeled_rows if sample_weight is None else weighted_rows
+        X, y = rows(X, y)
+        if y is not None:
+            y = to_numpy(y)
+            check_consistent_length(X, y)
+        if sample_weight is None:
+            return self._fit(X, y)
+        return self._fit(X, y, sample_weight)
+
     def _fit(self, X, y, sample_weight=None):
         def fit(other, *training):
             other.estimator_ = fit_wrapped(other, self.estimator, *training)
@@ -436,7 +458,14 @@ class UncertaintyDetector(BaseDetector):
         fit(self, X, y, sample_weight)
         if not is_fixed(self.estimator):
             return refitted_scores(
-                self, X, y, fit, score, rescale=False, weight=sample_weight
+                self,
+                X,
+                y,
+                fit,
+                score,
+                rescale=False,
+                weight=sample_weight,
+                stratify=not self._is_regressor(),
             )
         # a search per sample may be slower than the fit
         if sample_weight is not None:

@@ -19,6 +19,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer, MaxAbsScaler
 from sklearn.svm import OneClassSVM
+from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import Bunch
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -41,10 +42,15 @@ from skood.epistemic import (
     CertifiedQUAM,
     CyclicalSchedule,
     CyclicalSGHMC,
+    CyclicalSGHMCRegressor,
     DeepEnsemble,
+    DeepEnsembleRegressor,
     HMCKernel,
+    HMCRegressor,
     Laplace,
+    LaplaceRegressor,
     MCDropout,
+    MCDropoutRegressor,
     MixtureLaplace,
     PackedEnsemble,
     QUAMRegressor,
@@ -72,6 +78,7 @@ from skood.nn import (
     LinearHead,
     MultiHeadClassifier,
     TorchClassifier,
+    TorchRegressor,
     TrainingOptions,
 )
 from skood.rectifiers import ASH, DICE, LTS, VRA
@@ -362,6 +369,61 @@ _INSTANCES = {
             scope="full",
             search=AdversarialSearch(n_steps=2, batch_size=8),
             n_evaluation_samples=20,
+            random_state=0,
+        ),
+    ],
+    "CyclicalSGHMCRegressor": [
+        CyclicalSGHMCRegressor(
+            _REGRESSOR,
+            CyclicalSchedule(
+                n_cycles=1, epochs_per_cycle=2, samples_per_cycle=2, lr=1e-4
+            ),
+            random_state=0,
+        ),
+    ],
+    "DeepEnsembleRegressor": [
+        DeepEnsembleRegressor(
+            DecisionTreeRegressor(splitter="random", max_depth=4),
+            n_members=3,
+            variance=1.0,
+            random_state=0,
+        ),
+        DeepEnsembleRegressor(_REGRESSOR, n_members=3, random_state=0),
+    ],
+    "HMCRegressor": [
+        HMCRegressor(
+            _LINEAR_REGRESSOR,
+            HMCKernel(n_leapfrog=4),
+            n_samples=8,
+            n_warmup=8,
+            random_state=0,
+        ),
+    ],
+    "LaplaceRegressor": [
+        LaplaceRegressor(_REGRESSOR, n_samples=5, random_state=0),
+        LaplaceRegressor(_LINEAR_REGRESSOR, setting="b", variance=1.0),
+    ],
+    "MCDropoutRegressor": [
+        MCDropoutRegressor(
+            TorchRegressor(
+                module_params={"hidden": (30,), "dropout": 0.05},
+                max_epochs=60,
+                lr=0.03,
+                random_state=0,
+            ),
+            n_samples=5,
+            random_state=0,
+        ),
+    ],
+    "TorchRegressor": [
+        TorchRegressor(
+            module_params={"hidden": (20,)}, max_epochs=60, lr=0.03, random_state=0
+        ),
+        TorchRegressor(
+            module_params={"hidden": (20,)},
+            criterion="gaussian_nll",
+            max_epochs=100,
+            lr=0.01,
             random_state=0,
         ),
     ],

@@ -20,15 +20,20 @@ from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
     from skood.epistemic._deep_ensemble import DeepEnsemble
+    from skood.epistemic._deep_ensemble_regressor import DeepEnsembleRegressor
     from skood.epistemic._integrated_gradients import integrated_gradients
     from skood.epistemic._mc_dropout import MCDropout
+    from skood.epistemic._mc_dropout_regressor import MCDropoutRegressor
     from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
     from skood.epistemic.implicit._batch_ensemble import BatchEnsemble
     from skood.epistemic.implicit._packed_ensemble import PackedEnsemble
     from skood.epistemic.laplace._laplace import Laplace
+    from skood.epistemic.laplace._laplace_regressor import LaplaceRegressor
     from skood.epistemic.laplace._mixture_laplace import MixtureLaplace
     from skood.epistemic.mcmc._hmc import HMC, HMCKernel
+    from skood.epistemic.mcmc._hmc_regressor import HMCRegressor
     from skood.epistemic.mcmc._sgmcmc import CyclicalSchedule, CyclicalSGHMC
+    from skood.epistemic.mcmc._sgmcmc_regressor import CyclicalSGHMCRegressor
     from skood.epistemic.quam._adversarial_models import (
         AdversarialModels,
         AdversarialRegressionModels,
@@ -49,11 +54,16 @@ __all__ = [
     "BatchEnsemble",
     "CertifiedQUAM",
     "CyclicalSGHMC",
+    "CyclicalSGHMCRegressor",
     "CyclicalSchedule",
     "DeepEnsemble",
+    "DeepEnsembleRegressor",
     "HMCKernel",
+    "HMCRegressor",
     "Laplace",
+    "LaplaceRegressor",
     "MCDropout",
+    "MCDropoutRegressor",
     "MixtureLaplace",
     "PackedEnsemble",
     "QUAMRegressor",
@@ -76,12 +86,17 @@ _LAZY = {
     "BatchEnsemble": ".implicit._batch_ensemble",
     "CertifiedQUAM": ".quam._certified_quam",
     "CyclicalSGHMC": ".mcmc._sgmcmc",
+    "CyclicalSGHMCRegressor": ".mcmc._sgmcmc_regressor",
     "CyclicalSchedule": ".mcmc._sgmcmc",
     "DeepEnsemble": "._deep_ensemble",
+    "DeepEnsembleRegressor": "._deep_ensemble_regressor",
     "HMC": ".mcmc._hmc",
     "HMCKernel": ".mcmc._hmc",
+    "HMCRegressor": ".mcmc._hmc_regressor",
     "Laplace": ".laplace._laplace",
+    "LaplaceRegressor": ".laplace._laplace_regressor",
     "MCDropout": "._mc_dropout",
+    "MCDropoutRegressor": "._mc_dropout_regressor",
     "MixtureLaplace": ".laplace._mixture_laplace",
     "PackedEnsemble": ".implicit._packed_ensemble",
     "QUAM": ".quam._quam",

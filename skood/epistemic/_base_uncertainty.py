@@ -28,7 +28,13 @@ from skood.utils._metaestimators import (
 from skood.utils._param_validation import HasMethods, StrOptions
 from skood.utils._warnings import warn
 
-__all__ = ["BaseMembers", "Block", "warn_of_few_members"]
+__all__ = [
+    "BaseMembers",
+    "Block",
+    "chosen_setting",
+    "fit_given",
+    "warn_of_few_members",
+]
 
 
 @dataclass(frozen=True)
@@ -173,25 +179,14 @@ class BaseMembers(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
 
     def _setting(self):
         """Return the setting; "auto" is "b" if a model is given."""
-        if self.setting != "auto":
-            return self.setting
-        return "b" if self._has_given_model() else "a"
+        return chosen_setting(self)
 
     def _has_given_model(self):
         return isinstance(self.estimator, FrozenEstimator)
 
-    def _fit_given(self, estimator, X, y, sample_weight=None):
-        """Return a fitted clone of a model, or a frozen model unchanged."""
-        check_takes_weight(estimator, sample_weight)
-        if sample_weight is None or isinstance(estimator, FrozenEstimator):
-            return fit_wrapped(self, estimator, X, y)
-        fitted = clone(estimator).fit(X, y, sample_weight=sample_weight)
-        copy_input_attributes(self, fitted)
-        return fitted
-
     def _fit_estimator(self, X, y, sample_weight=None):
         """Fit the given model, or return a frozen one unchanged."""
-        self.estimator_ = self._fit_given(self.estimator, X, y, sample_weight)
+        self.estimator_ = fit_given(self, self.estimator, X, y, sample_weight)
         check_one_column(self.estimator_)
         self.classes_ = np.asarray(self.estimator_.classes_)
 
@@ -203,6 +198,23 @@ class BaseMembers(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
         tags.input_tags.sparse = False  # networks that are opened read dense rows
         return tags
+
+
+def chosen_setting(estimator):
+    """Return the setting; "auto" is "b" if a model is given."""
+    if estimator.setting != "auto":
+        return estimator.setting
+    return "b" if estimator._has_given_model() else "a"
+
+
+def fit_given(owner, estimator, X, y, sample_weight=None):
+    """Return a fitted clone of a model, or a frozen model unchanged."""
+    check_takes_weight(estimator, sample_weight)
+    if sample_weight is None or isinstance(estimator, FrozenEstimator):
+        return fit_wrapped(owner, estimator, X, y)
+    fitted = clone(estimator).fit(X, y, sample_weight=sample_weight)
+    copy_input_attributes(owner, fitted)
+    return fitted
 
 
 def warn_of_few_members(estimator, n_effective):

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.parallel import delayed
 from sklearn.utils.validation import check_consistent_length
 
-from skood.epistemic._base_uncertainty import BaseMembers, Block
+from skood.epistemic._base_uncertainty import BaseMembers, Block, fit_given
 from skood.graph import NodeSet
 from skood.nn._training_data import check_target
 from skood.utils._atomic_fit import fresh_fit
@@ -36,7 +36,11 @@ __all__ = [
     "DeepEnsemble",
     "check_members",
     "ensemble_blocks",
+    "fit_members",
+    "members_tags",
+    "new_members",
     "row_blocks",
+    "warn_if_equal",
 ]
 
 # Block size, in bytes, of member predictions for nodes of a graph.
@@ -209,93 +213,12 @@ class DeepEnsemble(BaseMembers):
         """
         check_one_kind(y)
         with fresh_fit(self):
-            members = self._new_members()
-            given = [] if self.reference is None else [self.reference]
-            for member in [*members, *given]:
-                check_takes_weight(member, sample_weight)
-            jobs = self._jobs(members, X, y, sample_weight)
-            name = type(self).__name__
-            parallel = as_they_come(self.n_jobs)
-            with progress(len(members), desc=name, verbose=self.verbose) as bar:
-                self.estimators_ = []
-                for member in parallel(delayed(_fit)(*job) for job in jobs):
-                    self.estimators_.append(member)
-                    bar.update(1)
-            copy_input_attributes(self, self.estimators_[0])
-            self.estimator_ = self.estimators_[0]
-            if self.reference is not None:
-                self.estimator_ = self._fit_given(self.reference, X, y, sample_weight)
+            members = new_members(self, "predict_proba")
+            codes = _codes(self, X, y, sample_weight) if self.bootstrap else None
+            fit_members(self, members, X, y, sample_weight, codes)
             self.classes_ = check_members(self, [*self.estimators_, self.estimator_])
-            self._warn_if_equal(X)
+            warn_if_equal(self, X, "predict_proba")
         return self
-
-    def _new_members(self):
-        """Return unfitted members, or frozen ones."""
-        if isinstance(self.estimator, list):
-            if not self.estimator:
-                raise ValueError(
-                    "estimator is an empty list: DeepEnsemble needs at least one "
-                    "member."
-                )
-            for member in self.estimator:
-                if not hasattr(member, "fit") or not hasattr(member, "predict_proba"):
-                    raise TypeError(
-                        "The list estimator must hold classifiers with fit and "
-                        f"predict_proba, got {member!r}. Wrap a trained torch module "
-                        "with skood.nn.pretrained."
-                    )
-            return [clone(member) for member in self.estimator]
-        if isinstance(self.estimator, FrozenEstimator):
-            raise ValueError(
-                f"estimator is frozen, so that all {self.n_members} members would be "
-                "the same model. Pass a classifier to fit, or a list of several frozen "
-                "ones as the members; pass the model of setting 'b' as reference."
-            )
-        return [clone(self.estimator) for _ in range(self.n_members)]
-
-    def _jobs(self, members, X, y, sample_weight):
-        """Seed the members; yield each with its training samples."""
-        random_state = check_random_state(self.random_state)
-        codes = _codes(self, X, y, sample_weight) if self.bootstrap else None
-        for member in members:
-            # one seed per member, independent of the numbers that a member draws
-            rng = np.random.RandomState(random_state.randint(np.iinfo(np.int32).max))
-            if isinstance(member, FrozenEstimator):
-                yield member, X, y, None
-                continue
-            _seed(member, rng)
-            if codes is None:
-                yield member, X, y, sample_weight
-                continue
-            weight = None if sample_weight is None else np.asarray(sample_weight)
-            rows = _bootstrap(codes, weight, rng)
-            weight = None if weight is None else weight[rows]
-            yield member, take_rows(X, rows), take_rows(y, rows), weight
-
-    def _warn_if_equal(self, X):
-        """Warn if the members give identical predictions on training samples."""
-        if len(self.estimators_) == 1:
-            return
-        X = _indexable(X)
-        n = n_rows(X)
-        rows = np.linspace(0, n - 1, min(_N_COMPARED, n)).astype(int)
-        rows = take_rows(X, rows)
-        first = self.estimators_[0].predict_proba(rows)
-        for member in self.estimators_[1:]:
-            if not np.array_equal(member.predict_proba(rows), first):
-                return
-        on, advice = "random_state", "bootstrap=True, or another estimator"
-        if self.bootstrap:
-            on, advice = (
-                "random_state and the samples that are drawn",
-                "another estimator",
-            )
-        warn(
-            f"All {len(self.estimators_)} members of {type(self).__name__} give the "
-            f"same probabilities for {n_rows(rows)} of the training samples: their fit "
-            f"seems not to depend on {on}, and there is no epistemic uncertainty. Use "
-            f"{advice}."
-        )
 
     def _blocks(self, X):
         return ensemble_blocks(self, X)
@@ -304,15 +227,113 @@ class DeepEnsemble(BaseMembers):
         return self.reference is not None
 
     def __sklearn_tags__(self):
-        estimators = self.estimator
-        if not isinstance(estimators, list):
-            estimators = [estimators]
         # of the base of BaseMembers, which does not support lists
-        tags = super(BaseMembers, self).__sklearn_tags__()
-        tags = wrapped_tags(tags, next(iter(estimators), None))
-        sparse = [get_tags(estimator).input_tags.sparse for estimator in estimators]
-        tags.input_tags.sparse = bool(sparse) and all(sparse)
-        return tags
+        return members_tags(super(BaseMembers, self).__sklearn_tags__(), self.estimator)
+
+
+def members_tags(tags, estimators):
+    """Return tags of an ensemble of a model, or of a list of them."""
+    if not isinstance(estimators, list):
+        estimators = [estimators]
+    tags = wrapped_tags(tags, next(iter(estimators), None))
+    sparse = [get_tags(estimator).input_tags.sparse for estimator in estimators]
+    tags.input_tags.sparse = bool(sparse) and all(sparse)
+    return tags
+
+
+def new_members(ensemble, method):
+    """Return unfitted members, or frozen ones; they have `method` to predict."""
+    name, estimator = type(ensemble).__name__, ensemble.estimator
+    if isinstance(estimator, list):
+        if not estimator:
+            raise ValueError(
+                f"estimator is an empty list: {name} needs at least one member."
+            )
+        for member in estimator:
+            if not hasattr(member, "fit") or not hasattr(member, method):
+                raise TypeError(
+                    f"The list estimator must hold models with fit and {method}, got "
+                    f"{member!r}. Wrap a trained torch module with "
+                    "skood.nn.pretrained (a classifier) or skorch."
+                )
+        return [clone(member) for member in estimator]
+    if isinstance(estimator, FrozenEstimator):
+        raise ValueError(
+            f"estimator is frozen, so that all {ensemble.n_members} members would be "
+            "the same model. Pass a model to fit, or a list of several frozen "
+            "ones as the members; pass the model of setting 'b' as reference."
+        )
+    return [clone(estimator) for _ in range(ensemble.n_members)]
+
+
+def fit_members(ensemble, members, X, y, sample_weight, codes):
+    """Set ``estimators_``, and ``estimator_``, the fitted reference or first member.
+
+    `codes` are the strata of the samples for `bootstrap`, None without.
+    """
+    given = [] if ensemble.reference is None else [ensemble.reference]
+    for member in [*members, *given]:
+        check_takes_weight(member, sample_weight)
+    random_state = check_random_state(ensemble.random_state)
+    jobs = _jobs(random_state, members, X, y, sample_weight, codes)
+    name = type(ensemble).__name__
+    parallel = as_they_come(ensemble.n_jobs)
+    with progress(len(members), desc=name, verbose=ensemble.verbose) as bar:
+        ensemble.estimators_ = []
+        for member in parallel(delayed(_fit)(*job) for job in jobs):
+            ensemble.estimators_.append(member)
+            bar.update(1)
+    copy_input_attributes(ensemble, ensemble.estimators_[0])
+    ensemble.estimator_ = ensemble.estimators_[0]
+    if given:
+        (reference,) = given
+        ensemble.estimator_ = fit_given(ensemble, reference, X, y, sample_weight)
+
+
+def _jobs(random_state, members, X, y, sample_weight, codes):
+    """Seed the members; yield each with its training samples."""
+    for member in members:
+        # one seed per member, independent of the numbers that a member draws
+        rng = np.random.RandomState(random_state.randint(np.iinfo(np.int32).max))
+        if isinstance(member, FrozenEstimator):
+            yield member, X, y, None
+            continue
+        _seed(member, rng)
+        if codes is None:
+            yield member, X, y, sample_weight
+            continue
+        weight = None if sample_weight is None else np.asarray(sample_weight)
+        rows = _bootstrap(codes, weight, rng)
+        weight = None if weight is None else weight[rows]
+        yield member, take_rows(X, rows), take_rows(y, rows), weight
+
+
+def warn_if_equal(ensemble, X, method):
+    """Warn if the members give identical predictions on training samples."""
+    if len(ensemble.estimators_) == 1:
+        return
+    X = _indexable(X)
+    n = n_rows(X)
+    rows = np.linspace(0, n - 1, min(_N_COMPARED, n)).astype(int)
+    rows = take_rows(X, rows)
+    first, *others = (getattr(one, method) for one in ensemble.estimators_)
+    expected = first(rows)
+    for predict in others:
+        if not np.array_equal(predict(rows), expected):
+            return
+    what = "probabilities" if method == "predict_proba" else "predictions"
+    on, advice = "random_state", "bootstrap=True, or another estimator"
+    if ensemble.bootstrap:
+        on, advice = (
+            "random_state and the samples that are drawn",
+            "another estimator",
+        )
+    warn(
+        f"All {len(ensemble.estimators_)} members of {type(ensemble).__name__} give "
+        f"the same {what} for {n_rows(rows)} of the training samples: their fit "
+        f"seems not to depend on {on}, and there is no epistemic uncertainty. Use "
+        f"{advice}."
+    )
 
 
 def _indexable(X):

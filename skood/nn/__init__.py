@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from skood.nn._linear_head import LinearHead, split
     from skood.nn._multi_head import MultiHeadClassifier
     from skood.nn._pretrained import pretrained
+    from skood.nn._regressor import TorchRegressor
     from skood.nn._training_options import TrainingOptions
     from skood.nn._weight_hash import weight_hash
 
@@ -25,6 +26,7 @@ __all__ = [
     "LinearHead",
     "MultiHeadClassifier",
     "TorchClassifier",
+    "TorchRegressor",
     "TrainingOptions",
     "pretrained",
     "split",
@@ -37,6 +39,7 @@ _LAZY = {
     "LinearHead": "._linear_head",
     "MultiHeadClassifier": "._multi_head",
     "TorchClassifier": "._classifier",
+    "TorchRegressor": "._regressor",
     "TrainingOptions": "._training_options",
     "pretrained": "._pretrained",
     "split": "._linear_head",

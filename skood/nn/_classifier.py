@@ -3,13 +3,15 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.nn._base_torch_classifier import BaseTorchClassifier
+from sklearn.base import ClassifierMixin
+
+from skood.nn._base_torch_estimator import BaseTorchEstimator
 from skood.nn._logits import LogitsMixin
 
 __all__ = ["TorchClassifier"]
 
 
-class TorchClassifier(LogitsMixin, BaseTorchClassifier):
+class TorchClassifier(LogitsMixin, ClassifierMixin, BaseTorchEstimator):
     r"""Classifier that builds and trains a torch network in `fit`.
 
     The network is given as a class or another factory that is called with the shape of
@@ -139,3 +141,18 @@ class TorchClassifier(LogitsMixin, BaseTorchClassifier):
     >>> clf.predict_proba(X[:2]).shape
     (2, 3)
     """
+
+    def predict_logits(self, X):
+        """Return the logits of the network.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Input samples.
+
+        Returns
+        -------
+        logits : ndarray of shape (n_samples, n_classes)
+            Output of the network, as float64.
+        """
+        return self._outputs(X)

@@ -91,6 +91,9 @@ class ModuleBuilder:
     _call = "input_shape, n_classes"
     _meaning = "the shape of one sample and the number of classes"
 
+    # Names of the outputs, of their number, and of what is counted, likewise.
+    _outputs, _width, _counted = "logits", "n_classes", "classes"
+
     def __init__(self, module, module_params, input_shape, n_classes):
         self.module = module
         self.module_params = module_params
@@ -162,16 +165,18 @@ class ModuleBuilder:
             ) from error
 
     def _check_output(self, logits):
-        """Raise if the output is not the logits of two samples."""
+        """Raise if the output is not a row of the right width for two samples."""
         if not isinstance(logits, torch.Tensor):
             raise TypeError(
-                f"The module must return one tensor of logits of shape (n_samples, "
-                f"n_classes), got an object of type {type(logits).__name__}."
+                f"The module must return one tensor of {self._outputs} of shape "
+                f"(n_samples, {self._width}), got an object of type "
+                f"{type(logits).__name__}."
             )
         if logits.shape != (2, self.n_classes):
             raise ValueError(
-                f"The module must return logits of shape (n_samples, n_classes): for "
-                f"2 samples of shape {self.input_shape} and {self.n_classes} classes "
-                f"{(2, self.n_classes)}, got {tuple(logits.shape)}. Make the last "
-                f"layer as wide as the n_classes that the module is called with."
+                f"The module must return {self._outputs} of shape (n_samples, "
+                f"{self._width}): for 2 samples of shape {self.input_shape} and "
+                f"{self.n_classes} {self._counted} {(2, self.n_classes)}, got "
+                f"{tuple(logits.shape)}. Make the last layer as wide as the "
+                f"{self._width} that the module is called with."
             )

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from skood.nn._functional_network import FunctionalNetwork, plain_attention, symmetric
+from skood.nn._functional_network import plain_attention, symmetric
 from skood.utils._metaestimators import unwrapped
 
 __all__ = ["ThinnedModule", "ThinnedNetwork", "dropped"]
@@ -52,7 +52,8 @@ class ThinnedModule:
                 "MCDropout found no torch.nn dropout module with a probability above "
                 f"zero in the network of {unwrapped(estimator)!r}. Train a network "
                 "that has one, such as "
-                "skood.nn.TorchClassifier(module_params={'dropout': 0.2}); "
+                "skood.nn.TorchClassifier(module_params={'dropout': 0.2}), or "
+                "TorchRegressor; "
                 "torch.nn.functional.dropout cannot be seen."
             )
         for name, part in found.items():
@@ -104,21 +105,22 @@ def does_not_run(module):
 
 
 class ThinnedNetwork(ThinnedModule):
-    """Thinned networks of a fitted network, indexed by their number.
+    """Thinned networks of a network, indexed by their number.
 
+    `network` is a `FunctionalNetwork` or `FunctionalRegressor` of a fitted `estimator`.
     All samples share the masks of a network; the part before the first dropout module
     is computed once for a batch.
     """
 
-    def __init__(self, network, device, seed):
-        self._network = FunctionalNetwork(network, device=device)
-        self.prepare = self._network.prepare
+    def __init__(self, network, estimator, seed):
+        self._network = network
+        self.prepare = network.prepare
         self._found: list = []
         self._kept = None  # the logits, if they are computed before the last dropout
         self._shapes: list | None = None  # of the masks, in the order of the calls
         self._prefix = _Prefix()
         self._reuses = False
-        super().__init__(self._network.module, network.estimator, seed)
+        super().__init__(network.module, estimator, seed)
 
     # --- masks ---------------------------------------------------------------
 
@@ -181,8 +183,16 @@ class ThinnedNetwork(ThinnedModule):
 
         `rows` are prepared samples, one batch; the progress bar is updated by one.
         """
-        n_rows = len(rows)
-        log_proba = np.empty((n_members, n_rows, len(self._network.classes)))
+        log_proba = self._run(rows, n_members, bar, partial(torch.log_softmax, dim=1))
+        return check_log_proba(log_proba)
+
+    def outputs(self, rows, n_members, bar=None):
+        """Return outputs (n_members, n_rows, n_outputs), see `log_proba`."""
+        return check_log_proba(self._run(rows, n_members, bar, lambda outputs: outputs))
+
+    def _run(self, rows, n_members, bar, function):
+        """Return a function of the float64 logits of a batch by each network."""
+        n_rows, found = len(rows), None
         with torch.inference_mode(False), torch.no_grad(), plain_attention():
             batch = self._network.batch(rows)
             if n_rows < _MIN_ROWS:
@@ -192,12 +202,14 @@ class ThinnedNetwork(ThinnedModule):
                 self._try(batch)
             for member in range(n_members):
                 logits = self._logits(batch, member, anew=member == 0)[:n_rows]
-                log_p = torch.log_softmax(logits.double(), 1)
-                log_proba[member] = log_p.cpu().numpy()
+                part = function(logits.double()).cpu().numpy()
+                if found is None:
+                    found = np.empty((n_members, *part.shape))
+                found[member] = part
         self._prefix.forget()
         if bar is not None:
             bar.update(1)
-        return check_log_proba(log_proba)
+        return found
 
 
 def dropped(x, mask, module):

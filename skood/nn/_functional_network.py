@@ -69,6 +69,7 @@ class _FunctionalModule:
     """
 
     head_name: str | None = None
+    is_margin = False
     _probed = False
 
     # Attributes that the first call of `prepare` determines from outputs.
@@ -260,7 +261,8 @@ class FunctionalNetwork(_FunctionalModule):
 class FunctionalRegressor(_FunctionalModule):
     """Copy of a regression network whose weights can be replaced, see `_as_module`.
 
-    Also of a skorch ``NeuralNetRegressor``, or a `Pipeline` that ends in one of these.
+    Also of a `TorchRegressor` or a skorch ``NeuralNetRegressor``, or a `Pipeline` that
+    ends in one of these.
     """
 
     _found_names = "head_name", "_n_outputs"
@@ -273,10 +275,11 @@ class FunctionalRegressor(_FunctionalModule):
         check_is_fitted(model)
         self._model, self._n_outputs = model, n_outputs
         skorch = getattr(sys.modules.get("skorch.net"), "NeuralNet", ())
-        if isinstance(model, skorch):
+        if isinstance(model, skorch) or hasattr(model, "_prepare_input"):
             own = model.module_
+            self._check_input = getattr(model, "_prepare_input", check_network_input)
             self._to_batch = partial(
-                to_batch, module=own, check_input=check_network_input
+                to_batch, module=own, check_input=self._check_input
             )
             module = copied(own)
         else:
@@ -289,7 +292,7 @@ class FunctionalRegressor(_FunctionalModule):
             if step is not None and step != "passthrough":
                 X = step.transform(X)
         if self._to_batch is not None:
-            rows = check_network_input(X)
+            rows = self._check_input(X)
         else:
             rows = validate_data(self._model, X, reset=False, dtype=np.float64)
         if not self._probed:
@@ -351,8 +354,8 @@ def _as_module(model):
         return perceptron([], "identity", coef.T, intercept)
     raise TypeError(
         f"Cannot search the weights of {type(model).__name__}: use an MLPRegressor or "
-        "a linear regressor of scikit-learn, a skorch NeuralNetRegressor, or a "
-        "Pipeline that ends in one of these."
+        "a linear regressor of scikit-learn, a TorchRegressor, a skorch "
+        "NeuralNetRegressor, or a Pipeline that ends in one of these."
     )
 
 

@@ -5,13 +5,17 @@
 
 import numpy as np
 from scipy.special import softmax
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import (
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_consistent_length
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skood.nn._base_torch_classifier import BaseTorchClassifier
+from skood.nn._base_torch_estimator import BaseTorchEstimator
 from skood.nn._logits import LogitsMixin
 from skood.nn._multi_head_network import (
     HeadClassifier,
@@ -37,7 +41,11 @@ def _has_one_head(estimator):
 
 
 class MultiHeadClassifier(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, LabelColumns, BaseTorchClassifier
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    ClassifierMixin,
+    LabelColumns,
+    BaseTorchEstimator,
 ):
     r"""Network with one body and a linear head per column of labels.
 
@@ -180,7 +188,7 @@ class MultiHeadClassifier(
     """
 
     _parameter_constraints = {
-        **BaseTorchClassifier._parameter_constraints,
+        **BaseTorchEstimator._parameter_constraints,
         "head_weights": ["array-like", dict, None],
         "class_weight": [StrOptions({"balanced"}), dict, list, None],
     }
@@ -295,7 +303,7 @@ class MultiHeadClassifier(
         logits : ndarray of shape (n_samples, n_classes) or list of such arrays
             Logits as float64; with several columns a list, one array for each.
         """
-        logits = super().predict_logits(X)
+        logits = self._outputs(X)
         if self.n_outputs_ == 1:
             return logits
         stops = np.cumsum([len(classes) for classes in self.classes_])[:-1]

@@ -24,7 +24,7 @@ from skood.utils._labels import check_label_rows, check_labels, plain_labels
 from skood.utils._torch import to_numpy
 
 if TYPE_CHECKING:
-    from skood.nn._base_torch_classifier import BaseTorchClassifier as _Classifier
+    from skood.nn._base_torch_estimator import BaseTorchEstimator as _Classifier
 else:
     _Classifier = object
 

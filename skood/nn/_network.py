@@ -173,8 +173,10 @@ class Network(ABC):
     def _thin(self, source, device, seed):
         """Return `with_dropout` for the samples of `source`, maybe a pipeline."""
         from skood.nn._dropout_masks import ThinnedNetwork
+        from skood.nn._functional_network import FunctionalNetwork
 
-        return ThinnedNetwork(source, device, seed)
+        network = FunctionalNetwork(source, device=device)
+        return ThinnedNetwork(network, source.estimator, seed)
 
     def copied_module(self, one_margin=False):
         """Return a copy as a torch module.

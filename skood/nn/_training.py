@@ -1,4 +1,4 @@
-"""Training of `TorchClassifier`: skorch net, epochs, and state as arrays."""
+"""Training of torch networks: skorch net, epochs, and state as arrays."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -134,6 +134,16 @@ class TrainingNet(NeuralNetClassifier):
 
     batch_schedule_ = None
 
+    # Builder of the module, which checks its output.
+    _builder = ModuleBuilder
+
+    @staticmethod
+    def _loss(criterion):
+        """Return the class of the training loss, or an instance, for a `criterion`."""
+        if criterion is None:
+            return WeightedCrossEntropy
+        return WeightedCriterion(criterion)
+
     def get_iterator(self, dataset, training=False):
         """Gather the batches of `Rows` at once; other data as skorch does."""
         if isinstance(dataset, Rows):
@@ -153,8 +163,10 @@ class TrainingNet(NeuralNetClassifier):
             if self.batch_schedule_ is not None:
                 self.batch_schedule_.step()
         elif isinstance(batch[1], tuple):
-            hits = self.hits(step["y_pred"], batch[1][0])
-            self.history.record_batch("valid_hits", hits)
+            self._record_hits(step["y_pred"], batch[1][0])
+
+    def _record_hits(self, logits, codes):
+        self.history.record_batch("valid_hits", self.hits(logits, codes))
 
     def hits(self, logits, codes):
         """Return the number of samples whose class is predicted."""
@@ -176,7 +188,8 @@ class TrainingNet(NeuralNetClassifier):
         n_valid = total("valid_batch_size")
         if n_valid:
             row["valid_loss"] = total("valid_loss", "valid_batch_size") / n_valid
-            row["valid_accuracy"] = total("valid_hits") / n_valid
+            if any("valid_hits" in b for b in batches):
+                row["valid_accuracy"] = total("valid_hits") / n_valid
         row["lr"] = next(b["lr"] for b in reversed(batches) if "lr" in b)
         for name, value in row.items():
             self.history.record(name, value)
@@ -185,19 +198,16 @@ class TrainingNet(NeuralNetClassifier):
 
 def make_net(config, device, kind=TrainingNet):
     """Return an initialized net for a config of `_fit_new`; call it in `training`."""
-    builder = ModuleBuilder(
+    builder = kind._builder(
         config["module"],
         config["module_params"],
         config["input_shape"],
         config["n_classes"],
     )
     optimizer, options = OPTIMIZERS[config["optimizer"]]
-    criterion = config.get("criterion")
     return kind(
         builder,
-        criterion=(
-            WeightedCrossEntropy if criterion is None else WeightedCriterion(criterion)
-        ),
+        criterion=kind._loss(config.get("criterion")),
         optimizer=optimizer,
         optimizer__weight_decay=config["weight_decay"],
         lr=config["lr"],

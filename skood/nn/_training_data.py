@@ -1,11 +1,11 @@
-"""Training data: samples with classes and weights, batches, validation split."""
+"""Training data: samples with targets and weights, batches, validation split."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
 import torch
-from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -14,6 +14,7 @@ from skood.utils._torch import to_numpy
 
 __all__ = [
     "Rows",
+    "check_numbers",
     "check_same_classes",
     "check_target",
     "check_two_classes",
@@ -37,6 +38,17 @@ def check_target(y, estimator):
     y = sortable_labels(check_labels(y))
     check_classification_targets(y)
     return y
+
+
+def check_numbers(y, estimator):
+    """Return targets of a regression as a finite 1-D float64 array, or raise."""
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            f"None."
+        )
+    y = column_or_1d(to_numpy(y), warn=True)
+    return check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
 
 
 def check_same_classes(given, classes):
@@ -135,7 +147,8 @@ def normalized(weight):
 class Rows(torch.utils.data.Dataset):
     """Dataset of samples with class and weight, (n_samples,) or (n_samples, n_heads).
 
-    Weights have mean one; `inputs` are not copied.
+    Weights have mean one; `inputs` are not copied. For a regression `codes` are the
+    targets, float32.
     """
 
     def __init__(self, inputs, codes, weight):

@@ -225,6 +225,7 @@ def _failures_of_scikit_learn(estimator):
         "PackedEnsemble",
         "SnapshotEnsemble",
         "TorchClassifier",
+        "TorchRegressor",
     ):
         return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
     if name == "GraphPosteriorNetwork":
@@ -240,7 +241,7 @@ def _failures_of_scikit_learn(estimator):
         on_rows = type(estimator.estimator).__name__ == "TorchClassifier"
         reason = _FLOAT32_SUMS if on_rows else _MASKS_ARE_DRAWN
         return {"check_sample_weight_equivalence_on_dense_data": reason}
-    if name == "MCDropout":
+    if name in ("MCDropout", "MCDropoutRegressor"):
         return {"check_sample_weight_equivalence_on_dense_data": _MASKS_ARE_DRAWN}
     if name == "DeepEnsemble" and estimator.reference is None:
         return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}

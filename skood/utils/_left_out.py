@@ -195,13 +195,22 @@ def is_fixed(estimator):
 
 
 def refitted_scores(
-    detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=True, weight=None
+    detector,
+    X,
+    y,
+    fit,
+    score,
+    n_folds=NETWORK_FOLDS,
+    rescale=True,
+    weight=None,
+    stratify=True,
 ):
     """Return scores of at most 1,000 samples, each from a classifier fitted without it.
 
     ``fit(other, X, y, weight)`` fits the classifier of a copy, ``score(other, left_out,
     shares)`` scores the other samples with it; with weights, the samples are copies of
-    these weights, and it returns a pair, see `weighted`. If none can be fitted, warns
+    these weights, and it returns a pair, see `weighted`. `stratify`: folds are by the
+    labels `y`, not targets of a regression. If none can be fitted, warns
     and returns the detector's own scores; see `cross_fitted`.
     """
 
@@ -216,7 +225,8 @@ def refitted_scores(
         rows, shares = drawn_copies(weight, MAX_REFITTED_ROWS)
     try:
         with quiet():
-            for part in folds(n_samples, rows, y, n_folds, weight):
+            strata = y if stratify else None
+            for part in folds(n_samples, rows, strata, n_folds, weight):
                 left_out = rows[part]
                 if shares is None:
                     kept, left, own = np.delete(every, left_out), None, None

@@ -168,7 +168,7 @@ def test_batches_of_rows_sum_to_all_of_them(monkeypatch):
     posterior, _ = _posterior_of("norm")
     theta = _thetas(posterior.models)
     expected = posterior.value_and_grad(theta)
-    proba = posterior.proba(theta)
+    proba = posterior.predictions(theta)
     calls = []
     inner = posterior.likelihood_and_grad
 
@@ -181,7 +181,7 @@ def test_batches_of_rows_sum_to_all_of_them(monkeypatch):
     torch.testing.assert_close(posterior.value_and_grad(theta), expected)
     assert len(calls) == 5
     monkeypatch.setattr(_posterior, "_BUDGET", 1)  # one model at a time
-    assert_allclose(posterior.proba(theta), proba, rtol=1e-12)
+    assert_allclose(posterior.predictions(theta), proba, rtol=1e-12)
     parts = [inner(theta, rows) for rows in (torch.arange(10), torch.arange(10, 30))]
     value = sum(part[0] for part in parts) + posterior.log_prior(theta)
     grad = sum(part[1] for part in parts) + posterior.grad_log_prior(theta)

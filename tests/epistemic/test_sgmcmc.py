@@ -17,6 +17,7 @@ from sklearn.neural_network import MLPClassifier
 
 from skood.epistemic import CyclicalSchedule, CyclicalSGHMC
 from skood.epistemic.mcmc._posterior import Posterior
+from skood.epistemic.mcmc._sgmcmc import sghmc_step
 from skood.exceptions import SkoodWarning
 from tests.epistemic import _logistic
 
@@ -126,7 +127,9 @@ def test_small_steps_sample_the_posterior(momentum, prior_scale, temperature):
     theta = posterior.given.expand(n_chains, -1)
     r, kept = torch.zeros_like(theta), []
     for step in range(400):
-        theta, r = clf._step(clf.schedule, posterior, theta, r, rows, 0.0, generator)
+        theta, r = sghmc_step(
+            clf, clf.schedule, posterior, theta, r, rows, 0.0, generator
+        )
         if step >= 200 and step % 20 == 0:
             kept.append(theta)
     samples = posterior.models.split(torch.stack(kept, dim=1).flatten(0, 1))

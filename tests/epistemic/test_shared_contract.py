@@ -12,7 +12,7 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPClassifier
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from skood.epistemic import (
     HMC,
@@ -20,15 +20,20 @@ from skood.epistemic import (
     AdversarialSearch,
     CyclicalSchedule,
     CyclicalSGHMC,
+    CyclicalSGHMCRegressor,
     DeepEnsemble,
+    DeepEnsembleRegressor,
     HMCKernel,
+    HMCRegressor,
     Laplace,
+    LaplaceRegressor,
     MCDropout,
+    MCDropoutRegressor,
     MixtureLaplace,
     QUAMRegressor,
     SnapshotEnsemble,
 )
-from skood.nn import TorchClassifier
+from skood.nn import TorchClassifier, TorchRegressor
 
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 
@@ -61,6 +66,20 @@ ESTIMATORS = [
     ),
     QUAM(LINEAR, SEARCH, random_state=0),
     QUAMRegressor(LinearRegression(), SEARCH, random_state=0),
+    DeepEnsembleRegressor(
+        DecisionTreeRegressor(splitter="random", max_depth=2), 3, random_state=0
+    ),
+    MCDropoutRegressor(
+        TorchRegressor(module_params=NET.module_params, max_epochs=4, random_state=0),
+        n_samples=3,
+        random_state=0,
+    ),
+    LaplaceRegressor(LinearRegression(), random_state=0),
+    HMCRegressor(LinearRegression(), HMCKernel(n_leapfrog=4), n_samples=8, n_warmup=8),
+    CyclicalSGHMCRegressor(
+        LinearRegression(),
+        CyclicalSchedule(n_cycles=2, epochs_per_cycle=4, samples_per_cycle=2, lr=1e-3),
+    ),
 ]
 each_estimator = pytest.mark.parametrize(
     "estimator", ESTIMATORS, ids=lambda one: type(one).__name__
@@ -117,7 +136,9 @@ BAD = {
 }
 BAD_OF = {
     "CyclicalSGHMC": {"prior_scale": -1.0},
+    "CyclicalSGHMCRegressor": {"prior_scale": -1.0},
     "HMC": {"n_samples": 3},
+    "HMCRegressor": {"n_samples": 3},
     "QUAMRegressor": {"setting": "auto"},
 }
 
@@ -161,7 +182,9 @@ def test_failed_fit_keeps_the_state(estimator):
 
 PROGRESS = {
     "CyclicalSGHMC": "CyclicalSGHMC.*8",  # epochs
+    "CyclicalSGHMCRegressor": "CyclicalSGHMCRegressor.*8",
     "HMC": "HMC.*16",  # transitions
+    "HMCRegressor": "HMCRegressor.*16",
     "MixtureLaplace": "DeepEnsemble.*2",
     "QUAM": "QUAM.*5/5",  # points
     "QUAMRegressor": "QUAMRegressor.*5/5",

@@ -15,7 +15,7 @@ from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 
-__all__ = ["HMC", "HMCKernel"]
+__all__ = ["HMC", "HMCKernel", "run_chains"]
 
 # Chains whose predictions have a larger R-hat have not converged.
 _R_HAT = 1.1
@@ -283,73 +283,87 @@ class HMC(BaseSampler):
         return self._part("kernel")
 
     def _sample(self, kernel, posterior, generator):
-        """Return weights (n_chains * n_samples, n_weights), and set the diagnostics."""
-        scales = posterior.scales
+        theta, self.r_hat_proba_ = run_chains(self, kernel, posterior, generator)
+        return theta
 
-        def value_and_grad(z):
-            value, grad = posterior.value_and_grad(z * scales)
-            return value, grad * scales
 
-        noise = scales.new_empty((self.n_chains, len(scales)))
-        start = noise.normal_(generator=generator)
-        if self.init == "estimator":
-            start = posterior.given / scales + _NOISE * start
-        n_transitions = self.n_warmup + self.n_samples * kernel.thin
-        with progress(n_transitions, desc="HMC", verbose=self.verbose) as bar:
-            found = sample(
-                value_and_grad,
-                start,
-                n_samples=self.n_samples,
-                n_warmup=self.n_warmup,
-                n_leapfrog=kernel.n_leapfrog,
-                generator=generator,
-                bar=bar,
-                thin=kernel.thin,
-                target_accept=kernel.target_accept,
-                step_size=None if kernel.step_size == "auto" else kernel.step_size,
-                adapt_mass=kernel.adapt_mass,
-            )
-        theta = found.samples * scales
-        self.log_density_ = found.log_density.cpu().numpy()
-        self.acceptance_rate_ = found.acceptance_rate
-        self.step_size_ = found.step_size
-        self.n_divergences_ = found.n_divergences
-        n_transitions = self.n_samples * kernel.thin * self.n_chains
-        self._diagnose(posterior, theta, n_transitions)
-        return theta.flatten(0, 1)
+def run_chains(hmc, kernel, posterior, generator):
+    """Return weights (n_chains * n_samples, n_weights), and R-hat of predictions.
 
-    def _diagnose(self, posterior, theta, n_transitions):
-        """Compute R-hat, and warn if the samples are not reliable."""
-        rows = np.arange(posterior.n_rows)
-        if len(rows) > _N_COMPARED:
-            rows = np.random.default_rng(0).choice(rows, _N_COMPARED, replace=False)
-            rows.sort()
-        row_bytes = 8 * theta.shape[0] * theta.shape[1] * len(self.classes_)
-        parts = []
-        for some in row_chunks(len(rows), 2 * row_bytes):
-            proba = [posterior.proba(chain, rows[some]) for chain in theta]
-            parts.append(r_hat(np.stack(proba)))
-        self.r_hat_proba_ = np.concatenate(parts)
-        self.r_hat_ = float(self.r_hat_proba_.max())
-        self.r_hat_log_density_ = float(r_hat(self.log_density_))
-        self.r_hat_weights_ = {
-            name: r_hat(stacked.cpu().numpy())
-            for name, stacked in posterior.models.split(theta).items()
-        }
-        if self.n_divergences_.any():
-            warn(
-                f"HMC diverged in {self.n_divergences_.sum()} of {n_transitions} "
-                f"transitions: steps of {self.step_size_.max():.3g} are too long in "
-                "places. Raise target_accept or n_warmup, or lower step_size."
-            )
-        if self.r_hat_ > _R_HAT:
-            share = np.mean((self.r_hat_proba_ > _R_HAT).any(axis=1))
-            who = "chains" if self.n_chains > 1 else "halves of the chain"
-            warn(
-                f"The {who} of HMC do not agree: R-hat of the predictions is up to "
-                f"{self.r_hat_:.3g}, and above {_R_HAT} at {share:.1%} of {len(rows)} "
-                f"training samples (step sizes {self.step_size_.min():.2g} to "
-                f"{self.step_size_.max():.2g}, acceptance "
-                f"{self.acceptance_rate_.mean():.0%}). Raise n_leapfrog, n_warmup or "
-                "n_samples."
-            )
+    The diagnostics are set as attributes of the estimator, `hmc`.
+    """
+    scales = posterior.scales
+
+    def value_and_grad(z):
+        value, grad = posterior.value_and_grad(z * scales)
+        return value, grad * scales
+
+    noise = scales.new_empty((hmc.n_chains, len(scales)))
+    start = noise.normal_(generator=generator)
+    if hmc.init == "estimator":
+        start = posterior.given / scales + _NOISE * start
+    n_transitions = hmc.n_warmup + hmc.n_samples * kernel.thin
+    name = type(hmc).__name__
+    with progress(n_transitions, desc=name, verbose=hmc.verbose) as bar:
+        found = sample(
+            value_and_grad,
+            start,
+            n_samples=hmc.n_samples,
+            n_warmup=hmc.n_warmup,
+            n_leapfrog=kernel.n_leapfrog,
+            generator=generator,
+            bar=bar,
+            thin=kernel.thin,
+            target_accept=kernel.target_accept,
+            step_size=None if kernel.step_size == "auto" else kernel.step_size,
+            adapt_mass=kernel.adapt_mass,
+        )
+    theta = found.samples * scales
+    hmc.log_density_ = found.log_density.cpu().numpy()
+    hmc.acceptance_rate_ = found.acceptance_rate
+    hmc.step_size_ = found.step_size
+    hmc.n_divergences_ = found.n_divergences
+    r_hats = _r_hat_of_predictions(posterior, theta)
+    hmc.r_hat_ = float(r_hats.max())
+    hmc.r_hat_log_density_ = float(r_hat(hmc.log_density_))
+    hmc.r_hat_weights_ = {
+        name: r_hat(stacked.cpu().numpy())
+        for name, stacked in posterior.models.split(theta).items()
+    }
+    _warn_if_unreliable(hmc, r_hats, hmc.n_samples * kernel.thin * hmc.n_chains)
+    return theta.flatten(0, 1), r_hats
+
+
+def _r_hat_of_predictions(posterior, theta):
+    """Return R-hat (n_rows, ...) of predictions for training samples, or some."""
+    rows = np.arange(posterior.n_rows)
+    if len(rows) > _N_COMPARED:
+        rows = np.random.default_rng(0).choice(rows, _N_COMPARED, replace=False)
+        rows.sort()
+    row_bytes = 8 * theta.shape[0] * theta.shape[1] * posterior.models.n_outputs
+    parts = []
+    for some in row_chunks(len(rows), 2 * row_bytes):
+        found = [posterior.predictions(chain, rows[some]) for chain in theta]
+        parts.append(r_hat(np.stack(found)))
+    return np.concatenate(parts)
+
+
+def _warn_if_unreliable(hmc, r_hats, n_transitions):
+    """Warn about divergences, and chains that do not agree."""
+    if hmc.n_divergences_.any():
+        warn(
+            f"HMC diverged in {hmc.n_divergences_.sum()} of {n_transitions} "
+            f"transitions: steps of {hmc.step_size_.max():.3g} are too long in "
+            "places. Raise target_accept or n_warmup, or lower step_size."
+        )
+    if hmc.r_hat_ > _R_HAT:
+        share = np.mean((r_hats > _R_HAT).any(axis=1))
+        who = "chains" if hmc.n_chains > 1 else "halves of the chain"
+        warn(
+            f"The {who} of HMC do not agree: R-hat of the predictions is up to "
+            f"{hmc.r_hat_:.3g}, and above {_R_HAT} at {share:.1%} of {len(r_hats)} "
+            f"training samples (step sizes {hmc.step_size_.min():.2g} to "
+            f"{hmc.step_size_.max():.2g}, acceptance "
+            f"{hmc.acceptance_rate_.mean():.0%}). Raise n_leapfrog, n_warmup or "
+            "n_samples."
+        )

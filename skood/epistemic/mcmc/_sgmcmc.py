@@ -15,7 +15,13 @@ from skood.utils._param_validation import Interval
 from skood.utils._progress import progress
 from skood.utils._warnings import warn
 
-__all__ = ["CyclicalSGHMC", "CyclicalSchedule"]
+__all__ = [
+    "CyclicalSGHMC",
+    "CyclicalSchedule",
+    "checked_schedule",
+    "run_cycles",
+    "sghmc_step",
+]
 
 # Samples have diverged if their log density is lower than the log density of the given
 # model by this value per weight and sample. 0.5 per weight is expected.
@@ -252,80 +258,91 @@ class CyclicalSGHMC(BaseSampler):
         self.verbose = verbose
 
     def _options(self):
-        schedule = self._part("schedule")
-        if schedule.samples_per_cycle > schedule.epochs_per_cycle:
-            raise ValueError(
-                "A cycle gives one sample after each of its last epochs: "
-                f"samples_per_cycle={schedule.samples_per_cycle} must not be "
-                f"larger than epochs_per_cycle={schedule.epochs_per_cycle}."
-            )
-        return schedule
+        return checked_schedule(self)
 
     def _sample(self, schedule, posterior, generator):
-        """Return the weights of all samples, and set their log density."""
-        theta = posterior.given
-        if self.init == "prior":
-            theta = posterior.scales * torch.empty_like(theta).normal_(
-                generator=generator
+        return run_cycles(self, schedule, posterior, generator)
+
+
+def checked_schedule(sampler):
+    """Return the valid schedule of a sampler, or its default."""
+    schedule = sampler._part("schedule")
+    if schedule.samples_per_cycle > schedule.epochs_per_cycle:
+        raise ValueError(
+            "A cycle gives one sample after each of its last epochs: "
+            f"samples_per_cycle={schedule.samples_per_cycle} must not be "
+            f"larger than epochs_per_cycle={schedule.epochs_per_cycle}."
+        )
+    return schedule
+
+
+def run_cycles(sampler, schedule, posterior, generator):
+    """Return the weights of all samples, and set their log density."""
+    theta = posterior.given
+    if sampler.init == "prior":
+        theta = posterior.scales * torch.empty_like(theta).normal_(generator=generator)
+    momentum = torch.zeros_like(theta)
+    n_batches = math.ceil(posterior.n_rows / sampler.batch_size)
+    samples, values = [], []
+    n_epochs = schedule.n_cycles * schedule.epochs_per_cycle
+    name = type(sampler).__name__
+    with progress(n_epochs, desc=name, verbose=sampler.verbose) as bar:
+        for number in range(n_epochs):
+            epoch = number % schedule.epochs_per_cycle
+            order = torch.randperm(
+                posterior.n_rows, generator=generator, device=theta.device
             )
-        momentum = torch.zeros_like(theta)
-        n_batches = math.ceil(posterior.n_rows / self.batch_size)
-        samples, values = [], []
-        n_epochs = schedule.n_cycles * schedule.epochs_per_cycle
-        with progress(n_epochs, desc="CyclicalSGHMC", verbose=self.verbose) as bar:
-            for number in range(n_epochs):
-                epoch = number % schedule.epochs_per_cycle
-                order = torch.randperm(
-                    posterior.n_rows, generator=generator, device=theta.device
+            for i, rows in enumerate(order.tensor_split(n_batches)):
+                done = epoch * n_batches + i
+                share = done / (n_batches * schedule.epochs_per_cycle)
+                state = theta, momentum
+                theta, momentum = sghmc_step(
+                    sampler, schedule, posterior, *state, rows, share, generator
                 )
-                for i, rows in enumerate(order.tensor_split(n_batches)):
-                    share = (epoch * n_batches + i) / (
-                        n_batches * schedule.epochs_per_cycle
-                    )
-                    theta, momentum = self._step(
-                        schedule, posterior, theta, momentum, rows, share, generator
-                    )
-                self._check_finite(theta, number, schedule.lr)
-                if epoch >= schedule.epochs_per_cycle - schedule.samples_per_cycle:
-                    samples.append(theta)
-                    values.append(posterior.value_and_grad(theta)[0])
-                bar.update(1)
-        self.log_density_ = torch.cat(values).cpu().numpy()
-        self._check_density(posterior, schedule.lr)
-        return torch.cat(samples)
+            _check_finite(sampler, theta, number, schedule.lr)
+            if epoch >= schedule.epochs_per_cycle - schedule.samples_per_cycle:
+                samples.append(theta)
+                values.append(posterior.value_and_grad(theta)[0])
+            bar.update(1)
+    sampler.log_density_ = torch.cat(values).cpu().numpy()
+    _check_density(sampler, posterior, schedule.lr)
+    return torch.cat(samples)
 
-    def _check_density(self, posterior, lr):
-        """Warn if samples have diverged from the mass of the posterior."""
-        given, n_weights = posterior.given, posterior.models.n_weights
-        value = float(posterior.value_and_grad(given)[0])
-        least = value - _FAR * (n_weights + posterior.n_rows)
-        n_far = np.sum(~(self.log_density_ >= least))  # includes NaN
-        if n_far:
-            warn(
-                f"CyclicalSGHMC diverged: the log density of {n_far} of "
-                f"{len(self.log_density_)} samples is as low as "
-                f"{self.log_density_.min():.3g}. It is {value:.3g} at the given model, "
-                f"and samples of {n_weights} weights should be about {n_weights / 2:g} "
-                f"below the mode. Lower lr={lr}, or scale the features (for "
-                "instance with sklearn.preprocessing.StandardScaler)."
-            )
 
-    def _step(self, schedule, posterior, theta, momentum, rows, share, generator):
-        """Make a step on a batch; `share` is the fraction of the cycle completed."""
-        step = math.sqrt(schedule._rate(share) / posterior.n_rows)
-        _, grad = posterior.likelihood_and_grad(theta, rows)
-        grad = grad * (posterior.n_rows / len(rows)) + posterior.grad_log_prior(theta)
-        momentum = self.momentum * momentum + step * grad
-        if share >= schedule.exploration:
-            noise = torch.empty_like(theta).normal_(generator=generator)
-            scale = math.sqrt(2.0 * (1.0 - self.momentum) * self.temperature)
-            momentum = momentum + scale * noise
-        return theta + step * momentum, momentum
+def sghmc_step(sampler, schedule, posterior, theta, momentum, rows, share, generator):
+    """Make a step on a batch; `share` is the fraction of the cycle completed."""
+    step = math.sqrt(schedule._rate(share) / posterior.n_rows)
+    _, grad = posterior.likelihood_and_grad(theta, rows)
+    grad = grad * (posterior.n_rows / len(rows)) + posterior.grad_log_prior(theta)
+    momentum = sampler.momentum * momentum + step * grad
+    if share >= schedule.exploration:
+        noise = torch.empty_like(theta).normal_(generator=generator)
+        scale = math.sqrt(2.0 * (1.0 - sampler.momentum) * sampler.temperature)
+        momentum = momentum + scale * noise
+    return theta + step * momentum, momentum
 
-    def _check_finite(self, theta, epoch, lr):
-        if not torch.isfinite(theta).all():
-            raise ValueError(
-                f"The weights of CyclicalSGHMC became infinite in epoch {epoch + 1}: "
-                f"lr={lr} is too large. Lower lr, or scale the features (for "
-                "instance with sklearn.preprocessing.StandardScaler)."
-            )
+
+def _check_density(sampler, posterior, lr):
+    """Warn if samples have diverged from the mass of the posterior."""
+    given, n_weights = posterior.given, posterior.models.n_weights
+    value = float(posterior.value_and_grad(given)[0])
+    least = value - _FAR * (n_weights + posterior.n_rows)
+    n_far = np.sum(~(sampler.log_density_ >= least))  # includes NaN
+    if n_far:
+        warn(
+            f"{type(sampler).__name__} diverged: the log density of {n_far} of "
+            f"{len(sampler.log_density_)} samples is as low as "
+            f"{sampler.log_density_.min():.3g}. It is {value:.3g} at the given model, "
+            f"and samples of {n_weights} weights should be about {n_weights / 2:g} "
+            f"below the mode. Lower lr={lr}, or scale the features (for "
+            "instance with sklearn.preprocessing.StandardScaler)."
+        )
+
+
+def _check_finite(sampler, theta, epoch, lr):
+    if not torch.isfinite(theta).all():
+        raise ValueError(
+            f"The weights of {type(sampler).__name__} became infinite in epoch "
+            f"{epoch + 1}: lr={lr} is too large. Lower lr, or scale the features (for "
+            "instance with sklearn.preprocessing.StandardScaler)."
+        )

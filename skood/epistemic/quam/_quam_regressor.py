@@ -12,6 +12,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import UncertaintyMixin
+from skood.epistemic._base_regressor import check_return_std
 from skood.epistemic._base_uncertainty import warn_of_few_members
 from skood.epistemic._measures import gaussian_uncertainty, kl_divergence_gaussian
 from skood.epistemic.quam._adversarial_models import AdversarialRegressionModels
@@ -59,9 +60,10 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
     Parameters
     ----------
     estimator : object
-        The regressor: an `MLPRegressor` or a linear regressor of scikit-learn, a
-        skorch ``NeuralNetRegressor``, or a `Pipeline` that ends in one. It is cloned
-        and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
+        The regressor: a :class:`~skood.nn.TorchRegressor`, an `MLPRegressor` or a
+        linear regressor of scikit-learn, a skorch ``NeuralNetRegressor``, or a
+        `Pipeline` that ends in one. It is cloned and fitted, unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`.
 
     search : AdversarialSearch, default=None
         Optimization of the searches. None: the defaults of :class:`AdversarialSearch`.
@@ -286,7 +288,7 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
     # --- predictions ---------------------------------------------------------
 
     @blockwise
-    def predict(self, X):
+    def predict(self, X, return_std=False):
         """Return the mean of the targets, by the given network.
 
         Parameters
@@ -294,14 +296,35 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
         X : array-like of shape (n_samples, ...)
             Input samples.
 
+        return_std : bool or "epistemic", default=False
+            Whether to search adversarial models and to return a standard deviation.
+            True: of the prediction, the root of the variance of the targets plus the
+            weighted mean squared distance of the models from the mean. "epistemic": the
+            root of the latter alone.
+
         Returns
         -------
         y : ndarray of shape (n_samples,)
             Means.
+
+        y_std : ndarray of shape (n_samples,)
+            Standard deviations. Only with `return_std`.
         """
         check_is_fitted(self)
+        check_return_std(return_std)
+        if return_std:
+            return in_parallel(self, X, QUAMRegressor._mean_and_std, return_std)
         network = self._open()
         return network.outputs(network.prepare(X))[:, 0]
+
+    def _mean_and_std(self, X, return_std):
+        parts = []
+        for reference, outputs, weights, _ in Searches(self).members(X):
+            mean, variance = self._moments(reference)
+            square = np.square(self._moments(outputs)[0] - mean)
+            spread = np.sum(weights * square, axis=0)
+            parts.append((mean, np.sqrt(spread + variance * (return_std is True))))
+        return joined(parts)
 
     @blockwise
     def predict_uncertainty(self, X, return_error=False):

@@ -1,4 +1,4 @@
-"""Base class of classifiers that train a torch network."""
+"""Base class of estimators that train a torch network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -8,7 +8,6 @@ from numbers import Integral, Real
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -41,14 +40,15 @@ from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import check_tensor, is_tensor, resolve_device, training
 
-__all__ = ["BaseTorchClassifier"]
+__all__ = ["BaseTorchEstimator"]
 
 
-class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
-    """Base class of classifiers that build and train a torch network in `fit`.
+class BaseTorchEstimator(SkoodEstimator):
+    """Base class of estimators that build and train a torch network in `fit`.
 
-    A subclass predicts from ``predict_logits``, and may override the hooks that follow
-    from the form of `y`, and ``_net_kind``, ``_n_logits`` and ``_module_factory``.
+    A subclass predicts from ``_outputs``, and may override the hooks that follow from
+    the form of `y`, which by default are for class labels, and ``_net_kind``,
+    ``_n_logits`` and ``_module_factory``.
     """
 
     _parameter_constraints: dict = {
@@ -103,7 +103,7 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
             any shape that `module` takes.
 
         y : array-like of shape (n_samples,)
-            Class labels.
+            Targets: class labels, or numbers for a regressor.
 
         sample_weight : array-like of shape (n_samples,), default=None
             Sample weights, which need not sum to anything.
@@ -111,7 +111,7 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
         Returns
         -------
         self : object
-            The fitted classifier.
+            The fitted estimator.
         """
         with fresh_fit(self):
             options = training_options(self)
@@ -172,7 +172,7 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
                 "partial_fit trains for one epoch and cannot stop early: set "
                 "early_stopping=False."
             )
-        if isinstance(self.class_weight, str):
+        if isinstance(getattr(self, "class_weight", None), str):
             raise ValueError(
                 "class_weight='balanced' needs all the data, which partial_fit does "
                 "not see: pass the weights as a dict."
@@ -235,6 +235,10 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
     _training_defaults: dict = {}
     _default_parts: dict = {"training": TrainingOptions}
 
+    def _strata(self, rows):
+        """Return integers (n_samples, ...) by which a held-out part is stratified."""
+        return rows.codes
+
     def _n_logits(self):
         """Return the width of the output of the network."""
         return len(self.classes_)
@@ -250,7 +254,9 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
         valid = None
         if options.early_stopping:
             parts = stratified_split(
-                rows.codes, options.validation_fraction, np.random.RandomState(seed)
+                self._strata(rows),
+                options.validation_fraction,
+                np.random.RandomState(seed),
             )
             rows, valid = (rows.subset(indices) for indices in parts)
         config = {
@@ -317,19 +323,8 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
         return self._check_rows(X, reset=False)
 
     @blockwise
-    def predict_logits(self, X):
-        """Return the logits of the network.
-
-        Parameters
-        ----------
-        X : array-like or torch.Tensor of shape (n_samples, ...)
-            Input samples.
-
-        Returns
-        -------
-        logits : ndarray of shape (n_samples, n_classes)
-            Output of the network, as float64.
-        """
+    def _outputs(self, X):
+        """Return the output of the network, (n_samples, n_outputs), as float64."""
         return self._forward(self._prepare_input(X))
 
     def _forward(self, X, function=None, row_bytes=0, what="logits"):
