@@ -4,6 +4,9 @@
 
     python benchmarks/graph.py --data DIR [--settings OS-1,OS-2] [--models GPN,EPN-reg]
     python benchmarks/graph.py --data DIR --conv gat --out gat.jsonl
+    python benchmarks/graph.py --data DIR --layer previous --activation softplus
+    python benchmarks/graph.py --data DIR --graph OGBN-Arxiv --split public \\
+        --hidden 256,128 --batch-norm --splits 1
     python benchmarks/graph.py --data DIR --graph AmazonPhoto --inits 1 \\
         --models VGNN-gnnsafe,VGNN-entropy/walk,EPN-reg,combined
     python benchmarks/graph.py --speed [--data DIR]
@@ -18,6 +21,10 @@ each run, and runs that are in this file are not done again.
 All models of an initialization read the same trained network, those that do not train
 their own. An ensemble has the networks of ten initializations; the first one is
 its own, so that the ensembles of the five initializations of a split overlap.
+
+``--layer`` and ``--activation`` are options of all probes: "last" are the logits of the
+network, "previous" its features. ``--hidden`` and ``--batch-norm`` are of all networks.
+``--split public`` uses the parts that are published with a graph.
 
 The columns, all but the seconds in percent, and means over splits and initializations:
 
@@ -82,7 +89,16 @@ from skood.nn import TrainingOptions
 # The left-out classes of each setting, by graph.
 SETTINGS = {
     name: {**paper_ood_splits(name), "clean": ()}
-    for name in ("CoraML", "CiteSeerFull", "PubMed", "AmazonPhoto", "AmazonComputers")
+    for name in (
+        "CoraML",
+        "CiteSeerFull",
+        "PubMed",
+        "AmazonPhoto",
+        "AmazonComputers",
+        "CoauthorCS",
+        "CoauthorPhysics",
+        "OGBN-Arxiv",
+    )
 }
 
 # AUROC of the study on CoraML. All of the probe's settings, the first of all others.
@@ -133,7 +149,7 @@ COLUMNS = {
     "seconds": "fit",
     "network_seconds": "network",
 }
-RUN = "graph", "conv", "max_epochs", "setting", "split", "init", "row"
+RUN = "graph", "conv", "max_epochs", "options", "setting", "split", "init", "row"
 
 
 # --- running -----------------------------------------------------------------------
@@ -143,9 +159,9 @@ def read(path):
     """Return what a file of results holds; an absent one nothing."""
     if path is None or not path.exists():
         return []
-    # files of earlier versions do not name the graph
+    # files of earlier versions name neither the graph nor options
     return [
-        {"graph": "CoraML", **json.loads(line)}
+        {"graph": "CoraML", "options": "", **json.loads(line)}
         for line in path.read_text().splitlines()
     ]
 
@@ -153,6 +169,23 @@ def read(path):
 def run_of(record):
     """What tells one line of results from others."""
     return tuple(record[name] for name in RUN)
+
+
+def conv_params(arguments):
+    """Return the parameters of networks, None for their defaults."""
+    params = {"hidden": arguments.hidden, "batch_norm": arguments.batch_norm}
+    return {name: value for name, value in params.items() if value} or None
+
+
+def options_of(arguments):
+    """Return the options that differ from the defaults, as text."""
+    defaults = parsed(["--speed"])
+    names = ("layer", "activation", "hidden", "batch_norm", "split")
+    return " ".join(
+        f"{name}={getattr(arguments, name)}"
+        for name in names
+        if getattr(arguments, name) != getattr(defaults, name)
+    )
 
 
 def run(nodes, setting, split, arguments, done):
@@ -164,6 +197,12 @@ def run(nodes, setting, split, arguments, done):
         conv=arguments.conv,
         device=arguments.device,
         max_epochs=arguments.max_epochs,
+        conv_params=conv_params(arguments),
+        probe={
+            "layer": {"previous": "penultimate"}.get(arguments.layer, arguments.layer),
+            "activation": arguments.activation,
+        },
+        split=arguments.split,
     )
     records = []
     with threadpool_limits(limits=1):
@@ -171,6 +210,7 @@ def run(nodes, setting, split, arguments, done):
             for model in arguments.models:
                 train, rows = MODELS[model]
                 network = arguments.graph, arguments.conv, arguments.max_epochs
+                network = *network, options_of(arguments)
                 runs = [(*network, setting, split, init, row) for row in rows]
                 if done.issuperset(runs):
                     continue
@@ -208,6 +248,7 @@ def run_all(arguments):
         [arguments.graph],
         [arguments.conv],
         [arguments.max_epochs],
+        [options_of(arguments)],
         arguments.settings,
         range(arguments.splits),
         range(arguments.inits),
@@ -460,6 +501,16 @@ def parsed(argv):
         "--conv", choices=("gcn", "gat", "sage", "appnp"), default="gcn"
     )
     parser.add_argument("--graph", choices=SETTINGS, default="CoraML")
+    parser.add_argument("--layer", choices=("last", "previous"), default="last")
+    parser.add_argument("--activation", choices=("exp", "softplus"), default="exp")
+    parser.add_argument(
+        "--hidden",
+        type=lambda text: tuple(map(int, text.split(","))),
+        default=None,
+        help="widths of networks, such as 256,128",
+    )
+    parser.add_argument("--batch-norm", action="store_true", help="of networks")
+    parser.add_argument("--split", choices=("random", "public"), default="random")
     parser.add_argument("--settings", type=lambda text: text.split(","), default=None)
     parser.add_argument("--models", type=names(MODELS), default=list(MODELS))
     parser.add_argument("--splits", type=int, default=5)
@@ -502,9 +553,12 @@ def main(argv=None):
     else:
         means = averaged(run_all(arguments))
         for setting, rows in means.items():
-            print_setting(setting, rows, arguments.conv, arguments.graph)
+            network = " ".join([arguments.conv, options_of(arguments)]).rstrip()
+            print_setting(setting, rows, network, arguments.graph)
         print_aurocs(means)
-        outcomes = list(targets(means, arguments.conv, arguments.graph))
+        outcomes = []
+        if not options_of(arguments):  # targets are of the defaults
+            outcomes = list(targets(means, arguments.conv, arguments.graph))
     print()
     for text, met in outcomes:
         print(f"{text}  {judgment(met)}")

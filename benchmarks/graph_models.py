@@ -70,19 +70,40 @@ class Case:
 
     max_epochs : int, default=None
         Epochs of all training, at most. None: the defaults of the models.
+
+    conv_params : dict, default=None
+        Of the networks: widths, batch normalization.
+
+    probe : dict, default=None
+        ``layer`` and ``activation`` of evidential probes.
+
+    split : str, default="random"
+        "public": the parts that are published with the graph.
     """
 
     def __init__(
-        self, nodes, left_out, seed, *, conv="gcn", device="cpu", max_epochs=None
+        self,
+        nodes,
+        left_out,
+        seed,
+        *,
+        conv="gcn",
+        device="cpu",
+        max_epochs=None,
+        conv_params=None,
+        probe=None,
+        split="random",
     ):
         y = nodes.labels
-        split = split_nodes(y, left_out, random_state=seed)
+        split = split_nodes(nodes, left_out, split=split, random_state=seed)
         self.train, self.y_train = nodes[split.train], y[split.train]
         self.valid = {"X_val": nodes[split.valid], "y_val": y[split.valid]}
         self.test, self.y_test = nodes[split.test], y[split.test]
         self.is_ood = split.is_ood[split.test]
         self.seed, self.conv, self.device = seed, conv, device
         self.max_epochs = {} if max_epochs is None else {"max_epochs": max_epochs}
+        self.conv_params = conv_params
+        self.probe = {"layer": "last", "activation": "exp", **(probe or {})}
         self._networks: dict = {}
 
     def seeded(self, number):
@@ -95,7 +116,9 @@ class Case:
 
     def new_network(self, number):
         """Return an untrained network."""
-        return GraphClassifier(self.conv, **self.training(number))
+        return GraphClassifier(
+            self.conv, conv_params=self.conv_params, **self.training(number)
+        )
 
     def network(self, number):
         """Return the trained network of a number, frozen, and its seconds."""
@@ -176,8 +199,10 @@ def ensemble(case, number):
 def probe(case, number, *, name, weights):
     """Evidential probe of the network, read by all schemes of propagation."""
     network, network_seconds = case.network(number)
-    objective = ProbeObjective(**weights)
-    model = EvidentialProbe(network, objective, **case.training(number))
+    objective = ProbeObjective(activation=case.probe["activation"], **weights)
+    model = EvidentialProbe(
+        network, objective, layer=case.probe["layer"], **case.training(number)
+    )
     model, seconds = case.fit(model)
     rows = by_scheme(model, case, name, PROBE_SCHEMES)
     return fitted(model, seconds, network_seconds, **rows)
@@ -186,9 +211,7 @@ def probe(case, number, *, name, weights):
 def distilled(case, number):
     """A network that is drawn to the kernel estimate, and to the trained network."""
     teacher, network_seconds = case.network(number)
-    model = GKDENetwork(
-        GraphClassifier(case.conv, **case.training(number)), teacher=teacher
-    )
+    model = GKDENetwork(case.new_network(number), teacher=teacher)
     model, seconds = case.fit(model)
     scores = of_uncertainty(model, case)
     return fitted(model, seconds, network_seconds, **{"SGNN-GKDE": scores})

@@ -3,14 +3,17 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import gzip
+import io
 import warnings
 import zipfile
+import zlib
 from contextlib import suppress
 
 import numpy as np
 from scipy import sparse
 
-from skood.utils._files import archive_size, check_unpacked_size
+from skood.utils._files import archive_size, check_unpacked_size, largest_content
 from skood.utils._optional import import_optional
 
 __all__ = ["read_graph"]
@@ -29,34 +32,53 @@ _NPZ_FILES = {
     "CoauthorCS": ("Coauthor", "CS", "CS", "ms_academic_cs"),
     "CoauthorPhysics": ("Coauthor", "Physics", "Physics", "ms_academic_phy"),
 }
+_ARXIV_FILES = (
+    *(f"raw/{part}.csv.gz" for part in ("edge", "node-feat", "node-label")),
+    *(f"split/time/{part}.csv.gz" for part in ("train", "valid", "test")),
+)
 _PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
 def read_graph(name, root, *, download=False, max_bytes=None):
-    """Return features, adjacency, labels and class names (or None) of a graph.
+    """Return features, adjacency, labels, class names and public split of a graph.
 
-    The first two are float32 csr_arrays, labels int64. For the arguments and errors see
-    :func:`skood.datasets.load_graph`.
+    Features are a float32 csr_array, or an ndarray if they are real numbers; adjacency
+    is a float32 csr_array, labels int64. Names and split may be None. For the arguments
+    and errors see :func:`skood.datasets.load_graph`.
     """
+    dataset, key, paths = _paths(name, root)
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing and (not download or dataset is None):
+        remedy = (
+            "Download it from https://ogb.stanford.edu and unpack it there."
+            if dataset is None
+            else "Put the raw files there, or set download=True to let "
+            "torch_geometric fetch them."
+        )
+        raise FileNotFoundError(
+            f"{name} needs {', '.join(missing)}, which {_is(missing)} not there. "
+            f"{remedy}"
+        )
+    if missing:
+        _fetch(dataset, root, key)
+    if dataset is None:
+        return _read_arxiv(paths, max_bytes)
+    if dataset == "Planetoid":
+        return _read_planetoid(paths[0].parent, name)
+    return _read_npz(paths[0], max_bytes)
+
+
+def _paths(name, root):
+    """Return the class of torch_geometric, its name of a graph, and its files."""
+    if name == "OGBN-Arxiv":
+        return None, None, [root / "ogbn_arxiv" / file for file in _ARXIV_FILES]
     if name in _NPZ_FILES:
         dataset, key, folder, file = _NPZ_FILES[name]
         files = [f"{file}.npz"]
     else:
         dataset, key, folder = "Planetoid", name, name
         files = [f"ind.{name.lower()}.{part}" for part in _PLANETOID_PARTS]
-    paths = [root / folder / "raw" / file for file in files]
-    missing = [str(path) for path in paths if not path.is_file()]
-    if missing and not download:
-        raise FileNotFoundError(
-            f"{name} needs {', '.join(missing)}, which {_is(missing)} not there. Put "
-            "the raw files there, or set download=True to let torch_geometric fetch "
-            "them."
-        )
-    if missing:
-        _fetch(dataset, root, key)
-    if name in _NPZ_FILES:
-        return _read_npz(paths[0], max_bytes)
-    return _read_planetoid(paths[0].parent, name)
+    return dataset, key, [root / folder / "raw" / file for file in files]
 
 
 def _is(things):
@@ -89,7 +111,7 @@ def _read_npz(path, max_bytes):
             f"adj_* and labels: {error}"
         ) from error
     adjacency.data[:] = 1
-    return X, adjacency, labels, class_names
+    return X, adjacency, labels, class_names, None
 
 
 def _rows(file, part):
@@ -127,4 +149,75 @@ def _read_planetoid(folder, name):
     ones = np.ones(edges.shape[1], dtype=np.float32)
     shape = (X.shape[0], X.shape[0])
     adjacency = sparse.csr_array(sparse.coo_array((ones, tuple(edges)), shape=shape))
-    return X, adjacency, data.y.numpy(), None
+    split = {
+        part: np.flatnonzero(mask.numpy())
+        for part, mask in (
+            ("train", data.train_mask),
+            ("valid", data.val_mask),
+            ("test", data.test_mask),
+        )
+    }
+    return X, adjacency, data.y.numpy(), None, split
+
+
+def _read_arxiv(paths, max_bytes):
+    """Read the tables of ogbn-arxiv: edges, features, labels and a split by years."""
+    edges, X, labels, *parts = (
+        _read_table(path, np.float32 if i == 1 else np.int64, max_bytes)
+        for i, path in enumerate(paths)
+    )
+    n_nodes = len(X)
+    for path, table, n_columns in zip(
+        paths, (edges, X, labels, *parts), (2, X.shape[1], 1, 1, 1, 1), strict=True
+    ):
+        if table.shape[1] != n_columns:
+            raise ValueError(
+                f"{path} must have {n_columns} column(s), got {table.shape[1]}."
+            )
+        if path not in paths[1:3] and not _are_nodes(table, n_nodes):
+            raise ValueError(
+                f"{path} must name nodes with features, from 0 to {n_nodes - 1}, got "
+                f"{table.min()} to {table.max()}."
+            )
+    if len(labels) != n_nodes:
+        raise ValueError(
+            f"{paths[2]} must have a label for each of the {n_nodes} nodes, got "
+            f"{len(labels)}."
+        )
+    ones = np.ones(len(edges), dtype=np.float32)
+    adjacency = sparse.coo_array((ones, tuple(edges.T)), shape=(n_nodes, n_nodes))
+    adjacency = sparse.csr_array(adjacency)
+    adjacency.data[:] = 1  # repeated edges
+    split = {
+        name: np.sort(part[:, 0])
+        for name, part in zip(("train", "valid", "test"), parts, strict=True)
+    }
+    if len(np.unique(np.concatenate(list(split.values())))) < sum(map(len, parts)):
+        raise ValueError(f"The files of {paths[3].parent} name a node more than once.")
+    return X, adjacency, labels[:, 0], None, split
+
+
+def _are_nodes(table, n_nodes):
+    return len(table) == 0 or (table.min() >= 0 and table.max() < n_nodes)
+
+
+def _read_table(path, dtype, max_bytes):
+    """Return the numbers of a compressed file of comma-separated values, (n, m)."""
+    packed = path.stat().st_size
+    limit = largest_content(packed, max_bytes)
+    try:
+        with gzip.open(path) as file:
+            content = file.read(limit + 1)
+        check_unpacked_size(len(content), packed, max_bytes, name=path)
+        with warnings.catch_warnings():  # of empty files, which are refused below
+            warnings.simplefilter("ignore", UserWarning)
+            table = np.loadtxt(io.BytesIO(content), dtype, delimiter=",", ndmin=2)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is not a gzip file: {error}") from error
+    except ValueError as error:
+        if "unpacks to" in str(error):
+            raise
+        raise ValueError(f"{path} is not a table of numbers: {error}") from error
+    if table.size == 0:
+        raise ValueError(f"{path} is empty.")
+    return table

@@ -38,6 +38,13 @@ _OOD_SPLITS = {
         (2, 3, 6, 10),
     ),
     "CoauthorPhysics": ((3, 4), (0, 1), (2, 3), (0, 4), (1, 2)),
+    "OGBN-Arxiv": (
+        tuple(range(25, 40)),
+        tuple(range(15)),
+        (0, 1, 5, 9, 10, 11, 15, 24, 25, 30, 32, 33, 34, 36, 38),
+        (4, 7, 12, 15, 16, 17, 18, 21, 22, 25, 26, 28, 29, 31, 32),
+        (5, 9, 10, 11, 12, 13, 19, 22, 24, 25, 29, 34, 35, 36, 37),
+    ),
 }
 
 # Planetoid's CiteSeer differs from the study's: other nodes, other class numbers.
@@ -59,7 +66,8 @@ def paper_ood_splits(name):
     ----------
     name : str
         "CoraML", "CiteSeerFull", "PubMed", "AmazonPhoto", "AmazonComputers",
-        "CoauthorCS" or "CoauthorPhysics". The CiteSeer of the study is "CiteSeerFull",
+        "CoauthorCS", "CoauthorPhysics" or "OGBN-Arxiv". The CiteSeer of the study is
+        "CiteSeerFull",
         with 4,230 nodes. Planetoid's "CiteSeer" has 3,327 nodes and other class
         numbers, so that there are no choices for it.
 
@@ -96,12 +104,19 @@ def paper_ood_splits(name):
             Interval(Real, 0, 1, closed="neither"),
             Interval(Integral, 1, None, closed="left"),
         ],
+        "split": [StrOptions({"random", "public"})],
         "random_state": ["random_state"],
     },
     prefer_skip_nested_validation=True,
 )
 def split_nodes(
-    y, left_out=(), *, n_train_per_class=20, test_size=0.2, random_state=None
+    y,
+    left_out=(),
+    *,
+    n_train_per_class=20,
+    test_size=0.2,
+    split="random",
+    random_state=None,
 ):
     """Split the nodes of a graph by the protocol of left-out classes.
 
@@ -114,8 +129,8 @@ def split_nodes(
 
     Parameters
     ----------
-    y : array-like of shape (n_nodes,)
-        Labels of all nodes.
+    y : array-like of shape (n_nodes,) or NodeSet
+        Labels of all nodes, or all nodes with labels.
 
     left_out : sequence of labels, default=()
         The left-out classes.
@@ -125,6 +140,12 @@ def split_nodes(
 
     test_size : float or int, default=0.2
         Fraction of all nodes, or number of nodes, for testing.
+
+    split : {"random", "public"}, default="random"
+        "public": the parts that are published with the graph, without the nodes of the
+        left-out classes as above; `n_train_per_class`, `test_size` and `random_state`
+        are not used. `y` must be the nodes of :func:`load_graph`, of
+        "OGBN-Arxiv" (split by years) or of Planetoid.
 
     random_state : int, RandomState instance or None, default=None
         Determines the split. For a fixed seed, the test nodes do not depend on the
@@ -161,7 +182,8 @@ def split_nodes(
     >>> int(split.is_ood[split.test].sum())
     11
     """
-    y = check_labels(y)
+    nodes = y if hasattr(y, "graph") else None
+    y = check_labels(y if nodes is None else _labels_of(nodes))
     classes = np.array(list(dict.fromkeys(y.tolist())), dtype=y.dtype)
     left_codes = label_codes(check_labels(left_out, "left_out"), classes)
     if (left_codes < 0).any() or len(set(left_codes)) == len(classes):
@@ -172,7 +194,53 @@ def split_nodes(
     if len(set(left_codes)) < len(left_codes):
         raise ValueError(f"left_out must name each class once, got {left_out!r}.")
     codes = label_codes(y, classes)
-    n_nodes = len(y)
+    if split == "public":
+        train, valid, test = _public_parts(nodes)
+    else:
+        train, valid, test = _random_parts(
+            classes, codes, n_train_per_class, test_size, random_state
+        )
+    is_ood = np.isin(codes, left_codes)
+    if len(left_codes) and not is_ood[test].any():
+        raise ValueError(
+            f"None of the {len(test)} test nodes is of the left-out classes "
+            f"{left_out!r}. Raise test_size or give more nodes."
+        )
+    return Bunch(
+        train=np.sort(train[~is_ood[train]]),
+        valid=np.sort(valid[~is_ood[valid]]),
+        test=np.sort(test),
+        is_ood=is_ood,
+    )
+
+
+def _labels_of(nodes):
+    """Return the labels of all nodes of a graph, or raise."""
+    if nodes.labels is None or not np.array_equal(
+        nodes.nodes, np.arange(nodes.n_nodes)
+    ):
+        raise ValueError(
+            f"split_nodes splits all nodes of a graph, with labels, got {nodes!r}"
+            f"{' without labels' if nodes.labels is None else ''}."
+        )
+    return nodes.labels
+
+
+def _public_parts(nodes):
+    """Return training, validation and test nodes as published."""
+    split = None if nodes is None else nodes.public_split
+    if split is None:
+        raise ValueError(
+            "split='public' needs nodes of a graph with a public split as y: "
+            "load_graph('OGBN-Arxiv', root), or one of Planetoid. Pass split='random' "
+            "for other graphs."
+        )
+    return split["train"], split["valid"], split["test"]
+
+
+def _random_parts(classes, codes, n_train_per_class, test_size, random_state):
+    """Draw training, validation and test nodes."""
+    n_nodes = len(codes)
     n_test = (
         test_size if isinstance(test_size, Integral) else round(test_size * n_nodes)
     )
@@ -185,19 +253,7 @@ def split_nodes(
         ]
     )
     others = rng.permutation(np.setdiff1d(np.arange(n_nodes), train))
-    test, valid = others[:n_test], others[n_test:]
-    is_ood = np.isin(codes, left_codes)
-    if len(left_codes) and not is_ood[test].any():
-        raise ValueError(
-            f"None of the {n_test} test nodes is of the left-out classes {left_out!r}. "
-            "Raise test_size or give more nodes."
-        )
-    return Bunch(
-        train=np.sort(train[~is_ood[train]]),
-        valid=np.sort(valid[~is_ood[valid]]),
-        test=np.sort(test),
-        is_ood=is_ood,
-    )
+    return train, others[n_test:], others[:n_test]
 
 
 def _check_counts(classes, codes, n_train_per_class, n_test):
@@ -222,8 +278,8 @@ def _check_counts(classes, codes, n_train_per_class, n_test):
         "name": [StrOptions(_GRAPHS)],
         "root": [str, os.PathLike],
         "download": ["boolean"],
-        "binarize": ["boolean"],
-        "row_normalize": ["boolean"],
+        "binarize": ["boolean", None],
+        "row_normalize": ["boolean", None],
         "symmetrize": ["boolean"],
         "drop_loops": ["boolean"],
         "label_names": ["boolean"],
@@ -237,8 +293,8 @@ def load_graph(
     root,
     *,
     download=False,
-    binarize=True,
-    row_normalize=True,
+    binarize=None,
+    row_normalize=None,
     symmetrize=True,
     drop_loops=True,
     label_names=False,
@@ -258,7 +314,8 @@ def load_graph(
     name : str
         "CoraML" or "CiteSeerFull" (of ``CitationFull``), "CiteSeer" or "PubMed" (of
         ``Planetoid``), "AmazonPhoto" or "AmazonComputers" (of ``Amazon``), "CoauthorCS"
-        or "CoauthorPhysics" (of ``Coauthor``). There are two graphs of CiteSeer:
+        or "CoauthorPhysics" (of ``Coauthor``), or "OGBN-Arxiv", in the layout of
+        Open Graph Benchmark [1]_. There are two graphs of CiteSeer:
         "CiteSeerFull" has 4,230 nodes and 602 features, and is used in the study of
         evidential probes (:func:`paper_ood_splits`); "CiteSeer" has 3,327 nodes and
         3,703 features.
@@ -267,14 +324,15 @@ def load_graph(
         Folder of all graphs.
 
     download : bool, default=False
-        Whether torch_geometric downloads missing raw files.
+        Whether torch_geometric downloads missing raw files; not of "OGBN-Arxiv".
 
-    binarize : bool, default=True
-        Whether to replace positive features by ones.
+    binarize : bool, default=None
+        Whether to replace positive features by ones. None: unless features are real
+        numbers, as the averages of word embeddings of "OGBN-Arxiv".
 
-    row_normalize : bool, default=True
+    row_normalize : bool, default=None
         Whether to divide the features of each node, binarized or not, by the sum of
-        their magnitudes.
+        their magnitudes. None: as `binarize`.
 
     symmetrize : bool, default=True
         Whether to add the reverse of each edge.
@@ -297,7 +355,8 @@ def load_graph(
     Returns
     -------
     nodes : :class:`~skood.graph.NodeSet`
-        All nodes, with sparse features and labels. Edges have a weight of one.
+        All nodes, with features, sparse except for "OGBN-Arxiv", and labels. Edges have
+        a weight of one. Graphs of Planetoid and "OGBN-Arxiv" have a ``public_split``.
 
     (nodes, y) : tuple if ``return_X_y=True``
         The nodes and their labels.
@@ -322,6 +381,11 @@ def load_graph(
     such files only from a trusted source. Planetoid's CiteSeer has nodes without
     features and without a class, which get the class 0.
 
+    References
+    ----------
+    .. [1] W. Hu et al., "Open graph benchmark: datasets for machine learning on
+       graphs", NeurIPS 2020.
+
     Examples
     --------
     >>> from skood.datasets import load_graph
@@ -331,7 +395,7 @@ def load_graph(
     from skood.datasets._graph_files import read_graph
     from skood.graph import NodeSet
 
-    X, adjacency, labels, class_names = read_graph(
+    X, adjacency, labels, class_names, split = read_graph(
         name, Path(root).expanduser(), download=download, max_bytes=max_bytes
     )
     if label_names:
@@ -341,9 +405,11 @@ def load_graph(
                 "at False, for their numbers."
             )
         labels = class_names[labels]
-    if binarize:
-        X.data[X.data > 0] = 1
-    if row_normalize:
+    are_words = sparse.issparse(X)
+    if are_words if binarize is None else binarize:
+        values = X.data if are_words else X
+        values[values > 0] = 1
+    if are_words if row_normalize is None else row_normalize:
         X = normalize(X, norm="l1")
     if symmetrize:
         adjacency = sparse.csr_array(adjacency.maximum(adjacency.T))
@@ -351,4 +417,5 @@ def load_graph(
         first = np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr))
         adjacency.data[first == adjacency.indices] = 0  # removes the edge
     nodes = NodeSet((X, adjacency), labels=labels)
+    nodes.graph.public_split = split
     return (nodes, nodes.labels) if return_X_y else nodes

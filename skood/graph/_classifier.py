@@ -45,8 +45,9 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
     conv_params : dict, default=None
         Further arguments of `conv`. Of the named networks: `hidden`, the units of the
         hidden layers, by default (64,); `dropout`, the probability of dropout before
-        each layer, by default 0.5; for "gat" `heads`; for "appnp" `n_steps` and
-        `teleport`.
+        each layer, by default 0.5; `batch_norm`, whether each hidden layer has batch
+        normalization before its activation, by default False; for "gat" `heads`; for
+        "appnp" `n_steps` and `teleport`.
 
     lr : float, default=1e-2
         Learning rate.

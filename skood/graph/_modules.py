@@ -79,6 +79,13 @@ def _dropouts(n_layers, dropout):
     return nn.ModuleList(FeatureDropout(dropout) for _ in range(n_layers))
 
 
+def _norms(hidden, batch_norm):
+    """Return the batch normalization after each hidden layer, or identities."""
+    return nn.ModuleList(
+        nn.BatchNorm1d(width) if batch_norm else nn.Identity() for width in hidden
+    )
+
+
 def check_propagation(n_steps, teleport):
     """Raise if the number of steps or the teleport are out of their range."""
     if not isinstance(n_steps, Integral) or n_steps < 0 or not 0 <= teleport <= 1:
@@ -118,7 +125,9 @@ class _GraphNetwork(nn.Module):
     _hidden: Callable  # (graph, layer, h): a hidden layer before bias and activation
     _embedding: Callable  # (graph, h): the last aggregation
 
-    def __init__(self, n_features, n_classes, hidden=(64,), dropout=0.5):
+    def __init__(
+        self, n_features, n_classes, hidden=(64,), dropout=0.5, batch_norm=False
+    ):
         super().__init__()
         hidden = check_widths(hidden)
         self.n_layers = len(hidden) + 1
@@ -126,6 +135,7 @@ class _GraphNetwork(nn.Module):
         self.dropouts = _dropouts(self.n_layers, dropout)
         self.layers = nn.ModuleList(self._layer(*pair) for pair in pairwise(widths))
         self.biases = nn.ParameterList(torch.zeros(width) for width in hidden)
+        self.norms = _norms(hidden, batch_norm)
         self.head = _head(self.head_factor * widths[-1], n_classes)
 
     def _layer(self, n_in, n_out):
@@ -135,8 +145,9 @@ class _GraphNetwork(nn.Module):
         """Return the logits of all nodes."""
         h = graph.x
         *before, last = self.dropouts
-        for dropout, layer, bias in zip(before, self.layers, self.biases, strict=True):
-            h = torch.relu(self._hidden(graph, layer, dropout(h)) + bias)
+        parts = zip(before, self.layers, self.biases, self.norms, strict=True)
+        for dropout, layer, bias, norm in parts:
+            h = torch.relu(norm(self._hidden(graph, layer, dropout(h)) + bias))
         h = _dense(last(h))
         # Aggregation and the head commute. The head comes last, since its input is the
         # embeddings; in training it comes first if this is faster.
@@ -201,8 +212,9 @@ class APPNP(_GraphNetwork):
         dropout=0.5,
         n_steps=10,
         teleport=0.1,
+        batch_norm=False,
     ):
-        super().__init__(n_features, n_classes, hidden, dropout)
+        super().__init__(n_features, n_classes, hidden, dropout, batch_norm)
         check_propagation(n_steps, teleport)
         self.n_layers = n_steps
         self.n_steps = n_steps
@@ -225,7 +237,15 @@ class GAT(nn.Module):
     uses_weights = False
     copies_edges = True
 
-    def __init__(self, n_features, n_classes, hidden=(64,), dropout=0.5, heads=8):
+    def __init__(
+        self,
+        n_features,
+        n_classes,
+        hidden=(64,),
+        dropout=0.5,
+        heads=8,
+        batch_norm=False,
+    ):
         super().__init__()
         layers = import_optional("torch_geometric.nn", "conv='gat'", "graph")
         hidden = check_widths(hidden)
@@ -245,15 +265,16 @@ class GAT(nn.Module):
         )
         for layer in self.layers:
             layer.lin = nn.Identity()  # features may be sparse: mapped by `maps`
+        self.norms = _norms(hidden, batch_norm)
         self.head = layers.GATConv(widths[-1], n_classes, dropout=dropout)
 
     def forward(self, graph):
         """Return the logits of all nodes."""
         h = graph.x
         *before, last = self.dropouts
-        layers = zip(before, self.maps, self.layers, strict=True)
-        for dropout, linear, layer in layers:
-            h = functional.elu(layer(linear(dropout(h)), graph.edge_index))
+        layers = zip(before, self.maps, self.layers, self.norms, strict=True)
+        for dropout, linear, layer, norm in layers:
+            h = functional.elu(norm(layer(linear(dropout(h)), graph.edge_index)))
         return self.head(_dense(last(h)), graph.edge_index)
 
 

@@ -39,10 +39,11 @@ class Graph:
     the graph, so that it is freed, together with them, after its last use.
     """
 
-    def __init__(self, X, adjacency, labels=None):
+    def __init__(self, X, adjacency, labels=None, public_split=None):
         self.X = X
         self.adjacency = adjacency
         self.labels = labels
+        self.public_split = public_split
         self._derived: dict = {}
         self._whole = None  # a weak reference to the set of all nodes
 
@@ -169,6 +170,10 @@ class NodeSet:
     n_nodes : int
         Number of nodes of the whole graph.
 
+    public_split : dict of str to ndarray, or None
+        Indices of the nodes for "train", "valid" and "test", if they are published with
+        a graph of :func:`~skood.datasets.load_graph`.
+
     Raises
     ------
     TypeError
@@ -221,7 +226,7 @@ class NodeSet:
             if labels is not None:
                 labels = check_labels(labels, graph.n_nodes)
                 read_only(labels)
-                graph = Graph(graph.X, graph.adjacency, labels)
+                graph = Graph(graph.X, graph.adjacency, labels, graph.public_split)
         else:
             graph = _make_graph(data, labels)
         self.graph: Graph = graph
@@ -344,6 +349,11 @@ class NodeSet:
     def n_nodes(self):
         """Number of nodes of the whole graph."""
         return self.graph.n_nodes
+
+    @property
+    def public_split(self):
+        """Indices of training, validation and test nodes published with the graph."""
+        return self.graph.public_split
 
     def whole(self):
         """Return the set of all nodes of the graph, in their order.

@@ -3,11 +3,12 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import gzip
 import os
 import pickle
+import re
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -383,26 +384,175 @@ def test_unknown_graph(tmp_path):
         load_graph("Karate", tmp_path)
 
 
-@pytest.mark.skipif("SKOOD_DATA" not in os.environ, reason="SKOOD_DATA is not set")
-def test_cora_ml():
-    """On the real file: its published size."""
-    nodes = load_graph("CoraML", os.environ["SKOOD_DATA"])
-    assert nodes.shape == (2995, 2879)
-    assert nodes.adjacency.nnz == 16316
-    assert_array_equal(np.bincount(nodes.labels), [354, 402, 452, 442, 857, 193, 295])
+# --- OGBN-Arxiv ----------------------------------------------------------------------
+
+# 5 nodes with two features; an edge is there twice, and one is a loop
+ARXIV = {
+    "raw/node-feat": "0.5,-1.5\n0,0.25\n-2,0\n0,0\n1e-3,1\n",
+    "raw/edge": "0,1\n0,1\n2,1\n4,4\n",
+    "raw/node-label": "1\n0\n1\n2\n0\n",
+    "split/time/train": "3\n0\n",
+    "split/time/valid": "4\n",
+    "split/time/test": "2\n1\n",
+}
 
 
-@pytest.mark.skipif(
-    not (Path(os.environ.get("SKOOD_DATA", "")) / FILES["AmazonPhoto"]).is_file(),
-    reason="SKOOD_DATA has no AmazonPhoto",
+def write_arxiv(root, **changes):
+    """Compressed tables; a change of None leaves a file out."""
+    for name, text in {**ARXIV, **changes}.items():
+        path = root / "ogbn_arxiv" / f"{name}.csv.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text is not None:
+            content = text if isinstance(text, bytes) else gzip.compress(text.encode())
+            path.write_bytes(content)
+    return root / "ogbn_arxiv"
+
+
+def test_arxiv(tmp_path):
+    write_arxiv(tmp_path)
+    nodes, y = load_graph("OGBN-Arxiv", tmp_path, return_X_y=True)
+    features = np.array([[0.5, -1.5], [0, 0.25], [-2, 0], [0, 0], [1e-3, 1]])
+    assert_array_equal(nodes.features, features.astype(np.float32))
+    edges = np.zeros((5, 5))
+    edges[[0, 1, 1, 2], [1, 0, 2, 1]] = 1
+    assert_array_equal(nodes.adjacency.toarray(), edges)
+    assert_array_equal(y, [1, 0, 1, 2, 0])
+    changed = load_graph("OGBN-Arxiv", tmp_path, binarize=True, row_normalize=True)
+    expected = [[1 / 2.5, -1.5 / 2.5], [0, 1], [-1, 0], [0, 0], [0.5, 0.5]]
+    assert_allclose(changed.features, expected, rtol=1e-6)
+    directed = load_graph("OGBN-Arxiv", tmp_path, symmetrize=False, drop_loops=False)
+    assert_array_equal(
+        np.argwhere(directed.adjacency.toarray()), [[0, 1], [2, 1], [4, 4]]
+    )
+    with pytest.raises(ValueError, match="OGBN-Arxiv do not name its classes"):
+        load_graph("OGBN-Arxiv", tmp_path, label_names=True)
+
+
+def test_public_split(tmp_path):
+    write_arxiv(tmp_path)
+    nodes = load_graph("OGBN-Arxiv", tmp_path)
+    for some in (nodes, pickle.loads(pickle.dumps(nodes)), nodes[[2, 1]].whole()):
+        split = split_nodes(some, split="public")
+        assert [split[part].tolist() for part in ("train", "valid", "test")] == [
+            [0, 3],
+            [4],
+            [1, 2],
+        ]
+        assert not split.is_ood.any()
+    # 0 and 2 are of class 1
+    split = split_nodes(nodes, [1], split="public")
+    assert [split[part].tolist() for part in ("train", "valid", "test")] == [
+        [3],
+        [4],
+        [1, 2],
+    ]
+    assert_array_equal(split.is_ood, [True, False, True, False, False])
+    with pytest.raises(ValueError, match="None of the 2 test nodes is of the left-out"):
+        split_nodes(nodes, [2], split="public")
+    message = r"split='public' needs nodes of a graph with a public split as y: load_"
+    with pytest.raises(ValueError, match=message):
+        split_nodes(nodes.labels, split="public")
+    with pytest.raises(ValueError, match=message):
+        split_nodes(make_ood_graph(50, random_state=0), split="public")
+    with pytest.raises(
+        ValueError, match=r"all nodes of a graph, .* got NodeSet of 2 of"
+    ):
+        split_nodes(nodes[[0, 1]], split="public")
+
+
+def test_nodes_in_place_of_labels():
+    nodes, y = make_ood_graph(200, return_X_y=True, random_state=0)
+    ours = split_nodes(nodes, [1], random_state=0)
+    theirs = split_nodes(y, [1], random_state=0)
+    for part in ("train", "valid", "test", "is_ood"):
+        assert_array_equal(ours[part], theirs[part])
+
+
+def test_public_split_of_planetoid(tmp_path):
+    pytest.importorskip("torch_geometric.io")
+    write_planetoid(tmp_path / "PubMed" / "raw")
+    nodes = load_graph("PubMed", tmp_path)
+    split = split_nodes(nodes, split="public")
+    assert_array_equal(split.train, [0, 1])
+    assert_array_equal(split.valid, np.arange(2, N_MORE + 2))
+    assert_array_equal(split.test, [N_MORE + 3, N_MORE + 4])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("raw/edge", b"0,1\n", "edge.csv.gz is not a gzip file: Not a gzipped file"),
+        ("raw/edge", gzip.compress(b"0,1\n" * 99)[:-9], "is not a gzip file: "),
+        ("raw/edge", "0;1\n", "edge.csv.gz is not a table of numbers: could not conv"),
+        ("raw/edge", "", "edge.csv.gz is empty"),
+        ("raw/edge", "0,1,2\n", r"must have 2 column\(s\), got 3"),
+        ("raw/edge", "0,5\n", r"nodes with features, from 0 to 4, got 0 to 5"),
+        ("raw/edge", "-1,2\n", r"nodes with features, from 0 to 4, got -1 to 2"),
+        ("raw/node-feat", "1,2\n3\n", "node-feat.csv.gz is not a table of numbers"),
+        ("raw/node-label", "1\n" * 4, "label for each of the 5 nodes, got 4"),
+        ("raw/node-label", "1.5\n" * 5, "node-label.csv.gz is not a table of numb"),
+        (
+            "split/time/test",
+            "5\n",
+            r"test.csv.gz must name nodes with features, from 0 to 4",
+        ),
+        ("split/time/test", "3\n", "time name a node more than once"),
+        ("split/time/test", None, r"needs .*test.csv.gz, which is not there\. Downl"),
+    ],
 )
-def test_amazon_photo():
-    """On the real file: its published size."""
-    nodes = load_graph("AmazonPhoto", os.environ["SKOOD_DATA"])
-    assert nodes.shape == (7650, 745)
-    assert nodes.adjacency.nnz == 238162
-    counts = [369, 1686, 703, 915, 882, 823, 1941, 331]
-    assert_array_equal(np.bincount(nodes.labels), counts)
+def test_broken_files_of_arxiv(tmp_path, name, content, message):
+    write_arxiv(tmp_path, **{name: content})
+    kind = FileNotFoundError if content is None else ValueError
+    with pytest.raises(kind, match=message):
+        load_graph("OGBN-Arxiv", tmp_path, download=True)
+
+
+def test_tables_that_unpack_to_more_than_permitted(tmp_path):
+    folder = write_arxiv(tmp_path)
+    path = folder / "raw" / "node-feat.csv.gz"
+    n_bytes = len(ARXIV["raw/node-feat"])
+    assert len(load_graph("OGBN-Arxiv", tmp_path, max_bytes=n_bytes)) == 5
+    message = rf"{re.escape(str(path))} has \d+ bytes and unpacks to {n_bytes} or more"
+    with pytest.raises(ValueError, match=message):
+        load_graph("OGBN-Arxiv", tmp_path, max_bytes=n_bytes - 1)
+
+
+# --- on the real files ---------------------------------------------------------------
+
+# Table 6 of the study of evidential probes: nodes, features, directed edges, classes
+TABLE_6 = {
+    "CoraML": (2995, 2879, 16316, 7),
+    "CiteSeerFull": (4230, 602, 10674, 6),
+    "PubMed": (19717, 500, 88648, 3),
+    "AmazonComputers": (13752, 767, 491722, 10),
+    "AmazonPhoto": (7650, 745, 238162, 8),
+    "CoauthorCS": (18333, 6805, 163788, 15),
+    "CoauthorPhysics": (34493, 8415, 495924, 5),
+    "OGBN-Arxiv": (169343, 128, 2315598, 40),
+}
+COUNTS = {
+    "CoraML": [354, 402, 452, 442, 857, 193, 295],
+    "AmazonPhoto": [369, 1686, 703, 915, 882, 823, 1941, 331],
+}
+PUBLIC = {"OGBN-Arxiv": (90941, 29799, 48603), "PubMed": (60, 500, 1000)}
+
+
+@pytest.mark.skipif("SKOOD_DATA" not in os.environ, reason="SKOOD_DATA is not set")
+@pytest.mark.parametrize("name", TABLE_6)
+def test_sizes_are_those_of_the_study(name):
+    try:
+        nodes = load_graph(name, os.environ["SKOOD_DATA"])
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    counts = np.bincount(nodes.labels)
+    assert (*nodes.shape, nodes.adjacency.nnz, len(counts)) == TABLE_6[name]
+    assert_array_equal(counts, COUNTS.get(name, counts))
+    if name in PUBLIC:
+        split = nodes.public_split
+        assert (
+            tuple(len(split[part]) for part in ("train", "valid", "test"))
+            == (PUBLIC[name])
+        )
 
 
 # --- splits ------------------------------------------------------------------------
@@ -417,6 +567,10 @@ def test_paper_splits():
         "OS-5": (3, 4, 5),
     }
     assert list(paper_ood_splits("PubMed").values()) == [(2,), (0,), (1,)]
+    splits = paper_ood_splits("OGBN-Arxiv")  # of Table 7
+    assert splits["OS-1"] == tuple(range(25, 40))
+    assert splits["OS-2"] == tuple(range(15))
+    assert [sum(left) for left in splits.values()] == [480, 105, 303, 303, 321]
     with pytest.raises(
         ValueError, match="'name' parameter of paper_ood_splits must be"
     ):
@@ -433,6 +587,7 @@ def test_paper_splits():
         ("AmazonComputers", 10, 5, 5),
         ("CoauthorCS", 15, 4, 5),
         ("CoauthorPhysics", 5, 2, 5),
+        ("OGBN-Arxiv", 40, 15, 5),
     ],
 )
 def test_paper_splits_leave_out_classes_that_exist(name, n_classes, n_left, n_splits):

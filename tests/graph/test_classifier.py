@@ -729,3 +729,21 @@ def test_default_is_the_gcn_of_the_paper():
     assert type(clf.module_) is GCN
     shapes = [tuple(p.shape) for p in clf.module_.parameters()]
     assert sorted(shapes) == [(3,), (3, 64), (64,), (64, 8)]
+
+
+@pytest.mark.parametrize("conv", ["gcn", "gat"])
+def test_batch_normalization_of_a_classifier(conv):
+    """Trained, with running moments that predictions use, and pickled with them."""
+    params = {"hidden": (16, 8), "batch_norm": True}
+    clf = GraphClassifier(conv, conv_params=params, **RUN)
+    clf.fit(NODES[TRAIN], Y[TRAIN])
+    assert clf.score(NODES[TEST], Y[TEST]) > 0.8
+    first = clf.module_.norms[0]
+    assert int(first.num_batches_tracked) == clf.n_iter_
+    before = {name: t.clone() for name, t in clf.module_.state_dict().items()}
+    proba = clf.predict_proba(NODES)
+    loaded = pickle.loads(pickle.dumps(clf))
+    assert_array_equal(loaded.predict_proba(NODES), proba)
+    assert_array_equal(clf.predict_proba(NODES[3:4]), proba[3:4])
+    for name, tensor in clf.module_.state_dict().items():
+        assert torch.equal(tensor, before[name])

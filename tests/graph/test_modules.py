@@ -206,6 +206,56 @@ def test_width_of_hidden_layers_and_gradients(cls):
     assert network.n_layers == (10 if cls is APPNP else 3)
 
 
+@pytest.mark.parametrize("cls", [GCN, SAGE, APPNP])
+def test_batch_normalization_is_an_affine_map_of_hidden_layers(cls):
+    """In eval mode: folded into weights and biases, the network is the same."""
+    graph = _graph(torch.float64)
+    network = _network(cls, torch.float64, hidden=(16, 8), batch_norm=True)
+    plain = _network(cls, torch.float64, hidden=(16, 8))
+    assert not torch.allclose(network(graph), plain(graph))  # biases of the norms
+    plain.load_state_dict(network.state_dict(), strict=False)
+    with torch.no_grad():
+        for norm, layer, bias in zip(
+            network.norms, plain.layers, plain.biases, strict=True
+        ):
+            nn.init.normal_(norm.running_mean)
+            nn.init.uniform_(norm.running_var, 0.5, 2)
+            nn.init.normal_(norm.weight)
+            scale = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+            for weight in layer.parameters():
+                weight *= scale[:, None]
+            bias.copy_((bias - norm.running_mean) * scale + norm.bias)
+    _close(network(graph), plain(graph), 1e-10)
+
+
+@EACH
+def test_batch_normalization_comes_before_the_activation(cls):
+    """With the moments of all nodes in training."""
+    graph = _graph(torch.float64)
+    network = _network(cls, torch.float64, hidden=(16, 8), batch_norm=True, dropout=0)
+    seen = []
+    network.norms[0].register_forward_hook(lambda *args: seen.append(args[2]))
+    following = (network.maps if cls is GAT else network.layers)[1]
+    if cls is SAGE:
+        following = following.own
+    following.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    activation = functional.elu if cls is GAT else torch.relu
+    for training in (True, False):
+        seen.clear()
+        network.train(training)(graph)
+        normed, received = seen
+        normed = (normed - network.norms[0].bias) / network.norms[0].weight
+        zeros = torch.zeros(16, dtype=torch.float64)
+        if training:
+            _close(normed.mean(dim=0), zeros, 1e-9)
+            _close(normed.var(dim=0, correction=0), zeros + 1, 1e-3)  # eps
+        else:
+            assert normed.mean(dim=0).abs().max() > 0.01  # running moments
+        _close(received, activation(seen[0]), 1e-12)
+    assert len(network.norms) == 2
+    assert all(isinstance(norm, nn.Identity) for norm in _network(cls).norms)
+
+
 def test_networks_are_known_by_name():
     assert NETWORKS == {"gcn": GCN, "gat": GAT, "sage": SAGE, "appnp": APPNP}
 
