@@ -6,10 +6,15 @@
 import numpy as np
 
 from skood.decision import check_rule, least_tpr
-from skood.metrics._scorer_losses import check_loss, largest_loss
-from skood.metrics._scorers import WeightedScorer, ood_rows
+from skood.metrics._scorer_losses import (
+    check_kind,
+    check_loss,
+    check_max_loss,
+    largest_loss,
+)
+from skood.metrics._scorers import WeightedScorer, ood_rows, scored_ood_label
 from skood.metrics._selective_risk import reject_scores, search_rows
-from skood.utils._labels import check_labels
+from skood.utils._labels import check_y, is_nan, single_column
 from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import known_classes, unwrap
 from skood.utils._stored import stored
@@ -36,12 +41,14 @@ class RuleScorer(WeightedScorer):
     rule in its order; none: the rule itself.
     """
 
-    def __init__(self, name, rule, loss, ood_label, shown=(), **angles):
+    def __init__(self, name, rule, loss, ood_label, shown=(), max_loss=None, **angles):
         check_rule(rule)
         self._name = name
         self._rule = rule
         check_loss(loss)
+        check_max_loss(max_loss)
         self._loss = loss
+        self._max_loss = max_loss
         self._ood_label = ood_label
         self._shown = shown
         self._angles = angles
@@ -59,28 +66,36 @@ class RuleScorer(WeightedScorer):
                 "by score_samples; and either with the classifier whose errors are "
                 f"counted in estimator_. Got {type(final).__name__}."
             )
-        y = check_labels(y)
+        ood_label = scored_ood_label(classifier, self._ood_label)
+        ood_label = scored_ood_label(final, ood_label)
+        check_kind(self._loss, is_nan(ood_label), type(final).__name__)
+        y = check_y(y, ood_label)
         weight = count_weights(sample_weight, y.size)
         present = _Present(weight)
         y, weight = present(y), None if weight is None else present(weight)
         classes = known_classes(final, classifier)
         is_ood = ood_rows(
             y,
-            self._ood_label,
+            ood_label,
             classes,
             type(final).__name__,
             needs_ood=self._rule.needs_ood,
         )
         loss = np.zeros(is_ood.shape)
         loss[~is_ood] = per_sample_loss(
-            y, present(predict(X)), self._loss, is_id=~is_ood, classes=classes
+            y,
+            present(single_column(predict(X))),
+            self._loss,
+            is_id=~is_ood,
+            classes=classes,
+            max_loss=self._max_loss,
         )
         judge = self._judge_decisions if decides else self._judge_scores
         objective, violation = judge(final, X, present, is_ood, loss, weight)
         if objective is not None:
             return -objective
         # The shift is the same for all candidates, and an upper bound of the objective.
-        largest = largest_loss(y, self._loss, ~is_ood, classes)
+        largest = largest_loss(y, self._loss, ~is_ood, classes, self._max_loss)
         cost = self._rule.cost()
         if cost is not None:  # each rate is at most 1, that of the loss `largest`
             gains = max(cost.id, 0), max(cost.loss, 0) * largest, max(cost.ood, 0)
@@ -137,5 +152,7 @@ class RuleScorer(WeightedScorer):
         shown = shown or [f"{self._rule!r}"]
         shown.append(f"loss={getattr(loss, '__name__', None) or repr(loss)}")
         shown.append(f"ood_label={self._ood_label!r}")
+        if self._max_loss is not None:
+            shown.append(f"max_loss={self._max_loss!r}")
         shown += [f"{name}={value!r}" for name, value in self._angles.items()]
         return f"{self._name}({', '.join(shown)})"

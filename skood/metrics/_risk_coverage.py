@@ -49,14 +49,16 @@ def risk_coverage_curve(
     y_score : array-like of shape (n_samples,)
         Confidence, high for samples to accept first. Infinities are allowed.
 
-    loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
-        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
-        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
-        the true class in rows. Not negative.
+    loss : str, callable or array-like, default="zero_one"
+        "zero_one"; for targets of a regression, "absolute_error" or "squared_error"; a
+        function ``loss(y_true, y_pred)`` of the ID samples that returns a loss per
+        sample; an array of shape (n_samples,) of losses (ignored on OOD samples); or,
+        with `classes`, a loss matrix of shape (n_classes, n_classes) with the true
+        class in rows. Not negative.
 
-    ood_label, classes : int or str, default=-1, and array-like, default=None
+    ood_label, classes : int, str or NaN, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
+        NaN is for targets of a regression, and implied by its losses.
 
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the samples, see :ref:`metric_weights`. None: equal weights.

@@ -21,7 +21,9 @@ def _check_angles(angles):
     return angles
 
 
-def make_rule_scorer(rule, *, loss="zero_one", ood_label=-1, angles="quadrant"):
+def make_rule_scorer(
+    rule, *, loss="zero_one", max_loss=None, ood_label=-1, angles="quadrant"
+):
     r"""Make a scorer of the objective of any rule, such as your own.
 
     The same scorer as :func:`make_selective_risk_scorer`, which describes the
@@ -33,7 +35,7 @@ def make_rule_scorer(rule, *, loss="zero_one", ood_label=-1, angles="quadrant"):
     rule : BaseRule
         The objective and the bounds.
 
-    loss, ood_label, angles
+    loss, max_loss, ood_label, angles
         As in :func:`make_selective_risk_scorer`.
 
     Returns
@@ -59,12 +61,23 @@ def make_rule_scorer(rule, *, loss="zero_one", ood_label=-1, angles="quadrant"):
     ood_label=-1, angles='quadrant')
     """
     return RuleScorer(
-        "make_rule_scorer", rule, loss, ood_label, angles=_check_angles(angles)
+        "make_rule_scorer",
+        rule,
+        loss,
+        ood_label,
+        max_loss=max_loss,
+        angles=_check_angles(angles),
     )
 
 
 def make_selective_risk_scorer(
-    tpr_min=0.8, fpr_max=0.2, *, loss="zero_one", ood_label=-1, angles="quadrant"
+    tpr_min=0.8,
+    fpr_max=0.2,
+    *,
+    loss="zero_one",
+    max_loss=None,
+    ood_label=-1,
+    angles="quadrant",
 ):
     r"""Make a scorer of the selective risk at a bounded TPR and FPR.
 
@@ -91,13 +104,17 @@ def make_selective_risk_scorer(
     fpr_max : float, default=0.2
         Largest share of OOD samples to accept.
 
-    loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID samples that returns
-        one number per sample; or a loss matrix of shape (n_classes, n_classes), the
-        true class in rows, both in the order of `classes_`. Not negative.
+    loss : str, callable or array-like, default="zero_one"
+        "zero_one"; for regressors, "absolute_error" or "squared_error"; a function
+        ``loss(y_true, y_pred)`` of the ID samples that returns one number per sample;
+        or a loss matrix of shape (n_classes, n_classes), the true class in rows, both
+        in the order of `classes_`. Not negative.
+
+    max_loss : float, default=None
+        Larger losses are clipped to it. None: losses are not clipped.
 
     ood_label : int or str, default=-1
-        Label of known OOD samples in `y`.
+        Label of known OOD samples in `y`. For regressors, it is always NaN.
 
     angles : {"quadrant", "full"}, default="quadrant"
         As in :func:`selective_risk_at`; no effect with a single score.
@@ -145,12 +162,14 @@ def make_selective_risk_scorer(
     threshold where this is greatest. If nothing is accepted, :math:`\phi` is replaced
     by :math:`1/n_I` if smaller: one sample is missing. :math:`L` is 1 or, if that is
     larger, the largest loss that any class as a prediction could have on one of the ID
-    samples (where the estimator has no `classes_`, any of their labels). It is the same
-    for all candidates on the same samples, and an upper bound of the selective risk:
-    *on one fold*, candidates that violate a bound rank below all candidates that do
-    not. The mean over several folds does not preserve this order. A candidate that
-    violates a bound on one of many folds may rank above a candidate that violates none
-    and has a large risk: inspect the scores of the splits too.
+    samples (where the estimator has no `classes_`, any of their labels); with
+    `max_loss`, it is 1 or `max_loss`. It is the same for all candidates on the same
+    samples, and an upper bound of the selective risk (of a regressor with predictions
+    beyond the range of the targets: with `max_loss` only): *on one fold*, candidates
+    that violate a bound rank below all candidates that do not. The mean over several
+    folds does not preserve this order. A candidate that violates a bound on one of many
+    folds may rank above a candidate that violates none and has a large risk: inspect
+    the scores of the splits too.
 
     Examples
     --------
@@ -178,6 +197,7 @@ def make_selective_risk_scorer(
         loss,
         ood_label,
         ("tpr_min", "fpr_max"),
+        max_loss=max_loss,
         angles=_check_angles(angles),
     )
 
@@ -188,6 +208,7 @@ def make_precision_recall_risk_scorer(
     ood_prior=0.5,
     *,
     loss="zero_one",
+    max_loss=None,
     ood_label=-1,
     angles="quadrant",
 ):
@@ -210,11 +231,8 @@ def make_precision_recall_risk_scorer(
         Share of OOD samples in use, in [0, 1). It is never estimated from the data.
         With 0 no OOD samples are needed.
 
-    loss : "zero_one", callable or array-like, default="zero_one"
+    loss, max_loss, ood_label
         As in :func:`make_selective_risk_scorer`.
-
-    ood_label : int or str, default=-1
-        Label of known OOD samples in `y`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         As in :func:`selective_risk_at_precision_recall`; no effect with a single score.
@@ -291,6 +309,7 @@ def make_precision_recall_risk_scorer(
         loss,
         ood_label,
         ("precision_min", "recall_min", "ood_prior"),
+        max_loss=max_loss,
         angles=_check_angles(angles),
     )
 
@@ -302,6 +321,7 @@ def make_cost_scorer(
     ood_prior=0.5,
     *,
     loss="zero_one",
+    max_loss=None,
     ood_label=-1,
 ):
     r"""Make a scorer of the expected cost of errors, rejections and accepted OOD.
@@ -328,11 +348,8 @@ def make_cost_scorer(
         Share of OOD samples in use, in [0, 1). It is never estimated from the data.
         With 0 no OOD samples are needed.
 
-    loss : "zero_one", callable or array-like, default="zero_one"
+    loss, max_loss, ood_label
         As in :func:`make_selective_risk_scorer`.
-
-    ood_label : int or str, default=-1
-        Label of known OOD samples in `y`.
 
     Returns
     -------
@@ -399,4 +416,5 @@ def make_cost_scorer(
         loss,
         ood_label,
         ("reject_id", "accept_ood", "reject_ood", "ood_prior"),
+        max_loss=max_loss,
     )

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from skood.decision import GUARD
-from skood.utils._labels import check_label_rows, column, ood_mask
-from skood.utils._losses import per_sample_loss
+from skood.utils._labels import check_label_rows, column, is_nan, ood_mask
+from skood.utils._losses import implied_ood_label, per_sample_loss
 from skood.utils._ties import ends_of_ties, ranked_scores
 from skood.utils._torch import to_numpy
 from skood.utils._weights import check_weight, count_weights
@@ -61,6 +61,8 @@ def _is_boolean(labels):
 
 def check_ood(y_true, ood_label, classes):
     """Return the OOD mask of `y_true`; raise if labels or classes are ambiguous."""
+    if is_nan(ood_label):
+        return ood_mask(y_true, ood_label=ood_label)
     y_true = check_label_rows(y_true, "y_true")
     # labels of a classifier of booleans are not ambiguous
     if _is_boolean(y_true) and (classes is None or not _is_boolean(classes)):
@@ -164,6 +166,7 @@ class RankedLosses(NamedTuple):
 
 def rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight=None):
     """Check the arguments of a metric, and return the ranked ID samples."""
+    ood_label = implied_ood_label(loss, ood_label)
     is_id, weight = id_samples(y_true, ood_label, classes, sample_weight)
     y_score = check_scores(y_score, is_id.size)
     loss = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)

@@ -5,19 +5,22 @@
 
 import numpy as np
 
-from skood.utils._losses import per_sample_loss
+from skood.utils._losses import REGRESSION_LOSSES, is_regression_loss, per_sample_loss
 
-__all__ = ["check_loss", "largest_loss"]
+__all__ = ["check_kind", "check_loss", "check_max_loss", "largest_loss"]
 
 
 def check_loss(loss):
     """Raise if a loss is not valid for scorers."""
-    if callable(loss) or (isinstance(loss, str) and loss == "zero_one"):
+    if callable(loss) or is_regression_loss(loss):
+        return
+    if isinstance(loss, str) and loss == "zero_one":
         return
     if isinstance(loss, str) or np.ndim(loss) != 2:
         raise ValueError(
-            "loss must be 'zero_one', a callable loss(y_true, y_pred) or a loss "
-            f"matrix of shape (n_classes, n_classes). Got {loss!r}."
+            "loss must be 'zero_one', 'absolute_error', 'squared_error', a callable "
+            "loss(y_true, y_pred) or a loss matrix of shape (n_classes, n_classes). "
+            f"Got {loss!r}."
         )
     matrix = np.asarray(loss, dtype=np.float64)
     if matrix.shape[0] != matrix.shape[1]:
@@ -33,15 +36,40 @@ def check_loss(loss):
         )
 
 
-def largest_loss(y, loss, is_id, classes):
+def check_kind(loss, regression, owner):
+    """Raise if a loss is not for a regressor, or not for a classifier."""
+    if regression and not (callable(loss) or is_regression_loss(loss)):
+        raise ValueError(
+            f"{owner} is a regressor, but loss={loss!r} is for classes. Pass loss="
+            f"{' or '.join(map(repr, REGRESSION_LOSSES))}, or a callable."
+        )
+    if not regression and is_regression_loss(loss):
+        raise ValueError(
+            f"{owner} is no regressor, but loss={loss!r} is for regression. Pass loss="
+            "'zero_one', a callable or a loss matrix."
+        )
+
+
+def check_max_loss(max_loss):
+    """Raise unless a bound on losses is None or a positive number."""
+    if max_loss is not None and not 0 < max_loss < np.inf:
+        raise ValueError(f"max_loss must be positive and finite, got {max_loss!r}.")
+
+
+def largest_loss(y, loss, is_id, classes, max_loss=None):
     """Return the largest loss of any prediction on the ID samples, at least 1.
 
     `loss` is checked; `classes` are the possible predictions and the rows of a matrix
-    (None: the labels of these samples).
+    (None: the labels of these samples). For targets of a regression, they are the
+    targets; the loss of a prediction between them is no larger, if it is convex.
     """
-    if isinstance(loss, str):
+    if max_loss is not None:
+        return max(1.0, float(max_loss))
+    if is_regression_loss(loss):
+        classes = np.array([y[is_id].min(), y[is_id].max()])
+    elif isinstance(loss, str):
         return 1.0
-    if callable(loss):
+    if callable(loss) or is_regression_loss(loss):
         known = np.unique(y[is_id]) if classes is None else np.asarray(classes)
         every = (known[np.full(y.shape, k)] for k in range(known.size))
         losses = [per_sample_loss(y, pred, loss, is_id=is_id) for pred in every]

@@ -12,9 +12,10 @@ from sklearn.utils.metadata_routing import MetadataRequest
 
 from skood.metrics._ranking import aupr_in, aupr_out, auroc, detection_error, fpr_at_tpr
 from skood.metrics._ranking_metrics import f1_at_tpr, max_f1, tnr_at_tpr
-from skood.utils._labels import check_labels, ood_mask
+from skood.utils._labels import check_labels, is_nan, ood_mask
 from skood.utils._metaestimators import (
     concept_columns,
+    estimator_kind,
     known_classes,
     unwrap,
     warn_of_known_classes,
@@ -27,6 +28,7 @@ __all__ = [
     "make_misclassification_scorer",
     "make_ood_scorer",
     "ood_rows",
+    "scored_ood_label",
 ]
 
 _COMPONENTS = ("epistemic", "aleatoric", "total")
@@ -48,6 +50,11 @@ _METRICS = {
 }
 
 
+def scored_ood_label(estimator, ood_label):
+    """Return the label of OOD samples for an estimator: NaN if it is a regressor."""
+    return np.nan if estimator_kind(estimator) == "regressor" else ood_label
+
+
 def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
     """Return the mask of OOD samples of a fold; raise if a kind is missing.
 
@@ -57,6 +64,12 @@ def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
     if not is_ood.all() and (is_ood.any() or not needs_ood):
         return is_ood
     kind = "in-distribution" if is_ood.any() else "out-of-distribution"
+    if is_nan(ood_label):
+        raise ValueError(
+            f"The fold has no {kind} samples to score {owner} on: in a regression, OOD "
+            "are samples with the target NaN. Use folds that have both, such as "
+            "KFold(shuffle=True), fewer folds, or more samples."
+        )
     unseen = (
         "or that is not in its classes_"
         if classes is not None
@@ -148,8 +161,10 @@ class _OODScorer(WeightedScorer):
                 "example skood.detectors.MSP(classifier) for a classifier."
             )
         y = concept_columns(y, estimator)
-        is_ood = ood_rows(y, self._ood_label, known_classes(estimator, final), owner)
-        warn_of_known_classes(final, y, is_ood, self._ood_label)
+        ood_label = scored_ood_label(final, self._ood_label)
+        is_ood = ood_rows(y, ood_label, known_classes(estimator, final), owner)
+        if not is_nan(ood_label):
+            warn_of_known_classes(final, y, is_ood, ood_label)
         y_true = np.where(is_ood, -1, 1)
         y_score = self._scores(final, final_X)
         weights = _weights_of(sample_weight, np.ones(len(y_true), dtype=bool))

@@ -7,7 +7,7 @@ import numpy as np
 
 from skood.decision import BoundedPrecisionRecall, BoundedTPRFPR, search
 from skood.metrics._sample_checks import check_scores, id_samples, require_both
-from skood.utils._losses import per_sample_loss
+from skood.utils._losses import implied_ood_label, per_sample_loss
 from skood.utils._weights import check_weight
 
 __all__ = [
@@ -36,6 +36,7 @@ def reject_scores(
     losses of ID samples, zero if `loss` is None, and weights of both, which may be
     None. Samples of weight zero are left out.
     """
+    ood_label = implied_ood_label(loss, ood_label)
     is_id, weight = id_samples(y_true, ood_label, classes, sample_weight)
     is_ood, weights = ~is_id, (None, None)
     if weight is not None:

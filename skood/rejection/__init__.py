@@ -30,6 +30,7 @@ from skood.decision import (
     solve_finite,
 )
 from skood.rejection._classifier import RejectOptionClassifier
+from skood.rejection._regressor import RejectOptionRegressor
 from skood.rejection._rejection_explanation import RejectionExplanation
 from skood.rejection._report import RejectionReport
 
@@ -48,6 +49,7 @@ __all__ = [
     "PlugInCost",
     "Rates",
     "RejectOptionClassifier",
+    "RejectOptionRegressor",
     "RejectionExplanation",
     "RejectionReport",
     "Solver",

@@ -1,4 +1,4 @@
-"""Fit of the parts of a selective classifier, and its out-of-sample scores."""
+"""Fit of the parts of a selective predictor, and its out-of-sample scores."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -8,16 +8,16 @@ from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
-from sklearn import get_config
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import (
     MethodMapping,
     get_routing_for_object,
 )
 from sklearn.utils.parallel import Parallel, delayed
 
+from skood.decision import certify, solve
 from skood.nn._shared_forward import (
     few_scores,
     predict,
@@ -28,29 +28,26 @@ from skood.nn._shared_forward import (
     shared_readings,
     uses_network,
 )
+from skood.rejection._checks import check_is_classifier, check_is_regressor
 from skood.rejection._inputs import NO_WEIGHTS, Parts
+from skood.rejection._regression_scores import bound_score, targets_of
 from skood.utils._batches import is_lazy, loaded_blocks
 from skood.utils._calibration import calibration_folds
 from skood.utils._input import named_errors
-from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
+from skood.utils._labels import single_column
 from skood.utils._memory_maps import in_memory, is_mapped
 from skood.utils._metaestimators import bind, take_rows, with_seeds
 from skood.utils._routing import router_of as router_of_parts
-from skood.utils._routing import weight_params
 from skood.utils._warnings import warn
 
 __all__ = [
     "Scores",
     "calibrate",
-    "check_calibration",
-    "check_classes",
-    "check_is_classifier",
-    "check_ood_labels",
+    "choose_rule",
     "fit_parts",
     "predict_parts",
     "router_of",
     "score_parts",
-    "weight_arguments",
 ]
 
 
@@ -68,9 +65,9 @@ class Scores(NamedTuple):
 
 
 def router_of(owner):
-    """Return the metadata routing of a selective classifier."""
-    parts = {name: getattr(owner, name) for name in Parts._fields}
-    given = {name: part for name, part in parts.items() if part is not None}
+    """Return the metadata routing of a selective predictor."""
+    parts = {name: getattr(owner, name) for name in owner._part_names}
+    given = {name: part for name, part in parts.items() if hasattr(part, "fit")}
     router = router_of_parts(owner, None, given)
     if hasattr(owner.calibration, "get_n_splits"):
         splits = MethodMapping().add(caller="fit", callee="split")
@@ -78,164 +75,29 @@ def router_of(owner):
     return router
 
 
-def check_calibration(owner, parts, data, solver, certificate):
-    """Raise before a long fit on errors that would only occur after it."""
-    owner.rule.check_params()
-    solver._validate_params()
-    if certificate is not None:
-        certificate._validate_params()
-    if owner.rule.needs_ood and data.X_ood is None:
-        raise ValueError(
-            f"{owner.rule!r} needs OOD samples: samples labeled ood_label="
-            f"{owner.ood_label!r} in y. Give some, or use a rule that needs none, "
-            "such as BoundedAbstention."
-        )
-    if certificate is not None:
-        _check_independent(owner, data)
-    if certificate is not None and solver.randomize:
-        raise ValueError(
-            "randomize=True and a guarantee exclude each other: certified thresholds "
-            "are scores. Set one of them back."
-        )
-    if certificate is not None and solver.infeasible == "nearest":
-        raise ValueError(
-            "infeasible='nearest' and a guarantee exclude each other: bounds that no "
-            "rule meets cannot be certified. Set one of them back."
-        )
-    if not isinstance(owner.calibration, str):
-        share = isinstance(owner.calibration, Real) and owner.calibration < 1
-        if certificate is not None and not share:
-            raise ValueError(
-                f"guarantee={owner.guarantee!r} needs calibration samples scored by "
-                f"the final models; calibration={owner.calibration!r} cross-fits. Hold "
-                "samples out, with calibration=0.3."
-            )
-        return
-    for name, part in parts._asdict().items():
-        if part is not None and not isinstance(part, FrozenEstimator):
-            raise ValueError(
-                f"calibration='same' needs frozen parts, but {name} would be fitted "
-                "on the samples that choose the rule. Put a fitted one in "
-                "sklearn.frozen.FrozenEstimator, or hold samples out with "
-                "calibration=0.3."
-            )
-
-
-def _check_independent(owner, data):
-    """Raise if samples are not independent draws, which a guarantee requires."""
-    if data.weight is not None:
-        raise ValueError(
-            f"guarantee={owner.guarantee!r} and sample_weight exclude each other: a "
-            "bound counts independent samples. Repeats of a sample, which whole "
-            "weights stand for, are not independent, and with other weights the share "
-            "of samples is not the share in use. Leave one of them out."
-        )
-    groups = data.groups
-    if groups is not None and len(np.unique(groups)) < len(groups):
-        raise ValueError(
-            f"guarantee={owner.guarantee!r} requires independent samples, but groups "
-            f"has {len(np.unique(groups))} groups of {len(groups)} ID samples. Give "
-            "one sample of each group, or leave the guarantee out."
-        )
-
-
-def check_classes(owner, classes, y):
-    """Raise if labels are ambiguous, or unknown to the classifier.
-
-    `classes` has shape (n_classes,), `y` has the labels of ID samples, shape (n_id,).
-    """
-    labels = {"reject_label": owner.reject_label_, "ood_label": owner.ood_label}
-    for name, label in labels.items():
-        if has_label(classes, label):
-            raise ValueError(
-                f"{name}={label!r} is one of the classes. Choose a label that no class "
-                "has."
-            )
-    unknown = ood_mask(y, ood_label=owner.ood_label, classes=classes)
-    if unknown.any():
-        raise ValueError(
-            f"y has the labels {np.unique(y[unknown]).tolist()}, which are none of the "
-            f"classes {classes.tolist()} of the fitted classifier. Label OOD "
-            f"samples ood_label={owner.ood_label!r}; give each class enough samples to "
-            "be both fitted and held out."
-        )
-
-
-def check_is_classifier(estimator, *, fitted=False):
-    """Raise a TypeError unless the estimator is a classifier.
-
-    If it is `fitted`, it must have ``classes_`` and ``predict``.
-    """
-    kind = None
-    if hasattr(estimator, "__sklearn_tags__"):
-        kind = get_tags(estimator).estimator_type
-    if kind not in ("classifier", None):
-        remedy = {
-            "regressor": "Use a classifier, such as RidgeClassifier for Ridge",
-            "outlier_detector": "Pass a detector as ood_detector or risk_detector",
-        }.get(kind, "Use a classifier")
-        raise TypeError(
-            f"estimator must be a classifier, got the {kind.replace('_', ' ')} "
-            f"{estimator!r}. {remedy}."
-        )
-    if fitted and not all(hasattr(estimator, a) for a in ("classes_", "predict")):
-        raise TypeError(
-            "estimator must be a classifier, but the fitted "
-            f"{type(estimator).__name__} has no classes_, or no predict. Use a "
-            "classifier; wrap a trained torch module with skood.nn.pretrained(module, "
-            "classes=...)."
-        )
-
-
-def check_ood_labels(parts, y):
-    """Raise if a part would exclude a class because of its own `ood_label`."""
-    for name, part in parts._asdict().items():
-        if part is not None:
-            check_nested_ood_labels(name, part, y, "RejectOptionClassifier")
-
-
-def weight_arguments(owner, parts, weight):
-    """Return the arguments that pass sample weights to the fits of the parts.
-
-    With metadata routing they are those that the parts request. Else a detector that
-    takes no weights is fitted without them, with a warning.
-    """
-    routed, found = get_config()["enable_metadata_routing"], []
-    for name, part in parts._asdict().items():
-        required = name == "estimator"
-        arguments = {}
-        if part is not None:
-            arguments = weight_params(owner, name, part, weight, required=required)
-            if not (arguments or routed or isinstance(part, FrozenEstimator)):
-                warn(
-                    f"{name} is fitted without sample_weight: {type(part).__name__} "
-                    "has no sample_weight in its fit."
-                )
-        found.append(arguments)
-    return Parts(*found)
-
-
 def fit_parts(parts, X, y, weights=NO_WEIGHTS):
-    """Clone and fit the classifier, then the detectors, which may use it.
+    """Clone and fit the estimator, then the detectors, which may use it.
 
-    A detector whose `estimator` is None uses the outputs of the fitted classifier.
+    A detector whose `estimator` is None uses the outputs of a fitted classifier.
     `weights` are further arguments of each fit.
     """
     with named_errors(parts.estimator):
         estimator = clone(parts.estimator).fit(X, y, **weights.estimator)
-    check_is_classifier(estimator, fitted=True)
+    check = check_is_regressor if parts.regression else check_is_classifier
+    check(estimator, fitted=True)
     frozen = FrozenEstimator(estimator)
-    detectors = [None if part is None else bind(part, frozen) for part in parts[1:]]
+    bound = bound_score if parts.regression else bind
+    detectors = [None if part is None else bound(part, frozen) for part in parts[1:]]
     shares = uses_network(estimator) and not is_lazy(X) and not is_mapped(X)
-    bound = Parts(estimator, *detectors)
-    with _network_runs_once(bound) if shares else nullcontext():
-        return Parts(
-            estimator,
-            *(
-                None if part is None else part.fit(X, y, **arguments)
-                for part, arguments in zip(detectors, weights[1:], strict=True)
-            ),
-        )
+    found = type(parts)(estimator, *detectors)
+    with _network_runs_once(found) if shares else nullcontext():
+        fitted = []
+        for part, arguments in zip(detectors, weights[1:], strict=True):
+            if part is not None:
+                targets = targets_of(part, y) if parts.regression else y
+                part = part.fit(X, targets, **arguments)
+            fitted.append(part)
+    return type(parts)(estimator, *fitted)
 
 
 def _network_runs_once(parts):
@@ -293,7 +155,7 @@ def _few_outputs(parts, X, functions):
 
 
 def _predicted(parts, X):
-    return predict(parts.estimator, X)
+    return single_column(predict(parts.estimator, X))
 
 
 def _risk(parts, X):
@@ -333,10 +195,11 @@ def calibrate(parts, data, *, calibration, random_state, n_jobs):
         return fitted, *rows, _score(fitted, X, X_ood), y[:0]
     _check_groups(calibration, data.groups)
     folds = calibration_folds(len(y), y, calibration, rng, data.groups)
-    parts = Parts(*with_seeds(parts, None if random_state is None else rng))
+    seeded = with_seeds(parts, None if random_state is None else rng)
+    parts = type(parts)(*seeded)
     once = isinstance(calibration, Real) and calibration < 1
     unfitted = y[:0]
-    if not isinstance(parts.estimator, FrozenEstimator):
+    if not (parts.regression or isinstance(parts.estimator, FrozenEstimator)):
         unfitted = _unfitted_classes(y, folds, once)
     ood_folds = _ood_folds(data, folds, rng)
     if once:
@@ -361,7 +224,7 @@ def _check_groups(calibration, groups):
             f"calibration={calibration!r} needs groups: call fit(X, y, groups=...). In "
             "a search or cross-validation turn on sklearn.set_config("
             "enable_metadata_routing=True) and use set_fit_request(groups=True) of "
-            "this classifier."
+            "this estimator."
         )
 
 
@@ -428,7 +291,7 @@ def _fit_on(parts, data, train):
         return fit_parts(parts, take_rows(data.X, train), y[train], weights)
     except Exception as error:
         n_classes, n_fitted = len(np.unique(y)), len(np.unique(y[train]))
-        if n_fitted < n_classes:
+        if n_fitted < n_classes and not parts.regression:
             error.add_note(
                 f"The {len(train)} samples that are not held out have {n_fitted} of "
                 f"the {n_classes} classes in y. Give more samples per class, or hold "
@@ -460,4 +323,28 @@ def _joined(scores):
         np.concatenate(pred_id),
         np.concatenate(risk_ood),
         None if single else np.concatenate(ood_ood),
+    )
+
+
+def choose_rule(owner, scores, loss, weights):
+    """Return the operating point on calibration scores."""
+    rows = scores.risk_id, scores.ood_id, loss, scores.risk_ood, scores.ood_ood
+    solver, certificate = owner._options()
+    if certificate is None:
+        of_id, of_ood = weights
+        return solve(
+            owner.rule,
+            *rows,
+            **solver._options(),
+            sample_weight_id=of_id,
+            sample_weight_ood=of_ood,
+        )
+    return certify(
+        owner.rule,
+        *rows,
+        solver=solver.method,
+        angles=solver.angles,
+        random_state=owner.random_state,
+        max_loss=owner._largest_loss(),
+        **certificate._options(),
     )

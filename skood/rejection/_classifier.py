@@ -1,49 +1,33 @@
-"""Fit of a classifier with a reject option: its parts, and its rule."""
+"""Classifier with a reject option."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import math
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils.validation import check_consistent_length
+from sklearn.base import ClassifierMixin
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
 
-from skood.decision import (
-    GUARANTEES,
-    SOLVERS,
-    BaseRule,
-    Certificate,
-    Solver,
-    certify,
-    solve,
-)
-from skood.rejection._calibration import (
-    calibrate,
-    check_calibration,
+from skood.decision import GUARANTEES, SOLVERS, BaseRule, Certificate, Solver, draw
+from skood.rejection._checks import (
     check_classes,
     check_is_classifier,
     check_ood_labels,
-    fit_parts,
-    router_of,
-    weight_arguments,
 )
-from skood.rejection._explanation import make_reference
-from skood.rejection._inputs import Parts, detector_input, separate
+from skood.rejection._inputs import Parts
 from skood.rejection._report import possible_losses
-from skood.rejection._selective_classifier import SelectiveClassifier
+from skood.rejection._selective_predictor import SelectivePredictor
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import labeled_rows
-from skood.utils._labels import (
-    check_labels,
-    naming_ood_label,
-)
+from skood.utils._batches import blockwise, labeled_rows
+from skood.utils._labels import label_codes, naming_ood_label, put_label
+from skood.utils._linalg import check_no_overflow
 from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import (
     check_given,
     check_one_column,
     copy_input_attributes,
-    with_seeds,
 )
 from skood.utils._param_validation import (
     Classifier,
@@ -52,13 +36,21 @@ from skood.utils._param_validation import (
     StrOptions,
     fit_context,
 )
-from skood.utils._warnings import warn
-from skood.utils._weights import row_weight
 
 __all__ = ["RejectOptionClassifier"]
 
 
-class RejectOptionClassifier(SelectiveClassifier):
+def _estimator_has(name):
+    """Return whether the wrapped classifier has a method, fitted or not."""
+
+    def check(self):
+        getattr(getattr(self, "estimator_", self.estimator), name)
+        return True
+
+    return check
+
+
+class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
     r"""Classifier with a reject option: predicts a class or rejects the sample.
 
     It accepts a sample iff
@@ -216,8 +208,6 @@ class RejectOptionClassifier(SelectiveClassifier):
     True
     """
 
-    _default_parts: dict = {"guarantee": Certificate, "solver": Solver}
-
     _parameter_constraints: dict = {
         "estimator": [Classifier()],
         "risk_detector": [HasMethods(["fit", "score_samples"]), None],
@@ -319,126 +309,27 @@ class RejectOptionClassifier(SelectiveClassifier):
                 "None."
             )
         with fresh_fit(self):
+            check_is_classifier(self.estimator)
             self._fit(X, y, sample_weight, groups)
         return self
 
-    def _fit(self, X, y, sample_weight, groups):
-        parts = Parts(self.estimator, self.risk_detector, self.ood_detector)
-        check_is_classifier(self.estimator)
-        possible_losses(self.loss)  # raises if it is of another kind
-        y = check_labels(y)
-        check_consistent_length(X, y, groups)
-        data = separate(X, y, sample_weight, groups, self.ood_label)
-        y_id, X_ood = data.y, data.X_ood
-        classes = np.unique(y_id)
+    def _given_parts(self):
+        return Parts(self.estimator, self.risk_detector, self.ood_detector)
+
+    def _check_data(self, data, parts):
+        classes = np.unique(data.y)
         self.reject_label_ = self._reject_label(classes)
-        check_classes(self, classes, y_id)
-        check_ood_labels(parts, y_id)
-        if self.rule is not None:
-            check_calibration(self, parts, data, *self._options())
-        self.detector_inputs_ = {
-            name: detector_input(detector)
-            for name, detector in zip(("risk", "ood"), parts[1:], strict=True)
-            if detector is not None
-        }
-        if sample_weight is not None:
-            data = data._replace(weights=weight_arguments(self, parts, data.weight))
-        with naming_ood_label(y_id, data.n_ood, self.ood_label, warns=True):
-            calibrated = self._fit_parts(parts, data)
-        if self.rule is None:
-            self.operating_point_ = self._reference = None
-            return
-        rows, ood_rows, scores = calibrated
-        loss = per_sample_loss(
-            y_id[rows], scores.pred_id, self.loss, classes=self.classes_
-        )
-        weights = row_weight(data.weight, rows), row_weight(data.weight_ood, ood_rows)
-        self.operating_point_ = point = self._choose(scores, loss, weights)
-        self.theta_, self.lambda_, self.tau_ = point.theta, point.lam, point.tau
-        self.mu_, self.gap_ = point.mu, point.gap
-        self.lower_bound_ = point.lower_bound
-        self._reference = make_reference(
-            point, scores.risk_id, scores.ood_id, weights[0]
-        )
-        # than the risk score
-        weighs_less = abs(self.theta_) < math.pi / 4 and not point.has_two_thresholds
-        if X_ood is None and self.ood_detector is not None and weighs_less:
-            self._warn_of_weight()
+        check_classes(self, classes, data.y)
+        check_ood_labels(parts, data.y)
+
+    def _naming_ood_label(self, data):
+        return naming_ood_label(data.y, data.n_ood, self.ood_label, warns=True)
 
     def _reject_label(self, classes):
         """Return the label of rejected samples, of the kind of the classes."""
         if self.reject_label != "auto":
             return self.reject_label
         return "reject" if all(isinstance(v, str) for v in classes.tolist()) else -1
-
-    def _options(self):
-        """Return the solver, and the certificate or None, as objects."""
-        certificate = self.guarantee
-        if certificate is not None:
-            certificate = self._as_part("guarantee", certificate)
-        return self._as_part("solver", self.solver), certificate
-
-    def _fit_parts(self, parts, data):
-        """Store the fitted parts; return the calibration data of the rule."""
-        if self.rule is None:
-            parts = Parts(*with_seeds(parts, self.random_state))
-            fitted = fit_parts(parts, data.X, data.y, data.weights)
-            self._store(fitted, data.y, data.y[:0])
-            return None
-        fitted, *calibrated, unfitted = calibrate(
-            parts,
-            data,
-            calibration=self.calibration,
-            random_state=self.random_state,
-            n_jobs=self.n_jobs,
-        )
-        self._store(fitted, data.y, unfitted)
-        return calibrated
-
-    def get_metadata_routing(self):
-        """Return how ``sample_weight`` and ``groups`` are passed on by `fit`.
-
-        Returns
-        -------
-        router : MetadataRouter
-            The request of the classifier itself, and the routing to `estimator`, the
-            detectors and a splitter in `calibration`.
-        """
-        return router_of(self)
-
-    def _warn_of_weight(self):
-        """Warn that only errors on ID samples determine the weight of the OOD score."""
-        warn(
-            "y has no OOD samples, so that the weight of ood_detector was chosen by "
-            f"the errors on ID samples alone: theta_ = {self.theta_:.3g} (at 0 only "
-            f"the risk score counts, at pi / 2 only the OOD score), mu_ = "
-            f"{self.mu_:.3g}. OOD samples may be accepted, however low the detector "
-            f"scores them. Label known OOD samples ood_label={self.ood_label!r} in y "
-            "and use a rule that bounds their rate, such as BoundedTPRFPR; or use "
-            "rule=TwoThresholds(), which has a threshold for each score."
-        )
-
-    def _choose(self, scores, loss, weights):
-        """Choose the rule on calibration scores."""
-        rows = scores.risk_id, scores.ood_id, loss, scores.risk_ood, scores.ood_ood
-        solver, certificate = self._options()
-        if certificate is None:
-            of_id, of_ood = weights
-            return solve(
-                self.rule,
-                *rows,
-                **solver._options(),
-                sample_weight_id=of_id,
-                sample_weight_ood=of_ood,
-            )
-        return certify(
-            self.rule,
-            *rows,
-            solver=solver.method,
-            angles=solver.angles,
-            random_state=self.random_state,
-            **certificate._options(),
-        )
 
     def _store(self, parts, y_id, unfitted):
         self.estimator_, self.risk_detector_, self.ood_detector_ = parts
@@ -448,3 +339,104 @@ class RejectOptionClassifier(SelectiveClassifier):
         self.classes_ = np.union1d(known, unfitted) if len(unfitted) else known
         check_classes(self, self.classes_, y_id)
         copy_input_attributes(self, self.estimator_)
+
+    def _possible_losses(self, max_loss=None):
+        return possible_losses(self.loss, max_loss)
+
+    def _losses(self, y, predicted, is_id=None):
+        return per_sample_loss(
+            y, predicted, self.loss, is_id=is_id, classes=self.classes_
+        )
+
+    def _marked_ood(self):
+        return f"labeled ood_label={self.ood_label!r}"
+
+    def _plain_score(self, X, y, sample_weight):
+        y, predicted, _, is_ood, weight = self._evaluated(X, y, sample_weight)
+        self._check_has_id(is_ood)
+        right = 1.0 - per_sample_loss(y, predicted, "zero_one", is_id=~is_ood)
+        of_id = None if weight is None else weight[~is_ood]
+        return float(np.average(right, weights=of_id))
+
+    # not that of ClassifierMixin, which comes first for its tags
+    score = SelectivePredictor.score
+
+    def predict(self, X):
+        """Predict a class or `reject_label` for each sample.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels, `reject_label` where rejected.
+        """
+        self._check_fitted()
+        labels, accept = self._answers(X)
+        if self.operating_point_ is None:
+            return labels
+        rejected = ~draw(accept, self.random_state)
+        return put_label(labels, rejected, self.reject_label_)
+
+    @available_if(_estimator_has("predict_proba"))
+    @blockwise
+    def predict_proba(self, X):
+        """Return class probabilities of the classifier, also for rejected samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes)
+            Probabilities in the order of ``classes_``.
+        """
+        self._check_fitted()
+        proba = self.estimator_.predict_proba(X)
+        check_no_overflow(proba, "A probability")
+        return self._per_class(proba, 0.0)
+
+    @available_if(_estimator_has("decision_function"))
+    @blockwise
+    def decision_function(self, X):
+        """Return the margins of the classifier; never an OOD score.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        margins : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            The margins.
+        """
+        self._check_fitted()
+        margins = self.estimator_.decision_function(X)
+        check_no_overflow(margins, "A margin")
+        return self._per_class(margins, np.finfo(margins.dtype).min)
+
+    def _per_class(self, values, missing):
+        """Insert columns for the classes without a training sample."""
+        known = np.asarray(self.estimator_.classes_)
+        if len(known) == len(self.classes_):
+            return values
+        if values.ndim == 1:  # the margin of the second of two classes
+            values = np.column_stack([-values, values])
+        if values.shape[1] != len(known):  # not one per class, as in SVC with "ovo"
+            return values
+        columns = np.full((len(values), len(self.classes_)), missing, values.dtype)
+        columns[:, label_codes(known, self.classes_)] = values
+        return columns
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator).classifier_tags
+        if inner is not None:
+            tags.classifier_tags = inner
+        return tags

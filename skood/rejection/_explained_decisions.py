@@ -1,4 +1,4 @@
-"""Explanations of the decisions of a classifier with a reject option."""
+"""Explanations of the decisions of a selective predictor."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,7 +18,7 @@ __all__ = ["ExplainedDecisions"]
 
 
 def _has_rule(self):
-    """Return whether the classifier has a rule, else raise."""
+    """Return whether the predictor has a rule, else raise."""
     if getattr(self, "operating_point_", self.rule) is None:
         raise AttributeError(
             "reject_reason and explain are not available when rule=None: nothing is "
@@ -28,9 +28,12 @@ def _has_rule(self):
 
 
 class ExplainedDecisions:
-    """Mixin of selective classifiers that explain their decisions."""
+    """Mixin of selective predictors that explain their decisions."""
 
-    # of the selective classifier
+    #: Reason of rejections because of a high risk.
+    _uncertain = "uncertain class"
+
+    # of the selective predictor
     operating_point_: Any
     random_state: Any
     _reference: Any
@@ -57,7 +60,8 @@ class ExplainedDecisions:
         reason : Bunch
             Arrays of shape (n_samples,); ``pandas.DataFrame(reason)`` makes a table.
 
-            - ``reason``: "accepted", "uncertain class" or "out-of-distribution";
+            - ``reason``: "accepted", "uncertain class" (of a regressor "uncertain
+              value") or "out-of-distribution";
             - ``risk_percentile``, ``ood_percentile``: percentage of calibration ID
               samples whose score is not larger (100 = most suspicious); the latter is
               None without an OOD detector;
@@ -68,7 +72,9 @@ class ExplainedDecisions:
         risk, ood = self._risks(X)
         proba = accept_proba(self.operating_point_, risk, ood)
         accepted = draw(proba, self.random_state)
-        return explain(self.operating_point_, self._reference, risk, ood, accepted)
+        return explain(
+            self.operating_point_, self._reference, risk, ood, accepted, self._uncertain
+        )
 
     @available_if(_has_rule)
     @takes_input
@@ -81,7 +87,8 @@ class ExplainedDecisions:
         ensemble that reject it; or by the constraints that it violates. Otherwise the
         sentence compares the score with calibration samples. A sample that is rejected
         as likely misclassified is explained by the probabilities of the two likeliest
-        classes, and by `risk_detector`, if there is one. Read more in the
+        classes, and by `risk_detector`, if there is one; a rejection of a regressor by
+        the rank of its risk score. Read more in the
         :ref:`User Guide <explain_rejection>`.
 
         Parameters

@@ -60,11 +60,11 @@ def _below(score, weight):
     return np.append(0, np.cumsum(weight[np.argsort(score)]))
 
 
-def explain(point, reference, risk, ood, accepted=None):
+def explain(point, reference, risk, ood, accepted=None, uncertain="uncertain class"):
     """Return the Bunch of ``RejectOptionClassifier.reject_reason``.
 
     `risk`, `ood` (or None) and `accepted` have shape (n_samples,). Without `accepted`,
-    all samples that may be accepted are.
+    all samples that may be accepted are. `uncertain` is the reason for a high risk.
     """
     if accepted is None:
         accepted = accept_proba(point, risk, ood) > 0
@@ -83,7 +83,7 @@ def explain(point, reference, risk, ood, accepted=None):
     tiny = np.finfo(np.float64).tiny
     total = np.where(accepted, 1.0, np.maximum(excess.sum(axis=0), tiny))
     ood_share = np.where(accepted, 0.0, np.clip(excess[1] / total, 0, 1))
-    names = np.where(ood_share > 0.5, "out-of-distribution", "uncertain class")
+    names = np.where(ood_share > 0.5, "out-of-distribution", uncertain)
     return Bunch(
         reason=np.where(accepted, "accepted", names),
         risk_percentile=_percentile(reference.risk, risk, reference.risk_below),

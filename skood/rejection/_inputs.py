@@ -1,4 +1,4 @@
-"""Input of a selective classifier: its parts, its samples, and what detectors use."""
+"""Input of a selective predictor: its parts, its samples, and what detectors use."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -8,11 +8,19 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
-from skood.utils._labels import column, id_rows, sortable_labels
+from skood.utils._labels import column, id_rows, is_nan, sortable_labels
 from skood.utils._metaestimators import take_rows, unwrap
 from skood.utils._weights import check_weight, row_weight
 
-__all__ = ["NO_WEIGHTS", "Data", "Parts", "describe", "detector_input", "separate"]
+__all__ = [
+    "NO_WEIGHTS",
+    "Data",
+    "Parts",
+    "RegressionParts",
+    "described_scores",
+    "detector_input",
+    "separate",
+]
 
 
 class Parts(NamedTuple):
@@ -21,6 +29,20 @@ class Parts(NamedTuple):
     estimator: object
     risk_detector: object | None
     ood_detector: object | None
+
+    @property
+    def regression(self):
+        """Whether the estimator is a regressor."""
+        return False
+
+
+class RegressionParts(Parts):
+    """Regressor and detectors of a selective regressor."""
+
+    @property
+    def regression(self):
+        """Whether the estimator is a regressor."""
+        return True
 
 
 NO_WEIGHTS = Parts({}, {}, {})
@@ -62,8 +84,10 @@ def separate(X, y, sample_weight, groups, ood_label):
         X_id = take_rows(X, np.flatnonzero(is_id))
     if is_ood.any():
         X_ood = take_rows(X, np.flatnonzero(is_ood))
-    y_id = sortable_labels(y[is_id])  # mixed with a string ood_label
-    check_classification_targets(y_id)
+    y_id = y[is_id]
+    if not is_nan(ood_label):
+        y_id = sortable_labels(y_id)  # mixed with a string ood_label
+        check_classification_targets(y_id)
     return Data(
         X_id,
         y_id,
@@ -82,10 +106,34 @@ def detector_input(detector):
     return "estimator" if own is None else "X"
 
 
-def describe(detector, found, estimator):
+def _describe(detector, found, estimator):
     """Return a line for the report: a score and its input."""
     classifier = type(unwrap(estimator)[0]).__name__
     if detector is None:
         return f"1 - max probability of {classifier}"
+    if hasattr(detector, "_described"):
+        return detector._described(classifier)
     name = type(unwrap(detector)[0]).__name__
     return f"{name} on {'X' if found == 'X' else f'the outputs of {classifier}'}"
+
+
+def described_scores(owner):
+    """Return which scores the rule uses, or None without a rule."""
+    if owner.operating_point_ is None:
+        return None
+    found = {
+        name: _describe(
+            getattr(owner, f"{name}_detector_"),
+            owner.detector_inputs_.get(name),
+            owner.estimator_,
+        )
+        for name in ("risk", "ood")
+    }
+    if owner.ood_detector_ is None:
+        del found["ood"]
+    if not owner.operating_point_.feasible:
+        found["bounds"] = (
+            "not attainable on the calibration samples; the nearest rule violates "
+            f"one by {owner.operating_point_.violation:.4g}"
+        )
+    return found

@@ -1,4 +1,4 @@
-"""Report of the rates of a selective classifier, with confidence intervals."""
+"""Report of the rates of a selective predictor, with confidence intervals."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,6 +16,7 @@ from skood.decision import (
     mean_interval,
     precision_at,
 )
+from skood.utils._losses import is_regression_loss
 
 __all__ = ["RejectionReport", "make_report", "possible_losses"]
 
@@ -25,7 +26,7 @@ _MAX_REPEATED = 10_000_000
 
 @dataclass(frozen=True)
 class RejectionReport:
-    """Rates of a selective classifier on given samples.
+    """Rates of a selective classifier or regressor on given samples.
 
     Parameters
     ----------
@@ -151,11 +152,11 @@ def _shown_interval(estimate):
 
 
 def possible_losses(loss, max_loss=None):
-    """Return the values that the `loss` of a RejectOptionClassifier can take.
+    """Return the values that a loss can take; None: unknown.
 
     Shapes: loss (n_classes, n_classes).
     """
-    if callable(loss):
+    if callable(loss) or is_regression_loss(loss):
         if max_loss is None:
             return None
         if not 0 < max_loss < math.inf:

@@ -1,4 +1,4 @@
-"""Sentences on the decisions of a selective classifier."""
+"""Sentences on the decisions of a selective predictor."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -8,6 +8,7 @@ from sklearn.utils import Bunch
 
 from skood.detectors import column_contributions, has_contributions
 from skood.rejection._rejection_explanation import RejectionExplanation
+from skood.utils._labels import single_column
 from skood.utils._metaestimators import unwrap, unwrapped
 
 __all__ = ["explain_decisions"]
@@ -17,16 +18,20 @@ _LEAST_SHARE = 0.1
 
 
 def explain_decisions(clf, X, n_columns):
-    """Return the `RejectionExplanation` of the decisions of a fitted classifier."""
+    """Return the `RejectionExplanation` of the decisions of a fitted predictor."""
     reasons = clf.reject_reason(X)
     n_samples = len(reasons.reason)
-    detectors = {"ood": clf.ood_detector_, "risk": clf.risk_detector_}
+    risk_detector = clf.risk_detector_
+    regression = not hasattr(clf, "classes_")
+    if hasattr(risk_detector, "_described"):  # a score of the estimator itself
+        risk_detector = None
+    detectors = {"ood": clf.ood_detector_, "risk": risk_detector}
     found = {
         name: _details(detector, X, n_samples, n_columns)
         for name, detector in detectors.items()
         if detector is not None
     }
-    predicted = np.asarray(clf.estimator_.predict(X))
+    predicted = np.asarray(single_column(clf.estimator_.predict(X)))
     probabilities = None
     if hasattr(clf, "predict_proba"):
         probabilities = clf.predict_proba(X)
@@ -36,16 +41,20 @@ def explain_decisions(clf, X, n_columns):
             why = _why("ood", found, detectors, reasons, i)
             sentences.append(f"rejected as out-of-distribution{why}")
             continue
-        likely = [_probability(clf.classes_, probabilities, i, reason)]
+        likely = [None]
+        if not regression:
+            likely = [_probability(clf.classes_, probabilities, i, reason)]
         if reason == "accepted":
-            sentence = f"accepted as {_label(predicted[i])}"
+            shown = _value if regression else _label
+            sentence = f"accepted as {shown(predicted[i])}"
             sentences.append(sentence + "".join(f" with {p}" for p in likely if p))
             continue
         why = ""
-        if clf.risk_detector_ is not None or not likely[0]:
+        if risk_detector is not None or not likely[0]:
             why = _why("risk", found, detectors, reasons, i)
         end = "".join(f"; {p}" if why else f": {p}" for p in likely if p)
-        sentences.append(f"rejected as likely misclassified{why}{end}")
+        kind = "uncertain" if regression else "likely misclassified"
+        sentences.append(f"rejected as {kind}{why}{end}")
     tables = [one for one in found.values() if "contributions" in one]
     table = tables[0] if tables else _empty(n_samples)
     names = ("columns", "contributions", "observed", "references", "deviations")

@@ -5,7 +5,7 @@
 
 import re
 from contextlib import contextmanager
-from numbers import Number
+from numbers import Number, Real
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
@@ -19,9 +19,12 @@ __all__ = [
     "check_labels",
     "check_nested_ood_labels",
     "check_one_kind",
+    "check_targets",
+    "check_y",
     "column",
     "has_label",
     "id_rows",
+    "is_nan",
     "label_codes",
     "naming_ood_label",
     "ood_mask",
@@ -58,8 +61,45 @@ def column(y, *, warn=False):
     return column_or_1d(to_numpy(y), warn=warn)
 
 
-def check_labels(y, name="y"):
-    """Return `y` of shape (n_samples,) without missing values, or raise."""
+def is_nan(label):
+    """Return whether a label is the number NaN, the target of OOD samples."""
+    return isinstance(label, Real) and label != label
+
+
+def check_targets(y, name="y"):
+    """Return targets of a regression, float64 of shape (n_samples,), or raise.
+
+    NaN, None and pandas' NA, the targets of OOD samples, give NaN.
+    """
+    if y is None:
+        raise ValueError(f"{name} is required, got None.")
+    y = column(y, warn=True)
+    if y.dtype.kind == "O":
+        y = np.array([np.nan if _is_missing(v) else v for v in y])
+    if y.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must hold targets of a regression, numbers, got the dtype "
+            f"{y.dtype}."
+        )
+    y = y.astype(np.float64, copy=False)
+    if np.isinf(y).any():
+        raise ValueError(
+            f"Input {name} contains infinity. Targets are finite; only OOD samples "
+            "have none, NaN."
+        )
+    return y
+
+
+def check_y(y, ood_label):
+    """Return labels or, if `ood_label` is NaN, targets of a regression, or raise."""
+    return check_targets(y) if is_nan(ood_label) else check_labels(y)
+
+
+def check_labels(y, name="y", *, rows=slice(None)):
+    """Return `y` of shape (n_samples,), or raise.
+
+    `rows` are the samples whose labels must not be missing.
+    """
     if y is None:
         raise ValueError(f"{name} is required, got None.")
     if isinstance(y, (list, tuple)) and len({isinstance(v, str) for v in y}) == 2:
@@ -67,9 +107,9 @@ def check_labels(y, name="y"):
     y = column(y, warn=True)
     if y.dtype.kind not in "biufOUSMm":
         raise ValueError(f"{name} must hold class labels, got the dtype {y.dtype}.")
-    if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
+    if y.dtype.kind == "f" and not np.all(np.isfinite(y[rows])):
         raise ValueError(f"Input {name} contains NaN or infinity.")
-    if y.dtype.kind == "O" and any(_is_missing(v) for v in y):
+    if y.dtype.kind == "O" and any(_is_missing(v) for v in y[rows]):
         raise ValueError(f"Input {name} contains NaN or None.")
     return y
 
@@ -216,8 +256,10 @@ def ood_mask(y, *, ood_label=-1, classes=None):
 
     A sample is OOD if any of its labels is `ood_label`, or its label in the first
     column is not among `classes`, if given: left-out-class protocols need no
-    relabeling.
+    relabeling. With `ood_label` NaN, OOD samples are those without a target.
     """
+    if is_nan(ood_label):
+        return np.isnan(check_targets(y))
     y = check_label_rows(y)
     is_ood = _equals(y, ood_label)
     if y.ndim == 2:
@@ -242,6 +284,11 @@ def id_rows(y, ood_label=-1):
     is_id = ~ood_mask(y, ood_label=ood_label)
     if is_id.size == 0:
         raise ValueError("Found 0 samples in y while a minimum of 1 is required.")
+    if not is_id.any() and is_nan(ood_label):
+        raise ValueError(
+            "No in-distribution samples to fit: every target in y is NaN, the target "
+            "of known OOD samples. Pass samples with targets."
+        )
     if not is_id.any():
         raise ValueError(
             f"No in-distribution samples to fit: every label in y equals "

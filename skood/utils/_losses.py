@@ -7,7 +7,24 @@ import numpy as np
 
 from skood.utils._labels import check_labels, label_codes
 
-__all__ = ["per_sample_loss"]
+__all__ = [
+    "REGRESSION_LOSSES",
+    "implied_ood_label",
+    "is_regression_loss",
+    "per_sample_loss",
+]
+
+REGRESSION_LOSSES = {"absolute_error": np.abs, "squared_error": np.square}
+
+
+def is_regression_loss(loss):
+    """Return whether a loss is the name of a loss of regression."""
+    return isinstance(loss, str) and loss in REGRESSION_LOSSES
+
+
+def implied_ood_label(loss, ood_label):
+    """Return NaN, the target of OOD samples, for a loss of regression."""
+    return np.nan if is_regression_loss(loss) else ood_label
 
 
 def _zero_one(y_true, y_pred, rows):
@@ -50,8 +67,8 @@ def _from_matrix(y_true, y_pred, matrix, classes):
     return matrix[rows, columns]
 
 
-def _check_pred(y_pred, n_samples):
-    y_pred = check_labels(y_pred, "y_pred")
+def _check_pred(y_pred, n_samples, rows):
+    y_pred = check_labels(y_pred, "y_pred", rows=rows)
     if y_pred.shape[0] != n_samples:
         raise ValueError(
             f"y_pred has {y_pred.shape[0]} entries, but y_true has {n_samples}; pass "
@@ -71,36 +88,61 @@ def _per_row(values, n_samples):
     return values
 
 
-def per_sample_loss(y_true, y_pred, loss="zero_one", *, is_id=None, classes=None):
+def _residuals(y_true, y_pred):
+    """Return differences of targets and predictions, or raise."""
+    for values, name in ((y_true, "y_true"), (y_pred, "y_pred")):
+        if values.dtype.kind not in "biuf":
+            raise ValueError(
+                f"A loss of regression is for numbers, got {name} of the dtype "
+                f"{values.dtype}."
+            )
+    with np.errstate(over="ignore"):
+        return y_true.astype(np.float64) - y_pred.astype(np.float64)
+
+
+def _named(y_true, y_pred, loss, rows):
+    """Return the losses of ID samples by name."""
+    if loss == "zero_one":
+        return _zero_one(y_true, y_pred, rows)
+    if not is_regression_loss(loss):
+        names = ", ".join(map(repr, ["zero_one", *REGRESSION_LOSSES]))
+        raise ValueError(
+            f"loss must be {names}, a callable, an array of losses or a loss matrix, "
+            f"got {loss!r}."
+        )
+    with np.errstate(over="ignore"):
+        return REGRESSION_LOSSES[loss](_residuals(y_true[rows], y_pred[rows]))
+
+
+def per_sample_loss(
+    y_true, y_pred, loss="zero_one", *, is_id=None, classes=None, max_loss=None
+):
     """Return the loss of every ID sample, of shape (n_id,).
 
-    `loss` is "zero_one", a callable of true and predicted labels, an array of one loss
-    per sample, or a matrix (true classes in rows, predicted in columns, both as
-    `classes`). `y_pred` is None if losses are given; `is_id` is None if all samples are
-    ID.
+    `loss` is the name of a loss, a callable of true and predicted labels, an array of
+    one loss per sample, or a matrix (true classes in rows, predicted in columns, both
+    as `classes`). `y_pred` is None if losses are given; `is_id` is None if all samples
+    are ID. Losses are clipped to `max_loss`, unless it is None.
     """
-    y_true = check_labels(y_true, "y_true")
-    n_samples = y_true.shape[0]
     rows: slice | np.ndarray = slice(None)
     if is_id is not None and not is_id.all():
         rows = np.flatnonzero(is_id)  # faster than the mask
+    y_true = check_labels(y_true, "y_true", rows=rows)
+    n_samples = y_true.shape[0]
     if isinstance(loss, str):
-        if loss != "zero_one":
-            raise ValueError(
-                f"loss must be 'zero_one', a callable, an array of losses or a loss "
-                f"matrix, got {loss!r}."
-            )
-        values = _zero_one(y_true, _check_pred(y_pred, n_samples), rows)
+        values = _named(y_true, _check_pred(y_pred, n_samples, rows), loss, rows)
     elif callable(loss):
-        id_true, id_pred = y_true[rows], _check_pred(y_pred, n_samples)[rows]
+        id_true, id_pred = y_true[rows], _check_pred(y_pred, n_samples, rows)[rows]
         values = _per_row(loss(id_true, id_pred), id_true.shape[0])
     else:
         array = np.asarray(loss, dtype=np.float64)
         if array.ndim == 2:
-            y_pred = _check_pred(y_pred, n_samples)
+            y_pred = _check_pred(y_pred, n_samples, rows)
             values = _from_matrix(y_true[rows], y_pred[rows], array, classes)
         else:
             values = _per_row(array, n_samples)[rows]
+    if max_loss is not None:
+        values = np.minimum(values, max_loss)
     good = np.isfinite(values) & (values >= 0)
     if not good.all():
         bad = ~good

@@ -24,6 +24,7 @@ __all__ = [
     "check_takes_weight",
     "concept_columns",
     "copy_input_attributes",
+    "estimator_kind",
     "fit_wrapped",
     "join_input_tags",
     "known_classes",
@@ -70,6 +71,13 @@ def known_classes(*estimators):
         if classes is not None:
             return np.asarray(classes)
     return None
+
+
+def estimator_kind(estimator):
+    """Return "classifier", "regressor", another kind, or None if it is unknown."""
+    if not hasattr(estimator, "__sklearn_tags__"):
+        return None
+    return get_tags(estimator).estimator_type
 
 
 def concept_columns(y, estimator):

@@ -40,7 +40,7 @@ def weight_params(owner, name, estimator, sample_weight, *, required=True):
     if sample_weight is None or isinstance(estimator, FrozenEstimator):
         return {}
     # a part that is None by default is not the user's, and requests nothing
-    is_given = getattr(owner, name, estimator) is not None
+    is_given = hasattr(getattr(owner, name, estimator), "fit")
     if is_given and get_config()["enable_metadata_routing"]:
         routed = process_routing(owner, "fit", sample_weight=sample_weight)
         return routed[name].fit

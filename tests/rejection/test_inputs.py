@@ -125,7 +125,7 @@ def test_a_weight_that_no_ood_sample_chose(calibration):
     text = str(caught[0].message)
     assert f"theta_ = {clf.theta_:.3g} " in text
     assert f"mu_ = {clf.mu_:.3g}." in text
-    assert "Label known OOD samples ood_label=-1 in y" in text
+    assert "Add known OOD samples, labeled ood_label=-1, and use" in text
     assert "rule=TwoThresholds()" in text
     assert caught[0].filename == __file__
 

@@ -21,12 +21,13 @@ def read_rejector(estimator, X, y, owner):
     final, X = unwrap(estimator, X)
     if not hasattr(final, "operating_point_"):
         raise TypeError(
-            f"{owner}.from_estimator needs a fitted RejectOptionClassifier, got "
-            f"{type(final).__name__}. Fit it, or use from_predictions with scores of "
-            "your own."
+            f"{owner}.from_estimator needs a fitted RejectOptionClassifier or "
+            f"RejectOptionRegressor, got {type(final).__name__}. Fit it, or use "
+            "from_predictions with scores of your own."
         )
     y_score, ood_score = final.score_pair(X)
-    labels = {"ood_label": final.ood_label, "classes": final.classes_}
+    classes = getattr(final, "classes_", None)
+    labels = {"ood_label": final.ood_label, "classes": classes}
     y_pred = np.asarray(single_column(final.estimator_.predict(X)))  # of CatBoost
     return final, y_pred, y_score, ood_score, labels
 

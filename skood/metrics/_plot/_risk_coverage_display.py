@@ -7,9 +7,10 @@ import numpy as np
 
 from skood.metrics._risk_coverage import aurc, risk_coverage_curve
 from skood.metrics._sample_checks import id_mask
-from skood.utils._labels import ood_mask
-from skood.utils._losses import per_sample_loss
-from skood.utils._metaestimators import known_classes, unwrap
+from skood.metrics._scorer_losses import check_kind
+from skood.utils._labels import ood_mask, single_column
+from skood.utils._losses import implied_ood_label, per_sample_loss
+from skood.utils._metaestimators import estimator_kind, known_classes, unwrap
 from skood.utils._plotting import COLORS, DASHES, get_axes, long_names
 
 __all__ = ["RiskCoverageDisplay"]
@@ -128,7 +129,7 @@ class RiskCoverageDisplay:
         loss : "zero_one", callable or array-like, default="zero_one"
             As in :func:`risk_coverage_curve`.
 
-        ood_label : int or str, default=-1
+        ood_label : int, str or NaN, default=-1
             Label of known OOD samples.
 
         classes : array-like of shape (n_classes,), default=None
@@ -159,6 +160,7 @@ class RiskCoverageDisplay:
                 f"name={name!r} is for a single score, but y_score is a dict, whose "
                 "keys are the names. Leave name out."
             )
+        ood_label = implied_ood_label(loss, ood_label)
         params = {"loss": loss, "ood_label": ood_label, "classes": classes}
         curves = [
             risk_coverage_curve(y_true, y_pred, s, **params) for s in scores.values()
@@ -196,7 +198,7 @@ class RiskCoverageDisplay:
         plot_oracle=False,
         **kwargs,
     ):
-        """Draw the curve of a classifier, or of a detector around a classifier.
+        """Draw the curve of a classifier, of a detector around it, or of a regressor.
 
         Parameters
         ----------
@@ -204,8 +206,9 @@ class RiskCoverageDisplay:
             A fitted classifier, whose score is its largest probability; or a fitted
             detector with the classifier in `estimator_`, whose score is its own. For a
             detector that rejects samples, by ``accept_proba``, the predictions for all
-            samples are made by the classifier in `estimator_`. Each may be the last
-            step of a Pipeline.
+            samples are made by the classifier in `estimator_`; the score of a regressor
+            that rejects samples is its risk score. Each may be the last step of a
+            Pipeline.
 
         X : array-like of shape (n_samples, n_features)
             The samples.
@@ -214,11 +217,13 @@ class RiskCoverageDisplay:
             Their labels. Samples with `ood_label`, or with a label that is not in
             `classes`, are excluded.
 
-        loss : "zero_one", callable or array-like, default="zero_one"
-            As in :func:`risk_coverage_curve`.
+        loss : str, callable or array-like, default="zero_one"
+            As in :func:`risk_coverage_curve`; of a regressor, "absolute_error",
+            "squared_error" or a callable.
 
         ood_label : int or str, default=-1
-            Label of known OOD samples; not one of the classes.
+            Label of known OOD samples; not one of the classes. For regressors, it is
+            always NaN.
 
         classes : array-like of shape (n_classes,), default=None
             The known classes, in the order of a loss matrix; None: `classes_` of the
@@ -244,7 +249,15 @@ class RiskCoverageDisplay:
         final, X_final = unwrap(estimator, X)
         inner = getattr(final, "estimator_", None)
         predict = getattr(inner, "predict", None)
-        if hasattr(final, "score_samples") and predict is not None:
+        regression = estimator_kind(final) == "regressor" and hasattr(
+            final, "score_pair"
+        )
+        check_kind(loss, regression, type(final).__name__)
+        if regression and predict is not None:
+            ood_label = np.nan
+            y_pred = single_column(predict(X_final))
+            y_score = final.score_pair(X_final)[0]
+        elif hasattr(final, "score_samples") and predict is not None:
             y_pred, y_score = predict(X_final), final.score_samples(X_final)
         else:
             if not hasattr(final, "accept_proba"):

@@ -1,0 +1,182 @@
+"""Checks of the parts and the data of a selective predictor before its fit."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+
+import numpy as np
+from sklearn import get_config
+from sklearn.frozen import FrozenEstimator
+
+from skood.rejection._inputs import Parts
+from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
+from skood.utils._metaestimators import estimator_kind
+from skood.utils._routing import weight_params
+from skood.utils._warnings import warn
+
+__all__ = [
+    "check_calibration",
+    "check_classes",
+    "check_is_classifier",
+    "check_is_regressor",
+    "check_ood_labels",
+    "weight_arguments",
+]
+
+
+def check_calibration(owner, parts, data, solver, certificate):
+    """Raise before a long fit on errors that would only occur after it."""
+    owner.rule.check_params()
+    solver._validate_params()
+    if certificate is not None:
+        certificate._validate_params()
+    if owner.rule.needs_ood and data.X_ood is None:
+        raise ValueError(
+            f"{owner.rule!r} needs OOD samples: samples {owner._marked_ood()} in y. "
+            "Give some, or use a rule that needs none, such as BoundedAbstention."
+        )
+    if certificate is not None:
+        _check_independent(owner, data)
+    if certificate is not None and solver.randomize:
+        raise ValueError(
+            "randomize=True and a guarantee exclude each other: certified thresholds "
+            "are scores. Set one of them back."
+        )
+    if certificate is not None and solver.infeasible == "nearest":
+        raise ValueError(
+            "infeasible='nearest' and a guarantee exclude each other: bounds that no "
+            "rule meets cannot be certified. Set one of them back."
+        )
+    if not isinstance(owner.calibration, str):
+        share = isinstance(owner.calibration, Real) and owner.calibration < 1
+        if certificate is not None and not share:
+            raise ValueError(
+                f"guarantee={owner.guarantee!r} needs calibration samples scored by "
+                f"the final models; calibration={owner.calibration!r} cross-fits. Hold "
+                "samples out, with calibration=0.3."
+            )
+        return
+    for name, part in zip(owner._part_names, parts, strict=True):
+        learns = part is not None and not isinstance(part, FrozenEstimator)
+        if learns and getattr(part, "_fits_samples", True):
+            raise ValueError(
+                f"calibration='same' needs frozen parts, but {name} would be fitted "
+                "on the samples that choose the rule. Put a fitted one in "
+                "sklearn.frozen.FrozenEstimator, or hold samples out with "
+                "calibration=0.3."
+            )
+
+
+def _check_independent(owner, data):
+    """Raise if samples are not independent draws, which a guarantee requires."""
+    if data.weight is not None:
+        raise ValueError(
+            f"guarantee={owner.guarantee!r} and sample_weight exclude each other: a "
+            "bound counts independent samples. Repeats of a sample, which whole "
+            "weights stand for, are not independent, and with other weights the share "
+            "of samples is not the share in use. Leave one of them out."
+        )
+    groups = data.groups
+    if groups is not None and len(np.unique(groups)) < len(groups):
+        raise ValueError(
+            f"guarantee={owner.guarantee!r} requires independent samples, but groups "
+            f"has {len(np.unique(groups))} groups of {len(groups)} ID samples. Give "
+            "one sample of each group, or leave the guarantee out."
+        )
+
+
+def check_classes(owner, classes, y):
+    """Raise if labels are ambiguous, or unknown to the classifier.
+
+    `classes` has shape (n_classes,), `y` has the labels of ID samples, shape (n_id,).
+    """
+    labels = {"reject_label": owner.reject_label_, "ood_label": owner.ood_label}
+    for name, label in labels.items():
+        if has_label(classes, label):
+            raise ValueError(
+                f"{name}={label!r} is one of the classes. Choose a label that no class "
+                "has."
+            )
+    unknown = ood_mask(y, ood_label=owner.ood_label, classes=classes)
+    if unknown.any():
+        raise ValueError(
+            f"y has the labels {np.unique(y[unknown]).tolist()}, which are none of the "
+            f"classes {classes.tolist()} of the fitted classifier. Label OOD "
+            f"samples ood_label={owner.ood_label!r}; give each class enough samples to "
+            "be both fitted and held out."
+        )
+
+
+def check_is_classifier(estimator, *, fitted=False):
+    """Raise a TypeError unless the estimator is a classifier.
+
+    If it is `fitted`, it must have ``classes_`` and ``predict``.
+    """
+    kind = estimator_kind(estimator)
+    if kind not in ("classifier", None):
+        remedy = {
+            "regressor": "Use a classifier, such as RidgeClassifier for Ridge",
+            "outlier_detector": "Pass a detector as ood_detector or risk_detector",
+        }.get(kind, "Use a classifier")
+        raise TypeError(
+            f"estimator must be a classifier, got the {kind.replace('_', ' ')} "
+            f"{estimator!r}. {remedy}."
+        )
+    if fitted and not all(hasattr(estimator, a) for a in ("classes_", "predict")):
+        raise TypeError(
+            "estimator must be a classifier, but the fitted "
+            f"{type(estimator).__name__} has no classes_, or no predict. Use a "
+            "classifier; wrap a trained torch module with skood.nn.pretrained(module, "
+            "classes=...)."
+        )
+
+
+def check_is_regressor(estimator, *, fitted=False):
+    """Raise a TypeError unless the estimator is a regressor.
+
+    If it is `fitted`, it must have ``predict``.
+    """
+    kind = estimator_kind(estimator)
+    if kind not in ("regressor", None):
+        remedy = {
+            "classifier": "Use RejectOptionClassifier for a classifier",
+            "outlier_detector": "Pass a detector as ood_detector or uncertainty",
+        }.get(kind, "Use a regressor")
+        raise TypeError(
+            f"estimator must be a regressor, got the {kind.replace('_', ' ')} "
+            f"{estimator!r}. {remedy}."
+        )
+    if fitted and not hasattr(estimator, "predict"):
+        raise TypeError(
+            "estimator must be a regressor, but the fitted "
+            f"{type(estimator).__name__} has no predict."
+        )
+
+
+def check_ood_labels(parts, y):
+    """Raise if a part would exclude a class because of its own `ood_label`."""
+    for name, part in parts._asdict().items():
+        if part is not None:
+            check_nested_ood_labels(name, part, y, "RejectOptionClassifier")
+
+
+def weight_arguments(owner, parts, weight):
+    """Return the arguments that pass sample weights to the fits of the parts.
+
+    With metadata routing they are those that the parts request. Else a detector that
+    takes no weights is fitted without them, with a warning.
+    """
+    routed, found = get_config()["enable_metadata_routing"], []
+    for name, part in zip(owner._part_names, parts, strict=True):
+        required = name == "estimator"
+        arguments = {}
+        if part is not None and getattr(part, "_fits_samples", True):
+            arguments = weight_params(owner, name, part, weight, required=required)
+            if not (arguments or routed or isinstance(part, FrozenEstimator)):
+                warn(
+                    f"{name} is fitted without sample_weight: {type(part).__name__} "
+                    "has no sample_weight in its fit."
+                )
+        found.append(arguments)
+    return Parts(*found)

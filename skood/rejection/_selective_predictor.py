@@ -1,0 +1,474 @@
+"""Base class of predictors with a reject option: their fit and their evaluation."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from abc import abstractmethod
+from contextlib import nullcontext
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from skood.decision import Certificate, Solver, accept_proba, draw
+from skood.rejection._calibration import (
+    calibrate,
+    choose_rule,
+    fit_parts,
+    predict_parts,
+    router_of,
+    score_parts,
+)
+from skood.rejection._checks import check_calibration, weight_arguments
+from skood.rejection._explained_decisions import ExplainedDecisions
+from skood.rejection._explanation import make_reference
+from skood.rejection._inputs import Parts, described_scores, detector_input, separate
+from skood.rejection._regression_scores import reads_samples
+from skood.rejection._report import make_report
+from skood.utils._batches import blockwise
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._labels import check_y, ood_mask, single_column
+from skood.utils._metaestimators import bind, n_rows, with_seeds, wrapped_tags
+from skood.utils._warnings import warn
+from skood.utils._weights import count_weights, row_weight
+
+__all__ = ["SelectivePredictor"]
+
+
+class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
+    """Base class of classifiers and regressors with a rule.
+
+    A subclass defines `ood_label` (NaN in a regression), the parts that are fitted, and
+    the losses and the values of predictions.
+    """
+
+    #: Parameters with the parts, in their order in `Parts`.
+    _part_names = Parts._fields
+
+    _parts_type = Parts
+
+    _default_parts: dict = {"guarantee": Certificate, "solver": Solver}
+
+    # parameters that all subclasses have
+    ood_label: Any
+    rule: Any
+    calibration: Any
+    loss: Any
+    guarantee: Any
+    solver: Any
+    n_jobs: Any
+
+    @abstractmethod
+    def _given_parts(self):
+        """Return the unfitted parts."""
+
+    @abstractmethod
+    def _check_data(self, data, parts):
+        """Raise if the parts do not suit the samples."""
+
+    @abstractmethod
+    def _store(self, parts, y_id, unfitted):
+        """Set the attributes of the fitted parts."""
+
+    @abstractmethod
+    def _losses(self, y, predicted, is_id=None):
+        """Return the losses of ID samples."""
+
+    @abstractmethod
+    def _plain_score(self, X, y, sample_weight):
+        """Return the score without a rule."""
+
+    @abstractmethod
+    def _possible_losses(self, max_loss=None):
+        """Return the values that a loss can take, or None; see `possible_losses`."""
+
+    @abstractmethod
+    def _marked_ood(self):
+        """Return how OOD samples are marked in `y`, for messages."""
+
+    def _naming_ood_label(self, data):
+        """Return a context in which errors of fits mention the label of OOD samples."""
+        return nullcontext()
+
+    def _fit(self, X, y, sample_weight, groups):
+        parts = self._given_parts()
+        self._possible_losses()  # raises if the loss is of another kind
+        y = check_y(y, self.ood_label)
+        check_consistent_length(X, y, groups)
+        data = separate(X, y, sample_weight, groups, self.ood_label)
+        self._check_data(data, parts)
+        if self.rule is not None:
+            check_calibration(self, parts, data, *self._options())
+        self.detector_inputs_ = {
+            name: "X" if reads_samples(parts, detector) else detector_input(detector)
+            for name, detector in zip(("risk", "ood"), parts[1:], strict=True)
+            if detector is not None
+        }
+        if sample_weight is not None:
+            data = data._replace(weights=weight_arguments(self, parts, data.weight))
+        with self._naming_ood_label(data):
+            calibrated = self._fit_parts(parts, data)
+        if self.rule is None:
+            self.operating_point_ = self._reference = None
+            return
+        rows, ood_rows, scores = calibrated
+        loss = self._losses(data.y[rows], scores.pred_id)
+        weights = row_weight(data.weight, rows), row_weight(data.weight_ood, ood_rows)
+        self.operating_point_ = point = choose_rule(self, scores, loss, weights)
+        self.theta_, self.lambda_, self.tau_ = point.theta, point.lam, point.tau
+        self.mu_, self.gap_ = point.mu, point.gap
+        self.lower_bound_ = point.lower_bound
+        self._reference = make_reference(
+            point, scores.risk_id, scores.ood_id, weights[0]
+        )
+        # than the risk score
+        weighs_less = abs(self.theta_) < math.pi / 4 and not point.has_two_thresholds
+        if data.X_ood is None and self.ood_detector is not None and weighs_less:
+            self._warn_of_weight()
+
+    def _options(self):
+        """Return the solver, and the certificate or None, as objects."""
+        certificate = self.guarantee
+        if certificate is not None:
+            certificate = self._as_part("guarantee", certificate)
+        return self._as_part("solver", self.solver), certificate
+
+    def _fit_parts(self, parts, data):
+        """Store the fitted parts; return the calibration data of the rule."""
+        if self.rule is None:
+            parts = type(parts)(*with_seeds(parts, self.random_state))
+            fitted = fit_parts(parts, data.X, data.y, data.weights)
+            self._store(fitted, data.y, data.y[:0])
+            return None
+        fitted, *calibrated, unfitted = calibrate(
+            parts,
+            data,
+            calibration=self.calibration,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+        )
+        self._store(fitted, data.y, unfitted)
+        return calibrated
+
+    def get_metadata_routing(self):
+        """Return how ``sample_weight`` and ``groups`` are passed on by `fit`.
+
+        Returns
+        -------
+        router : MetadataRouter
+            The request of the estimator itself, and the routing to `estimator`, the
+            detectors and a splitter in `calibration`.
+        """
+        return router_of(self)
+
+    def _warn_of_weight(self):
+        """Warn that only errors on ID samples determine the weight of the OOD score."""
+        warn(
+            "y has no OOD samples, so that the weight of ood_detector was chosen by "
+            f"the errors on ID samples alone: theta_ = {self.theta_:.3g} (at 0 only "
+            f"the risk score counts, at pi / 2 only the OOD score), mu_ = "
+            f"{self.mu_:.3g}. OOD samples may be accepted, however low the detector "
+            f"scores them. Add known OOD samples, {self._marked_ood()}, and use a rule "
+            "that bounds their rate, such as BoundedTPRFPR; or use "
+            "rule=TwoThresholds(), which has a threshold for each score."
+        )
+
+    def _largest_loss(self):
+        """Return the largest loss, for a guarantee; 1 if it is unknown."""
+        possible = self._possible_losses()
+        return 1.0 if possible is None else float(possible.max())
+
+    def _check_fitted(self):
+        if "estimator_" not in vars(self):  # for the speed of small calls
+            check_is_fitted(self, "estimator_")
+
+    def _parts(self):
+        fitted = self.estimator_, self.risk_detector_, self.ood_detector_
+        return self._parts_type(*fitted)
+
+    @blockwise
+    def accept_proba(self, X):
+        """Return the probability that each sample is accepted.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        accept : ndarray of shape (n_samples,), dtype float64
+            0 or 1, or ``tau_`` at the threshold of a randomized rule; 1 with
+            ``rule=None``.
+        """
+        self._check_fitted()
+        if self.operating_point_ is None:
+            return np.ones(n_rows(X))
+        return accept_proba(self.operating_point_, *score_parts(self._parts(), X))
+
+    @blockwise
+    def _answers(self, X):
+        """Return predictions of the estimator, and acceptance probabilities."""
+        if self.operating_point_ is None:
+            values = single_column(self.estimator_.predict(X))  # of CatBoost
+            return np.array(values), np.ones(n_rows(X))
+        risk, ood, values = predict_parts(self._parts(), X)
+        return np.array(values), accept_proba(self.operating_point_, risk, ood)
+
+    @blockwise
+    def _risks(self, X):
+        """Return both scores of the samples."""
+        return score_parts(self._parts(), X)
+
+    def score_pair(self, X):
+        """Return the scores used by the rule, high for samples to accept.
+
+        :func:`skood.metrics.make_ood_scorer` evaluates either of them in searches and
+        cross-validation.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        risk_score : ndarray of shape (n_samples,)
+            Minus the conditional risk that the estimator predicts, unless there is a
+            risk detector or another uncertainty.
+
+        ood_score : ndarray of shape (n_samples,) or None
+            The score of the OOD detector. None without an OOD detector.
+        """
+        self._check_fitted()
+        risk, ood = self._risks(X)
+        return -risk, None if ood is None else -ood
+
+    def with_rule(self, rule, X, y, *, guarantee="auto", sample_weight=None):
+        """Return an estimator with another rule and the same fitted parts.
+
+        Nothing is fitted: the rule is chosen on the scores of the given samples. The
+        result equals that of a fit with ``calibration="same"`` on the frozen parts, and
+        has these parameters, so that a clone of it is not fitted again either. This
+        estimator is unchanged.
+
+        Parameters
+        ----------
+        rule : BaseRule or None
+            The new rule.
+
+        X : array-like of shape (n_samples, ...)
+            Calibration samples, on which *no part was fitted*: on training samples,
+            scores are biased, and rates and guarantees invalid.
+
+        y : array-like of shape (n_samples,)
+            Their labels or targets, and known OOD samples as in `fit`.
+
+        guarantee : str, Certificate or None, default="auto"
+            Kind of guarantee of the new rule. "auto": the parameter of this estimator.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples, as in `fit`.
+
+        Returns
+        -------
+        estimator : RejectOptionClassifier or RejectOptionRegressor
+            The fitted parts are shared with this estimator.
+
+        Raises
+        ------
+        InfeasibleError
+            If no acceptance region meets the bounds of the rule on the samples.
+        NotCertifiableError
+            If there are too few samples for the guarantee.
+        ValueError
+            If the data or a parameter is invalid, or `y` contains other labels than the
+            classes of the classifier and `ood_label`.
+
+        Examples
+        --------
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from skood.datasets import load_digits_ood
+        >>> from skood.rejection import BoundedAbstention, RejectOptionClassifier
+        >>> X, y = load_digits_ood(left_out=[8, 9], return_X_y=True)
+        >>> clf = RejectOptionClassifier(LogisticRegression(max_iter=500))
+        >>> clf = clf.fit(X[:1000], y[:1000])
+        >>> strict = clf.with_rule(BoundedAbstention(coverage=0.5), X[1000:], y[1000:])
+        >>> strict.operating_point_.tpr >= 0.5, clf.operating_point_
+        (True, None)
+        """
+        self._check_fitted()
+        fitted, parts = self._parts(), {}
+        for name, part in zip(self._part_names, fitted, strict=True):
+            frozen = part is None or isinstance(part, FrozenEstimator)
+            parts[name] = part if frozen else FrozenEstimator(part)
+        params = {**self.get_params(deep=False), **parts, "rule": rule}
+        if not (isinstance(guarantee, str) and guarantee == "auto"):
+            params["guarantee"] = guarantee
+        new = type(self)(**{**params, "calibration": "same"}).fit(X, y, sample_weight)
+        new.estimator_, new.risk_detector_, new.ood_detector_ = fitted
+        new.detector_inputs_ = dict(self.detector_inputs_)
+        return new
+
+    def report(
+        self,
+        X,
+        y,
+        *,
+        confidence_level=0.95,
+        ood_prior=None,
+        max_loss=None,
+        sample_weight=None,
+    ):
+        """Return the rates of decisions on given samples, with confidence intervals.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples; for unbiased rates, not the samples of fit.
+
+        y : array-like of shape (n_samples,)
+            Labels or targets. A sample is OOD when its label is `ood_label` or is not
+            in ``classes_``; in a regression, when its target is NaN.
+
+        confidence_level : float, default=0.95
+            Level of each interval, in (0, 1).
+
+        ood_prior : float, default=None
+            Share of OOD samples in use, for the precision; in [0, 1).
+
+        max_loss : float, default=None
+            Largest value that a callable `loss`, or one of a regression, can take.
+            None: the `max_loss` of a regressor or, without one, no interval of the
+            risk. The values of other losses are known.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights, see :ref:`rejection_weights`. Intervals take whole weights for
+            numbers of independent samples; with others they are approximate, for the
+            effective number of samples, and there is none of a loss with more than two
+            values.
+
+        Returns
+        -------
+        report : RejectionReport
+            TPR, FPR, coverage, selective risk and precision; print it for a table.
+        """
+        self._check_fitted()
+        if not 0 < confidence_level < 1:
+            raise ValueError(
+                f"confidence_level must be in (0, 1), got {confidence_level!r}."
+            )
+        if ood_prior is not None and not 0 <= ood_prior < 1:
+            raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
+        possible = self._possible_losses(max_loss)
+        accepted, loss, is_ood, weight = self._outcomes(X, y, sample_weight)
+        report = make_report(
+            draw(accepted, self.random_state),
+            loss,
+            is_ood,
+            confidence_level=confidence_level,
+            ood_prior=ood_prior,
+            possible=possible,
+            weight=weight,
+        )
+        return replace(report, scores=described_scores(self))
+
+    def score(self, X, y, sample_weight=None):
+        """Return minus the objective of the rule.
+
+        With ``rule=None``, it is the accuracy of a classifier, and R² of a regressor.
+
+        Bounds of the rule are ignored: searches over them need a scorer with bounds,
+        such as :func:`skood.metrics.make_selective_risk_scorer`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        y : array-like of shape (n_samples,)
+            Labels or targets. A sample is OOD when its label is `ood_label` or is not
+            in ``classes_``; in a regression, when its target is NaN.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples.
+
+        Returns
+        -------
+        score : float
+            Greater is better; minus infinity if the objective is a risk and no ID
+            sample is accepted.
+        """
+        self._check_fitted()
+        if self.operating_point_ is None:
+            return self._plain_score(X, y, sample_weight)
+        accepted, loss, is_ood, weight = self._outcomes(X, y, sample_weight)
+        self._check_has_id(is_ood)
+        is_id = ~is_ood
+        weight = np.ones(len(is_id), dtype=np.int64) if weight is None else weight
+        accepted = accepted * weight
+        objective = self.rule.objective(
+            accepted[is_id].sum(),
+            (accepted[is_id] * loss).sum(),
+            accepted[is_ood].sum(),
+            weight[is_id].sum(),
+            weight[is_ood].sum(),
+        )
+        if math.isnan(objective):
+            raise ValueError(
+                f"No OOD samples in y, but the cost of {self.rule!r} depends on them: "
+                f"samples {self._marked_ood()}."
+            )
+        return -float(objective)
+
+    def _check_has_id(self, is_ood):
+        """Raise if all samples are OOD."""
+        if is_ood.all():
+            classes = getattr(self, "classes_", None)
+            why = (
+                "every target is NaN" if classes is None else f"classes_ are {classes}"
+            )
+            raise ValueError(f"No in-distribution samples in y: {why}.")
+
+    def _outcomes(self, X, y, sample_weight):
+        """Return acceptance, losses of ID samples, the OOD mask, and weights or None.
+
+        Samples with a weight of zero are left out.
+        """
+        y, predicted, accept, is_ood, weight = self._evaluated(X, y, sample_weight)
+        return accept, self._losses(y, predicted, ~is_ood), is_ood, weight
+
+    def _evaluated(self, X, y, sample_weight):
+        """Return targets, predictions, acceptance, the OOD mask, and weights or None.
+
+        Samples with a weight of zero are left out.
+        """
+        y = check_y(y, self.ood_label)
+        predicted, accept = self._answers(X)
+        check_consistent_length(predicted, y)
+        weight = count_weights(sample_weight, len(y))
+        if weight is not None and not weight.all():
+            rows = weight > 0
+            y, predicted, accept = y[rows], predicted[rows], accept[rows]
+            weight = weight[rows]
+        classes = getattr(self, "classes_", None)
+        is_ood = ood_mask(y, ood_label=self.ood_label, classes=classes)
+        return y, predicted, accept, is_ood, weight
+
+    def __sklearn_tags__(self):
+        tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
+        tags.target_tags.required = True
+        parts = self._given_parts()
+        for detector in parts[1:]:
+            if hasattr(detector, "__sklearn_tags__"):
+                if not parts.regression:
+                    detector = bind(detector, self.estimator, copy=copy)
+                inner = get_tags(detector).input_tags
+                tags.input_tags.sparse &= inner.sparse
+                tags.input_tags.allow_nan &= inner.allow_nan
+        return tags
