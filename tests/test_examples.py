@@ -26,6 +26,7 @@ SLOW = {
     "plot_guarantees",
     "plot_image_probe",
     "plot_lambda_search",
+    "plot_library_size",
     "plot_model_library",
     "plot_nodes",
     "plot_odin_search",

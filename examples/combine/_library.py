@@ -18,7 +18,7 @@ examples of this section. This file has no figures.
 # two stages with a pooling between them, and end in a map of 2 x 2 pixels; large images
 # are downsampled first.
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import torch
@@ -385,6 +385,11 @@ def accepted(level, alpha):
     return level > alpha * (1 + 1e-12)
 
 
+def scores_of(members, X):
+    """Return the scores of all members, a column each."""
+    return np.column_stack([member.score_samples(X) for _, member in members])
+
+
 def judge(members, X_calibration, images, alpha=0.05):
     """Return metrics of single members and combiners on known and OOD images.
 
@@ -408,12 +413,8 @@ def judge(members, X_calibration, images, alpha=0.05):
         For members and combiners the `tpr` at `alpha`; and for each kind of OOD
         images the `fpr` at `alpha`, the `auroc`, and the FPR at the TPR of DSDE.
     """
-
-    def scores_of(X):
-        return np.column_stack([member.score_samples(X) for _, member in members])
-
-    calibration = scores_of(X_calibration)
-    scores = {kind: scores_of(rows) for kind, rows in images.items()}
+    calibration = scores_of(members, X_calibration)
+    scores = {kind: scores_of(members, rows) for kind, rows in images.items()}
     pvalues = {kind: conformal_pvalues(S, calibration) for kind, S in scores.items()}
     rows = {
         name: tuple(
@@ -469,3 +470,84 @@ def best_single(table):
     """Return the name of the network with the least mean FPR at the TPR of DSDE."""
     singles = [name for name in table if name not in COMBINERS]
     return min(singles, key=lambda name: table[name].fpr_at_dsde.mean())
+
+
+# %%
+# Parts of a library
+# ------------------
+#
+# A part of a library needs no new p-values. Of each size there are all parts, or some
+# at random. :math:`c_m` bounds the change point of DSDE from below; with 2/m two
+# networks have none.
+SHARES = {"2/m": None, "2/7": 2 / 7, "2/15": 2 / 15}
+
+
+def parts_of(n_members, size, n_most, rng):
+    """Return the parts of a size, or `n_most` of them, as columns of members."""
+    parts = np.array(list(combinations(range(n_members), size)))
+    if len(parts) > n_most:
+        parts = parts[np.sort(rng.choice(len(parts), n_most, replace=False))]
+    return parts
+
+
+def judge_sizes(members, X_calibration, images, *, n_most=70, alpha=0.05, seed=0):
+    """Return the rates of DSDE on parts of a library, by size and lower bound.
+
+    TPR and mean FPR over kinds at the nominal level `alpha`, and the mean FPR where
+    exactly 95 % of the known images are accepted; arrays with a value for each part.
+    """
+    pvalues = pvalues_of(members, X_calibration, images)
+    rng = np.random.default_rng(seed)
+    found = {}
+    for size in range(2, len(members) + 1, 2):
+        parts = parts_of(len(members), size, n_most, rng)
+        for name, c_m in SHARES.items():
+            if c_m is None and size < 4:
+                continue
+            rows = [rates_of_part(pvalues, part, c_m, alpha) for part in parts]
+            columns = zip(*rows, strict=True)
+            rates = dict(zip(("tpr", "fpr", "fpr_at_95"), columns, strict=True))
+            found[size, name] = Bunch(**{k: np.array(v) for k, v in rates.items()})
+    return found
+
+
+def pvalues_of(members, X_calibration, images):
+    """Return the p-values of all members for each kind of images."""
+    calibration = scores_of(members, X_calibration)
+    return {
+        kind: conformal_pvalues(scores_of(members, rows), calibration)
+        for kind, rows in images.items()
+    }
+
+
+def rates_of_part(pvalues, part, c_m, alpha):
+    """Return TPR, mean FPR, and mean FPR at a TPR of 95 %, of some of the members."""
+    levels = {
+        kind: DOSStorey(c_m=c_m).statistic(P[:, part]) for kind, P in pvalues.items()
+    }
+    known = levels.pop("known")
+    fpr = np.mean([accepted(level, alpha).mean() for level in levels.values()])
+    at_95 = [
+        fpr_at_tpr(
+            np.repeat([1, -1], [len(known), len(level)]), np.append(known, level)
+        )
+        for level in levels.values()
+    ]
+    return accepted(known, alpha).mean(), fpr, np.mean(at_95)
+
+
+def print_sizes(found):
+    """Print means over parts, in percent."""
+    print(f"{'networks':>8}{'parts':>7}" + "".join(f"{n:>27}" for n in SHARES))
+    print(f"{'':15}" + f"{'TPR':>13}{'FPR':>7}{'at 95':>7}" * len(SHARES))
+    for size in dict.fromkeys(size for size, _ in found):
+        rows = [found.get((size, name)) for name in SHARES]
+        n_parts = max(len(row.tpr) for row in rows if row)
+        cells = "".join(
+            f"{100 * row.tpr.mean():13.1f}{100 * row.fpr.mean():7.1f}"
+            f"{100 * row.fpr_at_95.mean():7.1f}"
+            if row
+            else f"{'-':>13}{'-':>7}{'-':>7}"
+            for row in rows
+        )
+        print(f"{size:8}{n_parts:7}{cells}")

@@ -113,6 +113,23 @@ def test_nominal_level_is_the_statistic():
     )
 
 
+@pytest.mark.parametrize("c_m", [None, 2 / 7, 2 / 15])
+def test_part_of_a_library_is_dsde_on_its_members(c_m):
+    """Columns of the p-values of all members, so that studies need no new fits."""
+    rng = np.random.default_rng(2)
+    X, X_new = rng.normal(size=(200, 9)), rng.normal(size=(60, 9)) - 1
+    library = frozen_columns(9)
+    P = conformal_pvalues(X_new, X)
+    for part in ([0, 3, 4, 8], [8, 1, 0, 2, 5, 7], list(range(9))):
+        members = [library[j] for j in part]
+        dsde = DSDE(
+            members, DOSStorey(c_m=c_m), calibration="same", level="nominal"
+        ).fit(X)
+        expected = DOSStorey(c_m=c_m).statistic(P[:, part])
+        assert_allclose(dsde.levels(X_new), expected, rtol=0, atol=1e-12)
+        assert 0.1 < np.mean(expected <= 0.05) < 0.9
+
+
 def test_level_equal_to_alpha_rejects():
     """n = 139 is the smallest that lets one of 7 members reject at .05."""
     X = np.random.default_rng(0).normal(size=(139, 7))
