@@ -6,6 +6,7 @@ All functions take arrays of scores; estimators are not used here.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skood.decision._all_of import AllOf
 from skood.decision._base_rule import (
     GUARD,
     BaseRule,
@@ -21,7 +22,10 @@ from skood.decision._bounded_rules import (
     BoundedTPRFPR,
 )
 from skood.decision._calibration_sample import Problem
+from skood.decision._certified_path import CertifiedStatement, RuleCertificate
 from skood.decision._certify import certify
+from skood.decision._certify_path import certify_path
+from skood.decision._class_priors import class_prior, shift_posteriors
 from skood.decision._confidence_bounds import (
     max_accepted_ood,
     min_accepted_id,
@@ -36,6 +40,7 @@ from skood.decision._mean_intervals import (
     mean_interval,
 )
 from skood.decision._objective import Goal, better
+from skood.decision._ood_share import ood_prior_interval
 from skood.decision._operating_point import (
     OperatingPoint,
     Rates,
@@ -54,12 +59,14 @@ __all__ = [
     "GUARD",
     "SOLVERS",
     "UNDEFINED",
+    "AllOf",
     "BaseRule",
     "BoundedAbstention",
     "BoundedImprovement",
     "BoundedPrecisionRecall",
     "BoundedTPRFPR",
     "Certificate",
+    "CertifiedStatement",
     "CostBased",
     "Estimate",
     "FiniteSolution",
@@ -69,6 +76,7 @@ __all__ = [
     "PlugInCost",
     "Problem",
     "Rates",
+    "RuleCertificate",
     "Solver",
     "TwoThresholds",
     "accept",
@@ -76,7 +84,9 @@ __all__ = [
     "better",
     "boundary_acceptance",
     "certify",
+    "certify_path",
     "check_rule",
+    "class_prior",
     "clopper_pearson",
     "draw",
     "grid_of_angles",
@@ -84,10 +94,12 @@ __all__ = [
     "max_accepted_ood",
     "mean_interval",
     "min_accepted_id",
+    "ood_prior_interval",
     "precision_at",
     "rates_within",
     "risk_upper_bound",
     "search",
+    "shift_posteriors",
     "solve",
     "solve_finite",
     "weights",

@@ -8,6 +8,7 @@ from abc import ABCMeta, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import InvalidParameterError
@@ -204,6 +205,16 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         """
         return None
 
+    def statements(self):
+        """Return the bounds that some acceptance region breaks, to be certified.
+
+        Returns
+        -------
+        statements : tuple of Linear
+            Functions of t, e and f that must not be positive.
+        """
+        return tuple(filter(_can_break, self.rates()))
+
     def bounds(self, n_id, n_ood, *, whole=True):
         """Return the bounds on counts of samples that follow from :meth:`rates`.
 
@@ -246,6 +257,12 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         np.multiply(risk, tpr, out=loss, where=tpr > 0)
         broken = [excess(rate.at(tpr, loss, fpr)) for rate in self.rates()]
         return sum(broken, start=np.zeros(tpr.shape))[()]
+
+    def _at_prior(self, ood_prior):
+        """Return the rule at another share of OOD samples, if it depends on it."""
+        if self.ood_prior is None:
+            return self
+        return clone(self).set_params(ood_prior=ood_prior)
 
     def _loosened_rates(self, amount):
         """Return the bounds on rates if each may be violated by an amount.
@@ -320,6 +337,12 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
             return cost.in_counts(n_id, n_ood).at(N, E, np.asarray(F))
         objective = np.full(np.broadcast_shapes(N.shape, E.shape), np.inf)
         return np.divide(E, N, out=objective, where=N > 0)[()]
+
+
+def _can_break(rate):
+    """Return whether a bound is broken by some rates in [0, 1]."""
+    least = max(rate.id, 0.0) + max(rate.ood, 0.0) + rate.constant
+    return rate.loss != 0 or least > GUARD
 
 
 def _bounds_risk(rate):

@@ -8,9 +8,6 @@ from numbers import Real
 import numpy as np
 
 from skood.decision._base_rule import BaseRule, Linear, excess
-from skood.decision._certified_risk import certified_threshold, check_losses
-from skood.decision._operating_point import OperatingPoint, project, standardize
-from skood.decision._solver import search
 from skood.utils._param_validation import Number
 
 __all__ = ["BoundedImprovement", "CostBased", "PlugInCost"]
@@ -42,17 +39,6 @@ class BoundedImprovement(BaseRule):
     .. math:: \max N \quad\text{such that}\quad E \le r N,\ N \ge 1
 
     with :math:`r` = `risk_max`. The objective is :math:`-N / n_I`.
-
-    :func:`certify` guarantees the bound on new data by learn then test [1]_: the share
-    `split` of the samples chooses the angle between two scores and an order of
-    thresholds, the others test in this order whether :func:`risk_upper_bound` is at
-    most `risk_max`, until the first failure; the accepted threshold with the largest
-    coverage is taken.
-
-    References
-    ----------
-    .. [1] A. N. Angelopoulos, S. Bates, E. J. Candès, M. I. Jordan, L. Lei. Learn
-       then test: calibrating predictive algorithms to achieve risk control. 2021.
 
     Examples
     --------
@@ -104,27 +90,6 @@ class BoundedImprovement(BaseRule):
         """
         return excess(np.asarray(risk) - self.risk_max)[()]
 
-    def _point(self, problem, certificate=None):
-        if certificate is None:
-            return None
-        check_losses(self, problem, certificate)
-        first, second = parts = certificate.split(problem)
-        second.set_scales(*first.scales)
-        theta = 0.0
-        if problem.double:
-            rows = first.risk_id, first.ood_id, first.loss_id
-            theta = search(self, *rows, None, None).theta
-
-        def region(part):
-            scaled = standardize(part.risk_id, part.ood_id, first.scales)
-            return project(theta, *scaled), part.loss_id
-
-        lam = certified_threshold(
-            self, parts, region, self.risk_max, certificate.delta, certificate
-        )
-        point = OperatingPoint(theta=theta, lam=lam, scales=first.scales)
-        return second.evaluated(self, point)
-
 
 class CostBased(BaseRule):
     r"""Least expected cost of errors, of rejections and of accepted OOD samples.
@@ -146,6 +111,9 @@ class CostBased(BaseRule):
         Share of OOD samples in use, in [0, 1). It is never estimated from the data.
         With 0 the rule needs no OOD samples.
 
+    cost_max : float or None, default=None
+        Largest expected cost, a bound of the rule. None: no bound.
+
     See Also
     --------
     PlugInCost : The same for a known risk and likelihood ratio, without a search.
@@ -161,7 +129,7 @@ class CostBased(BaseRule):
 
     with :math:`\varepsilon_1` = `reject_id`, :math:`\varepsilon_2` = `accept_ood`,
     :math:`\varepsilon_3` = `reject_ood` and :math:`\pi` = `ood_prior` [1]_. There are
-    no bounds: accepting all or no samples is allowed.
+    no bounds, unless `cost_max` is given: accepting all or no samples is allowed.
 
     References
     ----------
@@ -185,13 +153,23 @@ class CostBased(BaseRule):
         "accept_ood": _COST,
         "reject_ood": _COST,
         "ood_prior": [Number(Real, 0, 1, closed="left")],
+        "cost_max": [Number(Real, 0, None, closed="left"), None],
     }
 
-    def __init__(self, reject_id=0.3, accept_ood=1.0, reject_ood=0.0, ood_prior=0.5):
+    def __init__(
+        self,
+        reject_id=0.3,
+        accept_ood=1.0,
+        reject_ood=0.0,
+        ood_prior=0.5,
+        *,
+        cost_max=None,
+    ):
         self.reject_id = reject_id
         self.accept_ood = accept_ood
         self.reject_ood = reject_ood
         self.ood_prior = ood_prior
+        self.cost_max = cost_max
 
     def check_params(self):
         """Raise a ValueError if a parameter is out of its range, or of another type."""
@@ -204,14 +182,17 @@ class CostBased(BaseRule):
             )
 
     def rates(self):
-        """Return no bounds.
+        """Return the bound on the cost, if there is one.
 
         Returns
         -------
         rates : tuple of Linear
-            Empty.
+            Functions of TPR, loss and FPR, not positive where the bounds are met.
         """
-        return ()
+        if self.cost_max is None:
+            return ()
+        cost = self.cost()
+        return (cost._replace(constant=cost.constant - self.cost_max),)
 
     def cost(self):
         """Return the expected cost.

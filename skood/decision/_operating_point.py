@@ -5,7 +5,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -137,6 +137,10 @@ class OperatingPoint:
     violation : float, default=0.0
         Largest violation of a bound by the nearest rule, if no rule meets all bounds.
 
+    certificate : RuleCertificate or None, default=None
+        What :func:`certify` has certified, with "high_probability" and a path of
+        candidates.
+
     See Also
     --------
     solve : Finds the best one.
@@ -163,6 +167,7 @@ class OperatingPoint:
     lam_low: float | None = None
     ood_max: float = math.inf
     violation: float = 0.0
+    certificate: Any = None
 
     @property
     def risk(self):

@@ -99,8 +99,8 @@ class Certificate(SkoodEstimator):
     delta : float, default=0.1
         Probability, in (0, 1), that the guarantee fails.
 
-    split : float, default=0.3
-        Share of the calibration samples that choose the angle; not for "ltt".
+    split : float, default=0.4
+        Share of the calibration samples that choose candidate rules; not for "ltt".
 
     n_angles : int, default=16
         Number of angles of "ltt".
@@ -128,7 +128,7 @@ class Certificate(SkoodEstimator):
         "n_angles": [Interval(Integral, 2, None, closed="left")],
     }
 
-    def __init__(self, method="high_probability", *, delta=0.1, split=0.3, n_angles=16):
+    def __init__(self, method="high_probability", *, delta=0.1, split=0.4, n_angles=16):
         self.method = method
         self.delta = delta
         self.split = split

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import beta, binom, norm
 
 from skood.decision import Problem
-from skood.decision import _certify as _guarantee
+from skood.decision import _nested_certificates as _guarantee
 from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (
     BoundedAbstention,
@@ -123,7 +123,7 @@ def test_many_angles_by_brute_force(monkeypatch, infinite):
         first, second = np.arange(6), np.arange(6, 60)
         monkeypatch.setattr(
             _guarantee,
-            "_split",
+            "split_problem",
             lambda p, shares, rng, parts=(first, second): (
                 _guarantee._take(p, parts[0], np.arange(0)),
                 _guarantee._take(p, parts[1], np.arange(50)),
@@ -223,7 +223,7 @@ def test_precision_by_way_of_two_rates():
     data = draw(np.random.default_rng(0), 900, 700)
     rule = BoundedPrecisionRecall(0.9, 0.7, ood_prior=0.25)
     rates = BoundedTPRFPR(0.7, 0.2333333333333333)
-    for guarantee in GUARANTEES:
+    for guarantee in ("ltt", "expectation"):
         one, other = (
             certify(r, *data, guarantee=guarantee, random_state=0)
             for r in (rule, rates)
@@ -287,17 +287,17 @@ def test_angle_comes_from_the_first_part_only(monkeypatch):
     part = np.arange(180), np.arange(180, 600), np.arange(150), np.arange(150, 500)
     monkeypatch.setattr(
         _guarantee,
-        "_split",
+        "split_problem",
         lambda p, shares, rng: (
             _guarantee._take(p, part[0], part[2]),
             _guarantee._take(p, part[1], part[3]),
         ),
     )
     rule = BoundedTPRFPR(0.6, 0.3)
-    point = certify(rule, a, b, loss, a_ood, b_ood)
+    point = certify(rule, a, b, loss, a_ood, b_ood, guarantee="expectation")
     loss[part[1]] = rng.permutation(loss[part[1]])
     b[part[1]] += 0.5
-    other = certify(rule, a, b, loss, a_ood, b_ood)
+    other = certify(rule, a, b, loss, a_ood, b_ood, guarantee="expectation")
     assert (other.theta, other.scales) == (point.theta, point.scales)
     assert other.lam != point.lam
     # the numbers are those of the second part
@@ -318,11 +318,12 @@ def test_first_part_leaves_room_for_the_second(monkeypatch):
 
     monkeypatch.setattr(_guarantee, "search", spy)
     data = draw(np.random.default_rng(0), 500, 400)
-    certify(BoundedTPRFPR(0.6, 0.4), *data, split=0.2, random_state=0)
+    options = {"split": 0.2, "random_state": 0, "guarantee": "expectation"}
+    certify(BoundedTPRFPR(0.6, 0.4), *data, **options)
     (rule, n_id, n_ood, feasible), *more = asked
     assert (n_id, n_ood, feasible, more) == (100, 80, True, [])
-    tpr = min_accepted_id(400, 0.6, 0.05) / 400
-    fpr = max_accepted_ood(320, 0.4, 0.05) / 320
+    tpr = math.ceil(401 * 0.6) / 400
+    fpr = (math.floor(321 * 0.4) - 1) / 320
     spread_id = math.sqrt(tpr * (1 - tpr) * (1 / 100 + 1 / 400))
     spread_ood = math.sqrt(fpr * (1 - fpr) * (1 / 80 + 1 / 320))
     z = norm.ppf(0.95)
@@ -332,16 +333,16 @@ def test_first_part_leaves_room_for_the_second(monkeypatch):
     # if that is too much, less room, down to what the second part will be held to
     asked.clear()
     with pytest.raises(NotCertifiableError):
-        certify(BoundedTPRFPR(0.97, 0.02), *data, split=0.2, random_state=0)
+        certify(BoundedTPRFPR(0.97, 0.01), *data, **options)
     assert [feasible for *_, feasible in asked] == [False, False, False]
-    assert asked[-1][0].tpr_min == min_accepted_id(400, 0.97, 0.05) / 400
-    assert asked[-1][0].fpr_max == max_accepted_ood(320, 0.02, 0.05) / 320
+    assert asked[-1][0].tpr_min == math.ceil(401 * 0.97) / 400
+    assert asked[-1][0].fpr_max == (math.floor(321 * 0.01) - 1) / 320
 
 
 def test_coverage_of_two_scores_without_ood_rows():
     a, b, loss, _, _ = draw(np.random.default_rng(5), 400, 1)
     rule = BoundedAbstention(0.7)
-    for guarantee, n, delta in (("high_probability", 280, 0.1), ("ltt", 360, 0.1 / 16)):
+    for guarantee, n, delta in (("high_probability", 240, 0.1), ("ltt", 360, 0.1 / 16)):
         point = certify(
             rule, a, b, loss, None, None, guarantee=guarantee, random_state=0
         )

@@ -108,7 +108,7 @@ def test_guarantee_of_the_new_rule():
     plain = clf.with_rule(rule, X_CAL, Y_CAL, guarantee=None)
     assert certified.guarantee == "high_probability" and plain.guarantee is None
     assert plain.operating_point_.tpr < certified.operating_point_.tpr
-    with pytest.raises(NotCertifiableError, match="too few for a TPR"):
+    with pytest.raises(NotCertifiableError, match="too few for TPR"):
         clf.with_rule(BoundedAbstention(0.999), X_CAL[:60], Y_CAL[:60])
     with pytest.raises(ValueError, match="guarantee"):
         clf.with_rule(rule, X_CAL, Y_CAL, guarantee="always")

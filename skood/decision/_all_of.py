@@ -1,0 +1,123 @@
+"""AllOf: the bounds of several rules at once."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import itertools
+
+import numpy as np
+
+from skood.decision._base_rule import BaseRule, check_rule
+
+__all__ = ["AllOf"]
+
+
+class AllOf(BaseRule):
+    """Bounds of several rules at once, with the objective of the first.
+
+    Read more in the :ref:`User Guide <own_rule>`.
+
+    Parameters
+    ----------
+    rules : list of BaseRule
+        The rules, at least one. The first one's objective is minimized.
+
+    See Also
+    --------
+    BoundedTPRFPR, BoundedImprovement, BoundedPrecisionRecall : Rules to combine.
+    certify : Guarantees all bounds together.
+
+    Notes
+    -----
+    A rule without a search, such as :class:`TwoThresholds`, cannot be combined.
+
+    Examples
+    --------
+    Bounds on TPR, FPR and selective risk:
+
+    >>> from skood.rejection import AllOf, BoundedImprovement, BoundedTPRFPR, solve
+    >>> rule = AllOf([BoundedTPRFPR(0.5, 0.5), BoundedImprovement(0.25)])
+    >>> scores = [0, 0, 1, 1, 2, 3], None, [0, 0, 1, 0, 0, 1], [0, 2, 2, 3], None
+    >>> point = solve(rule, *scores)
+    >>> point.tpr, point.risk, point.fpr
+    (0.6666666666666666, 0.25, 0.25)
+    """
+
+    _parameter_constraints: dict = {"rules": [list, tuple]}
+
+    def __init__(self, rules):
+        self.rules = rules
+
+    def check_params(self):
+        """Raise a ValueError if a parameter is out of its range, or of another type."""
+        super().check_params()
+        if not self.rules:
+            raise ValueError("rules of AllOf is empty; pass at least one rule.")
+        for rule in self.rules:
+            check_rule(rule)
+            if type(rule)._point is not BaseRule._point or rule.plug_in() is not None:
+                raise ValueError(
+                    f"{type(rule).__name__} is found without a search and cannot be "
+                    "combined with other rules."
+                )
+
+    @property
+    def ood_prior(self):
+        """Share of OOD samples in use, of the first rule that has one, or None."""
+        priors = (rule.ood_prior for rule in self.rules)
+        return next((prior for prior in priors if prior is not None), None)
+
+    def rates(self):
+        """Return the bounds of all rules.
+
+        Returns
+        -------
+        rates : tuple of Linear
+            Functions of TPR, loss and FPR, not positive where the bounds are met.
+        """
+        return tuple(itertools.chain.from_iterable(r.rates() for r in self.rules))
+
+    def cost(self):
+        """Return the objective of the first rule if it is linear.
+
+        Returns
+        -------
+        cost : Linear or None
+            The objective. None: the selective risk.
+        """
+        return self.rules[0].cost()
+
+    def statements(self):
+        """Return the bounds of all rules that some acceptance region breaks.
+
+        Returns
+        -------
+        statements : tuple of Linear
+            Functions of t, e and f that must not be positive.
+        """
+        found = itertools.chain.from_iterable(r.statements() for r in self.rules)
+        return tuple(dict.fromkeys(found))
+
+    def violation(self, tpr, fpr=np.nan, risk=np.nan):
+        """Return the sum of the violations of all rules.
+
+        Parameters
+        ----------
+        tpr, fpr, risk : ndarray or float
+            True positive rate, false positive rate and selective risk.
+
+        Returns
+        -------
+        violation : ndarray or float
+            Zero where all bounds are met.
+        """
+        return sum(rule.violation(tpr, fpr, risk) for rule in self.rules)
+
+    def _loosened_rates(self, amount):
+        return tuple(
+            itertools.chain.from_iterable(r._loosened_rates(amount) for r in self.rules)
+        )
+
+    def _at_prior(self, ood_prior):
+        """Return the rule at another share of OOD samples."""
+        return AllOf([rule._at_prior(ood_prior) for rule in self.rules])

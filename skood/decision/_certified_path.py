@@ -1,0 +1,315 @@
+"""Candidate rules in a fixed order, certified one after the other.
+
+A candidate is certified if each of its statements has a p-value of at most delta
+(intersection-union test [1]_), and if all candidates before it are certified (fixed
+sequence): the first candidate with a false statement is certified with a probability
+of at most delta, and no later one without it. Neither the number of statements nor of
+candidates costs anything. The path is chosen on other samples, as the Pareto front of
+the margin of the statements and the objective [2]_.
+
+References
+----------
+.. [1] R. L. Berger. Multiparameter hypothesis testing and acceptance sampling.
+   Technometrics 24, 1982.
+.. [2] B. Laufer-Goldshtein, A. Fisch, R. Barzilay, T. Jaakkola. Efficiently controlling
+   multiple risks with Pareto testing. ICLR 2023.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from skood.decision._statements import text_of
+from skood.utils._stored import stored
+
+__all__ = [
+    "CertifiedStatement",
+    "RuleCertificate",
+    "factor_needed",
+    "plan",
+    "sequence",
+    "upper_bound",
+]
+
+# Thresholds at an angle, candidates on the path, and their least margin.
+_N_THRESHOLDS, _N_CANDIDATES, _LEAST_MARGIN = 400, 200, -3.0
+
+# A test with this margin passes for 19 of 20 samples.
+_LIKELY = 1.645
+
+
+@stored
+class CertifiedStatement(NamedTuple):
+    """Statement about new data, with its estimate and p-value.
+
+    Parameters
+    ----------
+    text : str
+        The statement.
+
+    group, source : object, default=None
+        Group of ID samples and source of OOD samples that it is about; None: all.
+
+    estimate : float, default=nan
+        Estimate of the bounded rate on the certifying samples.
+
+    pvalue : float, default=nan
+        p-value of the hypothesis that the statement is false.
+
+    See Also
+    --------
+    RuleCertificate : Has the statements of a rule.
+
+    Examples
+    --------
+    >>> from skood.rejection import CertifiedStatement
+    >>> CertifiedStatement("TPR >= 0.8", estimate=0.86, pvalue=0.01).text
+    'TPR >= 0.8'
+    """
+
+    text: str
+    group: object = None
+    source: object = None
+    estimate: float = math.nan
+    pvalue: float = math.nan
+
+
+@stored
+@dataclass(frozen=True)
+class RuleCertificate:
+    """Guarantee for new data that :func:`certify` has found for a rule.
+
+    Read more in the :ref:`User Guide <guarantees>`.
+
+    Parameters
+    ----------
+    delta : float
+        Probability, over the draw of the calibration samples, that some statement is
+        false although the rule is returned.
+
+    statements : tuple of CertifiedStatement
+        All statements; they hold together.
+
+    n_id, n_ood : int
+        Numbers of certifying samples.
+
+    n_candidates, n_certified : int
+        Numbers of candidate rules, and of certified ones. The last certified one is
+        returned.
+
+    not_certified : tuple, default=()
+        Groups without a statement since they are too small.
+
+    pooled : tuple, default=()
+        Groups that were united since they are too small.
+
+    path_pvalues : ndarray of shape (n_candidates, n_statements) or None, default=None
+        p-values of all candidates, of :func:`certify_path` only.
+
+    See Also
+    --------
+    OperatingPoint : Has the certificate as an attribute.
+    NotCertifiableError : Raised if no rule is certified.
+
+    Examples
+    --------
+    >>> from skood.rejection import CertifiedStatement, RuleCertificate
+    >>> statement = CertifiedStatement("TPR >= 0.8", estimate=0.86, pvalue=0.01)
+    >>> certificate = RuleCertificate(0.1, (statement,), 500, 0, 60, 12)
+    >>> print(certificate.assumptions)
+    The ID samples, and the OOD samples of each source, are independent draws from the \
+distributions in use, and no detector or classifier was fitted on them.
+    """
+
+    delta: float
+    statements: tuple
+    n_id: int
+    n_ood: int
+    n_candidates: int
+    n_certified: int
+    not_certified: tuple = ()
+    pooled: tuple = ()
+    path_pvalues: np.ndarray | None = field(default=None, compare=False)
+
+    @property
+    def assumptions(self):
+        """Assumptions of the guarantee."""
+        return (
+            "The ID samples, and the OOD samples of each source, are independent "
+            "draws from the distributions in use, and no detector or classifier was "
+            "fitted on them."
+        )
+
+
+class Path(NamedTuple):
+    """Candidates, the safest first, and everything that was evaluated to find them."""
+
+    theta: np.ndarray
+    lam: np.ndarray
+    counts: list  # of all angles and thresholds: a list of `Counts` per angle
+    margin: np.ndarray
+
+
+def _thresholds(projected):
+    """Return at most `_N_THRESHOLDS` values between distinct projected scores."""
+    values = np.unique(projected)
+    values = values[values < np.inf]
+    if values.size > _N_THRESHOLDS:
+        chosen = np.linspace(0, values.size - 1, _N_THRESHOLDS).astype(int)
+    else:
+        chosen = np.arange(values.size)
+    lam = values[chosen]
+    after = values[np.minimum(chosen + 1, values.size - 1)]
+    with np.errstate(invalid="ignore"):
+        middle = lam + (after - lam) / 2
+    return np.where((middle >= lam) & (middle < after), middle, lam)
+
+
+def plan(rule, part, tests, thetas, scales, sizes, delta):
+    """Return the `Path` of candidates, chosen on one part of the samples.
+
+    `sizes` are the numbers of ID and OOD samples that certify, for each test.
+    """
+    found = []
+    for theta in thetas:
+        lam = _thresholds(np.concatenate(part.projected(theta, scales)))
+        if not lam.size:
+            continue
+        *counts, whole = part.counts([*tests, _Everything()], theta, scales, lam)
+        margin = np.full(lam.size, np.inf)
+        for test, count, (n_id, n_ood) in zip(tests, counts, sizes, strict=True):
+            margin = np.fmin(margin, test.margin(count, n_id, n_ood, delta))
+        objective = rule.objective(whole.N, whole.E, whole.F, whole.n_id, whole.n_ood)
+        found.append((np.full(lam.size, theta), lam, margin, objective, counts))
+    theta, lam, margin, objective = (
+        np.concatenate(column) for column in list(zip(*found, strict=True))[:4]
+    )
+    best = _front(margin, objective)
+    return Path(theta[best], lam[best], [one[4] for one in found], margin)
+
+
+class _Everything(NamedTuple):
+    """All samples, for `Part.counts`."""
+
+    group: object = None
+    source: object = None
+
+
+def _front(margin, objective):
+    """Return the Pareto front of large margins and small objectives, safest first."""
+    usable = np.flatnonzero((margin > -np.inf) & (objective < np.inf))
+    near = usable[margin[usable] >= _LEAST_MARGIN]
+    if not near.size:
+        near = usable[np.argsort(-margin[usable], kind="stable")[:1]]
+    order = near[np.lexsort((objective[near], -margin[near]))]
+    least = np.minimum.accumulate(objective[order])
+    first = np.append(True, least[1:] < least[:-1])[: order.size]
+    front = order[first]
+    if front.size > _N_CANDIDATES:
+        chosen = np.linspace(0, front.size - 1, _N_CANDIDATES)
+        front = front[np.unique(chosen.round().astype(int))]
+    return front
+
+
+def _pvalues(part, tests, theta, lam, scales, delta, stakes, *, stop):
+    """Return the p-values of a candidate; with `stop` until one is above delta."""
+    p_id, p_ood = part.projected(theta, scales)
+    accepted, leaked = p_id <= lam, p_ood <= lam
+    found = []
+    for test, stake in zip(tests, stakes, strict=True):
+        in_group, in_source = part.rows(test)
+        rows = part.loss[in_group], accepted[in_group], leaked[in_source]
+        found.append(test.pvalue(*rows, delta, stake))
+        if stop and found[-1] > delta:
+            break
+    return found
+
+
+def sequence(part, tests, candidates, stakes_of, delta, *, stop=True):
+    """Test candidates in their order until the first that is not certified.
+
+    `candidates` has tuples (theta, lam, scales), and ``stakes_of(k)`` the stakes of
+    each test. Returns the number of certified candidates, a list of p-values, and the
+    index of the test that failed, or None. Without `stop` all p-values are computed.
+    """
+    n_certified, pvalues, failed = 0, [], None
+    for k, (theta, lam, scales) in enumerate(candidates):
+        stakes = stakes_of(k)
+        found = _pvalues(part, tests, theta, lam, scales, delta, stakes, stop=stop)
+        pvalues.append(found)
+        if failed is None:
+            if max(found) <= delta:
+                n_certified += 1
+                continue
+            failed = next(i for i, p in enumerate(found) if p > delta)
+        if stop:
+            break
+    return n_certified, pvalues, failed
+
+
+def factor_needed(tests, counts_of_angles, sizes, delta, most):
+    """Return by which factor there are too few samples, or None.
+
+    With so many samples the best candidate passes all tests with a probability of some
+    95 %, if its rates are as on the samples that choose.
+    """
+
+    def passes(factor):
+        for counts in counts_of_angles:
+            margin = np.inf
+            for test, count, (n_id, n_ood) in zip(tests, counts, sizes, strict=True):
+                grown = count.scaled(factor)
+                found = test.margin(grown, factor * n_id, factor * n_ood, delta)
+                margin = np.fmin(margin, found)
+            if np.max(margin) >= _LIKELY:
+                return True
+        return False
+
+    high = 1.0
+    while not passes(high):
+        high *= 2
+        if high > most:
+            return None
+    low = high / 2
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if passes(middle) else (middle, high)
+    return high
+
+
+def upper_bound(test, part, stakes, accepted, leaked, ends, delta):
+    """Return the least u such that "the function is at most u" is certified.
+
+    The stakes are fixed, so that the p-value falls with u. `test` is about the function
+    with u = 0, whose values are between the `ends`.
+    """
+
+    def is_certified(u):
+        bound = test.bound._replace(constant=test.bound.constant - u)
+        moved = test._replace(bound=bound)
+        return moved.pvalue(part.loss, accepted, leaked, delta, stakes) <= delta
+
+    low, high = ends
+    if not is_certified(high):
+        return high
+    tol = 1e-9 * (high - low)
+    while high - low > tol:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_certified(middle) else (middle, high)
+    return high
+
+
+def statement_of(test, counts, pvalue):
+    """Return a statement with its estimate and p-value."""
+    return CertifiedStatement(
+        text_of(test),
+        test.group,
+        test.source,
+        float(test.estimate(counts)),
+        float(pvalue),
+    )

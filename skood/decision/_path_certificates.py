@@ -1,0 +1,337 @@
+"""Certificates of all statements of a rule, by a path of candidate rules."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+from skood.decision._base_rule import as_asked
+from skood.decision._calibration_sample import Problem
+from skood.decision._certified_path import (
+    RuleCertificate,
+    factor_needed,
+    plan,
+    sequence,
+    statement_of,
+    upper_bound,
+)
+from skood.decision._operating_point import OperatingPoint
+from skood.decision._solver import grid_of_angles, search
+from skood.decision._statements import Part, tests_of, text_of
+from skood.exceptions import NotCertifiableError
+from skood.utils._warnings import quiet
+
+__all__ = [
+    "Labels",
+    "certified",
+    "certify_statements",
+    "check_attainable",
+    "check_labels",
+    "check_path_losses",
+    "part_of",
+]
+
+_N_ANGLES = 24
+
+# Largest number of samples of each kind that an error names.
+_MANY = 1e9
+
+_POOLED = "pooled"
+
+
+class Labels(NamedTuple):
+    """Groups of ID samples and sources of OOD samples, each an array or None."""
+
+    group: np.ndarray | None = None
+    source: np.ndarray | None = None
+
+
+def check_labels(problem, group_id, source_ood):
+    """Return checked labels of the samples of a problem."""
+    found: list = []
+    for labels, name, n in (
+        (group_id, "group_id", problem.size_id),
+        (source_ood, "source_ood", problem.size_ood),
+    ):
+        if labels is None:
+            found.append(None)
+            continue
+        labels = column_or_1d(labels)
+        if len(labels) != n:
+            kind = "ID" if name == "group_id" else "OOD"
+            raise ValueError(
+                f"{name} must have one label per {kind} sample, got {len(labels)} for "
+                f"{n} samples."
+            )
+        if any(label is None or label != label for label in labels.tolist()):
+            raise ValueError(
+                f"{name} contains missing labels; leave these samples out, or give "
+                f"them a label of their own."
+            )
+        found.append(labels)
+    return Labels(*found)
+
+
+def _first_rows(labels, n, split, rng):
+    """Return the rows that choose, and those that certify in random order.
+
+    The split is random within each label and within nothing else: the certifying
+    samples of a label are a sample of it given the others.
+    """
+    order = rng.permutation(n)
+    if labels is None:
+        size = max(1, int(split * n)) if n else 0
+        return order[:size], order[size:]
+    first = np.zeros(n, dtype=bool)
+    for label in np.unique(labels):
+        rows = order[labels[order] == label]
+        first[rows[: int(split * len(rows))]] = True
+    return order[first[order]], order[~first[order]]
+
+
+def _least_size(bounds, max_loss, delta):
+    """Return how many certifying ID samples a group needs, if all are accepted."""
+    least = 0.0
+    for test in tests_of(bounds, None, None, True, max_loss):
+        if test.kind == "tpr_min" and 0 < test.limit < 1:
+            least = max(least, math.log(delta) / math.log(test.limit))
+        elif test.kind == "errors" and 0 < test.limit < 1:
+            least = max(least, math.log(delta) / math.log(1 - test.limit))
+    return math.ceil(least - 1e-9)
+
+
+def _without_small(labels, bounds, split, delta, max_loss, small_groups):
+    """Return labels, the groups to certify, the pooled and the skipped groups."""
+    if labels is None:
+        return None, None, (), ()
+    names, counts = np.unique(labels, return_counts=True)
+    least = _least_size(bounds, max_loss, delta)
+    certifying = counts - (split * counts).astype(int)
+    small = {
+        name: int(n)
+        for name, n in zip(names.tolist(), certifying, strict=True)
+        if n < least
+    }
+    if not small:
+        return labels, names.tolist(), (), ()
+    if small_groups == "raise":
+        listed = ", ".join(f"{name!r} ({n})" for name, n in small.items())
+        raise NotCertifiableError(
+            f"These groups have fewer than {least} certifying samples, which each "
+            f"group needs at delta={delta:g}: {listed}. Add samples, or set "
+            f"small_groups='pool' or 'skip'.",
+            math.ceil(least / (1 - split)) * len(names),
+            0,
+        )
+    others = [name for name in names.tolist() if name not in small]
+    if small_groups == "skip":
+        return labels, others, (), tuple(small)
+    labels = np.array([_POOLED if name in small else name for name in labels.tolist()])
+    return labels, [*others, _POOLED], tuple(small), ()
+
+
+def check_attainable(tests):
+    """Raise if no number of samples certifies a statement."""
+    for test in tests:
+        kind = test.kind
+        if kind == "tpr_min" and test.limit >= 1:
+            reason = f"no number of ID samples certifies a TPR of {test.limit:.4g}"
+        elif kind == "fpr_max" and test.limit <= 0:
+            reason = "no number of OOD samples certifies an FPR of 0"
+        elif kind in ("errors", "losses") and test.limit <= 0:
+            reason = "no number of ID samples certifies a selective risk of 0"
+        else:
+            continue
+        raise NotCertifiableError(f"{reason[0].upper()}{reason[1:]}.")
+
+
+def check_path_losses(bounds, loss, max_loss):
+    """Raise if a statement is about losses, and one is above `max_loss`."""
+    if any(bound.loss for bound in bounds) and loss.max(initial=0.0) > max_loss:
+        raise ValueError(
+            f"The rule bounds losses, and a guarantee needs their largest possible "
+            f"value: max_loss={max_loss!r}, but a loss is {float(loss.max())!r}. Pass "
+            f"a larger max_loss, or clip the losses."
+        )
+
+
+def part_of(problem, labels):
+    rows = problem.risk_id, problem.ood_id, problem.loss_id
+    return Part(*rows, problem.risk_ood, problem.ood_ood, *labels)
+
+
+def _problem_of(part):
+    (risk_id, ood_id), (risk_ood, ood_ood) = part.id, part.ood
+    return Problem(risk_id, ood_id, part.loss, risk_ood, ood_ood)
+
+
+def _is_two_valued(loss, max_loss):
+    return bool(np.all((loss == 0) | (loss == max_loss)))
+
+
+def certify_statements(
+    rule,
+    bounds,
+    problem,
+    labels,
+    *,
+    delta,
+    split,
+    max_loss,
+    small_groups,
+    solver,
+    angles,
+    rng,
+):
+    """Return the rule of the last certified candidate, or raise NotCertifiableError.
+
+    `bounds` are the statements of `rule`, functions of rates that must not be positive.
+    """
+    check_path_losses(bounds, problem.loss_id, max_loss)
+    options = split, delta, max_loss, small_groups
+    group, groups, pooled, skipped = _without_small(labels.group, bounds, *options)
+    part = part_of(problem, Labels(group, labels.source))
+    first, second = (
+        part.take(*rows)
+        for rows in zip(
+            _first_rows(group, problem.size_id, split, rng),
+            _first_rows(labels.source, problem.size_ood, split, rng),
+            strict=True,
+        )
+    )
+    chooser = _problem_of(first)
+    sources = None if labels.source is None else np.unique(labels.source).tolist()
+    two_valued = _is_two_valued(first.loss, max_loss)
+    tests = tests_of(bounds, groups, sources, two_valued, max_loss)
+    check_attainable(tests)
+    about: dict = {"n_id": len(second.loss), "n_ood": len(second.ood[0])}
+    about |= {"pooled": pooled, "not_certified": skipped}
+    if not tests:
+        rows = *first.id, first.loss, *first.ood
+        with quiet():
+            found = search(rule, *rows, solver=solver, angles=angles)
+        return _certified_cost(
+            rule, found, first, second, sources, delta, max_loss, about
+        )
+    thetas = grid_of_angles(angles, _N_ANGLES) if problem.double else np.zeros(1)
+    scales, sizes = chooser.scales, [second.sizes(test) for test in tests]
+    path = plan(rule, first, tests, thetas, scales, sizes, delta)
+    candidates = [
+        (float(theta), float(lam), scales)
+        for theta, lam in zip(path.theta, path.lam, strict=True)
+    ]
+
+    def stakes_of(k):
+        theta, lam, _ = candidates[k]
+        counts = first.counts(tests, theta, scales, np.array([lam]))
+        return [
+            test.stakes(_numbers(count), *size, delta)
+            for test, count, size in zip(tests, counts, sizes, strict=True)
+        ]
+
+    n_certified, pvalues, failed = sequence(second, tests, candidates, stakes_of, delta)
+    if not n_certified:
+        raise _refusal(rule, problem, tests, path, sizes, delta, pvalues, failed)
+    return certified(
+        rule,
+        second,
+        tests,
+        candidates[n_certified - 1],
+        pvalues[n_certified - 1],
+        RuleCertificate(
+            delta, (), n_candidates=len(candidates), n_certified=n_certified, **about
+        ),
+    )
+
+
+def _numbers(counts):
+    """Return counts at one threshold as numbers."""
+    return type(counts)(*(np.ravel(count)[0] for count in counts))
+
+
+def certified(rule, part, tests, candidate, pvalues, certificate):
+    """Return the operating point of a certified candidate."""
+    theta, lam, scales = candidate
+    counts = part.counts(tests, theta, scales, np.array([lam]))
+    statements = tuple(
+        statement_of(test, _numbers(count), p)
+        for test, count, p in zip(tests, counts, pvalues, strict=True)
+    )
+    certificate = replace(certificate, statements=statements)
+    point = OperatingPoint(theta, lam, scales=scales, certificate=certificate)
+    return _problem_of(part).evaluated(rule, point)
+
+
+def _certified_cost(rule, found, first, second, sources, delta, max_loss, about):
+    """Return the best rule on the first part, with an upper bound on its cost."""
+    if found.lam_low is not None or found.tau != 1:
+        found = replace(found, tau=float(found.lam > -math.inf), lam_low=None)
+    candidate = found.theta, found.lam, found.scales
+    certificate = RuleCertificate(delta, (), n_candidates=1, n_certified=1, **about)
+    cost = rule.cost()
+    if cost is None:
+        return certified(rule, second, [], candidate, [], certificate)
+    check_path_losses([cost], np.append(first.loss, second.loss), max_loss)
+    tests = tests_of([cost], None, sources, True, max_loss)
+    p_id, p_ood = second.projected(found.theta, found.scales)
+    a, b, c, d = cost
+    least = d + min(a, 0.0) + min(c, 0.0)
+    most = d + max(a + max(b, 0.0) * max_loss, 0.0) + max(c, 0.0)
+    bounded = []
+    for test in tests:
+        count = first.counts([test], found.theta, found.scales, np.array([found.lam]))
+        stakes = test.stakes(_numbers(count[0]), *second.sizes(test), delta)
+        leaked = p_ood[second.rows(test)[1]] <= found.lam
+        accepted = p_id <= found.lam
+        ends = least, most
+        high = upper_bound(test, second, stakes, accepted, leaked, ends, delta)
+        bounded.append(test._replace(bound=cost._replace(constant=d - high)))
+    return certified(
+        rule, second, bounded, candidate, [delta] * len(bounded), certificate
+    )
+
+
+def _refusal(rule, problem, tests, path, sizes, delta, pvalues, failed):
+    """Return the error with the statement that failed and the samples needed."""
+    if failed is None:
+        reason = _too_few(tests, path.counts, sizes, delta)
+    else:
+        reason = (
+            f"{text_of(tests[failed])} has a p-value of {pvalues[-1][failed]:.3g} for "
+            f"the safest rule, which is above delta={delta:g}"
+        )
+    largest = max(problem.size_id, problem.size_ood)
+    factor = factor_needed(tests, path.counts, sizes, delta, _MANY / largest)
+    needed = (None, None)
+    if factor is not None:
+        needed = tuple(
+            math.ceil(factor * n) for n in (problem.size_id, problem.size_ood)
+        )
+    return NotCertifiableError(
+        f"{as_asked(rule)} is not certified by {problem.size_id} ID and "
+        f"{problem.size_ood} OOD samples: {reason}.",
+        *needed,
+    )
+
+
+def _too_few(tests, counts_of_angles, sizes, delta):
+    """Return the statements that no count of the certifying samples certifies."""
+    found = []
+    for i, (test, size) in enumerate(zip(tests, sizes, strict=True)):
+        margins = (test.margin(one[i], *size, delta) for one in counts_of_angles)
+        if max(margin.max() for margin in margins) > -math.inf:
+            continue
+        by_kind = zip(("ID", "OOD"), size, (test.needs_id, test.bound.ood), strict=True)
+        samples = [
+            f"1 {kind} sample" if n == 1 else f"{n} {kind} samples"
+            for kind, n, is_needed in by_kind
+            if is_needed
+        ]
+        verb = "is" if len(samples) == 1 and samples[0].startswith("1 ") else "are"
+        found.append(f"{' and '.join(samples)} {verb} too few for {text_of(test)}")
+    return " and ".join(found[:3]) or "no rule meets all statements with a margin"

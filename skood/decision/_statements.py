@@ -1,0 +1,361 @@
+"""Statements about rates, each for a group of ID samples and a source of OOD samples.
+
+A statement is a linear function of the rates of an acceptance rule that must not be
+positive. `Part` has the samples that choose candidate rules, or test them;
+`StatementTest` the margin of a statement on the first, and its p-value on the second.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from skood.decision._base_rule import Linear
+from skood.decision._operating_point import project, standardize
+from skood.decision._statement_tests import (
+    at_least,
+    at_most,
+    betting,
+    fixed_stake,
+    predictable_stakes,
+    two_sample,
+    weighted_sum,
+)
+
+__all__ = ["Counts", "Part", "StatementTest", "tests_of", "text_of"]
+
+# With fewer accepted samples nothing is known about their risk.
+_FEW, _UNKNOWN = 5, -9.0
+
+# Bets lose some power against a normal approximation with the same variance.
+_BETTING = 0.8
+
+
+class Counts(NamedTuple):
+    """Accepted samples of a group and a source at some thresholds, and their losses.
+
+    Shapes: (n_thresholds,), or numbers. ``n_lossy`` counts positive losses, ``squares``
+    is the sum of squared losses.
+    """
+
+    N: Any
+    E: Any
+    squares: Any
+    n_lossy: Any
+    F: Any
+    n_id: float
+    n_ood: float
+
+    def scaled(self, factor):
+        """Return the counts of `factor` times as many samples with the same rates."""
+        return Counts(*(factor * np.asarray(count, dtype=float) for count in self))
+
+
+class Part:
+    """Scores and losses of some samples, with labels of groups and sources."""
+
+    def __init__(self, risk_id, ood_id, loss_id, risk_ood, ood_ood, group, source):
+        self.id = risk_id, ood_id
+        self.ood = risk_ood, ood_ood
+        self.loss = loss_id
+        self.group, self.source = group, source
+
+    def take(self, rows_id, rows_ood):
+        """Return some of the samples, in the given order."""
+        arrays = *self.id, self.loss, *self.ood, self.group, self.source
+        rows = (*[rows_id] * 3, *[rows_ood] * 2, rows_id, rows_ood)
+        return Part(
+            *(
+                None if array is None else array[some]
+                for array, some in zip(arrays, rows, strict=True)
+            )
+        )
+
+    def sizes(self, test):
+        """Return the numbers of ID and OOD samples that a test concerns."""
+        in_group, in_source = self.rows(test)
+        return len(self.loss[in_group]), len(self.ood[0][in_source])
+
+    def rows(self, test):
+        """Return which ID and which OOD samples a test concerns."""
+        everyone = slice(None)
+        in_group = everyone if test.group is None else self.group == test.group
+        in_source = everyone if test.source is None else self.source == test.source
+        return in_group, in_source
+
+    def projected(self, theta, scales):
+        """Return the projected scores of ID and of OOD samples."""
+        return tuple(
+            project(theta, *standardize(*pair, scales)) for pair in (self.id, self.ood)
+        )
+
+    def counts(self, tests, theta, scales, lam):
+        """Return the `Counts` of each test at thresholds (n_thresholds,)."""
+        p_id, p_ood = self.projected(theta, scales)
+        id_parts: dict = {}
+        ood_parts: dict = {}
+        found = []
+        for test in tests:
+            in_group, in_source = self.rows(test)
+            if test.group not in id_parts:
+                id_parts[test.group] = _sums(p_id[in_group], self.loss[in_group], lam)
+            if test.source not in ood_parts:
+                ranked = np.sort(p_ood[in_source])
+                F = np.searchsorted(ranked, lam, side="right")
+                ood_parts[test.source] = F, ranked.size
+            N, E, squares, n_lossy, n_id = id_parts[test.group]
+            F, n_ood = ood_parts[test.source]
+            found.append(Counts(N, E, squares, n_lossy, F, n_id, n_ood))
+        return found
+
+
+def _sums(projected, loss, lam):
+    """Return N, E, summed squares, positive losses at thresholds; and the size."""
+    order = np.argsort(projected, kind="stable")
+    N = np.searchsorted(projected[order], lam, side="right")
+    loss = loss[order]
+    sums = (
+        np.append(0.0, np.cumsum(values))[N] for values in (loss, loss**2, loss > 0)
+    )
+    return N, *sums, projected.size
+
+
+def _share_margin(count, n, limit, sign, n_test, delta):
+    """Return the margin of a share, at least (sign 1) or at most (-1) a limit."""
+    n, n_test = np.maximum(n, 1e-300), np.maximum(n_test, 1e-300)
+    smooth = (count + 1) / (n + 2)
+    deviation = np.sqrt(smooth * (1 - smooth) * (1 / n + 1 / n_test))
+    needed = -ndtri(delta) * np.sqrt(limit * (1 - limit) / n_test) + 0.5 / n_test
+    margin = (sign * (count / n - limit) - needed) / deviation
+    passes = n_test * math.log(limit if sign > 0 else 1 - limit) <= math.log(delta)
+    return np.where(passes, margin, -np.inf)
+
+
+class StatementTest(NamedTuple):
+    """Test of one statement for one group and one source.
+
+    ``two_valued``: losses are 0 or `max_loss`; others count as `max_loss` if positive,
+    so that the test stays valid.
+    """
+
+    bound: Linear
+    group: Any
+    source: Any
+    two_valued: bool
+    max_loss: float
+
+    @property
+    def kind(self):
+        """Name of the p-value."""
+        a, b, c, d = self.bound
+        if b == 0 and c == 0:
+            return "tpr_min" if a < 0 else "tpr_max"
+        if a == 0 and b == 0:
+            return "fpr_max" if c > 0 else "fpr_min"
+        if b > 0 >= a and c == 0 and d == 0:
+            return "errors" if self.two_valued else "losses"
+        if a < 0 < c and b == 0 and d == 0:
+            return "two_sample"
+        return "sum"
+
+    @property
+    def needs_id(self):
+        """Whether the statement is about ID samples."""
+        return bool(self.bound.id or self.bound.loss)
+
+    @property
+    def limit(self):
+        """Bound on a single rate; on losses as a share of the largest."""
+        a, b, c, d = self.bound
+        if self.kind in ("errors", "losses"):
+            return -a / b / self.max_loss
+        return -d / (a or c)
+
+    def estimate(self, counts):
+        """Return the estimate of what is bounded: a rate, or the linear function."""
+        kind = self.kind
+        with np.errstate(invalid="ignore", divide="ignore"):
+            if kind.startswith("tpr"):
+                return counts.N / counts.n_id
+            if kind.startswith("fpr"):
+                return counts.F / counts.n_ood
+            if kind in ("errors", "losses"):
+                return np.divide(counts.E, counts.N)
+            f = counts.F / counts.n_ood if self.bound.ood else 0.0
+            return self.bound.at(counts.N / counts.n_id, counts.E / counts.n_id, f)
+
+    def margin(self, counts, n_id, n_ood, delta):
+        """Return by how many standard deviations a test is expected to pass.
+
+        `counts` are from the samples that choose, `n_id` and `n_ood` the numbers of
+        samples that test.
+        """
+        kind, limit = self.kind, self.limit if self.kind != "sum" else math.nan
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if kind in ("tpr_min", "tpr_max"):
+                sign = 1 if kind == "tpr_min" else -1
+                return _share_margin(counts.N, counts.n_id, limit, sign, n_id, delta)
+            if kind in ("fpr_min", "fpr_max"):
+                sign = 1 if kind == "fpr_min" else -1
+                return _share_margin(counts.F, counts.n_ood, limit, sign, n_ood, delta)
+            if kind in ("errors", "losses") and limit >= 1:
+                return np.where(counts.N > 0, np.inf, _UNKNOWN)
+            if kind == "errors":
+                n_test = counts.N * n_id / counts.n_id
+                margin = _share_margin(
+                    counts.n_lossy, counts.N, limit, -1, n_test, delta
+                )
+                return np.where(counts.N >= _FEW, margin, _UNKNOWN)
+            if kind == "losses":
+                mean, variance = self._loss_moments(counts)
+                n_test = counts.N * n_id / counts.n_id
+                needed = _BETTING * np.sqrt(-2 * math.log(delta) * variance / n_test)
+                deviation = np.sqrt(variance * (1 / counts.N + 1 / n_test))
+                margin = (limit - mean - needed) / deviation
+                return np.where(counts.N >= _FEW, margin, _UNKNOWN)
+            return self._sum_margin(counts, n_id, n_ood, delta)
+
+    def _loss_moments(self, counts):
+        """Return mean and variance of accepted losses in units of the largest."""
+        N = np.maximum(counts.N, 1)
+        mean = counts.E / N / self.max_loss
+        squares = counts.squares / self.max_loss**2 - N * mean**2
+        return mean, (np.maximum(squares, 0.0) + 0.25) / (N + 1)
+
+    def _sum_moments(self, counts):
+        """Return the mean of the linear function, and variances of its two parts.
+
+        The first is the variance of ``a A + b l A + d`` over ID samples, the second of
+        ``c B`` over OOD samples.
+        """
+        a, b, c, d = self.bound
+        n = counts.n_id
+        mean = (a * counts.N + b * counts.E) / n
+        squares = (a**2 * counts.N + 2 * a * b * counts.E + b**2 * counts.squares) / n
+        spread = (abs(a) + abs(b) * self.max_loss) ** 2
+        v_id = (np.maximum(squares - mean**2, 0.0) * n + spread / 4) / (n + 1)
+        mean, v_ood = mean + d, 0.0
+        if c:
+            smooth = (counts.F + 1) / (counts.n_ood + 2)
+            v_ood = c**2 * smooth * (1 - smooth)
+            mean = mean + c * counts.F / counts.n_ood
+        return mean, v_id, v_ood
+
+    def _sum_margin(self, counts, n_id, n_ood, delta):
+        mean, v_id, v_ood = self._sum_moments(counts)
+        if self.kind == "two_sample":
+            smooth = (counts.N + 1) / (counts.n_id + 2)
+            v_id = self.bound.id**2 * smooth * (1 - smooth)
+        tested = v_id / n_id + v_ood / max(n_ood, 1)
+        if self.kind == "two_sample":
+            needed = -ndtri(delta) * np.sqrt(tested)
+        else:
+            needed = _BETTING * np.sqrt(-2 * math.log(delta) * tested)
+        chosen = v_id / counts.n_id + v_ood / max(counts.n_ood, 1)
+        return (-mean - needed) / np.sqrt(tested + chosen)
+
+    def stakes(self, counts, n_id, n_ood, delta):
+        """Return the stakes of bets for `n_id` and `n_ood` samples that test, or None.
+
+        `counts` are numbers, from the samples that choose the rule.
+        """
+        if self.kind == "losses":
+            variance = self._loss_moments(counts)[1]
+            n_test = max(counts.N, 1) * n_id / counts.n_id
+            return fixed_stake(self.limit, float(variance), n_test, delta)
+        if self.kind != "sum":
+            return None
+        _, v_id, v_ood = self._sum_moments(counts)
+        a, b, c, d = self.bound
+        largest = max(d, a + d + max(b, 0.0) * self.max_loss) + max(c, 0.0)
+        total = v_id / n_id + (v_ood / n_ood if c else 0.0)
+        stake = math.sqrt(-2 * math.log(delta) / total)
+        if largest > 0:
+            stake = min(stake, 0.9 * n_id / largest)
+        if c:
+            stake = min(stake, 0.9 * n_ood / abs(c))
+        return stake / n_id, stake / n_ood if c else 0.0
+
+    def pvalue(self, loss, accepted, leaked, delta, stakes):
+        """Return the p-value from samples that did not choose the rule.
+
+        Parameters are the losses of the ID samples, the decisions on ID and on OOD
+        samples, and the `stakes`; None: predictable ones, for `kind` "losses".
+        """
+        kind = self.kind
+        N, n_id = int(np.count_nonzero(accepted)), accepted.size
+        F, n_ood = int(np.count_nonzero(leaked)), leaked.size
+        if kind == "tpr_min":
+            return at_least(N, n_id, self.limit)
+        if kind == "tpr_max":
+            return at_most(N, n_id, self.limit)
+        if kind == "fpr_max":
+            return at_most(F, n_ood, self.limit)
+        if kind == "fpr_min":
+            return at_least(F, n_ood, self.limit)
+        if kind == "two_sample":
+            factors = -self.bound.id, self.bound.ood
+            return two_sample(N, n_id, F, n_ood, *factors, delta)
+        if kind == "sum":
+            a, b, c, d = self.bound
+            z = (a + b * loss) * accepted + d
+            return weighted_sum(z, leaked, c, stakes, delta)
+        if N == 0:  # the risk of no sample is undefined
+            return 1.0
+        if kind == "errors":
+            return at_most(int(np.count_nonzero(loss[accepted])), N, self.limit)
+        values = loss[accepted] / self.max_loss
+        if self.limit >= 1:
+            return 0.0
+        if stakes is None:
+            stakes = predictable_stakes(values, self.limit, delta)
+        return betting(values, self.limit, stakes)
+
+
+def text_of(test):
+    """Return a statement as text."""
+    kind = test.kind
+    if kind == "sum":
+        names = ("TPR", "mean loss of accepted samples", "FPR")
+        terms = [f"{f:+.4g} {n}" for f, n in zip(test.bound, names, strict=False) if f]
+        text = f"{' '.join(terms)} {test.bound.constant:+.4g} <= 0"
+    elif kind == "two_sample":
+        text = f"{-test.bound.id:.4g} TPR >= {test.bound.ood:.4g} FPR"
+    else:
+        name, sign = {
+            "tpr_min": ("TPR", ">="),
+            "tpr_max": ("TPR", "<="),
+            "fpr_max": ("FPR", "<="),
+            "fpr_min": ("FPR", ">="),
+        }.get(kind, ("selective risk", "<="))
+        limit = test.limit
+        if kind in ("errors", "losses"):
+            limit *= test.max_loss
+        text = f"{name} {sign} {limit:.4g}"
+    if test.group is not None:
+        text += f" in group {test.group}"
+    if test.source is not None:
+        text += f" for source {test.source}"
+    return text
+
+
+def tests_of(bounds, groups, sources, two_valued, max_loss):
+    """Return the tests of statements in all groups and for all sources.
+
+    `groups` and `sources` are lists of labels, or None. A statement on the TPR or the
+    loss must hold in each group, one on the FPR for each source.
+    """
+    found = []
+    for bound in bounds:
+        by_group = groups if groups and (bound.id or bound.loss) else [None]
+        by_source = sources if sources and bound.ood else [None]
+        found += [
+            StatementTest(bound, group, source, two_valued, max_loss)
+            for group in by_group
+            for source in by_source
+        ]
+    return found
