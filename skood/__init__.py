@@ -55,6 +55,7 @@ _SUBMODULES = (
     "persistence",
     "rectifiers",
     "rejection",
+    "selection",
     "utils",
 )
 

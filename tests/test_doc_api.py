@@ -33,6 +33,7 @@ MODULES = (
     "persistence",
     "rectifiers",
     "rejection",
+    "selection",
     "utils",
     "utils.dask",
     "utils.discovery",

@@ -24,6 +24,7 @@ ROOMS = (
     "nn",
     "rectifiers",
     "rejection",
+    "selection",
 )
 
 _KINDS = {
