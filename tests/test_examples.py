@@ -34,6 +34,7 @@ SLOW = {
     "plot_rectifiers",
     "plot_regression",
     "plot_several_methods",
+    "plot_similarity",
     "plot_simplex",
     "plot_table_1",
     "plot_table_2_mnist",
