@@ -39,7 +39,7 @@ __all__ = ["HeadPosterior", "attainable_bounds", "maximum_posterior"]
 
 # Bytes of the probabilities of training samples that are computed at a time: larger
 # blocks do not fit in the caches of a CPU.
-_CPU_BYTES = 4 * 2**20
+_CPU_BYTES = 2 * 2**20
 _DEVICE_BYTES = 512 * 2**20
 
 # Bytes of the states of pairs that are searched at a time.
