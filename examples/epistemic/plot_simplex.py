@@ -156,29 +156,44 @@ for name, (log_proba, weights, reference) in found.items():
 #
 # A dot is a member, its area the weight. A cross is the prediction of the given
 # network (for dropout: of the whole network that was trained with it), a diamond the
-# weighted mean of the members.
-CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
+# weighted mean of the members. The members of QUAM have the color of their target. The
+# background shows which predictions the data support: networks are trained to have a
+# prediction at the point, for each of 45 points of the triangle, and the loss of the
+# training data that they attain is smallest where it is dark.
+from torch import nn
+
+from skood.epistemic import SimplexDisplay, attainable_likelihood
+
+grid = SimplexDisplay.grid(3)
+with threadpool_limits(limits=1):
+    loss = attainable_likelihood(
+        nn.Sequential(nn.Linear(2, 30), nn.ReLU(), nn.Linear(30, 3)),
+        X,
+        y,
+        point[0],
+        grid,
+        n_runs=3,
+        n_steps=300,
+        random_state=0,
+    )
+print("training loss of networks that are certain of a class at the point:")
+for k, corner in enumerate(np.eye(3)):
+    print(f"  class {k}: {loss[(grid == corner).all(axis=1)][0]:.4f}")
 
 fig, axes = plt.subplots(2, 3, figsize=(10, 6.4), layout="constrained")
 for ax, (name, (log_proba, weights, reference)) in zip(
     axes.flat, found.items(), strict=True
 ):
-    ax.plot(*np.vstack([CORNERS, CORNERS[:1]]).T, color="0.6", lw=1)
-    for k, (corner, shift) in enumerate(
-        zip(CORNERS, [(-0.02, -0.09), (0.02, -0.09), (0, 0.05)], strict=True)
-    ):
-        ax.text(*(corner + shift), f"class {k}", color=COLORS[k], ha="center")
-    dots = np.exp(log_proba) @ CORNERS
-    area = 2500.0 * weights
-    ax.scatter(*dots.T, s=area, color="#56B4E9", alpha=0.5, lw=0, label="member")
-    ax.plot(*(np.exp(reference) @ CORNERS), "kx", ms=9, mew=2, label="given network")
-    mean = weights @ dots
-    ax.plot(*mean, "D", color="#D55E00", mec="w", ms=8, label="mean of members")
-    ax.set(aspect="equal", xlim=(-0.15, 1.15), ylim=(-0.15, 1.0), title=name)
-    ax.axis("off")
-handles, labels = axes[0, 0].get_legend_handles_labels()
-legend = fig.legend(handles, labels, loc="outside lower center", ncols=3)
-legend.legend_handles[0].set_sizes([60])
+    searched = np.arange(len(log_proba)) % 3 if name == "QUAM" else None
+    SimplexDisplay(
+        np.exp(log_proba), weights, background=(grid, loss), groups=searched
+    ).plot(ax)
+    given = SimplexDisplay.to_plane(np.exp(reference)[None])
+    ax.plot(*given.T, "kx", ms=9, mew=2, label="given network", zorder=4)
+    mean = SimplexDisplay.to_plane(weights[None] @ np.exp(log_proba))
+    ax.plot(*mean.T, "D", color="#56B4E9", mec="k", ms=8, label="mean", zorder=4)
+    ax.set_title(name)
+fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 plt.show()
 
 # %%
@@ -188,10 +203,11 @@ plt.show()
 # The given network is certain of class 0, with a probability of 0.945, although the
 # point is at the border of classes 0 and 2, away from the data. The posterior, by HMC,
 # is not: its networks are anywhere between class 0 and class 2, with hardly any towards
-# class 1, and their mean is 0.81 and 0.19. QUAM finds the same edge from the one given
-# network. It searches for all classes, so that it also has models that predict class 1;
+# class 1, and their mean is 0.75 and 0.25. The background agrees: networks with any
+# prediction on this edge fit the training data. QUAM finds the same edge from the one
+# given network. It searches for all classes, so that it has models of class 1, too;
 # these fit the training data worse, and have little weight: 0.05 of the mean. Its
-# uncertainty, 0.87 nats in setting "b", is larger than with HMC, 0.33, since it
+# uncertainty, 0.87 nats in setting "b", is larger than with HMC, 0.44, since it
 # searches for models that disagree, where HMC draws from the posterior. Laplace's
 # approximation covers the edge too, dropout a third of it. The ten networks of the
 # ensemble have the same prediction (0.01 nats): training does not encourage

@@ -19,11 +19,13 @@ from skood.epistemic._measures import (
 from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
+    from skood.epistemic._attainable_likelihood import attainable_likelihood
     from skood.epistemic._deep_ensemble import DeepEnsemble
     from skood.epistemic._deep_ensemble_regressor import DeepEnsembleRegressor
     from skood.epistemic._integrated_gradients import integrated_gradients
     from skood.epistemic._mc_dropout import MCDropout
     from skood.epistemic._mc_dropout_regressor import MCDropoutRegressor
+    from skood.epistemic._simplex_display import SimplexDisplay
     from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
     from skood.epistemic.implicit._batch_ensemble import BatchEnsemble
     from skood.epistemic.implicit._packed_ensemble import PackedEnsemble
@@ -67,7 +69,9 @@ __all__ = [
     "MixtureLaplace",
     "PackedEnsemble",
     "QUAMRegressor",
+    "SimplexDisplay",
     "SnapshotEnsemble",
+    "attainable_likelihood",
     "entropy",
     "gaussian_uncertainty",
     "importance_estimate",
@@ -101,7 +105,9 @@ _LAZY = {
     "PackedEnsemble": ".implicit._packed_ensemble",
     "QUAM": ".quam._quam",
     "QUAMRegressor": ".quam._quam_regressor",
+    "SimplexDisplay": "._simplex_display",
     "SnapshotEnsemble": "._snapshot_ensemble",
+    "attainable_likelihood": "._attainable_likelihood",
     "integrated_gradients": "._integrated_gradients",
 }
 
