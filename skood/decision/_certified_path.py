@@ -136,6 +136,14 @@ distributions in use, and no detector or classifier was fitted on them.
     pooled: tuple = ()
     path_pvalues: np.ndarray | None = field(default=None, compare=False)
 
+    def __str__(self):
+        listed = ", ".join(f"{s.text} (p = {s.pvalue:.2g})" for s in self.statements)
+        return (
+            f"{listed}; together with a probability of {1 - self.delta:g} over the "
+            f"draw of the calibration samples, of which {self.n_id} ID and "
+            f"{self.n_ood} OOD samples certify"
+        )
+
     @property
     def assumptions(self):
         """Assumptions of the guarantee."""

@@ -136,4 +136,7 @@ def described_scores(owner):
             "not attainable on the calibration samples; the nearest rule violates "
             f"one by {owner.operating_point_.violation:.4g}"
         )
+    certificate = owner.operating_point_.certificate
+    if certificate is not None and certificate.statements:
+        found["certified"] = str(certificate)
     return found

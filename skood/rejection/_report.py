@@ -65,7 +65,8 @@ class RejectionReport:
 
     scores : dict of str to str or None, default=None
         The scores of the rule, "risk" and "ood", and their inputs. "bounds" describes
-        bounds that are violated since no rule met them on the calibration samples.
+        bounds that are violated since no rule met them on the calibration samples,
+        "certified" bounds that hold on new data.
     """
 
     tpr: Estimate
@@ -114,9 +115,10 @@ class RejectionReport:
     def _notes(self):
         """Return lines on the scores of the rule, and on bounds that it violates."""
         found = dict(self.scores or {})
-        bounds = found.pop("bounds", None)
+        others = {name: found.pop(name, None) for name in ("bounds", "certified")}
         scores = "; ".join(f"{k} score: {v}" for k, v in found.items())
-        return [*filter(None, [scores, bounds and f"bounds: {bounds}"])]
+        notes = [f"{name}: {text}" for name, text in others.items() if text]
+        return [scores, *notes] if scores else notes
 
     def __str__(self):
         level = f"{100 * self.confidence_level:g} %"

@@ -15,11 +15,14 @@ from scipy.stats import binom, binomtest
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
+from skood.datasets import load_digits_ood
 from skood.decision import clopper_pearson
-from skood.detectors import KNN
+from skood.detectors import KNN, Energy
 from skood.exceptions import SkoodWarning
 from skood.rejection import (
+    AllOf,
     BoundedAbstention,
+    BoundedImprovement,
     BoundedTPRFPR,
     RejectionReport,
     RejectOptionClassifier,
@@ -483,3 +486,26 @@ def test_bounds_that_were_not_attainable_are_reported():
     assert f"bounds: {report.to_dict()['scores']['bounds']}" == note
     with pytest.raises(ValueError, match="infeasible='nearest' and a guarantee exclu"):
         clf.set_params(guarantee="ltt").fit(X, y)
+
+
+def test_what_is_certified_is_reported_beside_what_is_measured():
+    X, y = load_digits_ood(left_out=[8, 9], ood_label=-1, return_X_y=True)
+    clf = RejectOptionClassifier(
+        LogisticRegression(max_iter=500),
+        ood_detector=Energy(),
+        rule=AllOf([BoundedTPRFPR(0.5, 0.7), BoundedImprovement(0.1)]),
+        guarantee="high_probability",
+        calibration=0.5,
+        random_state=0,
+    ).fit(X[::2], y[::2])
+    report = clf.report(X[1::2], y[1::2])
+    certificate = clf.operating_point_.certificate
+    for statement in certificate.statements:
+        text = f"{statement.text} (p = {statement.pvalue:.2g})"
+        assert text in str(report)
+        assert text.replace(">", "&gt;").replace("<", "&lt;") in report._repr_html_()
+    assert "\ncertified: TPR >= 0.5 (p = " in str(report)
+    assert "together with a probability of 0.9 over the draw" in str(report)
+    assert report.tpr.value >= 0.5
+    plain = clf.with_rule(BoundedAbstention(0.5), X[1::2], y[1::2], guarantee=None)
+    assert "certified" not in str(plain.report(X[1::2], y[1::2]))
