@@ -50,6 +50,7 @@ _SUBMODULES = (
     "logic",
     "metrics",
     "model_selection",
+    "monitor",
     "nn",
     "onnx",
     "persistence",

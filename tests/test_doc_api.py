@@ -28,6 +28,7 @@ MODULES = (
     "logic",
     "metrics",
     "model_selection",
+    "monitor",
     "nn",
     "onnx",
     "persistence",

@@ -21,6 +21,7 @@ ROOMS = (
     "graph",
     "logic",
     "model_selection",
+    "monitor",
     "nn",
     "rectifiers",
     "rejection",

@@ -1,0 +1,131 @@
+"""Ranks of a stream among calibration scores, and bets on them."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from skood.utils._stored import stored
+from skood.utils._torch import to_numpy
+
+__all__ = ["SHAPES", "Reference", "as_scores", "bet_table", "tied_ranks"]
+
+POWERS = (0.25, 0.5, 0.75, 0.9)
+SHIFTS = (0.25, 0.5, 1.0)
+SHAPES = tuple(f"power {one:g}" for one in POWERS) + tuple(
+    f"shift {one:g}" for one in SHIFTS
+)
+
+
+def bet_table(n_calibration, alternative="ood"):
+    """Return the bets of shape (n_shapes, n_calibration + 1), each of mean one.
+
+    ``f[j] = (n + 1) (F((j + 1) / (n + 1)) - F(j / (n + 1)))`` for the distribution
+    functions ``F(u) = u^kappa`` and ``F(u) = Phi(Phi^-1(u) + delta)``. All decrease in
+    j; for "id" they are mirrored.
+    """
+    n_gaps = n_calibration + 1
+    u = np.arange(n_gaps + 1) / n_gaps
+    v = u[::-1]
+    lines = [np.diff(u**power) for power in POWERS]
+    for shift in SHIFTS:
+        from_below = np.diff(ndtr(ndtri(u) + shift))
+        from_above = -np.diff(ndtr(ndtri(v) - shift))  # more digits above one half
+        lines.append(np.where(u[1:] <= 0.5, from_below, from_above))
+    ood = n_gaps * np.array(lines)
+    if alternative == "ood":
+        return ood
+    mirrored = ood[:, ::-1]
+    return mirrored.copy() if alternative == "id" else np.vstack([ood, mirrored])
+
+
+def tied_ranks(ordered, ties, scores, own_ties):
+    """Return how many calibration samples rank below samples by (score, tie-breaker).
+
+    `ordered` and `ties`, of shape (n_calibration,), are sorted in this order.
+    """
+    # NumPy orders complex numbers by the real, then by the imaginary part
+    return _pairs(ordered, ties).searchsorted(_pairs(scores, own_ties), side="left")
+
+
+def _pairs(scores, ties):
+    pairs = np.empty(len(scores), dtype=np.complex128)
+    pairs.real, pairs.imag = scores, ties
+    return pairs
+
+
+@stored
+@dataclass(frozen=True)
+class Reference:
+    """Calibration scores with tie-breakers, and the bets on ranks among them.
+
+    `scores` and `ties` have shape (n_calibration,), `table`, from `bet_table`, has
+    shape (n_shapes, n_calibration + 1), and `log_table` its logarithms.
+    """
+
+    scores: np.ndarray
+    ties: np.ndarray
+    table: np.ndarray
+    log_table: np.ndarray
+    conservative: bool
+
+    @classmethod
+    def make(cls, scores, ties, alternative, conservative):
+        order = np.lexsort((ties, scores))
+        table = bet_table(len(scores), alternative)
+        return cls(scores[order], ties[order], table, np.log(table), conservative)
+
+    def bets(self, scores, own_ties, total, n_before):
+        """Return log bets (n_shapes, n_samples), and the totals S after the last.
+
+        `own_ties` returns the tie-breakers of samples by their positions; `total`, of
+        shape (n_shapes,), is S, and `n_before` counts calibration and stream.
+        """
+        low = self.scores.searchsorted(scores)
+        tied = np.flatnonzero(self.scores.take(low, mode="clip") == scores)
+        if self.conservative:
+            # smallest and largest bet in the block: each bet is monotone in the rank
+            high = self.scores.searchsorted(scores, side="right")
+            ends = self.table.take(low, axis=1), self.table.take(high, axis=1)
+            log_f, added = np.log(np.minimum(*ends)), np.maximum(*ends)
+        else:
+            if tied.size:
+                breakers = own_ties(tied)
+                low[tied] = tied_ranks(self.scores, self.ties, scores[tied], breakers)
+            log_f = self.log_table.take(low, axis=1)
+            added = self.table.take(low, axis=1)
+        if len(scores) == 1:  # for the speed of small calls
+            log_f += math.log(n_before + 1) - np.log(total)[:, None]
+            return log_f, total + added[:, 0]
+        totals = np.empty((len(total), len(scores) + 1))
+        totals[:, 0] = total
+        totals[:, 1:] = added
+        np.cumsum(totals, axis=1, out=totals)
+        count = np.arange(n_before + 1, n_before + len(scores) + 1, dtype=np.float64)
+        log_f -= np.log(totals[:, :-1])
+        log_f += np.log(count)
+        return log_f, totals[:, -1].copy()
+
+
+def as_scores(X, of="X", n_samples=None):
+    """Return scores of shape (n_samples,) in float64, or raise."""
+    if type(X) is not np.ndarray or X.dtype != np.float64:
+        X = np.asarray(to_numpy(X), dtype=np.float64)
+    if X.ndim == 2 and X.shape[1] == 1:
+        X = X[:, 0]
+    if X.ndim != 1 or n_samples not in (None, len(X)):
+        raise ValueError(
+            f"{of} must give one score per sample, shape (n_samples,) or "
+            f"(n_samples, 1), got the shape {X.shape}. Give the monitor a detector, or "
+            "the scores of one."
+        )
+    if np.isnan(X).any():
+        raise ValueError(
+            f"{of} contains NaN as the score of {int(np.isnan(X).sum())} of {len(X)} "
+            "samples. Every sample counts: impute missing values before scoring."
+        )
+    return X
