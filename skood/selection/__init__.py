@@ -3,16 +3,24 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skood.selection._best_of import BestOf
 from skood.selection._fdp import FDPPower, fdp_bound, fdp_power
+from skood.selection._fusion import Fusion
 from skood.selection._selection import Selection
 from skood.selection._step_up import ConditionalStepUp, StepUp, select_novelties
+from skood.selection._variants import LOND, evalue_selection, weighted_selection
 
 __all__ = [
+    "LOND",
+    "BestOf",
     "ConditionalStepUp",
     "FDPPower",
+    "Fusion",
     "Selection",
     "StepUp",
+    "evalue_selection",
     "fdp_bound",
     "fdp_power",
     "select_novelties",
+    "weighted_selection",
 ]

@@ -1,0 +1,174 @@
+"""BestOf: checked numbers, the loop over all pairs, and attacks on the rate."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+
+from skood.combine import BenjaminiHochberg, Bonferroni, Fisher, conformal_pvalues
+from skood.selection import BestOf, StepUp, fdp_power
+from skood.selection._auxiliary import auxiliary_counts
+from skood.selection._best_of import best_of
+from tests.selection._cases import vector
+
+
+def _counts_by_a_loop(scores, calibration, alpha):
+    """R_j by its definition, sample by sample."""
+    m, n = len(scores), len(calibration)
+    counts = []
+    for j in range(m):
+        pool = np.append(calibration, scores[j])
+        p = np.array([np.sum(pool <= s) / (n + 1) for s in scores])
+        p[j] = 0.0
+        p.sort()
+        ks = np.arange(1, m + 1)
+        counts.append(ks[m * p <= alpha * ks * (1 + 1e-12)].max())
+    return counts
+
+
+def test_auxiliary_counts():
+    given, expected = vector("S-aux-counts")
+    found = auxiliary_counts(
+        np.array(given["scores"]), np.array(given["cal"]), given["alpha"]
+    )
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("levels", [3, 8, 1000])
+def test_counts_equal_the_loop(levels, rng):
+    """With few levels nearly all scores are tied."""
+    for _ in range(40):
+        m, n = rng.integers(1, 16), rng.integers(1, 30)
+        scores = rng.integers(0, levels, m) - rng.integers(0, 2, m) * levels / 2
+        calibration = rng.integers(0, levels, n).astype(float)
+        alpha = rng.choice([0.1, 0.3, 0.6])
+        found = auxiliary_counts(scores, calibration, alpha)
+        assert found.tolist() == _counts_by_a_loop(scores, calibration, alpha)
+
+
+@pytest.mark.parametrize("case", list(vector("S-best-of")[1]))
+def test_checked_choice(case):
+    given, expected = vector("S-best-of")
+    tau, pruning = case.removeprefix("tau=").split(",")
+    pruning = 0.5 if pruning == "shared" else "none"
+    scores, calibration = np.array(given["scores"]), np.array(given["cal"])
+    choice = BestOf(float(tau), pruning, ())
+    batch = choice.select(scores, calibration, given["alpha"])
+    expected = expected[case]
+    assert batch.selected.nonzero()[0].tolist() == expected["selected"]
+    assert batch.detector.astype(int).tolist() == expected["detector"]
+    found = best_of(scores, calibration, given["alpha"], float(tau))
+    assert found["counts"].tolist() == expected["R"]
+
+
+def test_one_detector_is_benjamini_hochberg(rng):
+    for seed in range(30):
+        scores = np.round(rng.normal(size=(40, 1)) - 2 * (rng.random((40, 1)) < 0.3), 1)
+        calibration = np.round(rng.normal(size=(60, 1)), 1)
+        p = conformal_pvalues(scores[:, 0], calibration[:, 0])
+        expected = StepUp().selected(p, 60, 0.3)
+        for pruning in ("none", "shared"):
+            batch = BestOf(pruning=pruning).select(
+                scores, calibration, 0.3, random_state=seed
+            )
+            np.testing.assert_array_equal(batch.selected, expected)
+            np.testing.assert_allclose(batch.pvalues, p, rtol=1e-15)
+
+
+def _most_selections(scores, calibration, alpha):
+    """The detector with most selections, which looks at the batch: not valid."""
+    P = conformal_pvalues(scores, calibration).T
+    return max(BenjaminiHochberg().selected(P, alpha), key=np.sum)
+
+
+def test_rate_where_the_most_selections_fail():
+    """Ten detectors, no OOD sample: the proportion is 1 in each nonempty selection."""
+    rng = np.random.default_rng(1)
+    n, m, alpha, n_runs = 599, 60, 0.1, 200
+    rates = {"most": 0.0, "none": 0.0, "shared": 0.0, "default": 0.0}
+    is_ood = np.zeros(m, dtype=bool)
+    for seed in range(n_runs):
+        common = rng.normal(size=(n + m, 1)) * np.sqrt(0.3)
+        drawn = rng.normal(size=(n + m, 10)) * np.sqrt(0.7) + common
+        calibration, scores = drawn[:n], drawn[n:]
+        chosen = {"most": _most_selections(scores, calibration, alpha)}
+        for name, choice in (
+            ("none", BestOf(pruning="none", combiners=())),
+            ("shared", BestOf(combiners=())),
+            ("default", BestOf(combiners=(Fisher(),))),
+        ):
+            batch = choice.select(scores, calibration, alpha, random_state=seed)
+            chosen[name] = batch.selected
+        for name, selected in chosen.items():
+            rates[name] += fdp_power(selected, is_ood).fdp / n_runs
+    limit = alpha + 3 * np.sqrt(alpha * (1 - alpha) / n_runs)
+    assert rates["most"] > 0.3 > limit
+    assert max(rates["none"], rates["shared"], rates["default"]) <= limit
+
+
+def test_candidates_and_their_names(rng):
+    calibration, scores = rng.normal(size=(400, 5)), rng.normal(size=(100, 5))
+    scores[:30] -= 2.0  # all five: a combination is best
+    names = ["a", "Fisher", "c", "d", "e"]
+    batch = BestOf().select(scores, calibration, names=names, random_state=0)
+    assert set(batch.detector) <= {"DOSStorey", "Fisher2", *names}
+    assert "Fisher2" in set(batch.detector) or "DOSStorey" in set(batch.detector)
+    assert batch.n_calibration == 280 and batch.qvalues is None
+    assert fdp_power(batch.selected, np.arange(100) < 30).power > 0.8
+    # three members are too few for DOSStorey, one for any combination
+    assert [len(BestOf()._combiners(k)) for k in (1, 3, 4)] == [0, 1, 2]
+
+
+def test_invariances(rng):
+    calibration, scores = rng.normal(size=(300, 4)), rng.normal(size=(80, 4))
+    scores[:20, 2] -= 4
+    choice = BestOf(combiners=(Bonferroni(),))
+    batch = choice.select(scores, calibration, 0.2, random_state=3)
+    assert 10 < batch.n_selected < 60
+    order = rng.permutation(80)
+    again = choice.select(scores[order], calibration, 0.2, random_state=3)
+    np.testing.assert_array_equal(again.selected, batch.selected[order])
+    np.testing.assert_array_equal(again.detector, batch.detector[order])
+    scaled = choice.select(2 * scores + 1, 2 * calibration + 1, 0.2, random_state=3)
+    np.testing.assert_array_equal(scaled.selected, batch.selected)
+    # "shared" contains "none"
+    for seed in range(10):
+        sets = [
+            BestOf(pruning=pruning, combiners=())
+            .select(scores, calibration, 0.2, random_state=seed)
+            .selected
+            for pruning in ("none", "shared")
+        ]
+        assert (sets[0] <= sets[1]).all()
+
+
+def test_infinite_scores_and_empty_batches(rng):
+    calibration, scores = rng.normal(size=(50, 3)), rng.normal(size=(10, 3))
+    scores[:4] = -np.inf
+    scores[4] = np.inf
+    batch = BestOf().select(scores, calibration, 0.2, random_state=0)
+    assert batch.selected[:4].all() and not batch.selected[4]
+    empty = BestOf().select(np.empty((0, 3)), calibration, 0.2, random_state=0)
+    assert empty.n_selected == 0 and empty.detector.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "choice, calibration, message",
+    [
+        (BestOf(tau=1.0), np.ones((9, 2)), "'tau' parameter of BestOf"),
+        (BestOf(pruning=0.0), np.ones((9, 2)), "'pruning' parameter of BestOf"),
+        (BestOf(), np.ones((9, 3)), r"one column for each detector.*\(9, 3\)"),
+        (BestOf(), np.ones((0, 2)), "There is no calibration sample"),
+        (BestOf(), np.full((9, 2), np.nan), "calibration_scores has 18 NaN among 18"),
+        (BestOf(), np.ones((1, 2)), "there is 1 sample in all"),
+    ],
+)
+def test_invalid_input(choice, calibration, message):
+    with pytest.raises(ValueError, match=message):
+        choice.select(np.ones((5, 2)), calibration)
+
+
+def test_invalid_names():
+    with pytest.raises(ValueError, match=r"a list of 2 names, .* got 'ab'"):
+        BestOf().select(np.ones((5, 2)), np.ones((9, 2)), names="ab")

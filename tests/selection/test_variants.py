@@ -1,0 +1,165 @@
+"""Several splits, covariate shift and streams: checked numbers and rates."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+
+from skood.combine import conformal_pvalues
+from skood.selection import (
+    LOND,
+    StepUp,
+    evalue_selection,
+    fdp_power,
+    weighted_selection,
+)
+from skood.selection._auxiliary import auxiliary_counts, weighted_counts
+from skood.selection._ranks import check_ranks
+from skood.selection._variants import _evalues, _shares
+from tests.selection._cases import orders, vector
+
+
+def test_checked_evalues():
+    given, expected = vector("S-evalues")
+    p, n, alpha = np.array(given["p"]), given["n"], given["alpha"]
+    ranks = check_ranks(p, n)
+    for name, level in zip(("e1", "e2"), given["alpha_bh"], strict=True):
+        np.testing.assert_allclose(_evalues(ranks, n, level), expected[name])
+    first, both = given["alpha_bh"][0], given["alpha_bh"]
+    selected = evalue_selection(p[None], n, alpha, alpha_bh=first).nonzero()[0]
+    assert selected.tolist() == expected["selected_e1"]
+    selected = evalue_selection([p, p], n, alpha, alpha_bh=both).nonzero()[0]
+    assert selected.tolist() == expected["selected_mean"]
+
+
+@pytest.mark.parametrize("case", list(vector("S-evalues-exact")[1]))
+def test_exact_mean_of_evalues(case):
+    """By enumeration: the mean is 1; one over the largest selected p is too much."""
+    n, m0, m1 = map(int, case.split(",")[:3])
+    alpha = float(case.split(",")[3])
+    expected = vector("S-evalues-exact")[1][case]
+    total, invalid, n_orders = 0.0, 0.0, 0
+    for ranks in orders(n, m0, m1):
+        e = _evalues(ranks, n, alpha)
+        total += e[:m0].sum()
+        selected = ranks[e > 0]
+        if len(selected):
+            invalid += np.sum(e[:m0] > 0) * (n + 1) / selected.max()
+        n_orders += 1
+    assert total / n_orders == pytest.approx(expected["sum"], abs=1e-9)
+    assert invalid / n_orders == pytest.approx(expected["invalid"], abs=1e-9)
+
+
+def test_evalues_of_splits(rng):
+    """Few splits that disagree still have a false discovery rate below the level."""
+    is_ood, rates = np.arange(60) < 15, []
+    for _ in range(150):
+        scores = rng.normal(size=60) - 5 * is_ood
+        noise = rng.normal(size=(4, 60)) / 2
+        p = [conformal_pvalues(scores + e, rng.normal(size=300)) for e in noise]
+        rates.append(fdp_power(evalue_selection(p, 300, 0.2), is_ood))
+    fdp, power = np.mean(rates, axis=0)
+    assert fdp < 0.2 and power > 0.6
+    assert not evalue_selection(np.ones((3, 5)), 20).any()
+    assert evalue_selection(np.ones((3, 0)), 20).shape == (0,)
+
+
+def test_checked_weighted_selection():
+    given, expected = vector("S-wcs")
+    values = [np.array(given[k]) for k in ("cal", "scores", "weights_cal", "weights")]
+    calibration, scores, w_calibration, weights = values
+    counts = weighted_counts(scores, weights, calibration, w_calibration, 0.4)
+    assert counts.tolist() == expected["R"]
+    for pruning, name in (("none", "none"), (0.5, "half")):
+        batch = weighted_selection(*values, given["alpha"], pruning=pruning)
+        np.testing.assert_allclose(batch.pvalues, expected["p"], rtol=1e-12)
+        found = batch.selected.nonzero()[0].tolist()
+        assert found == expected[f"selected_{name}"]
+
+
+def test_weighted_counts_by_a_loop(rng):
+    for _ in range(30):
+        m, n = rng.integers(1, 14), rng.integers(1, 25)
+        scores, calibration = rng.integers(-4, 4, m), rng.integers(-2, 5, n)
+        weights, w = rng.integers(0, 4, m) / 2, 1 + rng.integers(0, 4, n) / 2
+        expected = []
+        for j in range(m):
+            p = [
+                (w[calibration <= s].sum() + weights[j] * (scores[j] <= s))
+                / (w.sum() + weights[j])
+                for s in scores
+            ]
+            p[j] = 0.0
+            k = np.arange(1, m + 1)
+            expected.append(k[m * np.sort(p) <= 0.5 * k * (1 + 1e-12)].max())
+        found = weighted_counts(scores, weights, calibration, w, 0.5)
+        assert found.tolist() == expected
+        ones = weighted_counts(scores, np.ones(m), calibration, np.ones(n), 0.5)
+        equal = auxiliary_counts(scores, calibration, 0.5)
+        assert ones.tolist() == equal.tolist()
+
+
+def test_rate_under_a_shift():
+    """Weights restore the rate, which the p-values without weights exceed."""
+    rng = np.random.default_rng(2)
+    n, m, alpha, n_runs = 600, 80, 0.1, 200
+    is_ood, plain, weighted = np.arange(m) < 4, [], []
+    for seed in range(n_runs):
+        x = rng.normal(size=n)
+        z = rng.normal(-1.0, 1, m)
+        z[is_ood] -= 4
+        p = conformal_pvalues(z, x)
+        plain.append(fdp_power(StepUp().selected(p, n, alpha), is_ood).fdp)
+        batch = weighted_selection(
+            x, z, np.exp(-x - 0.5), np.exp(-z - 0.5), alpha, random_state=seed
+        )
+        weighted.append(fdp_power(batch.selected, is_ood).fdp)
+    assert np.mean(plain) > 2 * alpha
+    assert np.mean(weighted) <= alpha + 3 * np.std(weighted) / np.sqrt(n_runs)
+
+
+def test_checked_stream():
+    given, expected = vector("S-lond")
+    p = given["p"]
+    np.testing.assert_allclose(_shares()[:8], expected["gamma"], rtol=1e-9)
+    assert LOND(given["alpha"]).update(p).tolist() == expected["rejected"]
+    stream = LOND(given["alpha"])
+    assert [bool(stream.update(one)[0]) for one in p] == expected["rejected"]
+    assert (stream.n_seen_, stream.n_selected_) == (8, sum(expected["rejected"]))
+
+
+def test_stream_is_unchanged_by_an_error_and_ends():
+    stream = LOND(0.5)
+    stream.update([1e-6, 0.5])
+    for wrong in ([0.1, 0.0], [np.nan], [2.0]):
+        with pytest.raises(ValueError, match="pvalues"):
+            stream.update(wrong)
+    assert stream.n_seen_ == 2
+    stream.n_seen_ = 10**6 - 1  # beyond the millionth sample the level is zero
+    assert stream.update([1e-12, 1e-12]).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        ([1, -1, 1], "weights must be finite and not negative.*got -1"),
+        ([1, np.inf, 1], "weights must be finite and not negative.*got inf"),
+        ([1, 1], "calibration_weights must have 3 values, got 2"),
+        ([0, 0, 0], "All calibration_weights are zero"),
+    ],
+)
+def test_invalid_weights(weights, message):
+    with pytest.raises(ValueError, match=message):
+        weighted_selection([1, 2, 3], [0, 1], weights, [1, 1])
+
+
+def test_invalid_arguments():
+    with pytest.raises(ValueError, match="pruning must be 'shared', 'none' or a n"):
+        weighted_selection([1, 2], [0], [1, 1], [1], pruning="both")
+    with pytest.raises(ValueError, match="Got 2 rows and 3 numbers"):
+        evalue_selection(np.ones((2, 4)), 9, alpha_bh=[0.1, 0.2, 0.3])
+    with pytest.raises(ValueError, match=r"shape \(n_splits, n_samples\), got \(4,\)"):
+        evalue_selection(np.ones(4), 9)
+    with pytest.raises(ValueError, match=r"alpha_bh must be in \(0, 1\)"):
+        evalue_selection(np.ones((2, 4)), 9, alpha_bh=1.5)
