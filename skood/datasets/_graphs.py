@@ -182,7 +182,7 @@ def split_nodes(
     >>> int(split.is_ood[split.test].sum())
     11
     """
-    nodes = y if hasattr(y, "graph") else None
+    nodes = y if hasattr(y, "public_split") else None
     y = check_labels(y if nodes is None else _labels_of(nodes))
     classes = np.array(list(dict.fromkeys(y.tolist())), dtype=y.dtype)
     left_codes = label_codes(check_labels(left_out, "left_out"), classes)
