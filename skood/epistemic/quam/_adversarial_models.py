@@ -131,7 +131,7 @@ class AdversarialModels(_Models):
     Parameters
     ----------
     targets : ndarray of shape (n_targets,)
-        Class labels.
+        Class labels, or the numbers of untargeted searches.
 
     weights : dict of str to ndarray of shape (n_targets, ...)
         Searched weights by their names in the network; for classifiers of scikit-learn

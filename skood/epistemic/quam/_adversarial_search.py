@@ -16,7 +16,18 @@ from skood.nn._functional_network import symmetric
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
 
-__all__ = ["AdversarialSearch", "Classes", "Found", "Means", "Task", "search"]
+__all__ = [
+    "AdversarialSearch",
+    "Classes",
+    "Found",
+    "Means",
+    "Task",
+    "Untargeted",
+    "search",
+]
+
+# Standard deviation of the noise of initial weights, in deviations of a tensor.
+_NOISE = 1e-3
 
 
 class AdversarialSearch(SkoodEstimator):
@@ -56,6 +67,9 @@ class AdversarialSearch(SkoodEstimator):
     batch_size : int, default=64
         Number of training samples in each step, the same for all searches.
 
+    n_starts : int, default=4
+        Number of searches for ``targets="untargeted"``.
+
     rank : int, default=4
         Rank of the searched changes of the layers for ``scope="adapter"``.
 
@@ -86,6 +100,7 @@ class AdversarialSearch(SkoodEstimator):
         "update_every": [Interval(Integral, 1, None, closed="left")],
         "gamma": [Interval(Real, 0, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "n_starts": [Interval(Integral, 1, None, closed="left")],
         "rank": [Interval(Integral, 1, None, closed="left")],
         "chunk_size": [
             StrOptions({"auto"}),
@@ -104,6 +119,7 @@ class AdversarialSearch(SkoodEstimator):
         update_every=14,
         gamma=0.0,
         batch_size=64,
+        n_starts=4,
         rank=4,
         chunk_size="auto",
     ):
@@ -115,6 +131,7 @@ class AdversarialSearch(SkoodEstimator):
         self.update_every = update_every
         self.gamma = gamma
         self.batch_size = batch_size
+        self.n_starts = n_starts
         self.rank = rank
         self.chunk_size = chunk_size
 
@@ -189,6 +206,37 @@ class Classes(Task):
 
     def attack_loss(self, outputs):
         return -outputs.gather(1, self.targets)[:, 0]
+
+
+class Untargeted(Classes):
+    """Objective that moves the prediction of a point away from the given one.
+
+    `starts` (n_searches,) are numbers of initial weights: the given ones with noise,
+    because the divergence of the given prediction p is stationary there. The noise of a
+    start, which depends on the seed, is the same for all points. `reference`
+    (n_searches, n_classes) are the log-probabilities of p.
+    """
+
+    def __init__(self, starts, reference, seed):
+        self.starts = starts
+        self.reference = reference
+        self.seed = seed
+
+    def start(self, tail, n_searches):
+        weights = tail.start(n_searches)
+        views, scales = tail.by_search(weights), tail.scales()
+        with torch.no_grad():
+            for start in self.starts.unique().tolist():
+                generator = torch.Generator().manual_seed(self.seed + start)
+                of_start = self.starts == start
+                for view, scale in zip(views, scales, strict=True):
+                    noise = torch.randn(view.shape[1:], generator=generator)
+                    view[of_start] += _NOISE * scale * noise.to(view)
+        return weights
+
+    def attack_loss(self, outputs):
+        proba = self.reference.exp()
+        return -(proba * (self.reference - outputs)).sum(dim=1)
 
 
 class _MeanCrossEntropy(torch.autograd.Function):

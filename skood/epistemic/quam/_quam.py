@@ -11,7 +11,11 @@ import torch
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic._measures import kl_divergence
 from skood.epistemic.quam._adversarial_models import AdversarialModels
-from skood.epistemic.quam._adversarial_search import AdversarialSearch, Classes
+from skood.epistemic.quam._adversarial_search import (
+    AdversarialSearch,
+    Classes,
+    Untargeted,
+)
 from skood.epistemic.quam._searches import (
     MODEL_CONSTRAINTS,
     QUAM_CONSTRAINTS,
@@ -79,8 +83,10 @@ class QUAM(BaseMembers):
         will be used ("a"); see :func:`member_uncertainty`. "auto" is "b" for a frozen
         estimator, else "a".
 
-    targets : {"all"} or int, default="all"
+    targets : {"all", "untargeted"} or int, default="all"
         Number of target classes: the most probable ones of the given network.
+        "untargeted": `n_starts` searches, from different initial weights, that maximize
+        the divergence :math:`KL(p \,\|\, \tilde p)` from the given prediction instead.
 
     temperature : float, default=0.1
         Temperature T of the members' weights, in nats. ``np.inf``: equal weights.
@@ -186,7 +192,10 @@ class QUAM(BaseMembers):
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
         **QUAM_CONSTRAINTS,
-        "targets": [StrOptions({"all"}), Interval(Integral, 1, None, closed="left")],
+        "targets": [
+            StrOptions({"all", "untargeted"}),
+            Interval(Integral, 1, None, closed="left"),
+        ],
     }
 
     _default_parts: dict = {"search": AdversarialSearch}
@@ -266,13 +275,22 @@ class QUAM(BaseMembers):
 
     def _targets(self, reference):
         n_classes = reference.shape[1]
+        if self.targets == "untargeted":
+            n_starts = self._part("search").n_starts
+            return np.tile(np.arange(n_starts), (len(reference), 1))
         if self.targets == "all" or self.targets >= n_classes:
             return np.tile(np.arange(n_classes), (len(reference), 1))
         order = np.argsort(-reference, axis=1, kind="stable")
         return order[:, : self.targets]
 
     def _task(self, targets, reference, tail):
-        return Classes(torch.from_numpy(targets.ravel()).to(tail.network.device))
+        network = tail.network
+        chosen = torch.from_numpy(targets.ravel()).to(network.device)
+        if self.targets != "untargeted":
+            return Classes(chosen)
+        each = np.repeat(reference, targets.shape[1], axis=0)
+        each = torch.from_numpy(each).to(network.device, network.dtype)
+        return Untargeted(chosen, each, self._seed)
 
     # --- uncertainty ---------------------------------------------------------
 
@@ -299,7 +317,8 @@ class QUAM(BaseMembers):
         Returns
         -------
         trace : Bunch
-            ``targets``, the class labels, of shape (n_targets,); of shape
+            ``targets``, the class labels, or the numbers of untargeted searches, of
+            shape (n_targets,); of shape
             (n_steps + 1, n_targets), for the model before each step and after the
             last one, ``loss``, ``attack_loss``, ``training_loss``, ``penalty`` (how
             much the training loss exceeds that of the given network and `gamma`),
@@ -353,4 +372,5 @@ class QUAM(BaseMembers):
         ]
 
     def _labels(self, targets):
-        return self.classes_[targets]
+        """Return class labels of targets, or the numbers of untargeted searches."""
+        return targets if self.targets == "untargeted" else self.classes_[targets]

@@ -330,7 +330,7 @@ class Adapters(WholeNetwork):
 
 def _deviations(tensors):
     """Return the standard deviations of the entries of tensors; 1 if all are equal."""
-    deviations = [float(tensor.std(correction=0)) for tensor in tensors]
+    deviations = [float(tensor.detach().std(correction=0)) for tensor in tensors]
     return [value or 1.0 for value in deviations]
 
 
