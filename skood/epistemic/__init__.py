@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from skood.epistemic.quam._adversarial_search import AdversarialSearch
     from skood.epistemic.quam._certified_quam import CertifiedQUAM
     from skood.epistemic.quam._display import AdversarialModelDisplay
+    from skood.epistemic.quam._local_components import LocalComponent
     from skood.epistemic.quam._quam import QUAM
     from skood.epistemic.quam._quam_regressor import QUAMRegressor
 
@@ -64,6 +65,7 @@ __all__ = [
     "HMCRegressor",
     "Laplace",
     "LaplaceRegressor",
+    "LocalComponent",
     "MCDropout",
     "MCDropoutRegressor",
     "MixtureLaplace",
@@ -99,6 +101,7 @@ _LAZY = {
     "HMCRegressor": ".mcmc._hmc_regressor",
     "Laplace": ".laplace._laplace",
     "LaplaceRegressor": ".laplace._laplace_regressor",
+    "LocalComponent": ".quam._local_components",
     "MCDropout": "._mc_dropout",
     "MCDropoutRegressor": "._mc_dropout_regressor",
     "MixtureLaplace": ".laplace._mixture_laplace",

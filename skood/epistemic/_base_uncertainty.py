@@ -226,7 +226,9 @@ def warn_of_few_members(estimator, n_effective):
     if not few:
         return
     advice = "Use more members"
-    if hasattr(estimator, "temperature"):
+    if getattr(estimator, "component", "delta") != "delta":
+        advice = "Use more members (n_samples of the component)"
+    elif hasattr(estimator, "temperature"):
         advice = f"Raise temperature={estimator.temperature!r}"
     warn(
         f"The epistemic uncertainty of {few} of {len(n_effective)} samples has an "

@@ -4,6 +4,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +17,24 @@ from skood.nn._linear_head import LinearHead
 from skood.utils._metaestimators import unwrapped
 from skood.utils._torch import parameter_dtype
 
-__all__ = ["AdversarialModels", "AdversarialRegressionModels", "BestModels"]
+__all__ = ["AdversarialModels", "AdversarialRegressionModels", "BestModels", "Keep"]
 
 # Multiple of the machine precision that a loss may differ by, because it is computed
 # for many models at once.
 _ROUNDING = 32
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Models of a search that are kept, see `BestModels`.
+
+    `fields` is a function of the searched layers, points, a `Task` and `BestModels`,
+    which returns a dict of tensors (n_searches, ...).
+    """
+
+    slack: float
+    fields: Callable
+    n_iterates: int = 0
 
 
 class BestModels:
@@ -27,11 +42,18 @@ class BestModels:
 
     Only models whose training loss exceeds the loss `given` (n_steps + 1,) of the given
     network, on the same samples, by at most `slack` are compared; a search without any
-    keeps its last model, and is not `feasible`.
+    keeps its last model, and is not `feasible`. The `n_iterates` last models of each
+    search are stored as rows of weights, (n_searches, n_iterates, n_weights).
     """
 
-    def __init__(self, tail, given, slack):
+    def __init__(self, tail, given, slack, n_iterates=0):
         self._tail, self._given, self._slack = tail, given, slack
+        self._last: deque = deque(maxlen=n_iterates)
+
+    @property
+    def iterates(self):
+        """Weights of the last models of each search."""
+        return torch.stack(list(self._last), dim=1)
 
     def update(self, step, weights, attack, training):
         """Compare the models of a step, whose losses have the shape (n_searches,)."""
@@ -51,6 +73,8 @@ class BestModels:
             kept[better] = now.detach()[better]
         self.attack[better], self.training[better] = attack[better], training[better]
         self.step[better] = step
+        if self._last.maxlen:
+            self._last.append(self._tail.flatten(weights))
         self.feasible |= allowed & better
 
 

@@ -16,6 +16,7 @@ from skood.epistemic.quam._adversarial_search import (
     Classes,
     Untargeted,
 )
+from skood.epistemic.quam._local_components import LocalComponent
 from skood.epistemic.quam._searches import (
     MODEL_CONSTRAINTS,
     QUAM_CONSTRAINTS,
@@ -88,8 +89,14 @@ class QUAM(BaseMembers):
         "untargeted": `n_starts` searches, from different initial weights, that maximize
         the divergence :math:`KL(p \,\|\, \tilde p)` from the given prediction instead.
 
+    component : {"delta", "laplace", "subspace", "sgmcmc"} or LocalComponent, \
+            default="delta"
+        Members. "delta": all models along the searches. Otherwise draws from
+        distributions around the best model of each search, see :class:`LocalComponent`.
+
     temperature : float, default=0.1
-        Temperature T of the members' weights, in nats. ``np.inf``: equal weights.
+        Temperature T of the members' weights, in nats. ``np.inf``: equal weights. With
+        `component` "laplace" and "subspace" the posterior determines the weights.
 
     n_evaluation_samples : int, default=None
         Number of training samples, the same for all models, whose loss determines the
@@ -148,6 +155,7 @@ class QUAM(BaseMembers):
     See Also
     --------
     AdversarialSearch : Parameters of the searches.
+    LocalComponent : Distributions around adversarial models.
     QUAMRegressor : Adversarial models for regression.
     AdversarialModels : The models of one point.
     AdversarialModelDisplay : Plot of the searches of one point.
@@ -192,13 +200,17 @@ class QUAM(BaseMembers):
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
         **QUAM_CONSTRAINTS,
+        "component": [
+            StrOptions({"delta", "laplace", "subspace", "sgmcmc"}),
+            LocalComponent,
+        ],
         "targets": [
             StrOptions({"all", "untargeted"}),
             Interval(Integral, 1, None, closed="left"),
         ],
     }
 
-    _default_parts: dict = {"search": AdversarialSearch}
+    _default_parts: dict = {"search": AdversarialSearch, "component": LocalComponent}
     _search_defaults: dict = {"n_steps": 56, "weight_decay": 1e-3, "c0": 10.0}
 
     def __init__(
@@ -209,6 +221,7 @@ class QUAM(BaseMembers):
         scope="dense",
         setting="b",
         targets="all",
+        component="delta",
         temperature=0.1,
         n_evaluation_samples=None,
         n_jobs=None,
@@ -221,6 +234,7 @@ class QUAM(BaseMembers):
         self.scope = scope
         self.setting = setting
         self.targets = targets
+        self.component = component
         self.temperature = temperature
         self.n_evaluation_samples = n_evaluation_samples
         self.n_jobs = n_jobs
@@ -288,8 +302,8 @@ class QUAM(BaseMembers):
         chosen = torch.from_numpy(targets.ravel()).to(network.device)
         if self.targets != "untargeted":
             return Classes(chosen)
-        each = np.repeat(reference, targets.shape[1], axis=0)
-        each = torch.from_numpy(each).to(network.device, network.dtype)
+        each = torch.from_numpy(np.repeat(reference, targets.shape[1], axis=0))
+        each = each.to(network.device, network.dtype)
         return Untargeted(chosen, each, self._seed)
 
     # --- uncertainty ---------------------------------------------------------

@@ -16,14 +16,16 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skood.epistemic.quam._adversarial_models import BestModels
+from skood.epistemic.quam._adversarial_models import BestModels, Keep
 from skood.epistemic.quam._adversarial_search import AdversarialSearch, search
+from skood.epistemic.quam._component_members import drawn_members
+from skood.epistemic.quam._local_components import Stored
 from skood.epistemic.quam._searched_layers import find_tail, restored_tail
 from skood.utils._batches import is_instance, joined
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._progress import progress
-from skood.utils._torch import resolve_device, row_chunks, seeded, to_numpy, to_tensor
+from skood.utils._torch import resolve_device, seeded, to_numpy, to_tensor
 
 __all__ = [
     "MODEL_CONSTRAINTS",
@@ -110,6 +112,13 @@ class Searches:
     def __init__(self, estimator):
         self.estimator = estimator
         self.options = estimator._part("search", **estimator._search_defaults)
+        self.component = None
+        if "component" in estimator._default_parts:
+            self.component = estimator._part("component")
+
+    def plain(self):
+        """Use ordinary tensors and full precision, see `_plain`."""
+        return _plain(self.estimator.device)
 
     # --- training samples ----------------------------------------------------
 
@@ -130,7 +139,7 @@ class Searches:
             extra = rng.permutation(n_samples)[: one.n_evaluation_samples]
         one._seed = int(rng.randint(2**31))  # of the searches' initial weights
         used, place = np.unique(np.r_[index.ravel(), extra], return_inverse=True)
-        with _plain(one.device):
+        with self.plain():
             features, outputs, targets = self._read(one._open(), X, y, used, rng)
         one.penalty_features_ = features
         one.penalty_targets_ = targets
@@ -239,13 +248,26 @@ class Searches:
         (n_members, n_points) and (n_members,): models along the same search, of the
         same index, are not independent.
         """
-        for reference, _, found in self._blocks(X, self.estimator.verbose):
+        component = self.component
+        if component is not None and component.kind != "delta":
+            yield from drawn_members(self, X, component)
+            return
+        for reference, _, found in self.blocks(X, self.estimator.verbose):
             n_points, n_outputs = reference.shape
             weights = self._weights(found.judged.reshape(-1, n_points))
             n_steps, n_searches = found.judged.shape[:2]
             searches = np.tile(np.arange(n_searches), n_steps)
             outputs = found.outputs.reshape(-1, n_points, n_outputs)
             yield reference, outputs, weights, searches
+
+    def stored(self, tail, task):
+        """Return the training samples of the steps, as `Stored`."""
+        one, device = self.estimator, tail.network.device
+        features = to_tensor(one.penalty_features_, device)
+        targets = _as_targets(one.penalty_targets_, device)
+        index = torch.from_numpy(one.penalty_index_)
+        batches = [(features[rows], targets[rows]) for rows in index]
+        return Stored(features, targets, batches, one.n_samples_fit_, task)
 
     def _weights(self, losses):
         """Return weights of models, summing to one, from losses (n_members, ...)."""
@@ -261,7 +283,8 @@ class Searches:
         check_is_fitted(one)
         slack = self.options.gamma if slack is None else slack
         fields = partial(self._fields, with_posterior=log_posterior)
-        for reference, targets, found in self._blocks(X, one.verbose, slack, fields):
+        keep = Keep(slack, fields)
+        for reference, targets, found in self.blocks(X, one.verbose, keep):
             for i in range(len(targets)):
                 model = {name: array[:, i] for name, array in found.best.items()}
                 names = [name for name in model if name.startswith(_WEIGHT)]
@@ -290,8 +313,9 @@ class Searches:
         }
         if with_posterior:
             given = tail.start(len(points))
-            loss = self.stored_loss(tail, points, task, best.weights)
-            excess = loss - self.stored_loss(tail, points, task, given)[0]
+            stored = self.stored(tail, task)
+            loss = stored.loss(tail, best.weights, points)
+            excess = loss - stored.loss(tail, given, points)[0]
             growth = _square_norm(named) - _square_norm(tail.named(given))[0]
             prior = 0.5 * self.options.weight_decay * growth
             fields["log_posterior_drop"] = (
@@ -299,30 +323,14 @@ class Searches:
             )
         return fields
 
-    def stored_loss(self, tail, points, task, weights):
-        """Return the mean loss (n_searches,) on all stored samples, in float64."""
-        one, device = self.estimator, tail.network.device
-        features = to_tensor(one.penalty_features_, device)
-        targets = _as_targets(one.penalty_targets_, device)
-        n_searches = len(tail.by_search(weights)[0])
-        per_row = n_searches * max(tail.bytes_per_row, features[0].nbytes)
-        total = 0.0
-        with torch.no_grad():
-            for rows in row_chunks(len(features), per_row):
-                logits, _ = tail.logits(weights, features[rows], points)
-                loss = task.training_loss(logits, targets[rows]).double()
-                total = total + loss * len(targets[rows])
-        return total / len(features)
-
-    def _blocks(self, X, verbose, slack=None, fields=None):
+    def blocks(self, X, verbose, keep=None):
         """Yield reference, targets and arrays of `Found` for blocks of points.
 
-        With `fields`, a function of the searched layers, points, a `Task` and
-        `BestModels`, which returns tensors (n_searches, ...), also ``best``: these as
-        arrays (n_targets, n_points, ...).
+        With `keep`, a `Keep`, also ``best``, its fields as arrays (n_targets, n_points,
+        ...), and the searched layers ``tail`` and their input ``points``.
         """
         one = self.estimator
-        with _plain(one.device):
+        with self.plain():
             tail, rows = self._opened(X)
             batches, judges = self._batches(tail.network)
         n_outputs = len(getattr(one, "classes_", [0]))
@@ -332,14 +340,12 @@ class Searches:
         with progress(n_points, desc=type(one).__name__, verbose=verbose) as bar:
             for start in range(0, n_points, size):
                 part = rows[start : start + size]
-                with _plain(one.device):
-                    block = self._search(
-                        tail, part, group, batches, judges, slack, fields
-                    )
+                with self.plain():
+                    block = self._search(tail, part, group, batches, judges, keep)
                 yield block
                 bar.update(len(part))
 
-    def _search(self, tail, rows, group, batches, judges, slack, fields):
+    def _search(self, tail, rows, group, batches, judges, keep):
         """Search for some points, `group` targets of each at a time.
 
         Arrays of `Found` have the shape (n_steps + 1, n_targets, n_points, ...).
@@ -348,18 +354,18 @@ class Searches:
         points, reference = self._run(tail, rows)
         targets = one._targets(reference)
         parts, models = [], []
-        best = None
+        best, given = None, one.reference_loss_[: len(batches)]
         for first in range(0, targets.shape[1], group):
             some = targets[:, first : first + group]
             task = one._task(some, reference, tail)
-            if fields is not None:
-                best = BestModels(tail, one.reference_loss_[: len(batches)], slack)
+            if keep is not None:
+                best = BestModels(tail, given, keep.slack, keep.n_iterates)
             found = search(
                 tail, points, task, some.size, batches, options, judges, best
             )
             parts.append(found.by_points(len(points)))
-            if fields is not None:
-                arrays = fields(tail, points, task, best)
+            if keep is not None:
+                arrays = keep.fields(tail, points, task, best)
                 models.append(
                     {name: _by_points(a, some.shape) for name, a in arrays.items()}
                 )
@@ -370,7 +376,7 @@ class Searches:
                 f"infinity. Lower lr={options.lr}, or scale the features."
             )
         if models:
-            found.best = joined(models)
+            found |= {"best": joined(models), "tail": tail, "points": points}
         return reference, targets, found
 
     def _block(self, tail, n_targets, n_penalty):
@@ -397,7 +403,7 @@ class Searches:
                 f"trace shows the searches of one point, got {n_rows(x)} samples. Pass "
                 "X[i : i + 1]."
             )
-        ((reference, targets, found),) = self._blocks(x, verbose=0)
+        ((reference, targets, found),) = self.blocks(x, verbose=0)
         training, attack = found.training_loss[:, :, 0], found.attack_loss[:, :, 0]
         steps = np.arange(len(training))[:, None]
         given = self.estimator.reference_loss_[steps]

@@ -80,6 +80,21 @@ class Tail(ABC):
     def by_search(self, weights):
         """Return views of stacked weights whose first axis is the searches."""
 
+    def flatten(self, weights):
+        """Return stacked weights as rows, of shape (n_searches, n_weights)."""
+        views = [view.detach().flatten(1) for view in self.by_search(weights)]
+        return torch.cat(views, dim=1)
+
+    def stacked(self, theta):
+        """Return stacked weights, with gradient, from rows as of `flatten`."""
+        weights = self.start(len(theta))
+        views = self.by_search(weights)
+        parts = theta.split([view[0].numel() for view in views], dim=1)
+        with torch.no_grad():
+            for view, part in zip(views, parts, strict=True):
+                view.copy_(part.reshape(view.shape))
+        return weights
+
     @abstractmethod
     def named(self, weights, search=slice(None)):
         """Return copies of the weights of one or all searches by parameter name."""
@@ -277,6 +292,13 @@ class WholeNetwork(Tail):
     def _by_name(self, weights):
         """Return the weights of the network, of one model or stacked, by name."""
         return dict(zip(self._given, weights, strict=True))
+
+    def of_one(self, theta):
+        """Return weights of the network by name, from (n_weights,); differentiable."""
+        parts = theta.split([tensor.numel() for tensor in self._initial])
+        shapes = [tensor.shape for tensor in self._initial]
+        pairs = zip(parts, shapes, strict=True)
+        return self._by_name([part.view(shape) for part, shape in pairs])
 
     def n_weights(self):
         return sum(tensor.numel() for tensor in self._initial)
