@@ -371,6 +371,14 @@ _INSTANCES = {
             n_evaluation_samples=20,
             random_state=0,
         ),
+        QUAM(
+            _LINEAR,
+            scope="bias",
+            targets="untargeted",
+            component="laplace",
+            search=AdversarialSearch(n_steps=2, n_starts=2),
+            random_state=0,
+        ),
     ],
     "CyclicalSGHMCRegressor": [
         CyclicalSGHMCRegressor(
