@@ -122,7 +122,7 @@ class LocalComponent(SkoodEstimator):
 
 
 class Stored:
-    """Training samples of a posterior: `n_samples`, of which some are stored.
+    """Training samples of a posterior: some of them, for all `n_samples`.
 
     `features` and `targets` are tensors, the input of the searched layers and class
     indices, `batches` pairs of these for mini-batches, and `task` the `Task` whose
