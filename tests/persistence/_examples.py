@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.neural_network import MLPClassifier
@@ -39,6 +39,7 @@ from skood.rejection import (
     BoundedTPRFPR,
     Certificate,
     RejectOptionClassifier,
+    RejectOptionRegressor,
     Solver,
 )
 from tests._instances import detectors, instances, instances_of
@@ -160,6 +161,9 @@ def _fitted_rules():
     )
     yield nearest.fit(X, np.where(np.arange(len(y)) % 9 == 0, -1, y)), X
     yield clf.fit(X, y), X
+    for uncertainty in ("std", (BayesianRidge(), BayesianRidge())):
+        reg = RejectOptionRegressor(BayesianRidge(), uncertainty, random_state=0)
+        yield reg.fit(X, y), X
 
 
 def _of_other_estimators():
