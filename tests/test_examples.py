@@ -33,6 +33,7 @@ SLOW = {
     "plot_pick_the_layer",
     "plot_rectifiers",
     "plot_regression",
+    "plot_regression_methods",
     "plot_several_methods",
     "plot_similarity",
     "plot_simplex",
