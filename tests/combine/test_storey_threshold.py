@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skood.combine import DetectorEnsemble, Storey
+from skood.combine import BenjaminiHochberg, DetectorEnsemble, Storey
 from skood.detectors import KNN, Mahalanobis
 from skood.exceptions import SkoodWarning
 from tests.combine._combiners import mixed_pvalues
@@ -91,6 +91,34 @@ def test_share_of_accepted_samples(m, lam, accepted):
     P = np.random.default_rng(1).random((20_000, m))
     share = np.mean(Storey(lam).statistic(P) > 0.05)
     assert abs(share - accepted) < 3 * np.sqrt(accepted * (1 - accepted) * 1.5 / 20_000)
+
+
+@few
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "m, expected",
+    [
+        (7, {0.5: 0.920, "bootstrap": 0.607, "smoother": 0.576}),
+        (18, {0.5: 0.940, "bootstrap": 0.863, "smoother": 0.785}),
+    ],
+)
+def test_table_of_the_user_guide(m, expected):
+    """300,000 draws: standard errors of 0.0009 or less."""
+    least = {7: 0.277, 18: 0.551}[m]  # with the smallest estimate of the grid
+    expected = {**expected, "smallest": least, "bh": {7: 0.950, 18: 0.949}[m]}
+    counts = dict.fromkeys(expected, 0)
+    for seed in range(6):
+        P = np.random.default_rng(seed).random((50_000, m))
+        bh = BenjaminiHochberg().statistic(P)
+        pi0 = np.minimum(Storey("bootstrap").pi0_curve(P).min(axis=1), 1)
+        ratios = np.sort(P, axis=1) * m / np.arange(1, m + 1)
+        levels = {"bh": bh, "smallest": np.minimum(pi0 * ratios.min(axis=1), 1)}
+        for lam in (0.5, "bootstrap", "smoother"):
+            levels[lam] = Storey(lam).statistic(P)
+        for name, level in levels.items():
+            counts[name] += np.sum(level > 0.05)
+    for name, accepted in expected.items():
+        assert abs(counts[name] / 300_000 - accepted) < 0.002, name
 
 
 @few
