@@ -51,7 +51,8 @@ class AdversarialSearch(SkoodEstimator):
         Weight decay of Adam (1e-3, for regression 0.0).
 
     c0 : float, default=None
-        Initial weight of the penalty (10.0, for regression 100.0).
+        Initial weight of the penalty (10.0, for regression 100.0). Increase it if
+        held-out ID samples are uncertain, see the :ref:`User Guide <quam_settings>`.
 
     eta : float, default=1.0
         After each `update_every` steps the weight of the penalty is multiplied, and

@@ -74,7 +74,8 @@ class QUAM(BaseMembers):
         for a perceptron all); of the last linear layer; or of all layers. The preceding
         part is computed once for each sample. "last" is the fastest and the weakest:
         with the other parameters at their defaults it can be worse than the largest
-        probability of the same network. See the :ref:`User Guide <quam_loses>`.
+        probability of the same network, and needs a stronger penalty. See the
+        :ref:`User Guide <quam_settings>`.
         Few weights in all layers: scales and shifts of normalization layers ("norm"),
         all biases ("bias"), or changes of low rank of all linear and convolutional
         layers ("adapter", with `rank` of the search).
@@ -95,8 +96,9 @@ class QUAM(BaseMembers):
         distributions around the best model of each search, see :class:`LocalComponent`.
 
     temperature : float, default=0.1
-        Temperature T of the members' weights, in nats. ``np.inf``: equal weights. With
-        `component` "laplace" and "subspace" the posterior determines the weights.
+        Temperature T of the members' weights, in nats. ``np.inf``: equal weights. To be
+        chosen together with ``search__c0``, see the :ref:`User Guide <quam_settings>`.
+        With `component` "laplace" and "subspace" the posterior determines the weights.
 
     n_evaluation_samples : int, default=None
         Number of training samples, the same for all models, whose loss determines the
