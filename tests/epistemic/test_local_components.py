@@ -473,6 +473,7 @@ def test_points_and_chunks_do_not_matter(data, mlp, kind, setting):
     assert_allclose(quam.predict_proba(X), mlp.predict_proba(X), rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:The epistemic uncertainty of:UserWarning")
 @pytest.mark.parametrize("kind", ["laplace", "sgmcmc"])
 def test_reference_as_a_component(data, mlp, kind):
     X, _ = data
