@@ -20,12 +20,14 @@ References
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from skood.decision._statements import text_of
 from skood.utils._stored import stored
+from skood.utils._ties import tie_scale_of_ranked, tolerance
 
 __all__ = [
     "CertifiedStatement",
@@ -164,18 +166,27 @@ class Path(NamedTuple):
 
 
 def _thresholds(projected):
-    """Return at most `_N_THRESHOLDS` values between distinct projected scores."""
-    values = np.unique(projected)
-    values = values[values < np.inf]
-    if values.size > _N_THRESHOLDS:
-        chosen = np.linspace(0, values.size - 1, _N_THRESHOLDS).astype(int)
-    else:
-        chosen = np.arange(values.size)
-    lam = values[chosen]
-    after = values[np.minimum(chosen + 1, values.size - 1)]
-    with np.errstate(invalid="ignore"):
-        middle = lam + (after - lam) / 2
-    return np.where((middle >= lam) & (middle < after), middle, lam)
+    """Return at most `_N_THRESHOLDS` + 1 thresholds between scores that are not tied.
+
+    Between two quantiles it is in the widest gap, so that rounding of scores, which
+    differs between calls, does not change decisions.
+    """
+    ranked = np.sort(projected[projected < np.inf])
+    if not ranked.size:
+        return np.array([-np.inf])
+    scale, values = tie_scale_of_ranked(ranked), np.unique(ranked)
+    gaps = np.diff(values)
+    chosen = np.arange(gaps.size)
+    if gaps.size > _N_THRESHOLDS:
+        ends = np.linspace(0, gaps.size, _N_THRESHOLDS + 1).astype(int)
+        chosen = np.array(
+            [low + gaps[low:high].argmax() for low, high in pairwise(ends)]
+        )
+    chosen = chosen[gaps[chosen] > tolerance(values[chosen], *scale)]
+    low, high = values[chosen], values[chosen + 1]
+    middle = low / 2 + high / 2
+    between = np.where((low < middle) & (middle < high), middle, low)
+    return np.append(between, values[-1] + tolerance(values[-1], *scale))
 
 
 def plan(rule, part, tests, thetas, scales, sizes, delta):
@@ -186,8 +197,6 @@ def plan(rule, part, tests, thetas, scales, sizes, delta):
     found = []
     for theta in thetas:
         lam = _thresholds(np.concatenate(part.projected(theta, scales)))
-        if not lam.size:
-            continue
         *counts, whole = part.counts([*tests, _Everything()], theta, scales, lam)
         margin = np.full(lam.size, np.inf)
         for test, count, (n_id, n_ood) in zip(tests, counts, sizes, strict=True):
