@@ -508,9 +508,7 @@ def test_threshold_of_a_detector_is_out_of_sample():
 
 
 def test_errors_of_networks():
-    with pytest.raises(
-        TypeError, match="weights of RandomForestRegressor: use a Torch"
-    ):
+    with pytest.raises(TypeError, match="weights of RandomForestRegressor: use an MLP"):
         HMCRegressor(RandomForestRegressor(n_estimators=2)).fit(X, y)
     with pytest.raises(ValueError, match=r"no torch\.nn dropout module with"):
         MCDropoutRegressor(Ridge()).fit(X, y)
