@@ -3,8 +3,10 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skood.monitor._audits import Audit
 from skood.monitor._capital import Alarm
-from skood.monitor._exchangeability import ExchangeabilityMonitor, detectable_shift
+from skood.monitor._ceiling import detectable_shift
+from skood.monitor._exchangeability import ExchangeabilityMonitor
 from skood.monitor._ranks import (
     log_histogram_bet,
     log_power_mixture,
@@ -12,10 +14,13 @@ from skood.monitor._ranks import (
     sequential_ranks,
     serial_dependence,
 )
+from skood.monitor._rates import RateMonitor
 
 __all__ = [
     "Alarm",
+    "Audit",
     "ExchangeabilityMonitor",
+    "RateMonitor",
     "detectable_shift",
     "log_histogram_bet",
     "log_power_mixture",

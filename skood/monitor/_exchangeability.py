@@ -13,7 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skood.monitor._capital import Bettors, Capital, History
-from skood.monitor._reference import SHAPES, Reference, as_scores
+from skood.monitor._ceiling import detectable_shift
+from skood.monitor._reference import SHAPES, Reference, as_scores, stream_uniforms
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._calibration import calibration_folds
 from skood.utils._estimator import SkoodEstimator
@@ -29,69 +30,17 @@ from skood.utils._param_validation import (
     Number,
     StrOptions,
     fit_context,
-    validate_params,
 )
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
-__all__ = ["ExchangeabilityMonitor", "detectable_shift"]
+__all__ = ["ExchangeabilityMonitor"]
 
 # Samples processed at once.
 _CHUNK = 4096
 
-# Tie-breakers drawn at once; their numbers depend on it.
-_TIES = 1024
-
 # From this number of calibration samples no warning about delays is emitted.
 _FEW = 30
-
-
-@validate_params(
-    {
-        "n": [Number(Integral, 1, None, closed="left")],
-        "alpha": [Number(Real, 0, 1, closed="neither")],
-    },
-    prefer_skip_nested_validation=True,
-)
-def detectable_shift(n, alpha=0.01):
-    r"""Return the smallest shift of the mean that a monitor can be expected to detect.
-
-    For *every* valid monitor, after `n` calibration and normal samples from :math:`P`
-    and then samples from :math:`Q`, :math:`E[\log M_t] \le n\, KL(P \| Q)`: the
-    martingale is an e-value for the hypothesis that all samples are from :math:`Q`, and
-    Jensen's inequality applies. For a normal score whose mean moves by :math:`\delta`
-    standard deviations the bound is :math:`n \delta^2 / 2`; below
-    :math:`\log(1/\alpha)` an alarm is unlikely, for any method:
-
-    .. math:: \delta = \sqrt{2 \log(1 / \alpha) / n}.
-
-    Read more in the :ref:`User Guide <monitor_ceiling>`.
-
-    Parameters
-    ----------
-    n : int
-        Number of calibration samples and normal samples of the stream.
-
-    alpha : float, default=0.01
-        Level of the monitor in (0, 1).
-
-    Returns
-    -------
-    shift : float
-        The shift in standard deviations.
-
-    Raises
-    ------
-    ValueError
-        If `n` is less than 1 or `alpha` is not in (0, 1).
-
-    Examples
-    --------
-    >>> from skood.monitor import detectable_shift
-    >>> round(detectable_shift(60), 2), round(detectable_shift(1000), 2)
-    (0.39, 0.1)
-    """
-    return float(np.sqrt(2 * np.log(1 / alpha) / n))
 
 
 @stored
@@ -479,7 +428,7 @@ class ExchangeabilityMonitor(SkoodEstimator):
         """Return the path over samples that are used, and the new progress."""
 
         def own_ties(positions):
-            return _tie_breakers(self.seed_, now.n_used + positions)
+            return stream_uniforms(self.seed_, now.n_used + positions)
 
         n_before = self.n_calibration_ + now.n_used
         log_b, total = self.reference_.bets(scores, own_ties, now.total, n_before)
@@ -518,17 +467,3 @@ class ExchangeabilityMonitor(SkoodEstimator):
         if hasattr(self.detector, "fit"):
             tags = wrapped_tags(tags, self.detector)
         return tags
-
-
-def _tie_breakers(seed, positions):
-    """Return uniform numbers for samples of a stream by their positions.
-
-    The numbers depend on the position only, not on how the stream is cut.
-    """
-    blocks, where = np.divmod(positions, _TIES)
-    values = np.empty(len(positions))
-    for block in np.unique(blocks):
-        drawn = np.random.default_rng([seed, int(block), 0]).random(_TIES)
-        inside = blocks == block
-        values[inside] = drawn[where[inside]]
-    return values

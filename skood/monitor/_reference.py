@@ -12,7 +12,17 @@ from scipy.special import ndtr, ndtri
 from skood.utils._stored import stored
 from skood.utils._torch import to_numpy
 
-__all__ = ["SHAPES", "Reference", "as_scores", "bet_table", "tied_ranks"]
+__all__ = [
+    "SHAPES",
+    "Reference",
+    "as_scores",
+    "bet_table",
+    "stream_uniforms",
+    "tied_ranks",
+]
+
+# Uniform numbers drawn at once; their values depend on it.
+_DRAWN = 1024
 
 POWERS = (0.25, 0.5, 0.75, 0.9)
 SHIFTS = (0.25, 0.5, 1.0)
@@ -129,3 +139,17 @@ def as_scores(X, of="X", n_samples=None):
             "samples. Every sample counts: impute missing values before scoring."
         )
     return X
+
+
+def stream_uniforms(seed, positions):
+    """Return uniform numbers for samples of a stream by their positions.
+
+    The numbers depend on the position only, not on how the stream is cut.
+    """
+    blocks, where = np.divmod(positions, _DRAWN)
+    values = np.empty(len(positions))
+    for block in np.unique(blocks):
+        drawn = np.random.default_rng([seed, int(block), 0]).random(_DRAWN)
+        inside = blocks == block
+        values[inside] = drawn[where[inside]]
+    return values

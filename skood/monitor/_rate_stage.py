@@ -1,0 +1,121 @@
+"""State of a monitor of a rate: capital of the bets, interval, samples that wait."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import beta
+
+from skood.monitor._capital import Bettors, Capital, History
+from skood.monitor._rate_band import FRACTIONS, CountBand, HedgedBand
+from skood.utils._stored import stored
+
+__all__ = ["Stage", "rate_bettors"]
+
+# Audited samples of the recent interval.
+_WINDOW = 1000
+
+
+@stored
+@dataclass(frozen=True)
+class Stage:
+    """State of a monitor of a rate; replaced by every update.
+
+    `pending` maps numbers of audited samples, in order, to (prediction, accepted,
+    probability, resolved), with None or (x, included, lost) as the last.
+    """
+
+    capitals: tuple
+    histories: tuple
+    band: CountBand | HedgedBand
+    recent: np.ndarray
+    pending: dict
+    n_seen: int = 0
+    n_audited: int = 0
+
+    @classmethod
+    def initial(cls, bettors, counts):
+        return cls(
+            tuple(Capital.initial(one) for one in bettors),
+            tuple(History.empty() for _ in bettors),
+            CountBand() if counts else HedgedBand.empty(),
+            np.empty(0),
+            {},
+        )
+
+    def resolve(self, ids, found):
+        """Return the state with outcomes, and samples to use with their entries."""
+        pending = dict(self.pending)
+        for i, outcome in zip(ids, found, strict=True):
+            pending[i] = (*pending[i][:3], outcome)
+        ready = []
+        for i, entry in pending.items():
+            if entry[3] is None:
+                break
+            ready.append(i)
+        entries = [pending.pop(i) for i in ready]
+        return replace(self, pending=pending), ready, entries
+
+    def advance(self, bettors, bound, ids, x, weight, lost, counts):
+        """Return the path over samples with weights r_t, and the state after them."""
+        capitals, histories, paths = [], [], []
+        each = zip(bettors, self.capitals, self.histories, strict=True)
+        for one, capital, history in each:
+            is_upper = one.labels[0][0] == "upper"
+            value = np.where(lost, 0.0, x if is_upper else 1 - x)
+            gain = weight * (value / (bound if is_upper else 1 - bound) - 1)
+            log_b = np.log1p(FRACTIONS[:, None] * gain)
+            path, after = capital.advance(one, log_b, ids)
+            capitals.append(after)
+            histories.append(history.extend(ids, path))
+            paths.append(path)
+        seen = x[(weight > 0) & ~lost] if counts else x[:0]
+        return np.max(paths, axis=0), replace(
+            self,
+            capitals=tuple(capitals),
+            histories=tuple(histories),
+            band=self.band.extend(weight, x, lost),
+            recent=np.concatenate([self.recent, seen])[-_WINDOW:],
+            n_audited=self.n_audited + len(x),
+        )
+
+    def restarted(self, bettors):
+        """Return the state with bets that start again."""
+        each = zip(bettors, self.capitals, strict=True)
+        capitals = tuple(Capital.initial(one, before.alarms) for one, before in each)
+        return replace(self, capitals=capitals)
+
+    @property
+    def alarm(self):
+        found = [one.alarm for one in self.capitals if one.alarm is not None]
+        return min(found, key=lambda alarm: alarm.row, default=None)
+
+    @property
+    def alarms(self):
+        found = [alarm for one in self.capitals for alarm in one.alarms]
+        return sorted(found, key=lambda alarm: alarm.row)
+
+    def recent_interval(self, delta):
+        """Return the Clopper-Pearson interval of the last samples."""
+        n, k = len(self.recent), int(self.recent.sum())
+        low = float(beta.ppf(delta / 2, k, n - k + 1)) if k else 0.0
+        return low, float(beta.isf(delta / 2, k + 1, n - k)) if k < n else 1.0
+
+    def history(self):
+        """Return the table of the history, the larger martingale of two sides."""
+        tables = [one.table() for one in self.histories]
+        for name in ("log_martingale", "largest"):
+            tables[0][name] = np.max([one[name] for one in tables], axis=0)
+        return tables[0]
+
+
+def rate_bettors(sides, alpha, time_scale):
+    """Return the bets of each side, which share the level alpha."""
+    n = len(FRACTIONS)
+    threshold = float(np.log(len(sides) / alpha))
+    weight = np.full(n, -np.log(n))
+    return tuple(
+        Bettors(weight, ((side, None),) * n, threshold, time_scale) for side in sides
+    )
