@@ -83,6 +83,8 @@ from skood.nn import (
 )
 from skood.rectifiers import ASH, DICE, LTS, VRA
 from skood.rejection import PlugInCost, RejectOptionClassifier
+from skood.selection import Fusion as BatchFusion
+from skood.selection import NoveltySelector
 from skood.utils.discovery import all_estimators
 from skood.utils.estimator_checks import expected_failed_checks
 from tests.nn._networks import Flat, margin_loss
@@ -172,6 +174,12 @@ _INSTANCES = {
         DetectorEnsemble(_MEMBERS, calibration=0.4, random_state=0),
         DetectorEnsemble(_MEMBERS, Fisher(), level="nominal", random_state=0),
         DetectorEnsemble(_MEMBERS, calibration=2, method="ecdf", random_state=0),
+    ],
+    "NoveltySelector": [
+        NoveltySelector(KNN(n_neighbors=2), random_state=0),
+        NoveltySelector(_MEMBERS, random_state=0),
+        NoveltySelector(_MEMBERS, choice=BatchFusion(), random_state=0),
+        NoveltySelector(KNN(n_neighbors=2), n_splits=3, random_state=0),
     ],
     "ASH": [ASH(), ASH(percentile=50, variant="b"), ASH(variant="p")],
     "BatchEnsemble": [

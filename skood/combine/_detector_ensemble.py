@@ -8,7 +8,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import Bunch, check_random_state, check_scalar, get_tags
+from sklearn.utils import Bunch, check_random_state, check_scalar
 from sklearn.utils.metaestimators import _BaseComposition, available_if
 
 from skood.base import BaseDetector
@@ -17,20 +17,17 @@ from skood.combine._members import (
     check_members,
     committee_groups,
     fit_committees,
+    member_tags,
     member_weights,
     score_committees,
+    store_inputs,
 )
 from skood.combine._multiple_tests import BenjaminiHochberg
 from skood.combine._pvalues import correction_of, loosened
 from skood.utils._batches import blockwise
 from skood.utils._calibration import calibration_folds
 from skood.utils._input import takes_input
-from skood.utils._metaestimators import (
-    copy_input_attributes,
-    join_input_tags,
-    n_rows,
-    with_seeds,
-)
+from skood.utils._metaestimators import n_rows, with_seeds
 from skood.utils._named_estimators import check_parts, named_parts
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions
@@ -309,7 +306,7 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
         self.level_ = level
         if self.estimator is not None:
             self.estimator_ = estimators[0]
-        self._store_inputs([estimators[0], *committees[0]], y)
+        store_inputs(self, [estimators[0], *committees[0]], y)
         self.combiner_ = clone(combiner, safe=False)
         self._alpha = float(self.alpha)
         self._levels = Levels.of(self.combiner_, self.method, level, folds, scores)
@@ -327,17 +324,6 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
         return self.estimator is not None and not isinstance(
             self.estimator, FrozenEstimator
         )
-
-    def _store_inputs(self, fitted, y):
-        """Copy attributes of the input from the first member that has them."""
-        for one in reversed(fitted):
-            if one is not None:
-                copy_input_attributes(self, one)
-        if y is None:
-            for one in fitted:
-                if hasattr(one, "classes_"):
-                    self.classes_ = np.asarray(one.classes_)
-                    break
 
     @blockwise
     def _evaluate(self, X):
@@ -478,14 +464,7 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        members = [one for _, one in named_parts(self.detectors)]
-        inner = [get_tags(one) for one in members if hasattr(one, "get_params")]
-        join_input_tags(tags, inner)
-        if self._fits_estimator:
-            inner.append(get_tags(self.estimator))
-        tags.target_tags.required = any(one.target_tags.required for one in inner)
-        tags.non_deterministic = any(one.non_deterministic for one in inner)
-        return tags
+        return member_tags(tags, self, [one for _, one in named_parts(self.detectors)])
 
 
 def _as_rows(X):

@@ -21,15 +21,23 @@ from skood.nn._shared_forward import (
 from skood.utils._calibration import check_same
 from skood.utils._labels import check_nested_ood_labels
 from skood.utils._left_out import unused_thresholds
-from skood.utils._metaestimators import bind, n_rows, take_rows
+from skood.utils._metaestimators import (
+    bind,
+    copy_input_attributes,
+    join_input_tags,
+    n_rows,
+    take_rows,
+)
 from skood.utils._routing import weight_params
 
 __all__ = [
     "check_members",
     "committee_groups",
     "fit_committees",
+    "member_tags",
     "member_weights",
     "score_committees",
+    "store_inputs",
 ]
 
 
@@ -79,6 +87,29 @@ def member_weights(ensemble, names, detectors, sample_weight):
             "them in sklearn.frozen.FrozenEstimator, and leave sample_weight out here."
         )
     return params, counts
+
+
+def store_inputs(owner, fitted, y):
+    """Copy attributes of the input from the first fitted part that has them."""
+    for one in reversed(fitted):
+        if one is not None:
+            copy_input_attributes(owner, one)
+    if y is None:
+        for one in fitted:
+            if hasattr(one, "classes_"):
+                owner.classes_ = np.asarray(one.classes_)
+                break
+
+
+def member_tags(tags, owner, members):
+    """Return the tags of a meta-estimator from its members and its `estimator`."""
+    inner = [get_tags(one) for one in members if hasattr(one, "get_params")]
+    join_input_tags(tags, inner)
+    if owner._fits_estimator:
+        inner.append(get_tags(owner.estimator))
+    tags.target_tags.required = any(one.target_tags.required for one in inner)
+    tags.non_deterministic = any(one.non_deterministic for one in inner)
+    return tags
 
 
 def fit_committees(

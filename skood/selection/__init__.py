@@ -7,6 +7,7 @@ from skood.selection._best_of import BestOf
 from skood.selection._fdp import FDPPower, fdp_bound, fdp_power
 from skood.selection._fusion import Fusion
 from skood.selection._selection import Selection
+from skood.selection._selector import NoveltySelector
 from skood.selection._step_up import ConditionalStepUp, StepUp, select_novelties
 from skood.selection._variants import LOND, evalue_selection, weighted_selection
 
@@ -16,6 +17,7 @@ __all__ = [
     "ConditionalStepUp",
     "FDPPower",
     "Fusion",
+    "NoveltySelector",
     "Selection",
     "StepUp",
     "evalue_selection",

@@ -95,7 +95,7 @@ class BestOf(SkoodEstimator):
     >>> batch = BestOf(combiners=()).select(scores, calibration, random_state=0)
     >>> int(batch.selected[:20].sum()), int(batch.selected[20:].sum())
     (20, 2)
-    >>> batch.detector[0]
+    >>> str(batch.detector[0])
     '1'
     """
 
@@ -163,6 +163,46 @@ class BestOf(SkoodEstimator):
             n_calibration=len(calibration),
             detector=np.array(candidates)[found["choice"]],
         )
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def evalues(self, scores, calibration_scores, alpha=0.05, *, random_state=None):
+        r"""Return the e-values of the samples of a batch, to average over splits.
+
+        .. math:: e_j = \frac{m}{\alpha R_j} \, 1\{m p_j \le \alpha R_j\}
+
+        has a mean of at most 1 for an ID sample.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_samples, n_detectors)
+            Scores of the batch, high = ID.
+
+        calibration_scores : array-like of shape (n_calibration, n_detectors)
+            Scores of held-out ID samples.
+
+        alpha : float, default=0.05
+            The level, in (0, 1).
+
+        random_state : int, RandomState instance or None, default=None
+            Draws the reference samples.
+
+        Returns
+        -------
+        evalues : ndarray of shape (n_samples,), dtype float64
+            The e-values, 0 for samples that do not pass.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or parameter is invalid.
+        """
+        alpha = check_level(alpha)
+        scores, held_out = check_pair(scores, calibration_scores)
+        names = member_names(None, scores.shape[1])
+        rng = check_random_state(random_state)
+        _, calibration, test = self._candidates(names, held_out, scores, rng)
+        found = best_of(test, calibration, alpha, self.tau)
+        return np.where(found["passed"], len(test) / (alpha * found["counts"]), 0.0)
 
     def _combiners(self, n_detectors):
         if self.combiners is not None:

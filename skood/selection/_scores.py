@@ -7,7 +7,7 @@ import numpy as np
 
 from skood.utils._torch import to_numpy
 
-__all__ = ["as_scores", "check_pair", "member_names", "split_reference"]
+__all__ = ["as_matrix", "as_scores", "check_pair", "member_names", "split_reference"]
 
 
 def as_scores(scores, name, ndim):
@@ -70,3 +70,9 @@ def split_reference(held_out, share, rng):
     order = rng.permutation(n)
     n_reference = min(max(1, round(share * n)), n - 1)
     return held_out[order[:n_reference]], held_out[order[n_reference:]]
+
+
+def as_matrix(X):
+    """Return samples as a matrix of float64, for the classifier of `Fusion`."""
+    X = to_numpy(X)
+    return np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)

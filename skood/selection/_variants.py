@@ -28,7 +28,14 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, fit_context
 from skood.utils._torch import to_numpy
 
-__all__ = ["LOND", "evalue_selection", "select_by_evalues", "weighted_selection"]
+__all__ = [
+    "LOND",
+    "evalue_selection",
+    "evalues_of",
+    "evalues_over_splits",
+    "select_by_evalues",
+    "weighted_selection",
+]
 
 # Number of samples of a stream among which LOND distributes its level.
 _HORIZON = 10**6
@@ -106,13 +113,13 @@ def evalue_selection(pvalues, n_calibration, alpha=0.1, *, alpha_bh=None):
         )
     levels = levels * len(ranks) if len(levels) == 1 else levels
     each = [
-        _evalues(one, n_calibration, level)
+        evalues_of(one, n_calibration, level)
         for one, level in zip(ranks, levels, strict=True)
     ]
     return select_by_evalues(np.mean(each, axis=0), alpha)
 
 
-def _evalues(ranks, n, alpha):
+def evalues_of(ranks, n, alpha):
     """Return the e-values of one split, of shape (n_samples,)."""
     m = len(ranks)
     levels = step_up(ranks, np.arange(n + 2) / (n + 1), float(m))
@@ -121,6 +128,26 @@ def _evalues(ranks, n, alpha):
         return np.zeros(m)
     largest = np.floor(loosened(alpha * (n + 1) * n_selected / m))
     return np.where(ranks <= largest, (n + 1) / largest, 0.0)
+
+
+def evalues_over_splits(P, scores, held_out, alpha, choice, seed):
+    """Return the mean over splits of e-values, with a `BestOf` or for one detector.
+
+    P-values and scores have shape (n_splits, n_samples, n_detectors), and `held_out`
+    holds an array (n_held_out, n_detectors) for each split.
+    """
+    evalues = []
+    for b, calibration in enumerate(held_out):
+        n = len(calibration)
+        if choice is None:
+            ranks = np.rint(P[b, :, 0] * (n + 1)).astype(np.intp)
+            evalues.append(evalues_of(ranks, n, alpha))
+        else:
+            drawn = np.random.RandomState([seed, b])
+            evalues.append(
+                choice.evalues(scores[b], calibration, alpha, random_state=drawn)
+            )
+    return np.mean(evalues, axis=0)
 
 
 def select_by_evalues(evalues, alpha):

@@ -280,7 +280,7 @@ def _failures_of_weights(detector):
         return failures
     if name in ("KNN", "NNGuide"):
         reason = _COPIES_ARE_NEIGHBORS
-    elif name in ("DSDE", "DetectorEnsemble"):
+    elif name in ("DSDE", "DetectorEnsemble", "NoveltySelector"):
         reason = _SPLITS_SAMPLES
     elif name == "SklearnDetector":
         reason = _DRAWS_TREES

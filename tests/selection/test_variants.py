@@ -16,7 +16,7 @@ from skood.selection import (
 )
 from skood.selection._auxiliary import auxiliary_counts, weighted_counts
 from skood.selection._ranks import check_ranks
-from skood.selection._variants import _evalues, _shares
+from skood.selection._variants import _shares, evalues_of
 from tests.selection._cases import orders, vector
 
 
@@ -25,7 +25,7 @@ def test_checked_evalues():
     p, n, alpha = np.array(given["p"]), given["n"], given["alpha"]
     ranks = check_ranks(p, n)
     for name, level in zip(("e1", "e2"), given["alpha_bh"], strict=True):
-        np.testing.assert_allclose(_evalues(ranks, n, level), expected[name])
+        np.testing.assert_allclose(evalues_of(ranks, n, level), expected[name])
     first, both = given["alpha_bh"][0], given["alpha_bh"]
     selected = evalue_selection(p[None], n, alpha, alpha_bh=first).nonzero()[0]
     assert selected.tolist() == expected["selected_e1"]
@@ -41,7 +41,7 @@ def test_exact_mean_of_evalues(case):
     expected = vector("S-evalues-exact")[1][case]
     total, invalid, n_orders = 0.0, 0.0, 0
     for ranks in orders(n, m0, m1):
-        e = _evalues(ranks, n, alpha)
+        e = evalues_of(ranks, n, alpha)
         total += e[:m0].sum()
         selected = ranks[e > 0]
         if len(selected):

@@ -1,0 +1,500 @@
+"""NoveltySelector: detectors that select the OOD samples of a batch."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from dataclasses import replace
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Bunch, check_random_state
+from sklearn.utils.metaestimators import _BaseComposition
+
+from skood.base import BaseDetector
+from skood.combine._members import (
+    check_members,
+    committee_groups,
+    fit_committees,
+    member_tags,
+    member_weights,
+    score_committees,
+    store_inputs,
+)
+from skood.selection._best_of import BestOf
+from skood.selection._options import checked_choice, checked_parts
+from skood.selection._ranks import check_level, loosened
+from skood.selection._scores import as_matrix
+from skood.selection._selection import Selection
+from skood.selection._split_ranks import SplitRanks, over_splits, sample_pvalues
+from skood.selection._step_up import StepUp, select_novelties
+from skood.selection._variants import evalues_over_splits, select_by_evalues
+from skood.utils._batches import blockwise
+from skood.utils._calibration import calibration_folds
+from skood.utils._input import takes_input
+from skood.utils._metaestimators import n_rows, take_rows, with_seeds
+from skood.utils._named_estimators import named_parts
+from skood.utils._optional import import_pandas
+from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions
+from skood.utils._warnings import warn
+
+__all__ = ["NoveltySelector"]
+
+
+class NoveltySelector(_BaseComposition, BaseDetector):
+    r"""Selector of the OOD samples of a batch, with a bound on false discoveries.
+
+    Holds in-distribution (ID) samples out, fits one or several detectors on the others,
+    and turns scores into conformal p-values, relative to the n held-out samples. For a
+    batch of m samples, :math:`m_0` of them ID, :meth:`select` returns samples such that
+    the false discovery rate, the expected share of ID samples among the selected ones,
+
+    .. math:: \mathrm{FDR} = E\Bigl[\frac{V}{\max(R, 1)}\Bigr] \le \alpha,
+
+    if the ID samples of the batch are exchangeable with the held-out samples. Nothing
+    is assumed of OOD samples. Duplicates, time series, drift, and held-out samples that
+    a frozen detector was trained on violate the assumption.
+
+    :meth:`select` is the only method for which the samples of a call depend on each
+    other. ``score_samples`` and ``predict`` decide each sample alone: a sample is OOD
+    if its p-value is at most `alpha`, as is the share of rejected ID samples.
+
+    Read more in the :ref:`User Guide <selection>`.
+
+    Parameters
+    ----------
+    detectors : object or list of (str, object)
+        A detector, or names and detectors: of skood (also a
+        :class:`~skood.combine.DSDE`), of scikit-learn (with a ``score_samples`` that is
+        high for inliers), or pipelines that end in one. They are cloned and fitted,
+        unless in a :class:`~sklearn.frozen.FrozenEstimator`.
+
+    estimator : object, default=None
+        A classifier that is fitted once, and used by all detectors whose own
+        ``estimator`` is None. None: these detectors are given `X` itself.
+
+    procedure : StepUp, ConditionalStepUp or object, default=None
+        How samples are selected by the p-values of one detector. None: ``StepUp()``,
+        the procedure of Benjamini and Hochberg, which is the only one for several.
+
+    choice : BestOf, Fusion or object, default=None
+        How several detectors are used. None: ``BestOf()`` for a list of two or more.
+
+    alpha : float, default=0.1
+        Level in (0, 1), chosen before looking at the batch.
+
+    calibration : float, int, CV splitter or "same", default=0.5
+        The held-out samples. A float in (0, 1): this share, drawn without regard to
+        classes. "same": all samples, for detectors that are all frozen, and were fitted
+        on *other* samples. An int (shuffled folds) or a splitter: cross-conformal
+        calibration of one detector, for which no bound is proved.
+
+    n_splits : int, default=1
+        Number of random splits. With several, e-values are averaged over splits, see
+        `evalue_selection`: selections vary less between runs, and have less power.
+
+    delta : float, default=None
+        If given, :meth:`select` also returns an upper bound on the share of ID samples
+        among the selected ones that holds with probability 1 - delta, also if `alpha`
+        is chosen after looking. One detector and one split only.
+
+    n_jobs : int, default=None
+        Number of groups of detectors that are fitted, or score, at once (joblib).
+
+    verbose : int, default=0
+        Verbosity of joblib during the fit.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the held-out samples and the numbers of `choice`, and seeds `estimator`
+        and the detectors where their own `random_state` is None.
+
+    ood_label : int or str, default=-1
+        Label of known OOD samples in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    named_detectors_ : Bunch
+        The fitted detectors by name, of the first split. The name of a single one is
+        "detector".
+
+    estimator_ : object
+        The fitted classifier, if `estimator` is given; of the first split.
+
+    n_calibration_ : int
+        Number of held-out samples; with several splits, of the smallest.
+
+    guarantee_ : {"fdr", "none"}
+        Whether the false discovery rate is bounded: not with cross-conformal
+        calibration.
+
+    choice_, procedure_ : object
+        The choice among detectors (None for one detector), and the procedure.
+
+    offset_ : float
+        The logarithm of `alpha`.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`. Only if `y` was given, or a detector has them.
+
+    See Also
+    --------
+    select_novelties : Selection by given p-values.
+    skood.combine.DetectorEnsemble : Several detectors decide on single samples.
+
+    Notes
+    -----
+    To find OOD samples that are a share :math:`\pi` of the batch, about
+    :math:`3 / (\alpha \pi)` held-out samples are needed.
+
+    References
+    ----------
+    .. [1] S. Bates, E. Candes, L. Lei, Y. Romano, M. Sesia. Testing for outliers with
+       conformal p-values. Annals of Statistics 51, 2023.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.datasets import load_digits_ood
+    >>> from skood.detectors import KNN
+    >>> from skood.selection import NoveltySelector, fdp_power
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> X, y = load_digits_ood(left_out=[8, 9], ood_label=-1, return_X_y=True)
+    >>> is_test = np.random.default_rng(0).random(len(X)) < 0.3
+    >>> scaled = make_pipeline(StandardScaler(), KNN(n_neighbors=5))
+    >>> selector = NoveltySelector(
+    ...     [("knn", KNN(n_neighbors=5)), ("scaled", scaled)], alpha=0.2, random_state=0
+    ... ).fit(X[~is_test], y[~is_test])
+    >>> batch = selector.select(X[is_test])
+    >>> fdp_power(batch.selected, y[is_test] == -1)
+    FDPPower(fdp=0.0769..., power=0.4067...)
+    """
+
+    _default_parts: dict = {"procedure": StepUp, "choice": BestOf}
+
+    _parameter_constraints: dict = {
+        "detectors": "no_validation",  # validated by check_parts
+        "estimator": [Classifier(), None],
+        "procedure": [HasMethods(["selected"]), None],
+        "choice": [HasMethods(["select"]), None],
+        "alpha": [Interval(Real, 0, 1, closed="neither")],
+        "calibration": [
+            Interval(Real, 0, 1, closed="neither"),
+            Interval(Integral, 2, None, closed="left"),
+            HasMethods(["split", "get_n_splits"]),  # a str has split
+            StrOptions({"same"}),
+        ],
+        "n_splits": [Interval(Integral, 1, None, closed="left")],
+        "delta": [Interval(Real, 0, 1, closed="neither"), None],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+        "ood_label": [Integral, str],
+    }
+
+    def __init__(
+        self,
+        detectors,
+        *,
+        estimator=None,
+        procedure=None,
+        choice=None,
+        alpha=0.1,
+        calibration=0.5,
+        n_splits=1,
+        delta=None,
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+        ood_label=-1,
+    ):
+        self.detectors = detectors
+        self.estimator = estimator
+        self.procedure = procedure
+        self.choice = choice
+        self.alpha = alpha
+        self.calibration = calibration
+        self.n_splits = n_splits
+        self.delta = delta
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+        self.ood_label = ood_label
+
+    def get_params(self, deep=True):
+        """Get the parameters, including the detectors by name.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether to include the detectors, and their parameters.
+
+        Returns
+        -------
+        params : dict
+            Values by name.
+        """
+        return self._get_params("detectors", deep=deep)
+
+    def set_params(self, **params):
+        """Set parameters, detectors by name, or parameters of detectors.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name.
+
+        Returns
+        -------
+        self : object
+            The estimator.
+        """
+        return self._set_params("detectors", **params)
+
+    def _fit(self, X, y, sample_weight=None):
+        n_samples = n_rows(X)
+        names, detectors = checked_parts(self)
+        choice = checked_choice(self, len(names))
+        check_members(self, names, detectors, y)
+        params, counts = member_weights(self, names, detectors, sample_weight)
+        rng = check_random_state(self.random_state)
+        folds = []
+        for _ in range(self.n_splits):
+            folds += calibration_folds(n_samples, y, self.calibration, rng)
+        seeds = None if self.random_state is None else rng
+        estimator, *detectors = with_seeds([self.estimator, *detectors], seeds)
+        committees, estimators, scores = fit_committees(
+            names,
+            detectors,
+            estimator,
+            X,
+            y,
+            folds,
+            params=params,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+        )
+        held_out = [held for _, held in folds]
+        if counts is not None:
+            held_out = [np.repeat(held, counts[held]) for held in held_out]
+            pairs = zip(scores, folds, strict=True)
+            scores = [np.repeat(s, counts[held], axis=0) for s, (_, held) in pairs]
+        self._committees, self._groups = committees, committee_groups(committees)
+        self.named_detectors_ = Bunch(**dict(zip(names, committees[0], strict=True)))
+        if self.estimator is not None:
+            self.estimator_ = estimators[0]
+        store_inputs(self, [estimators[0], *committees[0]], y)
+        self._held_out = scores
+        self.choice_ = None if choice is None else clone(choice, safe=False)
+        self.procedure_ = clone(self._as_part("procedure", self.procedure), safe=False)
+        if self._uses_samples():
+            self._samples = as_matrix(take_rows(X, held_out[0]))
+        self._calibrate(len(folds) > self.n_splits)
+        self._seed = int(rng.randint(np.iinfo(np.int32).max))
+
+    def _calibrate(self, is_cross):
+        self._ranks = SplitRanks.of(self._held_out, is_cross)
+        self._delta = self.delta
+        self.guarantee_ = "none" if is_cross else "fdr"
+        self.n_calibration_ = self._ranks.n_calibration
+        self._alpha = float(self.alpha)
+        if loosened(self._alpha) * (self.n_calibration_ + 1) < 1:
+            warn(
+                f"No sample can be selected: with {self.n_calibration_} calibration "
+                f"samples the smallest p-value is 1/{self.n_calibration_ + 1}, more "
+                f"than alpha={self._alpha:g}. Hold out more samples."
+            )
+        # a p-value that equals alpha up to rounding is rejected
+        self.offset_ = float(np.log(loosened(self._alpha)))
+
+    def _pairs(self):
+        if isinstance(self.detectors, (list, tuple)):
+            return named_parts(self.detectors)
+        return [("detectors", self.detectors)]
+
+    def _uses_samples(self):
+        return getattr(self.choice_, "classifier", None) is not None
+
+    def _fitted_parts(self):
+        return {**super()._fitted_parts(), **dict(self._pairs())}
+
+    @property
+    def _fits_estimator(self):
+        return self.estimator is not None and not isinstance(
+            self.estimator, FrozenEstimator
+        )
+
+    @blockwise(axis=1)
+    def _member_scores(self, X):
+        """Return the scores by each split, (n_splits, n_samples, n_detectors)."""
+        parts = list(self.named_detectors_), self._committees, self._groups
+        return np.stack(score_committees(*parts, X, n_jobs=self.n_jobs))
+
+    def _score(self, X):
+        self._check_fitted()
+        return self._ranks.log_pvalues(self._member_scores(X))
+
+    @takes_input
+    def pvalues(self, X):
+        """Return the p-value of each sample under each detector.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        pvalues : ndarray of shape (n_samples, n_detectors), dtype float64
+            Columns in the order of ``named_detectors_``. Small p-values indicate OOD.
+            With several splits, twice the mean over splits, at most 1.
+        """
+        self._check_fitted()
+        return over_splits(self._ranks.pvalues(self._batch_scores(X)))
+
+    def _batch_scores(self, X):
+        if getattr(X, "shape", (1,))[:1] == (0,):  # detectors take one sample or more
+            return np.empty((len(self._held_out), 0, len(self.named_detectors_)))
+        return self._member_scores(X)
+
+    @takes_input
+    def select(self, X, *, alpha=None):
+        r"""Select the OOD samples of a batch.
+
+        The samples of the call depend on each other: they are the batch that the false
+        discovery rate refers to. The fitted selector does not change.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The batch.
+
+        alpha : float, default=None
+            The level in (0, 1), chosen before looking at the batch. None: the level
+            given at fit time.
+
+        Returns
+        -------
+        selection : Selection
+            The selected samples, with p-values, the chosen detector of each sample, and
+            with a single detector q-values.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `X` or `alpha` is invalid.
+        """
+        self._check_fitted()
+        alpha = self._alpha if alpha is None else check_level(alpha)
+        return self._select(X, self._batch_scores(X), alpha)
+
+    def _select(self, X, scores, alpha):
+        names = list(self.named_detectors_)
+        choice = self.choice_
+        if len(self._held_out) > 1 and not self._ranks.is_cross:
+            return self._select_by_evalues(scores, alpha)
+        if choice is None:
+            p = self._ranks.pvalues(scores)[0, :, 0]
+            found = select_novelties(
+                p, self.n_calibration_, alpha, self.procedure_, delta=self._delta
+            )
+            return replace(found, detector=np.full(len(p), names[0]))
+        test, calibration = scores[0], self._held_out[0]
+        if self._uses_samples():
+            test, calibration = as_matrix(X), self._samples
+        return choice.select(
+            test,
+            calibration,
+            alpha,
+            names=None if self._uses_samples() else names,
+            random_state=self._seed,
+        )
+
+    def _select_by_evalues(self, scores, alpha):
+        P = self._ranks.pvalues(scores)
+        evalues = evalues_over_splits(
+            P, scores, self._held_out, alpha / 2, self.choice_, self._seed
+        )
+        return Selection(
+            selected=select_by_evalues(evalues, alpha),
+            pvalues=sample_pvalues(P),
+            alpha=alpha,
+            n_calibration=self.n_calibration_,
+        )
+
+    @takes_input
+    def explain(self, X, *, alpha=None):
+        r"""Return the selection of a batch, and the detectors that reject, as a frame.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The batch.
+
+        alpha : float, default=None
+            The level; see `select`.
+
+        Returns
+        -------
+        explanation : pandas.DataFrame
+            One row per sample, with the index of `X` if it is a data frame. Columns:
+            ``selected``, ``pvalue``, ``qvalue`` and ``detector`` where the selection
+            has them; for each detector ``pvalue_NAME`` and ``rejects_NAME``: the sample
+            is selected, and its p-value under the detector is at most
+            :math:`\alpha R / m`, for R selected samples of m. This is a description,
+            after Benjamini and Bogomolov (2014), without a proof.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        self._check_fitted()
+        pd = import_pandas("explain")
+        alpha = self._alpha if alpha is None else check_level(alpha)
+        scores = self._batch_scores(X)
+        batch, P = (
+            self._select(X, scores, alpha),
+            over_splits(self._ranks.pvalues(scores)),
+        )
+        columns = {"selected": batch.selected, "pvalue": batch.pvalues}
+        if batch.qvalues is not None:
+            columns["qvalue"] = batch.qvalues
+        if batch.detector is not None:
+            columns["detector"] = batch.detector
+        level = loosened(alpha * batch.n_selected / max(len(P), 1))
+        for j, name in enumerate(self.named_detectors_):
+            columns[f"pvalue_{name}"] = P[:, j]
+        for j, name in enumerate(self.named_detectors_):
+            columns[f"rejects_{name}"] = batch.selected & (P[:, j] <= level)
+        return pd.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)
+
+    def fit_predict(self, X, y=None, sample_weight=None):
+        """Fit, then predict the training samples, each alone.
+
+        To select the OOD samples of a batch call `select`: its false discovery rate is
+        bounded for new samples, not for the training samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training data.
+
+        y : array-like of shape (n_samples,), default=None
+            Class labels; samples labeled `ood_label` are excluded from the fit, but are
+            predicted.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights in the fit, see `fit`.
+
+        Returns
+        -------
+        is_inlier : ndarray of shape (n_samples,), dtype int
+            +1 for ID, -1 for OOD samples.
+        """
+        return super().fit_predict(X, y, sample_weight)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        return member_tags(tags, self, [one for _, one in self._pairs()])

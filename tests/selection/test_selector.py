@@ -1,0 +1,365 @@
+"""NoveltySelector: batches and single samples, detectors of any kind, options."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.ensemble import IsolationForest
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
+from sklearn.neighbors import KernelDensity, LocalOutlierFactor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skood.combine import DSDE, DetectorEnsemble, conformal_pvalues
+from skood.detectors import KNN, Energy
+from skood.exceptions import SkoodWarning
+from skood.selection import (
+    BestOf,
+    ConditionalStepUp,
+    Fusion,
+    NoveltySelector,
+    StepUp,
+    evalue_selection,
+    fdp_power,
+    select_novelties,
+)
+from tests.combine._members import Column, frozen_columns
+
+TWO = [("knn", KNN(n_neighbors=3, normalize=False)), ("density", KernelDensity())]
+
+
+@pytest.fixture
+def data(rng):
+    """400 ID samples, a batch of 100 with 25 OOD samples, and which they are."""
+    X, batch = rng.normal(size=(400, 3)), rng.normal(size=(100, 3))
+    batch[:25] -= 4.5
+    return X, batch, np.arange(100) < 25
+
+
+def _column(j=0):
+    return FrozenEstimator(Column(j).fit(np.zeros((2, 3))))
+
+
+def test_select_is_the_procedure_on_the_pvalues_of_held_out_samples(data):
+    X, batch, _ = data
+    for procedure in (None, StepUp("storey"), ConditionalStepUp(0.2)):
+        selector = NoveltySelector(
+            _column(), procedure=procedure, calibration="same", delta=0.1
+        ).fit(X)
+        p = conformal_pvalues(batch[:, 0], X[:, 0])
+        expected = select_novelties(p, 400, 0.1, procedure, delta=0.1)
+        found = selector.select(batch)
+        np.testing.assert_allclose(found.pvalues, p, rtol=1e-12)
+        np.testing.assert_array_equal(found.selected, expected.selected)
+        assert found.fdp_bound == expected.fdp_bound
+        assert found.pi0 == expected.pi0
+        if procedure is None:
+            np.testing.assert_allclose(found.qvalues, expected.qvalues, rtol=1e-12)
+        assert set(found.detector) == {"detector"}
+        np.testing.assert_array_equal(selector.pvalues(batch)[:, 0], p)
+
+
+def test_several_detectors_are_the_choice_on_their_scores(data):
+    X, batch, _ = data
+    members = frozen_columns(3)
+    for choice in (None, BestOf(combiners=()), Fusion()):
+        selector = NoveltySelector(
+            members, choice=choice, calibration="same", random_state=0
+        ).fit(X)
+        found = selector.select(batch, alpha=0.2)
+        order = np.random.RandomState(0).permutation(400)
+        direct = (choice or BestOf()).select(
+            batch, X[order], 0.2, random_state=selector._seed
+        )
+        np.testing.assert_array_equal(found.selected, direct.selected)
+        assert 0 < found.n_selected < 100
+        if not isinstance(choice, Fusion):
+            assert set(found.detector) <= {"Fisher", *dict(members)}
+
+
+@pytest.mark.parametrize(
+    "detectors",
+    [
+        KNN(n_neighbors=3, normalize=False),
+        IsolationForest(n_estimators=20, random_state=0),
+        LocalOutlierFactor(novelty=True),
+        make_pipeline(StandardScaler(), KernelDensity()),
+        TWO,
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_detectors_of_any_kind(detectors, data):
+    X, batch, is_ood = data
+    selector = NoveltySelector(detectors, alpha=0.2, random_state=0)
+    found = selector.fit(X).select(batch)
+    fdp, power = fdp_power(found.selected, is_ood)
+    assert power > 0.7
+    assert fdp < 0.45
+    assert selector.score(batch, np.where(is_ood, -1, 0)) > 0.95
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_ensembles(rng):
+    """As a detector, or by its levels, which are conformal p-values themselves."""
+    X, batch = rng.normal(size=(1600, 3)), rng.normal(size=(100, 3))
+    batch[:25] -= 4.5
+    is_ood = np.arange(100) < 25
+    members = [
+        *TWO,
+        ("a", LocalOutlierFactor(novelty=True)),
+        ("b", KernelDensity(bandwidth=0.5)),
+    ]
+    dsde = DSDE(members, calibration=0.5, random_state=0)
+    found = NoveltySelector(dsde, alpha=0.2, random_state=0).fit(X).select(batch)
+    assert fdp_power(found.selected, is_ood).power > 0.7
+    ensemble = DetectorEnsemble(TWO, calibration=0.5, random_state=0).fit(X)
+    assert ensemble.level_ == "conformal"
+    found = select_novelties(ensemble.levels(batch), ensemble.n_level_, 0.2)
+    fdp, power = fdp_power(found.selected, is_ood)
+    assert power > 0.7 and fdp < 0.4
+
+
+def test_a_classifier_is_fitted_once_for_all(data):
+    X, batch, _ = data
+    y = (X[:, 0] > 0).astype(int)
+    selector = NoveltySelector(
+        [("energy", Energy()), ("knn", KNN())],
+        estimator=LogisticRegression(),
+        random_state=0,
+    ).fit(X, np.where(y, "right", "left"))
+    assert selector.estimator_.classes_.tolist() == ["left", "right"]
+    assert selector.select(batch).n_selected >= 0
+    assert selector.n_calibration_ == 200 and selector.guarantee_ == "fdr"
+
+
+def test_rate_of_selections(rng):
+    """Over calibration sets and batches, at the nominal level of an exact case."""
+    rates = []
+    for _ in range(150):
+        X, batch = rng.normal(size=(298, 1)), rng.normal(size=(20, 1))
+        batch[:5] -= 3
+        selector = NoveltySelector(_column(), calibration="same", alpha=0.2)
+        found = selector.fit(X[:199]).select(batch)
+        rates.append(fdp_power(found.selected, np.arange(20) < 5).fdp)
+    assert abs(np.mean(rates) - 0.15) < 3 * np.std(rates) / np.sqrt(150)
+
+
+def test_order_of_the_batch_does_not_matter_and_nothing_changes(data, rng):
+    X, batch, _ = data
+    order = rng.permutation(100)
+    for selector in (
+        NoveltySelector(TWO, random_state=0),
+        NoveltySelector(TWO, choice=Fusion(), random_state=0),
+        NoveltySelector(KNN(), n_splits=3, random_state=0, alpha=0.3),
+    ):
+        selector.fit(X)
+        found = selector.select(batch)
+        before = {name: id(value) for name, value in vars(selector).items()}
+        again = selector.select(batch[order])
+        np.testing.assert_array_equal(again.selected, found.selected[order])
+        np.testing.assert_allclose(again.pvalues, found.pvalues[order], rtol=1e-12)
+        assert {name: id(value) for name, value in vars(selector).items()} == before
+        loaded = pickle.loads(pickle.dumps(selector)).select(batch)
+        np.testing.assert_array_equal(loaded.selected, found.selected)
+
+
+def test_one_sample_and_none(data):
+    X, batch, _ = data
+    selector = NoveltySelector(KNN(n_neighbors=3, normalize=False), random_state=0).fit(
+        X
+    )
+    for row in batch[20:30]:
+        found = selector.select(row[None])
+        assert found.selected[0] == (found.pvalues[0] <= 0.1)
+        assert selector.predict(row[None])[0] == found.labels[0]
+    for one in (selector, NoveltySelector(TWO, random_state=0).fit(X)):
+        empty = one.select(batch[:0])
+        assert empty.selected.shape == (0,) and empty.threshold == 0.0
+
+
+def test_predict_accepts_the_promised_share(rng):
+    """Each sample alone, also by several detectors and splits."""
+    X, new = rng.normal(size=(600, 3)), rng.normal(size=(3000, 3))
+    for selector in (
+        NoveltySelector(KernelDensity(), alpha=0.2, random_state=0),
+        NoveltySelector(TWO, alpha=0.2, random_state=0),
+        NoveltySelector(KernelDensity(), n_splits=4, alpha=0.2, random_state=0),
+    ):
+        accepted = (selector.fit(X).predict(new) == 1).mean()
+        assert accepted > 0.8 - 3 * np.sqrt(0.2 * 0.8 / 300)
+    # equal p-values are ranked by scores
+    scores = selector.score_samples(new)
+    assert len(np.unique(scores)) == len(new)
+
+
+def test_splits_by_evalues(data):
+    X, batch, is_ood = data
+    selector = NoveltySelector(
+        KernelDensity(), n_splits=5, alpha=0.2, random_state=0
+    ).fit(X)
+    found = selector.select(batch)
+    P = selector._ranks.pvalues(selector._member_scores(batch))[:, :, 0]
+    expected = evalue_selection(P, selector.n_calibration_, 0.2)
+    np.testing.assert_array_equal(found.selected, expected)
+    assert fdp_power(found.selected, is_ood).power > 0.7
+    several = NoveltySelector(TWO, n_splits=3, alpha=0.3, random_state=0).fit(X)
+    found = several.select(batch)
+    assert found.qvalues is None and found.n_selected < 60
+    assert fdp_power(found.selected, is_ood).power > 0.5
+
+
+def test_cross_conformal_has_no_guarantee(data):
+    X, batch, is_ood = data
+    for calibration in (4, KFold(4)):
+        selector = NoveltySelector(
+            KernelDensity(), calibration=calibration, random_state=0
+        )
+        selector.fit(X)
+        assert selector.guarantee_ == "none" and selector.n_calibration_ == 400
+        assert fdp_power(selector.select(batch).selected, is_ood).power > 0.7
+
+
+def test_a_classifier_of_samples(data):
+    X, batch, is_ood = data
+    fusion = Fusion(classifier=LogisticRegression())
+    selector = NoveltySelector(
+        KernelDensity(), choice=fusion, random_state=0, alpha=0.2
+    ).fit(X)
+    found = selector.select(batch)
+    assert found.n_calibration == 140
+    assert fdp_power(found.selected, is_ood).power > 0.7
+
+
+def test_known_ood_samples_are_left_out(data):
+    X, batch, _ = data
+    both, y = np.concatenate([X, batch[:25]]), np.repeat([0, -1], [400, 25])
+    with_ood = NoveltySelector(KernelDensity(), random_state=0).fit(both, y)
+    without = NoveltySelector(KernelDensity(), random_state=0).fit(
+        X, np.zeros(400, int)
+    )
+    np.testing.assert_array_equal(
+        with_ood.score_samples(batch), without.score_samples(batch)
+    )
+
+
+def test_weights_are_repetitions_of_held_out_samples(rng):
+    X, weight = rng.normal(size=(30, 3)), rng.integers(1, 4, 30)
+    selector = NoveltySelector(_column(), calibration="same")
+    weighted = selector.fit(X, sample_weight=weight).pvalues(X)
+    repeated = clone(selector).fit(np.repeat(X, weight, axis=0)).pvalues(X)
+    np.testing.assert_array_equal(weighted, repeated)
+
+
+def test_inputs_of_other_kinds(data):
+    X, batch, _ = data
+    selector = NoveltySelector(TWO, random_state=0).fit(X)
+    expected = selector.select(batch).selected
+    frame = pd.DataFrame(X, columns=list("abc"))
+    named = NoveltySelector(TWO, random_state=0).fit(frame)
+    tested = pd.DataFrame(batch, columns=list("abc"), index=np.arange(100) + 7)
+    np.testing.assert_array_equal(named.select(tested).selected, expected)
+    with pytest.raises(ValueError, match="feature names should match"):
+        named.select(tested[["b", "a", "c"]])
+    for dtype in (torch.float64, torch.float32):
+        found = selector.select(torch.tensor(batch, dtype=dtype)).selected
+        np.testing.assert_array_equal(found, expected)
+    frame = named.explain(tested, alpha=0.2)
+    assert frame.index[0] == 7
+    assert list(frame) == [
+        "selected",
+        "pvalue",
+        "detector",
+        "pvalue_knn",
+        "pvalue_density",
+        "rejects_knn",
+        "rejects_density",
+    ]
+    n_selected = frame["selected"].sum()
+    assert n_selected == named.select(tested, alpha=0.2).n_selected > 10
+    rejects = frame["selected"] & (frame["pvalue_knn"] <= 0.2 * n_selected / 100)
+    assert (frame["rejects_knn"] == rejects).all()
+
+
+def test_parameters(data):
+    selector = NoveltySelector(TWO).set_params(knn__n_neighbors=7, choice__tau=0.5)
+    assert selector.get_params()["knn__n_neighbors"] == 7
+    assert selector.choice.tau == 0.5
+    single = NoveltySelector(KNN()).set_params(
+        detectors__n_neighbors=7, procedure__pi0="storey"
+    )
+    assert single.detectors.n_neighbors == 7 and single.procedure.pi0 == "storey"
+    dropped = NoveltySelector([*TWO, ("forest", "drop")], random_state=0).fit(data[0])
+    assert list(dropped.named_detectors_) == ["knn", "density"]
+
+
+def test_a_warning_if_nothing_can_be_selected(rng):
+    with pytest.warns(SkoodWarning, match=r"No sample can be selected: with 8 cal"):
+        selector = NoveltySelector(_column(), calibration="same").fit(np.eye(8, 3))
+    assert selector.select(np.full((5, 3), -9.0)).n_selected == 0
+
+
+@pytest.mark.parametrize(
+    "selector, error, message",
+    [
+        (NoveltySelector(TWO, procedure=StepUp()), ValueError, "there are 2 detectors"),
+        (NoveltySelector(TWO, calibration=3), ValueError, "is cross-conformal"),
+        (NoveltySelector(TWO, delta=0.1), ValueError, "delta bounds the share"),
+        (
+            NoveltySelector(KernelDensity(), n_splits=2, delta=0.1),
+            ValueError,
+            "delta bounds",
+        ),
+        (
+            NoveltySelector(KernelDensity(), n_splits=2, calibration=3),
+            ValueError,
+            "is cross-con",
+        ),
+        (
+            NoveltySelector(_column(), n_splits=2, calibration="same"),
+            ValueError,
+            "'same' has one split, got n_splits=2",
+        ),
+        (
+            NoveltySelector(KernelDensity(), n_splits=2, procedure=StepUp()),
+            ValueError,
+            "selects by e-values, and uses no procedure",
+        ),
+        (
+            NoveltySelector(TWO, n_splits=2, choice=Fusion()),
+            ValueError,
+            "needs e-values, which BestOf has",
+        ),
+        (NoveltySelector(TWO, choice=BestOf(tau=2)), ValueError, "'tau' parameter"),
+        (NoveltySelector(KNN), TypeError, "must be a detector with fit and score_s"),
+        (
+            NoveltySelector(KernelDensity(), calibration="same"),
+            ValueError,
+            "needs frozen members",
+        ),
+        (NoveltySelector(KernelDensity(), alpha=0.0), ValueError, "'alpha' parameter"),
+    ],
+)
+def test_invalid_options(selector, error, message, data):
+    with pytest.raises(error, match=message):
+        selector.fit(data[0])
+    assert not hasattr(selector, "offset_")
+
+
+def test_invalid_levels_and_scores(data):
+    X, batch, _ = data
+    selector = NoveltySelector(KernelDensity(), random_state=0).fit(X)
+    for alpha in (0.0, 1.0, np.nan):
+        with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\)"):
+            selector.select(batch, alpha=alpha)
+    with pytest.raises(ValueError, match="NaN"):
+        selector.select(np.full((3, 3), np.nan))
+    with pytest.raises(ValueError, match="features"):
+        selector.select(batch[:, :2])
