@@ -116,7 +116,7 @@ class RuleCertificate:
     See Also
     --------
     OperatingPoint : Has the certificate as an attribute.
-    NotCertifiableError : Raised if no rule is certified.
+    skood.exceptions.NotCertifiableError : Raised if no rule is certified.
 
     Examples
     --------

@@ -57,7 +57,7 @@ class LocalComponent(SkoodEstimator):
 
     slack : float, default=None
         Maximum excess training loss of the adversarial models. None: `gamma` of the
-        search, or 2 / n_samples_fit_ if this is larger: a decrease of the
+        search, or ``2 / n_samples_fit_`` if this is larger: a decrease of the
         log-likelihood by two nats.
 
     include_reference : bool, default=False

@@ -90,10 +90,10 @@ class QUAM(BaseMembers):
         "untargeted": `n_starts` searches, from different initial weights, that maximize
         the divergence :math:`KL(p \,\|\, \tilde p)` from the given prediction instead.
 
-    component : {"delta", "laplace", "subspace", "sgmcmc"} or LocalComponent, \
-            default="delta"
-        Members. "delta": all models along the searches. Otherwise draws from
-        distributions around the best model of each search, see :class:`LocalComponent`.
+    component : str or LocalComponent, default="delta"
+        Members. "delta": all models along the searches. Otherwise, for "laplace",
+        "subspace", "sgmcmc" or an object with options, draws from distributions around
+        the best model of each search, see :class:`LocalComponent`.
 
     temperature : float, default=0.1
         Temperature T of the members' weights, in nats. ``np.inf``: equal weights. To be
