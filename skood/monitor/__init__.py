@@ -7,6 +7,7 @@ from skood.monitor._audits import Audit
 from skood.monitor._capital import Alarm
 from skood.monitor._ceiling import detectable_shift
 from skood.monitor._exchangeability import ExchangeabilityMonitor
+from skood.monitor._panel import MonitorPanel, e_bh
 from skood.monitor._ranks import (
     log_histogram_bet,
     log_power_mixture,
@@ -20,8 +21,10 @@ __all__ = [
     "Alarm",
     "Audit",
     "ExchangeabilityMonitor",
+    "MonitorPanel",
     "RateMonitor",
     "detectable_shift",
+    "e_bh",
     "log_histogram_bet",
     "log_power_mixture",
     "log_simple_jumper",

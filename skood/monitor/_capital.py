@@ -274,6 +274,11 @@ class Capital:
         alarm = Alarm(int(row), int(start), direction, shape, float(log_evidence))
         return replace(self, alarm=alarm, alarms=(*self.alarms, alarm))
 
+    def leader(self, bettors):
+        """Return direction, shape and start of the bettor with the largest capital."""
+        k = int((self.log_capital + bettors.log_weight).argmax())
+        return (*bettors.labels[k], int(self.start_row[k]))
+
     def _prior(self, time_scale, n_samples):
         """Return log w_t and log T(t) of the next samples."""
         if time_scale is None:

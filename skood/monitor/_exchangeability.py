@@ -153,6 +153,9 @@ class ExchangeabilityMonitor(SkoodEstimator):
     max_log_martingale_ : float
         Its maximum since the fit or the last restart.
 
+    leader_ : tuple of (str, str, int)
+        Direction, shape and start of the bet with the largest capital now.
+
     alarm_ : Alarm or None
         The first alarm since the fit or the last restart.
 
@@ -406,25 +409,32 @@ class ExchangeabilityMonitor(SkoodEstimator):
         score = detector.score_samples if hasattr(detector, "fit") else detector
         return as_scores(score(X), of="The detector", n_samples=n_rows(X))
 
-    def _advance(self, scores):
-        """Return the path over samples, and the progress after them."""
+    def _advance(self, scores, rows=None):
+        """Return the path over samples, and the progress after them.
+
+        `rows` are numbers of the samples in the stream of a panel.
+        """
         now, every = self.progress_, self.every
         if self.shuffle:
             rng = np.random.default_rng([self.seed_, now.n_seen, 1])
             scores = scores[rng.permutation(len(scores))]
         first = -now.n_seen % every  # the first sample to use
         used = scores[first::every] if every > 1 else scores
-        if len(scores) == 1 and first == 0:  # for the speed of small calls
+        if (
+            len(scores) == 1 and first == 0 and rows is None
+        ):  # for the speed of small calls
             return self._chunk(now, scores, now.n_seen + 1)
         n_seen = now.n_seen
         paths = [np.full(min(first, len(scores)), now.capital.log_martingale)]
         for at in range(0, len(used), _CHUNK):
-            path, now = self._chunk(now, used[at : at + _CHUNK], n_seen)
+            part = slice(at, at + _CHUNK)
+            numbers = None if rows is None else rows[part]
+            path, now = self._chunk(now, used[part], n_seen, numbers)
             paths.append(np.repeat(path, every) if every > 1 else path)
         path = np.concatenate(paths)[: len(scores)]
         return path, replace(now, n_seen=n_seen + len(scores))
 
-    def _chunk(self, now, scores, n_seen):
+    def _chunk(self, now, scores, n_seen, rows=None):
         """Return the path over samples that are used, and the new progress."""
 
         def own_ties(positions):
@@ -433,7 +443,8 @@ class ExchangeabilityMonitor(SkoodEstimator):
         n_before = self.n_calibration_ + now.n_used
         log_b, total = self.reference_.bets(scores, own_ties, now.total, n_before)
         n_used = now.n_used + len(scores)
-        rows = np.arange(now.n_used, n_used) * self.every + 1
+        if rows is None:
+            rows = np.arange(now.n_used, n_used) * self.every + 1
         path, capital = now.capital.advance(self.bettors_, log_b, rows)
         history = now.history.extend(rows, path)
         return path, Progress(total, capital, history, n_seen, n_used)
@@ -449,6 +460,10 @@ class ExchangeabilityMonitor(SkoodEstimator):
     @property
     def max_log_martingale_(self):
         return self.progress_.capital.largest
+
+    @property
+    def leader_(self):
+        return self.progress_.capital.leader(self.bettors_)
 
     @property
     def alarm_(self):

@@ -88,6 +88,16 @@ class Stage:
         return replace(self, capitals=capitals)
 
     @property
+    def largest(self):
+        """Maximum of the log martingale; with two sides at least half their maximum."""
+        return max(one.largest for one in self.capitals) - np.log(len(self.capitals))
+
+    def leader(self, bettors):
+        """Return direction, None and start of the bet with the largest capital."""
+        side = int(np.argmax([one.log_martingale for one in self.capitals]))
+        return self.capitals[side].leader(bettors[side])
+
+    @property
     def alarm(self):
         found = [one.alarm for one in self.capitals if one.alarm is not None]
         return min(found, key=lambda alarm: alarm.row, default=None)

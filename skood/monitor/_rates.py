@@ -110,6 +110,13 @@ class RateMonitor(SkoodEstimator):
     log_martingale_ : float
         Log martingale now; for two sides the larger one.
 
+    max_log_martingale_ : float
+        Its maximum since the start or the last restart; for two sides, of the larger
+        one divided by two.
+
+    leader_ : tuple of (str, None, int)
+        Direction and start of the bet with the largest capital now.
+
     alarm_ : Alarm or None
         The first alarm since the start or the last restart.
 
@@ -483,6 +490,14 @@ class RateMonitor(SkoodEstimator):
     @property
     def log_martingale_(self):
         return max(one.log_martingale for one in self._started().capitals)
+
+    @property
+    def max_log_martingale_(self):
+        return self._started().largest
+
+    @property
+    def leader_(self):
+        return self._started().leader(self._bettors())
 
     @property
     def alarm_(self):

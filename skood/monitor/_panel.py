@@ -1,0 +1,463 @@
+"""Several monitors with one alarm, and the names of the culprits."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from skood.monitor._capital import Alarm
+from skood.monitor._exchangeability import ExchangeabilityMonitor
+from skood.monitor._rates import RateMonitor
+from skood.utils._atomic_fit import fresh_fit, kept_state
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._input import check_input, takes_input
+from skood.utils._metaestimators import (
+    copy_input_attributes,
+    join_input_tags,
+    n_rows,
+    take_rows,
+)
+from skood.utils._optional import import_pandas
+from skood.utils._param_validation import (
+    HasMethods,
+    Number,
+    fit_context,
+    validate_params,
+)
+
+__all__ = ["MonitorPanel", "e_bh"]
+
+
+@validate_params(
+    {"e": ["array-like"], "fdr": [Number(Real, 0, 1, closed="neither")]},
+    prefer_skip_nested_validation=True,
+)
+def e_bh(e, fdr=0.05):
+    r"""Select hypotheses by e-values with a bounded false discovery rate (e-BH).
+
+    With :math:`\hat k = \max\{k : e_{(k)} \ge K / (\text{fdr} \cdot k)\}` for the
+    k-th largest of K e-values, the :math:`\hat k` largest are selected [1]_, under any
+    dependence.
+
+    Read more in the :ref:`User Guide <monitor_panel>`.
+
+    Parameters
+    ----------
+    e : array-like of shape (n_hypotheses,)
+        E-values, not negative; inf is allowed.
+
+    fdr : float, default=0.05
+        Bound of the false discovery rate in (0, 1).
+
+    Returns
+    -------
+    selected : ndarray of bool of shape (n_hypotheses,)
+        Whether each hypothesis is rejected.
+
+    Raises
+    ------
+    ValueError
+        If an e-value is negative or NaN.
+
+    References
+    ----------
+    .. [1] R. Wang, A. Ramdas. False discovery rate control with e-values. Journal of
+       the Royal Statistical Society B, 2022.
+
+    Examples
+    --------
+    >>> from skood.monitor import e_bh
+    >>> e_bh([1, 300, 40, 250, 3])
+    array([False,  True,  True,  True, False])
+    """
+    e = np.asarray(e, dtype=np.float64)
+    if e.ndim != 1 or not (e >= 0).all():
+        raise ValueError(
+            f"e must be a sequence of numbers that are not negative, got {e!r:.80}. "
+            "Take numpy.exp of log e-values."
+        )
+    ordered = np.sort(e)[::-1]
+    enough = ordered * fdr * np.arange(1, len(e) + 1) >= len(e)
+    if not enough.any():
+        return np.zeros(len(e), dtype=bool)
+    return e >= ordered[np.flatnonzero(enough)[-1]]
+
+
+class MonitorPanel(SkoodEstimator):
+    r"""Monitors of several scores, rates or classes: one alarm, and named culprits.
+
+    Martingales of different scores have different filtrations: their average is not a
+    martingale. With running maxima :math:`M^*_k`, Ville's inequality makes
+    :math:`\min(1, 1/M^*_k)` a p-value that is valid at any time, under any dependence:
+
+    - the alarm is raised when some :math:`M^*_k \ge K / \alpha`;
+    - culprits are selected by e-BH on :math:`M^*_k / \sum_{i \le K} 1/i`, the procedure
+      of Benjamini and Yekutieli [1]_, with a false discovery rate of at most `fdr`.
+
+    With `by`, the monitors of classes take turns in one filtration: the alarm is raised
+    when the mean of the martingales reaches :math:`1/\alpha`, and culprits are selected
+    by :func:`e_bh` on the martingales.
+
+    Read more in the :ref:`User Guide <monitor_panel>`.
+
+    Parameters
+    ----------
+    monitors : list of (str, object) or object
+        Names and monitors; with `by` one `ExchangeabilityMonitor`, which is cloned for
+        every class. Their own `alpha` is not used.
+
+    alpha : float, default=0.01
+        Probability of a false alarm of the panel, ever, in (0, 1).
+
+    fdr : float, default=0.05
+        Bound of the false discovery rate of the culprits, in (0, 1).
+
+    by : object, callable or None, default=None
+        A fitted classifier with ``predict``, or a callable from `X` to classes.
+
+    Attributes
+    ----------
+    named_monitors_ : dict of str to object
+        The fitted monitors; with `by`, by class.
+
+    alarm_ : Alarm or None
+        The first alarm.
+
+    alarm_name_ : object
+        The name, or class, of the monitor with the largest martingale at the alarm;
+        None without an alarm.
+
+    culprits_ : list
+        Names, or classes, of the monitors that changed.
+
+    n_seen_ : int
+        Number of samples of `update`, with `by`.
+
+    n_features_in_ : int
+        Number of features seen in fit, if a monitor has it.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the features, if a monitor has them.
+
+    See Also
+    --------
+    ExchangeabilityMonitor, RateMonitor : The monitors.
+
+    References
+    ----------
+    .. [1] Y. Benjamini, D. Yekutieli. The control of the false discovery rate in
+       multiple testing under dependency. Annals of Statistics, 2001.
+
+    .. [2] Y. J. Choe, A. Ramdas. Combining evidence across filtrations.
+       arXiv:2402.09698, 2024.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.monitor import ExchangeabilityMonitor, MonitorPanel
+    >>> rng = np.random.default_rng(0)
+    >>> names = ["a", "b", "c"]
+    >>> panel = MonitorPanel([(one, ExchangeabilityMonitor()) for one in names])
+    >>> panel = panel.fit({one: rng.normal(size=300) for one in names})
+    >>> new = {one: rng.normal(size=300) - (one == "b") for one in names}
+    >>> panel.partial_fit(new).culprits_
+    ['b']
+    """
+
+    _parameter_constraints: dict = {
+        "monitors": [list, ExchangeabilityMonitor],
+        "alpha": [Number(Real, 0, 1, closed="neither")],
+        "fdr": [Number(Real, 0, 1, closed="neither")],
+        "by": [HasMethods(["predict"]), callable, None],
+    }
+
+    def __init__(self, monitors, *, alpha=0.01, fdr=0.05, by=None):
+        self.monitors = monitors
+        self.alpha = alpha
+        self.fdr = fdr
+        self.by = by
+
+    @fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y=None):
+        """Fit all monitors on samples of normal operation.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or dict of str to array-like
+            Samples, or samples or scores by the name of the monitor. A `RateMonitor`
+            needs none.
+
+        y : array-like of shape (n_samples,), default=None
+            Labels for detectors that have to be fitted.
+
+        Returns
+        -------
+        self : object
+            The panel.
+
+        Raises
+        ------
+        ValueError
+            If names are not as they should be, or a class has fewer than two samples.
+        """
+        with fresh_fit(self):
+            if self.by is not None:
+                self._fit_classes(X, y)
+                return self
+            self._check_names(X)
+            self.named_monitors_ = {}
+            for name, monitor in self.monitors:
+                fitted = clone(monitor).set_params(
+                    alpha=self.alpha / len(self.monitors)
+                )
+                if hasattr(fitted, "fit"):
+                    fitted.fit(X[name] if _is_named(X) else X, y)
+                    copy_input_attributes(self, fitted)
+                self.named_monitors_[name] = fitted
+        return self
+
+    def _check_names(self, X):
+        """Raise if the monitors are not (name, monitor), or names of X differ."""
+        kinds = (ExchangeabilityMonitor, RateMonitor)
+        if not isinstance(self.monitors, list) or not self.monitors:
+            raise ValueError(
+                "monitors must be a list of (name, monitor) with at least one, got "
+                f"{self.monitors!r:.80}. One monitor for all classes needs by."
+            )
+        for name, monitor in self.monitors:
+            if (
+                not isinstance(monitor, kinds)
+                or getattr(monitor, "guarantee", "anytime") != "anytime"
+            ):
+                raise ValueError(
+                    f"Monitor {name!r} must be a RateMonitor, or an "
+                    "ExchangeabilityMonitor with guarantee='anytime', got "
+                    f"{monitor!r:.80}."
+                )
+        names = [name for name, _ in self.monitors]
+        if len(set(names)) < len(names):
+            raise ValueError(f"Names of monitors must differ, got {names}.")
+        scored = [name for name, one in self.monitors if hasattr(one, "fit")]
+        if _is_named(X) and set(X) != set(scored):
+            raise ValueError(
+                f"X must have the keys {scored}, the names of the monitors of scores, "
+                f"got {list(X)}."
+            )
+
+    def _fit_classes(self, X, y):
+        """Fit one monitor per predicted class."""
+        template = self.monitors
+        if (
+            not isinstance(template, ExchangeabilityMonitor)
+            or template.guarantee != "anytime"
+            or template.every > 1
+            or template.shuffle
+            or (
+                hasattr(template.detector, "fit")
+                and not isinstance(template.detector, FrozenEstimator)
+            )
+        ):
+            raise ValueError(
+                "With by, monitors must be one ExchangeabilityMonitor with a frozen "
+                "detector, a callable or None, guarantee='anytime', every=1 and "
+                f"shuffle=False, got {template!r:.120}."
+            )
+        predicted = self._classes(X)
+        classes, counts = np.unique(predicted, return_counts=True)
+        known = getattr(self.by, "classes_", classes)
+        count = dict(zip(classes.tolist(), counts.tolist(), strict=True))
+        few = [one for one in np.asarray(known).tolist() if count.get(one, 0) < 2]
+        if few or len(known) < 1:
+            raise ValueError(
+                f"Each class needs at least 2 calibration samples, but {few} have "
+                "fewer. Give more samples of normal operation."
+            )
+        self.named_monitors_ = {
+            one: clone(template).fit(take_rows(X, np.flatnonzero(predicted == one)))
+            for one in classes.tolist()
+        }
+        self.n_seen_: int = 0
+        self._alarm_of_classes: tuple = (None, None)
+
+    def _classes(self, X):
+        predict = self.by.predict if hasattr(self.by, "predict") else self.by
+        return np.asarray(predict(X))
+
+    def update(self, X):
+        """Add samples of the stream.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or dict of str to array-like
+            New samples, or samples, scores or (for a `RateMonitor`) values by the name
+            of the monitor, of some or all monitors.
+
+        Returns
+        -------
+        log_martingale : ndarray of shape (n_samples, n_monitors) or dict
+            Log martingales of the monitors after each sample, by name for a dict.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown, or a sample cannot be scored. No monitor is changed.
+        """
+        check_is_fitted(self)
+        X = X if _is_named(X) else check_input(X)
+        if self.by is not None:
+            return self._update_classes(X)
+        monitors = self.named_monitors_
+        given = X if _is_named(X) else dict.fromkeys(monitors, X)
+        unknown = [name for name in given if name not in monitors]
+        if unknown:
+            raise ValueError(f"No monitor is named {unknown}; names: {list(monitors)}.")
+        before = {name: vars(one).copy() for name, one in monitors.items()}
+        try:
+            paths = {}
+            for name, values in given.items():
+                one = monitors[name]
+                door = one.update if hasattr(one, "fit") else one.update_values
+                paths[name] = door(values)
+        except BaseException:
+            for name, state in before.items():
+                vars(monitors[name]).clear()
+                vars(monitors[name]).update(state)
+            raise
+        return paths if _is_named(X) else np.column_stack(list(paths.values()))
+
+    def _update_classes(self, X):
+        """Return the path of all classes, and pass samples to their monitors."""
+        monitors = self.named_monitors_
+        n = n_rows(X)
+        now = np.array([one.log_martingale_ for one in monitors.values()])
+        path = np.tile(now, (n, 1))
+        if n == 0:
+            return path
+        predicted = self._classes(X)
+        unknown = set(predicted.tolist()) - set(monitors)
+        if unknown:
+            raise ValueError(
+                f"The classes {sorted(unknown, key=str)} had no calibration samples. "
+                "Fit the panel on samples of all classes."
+            )
+        after = {}
+        for k, (name, one) in enumerate(monitors.items()):
+            at = np.flatnonzero(predicted == name)
+            if len(at):
+                scores = one._scores(take_rows(X, at))
+                found, progress = one._advance(scores, self.n_seen_ + 1 + at)
+                after[name] = progress
+                moved = np.searchsorted(at, np.arange(n), side="right")
+                path[:, k] = np.r_[now[k], found][moved]
+        with kept_state(self):
+            for name, progress in after.items():
+                monitors[name].progress_ = progress
+            self._find_alarm(path)
+            self.n_seen_ = self.n_seen_ + n
+        return path
+
+    def _find_alarm(self, path):
+        """Store the first sample at which the mean of martingales reaches 1 / alpha."""
+        mean = np.logaddexp.reduce(path, axis=1) - np.log(path.shape[1])
+        if self._alarm_of_classes[0] is not None or mean.max() < -np.log(self.alpha):
+            return
+        at = int((mean >= -np.log(self.alpha)).argmax())
+        name, one = list(self.named_monitors_.items())[int(path[at].argmax())]
+        direction, shape, start = one.leader_
+        alarm = Alarm(self.n_seen_ + at + 1, start, direction, shape, float(mean[at]))
+        self._alarm_of_classes = (alarm, name)
+
+    @takes_input
+    def partial_fit(self, X, y=None):
+        """Add samples of the stream; the same as `fit` on an unfitted panel.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or dict of str to array-like
+            See `update`.
+
+        y : array-like of shape (n_samples,), default=None
+            Labels for a first fit; ignored later.
+
+        Returns
+        -------
+        self : object
+            The panel.
+        """
+        if not hasattr(self, "named_monitors_"):
+            return self.fit(X, y)
+        self.update(X)
+        return self
+
+    def _found(self):
+        """Return the first alarm and the name of its monitor."""
+        if self.by is not None:
+            return self._alarm_of_classes
+        alarms = [(one.alarm_, name) for name, one in self.named_monitors_.items()]
+        alarms = [pair for pair in alarms if pair[0] is not None]
+        return min(
+            alarms,
+            key=lambda pair: (pair[0].row, -pair[0].log_evidence),
+            default=(None, None),
+        )
+
+    @property
+    def alarm_(self):
+        return self._found()[0]
+
+    @property
+    def alarm_name_(self):
+        return self._found()[1]
+
+    @property
+    def culprits_(self):
+        monitors = self.named_monitors_
+        if self.by is not None:
+            log_e = np.array([one.log_martingale_ for one in monitors.values()])
+        else:
+            log_e = np.array([one.max_log_martingale_ for one in monitors.values()])
+            log_e -= np.log((1 / np.arange(1, len(log_e) + 1)).sum())
+        selected = e_bh(np.exp(np.minimum(log_e, 700.0)), self.fdr)
+        return [name for name, one in zip(monitors, selected, strict=True) if one]
+
+    def explain(self):
+        """Return a table of the monitors, the largest evidence first.
+
+        Returns
+        -------
+        table : pandas.DataFrame
+            Columns ``name``, ``log_martingale``, ``largest`` (its running maximum),
+            ``start`` (estimated first sample after a change), ``direction`` and
+            ``named`` (whether the monitor is a culprit).
+        """
+        check_is_fitted(self)
+        pandas = import_pandas("MonitorPanel.explain")
+        named = self.culprits_
+        lines = [
+            (name, one.log_martingale_, one.max_log_martingale_, *one.leader_[::-2])
+            for name, one in self.named_monitors_.items()
+        ]
+        columns = ["name", "log_martingale", "largest", "start", "direction"]
+        table = pandas.DataFrame(lines, columns=columns)
+        table["named"] = [name in named for name in self.named_monitors_]
+        return table.sort_values("largest", ascending=False, ignore_index=True)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        parts = self.monitors
+        if isinstance(parts, list):
+            parts = [one for _, one in parts if hasattr(one, "fit")]
+            join_input_tags(tags, [get_tags(one) for one in parts])
+        return tags
+
+
+def _is_named(X):
+    """Return whether X is a dict; SciPy's dok_matrix is one, but no dict of names."""
+    return isinstance(X, dict) and not issparse(X)
