@@ -34,6 +34,8 @@ SLOW = {
     "plot_rectifiers",
     "plot_regression",
     "plot_regression_methods",
+    "plot_select_digits",
+    "plot_select_table",
     "plot_several_methods",
     "plot_similarity",
     "plot_simplex",
@@ -45,7 +47,12 @@ SLOW = {
 }
 
 # What an example imports beside skood's own dependencies.
-NEEDS = {"plot_conformal": "mapie", "plot_data_frame": "pandas"}
+NEEDS = {
+    "plot_conformal": "mapie",
+    "plot_data_frame": "pandas",
+    "plot_select_digits": "pandas",
+    "plot_select_table": "pandas",
+}
 
 
 def _cases():

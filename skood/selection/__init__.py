@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from skood.selection._best_of import BestOf
+from skood.selection._display import SelectionDisplay
 from skood.selection._fdp import FDPPower, fdp_bound, fdp_power
 from skood.selection._fusion import Fusion
 from skood.selection._selection import Selection
@@ -19,6 +20,7 @@ __all__ = [
     "Fusion",
     "NoveltySelector",
     "Selection",
+    "SelectionDisplay",
     "StepUp",
     "evalue_selection",
     "fdp_bound",
