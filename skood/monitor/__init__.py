@@ -6,6 +6,7 @@
 from skood.monitor._audits import Audit
 from skood.monitor._capital import Alarm
 from skood.monitor._ceiling import detectable_shift
+from skood.monitor._displays import MartingaleDisplay
 from skood.monitor._exchangeability import ExchangeabilityMonitor
 from skood.monitor._panel import MonitorPanel, e_bh
 from skood.monitor._ranks import (
@@ -21,6 +22,7 @@ __all__ = [
     "Alarm",
     "Audit",
     "ExchangeabilityMonitor",
+    "MartingaleDisplay",
     "MonitorPanel",
     "RateMonitor",
     "detectable_shift",

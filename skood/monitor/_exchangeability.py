@@ -153,6 +153,9 @@ class ExchangeabilityMonitor(SkoodEstimator):
     max_log_martingale_ : float
         Its maximum since the fit or the last restart.
 
+    threshold_ : float
+        The log martingale at which the alarm is raised.
+
     leader_ : tuple of (str, str, int)
         Direction, shape and start of the bet with the largest capital now.
 
@@ -460,6 +463,10 @@ class ExchangeabilityMonitor(SkoodEstimator):
     @property
     def max_log_martingale_(self):
         return self.progress_.capital.largest
+
+    @property
+    def threshold_(self):
+        return self.bettors_.threshold
 
     @property
     def leader_(self):

@@ -114,6 +114,9 @@ class RateMonitor(SkoodEstimator):
         Its maximum since the start or the last restart; for two sides, of the larger
         one divided by two.
 
+    threshold_ : float
+        The log martingale at which the alarm is raised.
+
     leader_ : tuple of (str, None, int)
         Direction and start of the bet with the largest capital now.
 
@@ -494,6 +497,11 @@ class RateMonitor(SkoodEstimator):
     @property
     def max_log_martingale_(self):
         return self._started().largest
+
+    @property
+    def threshold_(self):
+        self._started()
+        return self._bettors()[0].threshold
 
     @property
     def leader_(self):

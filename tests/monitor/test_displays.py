@@ -1,0 +1,72 @@
+"""MartingaleDisplay: lines, thresholds and alarms of monitors and panels."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skood.monitor import (
+    ExchangeabilityMonitor,
+    MartingaleDisplay,
+    MonitorPanel,
+    RateMonitor,
+)
+from tests.monitor._vectors import long_stream
+
+pyplot = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    pyplot.close("all")
+
+
+def _monitor(shift=0.0):
+    calibration, scores = long_stream()
+    monitor = ExchangeabilityMonitor(random_state=0).fit(calibration)
+    return monitor, monitor.update(scores - shift)
+
+
+def test_one_monitor():
+    monitor, path = _monitor()
+    display = MartingaleDisplay.from_monitor(monitor, color="red")
+    x, y = display.lines_[0].get_data()
+    assert_array_equal(x, np.arange(201))
+    assert_allclose(y, np.r_[0, path] / np.log(10))
+    assert display.lines_[0].get_color() == "red"
+    _, level, start, marker = display.ax_.get_lines()
+    assert_allclose(level.get_ydata(), 2)  # 1 / alpha = 10**2
+    assert_array_equal(start.get_xdata(), [101, 101])
+    assert_array_equal(marker.get_xdata(), [157])
+    assert display.ax_.get_legend() is None
+
+
+def test_several_monitors_and_rates():
+    rate = RateMonitor(bound=0.5, alpha=0.1)
+    rate.update_values(np.zeros(30))
+    figure, ax = pyplot.subplots()
+    display = MartingaleDisplay.from_monitor({"x": _monitor()[0], "y": rate}, ax=ax)
+    assert display.figure_ is figure
+    labels = [one.get_text() for one in ax.get_legend().get_texts()]
+    assert labels == ["x", "y"]
+    assert display.threshold == pytest.approx(np.log(10))  # the lowest
+    with pytest.raises(ValueError, match="at least one monitor, got none"):
+        MartingaleDisplay.from_monitor({})
+
+
+def test_culprits_of_a_panel_are_colored():
+    calibration, scores = long_stream()
+    names = ["a", "b", "c"]
+    panel = MonitorPanel([(k, ExchangeabilityMonitor(random_state=0)) for k in names])
+    panel.fit(dict.fromkeys(names, calibration))
+    panel.update({"a": scores[:100], "b": scores[100:] - 1, "c": scores[:100]})
+    display = MartingaleDisplay.from_monitor(panel)
+    assert panel.culprits_ == ["b"]
+    colors = [one.get_color() for one in display.lines_]
+    assert colors[0] == colors[2] != colors[1]
+    assert [one.get_text() for one in display.ax_.get_legend().get_texts()] == ["b"]
+    assert display.threshold == pytest.approx(np.log(300))
+    assert display.alarms == [panel.alarm_]
