@@ -89,12 +89,23 @@ class Reference:
         table = bet_table(len(scores), alternative)
         return cls(scores[order], ties[order], table, np.log(table), conservative)
 
+    def _bets_of_one(self, scores, own_ties, total, n_before):
+        """Return the results of `bets` for one sample, ties broken at random."""
+        j = self.scores.searchsorted(scores[0])
+        if j < len(self.scores) and self.scores[j] == scores[0]:
+            breaker = own_ties(np.zeros(1, dtype=np.int64))
+            j = tied_ranks(self.scores, self.ties, scores, breaker)[0]
+        log_b = self.log_table[:, j] - np.log(total) + math.log(n_before + 1)
+        return log_b[:, None], total + self.table[:, j]
+
     def bets(self, scores, own_ties, total, n_before):
         """Return log bets (n_shapes, n_samples), and the totals S after the last.
 
         `own_ties` returns the tie-breakers of samples by their positions; `total`, of
         shape (n_shapes,), is S, and `n_before` counts calibration and stream.
         """
+        if len(scores) == 1 and not self.conservative:  # for the speed of small calls
+            return self._bets_of_one(scores, own_ties, total, n_before)
         low = self.scores.searchsorted(scores)
         tied = np.flatnonzero(self.scores.take(low, mode="clip") == scores)
         if self.conservative:
@@ -108,9 +119,6 @@ class Reference:
                 low[tied] = tied_ranks(self.scores, self.ties, scores[tied], breakers)
             log_f = self.log_table.take(low, axis=1)
             added = self.table.take(low, axis=1)
-        if len(scores) == 1:  # for the speed of small calls
-            log_f += math.log(n_before + 1) - np.log(total)[:, None]
-            return log_f, total + added[:, 0]
         totals = np.empty((len(total), len(scores) + 1))
         totals[:, 0] = total
         totals[:, 1:] = added
