@@ -9,7 +9,6 @@ import numpy as np
 
 from skood.utils._labels import ood_mask
 from skood.utils._metaestimators import unwrap
-from skood.utils._stored import stored
 from skood.utils._torch import to_numpy
 
 __all__ = [
@@ -35,7 +34,6 @@ QUANTITIES = {
 }
 
 
-@stored
 @dataclass(frozen=True)
 class Audit:
     """Samples for which a monitor needs labels.

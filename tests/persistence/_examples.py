@@ -6,6 +6,7 @@
 import inspect
 import io
 import os
+from copy import deepcopy
 from zipfile import ZipFile
 
 import numpy as np
@@ -22,7 +23,7 @@ from skood import combine, rejection
 from skood.combine import DetectorEnsemble
 from skood.datasets import make_ood_graph
 from skood.detectors import KNN, MSP, SSD, Mahalanobis, SklearnDetector, ViM
-from skood.epistemic import DeepEnsemble
+from skood.epistemic import QUAM, DeepEnsemble, LocalComponent
 from skood.graph import GKDE, GraphClassifier, NodeSet
 from skood.logic import ConstraintSearch, KnowledgeBase, MLNDetector
 from skood.metrics import (
@@ -32,6 +33,7 @@ from skood.metrics import (
     make_selective_risk_scorer,
 )
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
+from skood.monitor import RateMonitor
 from skood.nn import LinearHead, MultiHeadClassifier, TrainingOptions
 from skood.persistence._archive import seal
 from skood.rejection import (
@@ -42,6 +44,7 @@ from skood.rejection import (
     RejectOptionRegressor,
     Solver,
 )
+from skood.selection import LOND, ConditionalStepUp, NoveltySelector
 from tests._instances import detectors, instances, instances_of
 
 # Instances of a class after the first, with other parameters, are tried at night.
@@ -104,6 +107,9 @@ def data_for(estimator, n_classes=3):
 
 def score(estimator, X):
     """The numbers that an estimator is there for."""
+    for method in ("update_values", "update"):  # of monitors, after the same samples
+        if hasattr(estimator, method):
+            return getattr(deepcopy(estimator), method)(X)
     for method in ("score_samples", "predict_proba", "transform", "predict"):
         if hasattr(estimator, method):
             return getattr(estimator, method)(X)
@@ -114,7 +120,7 @@ def _strategies(module, base):
     """Instances of all combiners or rules that a module exports."""
     classes = (getattr(module, name) for name in module.__all__)
     return [
-        cls()
+        cls([BoundedTPRFPR(0.2, 0.9)]) if cls is rejection.AllOf else cls()
         for cls in classes
         if inspect.isclass(cls)
         and issubclass(cls, base)
@@ -152,6 +158,15 @@ def _fitted_rules():
         calibration=0.5,
         random_state=0,
     )
+    certified = RejectOptionClassifier(
+        LogisticRegression(),
+        ood_detector=KNN(n_neighbors=2),
+        rule=BoundedTPRFPR(0.1, 0.95),
+        guarantee=Certificate(delta=0.4),
+        calibration=0.5,
+        random_state=0,
+    )
+    yield certified.fit(X, np.where(np.arange(len(y)) % 3 == 0, -1, y)), X
     nearest = RejectOptionClassifier(
         LogisticRegression(),
         ood_detector=KNN(n_neighbors=2),
@@ -182,6 +197,12 @@ def _of_other_estimators():
         yield clone(detector).fit(X, y), X
     yield Mahalanobis().partial_fit(X, y), X
     yield KNN(n_neighbors=2).fit(csr_array(X)), csr_array(X)
+    procedure = ConditionalStepUp(delta=0.2)
+    selector = NoveltySelector(KNN(n_neighbors=2), procedure=procedure, random_state=0)
+    yield selector.fit(X), X
+    component = LocalComponent("laplace", n_samples=2)
+    quam = QUAM(LogisticRegression(), scope="last", component=component, random_state=0)
+    yield quam.fit(X, y), X[:2]
     heads = MultiHeadClassifier(
         module_params={"hidden": (4,)}, max_epochs=2, training=TrainingOptions()
     )
@@ -211,6 +232,18 @@ def _searches():
             yield search.fit(X, y), X
 
 
+def _of_sequences():
+    """Monitors of rates, with alarms, and tests one after the other."""
+    lost = np.arange(90) % 4 == 0
+    for options in ({}, {"audit": 0.5, "min_audit": 0.25}):
+        monitor = RateMonitor(quantity="tpr", bound=0.9, random_state=0, **options)
+        monitor.update_values(lost)
+        yield monitor, lost
+    online = LOND(0.5)
+    online.update(np.full(5, 0.01))
+    yield online, np.linspace(0.01, 1.0, 9)
+
+
 def _of_graphs():
     graph = make_ood_graph(60, random_state=0)
     nodes = NodeSet(graph) if not isinstance(graph, NodeSet) else graph
@@ -223,7 +256,7 @@ def _of_graphs():
 
 def _with_other_parts():
     """Return instances whose parts are of classes that no first instance holds."""
-    classes = () if VARIANTS else (MLNDetector, ConstraintSearch)
+    classes = () if VARIANTS else (MLNDetector, ConstraintSearch, NoveltySelector)
     return [one for cls in classes for one in instances_of(cls.__name__, cls)[1:]]
 
 
@@ -249,6 +282,7 @@ def fitted_examples():
     yield from _fitted_rules()
     yield from _of_other_estimators()
     yield from _searches()
+    yield from _of_sequences()
     yield from _of_graphs()
 
 
