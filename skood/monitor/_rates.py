@@ -19,6 +19,7 @@ from skood.monitor._audits import (
     reject_label,
     waiting,
 )
+from skood.monitor._rate_results import RateResults
 from skood.monitor._rate_stage import Stage, rate_bettors
 from skood.monitor._reference import stream_uniforms
 from skood.utils._estimator import SkoodEstimator
@@ -30,7 +31,7 @@ from skood.utils._torch import to_numpy
 __all__ = ["RateMonitor"]
 
 
-class RateMonitor(SkoodEstimator):
+class RateMonitor(RateResults, SkoodEstimator):
     r"""Alarm, at any time, if a rate of a deployed classifier violates its bound.
 
     A rate is :math:`m = E[g x] / E[g]` with :math:`g \in \{0, 1\}`, the samples that
@@ -475,60 +476,3 @@ class RateMonitor(SkoodEstimator):
             self._bettors(), self.bound_, ids, x, weight, lost, self._counts()
         )
         return path, replace(stage, n_seen=stage.n_seen + n_new)
-
-    # --- results ----------------------------------------------------------------------
-
-    @property
-    def n_seen_(self):
-        return self._started().n_seen
-
-    @property
-    def n_audited_(self):
-        return self._started().n_audited
-
-    @property
-    def n_pending_(self):
-        return len(self._started().pending)
-
-    @property
-    def log_martingale_(self):
-        return max(one.log_martingale for one in self._started().capitals)
-
-    @property
-    def max_log_martingale_(self):
-        return self._started().largest
-
-    @property
-    def threshold_(self):
-        self._started()
-        return self._bettors()[0].threshold
-
-    @property
-    def leader_(self):
-        return self._started().leader(self._bettors())
-
-    @property
-    def alarm_(self):
-        return self._started().alarm
-
-    @property
-    def alarms_(self):
-        return self._started().alarms
-
-    @property
-    def estimate_(self):
-        return float(self._started().band.estimate)
-
-    @property
-    def interval_(self):
-        return self._started().band.interval(1 - self.confidence_level)
-
-    @property
-    def recent_(self):
-        if not self._counts():
-            return None
-        return self._started().recent_interval(1 - self.confidence_level)
-
-    @property
-    def history_(self):
-        return self._started().history()
