@@ -266,6 +266,9 @@ class PlugInCost(CostBased):
     array([ True, False, False])
     """
 
+    def __init__(self, reject_id=0.3, accept_ood=1.0, reject_ood=0.0, ood_prior=0.5):
+        super().__init__(reject_id, accept_ood, reject_ood, ood_prior)
+
     @property
     def needs_ood(self):
         """Return False: OOD samples are never required."""

@@ -228,7 +228,8 @@ def _exact(rule):
     def risk(N, E, F):
         return E / N if N > 0 else None
 
-    values = {k: Fraction(v).limit_denominator() for k, v in rule.get_params().items()}
+    given = {k: v for k, v in rule.get_params().items() if v is not None}
+    values = {k: Fraction(v).limit_denominator() for k, v in given.items()}
     if isinstance(rule, BoundedTPRFPR):
         phi, rho = values["tpr_min"], values["fpr_max"]
         return [(-one, 0, 0, phi), (0, 0, one, -rho)], risk

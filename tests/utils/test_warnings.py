@@ -15,7 +15,7 @@ from joblib import Parallel, delayed
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skood.decision import _certify as _guarantee
+from skood.decision import _nested_certificates as _guarantee
 from skood.detectors import Mahalanobis
 from skood.exceptions import SkoodWarning
 from skood.rejection import BoundedTPRFPR, certify
@@ -170,7 +170,7 @@ def test_filters_survive_certify_in_threads(monkeypatch):
     def run():
         rule = BoundedTPRFPR(0.5, 0.5)
         rows = scores[0], scores[1], np.abs(scores[2]) % 1, *ood
-        return certify(rule, *rows, random_state=0)
+        return certify(rule, *rows, guarantee="expectation", random_state=0)
 
     monkeypatch.setattr(_guarantee, "search", meeting)
     with warnings.catch_warnings():
