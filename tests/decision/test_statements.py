@@ -449,12 +449,12 @@ def test_small_groups():
 
 def test_upper_bound_of_the_cost():
     """It holds on new samples, and it is near the cost with many samples."""
-    population = _population(60_000, 0)
+    population = _population(20_000, 0)
     rule = CostBased(0.3, 1.0, 0.0, 0.3)
     rng = np.random.default_rng(2)
     broken, excess = 0, []
     for seed in range(25):
-        rows, rows_ood = rng.integers(60_000, size=(2, 500))
+        rows, rows_ood = rng.integers(20_000, size=(2, 500))
         a, b, loss, _ = (x[rows] for x in population["id"])
         a_ood, b_ood, _ = (x[rows_ood] for x in population["ood"])
         point = certify(

@@ -132,7 +132,7 @@ def test_coverage_of_metrics_of_predictions(metric):
         (400, {"n_bins": 5, "strategy": "quantile"}),
         (400, {"norm": "max"}),
         (400, {"norm": "l2", "classwise": True}),
-        (2000, {}),
+        pytest.param(2000, {}, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("shift", [0.0, 0.1])
