@@ -22,7 +22,7 @@ with sklearn.config_context(enable_metadata_routing=True):
             StandardScaler().set_fit_request(sample_weight=True),
             LogisticRegression().set_fit_request(sample_weight=True),
         ),
-        ood_detector=IsolationForest(30, random_state=0).set_fit_request(
+        ood_detector=IsolationForest(n_estimators=30, random_state=0).set_fit_request(
             sample_weight=True
         ),
         rule=CostBased(reject_id=0.1, ood_prior=0),
