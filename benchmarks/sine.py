@@ -7,11 +7,11 @@ The study of Fig. C.4 of the QUAM paper: the mean standard deviation of the memb
     python benchmarks/sine.py --paper
     python benchmarks/sine.py --paper --only HMC "deep ensemble"
 
-The settings are those of ``examples/epistemic/plot_regression_methods.py``, and with
-``--paper`` those of the paper, with a network of three layers of 200 units, which takes
-about half an hour on one core. The paper writes that the noise is N(0, 0.1), its code
-draws it with a variance of 0.01, and its HMC assumes a variance of 0.1: both variances
-are run. R-hat is printed beside the rows of HMC.
+The settings equal the ones of ``examples/epistemic/plot_regression_methods.py``, and
+with ``--paper`` the ones of the paper, with a network of three layers of 200 units,
+which takes about half an hour on one core. The paper writes that the noise is
+N(0, 0.1), its code draws it with a variance of 0.01, and its HMC assumes a variance of
+0.1: both variances are run. R-hat is printed beside the rows of HMC.
 """
 
 # Authors: The skood developers

@@ -68,7 +68,7 @@ plt.show()
 
 # %%
 # The mean standard deviation among the training samples and outside of them, and the
-# correlation of the 160 standard deviations to those of HMC:
+# correlation of the 160 standard deviations with HMC's:
 print("\n".join(table(stds)))
 
 # %%

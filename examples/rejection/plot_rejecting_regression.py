@@ -130,8 +130,8 @@ for ax in axes:
 #
 # Curves of the mean absolute error against the accepted share of samples, for the
 # houses and for the progression of diabetes of 442 patients. The standard deviation of
-# a linear model with noise of one size knows only how unusual a sample is. The expected
-# loss, and the width between two quantiles, follow the size of the noise.
+# a linear model with noise of one size only measures how unusual a sample is. The
+# expected loss, and the width between two quantiles, follow the size of the noise.
 
 
 def quantile(q):

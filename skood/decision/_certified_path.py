@@ -142,8 +142,8 @@ distributions in use, and no detector or classifier was fitted on them.
         listed = ", ".join(f"{s.text} (p = {s.pvalue:.2g})" for s in self.statements)
         return (
             f"{listed}; together with a probability of {1 - self.delta:g} over the "
-            f"draw of the calibration samples, of which {self.n_id} ID and "
-            f"{self.n_ood} OOD samples certify"
+            f"draw of the calibration samples; {self.n_id} ID and {self.n_ood} OOD "
+            f"samples certify"
         )
 
     @property

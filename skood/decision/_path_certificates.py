@@ -227,6 +227,8 @@ def certify_statements(
     ]
 
     def stakes_of(k):
+        if not any(test.bets for test in tests):
+            return [None] * len(tests)
         theta, lam, _ = candidates[k]
         counts = first.counts(tests, theta, scales, np.array([lam]))
         return [

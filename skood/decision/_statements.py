@@ -163,6 +163,11 @@ class StatementTest(NamedTuple):
         return "sum"
 
     @property
+    def bets(self):
+        """Whether the test is a bet, with stakes."""
+        return self.kind in ("losses", "sum")
+
+    @property
     def needs_id(self):
         """Whether the statement is about ID samples."""
         return bool(self.bound.id or self.bound.loss)

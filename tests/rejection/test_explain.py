@@ -371,7 +371,7 @@ def test_html_is_escaped():
 @pytest.mark.parametrize("container", [csr_matrix, csc_array])
 @pytest.mark.parametrize("scaler", [None, MaxAbsScaler()])
 def test_sparse_samples(container, scaler):
-    """As of the same dense samples; the columns are those of the matrix."""
+    """As of the same dense samples; the columns have the names of the matrix."""
     rng = np.random.default_rng(3)
     rows = np.where(rng.random((400, 8)) < 0.4, rng.normal(size=(400, 8)), 0)
     rows[Y == "good", 0] += 3

@@ -293,7 +293,7 @@ def test_width_of_an_interval():
 
 
 def test_losses_are_cross_validated():
-    """A regressor that knows its training targets has no error on them."""
+    """A regressor that stores its training targets has no error on them."""
 
     class Memory(RegressorMixin, BaseEstimator):
         def fit(self, X, y):

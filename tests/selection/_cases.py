@@ -24,8 +24,8 @@ def orders(n, m0, m1):
     """Yield the ranks of m0 ID samples and m1 OOD samples below all others.
 
     All orders of n calibration and m0 ID scores, which are equally likely, with the
-    first m0 ranks those of the ID samples, in one order of these: the procedures are
-    symmetric in samples of a kind.
+    first m0 ranks the ranks of the ID samples, in one order of these: the procedures
+    are symmetric in samples of a kind.
     """
     for places in combinations(range(n + m0), m0):
         ranks = [1 + place - i for i, place in enumerate(places)]

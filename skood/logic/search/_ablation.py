@@ -165,7 +165,7 @@ def _ablated(estimator, X, y, X_test, y_test, seed):
 
 
 def _is_ood(detector, y, n_samples):
-    """Return a mask of the OOD samples, of which there must be some, and ID ones."""
+    """Return a mask of the OOD samples; raise unless there are some, and ID samples."""
     is_ood = ood_mask(
         concept_columns(y, detector),
         ood_label=detector.ood_label,
