@@ -20,9 +20,8 @@ which has no guarantee; with OK or missed for each target:
   each, at 6 at least .90 and .78;
 - risk: at most 1.15 times the plug-in risk for nine of twelve populations, and 1.45.
 
-Then the seconds of a certificate for 50,000 ID and 50,000 OOD samples (at most 5), and
-the power of the tests of the precision, of a risk and of a cost, whose null hypothesis
-is at a slack of 0.
+First the seconds of a certificate for 50,000 ID and 50,000 OOD samples (at most 5), and
+the power of the test of the precision, whose null hypothesis is at a slack of 0.
 """
 
 # Authors: The skood developers
