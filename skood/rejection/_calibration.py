@@ -29,7 +29,7 @@ from skood.nn._shared_forward import (
     uses_network,
 )
 from skood.rejection._checks import check_is_classifier, check_is_regressor
-from skood.rejection._inputs import NO_WEIGHTS, Parts
+from skood.rejection._inputs import NO_ARGUMENTS, Parts
 from skood.rejection._regression_scores import bound_score, targets_of
 from skood.utils._batches import is_lazy, loaded_blocks
 from skood.utils._calibration import calibration_folds
@@ -75,14 +75,14 @@ def router_of(owner):
     return router
 
 
-def fit_parts(parts, X, y, weights=NO_WEIGHTS):
+def fit_parts(parts, X, y, arguments=NO_ARGUMENTS):
     """Clone and fit the estimator, then the detectors, which may use it.
 
     A detector whose `estimator` is None uses the outputs of a fitted classifier.
-    `weights` are further arguments of each fit.
+    `arguments` are further arguments of each fit.
     """
     with named_errors(parts.estimator):
-        estimator = clone(parts.estimator).fit(X, y, **weights.estimator)
+        estimator = clone(parts.estimator).fit(X, y, **arguments.estimator)
     check = check_is_regressor if parts.regression else check_is_classifier
     check(estimator, fitted=True)
     frozen = FrozenEstimator(estimator)
@@ -92,10 +92,10 @@ def fit_parts(parts, X, y, weights=NO_WEIGHTS):
     found = type(parts)(estimator, *detectors)
     with _network_runs_once(found) if shares else nullcontext():
         fitted = []
-        for part, arguments in zip(detectors, weights[1:], strict=True):
+        for part, given in zip(detectors, arguments[1:], strict=True):
             if part is not None:
                 targets = targets_of(part, y) if parts.regression else y
-                part = part.fit(X, targets, **arguments)
+                part = part.fit(X, targets, **given)
             fitted.append(part)
     return type(parts)(estimator, *fitted)
 
@@ -190,7 +190,7 @@ def calibrate(parts, data, *, calibration, random_state, n_jobs):
     X, y, X_ood, n_ood = data.X, data.y, data.X_ood, data.n_ood
     rng = check_random_state(random_state)
     if isinstance(calibration, str):  # "same"
-        fitted = fit_parts(parts, X, y, data.weights)
+        fitted = fit_parts(parts, X, y, data.arguments)
         rows = np.arange(len(y)), np.arange(n_ood)
         return fitted, *rows, _score(fitted, X, X_ood), y[:0]
     _check_groups(calibration, data.groups)
@@ -212,7 +212,7 @@ def calibrate(parts, data, *, calibration, random_state, n_jobs):
         for (train, test), rows in zip(folds, ood_folds, strict=True)
     )
     order = np.concatenate([test for _, test in folds]), np.concatenate(ood_folds)
-    return fit_parts(parts, X, y, data.weights), *order, _joined(scores), y[:0]
+    return fit_parts(parts, X, y, data.arguments), *order, _joined(scores), y[:0]
 
 
 def _check_groups(calibration, groups):
@@ -281,14 +281,14 @@ def _unfitted_classes(y, folds, once):
 def _fit_on(parts, data, train):
     """Fit the parts on some of the samples; errors mention missing classes."""
     y = data.y
-    weights = Parts(
+    arguments = Parts(
         *(
-            {name: weight[train] for name, weight in arguments.items()}
-            for arguments in data.weights
+            {name: values[train] for name, values in given.items()}
+            for given in data.arguments
         )
     )
     try:
-        return fit_parts(parts, take_rows(data.X, train), y[train], weights)
+        return fit_parts(parts, take_rows(data.X, train), y[train], arguments)
     except Exception as error:
         n_classes, n_fitted = len(np.unique(y)), len(np.unique(y[train]))
         if n_fitted < n_classes and not parts.regression:

@@ -21,7 +21,7 @@ __all__ = [
     "check_is_classifier",
     "check_is_regressor",
     "check_ood_labels",
-    "weight_arguments",
+    "fit_arguments",
 ]
 
 
@@ -161,22 +161,34 @@ def check_ood_labels(parts, y):
             check_nested_ood_labels(name, part, y, "RejectOptionClassifier")
 
 
-def weight_arguments(owner, parts, weight):
-    """Return the arguments that pass sample weights to the fits of the parts.
+def fit_arguments(owner, parts, data):
+    """Return the arguments that pass weights and groups to the fits of the parts.
 
-    With metadata routing they are those that the parts request. Else a detector that
-    takes no weights is fitted without them, with a warning.
+    Groups are for a model of cross-validated losses alone.
     """
-    routed, found = get_config()["enable_metadata_routing"], []
+    found = []
     for name, part in zip(owner._part_names, parts, strict=True):
-        required = name == "estimator"
         arguments = {}
-        if part is not None and getattr(part, "_fits_samples", True):
-            arguments = weight_params(owner, name, part, weight, required=required)
-            if not (arguments or routed or isinstance(part, FrozenEstimator)):
-                warn(
-                    f"{name} is fitted without sample_weight: {type(part).__name__} "
-                    "has no sample_weight in its fit."
-                )
+        learns = part is not None and getattr(part, "_fits_samples", True)
+        if data.weight is not None and learns:
+            arguments = _weight_argument(owner, name, part, data.weight)
+        if data.groups is not None and getattr(part, "_splits_groups", False):
+            arguments = {**arguments, "groups": data.groups}
         found.append(arguments)
     return Parts(*found)
+
+
+def _weight_argument(owner, name, part, weight):
+    """Return the argument that passes sample weights to the fit of a part, or none.
+
+    With metadata routing it is what the part requests. Else a detector that takes no
+    weights is fitted without them, with a warning.
+    """
+    found = weight_params(owner, name, part, weight, required=name == "estimator")
+    routed = get_config()["enable_metadata_routing"]
+    if not (found or routed or isinstance(part, FrozenEstimator)):
+        warn(
+            f"{name} is fitted without sample_weight: {type(part).__name__} has no "
+            "sample_weight in its fit."
+        )
+    return found

@@ -13,7 +13,7 @@ from skood.utils._metaestimators import take_rows, unwrap
 from skood.utils._weights import check_weight, row_weight
 
 __all__ = [
-    "NO_WEIGHTS",
+    "NO_ARGUMENTS",
     "Data",
     "Parts",
     "RegressionParts",
@@ -45,14 +45,14 @@ class RegressionParts(Parts):
         return True
 
 
-NO_WEIGHTS = Parts({}, {}, {})
+NO_ARGUMENTS = Parts({}, {}, {})
 
 
 class Data(NamedTuple):
     """Samples of positive weight of a fit: `X` and `y` are ID samples.
 
-    Weights and groups of shape (n_id,) and (n_ood,) may be None; `weights` has the
-    arguments that pass them to the fits of the parts.
+    Weights and groups of shape (n_id,) and (n_ood,) may be None; `arguments` pass
+    them to the fits of the parts.
     """
 
     X: object
@@ -63,7 +63,7 @@ class Data(NamedTuple):
     weight_ood: np.ndarray | None
     groups: np.ndarray | None
     groups_ood: np.ndarray | None
-    weights: Parts = NO_WEIGHTS
+    arguments: Parts = NO_ARGUMENTS
 
 
 def separate(X, y, sample_weight, groups, ood_label):

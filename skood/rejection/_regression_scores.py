@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import KFold
+from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import has_fit_parameter
 
@@ -192,6 +192,9 @@ class LossModel(RegressionScore):
     transforms the samples. A frozen `model` predicts losses as it is.
     """
 
+    # Its fit takes the groups of the samples.
+    _splits_groups = True
+
     def __init__(
         self, model, regressor, loss, max_loss, estimator=None, random_state=None
     ):
@@ -209,8 +212,12 @@ class LossModel(RegressionScore):
     def _fits_samples(self):
         return not isinstance(self.model, FrozenEstimator)
 
-    def fit(self, X, y, sample_weight=None):
-        """Fit the model on the losses of samples, each without its own prediction."""
+    def fit(self, X, y, sample_weight=None, groups=None):
+        """Fit the model on the losses of samples, each without its own prediction.
+
+        With `groups` of shape (n_samples,), regressors are fitted without the whole
+        group of a sample.
+        """
         self.estimator_ = self.estimator
         if not self._fits_samples:
             self.model_ = self.model
@@ -218,7 +225,7 @@ class LossModel(RegressionScore):
         rng = check_random_state(self.random_state)
         loss = per_sample_loss(
             y,
-            self._held_out(X, y, sample_weight, rng),
+            self._held_out(X, y, sample_weight, groups, rng),
             self.loss,
             max_loss=self.max_loss,
         )
@@ -239,7 +246,7 @@ class LossModel(RegressionScore):
             raise
         return self
 
-    def _held_out(self, X, y, sample_weight, rng):
+    def _held_out(self, X, y, sample_weight, groups, rng):
         """Return predictions of samples, of regressors that were fitted without them.
 
         Those of a frozen regressor are its own.
@@ -247,15 +254,19 @@ class LossModel(RegressionScore):
         n_samples = n_rows(X)
         if isinstance(self.regressor, FrozenEstimator):
             return _predict(self.regressor, X)
-        if n_samples < 2:
+        grouped = groups is not None
+        n_units = len(np.unique(groups)) if grouped else n_samples
+        if n_units < 2:
+            units = "groups" if grouped else "samples"
             raise ValueError(
                 "uncertainty=None models cross-validated losses, which needs at least "
-                f"2 samples to fit on, got n_samples={n_samples}. Give more samples, "
-                "or another uncertainty."
+                f"2 {units} to fit on, got n_{units}={n_units}. Give more {units}, or "
+                "another uncertainty."
             )
         predicted = np.empty(n_samples)
-        folds = KFold(min(_N_FOLDS, n_samples), shuffle=True, random_state=rng)
-        for train, test in folds.split(np.empty(n_samples)):
+        kind = GroupKFold if grouped else KFold
+        folds = kind(min(_N_FOLDS, n_units), shuffle=True, random_state=rng)
+        for train, test in folds.split(np.empty(n_samples), groups=groups):
             weight = None if sample_weight is None else sample_weight[train]
             other = _fit(self.regressor, take_rows(X, train), y[train], weight)
             predicted[test] = _predict(other, take_rows(X, test))

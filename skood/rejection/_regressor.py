@@ -282,7 +282,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
 
         groups : array-like of shape (n_samples,), default=None
             Groups of samples that are not independent, such as patients. `calibration`
-            holds out whole groups; the folds of the losses do not.
+            and the folds of the losses hold out whole groups.
 
         Returns
         -------

@@ -24,7 +24,7 @@ from skood.rejection._calibration import (
     router_of,
     score_parts,
 )
-from skood.rejection._checks import check_calibration, weight_arguments
+from skood.rejection._checks import check_calibration, fit_arguments
 from skood.rejection._explained_decisions import ExplainedDecisions
 from skood.rejection._explanation import make_reference
 from skood.rejection._inputs import Parts, described_scores, detector_input, separate
@@ -109,8 +109,7 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
             for name, detector in zip(("risk", "ood"), parts[1:], strict=True)
             if detector is not None
         }
-        if sample_weight is not None:
-            data = data._replace(weights=weight_arguments(self, parts, data.weight))
+        data = data._replace(arguments=fit_arguments(self, parts, data))
         with self._naming_ood_label(data):
             calibrated = self._fit_parts(parts, data)
         if self.rule is None:
@@ -142,7 +141,7 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         """Store the fitted parts; return the calibration data of the rule."""
         if self.rule is None:
             parts = type(parts)(*with_seeds(parts, self.random_state))
-            fitted = fit_parts(parts, data.X, data.y, data.weights)
+            fitted = fit_parts(parts, data.X, data.y, data.arguments)
             self._store(fitted, data.y, data.y[:0])
             return None
         fitted, *calibrated, unfitted = calibrate(

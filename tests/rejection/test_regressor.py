@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -99,6 +100,17 @@ class Zero(Scale):
     def predict_uncertainty(self, X):
         X = np.asarray(X)
         return Bunch(total=X[:, 0], aleatoric=X[:, 1], epistemic=X[:, 2])
+
+
+class Memory(RegressorMixin, BaseEstimator):
+    """The target of the training sample with the same first feature, or 100."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.known_ = dict(zip(X[:, 0].tolist(), y.tolist(), strict=False))
+        return self
+
+    def predict(self, X):
+        return np.array([self.known_.get(v, 100.0) for v in X[:, 0].tolist()])
 
 
 def _make(estimator=None, **params):
@@ -294,15 +306,6 @@ def test_width_of_an_interval():
 
 def test_losses_are_cross_validated():
     """A regressor that stores its training targets has no error on them."""
-
-    class Memory(RegressorMixin, BaseEstimator):
-        def fit(self, X, y):
-            self.known_ = dict(zip(X[:, 0].tolist(), y.tolist(), strict=True))
-            return self
-
-        def predict(self, X):
-            return np.array([self.known_.get(v, 100.0) for v in X[:, 0].tolist()])
-
     is_id = ~np.isnan(Y)
     reg = _make(Memory(), rule=None, ood_detector=None).fit(X[is_id], Y[is_id])
     losses = reg.risk_detector_.model_.fitted_
@@ -314,6 +317,41 @@ def test_losses_are_cross_validated():
     frozen = FrozenEstimator(Memory().fit(X[is_id], Y[is_id]))
     reg = _make(frozen, rule=None, ood_detector=None).fit(X[is_id], Y[is_id])
     assert_array_equal(reg.risk_detector_.model_.fitted_, np.zeros(is_id.sum()))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("calibration", [None, 0.3, 3])
+def test_losses_are_of_unseen_groups(calibration, weighted):
+    """The regressor knows a sample from the copies of it in its group."""
+    is_id = ~np.isnan(Y)
+    X_id, y = np.repeat(X[is_id], 3, axis=0), Y[is_id].repeat(3)
+    groups = np.array([f"patient {i}" for i in range(len(y) // 3)]).repeat(3)
+    order = np.random.default_rng(0).permutation(len(y))
+    reg = _make(
+        Memory(),
+        ood_detector=None,
+        rule=None if calibration is None else BoundedAbstention(0.5),
+        calibration=calibration or 0.3,
+    )
+    weight = np.ones(len(y)) if weighted else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkoodWarning)  # Scale takes no weights
+        naive = clone(reg).fit(X_id[order], y[order], weight)
+        reg.fit(X_id[order], y[order], weight, groups=groups[order])
+    model = reg.risk_detector_.model_
+    n_fitted = round(0.7 * len(groups)) if calibration == 0.3 else len(groups)
+    assert len(model.fitted_) == n_fitted  # of the last fit
+    assert (model.fitted_ > 90).all()
+    assert np.mean(naive.risk_detector_.model_.fitted_ == 0) > 0.8
+
+
+def test_losses_need_two_groups():
+    groups = np.repeat([0, 1], 20)
+    reg = RejectOptionRegressor(Ridge(), random_state=0)
+    reg.fit(X[:40], np.arange(40.0), groups=groups)
+    reg.set_params(rule=BoundedAbstention())
+    with pytest.raises(ValueError, match="at least 2 groups to fit on, got n_groups=1"):
+        reg.fit(X[:40], np.arange(40.0), groups=groups)
 
 
 @pytest.mark.parametrize("n_samples", [2, 3, 4])
