@@ -159,9 +159,12 @@ class NotCertifiableError(SkoodError, ValueError):
         this size suffice, fewer if the estimate is based on only some tens of samples.
         None if no number suffices.
 
+    factor : float or None, default=None
+        The same as a multiple of the given samples; None if it is not known.
+
     Attributes
     ----------
-    n_id_needed, n_ood_needed : int or None
+    n_id_needed, n_ood_needed, factor
         See above.
 
     Examples
@@ -172,11 +175,12 @@ class NotCertifiableError(SkoodError, ValueError):
 samples.'
     """
 
-    def __init__(self, message, n_id_needed=None, n_ood_needed=None):
+    def __init__(self, message, n_id_needed=None, n_ood_needed=None, factor=None):
         self.message = message
         self.n_id_needed = n_id_needed
         self.n_ood_needed = n_ood_needed
-        super().__init__(message, n_id_needed, n_ood_needed)
+        self.factor = factor
+        super().__init__(message, n_id_needed, n_ood_needed, factor)
 
     def __str__(self):
         if self.n_id_needed is None:
@@ -184,7 +188,8 @@ samples.'
                 f"{self.message} No number of samples suffices if rates are as on "
                 f"these samples; use weaker bounds, or other scores."
             )
+        times = "" if self.factor is None else f" ({self.factor:.3g} times as many)"
         return (
             f"{self.message} About {self.n_id_needed} ID and {self.n_ood_needed} OOD "
-            f"samples suffice, if rates are as on these samples."
+            f"samples suffice{times}, if rates are as on these samples."
         )

@@ -212,6 +212,15 @@ class Problem:
         kind = np.int64 if exact else np.float64
         self.summands = self.loss.astype(kind, copy=False)
 
+    def take(self, rows_id, rows_ood):
+        """Return the problem of some ID and some OOD samples, which may repeat."""
+        arrays = (
+            *[(x, rows_id) for x in (self.risk_id, self.ood_id, self.loss_id)],
+            *[(x, rows_ood) for x in (self.risk_ood, self.ood_ood)],
+            *[(self.weight_id, rows_id), (self.weight_ood, rows_ood)],
+        )
+        return Problem(*(None if x is None else x[rows] for x, rows in arrays))
+
     def counts(self, rows):
         """Return N, E and F of some samples, a mask or indices."""
         is_id, loss = self.is_id[rows], float(self.loss[rows].sum())

@@ -113,6 +113,16 @@ class RuleCertificate:
     path_pvalues : ndarray of shape (n_candidates, n_statements) or None, default=None
         p-values of all candidates, of :func:`certify_path` only.
 
+    n_unlabeled : int, default=0
+        Number of certifying unlabeled samples.
+
+    weight_max : float or None, default=None
+        Largest importance weight; None: samples have none.
+
+    tv : float, default=0.0
+        Total variation distance for which the bounds of the rule follow from the
+        statements.
+
     See Also
     --------
     OperatingPoint : Has the certificate as an attribute.
@@ -137,23 +147,50 @@ distributions in use, and no detector or classifier was fitted on them.
     not_certified: tuple = ()
     pooled: tuple = ()
     path_pvalues: np.ndarray | None = field(default=None, compare=False)
+    n_unlabeled: int = 0
+    weight_max: float | None = None
+    tv: float = 0.0
 
     def __str__(self):
         listed = ", ".join(f"{s.text} (p = {s.pvalue:.2g})" for s in self.statements)
+        samples = f"{self.n_id} ID and {self.n_ood} OOD samples"
+        if self.n_unlabeled:
+            samples = f"{self.n_id} ID, {self.n_ood} OOD and {self.n_unlabeled} "
+            samples += "unlabeled samples"
+        weighted = "" if self.weight_max is None else " for the weighted distribution"
         return (
-            f"{listed}; together with a probability of {1 - self.delta:g} over the "
-            f"draw of the calibration samples; {self.n_id} ID and {self.n_ood} OOD "
-            f"samples certify"
+            f"{listed}; together{weighted} with a probability of {1 - self.delta:g} "
+            f"over the draw of the calibration samples; {samples} certify"
         )
 
     @property
     def assumptions(self):
         """Assumptions of the guarantee."""
-        return (
+        text = (
             "The ID samples, and the OOD samples of each source, are independent "
             "draws from the distributions in use, and no detector or classifier was "
             "fitted on them."
         )
+        if self.n_unlabeled:
+            text += (
+                " The unlabeled samples are independent draws from a mixture of the "
+                "distributions of ID samples and of the sources of OOD samples."
+            )
+        if self.weight_max is not None or self.tv:
+            text = text.replace("distributions in use", "same distributions")
+        if self.weight_max is not None:
+            text += (
+                f" Weights are a fixed function of a sample, at most "
+                f"{self.weight_max:g} and not fitted on these samples. The statements "
+                f"hold for the distributions that they describe; if the weights are "
+                f"estimated, they hold only approximately for the distributions in use."
+            )
+        if self.tv:
+            text += (
+                f" The bounds of the rule hold for all distributions within a total "
+                f"variation distance of {self.tv:g}."
+            )
+        return text
 
 
 class Path(NamedTuple):
@@ -196,7 +233,7 @@ def plan(rule, part, tests, thetas, scales, sizes, delta):
     """
     found = []
     for theta in thetas:
-        lam = _thresholds(np.concatenate(part.projected(theta, scales)))
+        lam = _thresholds(np.concatenate(part.projected(theta, scales)[:2]))
         *counts, whole = part.counts([*tests, _Everything()], theta, scales, lam)
         margin = np.full(lam.size, np.inf)
         for test, count, (n_id, n_ood) in zip(tests, counts, sizes, strict=True):
@@ -235,13 +272,10 @@ def _front(margin, objective):
 
 def _pvalues(part, tests, theta, lam, scales, delta, stakes, *, stop):
     """Return the p-values of a candidate; with `stop` until one is above delta."""
-    p_id, p_ood = part.projected(theta, scales)
-    accepted, leaked = p_id <= lam, p_ood <= lam
+    decisions = part.decided(theta, lam, scales)
     found = []
     for test, stake in zip(tests, stakes, strict=True):
-        in_group, in_source = part.rows(test)
-        rows = part.loss[in_group], accepted[in_group], leaked[in_source]
-        found.append(test.pvalue(*rows, delta, stake))
+        found.append(test.pvalue(part.of_test(test, *decisions), delta, stake))
         if stop and found[-1] > delta:
             break
     return found
@@ -273,7 +307,7 @@ def factor_needed(tests, counts_of_angles, sizes, delta, most):
     """Return by which factor there are too few samples, or None.
 
     With so many samples the best candidate passes all tests with a probability of some
-    95 %, if its rates are as on the samples that choose.
+    95 %, if its rates are as on the samples that choose. It is at least 1.
     """
 
     def passes(factor):
@@ -292,24 +326,24 @@ def factor_needed(tests, counts_of_angles, sizes, delta, most):
         high *= 2
         if high > most:
             return None
-    low = high / 2
+    low = max(1.0, high / 2)
     while high / low > 1.01:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if passes(middle) else (middle, high)
     return high
 
 
-def upper_bound(test, part, stakes, accepted, leaked, ends, delta):
+def upper_bound(test, rows, stakes, ends, delta):
     """Return the least u such that "the function is at most u" is certified.
 
     The stakes are fixed, so that the p-value falls with u. `test` is about the function
-    with u = 0, whose values are between the `ends`.
+    with u = 0, whose values are between the `ends`, and `rows` are its `Decisions`.
     """
 
     def is_certified(u):
         bound = test.bound._replace(constant=test.bound.constant - u)
         moved = test._replace(bound=bound)
-        return moved.pvalue(part.loss, accepted, leaked, delta, stakes) <= delta
+        return moved.pvalue(rows, delta, stakes) <= delta
 
     low, high = ends
     if not is_certified(high):

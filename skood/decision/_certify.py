@@ -10,6 +10,11 @@ from sklearn.utils import check_random_state
 
 from skood.decision._base_rule import BaseRule, check_rule
 from skood.decision._check_problem import check_problem
+from skood.decision._distribution_shift import (
+    check_guarantee,
+    check_shift,
+    with_margin,
+)
 from skood.decision._nested_certificates import (
     CertificateOptions,
     certify_nested,
@@ -22,10 +27,15 @@ from skood.utils._param_validation import Interval, StrOptions, validate_params
 __all__ = ["certify"]
 
 
-def _at_priors(rule, ood_prior):
+def _at_priors(rule, ood_prior, unlabeled):
     """Return the rule at the ends of `ood_prior`, a number or a pair (low, high)."""
     if ood_prior is None:
         return [rule]
+    if unlabeled is not None:
+        raise ValueError(
+            "Pass ood_prior or unlabeled, not both: with unlabeled samples the "
+            "precision in use is certified without a prior."
+        )
     if rule.ood_prior is None:
         raise ValueError(
             f"ood_prior is for rules such as BoundedPrecisionRecall; "
@@ -53,6 +63,12 @@ def _at_priors(rule, ood_prior):
         "group_id": ["array-like", None],
         "source_ood": ["array-like", None],
         "small_groups": [StrOptions({"raise", "pool", "skip"})],
+        "unlabeled": [tuple, list, None],
+        "sample_weight_id": ["array-like", None],
+        "sample_weight_ood": ["array-like", None],
+        "weights": [StrOptions({"importance", "frequency"})],
+        "weight_max": [Interval(Real, 0, None, closed="neither"), None],
+        "tv": [Interval(Real, 0, 1, closed="left")],
         "solver": [StrOptions(set(SOLVERS))],
         "angles": [StrOptions({"quadrant", "full"})],
         "random_state": ["random_state"],
@@ -76,6 +92,12 @@ def certify(
     group_id=None,
     source_ood=None,
     small_groups="raise",
+    unlabeled=None,
+    sample_weight_id=None,
+    sample_weight_ood=None,
+    weights="importance",
+    weight_max=None,
+    tv=0.0,
     solver="bnb",
     angles="quadrant",
     random_state=None,
@@ -165,6 +187,38 @@ def certify(
         them are accepted: an error, they become one group, or they are left out and
         named in the certificate.
 
+    unlabeled : tuple (risk, ood) of array-like, default=None
+        Scores of unlabeled samples in use, a mixture of ID and OOD samples; `ood` is
+        None for one score. A bound on the precision is then certified for this
+        mixture, and its share of OOD samples need not be known: `ood_prior` is not
+        used.
+
+    sample_weight_id : array-like of shape (n_id,), default=None
+        Weights of ID samples, see `weights`. A weight of 0 leaves a sample out.
+
+    sample_weight_ood : array-like of shape (n_ood,), default=None
+        Weights of OOD samples, likewise.
+
+    weights : {"importance", "frequency"}, default="importance"
+        Meaning of the weights.
+
+        - "importance": density ratio, up to a factor, of the distribution in use and
+          of the samples (covariate shift). Bounds on the TPR, FPR and selective risk
+          are certified for the distribution that the weights describe. This is exact
+          for weights that are a fixed function of a sample, but **approximate** for
+          the distribution in use if the function is an estimate.
+        - "frequency": how many independent observations a sample stands for. Copies of
+          one observation are no frequency, and would void the guarantee.
+
+    weight_max : float, default=None
+        Largest possible importance weight, fixed beforehand. Estimated weights can be
+        clipped to it.
+
+    tv : float, default=0.0
+        Total variation distance, in [0, 1), between each distribution in use and the
+        one of the samples, weighted if they have weights. Bounds are tested with a
+        margin, so that they hold for all distributions within it.
+
     solver : {"bnb", "exact", "grid"}, default="bnb"
         How the angle is chosen, see :func:`solve`; not for "ltt".
 
@@ -218,6 +272,16 @@ def certify(
     for the precision, and by betting [4]_ for other losses and for costs. Ties do not
     matter. The split is random, within groups and sources and within nothing else.
 
+    **Distribution shift.** With importance weights :math:`w \le W` a statement is
+    :math:`E[w Z] \le 0`, with :math:`Z` equal to :math:`\phi - A` for the TPR,
+    :math:`(l - r) A` for the risk and :math:`A - \rho` for the FPR, for the decision
+    A and the loss l. It is tested by betting, with the largest possible :math:`w Z` in
+    place of the largest loss. With "expectation" thresholds are weighted conformal
+    quantiles [5]_. With `unlabeled` samples, accepted at the rate q, the precision is
+    :math:`t (q - f) / (q (t - f))`, which grows with q and falls with t and f: a
+    candidate passes if its value at one-sided limits of the three rates, each with
+    :math:`\delta / 3`, is not below the bound.
+
     **Interval.** At a fixed angle TPR and FPR grow with the threshold
     :math:`\lambda`. Let k be :func:`min_accepted_id` and K :func:`max_accepted_ood`,
     each with :math:`\delta / 2` (with :math:`\delta` if one of the bounds always
@@ -251,6 +315,8 @@ def certify(
        Technometrics 24, 1982.
     .. [4] I. Waudby-Smith, A. Ramdas. Estimating means of bounded random variables by
        betting. Journal of the Royal Statistical Society B 86, 2024.
+    .. [5] R. J. Tibshirani, R. Foygel Barber, E. J. Candès, A. Ramdas. Conformal
+       prediction under covariate shift. NeurIPS 2019.
 
     Examples
     --------
@@ -265,34 +331,34 @@ def certify(
     True
     """
     check_rule(rule)
-    rules = _at_priors(rule, ood_prior)
+    rules = _at_priors(rule, ood_prior, unlabeled)
     rule = rules[-1]  # the upper end, where precision is least
     problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
     rng = check_random_state(random_state)
     labels = check_labels(problem, group_id, source_ood)
+    given = (sample_weight_id, sample_weight_ood), weights, weight_max, tv, unlabeled
+    problem, labels, shift = check_shift(problem, labels, *given)
     is_labeled = any(one is not None for one in labels)
+    needs_path = problem.double or is_labeled or not shift.is_none
+    has_own = type(rule)._point is not BaseRule._point
+    check_guarantee(rule, guarantee, shift, labels, problem, has_own)
     # linear in the prior: statements hold in between if they hold at both ends
     bounds = _strictest(bound for one in rules for bound in one.statements())
     own = partial(split_problem, shares=(split, 0.0), rng=rng)
-    sizes = problem.n_id, problem.n_ood
-    options = CertificateOptions(guarantee, delta, *sizes, own, max_loss)
-    has_own = type(rule)._point is not BaseRule._point
+    sizes = problem.size_id, problem.size_ood
+    largest = shift.largest_of(problem)
+    options = CertificateOptions(guarantee, delta, *sizes, own, max_loss, largest)
     if has_own or guarantee != "high_probability":
-        if is_labeled:
-            raise ValueError(
-                f"group_id and source_ood are for guarantee='high_probability' and "
-                f"rules with linear bounds, got guarantee={guarantee!r} and "
-                f"{type(rule).__name__}."
-            )
         point = rule._point(problem, options)
         if point is not None:
             return point
-    elif problem.double or is_labeled or not all(map(_is_implied, bounds)):
+    elif needs_path or not all(map(_is_implied, bounds)):
         point = certify_statements(
             rule,
-            bounds,
+            [with_margin(bound, tv, max_loss) for bound in bounds],
             problem,
             labels,
+            shift,
             delta=delta,
             split=split,
             max_loss=max_loss,

@@ -157,14 +157,32 @@ def max_accepted_ood(n_ood, fpr_max, delta):
     return max(-1, int(near[binom.cdf(near, n_ood, fpr_max) <= delta].max()))
 
 
-def min_accepted_id_on_average(n_id, tpr_min):
-    """Return the rank of the conformal threshold, ceil((n+1) tpr_min), or None."""
-    k = max(1, math.ceil((n_id + 1) * tpr_min - GUARD))
+def min_accepted_id_on_average(n_id, tpr_min, largest=None):
+    """Return the rank of the conformal threshold, ceil((n+1) tpr_min), or None.
+
+    With weights, the least one 1 and their sum `n_id`, return the least weight to
+    accept; a new sample has a weight of at most `largest` [1]_.
+
+    References
+    ----------
+    .. [1] R. Tibshirani, R. Foygel Barber, E. J. Candès, A. Ramdas. Conformal
+       prediction under covariate shift. NeurIPS 2019.
+    """
+    if largest is not None:
+        k = max(1.0, (n_id + largest) * tpr_min - GUARD)
+    else:
+        k = max(1, math.ceil((n_id + 1) * tpr_min - GUARD))
     return k if k <= n_id else None
 
 
-def max_accepted_ood_on_average(n_ood, fpr_max):
-    """Return one less than the rank floor((n+1) fpr_max), -1 if there is none."""
+def max_accepted_ood_on_average(n_ood, fpr_max, largest=None):
+    """Return one less than the rank floor((n+1) fpr_max), -1 if there is none.
+
+    With weights return the largest accepted weight, likewise.
+    """
+    if largest is not None:
+        K = (n_ood + largest) * fpr_max - largest + GUARD
+        return K if K >= 0 else -1
     return math.floor((n_ood + 1) * fpr_max + GUARD) - 1
 
 

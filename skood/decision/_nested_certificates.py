@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from skood.decision._base_rule import BaseRule, Linear, as_asked, is_floor
-from skood.decision._calibration_sample import Problem
 from skood.decision._confidence_bounds import (
     max_accepted_ood,
     max_accepted_ood_on_average,
@@ -47,6 +46,7 @@ class CertificateOptions(NamedTuple):
     n_ood: int
     split: partial  # problem -> its part for choices, and its part for tests
     max_loss: float = 1.0
+    largest: tuple = (None, None)  # weights of ID and OOD samples, if they have some
 
 
 class _Demand(NamedTuple):
@@ -91,11 +91,15 @@ def _implied_bounds(rule):
     return tpr_min, max(0.0, min([*ends, 1.0]))
 
 
-def _demand(guarantee, delta, n_angles, tpr_min, fpr_max):
-    """Return the counts that the certifying samples must meet."""
+def _demand(guarantee, delta, n_angles, tpr_min, fpr_max, largest=(None, None)):
+    """Return the counts that the certifying samples must meet.
+
+    `largest` are the largest weights of ID and OOD samples; None: there are no weights.
+    """
     if guarantee == "expectation":
-        rank = partial(min_accepted_id_on_average, tpr_min=tpr_min)
-        count = partial(max_accepted_ood_on_average, fpr_max=fpr_max)
+        id_, ood = ({"largest": w} for w in largest)
+        rank = partial(min_accepted_id_on_average, tpr_min=tpr_min, **id_)
+        count = partial(max_accepted_ood_on_average, fpr_max=fpr_max, **ood)
     else:
         # delta is divided among all bounds that can be broken, at each of the angles
         n_bounds = int(tpr_min > 0) + int(fpr_max < 1)
@@ -113,19 +117,7 @@ def split_problem(problem, shares, rng):
         size = max(1, int(share * n)) if share else 0
         first.append(np.sort(order[:size]))
         second.append(np.sort(order[size:]))
-    return _take(problem, *first), _take(problem, *second)
-
-
-def _take(problem, rows_id, rows_ood):
-    """Return a problem of some of the samples."""
-    double = problem.double
-    return Problem(
-        problem.risk_id[rows_id],
-        problem.ood_id[rows_id] if double else None,
-        problem.loss_id[rows_id],
-        problem.risk_ood[rows_ood],
-        problem.ood_ood[rows_ood] if double else None,
-    )
+    return problem.take(*first), problem.take(*second)
 
 
 def _choose_angle(rule, first, second, demand, **options):
@@ -183,8 +175,9 @@ def _reasons(demand, n_id, n_ood):
         rows = "1 OOD sample is" if n_ood == 1 else f"{n_ood} OOD samples are"
         reasons.append(f"{rows} too few for an FPR of {demand.fpr_max:.4g}")
     return " and ".join(reasons) or (
-        f"a TPR of {demand.tpr_min:.4g} needs {k} of {n_id} ID samples accepted, an "
-        f"FPR of {demand.fpr_max:.4g} allows {K} of {n_ood} OOD samples, and no "
+        f"a TPR of {demand.tpr_min:.4g} needs {k:.6g} of {n_id:.6g} ID samples "
+        f"accepted, an FPR of {demand.fpr_max:.4g} allows {K:.6g} of {n_ood:.6g} OOD "
+        f"samples, and no "
         f"threshold does both"
     )
 
@@ -206,18 +199,16 @@ def _refusal(rule, problem, second, thetas, demand, shares):
         demand.rank,
         demand.count,
     )
+    sizes, sums = (problem.size_id, problem.size_ood), (problem.n_id, problem.n_ood)
     if needed is not None:
-        totals = (
-            max(given, math.ceil(n / (1 - share)))
-            for n, share, given in zip(
-                needed, shares, (problem.n_id, problem.n_ood), strict=True
-            )
+        n_id, n_ood = (
+            max(size, math.ceil(n / (1 - share) * (size / total if total else 1)))
+            for n, share, size, total in zip(needed, shares, sizes, sums, strict=True)
         )
-        n_id, n_ood = totals
-        needed = n_id, n_ood if bounded else problem.n_ood
+        needed = n_id, n_ood if bounded else problem.size_ood
     return NotCertifiableError(
-        f"{as_asked(rule)} is not certified by {problem.n_id} ID and "
-        f"{problem.n_ood} OOD samples: "
+        f"{as_asked(rule)} is not certified by {problem.size_id} ID and "
+        f"{problem.size_ood} OOD samples: "
         f"{_reasons(demand, second.n_id, second.n_ood)}.",
         *(needed or (None, None)),
     )
@@ -236,7 +227,7 @@ def certify_nested(rules, problem, options, share, n_angles, solver, angles, rng
     shares = (0.0, 0.0)
     if not problem.double:
         second, thetas = problem, np.zeros(1)
-        demand = _demand(guarantee, delta, 1, *rates)
+        demand = _demand(guarantee, delta, 1, *rates, options.largest)
     elif guarantee == "ltt":
         shares = (_FOR_SCALES, 0.0)
         first, second = split_problem(problem, shares, rng)

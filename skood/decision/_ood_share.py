@@ -3,16 +3,35 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
 from numbers import Real
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import chi2
 from sklearn.utils.validation import column_or_1d
 
 from skood.decision._mean_intervals import clopper_pearson
-from skood.decision._operating_point import accept_proba
+from skood.decision._operating_point import (
+    accept_proba,
+    check_pair,
+    project,
+    standardize,
+)
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 
-__all__ = ["ood_prior_interval", "precision_in_use", "prior_from_counts"]
+__all__ = [
+    "ood_prior_interval",
+    "precision_in_use",
+    "precision_pvalue",
+    "prior_from_counts",
+]
+
+# p-values are not resolved below.
+_LEAST_P = 1e-9
+
+# Bins of projected scores, of the likelihood.
+_BINS = 20
 
 
 def _limits(count, n, delta):
@@ -64,10 +83,75 @@ def precision_in_use(N, n_id, F, n_ood, Q, n_new, delta):
     return float(t * (q - f) / (q * (t - f)))
 
 
+def precision_pvalue(precision_min, N, n_id, F, n_ood, Q, n_new):
+    """Return the least delta at which the lower bound on the precision is reached.
+
+    It is rounded up, and a p-value of "the precision in use is at least".
+    """
+
+    def reaches(delta):
+        low = precision_in_use(N, n_id, [F], [n_ood], Q, n_new, delta)
+        return low >= precision_min
+
+    low, high = _LEAST_P, 1.0
+    if reaches(low):
+        return low
+    if not reaches(high):
+        return 1.0
+    while high > 1.000001 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return high
+
+
+def _projected(point, risk, ood):
+    risk, ood = check_pair(risk, ood, ("risk", "ood"), False)
+    return project(point.theta, *standardize(risk, ood, point.scales))
+
+
+def _likelihood_interval(p_id, p_ood, p_new, delta):
+    r"""Return an approximate interval of the OOD share from projected scores.
+
+    The likelihood is of the counts of unlabeled samples in bins, whose ID and OOD
+    shares are taken as known. It is concave in the share; EM goes to its maximum.
+    """
+    inner = np.linspace(0, 1, _BINS + 1)[1:-1]
+    labeled = np.concatenate([p_id, p_ood])
+    edges = np.unique(np.quantile(labeled, inner, method="inverted_cdf"))
+    counts = [
+        np.bincount(np.searchsorted(edges, p), minlength=edges.size + 1)
+        for p in (p_id, p_ood, p_new)
+    ]
+    of_id, of_ood = ((n + 0.5) / (n + 0.5).sum() for n in counts[:2])
+
+    def slope(share):
+        mixture = (1 - share) * of_id + share * of_ood
+        return float(counts[2] @ ((of_ood - of_id) / mixture))
+
+    def log_likelihood(share):
+        return float(counts[2] @ np.log((1 - share) * of_id + share * of_ood))
+
+    if slope(0.0) <= 0:
+        best = 0.0
+    elif slope(1.0) >= 0:
+        best = 1.0
+    else:
+        best = float(brentq(slope, 0.0, 1.0))
+    least = log_likelihood(best) - float(chi2.isf(delta, 1)) / 2
+    ends = []
+    for end in (0.0, 1.0):
+        if log_likelihood(end) < least:
+            low, high = sorted((end, best))
+            end = float(brentq(lambda p: log_likelihood(p) - least, low, high))
+        ends.append(end)
+    return tuple(ends)
+
+
 @validate_params(
     {
         "source_ood": ["array-like", None],
         "mixture": [StrOptions({"sources", "any"})],
+        "method": [StrOptions({"counts", "em"})],
         "delta": [Interval(Real, 0, 1, closed="neither")],
     },
     prefer_skip_nested_validation=True,
@@ -83,13 +167,15 @@ def ood_prior_interval(
     *,
     source_ood=None,
     mixture="sources",
+    method="counts",
     delta=0.05,
 ):
     r"""Confidence interval of the share of OOD samples among unlabeled samples.
 
     The rule accepts fewer of the unlabeled samples than of ID samples if some are OOD.
-    The interval is exact for finite samples if the ID samples in use are distributed as
-    the given ones. Read more in the :ref:`User Guide <guarantees>`.
+    With "counts" the interval is exact for finite samples if the ID samples in use are
+    distributed as the given ones; "em" is approximate. Read more in the
+    :ref:`User Guide <guarantees>`.
 
     Parameters
     ----------
@@ -113,6 +199,12 @@ def ood_prior_interval(
         What the OOD samples in use are: a mixture of the sources of the given OOD
         samples, or anything. Then only a lower end above 0 can be proved, and the
         upper end is 1.
+
+    method : {"counts", "em"}, default="counts"
+        "counts": an exact interval from the counts of accepted samples. "em": maximum
+        likelihood of the projected scores. It is shorter, but approximate and no
+        guarantee: errors of the estimated densities are ignored, and the OOD samples in
+        use must be distributed as all given ones together.
 
     delta : float, default=0.05
         Probability, in (0, 1), that the interval does not contain the share.
@@ -145,6 +237,18 @@ def ood_prior_interval(
     end is :math:`1 - q / t`, since :math:`f \ge 0`, with two errors of
     :math:`\delta / 2`.
 
+    With "em" [1]_ the densities of ID and OOD samples are shares of 20 bins of the
+    projected scores; of the likelihood :math:`\prod_i ((1 - \pi) + \pi g_i)`, with the
+    likelihood ratios :math:`g_i`, all :math:`\pi` are taken whose logarithm is within
+    half a quantile of :math:`\chi^2_1` of the maximum, to which the iteration
+    :math:`\pi \leftarrow \frac1n \sum_i \pi g_i / (1 - \pi + \pi g_i)` converges.
+
+    References
+    ----------
+    .. [1] M. Saerens, P. Latinne, C. Decaestecker. Adjusting the outputs of a
+       classifier to new a priori probabilities: a simple procedure. Neural Computation
+       14, 2002.
+
     Examples
     --------
     >>> import numpy as np
@@ -157,6 +261,11 @@ def ood_prior_interval(
     >>> print(f"{low:.2f} {high:.2f}")
     0.16 0.24
     """
+    if method == "em" and mixture == "any":
+        raise ValueError(
+            "method='em' needs the distribution of OOD samples; use method='counts' "
+            "for mixture='any'."
+        )
     pairs = {"ID": (risk_id, ood_id), "unlabeled": (risk_new, ood_new)}
     if mixture == "sources":
         pairs["OOD"] = risk_ood, ood_ood
@@ -167,6 +276,11 @@ def ood_prior_interval(
         accepted[name] = accept_proba(point, risk, ood)
         if point.tau != 1:
             raise ValueError("The rule must accept all samples at its threshold.")
+    if method == "em":
+        p_id, p_ood, p_new = (
+            _projected(point, *pairs[name]) for name in ("ID", "OOD", "unlabeled")
+        )
+        return _likelihood_interval(p_id, p_ood, p_new, delta)
     id_counts, new_counts = (
         (int(accepted[name].sum()), len(accepted[name])) for name in ("ID", "unlabeled")
     )

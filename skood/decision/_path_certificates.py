@@ -20,6 +20,7 @@ from skood.decision._certified_path import (
     statement_of,
     upper_bound,
 )
+from skood.decision._distribution_shift import NO_SHIFT, statement_tests
 from skood.decision._operating_point import OperatingPoint
 from skood.decision._solver import grid_of_angles, search
 from skood.decision._statements import Part, tests_of, text_of
@@ -145,6 +146,8 @@ def check_attainable(tests):
             reason = "no number of OOD samples certifies an FPR of 0"
         elif kind in ("errors", "losses") and test.limit <= 0:
             reason = "no number of ID samples certifies a selective risk of 0"
+        elif kind == "in_use" and test.limit >= 1:
+            reason = "no number of samples certifies a precision of 1"
         else:
             continue
         raise NotCertifiableError(f"{reason[0].upper()}{reason[1:]}.")
@@ -160,18 +163,40 @@ def check_path_losses(bounds, loss, max_loss):
         )
 
 
-def part_of(problem, labels):
-    rows = problem.risk_id, problem.ood_id, problem.loss_id
-    return Part(*rows, problem.risk_ood, problem.ood_ood, *labels)
+def part_of(problem, labels, shift=NO_SHIFT):
+    return Part(
+        problem.risk_id,
+        problem.ood_id,
+        problem.loss_id,
+        problem.risk_ood,
+        problem.ood_ood,
+        labels.group,
+        labels.source,
+        shift.weights,
+        shift.new,
+    )
 
 
 def _problem_of(part):
     (risk_id, ood_id), (risk_ood, ood_ood) = part.id, part.ood
-    return Problem(risk_id, ood_id, part.loss, risk_ood, ood_ood)
+    weights = (w if w is not None and w.size else None for w in part.weights)
+    return Problem(risk_id, ood_id, part.loss, risk_ood, ood_ood, *weights)
 
 
 def _is_two_valued(loss, max_loss):
     return bool(np.all((loss == 0) | (loss == max_loss)))
+
+
+def _parts(problem, labels, shift, split, rng):
+    """Return the samples that choose, and the others, which certify."""
+    part = part_of(problem, labels, shift)
+    rows = [
+        _first_rows(labels.group, problem.size_id, split, rng),
+        _first_rows(labels.source, problem.size_ood, split, rng),
+    ]
+    if shift.new is not None:
+        rows.append(_first_rows(None, len(shift.new[0]), split, rng))
+    return (part.take(*some) for some in zip(*rows, strict=True))
 
 
 def certify_statements(
@@ -179,6 +204,7 @@ def certify_statements(
     bounds,
     problem,
     labels,
+    shift,
     *,
     delta,
     split,
@@ -190,27 +216,20 @@ def certify_statements(
 ):
     """Return the rule of the last certified candidate, or raise NotCertifiableError.
 
-    `bounds` are the statements of `rule`, functions of rates that must not be positive.
+    `bounds` are the statements of `rule`, functions of rates that must not be positive,
+    and `shift` is the `Shift` of the distributions in use.
     """
     check_path_losses(bounds, problem.loss_id, max_loss)
     options = split, delta, max_loss, small_groups
     group, groups, pooled, skipped = _without_small(labels.group, bounds, *options)
-    part = part_of(problem, Labels(group, labels.source))
-    first, second = (
-        part.take(*rows)
-        for rows in zip(
-            _first_rows(group, problem.size_id, split, rng),
-            _first_rows(labels.source, problem.size_ood, split, rng),
-            strict=True,
-        )
-    )
+    first, second = _parts(problem, Labels(group, labels.source), shift, split, rng)
     chooser = _problem_of(first)
     sources = None if labels.source is None else np.unique(labels.source).tolist()
     two_valued = _is_two_valued(first.loss, max_loss)
-    tests = tests_of(bounds, groups, sources, two_valued, max_loss)
+    how = two_valued, max_loss, shift
+    tests = statement_tests(rule, bounds, groups, sources, *how)
     check_attainable(tests)
-    about: dict = {"n_id": len(second.loss), "n_ood": len(second.ood[0])}
-    about |= {"pooled": pooled, "not_certified": skipped}
+    about = _about(second, shift, pooled=pooled, not_certified=skipped)
     if not tests:
         rows = *first.id, first.loss, *first.ood
         with quiet():
@@ -238,7 +257,8 @@ def certify_statements(
 
     n_certified, pvalues, failed = sequence(second, tests, candidates, stakes_of, delta)
     if not n_certified:
-        raise _refusal(rule, problem, tests, path, sizes, delta, pvalues, failed)
+        about_test = delta, pvalues, failed
+        raise _refusal(rule, problem, shift, tests, path, sizes, *about_test)
     return certified(
         rule,
         second,
@@ -249,6 +269,14 @@ def certify_statements(
             delta, (), n_candidates=len(candidates), n_certified=n_certified, **about
         ),
     )
+
+
+def _about(second, shift, **names):
+    """Return fields of the certificate: the certifying samples and their shift."""
+    found = {"n_id": len(second.loss), "n_ood": len(second.ood[0]), **names}
+    if second.new is not None:
+        found["n_unlabeled"] = len(second.new[0])
+    return {**found, "weight_max": shift.weight_max, "tv": shift.tv}
 
 
 def _numbers(counts):
@@ -266,7 +294,16 @@ def certified(rule, part, tests, candidate, pvalues, certificate):
     )
     certificate = replace(certificate, statements=statements)
     point = OperatingPoint(theta, lam, scales=scales, certificate=certificate)
-    return _problem_of(part).evaluated(rule, point)
+    point = _problem_of(part).evaluated(rule, point)
+    in_use = [
+        one.estimate
+        for one, test in zip(statements, tests, strict=True)
+        if test.kind == "in_use"
+    ]
+    if in_use:  # not the precision at the prior of the rule
+        rates = point.rates._replace(precision=min(in_use))
+        point = replace(point, rates=rates)
+    return point
 
 
 def _certified_cost(rule, found, first, second, sources, delta, max_loss, about):
@@ -280,7 +317,7 @@ def _certified_cost(rule, found, first, second, sources, delta, max_loss, about)
         return certified(rule, second, [], candidate, [], certificate)
     check_path_losses([cost], np.append(first.loss, second.loss), max_loss)
     tests = tests_of([cost], None, sources, True, max_loss)
-    p_id, p_ood = second.projected(found.theta, found.scales)
+    decisions = second.decided(found.theta, found.lam, found.scales)
     a, b, c, d = cost
     least = d + min(a, 0.0) + min(c, 0.0)
     most = d + max(a + max(b, 0.0) * max_loss, 0.0) + max(c, 0.0)
@@ -288,17 +325,15 @@ def _certified_cost(rule, found, first, second, sources, delta, max_loss, about)
     for test in tests:
         count = first.counts([test], found.theta, found.scales, np.array([found.lam]))
         stakes = test.stakes(_numbers(count[0]), *second.sizes(test), delta)
-        leaked = p_ood[second.rows(test)[1]] <= found.lam
-        accepted = p_id <= found.lam
-        ends = least, most
-        high = upper_bound(test, second, stakes, accepted, leaked, ends, delta)
+        rows = second.of_test(test, *decisions)
+        high = upper_bound(test, rows, stakes, (least, most), delta)
         bounded.append(test._replace(bound=cost._replace(constant=d - high)))
     return certified(
         rule, second, bounded, candidate, [delta] * len(bounded), certificate
     )
 
 
-def _refusal(rule, problem, tests, path, sizes, delta, pvalues, failed):
+def _refusal(rule, problem, shift, tests, path, sizes, delta, pvalues, failed):
     """Return the error with the statement that failed and the samples needed."""
     if failed is None:
         reason = _too_few(tests, path.counts, sizes, delta)
@@ -307,17 +342,22 @@ def _refusal(rule, problem, tests, path, sizes, delta, pvalues, failed):
             f"{text_of(tests[failed])} has a p-value of {pvalues[-1][failed]:.3g} for "
             f"the safest rule, which is above delta={delta:g}"
         )
-    largest = max(problem.size_id, problem.size_ood)
-    factor = factor_needed(tests, path.counts, sizes, delta, _MANY / largest)
-    needed = (None, None)
+    n_id, n_ood = problem.size_id, problem.size_ood
+    n_new = 0 if shift.new is None else len(shift.new[0])
+    most = _MANY / max(n_id, n_ood, n_new)
+    factor = factor_needed(tests, path.counts, sizes, delta, most)
+    needed: tuple = (None, None, None)
     if factor is not None:
-        needed = tuple(
-            math.ceil(factor * n) for n in (problem.size_id, problem.size_ood)
-        )
+        needed = math.ceil(factor * n_id), math.ceil(factor * n_ood), factor
+        if n_new:
+            reason += (
+                f". About {math.ceil(factor * n_new)} unlabeled samples are needed"
+            )
+    given = f"{n_id} ID and {n_ood} OOD samples"
+    if n_new:
+        given = f"{n_id} ID, {n_ood} OOD and {n_new} unlabeled samples"
     return NotCertifiableError(
-        f"{as_asked(rule)} is not certified by {problem.size_id} ID and "
-        f"{problem.size_ood} OOD samples: {reason}.",
-        *needed,
+        f"{as_asked(rule)} is not certified by {given}: {reason}.", *needed
     )
 
 
@@ -328,7 +368,7 @@ def _too_few(tests, counts_of_angles, sizes, delta):
         margins = (test.margin(one[i], *size, delta) for one in counts_of_angles)
         if max(margin.max() for margin in margins) > -math.inf:
             continue
-        by_kind = zip(("ID", "OOD"), size, (test.needs_id, test.bound.ood), strict=True)
+        by_kind = zip(("ID", "OOD"), size, (test.needs_id, test.needs_ood), strict=True)
         samples = [
             f"1 {kind} sample" if n == 1 else f"{n} {kind} samples"
             for kind, n, is_needed in by_kind

@@ -26,13 +26,22 @@ from skood.decision._statement_tests import (
     weighted_sum,
 )
 
-__all__ = ["Counts", "Part", "StatementTest", "tests_of", "text_of"]
+__all__ = [
+    "BETTING",
+    "Counts",
+    "Decisions",
+    "Part",
+    "StatementTest",
+    "sums_up_to",
+    "tests_of",
+    "text_of",
+]
 
 # With fewer accepted samples nothing is known about their risk.
 _FEW, _UNKNOWN = 5, -9.0
 
 # Bets lose some power against a normal approximation with the same variance.
-_BETTING = 0.8
+BETTING = 0.8
 
 
 class Counts(NamedTuple):
@@ -55,25 +64,61 @@ class Counts(NamedTuple):
         return Counts(*(factor * np.asarray(count, dtype=float) for count in self))
 
 
-class Part:
-    """Scores and losses of some samples, with labels of groups and sources."""
+class Decisions(NamedTuple):
+    """Samples that a test concerns, and which of them a rule accepts.
 
-    def __init__(self, risk_id, ood_id, loss_id, risk_ood, ood_ood, group, source):
+    Losses, decisions and weights of ID samples, decisions and weights of OOD samples,
+    and decisions on unlabeled samples. Weights and the last may be None.
+    """
+
+    loss: np.ndarray
+    accepted: np.ndarray
+    weight_id: np.ndarray | None
+    leaked: np.ndarray
+    weight_ood: np.ndarray | None
+    accepted_new: np.ndarray | None
+
+
+class Part:
+    """Scores and losses of some samples, with labels of groups and sources.
+
+    `weights` of ID and of OOD samples may be None, and `new` may have both scores of
+    unlabeled samples.
+    """
+
+    new: tuple[Any, Any] | None
+
+    def __init__(
+        self,
+        risk_id,
+        ood_id,
+        loss_id,
+        risk_ood,
+        ood_ood,
+        group,
+        source,
+        weights=(None, None),
+        new=None,
+    ):
         self.id = risk_id, ood_id
         self.ood = risk_ood, ood_ood
         self.loss = loss_id
         self.group, self.source = group, source
+        self.weights = weights
+        self.new = new
 
-    def take(self, rows_id, rows_ood):
+    def take(self, rows_id, rows_ood, rows_new=None):
         """Return some of the samples, in the given order."""
-        arrays = *self.id, self.loss, *self.ood, self.group, self.source
-        rows = (*[rows_id] * 3, *[rows_ood] * 2, rows_id, rows_ood)
-        return Part(
-            *(
-                None if array is None else array[some]
-                for array, some in zip(arrays, rows, strict=True)
-            )
-        )
+
+        def some(rows, *arrays):
+            return [None if array is None else array[rows] for array in arrays]
+
+        w_id, w_ood = self.weights
+        a, b, loss, group, w_id = some(rows_id, *self.id, self.loss, self.group, w_id)
+        a_ood, b_ood, source, w_ood = some(rows_ood, *self.ood, self.source, w_ood)
+        new = None if self.new is None else tuple(some(rows_new, *self.new))
+        weights = w_id, w_ood
+        return Part(a, b, loss, a_ood, b_ood, group, source, weights, new)
 
     def sizes(self, test):
         """Return the numbers of ID and OOD samples that a test concerns."""
@@ -88,40 +133,79 @@ class Part:
         return in_group, in_source
 
     def projected(self, theta, scales):
-        """Return the projected scores of ID and of OOD samples."""
+        """Return the projected scores of ID, OOD and unlabeled samples, or None."""
         return tuple(
-            project(theta, *standardize(*pair, scales)) for pair in (self.id, self.ood)
+            None if pair is None else project(theta, *standardize(*pair, scales))
+            for pair in (self.id, self.ood, self.new)
+        )
+
+    def decided(self, theta, lam, scales):
+        """Return the decisions on ID, OOD and unlabeled samples, or None."""
+        return tuple(
+            None if projected is None else projected <= lam
+            for projected in self.projected(theta, scales)
+        )
+
+    def of_test(self, test, of_id, of_ood, of_new):
+        """Return the `Decisions` that a test concerns, from those on all samples."""
+        in_group, in_source = self.rows(test)
+        w_id, w_ood = self.weights
+        return Decisions(
+            self.loss[in_group],
+            of_id[in_group],
+            None if w_id is None else w_id[in_group],
+            of_ood[in_source],
+            None if w_ood is None else w_ood[in_source],
+            of_new,
         )
 
     def counts(self, tests, theta, scales, lam):
-        """Return the `Counts` of each test at thresholds (n_thresholds,)."""
-        p_id, p_ood = self.projected(theta, scales)
+        """Return the counts of each test at thresholds (n_thresholds,).
+
+        They are `Counts`, of weights if there are some, unless a test needs others.
+        """
+        projected = self.projected(theta, scales)
         id_parts: dict = {}
         ood_parts: dict = {}
         found = []
         for test in tests:
-            in_group, in_source = self.rows(test)
+            rows = self.of_test(test, *projected)
             if test.group not in id_parts:
-                id_parts[test.group] = _sums(p_id[in_group], self.loss[in_group], lam)
+                id_parts[test.group] = sums_up_to(
+                    lam, rows.accepted, rows.weight_id, rows.loss
+                )
             if test.source not in ood_parts:
-                ranked = np.sort(p_ood[in_source])
-                F = np.searchsorted(ranked, lam, side="right")
-                ood_parts[test.source] = F, ranked.size
+                F, _, _, _, n_ood = sums_up_to(lam, rows.leaked, rows.weight_ood)
+                ood_parts[test.source] = F, n_ood
             N, E, squares, n_lossy, n_id = id_parts[test.group]
             F, n_ood = ood_parts[test.source]
-            found.append(Counts(N, E, squares, n_lossy, F, n_id, n_ood))
+            counts = Counts(N, E, squares, n_lossy, F, n_id, n_ood)
+            own = getattr(test, "counts", None)
+            found.append(own(counts, rows, lam) if own else counts)
         return found
 
 
-def _sums(projected, loss, lam):
-    """Return N, E, summed squares, positive losses at thresholds; and the size."""
+def sums_up_to(lam, projected, weight, loss=None):
+    """Return N, E, summed squares, positive losses at thresholds; and the size.
+
+    With weights all are sums of them. Without `loss` only N and the size.
+    """
+    if loss is None and weight is None:
+        N = np.searchsorted(np.sort(projected), lam, side="right")
+        return N, None, None, None, projected.size
     order = np.argsort(projected, kind="stable")
     N = np.searchsorted(projected[order], lam, side="right")
-    loss = loss[order]
-    sums = (
-        np.append(0.0, np.cumsum(values))[N] for values in (loss, loss**2, loss > 0)
-    )
-    return N, *sums, projected.size
+    columns = [None] * 3 if loss is None else [loss, loss**2, loss > 0]
+    if weight is not None:
+        columns = [None if x is None else weight * x for x in columns]
+        weight = weight[order]
+    sums = [
+        None if x is None else np.append(0.0, np.cumsum(x[order]))[N] for x in columns
+    ]
+    if weight is None:
+        return N, *sums, projected.size
+    ends = np.append(0.0, np.cumsum(weight))
+    return ends[N], *sums, ends[-1]
 
 
 def _share_margin(count, n, limit, sign, n_test, delta):
@@ -173,6 +257,11 @@ class StatementTest(NamedTuple):
         return bool(self.bound.id or self.bound.loss)
 
     @property
+    def needs_ood(self):
+        """Whether the statement is about OOD samples."""
+        return bool(self.bound.ood)
+
+    @property
     def limit(self):
         """Bound on a single rate; on losses as a share of the largest."""
         a, b, c, d = self.bound
@@ -218,7 +307,7 @@ class StatementTest(NamedTuple):
             if kind == "losses":
                 mean, variance = self._loss_moments(counts)
                 n_test = counts.N * n_id / counts.n_id
-                needed = _BETTING * np.sqrt(-2 * math.log(delta) * variance / n_test)
+                needed = BETTING * np.sqrt(-2 * math.log(delta) * variance / n_test)
                 deviation = np.sqrt(variance * (1 / counts.N + 1 / n_test))
                 margin = (limit - mean - needed) / deviation
                 return np.where(counts.N >= _FEW, margin, _UNKNOWN)
@@ -259,7 +348,7 @@ class StatementTest(NamedTuple):
         if self.kind == "two_sample":
             needed = -ndtri(delta) * np.sqrt(tested)
         else:
-            needed = _BETTING * np.sqrt(-2 * math.log(delta) * tested)
+            needed = BETTING * np.sqrt(-2 * math.log(delta) * tested)
         chosen = v_id / counts.n_id + v_ood / max(counts.n_ood, 1)
         return (-mean - needed) / np.sqrt(tested + chosen)
 
@@ -285,12 +374,12 @@ class StatementTest(NamedTuple):
             stake = min(stake, 0.9 * n_ood / abs(c))
         return stake / n_id, stake / n_ood if c else 0.0
 
-    def pvalue(self, loss, accepted, leaked, delta, stakes):
-        """Return the p-value from samples that did not choose the rule.
+    def pvalue(self, rows, delta, stakes):
+        """Return the p-value from the `Decisions` on samples that did not choose it.
 
-        Parameters are the losses of the ID samples, the decisions on ID and on OOD
-        samples, and the `stakes`; None: predictable ones, for `kind` "losses".
+        `stakes` None: predictable ones, for `kind` "losses".
         """
+        loss, accepted, leaked = rows.loss, rows.accepted, rows.leaked
         kind = self.kind
         N, n_id = int(np.count_nonzero(accepted)), accepted.size
         F, n_ood = int(np.count_nonzero(leaked)), leaked.size
@@ -330,6 +419,8 @@ def text_of(test):
         text = f"{' '.join(terms)} {test.bound.constant:+.4g} <= 0"
     elif kind == "two_sample":
         text = f"{-test.bound.id:.4g} TPR >= {test.bound.ood:.4g} FPR"
+    elif kind == "in_use":
+        text = f"precision in use >= {test.limit:.4g}"
     else:
         name, sign = {
             "tpr_min": ("TPR", ">="),

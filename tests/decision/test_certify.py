@@ -125,8 +125,8 @@ def test_many_angles_by_brute_force(monkeypatch, infinite):
             _guarantee,
             "split_problem",
             lambda p, shares, rng, parts=(first, second): (
-                _guarantee._take(p, parts[0], np.arange(0)),
-                _guarantee._take(p, parts[1], np.arange(50)),
+                p.take(parts[0], np.arange(0)),
+                p.take(parts[1], np.arange(50)),
             ),
         )
         phi, rho = 0.3, (0.6, 0.75)[seed % 2]
@@ -289,8 +289,8 @@ def test_angle_comes_from_the_first_part_only(monkeypatch):
         _guarantee,
         "split_problem",
         lambda p, shares, rng: (
-            _guarantee._take(p, part[0], part[2]),
-            _guarantee._take(p, part[1], part[3]),
+            p.take(part[0], part[2]),
+            p.take(part[1], part[3]),
         ),
     )
     rule = BoundedTPRFPR(0.6, 0.3)

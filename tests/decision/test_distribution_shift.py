@@ -1,0 +1,640 @@
+"""Tests of certificates for distributions in use that differ from the samples."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import binom, multinomial
+
+from skood.decision._base_rule import Linear
+from skood.decision._certified_path import sequence
+from skood.decision._ood_share import precision_in_use, precision_pvalue
+from skood.decision._path_certificates import _least_size
+from skood.decision._shifted_statements import WeightedTest
+from skood.decision._statements import Decisions, Part, StatementTest
+from skood.exceptions import NotCertifiableError
+from skood.metrics._compare_with_best import holm
+from skood.rejection import (
+    AllOf,
+    BoundedAbstention,
+    BoundedImprovement,
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    CostBased,
+    OperatingPoint,
+    TwoThresholds,
+    accept,
+    certify,
+    certify_path,
+    ood_prior_interval,
+)
+
+VECTORS = json.loads(Path(__file__).with_name("vectors_certificates.json").read_text())
+
+LIMITS = {
+    "TPR": Linear(id=-1.0, constant=0.7),
+    "risk": Linear(id=-0.3, loss=1.0),
+    "FPR": Linear(ood=1.0, constant=-0.2),
+    "TPR from above": Linear(id=1.0, constant=-0.6),
+    "margin": Linear(id=-0.3, loss=1.0, constant=0.05),
+}
+
+
+def _vectors(name):
+    found = [v for v in VECTORS if v["id"].startswith(name)]
+    assert found
+    return pytest.mark.parametrize("vector", found, ids=lambda v: v["id"])
+
+
+def _weighted(bound, weight_max):
+    return WeightedTest(StatementTest(bound, None, None, True, 1.0), weight_max)
+
+
+# ---- numbers computed independently
+
+
+@_vectors("G-p-weighted")
+def test_weighted_pvalues(vector):
+    given, expected = vector["input"], vector["expected"]
+    weight, accepted = np.array(given["weight"]), np.array(given["accepted"])
+    test = _weighted(Linear(id=-1.0, constant=given["phi"]), 3.0)
+    none, zeros = np.zeros(0), np.zeros(weight.size)
+    rows = Decisions(zeros, accepted, weight, none, None, None)
+    found = test.pvalue(rows, 0.1, given["stake"])
+    assert found == pytest.approx(expected["p"], abs=vector["tolerance"])
+    scores = 1.0 - accepted
+    part = Part(scores, None, zeros, none, None, None, None, (weight, None))
+    (counts,) = part.counts([test], 0.0, (1.0, 1.0), np.array([0.5]))
+    assert_allclose(test.estimate(counts), expected["weighted_tpr"], rtol=1e-12)
+
+
+@_vectors("G-procedures")
+def test_procedures(vector):
+    pvalues, expected = np.array(vector["input"]["p"]), vector["expected"]
+    delta = vector["input"]["delta"]
+
+    class Given:
+        """A statement with given p-values of the candidates."""
+
+        group = source = None
+
+        def __init__(self, column):
+            self.column = column
+
+        def pvalue(self, rows, delta, stakes):
+            return self.column[int(rows.accepted.sum())]
+
+    tests = [Given(column) for column in pvalues.T]
+    scores = np.arange(6.0)
+    part = Part(scores, None, 0 * scores, np.zeros(0), None, None, None)
+    path = [(0.0, k - 0.5, (1.0, 1.0)) for k in range(6)]  # candidate k accepts k
+    n_certified, matrix, failed = sequence(
+        part, tests, path, lambda k: [None, None], delta, stop=False
+    )
+    largest = np.max(matrix, axis=1)
+    assert_allclose(largest, expected["p_candidate"])
+    assert list(range(n_certified)) == expected["fixed_sequence"]
+    assert failed == 0  # the first statement of candidate 4
+    assert np.flatnonzero(holm(largest) <= delta).tolist() == expected["holm"]
+    assert np.flatnonzero(6 * largest <= delta).tolist() == expected["bonferroni"]
+
+
+@_vectors("G-least")
+def test_least_size_of_a_group(vector):
+    phi, delta = vector["input"]["phi"], vector["input"]["delta"]
+    bounds = BoundedAbstention(phi).statements()
+    assert _least_size(bounds, 1.0, delta) == vector["expected"]["n"]
+
+
+# ---- levels by enumeration
+
+
+def _at_the_border(gains):
+    """Chances of outcomes for which the mean of the gains is 0."""
+    share = np.linspace(1.0, 2.0, gains.size)
+    up, down = share @ gains.clip(0), share @ (-gains).clip(0)
+    chances = share * np.select([gains > 0, gains < 0], [down, up], up)
+    return chances / chances.sum()
+
+
+@pytest.mark.parametrize(("stake", "delta"), [(0.3, 0.25), (0.9, 0.8)])
+@pytest.mark.parametrize("name", LIMITS)
+def test_level_of_weighted_tests(name, stake, delta):
+    """All outcomes of 5 samples with weights 1/2 and 2; the border is in the null."""
+    test, n = _weighted(LIMITS[name], 2.0), 5
+    accepted, loss = np.array([1, 0, 1, 0, 1]), np.array([0.0, 1.0, 1.0, 0.0, 0.5])
+    weight = np.array([0.5, 2.0, 2.0, 0.5, 2.0])
+    a, b, c, d = test.bound
+    gains = weight * ((a + b * loss + c) * accepted + d)
+    chances = _at_the_border(gains)
+    assert chances @ gains == pytest.approx(0, abs=1e-12)
+    assert gains.max() <= test.ends[1]
+    stake, level = stake / test.ends[1], 0.0
+    for outcome in itertools.product(range(5), repeat=n):
+        rows = list(outcome)
+        of_id = loss[rows], accepted[rows], weight[rows]
+        p = test.pvalue(Decisions(*of_id, *of_id[1:], None), delta, stake)
+        level += chances[rows].prod() * (p <= delta)
+    assert level <= delta
+    assert delta < 0.8 or level > 0  # the test has some power
+
+
+@pytest.mark.parametrize("n", [12, 30])
+@pytest.mark.parametrize("name", ["TPR", "risk", "FPR", "TPR from above"])
+def test_level_of_many_weighted_samples(name, n):
+    """The distribution of the wealth, which depends on the counts of outcomes only."""
+    test, delta = _weighted(LIMITS[name], 2.0), 0.1
+    accepted, loss = np.array([1, 0, 1]), np.array([0.0, 0.0, 1.0])
+    weight = np.array([0.5, 1.0, 2.0])
+    a, b, c, d = test.bound
+    gains = weight * ((a + b * loss + c) * accepted + d)
+    chances = _at_the_border(gains)
+    stake = 0.9 / test.ends[1]
+    # chances of counts whose wealth has not reached 1 / delta before
+    alive, level = {(0, 0, 0): 1.0}, 0.0
+    for _ in range(n):
+        after: dict = {}
+        for counts, chance in alive.items():
+            for k in range(3):
+                new = tuple(count + (i == k) for i, count in enumerate(counts))
+                after[new] = after.get(new, 0.0) + chance * chances[k]
+        alive = {}
+        for counts, chance in after.items():
+            if np.log1p(-stake * gains) @ counts >= -np.log(delta):
+                level += chance
+            else:
+                alive[counts] = chance
+    assert level <= delta
+
+
+@pytest.mark.parametrize("sources", [(5,), (4, 3)], ids=["one source", "two"])
+def test_level_of_the_precision_in_use(sources):
+    """All counts of accepted samples, where the precision equals the bound."""
+    n_id, n_new, delta = 6, 9, 0.3
+    t, share, f = 0.9, 0.4, np.array([0.3, 0.2])[: len(sources)]
+    mixed = f @ np.full(len(f), 1 / len(f))
+    q = (1 - share) * t + share * mixed
+    bound = (1 - share) * t / q
+    level = 0.0
+    pmf = [binom.pmf(np.arange(n + 1), n, p) for n, p in zip(sources, f, strict=True)]
+    of_id = binom.pmf(np.arange(n_id + 1), n_id, t)
+    of_new = binom.pmf(np.arange(n_new + 1), n_new, q)
+    for N, Q in itertools.product(range(n_id + 1), range(n_new + 1)):
+        chance = of_id[N] * of_new[Q]
+        if chance < 1e-4:
+            level += chance  # at most
+            continue
+        for F in itertools.product(*(range(n + 1) for n in sources)):
+            low = precision_in_use(N, n_id, F, sources, Q, n_new, delta)
+            outcome = np.prod([p[k] for p, k in zip(pmf, F, strict=True)])
+            level += chance * outcome * (low >= bound)
+    assert level <= delta
+
+
+def test_pvalue_of_the_precision_in_use():
+    """It is the least error whose limit reaches the bound."""
+    counts = 480, 600, 30, 400, 1300, 2000
+    N, n_id, F, n_ood, Q, n_new = counts
+    p = precision_pvalue(0.95, *counts)
+    assert 0.001 < p < 0.5
+    for delta, reaches in ((p, True), (0.999 * p, False)):
+        low = precision_in_use(N, n_id, [F], [n_ood], Q, n_new, delta)
+        assert (low >= 0.95) == reaches
+    assert precision_pvalue(0.5, 10, 10, 10, 10, 5, 10) == 1.0
+    assert precision_pvalue(0.1, 900, 1000, 0, 1000, 800, 1000) == 1e-9
+
+
+def test_a_path_of_false_candidates_is_rarely_certified():
+    """All outcomes of 10 samples in 4 atoms; the first rule is at its bound."""
+    chances, n, delta = np.array([0.4, 0.2, 0.2, 0.2]), 10, 0.2
+    rule, level, total = BoundedAbstention(0.8), 0.0, 0.0
+    path = [{"theta": 0.0, "lam": lam} for lam in (2.5, 1.5, 0.5)]  # TPR .8, .6, .4
+    for counts in itertools.product(range(n + 1), repeat=3):
+        if sum(counts) > n:
+            continue
+        counts = *counts, n - sum(counts)
+        chance = multinomial.pmf(counts, n, chances)
+        total += chance
+        a = np.repeat(np.arange(4.0), counts)
+        try:
+            certify_path(rule, path, a, None, np.zeros(n), None, None, delta=delta)
+        except NotCertifiableError:
+            continue
+        level += chance
+    assert total == pytest.approx(1.0)
+    assert 0 < level <= delta
+
+
+# ---- weights
+
+
+def _tilted(rng, n, tilt=0.8):
+    """Scores and losses, and the density ratio of normal scores around `tilt`, / 6."""
+    a, b = rng.normal(size=(2, n))
+    loss = (rng.random(n) < 0.3 / (1 + np.exp(1.0 - 1.5 * a))).astype(float)
+    return a, b, loss, np.minimum(np.exp(tilt * a - tilt**2 / 2), 6.0)
+
+
+RULE = AllOf([BoundedTPRFPR(0.6, 0.3), BoundedImprovement(0.2)])
+
+
+@pytest.mark.parametrize(
+    "n_draws", [25, pytest.param(200, marks=pytest.mark.slow)], ids=str
+)
+def test_promise_for_the_weighted_distribution(n_draws):
+    rng = np.random.default_rng(0)
+    certified = broken = ignored = 0
+    a, b, loss, weight = _tilted(rng, 100_000)
+    a_ood, b_ood = rng.normal(2.2, size=(2, 50_000))
+    for seed in range(n_draws):
+        rows, others = rng.integers(100_000, size=1500), rng.integers(50_000, size=800)
+        data = a[rows], b[rows], loss[rows], a_ood[others], b_ood[others]
+        options = {"sample_weight_id": weight[rows], "weight_max": 6.0}
+        try:
+            point = certify(RULE, *data, delta=0.2, random_state=seed, **options)
+        except NotCertifiableError:
+            continue
+        certified += 1
+        inside, leaked = accept(point, a, b), accept(point, a_ood, b_ood).mean()
+        tpr = weight[inside].sum() / weight.sum()
+        risk = np.average(loss[inside], weights=weight[inside])
+        broken += tpr < 0.6 or risk > 0.2 or leaked > 0.3
+        unweighted = certify(RULE, *data, delta=0.2, random_state=seed)
+        inside = accept(unweighted, a, b)
+        ignored += weight[inside].sum() / weight.sum() < 0.6
+    assert certified > 0.6 * n_draws
+    assert broken <= binom.ppf(0.999, n_draws, 0.2)
+    assert ignored > 0.5 * n_draws  # so that this test can fail
+
+
+def test_weighted_statements():
+    """Estimates are weighted rates of the certifying samples; FPR stays binomial."""
+    rng = np.random.default_rng(1)
+    a, b, loss, weight = _tilted(rng, 4000)
+    a_ood, b_ood = rng.normal(2.2, size=(2, 3000))
+    data = a, b, loss, a_ood, b_ood
+    options = {"sample_weight_id": weight, "weight_max": 6.0, "random_state": 0}
+    point = certify(RULE, *data, **options)
+    tpr, fpr, risk = point.certificate.statements
+    assert tpr.estimate == pytest.approx(point.tpr)
+    assert risk.estimate == pytest.approx(point.risk)
+    count = round(fpr.estimate * 1800)
+    assert fpr.pvalue == pytest.approx(binom.cdf(count, 1800, 0.3))
+    everyone = accept(point, a, b)
+    assert point.tpr == pytest.approx(np.average(everyone, weights=weight), abs=0.02)
+    text = str(point.certificate) + point.certificate.assumptions
+    assert "for the weighted distribution" in text
+    assert "only approximately for the distributions in use" in text
+    # the unit of the weights does not matter
+    scaled = {"sample_weight_id": 8 * weight, "weight_max": 48.0, "random_state": 0}
+    again = certify(RULE, *data, **scaled)
+    assert (again.theta, again.lam) == (point.theta, point.lam)
+    assert_allclose(
+        [s.pvalue for s in again.certificate.statements],
+        [s.pvalue for s in point.certificate.statements],
+    )
+
+
+def test_weight_zero_leaves_a_sample_out():
+    rng = np.random.default_rng(2)
+    a, b, loss, weight = _tilted(rng, 1500)
+    a_ood, b_ood = rng.normal(2.2, size=(2, 900))
+    of_ood = rng.uniform(0.5, 1.5, size=900)
+    gone, gone_ood = rng.random(1500) < 0.1, rng.random(900) < 0.1
+    group = rng.integers(2, size=1500)
+    options = {"weight_max": 6.0, "random_state": 0}
+    zeros = {
+        "sample_weight_id": np.where(gone, 0.0, weight),
+        "sample_weight_ood": np.where(gone_ood, 0.0, of_ood),
+        "group_id": group,
+    }
+    rule = BoundedTPRFPR(0.5, 0.4)
+    point = certify(rule, a, b, loss, a_ood, b_ood, **zeros, **options)
+    kept = {
+        "sample_weight_id": weight[~gone],
+        "sample_weight_ood": of_ood[~gone_ood],
+        "group_id": group[~gone],
+    }
+    rows = a[~gone], b[~gone], loss[~gone], a_ood[~gone_ood], b_ood[~gone_ood]
+    again = certify(rule, *rows, **kept, **options)
+    assert (point.theta, point.lam, point.rates) == (
+        again.theta,
+        again.lam,
+        again.rates,
+    )
+
+
+@pytest.mark.parametrize("guarantee", ["high_probability", "ltt", "expectation"])
+@pytest.mark.parametrize("double", [False, True], ids=["one score", "two"])
+def test_frequencies_are_repeated_samples(guarantee, double):
+    rng = np.random.default_rng(3)
+    a, b, loss, _ = _tilted(rng, 300)
+    a_ood, b_ood = rng.normal(2.5, size=(2, 200))
+    n, m = rng.integers(4, size=300), rng.integers(4, size=200)
+    if not double:
+        b = b_ood = None
+
+    def repeated(x, times):
+        return None if x is None else np.repeat(x, times)
+
+    options = {"guarantee": guarantee, "random_state": 0}
+    more = {}
+    if guarantee == "high_probability":
+        group, source = rng.integers(2, size=300), rng.integers(2, size=200)
+        options |= {"group_id": group, "source_ood": source}
+        more = {"group_id": np.repeat(group, n), "source_ood": np.repeat(source, m)}
+    rule = BoundedTPRFPR(0.5, 0.4)
+    point = certify(
+        rule,
+        *(a, b, loss, a_ood, b_ood),
+        sample_weight_id=n,
+        sample_weight_ood=m,
+        weights="frequency",
+        **options,
+    )
+    rows = repeated(a, n), repeated(b, n), repeated(loss, n)
+    rows = *rows, repeated(a_ood, m), repeated(b_ood, m)
+    assert repr(point) == repr(certify(rule, *rows, **{**options, **more}))
+
+
+def test_weighted_conformal_thresholds():
+    """The interval by a loop over all thresholds."""
+    rng = np.random.default_rng(4)
+    a, _, loss, weight = _tilted(rng, 80)
+    a_ood = rng.normal(2.0, size=60)
+    of_ood, W, phi, rho = rng.uniform(0.2, 3.0, size=60), 6.0, 0.6, 0.3
+    best = np.inf
+    for lam in a:
+        kept, leaked = weight[a <= lam].sum(), of_ood[a_ood <= lam].sum()
+        if kept >= phi * (weight.sum() + W) and (
+            leaked + W <= rho * (of_ood.sum() + W)
+        ):
+            best = min(best, np.average(loss[a <= lam], weights=weight[a <= lam]))
+    point = certify(
+        BoundedTPRFPR(phi, rho),
+        *(a, None, loss, a_ood, None),
+        sample_weight_id=weight,
+        sample_weight_ood=of_ood,
+        weight_max=W,
+        guarantee="expectation",
+    )
+    assert np.isfinite(best)
+    assert point.risk == pytest.approx(best)
+    kept = weight[accept(point, a)].sum()
+    leaked = of_ood[accept(point, a_ood)].sum()
+    assert kept >= phi * (weight.sum() + W)
+    assert leaked + W <= rho * (of_ood.sum() + W)
+
+
+def test_weighted_conformal_coverage():
+    """The mean TPR over draws, for a new sample of the weighted distribution."""
+    rng = np.random.default_rng(5)
+    a, _, _, weight = _tilted(rng, 50_000)
+    tprs = []
+    for _ in range(150):
+        rows = rng.integers(50_000, size=60)
+        given = {"sample_weight_id": weight[rows], "weight_max": 6.0}
+        zeros, rule = np.zeros(60), BoundedAbstention(0.7)
+        point = certify(
+            rule, a[rows], None, zeros, None, None, guarantee="expectation", **given
+        )
+        tprs.append(weight[accept(point, a)].sum() / weight.sum())
+    assert np.mean(tprs) >= 0.7 - 3 * np.std(tprs) / np.sqrt(150)
+    assert np.mean(tprs) < 0.95
+
+
+def test_margin_for_a_total_variation_distance():
+    """Bounds hold where a share tau of each distribution is replaced by the worst."""
+    rng = np.random.default_rng(6)
+    a, b, loss, _ = _tilted(rng, 4000)
+    a_ood, b_ood = rng.normal(2.5, size=(2, 4000))
+    data = a, b, loss, a_ood, b_ood
+    point = certify(RULE, *data, tv=0.05, random_state=0)
+    tpr, fpr, risk = point.certificate.statements
+    assert (tpr.text, fpr.text) == ("TPR >= 0.65", "FPR <= 0.25")
+    assert risk.text == "-0.2 TPR +1 mean loss of accepted samples +0.05 <= 0"
+    new = [rng.normal(size=(2, 100_000)), rng.normal(2.5, size=(2, 100_000))]
+    t, f = (accept(point, *scores).mean() for scores in new)
+    e = point.risk * t
+    assert t - 0.05 > 0.6
+    assert f + 0.05 < 0.3
+    # the replaced ID samples are rejected before, and accepted with an error after
+    assert (e + 0.05) / (t + 0.05) < 0.2
+    assert "total variation distance of 0.05" in point.certificate.assumptions
+    with pytest.raises(NotCertifiableError, match=r"certifies a TPR of 1\."):
+        certify(RULE, *data, tv=0.4)
+
+
+# ---- unlabeled samples
+
+
+def _mixture(rng, n, share, far):
+    is_ood = rng.random(n) < share
+    near = is_ood & (rng.random(n) < far)
+    scores = rng.normal(size=(2, n))
+    scores[:, is_ood] += 2.5
+    scores[:, near] -= 0.5
+    return scores, is_ood
+
+
+@pytest.mark.parametrize(
+    "n_draws", [20, pytest.param(150, marks=pytest.mark.slow)], ids=str
+)
+def test_promise_of_the_precision_in_use(n_draws):
+    """The share of OOD samples and the mixture of their sources are unknown."""
+    rng = np.random.default_rng(7)
+    certified = broken = 0
+    new, is_ood = _mixture(rng, 200_000, 0.25, 0.7)
+    for seed in range(n_draws):
+        a, b = rng.normal(size=(2, 1500))
+        source = np.repeat([0, 1], 500)
+        a_ood, b_ood = rng.normal(2.5, size=(2, 1000)) - 0.5 * source
+        unlabeled, _ = _mixture(rng, 4000, 0.25, 0.7)
+        try:
+            point = certify(
+                BoundedPrecisionRecall(0.95, 0.6),
+                *(a, b, np.zeros(1500), a_ood, b_ood),
+                source_ood=source,
+                unlabeled=tuple(unlabeled),
+                delta=0.2,
+                random_state=seed,
+            )
+        except NotCertifiableError:
+            continue
+        certified += 1
+        inside = accept(point, *new)
+        broken += 1 - is_ood[inside].mean() < 0.95
+    assert certified > 0.6 * n_draws
+    assert broken <= binom.ppf(0.999, n_draws, 0.2)
+
+
+def test_precision_in_use_in_the_certificate():
+    rng = np.random.default_rng(8)
+    a, b = rng.normal(size=(2, 2000))
+    a_ood, b_ood = rng.normal(3.0, size=(2, 1000))
+    new, is_ood = _mixture(rng, 5000, 0.3, 0.0)
+    rule = AllOf([BoundedPrecisionRecall(0.9, 0.6), BoundedImprovement(0.3)])
+    loss = (rng.random(2000) < 0.1).astype(float)
+    data = a, b, loss, a_ood, b_ood
+    point = certify(rule, *data, unlabeled=tuple(new), random_state=0)
+    certificate = point.certificate
+    assert [s.text for s in certificate.statements] == [
+        "TPR >= 0.6",
+        "selective risk <= 0.3",
+        "precision in use >= 0.9",
+    ]
+    assert certificate.n_unlabeled == 3000
+    assert "1200 ID, 600 OOD and 3000 unlabeled samples certify" in str(certificate)
+    assert "independent draws from a mixture" in certificate.assumptions
+    precision = 1 - is_ood[accept(point, *new)].mean()
+    assert point.precision == pytest.approx(precision, abs=0.03)
+    # the prior of the rule is not used
+    other = AllOf([BoundedPrecisionRecall(0.9, 0.6, 0.01), BoundedImprovement(0.3)])
+    again = certify(other, *data, unlabeled=tuple(new), random_state=0)
+    assert (again.theta, again.lam) == (point.theta, point.lam)
+
+
+def test_too_few_unlabeled_samples():
+    rng = np.random.default_rng(9)
+    a, b = rng.normal(size=(2, 400))
+    a_ood, b_ood = rng.normal(2.5, size=(2, 400))
+    new, _ = _mixture(rng, 60, 0.3, 0.0)
+    rule = BoundedPrecisionRecall(0.95, 0.6)
+    data = a, b, np.zeros(400), a_ood, b_ood
+    match = r"by 400 ID, 400 OOD and 60 unlabeled samples: .*About \d+ unlabeled"
+    with pytest.raises(NotCertifiableError, match=match) as error:
+        certify(rule, *data, unlabeled=tuple(new), random_state=0)
+    assert error.value.factor >= 1
+    assert error.value.n_id_needed == np.ceil(400 * error.value.factor)
+    assert "times as many)" in str(error.value)
+    with pytest.raises(NotCertifiableError, match="certifies a precision of 1"):
+        certify(BoundedPrecisionRecall(1.0, 0.6), *data, unlabeled=tuple(new))
+
+
+# ---- errors
+
+ONES = np.ones(50)
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "message"),
+    [
+        (RULE, {"sample_weight_id": ONES}, "weight_max must be given with importance"),
+        (
+            RULE,
+            {"sample_weight_id": 3 * ONES, "weight_max": 2.0},
+            "sample_weight_id has a weight of 3, above weight_max=2",
+        ),
+        (RULE, {"sample_weight_id": -ONES}, "Negative values in data passed to"),
+        (RULE, {"sample_weight_ood": 0 * ONES}, "sample weights are zero"),
+        (RULE, {"sample_weight_ood": np.nan * ONES}, "sample_weight_ood contains NaN"),
+        (RULE, {"sample_weight_id": [1.0, 2.0]}, r"has shape \(2,\), expected \(50,\)"),
+        (
+            RULE,
+            {"sample_weight_id": ONES / 2, "weights": "frequency"},
+            "weights='frequency' needs whole numbers in sample_weight_id.* got 0.5",
+        ),
+        (RULE, {"weights": "importants"}, "'weights' parameter of certify must be a"),
+        (RULE, {"tv": 1.0}, "'tv' parameter of certify must be a float in the range"),
+        (
+            BoundedPrecisionRecall(),
+            {"sample_weight_id": ONES, "weight_max": 1.0},
+            "Weights are for bounds on ID or on OOD samples alone.*BoundedPrecision",
+        ),
+        (
+            CostBased(),
+            {"sample_weight_id": ONES, "weight_max": 1.0},
+            "CostBased has no bounds, and its cost is bounded for the",
+        ),
+        (
+            BoundedTPRFPR(),
+            {"sample_weight_id": ONES, "weight_max": 1.0, "guarantee": "ltt"},
+            "Importance weights are for guarantee='high_probability', and",
+        ),
+        (
+            TwoThresholds(0.1, 0.1),
+            {"sample_weight_id": ONES, "weight_max": 1.0},
+            "rules with linear bounds; got guarantee=.* and TwoThresholds",
+        ),
+        (BoundedTPRFPR(), {"tv": 0.1, "guarantee": "ltt"}, "unlabeled and tv are for"),
+        (RULE, {"unlabeled": (ONES, ONES)}, "unlabeled is for bounds on the precision"),
+        (
+            CostBased(cost_max=0.5),
+            {"unlabeled": (ONES, ONES)},
+            "another one that depends on ood_prior",
+        ),
+        (
+            BoundedPrecisionRecall(),
+            {"unlabeled": (ONES,)},
+            r"unlabeled must be a pair of scores \(risk, ood\)",
+        ),
+        (BoundedPrecisionRecall(), {"unlabeled": (ONES, None)}, "is None although the"),
+        (BoundedPrecisionRecall(), {"unlabeled": ([], [])}, "unlabeled has no samples"),
+        (
+            BoundedPrecisionRecall(),
+            {"unlabeled": (ONES, ONES), "ood_prior": 0.3},
+            "Pass ood_prior or unlabeled, not both",
+        ),
+        (
+            BoundedPrecisionRecall(),
+            {"unlabeled": (ONES, ONES), "group_id": ONES},
+            "unlabeled cannot be combined with group_id or tv",
+        ),
+        (
+            BoundedPrecisionRecall(),
+            {
+                "unlabeled": (ONES, ONES),
+                "sample_weight_id": ONES,
+                "weight_max": 1.0,
+            },
+            "Weights and unlabeled samples cannot be combined",
+        ),
+    ],
+)
+def test_invalid_descriptions(rule, options, message):
+    a = np.arange(50.0)
+    with pytest.raises(ValueError, match=message):
+        certify(rule, a, a, np.zeros(50), a + 50, a + 50, **options)
+
+
+# ---- shares in use
+
+
+def test_approximate_interval_by_maximum_likelihood():
+    """Shorter than the exact one, which uses one threshold; near its level here."""
+    rng = np.random.default_rng(10)
+    point, missed, widths = OperatingPoint(theta=0.0, lam=1.5), 0, []
+    for _ in range(100):
+        share = rng.uniform(0.05, 0.4)
+        n_ood = rng.binomial(1000, share)
+        new = np.append(rng.normal(size=1000 - n_ood), rng.normal(2.5, size=n_ood))
+        scores = rng.normal(size=3000), None, rng.normal(2.5, size=3000), None
+        low, high = ood_prior_interval(point, *scores, new, None, method="em")
+        missed += not low <= share <= high
+        exact = ood_prior_interval(point, *scores, new, None)
+        widths.append((high - low, exact[1] - exact[0]))
+    assert missed <= binom.ppf(0.999, 100, 0.1)
+    mean, exact = np.mean(widths, axis=0)
+    assert mean < 0.7 * exact
+
+
+def test_ends_of_the_approximate_interval():
+    """All samples of one kind; and the maximum by iteration."""
+    rng = np.random.default_rng(11)
+    point = OperatingPoint(theta=0.0, lam=1.5)
+    a, a_ood = rng.normal(size=2000), rng.normal(4.0, size=2000)
+    args = point, a, None, a_ood, None
+    low, high = ood_prior_interval(*args, rng.normal(size=500), None, method="em")
+    assert low == 0
+    assert high < 0.02
+    low, high = ood_prior_interval(*args, rng.normal(4.0, size=500), None, method="em")
+    assert low > 0.98
+    assert high == 1
+    with pytest.raises(ValueError, match="method='em' needs the distribution of OOD"):
+        ood_prior_interval(*args, a, None, method="em", mixture="any")
