@@ -1,0 +1,187 @@
+"""Folders and archives of files, read in the same way."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import tarfile
+import zipfile
+import zlib
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from skood.utils._files import archive_size, check_unpacked_size
+
+__all__ = ["FileTree", "find_tree", "folder_of", "lines_of"]
+
+_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+
+
+class FileTree:
+    """The files below a folder, on disk or in an archive.
+
+    Parameters
+    ----------
+    path : Path
+        A folder, or an archive (.tar, .tar.gz, .tgz, .zip).
+    inside : str, default=""
+        Folder inside of `path`.
+    max_bytes : int, default=None
+        Maximal size of the content of an archive.
+
+    Attributes
+    ----------
+    names : list of str
+        Paths of the files relative to the folder, sorted, without hidden files.
+    """
+
+    def __init__(self, path, inside="", max_bytes=None):
+        self.path = path
+        self._prefix = f"{inside}/" if inside else ""
+        self._max_bytes = max_bytes
+
+    @cached_property
+    def names(self):
+        """The files, listed on first use."""
+        return sorted(_names(self.path, self._prefix, self._max_bytes))
+
+    def __str__(self):
+        return str(self.path / self._prefix)
+
+    def signature(self, names):
+        """Return what changes if the named files do: sizes, and times on disk."""
+        if self.path.is_dir():
+            stats = [(self.path / self._prefix / name).stat() for name in names]
+            return [(s.st_size, s.st_mtime_ns) for s in stats]
+        stat = self.path.stat()
+        return [stat.st_size, stat.st_mtime_ns]
+
+    def read(self, names):
+        """Yield (position in `names`, content) of the files, in the archive's order."""
+        if self.path.is_dir():
+            for i, name in enumerate(names):
+                yield i, (self.path / self._prefix / name).read_bytes()
+            return
+        wanted: dict[str, list[int]] = {}
+        for i, name in enumerate(names):
+            wanted.setdefault(self._prefix + name, []).append(i)
+        for name, content in _contents(self.path, wanted):
+            for i in wanted[name]:
+                yield i, content
+
+    def read_file(self, name):
+        """Return the content of one file, or raise FileNotFoundError."""
+        if name not in self.names:
+            raise FileNotFoundError(f"{self} has no file {name}.")
+        return next(self.read([name]))[1]
+
+
+def find_tree(root, folders, *, max_bytes=None):
+    """Return the first of some folders below `root` that is there, or raise.
+
+    Instead of a folder "a/b", an archive a.tar, a.tar.gz, a.tgz or a.zip with "a/b" or
+    "b" inside is found as well.
+    """
+    for folder in folders:
+        if (root / folder).is_dir():
+            return FileTree(root / folder, max_bytes=max_bytes)
+        first, _, rest = folder.partition("/")
+        for ending in _ARCHIVES:
+            path = root / f"{first}{ending}"
+            if path.is_file():
+                tree = FileTree(path, folder, max_bytes)
+                return tree if tree.names else FileTree(path, rest, max_bytes)
+    expected = " or ".join(str(root / folder) for folder in folders)
+    raise FileNotFoundError(
+        f"There is no {expected}, neither as a folder nor as an archive "
+        f"({', '.join(_ARCHIVES)}) with the name of its first folder."
+    )
+
+
+def _names(path, prefix, max_bytes):
+    """Return the relative names of the files of a folder or an archive."""
+    if path.is_dir():
+        base = path / prefix
+        found = [
+            file.relative_to(base).as_posix()
+            for file in base.rglob("*")
+            if file.is_file()
+        ]
+    else:
+        members = _members(path, max_bytes)
+        found = [name[len(prefix) :] for name in members if name.startswith(prefix)]
+    return [name for name in found if not _is_hidden(name)]
+
+
+def _is_hidden(name):
+    return any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
+
+
+def _members(path, max_bytes):
+    """Return the names of the files of an archive, none outside of its folder."""
+    packed = path.stat().st_size
+    try:
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                check_unpacked_size(archive_size(archive), packed, max_bytes, name=path)
+                members = [m.filename for m in archive.infolist() if not m.is_dir()]
+        else:
+            with tarfile.open(path) as archive:
+                found = [m for m in archive if m.isfile()]
+            members = [m.name for m in found]
+            unpacked = sum(m.size for m in found)
+            check_unpacked_size(unpacked, packed, max_bytes, name=path)
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{path} is not a whole archive ({error}). Copy or download it again."
+        ) from error
+    members = [name.removeprefix("./") for name in members]
+    for name in members:
+        parts = PurePosixPath(name)
+        if parts.is_absolute() or ".." in parts.parts or "\\" in name:
+            raise ValueError(f"{path} has a member outside of its folder: {name!r}.")
+    return members
+
+
+def _contents(path, wanted):
+    """Yield (name, content) of the wanted members of an archive, in its order."""
+    read = _zip_contents if path.suffix == ".zip" else _tar_contents
+    try:
+        yield from read(path, wanted)
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{path} is not a whole archive ({error}). Copy or download it again."
+        ) from error
+
+
+def _zip_contents(path, wanted):
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.removeprefix("./") in wanted:
+                yield name.removeprefix("./"), archive.read(name)
+
+
+def _tar_contents(path, wanted):
+    with tarfile.open(path) as archive:
+        for member in archive:
+            name, file = member.name.removeprefix("./"), None
+            if name in wanted and member.isfile():
+                file = archive.extractfile(member)
+            if file is not None:
+                yield name, file.read()
+
+
+def lines_of(content, path):
+    """Return the lines of a text file in UTF-8, without empty ones, or raise."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text file in UTF-8: {error}.") from error
+    return [line for line in map(str.strip, text.splitlines()) if line]
+
+
+def folder_of(root):
+    """Return `root` as a path of an existing folder, or raise."""
+    root = Path(root).expanduser()
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} is not a folder.")
+    return root

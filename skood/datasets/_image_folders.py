@@ -1,0 +1,256 @@
+"""Folders, archives and lists of image files."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import io
+
+import numpy as np
+from scipy.io import loadmat
+
+from skood.datasets._file_trees import FileTree, find_tree, lines_of
+from skood.datasets._packed_images import FoundImages
+
+__all__ = [
+    "read_celeba",
+    "read_folder",
+    "read_imagenet",
+    "read_list",
+    "read_omniglot",
+]
+
+_ENDINGS = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".gif", ".webp")
+
+
+def image_names(tree):
+    """Return the names of the image files of a tree, or raise if there are none."""
+    names = [name for name in tree.names if name.lower().endswith(_ENDINGS)]
+    if not names:
+        raise FileNotFoundError(f"{tree} has no image files ({', '.join(_ENDINGS)}).")
+    return names
+
+
+def read_folder(root, request, *, folders, depth=0):
+    """Read all images of a folder; the first `depth` folders of a path are its class.
+
+    Without classes, all targets are -1.
+    """
+    tree = find_tree(root, folders, max_bytes=request.max_bytes)
+    names = image_names(tree)
+    target, classes = np.full(len(names), -1), np.empty(0, dtype=str)
+    if depth:
+        labels = ["/".join(name.split("/")[:-1][:depth]) for name in names]
+        if "" in labels:
+            outside = names[labels.index("")]
+            raise ValueError(
+                f"{tree} must have a folder for each class, but {outside} is in none."
+            )
+        classes, target = np.unique(labels, return_inverse=True)
+    return FoundImages(
+        target=target,
+        target_names=list(map(str, classes)),
+        filenames=[f"{tree}/{name}" for name in names],
+        tree=tree,
+        names=names,
+    )
+
+
+def read_own_folder(root, request):
+    """Read the images of `root` itself; folders in it are classes."""
+    tree = FileTree(root, max_bytes=request.max_bytes)
+    flat = all("/" not in name for name in image_names(tree))
+    return read_folder(root, request, folders=(".",), depth=0 if flat else 1)
+
+
+def read_omniglot(root, request):
+    """Read characters, with black ink on white: inverted, as MNIST's digits are."""
+    folder = {"test": "images_evaluation", "train": "images_background"}[request.subset]
+    folders = (folder, f"omniglot/{folder}")
+    found = read_folder(root, request, folders=folders, depth=2)
+    found.gray = found.inverted = True
+    return found
+
+
+def read_imagenet(root, request):
+    """Read ImageNet; validation images are in folders of classes, or in one folder."""
+    if request.subset == "train":
+        return read_folder(root, request, folders=("imagenet/train", "train"), depth=1)
+    tree = find_tree(root, ("imagenet/val", "val"), max_bytes=request.max_bytes)
+    if any("/" in name for name in tree.names):
+        return read_folder(root, request, folders=("imagenet/val", "val"), depth=1)
+    home = root / "imagenet" if (root / "imagenet").is_dir() else root
+    names = image_names(tree)
+    classes, target = _imagenet_truth(home, len(names))
+    return FoundImages(
+        target=target,
+        target_names=classes,
+        filenames=[f"{tree}/{name}" for name in names],
+        tree=tree,
+        names=names,
+    )
+
+
+def _imagenet_truth(folder, n_images):
+    """Return the names of the classes, sorted, and the class of validation images."""
+    truth = folder / "ILSVRC2012_validation_ground_truth.txt"
+    meta = folder / "meta.mat"
+    missing = [str(path) for path in (truth, meta) if not path.is_file()]
+    if missing:
+        raise FileNotFoundError(
+            "Validation images of ImageNet in one folder need the files "
+            f"{' and '.join(missing)}; or put them into a folder for each class."
+        )
+    try:
+        numbers = np.array([int(line) for line in lines_of(truth.read_bytes(), truth)])
+        synsets = loadmat(meta, squeeze_me=True)["synsets"]
+        codes = {
+            int(i): str(code)
+            for i, code, n_children in zip(
+                synsets["ILSVRC2012_ID"],
+                synsets["WNID"],
+                synsets["num_children"],
+                strict=True,
+            )
+            if n_children == 0
+        }
+        order = {code: i for i, code in enumerate(sorted(codes.values()))}
+        target = np.array([order[codes[i]] for i in numbers])
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"{truth} and {meta} are not the ground truth and the synsets of ILSVRC "
+            f"2012: {error!r}."
+        ) from error
+    if len(target) != n_images:
+        raise ValueError(
+            f"{truth} has {len(target)} labels for {n_images} images in the folder."
+        )
+    return sorted(order), target
+
+
+def read_celeba(root, request):
+    """Read aligned faces with 40 attributes, 0 or 1, or one of the attributes."""
+    for home in (root, root / "celeba"):
+        for ending in ("txt", "csv"):
+            path = home / f"list_attr_celeba.{ending}"
+            if path.is_file():
+                break
+        else:
+            continue
+        break
+    else:
+        raise FileNotFoundError(
+            f"There is no {root / 'list_attr_celeba.txt'}, nor one in "
+            f"{root / 'celeba'}, nor with the ending .csv."
+        )
+    names, attributes, values = _attributes(path)
+    tree = find_tree(home, ("img_align_celeba",), max_bytes=request.max_bytes)
+    inner = {name.rsplit("/", 1)[-1]: name for name in image_names(tree)}
+    absent = [name for name in names if name not in inner]
+    if absent:
+        raise FileNotFoundError(
+            f"{len(absent)} images of {path} are not in {tree}, {absent[0]} among them."
+        )
+    if request.labels != "class":
+        if request.labels not in attributes:
+            raise ValueError(
+                f"labels={request.labels!r} is no attribute of {path}. Choose among "
+                f"{attributes}."
+            )
+        values = values[:, attributes.index(request.labels)]
+    return FoundImages(
+        target=values,
+        target_names=attributes if values.ndim == 2 else [0, 1],
+        filenames=[f"{tree}/{inner[name]}" for name in names],
+        tree=tree,
+        names=[inner[name] for name in names],
+    )
+
+
+def _attributes(path):
+    """Return image names, attribute names and 0/1 values (n, n_attributes)."""
+    lines = lines_of(path.read_bytes(), path)
+    try:
+        if path.suffix == ".txt":
+            attributes = lines[1].split()
+            rows = [line.split() for line in lines[2:]]
+            if int(lines[0]) != len(rows):
+                raise ValueError(f"{lines[0]} images announced, {len(rows)} listed")
+        else:
+            attributes = lines[0].split(",")[1:]
+            rows = [line.split(",") for line in lines[1:]]
+        values = np.array([row[1:] for row in rows], dtype=np.int64)
+        if values.shape[1:] != (len(attributes),) or not np.isin(values, (-1, 1)).all():
+            raise ValueError("each attribute of each image must be -1 or 1")
+    except (IndexError, ValueError) as error:
+        raise ValueError(
+            f"{path} is not a list of CelebA's attributes: {error}."
+        ) from error
+    return [row[0] for row in rows], attributes, (values + 1) // 2
+
+
+def read_list(root, request):
+    """Read the images of a list: a path relative to `root` and a label per line."""
+    path = root / request.subset
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"There is no {path}: the subset of name='list' is the path of the list, "
+            "relative to the folder of the images or absolute."
+        )
+    names, labels = [], []
+    for number, line in enumerate(lines_of(path.read_bytes(), path), start=1):
+        try:
+            name, label = line.rsplit(maxsplit=1)
+            labels.append(int(label))
+        except ValueError:
+            raise ValueError(
+                f"Line {number} of {path} must be a path and an integer, got {line!r}."
+            ) from None
+        if name.startswith("/") or ".." in name.split("/"):
+            raise ValueError(
+                f"Line {number} of {path} leaves the folder of the images: {name!r}."
+            )
+        names.append(name)
+    absent = [
+        name for name in names[: request.max_samples] if not (root / name).is_file()
+    ]
+    if absent:
+        raise FileNotFoundError(
+            f"{len(absent)} images of {path} are not in {root}, {absent[0]} among them."
+        )
+    return FoundImages(
+        target=np.array(labels, dtype=np.int64),
+        target_names=sorted(set(labels) - {-1}),
+        filenames=[str(root / name) for name in names],
+        tree=FileTree(root, max_bytes=request.max_bytes),
+        names=names,
+    )
+
+
+def decode(content, name, *, size, gray, inverted):
+    """Return an image file as an array (c, h, w), resized to `size` (h, w) if given."""
+    image = open_image(io.BytesIO(content), name)
+    image = image.convert("L" if gray else "RGB")
+    pixels = np.asarray(resized(image, size))
+    pixels = 255 - pixels if inverted else pixels
+    return pixels[None] if gray else pixels.transpose(2, 0, 1)
+
+
+def open_image(stream, name):
+    """Open an image with Pillow, or raise."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        image = Image.open(stream)
+        image.load()
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{name} is not a whole image file: {error}.") from error
+    return image
+
+
+def resized(image, size):
+    """Return an image of Pillow resized bilinearly, with antialiasing, to (h, w)."""
+    from PIL import Image
+
+    if size is None or image.size == size[::-1]:
+        return image
+    return image.resize(size[::-1], Image.Resampling.BILINEAR)

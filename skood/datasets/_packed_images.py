@@ -1,0 +1,292 @@
+"""Images stored as arrays: CIFAR, SVHN, tiny images, the IDX format, and noise."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import io
+import pickle
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.io import loadmat
+from scipy.io.matlab import MatReadError
+
+from skood.datasets._file_trees import FileTree, find_tree
+from skood.datasets._idx_files import load_idx_images
+
+__all__ = [
+    "FoundImages",
+    "Request",
+    "make_noise",
+    "read_cifar",
+    "read_idx",
+    "read_svhn",
+    "read_tiny_images",
+]
+
+
+@dataclass
+class Request:
+    """The arguments of :func:`skood.datasets.load_images` that readers need."""
+
+    subset: str
+    labels: str
+    max_samples: int | None
+    max_bytes: int | None
+
+    @property
+    def parts(self):
+        """The parts of the data set."""
+        return ("train", "test") if self.subset == "all" else (self.subset,)
+
+
+@dataclass
+class FoundImages:
+    """Images of a data set before they are decoded and resized.
+
+    Either `images` (n, c, h, w) is given, or the names of n image files in `tree`.
+    """
+
+    target: np.ndarray
+    target_names: list
+    filenames: list
+    images: np.ndarray | None = None
+    tree: FileTree | None = None
+    names: list = field(default_factory=list)
+    gray: bool = False
+    inverted: bool = False
+
+
+# What a pickled batch of CIFAR is made of; other classes could run code.
+_PICKLED = {
+    ("_codecs", "encode"),
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy.core.numeric", "_frombuffer"),
+    ("numpy._core.numeric", "_frombuffer"),
+}
+_FIELDS = {
+    (10, "class"): b"labels",
+    (100, "class"): b"fine_labels",
+    (100, "coarse"): b"coarse_labels",
+}
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Unpickler of arrays, lists, bytes and strings only."""
+
+    def find_class(self, module, name):
+        if (module, name) not in _PICKLED:
+            raise pickle.UnpicklingError(f"it holds a {module}.{name}")
+        return super().find_class(module, name)
+
+
+def read_cifar(root, request, *, n_classes):
+    """Read CIFAR-10 or CIFAR-100, pickled by Python or in the binary version."""
+    if n_classes == 10:
+        folders = ("cifar-10-batches-py", "cifar-10-batches-bin")
+        archives = ("cifar-10-python", "cifar-10-binary")
+        stems = {"train": [f"data_batch_{i}" for i in range(1, 6)]}
+        stems["test"] = ["test_batch"]
+    else:
+        folders = ("cifar-100-python", "cifar-100-binary")
+        archives = folders
+        stems = {"train": ["train"], "test": ["test"]}
+    labels = request.labels
+    tree = _find_cifar(root, folders, archives, request.max_bytes)
+    binary = any(name.endswith(".bin") for name in tree.names)
+    ending = ".bin" if binary else ""
+    read = _read_binary_batch if binary else _read_pickled_batch
+    files = [stem + ending for part in request.parts for stem in stems[part]]
+    batches = [
+        read(tree.read_file(file), f"{tree}/{file}", n_classes, labels)
+        for file in files
+    ]
+    images, target = (np.concatenate(part) for part in zip(*batches, strict=True))
+    n_labels = 20 if labels == "coarse" else n_classes
+    _check_labels(target, n_labels, tree)
+    return FoundImages(
+        target=target,
+        target_names=list(range(n_labels)),
+        filenames=[f"{tree}/{file}" for file in files],
+        images=images.reshape(-1, 3, 32, 32),
+    )
+
+
+def _find_cifar(root, folders, archives, max_bytes):
+    """Return the tree of a CIFAR folder, or of the archive in which it is published."""
+    for archive, folder in zip(archives, folders, strict=True):
+        path = root / f"{archive}.tar.gz"
+        if path.is_file():
+            return FileTree(path, folder, max_bytes)
+    return find_tree(root, folders, max_bytes=max_bytes)
+
+
+def _read_pickled_batch(content, path, n_classes, labels):
+    """Return pixels (n, 3072) and labels of a batch pickled by Python."""
+    key = _FIELDS[n_classes, labels]
+    try:
+        batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+        batch = {k.encode() if isinstance(k, str) else k: v for k, v in batch.items()}
+        images, target = np.asarray(batch[b"data"]), np.asarray(batch[key])
+    except (pickle.UnpicklingError, EOFError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{path} is not a batch of CIFAR-{n_classes} pickled by Python: {error}."
+        ) from error
+    except KeyError as error:
+        raise ValueError(f"{path} has no entry {error}, only {[*batch]}.") from error
+    if images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != 3072:
+        raise ValueError(
+            f"{path} must have images of 3072 bytes, got {images.dtype} of shape "
+            f"{images.shape}."
+        )
+    if target.shape != (len(images),):
+        raise ValueError(f"{path} has {len(images)} images and {target.size} labels.")
+    return images, target.astype(np.int64)
+
+
+def _read_binary_batch(content, path, n_classes, labels):
+    """Return pixels (n, 3072) and labels of a batch of the binary version."""
+    n_labels = 1 if n_classes == 10 else 2  # coarse and fine
+    n_bytes = n_labels + 3072
+    if len(content) % n_bytes:
+        raise ValueError(
+            f"{path} must have {n_bytes} bytes per image, got {len(content)} bytes, "
+            "which is no multiple. Copy or download it again."
+        )
+    batch = np.frombuffer(content, np.uint8).reshape(-1, n_bytes)
+    column = 0 if labels == "coarse" else n_labels - 1
+    return batch[:, n_labels:], batch[:, column].astype(np.int64)
+
+
+def _check_labels(target, n_classes, path):
+    """Raise unless all labels are from 0 to `n_classes` - 1."""
+    if len(target) and (target.min() < 0 or target.max() >= n_classes):
+        raise ValueError(
+            f"{path} must have labels from 0 to {n_classes - 1}, got {target.min()} "
+            f"to {target.max()}."
+        )
+
+
+def read_svhn(root, request):
+    """Read the cropped digits of SVHN from files of MATLAB 5; label 10 is digit 0."""
+    paths = [_file(root, f"{part}_32x32.mat", "svhn") for part in request.parts]
+    images, targets = [], []
+    for path in paths:
+        try:
+            content = loadmat(path, variable_names=["X", "y"])
+            X, y = content["X"], content["y"].ravel()
+        except (
+            MatReadError,
+            KeyError,
+            ValueError,
+            TypeError,
+            OSError,
+            NotImplementedError,
+        ) as error:
+            raise ValueError(
+                f"{path} is not a file of MATLAB 5 with arrays X and y: {error}."
+            ) from error
+        if X.dtype != np.uint8 or X.shape != (32, 32, 3, len(y)):
+            raise ValueError(
+                f"{path} must have uint8 images of shape (32, 32, 3, {len(y)}), got "
+                f"{X.dtype} of shape {X.shape}."
+            )
+        images.append(X.transpose(3, 2, 0, 1))
+        targets.append(y.astype(np.int64))
+    target = np.concatenate(targets)
+    target[target == 10] = 0
+    _check_labels(target, 10, paths[0])
+    return FoundImages(
+        target=target,
+        target_names=list(range(10)),
+        filenames=[str(path) for path in paths],
+        images=np.concatenate(images),
+    )
+
+
+def _file(root, name, folder):
+    """Return the path of a file in `root`, or in a folder in it."""
+    for path in (root / name, root / folder / name):
+        if path.is_file():
+            return path
+    raise FileNotFoundError(f"There is no {root / name}, nor {root / folder / name}.")
+
+
+def read_tiny_images(root, request):
+    """Map the array of 300,000 random tiny images."""
+    del request
+    path = _file(root, "300K_random_images.npy", "tiny_images")
+    try:
+        images = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not an array of NumPy: {error}.") from error
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (32, 32, 3):
+        raise ValueError(
+            f"{path} must have uint8 images of shape (n, 32, 32, 3), got "
+            f"{images.dtype} of shape {images.shape}."
+        )
+    return FoundImages(
+        target=np.full(len(images), -1),
+        target_names=[],
+        filenames=[str(path)],
+        images=images.transpose(0, 3, 1, 2),
+    )
+
+
+def read_idx(root, request, *, folders, prefix=""):
+    """Read gray images in MNIST's format; EMNIST's, with a prefix, are transposed."""
+    for folder in folders:
+        if (root / folder).is_dir():
+            break
+    else:
+        names = " or ".join(str(root / folder) for folder in folders)
+        raise FileNotFoundError(f"There is no folder {names}.")
+    parts = []
+    for part in request.parts if prefix else (request.subset,):
+        files = {"subset": part}
+        if prefix:
+            files = {
+                kind: _packed_or_not(
+                    root / folder, f"{prefix}-{part}-{kind}-idx{n}-ubyte"
+                )
+                for kind, n in (("images", 3), ("labels", 1))
+            }
+        parts.append(
+            load_idx_images(
+                root / folder, scaled=False, max_bytes=request.max_bytes, **files
+            )
+        )
+    images = np.concatenate([part.data for part in parts]).astype(np.uint8)
+    target = np.concatenate([part.target for part in parts])
+    return FoundImages(
+        target=target,
+        target_names=[chr(96 + i) for i in range(1, 27)] if prefix else list(range(10)),
+        filenames=[file for part in parts for file in part.filenames],
+        images=images.transpose(0, 1, 3, 2) if prefix else images,
+        gray=True,
+    )
+
+
+def _packed_or_not(folder, name):
+    """Return the name of a file that may be compressed."""
+    return name if (folder / name).is_file() or not name else f"{name}.gz"
+
+
+def make_noise(root, request, *, kind):
+    """Draw 1,000 images of 224 x 224 pixels of Gaussian or uniform noise."""
+    del root
+    rng = np.random.default_rng(0)
+    n_images = min(1000, request.max_samples or 1000)
+    images = np.empty((n_images, 3, 224, 224), dtype=np.uint8)
+    for image in images:
+        if kind == "gaussian":
+            noise = rng.normal(128, 128, image.shape)
+            image[:] = noise.clip(0, 255).round()
+        else:
+            image[:] = rng.integers(0, 256, image.shape)
+    return FoundImages(
+        target=np.full(len(images), -1), target_names=[], filenames=[], images=images
+    )
