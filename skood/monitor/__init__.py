@@ -6,7 +6,7 @@
 from skood.monitor._audits import Audit
 from skood.monitor._capital import Alarm
 from skood.monitor._ceiling import detectable_shift
-from skood.monitor._displays import MartingaleDisplay
+from skood.monitor._displays import MartingaleDisplay, RateDisplay
 from skood.monitor._exchangeability import ExchangeabilityMonitor
 from skood.monitor._panel import MonitorPanel, e_bh
 from skood.monitor._ranks import (
@@ -24,6 +24,7 @@ __all__ = [
     "ExchangeabilityMonitor",
     "MartingaleDisplay",
     "MonitorPanel",
+    "RateDisplay",
     "RateMonitor",
     "detectable_shift",
     "e_bh",

@@ -15,12 +15,14 @@ from sklearn.utils import Bunch
 
 from skood.utils._stored import stored
 
-__all__ = ["Alarm", "Bettors", "Capital", "History", "log_mean_exp"]
+__all__ = ["Alarm", "Bettors", "Capital", "History"]
 
 MAX_BLOCKS = 2048
 
-# Range of exponents in which cumulative sums keep all digits without logarithms.
-_MAX_RANGE = 300.0
+# Samples processed at once, and the range of products of their bets: sums of ratios of
+# two products stay below the largest number.
+_STRETCH = 512
+_SMALLEST, _LARGEST = 1e-200, 1e100
 
 
 @stored
@@ -78,13 +80,6 @@ class Bettors:
     time_scale: float | None
 
 
-def log_mean_exp(values, log_weight, factors):
-    """Return log sum_k exp(values_k + log_weight_k) factors_k over the first axis."""
-    values = values + log_weight
-    top = values.max(axis=0)
-    return top + np.log((np.exp(values - top) * factors).sum(axis=0))
-
-
 @stored
 @dataclass(frozen=True)
 class History:
@@ -92,9 +87,12 @@ class History:
 
     The blocks do not depend on how a stream is cut into batches. ``closed`` has shape
     (2048, 3); only its first `n_closed` lines count, which makes appending atomic.
+    `written`, of shape (1,), is the number of lines that were ever written: if another
+    history, of a copy of the monitor, has appended to the array, it is copied first.
     """
 
     closed: np.ndarray
+    written: np.ndarray
     n_closed: int = 0
     width: int = 1
     n_open: int = 0
@@ -102,37 +100,40 @@ class History:
 
     @classmethod
     def empty(cls):
-        return cls(np.empty((MAX_BLOCKS, 3)))
+        return cls(np.empty((MAX_BLOCKS, 3)), np.zeros(1, dtype=np.int64))
 
     def extend(self, rows, path):
         """Return the history after samples with numbers `rows` and log capital `path`.
 
         `rows` must be of the same stream and later than all rows before.
         """
-        if len(path) == 1 and self.n_open and self.n_open + 1 < self.width:
-            value = float(path[0])  # for the speed of small calls
-            last = (int(rows[0]), value, max(value, self.last[2]))
-            return History(
-                self.closed, self.n_closed, self.width, self.n_open + 1, last
-            )
+        if len(path) == 1:  # for the speed of small calls
+            value = float(path[0])
+            return self._extended(1, (int(rows[0]), value, value))
         now, done = self, 0
         while done < len(path):
-            take = min(now.width - now.n_open, len(path) - done)
-            if now.n_open == 0 and now.width < MAX_BLOCKS:
+            if now.n_open == 0:
                 now, used = now._whole_blocks(rows[done:], path[done:])
                 if used:
                     done += used
                     continue
-                take = min(now.width, len(path) - done)
-            largest = float(path[done : done + take].max())
-            if now.n_open:
-                largest = max(largest, now.last[2])
+            take = min(now.width - now.n_open, len(path) - done)
+            part = path[done : done + take]
             done += take
-            last = (int(rows[done - 1]), float(path[done - 1]), largest)
-            now = replace(now, n_open=now.n_open + take, last=last)
-            if now.n_open == now.width:
-                now = now._close()
+            last = (int(rows[done - 1]), float(part[-1]), float(part.max()))
+            now = now._extended(take, last)
         return now
+
+    def _extended(self, count, last):
+        """Return the history with `count` more samples of the open block."""
+        if self.n_open and self.last[2] > last[2]:
+            last = (*last[:2], self.last[2])
+        if self.n_open + count == self.width:
+            return self._close(last)
+        n_open = self.n_open + count
+        return History(
+            self.closed, self.written, self.n_closed, self.width, n_open, last
+        )
 
     def _whole_blocks(self, rows, path):
         """Return the history after as many whole blocks as fit, and their samples."""
@@ -142,26 +143,35 @@ class History:
             return self, 0
         used = count * self.width
         blocks = path[:used].reshape(count, self.width)
-        closed = self.closed[self.n_closed : self.n_closed + count]
-        closed[:, 0] = rows[self.width - 1 : used : self.width]
-        closed[:, 1] = blocks[:, -1]
-        closed[:, 2] = blocks.max(axis=1)
-        last = tuple(closed[-1].tolist())
-        return replace(self, n_closed=self.n_closed + count, last=last), used
+        lines = np.empty((count, 3))
+        lines[:, 0] = rows[self.width - 1 : used : self.width]
+        lines[:, 1] = blocks[:, -1]
+        lines[:, 2] = blocks.max(axis=1)
+        closed, written = self._append(lines)
+        last = tuple(lines[-1].tolist())
+        return History(closed, written, self.n_closed + count, self.width, 0, last), used
 
-    def _close(self):
-        """Return the history with the open block closed, merged if it is full."""
-        closed = self.closed
-        closed[self.n_closed] = self.last
-        if self.n_closed + 1 < MAX_BLOCKS:
-            return replace(self, n_closed=self.n_closed + 1, n_open=0)
-        merged = np.empty_like(closed)
-        half = MAX_BLOCKS // 2
-        merged[:half] = closed[1::2]
-        merged[:half, 2] = np.maximum(closed[::2, 2], closed[1::2, 2])
-        return replace(
-            self, closed=merged, n_closed=half, width=2 * self.width, n_open=0
-        )
+    def _append(self, lines):
+        """Write lines after the last; to a copy if another history has done so."""
+        closed, written = self.closed, self.written
+        if written[0] != self.n_closed:
+            closed, written = closed.copy(), written.copy()
+        end = self.n_closed + len(lines)
+        written[0] = end
+        closed[self.n_closed : end] = lines
+        return closed, written
+
+    def _close(self, last):
+        """Return the history with a block closed, merged if it is full."""
+        closed, written = self._append([last])
+        n_closed, width = self.n_closed + 1, self.width
+        if n_closed == MAX_BLOCKS:
+            blocks, closed = closed, np.empty_like(closed)
+            n_closed, width = n_closed // 2, 2 * width
+            closed[:n_closed] = blocks[1::2]
+            closed[:n_closed, 2] = np.maximum(blocks[::2, 2], blocks[1::2, 2])
+            written = np.array([n_closed])
+        return History(closed, written, n_closed, width, 0, last)
 
     def table(self):
         """Return a Bunch of arrays of shape (n_blocks,)."""
@@ -205,31 +215,50 @@ class Capital:
             nothing, nothing, row, log_martingale=log_m, largest=log_m, alarms=alarms
         )
 
-    def advance(self, bettors, log_b, rows):
+    def advance(self, bettors, bets, rows):
         """Return the log martingale after each sample, and the capital after the last.
 
-        `log_b`, of shape (n_bettors, n_samples), are logarithms of the bets, finite or
-        -inf; `rows` the numbers of the samples in the stream.
+        `bets`, of shape (n_bettors, n_samples), are positive; `rows` the numbers of the
+        samples in the stream.
         """
-        n_bettors, n_samples = log_b.shape
-        if n_samples == 1:  # for the speed of small calls
-            return self._advance_one(bettors, log_b[:, 0], int(rows[0]))
-        log_w, log_wait = self._prior(bettors.time_scale, n_samples)
-        terms = np.empty((n_bettors, n_samples + 1))
-        product = np.cumsum(log_b, axis=1)  # D_{k,t}
-        terms[:, 0] = self.log_capital
-        terms[:, 1] = log_w[0]
-        np.subtract(log_w[1:], product[:, :-1], out=terms[:, 2:])
-        log_scale, sums = _partial_sums(terms)
-        log_scale = log_scale + product
-        path = log_mean_exp(log_scale, bettors.log_weight[:, None], sums)
-        if log_wait is not None:
-            path = np.logaddexp(log_wait, path)
-        terms[:, 0] = self.log_start
+        if bets.shape[1] == 1:  # for the speed of small calls
+            return self._advance_one(bettors, bets[:, 0], int(rows[0]))
+        now, paths, done = self, [], 0
+        while done < len(rows):
+            piece = slice(done, done + _STRETCH)
+            path, now = now._stretch(bettors, bets[:, piece], rows[piece])
+            paths.append(path)
+            done += len(path)
+        return np.concatenate(paths), now
+
+    def _stretch(self, bettors, bets, rows):
+        """Return results of `advance` for the first samples, as many as fit in range.
+
+        ``A_t = D_t (A_0 + sum_{i <= t} w_i / D_{i-1})`` with the products ``D_t`` of
+        bets. Capital above one is divided by its value at the beginning.
+        """
+        product, n_samples = _products_in_range(bets)
+        if n_samples == 1:
+            return self._advance_one(bettors, bets[:, 0], int(rows[0]))
+        w, wait = _prior(bettors.time_scale, self.clock, n_samples)
+        log_unit = np.maximum(self.log_capital, 0.0)
+        terms = np.empty((len(bets), n_samples + 1))
+        terms[:, 0] = np.exp(self.log_capital - log_unit)
+        terms[:, 1] = w[0]
+        np.divide(w[1:], product[:, :-1], out=terms[:, 2:])
+        if log_unit.any():
+            terms[:, 1:] *= np.exp(-log_unit)[:, None]
+        capital = np.cumsum(terms, axis=1)[:, 1:]
+        capital *= product
+        log_top = log_unit.max()
+        weight = np.exp(bettors.log_weight + log_unit - log_top)
+        path = np.log(weight @ capital + wait * np.exp(-log_top)) + log_top
+        terms[:, 0] = np.exp(self.log_start - log_unit)
         best = terms.argmax(axis=1)  # the first of equals
+        start = terms[np.arange(len(bets)), best] * product[:, -1]
         after = Capital(
-            log_scale[:, -1] + np.log(sums[:, -1]),
-            terms[np.arange(n_bettors), best] + product[:, -1],
+            np.log(capital[:, -1]) + log_unit,
+            np.log(start) + log_unit,
             np.where(best > 0, rows[best - 1], self.start_row),
             self.clock + n_samples,
             float(path[-1]),
@@ -240,19 +269,21 @@ class Capital:
         if self.alarm is not None or after.largest < bettors.threshold:
             return path, after
         at = int((path >= bettors.threshold).argmax())
-        capital = log_scale[:, at] + np.log(sums[:, at])
-        k = int((capital + bettors.log_weight).argmax())
+        k = int((np.log(capital[:, at]) + log_unit + bettors.log_weight).argmax())
         first = int(terms[k, : at + 2].argmax())
-        start = rows[first - 1] if first > 0 else self.start_row[k]
-        return path, after._alarmed(bettors, k, rows[at], start, path[at])
+        begin = rows[first - 1] if first > 0 else self.start_row[k]
+        return path, after._alarmed(bettors, k, rows[at], begin, path[at])
 
-    def _advance_one(self, bettors, log_b, row):
-        """Return results of `advance` for one sample; bets of shape (n_bettors,)."""
-        log_w, log_wait = _prior_of_one(bettors.time_scale, self.clock)
-        log_capital = np.logaddexp(self.log_capital, log_w) + log_b
-        log_m = float(log_mean_exp(log_capital, bettors.log_weight, 1.0))
-        if log_wait is not None:
-            log_m = float(np.logaddexp(log_wait, log_m))
+    def _advance_one(self, bettors, bets, row):
+        """Return results of `advance` for one sample, in logarithms."""
+        log_b = np.log(bets)
+        log_w, log_wait = _log_prior_of_one(bettors.time_scale, self.clock)
+        log_capital = np.logaddexp(self.log_capital, log_w)
+        log_capital += log_b
+        shares = log_capital + bettors.log_weight
+        top = max(float(shares.max()), log_wait)
+        total = float(np.exp(shares - top).sum()) + math.exp(log_wait - top)
+        log_m = top + math.log(total)
         after = Capital(
             log_capital,
             np.maximum(self.log_start, log_w) + log_b,
@@ -264,7 +295,7 @@ class Capital:
             self.alarms,
         )
         if self.alarm is None and log_m >= bettors.threshold:
-            k = int((log_capital + bettors.log_weight).argmax())
+            k = int(shares.argmax())
             after = after._alarmed(bettors, k, row, after.start_row[k], log_m)
         return np.array([log_m]), after
 
@@ -279,35 +310,35 @@ class Capital:
         k = int((self.log_capital + bettors.log_weight).argmax())
         return (*bettors.labels[k], int(self.start_row[k]))
 
-    def _prior(self, time_scale, n_samples):
-        """Return log w_t and log T(t) of the next samples."""
-        if time_scale is None:
-            return np.zeros(n_samples), None
-        t = np.arange(self.clock, self.clock + n_samples + 1, dtype=np.float64)
-        log_wait = -np.log1p(np.log1p(t / time_scale))
-        log_w = np.log(np.log1p(1.0 / (time_scale + t[:-1])))
-        log_w += log_wait[:-1] + log_wait[1:]
-        return log_w, log_wait[1:]
+
+def _products_in_range(bets):
+    """Return cumulative products of the first bets, and for how many samples.
+
+    At least one sample; ratios of two products of the others are finite numbers.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        product = np.cumprod(bets, axis=1)
+    if product.min() >= _SMALLEST and product.max() <= _LARGEST:
+        return product, product.shape[1]
+    inside = ((product >= _SMALLEST) & (product <= _LARGEST)).all(axis=0)
+    n_samples = max(int(inside.argmin()), 1)
+    return product[:, :n_samples], n_samples
 
 
-def _prior_of_one(time_scale, clock):
+def _prior(time_scale, clock, n_samples):
+    """Return w_t and T(t) of the next samples."""
+    if time_scale is None:
+        return np.ones(n_samples), np.zeros(n_samples)
+    t = np.arange(clock, clock + n_samples + 1, dtype=np.float64)
+    wait = 1 / (1 + np.log1p(t / time_scale))
+    return wait[:-1] * wait[1:] * np.log1p(1 / (time_scale + t[:-1])), wait[1:]
+
+
+def _log_prior_of_one(time_scale, clock):
     """Return log w_t and log T(t) of the next sample, t = clock + 1."""
     if time_scale is None:
-        return 0.0, None
+        return 0.0, -math.inf
     before = math.log1p(math.log1p(clock / time_scale))
     log_wait = -math.log1p(math.log1p((clock + 1) / time_scale))
     log_w = math.log(math.log1p(1.0 / (time_scale + clock))) - before + log_wait
     return log_w, log_wait
-
-
-def _partial_sums(terms):
-    """Return factors s and sums c with ``log cumsum(exp(terms)) = s + log(c)``.
-
-    Column 1 of `terms`, of shape (n_bettors, n_samples + 1), is finite. The cumulative
-    sums are of the columns from 1.
-    """
-    top = terms.max(axis=1, keepdims=True)
-    if (top[:, 0] - terms[:, 1]).max() < _MAX_RANGE:
-        return top, np.cumsum(np.exp(terms - top), axis=1)[:, 1:]
-    log_sums = np.logaddexp.accumulate(terms, axis=1)[:, 1:]
-    return log_sums, np.ones_like(log_sums)

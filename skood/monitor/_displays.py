@@ -1,4 +1,4 @@
-"""Display of the log martingales of monitors."""
+"""Displays of the log martingales and the rates of monitors."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -6,9 +6,10 @@
 import numpy as np
 
 from skood.monitor._panel import MonitorPanel
-from skood.utils._plotting import COLORS, DASHES, get_axes
+from skood.monitor._rates import RateMonitor
+from skood.utils._plotting import COLORS, DASHES, get_axes, long_names
 
-__all__ = ["MartingaleDisplay"]
+__all__ = ["MartingaleDisplay", "RateDisplay"]
 
 _GRAY = "0.7"
 
@@ -170,11 +171,170 @@ class MartingaleDisplay:
                 self.lines_.append(line)
             top = self.threshold / np.log(10)
             ax.axhline(top, color="black", linestyle=":", linewidth=1.0)
-            for alarm in self.alarms:
-                ax.axvline(alarm.start, color="black", linewidth=0.5)
-                ax.plot([alarm.row], [top], marker="v", color="black", linestyle="")
+            _draw_alarms(ax, self.alarms, top)
             if self.name is not None and colored:
                 ax.legend()
             ax.set(xlabel="sample of the stream", ylabel="log10 of the martingale")
         self.ax_, self.figure_ = ax, ax.figure
         return self
+
+
+class RateDisplay:
+    """Estimate and interval of a rate against the samples of a stream, with the bound.
+
+    Use `from_monitor` to make a display; the parameters become attributes.
+
+    Read more in the :ref:`User Guide <monitor_rates>`.
+
+    Parameters
+    ----------
+    row : ndarray of shape (n_points,)
+        Numbers of samples.
+
+    estimate : ndarray of shape (n_points,)
+        Estimates of the rate after these samples; NaN without a sample that counts.
+
+    low, high : ndarray of shape (n_points,)
+        Ends of the interval, which is valid at all times.
+
+    bound : float
+        The bound of the rate.
+
+    audited : ndarray of shape (n_audited,)
+        Numbers of audited samples; of long streams one of several.
+
+    alarms : list of Alarm
+        The alarms.
+
+    quantity : str, default="rate"
+        Name of the rate.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib Axes, matplotlib Figure
+        The axes and the figure.
+
+    line_ : matplotlib Line2D
+        The estimate.
+
+    band_ : matplotlib PolyCollection
+        The interval.
+
+    See Also
+    --------
+    RateMonitor : The monitor.
+    MartingaleDisplay : Evidence against the bound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.monitor import RateDisplay, RateMonitor
+    >>> rng = np.random.default_rng(0)
+    >>> monitor = RateMonitor(quantity="fpr", bound=0.05)
+    >>> path = monitor.update_values(rng.random(500) < 0.04)
+    >>> display = RateDisplay.from_monitor(monitor)
+    >>> display.row[-1], len(display.audited)
+    (500, 500)
+    """
+
+    def __init__(
+        self, *, row, estimate, low, high, bound, audited, alarms, quantity="rate"
+    ):
+        self.row = row
+        self.estimate = estimate
+        self.low = low
+        self.high = high
+        self.bound = bound
+        self.audited = audited
+        self.alarms = alarms
+        self.quantity = quantity
+
+    @classmethod
+    def from_monitor(cls, monitor, *, ax=None, **kwargs):
+        """Draw the history of a monitor of a rate.
+
+        Parameters
+        ----------
+        monitor : RateMonitor
+            The monitor.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        **kwargs : dict
+            Passed to matplotlib's ``plot`` of the estimate; ``color`` is also the color
+            of the interval.
+
+        Returns
+        -------
+        display : RateDisplay
+            The display.
+
+        Raises
+        ------
+        TypeError
+            If `monitor` is no monitor of a rate.
+        """
+        if not isinstance(monitor, RateMonitor):
+            raise TypeError(
+                f"monitor must be a RateMonitor, got {monitor!r:.80}. Draw monitors of "
+                "scores with MartingaleDisplay."
+            )
+        history = monitor.history_
+        display = cls(
+            row=history.interval_row,
+            estimate=history.estimate,
+            low=history.low,
+            high=history.high,
+            bound=monitor.bound_,
+            audited=history.row,
+            alarms=monitor.alarms_,
+            quantity=monitor.quantity,
+        )
+        return display.plot(ax=ax, **kwargs)
+
+    def plot(self, *, ax=None, **kwargs):
+        """Draw the estimate with its interval, the bound, audits and alarms.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        **kwargs : dict
+            Passed to matplotlib's ``plot`` of the estimate; ``color`` is also the color
+            of the interval.
+
+        Returns
+        -------
+        display : RateDisplay
+            The display.
+        """
+        with get_axes(ax, type(self).__name__) as ax:
+            style = {"color": COLORS[0], **long_names(kwargs)}
+            (self.line_,) = ax.plot(self.row, self.estimate, **style)
+            self.band_ = ax.fill_between(
+                self.row, self.low, self.high, color=style["color"], alpha=0.2, lw=0
+            )
+            ax.axhline(self.bound, color="black", linestyle=":", linewidth=1.0)
+            ticks = ax.get_xaxis_transform()  # y from 0 to 1 over the height
+            ax.plot(
+                self.audited,
+                np.full(len(self.audited), 0.015),
+                marker="|",
+                color=_GRAY,
+                linestyle="",
+                transform=ticks,
+            )
+            _draw_alarms(ax, self.alarms, self.bound)
+            name = self.quantity.replace("_", " ")
+            ax.set(xlabel="sample of the stream", ylabel=name)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _draw_alarms(ax, alarms, level):
+    """Draw estimated starts as vertical lines, and alarms as triangles."""
+    for alarm in alarms:
+        ax.axvline(alarm.start, color="black", linewidth=0.5)
+        ax.plot([alarm.row], [level], marker="v", color="black", linestyle="")

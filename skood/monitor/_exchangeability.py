@@ -185,6 +185,10 @@ class ExchangeabilityMonitor(SkoodEstimator):
     The probability is over the calibration samples and the stream: for a given
     calibration set it varies. Fewer than 30 calibration samples raise a warning.
 
+    Monitors cannot be merged, since each sample is ranked among all samples before it.
+    If a stream is split over several machines, give each a monitor of its own, and
+    combine them with a :class:`MonitorPanel`.
+
     References
     ----------
     .. [1] V. Vovk, I. Nouretdinov, A. Gammerman. Testing exchangeability on-line. ICML,
@@ -297,7 +301,7 @@ class ExchangeabilityMonitor(SkoodEstimator):
             self.bettors_ = self._bettors()
             self.seed_ = int(rng.randint(2**31 - 1))
             self.n_calibration_ = n
-            total = np.full(len(self.reference_.table), n + 1.0)
+            total = np.full(self.reference_.table.shape[1], n + 1.0)
             capital = Capital.initial(self.bettors_)
             self.progress_ = Progress(total, capital, History.empty())
         return self
@@ -444,11 +448,11 @@ class ExchangeabilityMonitor(SkoodEstimator):
             return stream_uniforms(self.seed_, now.n_used + positions)
 
         n_before = self.n_calibration_ + now.n_used
-        log_b, total = self.reference_.bets(scores, own_ties, now.total, n_before)
+        bets, total = self.reference_.bets(scores, own_ties, now.total, n_before)
         n_used = now.n_used + len(scores)
         if rows is None:
             rows = np.arange(now.n_used, n_used) * self.every + 1
-        path, capital = now.capital.advance(self.bettors_, log_b, rows)
+        path, capital = now.capital.advance(self.bettors_, bets, rows)
         history = now.history.extend(rows, path)
         return path, Progress(total, capital, history, n_seen, n_used)
 

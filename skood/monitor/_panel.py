@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from copy import copy
 from numbers import Real
 
 import numpy as np
@@ -448,6 +449,14 @@ class MonitorPanel(SkoodEstimator):
         table = pandas.DataFrame(lines, columns=columns)
         table["named"] = [name in named for name in self.named_monitors_]
         return table.sort_values("largest", ascending=False, ignore_index=True)
+
+    def __copy__(self):
+        copied = self.__class__.__new__(self.__class__)
+        copied.__setstate__(self.__getstate__())
+        if hasattr(self, "named_monitors_"):  # the copy has a stream of its own
+            monitors = {name: copy(one) for name, one in self.named_monitors_.items()}
+            copied.named_monitors_ = monitors
+        return copied
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

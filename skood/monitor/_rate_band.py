@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +17,16 @@ __all__ = ["FRACTIONS", "CountBand", "HedgedBand", "beta_interval"]
 # Fractions of the largest bet that keeps capital positive.
 FRACTIONS = 0.5 ** np.arange(1, 9)
 
+# Symmetric: 1 - m is the grid in reverse order.
 _GRID = np.sin(np.pi * np.arange(1, 512) / 1024) ** 2
 
-# Samples whose factors, at most 6e4, are multiplied before a logarithm is taken.
-_CHUNK = 32
+# Samples whose factors, at most 1.1e5, are multiplied before a logarithm is taken, and
+# the powers of 1 / m for their products.
+_DEGREE = 32
+_POWERS = (1 / _GRID[:, None]) ** np.arange(_DEGREE + 1)
+
+# Samples processed at once.
+_CHUNK = 16 * _DEGREE
 
 
 def beta_interval(successes, n, delta, failures=None):
@@ -32,9 +39,10 @@ def beta_interval(successes, n, delta, failures=None):
     if n == 0:
         return 0.0, 1.0
     level = betaln(0.5 + successes, 0.5 + failures) - betaln(0.5, 0.5) + np.log(delta)
+    level = float(level)
 
     def excess(m):
-        return level - successes * np.log(m) - failures * np.log1p(-m)
+        return level - successes * math.log(m) - failures * math.log1p(-m)
 
     center, tiny = successes / n, 1e-300
     low = 0.0 if successes == 0 else brentq(excess, tiny, _inside(center), xtol=1e-15)
@@ -42,7 +50,7 @@ def beta_interval(successes, n, delta, failures=None):
         return low, 1.0
 
     def mirrored(q):  # for digits next to one
-        return level - successes * np.log1p(-q) - failures * np.log(q)
+        return level - successes * math.log1p(-q) - failures * math.log(q)
 
     return low, 1 - brentq(mirrored, tiny, _inside(1 - center), xtol=1e-15)
 
@@ -69,6 +77,11 @@ class CountBand:
             self.lost + int((used & lost).sum()),
         )
 
+    def __add__(self, other):
+        return CountBand(
+            self.n + other.n, self.successes + other.successes, self.lost + other.lost
+        )
+
     @property
     def estimate(self):
         return self.successes / self.n if self.n else np.nan
@@ -76,8 +89,10 @@ class CountBand:
     def interval(self, delta):
         """Return the interval, the hull over all labels of samples written off."""
         n = self.n + self.lost
-        low, _ = beta_interval(self.successes, n, delta)
-        return low, beta_interval(self.successes + self.lost, n, delta)[1]
+        low, high = beta_interval(self.successes, n, delta)
+        if self.lost:
+            _, high = beta_interval(self.successes + self.lost, n, delta)
+        return low, high
 
 
 @stored
@@ -106,12 +121,11 @@ class HedgedBand:
         weight, x, lost = weight[used], x[used], lost[used]
         above, below = self.above.copy(), self.below.copy()
         for at in range(0, len(x), _CHUNK):
-            rows = slice(at, at + _CHUNK)
-            bets = weight[rows, None] * FRACTIONS
-            low = np.where(lost[rows], 0.0, x[rows])
-            high = np.where(lost[rows], 1.0, x[rows])
-            above += _log_product(bets, low, _GRID)
-            below += _log_product(bets, 1 - high, 1 - _GRID)
+            part = slice(at, at + _CHUNK)
+            bets = weight[part, None] * FRACTIONS
+            above += _log_product(bets, np.where(lost[part], 0.0, x[part]))
+            low = np.where(lost[part], 0.0, 1 - x[part])
+            below += _log_product(bets, low)[:, ::-1]
         seen = ~lost
         return HedgedBand(
             above,
@@ -120,20 +134,53 @@ class HedgedBand:
             self.weighted_x + float(weight[seen] @ x[seen]),
         )
 
+    def __add__(self, other):
+        return HedgedBand(
+            self.above + other.above,
+            self.below + other.below,
+            self.weight + other.weight,
+            self.weighted_x + other.weighted_x,
+        )
+
     @property
     def estimate(self):
         return self.weighted_x / self.weight if self.weight else np.nan
 
     def interval(self, delta):
         """Return the interval, its ends rounded outward to the grid."""
-        level = np.log(2 / delta) + np.log(len(FRACTIONS))
-        excluded = np.flatnonzero(np.logaddexp.reduce(self.above, axis=0) >= level)
+        level = np.log(2 / delta)
+        excluded = np.flatnonzero(_log_mean(self.above) >= level)
         low = float(_GRID[excluded[-1]]) if len(excluded) else 0.0
-        excluded = np.flatnonzero(np.logaddexp.reduce(self.below, axis=0) >= level)
+        excluded = np.flatnonzero(_log_mean(self.below) >= level)
         return low, float(_GRID[excluded[0]]) if len(excluded) else 1.0
 
 
-def _log_product(bets, x, m):
-    """Return log prod_t (1 + bet_t (x_t / m - 1)), of shape (n_fractions, n_grid)."""
-    gain = x[:, None] / m - 1
-    return np.log((1 + bets[:, :, None] * gain[:, None, :]).prod(axis=0))
+def _log_product(bets, x):
+    """Return log prod_t (1 + bet_t (x_t / m - 1)), of shape (n_fractions, n_grid).
+
+    The products of some samples are polynomials in 1 / m with positive coefficients.
+    """
+    n_samples, n_fractions = bets.shape
+    degree = min(n_samples, _DEGREE)
+    n_blocks = -(-n_samples // degree)
+    padded = np.zeros((n_blocks * degree, n_fractions))
+    padded[:n_samples] = bets
+    slope = np.zeros_like(padded)
+    slope[:n_samples] = bets * x[:, None]
+    shape = (n_blocks, degree, n_fractions)
+    constant, slope = (1 - padded).reshape(shape), slope.reshape(shape)
+    coefficients = np.zeros((degree + 1, n_blocks, n_fractions))
+    coefficients[0] = 1
+    for k in range(degree):
+        by_slope = coefficients[: k + 1] * slope[:, k]
+        coefficients[: k + 1] *= constant[:, k]
+        coefficients[1 : k + 2] += by_slope
+    products = _POWERS[:, : degree + 1] @ coefficients.reshape(degree + 1, -1)
+    logs = np.log(products).reshape(len(_GRID), n_blocks, n_fractions)
+    return logs.sum(axis=1).T
+
+
+def _log_mean(logs):
+    """Return the logarithm of the mean of exponentials over the first axis."""
+    top = logs.max(axis=0)
+    return top + np.log(np.exp(logs - top).mean(axis=0))

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import abstractmethod
+from sklearn.utils import Bunch
 
 __all__ = ["RateResults"]
 
@@ -12,6 +13,8 @@ class RateResults:
     """Mixin for the attributes of :class:`RateMonitor` that follow from its state."""
 
     confidence_level: float
+    quantity: str
+    min_audit: float | None
 
     @abstractmethod
     def _started(self):
@@ -78,4 +81,46 @@ class RateResults:
 
     @property
     def history_(self):
-        return self._started().history()
+        return self._started().history(1 - self.confidence_level)
+
+    def pooled(self, *others):
+        """Return the estimate and interval of the samples of several monitors together.
+
+        For a stream that is split over several machines, each with a monitor of its
+        own. The states of the intervals are added; the interval covers a rate that is
+        constant and the same for all monitors, at all times. Alarms stay apart: give
+        the monitors to a :class:`MonitorPanel`.
+
+        Parameters
+        ----------
+        *others : RateMonitor
+            Other monitors of the same quantity.
+
+        Returns
+        -------
+        pooled : Bunch
+            ``estimate``, ``interval`` and ``n_audited``, as the attributes of a single
+            monitor.
+
+        Raises
+        ------
+        ValueError
+            If quantities, weights of audits or kinds of losses differ.
+        """
+        monitors = (self, *others)
+        stages = [one._started() for one in monitors]
+        kinds = {(one.quantity, one._counts(), one.min_audit) for one in monitors}
+        if len(kinds) > 1:
+            raise ValueError(
+                "Pooled monitors must have the same quantity, min_audit, and losses of 0 "
+                "and 1 or other ones, got (quantity, 0 and 1, min_audit) = "
+                f"{sorted(kinds, key=str)}."
+            )
+        band = stages[0].band
+        for stage in stages[1:]:
+            band = band + stage.band
+        return Bunch(
+            estimate=float(band.estimate),
+            interval=band.interval(1 - self.confidence_level),
+            n_audited=sum(one.n_audited for one in stages),
+        )

@@ -24,13 +24,15 @@ class Stage:
     """State of a monitor of a rate; replaced by every update.
 
     `pending` maps numbers of audited samples, in order, to (prediction, accepted,
-    probability, resolved), with None or (x, included, lost) as the last.
+    probability, resolved), with None or (x, included, lost) as the last. `intervals`, of
+    shape (n, 4), are numbers of samples, estimates and both ends of the interval then.
     """
 
     capitals: tuple
     histories: tuple
     band: CountBand | HedgedBand
     recent: np.ndarray
+    intervals: np.ndarray
     pending: dict
     n_seen: int = 0
     n_audited: int = 0
@@ -42,6 +44,7 @@ class Stage:
             tuple(History.empty() for _ in bettors),
             CountBand() if counts else HedgedBand.empty(),
             np.empty(0),
+            np.empty((0, 4)),
             {},
         )
 
@@ -58,7 +61,7 @@ class Stage:
         entries = [pending.pop(i) for i in ready]
         return replace(self, pending=pending), ready, entries
 
-    def advance(self, bettors, bound, ids, x, weight, lost, counts):
+    def advance(self, bettors, bound, ids, x, weight, lost, counts, delta):
         """Return the path over samples with weights r_t, and the state after them."""
         capitals, histories, paths = [], [], []
         each = zip(bettors, self.capitals, self.histories, strict=True)
@@ -66,20 +69,34 @@ class Stage:
             is_upper = one.labels[0][0] == "upper"
             value = np.where(lost, 0.0, x if is_upper else 1 - x)
             gain = weight * (value / (bound if is_upper else 1 - bound) - 1)
-            log_b = np.log1p(FRACTIONS[:, None] * gain)
-            path, after = capital.advance(one, log_b, ids)
+            path, after = capital.advance(one, 1 + FRACTIONS[:, None] * gain, ids)
             capitals.append(after)
             histories.append(history.extend(ids, path))
             paths.append(path)
         seen = x[(weight > 0) & ~lost] if counts else x[:0]
+        band, intervals = self._extended_band(ids, x, weight, lost, delta)
         return np.max(paths, axis=0), replace(
             self,
             capitals=tuple(capitals),
             histories=tuple(histories),
-            band=self.band.extend(weight, x, lost),
+            band=band,
+            intervals=intervals,
             recent=np.concatenate([self.recent, seen])[-_WINDOW:],
             n_audited=self.n_audited + len(x),
         )
+
+    def _extended_band(self, ids, x, weight, lost, delta):
+        """Return the band after more samples, and the lines of `intervals`."""
+        band, lines, done = self.band, [], 0
+        stop = _next_stop(self.n_audited) - self.n_audited
+        while stop <= len(x):
+            part = slice(done, stop)
+            band = band.extend(weight[part], x[part], lost[part])
+            lines.append((ids[stop - 1], band.estimate, *band.interval(delta)))
+            done, stop = stop, _next_stop(self.n_audited + stop) - self.n_audited
+        if done < len(x):
+            band = band.extend(weight[done:], x[done:], lost[done:])
+        return band, np.vstack([self.intervals, *lines]) if lines else self.intervals
 
     def restarted(self, bettors):
         """Return the state with bets that start again."""
@@ -113,12 +130,28 @@ class Stage:
         low = float(beta.ppf(delta / 2, k, n - k + 1)) if k else 0.0
         return low, float(beta.isf(delta / 2, k + 1, n - k)) if k < n else 1.0
 
-    def history(self):
-        """Return the table of the history, the larger martingale of two sides."""
+    def history(self, delta):
+        """Return the tables of the history, the larger martingale of two sides."""
         tables = [one.table() for one in self.histories]
+        table = tables[0]
         for name in ("log_martingale", "largest"):
-            tables[0][name] = np.max([one[name] for one in tables], axis=0)
-        return tables[0]
+            table[name] = np.max([one[name] for one in tables], axis=0)
+        lines = self.intervals
+        if len(table.row) and (not len(lines) or lines[-1, 0] < table.row[-1]):
+            now = (table.row[-1], self.band.estimate, *self.band.interval(delta))
+            lines = np.vstack([lines, now])
+        table.interval_row = lines[:, 0].astype(np.int64)
+        table.estimate, table.low, table.high = lines[:, 1:].T.copy()
+        return table
+
+
+def _next_stop(n):
+    """Return the next number of samples after which the interval is recorded.
+
+    All numbers up to 32, then 16 until the number has doubled.
+    """
+    step = 1 << max(int(n).bit_length() - 5, 0)
+    return (n // step + 1) * step
 
 
 def rate_bettors(sides, alpha, time_scale):

@@ -138,7 +138,8 @@ class RateMonitor(RateResults, SkoodEstimator):
         for repeated looks; None if probabilities of audits vary, or x is not 0 or 1.
 
     history_ : Bunch
-        As of :class:`ExchangeabilityMonitor`; for two sides of the larger one.
+        Arrays as of :class:`ExchangeabilityMonitor`, for two sides of the larger one,
+        and ``estimate``, ``low`` and ``high`` after the samples ``interval_row``.
 
     bound_ : float
         The bound.
@@ -473,6 +474,13 @@ class RateMonitor(RateResults, SkoodEstimator):
         """Return the path over audited samples in order, and the state after them."""
         lost = np.zeros(len(x), dtype=bool) if lost is None else lost
         path, stage = stage.advance(
-            self._bettors(), self.bound_, ids, x, weight, lost, self._counts()
+            self._bettors(),
+            self.bound_,
+            ids,
+            x,
+            weight,
+            lost,
+            self._counts(),
+            1 - self.confidence_level,
         )
         return path, replace(stage, n_seen=stage.n_seen + n_new)

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,21 +72,21 @@ def _pairs(scores, ties):
 class Reference:
     """Calibration scores with tie-breakers, and the bets on ranks among them.
 
-    `scores` and `ties` have shape (n_calibration,), `table`, from `bet_table`, has
-    shape (n_shapes, n_calibration + 1), and `log_table` its logarithms.
+    `scores` and `ties` have shape (n_calibration,), `table`, the transpose of
+    `bet_table`, has shape (n_calibration + 1, n_shapes).
     """
 
     scores: np.ndarray
     ties: np.ndarray
     table: np.ndarray
-    log_table: np.ndarray
     conservative: bool
 
     @classmethod
     def make(cls, scores, ties, alternative, conservative):
         order = np.lexsort((ties, scores))
-        table = bet_table(len(scores), alternative)
-        return cls(scores[order], ties[order], table, np.log(table), conservative)
+        # one line per rank: the bets of a sample are in one place of the memory
+        table = np.ascontiguousarray(bet_table(len(scores), alternative).T)
+        return cls(scores[order], ties[order], table, conservative)
 
     def _bets_of_one(self, scores, own_ties, total, n_before):
         """Return the results of `bets` for one sample, ties broken at random."""
@@ -95,11 +94,12 @@ class Reference:
         if j < len(self.scores) and self.scores[j] == scores[0]:
             breaker = own_ties(np.zeros(1, dtype=np.int64))
             j = tied_ranks(self.scores, self.ties, scores, breaker)[0]
-        log_b = self.log_table[:, j] - np.log(total) + math.log(n_before + 1)
-        return log_b[:, None], total + self.table[:, j]
+        added = self.table[j]
+        bets = added * (n_before + 1) / total
+        return bets[:, None], total + added
 
     def bets(self, scores, own_ties, total, n_before):
-        """Return log bets (n_shapes, n_samples), and the totals S after the last.
+        """Return the bets (n_shapes, n_samples), and the totals S after the last.
 
         `own_ties` returns the tie-breakers of samples by their positions; `total`, of
         shape (n_shapes,), is S, and `n_before` counts calibration and stream.
@@ -111,22 +111,22 @@ class Reference:
         if self.conservative:
             # smallest and largest bet in the block: each bet is monotone in the rank
             high = self.scores.searchsorted(scores, side="right")
-            ends = self.table.take(low, axis=1), self.table.take(high, axis=1)
-            log_f, added = np.log(np.minimum(*ends)), np.maximum(*ends)
+            ends = self.table.take(low, axis=0), self.table.take(high, axis=0)
+            smallest, added = np.minimum(*ends), np.maximum(*ends)
         else:
             if tied.size:
                 breakers = own_ties(tied)
                 low[tied] = tied_ranks(self.scores, self.ties, scores[tied], breakers)
-            log_f = self.log_table.take(low, axis=1)
-            added = self.table.take(low, axis=1)
+            smallest = added = self.table.take(low, axis=0)
         totals = np.empty((len(total), len(scores) + 1))
         totals[:, 0] = total
-        totals[:, 1:] = added
+        totals[:, 1:] = added.T
         np.cumsum(totals, axis=1, out=totals)
         count = np.arange(n_before + 1, n_before + len(scores) + 1, dtype=np.float64)
-        log_f -= np.log(totals[:, :-1])
-        log_f += np.log(count)
-        return log_f, totals[:, -1].copy()
+        bets = np.ascontiguousarray(smallest.T)
+        bets *= count
+        bets /= totals[:, :-1]
+        return bets, totals[:, -1].copy()
 
 
 def as_scores(X, of="X", n_samples=None):
