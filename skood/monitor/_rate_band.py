@@ -71,10 +71,12 @@ class CountBand:
     def extend(self, weight, x, lost):
         """Return the band after more samples; a weight of zero excludes a sample."""
         used = weight > 0
+        seen = used & ~lost
+        n = int(np.count_nonzero(seen))
         return CountBand(
-            self.n + int((used & ~lost).sum()),
-            self.successes + int(x[used & ~lost].sum()),
-            self.lost + int((used & lost).sum()),
+            self.n + n,
+            self.successes + int(np.count_nonzero(x[seen])),
+            self.lost + int(np.count_nonzero(used)) - n,
         )
 
     def __add__(self, other):

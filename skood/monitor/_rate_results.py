@@ -21,10 +21,6 @@ class RateResults:
         """Return the state."""
 
     @abstractmethod
-    def _bettors(self):
-        """Return the bettors of each side."""
-
-    @abstractmethod
     def _counts(self):
         """Return whether counts of 0 and 1 are the state of the interval."""
 
@@ -50,12 +46,11 @@ class RateResults:
 
     @property
     def threshold_(self):
-        self._started()
-        return self._bettors()[0].threshold
+        return self._started().bettors[0].threshold
 
     @property
     def leader_(self):
-        return self._started().leader(self._bettors())
+        return self._started().leader
 
     @property
     def alarm_(self):

@@ -28,6 +28,7 @@ class Stage:
     shape (n, 4), are numbers of samples, estimates and both ends of the interval then.
     """
 
+    bettors: tuple
     capitals: tuple
     histories: tuple
     band: CountBand | HedgedBand
@@ -40,6 +41,7 @@ class Stage:
     @classmethod
     def initial(cls, bettors, counts):
         return cls(
+            bettors,
             tuple(Capital.initial(one) for one in bettors),
             tuple(History.empty() for _ in bettors),
             CountBand() if counts else HedgedBand.empty(),
@@ -61,10 +63,13 @@ class Stage:
         entries = [pending.pop(i) for i in ready]
         return replace(self, pending=pending), ready, entries
 
-    def advance(self, bettors, bound, ids, x, weight, lost, counts, delta):
-        """Return the path over samples with weights r_t, and the state after them."""
+    def advance(self, bound, ids, x, weight, lost, delta, n_new):
+        """Return the path over samples with weights r_t, and the state after them.
+
+        `n_new` is the number of new samples of the stream, audited or not.
+        """
         capitals, histories, paths = [], [], []
-        each = zip(bettors, self.capitals, self.histories, strict=True)
+        each = zip(self.bettors, self.capitals, self.histories, strict=True)
         for one, capital, history in each:
             is_upper = one.labels[0][0] == "upper"
             value = np.where(lost, 0.0, x if is_upper else 1 - x)
@@ -73,17 +78,23 @@ class Stage:
             capitals.append(after)
             histories.append(history.extend(ids, path))
             paths.append(path)
-        seen = x[(weight > 0) & ~lost] if counts else x[:0]
+        recent = self.recent
+        if isinstance(self.band, CountBand):
+            seen = x[(weight > 0) & ~lost]
+            recent = np.concatenate([recent, seen])[-_WINDOW:]
         band, intervals = self._extended_band(ids, x, weight, lost, delta)
-        return np.max(paths, axis=0), replace(
-            self,
-            capitals=tuple(capitals),
-            histories=tuple(histories),
-            band=band,
-            intervals=intervals,
-            recent=np.concatenate([self.recent, seen])[-_WINDOW:],
-            n_audited=self.n_audited + len(x),
+        after = Stage(
+            self.bettors,
+            tuple(capitals),
+            tuple(histories),
+            band,
+            recent,
+            intervals,
+            self.pending,
+            self.n_seen + n_new,
+            self.n_audited + len(x),
         )
+        return paths[0] if len(paths) == 1 else np.maximum(*paths), after
 
     def _extended_band(self, ids, x, weight, lost, delta):
         """Return the band after more samples, and the lines of `intervals`."""
@@ -98,9 +109,9 @@ class Stage:
             band = band.extend(weight[done:], x[done:], lost[done:])
         return band, np.vstack([self.intervals, *lines]) if lines else self.intervals
 
-    def restarted(self, bettors):
+    def restarted(self):
         """Return the state with bets that start again."""
-        each = zip(bettors, self.capitals, strict=True)
+        each = zip(self.bettors, self.capitals, strict=True)
         capitals = tuple(Capital.initial(one, before.alarms) for one, before in each)
         return replace(self, capitals=capitals)
 
@@ -109,10 +120,11 @@ class Stage:
         """Maximum of the log martingale; with two sides at least half their maximum."""
         return max(one.largest for one in self.capitals) - np.log(len(self.capitals))
 
-    def leader(self, bettors):
+    @property
+    def leader(self):
         """Return direction, None and start of the bet with the largest capital."""
         side = int(np.argmax([one.log_martingale for one in self.capitals]))
-        return self.capitals[side].leader(bettors[side])
+        return self.capitals[side].leader(self.bettors[side])
 
     @property
     def alarm(self):

@@ -371,13 +371,13 @@ class RateMonitor(RateResults, SkoodEstimator):
         x = np.asarray(to_numpy(x), dtype=np.float64)
         check_values(x, self.quantity, self._binary())
         n = len(x)
-        weight = (
-            np.ones(n) if included is None else np.asarray(to_numpy(included)) * 1.0
-        )
-        if weight.shape != (n,) or not np.isin(weight, (0, 1)).all():
-            raise ValueError(
-                f"included must be bool, of shape ({n},), got {included!r:.80}."
-            )
+        weight = np.ones(n)
+        if included is not None:
+            weight = np.asarray(to_numpy(included)) * 1.0
+            if weight.shape != (n,) or not ((weight == 0) | (weight == 1)).all():
+                raise ValueError(
+                    f"included must be bool, of shape ({n},), got {included!r:.80}."
+                )
         if probability is not None:
             weight = weight * self._weights(np.asarray(to_numpy(probability), float), n)
         elif callable(self.audit):
@@ -402,7 +402,7 @@ class RateMonitor(RateResults, SkoodEstimator):
             The monitor. The probability of an alarm from now on is at most `alpha`.
         """
         stage = self._started()
-        self.stage_ = stage.restarted(self._bettors())
+        self.stage_ = stage.restarted()
         return self
 
     # --- the start --------------------------------------------------------------------
@@ -473,14 +473,5 @@ class RateMonitor(RateResults, SkoodEstimator):
     def _advance(self, stage, ids, x, weight, lost, n_new):
         """Return the path over audited samples in order, and the state after them."""
         lost = np.zeros(len(x), dtype=bool) if lost is None else lost
-        path, stage = stage.advance(
-            self._bettors(),
-            self.bound_,
-            ids,
-            x,
-            weight,
-            lost,
-            self._counts(),
-            1 - self.confidence_level,
-        )
-        return path, replace(stage, n_seen=stage.n_seen + n_new)
+        delta = 1 - self.confidence_level
+        return stage.advance(self.bound_, ids, x, weight, lost, delta, n_new)
