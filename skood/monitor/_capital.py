@@ -148,8 +148,8 @@ class History:
         lines[:, 1] = blocks[:, -1]
         lines[:, 2] = blocks.max(axis=1)
         closed, written = self._append(lines)
-        last = tuple(lines[-1].tolist())
-        return History(closed, written, self.n_closed + count, self.width, 0, last), used
+        last, n_closed = tuple(lines[-1].tolist()), self.n_closed + count
+        return History(closed, written, n_closed, self.width, 0, last), used
 
     def _append(self, lines):
         """Write lines after the last; to a copy if another history has done so."""

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import abstractmethod
+
 from sklearn.utils import Bunch
 
 __all__ = ["RateResults"]
@@ -107,8 +108,8 @@ class RateResults:
         kinds = {(one.quantity, one._counts(), one.min_audit) for one in monitors}
         if len(kinds) > 1:
             raise ValueError(
-                "Pooled monitors must have the same quantity, min_audit, and losses of 0 "
-                "and 1 or other ones, got (quantity, 0 and 1, min_audit) = "
+                "Pooled monitors must have the same quantity, min_audit, and losses "
+                "of 0 and 1 or other ones, got (quantity, 0 and 1, min_audit) = "
                 f"{sorted(kinds, key=str)}."
             )
         band = stages[0].band

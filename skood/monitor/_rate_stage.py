@@ -24,8 +24,8 @@ class Stage:
     """State of a monitor of a rate; replaced by every update.
 
     `pending` maps numbers of audited samples, in order, to (prediction, accepted,
-    probability, resolved), with None or (x, included, lost) as the last. `intervals`, of
-    shape (n, 4), are numbers of samples, estimates and both ends of the interval then.
+    probability, resolved), with None or (x, included, lost) as the last. `intervals`
+    has lines of number of the sample, estimate, and both ends of the interval.
     """
 
     bettors: tuple

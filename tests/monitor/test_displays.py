@@ -1,4 +1,4 @@
-"""MartingaleDisplay: lines, thresholds and alarms of monitors and panels."""
+"""Displays: lines, bands, thresholds and alarms of monitors and panels."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -11,6 +11,7 @@ from skood.monitor import (
     ExchangeabilityMonitor,
     MartingaleDisplay,
     MonitorPanel,
+    RateDisplay,
     RateMonitor,
 )
 from tests.monitor._vectors import long_stream
@@ -70,3 +71,34 @@ def test_culprits_of_a_panel_are_colored():
     assert [one.get_text() for one in display.ax_.get_legend().get_texts()] == ["b"]
     assert display.threshold == pytest.approx(np.log(300))
     assert display.alarms == [panel.alarm_]
+
+
+def test_rates():
+    """The estimate and interval after each recorded sample, and the last one."""
+    x = np.r_[np.arange(400) % 10 == 0, np.arange(100) % 2 == 0]
+    monitor = RateMonitor(quantity="fpr", bound=0.2)
+    monitor.update_values(x)
+    display = RateDisplay.from_monitor(monitor, c="red")
+    row, estimate = display.line_.get_data()
+    assert row[-1] == 500
+    assert_array_equal(row[:32], np.arange(1, 33))
+    assert_allclose(estimate, [x[:n].mean() for n in row])
+    outline = display.band_.get_paths()[0].vertices
+    for n in (10, 400, 500):
+        alone = RateMonitor(quantity="fpr", bound=0.2)
+        alone.update_values(x[:n])
+        ends = outline[outline[:, 0] == n, 1]
+        assert_allclose([ends.min(), ends.max()], alone.interval_, atol=1e-12)
+    _, bound, audited, start, alarm = display.ax_.get_lines()
+    assert_array_equal(bound.get_ydata(), 0.2)
+    assert_array_equal(audited.get_xdata(), np.arange(1, 501))
+    assert start.get_xdata()[0] == monitor.alarm_.start
+    assert alarm.get_data() == ([monitor.alarm_.row], [0.2])
+    assert display.line_.get_color() == "red"
+    assert display.ax_.get_ylabel() == "fpr"
+    figure, ax = pyplot.subplots()
+    empty = RateDisplay.from_monitor(RateMonitor(bound=0.5), ax=ax)
+    assert empty.figure_ is figure
+    assert len(empty.row) == 0
+    with pytest.raises(TypeError, match="must be a RateMonitor, got Exchangeability"):
+        RateDisplay.from_monitor(_monitor()[0])

@@ -5,6 +5,7 @@
 
 import pickle
 from collections import Counter
+from copy import copy
 from itertools import permutations, product
 
 import numpy as np
@@ -397,10 +398,63 @@ def test_pickled_and_saved_in_mid_stream(tmp_path):
     dump(monitor, tmp_path / "monitor.skood")
     copies = [pickle.loads(stored), load(tmp_path / "monitor.skood")]
     path = monitor.update(scores[130:])
-    for copy in copies:
-        assert_array_equal(copy.update(scores[130:]), path)
-        assert copy.alarm_ == monitor.alarm_
-        assert_array_equal(copy.history_.row, monitor.history_.row)
+    for one in copies:
+        assert_array_equal(one.update(scores[130:]), path)
+        assert one.alarm_ == monitor.alarm_
+        assert_array_equal(one.history_.row, monitor.history_.row)
+
+
+def test_copies_have_histories_of_their_own():
+    monitor = ExchangeabilityMonitor(random_state=0).fit(NORMAL)
+    before = monitor.update(NORMAL[:3])
+    twin = copy(monitor)
+    paths = [
+        np.r_[before, one.update(NORMAL[part])]
+        for one, part in [(monitor, slice(3, 4)), (twin, slice(10, 60))]
+    ]
+    paths[0] = np.r_[paths[0], monitor.update(NORMAL[4:50])]
+    for one, path in zip((monitor, twin), paths, strict=True):
+        assert_array_equal(one.history_.log_martingale, path)
+        assert one.log_martingale_ == path[-1]
+
+
+@few
+def test_two_calibration_samples():
+    """The level holds with the least number of samples."""
+    alarms = 0
+    rng = np.random.default_rng(7)
+    for seed in range(100):
+        monitor = ExchangeabilityMonitor(alpha=0.1, random_state=seed)
+        monitor.fit(rng.normal(size=2)).update(rng.normal(size=500))
+        alarms += monitor.alarm_ is not None
+    assert alarms <= 10
+
+
+def test_one_sample_a_call_with_ties_and_infinite_scores():
+    """The path of small calls is the path of a batch, alarm and start included."""
+    rng = np.random.default_rng(8)
+    levels = np.array([-np.inf, -1.0, 0.0, 0.0, 1.0, np.inf])
+    calibration = rng.choice(levels, 60)
+    scores = np.r_[rng.choice(levels, 300), np.full(40, -np.inf)]
+    whole, single = (
+        ExchangeabilityMonitor(random_state=0).fit(calibration) for _ in range(2)
+    )
+    path = whole.update(scores)
+    assert_allclose(_pieces(single, scores, range(1, 340)), path, atol=1e-10)
+    assert 300 < single.alarm_.row == whole.alarm_.row <= 340
+    assert single.alarm_.start == whole.alarm_.start
+    assert np.isfinite(path).all()
+
+
+def test_repeated_samples_break_the_promise():
+    """As the guide states: every sample five times raises an alarm."""
+    found = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        monitor = ExchangeabilityMonitor(random_state=seed).fit(rng.normal(size=1000))
+        monitor.update(np.repeat(rng.normal(size=2000), 5))
+        found += monitor.alarm_ is not None
+    assert found == 10
 
 
 # --- interface ------------------------------------------------------------------------

@@ -4,14 +4,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
+from copy import copy
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from skood.detectors import KNN
 from skood.monitor import ExchangeabilityMonitor, MonitorPanel, RateMonitor, e_bh
+from skood.persistence import dump, load
 from tests.monitor._vectors import VECTORS
 
 INSTANCES = [
@@ -153,6 +157,50 @@ def test_a_failed_update_changes_no_monitor():
     with pytest.raises(ValueError, match="contains NaN as the score of 1 of 50"):
         panel.update(bad)
     assert [one.n_seen_ for one in panel.named_monitors_.values()] == [0] * 4
+
+
+def test_frames_tensors_and_single_samples():
+    scores = {k: v.astype(np.float32).astype(float) for k, v in _scores(80, 1).items()}
+    X = pd.DataFrame(scores)
+
+    def column(name):
+        return lambda X: np.asarray(X[name] if hasattr(X, "columns") else X[:, k(name)])
+
+    k = NAMES.index
+    panels = [
+        MonitorPanel(
+            [(n, ExchangeabilityMonitor(column(n), random_state=0)) for n in NAMES]
+        )
+        for _ in range(3)
+    ]
+    values = X.to_numpy(), torch.tensor(X.to_numpy(), dtype=torch.float32)
+    paths = [
+        panel.partial_fit(one).update(one)
+        for panel, one in zip(panels[:2], (X, values[1]), strict=True)
+    ]
+    panels[2].fit(values[0])
+    paths.append(np.vstack([panels[2].update(one) for one in values[0][:, None]]))
+    for path in paths[1:]:
+        assert_allclose(path, paths[0], atol=1e-10)
+
+
+def test_copied_saved_and_pickled_in_mid_stream(tmp_path):
+    panel = _panel().partial_fit(_scores(100)).partial_fit(_scores(50, 1))
+    dump(panel, tmp_path / "panel.skood")
+    copies = [
+        copy(panel),
+        pickle.loads(pickle.dumps(panel)),
+        load(tmp_path / "panel.skood"),
+    ]
+    new = _scores(60, 2, moved="b")
+    path = panel.update(new)
+    for one in copies:
+        again = one.update(new)
+        for name in NAMES:
+            assert_array_equal(again[name], path[name])
+        assert one.explain().equals(panel.explain())
+    for name, one in panel.named_monitors_.items():
+        assert_array_equal(one.history_.log_martingale[-60:], path[name])
 
 
 def test_errors():

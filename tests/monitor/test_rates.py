@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
+from copy import copy
 from itertools import product
 from types import SimpleNamespace
 
@@ -105,6 +106,25 @@ def test_interval_of_bounded_values(name):
     assert high == pytest.approx(grid[grid >= exact[1]].min())
     assert monitor.estimate_ == pytest.approx(np.average(x, weights=weight))
     assert monitor.recent_ is None
+
+
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 1000])
+def test_hedged_interval_of_a_naive_loop(n):
+    """Products of many samples, cut anywhere; lost ones, values 0, 1 and between."""
+    rng = np.random.default_rng(n)
+    x = rng.choice([0.0, 1.0, 0.3, 1e-9], n)
+    weight, lost = rng.choice([0.0, 0.2, 1.0], n), rng.random(n) < 0.1
+    band = HedgedBand.empty()
+    for rows in np.split(np.arange(n), [n // 3, n // 2]):
+        band = band.extend(weight[rows], x[rows], lost[rows])
+    grid = np.sin(np.pi * np.arange(1, 512) / 1024) ** 2
+    above, below = np.zeros((8, 511)), np.zeros((8, 511))
+    for value, r, is_lost in zip(x, weight, lost, strict=True):
+        bets = r * 0.5 ** np.arange(1, 9)[:, None]
+        above += np.log1p(bets * ((0 if is_lost else value) / grid - 1))
+        below += np.log1p(bets * ((0 if is_lost else 1 - value) / (1 - grid) - 1))
+    assert_allclose(band.above, above, rtol=1e-11, atol=1e-11)
+    assert_allclose(band.below, below, rtol=1e-11, atol=1e-11)
 
 
 # --- exact enumerations ---------------------------------------------------------------
@@ -259,8 +279,8 @@ def test_late_labels_in_any_order(tmp_path):
     in_order = RateMonitor(Accepting(), "selective_risk")
     in_order.update(X)
     in_order.add_labels(ids, y[ids - 1])
-    copy = pickle.loads(pickle.dumps(monitor))
-    for one in (monitor, copy):
+    pickled = pickle.loads(pickle.dumps(monitor))
+    for one in (monitor, pickled):
         one.add_labels(ids[:1], y[ids[:1] - 1])
         assert one.n_pending_ == 0
         assert_allclose(one.history_.log_martingale, in_order.history_.log_martingale)
@@ -360,3 +380,58 @@ def test_errors():
     with pytest.raises(ValueError, match="would overtake 10 audited samples"):
         monitor.update_values([1])
     assert monitor.n_pending_ == 10
+
+
+# --- histories, copies, pooled monitors -----------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"loss": absolute, "min_audit": 1.0}])
+def test_history_of_the_interval(options):
+    """It does not depend on how the stream is cut, and ends with the interval now."""
+    x = np.random.default_rng(0).integers(0, 2, 500)
+    whole = _risk(**options)
+    whole.update_values(x)
+    single = _risk(**options)
+    for one in x:
+        single.update_values([one])
+    history, other = whole.history_, single.history_
+    for name in ("interval_row", "estimate", "low", "high", "row", "log_martingale"):
+        assert_allclose(history[name], other[name], atol=1e-10)
+    assert len(history.interval_row) == 32 + 16 * 3 + 16
+    for n in (7, 40, 500):
+        alone = _risk(**options)
+        alone.update_values(x[:n])
+        at = history.interval_row == n
+        assert (history.low[at], history.high[at]) == pytest.approx(alone.interval_)
+        assert history.estimate[at] == pytest.approx(x[:n].mean())
+
+
+def test_copies_have_histories_of_their_own():
+    monitor = _risk()
+    monitor.update_values(np.arange(10) % 2)
+    twin = copy(monitor)
+    monitor.update_values(np.ones(20))
+    expected = twin.history_.log_martingale
+    path = twin.update_values(np.zeros(20))
+    assert_array_equal(twin.history_.log_martingale, np.r_[expected, path])
+    assert monitor.n_audited_ == 30
+    assert monitor.history_.log_martingale[-1] == monitor.log_martingale_
+
+
+@pytest.mark.parametrize("options", [{}, {"loss": absolute, "min_audit": 0.5}])
+def test_pooled(options):
+    """Monitors of three parts of a stream have the interval of the whole."""
+    rng = np.random.default_rng(1)
+    x, pi = rng.integers(0, 2, 90), rng.choice([0.5, 1.0], 90) if options else None
+    parts = [_risk(audit=1.0, **options) for _ in range(3)]
+    whole = clone(parts[0])
+    whole.update_values(x, probability=pi)
+    for k, part in enumerate(parts):
+        part.update_values(x[k::3], probability=None if pi is None else pi[k::3])
+    found = parts[0].pooled(*parts[1:])
+    assert found.estimate == pytest.approx(whole.estimate_, rel=1e-12)
+    assert found.interval == pytest.approx(whole.interval_, rel=1e-12)
+    assert found.n_audited == 90
+    assert parts[0].n_audited_ == 30
+    with pytest.raises(ValueError, match=r"Pooled monitors must have the same.*'fpr'"):
+        parts[0].pooled(RateMonitor(quantity="fpr", bound=0.3))
