@@ -48,6 +48,7 @@ from skood.decision._operating_point import (
     accept_proba,
     draw,
     precision_at,
+    projected,
     weights,
 )
 from skood.decision._options import GUARANTEES, Certificate, Solver
@@ -96,6 +97,7 @@ __all__ = [
     "min_accepted_id",
     "ood_prior_interval",
     "precision_at",
+    "projected",
     "rates_within",
     "risk_upper_bound",
     "search",

@@ -6,6 +6,7 @@
 from functools import partial
 from numbers import Integral, Real
 
+import numpy as np
 from sklearn.utils import check_random_state
 
 from skood.decision._base_rule import BaseRule, check_rule
@@ -56,7 +57,7 @@ def _at_priors(rule, ood_prior, unlabeled):
     {
         "guarantee": [StrOptions({"high_probability", "ltt", "expectation"})],
         "delta": [Interval(Real, 0, 1, closed="neither")],
-        "split": [Interval(Real, 0, 1, closed="neither")],
+        "split": [Interval(Real, 0, 1, closed="neither"), tuple],
         "n_angles": [Interval(Integral, 2, None, closed="left")],
         "ood_prior": [Real, tuple, None],
         "max_loss": [Interval(Real, 0, None, closed="neither")],
@@ -157,8 +158,10 @@ def certify(
         breaks a bound. It is a share of all draws of the samples, not of the draws for
         which a rule is certified. Another `random_state` after a refusal voids it.
 
-    split : float, default=0.4
+    split : float or tuple of two masks, default=0.4
         Share of the ID and of the OOD samples that choose candidates; not for "ltt".
+        Or masks of shape (n_id,) and (n_ood,), True for the samples that choose: these
+        may be from other distributions, since only the others certify.
 
     n_angles : int, default=16
         Number of angles of "ltt". More angles come closer to the best one, but each is
@@ -344,6 +347,9 @@ def certify(
     check_guarantee(rule, guarantee, shift, labels, problem, has_own)
     # linear in the prior: statements hold in between if they hold at both ends
     bounds = _strictest(bound for one in rules for bound in one.statements())
+    is_given = isinstance(split, tuple)
+    if is_given:
+        split = _checked_masks(split, problem, rule, guarantee, given)
     own = partial(split_problem, shares=(split, 0.0), rng=rng)
     sizes = problem.size_id, problem.size_ood
     largest = shift.largest_of(problem)
@@ -352,7 +358,7 @@ def certify(
         point = rule._point(problem, options)
         if point is not None:
             return point
-    elif needs_path or not all(map(_is_implied, bounds)):
+    elif needs_path or is_given or not all(map(_is_implied, bounds)):
         point = certify_statements(
             rule,
             [with_margin(bound, tv, max_loss) for bound in bounds],
@@ -370,6 +376,38 @@ def certify(
         warn_of_reversed(point)
         return point
     return certify_nested(rules, problem, options, split, n_angles, solver, angles, rng)
+
+
+def _checked_masks(split, problem, rule, guarantee, given):
+    """Return the masks of the samples that choose, or raise."""
+    weights, *_, unlabeled = given
+    if unlabeled is not None or any(weight is not None for weight in weights):
+        raise ValueError(
+            "split as masks excludes weights and unlabeled samples. Pass a share."
+        )
+    if guarantee != "high_probability" or type(rule)._point is not BaseRule._point:
+        raise ValueError(
+            f"split as masks is for guarantee='high_probability' and rules with linear "
+            f"bounds, got guarantee={guarantee!r} and {type(rule).__name__}."
+        )
+    masks, sizes = (
+        [np.asarray(mask) for mask in split],
+        (problem.size_id, problem.size_ood),
+    )
+    if [mask.shape for mask in masks] != [(n,) for n in sizes] or any(
+        mask.dtype != bool for mask in masks
+    ):
+        raise ValueError(
+            f"split must be a share, or two Boolean masks of the {sizes[0]} ID and the "
+            f"{sizes[1]} OOD samples, got arrays of shape "
+            f"{[mask.shape for mask in masks]}."
+        )
+    if not masks[0].any() or masks[0].all():
+        raise ValueError(
+            "split must leave ID samples that choose and ID samples that certify, got "
+            f"{int(masks[0].sum())} and {int((~masks[0]).sum())}."
+        )
+    return tuple(masks)
 
 
 def _is_implied(bound):

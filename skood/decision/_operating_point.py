@@ -20,6 +20,7 @@ __all__ = [
     "accept",
     "accept_proba",
     "proba_of",
+    "projected",
 ]
 
 # cos and sin at multiples of a right angle, where floating point is not exact
@@ -347,13 +348,18 @@ def accept_proba(point, risk, ood=None):
     return proba_of(point, risk, ood)
 
 
+def projected(point, risk, ood):
+    """Return the projected scores, which an operating point compares with `lam`."""
+    return project(point.theta, *standardize(risk, ood, point.scales))
+
+
 def proba_of(point, risk, ood):
     """Return the probability of acceptance for checked scores."""
-    projected = project(point.theta, *standardize(risk, ood, point.scales))
-    proba = (projected <= point.lam).astype(np.float64)
+    values = projected(point, risk, ood)
+    proba = (values <= point.lam).astype(np.float64)
     low = point.lam_low
     if point.tau != 1:
-        at = projected == point.lam if low is None else (proba > 0) & (projected > low)
+        at = values == point.lam if low is None else (proba > 0) & (values > low)
         proba[at] = point.tau
     if point.has_two_thresholds:
         proba[ood > point.ood_max] = 0.0

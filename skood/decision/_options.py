@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
 from numbers import Integral, Real
 
 from skood.decision._solver import INFEASIBLE, SOLVERS
@@ -87,7 +88,7 @@ class Solver(SkoodEstimator):
 
 
 class Certificate(SkoodEstimator):
-    """Kind of guarantee for new data: the options of :func:`certify`.
+    r"""Kind of guarantee for new data: the options of :func:`certify`.
 
     Read more in the :ref:`User Guide <guarantees>`.
 
@@ -104,6 +105,21 @@ class Certificate(SkoodEstimator):
 
     n_angles : int, default=16
         Number of angles of "ltt".
+
+    within : {"class", "predicted_class", "groups"} or None, default=None
+        Bounds on the TPR and the risk then hold within every true class, within every
+        predicted class, or within every group of the `groups` given to `fit`. Bounds
+        within every true class hold for all class priors. None: for all ID samples
+        together.
+
+    small_groups : {"raise", "pool", "skip"}, default="raise"
+        What happens to groups with too few samples.
+
+    schedule : {"each", "all"}, default="each"
+        Guarantee of several certificates, of `fit` and of each call of `recalibrate`.
+        "each": each certificate fails with a probability of at most `delta`. "all":
+        any of them does, without an end: the m-th fails with a probability of at most
+        :math:`6 \delta / (\pi^2 m^2)`, where refused ones count as well.
 
     See Also
     --------
@@ -126,15 +142,35 @@ class Certificate(SkoodEstimator):
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "split": [Interval(Real, 0, 1, closed="neither")],
         "n_angles": [Interval(Integral, 2, None, closed="left")],
+        "within": [StrOptions({"class", "predicted_class", "groups"}), None],
+        "small_groups": [StrOptions({"raise", "pool", "skip"})],
+        "schedule": [StrOptions({"each", "all"})],
     }
 
-    def __init__(self, method="high_probability", *, delta=0.1, split=0.4, n_angles=16):
+    def __init__(
+        self,
+        method="high_probability",
+        *,
+        delta=0.1,
+        split=0.4,
+        n_angles=16,
+        within=None,
+        small_groups="raise",
+        schedule="each",
+    ):
         self.method = method
         self.delta = delta
         self.split = split
         self.n_angles = n_angles
+        self.within = within
+        self.small_groups = small_groups
+        self.schedule = schedule
 
-    def _options(self):
-        """Return the keyword arguments of `certify`."""
+    def _options(self, m=1):
+        """Return the keyword arguments of `certify` for the m-th certificate."""
         options = self.get_params(deep=False)
+        for name in ("within", "schedule"):
+            del options[name]
+        if self.schedule == "all":  # sums to delta over all m
+            options["delta"] = 6 * self.delta / (math.pi * m) ** 2
         return {"guarantee": options.pop("method"), **options}

@@ -82,9 +82,12 @@ def _first_rows(labels, n, split, rng):
     """Return the rows that choose, and those that certify in random order.
 
     The split is random within each label and within nothing else: the certifying
-    samples of a label are a sample of it given the others.
+    samples of a label are a sample of it given the others. `split` is the share of
+    the first, or a mask of them.
     """
     order = rng.permutation(n)
+    if isinstance(split, np.ndarray):
+        return order[split[order]], order[~split[order]]
     if labels is None:
         size = max(1, int(split * n)) if n else 0
         return order[:size], order[size:]
@@ -110,9 +113,13 @@ def _without_small(labels, bounds, split, delta, max_loss, small_groups):
     """Return labels, the groups to certify, the pooled and the skipped groups."""
     if labels is None:
         return None, None, (), ()
-    names, counts = np.unique(labels, return_counts=True)
+    names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     least = _least_size(bounds, max_loss, delta)
-    certifying = counts - (split * counts).astype(int)
+    if isinstance(split, np.ndarray):
+        certifying = np.bincount(codes, weights=~split, minlength=len(names))
+        split = split.mean()
+    else:
+        certifying = counts - (split * counts).astype(int)
     small = {
         name: int(n)
         for name, n in zip(names.tolist(), certifying, strict=True)
@@ -187,15 +194,15 @@ def _is_two_valued(loss, max_loss):
     return bool(np.all((loss == 0) | (loss == max_loss)))
 
 
-def _parts(problem, labels, shift, split, rng):
+def _parts(problem, labels, shift, splits, rng):
     """Return the samples that choose, and the others, which certify."""
     part = part_of(problem, labels, shift)
     rows = [
-        _first_rows(labels.group, problem.size_id, split, rng),
-        _first_rows(labels.source, problem.size_ood, split, rng),
+        _first_rows(labels.group, problem.size_id, splits[0], rng),
+        _first_rows(labels.source, problem.size_ood, splits[1], rng),
     ]
     if shift.new is not None:
-        rows.append(_first_rows(None, len(shift.new[0]), split, rng))
+        rows.append(_first_rows(None, len(shift.new[0]), splits[0], rng))
     return (part.take(*some) for some in zip(*rows, strict=True))
 
 
@@ -220,9 +227,10 @@ def certify_statements(
     and `shift` is the `Shift` of the distributions in use.
     """
     check_path_losses(bounds, problem.loss_id, max_loss)
-    options = split, delta, max_loss, small_groups
+    splits = split if isinstance(split, tuple) else (split, split)
+    options = splits[0], delta, max_loss, small_groups
     group, groups, pooled, skipped = _without_small(labels.group, bounds, *options)
-    first, second = _parts(problem, Labels(group, labels.source), shift, split, rng)
+    first, second = _parts(problem, Labels(group, labels.source), shift, splits, rng)
     chooser = _problem_of(first)
     sources = None if labels.source is None else np.unique(labels.source).tolist()
     two_valued = _is_two_valued(first.loss, max_loss)

@@ -17,7 +17,6 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.parallel import Parallel, delayed
 
-from skood.decision import certify, solve
 from skood.nn._shared_forward import (
     few_scores,
     predict,
@@ -43,8 +42,8 @@ from skood.utils._warnings import warn
 __all__ = [
     "Scores",
     "calibrate",
-    "choose_rule",
     "fit_parts",
+    "labeled_scores",
     "predict_parts",
     "router_of",
     "score_parts",
@@ -155,6 +154,7 @@ def _few_outputs(parts, X, functions):
 
 
 def _predicted(parts, X):
+    """Return the predictions of samples."""
     return single_column(predict(parts.estimator, X))
 
 
@@ -192,7 +192,7 @@ def calibrate(parts, data, *, calibration, random_state, n_jobs):
     if isinstance(calibration, str):  # "same"
         fitted = fit_parts(parts, X, y, data.arguments)
         rows = np.arange(len(y)), np.arange(n_ood)
-        return fitted, *rows, _score(fitted, X, X_ood), y[:0]
+        return fitted, *rows, labeled_scores(fitted, X, X_ood), y[:0]
     _check_groups(calibration, data.groups)
     folds = calibration_folds(len(y), y, calibration, rng, data.groups)
     seeded = with_seeds(parts, None if random_state is None else rng)
@@ -205,7 +205,7 @@ def calibrate(parts, data, *, calibration, random_state, n_jobs):
     if once:
         ((train, held_out),), (ood,) = folds, ood_folds
         fitted = _fit_on(parts, data, train)
-        scores = _score(fitted, take_rows(X, held_out), _some(X_ood, ood))
+        scores = labeled_scores(fitted, take_rows(X, held_out), _some(X_ood, ood))
         return fitted, held_out, ood, scores, unfitted
     scores = Parallel(n_jobs=n_jobs)(
         delayed(_fit_and_score)(parts, data, train, test, _some(X_ood, rows))
@@ -302,12 +302,16 @@ def _fit_on(parts, data, train):
 
 def _fit_and_score(parts, data, train, test, X_ood):
     fitted = _fit_on(parts, data, train)
-    return _score(fitted, take_rows(data.X, test), X_ood)
+    return labeled_scores(fitted, take_rows(data.X, test), X_ood)
 
 
-def _score(fitted, X, X_ood):
-    risk_id, ood_id, pred_id = predict_parts(fitted, X)
-    risk_ood, ood_ood = np.empty(0), None if ood_id is None else np.empty(0)
+def labeled_scores(fitted, X, X_ood):
+    """Return the `Scores` of ID and of OOD samples; each may be None."""
+    none = None if fitted.ood_detector is None else np.empty(0)
+    risk_id, ood_id, pred_id = np.empty(0), none, np.empty(0)
+    risk_ood, ood_ood = np.empty(0), none
+    if X is not None:
+        risk_id, ood_id, pred_id = predict_parts(fitted, X)
     if X_ood is not None:
         risk_ood, ood_ood = score_parts(fitted, X_ood)
     return Scores(risk_id, ood_id, pred_id, risk_ood, ood_ood)
@@ -323,28 +327,4 @@ def _joined(scores):
         np.concatenate(pred_id),
         np.concatenate(risk_ood),
         None if single else np.concatenate(ood_ood),
-    )
-
-
-def choose_rule(owner, scores, loss, weights):
-    """Return the operating point on calibration scores."""
-    rows = scores.risk_id, scores.ood_id, loss, scores.risk_ood, scores.ood_ood
-    solver, certificate = owner._options()
-    if certificate is None:
-        of_id, of_ood = weights
-        return solve(
-            owner.rule,
-            *rows,
-            **solver._options(),
-            sample_weight_id=of_id,
-            sample_weight_ood=of_ood,
-        )
-    return certify(
-        owner.rule,
-        *rows,
-        solver=solver.method,
-        angles=solver.angles,
-        random_state=owner.random_state,
-        max_loss=owner._largest_loss(),
-        **certificate._options(),
     )

@@ -18,6 +18,7 @@ from skood.utils._warnings import warn
 __all__ = [
     "check_calibration",
     "check_classes",
+    "check_guarantee",
     "check_is_classifier",
     "check_is_regressor",
     "check_ood_labels",
@@ -36,18 +37,7 @@ def check_calibration(owner, parts, data, solver, certificate):
             f"{owner.rule!r} needs OOD samples: samples {owner._marked_ood()} in y. "
             "Give some, or use a rule that needs none, such as BoundedAbstention."
         )
-    if certificate is not None:
-        _check_independent(owner, data)
-    if certificate is not None and solver.randomize:
-        raise ValueError(
-            "randomize=True and a guarantee exclude each other: certified thresholds "
-            "are scores. Set one of them back."
-        )
-    if certificate is not None and solver.infeasible == "nearest":
-        raise ValueError(
-            "infeasible='nearest' and a guarantee exclude each other: bounds that no "
-            "rule meets cannot be certified. Set one of them back."
-        )
+    check_guarantee(owner, data, solver, certificate)
     if not isinstance(owner.calibration, str):
         share = isinstance(owner.calibration, Real) and owner.calibration < 1
         if certificate is not None and not share:
@@ -68,7 +58,42 @@ def check_calibration(owner, parts, data, solver, certificate):
             )
 
 
-def _check_independent(owner, data):
+def check_guarantee(owner, data, solver, certificate):
+    """Raise if samples or options exclude the guarantee, or need one."""
+    if certificate is None:
+        if data.source_ood is not None:
+            raise ValueError(
+                "ood_source is for a guarantee, which holds for each source of OOD "
+                "samples. Set guarantee='high_probability', or leave ood_source out."
+            )
+        return
+    if solver.randomize:
+        raise ValueError(
+            "randomize=True and a guarantee exclude each other: certified thresholds "
+            "are scores. Set one of them back."
+        )
+    if solver.infeasible == "nearest":
+        raise ValueError(
+            "infeasible='nearest' and a guarantee exclude each other: bounds that no "
+            "rule meets cannot be certified. Set one of them back."
+        )
+    within = certificate.within
+    if within == "groups" and data.groups is None:
+        raise ValueError(
+            "Certificate(within='groups') needs a group for each sample: call "
+            "fit(X, y, groups=...). In a search or cross-validation turn on "
+            "sklearn.set_config(enable_metadata_routing=True) and use "
+            "set_fit_request(groups=True) of this estimator."
+        )
+    if within in ("class", "predicted_class") and not hasattr(owner, "reject_label"):
+        raise ValueError(
+            f"Certificate(within={within!r}) is for classifiers; a regressor has no "
+            "classes. Use within='groups'."
+        )
+    _check_independent(owner, data, within)
+
+
+def _check_independent(owner, data, within):
     """Raise if samples are not independent draws, which a guarantee requires."""
     if data.weight is not None:
         raise ValueError(
@@ -78,11 +103,15 @@ def _check_independent(owner, data):
             "of samples is not the share in use. Leave one of them out."
         )
     groups = data.groups
-    if groups is not None and len(np.unique(groups)) < len(groups):
+    if within == "groups" or groups is None:
+        return
+    if len(np.unique(groups)) < len(groups):
         raise ValueError(
             f"guarantee={owner.guarantee!r} requires independent samples, but groups "
             f"has {len(np.unique(groups))} groups of {len(groups)} ID samples. Give "
-            "one sample of each group, or leave the guarantee out."
+            "one sample of each group, or leave the guarantee out. If samples of one "
+            "group are independent too, and bounds are to hold within every group, "
+            "use guarantee=Certificate(within='groups')."
         )
 
 

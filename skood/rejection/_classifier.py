@@ -16,6 +16,7 @@ from skood.rejection._checks import (
     check_is_classifier,
     check_ood_labels,
 )
+from skood.rejection._fitting import fit_predictor
 from skood.rejection._inputs import Parts
 from skood.rejection._report import possible_losses
 from skood.rejection._selective_predictor import SelectivePredictor
@@ -261,7 +262,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         # The parts are validated by their own fits.
         prefer_skip_nested_validation=False
     )
-    def fit(self, X, y, sample_weight=None, groups=None):
+    def fit(self, X, y, sample_weight=None, groups=None, ood_source=None):
         """Fit the classifier and the detectors, and choose the rule.
 
         Parameters
@@ -283,7 +284,15 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         groups : array-like of shape (n_samples,), default=None
             Groups of samples that are not independent, such as patients. `calibration`
             holds out whole groups: a share of them, a number of folds or a splitter
-            such as :class:`~sklearn.model_selection.GroupKFold`.
+            such as :class:`~sklearn.model_selection.GroupKFold`. With
+            ``Certificate(within="groups")`` they are groups of independent samples,
+            such as regions, within which bounds are certified, and samples are held out
+            regardless of them.
+
+        ood_source : array-like of shape (n_samples,), default=None
+            Source of each OOD sample, such as its data set; entries of ID samples are
+            ignored. Bounds on the FPR are then certified for every source,
+            and hence for every mixture of them. Requires a guarantee.
 
         Returns
         -------
@@ -310,7 +319,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
             )
         with fresh_fit(self):
             check_is_classifier(self.estimator)
-            self._fit(X, y, sample_weight, groups)
+            fit_predictor(self, X, y, sample_weight, groups, ood_source)
         return self
 
     def _given_parts(self):
@@ -321,6 +330,9 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         self.reject_label_ = self._reject_label(classes)
         check_classes(self, classes, data.y)
         check_ood_labels(parts, data.y)
+
+    def _check_labels(self, y):
+        check_classes(self, self.classes_, y)
 
     def _naming_ood_label(self, data):
         return naming_ood_label(data.y, data.n_ood, self.ood_label, warns=True)

@@ -1,4 +1,4 @@
-"""Explanations of the decisions of a selective predictor."""
+"""Decisions of a selective predictor on new samples, and their explanations."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -7,12 +7,17 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 
 from skood.decision import accept_proba, draw
+from skood.rejection._calibration import predict_parts, score_parts
 from skood.rejection._explanation import explain
+from skood.utils._batches import blockwise
 from skood.utils._input import takes_input
+from skood.utils._labels import single_column
+from skood.utils._metaestimators import n_rows
 
 __all__ = ["ExplainedDecisions"]
 
@@ -28,17 +33,76 @@ def _has_rule(self):
 
 
 class ExplainedDecisions:
-    """Mixin of selective predictors that explain their decisions."""
+    """Mixin of selective predictors with their decisions, and explanations of them."""
 
     #: Reason of rejections because of a high risk.
     _uncertain = "uncertain class"
 
     # of the selective predictor
+    estimator_: Any
     operating_point_: Any
     random_state: Any
     _reference: Any
-    _risks: Callable
+    _parts: Callable
     _check_fitted: Callable
+
+    @blockwise
+    def accept_proba(self, X):
+        """Return the probability that each sample is accepted.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        accept : ndarray of shape (n_samples,), dtype float64
+            0 or 1, or ``tau_`` at the threshold of a randomized rule; 1 with
+            ``rule=None``.
+        """
+        self._check_fitted()
+        if self.operating_point_ is None:
+            return np.ones(n_rows(X))
+        return accept_proba(self.operating_point_, *score_parts(self._parts(), X))
+
+    @blockwise
+    def _answers(self, X):
+        """Return predictions of the estimator, and acceptance probabilities."""
+        if self.operating_point_ is None:
+            values = single_column(self.estimator_.predict(X))  # of CatBoost
+            return np.array(values), np.ones(n_rows(X))
+        risk, ood, values = predict_parts(self._parts(), X)
+        return np.array(values), accept_proba(self.operating_point_, risk, ood)
+
+    @blockwise
+    def _risks(self, X):
+        """Return both scores of the samples."""
+        return score_parts(self._parts(), X)
+
+    def score_pair(self, X):
+        """Return the scores used by the rule, high for samples to accept.
+
+        :func:`skood.metrics.make_ood_scorer` evaluates either of them in searches and
+        cross-validation.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        risk_score : ndarray of shape (n_samples,)
+            Minus the conditional risk that the estimator predicts, unless there is a
+            risk detector or another uncertainty.
+
+        ood_score : ndarray of shape (n_samples,) or None
+            The score of the OOD detector. None without an OOD detector.
+        """
+        self._check_fitted()
+        risk, ood = self._risks(X)
+        return -risk, None if ood is None else -ood
 
     @available_if(_has_rule)
     def reject_reason(self, X):

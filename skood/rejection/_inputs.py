@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length
 
-from skood.utils._labels import column, id_rows, is_nan, sortable_labels
+from skood.utils._labels import column, id_rows, is_nan, ood_mask, sortable_labels
 from skood.utils._metaestimators import take_rows, unwrap
 from skood.utils._weights import check_weight, row_weight
 
@@ -51,8 +52,8 @@ NO_ARGUMENTS = Parts({}, {}, {})
 class Data(NamedTuple):
     """Samples of positive weight of a fit: `X` and `y` are ID samples.
 
-    Weights and groups of shape (n_id,) and (n_ood,) may be None; `arguments` pass
-    them to the fits of the parts.
+    Weights, groups and sources of shape (n_id,) and (n_ood,) may be None; `arguments`
+    pass them to the fits of the parts.
     """
 
     X: object
@@ -63,12 +64,17 @@ class Data(NamedTuple):
     weight_ood: np.ndarray | None
     groups: np.ndarray | None
     groups_ood: np.ndarray | None
+    source_ood: np.ndarray | None
     arguments: Parts = NO_ARGUMENTS
 
 
-def separate(X, y, sample_weight, groups, ood_label):
-    """Return the ID and the OOD samples of positive weight; raise if none are ID."""
-    is_id = id_rows(y, ood_label)
+def separate(X, y, sample_weight, groups, ood_label, ood_source=None, needs_id=True):
+    """Return the ID and the OOD samples of positive weight.
+
+    If no sample is ID, this raises, unless `needs_id` is false.
+    """
+    check_consistent_length(X, y, groups, ood_source)
+    is_id = id_rows(y, ood_label) if needs_id else ~ood_mask(y, ood_label=ood_label)
     is_ood = ~is_id
     weight = check_weight(sample_weight, len(y))
     if weight is not None:
@@ -79,13 +85,14 @@ def separate(X, y, sample_weight, groups, ood_label):
                 f"ood_label={ood_label!r} have a weight."
             )
     groups = None if groups is None else column(groups)
+    ood_source = None if ood_source is None else column(ood_source)
     X_id, X_ood = X, None
     if not is_id.all():
         X_id = take_rows(X, np.flatnonzero(is_id))
     if is_ood.any():
         X_ood = take_rows(X, np.flatnonzero(is_ood))
     y_id = y[is_id]
-    if not is_nan(ood_label):
+    if not is_nan(ood_label) and y_id.size:
         y_id = sortable_labels(y_id)  # mixed with a string ood_label
         check_classification_targets(y_id)
     return Data(
@@ -97,6 +104,7 @@ def separate(X, y, sample_weight, groups, ood_label):
         weight_ood=row_weight(weight, is_ood),
         groups=None if groups is None else groups[is_id],
         groups_ood=None if groups is None else groups[is_ood],
+        source_ood=None if ood_source is None else ood_source[is_ood],
     )
 
 

@@ -12,6 +12,7 @@ from sklearn.utils import get_tags
 
 from skood.decision import GUARANTEES, SOLVERS, BaseRule, Certificate, Solver, draw
 from skood.rejection._checks import check_is_regressor
+from skood.rejection._fitting import fit_predictor
 from skood.rejection._inputs import RegressionParts
 from skood.rejection._regression_scores import COMPONENTS, as_score
 from skood.rejection._report import possible_losses
@@ -262,7 +263,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
         # The parts are validated by their own fits.
         prefer_skip_nested_validation=False
     )
-    def fit(self, X, y, sample_weight=None, groups=None):
+    def fit(self, X, y, sample_weight=None, groups=None, ood_source=None):
         """Fit the regressor and its uncertainty, and choose the rule.
 
         Parameters
@@ -282,7 +283,15 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
 
         groups : array-like of shape (n_samples,), default=None
             Groups of samples that are not independent, such as patients. `calibration`
-            and the folds of the losses hold out whole groups.
+            and the folds of the losses hold out whole groups. With
+            ``Certificate(within="groups")`` they are groups of independent samples,
+            within which bounds are certified, and samples are held out regardless of
+            them.
+
+        ood_source : array-like of shape (n_samples,), default=None
+            Source of each OOD sample, such as its data set; entries of ID samples are
+            ignored. Bounds on the FPR are then certified for every source, and hence
+            for every mixture of them. Requires a guarantee.
 
         Returns
         -------
@@ -316,7 +325,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
         with fresh_fit(self):
             check_is_regressor(self.estimator)
             self._check_uncertainty()
-            self._fit(X, y, sample_weight, groups)
+            fit_predictor(self, X, y, sample_weight, groups, ood_source)
         return self
 
     def _check_uncertainty(self):

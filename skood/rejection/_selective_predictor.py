@@ -15,27 +15,17 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skood.decision import Certificate, Solver, accept_proba, draw
-from skood.rejection._calibration import (
-    calibrate,
-    choose_rule,
-    fit_parts,
-    predict_parts,
-    router_of,
-    score_parts,
-)
-from skood.rejection._checks import check_calibration, fit_arguments
+from skood.decision import Certificate, Solver, draw
+from skood.rejection._calibration import router_of
 from skood.rejection._explained_decisions import ExplainedDecisions
-from skood.rejection._explanation import make_reference
-from skood.rejection._inputs import Parts, described_scores, detector_input, separate
-from skood.rejection._regression_scores import reads_samples
+from skood.rejection._inputs import Parts, described_scores, separate
 from skood.rejection._report import make_report
-from skood.utils._batches import blockwise
+from skood.rejection._score_pool import recalibrated
+from skood.utils._batches import labeled_rows
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._labels import check_y, ood_mask, single_column
-from skood.utils._metaestimators import bind, n_rows, with_seeds, wrapped_tags
-from skood.utils._warnings import warn
-from skood.utils._weights import count_weights, row_weight
+from skood.utils._labels import check_y, ood_mask
+from skood.utils._metaestimators import bind, wrapped_tags
+from skood.utils._weights import count_weights
 
 __all__ = ["SelectivePredictor"]
 
@@ -91,44 +81,18 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
     def _marked_ood(self):
         """Return how OOD samples are marked in `y`, for messages."""
 
+    def _check_labels(self, y):
+        """Raise if ID samples have other labels than the classes."""
+
     def _naming_ood_label(self, data):
         """Return a context in which errors of fits mention the label of OOD samples."""
         return nullcontext()
 
-    def _fit(self, X, y, sample_weight, groups):
-        parts = self._given_parts()
-        self._possible_losses()  # raises if the loss is of another kind
+    def _separated(self, X, y, sample_weight, groups, ood_source, **options):
+        """Return the ID and the OOD samples as `Data`."""
         y = check_y(y, self.ood_label)
-        check_consistent_length(X, y, groups)
-        data = separate(X, y, sample_weight, groups, self.ood_label)
-        self._check_data(data, parts)
-        if self.rule is not None:
-            check_calibration(self, parts, data, *self._options())
-        self.detector_inputs_ = {
-            name: "X" if reads_samples(parts, detector) else detector_input(detector)
-            for name, detector in zip(("risk", "ood"), parts[1:], strict=True)
-            if detector is not None
-        }
-        data = data._replace(arguments=fit_arguments(self, parts, data))
-        with self._naming_ood_label(data):
-            calibrated = self._fit_parts(parts, data)
-        if self.rule is None:
-            self.operating_point_ = self._reference = None
-            return
-        rows, ood_rows, scores = calibrated
-        loss = self._losses(data.y[rows], scores.pred_id)
-        weights = row_weight(data.weight, rows), row_weight(data.weight_ood, ood_rows)
-        self.operating_point_ = point = choose_rule(self, scores, loss, weights)
-        self.theta_, self.lambda_, self.tau_ = point.theta, point.lam, point.tau
-        self.mu_, self.gap_ = point.mu, point.gap
-        self.lower_bound_ = point.lower_bound
-        self._reference = make_reference(
-            point, scores.risk_id, scores.ood_id, weights[0]
-        )
-        # than the risk score
-        weighs_less = abs(self.theta_) < math.pi / 4 and not point.has_two_thresholds
-        if data.X_ood is None and self.ood_detector is not None and weighs_less:
-            self._warn_of_weight()
+        given = sample_weight, groups, self.ood_label, ood_source
+        return separate(X, y, *given, **options)
 
     def _options(self):
         """Return the solver, and the certificate or None, as objects."""
@@ -137,25 +101,8 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
             certificate = self._as_part("guarantee", certificate)
         return self._as_part("solver", self.solver), certificate
 
-    def _fit_parts(self, parts, data):
-        """Store the fitted parts; return the calibration data of the rule."""
-        if self.rule is None:
-            parts = type(parts)(*with_seeds(parts, self.random_state))
-            fitted = fit_parts(parts, data.X, data.y, data.arguments)
-            self._store(fitted, data.y, data.y[:0])
-            return None
-        fitted, *calibrated, unfitted = calibrate(
-            parts,
-            data,
-            calibration=self.calibration,
-            random_state=self.random_state,
-            n_jobs=self.n_jobs,
-        )
-        self._store(fitted, data.y, unfitted)
-        return calibrated
-
     def get_metadata_routing(self):
-        """Return how ``sample_weight`` and ``groups`` are passed on by `fit`.
+        """Return how the metadata of samples are passed on by `fit`.
 
         Returns
         -------
@@ -164,18 +111,6 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
             detectors and a splitter in `calibration`.
         """
         return router_of(self)
-
-    def _warn_of_weight(self):
-        """Warn that only errors on ID samples determine the weight of the OOD score."""
-        warn(
-            "y has no OOD samples, so that the weight of ood_detector was chosen by "
-            f"the errors on ID samples alone: theta_ = {self.theta_:.3g} (at 0 only "
-            f"the risk score counts, at pi / 2 only the OOD score), mu_ = "
-            f"{self.mu_:.3g}. OOD samples may be accepted, however low the detector "
-            f"scores them. Add known OOD samples, {self._marked_ood()}, and use a rule "
-            "that bounds their rate, such as BoundedTPRFPR; or use "
-            "rule=TwoThresholds(), which has a threshold for each score."
-        )
 
     def _largest_loss(self):
         """Return the largest loss, for a guarantee; 1 if it is unknown."""
@@ -190,65 +125,17 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         fitted = self.estimator_, self.risk_detector_, self.ood_detector_
         return self._parts_type(*fitted)
 
-    @blockwise
-    def accept_proba(self, X):
-        """Return the probability that each sample is accepted.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        Returns
-        -------
-        accept : ndarray of shape (n_samples,), dtype float64
-            0 or 1, or ``tau_`` at the threshold of a randomized rule; 1 with
-            ``rule=None``.
-        """
-        self._check_fitted()
-        if self.operating_point_ is None:
-            return np.ones(n_rows(X))
-        return accept_proba(self.operating_point_, *score_parts(self._parts(), X))
-
-    @blockwise
-    def _answers(self, X):
-        """Return predictions of the estimator, and acceptance probabilities."""
-        if self.operating_point_ is None:
-            values = single_column(self.estimator_.predict(X))  # of CatBoost
-            return np.array(values), np.ones(n_rows(X))
-        risk, ood, values = predict_parts(self._parts(), X)
-        return np.array(values), accept_proba(self.operating_point_, risk, ood)
-
-    @blockwise
-    def _risks(self, X):
-        """Return both scores of the samples."""
-        return score_parts(self._parts(), X)
-
-    def score_pair(self, X):
-        """Return the scores used by the rule, high for samples to accept.
-
-        :func:`skood.metrics.make_ood_scorer` evaluates either of them in searches and
-        cross-validation.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        Returns
-        -------
-        risk_score : ndarray of shape (n_samples,)
-            Minus the conditional risk that the estimator predicts, unless there is a
-            risk detector or another uncertainty.
-
-        ood_score : ndarray of shape (n_samples,) or None
-            The score of the OOD detector. None without an OOD detector.
-        """
-        self._check_fitted()
-        risk, ood = self._risks(X)
-        return -risk, None if ood is None else -ood
-
-    def with_rule(self, rule, X, y, *, guarantee="auto", sample_weight=None):
+    def with_rule(
+        self,
+        rule,
+        X,
+        y,
+        *,
+        guarantee="auto",
+        sample_weight=None,
+        groups=None,
+        ood_source=None,
+    ):
         """Return an estimator with another rule and the same fitted parts.
 
         Nothing is fitted: the rule is chosen on the scores of the given samples. The
@@ -273,6 +160,9 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
 
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples, as in `fit`.
+
+        groups, ood_source : array-like of shape (n_samples,), default=None
+            Groups and sources of the samples, as in `fit`.
 
         Returns
         -------
@@ -309,10 +199,113 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         params = {**self.get_params(deep=False), **parts, "rule": rule}
         if not (isinstance(guarantee, str) and guarantee == "auto"):
             params["guarantee"] = guarantee
-        new = type(self)(**{**params, "calibration": "same"}).fit(X, y, sample_weight)
+        new = type(self)(**{**params, "calibration": "same"})
+        new.fit(X, y, sample_weight, groups, ood_source)
         new.estimator_, new.risk_detector_, new.ood_detector_ = fitted
         new.detector_inputs_ = dict(self.detector_inputs_)
         return new
+
+    def recalibrate(
+        self,
+        X,
+        y,
+        *,
+        window=None,
+        groups=None,
+        ood_source=None,
+        sample_weight=None,
+        choose="split",
+        accepted_only=False,
+    ):
+        r"""Choose the rule again with fresh labeled samples, refitting nothing.
+
+        The samples are scored by the fitted parts, and follow the calibration samples
+        that were stored before. On all of them, or the latest, the rule of the
+        parameters is chosen or certified. If this fails, the estimator is unchanged:
+        the previous rule stays, and the samples are not stored. Read more in the
+        :ref:`User Guide <recalibration>`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Samples on which no part was fitted, in the order of time.
+
+        y : array-like of shape (n_samples,)
+            Their labels or targets, and known OOD samples as in `fit`. There may be no
+            ID samples, or no OOD samples, among them.
+
+        window : int, default=None
+            Numbers of ID and of OOD samples to use: the latest ones of each. None: all.
+
+        groups, ood_source : array-like of shape (n_samples,), default=None
+            Groups and sources of the samples, as in `fit`.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples, as in `fit`.
+
+        choose : {"split", "previous"}, default="split"
+            Samples that choose the candidates of a certificate. "split": a random part
+            of all samples, which must be from one distribution. "previous": all earlier
+            samples, which may be from another one; only the fresh samples certify.
+
+        accepted_only : bool, default=False
+            Only labels of samples that the rule accepted are known, and given. They
+            certify a bound on the selective risk, by a rule that accepts some of the
+            previously accepted samples, but neither the TPR nor the FPR.
+
+        Returns
+        -------
+        self : object
+            The estimator with the new rule.
+
+        Raises
+        ------
+        NotCertifiableError
+            If there are too few samples for the guarantee.
+        InfeasibleError
+            If no acceptance region meets the bounds of the rule on the samples.
+        ValueError
+            If the data or a parameter is invalid, if there is no rule, or if
+            `accepted_only` is set and the rule bounds the TPR or the FPR.
+
+        See Also
+        --------
+        with_rule : Starts with given samples, and may use another rule.
+
+        Notes
+        -----
+        Each certificate fails with a probability of at most `delta`, for the
+        distribution of its certifying samples, if the time of the call does not depend
+        on the labels of the samples. With ``Certificate(schedule="all")`` all of them
+        hold with a probability of at least ``1 - delta``, with ever smaller errors;
+        refused ones are counted, which is the only change of the estimator after a
+        refusal.
+
+        Examples
+        --------
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from skood.datasets import load_digits_ood
+        >>> from skood.rejection import BoundedAbstention, RejectOptionClassifier
+        >>> X, y = load_digits_ood(left_out=[8, 9], return_X_y=True)
+        >>> clf = RejectOptionClassifier(
+        ...     LogisticRegression(max_iter=500),
+        ...     rule=BoundedAbstention(coverage=0.8),
+        ...     guarantee="high_probability",
+        ...     random_state=0,
+        ... ).fit(X[:1000], y[:1000])
+        >>> before = clf.operating_point_.tpr
+        >>> clf.recalibrate(X[1000:], y[1000:]).operating_point_.tpr < before
+        True
+        """
+        self._check_fitted()
+        X, y = labeled_rows(X, y)
+        of_samples = sample_weight, groups, ood_source
+        data = self._separated(X, y, *of_samples, needs_id=False)
+        self._check_labels(data.y)
+        recalibrated(
+            self, data, window=window, choose=choose, accepted_only=accepted_only
+        )
+        return self
 
     def report(
         self,
