@@ -1,4 +1,4 @@
-"""The main job, and comparisons of detectors on custom data."""
+"""The main job, comparisons of detectors on custom data, and parts of other runs."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,13 +12,30 @@ if TYPE_CHECKING:
     from skood.benchmark._average_ranks import average_ranks
     from skood.benchmark._cli import main as main
     from skood.benchmark._compare import compare
+    from skood.benchmark._hashing import code_version, content_hash
+    from skood.benchmark._journal import Journal
+    from skood.benchmark._page import html_page, html_table
 
-__all__ = ["average_ranks", "compare", "run_main_job"]
+__all__ = [
+    "Journal",
+    "average_ranks",
+    "code_version",
+    "compare",
+    "content_hash",
+    "html_page",
+    "html_table",
+    "run_main_job",
+]
 
 # Imported on first use: ``skood --help`` does not need scikit-learn.
 _LAZY = {
+    "Journal": "._journal",
     "average_ranks": "._average_ranks",
+    "code_version": "._hashing",
     "compare": "._compare",
+    "content_hash": "._hashing",
+    "html_page": "._page",
+    "html_table": "._page",
     "main": "._cli",
 }
 

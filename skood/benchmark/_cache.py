@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 
-from skood.benchmark._hashing import code_of_results, content_hash
+from skood.benchmark._hashing import code_version, content_hash
 from skood.nn._make_network import SHARING
 from skood.nn._outputs import Head, Reading
 from skood.nn._shared_forward import _Memory, _uses
@@ -95,7 +95,7 @@ class _KeptReadings(_Memory):
         """Return the file of a part of the outputs, named by the hash of its inputs."""
         if self._network_hash is None:
             self._network_hash = content_hash(
-                FrozenEstimator(self.network), code_of_results()
+                FrozenEstimator(self.network), code_version()
             )
         if self._hashed is None or self._hashed[0] is not X:
             self._hashed = X, content_hash(X)

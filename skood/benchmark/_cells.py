@@ -14,8 +14,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.parallel import delayed
 
 from skood.benchmark._cache import network_readings
-from skood.benchmark._hashing import code_of_results, content_hash
-from skood.benchmark._journal import Journal
+from skood.benchmark._hashing import code_version, content_hash
+from skood.benchmark._journal import ScoreJournal
 from skood.nn._shared_forward import network_groups
 from skood.utils._metaestimators import n_rows, take_rows, with_seeds
 from skood.utils._progress import as_they_come, progress
@@ -76,7 +76,7 @@ class _Keys:
         self._rows = {name: content_hash(X) for name, X in data.ood.items()}
         self._id = content_hash(data.X_id, data.y_id)
         self._train = content_hash(data.X_train, data.y_train)
-        self._code = code_of_results()
+        self._code = code_version()
 
     def of(self, detector, repeat, rows):
         """Return the key of a cell."""
@@ -127,7 +127,7 @@ def _run_group(members, data, repeats, keys, folders):
     A cell is: repeat, detector, set, scores, record (int, str, str, ndarray, dict).
     """
     cache, resume = folders
-    journal = Journal(resume)
+    journal = ScoreJournal(resume)
     for r, repeat in enumerate(repeats):
         # each detector separately, so that the others do not affect it
         seeded = {
@@ -194,7 +194,7 @@ def run_cells(
     records by (detector, set), a dict for each repeat.
     """
     keys = None if resume is None else _Keys(data)
-    Journal(resume)  # ends a broken line before a line is added
+    ScoreJournal(resume)  # ends a broken line before a line is added
     names = list(detectors)
     groups = [
         {names[i]: detectors[names[i]] for i in group}

@@ -20,7 +20,7 @@ from sklearn.frozen import FrozenEstimator
 from skood.utils._batches import is_lazy, loaded_blocks
 from skood.utils._torch import is_tensor, to_numpy
 
-__all__ = ["code_of_results", "content_hash", "versions"]
+__all__ = ["code_version", "content_hash", "versions"]
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
@@ -34,12 +34,43 @@ _NOT_CONTENT = ("history", "history_")
 
 
 def content_hash(*things):
-    """Return the SHA-256 of the content of objects as 64 hexadecimal digits.
+    """Return the SHA-256 of the content of objects.
 
     Arrays and tensors are hashed by values, dtype and shape; estimators by class and
-    parameters; the content of a `FrozenEstimator` by all its attributes, including the
-    weights of a network; functions, and classes of no library, by their code. Raises a
-    TypeError if the content cannot be determined, such as of an open file.
+    parameters; the content of a :class:`~sklearn.frozen.FrozenEstimator` by all its
+    attributes, including the weights of a network; functions, and classes of no
+    library, by their code.
+
+    Parameters
+    ----------
+    *things : object
+        Inputs of a computation.
+
+    Returns
+    -------
+    hash : str
+        64 hexadecimal digits.
+
+    Raises
+    ------
+    TypeError
+        If the content of an object cannot be determined, such as of an open file.
+
+    See Also
+    --------
+    code_version : The code, another input of a computation.
+    Journal : Records of computations by such keys.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.benchmark import content_hash
+    >>> from skood.detectors import KNN
+    >>> X = np.eye(3)
+    >>> content_hash(KNN(), X) == content_hash(KNN(n_neighbors=5), X.copy())
+    True
+    >>> content_hash(KNN(), X) == content_hash(KNN(n_neighbors=6), X)
+    False
     """
     return _Digests().of(list(things)).hex()
 
@@ -69,10 +100,26 @@ def _hash_of_sources(folder):
     return _join("sources", *names, *contents).hex()
 
 
-def code_of_results():
-    """Return a dict that identifies the code that affects results: versions.
+def code_version():
+    """Return versions of skood and of the libraries that affect its results.
 
-    A development version changes without a new number: it has the hash of its sources.
+    Returns
+    -------
+    versions : dict of str to str
+        Versions of Python, skood, NumPy, SciPy, scikit-learn, torch and skorch. A
+        development version of skood changes without a new number, and has the hash of
+        its files as "sources".
+
+    See Also
+    --------
+    content_hash : Hash of this and of other inputs.
+    skood.show_versions : Print versions for a report of a bug.
+
+    Examples
+    --------
+    >>> from skood.benchmark import code_version
+    >>> sorted(code_version())[:3]
+    ['numpy', 'python', 'scikit-learn']
     """
     import skood
 

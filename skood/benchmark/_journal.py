@@ -1,4 +1,4 @@
-"""Journal on disk of the finished cells of a comparison."""
+"""Journals on disk: finished computations, and finished cells of a comparison."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,7 +16,7 @@ import numpy as np
 from skood.benchmark._cache import read_arrays, write_arrays
 from skood.utils._warnings import warn
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "ScoreJournal"]
 
 # Keys of the line of a cell that are read.
 _FIELDS = {
@@ -28,24 +28,49 @@ _FIELDS = {
 
 
 class Journal:
-    """Finished cells: the scores of a set of samples by a fitted detector.
+    """Records of finished computations in a file, for runs that may be interrupted.
 
-    A cell has a file of scores and, once that is complete, a line in ``cells.jsonl``
-    with its SHA-256. If either is interrupted, the cell is not finished. None: no
-    storage.
+    A record is a line of JSON, appended as soon as its computation is finished, and on
+    disk before `add` returns. A line that an interruption left incomplete is ignored,
+    so its computation is repeated. Several processes can add records to one file, each
+    with its own journal; a journal contains the records that were in the file when it
+    was opened, and its own.
+
+    Read more in the :ref:`User Guide <own_experiments>`.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file, by custom with the suffix ``.jsonl``. It and its folder are created
+        by the first record.
+
+    See Also
+    --------
+    content_hash : Key of a computation from its inputs.
+    compare : Comparison of detectors that continues after an interruption.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from skood.benchmark import Journal, content_hash
+    >>> path = Path(tempfile.mkdtemp()) / "results.jsonl"
+    >>> def area(radius):
+    ...     journal, key = Journal(path), content_hash("area", radius)
+    ...     if journal.get(key) is None:
+    ...         print("computed")
+    ...         journal.add(key, area=3.14159 * radius**2)
+    ...     return journal.get(key)["area"]
+    >>> area(2.0)
+    computed
+    12.56636
+    >>> area(2.0)
+    12.56636
     """
 
-    def __init__(self, folder):
-        self.folder: Any = None if folder is None else Path(folder)
-        self._records: dict = {}
-        if folder is not None:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            self._records = self._read()
-
-    @property
-    def path(self):
-        """Return the file with a line for each cell."""
-        return self.folder / "cells.jsonl"
+    def __init__(self, path):
+        self.path = Path(path)
+        self._records = self._read()
 
     def _read(self):
         """Return records by key; an incomplete last line is terminated."""
@@ -64,6 +89,7 @@ class Journal:
         return records
 
     def _append(self, line):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             if os.write(file, line) < len(line):  # a short write raises no error
@@ -71,6 +97,58 @@ class Journal:
             os.fsync(file)
         finally:
             os.close(file)
+
+    def get(self, key):
+        """Return the record of a computation, or None if it is not finished.
+
+        Parameters
+        ----------
+        key : str
+            Key of the computation.
+
+        Returns
+        -------
+        record : dict or None
+            Its record, including "key".
+        """
+        return self._records.get(key)
+
+    def add(self, key, **record):
+        """Append the record of a finished computation.
+
+        Parameters
+        ----------
+        key : str
+            Key of the computation, such as a :func:`content_hash` of its inputs.
+
+        **record : JSON values
+            Its results. A later record with the same key replaces this one.
+
+        Raises
+        ------
+        TypeError
+            If a value is not of JSON.
+        OSError
+            If the record cannot be written completely.
+        """
+        record = {"key": key, **record}
+        self._append(json.dumps(record).encode() + b"\n")
+        self._records[key] = record
+
+
+class ScoreJournal:
+    """Finished cells: the scores of a set of samples by a fitted detector.
+
+    A cell has a file of scores and, once that is complete, a line in ``cells.jsonl``
+    with its SHA-256. If either is interrupted, the cell is not finished. None: no
+    storage.
+    """
+
+    def __init__(self, folder):
+        self.folder: Any = None if folder is None else Path(folder)
+        if folder is not None:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self._lines = Journal(Path(folder) / "cells.jsonl")
 
     def _file(self, key):
         return self.folder / f"{key}.npz"
@@ -80,7 +158,7 @@ class Journal:
 
         An invalid line, or invalid scores, give a warning and None.
         """
-        record = self._records.get(key)
+        record = None if self.folder is None else self._lines.get(key)
         if record is None:
             return None
         problem = _problem_of_record(record)
@@ -94,9 +172,9 @@ class Journal:
             if problem is None:
                 return arrays[0], record
         warn(
-            f"The cell {key} of {self.path} cannot be used and is computed anew: "
-            f"{problem}. It was not written by skood: if it was not edited, check the "
-            "disk."
+            f"The cell {key} of {self._lines.path} cannot be used and is computed "
+            f"anew: {problem}. It was not written by skood: if it was not edited, "
+            "check the disk."
         )
         return None
 
@@ -105,8 +183,7 @@ class Journal:
         if self.folder is None:
             return
         write_arrays(self._file(key), scores=scores)
-        record = {"key": key, "sha256": _sha256(self._file(key)), **record}
-        self._append(json.dumps(record).encode() + b"\n")
+        self._lines.add(key, sha256=_sha256(self._file(key)), **record)
 
 
 def _problem_of_record(record):

@@ -9,7 +9,7 @@ from string import Template
 
 from skood.benchmark._figures import N_COLORS, N_DASHES
 
-__all__ = ["cell", "page", "table"]
+__all__ = ["cell", "html_page", "html_table", "table"]
 
 
 def cell(content, kind="td", name="", scope=""):
@@ -34,8 +34,75 @@ def table(caption, head, rows):
     )
 
 
-def page(title, parts):
-    """Return a page with a plain title and parts in HTML."""
+def html_table(frame, caption=""):
+    """Return a table of HTML from a data frame, for a page of `html_page`.
+
+    On narrow screens it scrolls, and its first column stays visible.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        The cells, as HTML: text has to be escaped. Names of rows and columns are text.
+
+    caption : str, default=""
+        Caption above the table, as HTML.
+
+    Returns
+    -------
+    table : str
+        HTML.
+
+    See Also
+    --------
+    html_page : A page with tables.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skood.benchmark import html_table
+    >>> frame = pd.DataFrame({"AUROC": ["<b>0.97</b>"]}, index=["KNN"])
+    >>> "<td><b>0.97</b></td>" in html_table(frame, caption="Digits")
+    True
+    """
+    names = ["", *map(str, frame.columns)]
+    head = [cell(escape(name), "th", scope="col") for name in names]
+    rows = [
+        [cell(escape(str(name)), "th", scope="row"), *map(cell, map(str, values))]
+        for name, *values in frame.itertuples(name=None)
+    ]
+    return table(caption, head, rows)
+
+
+def html_page(title, parts):
+    """Return a self-contained HTML page: style for light mode, dark mode and print.
+
+    The page that :func:`compare` writes as a report, for other results.
+
+    Parameters
+    ----------
+    title : str
+        Title, as text.
+
+    parts : sequence of str
+        Content in HTML, such as ``"<h2>Digits</h2>"``, tables of `html_table`, or
+        figures of matplotlib as SVG.
+
+    Returns
+    -------
+    page : str
+        The page, without a script and without references to other files.
+
+    See Also
+    --------
+    html_table : A table for it.
+
+    Examples
+    --------
+    >>> from skood.benchmark import html_page
+    >>> page = html_page("My results", ["<p>All methods are equally good.</p>"])
+    >>> page.startswith("<!DOCTYPE html>")
+    True
+    """
     fade = [  # of the other curves, where one is pointed at in the legend
         f"figure:has(.k{i}:hover) .chart .curve:not(.s{i}) {{ opacity: .12; }}"
         for i in range(N_COLORS * N_DASHES)

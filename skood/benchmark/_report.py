@@ -16,7 +16,7 @@ from skood.benchmark._cells import ID
 from skood.benchmark._figures import curves, histogram, key, roc
 from skood.benchmark._hashing import versions
 from skood.benchmark._inputs import METRICS
-from skood.benchmark._page import cell, page, table
+from skood.benchmark._page import cell, html_page, table
 from skood.metrics import aurc, risk_coverage_curve
 from skood.utils._files import write_text
 
@@ -55,7 +55,7 @@ def write_report(path, comparisons, *, title="skood: comparison"):
     parts.append(_how_to_read())
     for i, (name, text, comparison) in enumerate(comparisons):
         parts += _section(f"part-{i}", name, text, comparison)
-    write_text(path, page(title, parts))
+    write_text(path, html_page(title, parts))
 
 
 def leaders(comparison):

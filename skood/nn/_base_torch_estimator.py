@@ -151,7 +151,7 @@ class BaseTorchEstimator(SkoodEstimator):
             self._check_classes_again(classes)
             X = self._check_rows(X, reset=False)
             rows = self._rows_of_known_classes(X, y, sample_weight)
-            self._train_on(rows, options.weight_decay)
+            self._train_on(rows, options)
             return self
         if classes is None:
             raise ValueError(
@@ -234,6 +234,7 @@ class BaseTorchEstimator(SkoodEstimator):
     _net_kind = TrainingNet
     _training_defaults: dict = {}
     _default_parts: dict = {"training": TrainingOptions}
+    _transforms_batches = True
 
     def _strata(self, rows):
         """Return integers (n_samples, ...) by which a held-out part is stratified."""
@@ -281,15 +282,13 @@ class BaseTorchEstimator(SkoodEstimator):
                 rows,
                 valid=valid,
                 epochs=epochs,
-                lr_schedule=options.lr_schedule,
-                patience=options.n_iter_no_change,
-                tol=options.tol,
+                options=options,
                 bar=bar,
             )
         self._net_config = config
         self._finish(net, [], history)
 
-    def _train_on(self, rows, weight_decay):
+    def _train_on(self, rows, options):
         """Train the network for one more epoch; restore it if this fails."""
         net = self.net_
         net.batch_size = self.batch_size
@@ -298,8 +297,8 @@ class BaseTorchEstimator(SkoodEstimator):
         bar = progress(1, desc=type(self).__name__, verbose=self.verbose)
         with training(seed, net.device), restored_on_error(net), bar:
             for group in net.optimizer_.param_groups:
-                group.update(lr=self.lr, weight_decay=weight_decay)
-            history = train(net, rows, epochs=1, bar=bar)
+                group.update(lr=self.lr, weight_decay=options.weight_decay)
+            history = train(net, rows, options=options, epochs=1, bar=bar)
         self._finish(net, self.history_, history)
 
     def _finish(self, net, before, history):

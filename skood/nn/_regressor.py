@@ -241,7 +241,7 @@ class TorchRegressor(RegressorMixin, BaseTorchEstimator):
         if hasattr(self, "net_"):
             X = self._check_rows(X, reset=False)
             rows = self._new_rows(X, y, sample_weight)
-            self._train_on(rows, options.weight_decay)
+            self._train_on(rows, options)
             return self
         with fresh_fit(self):
             X = self._check_rows(X, reset=True)

@@ -48,6 +48,7 @@ OPTIMIZERS = {
     "adam": (torch.optim.Adam, {}),
     "adamw": (torch.optim.AdamW, {}),
     "sgd": (torch.optim.SGD, {"momentum": 0.9}),
+    "nesterov": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
 }
 
 # With fewer samples a matrix product uses other kernels, which round differently.
@@ -132,7 +133,10 @@ class _Batches:
 class TrainingNet(NeuralNetClassifier):
     """Skorch net that trains on `Rows` and records the results of an epoch."""
 
+    # set while training: schedule over batches, augmentation, bfloat16 on CUDA
     batch_schedule_ = None
+    transform_ = None
+    mixed_precision_ = False
 
     # Builder of the module, which checks its output.
     _builder = ModuleBuilder
@@ -153,7 +157,14 @@ class TrainingNet(NeuralNetClassifier):
     def infer(self, x, **fit_params):
         """Run the module on a batch in the precision of its parameters."""
         x = to_tensor(x, self.device, parameter_dtype(self.module_))
-        return self.module_(x, **fit_params)
+        if self.transform_ is not None and self.module_.training:
+            x = _transformed(self.transform_, x)
+        if not self.mixed_precision_:
+            return self.module_(x, **fit_params)
+        if x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return self.module_(x, **fit_params).float()
 
     def on_batch_end(self, net, batch=None, training=False, **step):
         """Record the learning rate and the hits; step a schedule over batches."""
@@ -196,6 +207,19 @@ class TrainingNet(NeuralNetClassifier):
         return row
 
 
+def _transformed(transform, x):
+    """Return an augmented batch, or raise if its shape changed."""
+    found = transform(x)
+    if not isinstance(found, torch.Tensor) or found.shape != x.shape:
+        shape = tuple(getattr(found, "shape", ()))
+        raise ValueError(
+            f"transform(batch) must return a tensor of the shape of the batch, "
+            f"{tuple(x.shape)}, got an object of type {type(found).__name__} of shape "
+            f"{shape}."
+        )
+    return found
+
+
 def make_net(config, device, kind=TrainingNet):
     """Return an initialized net for a config of `_fit_new`; call it in `training`."""
     builder = kind._builder(
@@ -230,6 +254,9 @@ def make_schedule(name, optimizer, epochs, batches_per_epoch):
     """Return the torch scheduler of a name, and whether it steps after each batch."""
     if name is None:
         return None, False
+    if name == "cosine_steps":
+        steps = epochs * batches_per_epoch
+        return lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps), True
     if name == "cosine":
         return lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs), False
     if name == "step":
@@ -258,21 +285,26 @@ def suitable_threads(net, rows):
         torch.set_num_threads(n_threads)
 
 
-def train(net, rows, *, epochs, bar, valid=None, lr_schedule=None, patience=1, tol=0.0):
+def train(net, rows, *, epochs, bar, options, valid=None):
     """Train in place for some epochs; return their results, a list of dicts.
 
-    With validation samples `valid` it stops `patience` epochs after the loss fell by
-    `tol`, and restores the weights with the smallest. `lr_schedule`: see
-    `make_schedule`.
+    `options` is a `TrainingOptions` without None. With validation samples `valid` it
+    stops `n_iter_no_change` epochs after the loss fell by `tol`, and restores the
+    weights with the smallest.
     """
     n_batches = sum(1 for _ in row_batches(len(rows), net.batch_size, shuffle=False))
-    schedule, by_batch = make_schedule(lr_schedule, net.optimizer_, epochs, n_batches)
+    schedule, by_batch = make_schedule(
+        options.lr_schedule, net.optimizer_, epochs, n_batches
+    )
     net.batch_schedule_ = schedule if by_batch else None
+    net.transform_ = options.transform
+    on_cuda = parameter_device(net.module_, net.device).type == "cuda"
+    net.mixed_precision_ = options.mixed_precision and on_cuda
     net.train_split = None if valid is None else predefined_split(valid)
     history: list[dict] = []
     best_loss, best_state, waited = np.inf, None, 0
     net.notify("on_train_begin", X=rows, y=None)
-    while len(history) < epochs and waited < patience:
+    while len(history) < epochs and waited < options.n_iter_no_change:
         with suitable_threads(net, rows):
             net.fit_loop(rows, epochs=1)
         done = net.last_epoch()
@@ -281,14 +313,16 @@ def train(net, rows, *, epochs, bar, valid=None, lr_schedule=None, patience=1, t
         if schedule is not None and not by_batch:
             schedule.step()
         if valid is not None:
-            waited = 0 if done["valid_loss"] < best_loss - tol else waited + 1
+            fell = done["valid_loss"] < best_loss - options.tol
+            waited = 0 if fell else waited + 1
             if done["valid_loss"] < best_loss:
                 best_loss = done["valid_loss"]
                 best_state = copy.deepcopy(net.module_.state_dict())
         bar.set_postfix(**{name: f"{value:.3g}" for name, value in done.items()})
         bar.update(1)
     net.notify("on_train_end", X=rows, y=None)
-    net.batch_schedule_ = net.train_split = None
+    net.batch_schedule_ = net.transform_ = net.train_split = None
+    net.mixed_precision_ = False
     if best_state is not None:
         net.module_.load_state_dict(best_state)
     net.module_.eval()

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.benchmark import compare
 from skood.benchmark._cache import _save, network_readings, read_arrays, write_arrays
-from skood.benchmark._journal import Journal
+from skood.benchmark._journal import ScoreJournal
 from skood.detectors import KNN, ODIN, SSD, Energy, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import pretrained
@@ -185,34 +185,34 @@ SECONDS = {"fit_seconds": 1.0, "score_seconds": 0.5, "network_seconds": 0.0}
 
 def test_journal(tmp_path):
     folder = tmp_path / "a" / "b"
-    journal = Journal(folder)
+    journal = ScoreJournal(folder)
     assert journal.get("k", 2) is None
     journal.add("k", np.array([1.0, np.inf]), detector="knn", **SECONDS)
-    found, record = Journal(folder).get("k", 2)
+    found, record = ScoreJournal(folder).get("k", 2)
     assert_array_equal(found, [1.0, np.inf])
     assert record["detector"] == "knn"
-    assert Journal(folder).get("other", 2) is None
+    assert ScoreJournal(folder).get("other", 2) is None
 
 
 def test_journal_of_no_folder():
-    journal = Journal(None)
+    journal = ScoreJournal(None)
     journal.add("k", np.ones(2), **SECONDS)
     assert journal.get("k", 2) is None
 
 
 def test_line_that_broke_off(tmp_path):
-    Journal(tmp_path).add("a", np.ones(2), **SECONDS)
-    Journal(tmp_path).add("b", np.ones(3), **SECONDS)
+    ScoreJournal(tmp_path).add("a", np.ones(2), **SECONDS)
+    ScoreJournal(tmp_path).add("b", np.ones(3), **SECONDS)
     path = tmp_path / "cells.jsonl"
     whole = path.read_bytes()
     for n_bytes in range(len(whole)):
         path.write_bytes(whole[:n_bytes])
-        journal = Journal(tmp_path)
+        journal = ScoreJournal(tmp_path)
         n_lines = whole[: n_bytes + 1].count(b"\n")  # also without its line break
         assert (journal.get("a", 2) is not None) == (n_lines >= 1)
         journal.add("c", np.zeros(4), **SECONDS)
-        assert_array_equal(Journal(tmp_path).get("c", 4)[0], np.zeros(4))
-        assert (Journal(tmp_path).get("a", 2) is not None) == (n_lines >= 1)
+        assert_array_equal(ScoreJournal(tmp_path).get("c", 4)[0], np.zeros(4))
+        assert (ScoreJournal(tmp_path).get("a", 2) is not None) == (n_lines >= 1)
 
 
 def test_disk_fills_up_within_a_line(tmp_path, monkeypatch):
@@ -220,30 +220,30 @@ def test_disk_fills_up_within_a_line(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:7]))
     with pytest.raises(OSError, match=r"No space left on device: .*cells\.jsonl"):
-        Journal(tmp_path).add("a", np.ones(2), **SECONDS)
+        ScoreJournal(tmp_path).add("a", np.ones(2), **SECONDS)
     monkeypatch.undo()
-    Journal(tmp_path).add("b", np.ones(3), **SECONDS)
-    assert Journal(tmp_path).get("a", 2) is None
-    assert_array_equal(Journal(tmp_path).get("b", 3)[0], np.ones(3))
+    ScoreJournal(tmp_path).add("b", np.ones(3), **SECONDS)
+    assert ScoreJournal(tmp_path).get("a", 2) is None
+    assert_array_equal(ScoreJournal(tmp_path).get("b", 3)[0], np.ones(3))
 
 
 def test_line_that_is_no_record(tmp_path):
     lines = ["[1, 2]", "3", '{"no": "key"}', ""]
     (tmp_path / "cells.jsonl").write_text("\n".join(lines) + "\n")
-    Journal(tmp_path).add("a", np.ones(2), **SECONDS)
-    assert Journal(tmp_path).get("a", 2) is not None
+    ScoreJournal(tmp_path).add("a", np.ones(2), **SECONDS)
+    assert ScoreJournal(tmp_path).get("a", 2) is not None
 
 
 def test_scores_that_are_not_those_of_the_line(tmp_path):
-    Journal(tmp_path).add("a", np.ones(2), **SECONDS)
+    ScoreJournal(tmp_path).add("a", np.ones(2), **SECONDS)
     write_arrays(tmp_path / "a.npz", scores=np.zeros(2))
-    assert Journal(tmp_path).get("a", 2) is None
+    assert ScoreJournal(tmp_path).get("a", 2) is None
     (tmp_path / "a.npz").unlink()
-    assert Journal(tmp_path).get("a", 2) is None
+    assert ScoreJournal(tmp_path).get("a", 2) is None
 
 
 def test_file_of_scores_without_scores(tmp_path):
-    journal = Journal(tmp_path)
+    journal = ScoreJournal(tmp_path)
     journal.add("a", np.ones(2), **SECONDS)
     write_arrays(tmp_path / "a.npz", others=np.zeros(2))
     lines = (tmp_path / "cells.jsonl").read_text().splitlines()
@@ -251,12 +251,12 @@ def test_file_of_scores_without_scores(tmp_path):
     record["sha256"] = hashlib.sha256((tmp_path / "a.npz").read_bytes()).hexdigest()
     (tmp_path / "cells.jsonl").write_text(json.dumps(record) + "\n")
     with pytest.warns(SkoodWarning, match="KeyError"):
-        assert Journal(tmp_path).get("a", 2) is None
+        assert ScoreJournal(tmp_path).get("a", 2) is None
 
 
 def _resealed(folder, scores=None, **changes):
     """A journal of the cell "a", edited by somebody who made the hash fit."""
-    Journal(folder).add("a", np.ones(2), **SECONDS)
+    ScoreJournal(folder).add("a", np.ones(2), **SECONDS)
     path = folder / "cells.jsonl"
     record = json.loads(path.read_text())
     if scores is not None:
@@ -264,7 +264,7 @@ def _resealed(folder, scores=None, **changes):
     record["sha256"] = hashlib.sha256((folder / "a.npz").read_bytes()).hexdigest()
     record = {k: v for k, v in (record | changes).items() if v is not Ellipsis}
     path.write_text(json.dumps(record) + "\n")
-    return Journal(folder)
+    return ScoreJournal(folder)
 
 
 @pytest.mark.parametrize("value", [..., None, "1.0", True, [1.0], -1.0, np.nan, np.inf])

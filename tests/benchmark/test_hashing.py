@@ -26,7 +26,7 @@ from skood.benchmark import _hashing
 from skood.benchmark._hashing import (
     _hash_of_sources,
     _join,
-    code_of_results,
+    code_version,
     content_hash,
     versions,
 )
@@ -265,11 +265,11 @@ def test_versions():
 
 def test_sources_count_in_a_development_version(monkeypatch):
     monkeypatch.setattr(skood, "__version__", "1.2.0.dev0")
-    found = code_of_results()
+    found = code_version()
     assert len(found.pop("sources")) == 64
     assert found == versions()
     monkeypatch.setattr(skood, "__version__", "1.2.0")
-    assert code_of_results() == versions()
+    assert code_version() == versions()
 
 
 def test_hash_of_sources(tmp_path):

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.benchmark import compare
 from skood.benchmark._inputs import METRICS
-from skood.benchmark._page import page
+from skood.benchmark._page import html_page
 from skood.benchmark._report import _round_up, leaders, write_report
 from skood.detectors import KNN, MSP, Energy, Mahalanobis
 from skood.metrics import aurc
@@ -285,7 +285,7 @@ def test_names_are_text(tmp_path):
     assert rows_of(found, "Area under")[1][0]["text"] == EVIL
     assert rows_of(found, "OOD sets")[1][0]["text"] == EVIL
     assert any(EVIL in e.get("aria-label", "") for e in found.all("svg"))
-    assert Page(page(EVIL, [])).all("h1")[0]["text"] == EVIL
+    assert Page(html_page(EVIL, [])).all("h1")[0]["text"] == EVIL
 
 
 def test_many_detectors_and_repeats(tmp_path):

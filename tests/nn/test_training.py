@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from sklearn.base import clone
 from skorch.dataset import ValidSplit
 from torch import nn
 
-from skood.nn import _training
+from skood.nn import TorchClassifier, _training
 from skood.nn._training import (
     WeightedCrossEntropy,
     forward,
@@ -20,10 +22,12 @@ from skood.nn._training import (
     make_schedule,
     restored_on_error,
     state_to_numpy,
-    train,
 )
 from skood.nn._training_data import Rows
+from skood.nn._training_options import training_options
 from skood.utils._progress import progress
+
+train = partial(_training.train, options=training_options(TorchClassifier()))
 
 CONFIG = {
     "module": None,
@@ -102,6 +106,11 @@ def test_no_schedule():
 def test_cosine_schedule():
     expected = 0.25 * (1 + np.cos(np.pi * np.arange(10) / 10))
     assert_allclose(lrs("cosine", 10, 2), np.repeat(expected, 2))
+
+
+def test_cosine_schedule_over_batches():
+    expected = 0.25 * (1 + np.cos(np.pi * np.arange(20) / 20))
+    assert_allclose(lrs("cosine_steps", 10, 2), expected)
 
 
 @pytest.mark.parametrize("epochs, third", [(9, 3), (10, 4), (2, 1), (1, 1)])
@@ -194,6 +203,7 @@ def test_net_notes_the_epochs_and_forgets_the_batches(X, y):
         ("adam", torch.optim.Adam),
         ("adamw", torch.optim.AdamW),
         ("sgd", torch.optim.SGD),
+        ("nesterov", torch.optim.SGD),
     ],
 )
 def test_optimizers(optimizer, kind):
@@ -203,6 +213,7 @@ def test_optimizers(optimizer, kind):
     assert group["lr"] == 0.125
     assert group["weight_decay"] == 0.25
     assert group.get("momentum", 0.9) == 0.9
+    assert group.get("nesterov", False) == (optimizer == "nesterov")
 
 
 def test_small_batches_are_trained_on_one_thread(X, y, monkeypatch):

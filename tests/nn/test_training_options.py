@@ -3,11 +3,15 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
+from skood.evidential import EvidentialProbe
 from skood.nn import TorchClassifier, TrainingOptions
 from skood.nn._training_options import training_options
 
@@ -28,6 +32,8 @@ def test_none_is_the_default_of_the_estimator():
         "validation_fraction": 0.1,
         "n_iter_no_change": 10,
         "tol": 1e-4,
+        "transform": None,
+        "mixed_precision": False,
     }
     given = TrainingOptions(n_iter_no_change=3, tol=0.0)
     changed = training_options(Patient(training=given))
@@ -48,6 +54,8 @@ def test_none_is_the_default_of_the_estimator():
         ("validation_fraction", 1.0),
         ("n_iter_no_change", 0),
         ("tol", -1e-4),
+        ("transform", "flip"),
+        ("mixed_precision", "bfloat16"),
     ],
 )
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
@@ -86,3 +94,52 @@ def test_nested_names_if_training_is_none():
 def test_repr():
     clf = TorchClassifier(training=TrainingOptions(optimizer="sgd"))
     assert repr(clf) == "TorchClassifier(training=TrainingOptions(optimizer='sgd'))"
+
+
+def test_transform_of_training_batches(X=((0.0,), (1.0,), (2.0,), (3.0,))):
+    """It sees training batches only, and is seeded by the random state."""
+    seen = []
+
+    def shifted(batch):
+        seen.append(batch.clone())
+        return batch + torch.rand(len(batch), 1)
+
+    options = TrainingOptions(
+        transform=shifted, early_stopping=True, validation_fraction=0.5
+    )
+    clf = TorchClassifier(max_epochs=3, training=options, random_state=0)
+    X, y = 4 * X, 8 * [0, 1]
+    fits = [clf.fit(X, y).predict_logits(X) for _ in range(2)]
+    np.testing.assert_array_equal(*fits)
+    assert [len(batch) for batch in seen] == 6 * [8]  # three epochs of two fits
+    np.testing.assert_array_equal(torch.stack(seen[:3]), torch.stack(seen[3:]))
+    assert clf.net_.transform_ is None  # predictions are of samples as they are
+    clf.set_params(training=TrainingOptions(transform=shifted)).partial_fit(X, y)
+    assert [len(batch) for batch in seen[6:]] == [16]
+
+
+def test_transform_that_trains_on_zeros():
+    """A network that sees zeros only learns the class frequencies."""
+    options = TrainingOptions(transform=torch.zeros_like)
+    clf = TorchClassifier(max_epochs=200, lr=0.1, training=options, random_state=0)
+    X, y = [[1.0]] * 2 + [[-1.0]] * 6, [0] * 2 + [1] * 6
+    proba = clf.fit(X, y).predict_proba([[0.0]])
+    np.testing.assert_allclose(proba, [[0.25, 0.75]], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "transform", [lambda x: x[:1], lambda x: x.tolist()], ids=["shape", "type"]
+)
+def test_transform_of_another_shape(transform):
+    clf = TorchClassifier(training=TrainingOptions(transform=transform))
+    with pytest.raises(ValueError, match=r"transform\(batch\) must return a tensor of"):
+        clf.fit([[0.0], [1.0]], [0, 1])
+
+
+def test_options_without_effect():
+    """Graphs are not trained in batches of images, nor are probes."""
+    for name, value in (("transform", torch.neg), ("mixed_precision", True)):
+        options = TrainingOptions(**{name: value})
+        probe = EvidentialProbe(LogisticRegression(), training=options)
+        with pytest.raises(ValueError, match=f"{name}=.* has no effect on Evidential"):
+            probe.fit([[0.0, 1.0], [1.0, 0.0]], [0, 1])
