@@ -1,0 +1,141 @@
+"""One run of the command: its folders, device and options, networks and features."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Bunch
+
+from benchmarks.reproduce import _files
+from skood.benchmark import content_hash
+from skood.datasets import load_idx_images
+from skood.nn import pretrained, split
+
+
+class Stored(NamedTuple):
+    """Trained network, and the name of its file."""
+
+    network: FrozenEstimator
+    name: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """Options that all experiments share; ``methods`` are the user's own, by name."""
+
+    data: Path | None
+    out: Path
+    device: str = "auto"
+    small: bool = False
+    methods: Mapping[str, Any] = field(default_factory=dict)
+    verbose: int = 0
+
+    def has(self, name):
+        """Return whether the files of a data set are there."""
+        return bool(_files.find(name, self.data))
+
+    def images(self, name, subset="test"):
+        """Return images, uint8 (n, channels, height, width), and labels."""
+        X, y = load_idx_images(
+            self.data / name, subset=subset, scaled=False, return_X_y=True
+        )
+        return X.astype(np.uint8), y
+
+    def network(self, name, *, train, module, classes, depends):
+        """Return a trained network, frozen, which is trained only if it is not stored.
+
+        Parameters
+        ----------
+        name : str
+            Start of the name of its file.
+
+        train : callable
+            Returns a fitted classifier with a ``module_``.
+
+        module : callable
+            Returns a new module, for the weights.
+
+        classes : array-like
+            Class labels.
+
+        depends : object
+            All that training depends on: recipe, seed, data (``digest``).
+
+        Returns
+        -------
+        stored : Stored
+            The network, a frozen classifier, and the name of its file.
+        """
+        stored = f"{name}-{content_hash(depends)[:16]}"
+        path = self.out / "networks" / f"{stored}.pt"
+        if not path.exists():
+            weights = train().module_.state_dict()
+            with replacing(path) as file:
+                torch.save({k: v.cpu() for k, v in weights.items()}, file)
+        net = module()
+        net.load_state_dict(torch.load(path, weights_only=True))
+        return Stored(pretrained(net.eval(), classes, device=self.device), stored)
+
+    def features(self, stored, name, load, extra=None):
+        """Return features of a data set by a stored network, from a file if there is.
+
+        Parameters
+        ----------
+        stored : Stored
+            From `network`.
+
+        name : str
+            Name of the set, such as "mnist/test".
+
+        load : callable
+            Returns images as the network needs them, and labels.
+
+        extra : callable, default=None
+            Called with the images, it returns a dict of further arrays.
+
+        Returns
+        -------
+        features : Bunch
+            ``Z``, float32 (n, n_features), rounded to float16 as in the file, ``y``,
+            and the extra arrays.
+        """
+        path = self.out / "features" / stored.name / f"{name.replace('/', '-')}.npz"
+        if not path.exists():
+            X, y = load()
+            Z = split(stored.network)[0].transform(X).astype(np.float16)
+            more = {} if extra is None else extra(X)
+            with replacing(path) as file:
+                np.savez(file, Z=Z, y=y, **more)
+        with np.load(path) as file:
+            found = Bunch(**dict(file))
+        found.Z = found.Z.astype(np.float32)
+        return found
+
+    def digest(self, *needs):
+        """Return a hash of the files of data sets."""
+        return _files.digest(needs, self.data)
+
+
+@contextmanager
+def replacing(path):
+    """Write a binary file that gets its name when it is complete."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
