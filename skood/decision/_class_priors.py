@@ -3,15 +3,20 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from numbers import Real
+
 import numpy as np
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import column_or_1d
 
-from skood.utils._param_validation import StrOptions, validate_params
+from skood.utils._param_validation import Interval, StrOptions, validate_params
 
 __all__ = ["class_prior", "shift_posteriors"]
 
 _TOL, _MAX_ITER, _LARGEST_CONDITION = 1e-12, 100_000, 1e8
+
+# Resamples, and their largest change of a share at the end.
+_N_RESAMPLES, _ROUGH = 500, 1e-6
 
 
 def _check_prior(prior, n_classes, name):
@@ -85,10 +90,20 @@ def shift_posteriors(proba, prior, new_prior):
         "prior": ["array-like", None],
         "method": [StrOptions({"em", "bbse"})],
         "confusion": ["array-like", None],
+        "confidence_level": [Interval(Real, 0, 1, closed="neither"), None],
+        "random_state": ["random_state"],
     },
     prefer_skip_nested_validation=True,
 )
-def class_prior(proba, prior=None, *, method="em", confusion=None):
+def class_prior(
+    proba,
+    prior=None,
+    *,
+    method="em",
+    confusion=None,
+    confidence_level=None,
+    random_state=None,
+):
     r"""Approximate class priors in use, from predictions on unlabeled samples.
 
     It is an estimate without a guarantee: a rule that is certified at the estimated
@@ -110,10 +125,20 @@ def class_prior(proba, prior=None, *, method="em", confusion=None):
         For "bbse": probability of each predicted class (columns) for each true class
         (rows), from labeled samples.
 
+    confidence_level : float, default=None
+        Level, in (0, 1), of approximate intervals from 500 bootstrap resamples of
+        `proba`. They contain neither errors of the probabilities nor of `confusion`.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the resamples.
+
     Returns
     -------
     prior : ndarray of shape (n_classes,)
         Estimated shares.
+
+    low, high : ndarray of shape (n_classes,)
+        Ends of the approximate intervals; only with `confidence_level`.
 
     Raises
     ------
@@ -151,7 +176,31 @@ def class_prior(proba, prior=None, *, method="em", confusion=None):
     if method == "em":
         if prior is None:
             raise ValueError("method='em' needs prior, the shares of training classes.")
-        return _em(proba, _check_prior(prior, n_classes, "prior"))
+        prior = _check_prior(prior, n_classes, "prior")
+        # equal rows, as of few distinct inputs, count once
+        rows, n_equal = np.unique(proba, axis=0, return_counts=True)
+    else:
+        confusion = _check_confusion(confusion, n_classes)
+        n_equal = np.bincount(proba.argmax(axis=1), minlength=n_classes)
+
+    def estimate(counts, start=None, tol=_TOL):
+        shares = counts / counts.sum()
+        if method == "bbse":
+            return solve_confusion(confusion, shares)
+        near = prior if start is None else (start + prior) / 2
+        return _em(rows, shares, prior, near, tol)
+
+    found = estimate(n_equal)
+    if confidence_level is None:
+        return found
+    rng = check_random_state(random_state)
+    drawn = rng.multinomial(len(proba), n_equal / len(proba), size=_N_RESAMPLES)
+    resampled = np.array([estimate(counts, found, _ROUGH) for counts in drawn])
+    tail = (1 - confidence_level) / 2
+    return found, *np.quantile(resampled, [tail, 1 - tail], axis=0)
+
+
+def _check_confusion(confusion, n_classes):
     if confusion is None:
         raise ValueError("method='bbse' needs confusion, the shares of predictions.")
     confusion = check_array(confusion, dtype=np.float64)
@@ -160,8 +209,7 @@ def class_prior(proba, prior=None, *, method="em", confusion=None):
             f"confusion must have shape {(n_classes, n_classes)}, got "
             f"{confusion.shape}."
         )
-    predicted = np.bincount(proba.argmax(axis=1), minlength=n_classes) / len(proba)
-    return solve_confusion(confusion, predicted)
+    return confusion
 
 
 def solve_confusion(confusion, predicted):
@@ -176,12 +224,16 @@ def solve_confusion(confusion, predicted):
     return shares / shares.sum()
 
 
-def _em(proba, prior):
-    new = prior
+def _em(proba, shares, prior, start, tol):
+    """Return the most likely priors for distinct probabilities and their shares.
+
+    Until no share changes by `tol`, from `start`, which must be positive.
+    """
+    ratio, new = proba / prior, start
     for _ in range(_MAX_ITER):
-        weighted = proba * (new / prior)
-        after = (weighted / weighted.sum(axis=1, keepdims=True)).mean(axis=0)
-        if np.abs(after - new).max() < _TOL:
+        weighted = ratio * new
+        after = (shares / weighted.sum(axis=1)) @ weighted
+        if np.abs(after - new).max() < tol:
             return after
         new = after
     return new

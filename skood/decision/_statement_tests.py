@@ -113,12 +113,28 @@ def two_sample(N, n_id, F, n_ood, id_factor, ood_factor, delta):
     counts = first + np.arange(math.ceil(2 * spread.max()) + 2)
     others = n_ood * (id_factor * counts / n_id - statistic) / ood_factor
     others = np.floor(others + GUARD)
-    with np.errstate(invalid="ignore"):
-        below = bdtr(np.clip(others, 0, n_ood), n_ood, f_low)
-    # no count of OOD samples makes the statistic as large
-    below[others < 0] = 0.0
+    below = _cumulated_binomial(others, n_ood, f_low)
     found = np.einsum("ij,ij->i", binom.pmf(counts, n_id, t_high), below)
     return min(1.0, gamma + float(found.max()) + 2 * _TAIL)
+
+
+def _cumulated_binomial(counts, n, share):
+    """Return P(Bin(n, share) <= counts), of shape (n_cells, n_counts), 0 below 0.
+
+    The shape of `share` is (n_cells, 1).
+    """
+    counts = np.clip(counts, -1, n).astype(np.intp)
+    least = int(counts.min())
+    values = np.arange(max(least, 0), int(counts.max()) + 1)
+    with np.errstate(invalid="ignore"):
+        if values.size > counts.shape[1]:
+            found = bdtr(np.maximum(counts, 0), n, share)
+        else:  # few counts, which are repeated
+            found = bdtr(values, n, share)
+            columns = np.maximum(counts - max(least, 0), 0)
+            found = np.take_along_axis(found, columns, axis=1)
+    found[counts < 0] = 0.0
+    return found
 
 
 def weighted_sum(values, accepted, ood_factor, stakes, delta):

@@ -32,6 +32,7 @@ from skood.rejection import (
     accept,
     certify,
     certify_path,
+    class_prior,
     ood_prior_interval,
 )
 
@@ -638,3 +639,43 @@ def test_ends_of_the_approximate_interval():
     assert high == 1
     with pytest.raises(ValueError, match="method='em' needs the distribution of OOD"):
         ood_prior_interval(*args, a, None, method="em", mixture="any")
+
+
+def _class_problem(rng, n, shares):
+    """Posteriors at equal priors of classes around three means."""
+    means = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    y = rng.choice(3, n, p=shares)
+    X = means[y] + rng.normal(size=(n, 2))
+    proba = np.exp(-((X[:, None] - means) ** 2).sum(axis=2) / 2)
+    return proba / proba.sum(axis=1, keepdims=True)
+
+
+def test_bootstrap_of_class_priors_by_the_confusion_matrix():
+    """Its width is the one of a linear function of multinomial shares."""
+    rng, n = np.random.default_rng(12), 2000
+    proba = _class_problem(rng, n, [0.5, 0.3, 0.2])
+    confusion = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.15, 0.05, 0.8]])
+    options = {"method": "bbse", "confusion": confusion, "confidence_level": 0.9}
+    found, low, high = class_prior(proba, random_state=0, **options)
+    assert_allclose(found, class_prior(proba, method="bbse", confusion=confusion))
+    q = np.bincount(proba.argmax(axis=1), minlength=3) / n
+    inverse = np.linalg.inv(confusion.T)
+    variance = np.diag(inverse @ (np.diag(q) - np.outer(q, q)) @ inverse.T) / n
+    assert_allclose((high - low) / 2, 1.645 * np.sqrt(variance), rtol=0.15)
+    again = class_prior(proba, random_state=0, **options)
+    assert_allclose(again, (found, low, high))
+
+
+def test_bootstrap_of_class_priors_by_maximum_likelihood():
+    """Near its level with calibrated posteriors."""
+    rng, shares = np.random.default_rng(13), np.array([0.6, 0.3, 0.1])
+    missed = 0
+    for seed in range(4):
+        proba = _class_problem(rng, 150, shares)
+        _, low, high = class_prior(
+            proba, np.ones(3) / 3, confidence_level=0.8, random_state=seed
+        )
+        missed += np.sum((low > shares) | (shares > high))
+    assert missed <= binom.ppf(0.999, 12, 0.2)
+    with pytest.raises(ValueError, match="'confidence_level' parameter of class_prior"):
+        class_prior(proba, np.ones(3) / 3, confidence_level=1.0)
