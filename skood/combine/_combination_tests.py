@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaincc, gammainccinv, ndtr, ndtri
 
 from skood.combine._base_combiner import BaseCombiner
-from skood.combine._pvalues import loosened
+from skood.utils._ties import loosened
 
 __all__ = ["Cauchy", "Fisher", "HarmonicMean", "Stouffer"]
 

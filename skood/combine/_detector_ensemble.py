@@ -23,7 +23,7 @@ from skood.combine._members import (
     store_inputs,
 )
 from skood.combine._multiple_tests import BenjaminiHochberg
-from skood.combine._pvalues import correction_of, loosened
+from skood.combine._pvalues import correction_of
 from skood.utils._batches import blockwise
 from skood.utils._calibration import calibration_folds
 from skood.utils._input import takes_input
@@ -31,6 +31,7 @@ from skood.utils._metaestimators import n_rows, with_seeds
 from skood.utils._named_estimators import check_parts, named_parts
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions
+from skood.utils._ties import loosened
 
 __all__ = ["DetectorEnsemble"]
 

@@ -12,7 +12,6 @@ from sklearn.utils import Bunch
 
 from skood.combine._base_combiner import BaseCombiner, per_row
 from skood.combine._pvalues import (
-    loosened,
     pvalues_of,
     reaches,
     rows_needed,
@@ -20,6 +19,7 @@ from skood.combine._pvalues import (
 )
 from skood.utils._calibration import Calibration
 from skood.utils._stored import stored
+from skood.utils._ties import loosened
 from skood.utils._warnings import warn
 
 __all__ = ["Fold", "Levels", "repeated", "with_levels"]

@@ -10,28 +10,19 @@ import numpy as np
 
 from skood.utils._calibration import counts_at_most, sorted_calibration
 from skood.utils._param_validation import Interval, StrOptions, validate_params
+from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
 from skood.utils._warnings import warn
 
 __all__ = [
     "conformal_pvalues",
     "correction_of",
-    "loosened",
     "min_calibration_size",
     "pvalues_of",
     "reaches",
     "rows_needed",
     "warn_if_few",
 ]
-
-# A statistic that exceeds the level by less than this relative amount equals it: both
-# are fractions such as m / (n + 1), computed with rounding.
-_SLACK = 1e-12
-
-
-def loosened(alpha):
-    """Return a level increased by the slack for rounding."""
-    return alpha * (1 + _SLACK)
 
 
 def reaches(q, alpha):
@@ -196,7 +187,7 @@ def min_calibration_size(n_detectors, alpha):
 
 def rows_needed(factor, alpha):
     """Return the smallest n for which ``factor / (n + 1)`` is at most a level."""
-    return math.ceil(factor / alpha * (1 - _SLACK)) - 1
+    return math.ceil(factor / loosened(alpha)) - 1
 
 
 def correction_of(combiner, n_detectors):

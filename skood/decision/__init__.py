@@ -32,6 +32,7 @@ from skood.decision._confidence_bounds import (
     risk_upper_bound,
 )
 from skood.decision._cost_rules import BoundedImprovement, CostBased, PlugInCost
+from skood.decision._e_bh import e_bh
 from skood.decision._finite_space import FiniteSolution, solve_finite
 from skood.decision._mean_intervals import (
     UNDEFINED,
@@ -90,6 +91,7 @@ __all__ = [
     "class_prior",
     "clopper_pearson",
     "draw",
+    "e_bh",
     "grid_of_angles",
     "least_tpr",
     "max_accepted_ood",

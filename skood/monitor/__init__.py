@@ -3,12 +3,13 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skood.decision import e_bh
 from skood.monitor._audits import Audit
 from skood.monitor._capital import Alarm
 from skood.monitor._ceiling import detectable_shift
 from skood.monitor._displays import MartingaleDisplay, RateDisplay
 from skood.monitor._exchangeability import ExchangeabilityMonitor
-from skood.monitor._panel import MonitorPanel, e_bh
+from skood.monitor._panel import MonitorPanel
 from skood.monitor._ranks import (
     log_histogram_bet,
     log_power_mixture,

@@ -13,6 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from skood.decision import e_bh
 from skood.monitor._capital import Alarm
 from skood.monitor._exchangeability import ExchangeabilityMonitor
 from skood.monitor._rates import RateMonitor
@@ -26,69 +27,9 @@ from skood.utils._metaestimators import (
     take_rows,
 )
 from skood.utils._optional import import_pandas
-from skood.utils._param_validation import (
-    HasMethods,
-    Number,
-    fit_context,
-    validate_params,
-)
+from skood.utils._param_validation import HasMethods, Number, fit_context
 
-__all__ = ["MonitorPanel", "e_bh"]
-
-
-@validate_params(
-    {"e": ["array-like"], "fdr": [Number(Real, 0, 1, closed="neither")]},
-    prefer_skip_nested_validation=True,
-)
-def e_bh(e, fdr=0.05):
-    r"""Select hypotheses by e-values with a bounded false discovery rate (e-BH).
-
-    With :math:`\hat k = \max\{k : e_{(k)} \ge K / (\text{fdr} \cdot k)\}` for the
-    k-th largest of K e-values, the :math:`\hat k` largest are selected [1]_, under any
-    dependence.
-
-    Read more in the :ref:`User Guide <monitor_panel>`.
-
-    Parameters
-    ----------
-    e : array-like of shape (n_hypotheses,)
-        E-values, not negative; inf is allowed.
-
-    fdr : float, default=0.05
-        Bound of the false discovery rate in (0, 1).
-
-    Returns
-    -------
-    selected : ndarray of bool of shape (n_hypotheses,)
-        Whether each hypothesis is rejected.
-
-    Raises
-    ------
-    ValueError
-        If an e-value is negative or NaN.
-
-    References
-    ----------
-    .. [1] R. Wang, A. Ramdas. False discovery rate control with e-values. Journal of
-       the Royal Statistical Society B, 2022.
-
-    Examples
-    --------
-    >>> from skood.monitor import e_bh
-    >>> e_bh([1, 300, 40, 250, 3])
-    array([False,  True,  True,  True, False])
-    """
-    e = np.asarray(e, dtype=np.float64)
-    if e.ndim != 1 or not (e >= 0).all():
-        raise ValueError(
-            f"e must be a sequence of numbers that are not negative, got {e!r:.80}. "
-            "Take numpy.exp of log e-values."
-        )
-    ordered = np.sort(e)[::-1]
-    enough = ordered * fdr * np.arange(1, len(e) + 1) >= len(e)
-    if not enough.any():
-        return np.zeros(len(e), dtype=bool)
-    return e >= ordered[np.flatnonzero(enough)[-1]]
+__all__ = ["MonitorPanel"]
 
 
 class MonitorPanel(SkoodEstimator):

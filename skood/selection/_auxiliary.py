@@ -14,7 +14,7 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skood.selection._ranks import loosened
+from skood.utils._ties import loosened
 
 __all__ = [
     "auxiliary_counts",

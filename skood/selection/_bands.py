@@ -8,6 +8,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betainc, betaincinv, gammaln, xlogy
 
+from skood.utils._ties import loosened
+
 __all__ = ["envelope", "local_band", "local_envelope", "simes_band"]
 
 # Number of simulated calibration sets, their seed, and how many of them at a time.
@@ -81,7 +83,7 @@ def _lower_quantile(statistics, delta):
     A further statistic that is exchangeable with them is smaller with a probability of
     at most delta.
     """
-    k = int(np.floor(delta * (len(statistics) + 1) * (1 + 1e-12)))
+    k = int(np.floor(loosened(delta * (len(statistics) + 1))))
     return float(np.sort(statistics)[k - 1]) if k else 0.0
 
 

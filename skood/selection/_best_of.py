@@ -10,12 +10,19 @@ from sklearn.utils import check_random_state
 
 from skood.combine import DOSStorey, Fisher
 from skood.selection._auxiliary import auxiliary_counts, pruned, xi_of
-from skood.selection._ranks import check_level, loosened
-from skood.selection._scores import check_pair, member_names, split_reference
+from skood.selection._fdp import bound_of_selection
+from skood.selection._ranks import check_level
+from skood.selection._scores import (
+    check_pair,
+    member_names,
+    n_reference,
+    split_reference,
+)
 from skood.selection._selection import Selection
 from skood.utils._calibration import Calibration
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._ties import loosened
 
 __all__ = ["BestOf", "best_of"]
 
@@ -117,7 +124,14 @@ class BestOf(SkoodEstimator):
 
     @fit_context(prefer_skip_nested_validation=True)
     def select(
-        self, scores, calibration_scores, alpha=0.1, *, names=None, random_state=None
+        self,
+        scores,
+        calibration_scores,
+        alpha=0.1,
+        *,
+        names=None,
+        delta=None,
+        random_state=None,
     ):
         """Select the OOD samples of a batch.
 
@@ -134,6 +148,11 @@ class BestOf(SkoodEstimator):
 
         names : list of str, default=None
             Names of the detectors; None: their indices.
+
+        delta : float, default=None
+            If given, `Selection.fdp_bound` is an upper bound on the share of ID samples
+            among the selected ones that holds with probability 1 - delta. It is
+            that of `fdp_bound` for all K candidates at once, each at delta / K.
 
         random_state : int, RandomState instance or None, default=None
             Draws the reference samples, and then the number of the pruning.
@@ -156,12 +175,16 @@ class BestOf(SkoodEstimator):
         candidates, calibration, test = self._candidates(names, held_out, scores, rng)
         xi = xi_of(self.pruning, rng)
         found = best_of(test, calibration, alpha, self.tau)
+        selected = pruned(found["passed"], found["counts"], xi)
         return Selection(
-            selected=pruned(found["passed"], found["counts"], xi),
+            selected=selected,
             pvalues=found["pvalues"],
             alpha=alpha,
             n_calibration=len(calibration),
             detector=np.array(candidates)[found["choice"]],
+            fdp_bound=bound_of_selection(
+                found["ranks"], len(calibration), selected, delta, found["choice"]
+            ),
         )
 
     @fit_context(prefer_skip_nested_validation=True)
@@ -203,6 +226,11 @@ class BestOf(SkoodEstimator):
         _, calibration, test = self._candidates(names, held_out, scores, rng)
         found = best_of(test, calibration, alpha, self.tau)
         return np.where(found["passed"], len(test) / (alpha * found["counts"]), 0.0)
+
+    def _n_calibration(self, n_held_out, n_detectors):
+        if not self._combiners(n_detectors):
+            return n_held_out
+        return n_held_out - n_reference(n_held_out, self.reference)
 
     def _combiners(self, n_detectors):
         if self.combiners is not None:
@@ -249,7 +277,7 @@ def _distinct(combined, names):
 
 
 def best_of(scores, calibration, alpha, tau):
-    """Return the choice, R_j, p-value and test of each sample, arrays of shape (m,).
+    """Return the choice, R_j, p-value and test of each sample, and all ranks.
 
     The choice and R_j use exact comparisons, p-values count scores as equal that differ
     by rounding only: they are at least as large, and hence super-uniform as well.
@@ -262,11 +290,12 @@ def best_of(scores, calibration, alpha, tau):
     most = counts.max(axis=0)
     choice = (loosened(counts) >= (1 - tau) * most).argmax(axis=0)
     rows = np.arange(m)
-    ranks = 1 + Calibration.of(calibration).counts(scores)[rows, choice]
-    chosen = counts[choice, rows]
+    ranks = 1 + Calibration.of(calibration).counts(scores)
+    own, chosen = ranks[rows, choice], counts[choice, rows]
     return {
         "choice": choice,
         "counts": chosen,
-        "pvalues": ranks / (n + 1),
-        "passed": ranks * m <= loosened(alpha) * chosen * (n + 1),
+        "ranks": ranks,
+        "pvalues": own / (n + 1),
+        "passed": own * m <= loosened(alpha) * chosen * (n + 1),
     }

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from skood.selection._bands import local_envelope
-from skood.selection._ranks import check_level, check_ranks, check_size, loosened
+from skood.selection._ranks import check_level, check_ranks, check_size
+from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
 
 __all__ = ["FDPPower", "bound_of_selection", "fdp_bound", "fdp_power"]
@@ -130,18 +131,33 @@ def _n_id(sizes, allowed, counts):
     return np.minimum(np.minimum(partial, beyond), sizes)
 
 
-def bound_of_selection(ranks, n, selected, delta):
-    """Return the bound on the share of ID samples in a selection, or None."""
+def bound_of_selection(ranks, n, selected, delta, choice=None):
+    """Return the bound on the share of ID samples in a selection, or None.
+
+    `ranks` has shape (m, K). The bounds for each of the K detectors, at delta / K, hold
+    for all sets and all detectors at once. So the smallest bound holds, and also the
+    sum of bounds for the parts that were selected by each detector, as in `choice`, of
+    shape (m,).
+    """
     if delta is None:
         return None
     delta = check_level(delta, "delta")
     n_selected = int(np.count_nonzero(selected))
     if n_selected == 0:
         return 0.0
-    within, allowed = _allowed(len(ranks), n, delta, "local")
-    counts = np.cumsum(np.bincount(ranks[selected], minlength=n + 2))[within]
-    n_id = min(int((allowed + n_selected - counts).min()), n_selected)
-    return n_id / n_selected
+    m, n_detectors = ranks.shape
+    within, allowed = _allowed(m, n, delta / n_detectors, "local")
+
+    def n_id(part, k):
+        counts = np.cumsum(np.bincount(ranks[part, k], minlength=n + 2))[within]
+        size = np.count_nonzero(part)
+        return min(int((allowed + size - counts).min()), size)
+
+    least = min(n_id(selected, k) for k in range(n_detectors))
+    if choice is not None:
+        chosen = np.unique(choice[selected])
+        least = min(least, sum(n_id(selected & (choice == k), k) for k in chosen))
+    return least / n_selected
 
 
 def fdp_power(selected, is_ood):

@@ -12,13 +12,15 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
-from skood.selection._ranks import check_level, loosened, step_up
-from skood.selection._scores import check_pair, split_reference
+from skood.selection._fdp import bound_of_selection
+from skood.selection._ranks import check_level, step_up
+from skood.selection._scores import check_pair, n_reference, split_reference
 from skood.selection._selection import Selection
 from skood.utils._calibration import Calibration
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._metaestimators import with_seeds
 from skood.utils._param_validation import HasMethods, Interval, fit_context
+from skood.utils._ties import loosened
 
 __all__ = ["Fusion", "fused_scores"]
 
@@ -97,7 +99,14 @@ class Fusion(SkoodEstimator):
 
     @fit_context(prefer_skip_nested_validation=True)
     def select(
-        self, scores, calibration_scores, alpha=0.1, *, names=None, random_state=None
+        self,
+        scores,
+        calibration_scores,
+        alpha=0.1,
+        *,
+        names=None,
+        delta=None,
+        random_state=None,
     ):
         """Select the OOD samples of a batch.
 
@@ -114,6 +123,11 @@ class Fusion(SkoodEstimator):
 
         names : list of str, default=None
             Not used.
+
+        delta : float, default=None
+            If given, `Selection.fdp_bound` is an upper bound on the share of ID samples
+            among the selected ones that holds with probability 1 - delta, see
+            `fdp_bound`.
 
         random_state : int, RandomState instance or None, default=None
             Draws the reference samples, and seeds the classifier.
@@ -141,14 +155,19 @@ class Fusion(SkoodEstimator):
         counts = Calibration.of(fused[:n, None]).counts(fused[n:, None])[:, 0]
         ranks = 1 + counts
         levels = step_up(ranks, np.arange(n + 2) / (n + 1), float(m))
+        selected = levels[ranks] <= loosened(alpha)
         return Selection(
-            selected=levels[ranks] <= loosened(alpha),
+            selected=selected,
             pvalues=ranks / (n + 1),
             alpha=alpha,
             n_calibration=n,
             qvalues=levels[ranks],
             pi0=1.0,
+            fdp_bound=bound_of_selection(ranks[:, None], n, selected, delta),
         )
+
+    def _n_calibration(self, n_held_out, n_detectors):
+        return n_held_out - n_reference(n_held_out, self.reference)
 
 
 def _balanced(n_reference, n_mixed):

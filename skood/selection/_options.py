@@ -5,12 +5,23 @@
 
 from numbers import Integral, Real
 
+import numpy as np
+
 from skood.selection._best_of import BestOf
 from skood.utils._named_estimators import check_parts
+from skood.utils._warnings import warn
 
-__all__ = ["checked_choice", "checked_parts"]
+__all__ = ["checked_choice", "checked_parts", "has_folds", "warn_if_few"]
 
 _METHODS = ("fit", "score_samples")
+
+# Size of the batch, with the smallest p-values only, of which something is selected.
+_MANY = 1000
+
+
+def has_folds(calibration):
+    """Return whether folds calibrate, or a splitter of the user: without a proof."""
+    return isinstance(calibration, Integral) or not isinstance(calibration, (str, Real))
 
 
 def checked_parts(selector):
@@ -35,9 +46,7 @@ def checked_choice(selector, n_detectors):
             f"{n_detectors} detectors or a choice. Leave it out: a choice among "
             "detectors uses the procedure of Benjamini and Hochberg."
         )
-    is_cross = not isinstance(selector.calibration, (str, Real)) or (
-        isinstance(selector.calibration, Integral)
-    )
+    is_cross = has_folds(selector.calibration)
     if is_cross and (several or selector.n_splits > 1):
         raise ValueError(
             f"calibration={selector.calibration!r} is cross-conformal, and for one "
@@ -59,12 +68,25 @@ def checked_choice(selector, n_detectors):
             "n_splits > 1 needs e-values, which BestOf has, got "
             f"choice={selector.choice!r}."
         )
-    if selector.delta is not None and (several or is_cross or selector.n_splits > 1):
+    if selector.delta is not None and (is_cross or selector.n_splits > 1):
         raise ValueError(
-            "delta bounds the share of false discoveries for one detector and one "
-            "split. Leave it out, or combine the detectors in a DetectorEnsemble, "
-            "which is one detector."
+            "delta bounds the share of false discoveries for one random split. Leave "
+            "it out, or hold a share of the samples out once, such as calibration=0.5."
         )
     if choice is not None and hasattr(choice, "_validate_params"):
         choice._validate_params()
     return choice
+
+
+def warn_if_few(selector):
+    """Warn if a fitted selector selects no sample of any batch."""
+    n, choice, alpha = selector.n_calibration_, selector.choice_, float(selector.alpha)
+    if hasattr(choice, "_n_calibration"):  # it takes reference samples
+        n = choice._n_calibration(n, len(selector.named_detectors_))
+    level = alpha if selector.n_splits == 1 else alpha / 2
+    smallest = np.full(_MANY, 1.0 / (n + 1))
+    if not np.any(selector.procedure_.selected(smallest, n, level)):
+        warn(
+            f"No sample can be selected: with {n} calibration samples, p-values are at "
+            f"least 1/{n + 1}, too large for alpha={alpha:g}. Hold out more samples."
+        )

@@ -8,6 +8,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
 
 __all__ = [
@@ -15,19 +16,9 @@ __all__ = [
     "check_pvalues",
     "check_ranks",
     "check_size",
-    "loosened",
     "min_selected",
     "step_up",
 ]
-
-# A number that exceeds its bound by less than this relative amount equals it: both are
-# fractions such as k / (n + 1), computed with rounding. `skood.combine` has the same.
-_SLACK = 1e-12
-
-
-def loosened(bound):
-    """Return a bound, or bounds, increased by the slack for rounding."""
-    return bound * (1 + _SLACK)
 
 
 def check_level(alpha, name="alpha"):
@@ -103,7 +94,7 @@ def check_ranks(pvalues, n_calibration, *, ndim=1):
 
 def min_selected(n_samples, n_calibration, alpha):
     """Return the smallest size of a Benjamini-Hochberg selection that is not empty."""
-    return math.ceil(n_samples / (alpha * (n_calibration + 1)) * (1 - _SLACK))
+    return math.ceil(n_samples / (loosened(alpha) * (n_calibration + 1)))
 
 
 def step_up(ranks, values, m0):

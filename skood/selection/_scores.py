@@ -7,7 +7,14 @@ import numpy as np
 
 from skood.utils._torch import to_numpy
 
-__all__ = ["as_matrix", "as_scores", "check_pair", "member_names", "split_reference"]
+__all__ = [
+    "as_matrix",
+    "as_scores",
+    "check_pair",
+    "member_names",
+    "n_reference",
+    "split_reference",
+]
 
 
 def as_scores(scores, name, ndim):
@@ -68,8 +75,13 @@ def split_reference(held_out, share, rng):
             f"calibration samples, but there is {n} sample in all. Give more samples."
         )
     order = rng.permutation(n)
-    n_reference = min(max(1, round(share * n)), n - 1)
-    return held_out[order[:n_reference]], held_out[order[n_reference:]]
+    size = n_reference(n, share)
+    return held_out[order[:size]], held_out[order[size:]]
+
+
+def n_reference(n, share):
+    """Return the number of reference samples among n held-out samples."""
+    return min(max(1, round(share * n)), n - 1)
 
 
 def as_matrix(X):

@@ -22,14 +22,20 @@ from skood.combine._members import (
     score_committees,
     store_inputs,
 )
+from skood.decision import e_bh
 from skood.selection._best_of import BestOf
-from skood.selection._options import checked_choice, checked_parts
-from skood.selection._ranks import check_level, loosened
+from skood.selection._options import (
+    checked_choice,
+    checked_parts,
+    has_folds,
+    warn_if_few,
+)
+from skood.selection._ranks import check_level
 from skood.selection._scores import as_matrix
 from skood.selection._selection import Selection
 from skood.selection._split_ranks import SplitRanks, over_splits, sample_pvalues
 from skood.selection._step_up import StepUp, select_novelties
-from skood.selection._variants import evalues_over_splits, select_by_evalues
+from skood.selection._variants import evalues_over_splits
 from skood.utils._batches import blockwise
 from skood.utils._calibration import calibration_folds
 from skood.utils._input import takes_input
@@ -37,7 +43,7 @@ from skood.utils._metaestimators import n_rows, take_rows, with_seeds
 from skood.utils._named_estimators import named_parts
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions
-from skood.utils._warnings import warn
+from skood.utils._ties import loosened
 
 __all__ = ["NoveltySelector"]
 
@@ -97,7 +103,7 @@ class NoveltySelector(_BaseComposition, BaseDetector):
     delta : float, default=None
         If given, :meth:`select` also returns an upper bound on the share of ID samples
         among the selected ones that holds with probability 1 - delta, also if `alpha`
-        is chosen after looking. One detector and one split only.
+        is chosen after looking. One split only.
 
     n_jobs : int, default=None
         Number of groups of detectors that are fitted, or score, at once (joblib).
@@ -125,8 +131,7 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         Number of held-out samples; with several splits, of the smallest.
 
     guarantee_ : {"fdr", "none"}
-        Whether the false discovery rate is bounded: not with cross-conformal
-        calibration.
+        Whether the false discovery rate is bounded: not with folds or a splitter.
 
     choice_, procedure_ : object
         The choice among detectors (None for one detector), and the procedure.
@@ -290,7 +295,7 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         self.procedure_ = clone(self._as_part("procedure", self.procedure), safe=False)
         if self._uses_samples():
             self._samples = as_matrix(take_rows(X, held_out[0]))
-        self._calibrate(len(folds) > self.n_splits)
+        self._calibrate(has_folds(self.calibration))
         self._seed = int(rng.randint(np.iinfo(np.int32).max))
 
     def _calibrate(self, is_cross):
@@ -299,12 +304,7 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         self.guarantee_ = "none" if is_cross else "fdr"
         self.n_calibration_ = self._ranks.n_calibration
         self._alpha = float(self.alpha)
-        if loosened(self._alpha) * (self.n_calibration_ + 1) < 1:
-            warn(
-                f"No sample can be selected: with {self.n_calibration_} calibration "
-                f"samples the smallest p-value is 1/{self.n_calibration_ + 1}, more "
-                f"than alpha={self._alpha:g}. Hold out more samples."
-            )
+        warn_if_few(self)
         # a p-value that equals alpha up to rounding is rejected
         self.offset_ = float(np.log(loosened(self._alpha)))
 
@@ -409,6 +409,7 @@ class NoveltySelector(_BaseComposition, BaseDetector):
             alpha,
             names=None if self._uses_samples() else names,
             random_state=self._seed,
+            **({} if self._delta is None else {"delta": self._delta}),
         )
 
     def _select_by_evalues(self, scores, alpha):
@@ -417,7 +418,7 @@ class NoveltySelector(_BaseComposition, BaseDetector):
             P, scores, self._held_out, alpha / 2, self.choice_, self._seed
         )
         return Selection(
-            selected=select_by_evalues(evalues, alpha),
+            selected=e_bh(evalues, alpha),
             pvalues=sample_pvalues(P),
             alpha=alpha,
             n_calibration=self.n_calibration_,
@@ -454,10 +455,8 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         pd = import_pandas("explain")
         alpha = self._alpha if alpha is None else check_level(alpha)
         scores = self._batch_scores(X)
-        batch, P = (
-            self._select(X, scores, alpha),
-            over_splits(self._ranks.pvalues(scores)),
-        )
+        batch = self._select(X, scores, alpha)
+        P = over_splits(self._ranks.pvalues(scores))
         columns = {"selected": batch.selected, "pvalue": batch.pvalues}
         if batch.qvalues is not None:
             columns["qvalue"] = batch.qvalues

@@ -15,12 +15,12 @@ from skood.selection._ranks import (
     check_level,
     check_ranks,
     check_size,
-    loosened,
     step_up,
 )
 from skood.selection._selection import Selection
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._ties import loosened
 
 __all__ = ["ConditionalStepUp", "StepUp", "select_novelties"]
 
@@ -408,5 +408,5 @@ def select_novelties(pvalues, n_calibration, alpha=0.1, procedure=None, *, delta
         n_calibration=n,
         qvalues=procedure.qvalues(p, n) if has_levels else None,
         pi0=n_id / max(len(p), 1) if has_levels else None,
-        fdp_bound=bound_of_selection(ranks, n, selected, delta),
+        fdp_bound=bound_of_selection(ranks[:, None], n, selected, delta),
     )

@@ -8,6 +8,7 @@ from numbers import Real
 
 import numpy as np
 
+from skood.decision import e_bh
 from skood.selection._auxiliary import (
     check_pruning,
     pruned,
@@ -19,13 +20,13 @@ from skood.selection._ranks import (
     check_level,
     check_pvalues,
     check_ranks,
-    loosened,
     step_up,
 )
 from skood.selection._scores import as_scores, check_pair
 from skood.selection._selection import Selection
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, fit_context
+from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
 
 __all__ = [
@@ -33,7 +34,6 @@ __all__ = [
     "evalue_selection",
     "evalues_of",
     "evalues_over_splits",
-    "select_by_evalues",
     "weighted_selection",
 ]
 
@@ -53,7 +53,8 @@ def evalue_selection(pvalues, n_calibration, alpha=0.1, *, alpha_bh=None):
 
     has a mean of at most 1 for an ID sample: it is an e-value. E-values are averaged
     over splits, and the samples with :math:`e_j \ge e_{(\hat k)}` are selected, for
-    :math:`\hat k = \max \{k : \alpha k e_{(k)} \ge m\}` of decreasing e-values [1]_.
+    :math:`\hat k = \max \{k : \alpha k e_{(k)} \ge m\}` of decreasing e-values (e-BH)
+    [1]_.
     The false discovery rate is at most :math:`\alpha` for any dependence between the
     splits [2]_. The selection varies less between runs than by one split, and has less
     power. Read more in the :ref:`User Guide <selection>`.
@@ -85,6 +86,7 @@ def evalue_selection(pvalues, n_calibration, alpha=0.1, *, alpha_bh=None):
     See Also
     --------
     select_novelties : Selection by one split.
+    skood.monitor.e_bh : The selection by e-values.
 
     References
     ----------
@@ -116,7 +118,7 @@ def evalue_selection(pvalues, n_calibration, alpha=0.1, *, alpha_bh=None):
         evalues_of(one, n_calibration, level)
         for one, level in zip(ranks, levels, strict=True)
     ]
-    return select_by_evalues(np.mean(each, axis=0), alpha)
+    return e_bh(np.mean(each, axis=0), alpha)
 
 
 def evalues_of(ranks, n, alpha):
@@ -148,16 +150,6 @@ def evalues_over_splits(P, scores, held_out, alpha, choice, seed):
                 choice.evalues(scores[b], calibration, alpha, random_state=drawn)
             )
     return np.mean(evalues, axis=0)
-
-
-def select_by_evalues(evalues, alpha):
-    """Return the selection of the e-BH procedure, see [1] of `evalue_selection`."""
-    m = len(evalues)
-    ordered = np.sort(evalues)[::-1]
-    reached = loosened(alpha * np.arange(1, m + 1) * ordered) >= m
-    if not reached.any():
-        return np.zeros(m, dtype=bool)
-    return evalues >= ordered[np.flatnonzero(reached)[-1]]
 
 
 def weighted_selection(

@@ -21,6 +21,7 @@ __all__ = [
     "at_ends",
     "ends_of_ties",
     "finite_of_ranked",
+    "loosened",
     "merged_ties",
     "merged_ties_of_ranked",
     "quantile_of_ranked",
@@ -40,6 +41,10 @@ SIDES: tuple[Literal["left"], Literal["right"]] = "left", "right"
 # times this share of their magnitude, are tied.
 _ROUNDING = 1e-5
 
+# A number that exceeds its bound by less than this relative amount equals it, if both
+# are fractions such as k / (n + 1), computed with rounding.
+_SLACK = 1e-12
+
 # A spread that is a smaller share of the typical magnitude than this is rounding.
 _COLLAPSED = 1e-6
 
@@ -48,6 +53,11 @@ _MANY = 1000
 
 # Scores are clipped at this magnitude to compute their spread.
 _LARGE = 1e300
+
+
+def loosened(bound):
+    """Return a bound, or bounds, increased by the slack for rounding of fractions."""
+    return bound * (1 + _SLACK)
 
 
 def ranked_scores(scores):

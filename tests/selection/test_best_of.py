@@ -3,12 +3,15 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
 from skood.combine import BenjaminiHochberg, Bonferroni, Fisher, conformal_pvalues
-from skood.selection import BestOf, StepUp, fdp_power
-from skood.selection._auxiliary import auxiliary_counts
+from skood.selection import BestOf, StepUp, fdp_power, select_novelties
+from skood.selection._auxiliary import auxiliary_counts, pruned
+from skood.selection._bands import local_envelope
 from skood.selection._best_of import best_of
 from tests.selection._cases import vector
 
@@ -105,6 +108,102 @@ def test_rate_where_the_most_selections_fail():
     limit = alpha + 3 * np.sqrt(alpha * (1 - alpha) / n_runs)
     assert rates["most"] > 0.3 > limit
     assert max(rates["none"], rates["shared"], rates["default"]) <= limit
+
+
+def _exact_rates(alpha, n_orders, rng):
+    """Exact rates of each method, and e-values, for fixed bags of samples.
+
+    4 of 7 ID samples calibrate: each choice of these is equally likely. The order of
+    the samples under the second detector is drawn, and has ties.
+    """
+    is_ood = np.arange(4) == 3
+    # xi matters at multiples r / R of integers up to m
+    ends = np.unique([r / k for k in range(1, 5) for r in range(k + 1)])
+    rates = []
+    for _ in range(n_orders):
+        bag = np.column_stack([np.arange(7.0), rng.permutation(7) // 2])
+        ood = np.array([[-1.0, rng.integers(4)]])
+        found, evalues = {"none": [], "shared": [], "most": []}, []
+        for test in combinations(range(7), 3):
+            calibration = np.delete(bag, test, axis=0)
+            scores = np.concatenate([bag[list(test)], ood])
+            of = best_of(scores, calibration, alpha, 0.2)
+            fdp = [
+                fdp_power(pruned(of["passed"], of["counts"], xi), is_ood).fdp
+                for xi in (*(ends[1:] + ends[:-1]) / 2, 1.0)
+            ]
+            found["none"].append(fdp[-1])
+            found["shared"].append(np.diff(ends) @ fdp[:-1])
+            most = _most_selections(scores, calibration, alpha)
+            found["most"].append(fdp_power(most, is_ood).fdp)
+            evalues.append(
+                BestOf(combiners=()).evalues(scores, calibration, alpha)[~is_ood]
+            )
+        rates.append([np.mean(found[name]) for name in ("none", "shared", "most")])
+        assert np.mean(evalues) <= 1 + 1e-12
+    return np.array(rates).T
+
+
+@pytest.mark.parametrize("alpha", [0.4, 0.8])
+def test_exact_rate(alpha, rng):
+    """At most alpha m0 / m for each bag of samples, not only on average."""
+    none, shared, most = _exact_rates(alpha, 15, rng)
+    bound = alpha * 3 / 4
+    assert none.max() <= bound + 1e-12
+    assert shared.max() <= bound + 1e-12
+    assert most.max() > bound
+    assert shared.max() > 0.6 * bound  # the bound is not vacuous
+
+
+def test_bound_on_the_selected_samples(rng):
+    """For ten alphas at once, and detectors that are chosen on the batch."""
+    n, m, n_runs, delta = 120, 40, 150, 0.1
+    choice, n_violated, sizes = BestOf(combiners=()), 0, []
+    for seed in range(n_runs):
+        is_ood = np.arange(m) < (seed % 2) * 8
+        common = rng.normal(size=(n + m, 1))
+        drawn = rng.normal(size=(n + m, 4)) + common
+        calibration, scores = drawn[:n], drawn[n:]
+        scores[is_ood, seed % 4] -= 6
+        violated = False
+        for alpha in (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9):
+            batch = choice.select(
+                scores, calibration, alpha, delta=delta, random_state=seed
+            )
+            fdp = fdp_power(batch.selected, is_ood).fdp
+            violated |= fdp > batch.fdp_bound
+        n_violated += violated
+        sizes.append(batch.n_selected)
+    assert n_violated / n_runs <= delta + 3 * np.sqrt(delta * (1 - delta) / n_runs)
+    assert np.mean(sizes) > m / 2
+
+
+def test_bound_of_a_choice_by_its_parts(rng):
+    """The smallest of the bounds of single detectors, and of the sum over parts."""
+    calibration, scores = rng.normal(size=(500, 3)), rng.normal(size=(60, 3))
+    scores[:15, 0] -= 5
+    scores[15:30, 2] -= 5
+    batch = BestOf(combiners=(), tau=0).select(
+        scores, calibration, 0.2, delta=0.3, random_state=0
+    )
+    P = conformal_pvalues(scores, calibration)
+
+    def n_id(part, k):  # by the definition, for any set of samples
+        ranks, allowed = local_envelope(500, 60, 0.1)
+        sums = [
+            b + np.sum(P[part, k] * 501 > r + 0.5)
+            for r, b in zip(ranks, allowed, strict=True)
+        ]
+        return min(*sums, part.sum())
+
+    chosen = [batch.selected & (batch.detector == str(k)) for k in range(3)]
+    parts = sum(n_id(part, k) for k, part in enumerate(chosen))
+    whole = min(n_id(batch.selected, k) for k in range(3))
+    assert batch.fdp_bound == min(parts, whole) / batch.n_selected < 1
+    one = BestOf().select(scores[:, :1], calibration[:, :1], 0.2, delta=0.1)
+    single = select_novelties(P[:, 0], 500, 0.2, delta=0.1)
+    assert one.fdp_bound == single.fdp_bound > 0
+    assert BestOf().select(scores, calibration, 0.2).fdp_bound is None
 
 
 def test_candidates_and_their_names(rng):

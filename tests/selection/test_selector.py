@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -13,12 +14,12 @@ from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, StratifiedShuffleSplit
 from sklearn.neighbors import KernelDensity, LocalOutlierFactor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skood.combine import DSDE, DetectorEnsemble, conformal_pvalues
+from skood.combine import DSDE, DetectorEnsemble, Fisher, conformal_pvalues
 from skood.detectors import KNN, Energy
 from skood.exceptions import SkoodWarning
 from skood.selection import (
@@ -217,6 +218,7 @@ def test_splits_by_evalues(data):
 
 
 def test_cross_conformal_has_no_guarantee(data):
+    """Each sample is compared with the held-out samples of a fold by its detector."""
     X, batch, is_ood = data
     for calibration in (4, KFold(4)):
         selector = NoveltySelector(
@@ -224,7 +226,46 @@ def test_cross_conformal_has_no_guarantee(data):
         )
         selector.fit(X)
         assert selector.guarantee_ == "none" and selector.n_calibration_ == 400
+        found = selector.select(batch)
+        assert fdp_power(found.selected, is_ood).power > 0.7
+        assert selector.predict(batch[:1])[0] == (1 if found.pvalues[0] > 0.1 else -1)
+    counts = np.zeros(100)
+    for train, held_out in KFold(4).split(X):
+        density = KernelDensity().fit(X[train])
+        held_out = density.score_samples(X[held_out])
+        counts += (held_out <= density.score_samples(batch)[:, None]).sum(axis=1)
+    np.testing.assert_array_equal(found.pvalues, (1 + counts) / 401)
+    np.testing.assert_array_equal(
+        found.selected, StepUp().selected(found.pvalues, 400, 0.1)
+    )
+    stratified = StratifiedShuffleSplit(1, random_state=0)  # not exchangeable
+    selector = NoveltySelector(KernelDensity(), calibration=stratified)
+    assert selector.fit(X, np.arange(400) % 2).guarantee_ == "none"
+
+
+@pytest.mark.parametrize("y", [None, np.arange(400) % 3, np.arange(400) // 134])
+def test_held_out_samples_do_not_depend_on_classes(data, y):
+    """Class counts that mirrored the counts in training would not be exchangeable."""
+    X, batch, _ = data
+    selector = NoveltySelector(KernelDensity(), random_state=0).fit(X, y)
+    order = np.random.RandomState(0).permutation(400)
+    density = KernelDensity().fit(X[np.sort(order[200:])])
+    p = conformal_pvalues(
+        density.score_samples(batch), density.score_samples(X[order[:200]])
+    )
+    np.testing.assert_array_equal(selector.select(batch).pvalues, p)
+
+
+def test_infinite_scores(data):
+    """Equal ones share a p-value, in a batch and alone."""
+    X, batch, is_ood = data
+    tophat = KernelDensity(kernel="tophat", bandwidth=0.8)
+    assert np.isneginf(tophat.fit(X).score_samples(batch)[is_ood]).any()
+    for detectors in (tophat, [("tophat", tophat), ("knn", TWO[0][1])]):
+        selector = NoveltySelector(detectors, alpha=0.3, random_state=0).fit(X)
         assert fdp_power(selector.select(batch).selected, is_ood).power > 0.7
+        alone = np.concatenate([selector.score_samples(row[None]) for row in batch])
+        np.testing.assert_allclose(selector.score_samples(batch), alone, rtol=1e-12)
 
 
 def test_a_classifier_of_samples(data):
@@ -300,10 +341,41 @@ def test_parameters(data):
     assert list(dropped.named_detectors_) == ["knn", "density"]
 
 
-def test_a_warning_if_nothing_can_be_selected(rng):
-    with pytest.warns(SkoodWarning, match=r"No sample can be selected: with 8 cal"):
-        selector = NoveltySelector(_column(), calibration="same").fit(np.eye(8, 3))
-    assert selector.select(np.full((5, 3), -9.0)).n_selected == 0
+@pytest.mark.parametrize(
+    "options, n_too_few",
+    [
+        ({}, 8),  # n + 1 < 1 / alpha
+        ({"procedure": StepUp("storey")}, 1),  # all of a batch with few ID samples
+        ({"procedure": StepUp("quantile")}, 5),
+        ({"procedure": ConditionalStepUp(0.1)}, 43),  # 1 - 0.1^(1/21) > 0.1
+        ({"choice": BestOf(combiners=())}, 8),
+        ({"choice": BestOf(combiners=(Fisher(),))}, 12),  # 30 % are reference samples
+        ({"choice": Fusion(reference=0.5)}, 16),
+    ],
+)
+def test_a_warning_if_nothing_can_be_selected(options, n_too_few):
+    """At exactly the numbers of samples for which not even the extremes are."""
+    extreme = np.full((500, 3), -9.0)
+    for n in (n_too_few, n_too_few + 1):
+        X = np.arange(3 * n).reshape(n, 3)
+        selector = NoveltySelector(_column(), calibration="same", **options)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            selector.fit(X)
+        few = [one for one in caught if "No sample can be selected" in str(one.message)]
+        assert len(few) == (n == n_too_few)
+        assert (selector.select(extreme).n_selected == 0) == (n == n_too_few)
+
+
+def test_text_of_the_warning():
+    with pytest.warns(
+        SkoodWarning,
+        match=r"No sample can be selected: with 8 calibration samples, p-values are at "
+        r"least 1/9, too large for alpha=0.1. Hold out more samples.",
+    ):
+        NoveltySelector(_column(), calibration="same").fit(np.eye(8, 3))
+    with pytest.warns(SkoodWarning, match="with 12 calibration samples"):
+        NoveltySelector(KernelDensity(), n_splits=2, random_state=0).fit(np.eye(24, 3))
 
 
 @pytest.mark.parametrize(
@@ -311,11 +383,15 @@ def test_a_warning_if_nothing_can_be_selected(rng):
     [
         (NoveltySelector(TWO, procedure=StepUp()), ValueError, "there are 2 detectors"),
         (NoveltySelector(TWO, calibration=3), ValueError, "is cross-conformal"),
-        (NoveltySelector(TWO, delta=0.1), ValueError, "delta bounds the share"),
         (
-            NoveltySelector(KernelDensity(), n_splits=2, delta=0.1),
+            NoveltySelector(KernelDensity(), calibration=3, delta=0.1),
             ValueError,
-            "delta bounds",
+            "delta bounds the share",
+        ),
+        (
+            NoveltySelector(TWO, n_splits=2, delta=0.1),
+            ValueError,
+            "delta bounds the share of false discoveries for one random split",
         ),
         (
             NoveltySelector(KernelDensity(), n_splits=2, calibration=3),

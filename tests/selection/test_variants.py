@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -98,6 +100,34 @@ def test_weighted_counts_by_a_loop(rng):
         ones = weighted_counts(scores, np.ones(m), calibration, np.ones(n), 0.5)
         equal = auxiliary_counts(scores, calibration, 0.5)
         assert ones.tolist() == equal.tolist()
+
+
+@pytest.mark.parametrize("score", [range(6), (0, 0, 1, 1, 2, 2), (1, 0, 5, 3, 4, 2)])
+def test_exact_rate_under_a_shift(score):
+    """By enumeration of covariates 0 to 5: the bound holds with the weights only."""
+    n, alpha, is_ood = 3, 0.8, np.array([False, True])
+    score = np.array(score, dtype=float)
+    calibrating = np.full(6, 1 / 6)
+    w = 0.5 ** np.arange(6)
+    testing = calibrating * w / (calibrating @ w)
+    rates = {"none": 0.0, "shared": 0.0, "no weights": 0.0}
+    for x in product(range(6), repeat=n + 1):
+        x = np.array(x)
+        chance = calibrating[x[:n]].prod() * testing[x[n]]
+        calibration, scores = score[x[:n]], np.append(score[x[n]], -1.0)
+        given = calibration, scores, w[x[:n]], np.append(w[x[n]], 1.0), alpha
+        # with R of at most 2, xi matters at 1/2 only
+        fdp = [
+            fdp_power(weighted_selection(*given, pruning=xi).selected, is_ood).fdp
+            for xi in (0.25, 0.75, 1.0)
+        ]
+        rates["none"] += chance * fdp[2]
+        rates["shared"] += chance * np.mean(fdp[:2])
+        p = conformal_pvalues(scores, calibration)
+        plain = StepUp().selected(p, n, alpha)
+        rates["no weights"] += chance * fdp_power(plain, is_ood).fdp
+    bound = alpha / 2
+    assert 0.1 < rates["none"] <= rates["shared"] <= bound < rates["no weights"]
 
 
 def test_rate_under_a_shift():
