@@ -194,15 +194,11 @@ def make_report(
     weight = np.ones(len(accepted), dtype=np.int64) if ones else weight
     of_id, of_ood = weight[~is_ood], weight[is_ood]
 
-    def share(among, of, confidence_level=level):
-        hits, total = _counts(among, of)
-        return clopper_pearson(hits, total, confidence_level)
-
     precision = UNDEFINED
     if ood_prior is not None and of_id.size and of_ood.size:
         # Two intervals at half the error each hold simultaneously at the level.
-        tpr = share(accepted[~is_ood], of_id, (1 + level) / 2)
-        fpr = share(accepted[is_ood], of_ood, (1 + level) / 2)
+        tpr = _share(accepted[~is_ood], of_id, (1 + level) / 2)
+        fpr = _share(accepted[is_ood], of_ood, (1 + level) / 2)
         precision = Estimate(
             precision_at(ood_prior, tpr.value, fpr.value),
             precision_at(ood_prior, tpr.low, fpr.high),
@@ -210,9 +206,9 @@ def make_report(
         )
     taken = accepted[~is_ood]
     return RejectionReport(
-        tpr=share(taken, of_id),
-        fpr=share(accepted[is_ood], of_ood),
-        coverage=share(accepted, weight),
+        tpr=_share(taken, of_id, level),
+        fpr=_share(accepted[is_ood], of_ood, level),
+        coverage=_share(accepted, weight, level),
         risk=_risk(loss[taken], None if ones else of_id[taken], possible, level),
         precision=precision,
         n_id=of_id.sum().item(),
@@ -224,17 +220,16 @@ def make_report(
     )
 
 
-def _counts(among, weight):
-    """Return the number of samples with a property, and of all, from their weights.
+def _share(among, weight, confidence_level):
+    """Return the share of samples with a property, and its interval.
 
-    Whole weights count samples. Others have the effective number of samples, (sum w)^2
-    / sum w^2: L. Kish. Survey sampling, section 11.7. Wiley, 1965.
+    Whole weights count samples. There is no interval for others: a weighted share is no
+    count, and an effective number of samples does not make it one.
     """
     hits, total = weight[among].sum(), weight.sum()
     if weight.dtype.kind == "i" or not weight.size:
-        return int(hits), int(total)
-    effective = total**2 / (weight @ weight)
-    return float(hits / total * effective), float(effective)
+        return clopper_pearson(int(hits), int(total), confidence_level)
+    return Estimate(float(hits / total), math.nan, math.nan)
 
 
 def _risk(loss, weight, possible, confidence_level):
@@ -249,8 +244,7 @@ def _risk(loss, weight, possible, confidence_level):
     values = np.unique([] if possible is None else possible)
     mean = float(np.average(loss, weights=weight))
     if len(values) == 2:
-        hits, total = _counts(loss > values[0], weight)
-        share = clopper_pearson(hits, total, confidence_level)
+        share = _share(loss > values[0], weight, confidence_level)
         ends = (float(values[0] + np.ptp(values) * end) for end in share[1:])
         return Estimate(mean, *ends)
     if weight.dtype.kind == "i" and weight.sum() <= _MAX_REPEATED:

@@ -341,9 +341,7 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
 
         sample_weight : array-like of shape (n_samples,), default=None
             Weights, see :ref:`rejection_weights`. Intervals take whole weights for
-            numbers of independent samples; with others they are approximate, for the
-            effective number of samples, and there is none of a loss with more than two
-            values.
+            numbers of independent samples; with others there are none.
 
         Returns
         -------
