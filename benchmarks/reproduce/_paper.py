@@ -119,7 +119,8 @@ def _table_order(name):
 class Records:
     """Values of finished rows, by table, row and column, over the runs.
 
-    ``found`` are records of the journal.
+    ``found`` are records of the journal. Experiments may share a row, each with columns
+    of its own.
     """
 
     def __init__(self, found):
@@ -128,7 +129,8 @@ class Records:
         self._runs = {}
         for record in found:
             runs = self._runs.setdefault((record["table"], record["row"]), {})
-            runs[self.seeds.index(record["seed"])] = record["values"]
+            run = self.seeds.index(record["seed"])
+            runs.setdefault(run, {}).update(record["values"])
 
     def tables(self):
         """Return the names of the tables."""

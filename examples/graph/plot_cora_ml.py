@@ -11,7 +11,7 @@ effect than the model.
 
 The graph is read from disk. Set the environment variable ``SKOOD_DATA`` to a folder
 with the file ``cora_ml/raw/cora_ml.npz``. Without it, this example does nothing.
-``benchmarks/graph.py`` does the same over several splits and initializations.
+``python -m benchmarks.reproduce epn`` does the same over splits and initializations.
 
 .. [1] L. Yu et al. Evidential uncertainty probes for graph neural networks.
    AISTATS 2025.

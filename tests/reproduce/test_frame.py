@@ -92,6 +92,29 @@ def log(tmp_path, monkeypatch):
     return tmp_path / "log"
 
 
+def test_experiments_share_rows(tmp_path, log):
+    """As where a table has a column for each data set."""
+
+    def renamed(parts):
+        for row in table_2(parts):
+            compute = partial(_renamed, row.compute, f"{parts.start:g}/")
+            yield row._replace(compute=compute)
+
+    tables = {"2": renamed}
+    experiments = [
+        Experiment(f"{start}", partial(Parts, start=start), tables, seeds=2)
+        for start in (0.0, 10.0)
+    ]
+    result = reproduce(Paper("tiny", "Tiny", experiments, []), out=tmp_path)
+    cells = result.cells.set_index(["row", "column"]).value
+    assert cells["only", "0/AUROC"] == pytest.approx(7.05)
+    assert cells["only", "10/AUROC"] == pytest.approx(17.05)
+
+
+def _renamed(compute, start):
+    return {f"{start}{column}": value for column, value in compute().items()}
+
+
 def test_cells(tmp_path, log):
     result = reproduce(paper_of(), out=tmp_path)
     assert len(log.read_text().splitlines()) == 2 * 4

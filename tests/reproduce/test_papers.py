@@ -19,13 +19,14 @@ from benchmarks.reproduce._command import main
 def small(tmp_path_factory):
     """A function that runs the small version of a paper, and returns its cells."""
 
-    def run(paper):
+    def run(paper, n_claims=None):
         out = tmp_path_factory.mktemp(paper)
         assert main([paper, "--small", "--quiet", "--out", str(out)]) == 0
         content = json.loads((out / "cells.json").read_text())
         good = {"holds", "in favor"}
         assert {claim["verdict"] for claim in content["claims"]} <= good
-        assert len(content["claims"]) == len(_jobs.load_paper(paper).claims)
+        n_claims = n_claims or len(_jobs.load_paper(paper).claims)
+        assert len(content["claims"]) == n_claims
         cells = pd.DataFrame(content["cells"])
         assert set(cells.verdict) == {"small"}
         return cells.set_index(["table", "row", "column"]).value.astype(float)
@@ -48,3 +49,16 @@ def test_franc(small):
     risk = values["2"].xs("8 and 9/selective risk at common FPR", level="column")
     assert risk["digits/KNN+MSP"] < risk["digits/KNN"]
     assert risk["digits/ViM+MSP"] < risk["digits/ViM"]
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_epn(small):
+    """Ranks, seconds of epochs and the combination are of published graphs only."""
+    values = small("epn", n_claims=3)
+    aurocs = values["10"].xs("OS-1/OOD-AUROC", level="column")
+    assert len(aurocs) == 3 * 16
+    assert aurocs.min() > 50
+    assert values["4"].nunique() > 5
+    found = values["theorem-1"].xs("closed form", level="column")
+    np.testing.assert_allclose(found, [0.63546, 0.85507, 0.99533], atol=5e-6)
+    assert values["1"]["EPN-reg", "average/rank"] == pytest.approx(3.71, abs=5e-3)

@@ -1,0 +1,231 @@
+"""Models of the study of evidential probes on graphs, under the paper's names."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import time
+from functools import lru_cache
+
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Bunch
+
+from benchmarks.reproduce._paper import own_method
+from skood.base import UncertaintyDetector
+from skood.combine import DetectorEnsemble, Fisher
+from skood.datasets import split_nodes
+from skood.detectors import MSP, Energy, Entropy
+from skood.epistemic import DeepEnsemble, MCDropout
+from skood.evidential import EvidentialClassifier, EvidentialProbe, ProbeObjective
+from skood.graph import (
+    GKDENetwork,
+    GraphClassifier,
+    GraphPosteriorNetwork,
+    Propagation,
+)
+
+N_SPLITS = N_INITS = 5
+N_MEMBERS = 10
+CONVOLUTIONS = {"GCN": None, "GAT": {"hidden": (64,), "heads": 8}}
+EGNN_SCHEMES = {
+    "EGNN": None,
+    "EGNN-vacuity-prop": "vacuity",
+    "EGNN-evidence-prop": "evidence",
+    "EGNN-vacuity-evidence-prop": "both",
+}
+PROBES = {
+    "EPN": {"lambda_ice": 0, "lambda_pcl": 0},
+    "EPN+ICE": {"lambda_pcl": 0},
+    "EPN-reg": {},
+    "EPN+ICE, softplus": {"lambda_pcl": 0, "activation": "softplus"},
+    "EPN+ICE, second-to-last": {"lambda_pcl": 0},
+}
+MODELS = (
+    *("VGNN-entropy", "VGNN-max-score", "VGNN-energy", "VGNN-gnnsafe"),
+    *("VGNN-dropout", "VGNN-ensemble", "GPN", "SGNN-GKDE", *EGNN_SCHEMES),
+    *("EPN", "EPN-reg"),
+)
+EXTRA = ("VGNN-entropy, walk", "combined")
+
+
+@lru_cache(maxsize=64)
+def _trained(case_key, number):
+    """Return a network trained on the nodes of a case, frozen, and its seconds."""
+    case = case_key.case
+    return timed(case.new_network(number), *case.train, **case.valid)
+
+
+class _Key:
+    """A case as the key of a cache: equal if what networks are trained on is."""
+
+    def __init__(self, case, values):
+        self.case, self.values = case, values
+
+    def __hash__(self):
+        return hash(self.values)
+
+    def __eq__(self, other):
+        return self.values == other.values
+
+
+def timed(estimator, *data, **named):
+    """Return a fitted estimator, and the CPU seconds of its fit."""
+    start = time.process_time()
+    estimator.fit(*data, **named)
+    return estimator, time.process_time() - start
+
+
+class Case:
+    """A split of the nodes of a graph, with left-out classes, and its models."""
+
+    def __init__(self, graph, left_out, seed, conv, device, key):
+        nodes = graph.nodes
+        y = nodes.labels
+        split_seed, self.init = divmod(seed, N_INITS)
+        split = split_nodes(nodes, left_out, split=graph.split, random_state=split_seed)
+        self.train = nodes[split.train], y[split.train]
+        self.valid = {"X_val": nodes[split.valid], "y_val": y[split.valid]}
+        self.test, self.y_test = nodes[split.test], y[split.test]
+        self.is_ood = split.is_ood[split.test]
+        self.conv, self.options = conv, graph.options
+        self.device, self.epochs = device, graph.epochs
+        self.n_members = graph.n_members
+        self.first = 100 * split_seed
+        self.key = _Key(self, (*key, left_out, split_seed, conv))
+        self._fitted = {}
+
+    def training(self, kind, number=None):
+        """Return parameters of training; a number is the one of a network."""
+        number = self.init if number is None else number
+        epochs = {"max_epochs": self.epochs[kind]} if kind in self.epochs else {}
+        return {
+            "random_state": self.first + number,
+            "device": self.device,
+            **epochs,
+        }
+
+    def new_network(self, number):
+        """Return an untrained network."""
+        return GraphClassifier(
+            self.conv.lower(),
+            conv_params=self.options or CONVOLUTIONS[self.conv],
+            **self.training("network", number),
+        )
+
+    def network(self, number=0):
+        """Return a trained network, frozen, and its seconds."""
+        network, seconds = _trained(self.key, self.init + number)
+        return FrozenEstimator(network), seconds
+
+    def fitted(self, kind):
+        """Return a fitted model, and its seconds; models with one fit share it."""
+        if kind not in self._fitted:
+            self._fitted[kind] = _fit(self, kind)
+        return self._fitted[kind]
+
+    def scores(self, name, method=None):
+        """Return a Bunch: score and certainty of the test nodes, classifier, seconds.
+
+        Scores are high for ID nodes, certainty is high for correct predictions.
+        """
+        network, network_seconds = self.network()
+        detector = _detector(name, self, network, method)
+        if detector is not None:
+            detector, seconds = timed(detector, *self.train)
+            score = detector.score_samples(self.test)
+            if name.startswith("VGNN"):
+                seconds += network_seconds
+            return Bunch(
+                score=score, certainty=score, classifier=network, seconds=seconds
+            )
+        kind = "EGNN" if name.startswith("EGNN") else name
+        model, seconds = self.fitted(kind)
+        if kind == "EGNN":
+            model.set_params(propagation=EGNN_SCHEMES[name])
+        component = "total" if name.startswith("VGNN") else "epistemic"
+        uncertainty = model.predict_uncertainty(self.test)
+        return Bunch(
+            score=-uncertainty[component],
+            certainty=-uncertainty.aleatoric,
+            classifier=model,
+            seconds=seconds,
+        )
+
+
+def _detector(name, case, network, method):
+    """Return an unfitted detector of a network, or None for an uncertainty."""
+    if method is not None:
+        return own_method(method, network)
+    if name == "combined":
+        return _Combined(case, network)
+    make = {
+        "VGNN-entropy": Entropy,
+        "VGNN-max-score": MSP,
+        "VGNN-energy": Energy,
+        "VGNN-gnnsafe": lambda given: Propagation(Energy(given), scheme="gnnsafe"),
+        "VGNN-entropy, walk": lambda given: Propagation(Entropy(given)),
+    }.get(name)
+    return None if make is None else make(network)
+
+
+def _fit(case, kind):
+    """Return a fitted model of uncertainty, and its CPU seconds."""
+    network, network_seconds = case.network()
+    if kind == "VGNN-dropout":
+        model = MCDropout(network, n_samples=case.n_members, setting="a")
+        model.set_params(random_state=case.first + case.init)
+        model, seconds = timed(model, *case.train)
+        return model, seconds + network_seconds
+    if kind == "VGNN-ensemble":
+        members = [case.network(number) for number in range(case.n_members)]
+        networks, seconds = zip(*members, strict=True)
+        return DeepEnsemble(list(networks)).fit(*case.train), sum(seconds)
+    if kind == "GPN":
+        model = GraphPosteriorNetwork(**case.training("GPN"))
+    elif kind == "SGNN-GKDE":
+        model = GKDENetwork(case.new_network(case.init), teacher=network)
+    elif kind == "EGNN":
+        model = EvidentialClassifier(case.new_network(case.init))
+    else:
+        layer = "penultimate" if kind.endswith("second-to-last") else "last"
+        model = EvidentialProbe(
+            network,
+            ProbeObjective(**PROBES[kind]),
+            layer=layer,
+            propagation="vacuity",
+            **case.training("probe"),
+        )
+    return timed(model, *case.train, **case.valid)
+
+
+class _Combined:
+    """Probe, propagated entropy and GNNSafe, combined by Fisher's test of p-values."""
+
+    def __init__(self, case, network):
+        self.case, self.network = case, network
+
+    def fit(self, X, y):
+        """Fit the members on training nodes, p-values on validation nodes."""
+        valid = tuple(self.case.valid.values())
+        probe, _ = self.case.fitted("EPN-reg")
+
+        def log_pvalues(detector):
+            members = [("detector", FrozenEstimator(detector.fit(X, y)))]
+            single = DetectorEnsemble(members, calibration="same", level="nominal")
+            return FrozenEstimator(single.fit(*valid))
+
+        of = self.network
+        members = {
+            "probe": UncertaintyDetector(FrozenEstimator(probe)),
+            "entropy": Propagation(Entropy(of)),
+            "p-value of entropy": Propagation(log_pvalues(Entropy(of))),
+            "p-value of energy": Propagation(log_pvalues(Energy(of)), scheme="gnnsafe"),
+        }
+        members = [(k, FrozenEstimator(one.fit(X, y))) for k, one in members.items()]
+        self.ensemble = DetectorEnsemble(
+            members, Fisher(), calibration="same", random_state=0
+        ).fit(*valid)
+        return self
+
+    def score_samples(self, X):
+        """Return scores, high for ID nodes."""
+        return self.ensemble.score_samples(X)

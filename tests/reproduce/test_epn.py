@@ -1,0 +1,190 @@
+"""The paper on evidential probes: printed ranks, and its tables on files of graphs."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
+
+from benchmarks.reproduce import epn
+from benchmarks.reproduce._command import main
+from benchmarks.reproduce._graph_models import MODELS
+from benchmarks.reproduce._paper import Records
+from skood.datasets import make_ood_graph
+
+
+def write_graph(path, n_classes):
+    """A generated graph in the file of a published one: 40 nodes of each class."""
+    nodes, y = make_ood_graph(
+        40 * n_classes,
+        n_classes=n_classes,
+        features="words",
+        average_degree=4.0,
+        return_X_y=True,
+        random_state=0,
+    )
+    arrays = {"labels": y}
+    for part, matrix in (("attr", nodes.features), ("adj", nodes.adjacency)):
+        arrays[f"{part}_data"] = matrix.data
+        arrays[f"{part}_indices"] = matrix.indices
+        arrays[f"{part}_indptr"] = matrix.indptr
+        arrays[f"{part}_shape"] = np.array(matrix.shape)
+    path.parent.mkdir(parents=True)
+    np.savez(path, **arrays)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Short training, as in the small version."""
+    monkeypatch.setattr(epn.Parts, "epochs", {"network": 30, "GPN": 3, "probe": 60})
+
+
+def test_tables_of_a_graph(tmp_path, short):
+    """The command on a file, and what is stored is not done again."""
+    write_graph(tmp_path / "cora_ml/raw/cora_ml.npz", n_classes=7)
+    command = ["epn", "10", "8", "--seeds", "1", "--quiet"]
+    command += ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    command += ["--only", "CoraML/EPN-reg", "CoraML/EGNN*", "CoraML/combined"]
+    assert main(command) == 0
+    lines = (tmp_path / "out" / "records.jsonl").read_text().splitlines()
+    assert len(lines) == 6 + 5
+    cells = json.loads((tmp_path / "out" / "cells.json").read_text())["cells"]
+    found = pd.DataFrame(cells).set_index(["table", "row", "column"])
+    own = found.value.astype(float)
+    assert own["10", "CoraML/EPN-reg", "OS-1/OOD-AUROC"] > 60
+    assert own["8", "CoraML/EGNN", "clean accuracy"] > 60
+    assert found.paper["10", "CoraML/EPN-reg", "OS-1/OOD-AUROC"] == 89.97
+    assert main(command) == 0
+    again = (tmp_path / "out" / "records.jsonl").read_text().splitlines()
+    assert again == lines
+
+
+def test_absent_graphs_are_named(tmp_path, capsys):
+    command = ["epn", "10", "--data", str(tmp_path), "--out", str(tmp_path)]
+    assert main(command) == 2
+    assert "cora_ml/raw/cora_ml.npz" in capsys.readouterr().err
+
+
+def test_networks_are_shared(short):
+    """An ensemble has the network of its run, and those of the next runs of a split."""
+    nodes = make_ood_graph(280, n_classes=7, random_state=0)
+
+    class Parts(epn.Parts):
+        settings = {"OS-1": (4, 5, 6)}
+
+    Parts.nodes = nodes
+    run = type("Run", (), {"device": "cpu", "data": "nowhere"})
+    parts = [Parts(run, seed, "CoraML") for seed in (0, 1, 5)]
+    first, second, other_split = (part.case("OS-1") for part in parts)
+    assert first.network(1)[0].estimator is second.network()[0].estimator
+    assert first.network()[0].estimator is not other_split.network()[0].estimator
+    model, seconds = first.fitted("VGNN-ensemble")
+    members = [member.estimator for member in model.estimators_]
+    assert members[0] is first.network()[0].estimator
+    assert len({id(member) for member in members}) == 10
+    assert seconds > first.network()[1] > 0
+    assert set(first.train[1]) == set(first.valid["y_val"]) == {0, 1, 2, 3}
+    np.testing.assert_array_equal(first.is_ood, np.isin(first.y_test, [4, 5, 6]))
+
+
+def test_ranks_of_printed_cells():
+    """Tables 1 and 14 do not follow from the printed cells; 38 settings are there."""
+    printed = epn.Printed(None, 0)
+    ranks = printed.ranks(("10", "11", "12", "13"), "OOD-AUROC")
+    mean = dict(zip(ranks.methods, ranks.mean_rank.round(2), strict=True))
+    assert (mean["EPN-reg"], mean["EGNN-vacuity-prop"]) == (3.71, 4.15)
+    assert ranks.statistic == pytest.approx(138.197, abs=5e-4)
+    ranks = printed.ranks(("15", "16", "17", "18"), "OOD-AUROC")
+    assert ranks.methods[:2].tolist() == ["VGNN-gnnsafe", "EPN-reg"]
+    assert ranks.mean_rank[:2].round(2).tolist() == [3.67, 4.21]
+
+
+def records(values):
+    """Records of Table 10 with one run: {(row, column): value}."""
+    return Records(
+        [
+            {"table": "10", "row": row, "seed": 0, "values": {column: [v, None, None]}}
+            for (row, column), v in values.items()
+        ]
+    )
+
+
+def test_claim_on_ranks():
+    """EPN-reg is first in one setting and third in the other; EPN second, first."""
+    order = [model for model in MODELS if not model.startswith("EPN")]
+    values = {}
+    for setting, first in (
+        ("OS-1", ["EPN-reg", "EPN"]),
+        ("OS-2", ["EPN", order[0], "EPN-reg"]),
+    ):
+        ranked = [*first, *(m for m in MODELS if m not in first)]
+        for rank, model in enumerate(ranked, start=1):
+            values[f"CoraML/{model}", f"{setting}/OOD-AUROC"] = -rank
+    found = epn.probe_is_first(records(values))
+    assert found == pytest.approx([1.5 - 2.0])
+    generated = {
+        (f"words/{row.partition('/')[2]}", column): value
+        for (row, column), value in values.items()
+    }
+    assert epn.probe_is_first(records(generated)) is None
+
+
+def test_claims_on_differences():
+    values = {
+        ("CoraML/combined", "OS-1/OOD-AUROC"): 92.0,
+        ("CoraML/VGNN-gnnsafe", "OS-1/OOD-AUROC"): 93.0,
+        ("CoraML/combined", "OS-2/OOD-AUROC"): 94.0,
+        ("CoraML/VGNN-gnnsafe", "OS-2/OOD-AUROC"): 91.0,
+        ("words/combined", "OS-1/OOD-AUROC"): 50.0,
+        ("words/VGNN-gnnsafe", "OS-1/OOD-AUROC"): 90.0,
+    }
+    models = {"model": "combined", "other": "VGNN-gnnsafe"}
+    found = epn.is_ahead(records(values), **models, published=True)
+    np.testing.assert_array_equal(found, [[-1.0, 3.0]])
+    assert epn.is_ahead(records(values), **models).shape == (1, 3)
+    assert epn.regularizers_help(records(values)) is None
+    assert epn.probe_is_fastest(records(values)) is None
+
+
+def test_seconds_of_epochs(monkeypatch):
+    monkeypatch.setattr(epn.Epochs, "n_nodes", 600)
+    run = type("Run", (), {"device": "cpu"})
+    parts = epn.Epochs(run, 0)
+    assert len(parts.data[1]) == 324
+    found = {row.name: row.compute() for row in epn.table_epochs(parts)}
+    assert list(found) == ["network", "EPN", "EPN-reg"]
+    assert 0 < found["network"]["seconds of an epoch"] < 1
+
+
+def test_models_of_images(tmp_path):
+    """Blobs at three places are digits, their negatives the OOD letters."""
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    X = rng.integers(0, 60, size=(60, 1, 28, 28)).astype(np.uint8)
+    for image, label in zip(X, y, strict=True):
+        image[0, 2:20, 2 + 8 * label : 8 + 8 * label] += 190
+
+    class Run:
+        device, methods = "cpu", {}
+
+        def images(self, name, subset="test"):
+            return (X, y) if name == "mnist" else (255 - X, y)
+
+        def has(self, name):
+            return False
+
+    parts = epn.Images(Run(), 0, "notmnist")
+    parts.max_epochs = 20
+    rows = {row.name: row.compute for row in epn.table_22(parts)}
+    assert list(rows)[:2] == ["notmnist/ENN", "notmnist/EPN-reg"]
+    assert len(parts.sets.train[1]) == 42
+    for name in ("notmnist/Energy", "notmnist/EPN-reg"):
+        values = rows[name]()
+        assert set(values) == {"ID-ACC", "OOD-AUROC", "OOD-AUPR"}
+        assert 0 <= values["OOD-AUROC"] <= 100
+    assert values["ID-ACC"] > 80
