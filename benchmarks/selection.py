@@ -375,7 +375,7 @@ def shift(args, targets, alpha=0.1):
 
 def streams(args, targets, alpha=0.1):
     """Print 1000 samples of a stream, one by one, and in five windows."""
-    n_draws = max(args.draws // 8, 20)
+    n_draws = max(args.draws // 2, 20)
     for n, share, cells in (
         (2000, 0.05, (".02", ".93")),
         (20_000, 0.05, (".68", ".92")),

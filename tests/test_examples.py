@@ -12,7 +12,13 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*/plot_*.py"))
 
 # Without SKOOD_DATA these say so, and do nothing else.
-NEED_DATA = {"plot_budget", "plot_cora_ml", "plot_mnist", "plot_model_library_mnist"}
+NEED_DATA = {
+    "plot_budget",
+    "plot_cora_ml",
+    "plot_mnist",
+    "plot_model_library_mnist",
+    "plot_select_mnist",
+}
 
 # These take some seconds or more.
 SLOW = {

@@ -177,7 +177,7 @@ class SelectionDisplay:
             n_shown = max(_MIN_SHOWN, _SHOWN_PER_SELECTED * batch.n_selected)
         order = np.lexsort((~batch.selected, batch.pvalues))[:n_shown]
         k, p = np.arange(1, len(order) + 1), batch.pvalues[order]
-        style = {"linestyle": "", "marker": "o", "markersize": 4, "fillstyle": "none"}
+        style = {"linestyle": "", "marker": "o", "markersize": 6, "fillstyle": "none"}
         style |= long_names(kwargs)
         with get_axes(ax, "SelectionDisplay") as ax:
             self.lines_ = []
@@ -194,6 +194,7 @@ class SelectionDisplay:
                 p[chosen],
                 linestyle="",
                 marker=".",
+                markersize=4,
                 color="black",
                 label=f"selected ({batch.n_selected} of {m})",
             )
@@ -208,6 +209,7 @@ class SelectionDisplay:
                     label=rf"$\alpha k / {name}$, $\alpha = {batch.alpha:g}$",
                 )
             ax.set(xlabel="rank k of the sample", ylabel="p-value", ylim=(0, None))
+            ax.xaxis.get_major_locator().set_params(integer=True)
             ax.legend()
             self.ax_, self.figure_ = ax, ax.figure
         return self
