@@ -154,7 +154,8 @@ def test_detectors_are_timed(tmp_path, capsys):
     )
     printed = capsys.readouterr().out
     assert not status, printed
-    _, title, _, energy, react, *_ = printed.splitlines()
+    _, title, _, floors, energy, react, *_ = printed.splitlines()
+    assert floors.startswith("floors: ")
     assert title.startswith("F: 250 training and 100 test rows, 512 features")
     assert energy.split()[:2] == ["Energy", "skood"]
     assert react.split()[:2] == ["ReAct", "skood"]
