@@ -26,6 +26,7 @@ from skood.rejection import (
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
+    Certificate,
     CostBased,
     OperatingPoint,
     TwoThresholds,
@@ -111,6 +112,13 @@ def test_least_size_of_a_group(vector):
     phi, delta = vector["input"]["phi"], vector["input"]["delta"]
     bounds = BoundedAbstention(phi).statements()
     assert _least_size(bounds, 1.0, delta) == vector["expected"]["n"]
+
+
+@_vectors("G-spending")
+def test_error_of_each_of_many_certificates(vector):
+    given = vector["input"]
+    spent = Certificate(delta=given["delta"], schedule="all")._options(given["m"])
+    assert spent["delta"] == pytest.approx(vector["expected"]["delta_m"], abs=1e-12)
 
 
 # ---- levels by enumeration
@@ -230,6 +238,33 @@ def test_a_path_of_false_candidates_is_rarely_certified():
         level += chance
     assert total == pytest.approx(1.0)
     assert 0 < level <= delta
+
+
+class _Reversed(AllOf):
+    """The same rule with its statements in another order."""
+
+    def statements(self):
+        return super().statements()[::-1]
+
+
+def test_order_of_statements_and_labels_does_not_matter():
+    rng = np.random.default_rng(14)
+    a, b, loss, weight = _tilted(rng, 3000)
+    source, group = rng.integers(2, size=2000), rng.integers(2, size=3000)
+    a_ood, b_ood = rng.normal(2.5, size=(2, 2000))
+    data = a, b, loss, a_ood, b_ood
+    options = {"sample_weight_id": weight, "weight_max": 6.0, "random_state": 0}
+    points = [
+        certify(rule, *data, group_id=g, source_ood=s, **options)
+        for rule, g, s in (
+            (RULE, group, source),
+            (_Reversed(RULE.rules), group, source),
+            (RULE, np.array(["b", "c"])[group], np.array([9, 11])[source]),
+        )
+    ]
+    assert len({(p.theta, p.lam, p.certificate.n_certified) for p in points}) == 1
+    pvalues = [sorted(s.pvalue for s in p.certificate.statements) for p in points]
+    assert_allclose(pvalues[1:], [pvalues[0]] * 2)
 
 
 # ---- weights
