@@ -3,12 +3,21 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
+import operator
 from numbers import Real
 
 import numpy as np
 
+from skood.decision._base_rule import GUARD, BaseRule
 from skood.decision._certified_path import RuleCertificate, sequence
 from skood.decision._check_problem import check_problem
+from skood.decision._distribution_shift import (
+    check_guarantee,
+    check_shift,
+    statement_tests,
+    with_margin,
+)
 from skood.decision._operating_point import OperatingPoint
 from skood.decision._path_certificates import (
     certified,
@@ -17,9 +26,9 @@ from skood.decision._path_certificates import (
     check_path_losses,
     part_of,
 )
-from skood.decision._statements import tests_of, text_of
+from skood.decision._statements import text_of
 from skood.exceptions import NotCertifiableError
-from skood.utils._param_validation import Interval, validate_params
+from skood.utils._param_validation import Interval, StrOptions, validate_params
 
 __all__ = ["certify_path"]
 
@@ -50,6 +59,12 @@ def _checked_path(path):
         "max_loss": [Interval(Real, 0, None, closed="neither")],
         "stakes": [Real, "array-like", None],
         "two_valued": ["boolean"],
+        "unlabeled": [tuple, list, None],
+        "sample_weight_id": ["array-like", None],
+        "sample_weight_ood": ["array-like", None],
+        "weights": [StrOptions({"importance", "frequency"})],
+        "weight_max": [Interval(Real, 0, None, closed="neither"), None],
+        "tv": [Interval(Real, 0, 1, closed="left")],
     },
     prefer_skip_nested_validation=True,
 )
@@ -68,6 +83,12 @@ def certify_path(
     source_ood=None,
     stakes=None,
     two_valued=True,
+    unlabeled=None,
+    sample_weight_id=None,
+    sample_weight_ood=None,
+    weights="importance",
+    weight_max=None,
+    tv=0.0,
 ):
     r"""Certify rules of one's own, in their order, on samples that did not choose them.
 
@@ -101,12 +122,17 @@ def certify_path(
         Sources; statements about OOD samples must hold for each.
 
     stakes : float or list of float, default=None
-        Stakes of bets on the selective risk, one or one per statement, which makes
-        `two_valued` false. None: stakes that follow the samples before.
+        Stakes of bets, one or one per statement, which makes `two_valued` false. They
+        must not be so large that a bet can lose more than the wealth. None: stakes
+        that follow the samples before, for the selective risk without weights.
 
     two_valued : bool, default=True
         Losses are 0 or `max_loss`; other losses count as `max_loss` if positive. False:
         the selective risk is tested by betting, which uses the size of losses.
+
+    unlabeled, sample_weight_id, sample_weight_ood, weights, weight_max, tv
+        Description of the distributions in use, as for :func:`certify`. Importance
+        weights need `stakes`, each at most one over the largest weighted loss.
 
     Returns
     -------
@@ -146,16 +172,22 @@ def certify_path(
     """
     problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
     labels = check_labels(problem, group_id, source_ood)
+    given = (sample_weight_id, sample_weight_ood), weights, weight_max, tv, unlabeled
+    problem, labels, shift = check_shift(problem, labels, *given)
+    own = type(rule)._point is not BaseRule._point
+    check_guarantee(rule, "high_probability", shift, labels, problem, own)
     candidates = _checked_path(path)
-    bounds = rule.statements()
+    bounds = [with_margin(bound, tv, max_loss) for bound in rule.statements()]
     check_path_losses(bounds, problem.loss_id, max_loss)
     groups, sources = (
-        None if one is None else np.unique(one).tolist() for one in labels
+        None if one is None else np.unique(one).tolist()
+        for one in (labels.group, labels.source)
     )
     is_two_valued = two_valued and stakes is None
-    tests = tests_of(bounds, groups, sources, is_two_valued, max_loss)
+    how = groups, sources, is_two_valued, max_loss, shift
+    tests = statement_tests(rule, bounds, *how)
     check_attainable(tests)
-    part = part_of(problem, labels)
+    part = part_of(problem, labels, shift)
     given = _stakes_of(tests, stakes, [part.sizes(test) for test in tests])
     n_certified, pvalues, failed = sequence(
         part, tests, candidates, lambda k: given, delta, stop=False
@@ -182,12 +214,13 @@ def certify_path(
 def _stakes_of(tests, stakes, sizes):
     """Return the stakes of each test from the parameter of `certify_path`."""
     if stakes is None:
-        if any(test.kind == "sum" for test in tests):
-            text = next(text_of(test) for test in tests if test.kind == "sum")
-            raise ValueError(
-                f"stakes must be given for the statement {text}, which is tested by "
-                f"betting on a sum; certify() chooses them on a part of the samples."
-            )
+        for test in tests:
+            if test.needs_stakes:
+                raise ValueError(
+                    f"stakes must be given for the statement {text_of(test)}, which is "
+                    f"tested by betting on a sum; certify() chooses them on a part of "
+                    f"the samples."
+                )
         return [None] * len(tests)
     if isinstance(stakes, Real):
         stakes = [stakes] * len(tests)
@@ -196,7 +229,19 @@ def _stakes_of(tests, stakes, sizes):
             f"stakes must be a number, or have one for each of {len(tests)} "
             f"statements; got {len(stakes)}."
         )
-    return [
-        (stake / n_id, stake / max(n_ood, 1)) if test.kind == "sum" else stake
-        for test, stake, (n_id, n_ood) in zip(tests, stakes, sizes, strict=True)
-    ]
+    return [_stake_of(*one) for one in zip(tests, stakes, sizes, strict=True)]
+
+
+def _stake_of(test, stake, sizes):
+    """Return the stakes of a test, or raise if a bet could lose more than there is."""
+    if not test.bets:
+        return None
+    stakes = test.given_stakes(stake, *sizes)
+    worst = max(map(operator.mul, stakes, test.largest_losses))
+    if stake < 0 or worst > 1 + GUARD:
+        most = math.inf if worst <= 0 else stake / worst
+        raise ValueError(
+            f"The stake of the statement {text_of(test)} must be in [0, {most:.4g}], "
+            f"or its test would not be valid; got {stake!r}."
+        )
+    return stakes if len(stakes) > 1 else stakes[0]

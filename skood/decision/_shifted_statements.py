@@ -73,6 +73,20 @@ class WeightedTest(NamedTuple):
         values = 0.0, d + min(gains), d + max(gains)
         return self.weight_max * min(values), self.weight_max * max(values)
 
+    @property
+    def needs_stakes(self):
+        """Whether there are no stakes that follow the samples before."""
+        return True
+
+    def given_stakes(self, stake, n_id, n_ood):
+        """Return the stake on each sample."""
+        return (stake,)
+
+    @property
+    def largest_losses(self):
+        """Largest loss of a bet with a stake of 1."""
+        return (self.ends[1],)
+
     def _gains(self, rows):
         """Return decisions, weights, losses or None, and gains of an acceptance."""
         a, b, c, _ = self.bound
@@ -163,6 +177,7 @@ class PrecisionInUse(NamedTuple):
     group: None = None
     kind: str = "in_use"
     bets: bool = False
+    needs_stakes: bool = False
     needs_id: bool = True
     needs_ood: bool = True
 

@@ -364,15 +364,34 @@ class StatementTest(NamedTuple):
         if self.kind != "sum":
             return None
         _, v_id, v_ood = self._sum_moments(counts)
-        a, b, c, d = self.bound
-        largest = max(d, a + d + max(b, 0.0) * self.max_loss) + max(c, 0.0)
-        total = v_id / n_id + (v_ood / n_ood if c else 0.0)
+        total = v_id / n_id + (v_ood / n_ood if self.bound.ood else 0.0)
         stake = math.sqrt(-2 * math.log(delta) / total)
-        if largest > 0:
-            stake = min(stake, 0.9 * n_id / largest)
-        if c:
-            stake = min(stake, 0.9 * n_ood / abs(c))
-        return stake / n_id, stake / n_ood if c else 0.0
+        for n, loss in zip((n_id, n_ood), self.largest_losses, strict=True):
+            if loss > 0:
+                stake = min(stake, 0.9 * n / loss)
+        return stake / n_id, stake / n_ood if self.bound.ood else 0.0
+
+    @property
+    def needs_stakes(self):
+        """Whether there are no stakes that follow the samples before."""
+        return self.kind == "sum"
+
+    def given_stakes(self, stake, n_id, n_ood):
+        """Return the stakes on ID and on OOD samples for one that is given."""
+        if self.kind == "sum":
+            return stake / max(n_id, 1), stake / max(n_ood, 1)
+        return (stake,)
+
+    @property
+    def largest_losses(self):
+        """Largest losses of bets with a stake of 1, on ID and on OOD samples.
+
+        A stake times the loss must not be above 1, or wealth could be negative.
+        """
+        a, b, c, d = self.bound
+        if self.kind == "losses":
+            return 1 - self.limit, 0.0
+        return max(d, a + d + max(b, 0.0) * self.max_loss) + max(c, 0.0), abs(c)
 
     def pvalue(self, rows, delta, stakes):
         """Return the p-value from the `Decisions` on samples that did not choose it.

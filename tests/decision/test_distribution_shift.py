@@ -553,6 +553,74 @@ def test_too_few_unlabeled_samples():
         certify(BoundedPrecisionRecall(1.0, 0.6), *data, unlabeled=tuple(new))
 
 
+# ---- paths of one's own
+
+
+def test_path_with_weights_and_unlabeled_samples():
+    rng = np.random.default_rng(15)
+    a, _, loss, weight = _tilted(rng, 2000)
+    a_ood = rng.normal(3.0, size=1000)
+    path = [{"theta": 0.0, "lam": lam} for lam in (1.5, 1.2)]
+    data = a, None, loss, a_ood, None
+    rule = BoundedTPRFPR(0.6, 0.3)
+    given = {"sample_weight_id": weight, "weight_max": 6.0, "stakes": 0.05}
+    point = certify_path(rule, path, *data, **given)
+    tpr = weight[a <= 1.2].sum() / weight.sum()
+    assert point.tpr == pytest.approx(tpr)
+    wealth = np.cumprod(1 - 0.05 * weight * (0.6 - (a <= 1.2)))
+    assert point.certificate.path_pvalues[1, 0] == pytest.approx(1 / wealth.max())
+    new = np.append(rng.normal(size=1500), rng.normal(3.0, size=500))
+    precision = BoundedPrecisionRecall(0.9, 0.6)
+    point = certify_path(precision, path, *data, unlabeled=(new, None))
+    counts = np.sum(a <= 1.5), 2000, np.sum(a_ood <= 1.5), 1000, np.sum(new <= 1.5)
+    found = precision_pvalue(0.9, *map(int, counts), 2000)
+    assert point.certificate.path_pvalues[0, 1] == pytest.approx(found)
+    n = np.arange(2000) % 3
+    kept = {"sample_weight_id": n, "weights": "frequency"}
+    repeated = np.repeat(a, n), None, np.repeat(loss, n), a_ood, None
+    again = certify_path(rule, path, *repeated)
+    assert repr(certify_path(rule, path, *data, **kept)) == repr(again)
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "most"),
+    [
+        (BoundedImprovement(0.2), {"two_valued": False}, 1 / (1 - 0.2)),
+        (BoundedAbstention(0.6), {"sample_weight_id": np.ones(50)}, 1 / (6 * 0.6)),
+        (BoundedAbstention(0.6), {"sample_weight_id": np.ones(50)}, -1.0),
+        # z is at most .5 - .15 + .15 - .3, and f at most 1: the larger loss is .7
+        (CostBased(cost_max=0.3), {}, 50 / 0.7),
+    ],
+    ids=["losses", "weights", "negative", "cost"],
+)
+def test_stakes_that_could_lose_more_than_there_is(rule, options, most):
+    a = np.arange(50.0)
+    if "sample_weight_id" in options:
+        options = {**options, "weight_max": 6.0}
+    data = a, None, np.zeros(50), a + 60, None
+    path = [{"theta": 0.0, "lam": 70.0}]
+    if most > 0:
+        with pytest.raises(ValueError, match=r"must be in \[0, [\d.]+\], or its test"):
+            certify_path(rule, path, *data, stakes=1.01 * most, **options)
+        try:
+            certify_path(rule, path, *data, stakes=0.99 * most, **options)
+        except NotCertifiableError:
+            pass
+        return
+    with pytest.raises(ValueError, match=r"would not be valid; got -1\.0"):
+        certify_path(rule, path, *data, stakes=most, **options)
+
+
+def test_weights_of_a_path_need_stakes():
+    a = np.arange(50.0)
+    rows = a, None, np.zeros(50), None, None
+    given = {"sample_weight_id": np.ones(50), "weight_max": 1.0}
+    with pytest.raises(ValueError, match="stakes must be given for the statement TPR"):
+        certify_path(
+            BoundedAbstention(0.5), [{"theta": 0.0, "lam": 40.0}], *rows, **given
+        )
+
+
 # ---- errors
 
 ONES = np.ones(50)
