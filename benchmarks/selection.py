@@ -12,6 +12,9 @@ prints tables of false discovery rate / power, with known numbers and OK or miss
   samples (100, 500, 2000): Benjamini-Hochberg at three levels and Storey's estimate,
   within three standard errors of both; the quantile estimate, the conditional
   procedure, the test of each sample alone, and bounds on the share;
+- ``large``: batches of 2,000, with a power within .04 of batches of 1,000;
+- ``given``: rates given the calibration samples: the share of calibration sets for
+  which Benjamini-Hochberg, and the conditional procedure, exceed the level;
 - ``several``: ten correlated detectors: the best single one, the one with most
   selections (not valid), `BestOf` without and with combiners, combined statistics;
 - ``rare``: the same for few OOD samples, where the most selections exceed the level;
@@ -216,6 +219,55 @@ def one(args, targets):
                     mean = np.mean(bounds[method])
                     good = targets.verdict(abs(mean - known_bounds[i]) <= 0.02)
                     print(f"    {method} {mean:.2f} ({known_bounds[i]:.2f}) {good}")
+
+
+def large(args, targets):
+    """Print batches of 2,000 samples beside batches of 1,000."""
+    for share in (0.01, 0.05, 0.2):
+        text = KNOWN[1000, share].split()
+        for i, n in enumerate(SIZES):
+            rng, table = np.random.default_rng(args.seed), Table(targets)
+            is_ood = np.arange(2000) < round(share * 2000)
+            for _ in range(args.draws):
+                p = conformal_pvalues(
+                    rng.normal(size=2000) - 3 * is_ood, rng.normal(size=n)
+                )
+                table.add("BH 0.1", StepUp().selected(p, n, 0.1), is_ood)
+            print(f"m=2000, {share:.0%} OOD, n={n}")
+            table.show("BH 0.1", known=text[3 + i], level=0.1)
+            values = np.array(table.found["BH 0.1"])[:, 1]
+            error = 3 * values.std() / np.sqrt(len(values))
+            gap = abs(values.mean() - _parsed(text[3 + i])[0][1])
+            print(f"    power within .04 {targets.verdict(gap <= 0.045 + error)}")
+
+
+def given(args, targets):
+    """Print how often the rate given the calibration samples exceeds the level."""
+    is_ood = np.arange(500) < 50
+    for n in (500, 2000):
+        rng = np.random.default_rng(args.seed)
+        rates: dict = {"BH": [], "simes": []}
+        for _ in range(max(args.draws // 4, 10)):
+            calibration, found = rng.normal(size=n), {"BH": [], "simes": []}
+            for _ in range(200):
+                scores = rng.normal(size=500) - 3 * is_ood
+                p = conformal_pvalues(scores, calibration)
+                for name, procedure in (
+                    ("BH", StepUp()),
+                    ("simes", ConditionalStepUp()),
+                ):
+                    selected = procedure.selected(p, n, 0.1)
+                    found[name].append(fdp_power(selected, is_ood)[0])
+            for name, fdp in found.items():
+                rates[name].append(np.mean(fdp))
+        for name, known in (("BH", "a quarter"), ("simes", "0 to .01")):
+            share = np.mean(np.array(rates[name]) > 0.1)
+            error = 3 * np.sqrt(0.1 * 0.9 / len(rates[name]))
+            good = share > 0.1 if name == "BH" else share <= 0.1 + error
+            print(
+                f"    n={n} {name}: above .1 on {share:.2f} of calibration sets "
+                f"({known}), at most {max(rates[name]):.2f} {targets.verdict(good)}"
+            )
 
 
 def _drawn(rng, n, m, n_ood, shift, n_shifted):
@@ -515,7 +567,10 @@ def speed(args, targets):
         print(f"{name:<32}{seconds:.2f} s {targets.verdict(seconds <= limit)}")
 
 
-PARTS = (one, several, rare, digits, shift, streams, splits, folds, speed)
+PARTS = (
+    *(one, large, given, several, rare, digits),
+    *(shift, streams, splits, folds, speed),
+)
 
 
 def main(argv=None):
