@@ -5,6 +5,7 @@
 
 import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch.nn import functional
 
 from skood.nn import TorchClassifier, TrainingOptions
@@ -67,3 +68,130 @@ def openood_classifier(
         device=device,
         verbose=verbose,
     )
+
+
+#: The paper of DSDE names the loss only; these are the usual settings.
+SUPCON = {
+    **{"max_epochs": 500, "batch_size": 512, "lr": 0.5, "warm_up": 10},
+    **{"temperature": 0.1, "projection": 128, "weight_decay": 1e-4},
+}
+
+
+def supcon_views(X):
+    """Return views of images: resized crops, flips, color jitter, gray images."""
+    n, device = len(X), X.device
+
+    def uniform(low, high):
+        return torch.rand(n, 1, 1, 1, device=device) * (high - low) + low
+
+    side = uniform(0.2, 1.0).sqrt()  # of a crop with this share of the area
+    ratio = torch.exp(uniform(np.log(3 / 4), np.log(4 / 3))).sqrt()
+    width, height = (side * ratio).clamp(max=1), (side / ratio).clamp(max=1)
+    maps = torch.zeros(n, 2, 3, device=device)
+    sign = torch.where(uniform(0, 1) < 0.5, -1.0, 1.0)
+    maps[:, 0, 0], maps[:, 1, 1] = (sign * width).reshape(n), height.reshape(n)
+    maps[:, 0, 2] = ((1 - width) * uniform(-1, 1)).reshape(n)
+    maps[:, 1, 2] = ((1 - height) * uniform(-1, 1)).reshape(n)
+    grid = functional.affine_grid(maps, X.shape, align_corners=False)
+    X = functional.grid_sample(X, grid, padding_mode="border", align_corners=False)
+    jittered = (X * uniform(0.6, 1.4)).clamp(0, 1)
+    mean = _gray(jittered).mean(dim=(2, 3), keepdim=True)
+    jittered = (mean + (jittered - mean) * uniform(0.6, 1.4)).clamp(0, 1)
+    gray = _gray(jittered)
+    jittered = (gray + (jittered - gray) * uniform(0.6, 1.4)).clamp(0, 1)
+    jittered = _with_hue(jittered, uniform(-0.1, 0.1)).clamp(0, 1)
+    X = torch.where(uniform(0, 1) < 0.8, jittered, X)
+    return torch.where(uniform(0, 1) < 0.2, _gray(X).expand_as(X), X)
+
+
+def _gray(X):
+    weights = torch.tensor([0.299, 0.587, 0.114], device=X.device)
+    return (X * weights[:, None, None]).sum(dim=1, keepdim=True)
+
+
+def _with_hue(X, turn):
+    """Return images with colors rotated about the gray axis, by shares of a turn."""
+    angle = 2 * np.pi * turn[:, 0]
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    third, root = 1 / 3, 3**-0.5
+    b, c = third * (1 - cos) - root * sin, third * (1 - cos) + root * sin
+    a = cos + third * (1 - cos)
+    red, green, blue = X.unbind(1)
+    return torch.stack(
+        [
+            a * red + b * green + c * blue,
+            c * red + a * green + b * blue,
+            b * red + c * green + a * blue,
+        ],
+        dim=1,
+    )
+
+
+def train_supcon(body, head, X, y, loss, *, seed, device="auto", recipe=SUPCON):
+    """Train a body by a contrastive loss of two views, then a linear head.
+
+    SGD with momentum, a linear warm-up, then a half cosine over steps, in bfloat16 on
+    CUDA.
+
+    Parameters
+    ----------
+    body, head : torch.nn.Module
+        Images to features, and features to logits; trained in place.
+
+    X, y : ndarray
+        Images (n, channels, height, width) in [0, 1], and classes 0, 1, ….
+
+    loss : callable
+        Called with unit vectors and classes.
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    X, y = torch.as_tensor(X), torch.as_tensor(y)
+    n_steps = max(1, len(X) // recipe["batch_size"])
+    total, warm_up = n_steps * recipe["max_epochs"], n_steps * recipe["warm_up"]
+
+    def rate(step):
+        if step < warm_up:
+            return (step + 1) / warm_up
+        return (1 + np.cos(np.pi * (step - warm_up) / max(1, total - warm_up))) / 2
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        width = head.in_features
+        project = torch.nn.Sequential(
+            torch.nn.Linear(width, width),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, recipe["projection"]),
+        ).to(device)
+        body.to(device).train()
+        optimizer = torch.optim.SGD(
+            [*body.parameters(), *project.parameters()],
+            lr=recipe["lr"],
+            momentum=0.9,
+            weight_decay=recipe["weight_decay"],
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+        for _ in range(recipe["max_epochs"]):
+            order = torch.randperm(len(X))
+            for rows in order[: n_steps * recipe["batch_size"]].chunk(n_steps):
+                images, codes = X[rows].to(device), y[rows].to(device)
+                views = torch.cat([supcon_views(images) for _ in range(2)])
+                with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+                    z = project(body(views))
+                z = functional.normalize(z.float())
+                value = loss(z, codes.repeat(2), recipe["temperature"])
+                optimizer.zero_grad()
+                value.backward()
+                optimizer.step()
+                schedule.step()
+    body.eval()
+    with torch.no_grad():
+        parts = [body(rows.to(device)).cpu() for rows in X.split(512)]
+    model = LogisticRegression(max_iter=1000).fit(torch.cat(parts).numpy(), y.numpy())
+    coef, intercept = torch.from_numpy(model.coef_), torch.from_numpy(model.intercept_)
+    if len(coef) == 1:  # of two classes there is the second one only
+        coef, intercept = torch.cat([-coef, coef]), torch.cat([-intercept, intercept])
+    with torch.no_grad():
+        head.weight.copy_(coef)
+        head.bias.copy_(intercept)
+    body.cpu()

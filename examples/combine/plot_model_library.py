@@ -287,10 +287,9 @@ plt.show()
 # OOD images accepted by the network that is best on average. It also accepts fewer than
 # the best network of each run, and than the best network for each kind, which is
 # unknown beforehand. The median network accepts three times as many. There are
-# exceptions: in some runs a single network is better. ``benchmarks/model_library.py``
-# repeats the experiment with other samples. In ten runs the mean FPR of DSDE and of the
-# best
-# network, and the runs in which DSDE is better, are
+# exceptions: in some runs a single network is better. ``python -m benchmarks.reproduce
+# dsde --only "digits/*"`` repeats the experiment with other samples. In ten runs the
+# mean FPR of DSDE and of the best network, and the runs in which DSDE is better, are
 #
 # - 5.8 and 9.8 % with MSP (10 of 10 runs),
 # - 6.8 and 11.0 % with ODIN (9),

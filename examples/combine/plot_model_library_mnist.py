@@ -166,8 +166,9 @@ else:
 # members failing, DSDE needs more of the others. All other kinds are detected by nearly
 # all networks.
 #
-# This is a single run. In five runs of ``benchmarks/model_library.py``, each with
-# other unknown digits, the mean FPR of DSDE and of the best network at the same TPR are
+# This is a single run. In five runs, each with other unknown digits (``python -m
+# benchmarks.reproduce dsde --data DIR --only "MNIST/*"`` repeats them), the mean FPR of
+# DSDE and of the best network at the same TPR are
 #
 # - 19.5 and 27.8 % with MSP (DSDE is better in 5 of 5 runs),
 # - 22.3 and 30.8 % with ODIN (5),

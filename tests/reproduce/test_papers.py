@@ -62,3 +62,30 @@ def test_epn(small):
     found = values["theorem-1"].xs("closed form", level="column")
     np.testing.assert_allclose(found, [0.63546, 0.85507, 0.99533], atol=5e-6)
     assert values["1"]["EPN-reg", "average/rank"] == pytest.approx(3.71, abs=5e-3)
+
+
+def test_dsde(small):
+    values = small("dsde")
+    for column in ("TPR", "average/FPR", "average/AUC"):
+        # one combination in four tables
+        places = (("1", "DSDE"), ("2", "DSDE-KNN"), ("5", "DSDE-KNN"))
+        places += (("6", "DSDE-KNN(Small)"),)
+        found = [values[table, f"digits/{row}", column] for table, row in places]
+        assert len(set(found)) == 1
+        # rows of Table 2 are means over the networks
+        singles = values["networks"].xs(column, level="column")
+        for method in ("MSP", "ODIN", "Energy", "KNN"):
+            rows = [row for row in singles.index if row.startswith(f"digits/{method}/")]
+            assert len(rows) == 8
+            np.testing.assert_allclose(
+                values["2", f"digits/{method}", column], singles[rows].mean()
+            )
+    # all networks are the only part of their size
+    rows = ("digits/8 networks, c_m 2/m", "digits/DSDE-KNN(Small)")
+    for column in ("TPR", "average/FPR"):
+        np.testing.assert_allclose(*(values["6", row, column] for row in rows))
+    # BY is BH at a smaller level: the same order of images
+    at_95 = values["5"].xs("average/FPR at 95 % TPR", level="column")
+    assert at_95["digits/BY"] == at_95["digits/BH"]
+    tpr = values["5"].xs("TPR", level="column")
+    assert tpr["digits/Naive"] < tpr["digits/BH"] < tpr["digits/BY"]

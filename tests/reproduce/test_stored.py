@@ -1,0 +1,161 @@
+"""Networks that are trained, stored and used again: franc and dsde on tiny files."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
+
+from benchmarks.reproduce import _networks, _training, dsde, franc, reproduce
+from benchmarks.reproduce._training import supcon_views, train_supcon
+from tests.benchmark.conftest import idx_bytes
+
+
+def images(n, size, seed, n_channels=1):
+    """Images with a bar at the place of their class, and labels."""
+    rng, y = np.random.default_rng(seed), np.arange(n) % 10
+    X = rng.integers(60, size=(n, n_channels, size, size), dtype=np.uint8)
+    X[np.arange(n), :, 2 * y, :] = 255
+    return X, y
+
+
+@pytest.fixture
+def data(tmp_path):
+    """MNIST without training files, and another set, in IDX files."""
+    for seed, name in enumerate(("mnist", "notmnist")):
+        folder = tmp_path / "data" / name
+        folder.mkdir(parents=True)
+        X, y = images(200, 28, seed)
+        X = X if name == "mnist" else X.transpose(0, 1, 3, 2)
+        for kind, array in (("images-idx3", X[:, 0]), ("labels-idx1", y)):
+            (folder / f"t10k-{kind}-ubyte").write_bytes(idx_bytes(array))
+    return tmp_path / "data"
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_franc_on_files(data, tmp_path, monkeypatch):
+    monkeypatch.setitem(_training.OPENOOD, "max_epochs", 2)
+    only = ["MNIST/MSP", "MNIST/KNN+MSP"]
+    run = partial(reproduce, "franc", ["2"], data=data, out=tmp_path, seeds=1)
+    result = run(only=only)
+    assert set(result.skipped) == {
+        *("MNIST against FashionMNIST", "MNIST against CIFAR-10"),
+        *(
+            f"CIFAR-10 against {name}"
+            for name in ("MNIST", "TinyImageNet", "CIFAR-100")
+        ),
+    }
+    cells = result.cells.set_index(["row", "column"])
+    printed = "notMNIST/selective risk at TPR .8, FPR .08"
+    assert set(cells.loc["MNIST/MSP"].verdict[[printed, "notMNIST/AUROC"]]) <= {
+        *("agrees", "better", "worse")
+    }
+    assert cells.loc[("MNIST/MSP", "notMNIST/common FPR"), "verdict"] == ""
+    [network] = (tmp_path / "networks").iterdir()
+    features = tmp_path / "features" / network.stem
+    sizes = {path.stem: len(np.load(path)["Z"]) for path in features.iterdir()}
+    assert sizes == {"train": 140, "test": 60, "notmnist": 200}
+
+    # other rows use the network and the features that are stored
+    def fails(*_, **__):
+        raise AssertionError("trained twice")
+
+    monkeypatch.setattr(franc, "openood_classifier", fails)
+    assert set(run(only=["MNIST/KNN"]).cells.row) == {"MNIST/KNN"}
+
+
+def test_dsde_on_images(tmp_path, monkeypatch):
+    """The library of CIFAR-10, with small networks in place of ResNets."""
+    monkeypatch.setitem(_training.OPENOOD, "max_epochs", 1)
+    for name, value in (("max_epochs", 1), ("batch_size", 40), ("warm_up", 1)):
+        monkeypatch.setitem(_training.SUPCON, name, value)
+    monkeypatch.setattr(dsde, "_RESNETS", {"ResNet18": _networks.lenet})
+    monkeypatch.setattr(_networks, "resnet", _networks.lenet)
+    monkeypatch.setattr(_networks, "densenet100", _networks.lenet)
+    monkeypatch.setattr(dsde.Stored, "n_calibration", 40)
+
+    def load(self, name, subset="test"):
+        return images(100, 32, [len(name), len(subset)], n_channels=3)
+
+    monkeypatch.setattr("benchmarks.reproduce._run.Run.images", load)
+    for name in ("cifar-10-batches-bin/a.bin", "test_32x32.mat", "LSUN/a", "iSUN/a"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "dtd").mkdir()
+    (tmp_path / "places365").mkdir()
+    result = reproduce(
+        "dsde",
+        ["1", "2"],
+        data=tmp_path,
+        out=tmp_path / "out",
+        seeds=1,
+        only=["ResNet18*", "DSDE", "KNN", "ODIN"],
+    )
+    cells = result.cells.set_index(["table", "row", "column"])
+    assert cells.loc["1"].index.get_level_values(0).unique().tolist() == [
+        *("ResNet18*", "ResNet18", "DSDE")
+    ]
+    assert cells.loc[("2", "KNN", "average/FPR"), "verdict"] == "cannot follow"
+    assert cells.loc[("1", "DSDE", "SVHN/FPR"), "verdict"] != ""
+    assert len(list((tmp_path / "out" / "networks").iterdir())) == 3
+    singles = ["ResNet18*", "ResNet18"]
+    values = [cells.loc[("1", row, "DTD/AUC"), "value"] for row in singles]
+    assert all(0 <= value <= 100 for value in values)
+
+
+def test_contrastive_training_separates_classes():
+    """Its loss falls, and a linear head then tells the classes from each other."""
+    rng = np.random.default_rng(0)
+    X = rng.random((60, 3, 8, 8), dtype=np.float32) / 4
+    y = np.arange(60) % 2
+    X[y == 1, :, ::2] += 0.6
+    losses = []
+
+    def loss(z, codes, temperature):
+        losses.append(dsde.contrastive_loss(z, codes, temperature))
+        return losses[-1]
+
+    def train(seed):
+        torch.manual_seed(0)
+        body = torch.nn.Sequential(
+            *(torch.nn.Conv2d(3, 8, 3), torch.nn.LeakyReLU(), torch.nn.Flatten())
+        )
+        head = torch.nn.Linear(288, 2)
+        recipe = {**_training.SUPCON, "max_epochs": 10, "batch_size": 30, "lr": 0.02}
+        recipe["warm_up"] = 1
+        train_supcon(body, head, X, y, loss, seed=seed, device="cpu", recipe=recipe)
+        with torch.no_grad():
+            return head(body(torch.from_numpy(X))).numpy()
+
+    logits = train(0)
+    found = [float(value.detach()) for value in losses]
+    assert np.mean(found[-4:]) < np.mean(found[:2]) - 0.1
+    assert np.mean(logits.argmax(axis=1) == y) > 0.95
+    np.testing.assert_array_equal(train(0), logits)
+
+
+def test_views():
+    """Values stay in [0, 1]; a fifth of the views is gray; gray images stay gray."""
+    torch.manual_seed(0)
+    X = torch.rand(2000, 3, 8, 8)
+    views = supcon_views(X)
+    assert views.shape == X.shape and views.min() >= 0 and views.max() <= 1
+    spread = (views - views.mean(dim=1, keepdim=True)).abs().amax(dim=(1, 2, 3))
+    assert abs((spread < 1e-6).float().mean() - 0.2) < 4 * np.sqrt(0.16 / 2000)
+    gray = X[:100, :1].expand(100, 3, 8, 8)
+    views = supcon_views(gray)
+    torch.testing.assert_close(views[:, 0], views[:, 2], atol=1e-5, rtol=0)
+
+
+def test_turn_of_colors():
+    """A third of a turn about the gray axis permutes red, green and blue."""
+    X = torch.rand(4, 3, 2, 2)
+    turned = _training._with_hue(X, torch.full((4, 1, 1, 1), 1 / 3))
+    torch.testing.assert_close(turned, X.roll(1, dims=1))
+    again = _training._with_hue(X, torch.ones(4, 1, 1, 1))
+    torch.testing.assert_close(again, X)
