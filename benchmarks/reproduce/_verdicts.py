@@ -232,11 +232,11 @@ def test_claims(paper, records, tables=None, *, small=False):
         if differences is None:
             continue
         runs = np.asarray(differences, dtype=float)
-        least = float(np.nanmin(runs)) if runs.size else math.nan
+        finite = runs[~np.isnan(runs)]
         runs = runs.reshape(len(runs), -1).mean(axis=1)
         runs = runs[~np.isnan(runs)]
         if len(runs):
-            found.append((claim, runs, least))
+            found.append((claim, runs, finite.min()))
     tested = [paired_pvalue(d) for claim, d, _ in found if not claim.always]
     adjusted = iter(holm(tested))
     return [

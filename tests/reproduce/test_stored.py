@@ -11,7 +11,13 @@ import torch
 
 pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
 
-from benchmarks.reproduce import _networks, _training, dsde, franc, reproduce
+from benchmarks.reproduce import (
+    _dsde_libraries,
+    _networks,
+    _training,
+    franc,
+    reproduce,
+)
 from benchmarks.reproduce._training import supcon_views, train_supcon
 from tests.benchmark.conftest import idx_bytes
 
@@ -74,10 +80,10 @@ def test_dsde_on_images(tmp_path, monkeypatch):
     monkeypatch.setitem(_training.OPENOOD, "max_epochs", 1)
     for name, value in (("max_epochs", 1), ("batch_size", 40), ("warm_up", 1)):
         monkeypatch.setitem(_training.SUPCON, name, value)
-    monkeypatch.setattr(dsde, "_RESNETS", {"ResNet18": _networks.lenet})
+    monkeypatch.setattr(_dsde_libraries, "_RESNETS", {"ResNet18": _networks.lenet})
     monkeypatch.setattr(_networks, "resnet", _networks.lenet)
     monkeypatch.setattr(_networks, "densenet100", _networks.lenet)
-    monkeypatch.setattr(dsde.Stored, "n_calibration", 40)
+    monkeypatch.setattr(_dsde_libraries.Stored, "n_calibration", 40)
 
     def load(self, name, subset="test"):
         return images(100, 32, [len(name), len(subset)], n_channels=3)
@@ -117,7 +123,7 @@ def test_contrastive_training_separates_classes():
     losses = []
 
     def loss(z, codes, temperature):
-        losses.append(dsde.contrastive_loss(z, codes, temperature))
+        losses.append(_dsde_libraries.contrastive_loss(z, codes, temperature))
         return losses[-1]
 
     def train(seed):
