@@ -12,6 +12,22 @@ with ``--paper`` the ones of the paper, with a network of three layers of 200 un
 which takes about half an hour on one core. The paper writes that the noise is
 N(0, 0.1), its code draws it with a variance of 0.01, and its HMC assumes a variance of
 0.1: both variances are run. R-hat is printed beside the rows of HMC.
+
+With ``--paper`` and a variance of 0.01 the mean standard deviations are::
+
+                       inside  outside
+    HMC                 0.084    1.293   R-hat 1.99, acceptance rate 0.38
+    QUAM                0.024    0.059
+    deep ensemble       0.024    0.094
+    MC dropout          0.071    0.067
+    Laplace             0.044    0.179
+    cSG-HMC             0.005    0.037
+
+1,000 trajectories of length 0.01 are too few for 81,001 weights: over the samples the
+log posterior falls from -816 to -2,444, so that correlations to the chain have no
+meaning. From a draw of the prior, which starts a chain by default, it rejects all
+steps. A plain loop in torch finds 0.017 to 0.036 inside and 0.084 to 0.130 outside for
+ensembles of ten, for three draws of the data and three of the members.
 """
 
 # Authors: The skood developers
