@@ -51,7 +51,7 @@ from skood.monitor import (
 SIZES = (60, 300, 1000)
 LEVEL = np.log(100)
 
-# Change: shift, share of OOD samples N(-3, 1) after it (None: never any), medians of the
+# Change: shift, share of OOD samples N(-3, 1) after it (None: never any), medians of a
 # prototype for 60, 300 and 1,000 calibration samples, the shares of alarms, and medians
 # of the e-detector.
 CHANGES = {

@@ -28,6 +28,7 @@ SLOW = {
     "plot_compare_detectors",
     "plot_constraint_studies",
     "plot_cost_based",
+    "plot_deployment",  # tests/monitor/test_deployment.py runs it
     "plot_digits",
     "plot_grid_search_rule",
     "plot_guarantees",
@@ -58,6 +59,7 @@ SLOW = {
 NEEDS = {
     "plot_conformal": "mapie",
     "plot_data_frame": "pandas",
+    "plot_deployment": "pandas",
     "plot_select_digits": "pandas",
     "plot_select_table": "pandas",
 }
