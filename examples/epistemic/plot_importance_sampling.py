@@ -47,6 +47,25 @@ def variance(mu2=3.0, s2=1.0, sq=1.0):
     return sum(pairs) / 4 - 1
 
 
+def normal(w, mean, s):
+    return np.exp(-((w - mean) ** 2) / (2 * s)) / np.sqrt(2 * np.pi * s)
+
+
+# %%
+# Theorem 1 of the paper bounds N times the expected squared error by :math:`4 E_q[(p /
+# q)^2]`, and by :math:`4 c^2` if :math:`p \le c q`.
+def bounds(sq=1.0):
+    """Return both bounds for modes at 0 and 3 of variance 1."""
+    w = np.linspace(-20, 20, 400_001)
+    ratio = (normal(w, 0, 1) + normal(w, 3, 1)) / (2 * normal(w, 0, sq))
+    c = ratio.max() if sq > 1 else np.inf
+    return 4 * (variance(sq=sq) + 1), 4 * c**2
+
+
+for sq in (1.0, 4.0):
+    first, second = bounds(sq)
+    print(f"s_q = {sq:g}: {variance(sq=sq):.4g} <= {first:.4g} <= {second:.4g}")
+
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.2), sharey=True, layout="constrained")
 panels = [
     (r"sd of the second mode, $\sqrt{s_2}$", np.linspace(0.1, 1.3, 100), "s2", 2),
@@ -65,10 +84,6 @@ axes[0].set_ylabel("N times the variance")
 # draws. With wide draws the interval covers the true value 1. Draws from one mode only
 # hardly ever reach the other: the interval is short, and mostly wrong.
 rng = np.random.default_rng(0)
-
-
-def normal(w, mean, s):
-    return np.exp(-((w - mean) ** 2) / (2 * s)) / np.sqrt(2 * np.pi * s)
 
 
 for sq in (1.0, 4.0):

@@ -212,6 +212,16 @@ def test_one_effective_member_warns():
         quam.predict_uncertainty(X[:3], return_error=True)
 
 
+@pytest.fixture(scope="module")
+def example():
+    """The functions of the example, without its figure."""
+    pytest.importorskip("matplotlib")
+    path = Path(__file__).parents[2] / "examples/epistemic/plot_importance_sampling.py"
+    code, names = path.read_text().split("fig, axes")[0], {}
+    exec(compile(code, str(path), "exec"), names)
+    return names
+
+
 @pytest.mark.parametrize(
     "name, value, expected",
     [
@@ -227,14 +237,16 @@ def test_one_effective_member_warns():
         ("sq", 2.667**2, 0.576774),
     ],
 )
-def test_variance_of_the_example(name, value, expected):
-    pytest.importorskip("matplotlib")
-    path = Path(__file__).parents[2] / "examples/epistemic/plot_importance_sampling.py"
-    code = path.read_text().split("fig, axes")[0]
-    example = {}
-    exec(compile(code, str(path), "exec"), example)
+def test_variance_of_the_example(example, name, value, expected):
     found = example["variance"](**{name: value})
     np.testing.assert_allclose(found, expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "sq, expected", [(1.0, (8106.1, np.inf)), (4.0, (7.4201, 80.431))]
+)
+def test_bounds_of_theorem_1(example, sq, expected):
+    np.testing.assert_allclose(example["bounds"](sq), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("sq, expected", [(4.0, 0.855035), (9.0, 0.603588)])
