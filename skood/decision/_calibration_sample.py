@@ -451,10 +451,13 @@ class Problem:
             thresholds.append(between if inside else math.nan)
         return thresholds
 
-    def evaluated(self, rule, point, **certificate):
-        """Return an operating point with its rates on these samples."""
-        accepted = proba_of(point, self.risk_id, self.ood_id)
-        leaked = proba_of(point, self.risk_ood, self.ood_ood)
+    def evaluated(self, rule, point, groups=(None, None), **certificate):
+        """Return an operating point with its rates on these samples.
+
+        `groups` of ID and of OOD samples are for thresholds of groups.
+        """
+        accepted = proba_of(point, self.risk_id, self.ood_id, groups[0])
+        leaked = proba_of(point, self.risk_ood, self.ood_ood, groups[1])
         if self.weight is None:
             N, F = float(accepted.sum()), float(leaked.sum())
         else:

@@ -35,6 +35,7 @@ __all__ = [
     "factor_needed",
     "plan",
     "sequence",
+    "thresholds_between",
     "upper_bound",
 ]
 
@@ -63,6 +64,9 @@ class CertifiedStatement(NamedTuple):
     pvalue : float, default=nan
         p-value of the hypothesis that the statement is false.
 
+    rate : {"tpr", "fpr", "risk", "precision"} or None, default=None
+        The rate that is bounded. None: a function of several rates.
+
     See Also
     --------
     RuleCertificate : Has the statements of a rule.
@@ -79,6 +83,7 @@ class CertifiedStatement(NamedTuple):
     source: object = None
     estimate: float = math.nan
     pvalue: float = math.nan
+    rate: str | None = None
 
 
 @stored
@@ -202,8 +207,8 @@ class Path(NamedTuple):
     margin: np.ndarray
 
 
-def _thresholds(projected):
-    """Return at most `_N_THRESHOLDS` + 1 thresholds between scores that are not tied.
+def thresholds_between(projected, most=_N_THRESHOLDS):
+    """Return at most `most` + 1 thresholds between scores that are not tied.
 
     Between two quantiles it is in the widest gap, so that rounding of scores, which
     differs between calls, does not change decisions.
@@ -214,8 +219,8 @@ def _thresholds(projected):
     scale, values = tie_scale_of_ranked(ranked), np.unique(ranked)
     gaps = np.diff(values)
     chosen = np.arange(gaps.size)
-    if gaps.size > _N_THRESHOLDS:
-        ends = np.linspace(0, gaps.size, _N_THRESHOLDS + 1).astype(int)
+    if gaps.size > most:
+        ends = np.linspace(0, gaps.size, most + 1).astype(int)
         chosen = np.array(
             [low + gaps[low:high].argmax() for low, high in pairwise(ends)]
         )
@@ -233,7 +238,7 @@ def plan(rule, part, tests, thetas, scales, sizes, delta):
     """
     found = []
     for theta in thetas:
-        lam = _thresholds(np.concatenate(part.projected(theta, scales)[:2]))
+        lam = thresholds_between(np.concatenate(part.projected(theta, scales)[:2]))
         *counts, whole = part.counts([*tests, _Everything()], theta, scales, lam)
         margin = np.full(lam.size, np.inf)
         for test, count, (n_id, n_ood) in zip(tests, counts, sizes, strict=True):
@@ -355,6 +360,16 @@ def upper_bound(test, rows, stakes, ends, delta):
     return high
 
 
+# Rates of kinds of tests that do not start with them.
+_RATES = {
+    "errors": "risk",
+    "losses": "risk",
+    "two_sample": "precision",
+    "in_use": "precision",
+    "sum": None,
+}
+
+
 def statement_of(test, counts, pvalue):
     """Return a statement with its estimate and p-value."""
     return CertifiedStatement(
@@ -363,4 +378,5 @@ def statement_of(test, counts, pvalue):
         test.source,
         float(test.estimate(counts)),
         float(pvalue),
+        _RATES.get(test.kind, test.kind[:3]),
     )

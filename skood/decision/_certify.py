@@ -16,6 +16,7 @@ from skood.decision._distribution_shift import (
     check_shift,
     with_margin,
 )
+from skood.decision._group_thresholds import check_thresholds
 from skood.decision._nested_certificates import (
     CertificateOptions,
     certify_nested,
@@ -63,6 +64,8 @@ def _at_priors(rule, ood_prior, unlabeled):
         "max_loss": [Interval(Real, 0, None, closed="neither")],
         "group_id": ["array-like", None],
         "source_ood": ["array-like", None],
+        "group_ood": ["array-like", None],
+        "thresholds": [StrOptions({"shared", "group"})],
         "small_groups": [StrOptions({"raise", "pool", "skip"})],
         "unlabeled": [tuple, list, None],
         "sample_weight_id": ["array-like", None],
@@ -92,6 +95,8 @@ def certify(
     max_loss=1.0,
     group_id=None,
     source_ood=None,
+    group_ood=None,
+    thresholds="shared",
     small_groups="raise",
     unlabeled=None,
     sample_weight_id=None,
@@ -185,10 +190,19 @@ def certify(
         Source of each OOD sample. Bounds on the FPR are then certified for every
         source, and hence for every mixture of them.
 
+    group_ood : array-like of shape (n_ood,), default=None
+        Group of each OOD sample, for ``thresholds="group"``.
+
+    thresholds : {"shared", "group"}, default="shared"
+        "group": each group has its own threshold, at a common angle, and `lam` of the
+        rule is a dict with the thresholds of the groups. Groups must be available for
+        new samples, so that they cannot be true classes.
+
     small_groups : {"raise", "pool", "skip"}, default="raise"
         What happens to groups with too few samples to certify a bound even if all of
         them are accepted: an error, they become one group, or they are left out and
-        named in the certificate.
+        named in the certificate. Groups that are left out have no threshold of their
+        own: with ``thresholds="group"`` their samples are rejected.
 
     unlabeled : tuple (risk, ood) of array-like, default=None
         Scores of unlabeled samples in use, a mixture of ID and OOD samples; `ood` is
@@ -285,6 +299,12 @@ def certify(
     candidate passes if its value at one-sided limits of the three rates, each with
     :math:`\delta / 3`, is not below the bound.
 
+    **Thresholds of groups.** At level c the threshold of a group is a quantile of its
+    scores in the first part, at :math:`t^* + c \sqrt{t^* (1 - t^*) (1 / n_1 + 1 /
+    n_2)}`, where :math:`t^*` is about the least TPR that passes the test on the
+    :math:`n_2` samples of the group in the second part. The candidates are levels in
+    steps of 1/4 at all angles [6]_. Their order and their tests are as before.
+
     **Interval.** At a fixed angle TPR and FPR grow with the threshold
     :math:`\lambda`. Let k be :func:`min_accepted_id` and K :func:`max_accepted_ood`,
     each with :math:`\delta / 2` (with :math:`\delta` if one of the bounds always
@@ -320,6 +340,8 @@ def certify(
        betting. Journal of the Royal Statistical Society B 86, 2024.
     .. [5] R. J. Tibshirani, R. Foygel Barber, E. J. Candès, A. Ramdas. Conformal
        prediction under covariate shift. NeurIPS 2019.
+    .. [6] V. Vovk, D. Lindsay, I. Nouretdinov, A. Gammerman. Mondrian confidence
+       machine. On-line Compression Modelling Project, 2003.
 
     Examples
     --------
@@ -338,12 +360,13 @@ def certify(
     rule = rules[-1]  # the upper end, where precision is least
     problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
     rng = check_random_state(random_state)
-    labels = check_labels(problem, group_id, source_ood)
+    labels = check_labels(problem, group_id, source_ood, group_ood)
     given = (sample_weight_id, sample_weight_ood), weights, weight_max, tv, unlabeled
     problem, labels, shift = check_shift(problem, labels, *given)
     is_labeled = any(one is not None for one in labels)
     needs_path = problem.double or is_labeled or not shift.is_none
     has_own = type(rule)._point is not BaseRule._point
+    check_thresholds(thresholds, rule, guarantee, labels, problem, shift, has_own)
     check_guarantee(rule, guarantee, shift, labels, problem, has_own)
     # linear in the prior: statements hold in between if they hold at both ends
     bounds = _strictest(bound for one in rules for bound in one.statements())
@@ -372,6 +395,7 @@ def certify(
             solver=solver,
             angles=angles,
             rng=rng,
+            thresholds=thresholds,
         )
         warn_of_reversed(point)
         return point

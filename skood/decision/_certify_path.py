@@ -38,7 +38,7 @@ def _checked_path(path):
     found = []
     for one in path:
         if isinstance(one, OperatingPoint):
-            if one.tau != 1 or one.has_two_thresholds:
+            if one.tau != 1 or one.has_two_thresholds or one.has_group_thresholds:
                 raise ValueError(
                     "path must have rules with one threshold that accept all samples "
                     f"at it, got {one!r}."

@@ -196,7 +196,7 @@ def check_shift(problem, labels, given, kind, weight_max, tv, unlabeled):
     labels = type(labels)(
         *(
             None if label is None else label[some]
-            for label, some in zip(labels, rows, strict=True)
+            for label, some in zip(labels, (*rows, rows[1]), strict=True)
         )
     )
     problem = problem.take(*rows)

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from skood.utils._labels import column
 from skood.utils._stored import stored
+from skood.utils._warnings import warn
 
 __all__ = [
     "Attainable",
@@ -102,9 +103,10 @@ class OperatingPoint:
     theta : float
         The angle between the two scores; 0 uses the first only, pi/2 the second.
 
-    lam : float
+    lam : float or dict of float
         The threshold: the largest projected score that is accepted. The solvers put it
-        halfway between the scores of calibration samples, see :ref:`ties`.
+        halfway between the scores of calibration samples, see :ref:`ties`. A dict has
+        the thresholds of groups, see `thresholds` of :func:`certify`.
 
     tau : float, default=1.0
         Probability of accepting a sample at the threshold; below 1 only with
@@ -159,7 +161,7 @@ class OperatingPoint:
     """
 
     theta: float
-    lam: float
+    lam: Any
     tau: float = 1.0
     scales: tuple[float, float] = (1.0, 1.0)
     rates: Rates = _UNKNOWN
@@ -199,6 +201,11 @@ class OperatingPoint:
     def has_two_thresholds(self):
         """Whether b has a threshold of its own, see `ood_max`."""
         return self.ood_max < math.inf
+
+    @property
+    def has_group_thresholds(self):
+        """Whether each group has a threshold of its own, see `lam`."""
+        return isinstance(self.lam, dict)
 
     @property
     def feasible(self):
@@ -305,7 +312,7 @@ def project(theta, u, v, top):
     return projected
 
 
-def accept_proba(point, risk, ood=None):
+def accept_proba(point, risk, ood=None, *, groups=None):
     """Return the probability that an operating point accepts each sample.
 
     Read more in the :ref:`User Guide <rejection>`.
@@ -321,6 +328,10 @@ def accept_proba(point, risk, ood=None):
     ood : array-like of shape (n_samples,), default=None
         The OOD-like score, high for OOD samples. None: `risk` is the only score.
 
+    groups : array-like of shape (n_samples,), default=None
+        Groups of the samples, if the rule has a threshold for each group. Samples of
+        other groups are rejected.
+
     Returns
     -------
     proba : ndarray of shape (n_samples,), dtype float64
@@ -330,7 +341,12 @@ def accept_proba(point, risk, ood=None):
     Raises
     ------
     ValueError
-        If a score contains NaN, `ood` contains -inf, or `ood` is missing.
+        If a score contains NaN, `ood` contains -inf, or `ood` or `groups` is missing.
+
+    Warns
+    -----
+    SkoodWarning
+        If `groups` contains groups for which the rule has no threshold.
 
     See Also
     --------
@@ -345,7 +361,33 @@ def accept_proba(point, risk, ood=None):
     """
     needs_ood = weights(point.theta)[1] != 0 or point.has_two_thresholds
     risk, ood = check_pair(risk, ood, ("risk", "ood"), needs_ood)
-    return proba_of(point, risk, ood)
+    if point.has_group_thresholds:
+        groups = _check_groups(point, groups, risk.size)
+    return proba_of(point, risk, ood, groups)
+
+
+def _check_groups(point, groups, n_samples):
+    """Return the groups of samples, or raise; warn of groups without a threshold."""
+    if groups is None:
+        raise ValueError(
+            "The rule has a threshold for each group; pass groups, the group of each "
+            f"sample, such as {next(iter(point.lam))!r}."
+        )
+    groups = column(groups)
+    if groups.shape != (n_samples,):
+        raise ValueError(
+            f"groups must have one label per sample, got {groups.size} for {n_samples} "
+            "samples."
+        )
+    other = [group not in point.lam for group in groups.tolist()]
+    if any(other):
+        names = list(dict.fromkeys(groups[other].tolist()))
+        shown = ", ".join(map(repr, names[:5])) + ", ..." * (len(names) > 5)
+        warn(
+            f"{sum(other)} of {n_samples} samples are rejected: the rule has no "
+            f"threshold for their groups {shown}. Recalibrate with samples of them."
+        )
+    return groups
 
 
 def projected(point, risk, ood):
@@ -353,9 +395,14 @@ def projected(point, risk, ood):
     return project(point.theta, *standardize(risk, ood, point.scales))
 
 
-def proba_of(point, risk, ood):
-    """Return the probability of acceptance for checked scores."""
+def proba_of(point, risk, ood, groups=None):
+    """Return the probability of acceptance for checked scores and groups."""
     values = projected(point, risk, ood)
+    if point.has_group_thresholds:
+        named = point.lam
+        found = (named.get(group, -math.inf) for group in groups.tolist())
+        lam = np.fromiter(found, np.float64, groups.size)
+        return (values <= lam).astype(np.float64)
     proba = (values <= point.lam).astype(np.float64)
     low = point.lam_low
     if point.tau != 1:
@@ -366,7 +413,7 @@ def proba_of(point, risk, ood):
     return proba
 
 
-def accept(point, risk, ood=None, *, random_state=None):
+def accept(point, risk, ood=None, *, groups=None, random_state=None):
     """Return which samples an operating point accepts.
 
     Read more in the :ref:`User Guide <rejection>`.
@@ -382,6 +429,9 @@ def accept(point, risk, ood=None, *, random_state=None):
     ood : array-like of shape (n_samples,), default=None
         The OOD-like score, high for OOD samples. None: `risk` is the only score.
 
+    groups : array-like of shape (n_samples,), default=None
+        Groups of the samples, as for :func:`accept_proba`.
+
     random_state : int, RandomState instance or None, default=None
         Controls the draws for samples at the threshold of a randomized rule.
 
@@ -394,7 +444,12 @@ def accept(point, risk, ood=None, *, random_state=None):
     Raises
     ------
     ValueError
-        If a score contains NaN, `ood` contains -inf, or `ood` is missing.
+        If a score contains NaN, `ood` contains -inf, or `ood` or `groups` is missing.
+
+    Warns
+    -----
+    SkoodWarning
+        As :func:`accept_proba`.
 
     See Also
     --------
@@ -409,7 +464,7 @@ def accept(point, risk, ood=None, *, random_state=None):
     >>> accept(point, [0.5, 0.5, 0.0], [0.5, 1.0, np.inf])
     array([ True, False, False])
     """
-    return draw(accept_proba(point, risk, ood), random_state)
+    return draw(accept_proba(point, risk, ood, groups=groups), random_state)
 
 
 def draw(proba, random_state):

@@ -112,6 +112,10 @@ class Certificate(SkoodEstimator):
         within every true class hold for all class priors. None: for all ID samples
         together.
 
+    thresholds : {"shared", "group"}, default="shared"
+        "group": each predicted class, or each group, has its own threshold. Groups must
+        then be given to `predict` as well, and samples of other groups are rejected.
+
     small_groups : {"raise", "pool", "skip"}, default="raise"
         What happens to groups with too few samples.
 
@@ -143,6 +147,7 @@ class Certificate(SkoodEstimator):
         "split": [Interval(Real, 0, 1, closed="neither")],
         "n_angles": [Interval(Integral, 2, None, closed="left")],
         "within": [StrOptions({"class", "predicted_class", "groups"}), None],
+        "thresholds": [StrOptions({"shared", "group"})],
         "small_groups": [StrOptions({"raise", "pool", "skip"})],
         "schedule": [StrOptions({"each", "all"})],
     }
@@ -155,6 +160,7 @@ class Certificate(SkoodEstimator):
         split=0.4,
         n_angles=16,
         within=None,
+        thresholds="shared",
         small_groups="raise",
         schedule="each",
     ):
@@ -163,6 +169,7 @@ class Certificate(SkoodEstimator):
         self.split = split
         self.n_angles = n_angles
         self.within = within
+        self.thresholds = thresholds
         self.small_groups = small_groups
         self.schedule = schedule
 

@@ -21,6 +21,7 @@ from skood.decision._certified_path import (
     upper_bound,
 )
 from skood.decision._distribution_shift import NO_SHIFT, statement_tests
+from skood.decision._group_thresholds import by_levels, named_thresholds
 from skood.decision._operating_point import OperatingPoint
 from skood.decision._solver import grid_of_angles, search
 from skood.decision._statements import Part, tests_of, text_of
@@ -46,18 +47,20 @@ _POOLED = "pooled"
 
 
 class Labels(NamedTuple):
-    """Groups of ID samples and sources of OOD samples, each an array or None."""
+    """Groups of ID samples, sources and groups of OOD samples, as arrays or None."""
 
     group: np.ndarray | None = None
     source: np.ndarray | None = None
+    group_ood: np.ndarray | None = None
 
 
-def check_labels(problem, group_id, source_ood):
+def check_labels(problem, group_id, source_ood, group_ood=None):
     """Return checked labels of the samples of a problem."""
     found: list = []
     for labels, name, n in (
         (group_id, "group_id", problem.size_id),
         (source_ood, "source_ood", problem.size_ood),
+        (group_ood, "group_ood", problem.size_ood),
     ):
         if labels is None:
             found.append(None)
@@ -92,7 +95,7 @@ def _first_rows(labels, n, split, rng):
         size = max(1, int(split * n)) if n else 0
         return order[:size], order[size:]
     first = np.zeros(n, dtype=bool)
-    for label in np.unique(labels):
+    for label in set(labels.tolist()):
         rows = order[labels[order] == label]
         first[rows[: int(split * len(rows))]] = True
     return order[first[order]], order[~first[order]]
@@ -139,8 +142,16 @@ def _without_small(labels, bounds, split, delta, max_loss, small_groups):
     others = [name for name in names.tolist() if name not in small]
     if small_groups == "skip":
         return labels, others, (), tuple(small)
-    labels = np.array([_POOLED if name in small else name for name in labels.tolist()])
-    return labels, [*others, _POOLED], tuple(small), ()
+    return _pooled(labels, small), [*others, _POOLED], tuple(small), ()
+
+
+def _pooled(labels, names):
+    """Return labels of which some names are replaced by one; None stays None."""
+    if labels is None or not names:
+        return labels
+    found = labels.astype(object)
+    found[np.isin(labels, list(names))] = _POOLED
+    return found
 
 
 def check_attainable(tests):
@@ -181,6 +192,7 @@ def part_of(problem, labels, shift=NO_SHIFT):
         labels.source,
         shift.weights,
         shift.new,
+        labels.group_ood,
     )
 
 
@@ -220,6 +232,7 @@ def certify_statements(
     solver,
     angles,
     rng,
+    thresholds="shared",
 ):
     """Return the rule of the last certified candidate, or raise NotCertifiableError.
 
@@ -230,7 +243,8 @@ def certify_statements(
     splits = split if isinstance(split, tuple) else (split, split)
     options = splits[0], delta, max_loss, small_groups
     group, groups, pooled, skipped = _without_small(labels.group, bounds, *options)
-    first, second = _parts(problem, Labels(group, labels.source), shift, splits, rng)
+    labels = Labels(group, labels.source, _pooled(labels.group_ood, pooled))
+    first, second = _parts(problem, labels, shift, splits, rng)
     chooser = _problem_of(first)
     sources = None if labels.source is None else np.unique(labels.source).tolist()
     two_valued = _is_two_valued(first.loss, max_loss)
@@ -247,6 +261,8 @@ def certify_statements(
         )
     thetas = grid_of_angles(angles, _N_ANGLES) if problem.double else np.zeros(1)
     scales, sizes = chooser.scales, [second.sizes(test) for test in tests]
+    if thresholds == "group":
+        first, second = by_levels(first, second, tests, thetas, scales, delta)
     path = plan(rule, first, tests, thetas, scales, sizes, delta)
     candidates = [
         (float(theta), float(lam), scales)
@@ -267,7 +283,7 @@ def certify_statements(
     if not n_certified:
         about_test = delta, pvalues, failed
         raise _refusal(rule, problem, shift, tests, path, sizes, *about_test)
-    return certified(
+    point = certified(
         rule,
         second,
         tests,
@@ -277,6 +293,10 @@ def certify_statements(
             delta, (), n_candidates=len(candidates), n_certified=n_certified, **about
         ),
     )
+    if thresholds == "group":
+        lam = named_thresholds(point.lam, _POOLED, pooled, skipped)
+        point = replace(point, lam=lam)
+    return point
 
 
 def _about(second, shift, **names):
@@ -301,8 +321,10 @@ def certified(rule, part, tests, candidate, pvalues, certificate):
         for test, count, p in zip(tests, counts, pvalues, strict=True)
     )
     certificate = replace(certificate, statements=statements)
+    lam = part.lam_of(theta, lam)
     point = OperatingPoint(theta, lam, scales=scales, certificate=certificate)
-    point = _problem_of(part).evaluated(rule, point)
+    groups = part.group, part.group_ood
+    point = _problem_of(part).evaluated(rule, point, groups)
     in_use = [
         one.estimate
         for one, test in zip(statements, tests, strict=True)

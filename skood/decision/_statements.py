@@ -99,6 +99,7 @@ class Part:
         source,
         weights=(None, None),
         new=None,
+        group_ood=None,
     ):
         self.id = risk_id, ood_id
         self.ood = risk_ood, ood_ood
@@ -106,6 +107,7 @@ class Part:
         self.group, self.source = group, source
         self.weights = weights
         self.new = new
+        self.group_ood = group_ood
 
     def take(self, rows_id, rows_ood, rows_new=None):
         """Return some of the samples, in the given order."""
@@ -115,10 +117,13 @@ class Part:
 
         w_id, w_ood = self.weights
         a, b, loss, group, w_id = some(rows_id, *self.id, self.loss, self.group, w_id)
-        a_ood, b_ood, source, w_ood = some(rows_ood, *self.ood, self.source, w_ood)
+        a_ood, b_ood, source, w_ood, group_ood = some(
+            rows_ood, *self.ood, self.source, w_ood, self.group_ood
+        )
         new = None if self.new is None else tuple(some(rows_new, *self.new))
         weights = w_id, w_ood
-        return Part(a, b, loss, a_ood, b_ood, group, source, weights, new)
+        labels = group, source
+        return Part(a, b, loss, a_ood, b_ood, *labels, weights, new, group_ood)
 
     def sizes(self, test):
         """Return the numbers of ID and OOD samples that a test concerns."""
@@ -138,6 +143,10 @@ class Part:
             None if pair is None else project(theta, *standardize(*pair, scales))
             for pair in (self.id, self.ood, self.new)
         )
+
+    def lam_of(self, theta, lam):
+        """Return the threshold of operating points for one of projected scores."""
+        return lam
 
     def decided(self, theta, lam, scales):
         """Return the decisions on ID, OOD and unlabeled samples, or None."""

@@ -45,6 +45,7 @@ __all__ = [
     "fit_parts",
     "labeled_scores",
     "predict_parts",
+    "predicted_labels",
     "router_of",
     "score_parts",
 ]
@@ -114,7 +115,7 @@ def score_parts(parts, X):
 
 def predict_parts(parts, X):
     """Return risk scores, OOD scores (or None) and predictions of samples."""
-    return _outputs(parts, X, [_risk, _ood, _predicted])
+    return _outputs(parts, X, [_risk, _ood, predicted_labels])
 
 
 def _outputs(parts, X, functions):
@@ -141,7 +142,7 @@ def _few_outputs(parts, X, functions):
     detectors = [part for part in parts[1:] if part is not None]
     if parts.risk_detector is None or not read_alike(detectors, parts.estimator):
         return None
-    predicts = _predicted in functions
+    predicts = predicted_labels in functions
     found = few_scores(detectors, X, frozenset({"logits"} if predicts else ()))
     if found is None:
         return None
@@ -149,11 +150,11 @@ def _few_outputs(parts, X, functions):
     ood = None if parts.ood_detector is None else -scores[:, 1]
     outputs = {_risk: -scores[:, 0], _ood: ood}
     if predicts:
-        outputs[_predicted] = predicted_classes(parts.estimator, reading.logits)
+        outputs[predicted_labels] = predicted_classes(parts.estimator, reading.logits)
     return tuple(outputs[function] for function in functions)
 
 
-def _predicted(parts, X):
+def predicted_labels(parts, X):
     """Return the predictions of samples."""
     return single_column(predict(parts.estimator, X))
 

@@ -90,6 +90,14 @@ def check_guarantee(owner, data, solver, certificate):
             f"Certificate(within={within!r}) is for classifiers; a regressor has no "
             "classes. Use within='groups'."
         )
+    if certificate.thresholds == "group" and within not in (
+        "groups",
+        "predicted_class",
+    ):
+        raise ValueError(
+            f"Certificate(thresholds='group') needs groups that are available in "
+            f"predict: within='groups' or 'predicted_class', got within={within!r}."
+        )
     _check_independent(owner, data, within)
 
 

@@ -373,7 +373,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
     # not that of ClassifierMixin, which comes first for its tags
     score = SelectivePredictor.score
 
-    def predict(self, X):
+    def predict(self, X, groups=None):
         """Predict a class or `reject_label` for each sample.
 
         Parameters
@@ -381,13 +381,18 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         X : array-like of shape (n_samples, ...)
             The samples.
 
+        groups : array-like of shape (n_samples,), default=None
+            Groups of the samples, for a rule with a threshold for each group, see
+            :class:`Certificate`; else they are ignored. Samples of groups that have no
+            threshold are rejected, with a warning.
+
         Returns
         -------
         y : ndarray of shape (n_samples,)
             Class labels, `reject_label` where rejected.
         """
         self._check_fitted()
-        labels, accept = self._answers(X)
+        labels, accept = self._answers(X, groups)
         if self.operating_point_ is None:
             return labels
         rejected = ~draw(accept, self.random_state)

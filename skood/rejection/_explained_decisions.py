@@ -16,7 +16,7 @@ from skood.rejection._calibration import predict_parts, score_parts
 from skood.rejection._explanation import explain
 from skood.utils._batches import blockwise
 from skood.utils._input import takes_input
-from skood.utils._labels import single_column
+from skood.utils._labels import column, single_column
 from skood.utils._metaestimators import n_rows
 
 __all__ = ["ExplainedDecisions"]
@@ -43,17 +43,21 @@ class ExplainedDecisions:
     operating_point_: Any
     random_state: Any
     _reference: Any
+    _pool: Any
     _parts: Callable
     _check_fitted: Callable
 
-    @blockwise
-    def accept_proba(self, X):
+    def accept_proba(self, X, groups=None):
         """Return the probability that each sample is accepted.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
             The samples.
+
+        groups : array-like of shape (n_samples,), default=None
+            Groups of the samples, for a rule with a threshold for each group; as for
+            `predict`.
 
         Returns
         -------
@@ -63,17 +67,40 @@ class ExplainedDecisions:
         """
         self._check_fitted()
         if self.operating_point_ is None:
-            return np.ones(n_rows(X))
-        return accept_proba(self.operating_point_, *score_parts(self._parts(), X))
+            return self._ones(X)
+        if self.operating_point_.has_group_thresholds:
+            return self._answers(X, groups)[1]
+        return accept_proba(self.operating_point_, *self._risks(X))
 
     @blockwise
-    def _answers(self, X):
+    def _ones(self, X):
+        return np.ones(n_rows(X))
+
+    def _answers(self, X, groups=None):
         """Return predictions of the estimator, and acceptance probabilities."""
         if self.operating_point_ is None:
-            values = single_column(self.estimator_.predict(X))  # of CatBoost
-            return np.array(values), np.ones(n_rows(X))
-        risk, ood, values = predict_parts(self._parts(), X)
-        return np.array(values), accept_proba(self.operating_point_, risk, ood)
+            values = self._predictions(X)
+            return values, np.ones(len(values))
+        risk, ood, values = self._outputs(X)
+        groups = self._groups_of(values, groups)
+        accept = accept_proba(self.operating_point_, risk, ood, groups=groups)
+        return np.array(values), accept
+
+    def _groups_of(self, predicted, groups):
+        """Return the groups of samples whose thresholds decide, or None."""
+        if not self.operating_point_.has_group_thresholds:
+            return None
+        by_prediction = self._pool.within == "predicted_class"
+        return np.asarray(predicted) if by_prediction else groups
+
+    @blockwise
+    def _predictions(self, X):
+        return np.array(single_column(self.estimator_.predict(X)))  # of CatBoost
+
+    @blockwise
+    def _outputs(self, X):
+        """Return both scores of the samples, and predictions."""
+        return predict_parts(self._parts(), X)
 
     @blockwise
     def _risks(self, X):
@@ -105,7 +132,7 @@ class ExplainedDecisions:
         return -risk, None if ood is None else -ood
 
     @available_if(_has_rule)
-    def reject_reason(self, X):
+    def reject_reason(self, X, groups=None):
         r"""Return the reason of the rejection of each sample.
 
         The excess of a rejected sample over the mean accepted calibration sample is a
@@ -119,13 +146,17 @@ class ExplainedDecisions:
         X : array-like of shape (n_samples, ...)
             The samples.
 
+        groups : array-like of shape (n_samples,), default=None
+            Groups of the samples, as for `predict`.
+
         Returns
         -------
         reason : Bunch
             Arrays of shape (n_samples,); ``pandas.DataFrame(reason)`` makes a table.
 
             - ``reason``: "accepted", "uncertain class" (of a regressor "uncertain
-              value") or "out-of-distribution";
+              value"), "out-of-distribution", or "unknown group" if the rule has
+              thresholds of groups, but none for the group of the sample;
             - ``risk_percentile``, ``ood_percentile``: percentage of calibration ID
               samples whose score is not larger (100 = most suspicious); the latter is
               None without an OOD detector;
@@ -133,16 +164,21 @@ class ExplainedDecisions:
               accepted samples.
         """
         self._check_fitted()
-        risk, ood = self._risks(X)
-        proba = accept_proba(self.operating_point_, risk, ood)
+        point = self.operating_point_
+        if point.has_group_thresholds:
+            risk, ood, values = self._outputs(X)
+            groups = self._groups_of(values, groups)
+            groups = None if groups is None else column(groups)
+        else:
+            (risk, ood), groups = self._risks(X), None
+        proba = accept_proba(point, risk, ood, groups=groups)
         accepted = draw(proba, self.random_state)
-        return explain(
-            self.operating_point_, self._reference, risk, ood, accepted, self._uncertain
-        )
+        scores = risk, ood, accepted, self._uncertain, groups
+        return explain(point, self._reference, *scores)
 
     @available_if(_has_rule)
     @takes_input
-    def explain(self, X, *, n_columns=3):
+    def explain(self, X, *, n_columns=3, groups=None):
         """Return a sentence on the decision for each sample, and a table of columns.
 
         A sample that is rejected as out-of-distribution is explained by the columns of
@@ -164,6 +200,9 @@ class ExplainedDecisions:
             Number of columns that a sentence may mention, with the largest
             contributions first. Columns with less than a tenth of the largest
             contribution are left out.
+
+        groups : array-like of shape (n_samples,), default=None
+            Groups of the samples, as for `predict`.
 
         Returns
         -------
@@ -203,4 +242,4 @@ class ExplainedDecisions:
         from skood.rejection._sentences import explain_decisions
 
         check_scalar(n_columns, "n_columns", Integral, min_val=0)
-        return explain_decisions(self, X, n_columns)
+        return explain_decisions(self, X, n_columns, groups)

@@ -19,14 +19,15 @@ class Reference(NamedTuple):
     """Scores of the calibration ID samples, to which new scores are compared.
 
     `risk` and `ood` (None for a single score) are sorted, of shape (n_id,); `typical`,
-    of shape (2,), has the mean terms of the rule over accepted samples (or over all).
+    of shape (2,), has the mean terms of the rule over accepted samples (or over all);
+    for thresholds of groups it is a dict of them.
     `risk_below` and `ood_below`, of shape (n_id + 1,), are the weights of the samples
     before each position; None for equal weights.
     """
 
     risk: np.ndarray
     ood: np.ndarray | None
-    typical: np.ndarray
+    typical: np.ndarray | dict
     risk_below: np.ndarray | None = None
     ood_below: np.ndarray | None = None
 
@@ -39,18 +40,31 @@ def _terms(point, risk, ood):
     return np.stack([first, second])
 
 
-def make_reference(point, risk, ood, weight=None):
+def make_reference(point, risk, ood, weight=None, groups=None):
     """Return the reference of calibration ID samples from scores of shape (n_id,)."""
-    terms, accepted = _terms(point, risk, ood), accept_proba(point, risk, ood) > 0
-    used = accepted if accepted.any() else np.ones_like(accepted)
+    terms = _terms(point, risk, ood)
+    accepted = accept_proba(point, risk, ood, groups=groups) > 0
+    if point.has_group_thresholds:
+        typical: dict | np.ndarray = {
+            name: _typical(terms, accepted, weight, groups == name)
+            for name in np.unique(groups).tolist()
+        }
+    else:
+        typical = _typical(terms, accepted, weight, np.ones_like(accepted))
+    ood_ranked = None if ood is None else np.sort(ood)
+    below = None if weight is None else (_below(risk, weight), _below(ood, weight))
+    return Reference(np.sort(risk), ood_ranked, typical, *(below or (None, None)))
+
+
+def _typical(terms, accepted, weight, among):
+    """Return the mean terms over accepted samples among some, shape (2,)."""
+    used = accepted & among
+    used = used if used.any() else among
     finite = used & np.isfinite(terms).all(axis=0)
     # No finite scores: the threshold is infinite, and so is any excess over it.
     used = finite if finite.any() else used
     of_used = None if weight is None else weight[used]
-    typical = np.average(terms[:, used], axis=1, weights=of_used)
-    ood_ranked = None if ood is None else np.sort(ood)
-    below = None if weight is None else (_below(risk, weight), _below(ood, weight))
-    return Reference(np.sort(risk), ood_ranked, typical, *(below or (None, None)))
+    return np.average(terms[:, used], axis=1, weights=of_used)
 
 
 def _below(score, weight):
@@ -60,21 +74,34 @@ def _below(score, weight):
     return np.append(0, np.cumsum(weight[np.argsort(score)]))
 
 
-def explain(point, reference, risk, ood, accepted=None, uncertain="uncertain class"):
+def explain(
+    point, reference, risk, ood, accepted=None, uncertain="uncertain class", groups=None
+):
     """Return the Bunch of ``RejectOptionClassifier.reject_reason``.
 
     `risk`, `ood` (or None) and `accepted` have shape (n_samples,). Without `accepted`,
-    all samples that may be accepted are. `uncertain` is the reason for a high risk.
+    all samples that may be accepted are. `uncertain` is the reason for a high risk, and
+    `groups` are for thresholds of groups.
     """
     if accepted is None:
-        accepted = accept_proba(point, risk, ood) > 0
+        accepted = accept_proba(point, risk, ood, groups=groups) > 0
+    is_known = np.ones(len(accepted), dtype=bool)
     with np.errstate(invalid="ignore"):
         if point.has_two_thresholds:
             limits = [point.lam, point.ood_max / point.scales[1]]
             scaled = np.stack([risk / point.scales[0], ood / point.scales[1]])
             excess = np.maximum(scaled - np.array(limits)[:, None], 0.0)
         else:
-            excess = _terms(point, risk, ood) - reference.typical[:, None]
+            typical = reference.typical
+            if isinstance(typical, dict):
+                names = groups.tolist()
+                is_known = np.array([name in typical for name in names], dtype=bool)
+                unknown = np.zeros(2)
+                found = [typical.get(name, unknown) for name in names]
+                typical = np.reshape(found, (-1, 2)).T
+            else:
+                typical = typical[:, None]
+            excess = _terms(point, risk, ood) - typical
     excess[np.isnan(excess)] = 0.0  # infinite, as are accepted scores
     infinite = np.isposinf([risk, np.zeros_like(risk) if ood is None else ood])
     excess = np.where(infinite.any(axis=0), infinite, excess)
@@ -83,17 +110,19 @@ def explain(point, reference, risk, ood, accepted=None, uncertain="uncertain cla
     tiny = np.finfo(np.float64).tiny
     total = np.where(accepted, 1.0, np.maximum(excess.sum(axis=0), tiny))
     ood_share = np.where(accepted, 0.0, np.clip(excess[1] / total, 0, 1))
-    names = np.where(ood_share > 0.5, "out-of-distribution", uncertain)
+    reasons = np.where(ood_share > 0.5, "out-of-distribution", uncertain)
+    reasons = np.where(is_known, reasons, "unknown group")
+    counts = is_known & ~accepted
     return Bunch(
-        reason=np.where(accepted, "accepted", names),
+        reason=np.where(accepted, "accepted", reasons),
         risk_percentile=_percentile(reference.risk, risk, reference.risk_below),
         ood_percentile=(
             None
             if ood is None
             else _percentile(reference.ood, ood, reference.ood_below)
         ),
-        risk_share=np.where(accepted, 0.0, 1.0 - ood_share),
-        ood_share=ood_share,
+        risk_share=np.where(counts, 1.0 - ood_share, 0.0),
+        ood_share=np.where(counts, ood_share, 0.0),
     )
 
 

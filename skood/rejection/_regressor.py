@@ -389,7 +389,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
     # not that of RegressorMixin, which comes first for its tags
     score = SelectivePredictor.score
 
-    def predict(self, X):
+    def predict(self, X, groups=None):
         """Predict a value, or reject the sample.
 
         Parameters
@@ -397,13 +397,18 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
         X : array-like of shape (n_samples, ...)
             The samples.
 
+        groups : array-like of shape (n_samples,), default=None
+            Groups of the samples, for a rule with a threshold for each group, see
+            :class:`Certificate`; else they are ignored. Samples of groups that have no
+            threshold are rejected, with a warning.
+
         Returns
         -------
         y : ndarray or MaskedArray of shape (n_samples,), dtype float64
             Predictions of the regressor; NaN, or masked, where rejected.
         """
         self._check_fitted()
-        values, accept = self._answers(X)
+        values, accept = self._answers(X, groups)
         if values.ndim != 1:
             raise ValueError(
                 "The regressor must predict one target, got predictions of shape "

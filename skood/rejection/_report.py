@@ -16,6 +16,12 @@ from skood.decision import (
     mean_interval,
     precision_at,
 )
+from skood.rejection._report_groups import (
+    certified_texts,
+    group_lines,
+    rates_of_labels,
+    shown_interval,
+)
 from skood.utils._losses import is_regression_loss
 
 __all__ = ["RejectionReport", "make_report", "possible_losses"]
@@ -67,6 +73,21 @@ class RejectionReport:
         The scores of the rule, "risk" and "ood", and their inputs. "bounds" describes
         bounds that are violated since no rule met them on the calibration samples,
         "certified" bounds that hold on new data.
+
+    certified : tuple of CertifiedStatement, default=()
+        The bounds that hold on new data, beside which the report shows the rates.
+
+    groups : dict or None, default=None
+        For each group of ID samples, a dict of the estimates "tpr", "fpr" (NaN without
+        OOD samples of the group) and "risk", and of the numbers "n_id" and "n_ood". All
+        intervals of groups and sources hold simultaneously at the level.
+
+    sources : dict or None, default=None
+        For each source of OOD samples, a dict of the estimate "fpr" and of "n_ood".
+
+    gaps : dict or None, default=None
+        Largest minus smallest rate of the groups, for "tpr", "fpr" and "risk", with an
+        interval from the ones of the groups.
     """
 
     tpr: Estimate
@@ -81,6 +102,10 @@ class RejectionReport:
     confidence_level: float
     ood_prior: float | None
     scores: dict | None = None
+    certified: tuple = ()
+    groups: dict | None = None
+    sources: dict | None = None
+    gaps: dict | None = None
 
     def to_dict(self):
         """Return the report as nested dicts and numbers, ready for JSON.
@@ -92,10 +117,14 @@ class RejectionReport:
         """
         result = asdict(self)
         for name in ("tpr", "fpr", "coverage", "risk", "precision"):
-            values = getattr(self, name)._asdict()
-            result[name] = {
-                k: v if math.isfinite(v) else None for k, v in values.items()
-            }
+            result[name] = _finite(getattr(self, name))
+        result["certified"] = [one._asdict() for one in self.certified]
+        for name in ("groups", "sources"):
+            table = getattr(self, name)
+            if table is not None:
+                result[name] = {k: _finite_values(v) for k, v in table.items()}
+        if self.gaps is not None:
+            result["gaps"] = _finite_values(self.gaps)
         return result
 
     def _rows(self):
@@ -109,7 +138,12 @@ class RejectionReport:
             "risk": "mean loss of the accepted ID samples",
             "precision": f"share of ID among accepted, {self.ood_prior} of samples OOD",
         }
-        rows = [(name, getattr(self, name), text) for name, text in meanings.items()]
+        rows = []
+        for name, text in meanings.items():
+            estimate, bounds = getattr(self, name), certified_texts(self, name)
+            if bounds:
+                text += f"; certified: {bounds}"
+            rows.append((name, estimate, text))
         return [row for row in rows if not math.isnan(row[1].value)]
 
     def _notes(self):
@@ -124,16 +158,16 @@ class RejectionReport:
         level = f"{100 * self.confidence_level:g} %"
         lines = [f"{'':<10}{'value':>8}  {level + ' interval':<18}"]
         for name, estimate, text in self._rows():
-            interval = _shown_interval(estimate)
+            interval = shown_interval(estimate)
             lines.append(f"{name:<10}{estimate.value:>8.4f}  {interval:<18}  {text}")
-        return "\n".join([*lines, *self._notes()])
+        return "\n".join([*lines, *group_lines(self), *self._notes()])
 
     def _repr_html_(self):
         """Return the table for notebooks."""
         level = f"{100 * self.confidence_level:g} % interval"
         rows = [
             f"<tr><th>{name}</th><td>{estimate.value:.4f}</td>"
-            f"<td>{_shown_interval(estimate)}</td>"
+            f"<td>{shown_interval(estimate)}</td>"
             f'<td style="text-align: left">{escape(text)}</td></tr>'
             for name, estimate, text in self._rows()
         ]
@@ -141,16 +175,25 @@ class RejectionReport:
         line = "<br/>".join(map(escape, self._notes()))
         caption = f"<caption>{line}</caption>" if line else ""
         body = ["<tbody>", *rows, "</tbody>"]
-        return "\n".join(
-            ["<table>", caption, f"<thead>{head}</thead>", *body, "</table>"]
-        )
+        table = ["<table>", caption, f"<thead>{head}</thead>", *body, "</table>"]
+        more = group_lines(self)
+        if more:
+            table += ["<pre>", *map(escape, more), "</pre>"]
+        return "\n".join(table)
 
 
-def _shown_interval(estimate):
-    """Return the interval as text."""
-    if math.isnan(estimate.low):
-        return "unknown"
-    return f"[{estimate.low:.4f}, {estimate.high:.4f}]"
+def _finite(estimate):
+    """Return an estimate as a dict, in which undefined values are None."""
+    values = estimate._asdict()
+    return {k: v if math.isfinite(v) else None for k, v in values.items()}
+
+
+def _finite_values(table):
+    """Return a dict with its estimates as dicts."""
+    return {
+        name: _finite(value) if isinstance(value, Estimate) else value
+        for name, value in table.items()
+    }
 
 
 def possible_losses(loss, max_loss=None):
@@ -183,12 +226,20 @@ def possible_losses(loss, max_loss=None):
 
 
 def make_report(
-    accepted, loss, is_ood, *, confidence_level, ood_prior, possible, weight=None
+    accepted,
+    loss,
+    is_ood,
+    *,
+    confidence_level,
+    ood_prior,
+    possible,
+    weight=None,
+    labels=(None, None),
 ):
     """Return the rates of decisions, with intervals.
 
     Shapes: accepted (n_samples,), loss (n_id,), is_ood (n_samples,), weight
-    (n_samples,), positive, or None.
+    (n_samples,), positive, or None. `labels` are groups and sources (n_samples,).
     """
     level, ones = confidence_level, weight is None
     weight = np.ones(len(accepted), dtype=np.int64) if ones else weight
@@ -205,11 +256,17 @@ def make_report(
             precision_at(ood_prior, tpr.high, fpr.low),
         )
     taken = accepted[~is_ood]
+
+    def risk(rows, confidence_level=level):
+        weights = None if ones else of_id[rows]
+        return _risk(loss[rows], weights, possible, confidence_level)
+
+    tables = rates_of_labels(accepted, is_ood, labels, level, weight, _share, risk)
     return RejectionReport(
         tpr=_share(taken, of_id, level),
         fpr=_share(accepted[is_ood], of_ood, level),
         coverage=_share(accepted, weight, level),
-        risk=_risk(loss[taken], None if ones else of_id[taken], possible, level),
+        risk=risk(taken),
         precision=precision,
         n_id=of_id.sum().item(),
         n_ood=of_ood.sum().item(),
@@ -217,6 +274,7 @@ def make_report(
         n_accepted_ood=of_ood[accepted[is_ood]].sum().item(),
         confidence_level=level,
         ood_prior=ood_prior,
+        **tables,
     )
 
 

@@ -11,7 +11,7 @@ from sklearn.utils import check_scalar
 
 from skood.decision import Rates, certify, projected, solve
 from skood.exceptions import NotCertifiableError
-from skood.rejection._calibration import labeled_scores
+from skood.rejection._calibration import labeled_scores, predicted_labels
 from skood.rejection._checks import check_guarantee
 from skood.rejection._explanation import make_reference
 from skood.utils._stored import stored
@@ -25,9 +25,9 @@ class ScorePool(NamedTuple):
     """Scores (high = reject), losses and labels of samples, in their order.
 
     Arrays of shape (n_id,) end with "id", of shape (n_ood,) with "ood"; all but the
-    risk and the loss may be None. ``n_certificates`` counts the certificates that were
-    tried, with ``cross_fitted`` several models computed the scores, and with
-    ``accepted_only`` all samples are accepted by the rule.
+    risk and the loss may be None. ``within`` is the kind of groups, ``n_certificates``
+    counts the certificates that were tried, with ``cross_fitted`` several models
+    computed the scores, and with ``accepted_only`` the rule accepts all samples.
     """
 
     risk_id: np.ndarray
@@ -37,8 +37,10 @@ class ScorePool(NamedTuple):
     weight_id: np.ndarray | None
     risk_ood: np.ndarray
     ood_ood: np.ndarray | None
+    group_ood: np.ndarray | None
     source_ood: np.ndarray | None
     weight_ood: np.ndarray | None
+    within: str | None = None
     cross_fitted: bool = False
     accepted_only: bool = False
     n_certificates: int = 1
@@ -78,7 +80,7 @@ class ScorePool(NamedTuple):
 
 # Arrays of ID and of OOD samples.
 _OF_ID = ("risk_id", "ood_id", "loss_id", "group_id", "weight_id")
-_OF_OOD = ("risk_ood", "ood_ood", "source_ood", "weight_ood")
+_OF_OOD = ("risk_ood", "ood_ood", "group_ood", "source_ood", "weight_ood")
 
 
 def _joined(name, old, new, n_old, n_new):
@@ -105,13 +107,17 @@ def calibrated_pool(owner, data, rows, scores, *, cross_fitted=False):
     of_id, of_ood = rows
     certificate = owner._options()[1]
     within = None if certificate is None else certificate.within
-    group_id = None
+    by_group = certificate is not None and certificate.thresholds == "group"
+    group_id = group_ood = None
     if within == "class":
         group_id = data.y[of_id]
     elif within == "predicted_class":
         group_id = np.asarray(scores.pred_id)
+        if by_group and data.X_ood is not None:
+            group_ood = predicted_labels(owner._parts(), data.X_ood)[of_ood]
     elif within == "groups":
         group_id = data.groups[of_id]
+        group_ood = data.groups_ood[of_ood] if by_group else None
     return ScorePool(
         scores.risk_id,
         scores.ood_id,
@@ -120,8 +126,10 @@ def calibrated_pool(owner, data, rows, scores, *, cross_fitted=False):
         row_weight(data.weight, of_id),
         scores.risk_ood,
         scores.ood_ood,
+        group_ood,
         None if data.source_ood is None else data.source_ood[of_ood],
         row_weight(data.weight_ood, of_ood),
+        within,
         cross_fitted=cross_fitted,
     )
 
@@ -152,6 +160,7 @@ def choose_rule(owner, pool, split=None):
         random_state=owner.random_state,
         max_loss=owner._largest_loss(),
         group_id=pool.group_id,
+        group_ood=pool.group_ood,
         source_ood=pool.source_ood,
         **options,
     )
@@ -163,7 +172,8 @@ def set_rule(owner, point, pool, reference=None):
     owner.theta_, owner.lambda_, owner.tau_ = point.theta, point.lam, point.tau
     owner.mu_, owner.gap_ = point.mu, point.gap
     owner.lower_bound_ = point.lower_bound
-    found = make_reference(point, pool.risk_id, pool.ood_id, pool.weight_id)
+    of_id = pool.risk_id, pool.ood_id, pool.weight_id, pool.group_id
+    found = make_reference(point, *of_id)
     if reference is not None:
         found = reference._replace(typical=found.typical)
     owner._reference, owner._pool = found, pool
@@ -263,7 +273,7 @@ def _check_accepted(owner, fresh):
             "and FPR are shares of all samples. Use BoundedImprovement, or label "
             "samples regardless of decisions."
         )
-    if point.tau != 1 or point.has_two_thresholds or isinstance(point.lam, dict):
+    if point.tau != 1 or point.has_two_thresholds or point.has_group_thresholds:
         raise ValueError(
             "accepted_only=True is for rules with one threshold that accept all "
             f"samples below it, got {point!r}."

@@ -20,6 +20,7 @@ from skood.rejection._calibration import router_of
 from skood.rejection._explained_decisions import ExplainedDecisions
 from skood.rejection._inputs import Parts, described_scores, separate
 from skood.rejection._report import make_report
+from skood.rejection._report_groups import evaluated_labels
 from skood.rejection._score_pool import recalibrated
 from skood.utils._batches import labeled_rows
 from skood.utils._estimator import SkoodEstimator
@@ -316,6 +317,8 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         ood_prior=None,
         max_loss=None,
         sample_weight=None,
+        groups=None,
+        ood_source=None,
     ):
         """Return the rates of decisions on given samples, with confidence intervals.
 
@@ -343,6 +346,10 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
             Weights, see :ref:`rejection_weights`. Intervals take whole weights for
             numbers of independent samples; with others there are none.
 
+        groups, ood_source : array-like of shape (n_samples,), default=None
+            Groups and sources as in `fit`, whose rates are reported too. None: with
+            ``Certificate(within=)`` classes or predicted classes are the groups.
+
         Returns
         -------
         report : RejectionReport
@@ -356,19 +363,25 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         if ood_prior is not None and not 0 <= ood_prior < 1:
             raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
         possible = self._possible_losses(max_loss)
-        accepted, loss, is_ood, weight = self._outcomes(X, y, sample_weight)
+        outputs = self._evaluated(X, y, sample_weight, groups)
+        y, predicted, accepted, is_ood, weight = outputs
+        labels = evaluated_labels(self, outputs, groups, ood_source, sample_weight)
         report = make_report(
             draw(accepted, self.random_state),
-            loss,
+            self._losses(y, predicted, ~is_ood),
             is_ood,
             confidence_level=confidence_level,
             ood_prior=ood_prior,
             possible=possible,
             weight=weight,
+            labels=labels,
         )
-        return replace(report, scores=described_scores(self))
+        point = self.operating_point_
+        certificate = None if point is None else point.certificate
+        certified = () if certificate is None else certificate.statements
+        return replace(report, scores=described_scores(self), certified=certified)
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X, y, sample_weight=None, groups=None):
         """Return minus the objective of the rule.
 
         With ``rule=None``, it is the accuracy of a classifier, and R² of a regressor.
@@ -388,6 +401,9 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples.
 
+        groups : array-like of shape (n_samples,), default=None
+            Groups of the samples, as for `predict`.
+
         Returns
         -------
         score : float
@@ -397,7 +413,7 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         self._check_fitted()
         if self.operating_point_ is None:
             return self._plain_score(X, y, sample_weight)
-        accepted, loss, is_ood, weight = self._outcomes(X, y, sample_weight)
+        accepted, loss, is_ood, weight = self._outcomes(X, y, sample_weight, groups)
         self._check_has_id(is_ood)
         is_id = ~is_ood
         weight = np.ones(len(is_id), dtype=np.int64) if weight is None else weight
@@ -425,21 +441,22 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
             )
             raise ValueError(f"No in-distribution samples in y: {why}.")
 
-    def _outcomes(self, X, y, sample_weight):
+    def _outcomes(self, X, y, sample_weight, groups):
         """Return acceptance, losses of ID samples, the OOD mask, and weights or None.
 
         Samples with a weight of zero are left out.
         """
-        y, predicted, accept, is_ood, weight = self._evaluated(X, y, sample_weight)
+        outputs = self._evaluated(X, y, sample_weight, groups)
+        y, predicted, accept, is_ood, weight = outputs
         return accept, self._losses(y, predicted, ~is_ood), is_ood, weight
 
-    def _evaluated(self, X, y, sample_weight):
+    def _evaluated(self, X, y, sample_weight, groups=None):
         """Return targets, predictions, acceptance, the OOD mask, and weights or None.
 
         Samples with a weight of zero are left out.
         """
         y = check_y(y, self.ood_label)
-        predicted, accept = self._answers(X)
+        predicted, accept = self._answers(X, groups)
         check_consistent_length(predicted, y)
         weight = count_weights(sample_weight, len(y))
         if weight is not None and not weight.all():

@@ -17,9 +17,9 @@ __all__ = ["explain_decisions"]
 _LEAST_SHARE = 0.1
 
 
-def explain_decisions(clf, X, n_columns):
+def explain_decisions(clf, X, n_columns, groups=None):
     """Return the `RejectionExplanation` of the decisions of a fitted predictor."""
-    reasons = clf.reject_reason(X)
+    reasons = clf.reject_reason(X, groups)
     n_samples = len(reasons.reason)
     risk_detector = clf.risk_detector_
     regression = not hasattr(clf, "classes_")
@@ -40,6 +40,9 @@ def explain_decisions(clf, X, n_columns):
         if reason == "out-of-distribution":
             why = _why("ood", found, detectors, reasons, i)
             sentences.append(f"rejected as out-of-distribution{why}")
+            continue
+        if reason == "unknown group":
+            sentences.append("rejected: the rule has no threshold for the group")
             continue
         likely = [None]
         if not regression:

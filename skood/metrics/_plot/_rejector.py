@@ -53,6 +53,11 @@ def check_point(point):
             f"point must be an OperatingPoint, as skood.rejection.solve returns it, "
             f"got {point!r}."
         )
+    if point.has_group_thresholds:
+        raise ValueError(
+            "The rule has a threshold for each group, and the display draws one. Draw "
+            "a group by itself: dataclasses.replace(point, lam=point.lam[group])."
+        )
 
 
 def check_names(score_names, double):

@@ -1,0 +1,151 @@
+"""A threshold for each group of samples, at a common angle (Mondrian [1]_).
+
+All groups have the same levels, numbers of standard deviations by which the TPR of a
+group is above its bound on the samples that choose. A level has a threshold for each
+group, so that the candidates at an angle are one path of levels.
+
+References
+----------
+.. [1] V. Vovk, D. Lindsay, I. Nouretdinov, A. Gammerman. Mondrian confidence machine.
+   On-line Compression Modelling Project, 2003.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+from scipy.special import ndtri
+
+from skood.decision._base_rule import is_floor
+from skood.decision._certified_path import thresholds_between
+from skood.decision._statements import Part
+
+__all__ = ["GroupedPart", "by_levels", "check_thresholds", "named_thresholds"]
+
+# Levels of the path, in standard deviations of the difference between two samples.
+_LEVELS = np.arange(-1.0, 8.01, 0.25)
+
+
+class GroupedPart(Part):
+    """Samples with a level in place of their projected score.
+
+    It is the first level whose threshold for the group of the sample accepts it, so
+    that a threshold of levels decides. Samples of groups without thresholds have none.
+    """
+
+    def __init__(self, part, thresholds):
+        (risk_id, ood_id), (risk_ood, ood_ood) = part.id, part.ood
+        super().__init__(
+            risk_id, ood_id, part.loss, risk_ood, ood_ood, part.group, part.source
+        )
+        given = part.group_ood is not None
+        self.group_ood = part.group_ood if given else np.empty(0, dtype=object)
+        self.thresholds = thresholds
+
+    def projected(self, theta, scales):
+        """Return the levels of ID and of OOD samples, and None."""
+        of_id, of_ood, _ = super().projected(theta, scales)
+        by_group = self.thresholds[theta]
+        return (
+            _levels(of_id, self.group, by_group),
+            _levels(of_ood, self.group_ood, by_group),
+            None,
+        )
+
+    def lam_of(self, theta, level):
+        """Return the thresholds of the groups at a level."""
+        found = self.thresholds[theta].items()
+        return {group: float(lam[math.floor(level)]) for group, lam in found}
+
+
+def _levels(projected, group, by_group):
+    """Return the levels of samples; inf where no level accepts them."""
+    found = np.full(projected.size, np.inf)
+    for name, thresholds in by_group.items():
+        rows = np.flatnonzero(group == name)
+        levels = np.searchsorted(thresholds, projected[rows], side="left")
+        is_accepted = levels < thresholds.size
+        found[rows[is_accepted]] = levels[is_accepted]
+    return found
+
+
+def by_levels(first, second, tests, thetas, scales, delta):
+    """Return the samples that choose, and that certify, with levels for their scores.
+
+    `tests` has a lower bound on the TPR of each group.
+    """
+    floors: dict = {}
+    for test in tests:
+        if test.kind == "tpr_min":
+            floors[test.group] = max(test.limit, floors.get(test.group, 0.0))
+    found: dict = {}
+    for theta in thetas:
+        projected = first.projected(theta, scales)[0]
+        found[theta] = {
+            group: _thresholds(
+                projected[first.group == group],
+                np.count_nonzero(second.group == group),
+                floor,
+                delta,
+            )
+            for group, floor in floors.items()
+        }
+    return GroupedPart(first, found), GroupedPart(second, found)
+
+
+def _thresholds(projected, n_certify, floor, delta):
+    """Return the thresholds of one group at all levels, in ascending order.
+
+    `n_certify` samples test that the TPR is at least `floor`.
+    """
+    n = max(projected.size, 1)
+    needed = -ndtri(delta) * math.sqrt(floor * (1 - floor) / n_certify)
+    share = min(floor + needed + 0.5 / n_certify, 1.0)
+    deviation = math.sqrt(share * (1 - share) * (1 / n + 1 / n_certify))
+    shares = np.clip(share + deviation * _LEVELS, 0.0, 1.0)
+    between = thresholds_between(projected, projected.size)
+    accepted = np.searchsorted(np.sort(projected), between, side="right")
+    k = np.searchsorted(accepted, np.ceil(shares * n - 1e-9), side="left")
+    return between[np.minimum(k, between.size - 1)]
+
+
+def named_thresholds(lam, pooled_name, pooled, skipped):
+    """Return the thresholds of all groups, those of united and of left out ones too."""
+    lam = dict(lam)
+    if pooled:
+        lam.update(dict.fromkeys(pooled, lam.pop(pooled_name)))
+    return {**lam, **dict.fromkeys(skipped, -math.inf)}
+
+
+def check_thresholds(thresholds, rule, guarantee, labels, problem, shift, own):
+    """Raise unless there may be thresholds of groups, or none are asked for.
+
+    `own` is whether the rule has thresholds of its own.
+    """
+    if thresholds == "shared":
+        if labels.group_ood is not None:
+            raise ValueError(
+                "group_ood is for thresholds='group': bounds on the FPR hold for all "
+                "groups together. Leave it out, or use source_ood."
+            )
+        return
+    if own or guarantee != "high_probability":
+        raise ValueError(
+            f"thresholds='group' is for guarantee='high_probability' and rules with "
+            f"linear bounds, got guarantee={guarantee!r} and {type(rule).__name__}."
+        )
+    if shift.is_weighted or shift.new is not None:
+        raise ValueError("thresholds='group' excludes weights and unlabeled samples.")
+    if labels.group is None or (labels.group_ood is None and problem.size_ood):
+        raise ValueError(
+            "thresholds='group' needs the group of each sample: pass group_id, and "
+            "group_ood if there are OOD samples."
+        )
+    if not any(is_floor(bound) for bound in rule.statements()):
+        raise ValueError(
+            f"thresholds='group' needs a lower bound on the TPR within groups, such as "
+            f"tpr_min of BoundedTPRFPR, which {type(rule).__name__} does not have. Add "
+            f"one with AllOf([{rule!r}, BoundedAbstention(coverage)])."
+        )
