@@ -25,6 +25,7 @@ SLOW = {
     "plot_ablation",
     "plot_adversarial",
     "plot_certified",
+    "plot_certified_groups",
     "plot_compare_detectors",
     "plot_constraint_studies",
     "plot_cost_based",
@@ -57,6 +58,7 @@ SLOW = {
 
 # What an example imports beside skood's own dependencies.
 NEEDS = {
+    "plot_certified_groups": "pandas",
     "plot_conformal": "mapie",
     "plot_data_frame": "pandas",
     "plot_deployment": "pandas",

@@ -341,7 +341,7 @@ def certify(
     .. [5] R. J. Tibshirani, R. Foygel Barber, E. J. Candès, A. Ramdas. Conformal
        prediction under covariate shift. NeurIPS 2019.
     .. [6] V. Vovk, D. Lindsay, I. Nouretdinov, A. Gammerman. Mondrian confidence
-       machine. On-line Compression Modelling Project, 2003.
+       machine. Technical report, Royal Holloway, 2003.
 
     Examples
     --------

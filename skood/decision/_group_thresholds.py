@@ -7,7 +7,7 @@ group, so that the candidates at an angle are one path of levels.
 References
 ----------
 .. [1] V. Vovk, D. Lindsay, I. Nouretdinov, A. Gammerman. Mondrian confidence machine.
-   On-line Compression Modelling Project, 2003.
+   Technical report, Royal Holloway, 2003.
 """
 
 # Authors: The skood developers
@@ -112,7 +112,7 @@ def _thresholds(projected, n_certify, floor, delta):
 
 
 def named_thresholds(lam, pooled_name, pooled, skipped):
-    """Return the thresholds of all groups, those of united and of left out ones too."""
+    """Return the thresholds of all groups, also if they were united or left out."""
     lam = dict(lam)
     if pooled:
         lam.update(dict.fromkeys(pooled, lam.pop(pooled_name)))

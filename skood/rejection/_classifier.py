@@ -149,7 +149,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
     theta_, lambda_, mu_, tau_, gap_, lower_bound_ : float
         Angle, threshold, weight of b in a + mu b, acceptance probability at the
         threshold, optimality gap and bound of the objective of `operating_point_`.
-        Not set with ``rule=None``.
+        Not set with ``rule=None``. With thresholds of groups `lambda_` is a dict.
 
     n_features_in_ : int
         Number of features seen in fit, if defined by the classifier.

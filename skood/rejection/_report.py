@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 
 import numpy as np
@@ -74,18 +74,20 @@ class RejectionReport:
         bounds that are violated since no rule met them on the calibration samples,
         "certified" bounds that hold on new data.
 
-    certified : tuple of CertifiedStatement, default=()
+    Attributes
+    ----------
+    certified : tuple of CertifiedStatement
         The bounds that hold on new data, beside which the report shows the rates.
 
-    groups : dict or None, default=None
+    groups : dict or None
         For each group of ID samples, a dict of the estimates "tpr", "fpr" (NaN without
         OOD samples of the group) and "risk", and of the numbers "n_id" and "n_ood". All
         intervals of groups and sources hold simultaneously at the level.
 
-    sources : dict or None, default=None
+    sources : dict or None
         For each source of OOD samples, a dict of the estimate "fpr" and of "n_ood".
 
-    gaps : dict or None, default=None
+    gaps : dict or None
         Largest minus smallest rate of the groups, for "tpr", "fpr" and "risk", with an
         interval from the ones of the groups.
     """
@@ -102,10 +104,10 @@ class RejectionReport:
     confidence_level: float
     ood_prior: float | None
     scores: dict | None = None
-    certified: tuple = ()
-    groups: dict | None = None
-    sources: dict | None = None
-    gaps: dict | None = None
+    certified: tuple = field(default=(), init=False)
+    groups: dict | None = field(default=None, init=False)
+    sources: dict | None = field(default=None, init=False)
+    gaps: dict | None = field(default=None, init=False)
 
     def to_dict(self):
         """Return the report as nested dicts and numbers, ready for JSON.
@@ -235,11 +237,14 @@ def make_report(
     possible,
     weight=None,
     labels=(None, None),
+    scores=None,
+    certified=(),
 ):
     """Return the rates of decisions, with intervals.
 
     Shapes: accepted (n_samples,), loss (n_id,), is_ood (n_samples,), weight
-    (n_samples,), positive, or None. `labels` are groups and sources (n_samples,).
+    (n_samples,), positive, or None. `labels` are groups and sources (n_samples,);
+    `scores` and `certified` are attributes of the report.
     """
     level, ones = confidence_level, weight is None
     weight = np.ones(len(accepted), dtype=np.int64) if ones else weight
@@ -262,7 +267,7 @@ def make_report(
         return _risk(loss[rows], weights, possible, confidence_level)
 
     tables = rates_of_labels(accepted, is_ood, labels, level, weight, _share, risk)
-    return RejectionReport(
+    report = RejectionReport(
         tpr=_share(taken, of_id, level),
         fpr=_share(accepted[is_ood], of_ood, level),
         coverage=_share(accepted, weight, level),
@@ -274,8 +279,11 @@ def make_report(
         n_accepted_ood=of_ood[accepted[is_ood]].sum().item(),
         confidence_level=level,
         ood_prior=ood_prior,
-        **tables,
+        scores=scores,
     )
+    for name, value in {**tables, "certified": certified}.items():
+        object.__setattr__(report, name, value)  # frozen
+    return report
 
 
 def _share(among, weight, confidence_level):

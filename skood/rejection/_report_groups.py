@@ -110,7 +110,7 @@ def _gap(estimates):
     if not len(found):
         return UNDEFINED
     (value, low, high), (least, least_low, least_high) = found.max(0), found.min(0)
-    ends = max(0.0, low - least_high), high - least_low
+    ends = np.maximum(0.0, low - least_high), high - least_low  # NaN stays NaN
     return Estimate(float(value - least), *map(float, ends))
 
 

@@ -7,7 +7,6 @@ import math
 from abc import abstractmethod
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -366,7 +365,9 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         outputs = self._evaluated(X, y, sample_weight, groups)
         y, predicted, accepted, is_ood, weight = outputs
         labels = evaluated_labels(self, outputs, groups, ood_source, sample_weight)
-        report = make_report(
+        point = self.operating_point_
+        certificate = None if point is None else point.certificate
+        return make_report(
             draw(accepted, self.random_state),
             self._losses(y, predicted, ~is_ood),
             is_ood,
@@ -375,11 +376,9 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
             possible=possible,
             weight=weight,
             labels=labels,
+            scores=described_scores(self),
+            certified=() if certificate is None else certificate.statements,
         )
-        point = self.operating_point_
-        certificate = None if point is None else point.certificate
-        certified = () if certificate is None else certificate.statements
-        return replace(report, scores=described_scores(self), certified=certified)
 
     def score(self, X, y, sample_weight=None, groups=None):
         """Return minus the objective of the rule.
