@@ -163,11 +163,7 @@ def skood(method, inputs, device="cpu"):
 
 
 def _first(method, inputs):
-    """Arguments without a name: the frozen head, or what the detector wraps."""
-    if method.name == "SklearnDetector":
-        from sklearn.ensemble import IsolationForest
-
-        return (IsolationForest(random_state=0),)
+    """Arguments without a name: the frozen head, if there is one."""
     if method.reads not in ("head", "classifier", "energy"):
         return ()
     from sklearn.frozen import FrozenEstimator

@@ -16,7 +16,7 @@ from skood.detectors._common._base_output_detector import (
 )
 from skood.detectors._common._class_moments import ClassMoments, is_constant
 from skood.detectors._common._softmax import logsumexp_rows
-from skood.utils._array_api import as_double
+from skood.utils._array_api import as_double, row_dots
 from skood.utils._linalg import check_no_overflow, precision_cholesky
 from skood.utils._memory_maps import MappedRows
 from skood.utils._param_validation import Interval, StrOptions
@@ -245,10 +245,17 @@ class GMM(ReadingDetector):
             return self.mixture_.score_samples(features)
         mixture = self.mixture_
         factors = mixture.precisions_cholesky_
-        densities = np.empty((len(features), len(factors)))
-        for k, (mean, factor) in enumerate(zip(mixture.means_, factors, strict=True)):
-            squares = _squared_lengths(features - mean, factor)
-            densities[:, k] = self._constants[k] - 0.5 * squares
+        if len(features) == 1:  # for the speed of small calls
+            white = features - mixture.means_
+            for gap, factor in zip(white, factors, strict=True):
+                gap[:] = dtrmv(factor.T, gap, lower=True, overwrite_x=True)
+            densities = (self._constants - 0.5 * row_dots(white, white))[None]
+        else:
+            densities = np.empty((len(features), len(factors)))
+            parts = zip(mixture.means_, factors, self._constants, strict=True)
+            for k, (mean, factor, constant) in enumerate(parts):
+                squares = _squared_lengths(features - mean, factor)
+                densities[:, k] = constant - 0.5 * squares
         far = np.isneginf(densities).all(axis=1)
         densities[far] = 0.0  # without a warning
         scores = logsumexp_rows(densities)
@@ -269,10 +276,7 @@ def _squared_lengths(gaps, factor):
 
     A triangular product needs half the memory and the arithmetic of a full one.
     """
-    if len(gaps) == 1:
-        white = dtrmv(factor.T, gaps[0], lower=True, overwrite_x=True)[:, None]
-    else:
-        white = dtrmm(1.0, factor.T, gaps.T, lower=True, overwrite_b=True)
+    white = dtrmm(1.0, factor.T, gaps.T, lower=True, overwrite_b=True)
     return np.einsum("ij,ij->j", white, white)
 
 

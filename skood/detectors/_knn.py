@@ -285,6 +285,11 @@ class KNN(ReadingDetector):
             return -distances_by_torch(self, reading)
         return super()._score_rows(reading)
 
+    def _score_one(self, reading):
+        if self._algorithm == "torch":
+            return self._score_rows(reading)
+        return self._score_reading(reading)
+
     def _score_reading(self, reading):
         features = like_bank(reading.features, self.bank_)
         return -self._search(self._prepared(features))

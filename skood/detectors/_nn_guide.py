@@ -23,6 +23,7 @@ from skood.detectors._common._softmax import logsumexp_rows
 from skood.utils._array_api import (
     array_namespace,
     as_double,
+    row_sums,
     to_host,
     top_k,
     unit_rows,
@@ -215,6 +216,6 @@ class NNGuide(ReadingDetector):
                 top_k_of_many(products, min(self.n_neighbors, products.shape[1]))
             )
         count = min(self.n_neighbors, bank.shape[0] - (own is not None))
-        nearest = top_k(xp.concat(found, axis=1), count)
-        guidance = xp.mean(as_double(nearest), axis=1)
+        nearest = found[0] if len(found) == 1 else xp.concat(found, axis=1)
+        guidance = row_sums(as_double(top_k(nearest, count))) / count
         return logsumexp_rows(reading.logits) * guidance

@@ -26,6 +26,7 @@ from skood.nn._logits import LogitsMixin
 from skood.nn._make_network import SHARING, make_network, plain_network
 from skood.nn._outputs import Reading, concatenate
 from skood.nn._sklearn_network import LinearNetwork, MLPNetwork
+from skood.utils._array_api import all_finite
 from skood.utils._batches import is_instance
 from skood.utils._labels import single_column
 from skood.utils._metaestimators import n_rows, take_rows, unwrapped
@@ -336,20 +337,26 @@ def few_scores(detectors, X, needs=frozenset()):
         return None
     with suppress(Exception):
         reads = [detector._reads for detector in detectors]
-        whole = make_network(detectors[0].estimator_).outputs(X, needs.union(*reads))
+        network = make_network(detectors[0].estimator_)
+        whole = network.outputs(X, needs.union(*reads)).to(None)
         parts = {
             own: Reading(**{name: getattr(whole, name) for name in own})
             for own in set(reads)
         }
+        alone = len(X) == 1 and not issparse(whole.features)
         scores = np.empty((len(X), len(detectors)))
         # a bank is large, whatever the samples are
         large = [hasattr(detector, "bank_") for detector in detectors]
         for is_large in set(large):
-            with nullcontext() if is_large else ONE_THREAD:
+            with (
+                nullcontext() if is_large else ONE_THREAD,
+                np.errstate(over="ignore", invalid="ignore"),
+            ):
                 for j, detector in enumerate(detectors):
                     if large[j] is is_large:
-                        scores[:, j] = detector._score_rows(parts[reads[j]])
-        if np.isfinite(scores).all():
+                        score = detector._score_one if alone else detector._score_rows
+                        scores[:, j] = score(parts[reads[j]])
+        if all_finite(scores):
             return scores, whole
     return None
 

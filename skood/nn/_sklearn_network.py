@@ -312,7 +312,7 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
 
     def rows(self, X):
         X = super().rows(X)
-        width = np.shape(self.estimator.coef_)[-1]
+        width = np.shape(self._coef)[-1]
         if X.shape[1] != width:
             raise ValueError(
                 f"X has {X.shape[1]} features, but {type(self.estimator).__name__} is "
@@ -334,15 +334,20 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
             return self._product(rows)
         return super()._logits_of(rows, X)
 
+    @cached_property
+    def _coef(self):
+        """Weights of the estimator, which may be validated each time they are read."""
+        return self.estimator.coef_
+
     def _product(self, rows):
         """Return the logits of samples that have been checked, from the weights."""
-        estimator = self.estimator
-        if hasattr(estimator, "predict_logits"):
-            return linear_logits(rows, estimator.coef_, estimator.intercept_)
-        size = rows.shape[0] * estimator.coef_.size
+        coef, intercept = self._coef, self.estimator.intercept_
+        if hasattr(self.estimator, "predict_logits"):
+            return linear_logits(rows, coef, intercept)
         # overflow is reported as not finite
+        size = rows.shape[0] * coef.size
         with np.errstate(over="ignore", invalid="ignore"), one_thread(size):
-            return symmetric_logits(rows @ estimator.coef_.T + estimator.intercept_)
+            return symmetric_logits(rows @ coef.T + intercept)
 
     def later_logits(self, features):
         if self.memory is not None or not self._is_product():
@@ -358,7 +363,7 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         method = getattr(kind, "predict_logits", kind.decision_function)
         return (
             f"{method.__module__}.{method.__qualname__}" in _PRODUCTS
-            and type(self.estimator.coef_) is np.ndarray  # not sparse
+            and type(self._coef) is np.ndarray  # not sparse
         )
 
     def layer_index(self, layer):
@@ -371,9 +376,10 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         return len(shape) == 1 or shape[0] == 1
 
     def _head(self):
-        coef = self.estimator.coef_
+        coef, intercept = self._coef, self.estimator.intercept_
         coef = np.atleast_2d(coef.toarray() if hasattr(coef, "toarray") else coef)
-        intercept = np.broadcast_to(self.estimator.intercept_, coef.shape[:1])
+        if np.shape(intercept) != coef.shape[:1]:
+            intercept = np.broadcast_to(intercept, coef.shape[:1])
         return symmetric_rows(coef, intercept)
 
 

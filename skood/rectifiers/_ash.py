@@ -12,6 +12,7 @@ from skood.rectifiers._top_activations import (
     largest,
     scale_rows,
     survivors,
+    totals,
 )
 from skood.utils._param_validation import Interval, StrOptions
 
@@ -96,13 +97,12 @@ class ASH(ShapingRectifier):
         threshold, kept = largest(Z, k)
         keep = survivors(Z, k, threshold)
         if self.variant == "b":
-            total = Z.sum(axis=1, dtype=np.float64)
-            share = total / np.maximum(np.count_nonzero(keep, axis=1), 1)
+            share = totals(Z) / np.maximum(np.count_nonzero(keep, axis=1), 1)
             np.multiply(keep, share.astype(out.dtype)[:, None], out=out)
             return
         np.multiply(Z, keep, out=out)
         if self.variant == "s":
-            total = Z.sum(axis=1, dtype=np.float64)
+            total = totals(Z)
             with np.errstate(over="ignore"):
                 factor = np.exp(total / np.where(kept > 0, kept, 1.0))
             scale_rows(self, out, factor, total, out)

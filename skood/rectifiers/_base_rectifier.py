@@ -14,6 +14,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from skood.utils._array_api import all_finite
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import new_samples, takes_input
@@ -126,7 +127,7 @@ class BaseRectifier(
         def rectify(rows):
             self._rectify(X[rows], out[rows])
             # while it is in the cache
-            return self._keeps_finite or np.isfinite(out[rows]).all()
+            return self._keeps_finite or all_finite(out[rows])
 
         chunks = list(row_chunks(len(X), X[0].nbytes, budget=_CHUNK_BYTES))
         with np.errstate(over="ignore", invalid="ignore"):  # checked below

@@ -10,7 +10,7 @@ from sklearn.utils import get_tags
 
 from skood.rectifiers._base_rectifier import BaseRectifier, known_rows
 from skood.rectifiers._rectified_head import fit_head
-from skood.rectifiers._top_activations import largest, n_largest, scale_rows
+from skood.rectifiers._top_activations import largest, n_largest, scale_rows, totals
 from skood.utils._param_validation import Classifier, Interval
 from skood.utils._routing import router_of
 from skood.utils._warnings import warn
@@ -136,8 +136,11 @@ class LTS(BaseRectifier):
     def _rectify(self, Z, out):
         positive = np.maximum(Z, 0)
         _, top = largest(positive, n_largest(Z.shape[1], 1.0 - self.top))
-        total = positive.sum(axis=1, dtype=np.float64)
+        total = totals(positive)
         factor = np.square(np.where(top > 0, total / np.where(top > 0, top, 1.0), 1.0))
+        if self.estimator is None:  # the origin is zero
+            scale_rows(self, Z, factor, np.abs(Z).max(axis=1), out)
+            return
         origin = self.origin_.astype(Z.dtype)
         np.subtract(Z, origin, out=out)
         scale_rows(self, out, factor, np.abs(out).max(axis=1), out)

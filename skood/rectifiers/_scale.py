@@ -7,7 +7,12 @@ from numbers import Real
 
 import numpy as np
 
-from skood.rectifiers._top_activations import ShapingRectifier, largest, scale_rows
+from skood.rectifiers._top_activations import (
+    ShapingRectifier,
+    largest,
+    scale_rows,
+    totals,
+)
 from skood.utils._param_validation import Interval
 
 __all__ = ["SCALE"]
@@ -71,7 +76,7 @@ class SCALE(ShapingRectifier):
 
     def _rectify(self, Z, out):
         _, kept = largest(Z, self._n_kept(Z))
-        total = Z.sum(axis=1, dtype=np.float64)
+        total = totals(Z)
         with np.errstate(over="ignore"):
             factor = np.exp(total / np.where(kept > 0, kept, 1.0))
         scale_rows(self, Z, factor, total, out)

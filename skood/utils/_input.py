@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 from sklearn.utils.validation import validate_data
 
+from skood.utils._array_api import has_finite_squares
 from skood.utils._sparse import dense_error, float_samples
 from skood.utils._torch import (
     check_has_values,
@@ -91,9 +92,13 @@ def is_float_matrix(X):
     """
     if type(X) is not np.ndarray or X.ndim != 2 or X.dtype not in _FLOATS:
         return False
+    if X.size == 0:
+        return False
+    if has_finite_squares(X):  # for the speed of small calls
+        return True
     with np.errstate(over="ignore", invalid="ignore"):
         # False also if the sum of finite values overflows, which is rare
-        return X.size > 0 and math.isfinite(X.sum())
+        return math.isfinite(X.sum())
 
 
 def is_as_fitted(estimator, X):

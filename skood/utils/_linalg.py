@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 
+from skood.utils._array_api import all_finite
 from skood.utils._parallel import ONE_THREAD
 
 __all__ = ["check_no_overflow", "precision_cholesky", "symmetric_eigh"]
@@ -31,7 +32,7 @@ def check_no_overflow(array, what):
 
     `what` is its name in the error, as in "The covariance matrix".
     """
-    if not np.isfinite(array).all():
+    if not all_finite(array):
         raise ValueError(
             f"{what} overflows float64: X, or what the classifier computes from it, "
             "has values whose squares or sums are too large. Scale X, for example "

@@ -5,6 +5,7 @@
 
 import numpy as np
 
+from skood.utils._array_api import all_finite
 from skood.utils._ties import threshold_at
 
 __all__ = ["checked_scores", "finite_scores", "saturated", "score_threshold"]
@@ -25,14 +26,14 @@ def checked_scores(detector, scores):
 def finite_scores(detector, scores):
     """Return new float64 scores, infinite ones replaced; raise on NaN."""
     scores = np.array(scores, dtype=np.float64)
-    if np.isfinite(scores).all():
+    if all_finite(scores):
         return scores
     return saturated(checked_scores(detector, scores))
 
 
 def saturated(scores):
     """Replace infinite scores by the nearest finite number."""
-    if np.isfinite(scores).all():
+    if all_finite(scores):
         return np.array(scores)  # a copy, as below
     largest = np.finfo(np.float64).max
     return np.clip(scores, -largest, largest)

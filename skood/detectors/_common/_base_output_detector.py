@@ -403,6 +403,12 @@ class ReadingDetector(BaseDetector):
                 scores = [scores_of(rows) for rows in chunks]
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
+    def _score_one(self, reading):
+        """Score a sample in dense NumPy arrays; for the speed of small calls."""
+        if self._device not in ("auto", "cpu"):
+            return self._score_rows(reading)
+        return self._score_reading(reading)
+
     def _few_threads(self, reading):
         """Limit threads of products of samples with a square matrix, if small."""
         values = reading.logits if reading.features is None else reading.features

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from skood.utils._array_api import (
     as_double,
+    dots_with,
     row_dots,
     to_device,
     to_host,
@@ -92,6 +93,9 @@ def bank_scores(detector, reading, own=None):
     -1 for others: samples are not compared with themselves.
     """
     device = reading.device_for(detector._device)
+    if device is None and len(reading) == 1:  # for the speed of small calls
+        part = detector._placed(reading, None)
+        return as_double(detector._compare(part, *detector._bank(), own=own))
     bank = [to_device(array, device) for array in detector._bank()]
     scores = [
         to_host(as_double(detector._compare(part, *bank, own=owned)))
@@ -215,7 +219,8 @@ def kth_distances(queries, bank, halves, n_neighbors):
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         given = queries.astype(bank.dtype, copy=False)
-        gaps = (bank @ given[0])[None] if len(given) == 1 else given @ bank.T
+        one = len(given) == 1
+        gaps = dots_with(bank, given[0])[None] if one else given @ bank.T
         np.subtract(halves, gaps, out=gaps)
         # |fl(q.b) - q.b| <= D u |q| |b| for any order of summation, u = eps / 2
         longest = np.sqrt(2.0 * halves.max())
