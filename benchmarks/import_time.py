@@ -85,7 +85,7 @@ def main(argv=None):
     """Print seconds of each import and the targets; return 1 if torch was imported."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="*", default=MODULES)
-    parser.add_argument("--repeat", type=int, default=7, help="processes (default: 7)")
+    parser.add_argument("--repeat", type=int, default=15, help="default: 15")
     arguments = parser.parse_args(argv)
     statements = [PEER, DETECTOR, *(f"import {name}" for name in arguments.modules)]
     runs = {statement: [] for statement in statements}

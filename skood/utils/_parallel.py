@@ -19,14 +19,22 @@ __all__ = ["ONE_THREAD", "map_chunks", "one_thread"]
 # a millisecond to start, and share the bandwidth of the memory.
 _MIN_CHUNKS, _LEAST_SECONDS = 4, 0.02
 
+# Packages with threaded libraries of their own.
+_THREADED = "scipy.linalg", "faiss", "torch"
+
 # Products of fewer multiplications have no threads; products of more take so long that
 # threads gain more than they wait for each other.
 _FEW, _MANY = 2**18, 2**34
 
 
-@cache
 def _libraries():
-    """Return the controller of the threaded libraries below NumPy."""
+    """Return the controller of the threaded libraries that have been imported."""
+    return _found_libraries(*(name in sys.modules for name in _THREADED))
+
+
+@cache
+def _found_libraries(*imported):
+    """Return the controller of the libraries, searched once for each of these."""
     return ThreadpoolController()
 
 
@@ -49,7 +57,7 @@ def map_chunks(function, chunks):
     if n_threads == 1:
         with ONE_THREAD if len(chunks) > 1 else _NO_LIMIT:
             return [function(chunk) for chunk in chunks]
-    with ONE_THREAD:
+    with ONE_THREAD, _limited_to_one():
         start = time.thread_time()
         first = function(chunks[0])
         if (time.thread_time() - start) * len(chunks) < _LEAST_SECONDS:
