@@ -168,14 +168,14 @@ def choose_rule(owner, pool, split=None):
 
 def set_rule(owner, point, pool, reference=None):
     """Set the attributes of a rule that was found on a pool of scores."""
-    owner.operating_point_ = point
-    owner.theta_, owner.lambda_, owner.tau_ = point.theta, point.lam, point.tau
-    owner.mu_, owner.gap_ = point.mu, point.gap
-    owner.lower_bound_ = point.lower_bound
     of_id = pool.risk_id, pool.ood_id, pool.weight_id, pool.group_id
     found = make_reference(point, *of_id)
     if reference is not None:
         found = reference._replace(typical=found.typical)
+    owner.operating_point_ = point
+    owner.theta_, owner.lambda_, owner.tau_ = point.theta, point.lam, point.tau
+    owner.mu_, owner.gap_ = point.mu, point.gap
+    owner.lower_bound_ = point.lower_bound
     owner._reference, owner._pool = found, pool
 
 
@@ -193,7 +193,9 @@ def recalibrated(owner, data, *, window, choose, accepted_only):
         check_scalar(window, "window", int, min_val=1)
     solver, certificate = owner._options()
     check_guarantee(owner, data, solver, certificate)
-    _check_stored(owner, certificate, stored_pool, choose, accepted_only)
+    # stored samples have chosen the rule that determines which samples are accepted
+    only_fresh = choose == "previous" or accepted_only
+    _check_stored(owner, certificate, stored_pool, only_fresh, accepted_only)
     fresh = _fresh_pool(owner, data)
     if accepted_only:
         _check_accepted(owner, fresh)
@@ -203,14 +205,14 @@ def recalibrated(owner, data, *, window, choose, accepted_only):
         n_certificates=stored_pool.n_certificates + 1, accepted_only=accepted_only
     )
     split = None
-    if choose == "previous":
+    if only_fresh:
         split = tuple(
             np.arange(n) < n - n_fresh
             for n, n_fresh in zip(pool.sizes, fresh.sizes, strict=True)
         )
         if not split[0].any():
             raise ValueError(
-                f"choose='previous' needs earlier samples, but window={window} has "
+                f"Earlier samples choose the candidates, but window={window} has "
                 f"only the {fresh.sizes[0]} new ID samples. Use a larger window."
             )
     try:
@@ -224,7 +226,7 @@ def recalibrated(owner, data, *, window, choose, accepted_only):
     set_rule(owner, point, pool, owner._reference if accepted_only else None)
 
 
-def _check_stored(owner, certificate, pool, choose, accepted_only):
+def _check_stored(owner, certificate, pool, only_fresh, accepted_only):
     """Raise unless the stored scores suit the kind of calibration."""
     if certificate is not None and pool.cross_fitted:
         raise ValueError(
@@ -232,12 +234,10 @@ def _check_stored(owner, certificate, pool, choose, accepted_only):
             f"stored ones were cross-fitted, with calibration={owner.calibration!r}. "
             "Use with_rule(rule, X, y), which starts with the samples given to it."
         )
-    if choose == "previous" and (
-        certificate is None or certificate.method != "high_probability"
-    ):
+    if only_fresh and (certificate is None or certificate.method != "high_probability"):
         raise ValueError(
-            "choose='previous' is for guarantee='high_probability', which divides the "
-            f"samples; got guarantee={owner.guarantee!r}."
+            "choose='previous' and accepted_only=True are for "
+            f"guarantee='high_probability', got guarantee={owner.guarantee!r}."
         )
     if pool.accepted_only and not accepted_only:
         raise ValueError(
@@ -257,11 +257,6 @@ def _fresh_pool(owner, data):
 def _check_accepted(owner, fresh):
     """Raise unless labels of accepted samples alone can certify the rule."""
     point = owner.operating_point_
-    if owner.guarantee is None:
-        raise ValueError(
-            "accepted_only=True needs a guarantee, such as "
-            "guarantee='high_probability': it certifies the selective risk."
-        )
     statements = owner.rule.statements()
     if not statements or any(
         bound.loss <= 0 or bound.id > 0 or bound.ood or bound.constant

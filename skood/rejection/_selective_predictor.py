@@ -251,7 +251,8 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         accepted_only : bool, default=False
             Only labels of samples that the rule accepted are known, and given. They
             certify a bound on the selective risk, by a rule that accepts some of the
-            previously accepted samples, but neither the TPR nor the FPR.
+            previously accepted samples, but neither the TPR nor the FPR. Earlier
+            samples choose the candidates, as with ``choose="previous"``.
 
         Returns
         -------

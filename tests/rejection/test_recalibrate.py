@@ -251,7 +251,10 @@ def test_accepted_samples_of_two_scores():
     clf.recalibrate(X_BOTH[inside], Y_BOTH[inside], accepted_only=True)
     assert clf.theta_ == theta != 0
     assert np.all(clf.accept_proba(X_BOTH)[~inside] == 0)
-    statement = clf.operating_point_.certificate.statements[0]
+    certificate = clf.operating_point_.certificate
+    # earlier samples chose the rule that accepted these
+    assert certificate.n_id == np.sum(inside & (Y_BOTH >= 0))
+    statement = certificate.statements[0]
     assert statement.text == "selective risk <= 0.4" and statement.pvalue <= 0.1
     with pytest.raises(ValueError, match="accepted samples only"):
         clf.recalibrate(X_2, Y_2)
@@ -310,7 +313,9 @@ def test_errors():
         clf.recalibrate(X_2, Y_2, choose="latest")
     with pytest.raises(ValueError, match="window == 0, must be >= 1"):
         clf.recalibrate(X_2, Y_2, window=0)
-    with pytest.raises(ValueError, match="'previous' is for guarantee='high_prob"):
+    with pytest.raises(
+        ValueError, match="choose='previous' and accepted_only=True are"
+    ):
         clf.recalibrate(X_2, Y_2, choose="previous")
     with pytest.raises(ValueError, match=r"y has the labels \[7\]"):
         clf.recalibrate(X_2, np.where(Y_2 == 2, 7, Y_2))
@@ -318,7 +323,9 @@ def test_errors():
         clf.recalibrate(X_2, Y_2, ood_source=Y_2[1:])
     with pytest.raises(ValueError, match="ood_source is for a guarantee"):
         clf.recalibrate(X_2, Y_2, ood_source=Y_2)
-    with pytest.raises(ValueError, match="accepted_only=True needs a guarantee"):
+    with pytest.raises(
+        ValueError, match="accepted_only=True are for guarantee='high_p"
+    ):
         clf.recalibrate(X_2, Y_2, accepted_only=True)
     clf.set_params(guarantee="high_probability")
     with pytest.raises(ValueError, match="only the 240 new ID samples"):
