@@ -166,8 +166,8 @@ else:
 # image in twenty is a letter. Distances of features find most letters: Mahalanobis
 # 91 %, ViM 80 %, KNN 48 %.
 #
-# ``BestOf``, without knowledge of the best detector, finds 79 %: it uses three tenths of
-# the held-out digits for combinations of detectors, which are candidates as well.
+# ``BestOf``, without knowledge of the best detector, finds 79 %: it uses three tenths
+# of the held-out digits for combinations of detectors, which are candidates as well.
 # Keeping the detector with most selections did no harm here, since this is Mahalanobis
 # in nearly every run; where no detector is that much better it does, see the
 # :ref:`User Guide <selection>`.
