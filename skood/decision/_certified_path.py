@@ -319,7 +319,7 @@ def factor_needed(tests, counts_of_angles, sizes, delta, most):
         for counts in counts_of_angles:
             margin = np.inf
             for test, count, (n_id, n_ood) in zip(tests, counts, sizes, strict=True):
-                grown = count.scaled(factor)
+                grown = type(count)(*(factor * np.asarray(x, float) for x in count))
                 found = test.margin(grown, factor * n_id, factor * n_ood, delta)
                 margin = np.fmin(margin, found)
             if np.max(margin) >= _LIKELY:

@@ -41,10 +41,6 @@ class WeightedCounts(NamedTuple):
     weight: float
     n: float
 
-    def scaled(self, factor):
-        """Return the sums of `factor` times as many samples with the same means."""
-        return WeightedCounts(*(factor * np.asarray(x, dtype=float) for x in self))
-
 
 class WeightedTest(NamedTuple):
     """Test of a statement about weighted means, of ID or of OOD samples alone.
@@ -159,10 +155,6 @@ class InUseCounts(NamedTuple):
     n_ood: float
     Q: Any
     n_new: float
-
-    def scaled(self, factor):
-        """Return the counts of `factor` times as many samples with the same rates."""
-        return InUseCounts(*(factor * np.asarray(x, dtype=float) for x in self))
 
 
 class PrecisionInUse(NamedTuple):

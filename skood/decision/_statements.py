@@ -59,10 +59,6 @@ class Counts(NamedTuple):
     n_id: float
     n_ood: float
 
-    def scaled(self, factor):
-        """Return the counts of `factor` times as many samples with the same rates."""
-        return Counts(*(factor * np.asarray(count, dtype=float) for count in self))
-
 
 class Decisions(NamedTuple):
     """Samples that a test concerns, and which of them a rule accepts.
