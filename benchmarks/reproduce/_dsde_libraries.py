@@ -259,8 +259,8 @@ class Stored(Library):
         """Return functions that load images and labels, by set."""
 
         def load(name):
-            X, y = self.run.images(name)
-            return prepare(X, 32, 3), y
+            X, y = self.run.images(name, size=32)
+            return prepare(X, n_channels=3), y
 
         return {
             "train": lambda: self.training.train,

@@ -31,13 +31,16 @@ def _images(*folders):
 #: Alternatives for each data set: tuples of patterns that must all be there.
 DATA_SETS = {
     **{
-        f"{name}{suffix}": [_idx(name, part)]
-        for name in ("mnist", "fmnist", "kmnist", "notmnist")
+        f"{name}{suffix}": [_idx(name, part), _idx(f"{raw}/raw", part)]
+        for name, raw in (
+            *(("mnist", "MNIST"), ("fmnist", "FashionMNIST"), ("kmnist", "KMNIST")),
+            ("notmnist", "notMNIST"),
+        )
         for suffix, part in (("", "t10k"), ("/train", "train"))
     },
     "emnist": [
-        tuple(f"emnist/emnist-letters-test-{k}-ubyte*" for k in ("images-idx3",)),
-        tuple(f"emnist-letters-test-{k}-ubyte*" for k in ("images-idx3",)),
+        _idx("emnist", "emnist-letters-test"),
+        _idx("EMNIST/raw", "emnist-letters-test"),
     ],
     "omniglot": _images("images_evaluation", "omniglot/images_evaluation"),
     "cifar10": [
@@ -55,7 +58,7 @@ DATA_SETS = {
     "tin_resize": _images("Imagenet_resize"),
     "isun": _images("iSUN"),
     "textures": _images("dtd"),
-    "places365": [("places365_standard/val",), *_images("places365", "Places365")],
+    "places365": _images("places365_standard", "places365"),
     "inaturalist": _images("iNaturalist"),
     "tiny_images": [("300K_random_images.npy",)],
     "imagenet": [("train", "val"), ("imagenet/train", "imagenet/val")],

@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import os
-import tempfile
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from sklearn.utils import Bunch
 
 from benchmarks.reproduce import _files
 from skood.benchmark import content_hash
-from skood.datasets import load_idx_images
+from skood.datasets import load_images
 from skood.nn import pretrained, split
 
 
@@ -44,12 +43,14 @@ class Run:
         """Return whether the files of a data set are there."""
         return bool(_files.find(name, self.data))
 
-    def images(self, name, subset="test"):
-        """Return images, uint8 (n, channels, height, width), and labels."""
-        X, y = load_idx_images(
-            self.data / name, subset=subset, scaled=False, return_X_y=True
-        )
-        return X.astype(np.uint8), y
+    def images(self, name, subset="test", **options):
+        """Return images, uint8 (n, channels, height, width), and labels.
+
+        ``options`` are of `load_images`, such as ``size``. Decoded images are stored in
+        ``OUT/cache``.
+        """
+        given = {"subset": subset, "cache": self.out / "cache", **options}
+        return load_images(name, self.data, return_X_y=True, **given)
 
     def network(self, name, *, train, module, classes, depends):
         """Return a trained network, frozen, which is trained only if it is not stored.
@@ -131,11 +132,11 @@ def replacing(path):
     """Write a binary file that gets its name when it is complete."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with unfinished.open("wb") as file:
             yield file
-        os.replace(name, path)
+        unfinished.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise

@@ -192,8 +192,8 @@ class Stored(Scores):
 
     def images(self, name, subset="test"):
         """Return images for the network, and labels."""
-        X, y = self.run.images(name, subset)
-        return prepare(X, self.size, 3), y
+        X, y = self.run.images(name, subset, size=self.size)
+        return prepare(X, n_channels=3), y
 
     def id_images(self, part):
         """Return the training or test images, and labels.

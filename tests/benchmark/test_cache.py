@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.benchmark import compare
 from skood.benchmark._cache import _save, network_readings, read_arrays, write_arrays
-from skood.benchmark._journal import ScoreJournal
+from skood.benchmark._journal import Journal, ScoreJournal
 from skood.detectors import KNN, ODIN, SSD, Energy, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import pretrained
@@ -181,6 +181,23 @@ def test_error_is_that_of_the_detector(tmp_path):
 
 
 SECONDS = {"fit_seconds": 1.0, "score_seconds": 0.5, "network_seconds": 0.0}
+
+
+def test_records(tmp_path):
+    """A later record replaces an earlier one; records of others wait for a new read."""
+    path = tmp_path / "new" / "folder" / "results.jsonl"
+    journal, other = Journal(path), Journal(path)
+    assert not path.exists()
+    journal.add("a", value=1.5, names=["x"])
+    other.add("b", value=None)
+    journal.add("a", value=2.5)
+    assert journal.get("a") == {"key": "a", "value": 2.5}
+    assert journal.get("b") is other.get("a") is None
+    assert Journal(path).get("b") == {"key": "b", "value": None}
+    assert Journal(path).get("a")["value"] == 2.5
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        journal.add("c", value=np.ones(2))
+    assert len(path.read_text().splitlines()) == 3
 
 
 def test_journal(tmp_path):

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.benchmark import compare
 from skood.benchmark._inputs import METRICS
-from skood.benchmark._page import html_page
+from skood.benchmark._page import html_page, html_table
 from skood.benchmark._report import _round_up, leaders, write_report
 from skood.detectors import KNN, MSP, Energy, Mahalanobis
 from skood.metrics import aurc
@@ -286,6 +286,15 @@ def test_names_are_text(tmp_path):
     assert rows_of(found, "OOD sets")[1][0]["text"] == EVIL
     assert any(EVIL in e.get("aria-label", "") for e in found.all("svg"))
     assert Page(html_page(EVIL, [])).all("h1")[0]["text"] == EVIL
+
+
+def test_table_of_a_data_frame():
+    """Names are text, cells are HTML."""
+    frame = pd.DataFrame({"a": ["<b>1</b>", "2"], "<c>": [3, None]}, index=[EVIL, "y"])
+    page = Page(html_page("", [html_table(frame, caption="Two <i>rows</i>")]))
+    assert [cell["text"] for cell in page.all("th")] == ["", "a", "<c>", EVIL, "y"]
+    assert [cell["text"] for cell in page.all("td")][:2] == ["1", "3.0"]
+    assert page.all("caption")[0]["text"] == "Two rows"
 
 
 def test_many_detectors_and_repeats(tmp_path):

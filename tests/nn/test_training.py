@@ -156,6 +156,33 @@ def test_net_works_in_the_precision_of_its_module(X, y, precision):
     assert_allclose(logits, expected, rtol=1e-6, atol=1e-6)
 
 
+def test_mixed_precision(X, y):
+    """On a CPU nothing changes; bfloat16 has 8 bits, and its outputs are float32."""
+    nets = [net_of(module=conv_net, input_shape=(1, 6, 6)) for _ in range(2)]
+    images, logits = np.random.RandomState(0).rand(40, 1, 6, 6).astype("f4"), []
+    for net, mixed in zip(nets, (False, True), strict=True):
+        torch.manual_seed(0)
+        net.initialize()
+        options = training_options(TorchClassifier())
+        options.set_params(mixed_precision=mixed)
+        with progress(2, desc="", verbose=0) as bar:
+            train(net, Rows(images, y, np.ones(40)), epochs=2, bar=bar, options=options)
+        logits.append(forward(net, images))
+    assert_array_equal(*logits)
+    net.mixed_precision_ = True  # as on CUDA
+    found = net.infer(images)
+    assert found.dtype == torch.float32
+    exact = net.module_(torch.from_numpy(images))
+    assert 0 < (found - exact).abs().max() < 2**-6 * exact.abs().max()
+    assert net.module_[0].weight.dtype == torch.float32
+
+
+def conv_net(shape, n_classes):
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, n_classes)
+    )
+
+
 def test_net_serves_by_itself(X, y):
     """The skorch net also works on plain arrays, as skorch's nets do."""
     net = net_of(max_epochs=20, lr=0.03)

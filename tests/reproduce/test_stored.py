@@ -85,7 +85,7 @@ def test_dsde_on_images(tmp_path, monkeypatch):
     monkeypatch.setattr(_networks, "densenet100", _networks.lenet)
     monkeypatch.setattr(_dsde_libraries.Stored, "n_calibration", 40)
 
-    def load(self, name, subset="test"):
+    def load(self, name, subset="test", size=32):
         return images(100, 32, [len(name), len(subset)], n_channels=3)
 
     monkeypatch.setattr("benchmarks.reproduce._run.Run.images", load)
