@@ -13,7 +13,7 @@ from skood.nn import TorchClassifier, TrainingOptions
 
 def prepare(X, size=None, n_channels=None):
     """Return uint8 images as float32 in [0, 1], of a size and a number of channels."""
-    X = torch.as_tensor(np.ascontiguousarray(X)).to(torch.float32) / 255
+    X = torch.from_numpy(np.array(X, dtype=np.float32, order="C")).div_(255)
     if n_channels == 3 and X.shape[1] == 1:
         X = X.repeat(1, 3, 1, 1)
     if n_channels == 1 and X.shape[1] == 3:
