@@ -13,12 +13,12 @@ from skood.detectors._common._base_network_detector import (
     NetworkDetector,
     check_layers,
     held_out_copies,
-    held_out_rows,
 )
 from skood.detectors._common._inputs import on_gpu
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import array_namespace, as_double, asarray_like, to_host
 from skood.utils._param_validation import Interval, StrOptions
+from skood.utils._sample_keys import SampleKeys
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 from skood.utils._weights import weighted
@@ -192,13 +192,19 @@ class Gram(NetworkDetector):
     def _fit_network(self, network, rows, y, weight):
         self._check_powers()
         self.layers_ = check_layers(self.layers, network, rows)
-        held_out, shares, kept = self._held_out(y, rows.shape[0], weight)
+        held_out, shares, rest = held_out_copies(
+            SampleKeys(rows),
+            y,
+            self.validation_fraction,
+            check_random_state(self.random_state),
+            weight,
+        )
         if len(held_out) == 0:
             raise ValueError(
                 f"Gram needs samples to hold out, but with n_samples = {rows.shape[0]} "
                 "none is left beside one of each class. Give more samples."
             )
-        self._fit_ranges(network, rows, kept)
+        self._fit_ranges(network, rows, rest > 0)
         deviations = np.concatenate(list(self._deviations(network, rows[held_out])))
         self.expected_deviations_ = np.average(deviations, axis=0, weights=shares)
         zero = self.expected_deviations_ == 0
@@ -211,17 +217,6 @@ class Gram(NetworkDetector):
             )
             self.expected_deviations_[zero] = 1.0
         return weighted(self._total(deviations), shares)
-
-    def _held_out(self, y, n_samples, weight):
-        """Return held-out samples, their weights, and a mask of the others."""
-        fraction, rng = self.validation_fraction, check_random_state(self.random_state)
-        if weight is not None:
-            held_out, shares, rest = held_out_copies(y, weight, fraction, rng)
-            return held_out, shares, rest > 0
-        kept = np.ones(n_samples, dtype=bool)
-        held_out = held_out_rows(y, n_samples, fraction, rng)
-        kept[held_out] = False
-        return held_out, None, kept
 
     def _check_powers(self):
         try:

@@ -11,7 +11,6 @@ from skood.detectors._common._base_network_detector import (
     NetworkDetector,
     check_layers,
     held_out_copies,
-    held_out_rows,
 )
 from skood.detectors._mahalanobis import Mahalanobis
 from skood.nn._make_network import make_network
@@ -20,9 +19,10 @@ from skood.utils._array_api import to_host
 from skood.utils._batches import labeled_rows, weighted_rows
 from skood.utils._id_samples import id_samples
 from skood.utils._labels import ood_mask
-from skood.utils._left_out import drawn_copies, in_sample, is_fixed, offset_rows
+from skood.utils._left_out import drawn_copies, in_sample, is_fixed
 from skood.utils._metaestimators import fit_wrapped, take_rows
 from skood.utils._param_validation import HasMethods, StrOptions
+from skood.utils._sample_keys import SampleKeys
 from skood.utils._warnings import quiet, warn
 from skood.utils._weights import row_weight, weighted
 
@@ -207,14 +207,11 @@ class MultiLayerMahalanobis(NetworkDetector):
 
     def _left_out_scores(self, features, y, weight):
         """Return leave-one-out training scores, (n_samples, n_layers), and weights."""
-        rows, shares = np.arange(len(features[0])), None
-        if weight is None:
-            rows = rows[offset_rows(len(rows))]
-        else:
-            rows, shares = drawn_copies(weight)
+        keys = SampleKeys(features[0])
+        rows, shares = drawn_copies(keys, weight)
         columns = [
             detector._left_out_scores(
-                Reading(features=Z, weight=weight), y, rows, shares
+                Reading(features=Z, weight=weight, keys=keys), y, rows, shares
             )
             for detector, Z in zip(self.detectors_, features, strict=True)
         ]
@@ -287,19 +284,16 @@ class MultiLayerMahalanobis(NetworkDetector):
     ):
         """Return the weights of layers that best separate ID from OOD samples."""
         seed = np.random.RandomState(0)
-        if weight is None:
-            rows = held_out_rows(y, len(id_scores), _LEARNING_FRACTION, seed)
-            kept, left = np.delete(np.arange(len(id_scores)), rows), None
-        else:
-            rows, shares, rest = held_out_copies(y, weight, _LEARNING_FRACTION, seed)
-            kept = np.flatnonzero(rest)
-            left = rest[kept]
+        keys = SampleKeys(features[0])
+        rows, shares, rest = held_out_copies(keys, y, _LEARNING_FRACTION, seed, weight)
+        kept = np.flatnonzero(rest)
+        left = None if weight is None else rest[kept]
         try:
             with quiet():  # the fit on all samples gives the warnings
                 others = [Z[kept] for Z in features]
                 labels = None if y is None else y[kept]
                 detectors = self._fit_detectors(others, labels, left)
-            id_weight = weight if weight is None else shares
+            id_weight = shares
             id_scores = self._scores_of(detectors, [Z[rows] for Z in features])
         except ValueError:
             id_weight = weight

@@ -18,6 +18,7 @@ from skood.utils._array_api import (
 from skood.utils._linalg import check_no_overflow
 from skood.utils._memory_maps import without
 from skood.utils._parallel import one_thread
+from skood.utils._sample_keys import SampleKeys
 from skood.utils._sparse import stacked
 from skood.utils._stored import stored
 
@@ -66,18 +67,24 @@ class Reading:
     """Features (n_samples, n_features), logits (n_samples, n_classes), and the head.
 
     From one forward pass; None if not requested. Features may be a CSR array. Training
-    samples may have a weight, a float64 NumPy array of shape (n_samples,).
+    samples may have a weight, a float64 NumPy array of shape (n_samples,), and keys.
     """
 
     features: np.ndarray | None = None
     logits: np.ndarray | None = None
     head: Head | None = None
     weight: np.ndarray | None = None
+    keys: SampleKeys | None = None
 
     @property
     def array(self):
         """Features, or the logits if there are no features."""
         return self.logits if self.features is None else self.features
+
+    @property
+    def content(self):
+        """Keys of the samples, if they are known, or of their outputs."""
+        return SampleKeys(self.array) if self.keys is None else self.keys
 
     def __len__(self):
         return 0 if self.array is None else self.array.shape[0]
@@ -117,6 +124,10 @@ class Reading:
     def weighted(self, weight):
         """Return the reading with these weights of the samples, or None."""
         return replace(self, weight=weight)
+
+    def keyed(self, keys):
+        """Return the reading with the keys of its samples."""
+        return replace(self, keys=keys)
 
     def total(self, values):
         """Return the sum over samples of their values times their weights."""

@@ -25,7 +25,7 @@ _NEEDS_Y = (
 )
 _FLOAT32_SUMS = (
     "A weight of two and a repeated sample are summed in another order in float32: "
-    "probabilities agree to 1e-6, the check asks for 1e-7."
+    "results agree to 1e-6, the check asks for 1e-7."
 )
 _FLOAT32_FLOWS = (
     "A weight of two and a repeated sample are summed in another order in float32, "
@@ -53,17 +53,12 @@ _WEIGHT_CHECKS = (
     "check_sample_weights_pandas_series",
     "check_sample_weights_shape",
 )
-_SHUFFLES = (
-    "The check shuffles the weighted samples. The folds for the threshold are drawn by "
-    "the order of the samples: the scores are equal, the threshold is of other folds. "
-    "In the same order both are equal."
-)
 _DRAWS_TREES = (
     "The trees draw samples, not copies, with probabilities proportional to weights."
 )
 _SPLITS_SAMPLES = (
-    "Calibration samples are held out by the order of the samples, which the check "
-    "shuffles, and copies of a sample on the same side."
+    "Calibration samples are drawn by position, not by content, of which p-values must "
+    "be independent: the check shuffles the samples."
 )
 _ONE_DISTANCE = (
     "The data of the check have two or four different samples; a Weibull distribution "
@@ -275,17 +270,18 @@ def _failures_of_weights(detector):
     if name == "OpenMax" and detector.estimator is None:
         spread = ("check_sample_weights_shape", "check_sample_weights_not_overwritten")
         failures.update(dict.fromkeys(spread, _ONE_DISTANCE))
-    reason = _SHUFFLES
-    if name in ("CARef", "GMM", "Gram", "SHE"):  # no sample can be left out there
-        return failures
     if name in ("KNN", "NNGuide"):
         reason = _COPIES_ARE_NEIGHBORS
     elif name in ("DSDE", "DetectorEnsemble", "NoveltySelector"):
         reason = _SPLITS_SAMPLES
     elif name == "SklearnDetector":
         reason = _DRAWS_TREES
+    elif name == "RankFeat":
+        reason = _FLOAT32_SUMS
     elif takes_logits(detector):
         reason = _FEATURES_AS_LOGITS
+    else:
+        return failures
     kinds = ["dense", "sparse"] if get_tags(detector).input_tags.sparse else ["dense"]
     names = (f"check_sample_weight_equivalence_on_{kind}_data" for kind in kinds)
     return {**failures, **dict.fromkeys(names, reason)}

@@ -4,8 +4,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
+import heapq
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 import numpy as np
 from sklearn.base import clone
@@ -15,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.utils._memory_maps import without
 from skood.utils._metaestimators import n_rows, take_rows
+from skood.utils._sample_keys import SampleKeys, copy_numbers, mixed
 from skood.utils._warnings import quiet, warn
 from skood.utils._weights import (
     remaining_weight,
@@ -31,7 +34,6 @@ __all__ = [
     "found_scores",
     "in_sample",
     "is_fixed",
-    "offset_rows",
     "refitted_scores",
     "unused_thresholds",
 ]
@@ -71,52 +73,142 @@ def unused_thresholds():
         _UNUSED.reset(token)
 
 
-def offset_rows(n_rows, limit=MAX_OFFSET_ROWS):
-    """Return indices of samples for the threshold: all, or `limit` (fixed seed)."""
-    if n_rows <= limit:
-        return slice(None)
-    return np.sort(np.random.default_rng(0).choice(n_rows, limit, replace=False))
+def drawn_copies(keys, weight=None, limit=MAX_OFFSET_ROWS):
+    """Return samples for the threshold, sorted, and the weights of their copies.
 
-
-def drawn_copies(weight, limit=MAX_OFFSET_ROWS):
-    """Return samples for the threshold by units of weight, and these weights.
-
-    A sample of weight w occurs w times, unless there are more than `limit` copies
-    (None: any number) in all; then as many are drawn at random.
+    Without weights, each sample is one copy, and the weights are None. A sample of
+    weight w is w copies, see `units`. If there are more than `limit` (None: any number)
+    in all, those with the smallest `copy_numbers` are drawn.
     """
-    rows, shares = units(weight)
-    if limit is None:
+    if weight is None:
+        rows, shares, counts = np.arange(len(keys)), None, None
+    else:
+        rows, shares = units(weight)
+        counts = unit_counts(weight)
+    if limit is None or len(rows) <= limit:
         return rows, shares
-    drawn = offset_rows(len(rows), limit)
-    return rows[drawn], shares[drawn]
+    numbers = copy_numbers(keys.values, counts)
+    drawn = np.sort(np.argpartition(numbers, limit)[:limit])
+    return rows[drawn], None if shares is None else shares[drawn]
 
 
-def folds(n_samples, rows, y=None, n_folds=None, weight=None):
-    """Split samples into folds that are left out together: positions in `rows`.
+@dataclass(frozen=True)
+class Fold:
+    """Copies that are scored by a fit without them: positions in the drawn `rows`.
 
-    Folds are stratified; a sample that is the only one of its class is in no fold. A
-    fold has at most 1 / `n_folds` of the samples; None: 20 for fewer than 1,000, else
-    10. Empty if no sample can be left out.
-
-    With weights (n_samples,), `rows` are from `drawn_copies`, and copies are split.
+    ``gone`` are the samples of the copies that this fit leaves out, and ``shares`` the
+    weights of these copies, None without weights.
     """
-    counts = None if weight is None else unit_counts(weight)
-    if counts is not None:
-        n_samples = int(counts.sum())
-    n_folds = n_folds or (20 if n_samples < _FEW else 10)
-    order = np.random.default_rng(0).permutation(len(rows))
-    if y is not None:
-        classes, codes = np.unique(y, return_inverse=True)
-        alone = np.bincount(codes, counts, minlength=len(classes)) == 1
-        codes = codes[rows]
-        order = order[~alone[codes[order]]]
-        order = order[np.argsort(codes[order], kind="stable")]
-    n_parts = min(len(order), max(1, -(-n_folds * len(rows) // n_samples)))
-    if n_samples < 2 or n_parts == 0:
+
+    part: np.ndarray
+    gone: np.ndarray
+    shares: np.ndarray | None
+
+    def others(self, weight, n_samples):
+        """Return the samples of the fit, and their weights (None without weights)."""
+        if self.shares is None:
+            return np.delete(np.arange(n_samples), self.gone), None
+        return remaining_weight(weight, self.gone, self.shares)
+
+
+def folds(keys, rows, y=None, n_folds=None, weight=None, shares=None, n_seen=None):
+    """Split drawn samples into folds that are left out of fits.
+
+    All copies of a sample are in one fold, by its key: a fit that has seen a copy would
+    score it too high. Copies that are more than 1 / `n_folds` of all samples, or all
+    samples of a class, are split between folds: as many new samples are equal to them.
+    `n_folds` None: 20 for fewer than 1,000 samples, else 10.
+
+    Folds are stratified and balanced. Each leaves out about 1 / `n_folds` of the
+    samples, and of each class at least one sample is left. A sample that is alone in
+    its class is in no fold. Empty if no sample can be left out.
+
+    With weights (n_samples,), `rows` and `shares` are from `drawn_copies`. `n_seen`:
+    the number of samples of the fit, if these are drawn from more.
+    """
+    counts = np.ones(len(keys), np.intp) if weight is None else unit_counts(weight)
+    n_copies = int(counts.sum()) if n_seen is None else n_seen
+    n_folds = n_folds or (20 if n_copies < _FEW else 10)
+    if n_copies < 2:
         return []
-    if n_parts == 1 and len(order) == n_samples:
+    _, codes = np.unique(np.zeros(len(keys)) if y is None else y, return_inverse=True)
+    totals = np.bincount(codes, counts)
+    _, contents = np.unique(keys.values, return_inverse=True)
+    sizes = np.bincount(contents, counts).astype(np.intp)
+    split = sizes > counts.sum() / n_folds
+    split[_wholes(contents, codes, counts, totals)] = True
+    single, numbers = split[contents[rows]], mixed(keys.values[rows])
+    numbers[single] = copy_numbers(keys.values[rows[single]])
+    chosen = np.flatnonzero(totals[codes[rows]] > 1)
+    numbers, sizes = numbers[chosen], np.where(single, 1, sizes[contents[rows]])[chosen]
+    labels = codes[rows[chosen]]
+    found = []
+    for part in _dealt(numbers, sizes, labels, n_folds / n_copies, n_copies):
+        part = chosen[part]
+        while True:
+            whole = np.isin(contents, contents[rows[part[~single[part]]]]).nonzero()[0]
+            ones = part[single[part]]
+            gone = np.concatenate([whole, rows[ones]])
+            n_gone = np.concatenate([counts[whole], np.ones(len(ones))])
+            lost = np.bincount(codes[gone], n_gone, minlength=len(totals)) == totals
+            if n_seen is not None or not lost.any():
+                break
+            # a class would be gone: no fit leaves out its samples
+            part = part[~lost[codes[rows[part]]]]
+        own = None if weight is None else np.append(weight[whole], shares[ones])
+        if len(part):
+            found.append(Fold(part, gone, own))
+    return found
+
+
+def _wholes(contents, codes, counts, totals):
+    """Return the contents whose copies are all samples of a class."""
+    n_contents = contents.max(initial=0) + 1
+    pairs, first = np.unique(codes * n_contents + contents, return_inverse=True)
+    is_whole = np.bincount(first, counts) == totals[pairs // n_contents]
+    return pairs[is_whole] % n_contents
+
+
+def _dealt(numbers, sizes, codes, share, n_copies):
+    """Deal copies into folds, those of one number together; return their positions.
+
+    `sizes`: how many copies of `n_copies` a fit loses with each number. There is a fold
+    for each 1 / `share` of them.
+    """
+    _, first, items = np.unique(numbers, return_index=True, return_inverse=True)
+    if len(first) == 0:
+        return []
+    sizes = sizes[first]
+    lowest = np.full(len(first), codes.max())
+    np.minimum.at(lowest, items, codes)  # copies may have different labels
+    total = int(sizes.sum())
+    n_parts = min(len(first), max(1, int(np.ceil(share * total - 1e-9))))
+    if n_parts == 1 and total == n_copies:
         n_parts = 2
-    return [np.sort(order[start::n_parts]) for start in range(n_parts)]
+    order = np.argsort(lowest, kind="stable")
+    fold = np.empty(len(first), dtype=np.intp)
+    if sizes.max() == 1:
+        fold[order] = np.arange(len(order)) % n_parts
+    else:
+        fold[order] = _balanced(sizes[order], lowest[order], n_parts)
+    return [np.flatnonzero(fold[items] == one) for one in range(n_parts)]
+
+
+def _balanced(sizes, codes, n_parts):
+    """Return a fold for each item, in turn the one with the fewest copies of its class.
+
+    Of several, it is the one with the fewest copies in all.
+    """
+    found, filled = np.empty(len(sizes), dtype=np.intp), [0] * n_parts
+    for code in np.unique(codes):
+        heap = [(0, n, fold) for fold, n in enumerate(filled)]
+        heapq.heapify(heap)
+        for i in np.flatnonzero(codes == code):
+            own, n, fold = heap[0]
+            size = int(sizes[i])
+            heapq.heapreplace(heap, (own + size, n + size, fold))
+            found[i], filled[fold] = fold, n + size
+    return found
 
 
 def cross_fitted(detector, reading, y, rows, n_folds=None, rescale=False, shares=None):
@@ -136,16 +228,19 @@ def cross_fitted(detector, reading, y, rows, n_folds=None, rescale=False, shares
     scores = np.full(len(rows), np.nan)
     try:
         with quiet():
-            for part in folds(len(reading), rows, y, n_folds, reading.weight):
+            keys = reading.content
+            for fold in folds(keys, rows, y, n_folds, reading.weight, shares):
                 other = copy.copy(detector)
-                left_out = rows[part]
-                kept, labels = _others(reading, y, left_out, shares, part)
-                other._fit_reading(kept, labels)
-                scores[part] = other._score_rows(reading.rows(left_out))
+                chosen, weight = fold.others(reading.weight, len(reading))
+                gone = np.setdiff1d(np.arange(len(reading)), chosen)
+                kept = reading.without(gone).weighted(weight)
+                other._fit_reading(kept, without(y, gone))
+                scores[fold.part] = other._score_rows(reading.rows(rows[fold.part]))
                 if rescale:
-                    seen = kept.rows(_compared(len(kept), kept.weight))
+                    compared = _compared(keys, chosen, weight)
+                    seen = reading.rows(chosen[compared])
                     own, others = other._score_rows(seen), detector._score_rows(seen)
-                    scores[part] = _rescaled(scores[part], own, others)
+                    scores[fold.part] = _rescaled(scores[fold.part], own, others)
     except ValueError as error:
         return in_sample(detector, own_scores(), error)
     found = found_scores(scores, shares)
@@ -160,20 +255,11 @@ def found_scores(scores, shares=None):
     return weighted(scores[found], None if shares is None else shares[found])
 
 
-def _others(reading, y, left_out, shares, part):
-    """Return the outputs and the labels of samples without some of them."""
-    if shares is None:
-        return reading.without(left_out), without(y, left_out)
-    kept, weight = remaining_weight(reading.weight, left_out, shares[part])
-    gone = np.setdiff1d(np.arange(len(reading)), kept)
-    return reading.without(gone).weighted(weight), without(y, gone)
-
-
-def _compared(n_samples, weight):
-    """Return samples on which the scores of two classifiers are compared."""
-    if weight is None:
-        return offset_rows(n_samples, _MAX_COMPARED)
-    return drawn_copies(weight, _MAX_COMPARED)[0]
+def _compared(keys, chosen, weight):
+    """Return, of the samples of a fit, those on which two fits are compared."""
+    if weight is None and len(chosen) <= _MAX_COMPARED:
+        return slice(None)
+    return drawn_copies(keys.rows(chosen), weight, _MAX_COMPARED)[0]
 
 
 def is_fixed(estimator):
@@ -204,45 +290,39 @@ def refitted_scores(
     rescale=True,
     weight=None,
     stratify=True,
+    keys=None,
 ):
     """Return scores of at most 1,000 samples, each from a classifier fitted without it.
 
     ``fit(other, X, y, weight)`` fits the classifier of a copy, ``score(other, left_out,
     shares)`` scores the other samples with it; with weights, the samples are copies of
     these weights, and it returns a pair, see `weighted`. `stratify`: folds are by the
-    labels `y`, not targets of a regression. If none can be fitted, warns
-    and returns the detector's own scores; see `cross_fitted`.
+    labels `y`, not targets of a regression. `keys`: of the samples (None: computed). If
+    none can be fitted, warns and returns the detector's own scores; see `cross_fitted`.
     """
 
     def own_scores():
         return weighted(detector._score_validated(X), weight)
 
     n_samples, found, weights = n_rows(X), [], []
-    every = np.arange(n_samples)
-    if weight is None:
-        rows, shares = every[offset_rows(n_samples, MAX_REFITTED_ROWS)], None
-    else:
-        rows, shares = drawn_copies(weight, MAX_REFITTED_ROWS)
+    keys = SampleKeys(X) if keys is None else keys
+    rows, shares = drawn_copies(keys, weight, MAX_REFITTED_ROWS)
     try:
         with quiet():
             strata = y if stratify else None
-            for part in folds(n_samples, rows, strata, n_folds, weight):
-                left_out = rows[part]
-                if shares is None:
-                    kept, left, own = np.delete(every, left_out), None, None
-                else:
-                    own = shares[part]
-                    kept, left = remaining_weight(weight, left_out, own)
+            for fold in folds(keys, rows, strata, n_folds, weight, shares):
+                kept, left = fold.others(weight, n_samples)
+                own = None if shares is None else shares[fold.part]
                 other = copy.copy(detector)
                 with unused_thresholds():  # of detectors inside the copy
                     labels = None if y is None else y[kept]
                     fit(other, take_rows(X, kept), labels, left)
-                scores = score(other, left_out, own)
+                scores = score(other, rows[fold.part], own)
                 if weight is not None:
                     scores, own = scores
                     weights.append(own)
                 if rescale:
-                    seen = take_rows(X, kept[_compared(len(kept), left)])
+                    seen = take_rows(X, kept[_compared(keys, kept, left)])
                     pair = (one._score_validated(seen) for one in (other, detector))
                     scores = _rescaled(scores, *pair)
                 found.append(scores)

@@ -12,9 +12,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils import get_tags
 
 from skood.detectors import ODIN, Energy, Gram, MultiLayerMahalanobis, RankFeat
-from skood.detectors._common._base_network_detector import check_layers, held_out_rows
+from skood.detectors._common._base_network_detector import (
+    check_layers,
+    held_out_copies,
+)
 from skood.nn import LinearHead
 from skood.nn._make_network import make_network
+from skood.utils._sample_keys import SampleKeys
 from tests._thresholds import middle_of_gap
 from tests.nn._conv_net import conv_classifier, images
 
@@ -24,14 +28,46 @@ def test_held_out_rows_leave_one_of_each_class():
     drawn = np.zeros(len(y))
     for seed in range(50):
         rng = np.random.RandomState(seed)
-        rows = held_out_rows(y, len(y), 0.9, rng)
+        rows, _, rest = held_out_copies(_keys(20), y, 0.9, rng)
+        np.testing.assert_array_equal(np.flatnonzero(rest == 0), rows)
         assert (np.diff(rows) > 0).all() and len(rows) == 17
         assert set(np.delete(y, rows)) == set("abc")
         drawn[rows] += 1
     assert drawn.min() > 0
-    assert len(held_out_rows(None, 200, 0.05, rng)) == 10
-    assert len(held_out_rows(None, 3, 0.01, rng)) == 1
-    assert len(held_out_rows(y[:1], 1, 0.5, rng)) == 0
+    assert len(held_out_copies(_keys(200), None, 0.05, rng)[0]) == 10
+    assert len(held_out_copies(_keys(3), None, 0.01, rng)[0]) == 1
+    assert len(held_out_copies(_keys(1), y[:1], 0.5, rng)[0]) == 0
+
+
+def test_held_out_copies_are_held_out_together():
+    """Repeats and weights hold out the same samples, in any order."""
+    X = np.arange(40.0)[:, None]
+    y = np.arange(40) % 2
+    weight = np.random.default_rng(0).integers(1, 4, size=40)
+    rows = np.random.default_rng(1).permutation(np.repeat(np.arange(40), weight))
+    for seed in range(20):
+        found, shares, rest = held_out_copies(
+            SampleKeys(X), y, 0.3, np.random.RandomState(seed), weight.astype(float)
+        )
+        repeated, _, _ = held_out_copies(
+            SampleKeys(X[rows]), y[rows], 0.3, np.random.RandomState(seed)
+        )
+        np.testing.assert_array_equal(np.sort(rows[repeated]), found)
+        np.testing.assert_array_equal(shares, 1.0)
+        gone = np.bincount(found, minlength=40)
+        assert set(np.flatnonzero(gone)).isdisjoint(np.flatnonzero(rest))
+        assert 20 <= len(found) <= round(0.3 * weight.sum())
+
+
+def test_copies_of_one_sample_are_held_out_one_by_one():
+    X = np.append(np.zeros(30), np.arange(1, 31))[:, None]
+    drawn, _, _ = held_out_copies(SampleKeys(X), None, 0.2, np.random.RandomState(0))
+    assert len(drawn) == 12
+    assert 2 <= np.count_nonzero(drawn < 30) <= 10
+
+
+def _keys(n_samples):
+    return SampleKeys(np.arange(n_samples)[:, None])
 
 
 def test_threshold_of_many_rows_is_taken_from_5000():

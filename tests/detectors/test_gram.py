@@ -19,6 +19,7 @@ from skood.detectors import Gram
 from skood.detectors import _gram as module
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead, pretrained
+from skood.utils._sample_keys import SampleKeys
 from skood.utils._torch import is_tensor, row_chunks
 from tests.nn._conv_net import (
     conv_classifier,
@@ -96,7 +97,8 @@ def test_equals_naive_loop_on_a_convolutional_network(entries, divide, powers):
         random_state=3,
     ).fit(X)
     # the rows that were held out are those that deviate
-    held = module.held_out_rows(None, 60, 0.1, np.random.RandomState(3))
+    keys, seed = SampleKeys(X), np.random.RandomState(3)
+    held, _, _ = module.held_out_copies(keys, None, 0.1, seed)
     assert len(held) == 6
     rows = np.concatenate([X, new])
     maps, logits = _maps(rows, names)
@@ -129,7 +131,8 @@ def test_rows_within_the_ranges_score_zero():
     _, clf = conv_classifier(dtype=torch.float64)
     X = images(40, dtype=np.float64)
     gram = Gram(clf, random_state=0).fit(X)
-    held = module.held_out_rows(None, 40, 0.1, np.random.RandomState(0))
+    keys, seed = SampleKeys(X), np.random.RandomState(0)
+    held, _, _ = module.held_out_copies(keys, None, 0.1, seed)
     scores = gram.score_samples(X)
     kept = np.delete(scores, held)
     np.testing.assert_allclose(kept, 0, atol=1e-9)
@@ -138,8 +141,12 @@ def test_rows_within_the_ranges_score_zero():
     assert scores[held].mean() == pytest.approx(-len(gram.layers_))
 
 
-def test_scaling_the_features_changes_nothing():
+def test_scaling_the_features_changes_nothing(monkeypatch):
     """G(aF) = a² G(F): no overflow at 1e100, and only the added 1e-6 is not scaled."""
+    draw = module.held_out_copies
+    monkeypatch.setattr(  # the same samples, whatever their scale
+        module, "held_out_copies", lambda keys, *args: draw(SampleKeys(X), *args)
+    )
     X, y = load_iris(return_X_y=True)
     head = FrozenEstimator(LogisticRegression(max_iter=500).fit(X, y))
     coef, intercept = head.coef_, head.intercept_
@@ -158,7 +165,8 @@ def test_vectors_have_products_of_entries():
     head = FrozenEstimator(LogisticRegression(max_iter=500).fit(X, y))
     gram = Gram(head, powers=[1, 2], random_state=0).fit(X, y)
     assert gram.layers_ == ["penultimate"]
-    held = module.held_out_rows(y, 150, 0.1, np.random.RandomState(0))
+    keys, seed = SampleKeys(X), np.random.RandomState(0)
+    held, _, _ = module.held_out_copies(keys, y, 0.1, seed)
     kept = np.delete(X, held, axis=0)
     predicted = head.predict(kept)
     first, second = np.triu_indices(4)

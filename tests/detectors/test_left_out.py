@@ -33,7 +33,8 @@ from skood.detectors._common._class_moments import ClassMoments
 from skood.exceptions import SkoodWarning
 from skood.graph import Propagation
 from skood.nn import LinearHead
-from skood.utils._left_out import folds, is_fixed
+from skood.utils._left_out import drawn_copies, folds, is_fixed
+from skood.utils._sample_keys import SampleKeys
 from skood.utils.estimator_checks import check_contamination
 from tests._instances import output_detectors
 
@@ -159,7 +160,7 @@ def test_moments_without_rows():
 
 def test_folds_leave_no_class_without_samples():
     y = np.array([0] * 7 + [1, 1] + [2])
-    parts = folds(10, np.arange(10), y, 5)
+    parts = [fold.part for fold in folds(_keys(10), np.arange(10), y, 5)]
     rows = np.sort(np.concatenate(parts))
     np.testing.assert_array_equal(rows, np.arange(9))  # 9 is alone in its class
     for part in parts:
@@ -168,10 +169,121 @@ def test_folds_leave_no_class_without_samples():
 
 
 def test_folds_of_few_of_many_samples():
-    (part,) = folds(100_000, np.arange(0, 100_000, 20))
-    assert len(part) == 5_000
-    assert len(folds(10_000, np.arange(0, 10_000, 2))) == 5
-    assert folds(1, np.arange(1)) == []
+    (fold,) = folds(_keys(100_000), np.arange(0, 100_000, 20))
+    assert len(fold.part) == 5_000
+    assert len(folds(_keys(10_000), np.arange(0, 10_000, 2))) == 5
+    assert len(folds(_keys(50), np.arange(50), n_seen=500)) == 2
+    assert folds(_keys(1), np.arange(1)) == []
+
+
+def _keys(n_samples):
+    return SampleKeys(np.arange(n_samples)[:, None])
+
+
+def _folded(X, y, weight=None, **options):
+    """Return the fold of each copy, and the folds, in the order of `numpy.repeat`."""
+    keys = SampleKeys(X)
+    rows, shares = drawn_copies(keys, weight)
+    found = folds(keys, rows, y, weight=weight, shares=shares, **options)
+    labels = np.full(len(rows), -1)
+    for i, fold in enumerate(found):
+        labels[fold.part] = i
+    return rows, labels, found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_folds_depend_on_the_samples_not_on_their_order(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 2))
+    y = rng.integers(0, 3, size=60)
+    weight = rng.integers(0, 4, size=60)
+    X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0].astype(float)
+    rows, expected, found = _folded(X, y, weight)
+    shuffled = rng.permutation(len(rows))
+    _, labels, _ = _folded(X[rows[shuffled]], y[rows[shuffled]])
+    np.testing.assert_array_equal(labels, expected[shuffled])
+    for i, fold in enumerate(found):
+        kept, left = fold.others(weight, len(X))
+        assert set(kept).isdisjoint(rows[fold.part])  # with all copies
+        assert left.sum() == weight.sum() - (labels == i).sum()
+        assert set(y[kept]) == set(y)
+
+
+def test_folds_are_balanced_by_weight():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(900, 2)), np.arange(900) % 3
+    weight = rng.integers(1, 9, size=900).astype(float)
+    rows, labels, found = _folded(X, y, weight)
+    assert len(found) == 10
+    for k in range(3):  # by at most one sample
+        sizes = np.bincount(labels[y[rows] == k])
+        assert sizes.max() - sizes.min() <= weight.max()
+    assert np.ptp(np.bincount(labels)) <= 3 * weight.max()
+
+
+def test_many_copies_are_split():
+    """Half of the samples are one value: a fold without it says nothing of new ones."""
+    X = np.append(np.zeros(100), np.arange(1, 101))[:, None]
+    _, labels, found = _folded(X, None)
+    copies = np.bincount(labels[:100], minlength=20)
+    assert len(found) == 20 and copies.min() >= 1
+    _, labels, found = _folded(np.zeros((40, 1)), None)
+    np.testing.assert_array_equal(np.bincount(labels), 2)
+    y = np.repeat([0, 1], [37, 3])  # all samples of a class are equal
+    X = np.append(np.arange(37), [99] * 3)[:, None]
+    _, labels, found = _folded(X, y)
+    assert len(set(labels[37:])) > 1
+    assert all(len(set(np.delete(y, fold.gone))) == 2 for fold in found)
+
+
+def test_copies_that_are_not_drawn_are_left_out():
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(3000, 1)), 4, axis=0)
+    keys = SampleKeys(X)
+    rows, _ = drawn_copies(keys, limit=1000)
+    found = folds(keys, rows, n_folds=5)
+    assert len(rows) == 1000 == sum(len(fold.part) for fold in found)
+    for fold in found:
+        kept, _ = fold.others(None, len(X))
+        assert set(X[rows[fold.part], 0]).isdisjoint(X[kept, 0])
+        assert len(kept) >= 0.78 * len(X)
+
+
+def test_labels_of_copies_may_differ():
+    rng = np.random.default_rng(0)
+    X, y = np.repeat(rng.normal(size=(30, 1)), 2, axis=0), np.tile([0, 1], 30)
+    _, labels, found = _folded(X, y, n_folds=5)
+    np.testing.assert_array_equal(labels[::2], labels[1::2])
+    assert len(found) == 5 and labels.min() == 0
+
+
+def test_draws_depend_on_the_samples_not_on_their_order():
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(500, 2)), rng.integers(1, 5, size=500).astype(float)
+    rows, shares = drawn_copies(SampleKeys(X), weight, 300)
+    assert len(rows) == 300 and (shares == 1).all()
+    every = rng.permutation(np.repeat(np.arange(500), weight.astype(int)))
+    drawn, none = drawn_copies(SampleKeys(X[every]), limit=300)
+    assert none is None
+    np.testing.assert_array_equal(np.sort(every[drawn]), rows)
+    # copies are drawn one by one, so that a frequent value keeps its share
+    X = np.append(np.zeros(5000), np.arange(1, 5001))[:, None]
+    drawn, _ = drawn_copies(SampleKeys(X), limit=1000)
+    assert abs(np.mean(drawn < 5000) - 0.5) < 0.05
+
+
+def test_threshold_of_copies_is_for_new_samples():
+    """Copies in other folds would score as seen samples do: .26 are then rejected."""
+    detector = SklearnDetector(
+        detector=LocalOutlierFactor(n_neighbors=5, novelty=True), contamination=0.1
+    )
+    rates = []
+    for seed in range(12):
+        X, new = np.split(np.random.default_rng(seed).normal(size=(1080, 4)), [80])
+        fitted = clone(detector).fit(np.repeat(X, 4, axis=0))
+        rates.append(np.mean(fitted.predict(new) == -1))
+    # a quantile of 80 scores: three standard errors
+    assert abs(np.mean(rates) - 0.1) < 3 * np.sqrt(0.1 * 0.9 / 80 / len(rates))
 
 
 def test_threshold_without_others_warns():

@@ -16,9 +16,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from skood.detectors import Mahalanobis, MultiLayerMahalanobis
-from skood.detectors._common._base_network_detector import held_out_rows
+from skood.detectors._common._base_network_detector import held_out_copies
 from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor, pretrained
+from skood.utils._sample_keys import SampleKeys
 from tests.nn._conv_net import conv_classifier, conv_net, images
 from tests.nn._reading import run
 
@@ -163,7 +164,8 @@ def test_weights_equal_a_logistic_regression_by_hand():
     clf, X, y = _two_layers()
     names = ["first", "second"]
     detector = MultiLayerMahalanobis(clf, layers=names).fit(X, y)
-    held = held_out_rows(y[:300], 300, 0.2, np.random.RandomState(0))
+    keys, seed = SampleKeys(X[:300, :6]), np.random.RandomState(0)
+    held, _, _ = held_out_copies(keys, y[:300], 0.2, seed)
     kept = np.setdiff1d(np.arange(300), held)
     columns = []
     for part in (slice(0, 6), slice(6, 8)):

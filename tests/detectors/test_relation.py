@@ -15,6 +15,8 @@ from sklearn.linear_model import LogisticRegression
 from skood.detectors import Relation, _relation
 from skood.detectors._common import _memory_bank
 from skood.nn import LinearHead
+from skood.utils._left_out import drawn_copies
+from skood.utils._sample_keys import SampleKeys
 from tests._thresholds import middle_of_gap
 from tests.detectors._paths import assert_torch_path_agrees
 
@@ -167,7 +169,7 @@ def test_chunks_and_tiles_change_nothing(monkeypatch):
 def test_threshold_from_5000_rows():
     head, Z = _network(6000)
     detector = Relation(head, max_samples=100, random_state=0).fit(Z)
-    rows = np.sort(np.random.default_rng(0).choice(6000, 5000, replace=False))
+    rows, _ = drawn_copies(SampleKeys(Z), limit=5000)
     expected = middle_of_gap(detector.score_samples(Z[rows]), 0.05)
     assert detector.offset_ == pytest.approx(expected, rel=1e-12)
 

@@ -20,6 +20,7 @@ from sklearn.utils import get_tags
 from skood.combine import DSDE
 from skood.detectors import KNN, SklearnDetector
 from skood.utils._left_out import folds
+from skood.utils._sample_keys import SampleKeys
 from tests._thresholds import middle_of_gap
 
 # What the tests of all estimators check; at night, all of them.
@@ -56,7 +57,8 @@ def test_equals_the_bare_detector(bare, data):
     np.testing.assert_array_equal(scores, expected.score_samples(X))
     # the threshold is ours, of scores by detectors that were fitted without the sample
     left_out = np.empty(100)
-    for part in folds(100, np.arange(100), y[:100], 5):
+    for fold in folds(SampleKeys(X[:100]), np.arange(100), y[:100], 5):
+        part = fold.part
         kept = np.delete(X[:100], part, axis=0)
         other = clone(bare).fit(kept)
         left_out[part] = other.score_samples(X[part])

@@ -13,14 +13,14 @@ from skood.nn._make_network import make_network
 from skood.utils._left_out import (
     drawn_copies,
     is_fixed,
-    offset_rows,
     refitted_scores,
 )
 from skood.utils._metaestimators import fit_wrapped, take_rows, wrapped_tags
 from skood.utils._param_validation import Classifier
+from skood.utils._sample_keys import SampleKeys, copy_numbers
 from skood.utils._weights import remaining_weight, units, weighted
 
-__all__ = ["NetworkDetector", "check_layers", "held_out_copies", "held_out_rows"]
+__all__ = ["NetworkDetector", "check_layers", "held_out_copies"]
 
 
 class NetworkDetector(BaseDetector):
@@ -81,10 +81,10 @@ class NetworkDetector(BaseDetector):
         """Return scores for the threshold; None if `fit` trained the network."""
         if not is_fixed(self.estimator):
             return None
-        if weight is not None:
-            drawn, shares = drawn_copies(weight)
-            return self._score_network(network, rows[drawn]), shares
-        return self._score_network(network, rows[offset_rows(rows.shape[0])])
+        drawn, shares = drawn_copies(SampleKeys(rows), weight)
+        whole = len(drawn) == rows.shape[0] and weight is None
+        scores = self._score_network(network, rows if whole else rows[drawn])
+        return weighted(scores, shares)
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
@@ -114,28 +114,39 @@ def check_layers(layers, network, rows):
     return layers
 
 
-def held_out_copies(y, weight, fraction, random_state):
-    """Draw a share of the copies of weighted samples, see `held_out_rows`.
+def held_out_copies(keys, y, fraction, random_state, weight=None):
+    """Draw a share of the samples, at least one of each class not among them.
 
-    Returns the samples, with repeats, the weights of their copies, and the weights
-    (n_samples,) that remain.
+    At least one is drawn if one can be spared. Copies of a sample are drawn together,
+    by its key, unless they are more than half of those to draw. `y` is (n_samples,) or
+    None.
+
+    Returns the samples, sorted and with repeats by weight, the weights of their copies,
+    None without `weight`, and the weights (n_samples,) that remain, 1 without.
     """
-    rows, shares = units(weight)
-    labels = None if y is None else y[rows]
-    drawn = held_out_rows(labels, len(rows), fraction, random_state)
+    rows, shares = np.arange(len(keys)), np.ones(len(keys))
+    if weight is not None:
+        rows, shares = units(weight)
+    size = max(1, round(fraction * len(rows)))
+    seed = random_state.randint(np.iinfo(np.int32).max)
+    _, contents = np.unique(keys.values[rows], return_inverse=True)
+    numbers = copy_numbers(keys.values[rows], seed=seed)
+    together = np.bincount(contents)[contents] <= size / 2
+    first = np.full(contents.max(initial=0) + 1, np.iinfo(np.uint64).max, np.uint64)
+    np.minimum.at(first, contents, numbers)
+    numbers = np.where(together, first[contents], numbers)
+    order = np.argsort(numbers, kind="stable")
+    labels = np.zeros(len(rows)) if y is None else y[rows]
+    stays = numbers[order[np.unique(labels[order], return_index=True)[1]]]
+    order = order[~np.isin(numbers[order], stays)]
+    # the last number is drawn as a whole, or not at all
+    ends = np.flatnonzero(np.diff(numbers[order], append=0)) + 1
+    n_drawn = ends[ends <= size].max(initial=0)
+    drawn = np.sort(order[:n_drawn])
+    rest = np.ones(len(keys)) if weight is None else np.zeros(len(keys))
+    if weight is None:
+        rest[drawn] = 0.0
+        return drawn, None, rest
     kept, left = remaining_weight(weight, rows[drawn], shares[drawn])
-    rest = np.zeros(len(weight))
     rest[kept] = left
     return rows[drawn], shares[drawn], rest
-
-
-def held_out_rows(y, n_samples, fraction, random_state):
-    """Draw a share of samples, at least one of each class not among them; sorted.
-
-    At least one is drawn if one can be spared. `y` is (n_samples,) or None.
-    """
-    order = random_state.permutation(n_samples)
-    labels = np.zeros(n_samples) if y is None else y[order]
-    _, first = np.unique(labels, return_index=True)
-    drawn = np.delete(order, first)[: max(1, round(fraction * n_samples))]
-    return np.sort(drawn)

@@ -125,14 +125,15 @@ def scores_without_blocks(detector, reading, y, removed):
     scores = np.full(len(reading), np.nan)
     try:
         with quiet():
-            for rows in folds(detector._sample.n_seen, np.arange(len(reading)), y):
-                part = reading.rows(rows)
+            rows, n_seen = np.arange(len(reading)), detector._sample.n_seen
+            for fold in folds(reading.content, rows, y, n_seen=n_seen):
+                part = reading.rows(fold.part)
                 other = copy.copy(detector)
                 other.n_components = detector.n_components_
                 for chunk, _ in detector._parts(part):
                     other._sums = removed(other._sums, chunk)
                 other._settle_space()
-                scores[rows] = other._score_rows(part)
+                scores[fold.part] = other._score_rows(part)
     except ValueError:
         return None
     return scores

@@ -10,10 +10,10 @@ from skood.utils._left_out import (
     cross_fitted,
     drawn_copies,
     found_scores,
-    offset_rows,
     refitted_scores,
 )
 from skood.utils._metaestimators import fit_wrapped
+from skood.utils._sample_keys import SampleKeys
 from skood.utils._weights import weighted
 
 __all__ = [
@@ -31,12 +31,11 @@ def training_scores(detector, reading, y):
         sample = detector._sample.reading(reading.head)
         scores = _without_each(detector, sample, detector._sample.labels)
     if scores is None:
-        rows, shares = np.arange(len(reading)), reading.weight
         limit = detector._max_offset_rows
-        if detector._learns and shares is not None:
-            rows, shares = drawn_copies(shares, limit)
-        elif detector._learns and limit is not None:
-            rows = rows[offset_rows(len(reading), limit)]
+        if detector._learns:
+            rows, shares = drawn_copies(reading.content, reading.weight, limit)
+        else:
+            rows, shares = np.arange(len(reading)), reading.weight
         scores = detector._left_out_scores(reading, y, rows, shares)
     if not hasattr(detector, "partial_fit"):  # no more samples can be added
         detector.__dict__.pop("_sample", None)
@@ -79,6 +78,7 @@ def scores_of_formula(detector, reading, y):
 
 def refitted_training_scores(detector, X, y, sample_weight):
     """Return training scores, each from a classifier and a fit without it."""
+    keys = SampleKeys(X)
 
     def fit(other, X, y, sample_weight):
         if detector.estimator is None:
@@ -89,10 +89,10 @@ def refitted_training_scores(detector, X, y, sample_weight):
             )
 
     def score(other, left_out, shares):
-        whole = other._read_all(X)
+        whole = other._read_all(X).keyed(keys)
         if sample_weight is not None:
             whole = whole.weighted(sample_weight)
         other._fit_reading(whole, y)
         return other._left_out_scores(whole, y, left_out, shares)
 
-    return refitted_scores(detector, X, y, fit, score, weight=sample_weight)
+    return refitted_scores(detector, X, y, fit, score, weight=sample_weight, keys=keys)
