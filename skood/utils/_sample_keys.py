@@ -169,7 +169,7 @@ def _column(values):
         return _bits(values)
     if values.dtype.kind in "mM":
         return _bits(values.astype(np.int64))
-    found = {}
+    found: dict[str, int] = {}
     return np.array([_hash(value, found) for value in values.tolist()], dtype=np.uint64)
 
 
