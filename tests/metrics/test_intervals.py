@@ -130,7 +130,7 @@ def test_coverage_of_metrics_of_predictions(metric):
     [
         (50, {}),
         (400, {"n_bins": 5, "strategy": "quantile"}),
-        (400, {"norm": "max"}),
+        pytest.param(400, {"norm": "max"}, marks=pytest.mark.slow),
         (400, {"norm": "l2", "classwise": True}),
         pytest.param(2000, {}, marks=pytest.mark.slow),
     ],
@@ -156,7 +156,7 @@ def test_coverage_of_a_calibration_error(size, params, shift):
     assert covered >= binom.ppf(1e-3, n_sets, 0.93)
 
 
-@pytest.mark.parametrize("size", [5, 10, 40])
+@pytest.mark.parametrize("size", [5, 10, pytest.param(40, marks=pytest.mark.slow)])
 def test_coverage_of_the_coverage_at_a_risk(size):
     """All samples may be accepted, whatever a single error among few samples shows."""
     covered, n_sets = 0, 150
