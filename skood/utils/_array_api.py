@@ -204,8 +204,8 @@ def row_dots(a, b):
 def dots_with(rows, vector):
     """Return the inner products of the rows of a NumPy array and a vector.
 
-    If the rows are not in the cache, a product of OpenBLAS, which reads several rows at
-    a time, takes two to three times as long.
+    If 512 features are not in the cache, a product of OpenBLAS, which reads several
+    rows at a time, takes 2.7 times as long; with 64 features 1.1 times.
     """
     if _VECDOT is None or rows.nbytes <= _CACHE_BYTES:
         return rows @ vector
