@@ -83,7 +83,8 @@ def plan(paper, tables, *, data, small, seeds):
         absent = _files.missing(experiment.needs, data)
         if absent:
             skipped[experiment.name] = (
-                f"Table {', '.join(experiment.tables)}: no files of {'; '.join(absent)}"
+                f"Table {', '.join(experiment.tables)}, {experiment.name}: no files of "
+                f"{'; '.join(absent)}"
             )
             continue
         runs = experiment.seeds if seeds is None else seeds

@@ -70,11 +70,16 @@ def write(result, out, device):
 
 
 def number(value, like=None):
-    """Return a number as text, with the digits that the paper prints, and one more."""
+    """Return a number as text, with the digits of a printed one, and one more.
+
+    At least 3 and at most 6 digits, and 4 if there is no printed number.
+    """
     if value is None or math.isnan(value):
         return "unable"
-    digits = 4 if like is None else len(repr(float(like)).partition(".")[2]) + 1
-    return f"{value:.{min(max(digits, 1), 6)}f}"
+    digits = 4
+    if like is not None and not math.isnan(like):
+        digits = min(max(len(repr(float(like)).partition(".")[2]) + 1, 3), 6)
+    return f"{value:.{digits}f}"
 
 
 def _title(result, table):

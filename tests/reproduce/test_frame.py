@@ -26,7 +26,7 @@ from benchmarks.reproduce import (
     own_method,
     reproduce,
 )
-from benchmarks.reproduce._page import console, write
+from benchmarks.reproduce._page import console, number, write
 from benchmarks.reproduce._run import Run
 from skood.detectors import KNN, MSP
 from skood.nn import TorchClassifier
@@ -54,8 +54,8 @@ class Parts:
 
 
 def table_1(parts):
-    for number, name in enumerate(("best", "worst", "<b>")):
-        yield Row(name, partial(parts.value, name, number))
+    for value, name in enumerate(("best", "worst", "<b>")):
+        yield Row(name, partial(parts.value, name, value))
     for name, method in parts.run.methods.items():
         yield Row(name, partial(parts.value, name, 9), method)
 
@@ -281,6 +281,14 @@ def test_report(tmp_path, log):
     assert re.search(
         r"^best +AUROC +0\.0500 \[-0\.5853, 0\.6853\]$", console(result), re.M
     )
+
+
+def test_numbers_as_text():
+    assert number(0.123456) == number(0.123456, np.nan) == "0.1235"
+    assert number(0.123456, 0.5) == number(0.123456, 0.0) == "0.123"
+    assert number(0.000414, 0.00041) == "0.000414"
+    assert number(99.1234, 99.52) == "99.123"
+    assert number(np.nan) == number(None) == "unable"
 
 
 def test_report_of_verdicts(tmp_path, log):
