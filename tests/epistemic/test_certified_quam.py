@@ -73,7 +73,7 @@ def largest_by_slsqp(weights, x, target, gamma, precision=1.0):
         constraints=[constraint],
         options={"maxiter": 500, "ftol": 1e-12},
     )
-    assert found.success
+    assert found.status in (0, 8)  # 8: no step at this precision lowers the loss
     return np.exp(-found.fun)
 
 
