@@ -430,22 +430,23 @@ def panels(n_streams):
         classes(rng, streams, shift, target)
 
 
-def classes(rng, streams, shift, target):
+def classes(rng, streams, shift, target, before=10_000):
+    """Ten classes with 60 calibration samples; a change after 1,000 of each class."""
     delays, named = [], 0
     for seed in range(streams):
         monitor = ExchangeabilityMonitor(lambda X: X[:, 0], random_state=seed)
         panel = MonitorPanel(monitor, by=lambda X: X[:, 1].astype(int))
         normal = np.column_stack([rng.normal(size=600), np.arange(600) % 10])
         panel.fit(normal)
-        new = np.column_stack([rng.normal(size=11_000), rng.integers(0, 10, 11_000)])
-        new[1000:, 0] += shift * (new[1000:, 1] == 3)
-        for batch in np.split(new, 110):
+        new = np.column_stack([rng.normal(size=20_000), rng.integers(0, 10, 20_000)])
+        new[before:, 0] += shift * (new[before:, 1] == 3)
+        for batch in np.split(new, 200):
             panel.update(batch)
             if panel.alarm_ is not None:
                 break
         alarm = panel.alarm_
-        if alarm is None or alarm.row > 1000:
-            delays.append(np.inf if alarm is None else alarm.row - 1000)
+        if alarm is None or alarm.row > before:
+            delays.append(np.inf if alarm is None else alarm.row - before)
         named += 3 in panel.culprits_
     value, share = np.median(delays), named / streams
     what = f"ten classes, one {shift}"
