@@ -8,6 +8,7 @@ from inspect import signature
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import LocalOutlierFactor
+from sklearn.svm import OneClassSVM
 from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
@@ -55,6 +56,14 @@ _WEIGHT_CHECKS = (
 )
 _DRAWS_TREES = (
     "The trees draw samples, not copies, with probabilities proportional to weights."
+)
+_DRAWS_BY_POSITION = (
+    "Samples of the bank, or the first centers of a mixture, are drawn by position "
+    "with `random_state`, and the check shuffles the samples."
+)
+_SUMS_OVER_SAMPLES = (
+    "The coefficients of a one-class SVM sum to `nu` times the number of samples, and "
+    "not of their weights, in libsvm."
 )
 _SPLITS_SAMPLES = (
     "Calibration samples are drawn by position, not by content, of which p-values must "
@@ -270,12 +279,20 @@ def _failures_of_weights(detector):
     if name == "OpenMax" and detector.estimator is None:
         spread = ("check_sample_weights_shape", "check_sample_weights_not_overwritten")
         failures.update(dict.fromkeys(spread, _ONE_DISTANCE))
-    if name in ("KNN", "NNGuide"):
+    inner = getattr(detector, "estimator", None)
+    one = inner if name == "Propagation" else detector
+    if type(one).__name__ in ("KNN", "NNGuide"):
         reason = _COPIES_ARE_NEIGHBORS
     elif name in ("DSDE", "DetectorEnsemble", "NoveltySelector"):
         reason = _SPLITS_SAMPLES
-    elif name == "SklearnDetector":
+    elif isinstance(getattr(one, "detector", None), OneClassSVM):
+        reason = _SUMS_OVER_SAMPLES
+    elif isinstance(inner, RandomForestClassifier) or name == "SklearnDetector":
         reason = _DRAWS_TREES
+    elif getattr(detector, "max_samples", None) or (
+        name == "GMM" and detector.n_components
+    ):
+        reason = _DRAWS_BY_POSITION
     elif name == "RankFeat":
         reason = _FLOAT32_SUMS
     elif takes_logits(detector):
