@@ -1,4 +1,4 @@
-"""A threshold for each group of samples, at a common angle (Mondrian [1]_).
+"""A threshold for each group of samples, at a common angle (Mondrian).
 
 All groups have the same levels, numbers of standard deviations by which the TPR of a
 group is above its bound on the samples that choose. A level has a threshold for each
