@@ -19,7 +19,7 @@ from tests.nn._conv_net import conv_classifier, conv_net, images, map_classifier
 from tests.nn._reading import numbers
 
 # What the tests of all estimators check; at night, all of them.
-INSTANCES = [RankFeat(map_classifier(max_epochs=10), layer="conv")]
+INSTANCES = [RankFeat(map_classifier(max_epochs=4, lr=1e-2), layer="conv")]
 
 
 def _removed(maps):
