@@ -99,9 +99,10 @@ def _neighbors(values, rank):
                 low, n_low = max(low, pivot), max(n_low, upto)
     inside = values.between(low, high)
     place = rank - n_low
-    inside.partition(place)
-    found, above = inside[place], inside[place + 1 :]
-    return found, above.min() if len(above) else _following(values, found, 1)
+    inside.partition(sorted({place, min(place + 1, len(inside) - 1)}))
+    if place + 1 < len(inside):
+        return inside[place], inside[place + 1]
+    return inside[place], _following(values, inside[place], 1)
 
 
 def _following(values, value, n_left):
@@ -170,18 +171,14 @@ def _columns(X, rows, n_rows):
 
 
 def _partition_at(block, found, quantiles):
-    """Write quantiles of the rows of `block`, which is reordered, to `found`."""
-    end = block.shape[1]  # ranks from here on are done
-    last = end - 1
-    following = None
-    for i in np.argsort(quantiles)[::-1]:
-        position = quantiles[i] * last
-        rank = int(position)
-        left = block[:, :end]
-        left.partition(rank, axis=1)
-        if rank + 1 < end:
-            following = left[:, rank + 1 :].min(axis=1)
-        elif following is None:
-            following = left[:, rank]
-        found[i] = _interpolate(left[:, rank], following, position - rank)
-        end = rank + 1
+    """Write quantiles of the rows of `block`, which is reordered, to `found`.
+
+    All ranks are selected in one call: NumPy's selection of a single one is slow if
+    many values are equal, as zeros of ReLU are.
+    """
+    last = block.shape[1] - 1
+    positions = [quantile * last for quantile in quantiles]
+    pairs = [(int(position), min(int(position) + 1, last)) for position in positions]
+    block.partition(sorted(set().union(*pairs)), axis=1)
+    for i, (rank, above) in enumerate(pairs):
+        found[i] = _interpolate(block[:, rank], block[:, above], positions[i] - rank)
