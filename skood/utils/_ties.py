@@ -54,6 +54,10 @@ _MANY = 1000
 # Scores are clipped at this magnitude to compute their spread.
 _LARGE = 1e300
 
+# Shares of scores in each tail, outside the range that is their spread: the first
+# whose range is not within rounding errors.
+_TAILS = 0.25, 0.05, 0.0
+
 
 def loosened(bound):
     """Return a bound, or bounds, increased by the slack for rounding of fractions."""
@@ -111,9 +115,28 @@ def tie_scale(scores, weight=None):
     errors. Scores of integer `weight` count as repeated ones.
     """
     if weight is None:
-        return tie_scale_of_ranked(np.sort(scores))
+        return tie_scale_of_ranked(_ranked_as_needed(scores))
     order = np.argsort(scores)
     return tie_scale_of_ranked(scores[order], weight[order])
+
+
+def _ranked_as_needed(scores, *ranks):
+    """Return scores sorted as far as `tie_scale_of_ranked` and some ranks need it.
+
+    Many scores that are finite and of one sign only have the ranks in place that are
+    used, which takes half the time.
+    """
+    n = scores.size
+    if n < _MANY:
+        return np.sort(scores)
+    first, last = scores.min(), scores.max()
+    if not (0 <= first <= last < np.inf or -np.inf < first <= last < 0):
+        return np.sort(scores)
+    used = {*ranks, (n - 1) // 2, n // 2}
+    for share in (*_TAILS, *(1 - tail for tail in _TAILS)):
+        k = int(share * (n - 1))
+        used |= {k, min(k + 1, n - 1)}
+    return np.partition(scores, sorted(used))
 
 
 def tie_scale_of_ranked(ranked, weight=None):
@@ -130,7 +153,7 @@ def tie_scale_of_ranked(ranked, weight=None):
         finite = np.clip(finite, -_LARGE, _LARGE)
     typical = _median_of_sizes(finite, weight)
     least = typical if finite[0] < 0 < finite[-1] else 0.0
-    for tail in (0.25, 0.05, 0.0):
+    for tail in _TAILS:
         low, high = (quantile_of_ranked(finite, q, ends) for q in (tail, 1 - tail))
         if high - low > _COLLAPSED * typical:
             return least, float(high - low)
@@ -223,14 +246,16 @@ def threshold_at(scores, share, weight=None):
     # a product such as 0.29 * 100 may be rounded down
     if weight is None:
         rank = int(share * len(scores) * (1 + 1e-12))
-        top = float(np.partition(scores, rank)[rank])
+        ranked, ranked_weight = _ranked_as_needed(scores, rank), None
     else:
         order = np.argsort(scores)
-        ends = np.cumsum(weight[order])
-        top = float(scores[order[first_above(ends, share * ends[-1] * (1 + 1e-12))]])
+        ranked, ranked_weight = scores[order], weight[order]
+        ends = np.cumsum(ranked_weight)
+        rank = first_above(ends, share * ends[-1] * (1 + 1e-12))
+    top = float(ranked[rank])
     if not np.isfinite(top):
         return top
-    scale = tie_scale(scores, weight)
+    scale = tie_scale_of_ranked(ranked, ranked_weight)
     low = top - float(tolerance(top, *scale))
     tied = np.unique(scores[(scores >= low) & (scores <= top)])
     below = scores[np.isfinite(scores) & (scores < low)]

@@ -6,6 +6,7 @@
 import numpy as np
 import pytest
 
+from skood.utils import _ties
 from skood.utils._ties import (
     at_ends,
     ends_of_ties,
@@ -245,3 +246,30 @@ def test_ties_around_a_threshold_are_those_of_all(n):
                 assert found == (tied[0], tied[-1])
             else:
                 assert found is None
+
+
+@pytest.mark.parametrize("n", [1000, 1003])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.999])
+def test_selection_equals_sorting(n, share, monkeypatch):
+    """Scales and thresholds do not depend on how far scores are sorted."""
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=n)
+    cases = [
+        normal,
+        np.exp(5 * normal),
+        -np.exp(5 * normal),
+        np.round(np.exp(normal)),
+        np.maximum(normal, 0),
+        np.minimum(normal, 0),
+        np.where(rng.random(n) < 0.1, normal, 30) + 40,  # quartiles are equal
+        np.where(rng.random(n) < 0.02, normal, -30) - 40,
+        np.full(n, 2.0),
+        np.zeros(n),
+        -np.zeros(n),
+        1e307 * np.exp(-(normal**2)),
+        np.where(normal > 1, np.inf, np.exp(normal)),
+        np.where(normal > 1, -np.inf, -np.exp(normal)),
+    ]
+    got = [(tie_scale(case), threshold_at(case, share)) for case in cases]
+    monkeypatch.setattr(_ties, "_MANY", n + 1)
+    assert got == [(tie_scale(case), threshold_at(case, share)) for case in cases]
