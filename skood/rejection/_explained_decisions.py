@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from skood.decision import accept_proba, draw
 from skood.rejection._calibration import predict_parts, score_parts
 from skood.rejection._explanation import explain
+from skood.rejection._score_pool import adapted
 from skood.utils._batches import blockwise
 from skood.utils._input import takes_input
 from skood.utils._labels import column, single_column
@@ -130,6 +131,47 @@ class ExplainedDecisions:
         self._check_fitted()
         risk, ood = self._risks(X)
         return -risk, None if ood is None else -ood
+
+    def adapt(self, X):
+        """Certify the precision in use with unlabeled samples, refitting nothing.
+
+        The stored calibration samples and the samples in use, a mixture of ID and OOD
+        samples with an unknown share of OOD samples, certify a bound on the precision
+        for this mixture, see :func:`certify`. If this fails, the estimator is
+        unchanged. Read more in the :ref:`User Guide <recalibration>`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Samples in use, all of a period, whether or not they were accepted.
+
+        Returns
+        -------
+        self : object
+            The estimator with the new rule. ``operating_point_.certificate`` has
+            ``n_unlabeled``, the number of samples in use that certify it; the others
+            choose the candidates.
+
+        Raises
+        ------
+        NotCertifiableError
+            If there are too few samples for the guarantee.
+        ValueError
+            If the rule bounds something else than a precision, or if `guarantee` is not
+            "high_probability".
+
+        See Also
+        --------
+        recalibrate : With labeled samples.
+
+        Notes
+        -----
+        The guarantee assumes that the ID samples in use have the distribution of those
+        of the calibration, and that the OOD samples are a mixture of its sources.
+        """
+        self._check_fitted()
+        adapted(self, self._risks(X))
+        return self
 
     @available_if(_has_rule)
     def reject_reason(self, X, groups=None):

@@ -17,7 +17,14 @@ from skood.rejection._explanation import make_reference
 from skood.utils._stored import stored
 from skood.utils._weights import row_weight
 
-__all__ = ["ScorePool", "calibrated_pool", "choose_rule", "recalibrated", "set_rule"]
+__all__ = [
+    "ScorePool",
+    "adapted",
+    "calibrated_pool",
+    "choose_rule",
+    "recalibrated",
+    "set_rule",
+]
 
 
 @stored
@@ -134,10 +141,11 @@ def calibrated_pool(owner, data, rows, scores, *, cross_fitted=False):
     )
 
 
-def choose_rule(owner, pool, split=None):
+def choose_rule(owner, pool, split=None, unlabeled=None):
     """Return the operating point of the rule on a pool of scores.
 
     `split` has masks of the ID and OOD samples that choose a path; None: a random part.
+    `unlabeled` are both scores of samples in use.
     """
     rows = pool.risk_id, pool.ood_id, pool.loss_id, pool.risk_ood, pool.ood_ood
     solver, certificate = owner._options()
@@ -152,6 +160,8 @@ def choose_rule(owner, pool, split=None):
     options = certificate._options(pool.n_certificates)
     if split is not None:
         options["split"] = split
+    if unlabeled is not None:
+        options["unlabeled"] = unlabeled
     return certify(
         owner.rule,
         *rows,
@@ -179,14 +189,50 @@ def set_rule(owner, point, pool, reference=None):
     owner._reference, owner._pool = found, pool
 
 
-def recalibrated(owner, data, *, window, choose, accepted_only):
-    """Choose the rule of a fitted predictor again, with fresh samples."""
-    stored_pool = getattr(owner, "_pool", None)  # absent in old files
-    if owner.rule is None or stored_pool is None:
+def adapted(owner, scores):
+    """Certify the precision of a fitted predictor with scores of unlabeled samples."""
+    pool = _stored_pool(owner)
+    certificate = owner._options()[1]
+    _check_stored(owner, certificate, pool, only_fresh=False, accepted_only=False)
+    if certificate is None or certificate.method != "high_probability":
+        raise ValueError(
+            "adapt is for guarantee='high_probability', got "
+            f"guarantee={owner.guarantee!r}."
+        )
+    risk, ood = scores
+    pool = pool._replace(n_certificates=pool.n_certificates + 1)
+    unlabeled = risk, None if pool.ood_id is None else ood
+    point = _counted(
+        owner, certificate, lambda: choose_rule(owner, pool, None, unlabeled)
+    )
+    set_rule(owner, point, pool)
+
+
+def _stored_pool(owner):
+    """Return the stored scores of a predictor, or raise."""
+    pool = getattr(owner, "_pool", None)  # absent in old files
+    if owner.rule is None or pool is None:
         raise ValueError(
             "There is no rule to recalibrate, or it has no stored scores. Use "
             "with_rule(rule, X, y), which chooses a rule for the fitted parts."
         )
+    return pool
+
+
+def _counted(owner, certificate, choose):
+    """Return the rule that is chosen; a refused certificate counts if all must hold."""
+    try:
+        return choose()
+    except NotCertifiableError:
+        if certificate.schedule == "all":  # what was tried is spent
+            old = owner._pool
+            owner._pool = old._replace(n_certificates=old.n_certificates + 1)
+        raise
+
+
+def recalibrated(owner, data, *, window, choose, accepted_only):
+    """Choose the rule of a fitted predictor again, with fresh samples."""
+    stored_pool = _stored_pool(owner)
     if choose not in ("split", "previous"):
         raise ValueError(f"choose must be 'split' or 'previous', got {choose!r}.")
     if window is not None:
@@ -215,14 +261,8 @@ def recalibrated(owner, data, *, window, choose, accepted_only):
                 f"Earlier samples choose the candidates, but window={window} has "
                 f"only the {fresh.sizes[0]} new ID samples. Use a larger window."
             )
-    try:
-        chosen = _choose_among_accepted if accepted_only else choose_rule
-        point = chosen(owner, pool, split)
-    except NotCertifiableError:
-        if certificate.schedule == "all":  # what was tried is spent
-            old = owner._pool
-            owner._pool = old._replace(n_certificates=old.n_certificates + 1)
-        raise
+    chosen = _choose_among_accepted if accepted_only else choose_rule
+    point = _counted(owner, certificate, lambda: chosen(owner, pool, split))
     set_rule(owner, point, pool, owner._reference if accepted_only else None)
 
 

@@ -18,11 +18,13 @@ from skood.exceptions import NotCertifiableError
 from skood.rejection import (
     BoundedAbstention,
     BoundedImprovement,
+    BoundedPrecisionRecall,
     BoundedTPRFPR,
     Certificate,
     CostBased,
     RejectOptionClassifier,
     RejectOptionRegressor,
+    certify,
 )
 from tests.rejection._problem import X_NEW, X, Y, make_clf, make_data
 
@@ -357,3 +359,61 @@ def test_groups_of_a_guarantee():
     )
     with pytest.raises(ValueError, match="is for classifiers; a regressor has no"):
         reg.fit(X, Y.astype(float))
+
+
+# --- unlabeled samples -------------------------------------------------------
+
+PRECISE = BoundedPrecisionRecall(precision_min=0.7, recall_min=0.5)
+
+
+def _in_use(share, n=1500, seed=11):
+    """Unlabeled samples with a share of OOD samples."""
+    X_use, y_use = make_data(seed=seed, n_per_class=n)
+    is_ood = y_use < 0
+    keep = np.random.default_rng(seed).uniform(size=len(y_use)) < share
+    rows = np.where(is_ood, keep, True)
+    return X_use[rows], y_use[rows]
+
+
+def test_adapt_is_certify_with_unlabeled_scores():
+    X_use, _ = _in_use(0.3)
+    clf = FITTED.with_rule(PRECISE, X_BOTH, Y_BOTH, guarantee="high_probability")
+    risk, ood = (-score for score in clf.score_pair(X_use))
+    pool = clf._pool
+    point = certify(
+        PRECISE,
+        *(pool.risk_id, pool.ood_id, pool.loss_id, pool.risk_ood, pool.ood_ood),
+        guarantee="high_probability",
+        unlabeled=(risk, ood),
+        random_state=clf.random_state,
+    )
+    assert clf.adapt(X_use) is clf
+    assert clf.operating_point_.certificate == point.certificate
+    assert point.certificate.n_unlabeled == round(0.6 * len(X_use))
+    assert clf.operating_point_.lam == point.lam
+    _, y_use = _in_use(0.3)
+    accepted = clf.accept_proba(X_use) > 0
+    assert (y_use[accepted] >= 0).mean() >= 0.7
+
+
+def test_refused_adaptation_keeps_the_rule():
+    """Where all samples in use are OOD there is no precise rule."""
+    clf = FITTED.with_rule(PRECISE, X_BOTH, Y_BOTH, guarantee="high_probability")
+    before = astuple(clf.operating_point_)
+    only_ood = X_BOTH[Y_BOTH < 0]
+    with pytest.raises(NotCertifiableError):
+        clf.adapt(only_ood)
+    assert astuple(clf.operating_point_) == before
+
+
+def test_errors_of_adapt():
+    loose = FITTED.with_rule(LOOSE, X_1, Y_1, guarantee="high_probability")
+    with pytest.raises(ValueError, match="precision"):
+        loose.adapt(X_2)
+    plain = FITTED.with_rule(PRECISE, X_1, Y_1)
+    with pytest.raises(ValueError, match="adapt is for guarantee='high_probability'"):
+        plain.adapt(X_2)
+    with pytest.raises(ValueError, match="There is no rule to recalibrate"):
+        FITTED.adapt(X_2)
+    with pytest.raises(NotFittedError):
+        make_clf(rule=PRECISE).adapt(X_2)
