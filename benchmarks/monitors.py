@@ -392,7 +392,7 @@ def intervals(rng, streams):
 
 
 def panels(n_streams):
-    """Ten dependent features, one of which moves; ten classes, one of which moves."""
+    """A shift in one of ten dependent features, and in one of ten classes."""
     streams = max(n_streams // 10, 20)
     names = [str(k) for k in range(10)]
     rng = np.random.default_rng(0)

@@ -18,7 +18,7 @@ prints tables of false discovery rate / power, with known numbers and OK or miss
 - ``several``: ten correlated detectors: the best single one, the one with most
   selections (not valid), `BestOf` without and with combiners, combined statistics;
 - ``rare``: the same for few OOD samples, where the most selections exceed the level;
-- ``digits``: ten detectors fitted on digits, of which three classes are OOD;
+- ``digits``: ten detectors fitted on digits, with three OOD classes;
 - ``shift``: covariate shift without weights (not valid), with known and learned ones;
 - ``streams``: windows and LOND;
 - ``splits``: e-values over 20 splits;

@@ -7,11 +7,11 @@ the graph posterior network, SGNN-GKDE the network regularized towards the kerne
 estimate of evidence, EGNN the evidential network, EPN the probe.
 
 Where the paper is silent: GAT has eight heads of eight; the weights of the
-regularizers are those of `ProbeObjective`, without a search on OOD nodes; an ensemble
-has ten networks. The AUPR has OOD nodes, or errors, as the positive class. "walk" and
-"combined" are not in the paper: a random walk of the scores, and the combination that
-the user guide recommends. Seconds are of the fit, with early stopping, without the
-training of the network that a probe uses.
+regularizers are the defaults of `ProbeObjective`, not searched on OOD nodes; an
+ensemble has ten networks. The AUPR has OOD nodes, or errors, as the positive class.
+"walk" and "combined" are not in the paper: a random walk of the scores, and the
+combination that the user guide recommends. Seconds are of the fit, with early
+stopping, without the training of the network that a probe uses.
 """
 
 # Authors: The skood developers
@@ -293,7 +293,7 @@ class Epochs:
         )
 
     def seconds(self, make, n_epochs):
-        """Return the CPU seconds of an epoch: of 2 n epochs, less those of n."""
+        """Return the CPU seconds of an epoch, from fits of n and of 2 n epochs."""
         first, second = (timed(make(k * n_epochs), *self.data)[1] for k in (1, 2))
         return {"seconds of an epoch": (second - first) / n_epochs}
 
@@ -310,7 +310,7 @@ def table_epochs(parts):
 
 
 def epochs_are_short(records, probe, ratio):
-    """Return the seconds of the network over a ratio, minus those of a probe."""
+    """Return the seconds of the network over a ratio, minus the seconds of a probe."""
     column = "seconds of an epoch"
     if not records.rows("epochs"):
         return None

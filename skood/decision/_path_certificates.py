@@ -146,7 +146,7 @@ def _without_small(labels, bounds, split, delta, max_loss, small_groups):
 
 
 def _pooled(labels, names):
-    """Return labels of which some names are replaced by one; None stays None."""
+    """Return labels after some names are replaced by one; None stays None."""
     if labels is None or not names:
         return labels
     found = labels.astype(object)

@@ -15,7 +15,7 @@ __all__ = ["checked_choice", "checked_parts", "has_folds", "warn_if_few"]
 
 _METHODS = ("fit", "score_samples")
 
-# Size of the batch, with the smallest p-values only, of which something is selected.
+# Size of a batch with the smallest p-values only, from which some are selected.
 _MANY = 1000
 
 

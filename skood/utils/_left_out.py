@@ -170,7 +170,7 @@ def _wholes(contents, codes, counts, totals):
 
 
 def _dealt(numbers, sizes, codes, share, n_copies):
-    """Deal copies into folds, those of one number together; return their positions.
+    """Deal copies into folds, equal numbers together; return their positions.
 
     `sizes`: how many copies of `n_copies` a fit loses with each number. There is a fold
     for each 1 / `share` of them.

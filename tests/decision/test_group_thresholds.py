@@ -175,7 +175,7 @@ def test_thresholds_are_quantiles_at_one_level():
         share = 0.7 + needed
         sd = math.sqrt(share * (1 - share) * (1 / n_1 + 1 / n_2))
         count = np.count_nonzero(scores[:n_1] <= lam)
-        # the smallest count of which the share is at least that of the level
+        # the smallest count whose share reaches the share of the level
         levels.append(((count - 1) / n_1 - share) / sd // 0.25 + 1)
     assert len(set(levels)) == 1
 

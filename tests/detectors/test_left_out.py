@@ -222,7 +222,7 @@ def test_folds_are_balanced_by_weight():
 
 
 def test_many_copies_are_split():
-    """Half of the samples are one value: a fold without it says nothing of new ones."""
+    """Half of the samples are one value: new samples have it as well."""
     X = np.append(np.zeros(100), np.arange(1, 101))[:, None]
     _, labels, found = _folded(X, None)
     copies = np.bincount(labels[:100], minlength=20)

@@ -322,7 +322,7 @@ def test_losses_are_cross_validated():
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("calibration", [None, 0.3, 3])
 def test_losses_are_of_unseen_groups(calibration, weighted):
-    """The regressor knows a sample from the copies of it in its group."""
+    """The regressor has seen copies of a sample, which are in its group."""
     is_id = ~np.isnan(Y)
     X_id, y = np.repeat(X[is_id], 3, axis=0), Y[is_id].repeat(3)
     groups = np.array([f"patient {i}" for i in range(len(y) // 3)]).repeat(3)
