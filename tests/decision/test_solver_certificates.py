@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from skood.decision import search
-from skood.decision._branch_and_bound import _Line, _Search, branch_and_bound
+from skood.decision._branch_and_bound import _Search, branch_and_bound
 from skood.decision._check_problem import check_problem
 from skood.decision._exact_sweep import pivot_sweep
+from skood.decision._interval_bounds import Line
 from skood.decision._objective import Candidate, Goal
 from skood.exceptions import InfeasibleError, SkoodWarning
 from skood.rejection import (
@@ -150,7 +151,7 @@ def test_bounds_of_coarse_pieces_hold(name, randomize, monkeypatch):
             found = []
             for many, pieces in ((4000, 500), (10, 8), (0, 60)):
                 monkeypatch.setattr(f"{module}._MANY", many)
-                monkeypatch.setattr(f"{module}._PIECES", pieces)
+                monkeypatch.setattr("skood.decision._interval_bounds._PIECES", pieces)
                 problem = check_problem(rule, *data)
                 goal = Goal.of(rule, problem, whole=not randomize)
                 best, bound = branch_and_bound(
@@ -419,14 +420,14 @@ def test_intervals_too_narrow_to_be_halved_are_searched_at_one_angle():
     data = instance(3, n_id=600, n_ood=10, high=10_000)
     search = _search_of(BoundedAbstention(0.5), data)
     node = next(node for node in search.roots(0) if node is not None)
-    node = node._replace(s=_Line(0.3, 0.3 + 1e-13), stuck=True)
+    node = node._replace(s=Line(0.3, 0.3 + 1e-13), stuck=True)
     assert node.rows.size > 40
     best, search.best = search.best, None
     assert search.search_cells(node)
     assert search.best.theta == pytest.approx(math.atan2(0.3, 0.7))
     assert best.value <= search.best.value < math.inf
     # anything wider has too many cells for that, or is not stuck
-    assert not search.search_cells(node._replace(s=_Line(0.0, 1.0)))
+    assert not search.search_cells(node._replace(s=Line(0.0, 1.0)))
     assert not search.search_cells(node._replace(stuck=False))
 
 
