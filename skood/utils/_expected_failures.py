@@ -66,8 +66,8 @@ _SUMS_OVER_SAMPLES = (
     "not of their weights, in libsvm."
 )
 _SPLITS_SAMPLES = (
-    "Calibration samples are drawn by position, not by content, of which p-values must "
-    "be independent: the check shuffles the samples."
+    "Calibration samples are drawn by their position, because p-values are valid only "
+    "if the draw does not depend on the samples: the check shuffles the samples."
 )
 _ONE_DISTANCE = (
     "The data of the check have two or four different samples; a Weibull distribution "
