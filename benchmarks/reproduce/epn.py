@@ -22,12 +22,26 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from scipy.stats import norm, rankdata
-from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import train_test_split
-from sklearn.utils import Bunch
 
-from benchmarks.reproduce import _networks, paper_table
+from benchmarks.reproduce import paper_table
+from benchmarks.reproduce._epn_generated import (
+    Epochs,
+    Gaussians,
+    table_epochs,
+    theorem_1,
+    theorem_holds,
+)
+from benchmarks.reproduce._epn_images import Images, table_22
+from benchmarks.reproduce._epn_ranks import (
+    GRAPHS,
+    RANKS,
+    Printed,
+    is_ahead,
+    probe_is_fastest,
+    probe_is_first,
+    rank_table,
+    regularizers_help,
+)
 from benchmarks.reproduce._graph_models import (
     EXTRA,
     MODELS,
@@ -35,30 +49,11 @@ from benchmarks.reproduce._graph_models import (
     N_MEMBERS,
     N_SPLITS,
     Case,
-    timed,
 )
-from benchmarks.reproduce._paper import Claim, Experiment, Paper, Row, own_method
-from benchmarks.reproduce._training import prepare
-from skood.benchmark import average_ranks
+from benchmarks.reproduce._paper import Claim, Experiment, Paper, Row
 from skood.datasets import load_graph, make_ood_graph, paper_ood_splits
-from skood.detectors import Energy
-from skood.epistemic import BatchEnsemble, PackedEnsemble
-from skood.evidential import EvidentialClassifier, EvidentialProbe, ProbeObjective
-from skood.graph import GraphClassifier
 from skood.metrics import brier, expected_calibration_error, ranking_metrics
-from skood.nn import TorchClassifier, TrainingOptions
 
-# The paper's names of graphs, and skood's.
-GRAPHS = {
-    "CoraML": "CoraML",
-    "CiteSeer": "CiteSeerFull",
-    "PubMed": "PubMed",
-    "AmazonPhotos": "AmazonPhoto",
-    "AmazonComputers": "AmazonComputers",
-    "CoauthorCS": "CoauthorCS",
-    "CoauthorPhysics": "CoauthorPhysics",
-    "OGBN-Arxiv": "OGBN-Arxiv",
-}
 SINGLE = ("EPN-reg", "VGNN-entropy, walk", "VGNN-gnnsafe")
 
 # --- graphs and tables ----------------------------------------------------------------
@@ -242,273 +237,6 @@ def _seconds(parts, name):
     return {f"{parts.name}/seconds": parts.scores("OS-1", name).seconds}
 
 
-# --- Table 3, on a generated graph ----------------------------------------------------
-
-
-class Epochs:
-    """A generated graph of the size of OGBN-Arxiv, and seconds of epochs."""
-
-    n_nodes = 169_343
-
-    def __init__(self, run, seed):
-        self.shared = {"random_state": seed, "device": run.device}
-
-    @cached_property
-    def data(self):
-        """Return training nodes, 54 % of all, and their labels."""
-        nodes, y = make_ood_graph(
-            self.n_nodes,
-            n_classes=40,
-            n_features=128,
-            average_degree=13.6,
-            return_X_y=True,
-            random_state=0,
-        )
-        order = np.random.default_rng(0).permutation(len(y))
-        rows = np.sort(order[: round(0.54 * len(y))])
-        return nodes[rows], y[rows]
-
-    def network(self, max_epochs):
-        """Return an untrained network."""
-        return GraphClassifier(
-            conv_params={"hidden": (256, 128)},
-            max_epochs=max_epochs,
-            training=TrainingOptions(early_stopping=False),
-            **self.shared,
-        )
-
-    @cached_property
-    def frozen(self):
-        """Return a trained network, frozen."""
-        return FrozenEstimator(self.network(2).fit(*self.data))
-
-    def probe(self, max_epochs, **weights):
-        """Return an untrained probe."""
-        return EvidentialProbe(
-            self.frozen,
-            ProbeObjective(**weights),
-            max_epochs=max_epochs,
-            training=TrainingOptions(early_stopping=False),
-            **self.shared,
-        )
-
-    def seconds(self, make, n_epochs):
-        """Return the CPU seconds of an epoch, from fits of n and of 2 n epochs."""
-        first, second = (timed(make(k * n_epochs), *self.data)[1] for k in (1, 2))
-        return {"seconds of an epoch": (second - first) / n_epochs}
-
-
-_UCE = {"lambda_ice": 0, "lambda_pcl": 0}
-
-
-def table_epochs(parts):
-    """Yield a network and two probes of it."""
-    yield Row("network", partial(parts.seconds, parts.network, 2))
-    for name, weights in (("EPN", _UCE), ("EPN-reg", {})):
-        make = partial(parts.probe, **weights)
-        yield Row(name, partial(parts.seconds, make, 40))
-
-
-def epochs_are_short(records, probe, ratio):
-    """Return the seconds of the network over a ratio, minus the seconds of a probe."""
-    column = "seconds of an epoch"
-    if not records.rows("epochs"):
-        return None
-    of_network = records.of("epochs", "network", column)
-    return of_network / ratio - records.of("epochs", probe, column)
-
-
-# --- ranks ----------------------------------------------------------------------------
-
-_RANKS = {"1": ("10", "11", "12", "13"), "14": ("15", "16", "17", "18")}
-
-
-class Printed:
-    """Printed cells of the tables that ranks are of."""
-
-    def __init__(self, run, seed):
-        self._ranks = {}
-
-    def ranks(self, tables, ending):
-        """Return the average ranks of the models by the printed cells of a column."""
-        if tables not in self._ranks:
-            self._ranks[tables] = self._ranked(tables, ending)
-        return self._ranks[tables]
-
-    def _ranked(self, tables, ending):
-        rows = []
-        for table in tables:
-            cells = paper_table("epn", table)
-            cells = cells[cells.column.str.endswith(ending)]
-            for row, column, value in zip(
-                cells.row, cells.column, cells.value, strict=True
-            ):
-                graph, model = row.split("/")
-                rows.append(
-                    {"block": f"{graph}/{column}", "model": model, "value": value}
-                )
-        return average_ranks(rows, block="block", method="model", value="value")
-
-
-def rank_table(parts, table, ending="OOD-AUROC"):
-    """Yield the average rank of each model, by the printed cells."""
-    tables = _RANKS.get(table, ("8", "9"))
-    for model in MODELS:
-        yield Row(model, partial(_average_rank, parts, tables, ending, model))
-
-
-def _average_rank(parts, tables, ending, model):
-    found = parts.ranks(tables, ending)
-    at = found.methods.tolist().index(model)
-    return {"average/rank": found.mean_rank[at]}
-
-
-def _own_ranks(records, tables):
-    """Return mean ranks (n_runs, n_models) over blocks with all models, or None."""
-    runs = []
-    for table in tables:
-        graphs = {row.partition("/")[0] for row in records.rows(table)}
-        for graph in sorted(graphs & set(GRAPHS)):
-            rows = [f"{graph}/{model}" for model in MODELS]
-            for column in records.columns(table, rows[-1]):
-                if column.endswith("OOD-AUROC"):
-                    cells = [records.of(table, row, column) for row in rows]
-                    runs.append(np.array(cells).T)
-    if not runs or np.isnan(runs).any():
-        return None
-    ranks = [[rankdata(-cells) for cells in block] for block in runs]
-    return np.mean(ranks, axis=0)
-
-
-def probe_is_first(records, tables=_RANKS["1"]):
-    """Return how much smaller the rank of EPN-reg is than the best of the others."""
-    ranks = _own_ranks(records, tables)
-    if ranks is None:
-        return None
-    others = ranks[:, :-1]
-    return others[:, others.mean(axis=0).argmin()] - ranks[:, -1]
-
-
-def regularizers_help(records):
-    """Return the differences in AUROC between EPN-reg and EPN."""
-    rows = "EPN+ICE+PCL (EPN-reg)", "EPN"
-    columns = records.columns("4", rows[0])
-    found = [
-        records.of("4", rows[0], column) - records.of("4", rows[1], column)
-        for column in columns
-    ]
-    return np.array(found).T if found else None
-
-
-def probe_is_fastest(records, column="OGBN-Arxiv/seconds"):
-    """Return how many seconds the fastest other model needs more than the probe."""
-    rows = [row for row in records.rows("3") if not row.startswith("EPN")]
-    if not rows or column not in records.columns("3", rows[0]):
-        return None
-    others = np.min([records.of("3", row, column) for row in rows], axis=0)
-    return others - records.of("3", "EPN", column)
-
-
-def is_ahead(records, model, other, *, published=False):
-    """Return the differences in AUROC between two models, GCN, over all graphs."""
-    found = []
-    for table in _RANKS["1"]:
-        for row in records.rows(table):
-            graph, _, name = row.partition("/")
-            if name == model and (graph in GRAPHS or not published):
-                found += [
-                    records.of(table, row, column)
-                    - records.of(table, f"{graph}/{other}", column)
-                    for column in records.columns(table, row)
-                    if column.endswith("OOD-AUROC")
-                ]
-    return np.array(found).T if found else None
-
-
-# --- Table 22: images -----------------------------------------------------------------
-
-
-class Images:
-    """A LeNet on MNIST, and models of evidence around it."""
-
-    max_epochs = 50
-
-    def __init__(self, run, seed, ood):
-        self.run, self.seed, self.ood = run, seed, ood
-
-    @cached_property
-    def sets(self):
-        """Return train, test and OOD images, and labels of the digits."""
-        X_test, y_test = self.run.images("mnist")
-        if self.run.has("mnist/train"):
-            X, y = self.run.images("mnist", "train")
-        else:  # 7,000 of the test images
-            X, X_test, y, y_test = train_test_split(
-                X_test,
-                y_test,
-                train_size=0.7,
-                stratify=y_test,
-                random_state=self.seed,
-            )
-        X_ood, _ = self.run.images(self.ood)
-        return Bunch(
-            train=(prepare(X), y),
-            test=(prepare(X_test), y_test),
-            ood=prepare(X_ood, 28, 1),
-        )
-
-    def lenet(self):
-        """Return an untrained network."""
-        return TorchClassifier(
-            _networks.lenet,
-            lr=1e-3,
-            max_epochs=self.max_epochs,
-            random_state=self.seed,
-            device=self.run.device,
-        )
-
-    @cached_property
-    def network(self):
-        """Return the trained network, frozen."""
-        return FrozenEstimator(self.lenet().fit(*self.sets.train))
-
-    def scores(self, name, method=None):
-        """Return predictions of the test images and scores of all images."""
-        sets = self.sets
-        both = np.concatenate([sets.test[0], sets.ood])
-        if method is not None or name == "Energy":
-            detector = own_method(method or Energy, self.network).fit(*sets.train)
-            return self.network.predict(sets.test[0]), detector.score_samples(both)
-        model = {
-            "ENN": lambda: EvidentialClassifier(self.lenet(), random_state=self.seed),
-            "EPN-reg": lambda: EvidentialProbe(self.network, random_state=self.seed),
-            "Batch-ensemble": lambda: BatchEnsemble(self.lenet()),
-            "Packed-ensemble": lambda: PackedEnsemble(self.lenet()),
-        }[name]().fit(*sets.train)
-        component = "total" if name.endswith("ensemble") else "epistemic"
-        score = -model.predict_uncertainty(both)[component]
-        return model.predict(sets.test[0]), score
-
-
-def table_22(parts):
-    """Yield the models of images."""
-    names = ("ENN", "EPN-reg", "Energy", "Batch-ensemble", "Packed-ensemble")
-    for name, method in {**dict.fromkeys(names), **parts.run.methods}.items():
-        row = name if parts.ood == "omniglot" else f"{parts.ood}/{name}"
-        yield Row(row, partial(_image_values, parts, name, method), method)
-
-
-def _image_values(parts, name, method):
-    predicted, score = parts.scores(name, method)
-    y_test, n_ood = parts.sets.test[1], len(parts.sets.ood)
-    ranks = ranking_metrics(np.r_[y_test, np.full(n_ood, -1)], score)
-    return {
-        "ID-ACC": 100 * np.mean(predicted == y_test),
-        "OOD-AUROC": 100 * ranks["auroc"],
-        "OOD-AUPR": 100 * ranks["aupr_out"],
-    }
-
-
 # --- small versions -------------------------------------------------------------------
 
 
@@ -546,47 +274,6 @@ def _generated(number):
         random_state=number,
     )
     return nodes
-
-
-class Gaussians:
-    """Two ID classes N(±mu, 1) and OOD samples N(0, 1), with known answers."""
-
-    def __init__(self, run, seed):
-        self.seed = seed
-
-    def ordered(self, sigma):
-        """Return P(u_OOD > u_ID) of the optimal evidential network, and its formula."""
-        rng = np.random.default_rng(self.seed)
-        z_ood = rng.standard_normal(400_000)
-        z_id = rng.standard_normal(400_000) + sigma
-        u_ood, u_id = (1 / (1 + np.cosh(sigma * z)) for z in (z_ood, z_id))
-        right = norm.cdf(sigma / np.sqrt(2))
-        return {
-            "P(u_OOD > u_ID)": np.mean(u_ood > u_id),
-            "closed form": right**2 + (1 - right) ** 2,
-        }
-
-
-def theorem_1(parts):
-    """Yield distances of the means in standard deviations."""
-    for sigma in (1, 2, 4):
-        yield Row(f"sigma {sigma}", partial(parts.ordered, sigma))
-
-
-def theorem_holds(records):
-    """Return .003, above four standard errors, minus the error of the formula."""
-    if not records.rows("theorem-1"):
-        return None
-    return np.array(
-        [
-            0.003
-            - abs(
-                records.of("theorem-1", row, "P(u_OOD > u_ID)")
-                - records.of("theorem-1", row, "closed form")
-            )
-            for row in records.rows("theorem-1")
-        ]
-    ).T
 
 
 # --- the paper ------------------------------------------------------------------------
@@ -678,7 +365,7 @@ PAPER = Paper(
         Claim(
             "EPN-reg has the best mean rank, GAT",
             "15",
-            partial(probe_is_first, tables=_RANKS["14"]),
+            partial(probe_is_first, tables=RANKS["14"]),
         ),
         Claim(
             "EPN-reg is ahead of the entropy of its network",
@@ -711,7 +398,10 @@ PAPER = Paper(
             for table in ("10", "11", "12", "13")
         },
     },
-    sources=[Path(__file__).with_name("_graph_models.py")],
+    sources=[
+        Path(__file__).with_name(f"{name}.py")
+        for name in ("_graph_models", "_epn_generated", "_epn_images", "_epn_ranks")
+    ],
     notes={
         "1": "Ranks by the printed AUROC of Tables 10 to 13, over 38 settings.",
         "14": "Ranks by the printed AUROC of Tables 15 to 18.",

@@ -1,0 +1,130 @@
+"""Average ranks of the models, and claims on them."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from functools import partial
+
+import numpy as np
+from scipy.stats import rankdata
+
+from benchmarks.reproduce._graph_models import MODELS
+from benchmarks.reproduce._paper import Row
+from benchmarks.reproduce._paper_tables import paper_table
+from skood.benchmark import average_ranks
+
+# The paper's names of graphs, and skood's.
+GRAPHS = {
+    "CoraML": "CoraML",
+    "CiteSeer": "CiteSeerFull",
+    "PubMed": "PubMed",
+    "AmazonPhotos": "AmazonPhoto",
+    "AmazonComputers": "AmazonComputers",
+    "CoauthorCS": "CoauthorCS",
+    "CoauthorPhysics": "CoauthorPhysics",
+    "OGBN-Arxiv": "OGBN-Arxiv",
+}
+
+RANKS = {"1": ("10", "11", "12", "13"), "14": ("15", "16", "17", "18")}
+
+
+class Printed:
+    """Printed cells of the tables that ranks are of."""
+
+    def __init__(self, run, seed):
+        self._ranks = {}
+
+    def ranks(self, tables, ending):
+        """Return the average ranks of the models by the printed cells of a column."""
+        if tables not in self._ranks:
+            self._ranks[tables] = self._ranked(tables, ending)
+        return self._ranks[tables]
+
+    def _ranked(self, tables, ending):
+        rows = []
+        for table in tables:
+            cells = paper_table("epn", table)
+            cells = cells[cells.column.str.endswith(ending)]
+            for row, column, value in zip(
+                cells.row, cells.column, cells.value, strict=True
+            ):
+                graph, model = row.split("/")
+                rows.append(
+                    {"block": f"{graph}/{column}", "model": model, "value": value}
+                )
+        return average_ranks(rows, block="block", method="model", value="value")
+
+
+def rank_table(parts, table, ending="OOD-AUROC"):
+    """Yield the average rank of each model, by the printed cells."""
+    tables = RANKS.get(table, ("8", "9"))
+    for model in MODELS:
+        yield Row(model, partial(_average_rank, parts, tables, ending, model))
+
+
+def _average_rank(parts, tables, ending, model):
+    found = parts.ranks(tables, ending)
+    at = found.methods.tolist().index(model)
+    return {"average/rank": found.mean_rank[at]}
+
+
+def _own_ranks(records, tables):
+    """Return mean ranks (n_runs, n_models) over blocks with all models, or None."""
+    runs = []
+    for table in tables:
+        graphs = {row.partition("/")[0] for row in records.rows(table)}
+        for graph in sorted(graphs & set(GRAPHS)):
+            rows = [f"{graph}/{model}" for model in MODELS]
+            for column in records.columns(table, rows[-1]):
+                if column.endswith("OOD-AUROC"):
+                    cells = [records.of(table, row, column) for row in rows]
+                    runs.append(np.array(cells).T)
+    if not runs or np.isnan(runs).any():
+        return None
+    ranks = [[rankdata(-cells) for cells in block] for block in runs]
+    return np.mean(ranks, axis=0)
+
+
+def probe_is_first(records, tables=RANKS["1"]):
+    """Return how much smaller the rank of EPN-reg is than the best of the others."""
+    ranks = _own_ranks(records, tables)
+    if ranks is None:
+        return None
+    others = ranks[:, :-1]
+    return others[:, others.mean(axis=0).argmin()] - ranks[:, -1]
+
+
+def regularizers_help(records):
+    """Return the differences in AUROC between EPN-reg and EPN."""
+    rows = "EPN+ICE+PCL (EPN-reg)", "EPN"
+    columns = records.columns("4", rows[0])
+    found = [
+        records.of("4", rows[0], column) - records.of("4", rows[1], column)
+        for column in columns
+    ]
+    return np.array(found).T if found else None
+
+
+def probe_is_fastest(records, column="OGBN-Arxiv/seconds"):
+    """Return how many seconds the fastest other model needs more than the probe."""
+    rows = [row for row in records.rows("3") if not row.startswith("EPN")]
+    if not rows or column not in records.columns("3", rows[0]):
+        return None
+    others = np.min([records.of("3", row, column) for row in rows], axis=0)
+    return others - records.of("3", "EPN", column)
+
+
+def is_ahead(records, model, other, *, published=False):
+    """Return the differences in AUROC between two models, GCN, over all graphs."""
+    found = []
+    for table in RANKS["1"]:
+        for row in records.rows(table):
+            graph, _, name = row.partition("/")
+            if name == model and (graph in GRAPHS or not published):
+                found += [
+                    records.of(table, row, column)
+                    - records.of(table, f"{graph}/{other}", column)
+                    for column in records.columns(table, row)
+                    if column.endswith("OOD-AUROC")
+                ]
+    return np.array(found).T if found else None
