@@ -143,7 +143,9 @@ class Digits(Library):
         sets = {"calibration": parts.X_calibration, "ID": parts.images["known"]}
         sets |= {name: X for name, X in parts.images.items() if name != "known"}
         detectors = [
-            self.detector(method, self.library[name]).fit(parts.X_train, parts.y_train)
+            self.run.placed(self.detector(method, self.library[name])).fit(
+                parts.X_train, parts.y_train
+            )
             for name in self.models
         ]
         return {
@@ -298,7 +300,7 @@ class Stored(Library):
         for part in self.features.values():
             detector = self.detector(method, part.head)
             if detector is not None:
-                detector.fit(part.train.Z, part.train.y)
+                self.run.placed(detector).fit(part.train.Z, part.train.y)
             for name, found in columns.items():
                 given = part[name]
                 found.append(

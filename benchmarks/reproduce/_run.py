@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
 import os
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -49,8 +50,18 @@ class Run:
         ``options`` are of `load_images`, such as ``size``. Decoded images are stored in
         ``OUT/cache``.
         """
-        given = {"subset": subset, "cache": self.out / "cache", **options}
-        return load_images(name, self.data, return_X_y=True, **given)
+        given = {"root": self.data, "subset": subset, "cache": self.out / "cache"}
+        return load_images(name, return_X_y=True, **{**given, **options})
+
+    def placed(self, estimator):
+        """Set the `device` of a detector, or of the steps of a pipeline; return it."""
+        names = [
+            name
+            for name in estimator.get_params()
+            if name == "device" or (name.count("__") == 1 and name.endswith("__device"))
+        ]
+        names = [name for name in names if not name.startswith("estimator__")]
+        return estimator.set_params(**dict.fromkeys(names, self.device))
 
     def network(self, name, *, train, module, classes, depends):
         """Return a trained network, frozen, which is trained only if it is not stored.
@@ -87,7 +98,9 @@ class Run:
         net.load_state_dict(torch.load(path, weights_only=True))
         return Stored(pretrained(net.eval(), classes, device=self.device), stored)
 
-    def features(self, stored, name, load, extra=None):
+    def features(
+        self, stored, name, load, extra=None, *, prepare=None, max_bytes=2**31
+    ):
         """Return features of a data set by a stored network, from a file if there is.
 
         Parameters
@@ -104,6 +117,13 @@ class Run:
         extra : callable, default=None
             Called with the images, it returns a dict of further arrays.
 
+        prepare : callable, default=None
+            Converts loaded images to what the network needs, in chunks.
+
+        max_bytes : int, default=2**31
+            Maximal size of a chunk of float32 images: only one is in memory, and on the
+            device, at a time.
+
         Returns
         -------
         features : Bunch
@@ -113,10 +133,18 @@ class Run:
         path = self.out / "features" / stored.name / f"{name.replace('/', '-')}.npz"
         if not path.exists():
             X, y = load()
-            Z = split(stored.network)[0].transform(X).astype(np.float16)
-            more = {} if extra is None else extra(X)
+            body, chunks = split(stored.network)[0], []
+            size = max(1, max_bytes // (4 * math.prod(X.shape[1:])))
+            for start in range(0, len(X), size):
+                chunk = X[start : start + size]
+                chunk = chunk if prepare is None else prepare(chunk)
+                Z = body.transform(chunk).astype(np.float16)
+                chunks.append({"Z": Z, **({} if extra is None else extra(chunk))})
+            arrays = {
+                key: np.concatenate([c[key] for c in chunks]) for key in chunks[0]
+            }
             with replacing(path) as file:
-                np.savez(file, Z=Z, y=y, **more)
+                np.savez(file, y=y, **arrays)
         with np.load(path) as file:
             found = Bunch(**dict(file))
         found.Z = found.Z.astype(np.float32)

@@ -88,7 +88,8 @@ class Scores:
             if name == "ODIN":
                 found = {key: part.odin for key, part in sets.items()}
             else:
-                detector = self.detector(name).fit(train.Z, train.y)
+                detector = self.run.placed(self.detector(name))
+                detector.fit(train.Z, train.y)
                 found = {
                     key: detector.score_samples(part.Z) for key, part in sets.items()
                 }

@@ -12,7 +12,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
 
@@ -23,13 +26,15 @@ from benchmarks.reproduce import (
     Row,
     _command,
     _files,
+    _run,
     own_method,
     reproduce,
 )
 from benchmarks.reproduce._page import console, number, write
 from benchmarks.reproduce._run import Run
-from skood.detectors import KNN, MSP
+from skood.detectors import KNN, MSP, Energy
 from skood.nn import TorchClassifier
+from skood.rectifiers import ReAct
 from tests._forks import forked, forks
 
 
@@ -430,7 +435,11 @@ def test_network_is_trained_once(tmp_path):
     )
     assert network(1).name != first.name and len(trained) == 2
 
-    loaded = []
+    loaded, sizes = [], []
+
+    def double(chunk):
+        sizes.append(len(chunk))
+        return 2 * chunk
 
     def load():
         loaded.append(0)
@@ -444,4 +453,31 @@ def test_network_is_trained_once(tmp_path):
         np.testing.assert_array_equal(part.odin, X[:, 0])
         assert part.Z.dtype == np.float32 and part.Z.shape == (40, 5)
     assert len(loaded) == 1
+    chunked = Run(None, tmp_path).features(
+        first, "chunks", lambda: (X[:7] / 2, y[:7]), prepare=double, max_bytes=3 * 12
+    )
+    np.testing.assert_array_equal(chunked.Z, part.Z[:7])
+    assert sizes == [3, 3, 1]
     assert not list(tmp_path.rglob(".*"))  # no unfinished files
+
+
+def test_device_reaches_networks_and_detectors(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(_run, "pretrained", lambda *_, device: given.append(device))
+    net = torch.nn.Linear(3, 2)
+    run = Run(None, tmp_path, device="cuda:3")
+    trained = type("Trained", (), {"module_": net})
+    run.network(
+        "net",
+        train=lambda: trained,
+        module=lambda: torch.nn.Linear(3, 2),
+        classes=[0, 1],
+        depends=(),
+    )
+    assert given == ["cuda:3"]
+    assert run.placed(KNN()).device == "cuda:3"
+    pipeline = run.placed(make_pipeline(ReAct(), Energy(FrozenEstimator(KNN()))))
+    assert pipeline[1].device == "cuda:3"
+    assert pipeline[1].estimator.estimator.device == "auto"
+    plain = LogisticRegression()
+    assert run.placed(plain) is plain
