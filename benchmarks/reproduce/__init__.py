@@ -5,10 +5,12 @@ From a clone of the repository::
     python -m benchmarks.reproduce PAPER [TABLE ...] --data DIR --out DIR
     python -m benchmarks.reproduce PAPER --small --out DIR
 
-PAPER is franc, dsde, mln, quam or epn. DIR of ``--data`` has the files as their owners
-publish them; a table whose files are absent is skipped with their names, which
-``--list`` prints. ``--small`` needs no files, takes seconds, and never has a verdict on
-the paper. After an interruption the same command continues. ``--help`` has all options.
+PAPER is franc, dsde, mln, quam or epn, or openood for the benchmark of that name, with
+near and far OOD sets and covariate-shifted ID sets. DIR of ``--data`` has the files as
+their owners publish them; a table whose files are absent is skipped with their names,
+which ``--list`` prints. ``--small`` needs no files, takes seconds, and never has a
+verdict on the paper. After an interruption the same command continues. ``--help`` has
+all options.
 
 How the file of a paper looks
 =============================
@@ -54,7 +56,8 @@ is a function from prepared parts to rows::
   share belongs to the parts.
 - ``run`` is a `Run`: ``run.images(name, subset)`` reads a data set, ``run.network`` and
   ``run.features`` store networks and features in ``OUT/networks`` and
-  ``OUT/features``; ``run.methods`` are the user's own (``--method NAME=module:object``)
+  ``OUT/features``; ``run.placed`` sets the device of a detector; ``run.methods`` are
+  the user's own (``--method NAME=module:object``)
   and ``own_method`` fills in the network. Yield a row for each, with the method as
   ``depends``.
 - A `Claim` is a function from `Records` to paired differences, one for each run

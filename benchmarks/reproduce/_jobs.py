@@ -22,7 +22,7 @@ from benchmarks.reproduce._run import Run
 from benchmarks.reproduce._verdicts import compare_cells, test_claims
 from skood.benchmark import Journal, code_version, content_hash
 
-PAPERS = ("franc", "dsde", "mln", "quam", "epn")
+PAPERS = ("franc", "dsde", "mln", "quam", "epn", "openood")
 
 _FOLDER = Path(__file__).parent
 

@@ -89,3 +89,19 @@ def test_dsde(small):
     assert at_95["digits/BY"] == at_95["digits/BH"]
     tpr = values["5"].xs("TPR", level="column")
     assert tpr["digits/Naive"] < tpr["digits/BH"] < tpr["digits/BY"]
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_openood(small):
+    """Claims of digits: distances of features, and covariate shift."""
+    values = small("openood", n_claims=2)
+    assert values["digits"]["network", "ID/accuracy"] > 95
+    for table in ("digits", "digits-fs"):
+        for group, sets in (("near", "89"), ("far", ("noise", "photographs"))):
+            for rate in ("FPR95", "AUROC", "AUPR-in", "AUPR-out"):
+                mean, *parts = (
+                    values[table].xs(f"{group}/{name}/{rate}", level="column")
+                    for name in ("mean", *sets)
+                )
+                assert len(mean) == 17
+                np.testing.assert_allclose(mean, sum(parts) / 2)
