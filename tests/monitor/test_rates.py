@@ -9,15 +9,19 @@ from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import brentq
 from scipy.stats import binomtest
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 
 from skood.monitor import RateMonitor
 from skood.monitor._rate_band import CountBand, HedgedBand, beta_interval
 from skood.persistence import dump, load
+from skood.rejection import BoundedAbstention, RejectOptionClassifier
 from tests.monitor._vectors import VECTORS
 
 
@@ -435,3 +439,47 @@ def test_pooled(options):
     assert parts[0].n_audited_ == 30
     with pytest.raises(ValueError, match=r"Pooled monitors must have the same.*'fpr'"):
         parts[0].pooled(RateMonitor(quantity="fpr", bound=0.3))
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names")
+def test_kinds_of_samples_and_labels():
+    """Frames, tensors and lists give the monitor of arrays, a sample a call as well."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2)).astype(np.float32).astype(np.float64)
+    y = (X[:, 0] > 0).astype(int) ^ (rng.uniform(size=300) < 0.1)
+    classifier = RejectOptionClassifier(
+        LogisticRegression(), rule=BoundedAbstention(0.9), random_state=0
+    ).fit(X[:150], y[:150])
+    X, y = X[150:], y[150:]
+    kinds = (
+        (X, y),
+        (X.astype(np.float32), pd.Series(y, index=np.arange(150)[::-1])),
+        (pd.DataFrame(X, columns=["a", "b"]), y.tolist()),
+        (torch.tensor(X), torch.tensor(y)),
+    )
+    monitors = []
+    for samples, labels in kinds:
+        monitor = RateMonitor(
+            classifier,
+            quantity="selective_risk",
+            bound=0.3,
+            audit=0.5,
+            random_state=0,
+        )
+        for rows in [slice(i, i + 1) for i in range(20)] + [slice(20, None)]:
+            part = samples.iloc[rows] if hasattr(samples, "iloc") else samples[rows]
+            audit = monitor.update(part)
+            ids = audit.ids[audit.audited]
+            if isinstance(labels, list):
+                found = [labels[i] for i in ids - 1]
+            else:
+                found = getattr(labels, "iloc", labels)[ids - 1]
+            monitor.add_labels(ids, found)
+        monitors.append(monitor)
+    assert 0 < monitors[0].n_audited_ < 150
+    for monitor in monitors[1:]:
+        assert monitor.n_audited_ == monitors[0].n_audited_
+        assert monitor.interval_ == monitors[0].interval_
+        assert_array_equal(
+            monitor.history_.log_martingale, monitors[0].history_.log_martingale
+        )
