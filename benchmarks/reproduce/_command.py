@@ -74,9 +74,11 @@ def listing(paper, data, small):
         )
         for need in experiment.needs:
             name = need.removeprefix("?")
-            there = "there" if _files.find(name, data) else "absent"
             optional = " (optional)" if need != name else ""
-            yield f"    {there:7} {name}{optional}: {_files.expected(name)}"
+            if _files.find(name, data):
+                yield f"    there   {name}{optional}"
+            else:
+                yield f"    absent  {name}{optional}: {_files.expected(name, data)}"
 
 
 def main(argv=None):

@@ -13,7 +13,7 @@ from skood.datasets._digits_ood import load_digits_ood
 from skood.datasets._graphs import load_graph, paper_ood_splits, split_nodes
 from skood.datasets._gtsrb import gtsrb_constraints
 from skood.datasets._idx_files import fetch_mnist, load_idx_images
-from skood.datasets._images import load_images
+from skood.datasets._images import image_files, load_images
 from skood.datasets._ood_graph import make_ood_graph
 from skood.datasets._synthetic import make_reject_option_1d
 from skood.datasets._traffic_signs import make_traffic_signs
@@ -22,6 +22,7 @@ __all__ = [
     "digit_concepts",
     "fetch_mnist",
     "gtsrb_constraints",
+    "image_files",
     "load_digit_concepts",
     "load_digits_ood",
     "load_graph",

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from skood.utils._files import archive_size, check_unpacked_size
 
-__all__ = ["FileTree", "find_tree", "folder_of", "lines_of"]
+__all__ = ["FileTree", "find_path", "find_tree", "folder_of", "lines_of"]
 
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
@@ -81,15 +81,26 @@ def find_tree(root, folders, *, max_bytes=None):
     Instead of a folder "a/b", an archive a.tar, a.tar.gz, a.tgz or a.zip with "a/b" or
     "b" inside is found as well.
     """
+    path, folder = find_path(root, folders)
+    if path.is_dir():
+        return FileTree(path, max_bytes=max_bytes)
+    tree = FileTree(path, folder, max_bytes)
+    rest = folder.partition("/")[2]
+    return tree if tree.names else FileTree(path, rest, max_bytes)
+
+
+def find_path(root, folders):
+    """Return the path of the first folder that is there or in an archive, or raise.
+
+    The path is of the folder or the archive; the second value is the folder's name.
+    """
     for folder in folders:
         if (root / folder).is_dir():
-            return FileTree(root / folder, max_bytes=max_bytes)
-        first, _, rest = folder.partition("/")
+            return root / folder, folder
         for ending in _ARCHIVES:
-            path = root / f"{first}{ending}"
+            path = root / f"{folder.partition('/')[0]}{ending}"
             if path.is_file():
-                tree = FileTree(path, folder, max_bytes)
-                return tree if tree.names else FileTree(path, rest, max_bytes)
+                return path, folder
     expected = " or ".join(str(root / folder) for folder in folders)
     raise FileNotFoundError(
         f"There is no {expected}, neither as a folder nor as an archive "

@@ -8,10 +8,10 @@ import io
 
 import numpy as np
 
-from skood.datasets._file_trees import FileTree, find_tree, lines_of
+from skood.datasets._file_trees import FileTree, find_path, find_tree, lines_of
 from skood.datasets._packed_images import FoundImages
 
-__all__ = ["gtsrb_constraints", "read_gtsrb"]
+__all__ = ["find_gtsrb", "gtsrb_constraints", "read_gtsrb"]
 
 _COLORS = ("red", "blue", "yellow", "white")
 _SHAPES = ("triangle", "circle", "square", "octagon", "inverse_triangle")
@@ -69,9 +69,48 @@ def gtsrb_constraints():
     return [rule.format(**_CONCEPTS[number]) for number in order]
 
 
+def find_gtsrb(root, request):
+    """Return the table of each part on Kaggle, or the folder or archive of its signs.
+
+    Beside the published test images there is a table of their classes.
+    """
+    home, found = _home(root), []
+    for part in request.parts:
+        table = home / f"{part.capitalize()}.csv"
+        if table.is_file():
+            found += [table, *home.glob(part.capitalize())]
+            continue
+        path, _ = find_path(root, _folders(home, part))
+        found.append(path)
+        if part == "test":
+            found.append(_truth(home, path))
+    return found
+
+
+def _home(root):
+    return root / "gtsrb" if (root / "gtsrb").is_dir() else root
+
+
+def _folders(home, part):
+    """Return the folder of a part as published, under alternative names."""
+    folder = {"train": "Final_Training/Images", "test": "Final_Test/Images"}[part]
+    return f"{home.name}/{folder}", f"GTSRB/{folder}", folder
+
+
+def _truth(home, folder):
+    """Return the path of the table of the published test images, or raise."""
+    for path in (folder / "GT-final_test.csv", home / "GT-final_test.csv"):
+        if path.is_file():
+            return path
+    raise FileNotFoundError(
+        f"There is no {home / 'Test.csv'}, nor {home / 'GT-final_test.csv'} with "
+        "the classes of the test images."
+    )
+
+
 def read_gtsrb(root, request):
     """Read the traffic signs, as on Kaggle (Train.csv) or as published (GT-….csv)."""
-    home = root / "gtsrb" if (root / "gtsrb").is_dir() else root
+    home = _home(root)
     names, numbers = [], []
     tree = FileTree(home, max_bytes=request.max_bytes)
     for part in request.parts:
@@ -103,17 +142,10 @@ def read_gtsrb(root, request):
 
 def _official(root, home, part, max_bytes):
     """Return the tree, names and classes of a part as published."""
-    folder = {"train": "Final_Training/Images", "test": "Final_Test/Images"}[part]
-    folders = (f"{home.name}/{folder}", f"GTSRB/{folder}", folder)
-    tree = find_tree(root, folders, max_bytes=max_bytes)
+    tree = find_tree(root, _folders(home, part), max_bytes=max_bytes)
     if part == "test":
-        for path in (tree.path / "GT-final_test.csv", home / "GT-final_test.csv"):
-            if path.is_file():
-                return tree, _table(path.read_bytes(), path, ";", "Filename")
-        raise FileNotFoundError(
-            f"There is no {home / 'Test.csv'}, nor {home / 'GT-final_test.csv'} with "
-            "the classes of the test images."
-        )
+        path = _truth(home, tree.path)
+        return tree, _table(path.read_bytes(), path, ";", "Filename")
     names, numbers = [], []
     for table in (name for name in tree.names if name.endswith(".csv")):
         parent = table.rpartition("/")[0]

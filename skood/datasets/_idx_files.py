@@ -20,7 +20,7 @@ from skood.datasets._digits_ood import ood_bunch
 from skood.utils._files import check_unpacked_size, largest_content
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 
-__all__ = ["fetch_mnist", "load_idx_images"]
+__all__ = ["choose_pairs", "fetch_mnist", "load_idx_images"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _UBYTE = 0x08
@@ -130,7 +130,7 @@ def _find_pairs(folder):
     return pairs
 
 
-def _choose_pairs(folder, subset, images, labels):
+def choose_pairs(folder, subset, images=None, labels=None):
     """Return the (images, labels) paths to read, training files first."""
     if (images is None) != (labels is None):
         given, missing = ("images", "labels")[:: 1 if labels is None else -1]
@@ -300,7 +300,7 @@ def load_idx_images(
     array([3, 7])
     """
     folder = Path(folder).expanduser()
-    paths = _choose_pairs(folder, subset, images, labels)
+    paths = choose_pairs(folder, subset, images, labels)
     parts = [_read_pair(first, second, max_bytes) for first, second in paths]
     sizes = {part[0].shape[1:] for part in parts}
     if len(sizes) > 1:

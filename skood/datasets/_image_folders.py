@@ -8,10 +8,15 @@ import io
 import numpy as np
 from scipy.io import loadmat
 
-from skood.datasets._file_trees import FileTree, find_tree, lines_of
+from skood.datasets._file_trees import FileTree, find_path, find_tree, lines_of
 from skood.datasets._packed_images import FoundImages
 
 __all__ = [
+    "IMAGENET_FOLDERS",
+    "OMNIGLOT_FOLDERS",
+    "find_celeba",
+    "find_folders",
+    "find_list",
     "read_celeba",
     "read_folder",
     "read_imagenet",
@@ -20,6 +25,23 @@ __all__ = [
 ]
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".gif", ".webp")
+
+
+# Folders of the parts of data sets, under alternative names.
+IMAGENET_FOLDERS = {
+    "train": ("imagenet/train", "train"),
+    "test": ("imagenet/val", "val"),
+}
+OMNIGLOT_FOLDERS = {
+    "train": ("images_background", "omniglot/images_background"),
+    "test": ("images_evaluation", "omniglot/images_evaluation"),
+}
+
+
+def find_folders(root, request, *, folders):
+    """Return the folder or archive of each part; `folders` are by part, or of all."""
+    by_part = folders if isinstance(folders, dict) else {request.subset: folders}
+    return [find_path(root, by_part[part])[0] for part in request.parts]
 
 
 def image_names(tree):
@@ -36,7 +58,11 @@ def read_folder(root, request, *, folders, depth=0):
     Without classes, all targets are -1.
     """
     tree = find_tree(root, folders, max_bytes=request.max_bytes)
-    names = image_names(tree)
+    return _images_of(tree, image_names(tree), depth)
+
+
+def _images_of(tree, names, depth):
+    """Return images of a tree; the first `depth` folders of a path are its class."""
     target, classes = np.full(len(names), -1), np.empty(0, dtype=str)
     if depth:
         labels = ["/".join(name.split("/")[:-1][:depth]) for name in names]
@@ -58,14 +84,14 @@ def read_folder(root, request, *, folders, depth=0):
 def read_own_folder(root, request):
     """Read the images of `root` itself; folders in it are classes."""
     tree = FileTree(root, max_bytes=request.max_bytes)
-    flat = all("/" not in name for name in image_names(tree))
-    return read_folder(root, request, folders=(".",), depth=0 if flat else 1)
+    names = image_names(tree)
+    flat = all("/" not in name for name in names)
+    return _images_of(tree, names, depth=0 if flat else 1)
 
 
 def read_omniglot(root, request):
     """Read characters, with black ink on white: inverted, as MNIST's digits are."""
-    folder = {"test": "images_evaluation", "train": "images_background"}[request.subset]
-    folders = (folder, f"omniglot/{folder}")
+    folders = OMNIGLOT_FOLDERS[request.subset]
     found = read_folder(root, request, folders=folders, depth=2)
     found.gray = found.inverted = True
     return found
@@ -73,13 +99,12 @@ def read_omniglot(root, request):
 
 def read_imagenet(root, request):
     """Read ImageNet; validation images are in folders of classes, or in one folder."""
-    if request.subset == "train":
-        return read_folder(root, request, folders=("imagenet/train", "train"), depth=1)
-    tree = find_tree(root, ("imagenet/val", "val"), max_bytes=request.max_bytes)
-    if any("/" in name for name in tree.names):
-        return read_folder(root, request, folders=("imagenet/val", "val"), depth=1)
-    home = root / "imagenet" if (root / "imagenet").is_dir() else root
+    folders = IMAGENET_FOLDERS[request.subset]
+    tree = find_tree(root, folders, max_bytes=request.max_bytes)
     names = image_names(tree)
+    if request.subset == "train" or any("/" in name for name in names):
+        return _images_of(tree, names, depth=1)
+    home = root / "imagenet" if (root / "imagenet").is_dir() else root
     classes, target = _imagenet_truth(home, len(names))
     return FoundImages(
         target=target,
@@ -129,21 +154,9 @@ def _imagenet_truth(folder, n_images):
 
 def read_celeba(root, request):
     """Read aligned faces with 40 attributes, 0 or 1, or one of the attributes."""
-    for home in (root, root / "celeba"):
-        for ending in ("txt", "csv"):
-            path = home / f"list_attr_celeba.{ending}"
-            if path.is_file():
-                break
-        else:
-            continue
-        break
-    else:
-        raise FileNotFoundError(
-            f"There is no {root / 'list_attr_celeba.txt'}, nor one in "
-            f"{root / 'celeba'}, nor with the ending .csv."
-        )
+    path = _celeba_table(root)
     names, attributes, values = _attributes(path)
-    tree = find_tree(home, ("img_align_celeba",), max_bytes=request.max_bytes)
+    tree = find_tree(path.parent, _CELEBA_FOLDERS, max_bytes=request.max_bytes)
     inner = {name.rsplit("/", 1)[-1]: name for name in image_names(tree)}
     absent = [name for name in names if name not in inner]
     if absent:
@@ -163,6 +176,29 @@ def read_celeba(root, request):
         filenames=[f"{tree}/{inner[name]}" for name in names],
         tree=tree,
         names=[inner[name] for name in names],
+    )
+
+
+_CELEBA_FOLDERS = ("img_align_celeba",)
+
+
+def find_celeba(root, request):
+    """Return the table of attributes, and the folder or archive of the faces."""
+    del request
+    path = _celeba_table(root)
+    return [path, find_path(path.parent, _CELEBA_FOLDERS)[0]]
+
+
+def _celeba_table(root):
+    """Return the path of the table of attributes, or raise."""
+    for home in (root, root / "celeba"):
+        for ending in ("txt", "csv"):
+            path = home / f"list_attr_celeba.{ending}"
+            if path.is_file():
+                return path
+    raise FileNotFoundError(
+        f"There is no {root / 'list_attr_celeba.txt'}, nor one in {root / 'celeba'}, "
+        "nor with the ending .csv."
     )
 
 
@@ -188,14 +224,20 @@ def _attributes(path):
     return [row[0] for row in rows], attributes, (values + 1) // 2
 
 
-def read_list(root, request):
-    """Read the images of a list: a path relative to `root` and a label per line."""
+def find_list(root, request):
+    """Return the path of the list, and the folder of the images."""
     path = root / request.subset
     if not path.is_file():
         raise FileNotFoundError(
             f"There is no {path}: the subset of name='list' is the path of the list, "
             "relative to the folder of the images or absolute."
         )
+    return [path, root]
+
+
+def read_list(root, request):
+    """Read the images of a list: a path relative to `root` and a label per line."""
+    path, _ = find_list(root, request)
     names, labels = [], []
     for number, line in enumerate(lines_of(path.read_bytes(), path), start=1):
         try:

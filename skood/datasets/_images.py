@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
@@ -16,89 +17,104 @@ import numpy as np
 from numpy.lib import format as npy_format
 from sklearn.utils import Bunch
 
+from skood.datasets import _gtsrb
 from skood.datasets import _image_folders as folders
 from skood.datasets import _packed_images as packed
 from skood.datasets._file_trees import folder_of
-from skood.datasets._gtsrb import read_gtsrb
 from skood.utils._files import replacing
 from skood.utils._optional import import_optional
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 
-__all__ = ["load_images"]
+__all__ = ["image_files", "load_images"]
 
 
 @dataclass(frozen=True)
 class _ImageSet:
-    """The reader of a data set, and the number of images of its parts."""
+    """The reader of a data set, its files, and the number of images of its parts."""
 
-    read: object
+    read: Callable
+    find: Callable
     sizes: dict
     labels: tuple = ("class",)
 
 
-def _one_part(read, n_images=None, **kwargs):
-    """A data set with one part only, which is for testing."""
-    return _ImageSet(partial(read, **kwargs), {"test": n_images})
+def _set(name, module, sizes, *, labels=("class",), **kwargs):
+    """A data set with functions read_… and find_… of a module."""
+    read, find = (getattr(module, f"{verb}_{name}") for verb in ("read", "find"))
+    read, find = partial(read, **kwargs), partial(find, **kwargs)
+    return _ImageSet(read, find, sizes, labels)
 
 
 def _idx(n_train, n_test, *names, prefix=""):
+    sizes = {"train": n_train, "test": n_test}
+    return _set("idx", packed, sizes, folders=names, prefix=prefix)
+
+
+def _folder(n_images, *names, depth=0):
+    """A data set with one part, which is for testing, in one of some folders."""
     return _ImageSet(
-        partial(packed.read_idx, folders=names, prefix=prefix),
-        {"train": n_train, "test": n_test},
+        partial(folders.read_folder, folders=names, depth=depth),
+        partial(folders.find_folders, folders=names),
+        {"test": n_images},
     )
+
+
+def _noise(kind):
+    make = partial(packed.make_noise, kind=kind)
+    return _ImageSet(make, lambda root, request: [], {"test": 1000})
 
 
 _CIFAR = {"train": 50_000, "test": 10_000}
 _IMAGE_SETS = {
-    "cifar10": _ImageSet(partial(packed.read_cifar, n_classes=10), _CIFAR),
-    "cifar100": _ImageSet(
-        partial(packed.read_cifar, n_classes=100), _CIFAR, ("class", "coarse")
+    "cifar10": _set("cifar", packed, _CIFAR, n_classes=10),
+    "cifar100": _set(
+        "cifar", packed, _CIFAR, labels=("class", "coarse"), n_classes=100
     ),
-    "svhn": _ImageSet(packed.read_svhn, {"train": 73_257, "test": 26_032}),
+    "svhn": _set("svhn", packed, {"train": 73_257, "test": 26_032}),
     "mnist": _idx(60_000, 10_000, "mnist", "MNIST/raw"),
     "fmnist": _idx(60_000, 10_000, "fmnist", "FashionMNIST/raw"),
     "kmnist": _idx(60_000, 10_000, "kmnist", "KMNIST/raw"),
     "notmnist": _idx(None, None, "notmnist"),
     "emnist": _idx(124_800, 20_800, "emnist", "EMNIST/raw", prefix="emnist-letters"),
-    "tiny_images": _one_part(packed.read_tiny_images, 300_000),
-    "gaussian_noise": _one_part(packed.make_noise, 1000, kind="gaussian"),
-    "uniform_noise": _one_part(packed.make_noise, 1000, kind="uniform"),
-    "lsun_crop": _one_part(folders.read_folder, 10_000, folders=("LSUN/test", "LSUN")),
-    "lsun_resize": _one_part(folders.read_folder, 10_000, folders=("LSUN_resize",)),
-    "tin_crop": _one_part(
-        folders.read_folder, 10_000, folders=("Imagenet/test", "Imagenet")
+    "tiny_images": _set("tiny_images", packed, {"test": 300_000}),
+    "gaussian_noise": _noise("gaussian"),
+    "uniform_noise": _noise("uniform"),
+    "lsun_crop": _folder(10_000, "LSUN/test", "LSUN"),
+    "lsun_resize": _folder(10_000, "LSUN_resize"),
+    "tin_crop": _folder(10_000, "Imagenet/test", "Imagenet"),
+    "tin_resize": _folder(10_000, "Imagenet_resize"),
+    "isun": _folder(8_925, "iSUN/iSUN_patches", "iSUN"),
+    "textures": _folder(5_640, "dtd/images", "images", depth=1),
+    "places365": _folder(None, "places365_standard/val", "places365"),
+    "inaturalist": _folder(10_000, "iNaturalist/images", "iNaturalist"),
+    "imagenet_o": _folder(2_000, "imagenet-o"),
+    "imagenet_a": _folder(7_500, "imagenet-a", depth=1),
+    "imagenet": _ImageSet(
+        folders.read_imagenet,
+        partial(folders.find_folders, folders=folders.IMAGENET_FOLDERS),
+        {"train": 1_281_167, "test": 50_000},
     ),
-    "tin_resize": _one_part(folders.read_folder, 10_000, folders=("Imagenet_resize",)),
-    "isun": _one_part(
-        folders.read_folder, 8_925, folders=("iSUN/iSUN_patches", "iSUN")
+    "omniglot": _ImageSet(
+        folders.read_omniglot,
+        partial(folders.find_folders, folders=folders.OMNIGLOT_FOLDERS),
+        {"train": 19_280, "test": 13_180},
     ),
-    "textures": _one_part(
-        folders.read_folder, 5_640, folders=("dtd/images", "images"), depth=1
+    "gtsrb": _set(
+        *("gtsrb", _gtsrb, {"train": 39_209, "test": 12_630}),
+        labels=("class", "color", "shape"),
     ),
-    "places365": _one_part(
-        folders.read_folder, folders=("places365_standard/val", "places365")
+    "celeba": _set("celeba", folders, {"test": 202_599}, labels=()),
+    "folder": _ImageSet(
+        folders.read_own_folder, lambda root, request: [root], {"test": None}
     ),
-    "inaturalist": _one_part(
-        folders.read_folder, 10_000, folders=("iNaturalist/images", "iNaturalist")
-    ),
-    "imagenet_o": _one_part(folders.read_folder, 2_000, folders=("imagenet-o",)),
-    "imagenet_a": _one_part(
-        folders.read_folder, 7_500, folders=("imagenet-a",), depth=1
-    ),
-    "imagenet": _ImageSet(folders.read_imagenet, {"train": 1_281_167, "test": 50_000}),
-    "omniglot": _ImageSet(folders.read_omniglot, {"train": 19_280, "test": 13_180}),
-    "gtsrb": _ImageSet(
-        read_gtsrb, {"train": 39_209, "test": 12_630}, ("class", "color", "shape")
-    ),
-    "celeba": _ImageSet(folders.read_celeba, {"test": 202_599}, ()),
-    "folder": _one_part(folders.read_own_folder),
+    "list": _set("list", folders, {}),
 }
 _WITHOUT_ALL = {"imagenet", "omniglot"}
 
 
 @validate_params(
     {
-        "name": [StrOptions({*_IMAGE_SETS, "list"})],
+        "name": [StrOptions({*_IMAGE_SETS})],
         "root": [str, os.PathLike, None],
         "subset": [str, os.PathLike],
         "labels": [str],
@@ -216,6 +232,7 @@ def load_images(
 
     See Also
     --------
+    image_files : The files, without reading them.
     load_idx_images : Gray images in MNIST's format under other names.
     gtsrb_constraints : Rules between the concepts of GTSRB.
 
@@ -229,7 +246,7 @@ def load_images(
     ...     "cifar10", "data", subset="train", return_X_y=True
     ... )  # doctest: +SKIP
     """
-    image_set = _IMAGE_SETS.get(name, _one_part(folders.read_list))
+    image_set = _IMAGE_SETS[name]
     _check_request(name, image_set, root, subset, labels)
     request = packed.Request(str(subset), labels, max_samples, max_bytes)
     where = None if root is None else folder_of(root)
@@ -250,6 +267,68 @@ def load_images(
         filenames=found.filenames[:n_samples],
         DESCR=f"{name}, {subset}: {n_samples} images from {root}",
     )
+
+
+@validate_params(
+    {
+        "name": [StrOptions({*_IMAGE_SETS})],
+        "root": [str, os.PathLike, None],
+        "subset": [str, os.PathLike],
+    },
+    prefer_skip_nested_validation=True,
+)
+def image_files(name, root, *, subset="test"):
+    """Find the files of a published data set, without reading images.
+
+    Use it to check that the data of a long study are complete before it starts.
+
+    Read more in the :ref:`User Guide <datasets>`.
+
+    Parameters
+    ----------
+    name : str
+        Name of a data set for :func:`load_images`.
+
+    root : str, path-like or None
+        Folder of the data sets. None for noise only.
+
+    subset : {"train", "test", "all"} or path of a list, default="test"
+        Part of the data set.
+
+    Returns
+    -------
+    files : list of str
+        Paths of files, of an archive, or of folders of image files; of GTSRB and CelebA
+        also of the tables of labels.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file or folder is missing; the message names the expected ones.
+    ValueError
+        If the data set has no such `subset`.
+
+    See Also
+    --------
+    load_images : Load the images.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from skood.datasets import image_files
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     Path(root, "LSUN_resize.tar.gz").touch()
+    ...     [file] = image_files("lsun_resize", root)
+    >>> Path(file).name
+    'LSUN_resize.tar.gz'
+    """
+    image_set = _IMAGE_SETS[name]
+    labels = image_set.labels[0] if image_set.labels else "class"
+    _check_request(name, image_set, root, subset, labels)
+    where = None if root is None else folder_of(root)
+    request = packed.Request(str(subset), labels, None, None)
+    return list(map(str, image_set.find(where, request)))
 
 
 def _check_request(name, image_set, root, subset, labels):

@@ -12,11 +12,15 @@ from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 
 from skood.datasets._file_trees import FileTree, find_tree
-from skood.datasets._idx_files import load_idx_images
+from skood.datasets._idx_files import choose_pairs, load_idx_images
 
 __all__ = [
     "FoundImages",
     "Request",
+    "find_cifar",
+    "find_idx",
+    "find_svhn",
+    "find_tiny_images",
     "make_noise",
     "read_cifar",
     "read_idx",
@@ -83,8 +87,19 @@ class _ArrayUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def read_cifar(root, request, *, n_classes):
-    """Read CIFAR-10 or CIFAR-100, pickled by Python or in the binary version."""
+def find_cifar(root, request, *, n_classes):
+    """Return the batches, or the archive of them."""
+    tree, files = _cifar_batches(root, request, n_classes)
+    if not tree.path.is_dir():
+        return [tree.path]
+    for name in files:
+        if name not in tree.names:
+            raise FileNotFoundError(f"{tree} has no file {name}.")
+    return [tree.path / name for name in files]
+
+
+def _cifar_batches(root, request, n_classes):
+    """Return the tree of CIFAR, and the names of the batches of the parts."""
     if n_classes == 10:
         folders = ("cifar-10-batches-py", "cifar-10-batches-bin")
         archives = ("cifar-10-python", "cifar-10-binary")
@@ -94,12 +109,21 @@ def read_cifar(root, request, *, n_classes):
         folders = ("cifar-100-python", "cifar-100-binary")
         archives = folders
         stems = {"train": ["train"], "test": ["test"]}
-    labels = request.labels
     tree = _find_cifar(root, folders, archives, request.max_bytes)
-    binary = any(name.endswith(".bin") for name in tree.names)
+    if not tree.path.is_dir():
+        binary = tree.path.name.startswith((archives[1], folders[1]))
+    else:
+        binary = any(name.endswith(".bin") for name in tree.names)
     ending = ".bin" if binary else ""
+    return tree, [stem + ending for part in request.parts for stem in stems[part]]
+
+
+def read_cifar(root, request, *, n_classes):
+    """Read CIFAR-10 or CIFAR-100, pickled by Python or in the binary version."""
+    labels = request.labels
+    tree, files = _cifar_batches(root, request, n_classes)
+    binary = files[0].endswith(".bin")
     read = _read_binary_batch if binary else _read_pickled_batch
-    files = [stem + ending for part in request.parts for stem in stems[part]]
     batches = [
         read(tree.read_file(file), f"{tree}/{file}", n_classes, labels)
         for file in files
@@ -170,9 +194,14 @@ def _check_labels(target, n_classes, path):
         )
 
 
+def find_svhn(root, request):
+    """Return the files of the parts."""
+    return [_file(root, f"{part}_32x32.mat", "svhn") for part in request.parts]
+
+
 def read_svhn(root, request):
     """Read the cropped digits of SVHN from files of MATLAB 5; label 10 is digit 0."""
-    paths = [_file(root, f"{part}_32x32.mat", "svhn") for part in request.parts]
+    paths = find_svhn(root, request)
     images, targets = [], []
     for path in paths:
         try:
@@ -215,10 +244,15 @@ def _file(root, name, folder):
     raise FileNotFoundError(f"There is no {root / name}, nor {root / folder / name}.")
 
 
+def find_tiny_images(root, request):
+    """Return the file of the array."""
+    del request
+    return [_file(root, "300K_random_images.npy", "tiny_images")]
+
+
 def read_tiny_images(root, request):
     """Map the array of 300,000 random tiny images."""
-    del request
-    path = _file(root, "300K_random_images.npy", "tiny_images")
+    [path] = find_tiny_images(root, request)
     try:
         images = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -236,29 +270,53 @@ def read_tiny_images(root, request):
     )
 
 
-def read_idx(root, request, *, folders, prefix=""):
-    """Read gray images in MNIST's format; EMNIST's, with a prefix, are transposed."""
+def find_idx(root, request, *, folders, prefix=""):
+    """Return the files of images and of labels of the parts."""
+    return [
+        path for pair in _idx_pairs(root, request, folders, prefix) for path in pair
+    ]
+
+
+def _idx_pairs(root, request, folders, prefix):
+    """Return (images, labels) of the parts, or raise."""
     for folder in folders:
         if (root / folder).is_dir():
             break
     else:
         names = " or ".join(str(root / folder) for folder in folders)
         raise FileNotFoundError(f"There is no folder {names}.")
-    parts = []
-    for part in request.parts if prefix else (request.subset,):
-        files = {"subset": part}
-        if prefix:
-            files = {
-                kind: _packed_or_not(
-                    root / folder, f"{prefix}-{part}-{kind}-idx{n}-ubyte"
-                )
-                for kind, n in (("images", 3), ("labels", 1))
-            }
-        parts.append(
-            load_idx_images(
-                root / folder, scaled=False, max_bytes=request.max_bytes, **files
-            )
+    if not prefix:
+        return choose_pairs(root / folder, request.subset)
+    return [
+        tuple(
+            _packed_or_not(root / folder / f"{prefix}-{part}-{kind}-ubyte")
+            for kind in ("images-idx3", "labels-idx1")
         )
+        for part in request.parts
+    ]
+
+
+def _packed_or_not(path):
+    """Return the path of a file that may be compressed, or raise."""
+    for found in (path, path.with_name(f"{path.name}.gz")):
+        if found.is_file():
+            return found
+    raise FileNotFoundError(f"There is no {path}, nor with the ending .gz.")
+
+
+def read_idx(root, request, *, folders, prefix=""):
+    """Read gray images in MNIST's format; EMNIST's, with a prefix, are transposed."""
+    pairs = _idx_pairs(root, request, folders, prefix)
+    parts = [
+        load_idx_images(
+            images.parent,
+            images=images.name,
+            labels=labels.name,
+            scaled=False,
+            max_bytes=request.max_bytes,
+        )
+        for images, labels in pairs
+    ]
     images = np.concatenate([part.data for part in parts]).astype(np.uint8)
     target = np.concatenate([part.target for part in parts])
     return FoundImages(
@@ -268,11 +326,6 @@ def read_idx(root, request, *, folders, prefix=""):
         images=images.transpose(0, 1, 3, 2) if prefix else images,
         gray=True,
     )
-
-
-def _packed_or_not(folder, name):
-    """Return the name of a file that may be compressed."""
-    return name if (folder / name).is_file() or not name else f"{name}.gz"
 
 
 def make_noise(root, request, *, kind):

@@ -18,7 +18,7 @@ from numpy.testing import assert_array_equal
 from PIL import Image
 from scipy.io import savemat
 
-from skood.datasets import gtsrb_constraints, load_images
+from skood.datasets import gtsrb_constraints, image_files, load_images
 from skood.logic import parse_constraint
 
 RNG = np.random.default_rng(0)
@@ -552,3 +552,107 @@ def test_number_of_images_is_compared(tmp_path):
     with pytest.warns(UserWarning, match=r"with 10000 images; 3 were found") as caught:
         load_images("cifar10", tmp_path)
     assert caught[0].filename == __file__
+
+
+FOUND = [
+    ("cifar10", "test", ["cifar-10-batches-bin/test_batch.bin"], []),
+    ("cifar10", "all", ["cifar-10-python.tar.gz"], []),
+    ("cifar100", "all", [f"cifar-100-python/{p}" for p in ("train", "test")], []),
+    ("svhn", "all", ["svhn/train_32x32.mat", "test_32x32.mat"], []),
+    (
+        *("mnist", "test"),
+        [f"mnist/t10k-{k}-ubyte" for k in ("images-idx3", "labels-idx1")],
+        ["mnist/train-images-idx3-ubyte", "mnist/train-labels-idx1-ubyte"],
+    ),
+    (
+        *("emnist", "train"),
+        [
+            "EMNIST/raw/emnist-letters-train-images-idx3-ubyte.gz",
+            "EMNIST/raw/emnist-letters-train-labels-idx1-ubyte",
+        ],
+        [],
+    ),
+    ("tiny_images", "test", ["300K_random_images.npy"], []),
+    ("imagenet_a", "test", ["imagenet-a/"], []),
+    ("lsun_crop", "test", ["LSUN.tgz"], []),
+    ("imagenet", "train", ["imagenet/train/"], ["imagenet/val/"]),
+    ("omniglot", "test", ["omniglot/images_evaluation/"], []),
+    ("gtsrb", "all", ["Train.csv", "Train/", "Test.csv", "Test/"], ["Meta.csv"]),
+    (
+        *("gtsrb", "test"),
+        ["GTSRB/Final_Test/Images/", "GTSRB/Final_Test/Images/GT-final_test.csv"],
+        [],
+    ),
+    ("celeba", "test", ["list_attr_celeba.csv", "img_align_celeba.zip"], []),
+    ("list", "lists/a.txt", ["lists/a.txt", "./"], []),
+    ("folder", "test", ["./"], []),
+]
+
+
+@pytest.mark.parametrize(("name", "subset", "files", "others"), FOUND)
+def test_files(tmp_path, name, subset, files, others):
+    """What is there is found, without reading it; what is absent raises."""
+    for file in (*files, *others):
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(exist_ok=True) if file.endswith("/") else path.touch()
+    found = image_files(name, tmp_path, subset=subset)
+    assert found == [str(tmp_path / file) for file in files]
+    if name != "folder":
+        (tmp_path / files[-1 if name != "list" else 0]).rename(tmp_path / "moved")
+        if name == "gtsrb" and subset == "all":  # the table is what is needed
+            assert image_files(name, tmp_path, subset=subset) == found[:-1]
+            (tmp_path / "Test.csv").unlink()
+        with pytest.raises(FileNotFoundError, match="no"):
+            image_files(name, tmp_path, subset=subset)
+
+
+def test_files_of_noise_and_wrong_names(tmp_path):
+    assert image_files("gaussian_noise", None) == []
+    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
+        image_files("svhn", tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"textures has the subsets \['test'\], got"):
+        image_files("textures", tmp_path, subset="train")
+    with pytest.raises(ValueError, match="The 'name' parameter"):
+        image_files("cifar11", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix"), [("kmnist", "t10k"), ("emnist", "emnist-letters-test")]
+)
+def test_broken_idx(tmp_path, name, prefix):
+    files = idx_files(prefix, GRAY, [7, 1, 1])
+    [(images, content), (labels, _)] = files.items()
+    write(tmp_path / name, files | {images: gzip.decompress(content)[:-1]})
+    with pytest.raises(ValueError, match=r"images-idx3-ubyte\.gz"):
+        load(name, tmp_path)
+    write(tmp_path / name, files | {labels: idx_files(prefix, GRAY, [7, 1])[labels]})
+    with pytest.raises(ValueError, match=r"3 images .* 2 labels"):
+        load(name, tmp_path)
+    (tmp_path / name / labels).unlink()
+    with pytest.raises(FileNotFoundError, match="labels"):
+        load(name, tmp_path)
+
+
+def test_broken_omniglot(tmp_path):
+    write(tmp_path, {"images_evaluation/lost.png": png(GRAY[0])})
+    with pytest.raises(ValueError, match=r"but lost.png is in none"):
+        load("omniglot", tmp_path)
+    write(tmp_path, {"images_evaluation.zip": b"no archive"})
+    (tmp_path / "images_evaluation" / "lost.png").unlink()
+    (tmp_path / "images_evaluation").rmdir()
+    with pytest.raises(ValueError, match="is not a whole archive"):
+        load("omniglot", tmp_path)
+
+
+def test_broken_official_signs(tmp_path):
+    head = "Filename;Width;Height;Roi.X1;ClassId\n"
+    home, table = "GTSRB/Final_Training/Images/00000", "GT-00000.csv"
+    write(tmp_path, {f"{home}/0.ppm": png(COLOR[0]), f"{home}/{table}": b""})
+    for content, message in (
+        (f"{head}0.ppm;1;1;0;43\n", r"the classes 0 to 42, got \[43\]"),
+        (f"{head}0.ppm;1;1;0;x\n", "columns Filename and ClassId, separated by ';'"),
+    ):
+        write(tmp_path, {f"{home}/{table}": content.encode()})
+        with pytest.raises(ValueError, match=message):
+            load("gtsrb", tmp_path, subset="train")

@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import json
-import os
 import re
 from functools import partial
 from html.parser import HTMLParser
@@ -35,21 +34,17 @@ from benchmarks.reproduce._run import Run
 from skood.detectors import KNN, MSP, Energy
 from skood.nn import TorchClassifier
 from skood.rectifiers import ReAct
-from tests._forks import forked, forks
 
 
 class Parts:
     """Numbers in place of networks; each computed row is a line of ``log``."""
 
-    log, exit_at = None, None
+    log = None
 
     def __init__(self, run, seed, start=0.0):
         self.run, self.seed, self.start = run, seed, start
 
     def value(self, name, number):
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        if len(lines) == self.exit_at:
-            os._exit(3)
         with self.log.open("a") as file:
             file.write(f"{name} {self.seed}\n")
         return {
@@ -138,23 +133,6 @@ def test_interval_of_a_single_run(tmp_path, log):
     cells = reproduce(paper_of(), out=tmp_path, seeds=1).cells
     risk = cells[(cells.row == "best") & (cells.column == "risk")].iloc[0]
     assert (risk.value, risk.low, risk.high, risk.n_runs) == (1.0, 0.5, 1.5, 1)
-
-
-@forks
-@pytest.mark.parametrize("at", [0, 1, 3, 6, 7])
-def test_killed_run_continues(tmp_path, log, monkeypatch, at):
-    """Nothing that was finished is computed again, and all values are equal."""
-    monkeypatch.setattr(Parts, "exit_at", at)
-    run = partial(reproduce, paper_of(), out=tmp_path / "a")
-    assert forked(run) == 3
-    assert len(log.read_text().splitlines() if at else ()) == at
-    monkeypatch.setattr(Parts, "exit_at", None)
-    found = run()
-    lines = log.read_text().splitlines()
-    assert len(lines) == len(set(lines)) == 8
-    pd.testing.assert_frame_equal(
-        found.cells, reproduce(paper_of(), out=tmp_path).cells
-    )
 
 
 def test_finished_rows_are_not_computed_again(tmp_path, log):
@@ -352,7 +330,8 @@ def test_exit_codes(command, tmp_path, capsys):
     absent = paper_of(needs=("mnist", "?fmnist"))
     assert command("--data", str(tmp_path), paper=absent) == 2
     shown = capsys.readouterr().err
-    assert "no files of mnist: mnist/t10k-images" in shown and "fmnist/" not in shown
+    assert f"no files of mnist: There is no folder {tmp_path}/mnist or" in shown
+    assert "fmnist" not in shown
     assert command("--only", "nothing") == 2
     against = Paper(
         *("tiny", "Tiny", paper_of().experiments, paper_of().small),
@@ -370,8 +349,13 @@ def test_list(command, tmp_path, capsys):
     assert command("--list", "--data", str(tmp_path), paper=paper) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "1, 2: main, 2 runs"
-    assert lines[1].split() == ["there", "a.npy:", "a.npy"]
-    assert lines[2].startswith("    absent  cifar10 (optional): cifar-10-batches-py/")
+    assert lines[1].split() == ["there", "a.npy"]
+    start = (
+        f"    absent  cifar10 (optional): There is no {tmp_path}/cifar-10-batches-py"
+    )
+    assert lines[2].startswith(start)
+    assert command("--list", paper=paper) == 0
+    assert "no DIR/cifar-10-batches-py" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

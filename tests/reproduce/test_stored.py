@@ -89,11 +89,12 @@ def test_dsde_on_images(tmp_path, monkeypatch):
         return images(100, 32, [len(name), len(subset)], n_channels=3)
 
     monkeypatch.setattr("benchmarks.reproduce._run.Run.images", load)
-    for name in ("cifar-10-batches-bin/a.bin", "test_32x32.mat", "LSUN/a", "iSUN/a"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "dtd").mkdir()
-    (tmp_path / "places365").mkdir()
+    batches = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+    for name in ("cifar-10-batches-bin", "LSUN", "iSUN", "dtd/images", "places365"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in batches:
+        (tmp_path / "cifar-10-batches-bin" / f"{name}.bin").touch()
+    (tmp_path / "test_32x32.mat").touch()
     result = reproduce(
         "dsde",
         ["1", "2"],
