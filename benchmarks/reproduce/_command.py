@@ -75,7 +75,7 @@ def listing(paper, data, small):
         for need in experiment.needs:
             name = need.removeprefix("?")
             optional = " (optional)" if need != name else ""
-            if _files.find(name, data):
+            if _files.find(name, data) is not None:
                 yield f"    there   {name}{optional}"
             else:
                 yield f"    absent  {name}{optional}: {_files.expected(name, data)}"

@@ -69,14 +69,16 @@ class Images:
         sets = self.sets
         both = np.concatenate([sets.test[0], sets.ood])
         if method is not None or name == "Energy":
-            detector = own_method(method or Energy, self.network).fit(*sets.train)
+            detector = self.run.placed(own_method(method or Energy, self.network))
+            detector.fit(*sets.train)
             return self.network.predict(sets.test[0]), detector.score_samples(both)
         model = {
             "ENN": lambda: EvidentialClassifier(self.lenet(), random_state=self.seed),
             "EPN-reg": lambda: EvidentialProbe(self.network, random_state=self.seed),
             "Batch-ensemble": lambda: BatchEnsemble(self.lenet()),
             "Packed-ensemble": lambda: PackedEnsemble(self.lenet()),
-        }[name]().fit(*sets.train)
+        }[name]()
+        self.run.placed(model).fit(*sets.train)
         component = "total" if name.endswith("ensemble") else "epistemic"
         score = -model.predict_uncertainty(both)[component]
         return model.predict(sets.test[0]), score

@@ -55,11 +55,14 @@ def locate(name, root):
 
 
 def find(name, root):
-    """Return the files or folders of a data set below a folder, or an empty list."""
+    """Return the files or folders of a data set below a folder, or None.
+
+    Noise is complete without files.
+    """
     try:
-        return [] if root is None else locate(name, root)
+        return None if root is None else locate(name, root)
     except FileNotFoundError:
-        return []
+        return None
 
 
 def expected(name, root=None):
@@ -77,7 +80,7 @@ def missing(needs, root):
     return [
         f"{name}: {expected(name, root)}"
         for name in needs
-        if not name.startswith("?") and not find(name, root)
+        if not name.startswith("?") and find(name, root) is None
     ]
 
 
@@ -89,7 +92,9 @@ def digest(needs, root):
     """
     found = hashlib.sha256()
     for name in needs:
-        paths = [p for path in find(name.removeprefix("?"), root) for p in _files(path)]
+        paths = [
+            p for path in find(name.removeprefix("?"), root) or () for p in _files(path)
+        ]
         found.update(f"{name} {len(paths)}\n".encode())
         for path in paths:
             size = os.path.getsize(path)

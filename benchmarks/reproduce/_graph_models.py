@@ -10,6 +10,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
 from benchmarks.reproduce._paper import own_method
+from benchmarks.reproduce._run import placed
 from skood.base import UncertaintyDetector
 from skood.combine import DetectorEnsemble, Fisher
 from skood.datasets import split_nodes
@@ -130,7 +131,7 @@ class Case:
         network, network_seconds = self.network()
         detector = _detector(name, self, network, method)
         if detector is not None:
-            detector, seconds = timed(detector, *self.train)
+            detector, seconds = timed(placed(detector, self.device), *self.train)
             score = detector.score_samples(self.test)
             if name.startswith("VGNN"):
                 seconds += network_seconds

@@ -22,6 +22,19 @@ from skood.datasets import load_images
 from skood.nn import pretrained, split
 
 
+def placed(estimator, device):
+    """Set the `device` of a detector, or of the steps of a pipeline; return it."""
+    if not hasattr(estimator, "get_params"):
+        return estimator
+    names = [
+        name
+        for name in estimator.get_params()
+        if name == "device" or (name.count("__") == 1 and name.endswith("__device"))
+    ]
+    names = [name for name in names if not name.startswith("estimator__")]
+    return estimator.set_params(**dict.fromkeys(names, device))
+
+
 class Stored(NamedTuple):
     """Trained network, and the name of its file."""
 
@@ -42,7 +55,7 @@ class Run:
 
     def has(self, name):
         """Return whether the files of a data set are there."""
-        return bool(_files.find(name, self.data))
+        return _files.find(name, self.data) is not None
 
     def images(self, name, subset="test", **options):
         """Return images, uint8 (n, channels, height, width), and labels.
@@ -54,14 +67,8 @@ class Run:
         return load_images(name, return_X_y=True, **{**given, **options})
 
     def placed(self, estimator):
-        """Set the `device` of a detector, or of the steps of a pipeline; return it."""
-        names = [
-            name
-            for name in estimator.get_params()
-            if name == "device" or (name.count("__") == 1 and name.endswith("__device"))
-        ]
-        names = [name for name in names if not name.startswith("estimator__")]
-        return estimator.set_params(**dict.fromkeys(names, self.device))
+        """Set the device of a detector, see `placed`; return it."""
+        return placed(estimator, self.device)
 
     def network(self, name, *, train, module, classes, depends):
         """Return a trained network, frozen, which is trained only if it is not stored.

@@ -343,7 +343,7 @@ class Digits(Scores):
             warnings.simplefilter("ignore", ConvergenceWarning)
             frozen = FrozenEstimator(network.fit(X_train, y_train))
         body, head = split(frozen)
-        odin = ODIN(frozen).fit(X_train, y_train)
+        odin = self.run.placed(ODIN(frozen)).fit(X_train, y_train)
         return Bunch(
             head=head,
             train=Bunch(Z=body.transform(X_train), y=y_train),

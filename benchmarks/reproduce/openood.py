@@ -343,7 +343,7 @@ class Digits(Scores):
             warnings.simplefilter("ignore", ConvergenceWarning)
             frozen = FrozenEstimator(network.fit(X_train, y_train))
         body, head = split(frozen)
-        odin = ODIN(frozen).fit(X_train, y_train)
+        odin = self.run.placed(ODIN(frozen)).fit(X_train, y_train)
         rng = np.random.default_rng(self.seed)
         turned = rotate(
             X_test.reshape(-1, 8, 8), 20, axes=(2, 1), reshape=False, order=1

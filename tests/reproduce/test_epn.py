@@ -15,6 +15,7 @@ from benchmarks.reproduce import epn
 from benchmarks.reproduce._command import main
 from benchmarks.reproduce._graph_models import MODELS
 from benchmarks.reproduce._paper import Records
+from benchmarks.reproduce._run import Run
 from skood.datasets import make_ood_graph
 
 
@@ -169,16 +170,14 @@ def test_models_of_images(tmp_path):
     for image, label in zip(X, y, strict=True):
         image[0, 2:20, 2 + 8 * label : 8 + 8 * label] += 190
 
-    class Run:
-        device, methods = "cpu", {}
-
+    class Digits(Run):
         def images(self, name, subset="test"):
             return (X, y) if name == "mnist" else (255 - X, y)
 
         def has(self, name):
             return False
 
-    parts = epn.Images(Run(), 0, "notmnist")
+    parts = epn.Images(Digits(None, tmp_path, device="cpu"), 0, "notmnist")
     parts.max_epochs = 20
     rows = {row.name: row.compute for row in epn.table_22(parts)}
     assert list(rows)[:2] == ["notmnist/ENN", "notmnist/EPN-reg"]

@@ -332,6 +332,7 @@ def test_exit_codes(command, tmp_path, capsys):
     shown = capsys.readouterr().err
     assert f"no files of mnist: There is no folder {tmp_path}/mnist or" in shown
     assert "fmnist" not in shown
+    assert _files.missing(("uniform_noise",), tmp_path) == []  # it has no files
     assert command("--only", "nothing") == 2
     against = Paper(
         *("tiny", "Tiny", paper_of().experiments, paper_of().small),
