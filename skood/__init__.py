@@ -10,7 +10,7 @@ scikit-learn estimators. Sub-packages are imported on first use, so that
 
 from importlib import import_module as _import_module
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 # Shown by show_versions: required dependencies, then dependencies of extras.
 _DEPENDENCIES = (
