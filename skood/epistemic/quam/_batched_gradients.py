@@ -6,7 +6,7 @@
 import torch
 from torch.nn import functional
 
-from skood.epistemic.quam._searched_layers import DenseTail
+from skood.epistemic.quam._tails import DenseTail, new_stack
 
 __all__ = ["AutogradSteps", "DenseSteps", "make_steps"]
 
@@ -84,7 +84,7 @@ class DenseSteps:
                     part = first[: n_rows + 1].view(n_rows + 1, n_searches, tail.n_out)
                     parts.append(part.transpose(0, 1))
                 else:
-                    parts.append(empty(shape))
+                    parts.append(new_stack(points, *shape))
         # a product in the order of the first layer would be one call for each search
         self._product = empty(self._gradients[0].shape) if self._pairs[1:] else None
 

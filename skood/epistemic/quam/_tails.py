@@ -13,7 +13,18 @@ from torch.overrides import TorchFunctionMode
 from skood.epistemic._vectorized import Vectorized, stacked_linear
 from skood.nn._functional_network import symmetric
 
-__all__ = ["Adapters", "DenseTail", "Tail", "WholeNetwork", "linear_arguments"]
+__all__ = [
+    "Adapters",
+    "DenseTail",
+    "Tail",
+    "WholeNetwork",
+    "linear_arguments",
+    "new_stack",
+]
+
+# Stacks of matrices with fewer columns are stored by column: their products take a
+# third to half of the time (84 x 10 weights, on a CPU).
+_NARROW = 16
 
 
 class _InputOf(TorchFunctionMode):
@@ -131,7 +142,7 @@ class DenseTail(Tail):
 
     The first layer has the same training samples as input in all searches, which is one
     matrix product. Its weights have the shape (n_inputs, n_searches * n_outputs), the
-    weights of the other layers (n_searches, n_inputs, n_outputs).
+    weights of the other layers (n_searches, n_inputs, n_outputs), see `new_stack`.
     """
 
     def __init__(self, network, layers, functions):
@@ -182,7 +193,7 @@ class DenseTail(Tail):
                 stacked = weight.repeat(1, n_searches)
                 biases = None if bias is None else bias.repeat(n_searches)
             else:
-                stacked = weight.repeat(n_searches, 1, 1)
+                stacked = new_stack(weight, n_searches, *weight.shape).copy_(weight)
                 biases = None if bias is None else bias.repeat(n_searches, 1, 1)
             weights.append(stacked.requires_grad_())
             if biases is not None:
@@ -348,6 +359,13 @@ class Adapters(WholeNetwork):
             name: given + (b @ a).unflatten(-1, given.shape[1:])
             for (name, given), (a, b) in zip(self._given.items(), pairs, strict=True)
         }
+
+
+def new_stack(like, *shape):
+    """Return uninitialized stacked matrices in the faster memory layout."""
+    if shape[-1] < _NARROW:
+        return like.new_empty(*shape[:-2], shape[-1], shape[-2]).mT
+    return like.new_empty(shape)
 
 
 def _deviations(tensors):
