@@ -15,6 +15,7 @@ from skood.utils._labels import (
     id_rows,
     naming_ood_label,
     sortable_labels,
+    unique_codes,
 )
 from skood.utils._memory_maps import MappedRows, is_mapped
 from skood.utils._metaestimators import n_rows, take_rows
@@ -52,21 +53,11 @@ def id_samples(detector, X, y, sample_weight=None, *, copy=True):
             "Unknown label type: continuous. y must hold class labels (and "
             f"ood_label={detector.ood_label!r} for known OOD samples)."
         )
-    detector.classes_ = _classes(y_id)
+    detector.classes_, _ = unique_codes(y_id)
     if is_id.all():
         return X, y_id, None
     rows = np.flatnonzero(is_id)
     return _chosen(X, rows, copy), y_id, rows
-
-
-def _classes(y):
-    """Return the sorted classes; few integers are counted, which is faster."""
-    if y.dtype.kind == "i":
-        low = int(y.min())
-        if int(y.max()) - low < len(y):
-            counts = np.bincount(y.astype(np.int64, copy=False) - low)
-            return (np.flatnonzero(counts) + low).astype(y.dtype)
-    return np.unique(y)
 
 
 def _chosen(X, rows, copy):

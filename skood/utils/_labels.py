@@ -32,6 +32,7 @@ __all__ = [
     "put_label",
     "single_column",
     "sortable_labels",
+    "unique_codes",
 ]
 
 
@@ -344,6 +345,21 @@ def label_codes(y, labels):
     index = {label: code for code, label in enumerate(labels.tolist())}
     codes = [index.get(label, -1) for label in y.tolist()]
     return np.array(codes, dtype=np.int64)
+
+
+def unique_codes(y):
+    """Return the sorted classes, and the index of the class of each label.
+
+    Few integers are counted, which is faster than sorting.
+    """
+    if y.dtype.kind == "i":
+        low = int(y.min())
+        if int(y.max()) - low < len(y):
+            offsets = y.astype(np.int64, copy=False) - low
+            occurs = np.bincount(offsets) > 0
+            classes = (np.flatnonzero(occurs) + low).astype(y.dtype)
+            return classes, (np.cumsum(occurs) - 1)[offsets]
+    return np.unique(y, return_inverse=True)
 
 
 def put_label(y, rows, label):

@@ -29,6 +29,7 @@ from skood.utils._labels import (
     plain_labels,
     put_label,
     single_column,
+    unique_codes,
 )
 
 
@@ -57,6 +58,25 @@ def test_check_labels(y):
     checked = check_labels(y)
     assert isinstance(checked, np.ndarray)
     assert checked.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.array([3, -1, 3, 0, 3], dtype=np.int8),
+        np.array([127, -128] * 200, dtype=np.int8),
+        np.array([5, 10**12, 5]),
+        np.array(["b", "a", "b"]),
+        np.array([2.5, 0.5, 2.5]),
+    ],
+    ids=["counted", "all of int8", "wide", "text", "floats"],
+)
+def test_unique_codes(y):
+    classes, codes = unique_codes(y)
+    expected, expected_codes = np.unique(y, return_inverse=True)
+    assert classes.dtype == y.dtype
+    np.testing.assert_array_equal(classes, expected)
+    np.testing.assert_array_equal(codes, expected_codes)
 
 
 def test_check_labels_of_other_kinds():

@@ -15,6 +15,7 @@ from skood.utils._array_api import (
     centered_rows,
     to_host,
 )
+from skood.utils._labels import unique_codes
 from skood.utils._stored import stored
 from skood.utils._torch import is_tensor, row_chunks
 
@@ -48,7 +49,7 @@ def class_sums(rows, labels, weight=None):
     """
     if labels is None:
         labels = np.zeros(rows.shape[0], dtype=np.intp)
-    classes, codes = np.unique(labels, return_inverse=True)
+    classes, codes = unique_codes(labels)
     lengths = np.bincount(codes, minlength=len(classes)).astype(np.float64)
     counts = lengths if weight is None else np.bincount(codes, weights=weight)
     if len(classes) > _DENSE_CLASSES and not is_tensor(rows):
@@ -111,8 +112,9 @@ def added_rows(sums, part):
         added = to_host(part.asarray(part.weight) @ gaps)
         return origin, count + part.weight.sum(), total + added
     if rows.dtype == xp.float32:
-        # Sums of float32 features are exact in float64.
-        added = to_host(xp.sum(rows, axis=0, dtype=xp.float64)) - len(part) * origin
+        # Sums of float32 features are exact in float64; a product is faster than `sum`.
+        ones = part.asarray(np.ones(len(rows)))
+        added = to_host(ones @ as_double(rows)) - len(part) * origin
     else:
         added = to_host(xp.sum(rows - part.asarray(origin), axis=0))
     return origin, count + len(part), total + added
