@@ -22,12 +22,6 @@ search
 overhead
     A batch of 1,000 rows of features by the detector alone, and with the three concepts
     and 43 rules on top.
-batches
-    Figure 5 of the study: milliseconds of a batch of 1 to 1,024 images of traffic signs
-    through the networks of the three concepts alone, with their mean confidence, with
-    the constraints on top, and with the logarithm of the partition function, which
-    scores do not need. Means of 100 batches after 10 to warm up, on the CPU and, if
-    there is one, on the GPU; results are copied to the host, which synchronizes.
 
 A line with a target ends in OK or missed.
 """
@@ -38,15 +32,12 @@ A line with a target ends in OK or missed.
 import argparse
 import sys
 import time
-from functools import partial
-from pathlib import Path
 
 import numpy as np
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import Mahalanobis
-from skood.logic import ConstraintSearch, Fusion, KnowledgeBase, MLNDetector
+from skood.logic import ConstraintSearch, KnowledgeBase, MLNDetector
 
 COLORS = ["red", "blue", "white", "yellow"]
 SHAPES = ["circle", "triangle", "octagon", "diamond", "square"]
@@ -285,82 +276,12 @@ def part_overhead(scale):
     report("the 43 rules alone", rules_alone)
 
 
-def sign_models(device):
-    """Return networks of signs, and detectors with and without constraints."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "logic"))
-    from _signs import CONCEPTS, Network, draw
-
-    from skood.nn import TorchClassifier
-
-    signs = draw(400, seed=0)
-    networks = [
-        TorchClassifier(Network, max_epochs=1, random_state=0, device=device).fit(
-            signs.data, signs.concepts[:, j]
-        )
-        for j in range(len(CONCEPTS))
-    ]
-    concepts = [
-        (name, FrozenEstimator(one))
-        for name, one in zip(CONCEPTS, networks, strict=True)
-    ]
-    options = {"calibration": "same", "fusion": Fusion(normalizer="norm")}
-    found = [
-        MLNDetector(rules, concepts, "confidence", **options).fit(
-            signs.data, signs.concepts
-        )
-        for rules in ([], signs.constraints)
-    ]
-    return networks, *found
-
-
-def read_all(networks, X):
-    """Return the probabilities of all concepts."""
-    return [network.predict_proba(X) for network in networks]
-
-
-def with_partition(mln, X):
-    """Return scores, and the logarithm of the partition function."""
-    return mln.score_samples(X), mln.knowledge_base_.log_partition(mln.weights_)
-
-
-def part_batches(scale):
-    """Print seconds of batches of increasing size."""
-    import torch
-
-    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-    n_batches, n_warm = max(round(100 * scale), 3), max(round(10 * scale), 1)
-    columns = ("networks", "+ ensemble", "+ MLN", "+ partition function")
-    rng = np.random.default_rng(0)
-    for device in devices:
-        networks, ensemble, mln = sign_models(device)
-        steps = (
-            partial(read_all, networks),
-            ensemble.score_samples,
-            mln.score_samples,
-            partial(with_partition, mln),
-        )
-        print(f"ms on {device:10}" + "".join(f"{name:>22}" for name in columns))
-        for size in 2 ** np.arange(11):
-            X = rng.random((size, 3, 32, 32), dtype=np.float32)
-            cells = ""
-            for step in steps:
-                for n in range(n_warm + n_batches):
-                    if n == n_warm:
-                        start = time.perf_counter()
-                    step(X)
-                took = (time.perf_counter() - start) / n_batches
-                cells += f"{1000 * took:22.3f}"
-            print(f"batch of {size:<7}{cells}", flush=True)
-
-
 def main():
     """Run the parts."""
     parser = argparse.ArgumentParser(
         description="Seconds of truth, partition functions, weights and searches."
     )
-    parser.add_argument(
-        "--parts", default="truth,partition,weights,search,overhead,batches"
-    )
+    parser.add_argument("--parts", default="truth,partition,weights,search,overhead")
     parser.add_argument("--scale", type=float, default=1.0, help="of the rows")
     args = parser.parse_args()
     for part in args.parts.split(","):

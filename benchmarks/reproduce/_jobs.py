@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +81,18 @@ def plan(paper, tables, *, data, small, seeds):
     for experiment in paper.small if small else paper.experiments:
         if tables and not set(tables) & set(experiment.tables):
             continue
-        absent = _files.missing(experiment.needs, data)
-        if absent:
+        absent = {
+            "package": [p for p in experiment.packages if find_spec(p) is None],
+            "files of": _files.missing(experiment.needs, data),
+        }
+        if any(absent.values()):
             skipped[experiment.name] = (
-                f"Table {', '.join(experiment.tables)}, {experiment.name}: no files of "
-                f"{'; '.join(absent)}"
+                f"Table {', '.join(experiment.tables)}, {experiment.name}: "
+                + ", ".join(
+                    f"no {kind} {'; '.join(names)}"
+                    for kind, names in absent.items()
+                    if names
+                )
             )
             continue
         runs = experiment.seeds if seeds is None else seeds

@@ -42,6 +42,9 @@ class Experiment:
     needs : sequence of str
         Data sets, see ``_files.py``; with a "?" in front optional.
 
+    packages : sequence of str
+        Python packages that are no dependency of skood.
+
     seeds : int
         Number of runs.
 
@@ -56,6 +59,7 @@ class Experiment:
     prepare: Callable
     tables: Mapping[str, Callable]
     needs: Sequence[str] = ()
+    packages: Sequence[str] = ()
     seeds: int = 1
     recipe: Mapping = field(default_factory=dict)
     time: str = ""

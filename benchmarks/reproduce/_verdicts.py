@@ -21,7 +21,9 @@ _Z = stats.norm.ppf(1 - LEVEL / 2)
 # seconds have no others.
 _LOWER = re.compile(r"risk|FPR|\bBS\b|Brier|ECE|seconds|rank|error", re.IGNORECASE)
 # Columns that have no direction: a difference is a difference.
-_NEUTRAL = re.compile(r"^(TPR|classes|nodes|edges|features|train nodes)$|left out")
+_NEUTRAL = re.compile(
+    r"^(TPR|classes|nodes|edges|features|train nodes|difference)$|left out"
+)
 
 
 class Ours(NamedTuple):

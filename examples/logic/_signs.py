@@ -3,9 +3,8 @@
 Traffic signs: networks and the data
 ====================================
 
-Helpers of the example on traffic signs and of ``benchmarks/logic_signs.py``: the
-pictures, the networks of the concepts, the detectors and their evaluation. This file
-has no figures.
+Helpers of the example on traffic signs and of ``benchmarks/reproduce/mln.py``: the
+pictures, the network of the concepts, and the evaluation. This file has no figures.
 """
 
 # Authors: The skood developers
@@ -17,49 +16,46 @@ has no figures.
 #
 # A sign has a class, a color and a shape. Networks are trained on signs, calibrated on
 # others, and tested on signs and on ``n_ood`` pictures of each kind of OOD sample. OOD
-# pictures for training, which only the supervised variant uses, differ from the test
-# pictures, but are of the same kinds.
+# pictures for training, which only a supervised detector uses, differ from the test
+# pictures, but are of the same kinds. Options are parameters of ``make_traffic_signs``.
 import numpy as np
-from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import Bunch
 from torch import nn
 
 from skood.datasets import make_traffic_signs
-from skood.detectors import MSP, SHE, Energy, Mahalanobis, ViM
 from skood.metrics import aupr_in, auroc, fpr_at_tpr
-from skood.nn import MultiHeadClassifier, TorchClassifier, TrainingOptions, split
-from skood.rectifiers import DICE, ReAct
+from skood.nn import MultiHeadClassifier, TrainingOptions
 
 CONCEPTS = ["class", "color", "shape"]
 KINDS = ["color", "shape", "pictogram", "texture", "noise", "natural"]
 
 
-def draw(n_samples, n_ood=0, *, seed):
+def draw(n_samples, n_ood=0, *, seed, **options):
     """Return signs, and as many OOD pictures of each kind."""
     n = n_samples + n_ood * len(KINDS)
     shares = dict.fromkeys(KINDS, n_ood / n)
-    return make_traffic_signs(n, ood=shares, random_state=seed)
+    return make_traffic_signs(n, ood=shares, random_state=seed, **options)
 
 
-def make_signs(seed, n_train=4000, n_calibration=1000, n_test=2000, n_ood=300):
+def make_signs(
+    seed, n_train=4000, n_calibration=1000, n_test=2000, n_ood=300, **options
+):
     """Return signs for training, calibration and test, and OOD ones for training."""
     seeds = np.random.SeedSequence(seed).generate_state(4).tolist()
     return Bunch(
-        train=draw(n_train, seed=seeds[0]),
-        calibration=draw(n_calibration, seed=seeds[1]),
-        test=draw(n_test, n_ood, seed=seeds[2]),
-        outliers=draw(0, n_ood, seed=seeds[3]),
+        train=draw(n_train, seed=seeds[0], **options),
+        calibration=draw(n_calibration, seed=seeds[1], **options),
+        test=draw(n_test, n_ood, seed=seeds[2], **options),
+        outliers=draw(0, n_ood, seed=seeds[3], **options),
     )
 
 
 # %%
-# Networks
-# --------
+# Network
+# -------
 #
-# Three blocks of convolutions and a layer of 64 units. Either each concept has a
-# network of its own, or a linear head on a body that they share.
+# Three blocks of convolutions and a layer of 64 units: a body, on which each concept
+# has a linear head.
 
 
 class Body(nn.Sequential):
@@ -83,13 +79,6 @@ class Body(nn.Sequential):
         super().__init__(*layers, nn.Flatten(), linear, nn.ReLU())
 
 
-class Network(nn.Sequential):
-    """A body and a linear head."""
-
-    def __init__(self, input_shape, n_classes):
-        super().__init__(Body(input_shape), nn.Linear(Body.n_features, n_classes))
-
-
 def training(seed, max_epochs):
     """Return the parameters of the training of all networks."""
     return {
@@ -101,103 +90,10 @@ def training(seed, max_epochs):
     }
 
 
-def train_networks(signs, seed, max_epochs=12):
-    """Return a network for each concept, by name."""
-    return {
-        name: TorchClassifier(Network, **training(seed, max_epochs)).fit(
-            signs.data, signs.concepts[:, j]
-        )
-        for j, name in enumerate(CONCEPTS)
-    }
-
-
-def train_heads(signs, seed, max_epochs=12):
+def train_heads(signs, seed, max_epochs=12, body=Body):
     """Return a network with a head for each concept."""
-    network = MultiHeadClassifier(Body, **training(seed, max_epochs))
+    network = MultiHeadClassifier(body, **training(seed, max_epochs))
     return network.fit(signs.data, signs.concepts)
-
-
-def train_is_id(signs, outliers, kinds, seed, max_epochs=6):
-    """Return a network that classifies signs against some kinds of OOD pictures."""
-    chosen = np.isin(outliers.ood_kind, kinds)
-    X = np.concatenate([signs.data, outliers.data[chosen]])
-    is_id = np.arange(len(X)) < len(signs.data)
-    return TorchClassifier(Network, **training(seed, max_epochs)).fit(X, is_id)
-
-
-# %%
-# Features
-# --------
-#
-# A network is its body and its head, and the output of its body is computed once. In
-# the study a sample is the concatenation of the outputs of all bodies: each classifier
-# and each detector is a pipeline that starts by selecting its columns.
-
-
-def pick(Z, start):
-    """Return the columns of one body."""
-    return Z[:, start : start + Body.n_features]
-
-
-def from_column(start, *steps):
-    """Return a pipeline of the columns of the body that starts there."""
-    return make_pipeline(FunctionTransformer(pick, kw_args={"start": start}), *steps)
-
-
-class Readings:
-    """Features of all bodies, and the head of the columns of each.
-
-    Parameters
-    ----------
-    groups : list of dict of str to object
-        Classifiers by name. Classifiers in one dict are heads of one body.
-    """
-
-    def __init__(self, groups):
-        self.bodies, self.heads, self.starts = [], {}, {}
-        for j, group in enumerate(groups):
-            pairs = [split(network) for network in group.values()]
-            self.bodies.append(pairs[0][0])
-            self.heads |= {
-                name: head for name, (_, head) in zip(group, pairs, strict=True)
-            }
-            self.starts |= dict.fromkeys(group, j * Body.n_features)
-
-    def of(self, X):
-        """Return the features of images."""
-        return np.concatenate([body.transform(X) for body in self.bodies], axis=1)
-
-    def classifier(self, name):
-        """Return a frozen classifier of these features."""
-        return FrozenEstimator(from_column(self.starts[name], self.heads[name]))
-
-    def concepts(self):
-        """Return the classifiers of the concepts, as parameters of detectors."""
-        return [(name, self.classifier(name)) for name in CONCEPTS]
-
-
-# %%
-# Detectors
-# ---------
-#
-# Detectors of the class use its features, and the head that maps them to logits. The
-# ensemble is the mean over the concepts of the largest probability.
-
-
-def make_detectors(readings):
-    """Return unfitted detectors by name; the ensemble is a name only."""
-    head, start = readings.heads["class"], readings.starts["class"]
-    steps = {
-        "Mahalanobis": [Mahalanobis()],
-        "MSP": [MSP(head)],
-        "Energy": [Energy(head)],
-        "ViM": [ViM(head)],
-        "ReAct": [ReAct(), Energy(head)],
-        "DICE": [Energy(DICE(head))],
-        "SHE": [SHE(head)],
-    }
-    found = {name: from_column(start, *one) for name, one in steps.items()}
-    return {"Ensemble": "confidence", **found}
 
 
 # %%

@@ -13,11 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
-
-from skood.detectors import Energy
-from skood.metrics import auroc
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -222,106 +218,6 @@ def test_what_detectors_must_reach(ours, missed):
     assert rows[3]["x_score"] == 0.1
     assert "x_score" not in rows[4]
     assert module.targets(others, 2) == []  # nothing of ours
-
-
-def _table(printed, title):
-    """The rows of a table, by their names."""
-    lines = printed[printed.index(title) :].split("\n\n")[0].splitlines()[2:]
-    return {line.split()[0]: line.split()[1:] for line in lines}
-
-
-def _load_signs(monkeypatch):
-    monkeypatch.delitem(sys.modules, "_signs", raising=False)
-    return load("logic_signs")
-
-
-def test_signs_of_a_study_are_read_once(monkeypatch):
-    script = _load_signs(monkeypatch)
-    case = script.Case(0, max_epochs=1, scale=0.03)
-    pictures = np.concatenate([part.data for part in case.signs.values()])
-    assert len(np.unique(pictures.reshape(len(pictures), -1), axis=0)) == len(pictures)
-    assert [len(part.data) for part in case.signs.values()] == [120, 30, 114, 54]
-    assert case.signs.outliers.is_ood.all()
-    networks = script.train_networks(case.signs.train, 0, 1)
-    network = script.train_heads(case.signs.train, 0, 1)
-    assert case.is_id() is case.is_id()  # trained once
-    heads = {name: network.head(j) for j, name in enumerate(script.CONCEPTS)}
-    X = case.signs.test.data
-    for groups in ([{name: one} for name, one in networks.items()], [heads]):
-        readings = script.Readings([*groups, {"is_id": case.is_id()["is_id"]}])
-        Z = readings.of(X)
-        assert Z.shape == (114, 64 * (len(groups) + 1))
-        for group in groups:
-            for name, one in group.items():
-                proba = readings.classifier(name).predict_proba(Z)
-                np.testing.assert_allclose(proba, one.predict_proba(X), atol=1e-5)
-
-
-@nightly
-def test_logic_and_detectors_are_compared(tmp_path, monkeypatch, capsys):
-    script = _load_signs(monkeypatch)
-    out = tmp_path / "rows.jsonl"
-    smallest = (
-        *("--seeds", "2", "--scale", "0.05", "--max-epochs", "2", "--threads", "1"),
-        *("--blocks", "networks", "--detectors", "Ensemble,Energy", "--out", str(out)),
-    )
-    status = script.main([*smallest])
-    printed = capsys.readouterr().out
-    assert printed.splitlines()[-3].endswith("missed" if status else "OK")
-    records = [json.loads(line) for line in out.read_text().splitlines()]
-    assert len(records) == 2 * (1 + 4 + 2 * (5 + 6))
-    by_row = {(r["seed"], r["variant"], r["detector"]): r for r in records}
-    for record in records:
-        if record["variant"] == "facts":
-            continue
-        kinds = [record[f"auroc {kind}"] for kind in script.KINDS]
-        assert record["auroc"] == pytest.approx(np.mean(kinds))  # as many of each
-        assert (record["aupr"] is None) == (record["variant"] == "other kinds")
-    # by hand: a network, and a detector that reads it
-    case = script.Case(0, max_epochs=2, scale=0.05)
-    network = script.train_networks(case.signs.train, 0, 2)["class"]
-    test = case.signs.test
-    signs = test.ood_kind == "id"
-    accuracy = 100 * network.score(test.data[signs], test.target[signs])
-    assert by_row[0, "facts", "none"]["class"] == pytest.approx(accuracy)
-    detector = Energy(FrozenEstimator(network)).fit(case.signs.train.data)
-    y = np.where(test.is_ood, -1, 1)
-    expected = 100 * auroc(y, detector.score_samples(test.data))
-    assert by_row[0, "alone", "Energy"]["auroc"] == pytest.approx(expected, abs=0.05)
-    # the table holds means of the seeds
-    rows = _table(f"{printed}\n", "\nAUROC")
-    pair = [by_row[seed, "alone", "Energy"]["auroc"] for seed in (0, 1)]
-    assert rows["Energy"][0] == f"{np.mean(pair):.2f}"
-    # what is in the file is not done again
-    before = out.read_text()
-    assert script.main([*smallest]) == status
-    assert capsys.readouterr().out == printed
-    assert out.read_text() == before
-
-
-@pytest.mark.parametrize(
-    ("n_above", "met"), [(8, True), (6, True), (5, False), (0, False)]
-)
-def test_what_logic_must_reach(monkeypatch, n_above, met):
-    script = _load_signs(monkeypatch)
-    gains = {"alone": 0, "MLN": -1, "supervised": -1, "other kinds": 3, "Logic": 9}
-    records = [
-        {
-            "variant": variant,
-            "detector": detector,
-            "auroc": 80 + noise + (abs(gain) if j < n_above else gain),
-        }
-        for variant, gain in gains.items()
-        for j, detector in enumerate(script.DETECTORS)
-        for noise in (-2, 2)  # of two seeds
-    ]
-    outcomes = list(script.targets(records, "heads", script.DETECTORS))
-    text = f"detector alone: {n_above} of 8, at least 6"
-    assert outcomes[0] == (f"heads: MLN + detector above the {text}", met)
-    assert outcomes[1:] == [
-        ("heads: supervised above that: 0 of 8", None),
-        ("heads: the same, of kinds not seen in training: 8 of 8", None),
-    ]
 
 
 @pytest.fixture

@@ -105,3 +105,52 @@ def test_openood(small):
                 )
                 assert len(mean) == 17
                 np.testing.assert_allclose(mean, sum(parts) / 2)
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_mln(small):
+    """The claims on GTSRB and CelebA need files."""
+    values = small("mln", n_claims=5)
+    one, three = values["1"], values["3"]
+    for name in ("Ensemble", "Mahalanobis"):
+        alone = one[f"signs/{name}", "AUROC"]
+        both = one[f"signs/MLN+{name}", "AUROC"]
+        supervised = one[f"signs/MLN+{name}+", "AUROC"]
+        assert alone < both < supervised
+        row = three[f"signs/{name}"]
+        expected = [alone, both, both - alone, supervised, supervised - both]
+        np.testing.assert_allclose(row.iloc[:5], expected)
+        # no constraint: the detector, up to ties of scores beyond the distribution
+        # that is fitted to them; all 29 of them: the whole estimator
+        by_number = values["fig-3"].xs(f"MLN+{name}/AUROC", level="column")
+        assert len(by_number) == 30
+        assert by_number["signs/0 constraints"] == pytest.approx(alone, abs=0.02)
+        assert by_number["signs/29 constraints"] == pytest.approx(both, rel=1e-10)
+    # the default normalizer, and without a replaced option
+    for place in (("5", "signs/GED"), ("variants", "signs/default")):
+        assert values[place][["MLN+Ensemble/AUROC"]].item() == pytest.approx(
+            one["signs/MLN+Ensemble", "AUROC"]
+        )
+        assert values[place]["MLN+ViM/AUROC"] == three["signs/ViM", "AUROC/+MLN"]
+    # OOD sets have the same number of samples, and the same ID samples
+    for row in one.index.get_level_values(0).unique():
+        by_set = one[row].filter(like="/AUROC")
+        assert len(by_set) == 6
+        assert one[row, "AUROC"] == pytest.approx(by_set.mean())
+    shared = values["4"]["signs/MLN"]
+    own = {name: one["signs/MLN", name] for name in ("AUROC", "FPR95")}
+    for name, value in own.items():
+        assert shared[name] - shared[f"{name}/difference"] == pytest.approx(value)
+    # a sign in another color or shape violates rules more often than a sign
+    violated = values["concepts"].xs("violate a constraint", level="column")
+    assert violated[["signs/color", "signs/shape"]].min() > 2 * violated["signs/ID"]
+    # the larger the least improvement, the fewer constraints are found
+    numbers = values["fig-4"].xs("constraints", level="column")
+    assert numbers.is_monotonic_decreasing and numbers.iloc[0] > numbers.iloc[-1]
+    row = values["fig-4"]["digits/0"]
+    assert row["AUROC, validation"] > row["AUROC, detector alone"]
+    transfer = values["fig-6"]
+    for digit in "6789":  # the diagonal is empty
+        assert f"{digit}/AUROC" not in transfer[f"digits/search with {digit}"]
+    assert len(transfer) == 4 * 4 + 4
+    assert (values["fig-5"] > 0).all()

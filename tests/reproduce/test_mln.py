@@ -1,0 +1,252 @@
+"""Networks of concepts on tiny files of GTSRB and CelebA, and effect sizes."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import io
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
+
+from benchmarks.reproduce import _mln_stored, _networks, mln, reproduce
+from benchmarks.reproduce._mln_figures import effect_sizes
+from benchmarks.reproduce._mln_signs import CONCEPTS, SmallSigns
+from benchmarks.reproduce._mln_stored import (
+    ENCODERS,
+    Encoder,
+    Images,
+    load_body,
+    train,
+)
+from benchmarks.reproduce._paper import Records
+from benchmarks.reproduce._run import Run
+from skood.logic import KnowledgeBase
+from skood.metrics import cohen_d
+
+SIDE = 12
+
+
+def linear_network(n_outputs):
+    """A network with batch normalization, for images of `SIDE` pixels."""
+    return nn.Sequential(
+        _networks.Standardize((0.0,) * 3, (255.0,) * 3),
+        nn.Flatten(),
+        nn.Linear(3 * SIDE**2, 24),
+        nn.BatchNorm1d(24),
+        nn.ReLU(),
+        nn.Linear(24, n_outputs),
+    )
+
+
+def write(path, image):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stream = io.BytesIO()
+    Image.fromarray(image.transpose(1, 2, 0)).save(stream, "png")
+    path.write_bytes(stream.getvalue())
+
+
+def bright(number, rng):
+    """An image in which the pixels of a number are bright."""
+    image = rng.integers(60, size=(3, SIDE, SIDE), dtype=np.uint8)
+    image.reshape(3, -1)[number % 3, 3 * number : 3 * number + 3] = 255
+    return image
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """OOD sets and networks; files of the ID sets are added by the tests."""
+    root, rng = tmp_path / "data", np.random.default_rng(0)
+    for folder in ("LSUN/test", "LSUN_resize", "Imagenet/test", "Imagenet_resize"):
+        for i in range(4):
+            noise = rng.integers(256, size=(3, SIDE, SIDE), dtype=np.uint8)
+            write(root / folder / f"{i}.png", noise)
+    for folder in ("places365", "iNaturalist/images", "dtd/images/a"):
+        for i in range(6):
+            write(root / folder / f"{i}.png", bright(47 - i, rng))
+    tiny = rng.integers(256, size=(30, 32, 32, 3), dtype=np.uint8)
+    np.save(root / "300K_random_images.npy", tiny)
+    for name in ("WideResNet-40", "ResNet-18"):
+        small = Encoder(linear_network, SIDE, ENCODERS[name].weights)
+        monkeypatch.setitem(ENCODERS, name, small)
+    monkeypatch.setattr(_mln_stored, "_N_OOD", 8)
+    monkeypatch.setitem(_mln_stored.RECIPE, "max_epochs", 2)
+    monkeypatch.setitem(_mln_stored.RECIPE, "lr", 0.1)
+    return root
+
+
+@pytest.mark.filterwarnings("ignore")  # numbers of images, distributions of few scores
+def test_gtsrb_on_files(data, tmp_path, monkeypatch):
+    rng = np.random.default_rng(1)
+    for part, n in (("Train", 8), ("Test", 2)):
+        lines = ["ClassId,Path"]
+        for i in range(43 * n):
+            write(data / f"{part}/{i}.png", bright(i % 43, rng))
+            lines.append(f"{i % 43},{part}/{i}.png")
+        (data / f"{part}.csv").write_text("\n".join(lines))
+    (data / "Meta.csv").write_text("ClassId\n")
+    only = [f"GTSRB/{name}" for name in ("MLN", "MLN+Ensemble+", "MSP", "ID")]
+    result = reproduce(
+        *("mln", ["1", "2", "3", "4", "5", "concepts"]),
+        only=[*only, "MLN", "GED", "GTSRB/batch of 2"],
+        data=data,
+        out=tmp_path,
+        seeds=1,
+    )
+    for name in ("ViT", "ConvNeXt-Tiny"):
+        skipped = result.skipped.get(f"GTSRB, {name}", "")
+        there = find_spec("torchvision") is not None
+        assert skipped.endswith("no package torchvision") == (not there)
+    cells = result.cells.set_index(["table", "row", "column"])
+    for place in (
+        ("1", "GTSRB/MLN+Ensemble+", "AUROC"),
+        ("2", "MLN", "WideResNet-40/FPR95"),
+        ("3", "GTSRB/MSP", "difference/+supervision"),
+        ("4", "MLN", "AUROC/difference"),
+        ("5", "GED", "MLN+ViM/AUROC"),
+    ):
+        assert cells.verdict[place] in {"agrees", "better", "worse", "differs"}
+    values = cells.value
+    assert (
+        values["2", "MLN", "WideResNet-40/AUROC"] == values["1", "GTSRB/MLN", "AUROC"]
+    )
+    own, shared = values["1", "GTSRB/MLN", "AUROC"], values["4", "MLN", "AUROC"]
+    assert values["4", "MLN", "AUROC/difference"] == pytest.approx(shared - own)
+    assert values["concepts", "GTSRB/ID", "color/accuracy"] > 40
+    # of each encoder a network for each concept and one of ID samples; a shared one
+    networks = [path.name.split("-0-")[0] for path in (tmp_path / "networks").iterdir()]
+    names = ("class", "color", "shape", "is_id")
+    assert set(networks) == {
+        *(f"mln-gtsrb-{e}-{n}" for e in ("WideResNet-40", "ResNet-18") for n in names),
+        "mln-gtsrb-WideResNet-40-shared",
+    }
+    # a rule for each class, fulfilled by all labels
+    parts = mln.StoredGTSRB(Run(data, tmp_path), 0)
+    kb = KnowledgeBase(parts.constraints, {k: list(v) for k, v in parts.values.items()})
+    for name, n in (("train", 307), ("calibration", 37), ("ID", 86)):
+        labels = parts.labels(name)
+        assert len(labels) == len(parts.load(name)) == n
+        assert kb.truth(kb.encode(labels)).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_celeba_on_files(data, tmp_path, monkeypatch):
+    rng, names = np.random.default_rng(2), list(mln.CelebA.values)
+    values = rng.random((120, len(names))) < 0.5
+    lines = ["120", " ".join(name.title() for name in names)]
+    for i, row in enumerate(values):
+        image = rng.integers(60, size=(3, SIDE, SIDE), dtype=np.uint8)
+        image.reshape(3, -1)[:, 5 * np.flatnonzero(row)] = 255
+        write(data / f"img_align_celeba/{i}.jpg", image)
+        lines.append(f"{i}.jpg " + " ".join(np.where(row, "1", "-1")))
+    (data / "list_attr_celeba.txt").write_text("\n".join(lines))
+    monkeypatch.setattr(mln.CelebA, "sizes", (60, 30, 30))
+    monkeypatch.setitem(_mln_stored.RECIPE, "max_epochs", 10)
+    only = [f"CelebA/{name}" for name in ("MLN+Ensemble", "ID", "0.01")]
+    result = reproduce(
+        *("mln", ["1", "3", "concepts", "fig-4"]),
+        only=only,
+        data=data,
+        out=tmp_path,
+        seeds=1,
+    )
+    cells = result.cells.set_index(["table", "row", "column"])
+    assert cells.verdict["1", "CelebA/MLN+Ensemble", "AUPR-OOD"] in {
+        *("agrees", "better", "worse")
+    }
+    shares = cells.value["concepts", "CelebA/ID"].filter(like="accuracy")
+    assert len(shares) == 13
+    assert shares.mean() > 60
+    parts = mln.CelebA(Run(data, tmp_path), 0)
+    y = np.concatenate([parts.labels(name) for name in ("train", "calibration", "ID")])
+    assert sorted(map(tuple, y.tolist())) == sorted(map(tuple, values.tolist()))
+    found = cells.value["fig-4", "CelebA/0.01", "constraints"]
+    assert found == len(parts.found_constraints())
+
+
+def test_weights_of_a_file(tmp_path):
+    """All but the last layer are copied in their order, whatever their names are."""
+    torch.manual_seed(0)
+    theirs = linear_network(7)
+    state = {f"layer_{k}": v for k, v in theirs.state_dict().items()}
+    torch.save(state, tmp_path / "a.pth")
+    mine = load_body(linear_network(3), tmp_path / "a.pth")
+    torch.testing.assert_close(mine[:-1].state_dict(), theirs[:-1].state_dict())
+    wide = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="has 8 tensors, the network 4"):
+        load_body(wide, tmp_path / "a.pth")
+
+
+def test_training_and_images_of_several_arrays():
+    rng, y = np.random.default_rng(0), np.arange(80) % 4
+    X = np.stack([bright(i, rng) for i in y])
+    images = Images((X[:50], np.arange(50)), (X, np.arange(50, 80)))
+    order = rng.permutation(80)
+    np.testing.assert_array_equal(images[order], X[order])
+    recipe = {"lr": 0.1, "max_epochs": 8, "batch_size": 16}
+    codes = np.column_stack([y, y // 2])
+
+    def trained(**changed):
+        return train(
+            *(lambda: linear_network(6), images, codes, [4, 2]),
+            seed=0,
+            device="cpu",
+            recipe={**recipe, **changed},
+        )
+
+    networks = [trained(), trained()]
+    with torch.no_grad():
+        logits, again = (one(torch.from_numpy(X).float()) for one in networks)
+    np.testing.assert_array_equal(logits, again)
+    for part, labels in zip(logits.split([4, 2], dim=1), codes.T, strict=True):
+        assert np.mean(part.argmax(dim=1).numpy() == labels) > 0.9
+
+
+def test_features_of_signs(tmp_path, monkeypatch):
+    """All parts have other pictures; heads on features are the networks."""
+    monkeypatch.setattr(SmallSigns, "max_epochs", 1)
+    monkeypatch.setitem(SmallSigns.sizes, "n_train", 150)
+    parts = SmallSigns(Run(None, tmp_path), 0)
+    pictures = np.concatenate([part.data for part in parts.images.values()])
+    assert len(np.unique(pictures.reshape(len(pictures), -1), axis=0)) == len(pictures)
+    assert parts.constraints == parts.images.train.constraints
+    test = parts.images.test
+    X = test.data[test.ood_kind == "color"]
+    Z = parts.Z("color")
+    assert Z.shape == (60, 4 * 32)
+    for name in CONCEPTS:
+        proba = parts.readings.classifier(name).predict_proba(Z)
+        expected = parts.networks[name].predict_proba(X)
+        np.testing.assert_allclose(proba, expected, atol=1e-5)
+    shared = parts.shared()
+    assert shared.Z("color").shape == (60, 32)
+    assert shared.images is parts.images
+    head = shared.readings.classifier("shape")
+    assert head.classes_.tolist() == parts.networks["shape"].classes_.tolist()
+
+
+def test_effect_sizes():
+    """Over seeds and over OOD sets, of means over the other."""
+    rng = np.random.default_rng(0)
+    alone, mln_ = rng.normal(size=(2, 4, 3))  # seeds, OOD sets
+    found = [
+        {"table": "3", "row": "signs/MSP", "seed": seed, "values": {}}
+        for seed in range(4)
+    ]
+    for record, pair in zip(found, zip(alone, mln_, strict=True), strict=True):
+        for name, some in zip(("detector", "+MLN"), pair, strict=True):
+            record["values"] |= {
+                f"{ood}/{name}": [value, None, None]
+                for ood, value in zip("abc", some, strict=True)
+            }
+            record["values"][f"AUROC/{name}"] = [some.mean(), None, None]
+    table = effect_sizes(Records(found)).set_index("unit")
+    for unit, axis in (("seeds", 1), ("OOD sets", 0)):
+        d = cohen_d(mln_.mean(axis=axis), alone.mean(axis=axis))
+        np.testing.assert_allclose(table.d[unit], d.value)
+        np.testing.assert_allclose(table.low[unit], d.low)
