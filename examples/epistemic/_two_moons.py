@@ -41,11 +41,11 @@ def make_grid(side=40):
     return np.column_stack([x.ravel(), y.ravel()])
 
 
-def fit_network(X, y, random_state=0):
-    """Return the given model: a perceptron of three layers, 2-100-100-2."""
+def fit_network(X, y, random_state=0, *, hidden=(100, 100), max_epochs=500):
+    """Return the given model: by default a perceptron of three layers, 2-100-100-2."""
     network = TorchClassifier(
-        module_params={"hidden": (100, 100)},
-        max_epochs=500,
+        module_params={"hidden": hidden},
+        max_epochs=max_epochs,
         training=TrainingOptions(weight_decay=1e-4),
         random_state=random_state,
     )

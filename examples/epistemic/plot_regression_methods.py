@@ -8,7 +8,7 @@ methods report how uncertain: Hamiltonian Monte Carlo, which is the ground truth
 given prior, adversarial models (QUAM), a deep ensemble, Monte Carlo dropout, a Laplace
 approximation of the last layer, and cyclical stochastic-gradient HMC. The figure is
 Fig. C.4 of the QUAM paper with smaller networks and fewer samples;
-``python benchmarks/sine.py --paper`` has the settings of the paper.
+``python -m benchmarks.reproduce quam fig-C.4 --out DIR`` has the settings of the paper.
 """
 
 # Authors: The skood developers

@@ -163,9 +163,9 @@ for name, found in maps.items():
 # the given one, whose uncertainty it measures. CyclicalSGHMC draws from the
 # posterior that is the ground truth here. Which of the two is closer to it depends on
 # the network. For hidden layers of 100 units, a finer grid and long runs of HMC, see
-# ``benchmarks/two_moons.py``, QUAM is closer by ranks (0.94 instead of 0.79 in setting
-# "a", 0.90 instead of 0.70 in "b"), and by Pearson's correlation they are alike (0.89
-# and 0.92, 0.95 and 0.94).
+# ``python -m benchmarks.reproduce quam fig-3 --out DIR``. With the first network QUAM
+# is closer by ranks (0.94 instead of 0.79 in setting "a", 0.90 instead of 0.70 in "b"),
+# and by Pearson's correlation they are alike (0.89 and 0.92, 0.95 and 0.94).
 #
 # The prior matters as well. Under He's variances, which are smaller, the posterior of
 # the network of the benchmark has little spread (a mean of 0.07 nats in setting "a"
