@@ -10,7 +10,8 @@ members (setting "a").
 
 The images are read from disk. Set the environment variable ``SKOOD_DATA`` to a folder
 that holds the folders ``mnist`` and ``notmnist`` of IDX files. Without it, this example
-does nothing. ``benchmarks/epistemic_mnist.py`` does the same over several seeds.
+does nothing. ``python -m benchmarks.reproduce quam 1`` does the same with several
+seeds.
 """
 
 # Authors: The skood developers

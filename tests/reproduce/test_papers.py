@@ -107,6 +107,22 @@ def test_openood(small):
                 np.testing.assert_allclose(mean, sum(parts) / 2)
 
 
+@pytest.mark.filterwarnings("ignore")  # few samples of HMC, few steps of networks
+def test_quam(small):
+    """Claims on ImageNet, harder sets and the sets of Table 1 need files."""
+    values = small("quam", n_claims=9)
+    one = values["1"]["shuffled digits"]
+    others = [f"{name}/AUROC" for name in ("Reference", "Laplace", "DE")]
+    assert one["QUAM/AUROC"] > one[others].max()
+    # the entropy is what the total of a method in setting b has beside its own part
+    assert one["QUAM, total/AUROC"] < one["QUAM/AUROC"]
+    calibration = values["C.3"].xs("ECE of the mean", level="column")
+    assert "digits/QUAM" not in calibration  # it predicts as the given network
+    assert calibration.between(0, 1).all()
+    coverage = values["fig-B.1"].xs("coverage", level="column")
+    assert coverage.min() < 0.75 < 0.9 < coverage.max()
+
+
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 def test_mln(small):
     """The claims on GTSRB and CelebA need files."""
