@@ -66,9 +66,9 @@ class RateMonitor(RateResults, SkoodEstimator):
     estimator : object, default=None
         A fitted classifier with a reject option. None: only `update_values`.
 
-    quantity : {"acceptance", "tpr", "fpr", "ood_share", "selective_risk", \
-"precision"}, default="acceptance"
-        The rate. A sample is OOD if its label is not among the classes of the
+    quantity : str, default="acceptance"
+        The rate: "acceptance", "tpr", "fpr", "ood_share", "selective_risk" or
+        "precision". A sample is OOD if its label is not among the classes of the
         estimator.
 
     bound : float, default=None
