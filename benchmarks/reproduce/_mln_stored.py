@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from sklearn.model_selection import train_test_split
 from sklearn.utils import Bunch
-from torch import nn
 from torch.nn import functional
 
 from benchmarks.reproduce import _networks
@@ -83,16 +82,7 @@ def _own(factory, size, statistics, n_outputs):
 
 
 def _of_torchvision(name, n_outputs):
-    """Return a network of torchvision, standardized, with a new last layer."""
-    import torchvision
-
-    network = getattr(torchvision.models, name)()
-    last = [k for k, one in network.named_modules() if isinstance(one, nn.Linear)][-1]
-    parent, _, child = last.rpartition(".")
-    old = network.get_submodule(last)
-    new = nn.Linear(old.in_features, n_outputs)
-    setattr(network.get_submodule(parent), child, new)
-    return nn.Sequential(_networks.Standardize(**_IMAGENET), network)
+    return _networks.of_torchvision(name, n_outputs, **_IMAGENET)
 
 
 _RESNET18 = partial(_networks.resnet, depth=18, small_images=False)
@@ -111,27 +101,6 @@ ENCODERS = {
         partial(_of_torchvision, "vit_b_16"), *(224, "vit_b_16", ("torchvision",))
     ),
 }
-
-
-def load_body(module, path):
-    """Copy the weights of a file in their order, except the last layer's."""
-
-    def weights(state):
-        return [v for k, v in state.items() if not k.endswith("num_batches_tracked")]
-
-    own = weights(module.state_dict())
-    given = weights(torch.load(path, map_location="cpu", weights_only=True))
-    shapes = [[tuple(v.shape) for v in some[:-2]] for some in (own, given)]
-    if shapes[0] != shapes[1]:
-        differ = [pair for pair in zip(*shapes, strict=False) if pair[0] != pair[1]]
-        raise ValueError(
-            f"{path} has {len(given)} tensors, the network {len(own)}; their shapes "
-            f"differ: {differ[:1]}."
-        )
-    with torch.no_grad():
-        for mine, theirs in zip(own[:-2], given[:-2], strict=True):
-            mine.copy_(theirs)
-    return module
 
 
 class Images:
@@ -178,6 +147,7 @@ def train(make, images, codes, sizes, *, seed, device="auto", recipe=RECIPE):
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    kind = torch.device(device).type
     codes, size = torch.as_tensor(codes), recipe["batch_size"]
     total = recipe["max_epochs"] * math.ceil(len(codes) / size)
     with torch.random.fork_rng():
@@ -194,7 +164,7 @@ def train(make, images, codes, sizes, *, seed, device="auto", recipe=RECIPE):
                 if len(rows) == 1 < size:  # no statistics for batch normalization
                     continue
                 X = torch.from_numpy(images[rows]).to(device).float()
-                with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+                with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
                     logits = module(X)
                 loss = sum(
                     functional.cross_entropy(part, target.to(device))
@@ -296,11 +266,10 @@ class Stored(Study):
 
         def make(pretrained=weights):
             module = ENCODERS[self.encoder].make(len(classes))
-            return (
-                load_body(module, self.run.data / self.weights)
-                if pretrained
-                else module
-            )
+            if pretrained:
+                path = self.run.data / self.weights
+                _networks.load_weights(module, path, head=False)
+            return module
 
         def trained():
             options = {"seed": self.seed, "device": self.run.device}

@@ -7,6 +7,8 @@ layer is linear, and the features are its input.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from importlib import import_module
+
 import torch
 from torch import nn
 
@@ -211,3 +213,37 @@ def wide_resnet(
     layers += [nn.BatchNorm2d(widths[3]), nn.ReLU()]
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[3], n_classes)]
     return _standardized(layers, mean, std)
+
+
+def of_torchvision(name, n_classes, *, mean, std):
+    """Return an untrained network of torchvision, standardized."""
+    make = import_module("torchvision.models").get_model
+    return _standardized([make(name, weights=None, num_classes=n_classes)], mean, std)
+
+
+def load_weights(module, path, *, head=True):
+    """Return a module with the weights of a file whose names may differ.
+
+    Tensors are matched by their order and must have equal shapes: ResNets of OpenOOD
+    and of torchvision have the same layers in the same order. With ``head=False`` the
+    last layer stays as it is.
+    """
+    given = torch.load(path, map_location="cpu", weights_only=True)
+    own, given = (
+        # the counters of batch normalization have no effect; old files have none
+        [v for k, v in state.items() if not k.endswith("num_batches_tracked")]
+        for state in (module.state_dict(), given.get("state_dict", given))
+    )
+    if not head:
+        own, given = own[:-2], given[:-2]
+    if [v.shape for v in own] != [v.shape for v in given]:
+        last = 0 if head else 2
+        raise ValueError(
+            f"{path} must have the weights of {type(module).__name__}, in its order "
+            f"and of its shapes: it has {len(given) + last} tensors, the network "
+            f"{len(own) + last}."
+        )
+    with torch.no_grad():
+        for mine, theirs in zip(own, given, strict=True):
+            mine.copy_(theirs)
+    return module

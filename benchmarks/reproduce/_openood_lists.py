@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from benchmarks.reproduce import _networks
 
 SOURCE = Path(__file__)
@@ -111,24 +109,3 @@ BENCHMARKS = {
         *("imagenet", 1000, 50, "weights/resnet50.pth"), csid="imagenet"
     ),
 }
-
-
-def with_weights(module, path):
-    """Return a module with weights from a file whose names may differ.
-
-    Tensors are matched by their order, and must have equal shapes: ResNets of OpenOOD
-    and of torchvision have the same layers in the same order.
-    """
-    given = torch.load(path, map_location="cpu", weights_only=True)
-    given = given.get("state_dict", given)
-    counters = "num_batches_tracked"  # of no effect; old files have none
-    values = [v for name, v in given.items() if not name.endswith(counters)]
-    names = [name for name in module.state_dict() if not name.endswith(counters)]
-    own = [module.state_dict()[name] for name in names]
-    if [v.shape for v in values] != [v.shape for v in own]:
-        raise ValueError(
-            f"{path} must have the weights of {type(module).__name__} with {len(own)} "
-            f"tensors in its order and of its shapes, got {len(values)} tensors."
-        )
-    module.load_state_dict(dict(zip(names, values, strict=True)), strict=False)
-    return module

@@ -14,7 +14,7 @@ from scipy.ndimage import gaussian_filter, rotate, zoom
 from sklearn.datasets import load_digits
 
 from benchmarks.reproduce._paper import Row
-from benchmarks.reproduce._quam_images import TestFiles
+from benchmarks.reproduce._quam_images import FewImages
 from benchmarks.reproduce._training import prepare
 from skood.combine import conformal_pvalues
 from skood.detectors import Energy
@@ -86,7 +86,7 @@ def hard_sets(X, y, letters, n, rng):
     return {name: np.clip(X, 0, 1).astype(np.float32) for name, X in sets.items()}
 
 
-class Hard(TestFiles):
+class Hard(FewImages):
     """Digits and harder sets by the same network as the other tables."""
 
     def __init__(self, run, seed):

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import importlib
 from functools import cached_property, partial
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy.special import log_softmax
 from sklearn.utils import Bunch
 from torch import nn
 
-from benchmarks.reproduce._networks import IMAGENET, Standardize
+from benchmarks.reproduce import _networks
 from benchmarks.reproduce._paper import Row, own_method
 from benchmarks.reproduce._quam_images import ranked
 from benchmarks.reproduce._run import Stored
@@ -47,13 +46,6 @@ RECIPE = {
 }
 
 
-def torchvision_network(name, n_classes):
-    """Return an untrained network of torchvision with standardization."""
-    models = importlib.import_module("torchvision.models")
-    made = models.get_model(name, weights=None, num_classes=n_classes)
-    return nn.Sequential(Standardize(IMAGENET["mean"], IMAGENET["std"]), made)
-
-
 class ImageNet:
     """Features of ImageNet by a frozen network; the runs are disjoint ID parts."""
 
@@ -65,7 +57,7 @@ class ImageNet:
 
     def stored(self, name):
         """Return a network with the weights of its file in ``DATA/weights``."""
-        net = torchvision_network(name, self.n_classes)
+        net = _networks.of_torchvision(name, self.n_classes, **_networks.IMAGENET)
         path = self.run.data / "weights" / f"{name}.pth"
         net[1].load_state_dict(torch.load(path, weights_only=True))
         frozen = pretrained(
@@ -79,12 +71,10 @@ class ImageNet:
 
         def load():
             if set_name == "train":
-                X, y = self.run.images("list", self.training_list(), size=size)
-            else:
-                X, y = self.run.images(set_name, size=size)
-            return prepare(X), y
+                return self.run.images("list", self.training_list(), size=size)
+            return self.run.images(set_name, size=size)
 
-        return self.run.features(self.stored(name), set_name, load)
+        return self.run.features(self.stored(name), set_name, load, prepare=prepare)
 
     def training_list(self):
         """Write a list of as many training images of each class, and return its path.
@@ -185,7 +175,7 @@ class ImageNet:
         if name == "Reference":
             found = entropy(_log_proba(self.head, both))
         elif name.startswith("DE"):
-            members = self._last_layers if name == "DE (LL)" else self._networks
+            members = self._last_layers if name == "DE (LL)" else self._all_networks
             found = member_uncertainty(
                 members(ood),
                 reference=_log_proba(self.head, both),
@@ -228,7 +218,7 @@ class ImageNet:
             found.append(_log_proba(layer, both))
         return np.stack(found)
 
-    def _networks(self, ood):
+    def _all_networks(self, ood):
         """Return log-probabilities by the networks whose weights are there."""
         found = []
         for name in self.networks:

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from functools import cached_property, partial
+from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -17,7 +18,7 @@ from benchmarks.reproduce import _networks
 from benchmarks.reproduce._paper import Row, own_method
 from benchmarks.reproduce._run import replacing
 from benchmarks.reproduce._training import prepare
-from skood.benchmark import content_hash
+from skood.benchmark import code_version, content_hash
 from skood.epistemic import (
     QUAM,
     AdversarialSearch,
@@ -29,6 +30,7 @@ from skood.epistemic import (
     MCDropout,
     MixtureLaplace,
     PackedEnsemble,
+    entropy,
 )
 from skood.metrics import aurc, auroc, expected_calibration_error, fpr_at_tpr
 from skood.nn import TorchClassifier, TrainingOptions
@@ -139,9 +141,9 @@ class Uncertainties:
     def uncertainty(self, name):
         """Return scores of the test and OOD images, and probabilities of the former.
 
-        The score is the epistemic part in setting "b" where the method knows the given
-        network, and else in setting "a"; of the reference it is the entropy; of a
-        detector of the user's the negative score.
+        The score is the epistemic part, in setting "b" if the method is given the
+        network, else in setting "a". It is the entropy for the reference, and the
+        negative score for a detector of the user's.
         """
         if name not in self._found:
             self._found[name] = self._uncertainty(name)
@@ -151,20 +153,19 @@ class Uncertainties:
         sets = self.sets
         if name == "Reference":
             proba = [self.network.predict_proba(X) for X in (sets.test[0], sets.ood)]
-            scores = [-np.sum(p * np.log(np.maximum(p, 1e-300)), axis=1) for p in proba]
+            with np.errstate(divide="ignore"):
+                scores = [entropy(np.log(p)) for p in proba]
             return Bunch(id=scores[0], ood=scores[1], proba=proba[0])
         method = self.run.placed(self.method(name)).fit(*sets.train)
-        if hasattr(method, "predict_uncertainty"):
-            found = [method.predict_uncertainty(X) for X in (sets.test[0], sets.ood)]
-            scores = [one.epistemic for one in found]
-            total = [one.total for one in found]
-        else:
+        if not hasattr(method, "predict_uncertainty"):
             scores = [-method.score_samples(X) for X in (sets.test[0], sets.ood)]
-            total = scores
-        proba = None
+            return Bunch(id=scores[0], ood=scores[1])
+        known, ood = (method.predict_uncertainty(X) for X in (sets.test[0], sets.ood))
+        found = Bunch(id=known.epistemic, ood=ood.epistemic)
+        found.id_total, found.ood_total = known.total, ood.total
         if hasattr(method, "setting") and not name.startswith("QUAM"):
-            proba = method.set_params(setting="a").predict_proba(sets.test[0])
-        return Bunch(id=scores[0], ood=scores[1], total=total, proba=proba)
+            found.proba = method.set_params(setting="a").predict_proba(sets.test[0])
+        return found
 
 
 def ranked(known, ood):
@@ -179,38 +180,40 @@ def ranked(known, ood):
     }
 
 
-def _rows(parts, table, names, values):
+def _methods(parts, names):
+    """Return the user's own methods by name, None for the others."""
+    there = [name for name in names if name in parts.methods]
+    return {**dict.fromkeys(there), **parts.run.methods}
+
+
+def _rows(parts, names, values):
     """Yield a row of an OOD set for each method, which is a column."""
-    given = {**dict.fromkeys(n for n in names if n in parts.methods), **_own(parts)}
-    for name, own in given.items():
-        yield Row(parts.ood, partial(values, parts, name), (table, name, own))
-
-
-def _own(parts):
-    return dict(parts.run.methods)
+    for name, own in _methods(parts, names).items():
+        yield Row(parts.ood, partial(values, parts, name), (name, own))
 
 
 def table_1(parts):
     """Yield AUROCs of the methods of Table 1, and of QUAM on cached features."""
-    yield from _rows(parts, "1", (*PRINTED, *FAST), _auroc)
+    yield from _rows(parts, (*PRINTED, *FAST), _auroc)
 
 
 def table_c1(parts):
     """Yield AUROCs of further methods beside the printed ones."""
-    yield from _rows(parts, "C.1", (*PRINTED, *FAST, *MORE), _auroc)
+    yield from _rows(parts, (*PRINTED, *FAST, *MORE), _auroc)
 
 
 def _auroc(parts, name):
     found = parts.uncertainty(name)
     values = {f"{name}/AUROC": ranked(found.id, found.ood)["AUROC"]}
-    if "total" in found and name not in parts.run.methods:
-        values[f"{name}, total/AUROC"] = ranked(*found.total)["AUROC"]
+    if "id_total" in found and name not in parts.run.methods:
+        total = ranked(found.id_total, found.ood_total)
+        values[f"{name}, total/AUROC"] = total["AUROC"]
     return values
 
 
 def table_c2(parts):
     """Yield FPRs and AUPRs."""
-    yield from _rows(parts, "C.2", (*PRINTED, *FAST, *MORE), _details)
+    yield from _rows(parts, (*PRINTED, *FAST, *MORE), _details)
 
 
 def _details(parts, name):
@@ -221,9 +224,7 @@ def _details(parts, name):
 
 def table_c3(parts):
     """Yield calibration, misclassification and selective prediction of ID samples."""
-    for name in parts.methods:
-        yield Row(f"{parts.id_name}/{name}", partial(_id_values, parts, name))
-    for name, own in _own(parts).items():
+    for name, own in _methods(parts, parts.methods).items():
         yield Row(f"{parts.id_name}/{name}", partial(_id_values, parts, name), own)
 
 
@@ -238,7 +239,7 @@ def _id_values(parts, name):
         else None,
         "AUC of accuracy over retained share": 1.0 - aurc(y, predicted, -found.id),
     }
-    if found.proba is not None:
+    if "proba" in found:
         labels = parts.network.classes_
         values["ECE of the mean"] = expected_calibration_error(
             y, found.proba, classes=labels
@@ -251,7 +252,6 @@ class Images(Uncertainties):
     """MNIST with its training files."""
 
     recipe = RECIPE
-    #: QUAM over all weights needs a GPU, or days.
     prefix = "quam-MNIST"
 
     def __init__(self, run, seed, ood):
@@ -294,43 +294,36 @@ class Images(Uncertainties):
     @cached_property
     def network(self):
         """Return the given network, which is stored."""
-        recipe = {key: self.recipe[key] for key in ("max_epochs", "n_points")}
         return self.run.network(
             f"{self.prefix}-{self.seed}",
             train=lambda: self.new_network().fit(*self.sets.train),
             module=lambda: _networks.lenet((1, 28, 28), 10, dropout=0.2),
             classes=np.arange(10),
             depends=(
-                *("quam", recipe, self.seed),
+                *("quam", self.recipe["max_epochs"], self.seed),
                 self.run.digest("mnist", "?mnist/train"),
             ),
         ).network
 
     def _uncertainty(self, name):
-        """Return the uncertainties, from a file if there is."""
+        """Return the uncertainties, from a file of this version if there is."""
         key = content_hash(
             *(name, self.recipe, self.seed, self.run.methods.get(name)),
             self.run.digest("mnist", "?mnist/train", OOD_SETS[self.ood]),
+            *(code_version(), Path(__file__).read_text()),
         )
         path = self.run.out / "features" / self.prefix / f"{self.ood}-{key[:16]}.npz"
         if not path.exists():
             found = super()._uncertainty(name)
-            there = {k: v for k, v in found.items() if k != "total" and v is not None}
-            if "total" in found:
-                there |= {"total_id": found.total[0], "total_ood": found.total[1]}
             with replacing(path) as file:
-                np.savez(file, **there)
+                np.savez(file, **found)
         with np.load(path) as file:
-            found = Bunch(**{"proba": None, **dict(file)})
-        if "total_id" in found:
-            found.total = [found.total_id, found.total_ood]
-        return found
+            return Bunch(**file)
 
 
-class TestFiles(Images):
+class FewImages(Images):
     """MNIST's test files only: 7,000 images train, 500 of the others are the test."""
 
-    __test__ = False  # not a test of pytest
     recipe = RECIPE_OF_TEST_FILES
     prefix = "quam-MNIST-test-files"
     methods = tuple(name for name in Images.methods if name != "QUAM")

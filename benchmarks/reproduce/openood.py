@@ -31,12 +31,12 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import Bunch
 
+from benchmarks.reproduce._networks import load_weights
 from benchmarks.reproduce._openood_lists import (
     BENCHMARKS,
     CLASSIC,
     LARGE,
     SOURCE,
-    with_weights,
 )
 from benchmarks.reproduce._paper import Claim, Experiment, Paper, Row, own_method
 from benchmarks.reproduce._run import replacing
@@ -99,8 +99,8 @@ class Scores:
 
     A subclass has ``groups``, names of sets by group (near, far, csid), ``complete``,
     the groups in which no set is absent, and ``features``: a Bunch with ``head``,
-    ``train`` (Z, y) and ``sets``, by name "ID" and those of the groups, each a Bunch
-    (Z, y, odin).
+    ``train`` (Z, y) and ``sets``, a Bunch (Z, y, odin) for "ID" and for each set of
+    the groups.
     """
 
     settings = {"n_neighbors": 50, "n_components": 256}
@@ -220,7 +220,7 @@ class Stored(Scores):
         def train():
             if given.is_file():
                 return Bunch(
-                    module_=with_weights(made.network(shape, made.n_classes), given)
+                    module_=load_weights(made.network(shape, made.n_classes), given)
                 )
             if made.n_train is not None:
                 raise FileNotFoundError(

@@ -21,7 +21,6 @@ from benchmarks.reproduce._mln_stored import (
     ENCODERS,
     Encoder,
     Images,
-    load_body,
     train,
 )
 from benchmarks.reproduce._paper import Records
@@ -175,11 +174,11 @@ def test_weights_of_a_file(tmp_path):
     theirs = linear_network(7)
     state = {f"layer_{k}": v for k, v in theirs.state_dict().items()}
     torch.save(state, tmp_path / "a.pth")
-    mine = load_body(linear_network(3), tmp_path / "a.pth")
+    mine = _networks.load_weights(linear_network(3), tmp_path / "a.pth", head=False)
     torch.testing.assert_close(mine[:-1].state_dict(), theirs[:-1].state_dict())
     wide = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     with pytest.raises(ValueError, match="has 8 tensors, the network 4"):
-        load_body(wide, tmp_path / "a.pth")
+        _networks.load_weights(wide, tmp_path / "a.pth", head=False)
 
 
 def test_training_and_images_of_several_arrays():

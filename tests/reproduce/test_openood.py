@@ -115,7 +115,7 @@ def test_own_weights(data, tmp_path):
         torch.testing.assert_close(one, other)
     assert "weights/resnet50.pth" in run(["imagenet"]).skipped["imagenet"]
     with pytest.raises(ValueError, match="must have the weights of Sequential"):
-        openood.with_weights(_networks.lenet((3, 28, 28), 10), path)
+        openood.load_weights(_networks.lenet((3, 28, 28), 10), path)
 
 
 def test_long_lists_are_drawn_from(data, tmp_path):
