@@ -49,7 +49,7 @@ if FOLDER is None:
 else:
     print(HEADER)
     with threadpool_limits(1):
-        table = compare(load(Path(FOLDER), seed=0), 0, METHODS)
+        table = compare(load(Path(FOLDER), seed=0), 0)
 
 # %%
 # Figure
