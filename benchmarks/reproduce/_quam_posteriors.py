@@ -47,7 +47,7 @@ class Sine:
 
     @cached_property
     def data(self):
-        """Return training samples; those of the first run are the paper's."""
+        """Return training samples, in the first run the ones of the paper."""
         return _sine.make_sine(random_state=42 + self.seed)
 
     def untrained(self):
@@ -225,7 +225,7 @@ class Moons:
         return {**means, "R-hat": r_hat}
 
     def measure(self, name):
-        """Return the correlations of the maps of a method to those of HMC."""
+        """Return the correlations of the maps of a method to the maps of HMC."""
         if name == "entropy of the network":
             with np.errstate(divide="ignore"):
                 log_proba = np.log(self.network.predict_proba(self.grid))

@@ -6,7 +6,6 @@
 from functools import cached_property, partial
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 from scipy.stats import norm
 from torch import nn
@@ -114,6 +113,8 @@ def covers_too_rarely(records):
 
 def draw_sampling(records):
     """Draw N times the variance over the three settings."""
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), sharey=True)
     grids = {"mode_sd": (0.1, 1.3), "mean": (0.5, 5), "sampling_sd": (0.8, 5)}
     for ax, (name, ends) in zip(axes, grids.items(), strict=True):

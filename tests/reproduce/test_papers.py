@@ -114,7 +114,7 @@ def test_quam(small):
     one = values["1"]["shuffled digits"]
     others = [f"{name}/AUROC" for name in ("Reference", "Laplace", "DE")]
     assert one["QUAM/AUROC"] > one[others].max()
-    # the entropy is what the total of a method in setting b has beside its own part
+    # the total has the entropy of the network as well, which ranks these images worse
     assert one["QUAM, total/AUROC"] < one["QUAM/AUROC"]
     calibration = values["C.3"].xs("ECE of the mean", level="column")
     assert "digits/QUAM" not in calibration  # it predicts as the given network
