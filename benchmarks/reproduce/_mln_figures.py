@@ -208,6 +208,7 @@ def _axes(records, table):
 def draw(records, table, column, **labels):
     """Return a figure of means over runs: a line for each column with a word."""
     figure, axes = _axes(records, table)
+    axes[0][0].set_ylabel(column)
     for ax, rows in axes:
         for name in records.columns(table, rows[0]):
             if column in name:
@@ -227,7 +228,8 @@ def draw_transfer(records):
     """Return Figure 6."""
     figure, axes = _axes(records, "fig-6")
     for ax, rows in axes:
-        for row in rows:
+        # the row of all OOD sets first: it sets their order
+        for row in sorted(rows, key=lambda row: not row.endswith("alone")):
             columns = [c for c in records.columns("fig-6", row) if c.endswith("AUROC")]
             means = [np.nanmean(records.of("fig-6", row, c)) for c in columns]
             style = "k_" if row.endswith("alone") else "o"

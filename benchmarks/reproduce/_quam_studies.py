@@ -121,6 +121,11 @@ def draw_sampling(records):
         grid = np.linspace(*ends, 100)
         ax.plot(grid, [asymptotic_variance(**{name: value}) for value in grid])
         ax.set(xlabel=name.replace("_", " "), xscale="log", yscale="log")
+        ticks = [
+            tick for tick in (0.1, 0.2, 0.5, 1, 2, 5) if ends[0] <= tick <= ends[1]
+        ]
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.set_xticks([], minor=True)
     axes[0].set_ylabel("N times the variance")
     figure.tight_layout()
     plt.close(figure)
