@@ -37,6 +37,18 @@ def test_closed_form(mu, fpr_max, ratio, gammas):
     assert_allclose([found.gamma1, found.gamma2], gammas, atol=2e-4)
 
 
+def test_recipe_of_the_paper_stops_too_low():
+    """Its F is undefined where all of g >= s has less than the allowed FPR."""
+    x = (np.arange(30_000) + 0.5) / 30_000
+    rule = BoundedTPRFPR(tpr_min=0.6, fpr_max=0.9)
+    found = boundary_acceptance(2 * x, 2 * x, rule, 1.0, weights_ood=x)
+    last = x >= np.sqrt(1 - rule.fpr_max)  # FPR 1 - x ** 2
+    tpr, fpr = last.mean(), x[last].sum() / x.sum()
+    assert_allclose([fpr, fpr / tpr], [rule.fpr_max, 1.3162], atol=1e-4)
+    assert tpr > rule.tpr_min
+    assert found.fpr / found.tpr > fpr / tpr + 0.08
+
+
 def _problem(rng):
     """Atoms with a likelihood ratio, some of them tied, and bounds."""
     n = int(rng.integers(1, 9))
