@@ -56,16 +56,90 @@ class Printed:
 
 
 def rank_table(parts, table, ending="OOD-AUROC"):
-    """Yield the average rank of each model, by the printed cells."""
+    """Yield the average rank of each model, by the printed cells, and their test."""
     tables = RANKS.get(table, ("8", "9"))
     for model in MODELS:
         yield Row(model, partial(_average_rank, parts, tables, ending, model))
+    yield Row("all models", partial(_test, parts, tables, ending))
 
 
 def _average_rank(parts, tables, ending, model):
     found = parts.ranks(tables, ending)
     at = found.methods.tolist().index(model)
     return {"average/rank": found.mean_rank[at]}
+
+
+def _test(parts, tables, ending):
+    """Return what average ranks must differ by, and the statistic of Friedman's test.
+
+    The test is of the models that have a value in all settings.
+    """
+    found = parts.ranks(tables, ending)
+    return {
+        "critical difference": found.critical_difference,
+        "Friedman statistic": found.statistic,
+    }
+
+
+def own_average_ranks(records, tables, ending):
+    """Return `average_ranks` of the means over our runs, or None without cells."""
+
+    def mean(*place):
+        values = records.of(*place)
+        values = values[~np.isnan(values)]
+        return values.mean() if len(values) else np.nan
+
+    rows = [
+        {
+            "block": f"{graph}/{column}",
+            "model": model,
+            "value": mean(table, row, column),
+        }
+        for table in tables
+        for row in records.rows(table)
+        for graph, _, model in [row.partition("/")]
+        if model in MODELS
+        for column in records.columns(table, row)
+        if column.endswith(ending)
+    ]
+    if len({row["model"] for row in rows}) < 2:
+        return None
+    return average_ranks(rows, block="block", method="model", value="value")
+
+
+def draw_ranks(records, tables, ending="OOD-AUROC"):
+    """Return a figure of the average ranks of our cells and of the printed ones."""
+    from matplotlib.figure import Figure
+
+    own = own_average_ranks(records, tables, ending)
+    if own is None:
+        return None
+    printed = Printed(None, 0).ranks(tables, ending)
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    names = own.methods.tolist()
+    for ranks, marker, name in ((own, "o", "ours"), (printed, "x", "printed")):
+        there = [model for model in ranks.methods if model in names]
+        values = dict(zip(ranks.methods, ranks.mean_rank, strict=True))
+        places = [names.index(model) for model in there]
+        label = f"{name}, {ranks.n_blocks.max()} settings"
+        axes.plot([values[model] for model in there], places, marker, label=label)
+    best, difference = own.mean_rank[0], own.critical_difference
+    label = f"critical difference {difference:.2f}"
+    axes.axvspan(best, best + difference, color="0.9", label=label)
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel=f"average rank by {ending}")
+    axes.invert_yaxis()
+    axes.legend(fontsize="small")
+    return figure
+
+
+#: Drawings by table: of the first table with cells that are ranked.
+FIGURES = {
+    "10": partial(draw_ranks, tables=RANKS["1"]),
+    "15": partial(draw_ranks, tables=RANKS["14"]),
+    "8": partial(draw_ranks, tables=("8", "9"), ending="MIS-AUROC"),
+}
 
 
 def _own_ranks(records, tables):

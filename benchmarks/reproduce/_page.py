@@ -208,8 +208,10 @@ def _table(result, table):
 
 
 def _figure(draw, records):
-    """Return a figure of matplotlib as inline SVG."""
+    """Return a figure of matplotlib as inline SVG, or nothing for None."""
     figure = draw(records)
+    if figure is None:
+        return ""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()

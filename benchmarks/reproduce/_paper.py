@@ -103,7 +103,7 @@ class Paper:
     #: (table, row pattern, column pattern) to the reason, with wildcards of fnmatch.
     cannot_follow: Mapping[tuple, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
-    #: functions from `Records` to a figure of matplotlib, by table.
+    #: functions from `Records` to a figure of matplotlib or None, by table.
     figures: Mapping[str, Callable] = field(default_factory=dict)
     #: further files whose code affects values.
     sources: Sequence[Path] = ()

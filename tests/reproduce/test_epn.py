@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
 
-from benchmarks.reproduce import epn
+from benchmarks.reproduce import _epn_ranks, epn
 from benchmarks.reproduce._command import main
 from benchmarks.reproduce._graph_models import MODELS
 from benchmarks.reproduce._paper import Records
@@ -94,12 +94,17 @@ def test_networks_are_shared(short):
 
 
 def test_ranks_of_printed_cells():
-    """Tables 1 and 14 do not follow from the printed cells; 38 settings are there."""
+    """Tables 1 and 14 do not follow from the printed cells, of 40 settings."""
     printed = epn.Printed(None, 0)
     ranks = printed.ranks(("10", "11", "12", "13"), "OOD-AUROC")
     mean = dict(zip(ranks.methods, ranks.mean_rank.round(2), strict=True))
     assert (mean["EPN-reg"], mean["EGNN-vacuity-prop"]) == (3.71, 4.15)
     assert ranks.statistic == pytest.approx(138.197, abs=5e-4)
+    assert ranks.n_blocks.max() == 40
+    rows = {row.name: row.compute for row in epn.rank_table(printed, "1")}
+    assert rows["EPN-reg"]() == {"average/rank": pytest.approx(3.71, abs=5e-3)}
+    expected = {"critical difference": 2.8848, "Friedman statistic": 138.197}
+    assert rows["all models"]() == pytest.approx(expected, abs=5e-4)
     ranks = printed.ranks(("15", "16", "17", "18"), "OOD-AUROC")
     assert ranks.methods[:2].tolist() == ["VGNN-gnnsafe", "EPN-reg"]
     assert ranks.mean_rank[:2].round(2).tolist() == [3.67, 4.21]
@@ -133,6 +138,50 @@ def test_claim_on_ranks():
         for (row, column), value in values.items()
     }
     assert epn.probe_is_first(records(generated)) is None
+
+
+def test_figure_of_ranks():
+    """Our ranks beside the printed ones, of the models that are there."""
+    pytest.importorskip("matplotlib")
+    values = {
+        (f"{graph}/{model}", "OS-1/OOD-AUROC"): float(value)
+        for graph in ("CoraML", "words")
+        for value, model in enumerate(("GPN", "EPN", "EGNN", "combined"))
+    }
+    figure = _epn_ranks.FIGURES["10"](records(values))
+    own, printed = figure.axes[0].lines
+    assert own.get_xdata().tolist() == [1, 2, 3]  # "combined" is not the paper's
+    ranks = _epn_ranks.Printed(None, 0).ranks(("10", "11", "12", "13"), "OOD-AUROC")
+    expected = dict(zip(ranks.methods, ranks.mean_rank, strict=True))
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names == ["EGNN", "EPN", "GPN"]
+    found = {
+        names[int(y)]: x
+        for x, y in zip(printed.get_xdata(), printed.get_ydata(), strict=True)
+    }
+    assert found == {name: expected[name] for name in names}
+    assert _epn_ranks.FIGURES["15"](records(values)) is None
+
+
+def test_ratios_of_seconds():
+    """The ratio to the plain network, beside that of the printed seconds."""
+
+    class Parts:
+        name = "OGBN-Arxiv"
+
+        def scores(self, setting, model):
+            seconds = {"VGNN-entropy": 8.0, "EPN": 2.0, "SGNN-GKDE": 12.0}[model]
+            return type("Scores", (), {"seconds": seconds})
+
+    rows = {row.name: row.compute for row in epn.table_3(Parts())}
+    ratio = "OGBN-Arxiv/ratio to VGNN-entropy"
+    assert rows["EPN"]() == {
+        "OGBN-Arxiv/seconds": 2.0,
+        ratio: 0.25,
+        f"{ratio}, printed": pytest.approx(80.2 / 1117.9),
+    }
+    # not run in the paper
+    assert rows["SGNN-GKDE"]() == {"OGBN-Arxiv/seconds": 12.0, ratio: 1.5}
 
 
 def test_claims_on_differences():
