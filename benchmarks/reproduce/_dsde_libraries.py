@@ -39,6 +39,7 @@ __all__ = [
     "CIFAR_OOD",
     "METHODS",
     "MNIST",
+    "RESIZED_OOD",
     "SOURCES",
     "Digits",
     "SmallDigits",
@@ -184,6 +185,13 @@ CIFAR_OOD = {
     "DTD": "textures",
     "Places365": "places365",
 }
+#: LSUN as it is also published.
+RESIZED_OOD = {
+    "LSUN resized" if name == "LSUN" else name: reader.replace(
+        "lsun_crop", "lsun_resize"
+    )
+    for name, reader in CIFAR_OOD.items()
+}
 _DEPTHS = (18, 34, 50, 101, 152)
 _RESNETS = {
     f"ResNet{depth}": partial(_networks.resnet, depth=depth) for depth in _DEPTHS
@@ -197,9 +205,13 @@ class Stored(Library):
     pvalue_method = "ecdf"
     n_calibration = 5000
 
-    def __init__(self, run, seed, id_name, statistics, n_classes, supcon):
+    def __init__(
+        self, run, seed, id_name, statistics, n_classes, supcon, oods=CIFAR_OOD
+    ):
         super().__init__(run, seed)
         self.id_name, self.statistics, self.n_classes = id_name, statistics, n_classes
+        self.oods = oods
+        self.prefix = "" if "LSUN" in oods else "LSUN resized/"
         self.factories = {
             **({"ResNet18*": _networks.resnet} if supcon else {}),
             **_RESNETS,
@@ -268,7 +280,7 @@ class Stored(Library):
             "train": lambda: self.training.train,
             "calibration": lambda: self.training.calibration,
             "ID": partial(load, self.id_name),
-            **{ood: partial(load, name) for ood, name in CIFAR_OOD.items()},
+            **{ood: partial(load, name) for ood, name in self.oods.items()},
         }
 
     @cached_property
@@ -296,7 +308,7 @@ class Stored(Library):
 
     def scores_of(self, method):
         """Return the scores of all networks by set."""
-        columns = {name: [] for name in ("calibration", "ID", *CIFAR_OOD)}
+        columns = {name: [] for name in ("calibration", "ID", *self.oods)}
         for part in self.features.values():
             detector = self.detector(method, part.head)
             if detector is not None:

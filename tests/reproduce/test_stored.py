@@ -90,7 +90,8 @@ def test_dsde_on_images(tmp_path, monkeypatch):
 
     monkeypatch.setattr("benchmarks.reproduce._run.Run.images", load)
     batches = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-    for name in ("cifar-10-batches-bin", "LSUN", "iSUN", "dtd/images", "places365"):
+    folders = ("cifar-10-batches-bin", "LSUN", "LSUN_resize", "iSUN", "dtd/images")
+    for name in (*folders, "places365"):
         (tmp_path / name).mkdir(parents=True)
     for name in batches:
         (tmp_path / "cifar-10-batches-bin" / f"{name}.bin").touch()
@@ -101,12 +102,20 @@ def test_dsde_on_images(tmp_path, monkeypatch):
         data=tmp_path,
         out=tmp_path / "out",
         seeds=1,
-        only=["ResNet18*", "DSDE", "KNN", "ODIN"],
+        only=["ResNet18*", "DSDE", "LSUN resized/DSDE", "KNN", "ODIN"],
     )
     cells = result.cells.set_index(["table", "row", "column"])
     assert cells.loc["1"].index.get_level_values(0).unique().tolist() == [
-        *("ResNet18*", "ResNet18", "DSDE")
+        *("ResNet18*", "ResNet18", "DSDE", "LSUN resized/DSDE")
     ]
+    cropped, resized = (
+        cells.loc["1"].loc["DSDE"],
+        cells.loc["1"].loc["LSUN resized/DSDE"],
+    )
+    assert "LSUN/FPR" in cropped.index and "LSUN resized/FPR" in resized.index
+    assert cropped.value["SVHN/AUC"] == resized.value["SVHN/AUC"]
+    assert cropped.value["LSUN/AUC"] != resized.value["LSUN resized/AUC"]
+    assert set(resized.verdict) == {""}
     assert cells.loc[("2", "KNN", "average/FPR"), "verdict"] == "cannot follow"
     assert cells.loc[("1", "DSDE", "SVHN/FPR"), "verdict"] != ""
     assert len(list((tmp_path / "out" / "networks").iterdir())) == 3
