@@ -27,6 +27,13 @@ def parser():
     add("--out", metavar="DIR", default="results", help="default: results")
     add("--seeds", type=_count, metavar="N", help="number of runs of each experiment")
     add("--device", default="auto", help="of networks; default: CUDA if there is one")
+    add(
+        "--memory",
+        type=_size,
+        default=2.0,
+        metavar="GIB",
+        help="images whose features are computed at a time; default: 2",
+    )
     add("--jobs", type=int, default=1, metavar="N", help="number of processes")
     add("--small", action="store_true", help="small versions that need no files")
     add("--only", nargs="+", metavar="ROW", help="names of rows, with wildcards * ?")
@@ -47,6 +54,13 @@ def _count(text):
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
+    return value
+
+
+def _size(text):
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a positive number, got {text}")
     return value
 
 
@@ -102,6 +116,7 @@ def main(argv=None):
             small=arguments.small,
             only=arguments.only,
             methods=methods,
+            memory=arguments.memory,
             quiet=arguments.quiet,
         )
     except ValueError as error:

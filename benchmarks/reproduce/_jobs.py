@@ -47,7 +47,11 @@ def load_paper(name):
 
 @dataclass(frozen=True)
 class Result:
-    """Cells as a data frame, claims, records, and what was skipped (name to reason)."""
+    """Cells as a data frame, claims, records, and what was skipped or absent.
+
+    ``skipped`` are reasons, and ``absent`` are optional data sets and weights that were
+    not there, by the names of the experiments.
+    """
 
     paper: Any
     small: bool
@@ -55,14 +59,16 @@ class Result:
     claims: list
     records: Records
     skipped: dict
+    absent: dict
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Units to run, (experiment, seed), and reasons for what is skipped."""
+    """Units to run, (experiment, seed), reasons for what is skipped, absent files."""
 
     units: list
     skipped: dict
+    absent: dict
 
 
 def plan(paper, tables, *, data, small, seeds):
@@ -77,7 +83,7 @@ def plan(paper, tables, *, data, small, seeds):
                 f"There is no table {name!r} of {paper.name} here, only "
                 f"{', '.join(known)}."
             )
-    units, skipped = [], {}
+    units, skipped, optional = [], {}, {}
     for experiment in paper.small if small else paper.experiments:
         if tables and not set(tables) & set(experiment.tables):
             continue
@@ -95,9 +101,11 @@ def plan(paper, tables, *, data, small, seeds):
                 )
             )
             continue
+        names = [n[1:] for n in experiment.needs if n.startswith("?")]
+        optional[experiment.name] = [n for n in names if _files.find(n, data) is None]
         runs = experiment.seeds if seeds is None else seeds
         units += [(experiment, seed) for seed in range(runs)]
-    return Plan(units, skipped)
+    return Plan(units, skipped, {k: names for k, names in optional.items() if names})
 
 
 def code_of(paper):
@@ -194,6 +202,7 @@ def reproduce(
     small=False,
     only=None,
     methods=None,
+    memory=2.0,
     quiet=True,
 ):
     """Compute tables of a paper, and compare them with the printed ones.
@@ -230,6 +239,9 @@ def reproduce(
     methods : dict of str to object, default=None
         Detectors or estimators to add to the tables, see `own_method`.
 
+    memory : float, default=2.0
+        GiB of images whose features are computed at a time.
+
     quiet : bool, default=True
         Whether to print nothing while rows are computed.
 
@@ -246,6 +258,7 @@ def reproduce(
         small=small,
         methods=dict(methods or {}),
         verbose=0 if quiet else 1,
+        max_bytes=round(memory * 2**30),
     )
     todo = plan(paper, tables, data=run.data, small=small, seeds=seeds)
     options = run, (tables, only), code_of(paper), not quiet
@@ -268,4 +281,5 @@ def reproduce(
         claims=test_claims(paper, records, tables, small=small),
         records=records,
         skipped=todo.skipped,
+        absent=todo.absent,
     )

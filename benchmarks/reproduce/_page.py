@@ -57,6 +57,7 @@ def write(result, out, device):
         "cells": json.loads(result.cells.to_json(orient="records")),
         "claims": json.loads(claims.to_json(orient="records")),
         "skipped": result.skipped,
+        "absent": result.absent,
     }
     contents = (
         html_page(f"Reproduction: {result.paper.title}", list(_parts(result, about))),
@@ -105,6 +106,8 @@ def _parts(result, about):
         yield _claims(result)
     for reason in result.skipped.values():
         yield f"<p>Skipped: {escape(reason)}</p>"
+    for line in _absent(result):
+        yield f"<p>{escape(line)}</p>"
     for table in dict.fromkeys(result.cells.table if len(result.cells) else ()):
         yield f'<section id="{table}"><h2>{escape(_title(result, table))}</h2>'
         if table in result.paper.notes:
@@ -113,6 +116,12 @@ def _parts(result, about):
         if table in result.paper.figures:
             yield _figure(result.paper.figures[table], result.records)
         yield "</section>"
+
+
+def _absent(result):
+    """Yield lines on optional files, such as weights, that were not there."""
+    for name, files in result.absent.items():
+        yield f"{name}: computed without the optional {', '.join(files)}"
 
 
 def _overview(result):
@@ -245,4 +254,5 @@ def console(result):
             f"{claim['verdict']:10} {claim['mean']:+.4g}, p {_pvalue(claim['pvalue'])}"
             f", {claim['n_runs']} runs: {claim['claim']}"
         )
-    return "\n".join([*lines, *(f"skipped: {r}" for r in result.skipped.values())])
+    skipped = (f"skipped: {reason}" for reason in result.skipped.values())
+    return "\n".join([*lines, *skipped, *_absent(result)])

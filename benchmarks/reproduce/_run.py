@@ -44,7 +44,11 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """Options that all experiments share; ``methods`` are the user's own, by name."""
+    """Options that all experiments share.
+
+    ``methods`` are the user's own, by name, and ``max_bytes`` is the maximal size of a
+    chunk of float32 images whose features are computed at a time.
+    """
 
     data: Path | None
     out: Path
@@ -52,6 +56,7 @@ class Run:
     small: bool = False
     methods: Mapping[str, Any] = field(default_factory=dict)
     verbose: int = 0
+    max_bytes: int = 2**31
 
     def has(self, name):
         """Return whether the files of a data set are there."""
@@ -105,9 +110,7 @@ class Run:
         net.load_state_dict(torch.load(path, weights_only=True))
         return Stored(pretrained(net.eval(), classes, device=self.device), stored)
 
-    def features(
-        self, stored, name, load, extra=None, *, prepare=None, max_bytes=2**31
-    ):
+    def features(self, stored, name, load, extra=None, *, prepare=None):
         """Return features of a data set by a stored network, from a file if there is.
 
         Parameters
@@ -125,11 +128,8 @@ class Run:
             Called with the images, it returns a dict of further arrays.
 
         prepare : callable, default=None
-            Converts loaded images to what the network needs, in chunks.
-
-        max_bytes : int, default=2**31
-            Maximal size of a chunk of float32 images: only one is in memory, and on the
-            device, at a time.
+            Converts loaded images to what the network needs, in chunks of `max_bytes`:
+            only one is in memory, and on the device, at a time.
 
         Returns
         -------
@@ -141,7 +141,7 @@ class Run:
         if not path.exists():
             X, y = load()
             body, chunks = split(stored.network)[0], []
-            size = max(1, max_bytes // (4 * math.prod(X.shape[1:])))
+            size = max(1, self.max_bytes // (4 * math.prod(X.shape[1:])))
             for start in range(0, len(X), size):
                 chunk = X[start : start + size]
                 chunk = chunk if prepare is None else prepare(chunk)

@@ -62,11 +62,11 @@ def test_stored_network_and_features(tmp_path):
             depends=(),
         )
         odin = run.placed(ODIN(stored.network)).fit(X, y)
-        one = Run(None, tmp_path / device, device=device)
+        size = 10 * X[0].nbytes
+        one = Run(None, tmp_path / device, device=device, max_bytes=size)
         parts[device] = one.features(
             *(stored, "X", lambda: (X, y)),
             lambda rows, odin=odin: {"odin": odin.score_samples(rows)},
-            max_bytes=10 * X[0].nbytes,
         )
     weights = torch.load(*(tmp_path / "shared" / "networks").iterdir())
     assert {value.device.type for value in weights.values()} == {"cpu"}

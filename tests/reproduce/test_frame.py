@@ -364,6 +364,7 @@ def test_list(command, tmp_path, capsys):
     [
         (["7"], "no table '7' of tiny here, only 1, 2"),
         (["--seeds", "0"], "must be at least 1, got 0"),
+        (["--memory", "0"], "must be a positive number, got 0"),
         (["--method", "KNN"], "must be NAME=module:object, got 'KNN'"),
         (["--method", "a=skood.detectors:NoSuch"], "cannot be imported: .*NoSuch"),
         (["--method", "a=no_such_module:x"], "cannot be imported: No module"),
@@ -374,6 +375,32 @@ def test_bad_arguments(command, capsys, arguments, message):
         command(*arguments)
     assert error.value.code == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_optional_files_that_are_absent(command, tmp_path, log, capsys):
+    """The report names them: networks are trained where weights are absent."""
+    needs = ("?weights/a.pth", "?weights/b.pth", "?uniform_noise")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "b.pth").touch()
+    assert command("--data", str(tmp_path), paper=paper_of(needs=needs)) == 0
+    line = "main: computed without the optional weights/a.pth"
+    assert line in capsys.readouterr().out.splitlines()
+    assert line in (tmp_path / "out" / "report.html").read_text()
+    content = json.loads((tmp_path / "out" / "cells.json").read_text())
+    assert content["absent"] == {"main": ["weights/a.pth"]}
+
+
+def test_size_of_chunks(command, log):
+    runs = []
+
+    def prepare(run, seed):
+        runs.append(run)
+        return Parts(run, seed)
+
+    main = Experiment("main", prepare, {"1": table_1})
+    for arguments, size in (([], 2**31), (["--memory", "0.5"], 2**29)):
+        assert command(*arguments, paper=Paper("tiny", "Tiny", [main], [])) == 0
+        assert runs.pop().max_bytes == size
 
 
 def test_own_methods(command, log, tmp_path):
@@ -438,8 +465,8 @@ def test_network_is_trained_once(tmp_path):
         np.testing.assert_array_equal(part.odin, X[:, 0])
         assert part.Z.dtype == np.float32 and part.Z.shape == (40, 5)
     assert len(loaded) == 1
-    chunked = Run(None, tmp_path).features(
-        first, "chunks", lambda: (X[:7] / 2, y[:7]), prepare=double, max_bytes=3 * 12
+    chunked = Run(None, tmp_path, max_bytes=3 * 12).features(
+        first, "chunks", lambda: (X[:7] / 2, y[:7]), prepare=double
     )
     np.testing.assert_array_equal(chunked.Z, part.Z[:7])
     assert sizes == [3, 3, 1]
