@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import gzip
 import json
 
 import numpy as np
@@ -63,6 +64,39 @@ def test_tables_of_a_graph(tmp_path, short):
     assert main(command) == 0
     again = (tmp_path / "out" / "records.jsonl").read_text().splitlines()
     assert again == lines
+
+
+def test_tables_of_arxiv(tmp_path, short):
+    """Its compressed tables, with the published split."""
+    nodes, y = make_ood_graph(
+        400, n_classes=40, n_features=8, return_X_y=True, random_state=0
+    )
+    edges = np.argwhere(nodes.adjacency.toarray())
+    train, rest = np.split(np.random.default_rng(0).permutation(400), [250])
+    tables = {
+        "raw/node-feat": nodes.features,
+        "raw/edge": edges,
+        "raw/node-label": y[:, None],
+        "split/time/train": train[:, None],
+        "split/time/valid": rest[:50, None],
+        "split/time/test": rest[50:, None],
+    }
+    for name, values in tables.items():
+        path = tmp_path / "ogbn_arxiv" / f"{name}.csv.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = (",".join(map(str, row)) for row in np.asarray(values).tolist())
+        path.write_bytes(gzip.compress("\n".join(lines).encode() + b"\n"))
+    out = tmp_path / "out"
+    command = ["epn", "10", "3", "--seeds", "1", "--quiet", "--data", str(tmp_path)]
+    command += ["--out", str(out), "--only", "OGBN-Arxiv/EPN", "EPN"]
+    assert main(command) == 0
+    cells = pd.DataFrame(json.loads((out / "cells.json").read_text())["cells"])
+    found = cells.set_index(["table", "row", "column"])
+    cell = found.loc[("10", "OGBN-Arxiv/EPN", "OS-1/OOD-AUROC")]
+    assert 0 <= cell.value <= 100 and cell.verdict in {"agrees", "better", "worse"}
+    seconds = found.verdict["3", "EPN"]
+    assert seconds["OGBN-Arxiv/seconds"] == "cannot follow"
+    assert seconds["OGBN-Arxiv/ratio to VGNN-entropy"] == ""
 
 
 def test_absent_graphs_are_named(tmp_path, capsys):

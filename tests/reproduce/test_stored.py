@@ -3,11 +3,15 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import io
+import tarfile
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from scipy.io import savemat
 
 pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
 
@@ -75,6 +79,38 @@ def test_franc_on_files(data, tmp_path, monkeypatch):
     assert set(run(only=["MNIST/KNN"]).cells.row) == {"MNIST/KNN"}
 
 
+def write_cifar_and_ood(root):
+    """A hundred images of each set in the forms in which they are published."""
+
+    def png(pixels):
+        stream = io.BytesIO()
+        Image.fromarray(pixels.transpose(1, 2, 0)).save(stream, "PNG")
+        return stream.getvalue()
+
+    folder = root / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    for seed, name in enumerate([*(f"data_batch_{i}" for i in range(1, 6)), "test"]):
+        X, y = images(100 if seed > 4 else 20, 32, seed, n_channels=3)
+        name = "test_batch" if seed > 4 else name
+        rows = np.column_stack([y, X.reshape(len(X), -1)]).astype(np.uint8)
+        (folder / f"{name}.bin").write_bytes(rows.tobytes())
+    X, y = images(100, 32, 6, n_channels=3)
+    savemat(
+        root / "test_32x32.mat", {"X": X.transpose(2, 3, 1, 0), "y": y[:, None] + 1}
+    )
+    folders = ("LSUN/test", "LSUN_resize", "dtd/images/dots", "places365/sea")
+    for seed, name in enumerate(folders, start=7):
+        (root / name).mkdir(parents=True)
+        for i, image in enumerate(images(100, 32, seed, n_channels=3)[0]):
+            (root / name / f"{i}.png").write_bytes(png(image))
+    with tarfile.open(root / "iSUN.tar.gz", "w:gz") as archive:
+        for i, image in enumerate(images(100, 32, 11, n_channels=3)[0]):
+            member, content = tarfile.TarInfo(f"iSUN_patches/{i}.png"), png(image)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.filterwarnings("ignore:.* was published with:UserWarning")
 def test_dsde_on_images(tmp_path, monkeypatch):
     """The library of CIFAR-10, with small networks in place of ResNets."""
     monkeypatch.setitem(_training.OPENOOD, "max_epochs", 1)
@@ -85,21 +121,12 @@ def test_dsde_on_images(tmp_path, monkeypatch):
     monkeypatch.setattr(_networks, "densenet100", _networks.lenet)
     monkeypatch.setattr(_dsde_libraries.Stored, "n_calibration", 40)
 
-    def load(self, name, subset="test", size=32):
-        return images(100, 32, [len(name), len(subset)], n_channels=3)
-
-    monkeypatch.setattr("benchmarks.reproduce._run.Run.images", load)
-    batches = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-    folders = ("cifar-10-batches-bin", "LSUN", "LSUN_resize", "iSUN", "dtd/images")
-    for name in (*folders, "places365"):
-        (tmp_path / name).mkdir(parents=True)
-    for name in batches:
-        (tmp_path / "cifar-10-batches-bin" / f"{name}.bin").touch()
-    (tmp_path / "test_32x32.mat").touch()
+    data = tmp_path / "data"
+    write_cifar_and_ood(data)
     result = reproduce(
         "dsde",
         ["1", "2"],
-        data=tmp_path,
+        data=data,
         out=tmp_path / "out",
         seeds=1,
         only=["ResNet18*", "DSDE", "LSUN resized/DSDE", "KNN", "ODIN"],
