@@ -6,7 +6,7 @@
 import math
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
@@ -122,7 +122,8 @@ def rows_of(paper, experiment, seed, run, selection, code):
     `selection` is (tables, patterns of rows), each None for all.
     """
     tables, only = selection
-    parts = experiment.prepare(run, seed)
+    seeds = experiment.seeds if run.seeds is None else run.seeds
+    parts = experiment.prepare(replace(run, seeds=seeds), seed)
     files = _files.digest(tuple(experiment.needs), run.data)
     for table, function in experiment.tables.items():
         if tables and table not in tables:
@@ -259,6 +260,7 @@ def reproduce(
         methods=dict(methods or {}),
         verbose=0 if quiet else 1,
         max_bytes=round(memory * 2**30),
+        seeds=seeds,
     )
     todo = plan(paper, tables, data=run.data, small=small, seeds=seeds)
     options = run, (tables, only), code_of(paper), not quiet

@@ -46,8 +46,9 @@ class Stored(NamedTuple):
 class Run:
     """Options that all experiments share.
 
-    ``methods`` are the user's own, by name, and ``max_bytes`` is the maximal size of a
-    chunk of float32 images whose features are computed at a time.
+    ``methods`` are the user's own, by name, ``max_bytes`` is the maximal size of a
+    chunk of float32 images whose features are computed at a time, and ``seeds`` is the
+    number of runs of the experiment: if it is 1, rows may bootstrap their samples.
     """
 
     data: Path | None
@@ -57,6 +58,7 @@ class Run:
     methods: Mapping[str, Any] = field(default_factory=dict)
     verbose: int = 0
     max_bytes: int = 2**31
+    seeds: int | None = None
 
     def has(self, name):
         """Return whether the files of a data set are there."""

@@ -53,17 +53,45 @@ _SHARES = {"2/m": None, "2/7": 2 / 7, "2/15": 2 / 15}
 _MOST_PARTS = 70
 
 
-def _on_sets(values, rate, name):
+_N_RESAMPLES = 100
+
+
+def _on_sets(parts, values, rate, name):
     """Return columns of a rate on each OOD set, and the average, in percent.
 
     `values` are arrays by set, high for ID, and `rate` a function of ID and OOD values.
+    For a single run also the ends of 95 % intervals, by a bootstrap of the samples of
+    each set.
     """
+    found = _rates(values, rate)
+    if parts.run.seeds == 1:
+        rng = np.random.default_rng(parts.seed)
+        draws = [
+            _rates({k: rng.choice(v, len(v)) for k, v in values.items()}, rate)
+            for _ in range(_N_RESAMPLES)
+        ]
+        found = {
+            ood: (value, *np.quantile([draw[ood] for draw in draws], [0.025, 0.975]))
+            for ood, value in found.items()
+        }
+    return {f"{ood}/{name}": value for ood, value in found.items()}
+
+
+def _rates(values, rate):
+    """Return a rate by OOD set, and the average, in percent."""
     known = values["ID"]
     found = {
         ood: 100 * rate(known, other) for ood, other in values.items() if ood != "ID"
     }
-    found["average"] = np.mean(list(found.values()))
-    return {f"{ood}/{name}": value for ood, value in found.items()}
+    return {**found, "average": np.mean(list(found.values()))}
+
+
+def _mean(rows):
+    """Return the means of rows by column; of intervals the means of their ends."""
+    return {
+        column: tuple(np.mean([np.atleast_1d(row[column]) for row in rows], axis=0))
+        for column in rows[0]
+    }
 
 
 def _task(known, other):
@@ -90,10 +118,10 @@ def network_row(parts, method, j):
     tpr = _is_accepted(parts.dsde().statistic(pvalues["ID"])).mean()
     return {
         "TPR": 95.0,
-        **_on_sets(scores, partial(_fpr_at, 0.95), "FPR"),
-        **_on_sets(scores, _auc, "AUC"),
+        **_on_sets(parts, scores, partial(_fpr_at, 0.95), "FPR"),
+        **_on_sets(parts, scores, _auc, "AUC"),
         "average/FPR at the TPR of DSDE": _on_sets(
-            scores, partial(_fpr_at, tpr), "FPR"
+            parts, scores, partial(_fpr_at, tpr), "FPR"
         )["average/FPR"],
     }
 
@@ -101,7 +129,7 @@ def network_row(parts, method, j):
 def mean_row(parts, method):
     """Return the means of the rates over all networks."""
     rows = [network_row(parts, method, j) for j in range(len(parts.models))]
-    return {column: np.mean([row[column] for row in rows]) for column in rows[0]}
+    return _mean(rows)
 
 
 def combined_row(parts, method, combiner):
@@ -118,13 +146,13 @@ def combined_row(parts, method, combiner):
 
     return {
         "TPR": 100 * nominal["ID"].mean(),
-        **_on_sets(nominal, accepted, "FPR"),
-        **_on_sets(levels, _auc, "AUC"),
+        **_on_sets(parts, nominal, accepted, "FPR"),
+        **_on_sets(parts, levels, _auc, "AUC"),
         "TPR, conformal level": 100 * conformal["ID"].mean(),
-        **_on_sets(conformal, accepted, "FPR, conformal level"),
-        "average/FPR at 95 % TPR": _on_sets(levels, partial(_fpr_at, 0.95), "FPR")[
-            "average/FPR"
-        ],
+        **_on_sets(parts, conformal, accepted, "FPR, conformal level"),
+        "average/FPR at 95 % TPR": _on_sets(
+            parts, levels, partial(_fpr_at, 0.95), "FPR"
+        )["average/FPR"],
     }
 
 
@@ -200,10 +228,15 @@ def size_row(parts, size, share):
         combiner = DOSStorey(c_m=_SHARES[share])
         levels = {name: combiner.statistic(P[:, part]) for name, P in pvalues.items()}
         accepted = {name: _is_accepted(level) for name, level in levels.items()}
-        rates = _on_sets(accepted, lambda _, other: other.mean(), "FPR")
-        at_95 = _on_sets(levels, partial(_fpr_at, 0.95), "FPR at 95 % TPR")
-        found.append({"TPR": 100 * accepted["ID"].mean(), **rates, **at_95})
-    return {column: np.mean([row[column] for row in found]) for column in found[0]}
+        rates = {"TPR": 100 * accepted["ID"].mean()}
+        for column, values, rate in (
+            ("FPR", accepted, lambda _, other: other.mean()),
+            ("FPR at 95 % TPR", levels, partial(_fpr_at, 0.95)),
+        ):
+            on_sets = _rates(values, rate).items()
+            rates |= {f"{ood}/{column}": value for ood, value in on_sets}
+        found.append(rates)
+    return _mean(found)
 
 
 _TABLES = {

@@ -146,6 +146,14 @@ def test_dsde_on_images(tmp_path, monkeypatch):
     assert cells.loc[("2", "KNN", "average/FPR"), "verdict"] == "cannot follow"
     assert cells.loc[("1", "DSDE", "SVHN/FPR"), "verdict"] != ""
     assert len(list((tmp_path / "out" / "networks").iterdir())) == 3
+    # a bootstrap of the samples of the single run
+    known = cells.loc[("1", "DSDE", "DTD/AUC")]
+    assert known.low <= known.value <= known.high and known.error > 0
+    mean, one = (
+        cells.loc[("2", "KNN", "DTD/AUC")],
+        cells.loc[("1", "ResNet18", "DTD/AUC")],
+    )
+    assert mean.low < mean.high and one.low < one.high
     singles = ["ResNet18*", "ResNet18"]
     values = [cells.loc[("1", row, "DTD/AUC"), "value"] for row in singles]
     assert all(0 <= value <= 100 for value in values)
