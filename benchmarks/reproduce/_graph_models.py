@@ -4,8 +4,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import time
-from functools import lru_cache
+from copy import copy
+from functools import lru_cache, partial
+from itertools import product
 
+import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
@@ -23,6 +26,7 @@ from skood.graph import (
     GraphPosteriorNetwork,
     Propagation,
 )
+from skood.metrics import ranking_metrics
 
 N_SPLITS = N_INITS = 5
 N_MEMBERS = 10
@@ -33,19 +37,26 @@ EGNN_SCHEMES = {
     "EGNN-evidence-prop": "evidence",
     "EGNN-vacuity-evidence-prop": "both",
 }
+#: parameters of the objective; weights that are not here are searched, see `search`.
 PROBES = {
     "EPN": {"lambda_ice": 0, "lambda_pcl": 0},
     "EPN+ICE": {"lambda_pcl": 0},
     "EPN-reg": {},
+    "EPN-reg, without OOD data": {},
+    "EPN-reg, default weights": {"lambda_ice": 1e-3, "lambda_pcl": 1e-3},
     "EPN+ICE, softplus": {"lambda_pcl": 0, "activation": "softplus"},
     "EPN+ICE, second-to-last": {"lambda_pcl": 0},
 }
+WEIGHTS = (0, 1e-4, 1e-3, 1e-2, 0.1)
 MODELS = (
     *("VGNN-entropy", "VGNN-max-score", "VGNN-energy", "VGNN-gnnsafe"),
     *("VGNN-dropout", "VGNN-ensemble", "GPN", "SGNN-GKDE", *EGNN_SCHEMES),
     *("EPN", "EPN-reg"),
 )
-EXTRA = ("VGNN-entropy, walk", "combined")
+EXTRA = (
+    *("VGNN-entropy, walk", "combined"),
+    *("EPN-reg, default weights", "EPN-reg, without OOD data"),
+)
 
 
 @lru_cache(maxsize=64)
@@ -91,6 +102,8 @@ class Case:
         self.device, self.epochs = device, graph.epochs
         self.n_members = graph.n_members
         self.first = 100 * split_seed
+        self.weights = graph.weights
+        self.is_clean = not left_out
         self.key = _Key(self, (*key, left_out, split_seed, conv))
         self._fitted = {}
 
@@ -119,9 +132,28 @@ class Case:
 
     def fitted(self, kind):
         """Return a fitted model, and its seconds; models with one fit share it."""
-        if kind not in self._fitted:
-            self._fitted[kind] = _fit(self, kind)
-        return self._fitted[kind]
+        key, fit = kind, partial(_fit, self, kind)
+        if kind in PROBES:
+            weights = PROBES[kind]
+            if not {"lambda_ice", "lambda_pcl"} <= weights.keys():
+                weights = weights | self.weights(kind, self.is_clean)
+            key = _layer(kind), *sorted(weights.items())
+            fit = partial(_probe, self, kind, weights)
+        if key not in self._fitted:
+            self._fitted[key] = fit()
+        return self._fitted[key]
+
+    def without(self, label):
+        """Return the case without a class, tested on the validation nodes."""
+        inner = copy(self)
+        X, y = self.train
+        inner.train = X[y != label], y[y != label]
+        X, y = self.valid["X_val"], self.valid["y_val"]
+        inner.test, inner.y_test, inner.is_ood = X, y, y == label
+        inner.valid = {"X_val": X[y != label], "y_val": y[y != label]}
+        inner.key = _Key(inner, (*self.key.values, label))
+        inner._fitted = {}
+        return inner
 
     def scores(self, name, method=None):
         """Return a Bunch: score and certainty of the test nodes, classifier, seconds.
@@ -184,18 +216,65 @@ def _fit(case, kind):
         model = GraphPosteriorNetwork(**case.training("GPN"))
     elif kind == "SGNN-GKDE":
         model = GKDENetwork(case.new_network(case.init), teacher=network)
-    elif kind == "EGNN":
-        model = EvidentialClassifier(case.new_network(case.init))
     else:
-        layer = "penultimate" if kind.endswith("second-to-last") else "last"
-        model = EvidentialProbe(
-            network,
-            ProbeObjective(**PROBES[kind]),
-            layer=layer,
-            propagation="vacuity",
-            **case.training("probe"),
-        )
+        model = EvidentialClassifier(case.new_network(case.init))
     return timed(model, *case.train, **case.valid)
+
+
+def _layer(kind):
+    return "penultimate" if kind.endswith("second-to-last") else "last"
+
+
+def _probe(case, kind, weights):
+    """Return a fitted probe with parameters of its objective, and its CPU seconds."""
+    probe = EvidentialProbe(
+        case.network()[0],
+        ProbeObjective(**weights),
+        layer=_layer(kind),
+        propagation="vacuity",
+        **case.training("probe"),
+    )
+    return timed(probe, *case.train, **case.valid)
+
+
+def search(case, kind, grid):
+    """Return the weights of the regularizers with the largest AUROC, and the AUROC.
+
+    As in the paper, it is that of the test nodes, with OOD nodes among them; without
+    left-out classes, that of the errors on validation nodes. "without OOD data" is the
+    mean over the known classes, each left out of the training nodes, among validation
+    nodes. The first of equal values counts.
+    """
+    fixed = PROBES[kind]
+    names = [name for name in ("lambda_ice", "lambda_pcl") if name not in fixed]
+    cases = [case]
+    if kind.endswith("without OOD data"):
+        cases = [case.without(label) for label in np.unique(case.train[1])]
+    candidates = [
+        dict(zip(names, values, strict=True))
+        for values in product(grid, repeat=len(names))
+    ]
+    found = [
+        np.mean([_auroc(one, kind, fixed | weights) for one in cases])
+        for weights in candidates
+    ]
+    best = int(np.argmax(found))
+    return candidates[best], float(found[best])
+
+
+def _auroc(case, kind, weights):
+    """Return the AUROC, in percent, that weights are searched by."""
+    probe, _ = _probe(case, kind, weights)
+    if case.is_clean:
+        X, y = case.valid["X_val"], case.valid["y_val"]
+        positive = probe.predict(X) == y
+        score = -probe.predict_uncertainty(X).aleatoric
+    else:
+        positive = ~case.is_ood
+        score = -probe.predict_uncertainty(case.test).epistemic
+    if positive.all():
+        return 100.0
+    return 100 * ranking_metrics(np.where(positive, 1, -1), score)["auroc"]
 
 
 class _Combined:
@@ -207,7 +286,7 @@ class _Combined:
     def fit(self, X, y):
         """Fit the members on training nodes, p-values on validation nodes."""
         valid = tuple(self.case.valid.values())
-        probe, _ = self.case.fitted("EPN-reg")
+        probe, _ = self.case.fitted("EPN-reg, default weights")
 
         def log_pvalues(detector):
             members = [("detector", FrozenEstimator(detector.fit(X, y)))]

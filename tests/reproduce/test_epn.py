@@ -5,10 +5,12 @@
 
 import gzip
 import json
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 
 pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
 
@@ -18,6 +20,7 @@ from benchmarks.reproduce._graph_models import MODELS
 from benchmarks.reproduce._paper import Records
 from benchmarks.reproduce._run import Run
 from skood.datasets import make_ood_graph
+from skood.evidential import EvidentialProbe, ProbeObjective
 
 
 def write_graph(path, n_classes):
@@ -44,6 +47,7 @@ def write_graph(path, n_classes):
 def short(monkeypatch):
     """Short training, as in the small version."""
     monkeypatch.setattr(epn.Parts, "epochs", {"network": 30, "GPN": 3, "probe": 60})
+    monkeypatch.setattr(epn.Parts, "grid", (0, 1e-3))
 
 
 def test_tables_of_a_graph(tmp_path, short):
@@ -125,6 +129,52 @@ def test_networks_are_shared(short):
     assert seconds > first.network()[1] > 0
     assert set(first.train[1]) == set(first.valid["y_val"]) == {0, 1, 2, 3}
     np.testing.assert_array_equal(first.is_ood, np.isin(first.y_test, [4, 5, 6]))
+
+
+def test_weights_are_searched(short):
+    """The search of the first run, by test nodes or by the classes that are known."""
+    nodes = make_ood_graph(280, n_classes=7, random_state=0)
+
+    class Parts(epn.Parts):
+        settings = {"OS-1": (4, 5, 6), "clean": ()}
+
+    Parts.nodes = nodes
+    run = type("Run", (), {"device": "cpu", "data": "nowhere", "small": False})
+    first, later = Parts(run, 0, "CoraML"), Parts(run, 3, "CoraML")
+    case = first.case("OS-1")
+
+    def auroc(network, case, weights):
+        X, y = case.train
+        probe = EvidentialProbe(network, ProbeObjective(**weights), random_state=0)
+        probe.set_params(propagation="vacuity", max_epochs=60)
+        probe.fit(X, y, **case.valid)
+        found = probe.predict_uncertainty(case.test).epistemic
+        return 100 * roc_auc_score(case.is_ood, found)
+
+    network = case.network()[0]
+    weights, best = first.searched("EPN-reg")
+    names = "lambda_ice", "lambda_pcl"
+    grid = [
+        dict(zip(names, pair, strict=True)) for pair in product((0, 1e-3), repeat=2)
+    ]
+    values = [auroc(network, case, candidate) for candidate in grid]
+    assert weights == grid[np.argmax(values)]
+    assert best == pytest.approx(max(values), abs=1e-9)
+    assert later.weights("EPN-reg", is_clean=False) == weights
+    assert set(later.weights("EPN+ICE", is_clean=True)) == {"lambda_ice"}
+
+    inner = case.without(2)
+    assert set(inner.train[1]) == set(inner.valid["y_val"]) == {0, 1, 3}
+    np.testing.assert_array_equal(inner.y_test, case.valid["y_val"])
+    np.testing.assert_array_equal(inner.is_ood, inner.y_test == 2)
+    kind = "EPN-reg, without OOD data"
+    weights, best = first.searched(kind)
+    values = [
+        auroc(one.network()[0], one, weights) for one in map(case.without, range(4))
+    ]
+    assert best == pytest.approx(np.mean(values), abs=1e-9)
+    columns = dict.fromkeys(row.name for row in epn.table_weights(first))
+    assert list(columns)[-1] == f"CoraML/GCN/{kind}"
 
 
 def test_ranks_of_printed_cells():
