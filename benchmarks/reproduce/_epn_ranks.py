@@ -102,6 +102,7 @@ def own_average_ranks(records, tables, ending):
         for column in records.columns(table, row)
         if column.endswith(ending)
     ]
+    rows = [row for row in rows if not np.isnan(row["value"])]
     if len({row["model"] for row in rows}) < 2:
         return None
     return average_ranks(rows, block="block", method="model", value="value")
@@ -143,20 +144,25 @@ FIGURES = {
 
 
 def _own_ranks(records, tables):
-    """Return mean ranks (n_runs, n_models) over blocks with all models, or None."""
+    """Return mean ranks (n_runs, n_models) over the settings of all graphs, or None.
+
+    A setting in which a model is unable is left out of the mean of this model.
+    """
     runs = []
     for table in tables:
-        graphs = {row.partition("/")[0] for row in records.rows(table)}
+        there = set(records.rows(table))
+        graphs = {row.partition("/")[0] for row in there}
         for graph in sorted(graphs & set(GRAPHS)):
             rows = [f"{graph}/{model}" for model in MODELS]
+            if not there.issuperset(rows):
+                return None
             for column in records.columns(table, rows[-1]):
                 if column.endswith("OOD-AUROC"):
                     cells = [records.of(table, row, column) for row in rows]
                     runs.append(np.array(cells).T)
-    if not runs or np.isnan(runs).any():
+    if not runs or np.isnan(runs).all(axis=0).any():
         return None
-    ranks = [[rankdata(-cells) for cells in block] for block in runs]
-    return np.mean(ranks, axis=0)
+    return np.nanmean(rankdata(-np.array(runs), axis=2, nan_policy="omit"), axis=0)
 
 
 def probe_is_first(records, tables=RANKS["1"]):

@@ -93,11 +93,14 @@ def test_tables_of_arxiv(tmp_path, short):
     out = tmp_path / "out"
     command = ["epn", "10", "3", "--seeds", "1", "--quiet", "--data", str(tmp_path)]
     command += ["--out", str(out), "--only", "OGBN-Arxiv/EPN", "EPN"]
+    command += ["OGBN-Arxiv/SGNN-GKDE"]
     assert main(command) == 0
     cells = pd.DataFrame(json.loads((out / "cells.json").read_text())["cells"])
     found = cells.set_index(["table", "row", "column"])
     cell = found.loc[("10", "OGBN-Arxiv/EPN", "OS-1/OOD-AUROC")]
     assert 0 <= cell.value <= 100 and cell.verdict in {"agrees", "better", "worse"}
+    cell = found.loc[("10", "OGBN-Arxiv/SGNN-GKDE", "OS-1/OOD-AUROC")]
+    assert cell.n_unable == 1 and cell.verdict == ""  # the paper has not run it
     seconds = found.verdict["3", "EPN"]
     assert seconds["OGBN-Arxiv/seconds"] == "cannot follow"
     assert seconds["OGBN-Arxiv/ratio to VGNN-entropy"] == ""
@@ -217,6 +220,10 @@ def test_claim_on_ranks():
             values[f"CoraML/{model}", f"{setting}/OOD-AUROC"] = -rank
     found = epn.probe_is_first(records(values))
     assert found == pytest.approx([1.5 - 2.0])
+    values["CoraML/GPN", "OS-2/OOD-AUROC"] = None  # unable: EPN-reg stays third
+    assert epn.probe_is_first(records(values)) == pytest.approx([1.5 - 2.0])
+    absent = {k: v for k, v in values.items() if k[0] != "CoraML/GPN"}
+    assert epn.probe_is_first(records(absent)) is None
     generated = {
         (f"words/{row.partition('/')[2]}", column): value
         for (row, column), value in values.items()
