@@ -204,8 +204,8 @@ def _kth_at_most(gaps, k):
 
 def row_lengths(rows):
     """Return the Euclidean length of each row of an array of NumPy, in float64."""
-    rows = rows.astype(np.float64, copy=False)
-    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    rows = as_double(rows)
+    return np.sqrt(row_dots(rows, rows))
 
 
 def kth_distances(queries, bank, halves, n_neighbors):
