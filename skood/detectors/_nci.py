@@ -134,7 +134,7 @@ class NCI(ReadingDetector):
     def _score_reading(self, reading):
         xp = reading.xp
         coef = reading.asarray(reading.head.coef)
-        top = as_double(coef[xp.argmax(reading.logits, axis=1)])
+        top = as_double(xp.take(coef, xp.argmax(reading.logits, axis=1), axis=0))
         centered = centered_rows(reading.features, reading.asarray(self.mean_))
         toward = row_dots(centered, top)
         length = xp.sqrt(row_dots(centered, centered))

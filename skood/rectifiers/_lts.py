@@ -134,7 +134,7 @@ class LTS(BaseRectifier):
         return router_of(self, super().get_metadata_routing(), parts)
 
     def _rectify(self, Z, out):
-        positive = np.maximum(Z, 0)
+        positive = Z if Z.min() >= 0 else np.maximum(Z, 0)
         _, top = largest(positive, n_largest(Z.shape[1], 1.0 - self.top))
         total = totals(positive)
         factor = np.square(np.where(top > 0, total / np.where(top > 0, top, 1.0), 1.0))
