@@ -264,7 +264,7 @@ class Signs(Study):
         """Return the pictures for training, calibration and test."""
         return self._images or make_signs(self.seed, **self.sizes)
 
-    @property
+    @cached_property
     def constraints(self):
         """A rule for each class."""
         return make_traffic_signs(1, random_state=0).constraints
@@ -348,8 +348,8 @@ class SmallBody(nn.Sequential):
     def __init__(self, input_shape):
         layers, n = [nn.AvgPool2d(2)], input_shape[0]
         for n_filters in (12, 24):
-            layers += [nn.Conv2d(n, n_filters, 3, padding=1), nn.BatchNorm2d(n_filters)]
-            layers += [nn.ReLU(), nn.MaxPool2d(2)]
+            layers += [nn.Conv2d(n, n_filters, 3, stride=2, padding=1)]
+            layers += [nn.BatchNorm2d(n_filters), nn.ReLU()]
             n = n_filters
         linear = nn.Linear(16 * n, self.n_features)
         super().__init__(*layers, nn.Flatten(), linear, nn.ReLU())
@@ -359,7 +359,7 @@ class SmallSigns(Signs):
     """Few pictures, taken in good light."""
 
     sizes = {
-        **{"n_train": 1200, "n_calibration": 300, "n_test": 300, "n_ood": 60},
+        **{"n_train": 1200, "n_calibration": 600, "n_test": 300, "n_ood": 60},
         **{"rotation": 5.0, "occlusion": 0.0, "clutter": 0.5},
         **{"lighting": 0.5, "blur": 0.3, "noise": 0.03},
     }

@@ -123,7 +123,7 @@ def test_quam(small):
     assert coverage.min() < 0.75 < 0.9 < coverage.max()
 
 
-@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+@pytest.mark.filterwarnings("error::skood.exceptions.SkoodWarning")
 def test_mln(small):
     """The claims on GTSRB and CelebA need files."""
     values = small("mln", n_claims=5)
