@@ -9,7 +9,7 @@ import numpy as np
 
 from skood.nn._outputs import symmetric_logits
 from skood.nn._sklearn_network import InputNetwork
-from skood.utils._batches import is_instance
+from skood.utils._optional import is_instance
 
 __all__ = ["BoosterNetwork"]
 

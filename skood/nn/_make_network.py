@@ -7,7 +7,6 @@ from contextvars import ContextVar
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skood.nn._boosters import BoosterNetwork
@@ -19,8 +18,8 @@ from skood.nn._sklearn_network import (
     ProbabilityNetwork,
     require_penultimate,
 )
-from skood.utils._batches import is_instance
 from skood.utils._metaestimators import check_one_column, unwrap, unwrapped
+from skood.utils._optional import is_instance
 
 __all__ = [
     "SHARING",
@@ -61,7 +60,7 @@ def plain_network(
     estimator = unwrapped(estimator)
     options = {"layer": layer, "pooling": pooling}
     options |= {"batch_size": batch_size, "device": device}
-    if isinstance(estimator, Pipeline):
+    if is_instance(estimator, "sklearn.pipeline", "Pipeline"):
         return PipelineNetwork(estimator, plain_network(estimator[-1], **options))
     if is_instance(estimator, "torch.nn", "Module"):
         raise TypeError(
@@ -119,7 +118,7 @@ def predicts_softmax(estimator):
     model per class. True also without ``predict_proba``.
     """
     estimator = unwrapped(estimator)
-    if isinstance(estimator, Pipeline):
+    if is_instance(estimator, "sklearn.pipeline", "Pipeline"):
         return predicts_softmax(estimator[-1])
     if hasattr(estimator, "predict_logits") or not hasattr(estimator, "predict_proba"):
         return True

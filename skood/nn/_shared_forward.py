@@ -27,9 +27,9 @@ from skood.nn._make_network import SHARING, make_network, plain_network
 from skood.nn._outputs import Reading, concatenate
 from skood.nn._sklearn_network import LinearNetwork, MLPNetwork
 from skood.utils._array_api import all_finite
-from skood.utils._batches import is_instance
 from skood.utils._labels import single_column
 from skood.utils._metaestimators import n_rows, take_rows, unwrapped
+from skood.utils._optional import is_instance
 from skood.utils._parallel import ONE_THREAD
 from skood.utils._torch import row_chunks
 

@@ -21,8 +21,9 @@ from skood.nn._outputs import (
     symmetric_logits,
     symmetric_rows,
 )
-from skood.utils._batches import is_instance, loaded, loaded_blocks
+from skood.utils._batches import loaded, loaded_blocks
 from skood.utils._input import is_as_fitted, is_float_matrix, new_samples
+from skood.utils._optional import is_instance
 from skood.utils._parallel import one_thread
 from skood.utils._sparse import check_dense
 from skood.utils._torch import resolve_device, row_chunks, to_numpy

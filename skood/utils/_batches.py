@@ -8,13 +8,13 @@ nor dask: their objects exist only if the caller has imported them.
 # SPDX-License-Identifier: BSD-3-Clause
 
 import functools
-import sys
 
 import numpy as np
 from sklearn.utils import Bunch
 
 from skood.utils._input import takes_input
 from skood.utils._memory_maps import is_mapped, row_blocks
+from skood.utils._optional import is_instance
 from skood.utils._torch import to_numpy
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "as_rows",
     "blockwise",
     "is_dask",
-    "is_instance",
     "is_lazy",
     "is_torch_data",
     "joined",
@@ -42,12 +41,6 @@ _TORCH_DATA = (
     ("skorch.helper", "SliceDataset"),
     ("skood.utils._torch_batches", "DatasetRows"),
 )
-
-
-def is_instance(thing, module, name):
-    """Return whether `thing` is of a class, without importing its module."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return kind is not None and isinstance(thing, kind)
 
 
 def is_torch_data(X):

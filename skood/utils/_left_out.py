@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skood.utils._memory_maps import without
 from skood.utils._metaestimators import n_rows, take_rows
+from skood.utils._optional import is_instance
 from skood.utils._sample_keys import SampleKeys, copy_numbers, mixed
 from skood.utils._warnings import quiet, warn
 from skood.utils._weights import (
@@ -269,7 +269,7 @@ def is_fixed(estimator):
     """
     if _UNUSED.get():
         return True
-    if isinstance(estimator, Pipeline):
+    if is_instance(estimator, "sklearn.pipeline", "Pipeline"):
         return all(is_fixed(step) for _, step in estimator.steps)
     if estimator is None or isinstance(estimator, str):  # a step that is left out
         return True

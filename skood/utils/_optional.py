@@ -3,9 +3,10 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import sys
 from importlib import import_module
 
-__all__ = ["import_optional", "import_pandas", "lazy_names"]
+__all__ = ["import_optional", "import_pandas", "is_instance", "lazy_names"]
 
 
 def import_optional(module, purpose, extra=None):
@@ -26,6 +27,12 @@ def import_optional(module, purpose, extra=None):
 def import_pandas(method):
     """Import pandas for a method that returns a data frame, or raise."""
     return import_optional("pandas", f"{method}, which returns a pandas.DataFrame,")
+
+
+def is_instance(thing, module, name):
+    """Return whether `thing` is of a class, without importing its module."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(thing, kind)
 
 
 def lazy_names(package, names, files):

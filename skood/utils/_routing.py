@@ -6,13 +6,14 @@
 from sklearn import get_config
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
-from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import (
     MetadataRouter,
     MethodMapping,
     process_routing,
 )
 from sklearn.utils.validation import has_fit_parameter
+
+from skood.utils._optional import is_instance
 
 __all__ = ["router_of", "weight_params"]
 
@@ -60,7 +61,7 @@ def _last_step(estimator):
     while True:
         if isinstance(estimator, (GridSearchCV, RandomizedSearchCV)):
             estimator = estimator.estimator
-        elif isinstance(estimator, Pipeline):
+        elif is_instance(estimator, "sklearn.pipeline", "Pipeline"):
             estimator = estimator.steps[-1][1]
         else:
             return estimator
@@ -74,7 +75,7 @@ def _weight_names(estimator, required):
     """
     if isinstance(estimator, (GridSearchCV, RandomizedSearchCV)):
         return _weight_names(estimator.estimator, required)
-    if not isinstance(estimator, Pipeline):
+    if not is_instance(estimator, "sklearn.pipeline", "Pipeline"):
         takes = has_fit_parameter(estimator, "sample_weight")
         return ["sample_weight"] if takes else []
     steps = [

@@ -5,8 +5,9 @@
 
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import validate_data
+
+from skood.utils._optional import is_instance
 
 __all__ = [
     "check_dense",
@@ -82,7 +83,7 @@ def _calls(estimator):
     """Return the steps of a pipeline, or the only estimator, as they are written."""
     estimator = getattr(estimator, "estimator", estimator)  # frozen, or in a search
     steps = [estimator]
-    if isinstance(estimator, Pipeline):
+    if is_instance(estimator, "sklearn.pipeline", "Pipeline"):
         steps = [step for _, step in estimator.steps if not isinstance(step, str)]
     return [f"{type(step).__name__}()" for step in steps if step is not None]
 

@@ -21,8 +21,9 @@ from skood.epistemic.quam._adversarial_search import AdversarialSearch, search
 from skood.epistemic.quam._component_members import drawn_members
 from skood.epistemic.quam._local_components import Stored
 from skood.epistemic.quam._searched_layers import find_tail, restored_tail
-from skood.utils._batches import is_instance, joined
+from skood.utils._batches import joined
 from skood.utils._metaestimators import n_rows, take_rows
+from skood.utils._optional import is_instance
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._progress import progress
 from skood.utils._torch import resolve_device, seeded, to_numpy, to_tensor
