@@ -11,7 +11,7 @@ import inspect
 
 import numpy as np
 
-from skood.utils._batches import is_instance
+from skood.utils._optional import is_instance
 
 __all__ = ["map_rows"]
 
