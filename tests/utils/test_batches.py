@@ -17,7 +17,6 @@ from skood.utils._batches import (
     as_rows,
     blockwise,
     is_dask,
-    is_instance,
     is_lazy,
     is_torch_data,
     joined,
@@ -26,6 +25,7 @@ from skood.utils._batches import (
     loaded_blocks,
 )
 from skood.utils._metaestimators import n_rows, take_rows
+from skood.utils._optional import is_instance
 
 X = np.arange(24.0).reshape(12, 2)
 DATA = TensorDataset(torch.from_numpy(X), torch.arange(12) % 2)
