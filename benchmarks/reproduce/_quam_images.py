@@ -343,26 +343,26 @@ class Digits(Uncertainties):
     id_name, ood = "digits", "shuffled digits"
     methods = ("Reference", "Laplace", "DE", "QUAM")
     recipe = {
-        **{"n_members": 5, "n_draws": 100},
+        **{"n_members": 3, "n_draws": 100},
         "search": {"n_steps": 40, "c0": 3.0, "batch_size": 64},
     }
 
     @cached_property
     def sets(self):
-        """Return 600 digits to train, 60 for the test, and 60 with shuffled pixels."""
+        """Return 600 digits to train, 30 for the test, and 30 with shuffled pixels."""
         X, y = load_digits(return_X_y=True)
         X = X.astype(np.float32) / 16
         X_train, X_test, y_train, y_test = train_test_split(
             X, y, train_size=600, random_state=self.seed
         )
         rng = np.random.default_rng(self.seed)
-        ood = rng.permuted(X_test[60:120], axis=1)
-        return Bunch(train=(X_train, y_train), test=(X_test[:60], y_test[:60]), ood=ood)
+        ood = rng.permuted(X_test[30:60], axis=1)
+        return Bunch(train=(X_train, y_train), test=(X_test[:30], y_test[:30]), ood=ood)
 
     def new_network(self):
         """Return an untrained perceptron."""
         return MLPClassifier(
-            (32,), learning_rate_init=0.01, max_iter=300, random_state=self.seed
+            (32,), learning_rate_init=0.01, max_iter=100, random_state=self.seed
         )
 
     @cached_property

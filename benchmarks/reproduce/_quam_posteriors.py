@@ -88,19 +88,19 @@ class Sine:
 
 
 class SmallSine(Sine):
-    """The same with a small network, short chains and a quarter of the points."""
+    """The same with a small network, short chains and an eighth of the points."""
 
-    grid = _sine.GRID[::4]
+    grid = _sine.GRID[::8]
 
     def untrained(self):
         """Return a network with two layers of 50 units."""
-        return _sine.make_network(n_epochs=150)
+        return _sine.make_network(n_epochs=100)
 
     def methods(self, network):
         """Return short versions of the methods."""
         methods = _sine.quick_methods(network, self.variance)
         methods["HMC"].set_params(
-            kernel=HMCKernel(n_leapfrog=20), n_warmup=20, n_samples=20
+            kernel=HMCKernel(n_leapfrog=20), n_warmup=12, n_samples=12
         )
         methods["deep ensemble"].set_params(n_members=3)
         methods["MC dropout"].set_params(n_samples=50)
@@ -244,9 +244,9 @@ class Moons:
 
 
 class SmallMoons(Moons):
-    """The same with a small network, short chains and 225 points."""
+    """The same with a small network, short chains and 100 points."""
 
-    side = 15
+    side = 10
     references = ("entropy of the network",)
 
     @cached_property

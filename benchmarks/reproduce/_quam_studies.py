@@ -233,7 +233,7 @@ SMALL = [
     ),
     Experiment(
         "simplex",
-        partial(Simplex, n_refinements=3, n_runs=3, n_steps=150),
+        partial(Simplex, n_refinements=2, n_runs=3, n_steps=100),
         {"fig-2": table_simplex},
     ),
     Experiment(
