@@ -16,6 +16,7 @@ from sklearn.utils import Bunch
 
 from benchmarks.reproduce import _networks
 from benchmarks.reproduce._paper import Row, own_method
+from benchmarks.reproduce._quam_similarity import Similarity
 from benchmarks.reproduce._run import replacing
 from benchmarks.reproduce._training import prepare
 from skood.benchmark import code_version, content_hash
@@ -83,6 +84,7 @@ class Uncertainties:
     def __init__(self, run, seed):
         self.run, self.seed = run, seed
         self._found = {}
+        self.similarity = Similarity(self)
 
     def method(self, name):
         """Return an unfitted method."""
@@ -138,6 +140,11 @@ class Uncertainties:
             ),
         }[name]()
 
+    @cached_property
+    def ensemble(self):
+        """Return the fitted deep ensemble, for tables and figures."""
+        return self.run.placed(self.method("DE")).fit(*self.sets.train)
+
     def uncertainty(self, name):
         """Return scores of the test and OOD images, and probabilities of the former.
 
@@ -156,7 +163,10 @@ class Uncertainties:
             with np.errstate(divide="ignore"):
                 scores = [entropy(np.log(p)) for p in proba]
             return Bunch(id=scores[0], ood=scores[1], proba=proba[0])
-        method = self.run.placed(self.method(name)).fit(*sets.train)
+        if name == "DE":
+            method = self.ensemble
+        else:
+            method = self.run.placed(self.method(name)).fit(*sets.train)
         if not hasattr(method, "predict_uncertainty"):
             scores = [-method.score_samples(X) for X in (sets.test[0], sets.ood)]
             return Bunch(id=scores[0], ood=scores[1])

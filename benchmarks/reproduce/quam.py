@@ -4,7 +4,8 @@ Table 1 has a LeNet on MNIST against other images, Tables 2 and C.4 the last lay
 EfficientNetV2-S on ImageNet. Scores are the epistemic part in setting "b", in which the
 given network is judged, and the entropy of the network as a reference. Tables C.1 to
 C.3 are not in the stored text of the paper: columns without printed values. Figures
-have data sets of their own, which need no files.
+C.9 and C.10 use the networks of Table 1; others have data sets of their own, which need
+no files.
 
 Where the paper is silent: early stopping on a sixth of the training images; three
 networks; four cycles of cSG-HMC.
@@ -19,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.reproduce import _quam_hard, _quam_imagenet, _quam_images
+from benchmarks.reproduce import _quam_similarity as similarity
 from benchmarks.reproduce import _quam_studies as studies
 from benchmarks.reproduce._paper import Claim, Experiment, Paper
 from benchmarks.reproduce._quam_images import OOD_SETS, Digits, FewImages, Images
@@ -28,6 +30,7 @@ _IMAGE_TABLES = {
     "C.1": _quam_images.table_c1,
     "C.2": _quam_images.table_c2,
     "C.3": _quam_images.table_c3,
+    **similarity.TABLES,
 }
 
 # --- claims ---------------------------------------------------------------------------
@@ -115,7 +118,7 @@ PAPER = Paper(
             needs=("mnist", "notmnist"),
             seeds=3,
             recipe=_quam_images.RECIPE_OF_TEST_FILES,
-            time="15 minutes a run on a CPU",
+            time="20 minutes a run on a CPU",
         ),
         Experiment(
             "MNIST's test files against harder sets",
@@ -191,6 +194,7 @@ PAPER = Paper(
             "hard",
             _quam_hard.smaller_is_near_the_better,
         ),
+        *similarity.CLAIMS,
         *studies.CLAIMS,
     ],
     notes={
@@ -202,6 +206,7 @@ PAPER = Paper(
         "C.3": "In setting b QUAM predicts as the given network: it has no mean.",
         "hard": "QUAM with the defaults, if no option is named. Intervals of a single "
         "run are DeLong's.",
+        **similarity.NOTES,
         **studies.NOTES,
     },
     cannot_follow={
@@ -210,11 +215,11 @@ PAPER = Paper(
         ("2", "*", "cSG-HMC/*"): "the released sampler has one cycle and no momentum",
         ("C.4", "*", "cSG-HMC/*"): "the released sampler has one cycle and no momentum",
     },
-    figures=studies.FIGURES,
+    figures={**similarity.FIGURES, **studies.FIGURES},
     sources=[
         *(
             Path(module.__file__)
-            for module in (_quam_images, _quam_hard, _quam_imagenet)
+            for module in (_quam_images, _quam_hard, _quam_imagenet, similarity)
         ),
         *studies.SOURCES,
     ],

@@ -26,9 +26,11 @@ import warnings
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.spatial.distance import cdist
+from scipy.special import entr
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
+from sklearn.manifold import smacof
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 from threadpoolctl import threadpool_limits
@@ -122,23 +124,13 @@ plt.show()
 # these distances in two dimensions as well as it can.
 groups = {"given network": [given], "ensemble": members, **adversarial}
 proba = np.array([m.predict_proba(X_test) for some in groups.values() for m in some])
-
-
-def entropy(p):
-    """Return the entropy over the last axis, in nats."""
-    return -(p * np.log(np.maximum(p, 1e-300))).sum(axis=-1)
-
-
-own = entropy(proba)
-squared = np.array(
-    [(entropy((p + proba) / 2) - (own + entropy(p)) / 2).mean(axis=1) for p in proba]
-)
+own = entr(proba).sum(axis=-1)
+squared = [
+    (entr((p + proba) / 2).sum(axis=-1) - (h + own) / 2).mean(axis=1)
+    for p, h in zip(proba, own, strict=True)
+]
 distance = np.sqrt(np.maximum(squared, 0))
-place = np.random.default_rng(0).normal(scale=0.05, size=(len(proba), 2))
-for _ in range(500):  # majorization of the stress, by Guttman transforms
-    drawn = cdist(place, place) + np.eye(len(place))
-    ratio = distance / drawn
-    place = (ratio.sum(axis=1)[:, None] * place - ratio @ place) / len(place)
+place, _ = smacof(distance, n_components=2, n_init=4, random_state=0)
 error = np.abs(cdist(place, place) - distance)
 print(f"mean error of the distances in two dimensions: {error.mean():.3f}")
 
