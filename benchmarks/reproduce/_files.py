@@ -7,9 +7,8 @@ import hashlib
 import os
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from skood.datasets import image_files
+from skood.datasets._images import IMAGE_SETS, find_image_files
 
 _MIB = 2**20
 # Of folders with more files names and sizes are hashed, not content.
@@ -37,19 +36,17 @@ def locate(name, root):
     `name` is a name of `image_files`, with the ending "/train" for training images; a
     graph; or a pattern of paths relative to the folder.
     """
+    root = Path(root).expanduser()
     base, _, part = name.partition("/")
-    subset = part or ("all" if base in _WHOLE else "test")
-    try:
-        found = image_files(base, root, subset=subset)
-        if base == "imagenet":  # which has no subset "all"
-            found = image_files(base, root, subset="train") + found
-        return list(map(Path, found))
-    except ValueError:  # another name
-        pass
+    if base in IMAGE_SETS:
+        subset = part or ("all" if base in _WHOLE else "test")
+        # imagenet has no subset "all"
+        subsets = ("train", subset) if base == "imagenet" else (subset,)
+        return [path for one in subsets for path in find_image_files(base, root, one)]
     patterns = GRAPHS.get(name, (name,))
-    groups = [sorted(Path(root).glob(pattern)) for pattern in patterns]
+    groups = [sorted(root.glob(pattern)) for pattern in patterns]
     if not all(groups):
-        names = " and ".join(str(Path(root, pattern)) for pattern in patterns)
+        names = " and ".join(str(root / pattern) for pattern in patterns)
         raise FileNotFoundError(f"There is no {names}.")
     return [path for group in groups for path in group]
 
@@ -67,11 +64,10 @@ def find(name, root):
 
 def expected(name, root=None):
     """Return which files of a data set are absent, as text for a message."""
-    with TemporaryDirectory() as empty:
-        try:
-            locate(name, root or empty)
-        except FileNotFoundError as error:
-            return str(error).replace(empty, "DIR")
+    try:
+        locate(name, root or "DIR")
+    except FileNotFoundError as error:
+        return str(error)
     return "complete"
 
 

@@ -65,7 +65,7 @@ def _noise(kind):
 
 
 _CIFAR = {"train": 50_000, "test": 10_000}
-_IMAGE_SETS = {
+IMAGE_SETS = {
     "cifar10": _set("cifar", packed, _CIFAR, n_classes=10),
     "cifar100": _set(
         "cifar", packed, _CIFAR, labels=("class", "coarse"), n_classes=100
@@ -114,7 +114,7 @@ _WITHOUT_ALL = {"imagenet", "omniglot"}
 
 @validate_params(
     {
-        "name": [StrOptions({*_IMAGE_SETS})],
+        "name": [StrOptions({*IMAGE_SETS})],
         "root": [str, os.PathLike, None],
         "subset": [str, os.PathLike],
         "labels": [str],
@@ -246,7 +246,7 @@ def load_images(
     ...     "cifar10", "data", subset="train", return_X_y=True
     ... )  # doctest: +SKIP
     """
-    image_set = _IMAGE_SETS[name]
+    image_set = IMAGE_SETS[name]
     _check_request(name, image_set, root, subset, labels)
     request = packed.Request(str(subset), labels, max_samples, max_bytes)
     where = None if root is None else folder_of(root)
@@ -271,7 +271,7 @@ def load_images(
 
 @validate_params(
     {
-        "name": [StrOptions({*_IMAGE_SETS})],
+        "name": [StrOptions({*IMAGE_SETS})],
         "root": [str, os.PathLike, None],
         "subset": [str, os.PathLike],
     },
@@ -323,12 +323,19 @@ def image_files(name, root, *, subset="test"):
     >>> Path(file).name
     'LSUN_resize.tar.gz'
     """
-    image_set = _IMAGE_SETS[name]
+    where = None if root is None else folder_of(root)
+    return list(map(str, find_image_files(name, where, subset)))
+
+
+def find_image_files(name, root, subset):
+    """Return the paths of the files of a data set; `root` need not be there.
+
+    An absent file or folder raises FileNotFoundError with the names of expected ones.
+    """
+    image_set = IMAGE_SETS[name]
     labels = image_set.labels[0] if image_set.labels else "class"
     _check_request(name, image_set, root, subset, labels)
-    where = None if root is None else folder_of(root)
-    request = packed.Request(str(subset), labels, None, None)
-    return list(map(str, image_set.find(where, request)))
+    return image_set.find(root, packed.Request(str(subset), labels, None, None))
 
 
 def _check_request(name, image_set, root, subset, labels):
