@@ -33,6 +33,7 @@ class Benchmark:
     network: partial
     weights: str  # with {seed}
     size: int
+    shorter_side: int
     n_train: int | None = None
 
     @property
@@ -61,6 +62,7 @@ def _cifar(name, statistics, n_classes, near, csid):
         network=partial(_networks.resnet, **statistics),
         weights=f"weights/openood-{name}-{{seed}}.pth",
         size=32,
+        shorter_side=32,
     )
 
 
@@ -86,6 +88,7 @@ def _imagenet(name, n_classes, depth, weights, csid):
         ),
         weights=weights,
         size=224,
+        shorter_side=256,
         n_train=50_000,
     )
 

@@ -67,12 +67,12 @@ class ImageNet:
 
     def features(self, name, set_name):
         """Return features and labels of a set by a network."""
-        size = self.networks[name]
+        size = {"size": self.networks[name], "shorter_side": self.networks[name]}
 
         def load():
             if set_name == "train":
-                return self.run.images("list", self.training_list(), size=size)
-            return self.run.images(set_name, size=size)
+                return self.run.images("list", self.training_list(), **size)
+            return self.run.images(set_name, **size)
 
         return self.run.features(self.stored(name), set_name, load, prepare=prepare)
 

@@ -11,8 +11,9 @@ runs, or with weights from ``DIR/weights/openood-ID-SEED.pth``. ImageNet needs w
 ``weights/openood-imagenet200-SEED.pth`` of a ResNet-18 and ``weights/resnet50.pth``,
 under the names of OpenOOD or torchvision. A set whose list is absent has no columns,
 and then its group has no mean. ID samples are the positive class of FPR95 and AUPR-in,
-OOD samples of AUPR-out, all in percent. Choices of ours: images are resized to squares,
-without a crop, and detectors use at most 50,000 training images.
+OOD samples of AUPR-out, all in percent. As in OpenOOD, the shorter side of an image is
+resized, and the center cropped. A choice of ours: detectors use at most 50,000 training
+images.
 """
 
 # Authors: The skood developers
@@ -205,6 +206,7 @@ class Stored(Scores):
             "list",
             subset=path.absolute(),
             size=self.benchmark.size,
+            shorter_side=self.benchmark.shorter_side,
             gray=False,
             root=self.run.data / folder,
         )
@@ -430,8 +432,8 @@ def _claims(name):
 
 
 _NOTE = (
-    "Images are resized to squares without a crop, and detectors use at most 50,000 "
-    "training images. A group has a mean if all of its sets are there."
+    "The shorter side of images is resized, and the center cropped; detectors use at "
+    "most 50,000 training images. A group has a mean if all of its sets are there."
 )
 PAPER = Paper(
     name="openood",

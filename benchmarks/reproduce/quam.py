@@ -201,8 +201,9 @@ PAPER = Paper(
         "1": "QUAM has the published search over all weights; in QUAM, dense and QUAM, "
         "last few steps on cached features. With MNIST's test files only, 7,000 images "
         "are for training and 500 of the others are the test: rows of ours.",
-        "2": "Runs are disjoint parts of the ID images, as in the paper. Images are "
-        "resized, not cropped. DE (all) has the networks whose weights are there.",
+        "2": "Runs are disjoint parts of the ID images, as in the paper. The shorter "
+        "side of images is resized, and the center cropped. DE (all) has the networks "
+        "whose weights are there.",
         "C.3": "In setting b QUAM predicts as the given network: it has no mean.",
         "hard": "QUAM with the defaults, if no option is named. Intervals of a single "
         "run are DeLong's.",

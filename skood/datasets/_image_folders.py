@@ -269,7 +269,7 @@ def read_list(root, request):
 
 
 def decode(content, name, *, size, gray, inverted):
-    """Return an image file as an array (c, h, w), resized to `size` (h, w) if given."""
+    """Return an image file as an array (c, h, w), `resized` if `size` is given."""
     image = open_image(io.BytesIO(content), name)
     image = image.convert("L" if gray else "RGB")
     pixels = np.asarray(resized(image, size))
@@ -290,9 +290,20 @@ def open_image(stream, name):
 
 
 def resized(image, size):
-    """Return an image of Pillow resized bilinearly, with antialiasing, to (h, w)."""
+    """Return an image of Pillow resized bilinearly, with antialiasing, to (h, w).
+
+    With a third number in `size`, the shorter side is resized to it, and the center
+    (h, w) is cropped.
+    """
     from PIL import Image
 
     if size is None or image.size == size[::-1]:
         return image
-    return image.resize(size[::-1], Image.Resampling.BILINEAR)
+    height, width, *shorter = size
+    if not shorter:
+        return image.resize((width, height), Image.Resampling.BILINEAR)
+    least = min(image.size)
+    whole = tuple(int(shorter[0] * side / least) for side in image.size)
+    image = image.resize(whole, Image.Resampling.BILINEAR)
+    left, top = round((whole[0] - width) / 2), round((whole[1] - height) / 2)
+    return image.crop((left, top, left + width, top + height))

@@ -119,6 +119,7 @@ _WITHOUT_ALL = {"imagenet", "omniglot"}
         "subset": [str, os.PathLike],
         "labels": [str],
         "size": [Interval(Integral, 1, None, closed="left"), tuple, None],
+        "shorter_side": [Interval(Integral, 1, None, closed="left"), None],
         "gray": ["boolean", None],
         "max_samples": [Interval(Integral, 1, None, closed="left"), None],
         "cache": [str, os.PathLike, None],
@@ -134,6 +135,7 @@ def load_images(
     subset="test",
     labels="class",
     size=None,
+    shorter_side=None,
     gray=None,
     max_samples=None,
     cache=None,
@@ -179,6 +181,11 @@ def load_images(
         Height and width to which images are resized, bilinearly and with
         antialiasing. Required if images differ in size.
 
+    shorter_side : int, default=None
+        Length to which the shorter side of an image is resized first, which keeps the
+        proportions; the center of `size`, which is not larger, is then cropped.
+        ImageNet's usual one is 256, with ``size=224``.
+
     gray : bool, default=None
         Whether images have one channel instead of three. None: True for MNIST,
         its relatives and Omniglot.
@@ -223,7 +230,8 @@ def load_images(
         If image files have to be decoded or resized and Pillow is not installed.
     ValueError
         If a file is damaged or has another form than published, if images differ in
-        size and `size` is None, or if the data set has no such `subset` or `labels`.
+        size and `size` is None, if `size` is larger than `shorter_side`, or if the
+        data set has no such `subset` or `labels`.
 
     Warns
     -----
@@ -255,6 +263,13 @@ def load_images(
         _check_number(name, image_set, request, len(found.target))
     gray = found.gray if gray is None else gray
     size = (size, size) if isinstance(size, Integral) else size
+    if shorter_side is not None:
+        if size is None or max(size) > shorter_side:
+            raise ValueError(
+                f"shorter_side={shorter_side} needs a size that is at most as large; "
+                f"got size={size}."
+            )
+        size = (*size, shorter_side)
     n_samples = len(found.target[:max_samples])
     data = _stored(found, n_samples, size, gray, cache)
     target = found.target[:n_samples]

@@ -328,6 +328,30 @@ def test_sizes(tmp_path):
     assert_array_equal(gray, np.full((1, 1, 3, 3), weights @ [200, 50, 10] // 1))
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_center_is_cropped(tmp_path, turned):
+    """Of 20 x 47 pixels, resized to 10 x 23, columns 7 to 16 are left."""
+    pixels = np.random.default_rng(0).integers(256, size=(20, 47), dtype=np.uint8)
+    pixels = pixels.T if turned else pixels
+    write(tmp_path, {"0.png": png(pixels)})
+    size, shape = ((8, 9), (23, 10)) if not turned else ((9, 8), (10, 23))
+    X = load_images("folder", tmp_path, gray=True, size=size, shorter_side=10).data
+    whole = np.asarray(Image.fromarray(pixels).resize(shape, Image.Resampling.BILINEAR))
+    whole = whole.T if turned else whole
+    expected = whole[1:9, 7:16]
+    assert_array_equal(X[0, 0].T if turned else X[0, 0], expected)
+    noise = load_images("uniform_noise", None, size=8, max_samples=2).data
+    cropped = load_images(
+        "uniform_noise", None, size=8, shorter_side=8, max_samples=2
+    ).data
+    assert_array_equal(cropped, noise)
+    for size in (None, 11):
+        with pytest.raises(
+            ValueError, match=r"shorter_side=10 needs a size that is at"
+        ):
+            load_images("folder", tmp_path, size=size, shorter_side=10)
+
+
 def test_antialiasing(tmp_path):
     """Half the size of a chessboard is gray, not black or white."""
     board = (np.indices((32, 32)).sum(axis=0) % 2 * 255).astype(np.uint8)

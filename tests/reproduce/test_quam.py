@@ -117,7 +117,8 @@ def test_imagenet_on_files(tmp_path, monkeypatch):
         for i in range(12):
             (tmp_path / "train" / f"n{label}" / f"{i}.JPEG").touch()
 
-    def load(self, name, subset="test", size=32):
+    def load(self, name, subset="test", size=32, shorter_side=None):
+        assert shorter_side == size
         if name == "list":
             lines = subset.read_text().splitlines()
             assert len(lines) == 40
