@@ -249,14 +249,15 @@ def draw_map(records):
             ]
             places.setdefault(run, {}).setdefault(kind, []).append(at)
     n_runs = max(len(places), 1)
-    figure, axes = plt.subplots(1, n_runs, figsize=(7 * n_runs, 5), squeeze=False)
+    figure, axes = plt.subplots(
+        *(1, n_runs), figsize=(7 * n_runs, 6), squeeze=False, layout="constrained"
+    )
     for ax, (run, kinds) in zip(axes[0], places.items(), strict=False):
         for (kind, found), marker in zip(kinds.items(), "os^*", strict=False):
             size = 200 if kind == "network" else 40
             ax.scatter(*np.transpose(found), marker=marker, s=size, label=kind)
         ax.set(title=run, aspect="equal")
-        ax.legend(fontsize="small")
-    figure.tight_layout()
+        ax.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.08))
     plt.close(figure)
     return figure
 
