@@ -321,7 +321,7 @@ class SmallParts(Parts):
         return {"OS-1": (3, 4), "clean": ()}
 
     def weights(self, kind, is_clean):
-        """Return no weights: those of all probes are the default ones."""
+        """Return no weights: all probes have the default ones."""
         return {}
 
 
