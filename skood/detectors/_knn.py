@@ -46,8 +46,8 @@ __all__ = ["KNN"]
 # is below this share of it.
 _FLOAT32_TOLERANCE = 1e-5
 
-# Samples that a thread searches at a time; faiss has no matrix product for some fewer.
-_FAISS_ROWS = 500
+# Samples that a thread searches at a time.
+_SEARCH_ROWS = 512
 
 # MiB of distances that scikit-learn uses at a time for other metrics.
 _WORKING_MEMORY = 64
@@ -104,11 +104,13 @@ class KNN(ReadingDetector):
         Number or share of training samples in the bank, drawn at random. None: all.
 
     algorithm : {"auto", "sklearn", "faiss", "torch"}, default="auto"
-        Search implementation. "auto": torch on a GPU if `device` is one; else faiss if
-        it is installed; else scikit-learn. "faiss" and "torch" need
-        ``metric="euclidean"``. "sklearn" and "faiss" leave few samples to NumPy. The
-        distance to the k-th neighbor is always computed in float64; where float32 is
-        too inaccurate, scikit-learn searches again.
+        Search implementation. "torch" searches on `device`. Otherwise products by NumPy
+        find the samples whose Euclidean distance may be among the k smallest; where
+        these are too many, and for other metrics, "sklearn" or "faiss" searches.
+        "auto": torch on a GPU if `device` is one; else faiss if it is installed; else
+        scikit-learn. "faiss" and "torch" need ``metric="euclidean"``. The distance to
+        the k-th neighbor is always computed in float64; where float32 is too
+        inaccurate, scikit-learn searches again.
 
     device : str, default="auto"
         Device for a search by torch: "auto" is CUDA for large banks if available, else
@@ -339,10 +341,24 @@ class KNN(ReadingDetector):
             k, halves = self.n_neighbors, self._halves
             nearest = kth_of_sparse(queries, self.bank_, halves, k, own)
             return self._distances(queries, nearest)
-        if own is None:
-            found = kth_distances(queries, self.bank_, self._halves, self.n_neighbors)
-            if found is not None:
-                return self._without_rounding(found, queries)
+        if len(queries) <= _SEARCH_ROWS:
+            return self._search_part(queries, own)
+        if self._algorithm == "faiss":
+            import faiss  # noqa: F401  # so that its threads are limited
+        found = map_chunks(
+            lambda rows: self._search_part(
+                queries[rows], None if own is None else own[rows]
+            ),
+            list(row_chunks(len(queries), 1, _SEARCH_ROWS)),
+        )
+        return np.concatenate(found)
+
+    def _search_part(self, queries, own):
+        """Return distances as `_search`, of few samples and on one thread."""
+        bank, k = self.bank_, self.n_neighbors
+        found = kth_distances(queries, bank, self._halves, k, own)
+        if found is not None:
+            return self._without_rounding(found, queries)
         if self._algorithm == "faiss":
             return self._distances_faiss(queries, own)
         return self._distances(queries, self._nearest_sklearn(queries, own))
@@ -397,22 +413,6 @@ class KNN(ReadingDetector):
         return np.take_along_axis(nearest, self._column(nearest, own), axis=1)[:, 0]
 
     def _distances_faiss(self, queries, own=None):
-        """Return distances; many queries are searched in parts, each by one thread.
-
-        Threads of faiss wait for each other at each of many small products: with two
-        threads they take 1.5 times the CPU time of one.
-        """
-        import faiss  # noqa: F401  # so that its threads are limited
-
-        found = map_chunks(
-            lambda rows: self._part_by_faiss(
-                queries[rows], None if own is None else own[rows]
-            ),
-            list(row_chunks(len(queries), 1, _FAISS_ROWS)),
-        )
-        return np.concatenate(found)
-
-    def _part_by_faiss(self, queries, own):
         """Return distances; search again what float32 leaves in doubt."""
         import faiss
 

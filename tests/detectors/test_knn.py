@@ -456,22 +456,34 @@ def test_default_works_on_30_samples():
 
 
 @pytest.mark.parametrize("kind", ["f4", "f8"])
-@pytest.mark.parametrize("n, n_neighbors", [(7, 7), (300, 1), (3000, 5)])
-def test_distances_of_few_are_of_a_loop(kind, n, n_neighbors):
+@pytest.mark.parametrize("n, n_neighbors", [(7, 7), (300, 1), (3000, 5), (3000, 60)])
+@pytest.mark.parametrize("search_bytes", [2**14, 2**23])
+def test_candidates_have_the_distances_of_a_loop(
+    kind, n, n_neighbors, search_bytes, monkeypatch
+):
+    monkeypatch.setattr(_memory_bank, "_SEARCH_BYTES", search_bytes)
     rng = np.random.default_rng(n)
     bank = 1 + rng.normal(size=(n, 6)).astype(kind)
-    bank[::5] = bank[0]  # ties
-    for queries in (bank[:1], np.vstack([rng.normal(size=(9, 6)), bank[:4]])):
-        found = kth_distances(queries, bank, half_squares(bank), n_neighbors)
+    bank[: n // 6] = bank[0]  # ties
+    own = np.append(np.full(9, -1), [n - 1, n - 2, 0, n // 2])
+    near = np.vstack([rng.normal(size=(9, 6)), bank[own[9:]]])
+    halves, searched = half_squares(bank), []
+    for queries, left_out in ((bank[-1:], None), (near, None), (near, own)):
+        found = kth_distances(queries, bank, halves, n_neighbors, left_out)
         gaps = queries[:, None].astype(float) - bank
-        distances = np.sort(np.linalg.norm(gaps, axis=2), axis=1)
-        if found is None:  # too many candidates
-            assert n == 3000
-            continue
-        np.testing.assert_allclose(found, distances[:, n_neighbors - 1], rtol=1e-15)
+        distances = np.linalg.norm(gaps, axis=2)
+        if left_out is not None:
+            distances[np.arange(9, 13), own[9:]] = np.inf
+        distances = np.sort(distances, axis=1)[:, n_neighbors - 1]
+        searched.append(found is not None)
+        if searched[-1]:
+            np.testing.assert_allclose(found, distances, rtol=1e-15)
+    few = n < 3000 or search_bytes > 2**14  # of the ties, at most 100 per sample
+    # without itself, a sample of seven has six neighbors only
+    assert searched == [True, few, few and n > 7]
 
 
-def test_distances_of_few_leave_the_others_to_a_search():
+def test_many_candidates_are_left_to_a_search():
     bank = np.ones((2000, 3), dtype=np.float32)
     halves = half_squares(bank)
     assert kth_distances(bank[:1], bank, halves, 2) is None  # all are candidates
@@ -481,7 +493,7 @@ def test_distances_of_few_leave_the_others_to_a_search():
 
 
 @pytest.mark.parametrize("scale", [1e-19, 1e-22])
-def test_distances_of_few_with_underflow(scale):
+def test_candidates_with_underflow(scale):
     bank = np.random.default_rng(0).normal(size=(100, 4)).astype("f4")
     bank *= np.float32(scale)
     found = kth_distances(bank[:9], bank, half_squares(bank), 2)

@@ -62,8 +62,13 @@ _GPU_BYTES = 256 * 2**20
 _NORMS = dict.fromkeys(("euclidean", "l2", "minkowski"), 2) | {"chebyshev": np.inf}
 _NORMS |= dict.fromkeys(("cityblock", "l1", "manhattan"), 1)
 
-# Candidates of a sample, beside its neighbors, whose distances are computed again.
+# Candidates of a sample, beside its neighbors, whose distances are computed again: this
+# many, or one of so many samples of the bank.
 _CANDIDATES = 100
+_BANK_SHARE = 256
+
+# Bytes of products of samples and a part of the bank, in a search for candidates.
+_SEARCH_BYTES = 8 * 2**20
 
 
 def bank_bytes_per_row(detector):
@@ -192,14 +197,15 @@ def half_squares(bank):
     return halves if np.isfinite(halves).all() else None
 
 
-def _kth_at_most(gaps, k):
-    """Return a bound of the k-th smallest value of each row, from minima of blocks."""
-    n_blocks = gaps.shape[1] // _BLOCK
-    if n_blocks > 2 * k:
-        cut = n_blocks * _BLOCK
-        minima = gaps[:, :cut].reshape(len(gaps), _BLOCK, n_blocks).min(axis=1)
-        gaps = np.concatenate([minima, gaps[:, cut:]], axis=1)
-    return np.partition(gaps, k - 1, axis=1)[:, k - 1]
+def _block_minima(gaps, k):
+    """Return minima of blocks of rows: the k-th smallest bounds that of the gaps."""
+    size = min(_BLOCK, len(gaps) // (4 * k))
+    if size < 2:
+        return gaps
+    n_blocks = len(gaps) // size
+    cut = n_blocks * size
+    minima = gaps[:cut].reshape(size, n_blocks, -1).min(axis=0)
+    return np.concatenate([minima, gaps[cut:]])
 
 
 def row_lengths(rows):
@@ -208,41 +214,72 @@ def row_lengths(rows):
     return np.sqrt(row_dots(rows, rows))
 
 
-def kth_distances(queries, bank, halves, n_neighbors):
+def kth_distances(queries, bank, halves, n_neighbors, own=None):
     """Return distances to the k-th neighbors in float64; None for other searches.
 
-    A product in the precision of the bank leaves the candidates whose distances are,
-    within its error bound, at most the k-th; their distances are computed in float64.
-    `halves` is from `half_squares`. None if memory would be large, or candidates many.
+    Products in the precision of the bank leave the candidates whose distances are,
+    within the error bound, at most the k-th; their distances are computed in float64.
+    `halves` is from `half_squares`; `own`: see `leave_out`. None if candidates would be
+    many.
     """
-    if halves is None or len(queries) * halves.nbytes > _TILE_BYTES:
+    if halves is None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        given = queries.astype(bank.dtype, copy=False)
-        one = len(given) == 1
-        gaps = dots_with(bank, given[0])[None] if one else given @ bank.T
-        np.subtract(halves, gaps, out=gaps)
-        # |fl(q.b) - q.b| <= D u |q| |b| for any order of summation, u = eps / 2
-        longest = np.sqrt(2.0 * halves.max())
-        length = row_lengths(queries) + longest
-        kind, n_features = np.finfo(bank.dtype), bank.shape[1]
-        error = kind.eps * (n_features / 2 + 4) * length * longest
-        error += n_features * kind.tiny  # products may underflow
-        limit = _kth_at_most(gaps, n_neighbors) + 2 * error
-    if not np.isfinite(limit).all():
+        found = _candidates(queries, bank, halves, n_neighbors, own)
+    if found is None:
         return None
-    found = np.flatnonzero(gaps <= limit[:, None])
-    if len(found) > len(queries) * (_CANDIDATES + n_neighbors):
-        return None
+    rows, columns = found
     if len(queries) == 1:  # for the speed of small calls
-        distances = row_lengths(queries - bank[found].astype(np.float64))
+        distances = row_lengths(queries - bank[columns].astype(np.float64))
         distances.partition(n_neighbors - 1)
         return distances[n_neighbors - 1 : n_neighbors]
-    rows, found = divmod(found, len(bank))
-    distances = row_lengths(queries[rows].astype(np.float64) - bank[found])
+    distances = np.empty(len(rows))
+    for part in row_chunks(len(rows), 16 * bank.shape[1], UNIT_BYTES):
+        distances[part] = distances_to(bank, columns[part], queries[rows[part]])
     order = np.lexsort((distances, rows))
-    first = np.searchsorted(rows, np.arange(len(queries)))
+    first = np.searchsorted(rows[order], np.arange(len(queries)))
     return distances[order[first + n_neighbors - 1]]
+
+
+def _candidates(queries, bank, halves, k, own):
+    """Return rows and columns of distances that may be at most the k-th, or None."""
+    tiles = list(row_chunks(len(bank), len(queries) * bank.itemsize, _SEARCH_BYTES))
+    if len(tiles) > 1 and 4 * k > tiles[0].stop:
+        return None
+    given = queries.astype(bank.dtype, copy=False)
+    # |fl(q.b) - q.b| <= D u |q| |b| for any order of summation, u = eps / 2
+    longest = np.sqrt(2.0 * halves.max())
+    length = row_lengths(queries) + longest
+    kind, n_features = np.finfo(bank.dtype), bank.shape[1]
+    error = kind.eps * (n_features / 2 + 4) * length * longest
+    error += n_features * kind.tiny  # products may underflow
+    n_left = len(queries) * (max(_CANDIDATES, len(bank) // _BANK_SHARE) + k)
+    least = np.empty((0, len(queries)), dtype=bank.dtype)
+    found = []
+    for tile in tiles:
+        # products with the bank on the left take less time
+        if len(given) == 1:
+            gaps = dots_with(bank[tile], given[0])[:, None]
+        else:
+            gaps = bank[tile] @ given.T
+        np.subtract(halves[tile, None], gaps, out=gaps)
+        leave_out(gaps.T, own, tile, np.inf)
+        least = np.concatenate([least, _block_minima(gaps, k)])
+        least = np.partition(least, k - 1, axis=0)[:k]
+        limit = least.max(axis=0) + 2 * error
+        if not np.isfinite(limit).all():
+            return None
+        near = np.flatnonzero(gaps <= limit)
+        n_left -= len(near)
+        if n_left < 0:
+            return None
+        columns, rows = divmod(near, len(queries))
+        found.append((rows, columns + tile.start, gaps.ravel()[near]))
+    if len(found) == 1:
+        return found[0][:2]
+    rows, columns, gaps = map(np.concatenate, zip(*found, strict=True))
+    near = gaps <= limit[rows]
+    return rows[near], columns[near]
 
 
 def distances_to(bank, nearest, queries):
