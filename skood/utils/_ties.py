@@ -115,28 +115,9 @@ def tie_scale(scores, weight=None):
     errors. Scores of integer `weight` count as repeated ones.
     """
     if weight is None:
-        return tie_scale_of_ranked(_ranked_as_needed(scores))
+        return tie_scale_of_ranked(np.sort(scores))
     order = np.argsort(scores)
     return tie_scale_of_ranked(scores[order], weight[order])
-
-
-def _ranked_as_needed(scores, *ranks):
-    """Return scores sorted as far as `tie_scale_of_ranked` and some ranks need it.
-
-    Many scores that are finite and of one sign only have the ranks in place that are
-    used, which takes half the time.
-    """
-    n = scores.size
-    if n < _MANY:
-        return np.sort(scores)
-    first, last = scores.min(), scores.max()
-    if not (0 <= first <= last < np.inf or -np.inf < first <= last < 0):
-        return np.sort(scores)
-    used = {*ranks, (n - 1) // 2, n // 2}
-    for share in (*_TAILS, *(1 - tail for tail in _TAILS)):
-        k = int(share * (n - 1))
-        used |= {k, min(k + 1, n - 1)}
-    return np.partition(scores, sorted(used))
 
 
 def tie_scale_of_ranked(ranked, weight=None):
@@ -246,7 +227,7 @@ def threshold_at(scores, share, weight=None):
     # a product such as 0.29 * 100 may be rounded down
     if weight is None:
         rank = int(share * len(scores) * (1 + 1e-12))
-        ranked, ranked_weight = _ranked_as_needed(scores, rank), None
+        ranked, ranked_weight = np.sort(scores), None
     else:
         order = np.argsort(scores)
         ranked, ranked_weight = scores[order], weight[order]
@@ -257,11 +238,11 @@ def threshold_at(scores, share, weight=None):
         return top
     scale = tie_scale_of_ranked(ranked, ranked_weight)
     low = top - float(tolerance(top, *scale))
-    tied = np.unique(scores[(scores >= low) & (scores <= top)])
-    below = scores[np.isfinite(scores) & (scores < low)]
-    if not below.size:
+    first = np.searchsorted(ranked, low)
+    tied = np.unique(ranked[first : np.searchsorted(ranked, top, side="right")])
+    if first == 0 or ranked[first - 1] == -np.inf:
         return threshold_between(-np.inf, tied[0], scores, weight)
-    edges = np.append(below.max(), tied)
+    edges = np.append(ranked[first - 1], tied)
     k = np.argmax(edges[1:] / 2 - edges[:-1] / 2)
     return threshold_between(edges[k], edges[k + 1], scores)
 
