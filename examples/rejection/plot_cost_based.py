@@ -123,7 +123,7 @@ others = {
 }
 costs = {name: [] for name in (*others, "reject all", "both scores")}
 for name, rule in settings.items():
-    scorer = make_cost_scorer(**rule.get_params())
+    scorer = make_cost_scorer(rule.reject_id, ood_prior=rule.ood_prior)
     for other, make in others.items():
         costs[other].append(-scorer(make(rule), X_test, y_test))
     costs["reject all"].append((1 - rule.ood_prior) * rule.reject_id)
