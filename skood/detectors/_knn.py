@@ -151,13 +151,14 @@ class KNN(ReadingDetector):
 
     Notes
     -----
-    Searches compare squared distances computed as differences of squared lengths.
-    Rounding (in float64, except for neighbors found by faiss beyond doubt) therefore
-    decides between samples whose squared distances are equal up to about 1e-16 of the
-    squared lengths. For distances of a millionth of the lengths, a sample other than
-    the k-th nearest may be chosen, whose distance differs from the true one by about
-    0.1 %. The distance to the chosen sample is computed from the difference, in
-    float64.
+    Candidates found by products are compared by distances from differences, in float64.
+    The other searches compare squared distances computed as differences of squared
+    lengths. Rounding (in float64, except for neighbors found by faiss beyond doubt)
+    therefore decides between samples whose squared distances are equal up to about
+    1e-16 of the squared lengths. For distances of a millionth of the lengths, a sample
+    other than the k-th nearest may be chosen, whose distance differs from the true one
+    by about 0.1 %. The distance to the chosen sample is computed from the difference,
+    in float64.
 
     References
     ----------
