@@ -123,7 +123,8 @@ def draw_ranks(records, tables, ending="OOD-AUROC"):
         there = [model for model in ranks.methods if model in names]
         values = dict(zip(ranks.methods, ranks.mean_rank, strict=True))
         places = [names.index(model) for model in there]
-        label = f"{name}, {ranks.n_blocks.max()} settings"
+        n_settings = ranks.n_blocks.max()
+        label = f"{name}, {n_settings} setting{'s' if n_settings > 1 else ''}"
         axes.plot([values[model] for model in there], places, marker, label=label)
     best, difference = own.mean_rank[0], own.critical_difference
     label = f"critical difference {difference:.2f}"
