@@ -166,7 +166,7 @@ def rows_of(workload, args, folder):
 @contextmanager
 def spinning(n_processes):
     """Let processes compute during the block, no longer than this process lives."""
-    code = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+    code = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     command = [sys.executable, "-c", code]
     processes = [subprocess.Popen(command) for _ in range(n_processes)]
     try:

@@ -355,7 +355,7 @@ class KNN(ReadingDetector):
         return np.concatenate(found)
 
     def _search_part(self, queries, own):
-        """Return distances as `_search`, of few samples and on one thread."""
+        """Return distances as `_search`, of at most `_SEARCH_ROWS` samples."""
         bank, k = self.bank_, self.n_neighbors
         found = kth_distances(queries, bank, self._halves, k, own)
         if found is not None:

@@ -43,7 +43,7 @@ __all__ = [
     "unit_features",
 ]
 
-# Number of columns per block in `top_k_of_many`.
+# Number of values per block in `top_k_of_many` and `_block_minima`.
 _BLOCK = 64
 
 # Samples of a chunk, and bytes of the product of a chunk and a part of the bank.
@@ -62,8 +62,8 @@ _GPU_BYTES = 256 * 2**20
 _NORMS = dict.fromkeys(("euclidean", "l2", "minkowski"), 2) | {"chebyshev": np.inf}
 _NORMS |= dict.fromkeys(("cityblock", "l1", "manhattan"), 1)
 
-# Candidates of a sample, beside its neighbors, whose distances are computed again: this
-# many, or one of so many samples of the bank.
+# Candidates of a sample, beside its neighbors, whose distances are computed again: at
+# most this many, or the bank divided by the share, if that is more.
 _CANDIDATES = 100
 _BANK_SHARE = 256
 
@@ -243,7 +243,7 @@ def kth_distances(queries, bank, halves, n_neighbors, own=None):
 
 def _candidates(queries, bank, halves, k, own):
     """Return rows and columns of distances that may be at most the k-th, or None."""
-    tiles = list(row_chunks(len(bank), len(queries) * bank.itemsize, _SEARCH_BYTES))
+    tiles = list(bank_tiles(queries, bank, _SEARCH_BYTES))
     if len(tiles) > 1 and 4 * k > tiles[0].stop:
         return None
     given = queries.astype(bank.dtype, copy=False)
