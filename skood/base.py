@@ -9,6 +9,7 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import OutlierMixin, is_regressor
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
@@ -37,7 +38,7 @@ from skood.utils._metaestimators import (
 )
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._routing import router_of
-from skood.utils._sample_keys import SampleKeys
+from skood.utils._sample_keys import SampleKeys, stored_keys
 from skood.utils._scores import finite_scores, saturated, score_threshold
 from skood.utils._torch import to_numpy
 from skood.utils._weights import check_weight, weighted
@@ -127,6 +128,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """
         check_given(X)
         with fresh_fit(self):
+            self._training_keys = None
             if sample_weight is None:
                 scores = self._fit_samples(X, y)
             else:
@@ -135,7 +137,25 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
                 scores = self._fit_samples(X, y, weight)
             if scores is not None:
                 self._set_offset(scores)
+            if self._training_keys is None:
+                self._store_keys(X)
         return self
+
+    def _store_keys(self, X):
+        """Store keys of training samples, for `warn_of_training_samples`."""
+        if self._depends_on_samples:
+            self._training_keys = stored_keys(X)
+
+    @property
+    def _fits_parts(self):
+        """Return whether an estimator in the detector is not frozen."""
+        parts = self._fitted_parts().values()
+        return not all(isinstance(part, FrozenEstimator) for part in parts)
+
+    @property
+    def _depends_on_samples(self):
+        """Return whether scores depend on the samples of the fit."""
+        return getattr(self, "_learns", True) or self._fits_parts
 
     def _check_takes_weight(self):
         """Raise if sample weights are not supported."""
@@ -423,6 +443,8 @@ class UncertaintyDetector(BaseDetector):
         "estimator": [HasMethods(["fit", "predict_uncertainty"])],
         "component": [StrOptions({"total", "aleatoric", "epistemic"})],
     }
+
+    _depends_on_samples = BaseDetector._fits_parts
 
     def __init__(
         self, estimator, *, component="epistemic", contamination=0.05, ood_label=-1

@@ -211,6 +211,8 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
         "ood_label": [Integral, str],
     }
 
+    _depends_on_samples = BaseDetector._fits_parts
+
     def __init__(
         self,
         detectors,

@@ -119,6 +119,8 @@ class ODIN(NetworkDetector):
         "scale": ["array-like", None],
     }
 
+    _depends_on_samples = NetworkDetector._fits_parts
+
     def __init__(
         self,
         estimator,

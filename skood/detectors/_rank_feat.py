@@ -121,6 +121,8 @@ class RankFeat(NetworkDetector):
         "temperature": [Interval(Real, 0, None, closed="neither")],
     }
 
+    _depends_on_samples = NetworkDetector._fits_parts
+
     def __init__(
         self,
         estimator,

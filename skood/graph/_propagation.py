@@ -279,6 +279,8 @@ class Propagation(BaseDetector):
         "estimator": [HasMethods(["fit", "score_samples"])],
     }
 
+    _depends_on_samples = BaseDetector._fits_parts
+
     def __init__(
         self,
         estimator,

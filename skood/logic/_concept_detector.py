@@ -29,7 +29,11 @@ from skood.logic._concepts import (
 from skood.logic._explain import explained_rows, explanation_frame
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic.language._encoding import decode
-from skood.utils._calibration import calibration_folds, check_same
+from skood.utils._calibration import (
+    calibration_folds,
+    check_same,
+    warn_of_training_samples,
+)
 from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels, plain_labels
 from skood.utils._metaestimators import (
@@ -211,6 +215,7 @@ class ConceptDetector(_BaseComposition, BaseDetector):
         self._fit_parts(parts, jobs, None if self.random_state is None else rng)
         self.n_calibration_ = len(held_out)
         reading = self._read(some_rows(X, rows[held_out]))
+        warn_of_training_samples(X, self.detector_, rows=rows[held_out])
         self._fit_normalizer(reading.outlier)
         return self._calibrate(reading)
 

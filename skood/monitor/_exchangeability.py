@@ -16,7 +16,7 @@ from skood.monitor._capital import Bettors, Capital, History
 from skood.monitor._ceiling import detectable_shift
 from skood.monitor._reference import SHAPES, Reference, as_scores, stream_uniforms
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._calibration import calibration_folds
+from skood.utils._calibration import calibration_folds, warn_of_training_samples
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import check_input, named_errors, takes_input
 from skood.utils._metaestimators import (
@@ -277,6 +277,12 @@ class ExchangeabilityMonitor(SkoodEstimator):
         ------
         ValueError
             If there are fewer than two calibration samples, or a score is NaN.
+
+        Warns
+        -----
+        SkoodWarning
+            If 5 % of the samples or more are training samples of a frozen detector, or
+            there are fewer than 30 calibration samples.
         """
         with fresh_fit(self):
             rng = check_random_state(self.random_state)
@@ -326,7 +332,9 @@ class ExchangeabilityMonitor(SkoodEstimator):
             detector = fitted
         self.detector_ = detector
         copy_input_attributes(self, detector)
-        return self._scores(X)
+        scores = self._scores(X)
+        warn_of_training_samples(X, detector)
+        return scores
 
     def _bettors(self):
         """Return weights, names and threshold of the bets."""

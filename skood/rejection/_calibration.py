@@ -31,7 +31,7 @@ from skood.rejection._checks import check_is_classifier, check_is_regressor
 from skood.rejection._inputs import NO_ARGUMENTS, Parts
 from skood.rejection._regression_scores import bound_score, targets_of
 from skood.utils._batches import is_lazy, loaded_blocks
-from skood.utils._calibration import calibration_folds
+from skood.utils._calibration import calibration_folds, warn_of_training_samples
 from skood.utils._input import named_errors
 from skood.utils._labels import single_column
 from skood.utils._memory_maps import in_memory, is_mapped
@@ -313,6 +313,7 @@ def labeled_scores(fitted, X, X_ood):
     risk_ood, ood_ood = np.empty(0), none
     if X is not None:
         risk_id, ood_id, pred_id = predict_parts(fitted, X)
+        warn_of_training_samples(X, *fitted)
     if X_ood is not None:
         risk_ood, ood_ood = score_parts(fitted, X_ood)
     return Scores(risk_id, ood_id, pred_id, risk_ood, ood_ood)

@@ -198,6 +198,8 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         "ood_label": [Integral, str],
     }
 
+    _depends_on_samples = BaseDetector._fits_parts
+
     def __init__(
         self,
         detectors,

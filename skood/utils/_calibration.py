@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 
 import numpy as np
+from scipy.special import bdtrc
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GroupKFold, KFold, check_cv
 from sklearn.utils import check_random_state
 
+from skood.utils._metaestimators import take_rows, unwrap, unwrapped
 from skood.utils._parallel import map_chunks
+from skood.utils._sample_keys import compared_keys, drawn_samples
 from skood.utils._stored import stored
 from skood.utils._ties import tie_scale, tolerance
 from skood.utils._torch import row_chunks
+from skood.utils._warnings import warn
 
 __all__ = [
     "Calibration",
@@ -22,7 +26,17 @@ __all__ = [
     "check_same",
     "counts_at_most",
     "sorted_calibration",
+    "warn_of_training_samples",
 ]
+
+# Least share of training samples among calibration samples for a warning; level of the
+# test against repeated samples; pairs that count without a test if no others are equal.
+_LEAST_SHARE = 0.05
+_LEVEL = 1e-4
+_FEW_SHARED = 5
+
+# Number of calibration samples that pass through the steps of a pipeline again.
+_MAX_PIPED = 500
 
 # Number of scores of one member that a thread looks up at a time.
 _CHUNK = 2**16
@@ -97,6 +111,69 @@ def check_same(names, detectors):
                 "sklearn.frozen.FrozenEstimator, or hold samples out with "
                 "calibration=0.2."
             )
+
+
+def warn_of_training_samples(X, *estimators, rows=None):
+    """Warn if fitted estimators are calibrated on their detectors' training samples.
+
+    The calibration samples are the `rows` of `X` (None: all). Detectors are compared by
+    the keys that they store, in frozen pipelines after the steps before them.
+    """
+    parts = [one for estimator in estimators for one in _detectors(estimator)]
+    if not parts:
+        return
+    drawn, n_samples = drawn_samples(X, rows)
+    for part, detector in parts:
+        is_piped = part is not detector
+        # steps before the detector, such as a network, may take long
+        samples = take_rows(drawn, slice(_MAX_PIPED)) if is_piped else drawn
+        keys = compared_keys(unwrap(part, samples)[1] if is_piped else samples)
+        if keys is None or len(keys) == 0:
+            continue
+        n_training = _n_training(*detector._training_keys, keys, n_samples)
+        if n_training:
+            warn(
+                f"{n_training} of {n_samples} calibration samples are training samples "
+                f"of {type(detector).__name__}: use others. Training samples score "
+                "higher than new ID samples, which then seem to be OOD."
+            )
+
+
+def _detectors(estimator):
+    """Yield pairs of a fitted estimator and the detector in it, with stored keys."""
+    owner = getattr(estimator, "__self__", None)  # of a method
+    part = estimator if owner is None else owner
+    frozen = owner is not None or isinstance(part, FrozenEstimator)
+    detector = unwrap(part)[0] if frozen else part
+    if getattr(detector, "_training_keys", None) is not None:
+        yield (part if unwrapped(part) is not detector else detector), detector
+    if hasattr(detector, "get_params") and not isinstance(detector, type):
+        for value in detector.get_params().values():
+            if isinstance(value, FrozenEstimator):
+                yield from _detectors(value)
+
+
+def _n_training(n_stored, stored, keys, n_samples):
+    """Return how many calibration samples are training samples; "" if below 5 %.
+
+    If both sets are samples of one distribution with repeated values, then of two
+    samples with a value of their own one is in each set with the probability
+    2 n m / ((n + m) (n + m - 1)): other pairs are not counted.
+    """
+    values, counts = np.unique(np.concatenate([stored, keys]), return_counts=True)
+    pairs, n, m = values[counts == 2], len(stored), len(keys)
+    n_shared = int((np.isin(pairs, stored) & np.isin(pairs, keys)).sum())
+    chance = 2 * n * m / ((n + m) * (n + m - 1))
+    n_within = len(pairs) - n_shared
+    share = (n_shared - n_within * chance / (1 - chance)) / m * n_stored / n
+    if share < _LEAST_SHARE:
+        return ""
+    by_chance = bdtrc(n_shared - 1, len(pairs), chance)
+    if by_chance > _LEVEL and (n_within or n_shared < _FEW_SHARED):
+        return ""
+    if (n, m) == (n_stored, n_samples):
+        return str(np.isin(keys, stored).sum())
+    return f"About {min(share, 1.0) * n_samples:.0f}"
 
 
 def sorted_calibration(calibration_scores):

@@ -82,4 +82,5 @@ def id_only(detector, X, y, sample_weight=None, *, copy=True):
             yield X_id, y_id
         else:
             yield X_id, y_id, row_weight(sample_weight, rows)
+    detector._store_keys(X_id)
     del detector._id_rows  # as long as X

@@ -17,10 +17,24 @@ from joblib import hash as joblib_hash
 from scipy.sparse import csr_array, issparse
 
 from skood.utils._batches import is_lazy, loaded_blocks
-from skood.utils._metaestimators import n_rows
+from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._torch import is_tensor, row_chunks, to_numpy
 
-__all__ = ["SampleKeys", "copy_numbers", "mixed"]
+__all__ = [
+    "SampleKeys",
+    "compared_keys",
+    "copy_numbers",
+    "drawn_samples",
+    "merged_keys",
+    "mixed",
+    "stored_keys",
+]
+
+# Fitted detectors store keys of at most this many training samples.
+_MAX_STORED = 2000
+
+# At most this many columns of an array, evenly spaced, are compared.
+_MAX_COMPARED = 256
 
 # Bytes of a block of samples in float64, which stays in the cache.
 _BLOCK_BYTES = 2**18
@@ -80,6 +94,69 @@ def copy_numbers(keys, counts=None, seed=0):
     rank = (rank + np.repeat(start, counts)).astype(np.uint64)
     salt = mixed(np.array([seed], dtype=np.uint64))
     return mixed(np.repeat(keys, counts) ^ mixed(rank ^ salt))
+
+
+def drawn_samples(X, rows=None):
+    """Return at most 2,000 of the samples `rows` (None: all), drawn with a fixed seed.
+
+    Also returns the number of samples from which they are drawn.
+    """
+    n_samples = n_rows(X) if rows is None else len(rows)
+    if n_samples > _MAX_STORED:
+        rng = np.random.default_rng(0)
+        drawn = rng.choice(n_samples, _MAX_STORED, replace=False)
+        rows = drawn if rows is None else rows[drawn]
+    return X if rows is None else take_rows(X, rows), n_samples
+
+
+def stored_keys(X):
+    """Return the number of training samples, and keys of at most 2,000, or None."""
+    drawn, n_samples = (X, 0) if is_lazy(X) else drawn_samples(X)
+    keys = compared_keys(drawn)
+    return None if keys is None else (n_samples, keys)
+
+
+def merged_keys(*stored):
+    """Return the `stored_keys` of two sets of samples together."""
+    if None in stored:
+        return None
+    rng = np.random.default_rng(0)
+    n_samples = sum(n for n, _ in stored)
+    share = min(1.0, _MAX_STORED / n_samples)
+    parts = [rng.permutation(keys)[: math.ceil(share * n)] for n, keys in stored]
+    return n_samples, np.concatenate(parts)
+
+
+def compared_keys(X):
+    """Return keys to look samples up among others; None if `X` has no rows to compare.
+
+    Numbers are compared in float32, so that copies in another precision are equal.
+    """
+    if is_lazy(X):
+        return None
+    try:
+        nodes = getattr(X, "nodes", None)
+        if isinstance(nodes, np.ndarray):  # graphs may have nodes of equal numbers
+            return _keys(_in_single(X.features)) ^ _keys(X)
+        return _keys(_in_single(X))
+    except (TypeError, ValueError):  # such as samples of different shapes
+        return None
+
+
+def _in_single(X):
+    """Return samples with numbers in float32; of many columns, some of these."""
+    if hasattr(X, "columns"):
+        values = X.to_numpy()
+        X = X if values.dtype.kind not in "biuf" else values
+    elif not issparse(X):
+        X = to_numpy(X) if is_tensor(X) else _as_array(X)
+    if hasattr(X, "columns") or X.dtype.kind not in "biuf":
+        return X
+    if not issparse(X):
+        X = X.reshape(len(X), -1)
+        X = X[:, :: math.ceil(X.shape[1] / _MAX_COMPARED) or 1]
+    with np.errstate(over="ignore"):
+        return X.astype(np.float32)
 
 
 def _keys(X):

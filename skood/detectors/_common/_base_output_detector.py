@@ -281,6 +281,10 @@ class ReadingDetector(BaseDetector):
         return "head" in self._reads or {"features", "logits"} <= self._reads
 
     @property
+    def _depends_on_samples(self):
+        return self._fits_head or super()._depends_on_samples
+
+    @property
     def _rescales(self):
         """Return whether scores scale with the number of samples and are corrected."""
         return False

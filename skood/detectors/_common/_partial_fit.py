@@ -15,6 +15,7 @@ from skood.utils._batches import labeled_rows, loaded, weighted_rows
 from skood.utils._id_samples import id_samples
 from skood.utils._left_out import MAX_OFFSET_ROWS, folds
 from skood.utils._metaestimators import n_rows
+from skood.utils._sample_keys import merged_keys, stored_keys
 from skood.utils._stored import stored
 from skood.utils._warnings import quiet
 from skood.utils._weights import check_weight, row_weight, units
@@ -162,6 +163,7 @@ def add_samples(detector, X, y, sample_weight):
     earlier: Any = [] if first or y is None else detector.classes_
     X, y, rows = id_samples(detector, X, y, weight)
     weight = row_weight(weight, rows)
+    added = stored_keys(X)
     if detector.estimator is None:
         X = detector._validate(X, reset=first)
     elif first:  # a frozen one
@@ -176,6 +178,8 @@ def add_samples(detector, X, y, sample_weight):
     if first:
         _begin(detector, reading, y)
     _include(detector, reading, y)
+    earlier_keys = getattr(detector, "_training_keys", None)
+    detector._training_keys = added if first else merged_keys(earlier_keys, added)
     sample = detector._sample.reading(reading.head)
     try:
         detector._settle(sample, None)
