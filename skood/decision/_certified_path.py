@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skood.decision._statements import text_of
+from skood.decision._statements import limit_of, text_of
 from skood.utils._stored import stored
 from skood.utils._ties import tie_scale_of_ranked, tolerance
 
@@ -65,7 +65,10 @@ class CertifiedStatement(NamedTuple):
         p-value of the hypothesis that the statement is false.
 
     rate : {"tpr", "fpr", "risk", "precision"} or None, default=None
-        The rate that is bounded. None: a function of several rates.
+        The rate that is bounded. None: another function of the decisions.
+
+    limit : float, default=nan
+        The bound of the rate; NaN if there is no single one.
 
     See Also
     --------
@@ -84,6 +87,12 @@ class CertifiedStatement(NamedTuple):
     estimate: float = math.nan
     pvalue: float = math.nan
     rate: str | None = None
+    limit: float = math.nan
+
+    def __str__(self):
+        if math.isnan(self.pvalue):
+            return self.text
+        return f"{self.text} (p = {self.pvalue:.2g})"
 
 
 @stored
@@ -95,9 +104,10 @@ class RuleCertificate:
 
     Parameters
     ----------
-    delta : float
+    delta : float or None
         Probability, over the draw of the calibration samples, that some statement is
-        false although the rule is returned.
+        false although the rule is returned. None: the statements hold on average over
+        the draw ("expectation").
 
     statements : tuple of CertifiedStatement
         All statements; they hold together.
@@ -143,7 +153,7 @@ class RuleCertificate:
 distributions in use, and no detector or classifier was fitted on them.
     """
 
-    delta: float
+    delta: float | None
     statements: tuple
     n_id: int
     n_ood: int
@@ -157,15 +167,18 @@ distributions in use, and no detector or classifier was fitted on them.
     tv: float = 0.0
 
     def __str__(self):
-        listed = ", ".join(f"{s.text} (p = {s.pvalue:.2g})" for s in self.statements)
+        listed = ", ".join(map(str, self.statements))
         samples = f"{self.n_id} ID and {self.n_ood} OOD samples"
         if self.n_unlabeled:
             samples = f"{self.n_id} ID, {self.n_ood} OOD and {self.n_unlabeled} "
             samples += "unlabeled samples"
         weighted = "" if self.weight_max is None else " for the weighted distribution"
+        chance = "on average"
+        if self.delta is not None:
+            chance = f"together{weighted} with a probability of {1 - self.delta:g}"
         return (
-            f"{listed}; together{weighted} with a probability of {1 - self.delta:g} "
-            f"over the draw of the calibration samples; {samples} certify"
+            f"{listed}; {chance} over the draw of the calibration samples; {samples} "
+            "certify"
         )
 
     @property
@@ -379,4 +392,5 @@ def statement_of(test, counts, pvalue):
         float(test.estimate(counts)),
         float(pvalue),
         _RATES.get(test.kind, test.kind[:3]),
+        limit_of(test),
     )

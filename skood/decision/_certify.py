@@ -249,8 +249,8 @@ def certify(
     -------
     point : OperatingPoint
         The rule. Its numbers are computed on the certifying samples; without a bound
-        on it, its risk is the least of many, and therefore optimistic. From a path it
-        has a `certificate`, a :class:`RuleCertificate`.
+        on it, its risk is the least of many, and therefore optimistic. It has a
+        `certificate`, a :class:`RuleCertificate`.
 
     Raises
     ------
@@ -376,12 +376,25 @@ def certify(
     own = partial(split_problem, shares=(split, 0.0), rng=rng)
     sizes = problem.size_id, problem.size_ood
     largest = shift.largest_of(problem)
-    options = CertificateOptions(guarantee, delta, *sizes, own, max_loss, largest)
+    options = CertificateOptions(
+        guarantee,
+        delta,
+        *sizes,
+        own,
+        max_loss,
+        largest,
+        labels.group,
+        labels.group_ood,
+        thresholds,
+        small_groups,
+    )
     if has_own or guarantee != "high_probability":
         point = rule._point(problem, options)
         if point is not None:
             return point
-    elif needs_path or is_given or not all(map(_is_implied, bounds)):
+    elif (
+        needs_path or is_given or not rule.rates() or not all(map(_is_implied, bounds))
+    ):
         point = certify_statements(
             rule,
             [with_margin(bound, tv, max_loss) for bound in bounds],
@@ -399,7 +412,8 @@ def certify(
         )
         warn_of_reversed(point)
         return point
-    return certify_nested(rules, problem, options, split, n_angles, solver, angles, rng)
+    how = split, n_angles, solver, angles, rng
+    return certify_nested(rules, bounds, problem, options, *how)
 
 
 def _checked_masks(split, problem, rule, guarantee, given):

@@ -241,7 +241,13 @@ def check_guarantee(rule, guarantee, shift, labels, problem, own):
     `own` is whether the rule has thresholds of its own.
     """
     needs_path = shift.tv > 0 or shift.new is not None
-    needs_path |= any(label is not None for label in labels)
+    if own and labels.source is not None:
+        raise ValueError(
+            f"{type(rule).__name__} bounds no rate of OOD samples, for which sources "
+            "are: leave source_ood (ood_source of fit) out."
+        )
+    if not own:
+        needs_path |= any(label is not None for label in labels)
     if needs_path and (own or guarantee != "high_probability"):
         raise ValueError(
             f"group_id, source_ood, unlabeled and tv are for "

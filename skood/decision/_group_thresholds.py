@@ -131,7 +131,7 @@ def check_thresholds(thresholds, rule, guarantee, labels, problem, shift, own):
                 "groups together. Leave it out, or use source_ood."
             )
         return
-    if own or guarantee != "high_probability":
+    if not own and guarantee != "high_probability":
         raise ValueError(
             f"thresholds='group' is for guarantee='high_probability' and rules with "
             f"linear bounds, got guarantee={guarantee!r} and {type(rule).__name__}."
@@ -143,7 +143,7 @@ def check_thresholds(thresholds, rule, guarantee, labels, problem, shift, own):
             "thresholds='group' needs the group of each sample: pass group_id, and "
             "group_ood if there are OOD samples."
         )
-    if not any(is_floor(bound) for bound in rule.statements()):
+    if not own and not any(is_floor(bound) for bound in rule.statements()):
         raise ValueError(
             f"thresholds='group' needs a lower bound on the TPR within groups, such as "
             f"tpr_min of BoundedTPRFPR, which {type(rule).__name__} does not have. Add "

@@ -4,12 +4,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from skood.decision._base_rule import BaseRule, Linear, as_asked, is_floor
+from skood.decision._certified_path import RuleCertificate, statement_of
 from skood.decision._confidence_bounds import (
     max_accepted_ood,
     max_accepted_ood_on_average,
@@ -24,6 +26,8 @@ from skood.decision._solver import (
     search,
     warn_of_reversed,
 )
+from skood.decision._statement_tests import at_least, at_most
+from skood.decision._statements import Counts, tests_of
 from skood.exceptions import NotCertifiableError
 from skood.utils._warnings import quiet
 
@@ -47,6 +51,15 @@ class CertificateOptions(NamedTuple):
     split: partial  # problem -> its part for choices, and its part for tests
     max_loss: float = 1.0
     largest: tuple = (None, None)  # weights of ID and OOD samples, if they have some
+    group: Any = None  # labels of ID and of OOD samples
+    group_ood: Any = None
+    thresholds: str = "shared"
+    small_groups: str = "raise"
+
+    @property
+    def certified_delta(self):
+        """Error of the certificate; None on average."""
+        return None if self.guarantee == "expectation" else self.delta
 
 
 class _Demand(NamedTuple):
@@ -56,6 +69,13 @@ class _Demand(NamedTuple):
     fpr_max: float
     rank: partial  # number of ID samples -> least number to accept, or None
     count: partial  # number of OOD samples -> largest number to accept, or -1
+    n_angles: int = 1
+
+    def pvalues(self, n_id, n_ood):
+        """Return the p-values of both bounds if just these numbers are accepted."""
+        low = at_least(self.rank(n_id), n_id, self.tpr_min)
+        high = at_most(self.count(n_ood), n_ood, self.fpr_max)
+        return min(1.0, self.n_angles * low), min(1.0, self.n_angles * high)
 
 
 class _Tightened(BaseRule):
@@ -106,7 +126,7 @@ def _demand(guarantee, delta, n_angles, tpr_min, fpr_max, largest=(None, None)):
         share = delta / n_angles / max(1, n_bounds)
         rank = partial(min_accepted_id, tpr_min=tpr_min, delta=share)
         count = partial(max_accepted_ood, fpr_max=fpr_max, delta=share)
-    return _Demand(tpr_min, fpr_max, rank, count)
+    return _Demand(tpr_min, fpr_max, rank, count, n_angles)
 
 
 def split_problem(problem, shares, rng):
@@ -214,11 +234,34 @@ def _refusal(rule, problem, second, thetas, demand, shares):
     )
 
 
-def certify_nested(rules, problem, options, share, n_angles, solver, angles, rng):
+def _certificate(bounds, point, problem, demand, options):
+    """Return the certificate of a point with bounds that follow from TPR and FPR."""
+    pvalues = math.nan, math.nan
+    if options.guarantee != "expectation":
+        pvalues = demand.pvalues(problem.n_id, problem.n_ood)
+    counts = Counts(point.tpr, point.tpr * point.risk, 0.0, 0, point.fpr, 1, 1)
+    statements = []
+    for test in tests_of(bounds, None, None, True, options.max_loss):
+        needed = test.needs_id, test.needs_ood
+        p = [p for p, is_needed in zip(pvalues, needed, strict=True) if is_needed]
+        statements.append(statement_of(test, counts, max(p)))
+    return RuleCertificate(
+        options.certified_delta,
+        tuple(statements),
+        problem.size_id,
+        problem.size_ood,
+        n_candidates=demand.n_angles,
+        n_certified=1,
+    )
+
+
+def certify_nested(
+    rules, bounds, problem, options, share, n_angles, solver, angles, rng
+):
     """Return the best rule between thresholds that bound TPR and FPR, or raise.
 
-    `rules` are a rule at one or two priors, and `options` the `CertificateOptions`.
-    `share` is the share of the samples that choose the angle.
+    `rules` are a rule at one or two priors, `bounds` their statements, and `options`
+    the `CertificateOptions`. `share` is the share of the samples that choose the angle.
     """
     rule, guarantee, delta = rules[-1], options.guarantee, options.delta
     # bounds are linear in the prior: they hold in between if they hold at both ends
@@ -252,5 +295,6 @@ def certify_nested(rules, problem, options, share, n_angles, solver, angles, rng
         point = sample.describe(rule, best, **gap)
         if point is not None:
             warn_of_reversed(point)
-            return point
+            certificate = _certificate(bounds, point, sample, demand, options)
+            return replace(point, certificate=certificate)
     raise _refusal(rule, problem, second, thetas, demand, shares)

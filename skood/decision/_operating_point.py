@@ -20,6 +20,7 @@ __all__ = [
     "Rates",
     "accept",
     "accept_proba",
+    "of_groups",
     "proba_of",
     "projected",
 ]
@@ -133,16 +134,16 @@ class OperatingPoint:
         Samples are at the threshold if their projected score is above `lam_low` and at
         most `lam`. None: if it equals `lam`.
 
-    ood_max : float, default=inf
+    ood_max : float or dict of float, default=inf
         The largest score b that is accepted at any projected score; finite only for
-        :class:`TwoThresholds`, where `theta` is 0.
+        :class:`TwoThresholds`, where `theta` is 0. A dict has the largest ones of
+        groups.
 
     violation : float, default=0.0
         Largest violation of a bound by the nearest rule, if no rule meets all bounds.
 
     certificate : RuleCertificate or None, default=None
-        What :func:`certify` has certified, with "high_probability" and a path of
-        candidates.
+        What :func:`certify` has certified.
 
     See Also
     --------
@@ -168,7 +169,7 @@ class OperatingPoint:
     gap: float = math.nan
     attainable: Attainable | None = None
     lam_low: float | None = None
-    ood_max: float = math.inf
+    ood_max: Any = math.inf
     violation: float = 0.0
     certificate: Any = None
 
@@ -200,7 +201,9 @@ class OperatingPoint:
     @property
     def has_two_thresholds(self):
         """Whether b has a threshold of its own, see `ood_max`."""
-        return self.ood_max < math.inf
+        largest = self.ood_max
+        ends = largest.values() if isinstance(largest, dict) else [largest]
+        return min(ends) < math.inf
 
     @property
     def has_group_thresholds(self):
@@ -237,6 +240,14 @@ def weights(theta):
     if quarter == round(quarter):
         return _RIGHT_ANGLES[int(quarter) % 4]
     return math.cos(theta), math.sin(theta)
+
+
+def of_groups(limit, groups):
+    """Return the limit of each sample, of its group if `limit` is a dict."""
+    if not isinstance(limit, dict):
+        return limit
+    found = (limit.get(group, -math.inf) for group in groups.tolist())
+    return np.fromiter(found, np.float64, groups.size)
 
 
 def precision_at(ood_prior, tpr, fpr):
@@ -398,18 +409,13 @@ def projected(point, risk, ood):
 def proba_of(point, risk, ood, groups=None):
     """Return the probability of acceptance for checked scores and groups."""
     values = projected(point, risk, ood)
-    if point.has_group_thresholds:
-        named = point.lam
-        found = (named.get(group, -math.inf) for group in groups.tolist())
-        lam = np.fromiter(found, np.float64, groups.size)
-        return (values <= lam).astype(np.float64)
-    proba = (values <= point.lam).astype(np.float64)
+    proba = (values <= of_groups(point.lam, groups)).astype(np.float64)
     low = point.lam_low
     if point.tau != 1:
         at = values == point.lam if low is None else (proba > 0) & (values > low)
         proba[at] = point.tau
     if point.has_two_thresholds:
-        proba[ood > point.ood_max] = 0.0
+        proba[ood > of_groups(point.ood_max, groups)] = 0.0
     return proba
 
 

@@ -29,6 +29,7 @@ from skood.exceptions import NotCertifiableError
 from skood.utils._warnings import quiet
 
 __all__ = [
+    "POOLED",
     "Labels",
     "certified",
     "certify_statements",
@@ -36,6 +37,7 @@ __all__ = [
     "check_labels",
     "check_path_losses",
     "part_of",
+    "without_small",
 ]
 
 _N_ANGLES = 24
@@ -43,7 +45,7 @@ _N_ANGLES = 24
 # Largest number of samples of each kind that an error names.
 _MANY = 1e9
 
-_POOLED = "pooled"
+POOLED = "pooled"
 
 
 class Labels(NamedTuple):
@@ -112,12 +114,14 @@ def _least_size(bounds, max_loss, delta):
     return math.ceil(least - 1e-9)
 
 
-def _without_small(labels, bounds, split, delta, max_loss, small_groups):
-    """Return labels, the groups to certify, the pooled and the skipped groups."""
+def without_small(labels, least, split, delta, small_groups):
+    """Return labels, the groups to certify, the pooled and the skipped groups.
+
+    Each group needs `least` certifying samples; `delta` is for the message, or None.
+    """
     if labels is None:
         return None, None, (), ()
     names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    least = _least_size(bounds, max_loss, delta)
     if isinstance(split, np.ndarray):
         certifying = np.bincount(codes, weights=~split, minlength=len(names))
         split = split.mean()
@@ -130,19 +134,19 @@ def _without_small(labels, bounds, split, delta, max_loss, small_groups):
     }
     if not small:
         return labels, names.tolist(), (), ()
-    if small_groups == "raise":
+    if small_groups == "raise" or (small_groups == "skip" and len(small) == len(names)):
         listed = ", ".join(f"{name!r} ({n})" for name, n in small.items())
         raise NotCertifiableError(
             f"These groups have fewer than {least} certifying samples, which each "
-            f"group needs at delta={delta:g}: {listed}. Add samples, or set "
-            f"small_groups='pool' or 'skip'.",
+            f"group needs{'' if delta is None else f' at delta={delta:g}'}: {listed}. "
+            f"Add samples, or set small_groups='pool' or 'skip'.",
             math.ceil(least / (1 - split)) * len(names),
             0,
         )
     others = [name for name in names.tolist() if name not in small]
     if small_groups == "skip":
         return labels, others, (), tuple(small)
-    return _pooled(labels, small), [*others, _POOLED], tuple(small), ()
+    return _pooled(labels, small), [*others, POOLED], tuple(small), ()
 
 
 def _pooled(labels, names):
@@ -150,7 +154,7 @@ def _pooled(labels, names):
     if labels is None or not names:
         return labels
     found = labels.astype(object)
-    found[np.isin(labels, list(names))] = _POOLED
+    found[np.isin(labels, list(names))] = POOLED
     return found
 
 
@@ -241,8 +245,9 @@ def certify_statements(
     """
     check_path_losses(bounds, problem.loss_id, max_loss)
     splits = split if isinstance(split, tuple) else (split, split)
-    options = splits[0], delta, max_loss, small_groups
-    group, groups, pooled, skipped = _without_small(labels.group, bounds, *options)
+    least = _least_size(bounds, max_loss, delta)
+    options = least, splits[0], delta, small_groups
+    group, groups, pooled, skipped = without_small(labels.group, *options)
     labels = Labels(group, labels.source, _pooled(labels.group_ood, pooled))
     first, second = _parts(problem, labels, shift, splits, rng)
     chooser = _problem_of(first)
@@ -294,7 +299,7 @@ def certify_statements(
         ),
     )
     if thresholds == "group":
-        lam = named_thresholds(point.lam, _POOLED, pooled, skipped)
+        lam = named_thresholds(point.lam, POOLED, pooled, skipped)
         point = replace(point, lam=lam)
     return point
 

@@ -32,6 +32,7 @@ __all__ = [
     "Decisions",
     "Part",
     "StatementTest",
+    "limit_of",
     "sums_up_to",
     "tests_of",
     "text_of",
@@ -434,6 +435,13 @@ class StatementTest(NamedTuple):
         return betting(values, self.limit, stakes)
 
 
+def limit_of(test):
+    """Return the bound of a rate, in its own units; NaN for functions of several."""
+    if test.kind in ("sum", "two_sample"):
+        return math.nan
+    return test.limit * (test.max_loss if test.kind in ("errors", "losses") else 1.0)
+
+
 def text_of(test):
     """Return a statement as text."""
     kind = test.kind
@@ -452,10 +460,7 @@ def text_of(test):
             "fpr_max": ("FPR", "<="),
             "fpr_min": ("FPR", ">="),
         }.get(kind, ("selective risk", "<="))
-        limit = test.limit
-        if kind in ("errors", "losses"):
-            limit *= test.max_loss
-        text = f"{name} {sign} {limit:.4g}"
+        text = f"{name} {sign} {limit_of(test):.4g}"
     if test.group is not None:
         text += f" in group {test.group}"
     if test.source is not None:

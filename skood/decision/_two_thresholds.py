@@ -4,11 +4,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from dataclasses import replace
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
 from skood.decision._base_rule import GUARD, BaseRule, Linear, as_asked
+from skood.decision._certified_path import CertifiedStatement, RuleCertificate
 from skood.decision._certified_risk import (
     certified_threshold,
     check_losses,
@@ -18,7 +21,10 @@ from skood.decision._confidence_bounds import (
     min_accepted_id,
     min_accepted_id_on_average,
 )
+from skood.decision._group_thresholds import named_thresholds
 from skood.decision._operating_point import Attainable, OperatingPoint
+from skood.decision._path_certificates import POOLED, without_small
+from skood.decision._statement_tests import at_least
 from skood.exceptions import NotCertifiableError
 from skood.utils._param_validation import Number, StrOptions
 from skood.utils._ties import merged_ties, threshold_between
@@ -74,7 +80,12 @@ class TwoThresholds(BaseRule):
     :func:`certify` guarantees both bounds together on new data. With
     "high_probability" and "ltt", each holds except with probability
     :math:`\delta / 2`: shares of rejected samples by ranks from the exact binomial test
-    (:func:`min_accepted_id`); the selective risk by learn then test [2]_. For it, the
+    (:func:`min_accepted_id`); the selective risk by learn then test [2]_. Shares are
+    also certified within G groups, from the ranks of each group: with
+    ``thresholds="group"`` at :math:`\delta / (2 G)` (union bound); with "shared" the
+    largest threshold of the groups, each at :math:`\delta / 2`, since it rejects too
+    many samples of a group only if the threshold of the group that needs the largest
+    one does. For it, the
     share `split` of the samples chooses :math:`\tau_b` and an order of risk thresholds,
     the others test in this order whether :func:`risk_upper_bound` is at most `risk`,
     until the first failure; the accepted threshold with the largest coverage is taken.
@@ -155,66 +166,104 @@ class TwoThresholds(BaseRule):
                 "OOD score as well (ood_detector= in RejectOptionClassifier), or use "
                 "BoundedAbstention."
             )
-        if self._bounds_rejection:
-            return self._rejecting(problem, certificate)
         if certificate is None:
-            return self._least_risky(problem)
+            if not self._bounds_rejection:
+                return self._least_risky(problem)
+            risk_max = _conformal(problem.risk_id, problem.weight_id, self.risk, "risk")
+            ood_max = _conformal(problem.ood_id, problem.weight_id, self.ood, "OOD")
+            return self._at(problem, risk_max, ood_max)
+        if self._bounds_rejection:
+            return self._certified_shares(problem, certificate)
+        if certificate.group is not None:
+            raise ValueError(
+                "The selective risk of TwoThresholds is not certified within groups. "
+                f"Use TwoThresholds(ood={self.ood!r}, risk=...), which bounds shares "
+                f"of rejected samples, or AllOf([BoundedImprovement({self.risk!r}), "
+                f"BoundedAbstention({1 - self.ood:g})]), which bounds the selective "
+                "risk and the coverage."
+            )
         return self._certified_risk(problem, certificate)
 
-    def _rejecting(self, problem, certificate):
-        """Return the point with a bounded share of samples rejected by each score."""
-        shares = self.risk, self.ood
-        n_bounds = sum(share > 0 for share in shares)
-        thresholds = (
-            self._threshold(scores, problem.weight_id, share, certificate, n_bounds)
-            for scores, share in zip(
-                (problem.risk_id, problem.ood_id), shares, strict=True
+    def _certified_shares(self, problem, certificate):
+        """Return the point whose scores reject certified shares in each group."""
+        by_group = certificate.thresholds == "group"
+        bounds = [
+            bound
+            for bound in (
+                (problem.risk_id, self.risk, "risk"),
+                (problem.ood_id, self.ood, "OOD"),
             )
+            if bound[1] > 0
+        ]
+
+        def error(n_groups):  # of one threshold
+            if certificate.certified_delta is None:
+                return None
+            return certificate.delta / max(1, len(bounds) * n_groups ** int(by_group))
+
+        labels = certificate.group
+        delta = error(1 if labels is None else len(np.unique(labels)))
+        least = max((_least_size(share, delta) for _, share, _ in bounds), default=0)
+        labels, groups, pooled, skipped = without_small(
+            labels, least, 0.0, certificate.certified_delta, certificate.small_groups
         )
-        return self._at(problem, *thresholds)
+        groups = [None] if groups is None else groups
+        delta = error(len(groups))
+        limits, statements = {"risk": math.inf, "OOD": math.inf}, []
+        for scores, share, name in bounds:
+            found = {
+                group: self._certified(
+                    scores[_rows(labels, group)], share, delta, name, certificate
+                )
+                for group in groups
+            }
+            if by_group:
+                limits[name] = {group: limit for group, (limit, _) in found.items()}
+            else:
+                limits[name] = max(limit for limit, _ in found.values())
+            for group, (limit, pvalue) in found.items():
+                limit = limit if by_group else limits[name]
+                rejected = np.mean(scores[_rows(labels, group)] > limit)
+                statements.append(_statement(name, share, group, rejected, pvalue))
+        if by_group:
+            limits = {
+                name: named_thresholds(
+                    limit if isinstance(limit, dict) else dict.fromkeys(groups, limit),
+                    POOLED,
+                    pooled,
+                    skipped,
+                )
+                for name, limit in limits.items()
+            }
+        about = {"not_certified": skipped, "pooled": pooled}
+        groups = certificate.group, certificate.group_ood
+        if groups[1] is None:
+            groups = groups[0], np.empty(0, dtype=object)
+        point = self._at(problem, limits["risk"], limits["OOD"], groups)
+        return _with_certificate(point, statements, certificate, **about)
 
-    def _threshold(self, scores, weight, share, certificate, n_bounds):
-        """Return the threshold of one score that rejects at most a share of samples.
+    def _certified(self, scores, share, delta, name, certificate):
+        """Return a threshold that rejects at most a share, and its p-value, or raise.
 
-        Whole weights count samples. With others the next sample has the largest weight.
+        `delta` None: on average over the draw of the scores.
         """
-        if share == 0:
-            return math.inf
-        n, kept = len(scores) if weight is None else weight.sum().item(), 1.0 - share
-        unit = ""
-        if weight is not None and weight.dtype.kind != "i":
-            largest = weight.max().item()
-            rank = (n + largest) * kept * (1 - GUARD)
-            rank = None if rank > n else rank
-            needed, unit = math.ceil(1 / share - 1 - GUARD), " of the largest weight"
-        elif certificate is None or certificate.guarantee == "expectation":
-            rank = min_accepted_id_on_average(n, kept)
-            needed = math.ceil(1 / share - 1 - GUARD)
+        n, kept = len(scores), 1.0 - share
+        if delta is None:
+            rank, pvalue = min_accepted_id_on_average(n, kept), math.nan
         else:
-            delta = certificate.delta / n_bounds
             rank = min_accepted_id(n, kept, delta)
-            needed = math.ceil(math.log(delta) / math.log(kept))
+            pvalue = math.nan if rank is None else at_least(rank, n, kept)
         if rank is not None:
-            return _above_rank(scores, rank, weight)
-        reason = (
-            f"{len(scores)} ID samples are too few for a threshold that rejects at "
-            f"most a share of {share:.4g} of new ID samples"
-        )
-        if certificate is None:
-            warn(
-                f"{reason}: {needed}{unit} are needed. The threshold is infinite, so "
-                "that this score rejects nothing."
-            )
-            return math.inf
+            return _above_rank(scores, rank, None), pvalue
         raise NotCertifiableError(
-            f"{as_asked(self)} is not certified: {reason}.",
-            math.ceil(needed * certificate.n_id / n),
+            f"{as_asked(self)} is not certified: {_too_few(n, share, name)}.",
+            math.ceil(_least_size(share, delta) * certificate.n_id / n),
             certificate.n_ood,
         )
 
     def _least_risky(self, problem):
         """Return the point of the largest coverage at a bounded selective risk."""
-        ood_max = self._threshold(problem.ood_id, problem.weight_id, self.ood, None, 1)
+        ood_max = _conformal(problem.ood_id, problem.weight_id, self.ood, "OOD")
         thresholds, N, E = nested_regions(*_within(problem, ood_max))
         met = np.flatnonzero(self.risk * N - E >= -GUARD)
         if met.size:
@@ -231,8 +280,14 @@ class TwoThresholds(BaseRule):
         """Return the point whose selective risk is certified by learn then test."""
         check_losses(self, problem, certificate)
         first, second = certificate.split(problem)
-        ood_max = self._threshold(first.ood_id, None, self.ood, certificate, 2)
-        delta = certificate.delta / (2 if self.ood > 0 else 1)
+        ood_max, delta, statements = math.inf, certificate.delta, []
+        if self.ood > 0:
+            delta /= 2
+            ood_max, pvalue = self._certified(
+                first.ood_id, self.ood, delta, "OOD", certificate
+            )
+            rejected = np.mean(first.ood_id > ood_max)
+            statements.append(_statement("OOD", self.ood, None, rejected, pvalue))
         risk_threshold = certified_threshold(
             self,
             (first, second),
@@ -241,15 +296,94 @@ class TwoThresholds(BaseRule):
             delta,
             certificate,
         )
-        return self._at(second, risk_threshold, ood_max)
+        point = self._at(second, risk_threshold, ood_max)
+        statements.append(
+            CertifiedStatement(
+                f"selective risk <= {self.risk:.4g}",
+                estimate=point.risk,
+                pvalue=delta,
+                rate="risk",
+                limit=self.risk,
+            )
+        )
+        return _with_certificate(point, statements, certificate)
 
-    def _at(self, problem, risk_max, ood_max):
+    def _at(self, problem, risk_max, ood_max, groups=(None, None)):
         """Return the operating point of both thresholds."""
         c_a, c_b = problem.scales
-        point = OperatingPoint(
-            theta=0.0, lam=risk_max / c_a, scales=(c_a, c_b), ood_max=ood_max
-        )
-        return problem.evaluated(self, point)
+        if isinstance(risk_max, dict):
+            lam: Any = {group: limit / c_a for group, limit in risk_max.items()}
+        else:
+            lam = risk_max / c_a
+        point = OperatingPoint(theta=0.0, lam=lam, scales=(c_a, c_b), ood_max=ood_max)
+        return problem.evaluated(self, point, groups)
+
+
+def _rows(labels, group):
+    """Return the samples of a group; None: all."""
+    return slice(None) if group is None else labels == group
+
+
+def _least_size(share, delta):
+    """Return how many samples a threshold needs; `delta` None: on average."""
+    if delta is None:
+        return math.ceil(1 / share - 1 - GUARD)
+    return math.ceil(math.log(delta) / math.log(1.0 - share) - GUARD)
+
+
+def _too_few(n, share, name):
+    samples = "1 ID sample is" if n == 1 else f"{n} ID samples are"
+    return (
+        f"{samples} too few for a threshold of the {name} score that rejects at most a "
+        f"share of {share:.4g} of new ID samples"
+    )
+
+
+def _statement(name, share, group, rejected, pvalue):
+    """Return the statement that a score rejects at most a share of ID samples."""
+    text = f"share rejected by the {name} score <= {share:.4g}"
+    if group is not None:
+        text += f" in group {group}"
+    return CertifiedStatement(text, group, None, float(rejected), pvalue, limit=share)
+
+
+def _with_certificate(point, statements, certificate, **about):
+    """Return the point with a certificate of statements."""
+    found = RuleCertificate(
+        certificate.certified_delta,
+        tuple(statements),
+        certificate.n_id,
+        certificate.n_ood,
+        n_candidates=1,
+        n_certified=1,
+        **about,
+    )
+    return replace(point, certificate=found)
+
+
+def _conformal(scores, weight, share, name):
+    """Return the conformal threshold that rejects at most a share, or inf and warn.
+
+    Whole weights count samples. With others the next sample has the largest weight.
+    """
+    if share == 0:
+        return math.inf
+    n, kept = len(scores) if weight is None else weight.sum().item(), 1.0 - share
+    unit = ""
+    if weight is not None and weight.dtype.kind != "i":
+        largest = weight.max().item()
+        rank = (n + largest) * kept * (1 - GUARD)
+        rank = None if rank > n else rank
+        unit = " of the largest weight"
+    else:
+        rank = min_accepted_id_on_average(n, kept)
+    if rank is not None:
+        return _above_rank(scores, rank, weight)
+    warn(
+        f"{_too_few(len(scores), share, name)}: {_least_size(share, None)}{unit} are "
+        "needed. The threshold is infinite, so that this score rejects nothing."
+    )
+    return math.inf
 
 
 def _above_rank(scores, rank, weight):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import Bunch
 
-from skood.decision import accept_proba, weights
+from skood.decision import accept_proba, of_groups, weights
 from skood.utils._stored import stored
 
 __all__ = ["Reference", "explain", "make_reference"]
@@ -86,18 +86,21 @@ def explain(
     if accepted is None:
         accepted = accept_proba(point, risk, ood, groups=groups) > 0
     is_known = np.ones(len(accepted), dtype=bool)
+    if point.has_group_thresholds:
+        is_known = np.array([name in point.lam for name in groups.tolist()], dtype=bool)
     with np.errstate(invalid="ignore"):
         if point.has_two_thresholds:
-            limits = [point.lam, point.ood_max / point.scales[1]]
-            scaled = np.stack([risk / point.scales[0], ood / point.scales[1]])
-            excess = np.maximum(scaled - np.array(limits)[:, None], 0.0)
+            limits = point.lam, point.ood_max
+            risk_max, ood_max = (of_groups(limit, groups) for limit in limits)
+            c_a, c_b = point.scales
+            excess = np.stack([risk / c_a - risk_max, ood / c_b - ood_max / c_b])
+            is_known &= np.broadcast_to(risk_max > -np.inf, is_known.shape)
+            excess = np.where(is_known, np.maximum(excess, 0.0), 0.0)
         else:
             typical = reference.typical
             if isinstance(typical, dict):
-                names = groups.tolist()
-                is_known = np.array([name in typical for name in names], dtype=bool)
                 unknown = np.zeros(2)
-                found = [typical.get(name, unknown) for name in names]
+                found = [typical.get(name, unknown) for name in groups.tolist()]
                 typical = np.reshape(found, (-1, 2)).T
             else:
                 typical = typical[:, None]

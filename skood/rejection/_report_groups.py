@@ -146,7 +146,9 @@ def group_lines(report):
         )
         for name, row in report.groups.items():
             rates = "  ".join(_shown(row[rate]) for rate in _RATES)
-            bounds = [certified_texts(report, rate, group=name) for rate in _RATES]
+            bounds = [
+                certified_texts(report, rate, group=name) for rate in (*_RATES, None)
+            ]
             shown = ", ".join(filter(None, bounds))
             lines.append(f"{name!s:<12}{row['n_id']:>8.6g}  {rates}  {shown}".rstrip())
         rates = "  ".join(_shown(report.gaps[rate]) for rate in _RATES)

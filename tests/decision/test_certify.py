@@ -17,6 +17,7 @@ from skood.rejection import (
     BoundedAbstention,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
+    CostBased,
     OperatingPoint,
     accept,
     certify,
@@ -501,3 +502,35 @@ def test_risk_bound_with_a_fixed_rule_and_with_candidates():
         broken_if_ignored += np.mean(accepted) < true[best]
     assert broken <= _allowed(repetitions, delta)
     assert broken_if_ignored > _allowed(repetitions, delta)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_certificate_of_thresholds_of_one_score(guarantee):
+    """Statements of the rule, with the errors of the ranks that certify them."""
+    a, _, loss, a_ood, _ = draw(np.random.default_rng(3), 400, 300)
+    rule = BoundedTPRFPR(0.5, 0.3)
+    point = certify(rule, a, None, loss, a_ood, None, guarantee=guarantee, delta=0.1)
+    tpr, fpr = point.certificate.statements
+    assert (tpr.text, fpr.text) == ("TPR >= 0.5", "FPR <= 0.3")
+    assert (tpr.estimate, fpr.estimate) == (point.tpr, point.fpr)
+    if guarantee == "expectation":
+        assert point.certificate.delta is None
+        assert math.isnan(tpr.pvalue) and math.isnan(fpr.pvalue)
+        return
+    k, K = _counts(guarantee, 0.1, 0.5, 0.3, 400, 300)
+    assert tpr.pvalue == pytest.approx(binom.sf(k - 1, 400, 0.5))
+    assert fpr.pvalue == pytest.approx(binom.cdf(K, 300, 0.3))
+
+
+def test_cost_of_one_score_is_bounded():
+    """The upper bound on the cost holds for new samples; there is no other bound."""
+    a, _, loss, a_ood, _ = draw(np.random.default_rng(3), 2000, 1500)
+    rule = CostBased()
+    point = certify(rule, a, None, loss, a_ood, None, delta=0.1, random_state=0)
+    (statement,) = point.certificate.statements
+    assert "<= 0" in statement.text
+    new = draw(np.random.default_rng(4), 40_000, 40_000)
+    accepted, leaked = accept(point, new[0]), accept(point, new[3])
+    cost = rule.cost().at(accepted.mean(), (accepted * new[2]).mean(), leaked.mean())
+    assert point.objective < cost + 0.1
+    assert cost <= point.objective - statement.estimate

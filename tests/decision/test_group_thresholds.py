@@ -259,7 +259,10 @@ def test_infinite_scores_and_no_ood_samples():
             {"rule": BoundedImprovement(0.1)},
             r"needs a lower bound on the TPR .*AllOf\(",
         ),
-        ({"rule": TwoThresholds(0.1, 0.1)}, "rules with linear bounds, got .*TwoThr"),
+        (
+            {"rule": TwoThresholds(0.1, 0.1, criterion="selective_risk")},
+            r"not certified within groups. Use TwoThresholds\(ood=0.1, .* AllOf\(",
+        ),
         (
             {"sample_weight_id": np.ones(500), "weight_max": 2.0},
             "thresholds='group' excludes weights and unlabeled samples",

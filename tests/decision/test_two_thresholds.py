@@ -4,12 +4,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+import re
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
+import skood.rejection
 from skood.exceptions import InfeasibleError, NotCertifiableError, SkoodWarning
 from skood.rejection import (
     TwoThresholds,
@@ -146,7 +150,8 @@ def test_expectation_is_the_conformal_quantile():
     rows = (*_samples(200), None, None)
     rule = TwoThresholds(0.1, 0.1)
     point = certify(rule, *rows, guarantee="expectation")
-    assert point == solve(rule, *rows)
+    assert point.certificate.delta is None
+    assert replace(point, certificate=None) == solve(rule, *rows)
     with pytest.raises(TypeError, match="cannot be bounded with guarantee='expect"):
         certify(
             TwoThresholds(criterion="selective_risk"), *rows, guarantee="expectation"
@@ -217,3 +222,170 @@ def test_bounds_are_attacked_by_constant_scores():
     near = ones * (1 + 1e-9)  # rounding in another batch
     assert accept(point, near, near).all()
     assert not accept(point, [1.0], [1.1]).any()
+
+
+# ---- certificates
+
+
+def test_certificate_has_a_statement_per_bound():
+    a, b, wrong = _samples(300)
+    delta, bounds = 0.1, {"OOD": 0.1, "risk": 0.2}
+    point = certify(TwoThresholds(0.1, 0.2), a, b, wrong, None, None, delta=delta)
+    certificate = point.certificate
+    assert (certificate.delta, certificate.n_id, certificate.n_ood) == (delta, 300, 0)
+    rejected = dict(zip(("OOD", "risk"), _rejected(point, a, b), strict=True))
+    assert len(certificate.statements) == 2
+    for statement in certificate.statements:
+        name = "OOD" if "OOD" in statement.text else "risk"
+        share = bounds[name]
+        assert statement.text == f"share rejected by the {name} score <= {share}"
+        assert (statement.limit, statement.rate) == (share, None)
+        assert_allclose(statement.estimate, rejected[name])
+        rank = 300 - round(
+            300 * rejected[name]
+        )  # without ties: the rank that certifies
+        assert_allclose(statement.pvalue, binom.sf(rank - 1, 300, 1 - share))
+        assert delta / 4 < statement.pvalue <= delta / 2
+    assert "together with a probability of 0.9" in str(certificate)
+
+
+def test_certificate_of_a_selective_risk():
+    rows = (*_samples(400), None, None)
+    rule = TwoThresholds(0.1, 0.2, criterion="selective_risk")
+    point = certify(rule, *rows, delta=0.2, random_state=0)
+    texts = [one.text for one in point.certificate.statements]
+    assert texts == ["share rejected by the OOD score <= 0.1", "selective risk <= 0.2"]
+    risk = point.certificate.statements[1]
+    assert (risk.rate, risk.estimate, risk.pvalue) == ("risk", point.risk, 0.1)
+
+
+def test_certificate_on_average():
+    rows = (*_samples(300), None, None)
+    point = certify(TwoThresholds(0.1, 0.2), *rows, guarantee="expectation")
+    assert point.certificate.delta is None
+    assert all(math.isnan(one.pvalue) for one in point.certificate.statements)
+    assert "on average over the draw" in str(point.certificate)
+    assert "nan" not in str(point.certificate)
+
+
+NAMES = np.array(["a", "b", "c"])
+
+
+def _draw_groups(seed, n, steps):
+    """Return scores of groups of unequal size and location; ties in steps of 1."""
+    rng = np.random.default_rng(seed)
+    group = rng.choice(3, size=n, p=[0.6, 0.28, 0.12])
+    a, b = np.round(steps * (rng.normal(size=(2, n)) + group)) / steps
+    return (a, b, np.zeros(n), None, None), NAMES[group]
+
+
+def _breaks_a_group(point, bounds, steps):
+    """Return whether a score rejects too many of a group, by the normal law."""
+    for k, name in enumerate(NAMES):
+        if name in point.certificate.not_certified:
+            continue
+        for limit, scale, share in zip(
+            (point.ood_max, point.lam), (1.0, point.scales[0]), bounds, strict=True
+        ):
+            limit = scale * (limit[name] if isinstance(limit, dict) else limit)
+            edge = (np.floor(limit * steps + 1e-6) + 0.5) / steps
+            if norm.sf(edge - k) > share + 1e-9:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("thresholds", ["shared", "group"])
+@pytest.mark.parametrize("steps", [1e6, 2.0])  # no ties, many ties
+@pytest.mark.parametrize("n_draws", [30, pytest.param(400, marks=pytest.mark.slow)])
+def test_certified_within_groups(thresholds, steps, n_draws):
+    """A group breaks a bound in at most a share delta of draws."""
+    bounds, delta, broken, refused = (0.1, 0.15), 0.2, 0, 0
+    rule, pooled_broken = TwoThresholds(*bounds), 0
+    for seed in range(n_draws):
+        samples, group = _draw_groups(seed, 300, steps)
+        options = {"small_groups": "skip", "thresholds": thresholds, "delta": delta}
+        point = certify(rule, *samples, group_id=group, **options)
+        refused += bool(point.certificate.not_certified)
+        broken += _breaks_a_group(point, bounds, steps)
+        pooled = certify(rule, *samples, delta=delta)
+        pooled_broken += _breaks_a_group(pooled, bounds, steps)
+    assert broken <= binom.isf(1e-4, n_draws, delta)
+    assert pooled_broken > 0.9 * n_draws  # all samples together hide a group
+    assert 0 < refused < n_draws or thresholds == "shared"
+
+
+@pytest.mark.parametrize("guarantee", ["high_probability", "expectation"])
+def test_thresholds_of_groups_are_ranks_of_their_scores(guarantee):
+    (a, b, *rest), group = _draw_groups(0, 400, 1e6)
+    certify_ = partial(
+        certify, TwoThresholds(0.1, 0.15), a, b, *rest, group_id=group, delta=0.2
+    )
+    points = {
+        kind: certify_(thresholds=kind, guarantee=guarantee)
+        for kind in ("group", "shared")
+    }
+    for score, share, ends in (
+        (a, 0.15, lambda p: p.lam),
+        (b, 0.1, lambda p: p.ood_max),
+    ):
+        unit = points["group"].scales[0] if score is a else 1.0
+        shared = {}
+        for name in NAMES:
+            values = np.sort(score[group == name])
+            n = len(values)
+            if guarantee == "expectation":
+                own = common = math.ceil((n + 1) * (1 - share) - 1e-9)
+            else:  # 2 scores and 3 groups, or 2 scores
+                ranks = np.arange(1, n + 1)
+                errors = binom.sf(ranks - 1, n, 1 - share)
+                own = ranks[errors <= 0.2 / 6][0]
+                common = ranks[errors <= 0.2 / 2][0]
+            limit = ends(points["group"])[name] * unit
+            assert values[own - 1] <= limit < values[own]
+            shared[name] = values[common - 1 : common + 1]
+        low, high = max(shared.values(), key=lambda pair: pair[0])
+        assert low <= ends(points["shared"]) * unit < high
+
+
+def test_small_groups():
+    (a, b, *rest), group = _draw_groups(3, 400, 1e6)
+    rare = np.flatnonzero(group == "c")
+    keep = np.ones(400, dtype=bool)
+    keep[rare[10:]] = False  # ten samples of a group
+    samples = a[keep], b[keep], rest[0][keep], None, None
+    options = {"group_id": group[keep], "delta": 0.2, "thresholds": "group"}
+    rule = TwoThresholds(0.1, 0.15)
+    with pytest.raises(
+        NotCertifiableError, match=r"fewer than 33 .*delta=0.2: 'c' \(1"
+    ):
+        certify(rule, *samples, **options)
+    skipped = certify(rule, *samples, **options, small_groups="skip")
+    assert skipped.certificate.not_certified == ("c",)
+    assert {one.group for one in skipped.certificate.statements} == {"a", "b"}
+    far = [-9.0, -9.0], [-9.0, -9.0]
+    assert_array_equal(accept(skipped, *far, groups=["a", "c"]), [True, False])
+    with pytest.raises(NotCertifiableError, match="fewer than 33 certifying"):
+        tiny = [x[:20] for x in samples[:3]]
+        few = {**options, "group_id": options["group_id"][:20]}
+        certify(rule, *tiny, None, None, **few, small_groups="skip")
+    rest = ~np.isin(options["group_id"], ["a"]) | (np.arange(keep.sum()) % 8 == 0)
+    samples = [x[rest] for x in samples[:3]]  # two small groups
+    options["group_id"] = options["group_id"][rest]
+    pooled = certify(rule, *samples, None, None, **options, small_groups="pool")
+    assert pooled.certificate.pooled == ("a", "c")
+    assert pooled.lam["a"] == pooled.lam["c"] != pooled.lam["b"]
+    assert pooled.ood_max["a"] == pooled.ood_max["c"] != pooled.ood_max["b"]
+
+
+def test_selective_risk_within_groups_names_rules_that_work():
+    samples, group = _draw_groups(0, 3000, 1e6)
+    rule = TwoThresholds(0.5, 0.2, criterion="selective_risk")
+    with pytest.raises(ValueError, match="not certified within groups") as error:
+        certify(rule, *samples, group_id=group)
+    named = re.search(r"AllOf\(.*\)\]\)", str(error.value)).group()
+    other = eval(named, vars(skood.rejection))
+    assert certify(other, *samples, group_id=group, random_state=0).certificate
+    with pytest.raises(
+        ValueError, match=r"bounds no rate of OOD samples.*leave source"
+    ):
+        certify(TwoThresholds(), *samples[:3], [1.0], [1.0], source_ood=["x"])

@@ -26,6 +26,7 @@ from skood.rejection import (
     Certificate,
     RejectOptionClassifier,
     RejectOptionRegressor,
+    TwoThresholds,
     accept,
 )
 
@@ -248,3 +249,54 @@ def test_errors():
         _fitted(Certificate(within="class", thresholds="group"))
     with pytest.raises(ValueError, match="a threshold for each group, and the disp"):
         AcceptanceRegionDisplay.from_estimator(CLF, X_NEW, Y_NEW)
+
+
+@pytest.mark.parametrize("thresholds", ["shared", "group"])
+def test_two_thresholds_within_groups(thresholds, tmp_path):
+    clf = _fitted(Certificate(within="groups", thresholds=thresholds), groups=SITE_FIT)
+    clf = clf.with_rule(TwoThresholds(0.1, 0.15), X_FIT, Y_FIT, groups=SITE_FIT)
+    point = clf.operating_point_
+    statements = point.certificate.statements
+    assert [one.group for one in statements] == 2 * list(SITES)
+    labels = {"groups": SITE_NEW} if thresholds == "group" else {}
+    risk, ood = (-score for score in clf.score_pair(X_NEW))
+    expected = np.zeros(len(X_NEW), dtype=bool)
+    for site in SITES:
+        lam, ood_max = (
+            end[site] if thresholds == "group" else end
+            for end in (point.lam, point.ood_max)
+        )
+        accepted = (risk <= lam * point.scales[0]) & (ood <= ood_max)
+        expected |= (site == SITE_NEW) & accepted
+    decisions = clf.predict(X_NEW, **labels)
+    assert_array_equal(decisions != clf.reject_label_, expected)
+    reasons = clf.reject_reason(X_NEW, **labels)
+    assert_array_equal(reasons.reason == "accepted", expected)
+    far = (Y_NEW < 0) & ~expected
+    assert np.mean(reasons.reason[far] == "out-of-distribution") > 0.9
+    assert_allclose((reasons.risk_share + reasons.ood_share)[~expected], 1)
+    dump(clf, tmp_path / "clf.skops")
+    assert_array_equal(load(tmp_path / "clf.skops").predict(X_NEW, **labels), decisions)
+    text = str(clf.report(X_NEW, Y_NEW, groups=SITE_NEW))
+    assert "certified: share rejected by the risk score <= 0.15 in group east" in text
+    row = next(line for line in text.splitlines() if line.startswith("north"))
+    assert row.endswith("risk score <= 0.15, share rejected by the OOD score <= 0.1")
+
+
+@pytest.mark.parametrize("guarantee", ["high_probability", "ltt", "expectation"])
+@pytest.mark.parametrize("rule", [TwoThresholds(0.1, 0.15), RULE])
+def test_every_guarantee_has_a_certified_line(guarantee, rule):
+    clf = CLF.with_rule(rule, X_FIT, Y_FIT, guarantee=guarantee)
+    certificate = clf.operating_point_.certificate
+    texts = [one.text for one in certificate.statements]
+    if rule is RULE:
+        assert texts == ["TPR >= 0.7", "FPR <= 0.5"]
+    else:
+        assert len(texts) == 2
+    line = str(clf.report(X_NEW, Y_NEW)).splitlines()[-1]
+    assert line.startswith("certified: " + texts[0])
+    if guarantee == "expectation":
+        assert certificate.delta is None and "on average" in line
+    else:
+        total = sum(one.pvalue for one in certificate.statements)
+        assert 0 < total <= (0.2 if guarantee == "high_probability" else 0.1)

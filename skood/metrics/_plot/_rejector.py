@@ -54,9 +54,11 @@ def check_point(point):
             f"got {point!r}."
         )
     if point.has_group_thresholds:
+        second = ", ood_max=point.ood_max[group]" * isinstance(point.ood_max, dict)
         raise ValueError(
             "The rule has a threshold for each group, and the display draws one. Draw "
-            "a group by itself: dataclasses.replace(point, lam=point.lam[group])."
+            "a group by itself: "
+            f"dataclasses.replace(point, lam=point.lam[group]{second})."
         )
 
 
