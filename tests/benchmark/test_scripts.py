@@ -106,6 +106,58 @@ def test_what_mnist_must_reach(accuracy, pair_risk, seconds, failures):
         assert text.startswith(start)
 
 
+def test_mutants_change_a_line_that_is_there_once():
+    mutants = load("mutants").all_mutants()
+    for mutant in mutants:
+        mutant.line()  # raises unless the line is there exactly once
+        assert mutant.new not in ("", mutant.old), mutant
+        for test in mutant.tests:
+            path, _, name = test.partition("::")
+            assert f"def {name}" in (FOLDER.parent / path).read_text(), mutant
+    assert len(mutants) >= 40
+    assert len({mutant.path.split("/")[1] for mutant in mutants}) >= 10
+
+
+def test_surviving_mutant_is_an_error(tmp_path, monkeypatch, capsys):
+    """A package of two functions; a stand-in for pytest tests the first."""
+    script, path = load("mutants"), tmp_path / "skood" / "small" / "_one.py"
+    path.parent.mkdir(parents=True)
+    code = "def up(x):\n    return x + 1\n\n\ndef down(x):\n    return x - 1\n"
+    path.write_text(code)
+
+    def run_tests(folder, tests):
+        assert tests == ["tests/small/test_one.py"]
+        changed = (folder / "skood" / "small" / "_one.py").read_text()
+        assert changed.count("\n") == code.count("\n") and folder != tmp_path
+        return int("x + 1" not in changed), 0.0
+
+    monkeypatch.setattr(script, "COPIED", ("skood",))
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    monkeypatch.setattr(script.Mutant.line, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(script, "run_tests", run_tests)
+    first = "- small/_one.py: return x + 1\n+ return x + 2\n"
+    second = "- small/_one.py: return x - 1\n+ return x - 2\n"
+    for table, expected in (
+        (first, ["killed"]),
+        (first + second, ["killed", "survived"]),
+        (second + "= unused", ["harmless: unused"]),
+        (first + "= unused", ["error: not harmless"]),
+    ):
+        monkeypatch.setattr(script, "MUTANTS", table)
+        failed = expected[-1] in ("survived", "error: not harmless")
+        assert script.main(["--jobs", "2"]) == failed
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split("   0.0 s")[0].strip() for line in lines] == expected
+    assert path.read_text() == code
+    monkeypatch.setattr(script, "MUTANTS", second)
+    assert script.main(["--list"]) == 0
+    shown = capsys.readouterr().out
+    assert shown == "skood/small/_one.py:6: return x - 1 -> return x - 2\n"
+    monkeypatch.setattr(script, "MUTANTS", "- small/_one.py: return x\n+ return 0")
+    with pytest.raises(ValueError, match="has 0 lines 'return x', expected one"):
+        script.main(["--list"])
+
+
 def test_correlation_and_regret_of_substitutes_for_ood_samples(capsys, monkeypatch):
     script = load("selection_without_ood")
     monkeypatch.setattr(script, "CONSTANT", ("b",))

@@ -577,6 +577,15 @@ def test_invalid_labels(options, message):
         certify(BoundedTPRFPR(), a, b, loss, np.ones(40), np.ones(40), **options)
 
 
+def test_losses_below_the_largest_count_as_errors():
+    """Half a loss is an error of the binomial test: 20 of 100, not 15."""
+    loss = np.repeat([0.0, 0.5, 1.0], [80, 10, 10])
+    data = np.arange(100.0), None, loss, None, None
+    point = certify_path(BoundedImprovement(0.4), [{"theta": 0.0, "lam": 99.5}], *data)
+    (statement,) = point.certificate.statements
+    assert_allclose(statement.pvalue, binom.cdf(20, 100, 0.4), rtol=1e-12)
+
+
 def test_losses_above_the_largest():
     a = np.arange(50.0)
     with pytest.raises(ValueError, match=r"max_loss=1\.0, but a loss is 2\.0"):

@@ -40,6 +40,7 @@ from sklearn.tree import (
 
 from skood.detectors import SklearnDetector
 from skood.persistence import dumps, loads, trusted_types
+from skood.persistence._arrays import check_arrays
 from tests._forks import forked, forks
 from tests.persistence._examples import npy, rewritten
 
@@ -380,6 +381,15 @@ def test_a_part_is_found_wherever_it_is():
         detector.more_ = place
         with pytest.raises(ValueError, match="a OneClassSVM that no fit creates"):
             loads(dumps(detector), trusted=TRUSTED)
+
+
+def test_node_that_is_its_own_child_is_refused():
+    """A prediction would never end."""
+    estimator = ESTIMATORS["HistGradientBoosting"]()
+    check_arrays(estimator)
+    estimator._predictors[0][0].nodes["left"][0] = 0
+    with pytest.raises(ValueError, match="a child is not a later one"):
+        check_arrays(estimator)
 
 
 def test_unfitted_estimators_are_loaded():

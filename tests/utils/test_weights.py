@@ -10,6 +10,7 @@ from skood.utils._ties import merged_ties, threshold_at, threshold_between, tie_
 from skood.utils._weights import (
     check_weight,
     left_out_weight,
+    remaining_weight,
     row_weight,
     units,
     weighted_quantile,
@@ -44,6 +45,16 @@ def test_none_and_numbers():
 def test_invalid_weights(weight, message):
     with pytest.raises(ValueError, match=message):
         check_weight(weight, 3)
+
+
+def test_remaining_weight_without_rounding():
+    """Six shares of .1 are all of a weight of .6, although 6 * .1 is a bit more."""
+    weight = np.array([6 * 0.1, 2.0, 1.0])
+    left_out, shares = [0] * 6 + [1], [0.1] * 6 + [0.5]
+    kept, left = remaining_weight(weight, left_out, shares)
+    assert weight[0] > np.sum(shares[:6])
+    np.testing.assert_array_equal(kept, [1, 2])
+    np.testing.assert_array_equal(left, [1.5, 1.0])
 
 
 def test_units_of_integers_are_repeats():
