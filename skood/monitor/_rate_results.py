@@ -90,7 +90,7 @@ class RateResults:
         Parameters
         ----------
         *others : RateMonitor
-            Other monitors of the same quantity.
+            Other monitors, of other samples, of the same quantity and bound.
 
         Returns
         -------
@@ -101,16 +101,24 @@ class RateResults:
         Raises
         ------
         ValueError
-            If quantities, weights of audits or kinds of losses differ.
+            If quantities, bounds, weights of audits or kinds of losses differ, or a
+            monitor is given twice.
         """
         monitors = (self, *others)
+        if len({id(getattr(one, "stage_", one)) for one in monitors}) < len(monitors):
+            raise ValueError(
+                "A monitor, or its copy, is pooled with itself, which would count its "
+                "samples twice. Give each monitor once."
+            )
         stages = [one._started() for one in monitors]
-        kinds = {(one.quantity, one._counts(), one.min_audit) for one in monitors}
+        kinds = {
+            (one.quantity, one.bound_, one._counts(), one.min_audit) for one in monitors
+        }
         if len(kinds) > 1:
             raise ValueError(
-                "Pooled monitors must have the same quantity, min_audit, and losses "
-                "of 0 and 1 or other ones, got (quantity, 0 and 1, min_audit) = "
-                f"{sorted(kinds, key=str)}."
+                "Pooled monitors must have the same quantity, bound, min_audit, and "
+                "losses of 0 and 1 or other ones, got (quantity, bound, 0 and 1, "
+                f"min_audit) = {sorted(kinds, key=str)}."
             )
         band = stages[0].band
         for stage in stages[1:]:

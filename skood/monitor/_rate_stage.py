@@ -23,6 +23,7 @@ _WINDOW = 1000
 class Stage:
     """State of a monitor of a rate; replaced by every update.
 
+    Bets use samples after `n_restarted`, the number of samples before the last restart.
     `pending` maps numbers of audited samples, in order, to (prediction, accepted,
     probability, resolved), with None or (x, included, lost) as the last. `intervals`
     has lines of number of the sample, estimate, and both ends of the interval.
@@ -37,6 +38,7 @@ class Stage:
     pending: dict
     n_seen: int = 0
     n_audited: int = 0
+    n_restarted: int = 0
 
     @classmethod
     def initial(cls, bettors, counts):
@@ -70,12 +72,16 @@ class Stage:
         """
         capitals, histories, paths = [], [], []
         each = zip(self.bettors, self.capitals, self.histories, strict=True)
+        new = slice(int(np.searchsorted(ids, self.n_restarted, side="right")), None)
         for one, capital, history in each:
             is_upper = one.labels[0][0] == "upper"
             value = np.where(lost, 0.0, x if is_upper else 1 - x)
             gain = weight * (value / (bound if is_upper else 1 - bound) - 1)
-            path, after = capital.advance(one, 1 + FRACTIONS[:, None] * gain, ids)
-            capitals.append(after)
+            path = np.full(len(ids), capital.log_martingale)
+            if len(ids[new]):
+                bets = 1 + FRACTIONS[:, None] * gain[new]
+                path[new], capital = capital.advance(one, bets, ids[new])
+            capitals.append(capital)
             histories.append(history.extend(ids, path))
             paths.append(path)
         recent = self.recent
@@ -93,6 +99,7 @@ class Stage:
             self.pending,
             self.n_seen + n_new,
             self.n_audited + len(x),
+            self.n_restarted,
         )
         return paths[0] if len(paths) == 1 else np.maximum(*paths), after
 
@@ -113,7 +120,7 @@ class Stage:
         """Return the state with bets that start again."""
         each = zip(self.bettors, self.capitals, strict=True)
         capitals = tuple(Capital.initial(one, before.alarms) for one, before in each)
-        return replace(self, capitals=capitals)
+        return replace(self, capitals=capitals, n_restarted=self.n_seen)
 
     @property
     def largest(self):

@@ -396,6 +396,9 @@ class RateMonitor(RateResults, SkoodEstimator):
     def restart(self):
         """Continue after an alarm that was a false one.
 
+        Bets start again with the next sample of the stream. Labels of earlier samples
+        that wait, or arrive later, count for the estimate and the interval only.
+
         Returns
         -------
         self : object

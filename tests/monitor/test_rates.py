@@ -205,6 +205,60 @@ def test_alarm_and_restart():
     assert_allclose(both_path, np.maximum(path, low.update_values(x)))
 
 
+def _with_waiting_labels(seed, *, is_wrong, n_restarts=1):
+    """Return a monitor that is restarted while labels of errors wait for the first.
+
+    All labels that waited are then used, and those of 300 samples after the restart.
+    """
+    monitor = RateMonitor(quantity="selective_risk", bound=0.3, estimator=Accepting())
+    X, y = _stream(600, seed=seed)
+    predicted = monitor.estimator.predict(X)
+    monitor.update(X[:300])
+    ids = np.fromiter(monitor.stage_.pending, dtype=int)
+    label = np.where(is_wrong(ids), 1 - predicted[ids - 1], predicted[ids - 1])
+    monitor.add_labels(ids[1:], label[1:])
+    for _ in range(n_restarts):
+        monitor.restart()
+    monitor.add_labels(ids[:1], label[:1])
+    return monitor, label != predicted[ids - 1]
+
+
+@pytest.mark.parametrize("n_restarts", [0, 1, 2])
+def test_restart_with_labels_that_wait(n_restarts):
+    """The user has seen the labels that wait: they are no evidence after a restart."""
+    monitor, errors = _with_waiting_labels(
+        0, is_wrong=lambda ids: ids > 1, n_restarts=n_restarts
+    )
+    assert monitor.n_pending_ == 0
+    assert monitor.estimate_ == pytest.approx(errors.mean())  # they are used here
+    assert monitor.n_audited_ == len(errors)
+    if n_restarts == 0:
+        assert monitor.alarm_ is not None
+        return
+    assert monitor.log_martingale_ == pytest.approx(0, abs=1e-12)
+    assert monitor.alarm_ is None
+    before = monitor.n_seen_
+    audit = monitor.update(np.zeros((40, 2)))
+    late = audit.ids[audit.audited]
+    predicted = monitor.estimator.predict(np.zeros((1, 2)))[0]
+    monitor.add_labels(late, np.full(len(late), 1 - predicted))
+    assert monitor.alarm_.start > before
+
+
+def test_labels_that_arrive_after_a_restart():
+    """Samples before a restart are no evidence, whenever their labels arrive."""
+    X, y = _stream()
+    monitor = RateMonitor(Accepting(), "ood_share", 0.2)
+    audit = monitor.update(X[:100])
+    monitor.restart()
+    after = monitor.update(X[100:])
+    monitor.add_labels(audit.ids, np.full(100, 7))  # all OOD
+    assert monitor.log_martingale_ == pytest.approx(0, abs=1e-12)
+    assert monitor.estimate_ == 1
+    monitor.add_labels(after.ids, np.full(200, 7))
+    assert monitor.alarm_.start > 100
+
+
 def test_excluded_samples_change_nothing_but_the_clock():
     x, included = np.array([1, 0, 1, 1]), np.array([True, False, True, False])
     monitor = _risk(time_scale=5)
@@ -439,6 +493,11 @@ def test_pooled(options):
     assert parts[0].n_audited_ == 30
     with pytest.raises(ValueError, match=r"Pooled monitors must have the same.*'fpr'"):
         parts[0].pooled(RateMonitor(quantity="fpr", bound=0.3))
+    with pytest.raises(ValueError, match=r"same quantity, bound.*0\.3.*0\.4"):
+        parts[0].pooled(clone(parts[1]).set_params(bound=0.4))
+    for same in (parts[0], copy(parts[0]), parts[1]):
+        with pytest.raises(ValueError, match="samples twice"):
+            parts[0].pooled(parts[1], same)
 
 
 @pytest.mark.filterwarnings("ignore:X has feature names")
