@@ -7,8 +7,13 @@ import math
 from numbers import Integral, Real
 
 import numpy as np
+from sklearn.utils import check_random_state
 
-from skood.utils._calibration import counts_at_most, sorted_calibration
+from skood.utils._calibration import (
+    counts_at_most,
+    sorted_calibration,
+    untied_counts,
+)
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
@@ -64,10 +69,19 @@ def _as_scores(scores, name):
         "scores": "no_validation",
         "calibration_scores": "no_validation",
         "method": [StrOptions({"conformal", "ecdf"})],
+        "ties": [StrOptions({"conservative", "random"})],
+        "random_state": ["random_state"],
     },
     prefer_skip_nested_validation=True,
 )
-def conformal_pvalues(scores, calibration_scores, *, method="conformal"):
+def conformal_pvalues(
+    scores,
+    calibration_scores,
+    *,
+    method="conformal",
+    ties="conservative",
+    random_state=None,
+):
     r"""Return conformal p-values, relative to the scores of held-out ID samples.
 
     With n calibration scores :math:`s_i` that are high for in-distribution (ID)
@@ -93,6 +107,20 @@ def conformal_pvalues(scores, calibration_scores, *, method="conformal"):
         function :math:`\#\{i : s_i \le s\} / n` [2]_, which can be 0; small p-values
         are too frequent, especially for small n.
 
+    ties : {"conservative", "random"}, default="conservative"
+        "conservative": as above. "random": with independent tie-breakers u, uniform
+        on (0, 1), of all calibration scores and scores,
+
+        .. math:: p(x) = \frac{1 + \#\{i : (s_i, u_i) < (s(x), u(x))\}}{n + 1}
+
+        in lexicographic order, so that :math:`P(p \le k / (n + 1)) = k / (n + 1)` for
+        every k: pairs are exchangeable as scores are, and never equal. This gives power
+        for scores with few values. The p-value of a sample depends on `random_state`
+        and on its position in `scores`; for ``method="conformal"``.
+
+    random_state : int, RandomState instance or None, default=None
+        Seed of the tie-breakers.
+
     Returns
     -------
     pvalues : ndarray of the shape of `scores`, dtype float64
@@ -102,6 +130,12 @@ def conformal_pvalues(scores, calibration_scores, *, method="conformal"):
     ------
     ValueError
         If there is a NaN, no calibration score, or the shapes do not match.
+
+    Warns
+    -----
+    SkoodWarning
+        If there are more than ten times as many scores as calibration scores: the two
+        may have been swapped.
 
     See Also
     --------
@@ -119,9 +153,12 @@ def conformal_pvalues(scores, calibration_scores, *, method="conformal"):
     Examples
     --------
     >>> from skood.combine import conformal_pvalues
-    >>> conformal_pvalues([0, 2, 2.5, 6], [1, 2, 2, 3]).tolist()
+    >>> scores, calibration = [0, 2, 2.5, 6], [1, 2, 2, 3]
+    >>> conformal_pvalues(scores=scores, calibration_scores=calibration).tolist()
     [0.2, 0.8, 0.8, 1.0]
-    >>> conformal_pvalues([0, 2, 2.5, 6], [1, 2, 2, 3], method="ecdf").tolist()
+    >>> conformal_pvalues(
+    ...     scores=scores, calibration_scores=calibration, method="ecdf"
+    ... ).tolist()
     [0.0, 0.75, 0.75, 1.0]
     """
     scores = _as_scores(scores, "scores")
@@ -138,8 +175,20 @@ def conformal_pvalues(scores, calibration_scores, *, method="conformal"):
             "least one held-out ID sample."
         )
     n = len(calibration)
+    if len(scores) > 10 * n:
+        warn(
+            f"There are {len(scores)} scores, but only {n} calibration_scores: if they "
+            "were swapped, call conformal_pvalues(scores=..., calibration_scores=...)."
+        )
     ranked = sorted_calibration(calibration.reshape(n, -1))
-    counts = counts_at_most(ranked, scores.reshape(len(scores), ranked.shape[1]))
+    columns = scores.reshape(len(scores), ranked.shape[1])
+    if ties == "random":
+        if method == "ecdf":
+            raise ValueError("ties='random' needs method='conformal', got 'ecdf'.")
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        counts = untied_counts(ranked, columns, 0.0, np.random.default_rng(seed))
+    else:
+        counts = counts_at_most(ranked, columns)
     return pvalues_of(counts, n, method).reshape(scores.shape)
 
 

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 
@@ -11,8 +12,11 @@ from skood.selection._ranks import min_selected
 
 __all__ = ["Selection"]
 
+# Number of samples in the table for notebooks.
+_SHOWN = 10
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Selection:
     """Samples of one batch that are selected as out-of-distribution (OOD).
 
@@ -57,6 +61,8 @@ class Selection:
     --------
     >>> from skood.selection import select_novelties
     >>> batch = select_novelties([0.01, 0.6, 0.02, 0.9], 99, alpha=0.1)
+    >>> batch
+    2 of 4 selected at alpha=0.1; smallest q-value 0.04
     >>> batch.labels
     array([-1,  1, -1,  1])
     >>> batch.n_selected, batch.threshold, batch.min_selected
@@ -93,3 +99,30 @@ class Selection:
     def min_selected(self):
         """Smallest size of a selection by Benjamini-Hochberg that is not empty."""
         return min_selected(len(self.selected), self.n_calibration, self.alpha)
+
+    def __repr__(self):
+        text = f"{self.n_selected} of {len(self.selected)} selected at alpha="
+        text += f"{self.alpha:g}"
+        for name in ("q-value", "p-value"):
+            values = getattr(self, name.replace("-", "") + "s")
+            if values is not None and len(values):
+                return f"{text}; smallest {name} {values.min():.2g}"
+        return text
+
+    def _repr_html_(self):
+        """Return a table of the ten samples of the smallest p-values, for notebooks."""
+        names = ["selected", "pvalues", "qvalues", "detector"]
+        names = [name for name in names if getattr(self, name) is not None]
+        rows = np.argsort(self.pvalues, kind="stable")[:_SHOWN]
+        head = "".join(f"<th>{name}</th>" for name in ["sample", *names])
+        lines = []
+        for i in rows.tolist():
+            values = [getattr(self, name)[i] for name in names]
+            cells = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
+            cells = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            lines.append(f"<tr><th>{i}</th>{cells}</tr>")
+        caption = f"<caption>{escape(repr(self))}</caption>"
+        head = f"<thead><tr>{head}</tr></thead>"
+        return "\n".join(
+            ["<table>", caption, head, "<tbody>", *lines, "</tbody>", "</table>"]
+        )

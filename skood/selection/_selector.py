@@ -112,8 +112,8 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         Verbosity of joblib during the fit.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the held-out samples and the numbers of `choice`, and seeds `estimator`
-        and the detectors where their own `random_state` is None.
+        Draws the held-out samples and the numbers of `choice` and `ties`, and seeds
+        `estimator` and the detectors where their own `random_state` is None.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``; they are left out of the fit.
@@ -361,7 +361,7 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         return self._member_scores(X)
 
     @takes_input
-    def select(self, X, *, alpha=None):
+    def select(self, X, *, alpha=None, ties="conservative"):
         r"""Select the OOD samples of a batch.
 
         The samples of the call depend on each other: they are the batch that the false
@@ -376,6 +376,12 @@ class NoveltySelector(_BaseComposition, BaseDetector):
             The level in (0, 1), chosen before looking at the batch. None: the level
             given at fit time.
 
+        ties : {"conservative", "random"}, default="conservative"
+            "random": ties with calibration scores are broken at random, see
+            :func:`~skood.combine.conformal_pvalues`, which gives power for scores with
+            few values. The bound holds. The selection depends on the `random_state` of
+            the fit and on the order of the batch. For one detector and one split.
+
         Returns
         -------
         selection : Selection
@@ -389,15 +395,30 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         """
         self._check_fitted()
         alpha = self._alpha if alpha is None else check_level(alpha)
-        return self._select(X, self._batch_scores(X), alpha)
+        self._check_ties(ties)
+        return self._select(X, self._batch_scores(X), alpha, ties)
 
-    def _select(self, X, scores, alpha):
+    def _check_ties(self, ties):
+        """Raise if ties are not broken in one of two ways, or need one p-value."""
+        if ties not in ("conservative", "random"):
+            raise ValueError(f"ties must be 'conservative' or 'random', got {ties!r}.")
+        several = self.choice_ is not None or len(self._held_out) > 1
+        if ties == "random" and several:
+            raise ValueError(
+                "ties='random' is for the p-values of one detector and one split, got "
+                f"{len(self.named_detectors_)} detectors, choice={self.choice_!r} and "
+                f"{len(self._held_out)} splits or folds."
+            )
+
+    def _select(self, X, scores, alpha, ties):
         names = list(self.named_detectors_)
         choice = self.choice_
         if len(self._held_out) > 1 and not self._ranks.is_cross:
             return self._select_by_evalues(scores, alpha)
         if choice is None:
-            p = self._ranks.pvalues(scores)[0, :, 0]
+            is_random = ties == "random"
+            rng = np.random.default_rng([self._seed, 1]) if is_random else None
+            p = self._ranks.pvalues(scores, rng)[0, :, 0]
             found = select_novelties(
                 p, self.n_calibration_, alpha, self.procedure_, delta=self._delta
             )
@@ -427,7 +448,7 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         )
 
     @takes_input
-    def explain(self, X, *, alpha=None):
+    def explain(self, X, *, alpha=None, ties="conservative"):
         r"""Return the selection of a batch, and the detectors that reject, as a frame.
 
         Parameters
@@ -437,6 +458,9 @@ class NoveltySelector(_BaseComposition, BaseDetector):
 
         alpha : float, default=None
             The level; see `select`.
+
+        ties : {"conservative", "random"}, default="conservative"
+            See `select`.
 
         Returns
         -------
@@ -456,9 +480,12 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         self._check_fitted()
         pd = import_pandas("explain")
         alpha = self._alpha if alpha is None else check_level(alpha)
+        self._check_ties(ties)
         scores = self._batch_scores(X)
-        batch = self._select(X, scores, alpha)
+        batch = self._select(X, scores, alpha, ties)
         P = over_splits(self._ranks.pvalues(scores))
+        if ties == "random":  # of one detector
+            P = batch.pvalues[:, None]
         columns = {"selected": batch.selected, "pvalue": batch.pvalues}
         if batch.qvalues is not None:
             columns["qvalue"] = batch.qvalues

@@ -41,10 +41,13 @@ class SplitRanks:
         sizes = list(map(len, self.calibrations))
         return sum(sizes) if self.is_cross else min(sizes)
 
-    def pvalues(self, scores):
-        """Return p-values by each split, (n_splits, n_samples, n_detectors)."""
+    def pvalues(self, scores, rng=None):
+        """Return p-values by each split, (n_splits, n_samples, n_detectors).
+
+        With a generator `rng`, ties are broken at random.
+        """
         pairs = list(zip(self.calibrations, scores, strict=True))
-        counts = [one.counts(part) for one, part in pairs]
+        counts = [one.counts(part, rng) for one, part in pairs]
         if self.is_cross:
             total = np.sum(counts, axis=0, keepdims=True)
             return (1.0 + total) / (self.n_calibration + 1.0)

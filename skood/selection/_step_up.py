@@ -383,7 +383,7 @@ def select_novelties(pvalues, n_calibration, alpha=0.1, procedure=None, *, delta
     >>> rng = np.random.default_rng(0)
     >>> calibration = rng.normal(size=499)
     >>> scores = np.concatenate([rng.normal(size=80), rng.normal(-4, 1, size=20)])
-    >>> pvalues = conformal_pvalues(scores, calibration)
+    >>> pvalues = conformal_pvalues(scores=scores, calibration_scores=calibration)
     >>> batch = select_novelties(pvalues, 499, alpha=0.1)
     >>> int(batch.selected[:80].sum()), int(batch.selected[80:].sum())
     (0, 20)

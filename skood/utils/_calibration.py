@@ -26,6 +26,7 @@ __all__ = [
     "check_same",
     "counts_at_most",
     "sorted_calibration",
+    "untied_counts",
     "warn_of_training_samples",
 ]
 
@@ -213,6 +214,27 @@ def counts_at_most(ranked, scores):
     return counts
 
 
+def untied_counts(ranked, scores, slack, rng):
+    """Count the calibration scores below each score, with ties broken at random.
+
+    Each calibration score and each score has a uniform tie-breaker. It decides between
+    scores that differ by at most `slack`.
+    """
+    breakers, own = rng.random(ranked.shape), rng.random(scores.shape)
+    most = counts_at_most(ranked, scores + slack)
+    counts = counts_at_most(ranked, np.nextafter(scores - slack, -np.inf))
+    counts = np.minimum(counts, most)
+    for j in range(scores.shape[1]):
+        ends = np.column_stack([counts[:, j], most[:, j]])
+        pairs, which = np.unique(ends, axis=0, return_inverse=True)
+        for k, (low, high) in enumerate(pairs):
+            if low < high:
+                at = which.ravel() == k
+                tied = np.sort(breakers[low:high, j])
+                counts[at, j] += tied.searchsorted(own[at, j])
+    return counts
+
+
 @stored
 @dataclass(frozen=True)
 class Calibration:
@@ -233,6 +255,12 @@ class Calibration:
     def __len__(self):
         return len(self.scores)
 
-    def counts(self, scores):
-        """Count the calibration scores that are at most each score, up to ties."""
-        return counts_at_most(self.scores, scores + tolerance(scores, *self.scale))
+    def counts(self, scores, rng=None):
+        """Count the calibration scores that are at most each score, up to ties.
+
+        With a generator `rng`, ties are broken at random.
+        """
+        slack = tolerance(scores, *self.scale)
+        if rng is not None:
+            return untied_counts(self.scores, scores, slack, rng)
+        return counts_at_most(self.scores, scores + slack)

@@ -211,7 +211,7 @@ def _with_waiting_labels(seed, *, is_wrong, n_restarts=1):
     All labels that waited are then used, and those of 300 samples after the restart.
     """
     monitor = RateMonitor(quantity="selective_risk", bound=0.3, estimator=Accepting())
-    X, y = _stream(600, seed=seed)
+    X, _ = _stream(600, seed=seed)
     predicted = monitor.estimator.predict(X)
     monitor.update(X[:300])
     ids = np.fromiter(monitor.stage_.pending, dtype=int)
@@ -247,7 +247,7 @@ def test_restart_with_labels_that_wait(n_restarts):
 
 def test_labels_that_arrive_after_a_restart():
     """Samples before a restart are no evidence, whenever their labels arrive."""
-    X, y = _stream()
+    X, _ = _stream()
     monitor = RateMonitor(Accepting(), "ood_share", 0.2)
     audit = monitor.update(X[:100])
     monitor.restart()
