@@ -54,8 +54,8 @@ from skood.detectors import GEN, KNN, MSP, Energy, Mahalanobis, MaxLogit, ViM
 from skood.selection import (
     LOND,
     BestOf,
+    ClassifierFusion,
     ConditionalStepUp,
-    Fusion,
     NoveltySelector,
     StepUp,
     evalue_selection,
@@ -533,7 +533,7 @@ def speed(args, targets):
 
     def with_fits():
         members = [(f"n{k}", KNN(n_neighbors=k, normalize=False)) for k in range(1, 11)]
-        selector = NoveltySelector(members, choice=Fusion(), random_state=0)
+        selector = NoveltySelector(members, choice=ClassifierFusion(), random_state=0)
         selector.fit(np.concatenate(many)).select(many[1])
 
     tasks = {
@@ -543,8 +543,11 @@ def speed(args, targets):
             1.0,
         ),
         "BestOf, 10 x 1e4": (lambda: BestOf().select(*many, random_state=0), 1.0),
-        "Fusion, 10 x 1e4": (lambda: Fusion().select(*many, random_state=0), 1.0),
-        "Fusion, 10 x 1e4 with fits": (with_fits, 30.0),
+        "ClassifierFusion, 10 x 1e4": (
+            lambda: ClassifierFusion().select(*many, random_state=0),
+            1.0,
+        ),
+        "ClassifierFusion, 10 x 1e4 with fits": (with_fits, 30.0),
         "weighted, 2000": (
             lambda: weighted_selection(
                 pair[1], pair[0], np.ones(len(pair[1])), np.ones(len(pair[0]))

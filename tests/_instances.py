@@ -65,8 +65,8 @@ from skood.graph import (
     Propagation,
 )
 from skood.logic import (
+    ConceptFusion,
     ConstraintSearch,
-    Fusion,
     GreedySearch,
     LogicDetector,
     MLNDetector,
@@ -83,8 +83,7 @@ from skood.nn import (
 )
 from skood.rectifiers import ASH, DICE, LTS, VRA
 from skood.rejection import PlugInCost, RejectOptionClassifier
-from skood.selection import Fusion as BatchFusion
-from skood.selection import NoveltySelector
+from skood.selection import ClassifierFusion, NoveltySelector
 from skood.utils.discovery import all_estimators
 from skood.utils.estimator_checks import expected_failed_checks
 from tests.nn._networks import Flat, margin_loss
@@ -178,7 +177,7 @@ _INSTANCES = {
     "NoveltySelector": [
         NoveltySelector(KNN(n_neighbors=2), random_state=0),
         NoveltySelector(_MEMBERS, random_state=0),
-        NoveltySelector(_MEMBERS, choice=BatchFusion(), random_state=0),
+        NoveltySelector(_MEMBERS, choice=ClassifierFusion(), random_state=0),
         NoveltySelector(KNN(n_neighbors=2), n_splits=3, random_state=0),
     ],
     "ASH": [ASH(), ASH(percentile=50, variant="b"), ASH(variant="p")],
@@ -196,7 +195,7 @@ _INSTANCES = {
                 [],
                 _CLASS,
                 SSD(covariance=LedoitWolf()),
-                fusion=Fusion(normalizer="norm"),
+                fusion=ConceptFusion(normalizer="norm"),
                 random_state=0,
             ),
             objective="likelihood",
@@ -326,7 +325,7 @@ _INSTANCES = {
             WeightedConstraints(["class = class"], weights=[2.0]),
             _CLASS,
             "confidence",
-            fusion=Fusion("product", normalizer="none"),
+            fusion=ConceptFusion("product", normalizer="none"),
             marginalize=True,
             random_state=0,
         ),

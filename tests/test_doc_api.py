@@ -54,6 +54,19 @@ def _listed():
     return names
 
 
+def test_a_public_name_has_one_module():
+    """Names that `skood.decision` exports as well are the same objects."""
+    modules = {}
+    for module in MODULES:
+        for name in importlib.import_module(f"skood.{module}").__all__:
+            modules.setdefault(name, []).append(module)
+    assert not {name: used for name, used in modules.items() if len(used) > 1}
+    decision = importlib.import_module("skood.decision")
+    for name in set(decision.__all__) & set(modules):
+        exported = importlib.import_module(f"skood.{modules[name][0]}")
+        assert getattr(exported, name) is getattr(decision, name), name
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_page_lists_the_public_names(module):
     public = importlib.import_module(f"skood.{module}").__all__

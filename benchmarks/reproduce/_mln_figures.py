@@ -12,7 +12,7 @@ import pandas as pd
 
 from benchmarks.reproduce._paper import Row
 from skood.logic import (
-    Fusion,
+    ConceptFusion,
     MLNDetector,
     ablate_constraints,
     ood_transfer,
@@ -127,7 +127,7 @@ def _on_images(parts):
         MLNDetector(
             *(constraints, parts.image_concepts(), "confidence"),
             calibration="same",
-            fusion=Fusion(normalizer="norm"),
+            fusion=ConceptFusion(normalizer="norm"),
         ).fit(parts.some_images())
         for constraints in ([], parts.constraints)
     ]

@@ -21,8 +21,8 @@ from skood.datasets import load_digit_concepts, make_traffic_signs
 from skood.detectors import MSP, SHE, Energy, Mahalanobis, ViM
 from skood.logic import (
     C,
+    ConceptFusion,
     ConstraintSearch,
-    Fusion,
     LogicDetector,
     MLNDetector,
 )
@@ -185,7 +185,7 @@ class Study:
     def model(self, method, id_network=None):
         """Return an estimator with `score_samples`."""
         if method == "Ensemble":
-            none = Fusion(normalizer="none")
+            none = ConceptFusion(normalizer="none")
             return self.fitted(MLNDetector, method, [], fusion=none)
         logic, _, detector = method.partition("+")
         if logic == "MLN":
@@ -412,7 +412,7 @@ class Digits:
             MLNDetector(
                 *([], concepts, FrozenEstimator(ViM().fit(X, y[:, 0]))),
                 marginalize=True,
-                fusion=Fusion(normalizer="norm"),
+                fusion=ConceptFusion(normalizer="norm"),
                 calibration="same",
                 domains=digits.domains,
             ),

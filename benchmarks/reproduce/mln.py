@@ -38,7 +38,7 @@ from benchmarks.reproduce._mln_stored import (
 )
 from benchmarks.reproduce._mln_stored import SOURCE as STORED_SOURCE
 from benchmarks.reproduce._paper import Claim, Experiment, Paper, Row
-from skood.logic import Fusion, WeightedConstraints
+from skood.logic import ConceptFusion, WeightedConstraints
 from skood.metrics import aupr_in, aupr_out, auroc, fpr_at_tpr
 
 METRICS = {
@@ -186,7 +186,7 @@ def normalizers(parts):
 
 def normalizer_row(parts, name):
     """Return the AUROC of each detector with the MLN."""
-    return _variant_row(parts, fusion=Fusion(normalizer=_NORMALIZERS[name]))
+    return _variant_row(parts, fusion=ConceptFusion(normalizer=_NORMALIZERS[name]))
 
 
 def _variant_row(parts, **options):

@@ -47,7 +47,7 @@ print(digits.constraints[2])
 # ``marginalize=True`` the truth of a rule is its expectation over the probabilities of
 # the classifiers.
 from skood.detectors import ViM
-from skood.logic import Fusion, MLNDetector, ablate_constraints
+from skood.logic import ConceptFusion, MLNDetector, ablate_constraints
 
 linear = make_pipeline(StandardScaler(), LogisticRegression(C=0.1))
 concepts = [(name, linear) for name in names]
@@ -57,7 +57,7 @@ for j, marginalize in enumerate((False, True)):
         digits.constraints,
         concepts,
         ViM(),
-        fusion=Fusion(normalizer="norm"),
+        fusion=ConceptFusion(normalizer="norm"),
         marginalize=marginalize,
     )
     results = ablate_constraints(
@@ -106,7 +106,7 @@ search = ConstraintSearch(
         frozen,
         FrozenEstimator(ViM().fit(X[train], digit[train])),
         marginalize=True,
-        fusion=Fusion(normalizer="norm"),
+        fusion=ConceptFusion(normalizer="norm"),
         calibration="same",
         domains=digits.domains,
     ),

@@ -16,7 +16,13 @@ from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import fit_context
 from skood.utils._torch import row_chunks, to_numpy
 
-__all__ = ["BaseCombiner", "StepUp", "check_pvalues", "parameters_checked", "per_row"]
+__all__ = [
+    "BaseCombiner",
+    "StepUpCombiner",
+    "check_pvalues",
+    "parameters_checked",
+    "per_row",
+]
 
 # Bytes that a chunk of samples and its intermediate results may take ...
 _BUDGET = 4 * 2**20
@@ -222,7 +228,7 @@ def _estimates_pi0(combiner):
     return hasattr(combiner, "_pi0")
 
 
-class StepUp(BaseCombiner):
+class StepUpCombiner(BaseCombiner):
     """Base class of combiners that compare ``factor * p_(k)`` with ``k * alpha``.
 
     A subclass implements ``_factor(p)``, or ``_pi0(p)`` to estimate the proportion.

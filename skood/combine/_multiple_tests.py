@@ -11,7 +11,7 @@ from sklearn.utils import check_array
 
 from skood.combine._base_combiner import (
     BaseCombiner,
-    StepUp,
+    StepUpCombiner,
     check_pvalues,
     parameters_checked,
     per_row,
@@ -47,7 +47,7 @@ __all__ = [
 _MANY = 100
 
 
-class BenjaminiHochberg(StepUp):
+class BenjaminiHochberg(StepUpCombiner):
     r"""Simes statistic: the Benjamini-Hochberg procedure.
 
     With the p-values of a sample in ascending order,
@@ -91,7 +91,7 @@ class BenjaminiHochberg(StepUp):
         return len(p)
 
 
-class BenjaminiYekutieli(StepUp):
+class BenjaminiYekutieli(StepUpCombiner):
     r"""Benjamini-Yekutieli procedure, valid under any dependence.
 
     .. math:: q = \Bigl(\sum_{i=1}^m \frac1i\Bigr) \min_k \frac{m}{k} \, p_{(k)}.
@@ -232,7 +232,7 @@ class Vote(BaseCombiner):
         return np.count_nonzero(reaches(p, alpha), axis=0)
 
 
-class Storey(StepUp):
+class Storey(StepUpCombiner):
     r"""Simes statistic times Storey's estimate at a fixed threshold.
 
     .. math:: q = \hat\pi_0 \min_k \frac{m}{k} \, p_{(k)}, \qquad
@@ -357,7 +357,7 @@ class Storey(StepUp):
         return estimate(p, self._grid(), self.plus_one)
 
 
-class DOSStorey(StepUp):
+class DOSStorey(StepUpCombiner):
     r"""Simes statistic times Storey's estimate at a change point (DOS-Storey).
 
     The sorted p-values of a sample rise slowly at first, for the detectors that detect

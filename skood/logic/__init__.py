@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from skood.logic._display import ConstraintContributionDisplay
-from skood.logic._fusion import Fusion
+from skood.logic._fusion import ConceptFusion
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._mln_detector import MLNDetector
 from skood.logic._strict_detector import LogicDetector
@@ -22,9 +22,9 @@ from skood.logic.search._greedy import GreedySearch
 
 __all__ = [
     "C",
+    "ConceptFusion",
     "ConstraintContributionDisplay",
     "ConstraintSearch",
-    "Fusion",
     "GreedySearch",
     "KnowledgeBase",
     "LogicDetector",

@@ -15,7 +15,7 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._survival import NORMALIZERS
 
-__all__ = ["RULES", "Fusion", "check_product"]
+__all__ = ["RULES", "ConceptFusion", "check_product"]
 
 RULES = frozenset({"log", "product", "shifted_product"})
 
@@ -26,7 +26,7 @@ _ROUNDING = 1e-9
 _LARGEST_LOG = 700.0
 
 
-class Fusion(SkoodEstimator):
+class ConceptFusion(SkoodEstimator):
     r"""Fusion of the penalty of constraints and the outlier score of a detector.
 
     The outlier score :math:`o(x)` becomes a survival probability
@@ -72,9 +72,9 @@ class Fusion(SkoodEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from skood.logic import Fusion
+    >>> from skood.logic import ConceptFusion
     >>> penalty, log_p = np.array([-5.0, -5.0, 0.0]), np.log([0.5, 0.01, 0.5])
-    >>> Fusion(gamma=2.0).fuse(penalty, log_p).round(1)
+    >>> ConceptFusion(gamma=2.0).fuse(penalty, log_p).round(1)
     array([-9.3, -5.4,  0.7])
     """
 

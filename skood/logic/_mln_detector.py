@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.logic._concept_detector import ConceptDetector
 from skood.logic._concepts import ConceptPart
-from skood.logic._fusion import RULES, Fusion, check_product
+from skood.logic._fusion import RULES, ConceptFusion, check_product
 from skood.logic._weighted_constraints import WeightedConstraints, given_weights
 from skood.utils._atomic_fit import kept_state
 from skood.utils._calibration import check_same
@@ -32,8 +32,8 @@ class MLNDetector(ConceptDetector):
 
     .. math:: D(x) = -\sum_i w_i \varphi_i(z(x)).
 
-    A detector covers deviations that the concepts do not describe: a :class:`Fusion`
-    combines its outlier score with the penalty.
+    A detector covers deviations that the concepts do not describe: a
+    :class:`ConceptFusion` combines its outlier score with the penalty.
 
     Read more in the :ref:`User Guide <logic>`.
 
@@ -60,9 +60,9 @@ class MLNDetector(ConceptDetector):
         "confidence": the mean over concepts of the largest probability. None: only the
         logic is used.
 
-    fusion : {"log", "product", "shifted_product"} or Fusion, default="log"
-        Rule that fuses penalty and survival. A :class:`Fusion` also has the weight
-        :math:`\gamma` of the penalty, and the distribution of the outlier scores.
+    fusion : {"log", "product", "shifted_product"} or ConceptFusion, default="log"
+        Rule that fuses penalty and survival. A :class:`ConceptFusion` also has the
+        weight :math:`\gamma` of the penalty, and the distribution of outlier scores.
         "product" raises an error if the penalty of some world is positive.
 
     calibration : float or "same", default=0.2
@@ -142,7 +142,7 @@ class MLNDetector(ConceptDetector):
     --------
     LogicDetector : Rejects samples that violate any constraint.
     WeightedConstraints : Constraints with given weights, or another prior.
-    Fusion : Weight of the penalty, and distribution of the detector's scores.
+    ConceptFusion : Weight of the penalty, and distribution of the detector's scores.
     ConstraintSearch : Searches for constraints.
     ConstraintContributionDisplay : Plots contributions of violated constraints.
 
@@ -179,12 +179,12 @@ class MLNDetector(ConceptDetector):
     'stop, but not red (blue): +5.1'
     """
 
-    _default_parts: dict = {"fusion": Fusion}
+    _default_parts: dict = {"fusion": ConceptFusion}
 
     _parameter_constraints: dict = {
         **ConceptDetector._parameter_constraints,
         "constraints": [list, tuple, dict, WeightedConstraints],
-        "fusion": [StrOptions(set(RULES)), Fusion],
+        "fusion": [StrOptions(set(RULES)), ConceptFusion],
         "marginalize": ["boolean"],
         "id_estimator": [HasMethods(["fit", "predict"]), StrOptions({"clone"}), None],
     }

@@ -42,7 +42,7 @@ class LogicDetector(ConceptDetector):
         score under the scores of held-out ID samples. None: c is 1.
 
     normalizer : str, default="genextreme"
-        The distribution of outlier scores, as in :class:`Fusion`; not used with
+        The distribution of outlier scores, as in :class:`ConceptFusion`; not used with
         "confidence".
 
     calibration : float or "same", default=0.2

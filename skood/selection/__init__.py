@@ -6,7 +6,7 @@
 from skood.selection._best_of import BestOf
 from skood.selection._display import SelectionDisplay
 from skood.selection._fdp import FDPPower, fdp_bound, fdp_power
-from skood.selection._fusion import Fusion
+from skood.selection._fusion import ClassifierFusion
 from skood.selection._selection import Selection
 from skood.selection._selector import NoveltySelector
 from skood.selection._step_up import ConditionalStepUp, StepUp, select_novelties
@@ -15,9 +15,9 @@ from skood.selection._variants import LOND, evalue_selection, weighted_selection
 __all__ = [
     "LOND",
     "BestOf",
+    "ClassifierFusion",
     "ConditionalStepUp",
     "FDPPower",
-    "Fusion",
     "NoveltySelector",
     "Selection",
     "SelectionDisplay",

@@ -74,7 +74,7 @@ class BestOf(SkoodEstimator):
 
     See Also
     --------
-    Fusion : A fused score that is learned from the batch.
+    ClassifierFusion : A fused score that is learned from the batch.
     NoveltySelector : Fits detectors, and selects by this choice.
 
     Notes

@@ -1,4 +1,4 @@
-"""Fusion: a score learned from the batch, symmetric in calibration and test samples."""
+"""A score learned from the batch, symmetric in calibration and test samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,7 +22,7 @@ from skood.utils._metaestimators import with_seeds
 from skood.utils._param_validation import HasMethods, Interval, fit_context
 from skood.utils._ties import loosened
 
-__all__ = ["Fusion", "fused_scores"]
+__all__ = ["ClassifierFusion", "fused_scores"]
 
 # Scores are clipped here, so that differences are finite.
 _LARGE = 1e300
@@ -31,7 +31,7 @@ _LARGE = 1e300
 _TIE_BREAK = 1e-9
 
 
-class Fusion(SkoodEstimator):
+class ClassifierFusion(SkoodEstimator):
     r"""Score learned from the batch, as in AdaDetect, with a valid rate.
 
     A classifier separates reference samples, which are in-distribution (ID), from the
@@ -77,11 +77,12 @@ class Fusion(SkoodEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from skood.selection import Fusion
+    >>> from skood.selection import ClassifierFusion
     >>> rng = np.random.default_rng(0)
     >>> calibration, scores = rng.normal(size=(500, 3)), rng.normal(size=(500, 3))
     >>> scores[:150] -= 2
-    >>> batch = Fusion().select(scores, calibration, alpha=0.1, random_state=0)
+    >>> fusion = ClassifierFusion()
+    >>> batch = fusion.select(scores, calibration, alpha=0.1, random_state=0)
     >>> int(batch.selected[:150].sum()), int(batch.selected[150:].sum())
     (145, 16)
     """

@@ -85,6 +85,6 @@ def n_reference(n, share):
 
 
 def as_matrix(X):
-    """Return samples as a matrix of float64, for the classifier of `Fusion`."""
+    """Return samples as a matrix of float64, for `ClassifierFusion`."""
     X = to_numpy(X)
     return np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)

@@ -84,7 +84,7 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         How samples are selected by the p-values of one detector. None: ``StepUp()``,
         the procedure of Benjamini and Hochberg, which is the only one for several.
 
-    choice : BestOf, Fusion or object, default=None
+    choice : BestOf, ClassifierFusion or object, default=None
         How several detectors are used. None: ``BestOf()`` for a list of two or more.
 
     alpha : float, default=0.1

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 
-from skood.logic import Fusion, LogicDetector, MLNDetector, WeightedConstraints
+from skood.logic import ConceptFusion, LogicDetector, MLNDetector, WeightedConstraints
 
 __all__ = ["NAMES", "RULES", "Column", "columns", "holds", "logic", "mln", "signs"]
 
@@ -105,7 +105,7 @@ def with_parts(constraints, *, weights=None, prior=1.0, **params):
         constraints = WeightedConstraints(constraints, weights=weights, prior=prior)
     options = {key: params.pop(key) for key in ("gamma", "normalizer") if key in params}
     if options:
-        params["fusion"] = Fusion(params.pop("fusion", "log"), **options)
+        params["fusion"] = ConceptFusion(params.pop("fusion", "log"), **options)
     return {"constraints": constraints, **params}
 
 

@@ -13,8 +13,8 @@ from sklearn.naive_bayes import GaussianNB
 from skood.detectors import KNN
 from skood.exceptions import SkoodWarning
 from skood.logic import (
+    ConceptFusion,
     ConstraintSearch,
-    Fusion,
     MLNDetector,
     WeightedConstraints,
     ablate_constraints,
@@ -28,7 +28,7 @@ X, Y = planted_data(300, 200)
 X_TEST, Y_TEST = planted_data(200, 200, seed=1)
 IS_OOD = (Y_TEST == -1).any(axis=1)
 RULES = ["a -> b", "c <-> d", "b or c"]
-NORMAL = Fusion(normalizer="norm")  # "empirical" has ties
+NORMAL = ConceptFusion(normalizer="norm")  # "empirical" has ties
 
 
 def _classifiers():

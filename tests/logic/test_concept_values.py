@@ -13,7 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier
 
 from skood.detectors import KNN, MSP, Mahalanobis
-from skood.logic import Fusion, MLNDetector
+from skood.logic import ConceptFusion, MLNDetector
 from skood.logic._concept_values import fit_one, some_rows
 from skood.nn import pretrained
 from tests.logic._signs import Column, columns, signs
@@ -51,7 +51,7 @@ def test_a_network_runs_once_per_call(detector):
         ["class = yield -> shape = triangle"],
         readers,
         given[detector],
-        fusion=Fusion(normalizer="empirical"),
+        fusion=ConceptFusion(normalizer="empirical"),
         marginalize=True,
         random_state=0,
     ).fit(X, y)
@@ -73,7 +73,7 @@ def test_a_shared_network_of_scikit_learn():
         ["class = yield -> shape = triangle"],
         [("class", net), *columns()[1:]],
         KNN(net),
-        fusion=Fusion(normalizer="empirical"),
+        fusion=ConceptFusion(normalizer="empirical"),
         marginalize=True,
     ).fit(X, y)
     found = one._read(X)
@@ -91,7 +91,7 @@ def test_chunks(monkeypatch):
             ["class = yield -> shape = triangle"],
             readers,
             MSP(net),
-            fusion=Fusion(normalizer="norm"),
+            fusion=ConceptFusion(normalizer="norm"),
             random_state=0,
             **params,
         ).fit(X, y)
@@ -107,7 +107,7 @@ def test_a_network_reads_the_same_labels_with_and_without_probabilities():
     _, net, readers = networks()
     found = []
     for params in ({}, {"marginalize": True}):
-        fusion = Fusion(normalizer="norm")
+        fusion = ConceptFusion(normalizer="norm")
         one = MLNDetector(
             [], readers, MSP(net), fusion=fusion, random_state=0, **params
         )

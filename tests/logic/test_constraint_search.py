@@ -19,9 +19,9 @@ from sklearn.tree import DecisionTreeClassifier
 from skood.exceptions import SkoodWarning
 from skood.logic import (
     C,
+    ConceptFusion,
     ConstraintContributionDisplay,
     ConstraintSearch,
-    Fusion,
     KnowledgeBase,
     MLNDetector,
     constraint_candidates,
@@ -382,7 +382,11 @@ def test_pickle_skops_and_search_over_it():
     pd.testing.assert_frame_equal(loaded.search_history_, search.search_history_)
     concepts = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
     mln = MLNDetector(
-        [], concepts, LastColumn(), fusion=Fusion(normalizer="norm"), random_state=7
+        [],
+        concepts,
+        LastColumn(),
+        fusion=ConceptFusion(normalizer="norm"),
+        random_state=7,
     )
     search = planted_search(mln, order="gain", depth=1)
     skops = pytest.importorskip("skops.io")
@@ -501,7 +505,9 @@ def test_constraints_without_a_table():
     y = (X > 0).astype(object)
     y[40:] = -1
     concepts = [(name, FrozenEstimator(Column(j))) for j, name in enumerate(names)]
-    mln = MLNDetector([], concepts, LastColumn(), fusion=Fusion(normalizer="norm"))
+    mln = MLNDetector(
+        [], concepts, LastColumn(), fusion=ConceptFusion(normalizer="norm")
+    )
     search = planted_search(mln, candidates=[" or ".join(names)])
     with pytest.raises(
         ValueError,

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skood.detectors import SSD
 from skood.exceptions import ConstraintSyntaxError, SkoodWarning
-from skood.logic import C, Fusion, MLNDetector, WeightedConstraints
+from skood.logic import C, ConceptFusion, MLNDetector, WeightedConstraints
 from skood.metrics import aupr_out, auroc, make_ood_scorer
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from tests.logic._signs import NAMES, RULES, Column, columns, linear, mln, signs
@@ -56,8 +56,8 @@ def test_bad_constraints(constraints, error, text):
     "params, text",
     [
         ({"fusion": "sum"}, "fusion"),
-        ({"gamma": -1.0}, "gamma' parameter of Fusion"),
-        ({"normalizer": "beta"}, "normalizer' parameter of Fusion"),
+        ({"gamma": -1.0}, "gamma' parameter of ConceptFusion"),
+        ({"normalizer": "beta"}, "normalizer' parameter of ConceptFusion"),
         ({"calibration": 2}, "calibration"),
         ({"calibration": "other"}, "calibration"),
         ({"prior": -1}, "prior' parameter of WeightedConstraints"),
@@ -260,7 +260,11 @@ def test_pipelines_and_searches(as_given):
     X, y = signs(240, 60)
     labels = as_given(y)
     one = MLNDetector(
-        WeightedConstraints(RULES), linear(), GAUSSIAN, fusion=Fusion(), random_state=0
+        WeightedConstraints(RULES),
+        linear(),
+        GAUSSIAN,
+        fusion=ConceptFusion(),
+        random_state=0,
     )
     cv = OODStratifiedKFold(2, shuffle=True, random_state=0)
     pipeline = make_pipeline(StandardScaler(), one)

@@ -6,7 +6,7 @@
 import numpy as np
 import pytest
 
-from skood.logic import Fusion
+from skood.logic import ConceptFusion
 from skood.logic._fusion import check_product
 from skood.metrics import auroc
 
@@ -21,9 +21,9 @@ def test_log():
         0.6931471805599453,
         2.1931471805599454,
     ]
-    np.testing.assert_allclose(Fusion().fuse(D, np.log(P)), expected, rtol=1e-12)
+    np.testing.assert_allclose(ConceptFusion().fuse(D, np.log(P)), expected, rtol=1e-12)
     np.testing.assert_allclose(
-        Fusion(gamma=2.0).fuse(D, np.log(P)), np.array(expected) + D, rtol=1e-12
+        ConceptFusion(gamma=2.0).fuse(D, np.log(P)), np.array(expected) + D, rtol=1e-12
     )
 
 
@@ -34,24 +34,24 @@ def test_log_has_the_order_of_the_exponential_form():
     expected = [-18.0769832308689, -0.02008553692318767, -0.5, -0.11156508007421491]
     np.testing.assert_allclose(-np.exp(-D) * P, expected, rtol=1e-12)
     np.testing.assert_array_equal(
-        np.argsort(Fusion().fuse(penalty, np.log(p))), np.argsort(exponential)
+        np.argsort(ConceptFusion().fuse(penalty, np.log(p))), np.argsort(exponential)
     )
 
 
 def test_product():
-    found = Fusion("product").fuse(D[:3], np.log(P[:3]))
+    found = ConceptFusion("product").fuse(D[:3], np.log(P[:3]))
     np.testing.assert_allclose(found, [-2.7, -0.003, 0.0], rtol=1e-12)
     text = r"inverts its order .* can be 1\.5.*fusion='log'.*'shifted_product'"
     with pytest.raises(ValueError, match=text):
-        Fusion("product").fuse(D, np.log(P))
+        ConceptFusion("product").fuse(D, np.log(P))
     with pytest.raises(ValueError, match=text):
-        Fusion("product").fuse(D[:1], np.log(P[:1]), max_penalty=1.5)
+        ConceptFusion("product").fuse(D[:1], np.log(P[:1]), max_penalty=1.5)
     check_product(0.0)
     check_product(1e-12)  # rounding
 
 
 def test_shifted_product():
-    found = Fusion("shifted_product").fuse(D, np.log(P), max_penalty=1.5)
+    found = ConceptFusion("shifted_product").fuse(D, np.log(P), max_penalty=1.5)
     np.testing.assert_allclose(found, (D - 1.5) * P, rtol=1e-12)
 
 
@@ -59,13 +59,13 @@ def test_shifted_product():
 def test_outliers_are_more_outlying(fusion):
     """Each grows with the penalty, and with a falling survival."""
     penalty, log_p = np.meshgrid(np.linspace(-4, -1, 9), np.linspace(-20, 0, 7))
-    found = Fusion(fusion).fuse(penalty, log_p)
+    found = ConceptFusion(fusion).fuse(penalty, log_p)
     assert np.all(np.diff(found, axis=1) > 0)
     assert np.all(np.diff(found, axis=0) < 0)
 
 
 def test_logarithms_that_are_too_large():
-    found = Fusion("product").fuse(np.array([-1.0, 0.0]), np.array([1e4, 1e4]))
+    found = ConceptFusion("product").fuse(np.array([-1.0, 0.0]), np.array([1e4, 1e4]))
     assert np.isfinite(found).all()
     assert found[0] < found[1] == 0
 
@@ -90,8 +90,8 @@ def test_negating_all_constraints_and_weights_changes_nothing():
         is_ood, penalty, log_p, largest = _relabeled(negated)
         y = np.where(is_ood, -1, 1)
         scores = {
-            "log": Fusion().fuse(penalty, log_p),
-            "shifted": Fusion("shifted_product").fuse(penalty, log_p, largest),
+            "log": ConceptFusion().fuse(penalty, log_p),
+            "shifted": ConceptFusion("shifted_product").fuse(penalty, log_p, largest),
             "plain": penalty * np.exp(log_p),
         }
         aurocs[negated] = {name: auroc(y, -s) for name, s in scores.items()}
@@ -101,7 +101,7 @@ def test_negating_all_constraints_and_weights_changes_nothing():
     # so that the product is refused there
     _, penalty, log_p, largest = _relabeled(True)
     with pytest.raises(ValueError, match="inverts its order"):
-        Fusion("product").fuse(penalty, log_p, largest)
+        ConceptFusion("product").fuse(penalty, log_p, largest)
 
 
 @pytest.mark.parametrize("fusion", ["product", "shifted_product"])
@@ -114,7 +114,7 @@ def test_the_largest_penalty_is_tied_whatever_its_rounding(fusion):
     log_p = np.log([0.9, 0.1, 0.5])
     for largest in (0.0, 123.4) if fusion == "shifted_product" else (0.0,):
         rounded = largest - np.abs(np.spacing(largest + weights.sum()))
-        found = Fusion(fusion).fuse(
+        found = ConceptFusion(fusion).fuse(
             np.array([rounded, largest, largest - 0.1]), log_p, largest
         )
         assert found[0] == found[1] == 0.0

@@ -17,7 +17,7 @@ from sklearn.svm import LinearSVC
 
 from skood.detectors import MSP, SSD
 from skood.exceptions import SkoodWarning
-from skood.logic import C, Fusion, MLNDetector, WeightedConstraints
+from skood.logic import C, ConceptFusion, MLNDetector, WeightedConstraints
 from skood.metrics import auroc
 from tests._thresholds import middle_of_gap
 from tests.logic._signs import NAMES, RULES, Column, columns, holds, linear, mln, signs
@@ -383,7 +383,7 @@ def test_weight_of_the_classifier_of_id_rows():
         "confidence",
         id_estimator=is_id,
         calibration="same",
-        fusion=Fusion(normalizer="empirical"),
+        fusion=ConceptFusion(normalizer="empirical"),
     ).fit(X, y)
     np.testing.assert_allclose(one.weights_, [3.4600847189956982], atol=1e-8)
 

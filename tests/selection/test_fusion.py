@@ -1,4 +1,4 @@
-"""Fusion: checked scores, symmetry, and the rate of learned scores."""
+"""ClassifierFusion: checked scores, symmetry, and the rate of learned scores."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -8,7 +8,7 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
-from skood.selection import Fusion, fdp_power
+from skood.selection import ClassifierFusion, fdp_power
 from skood.selection._fusion import fused_scores
 from tests.selection._cases import vector
 
@@ -39,7 +39,7 @@ def test_unpenalized_fit_equals_scikit_learn(rng):
 def test_calibration_and_test_samples_are_interchangeable(classifier, rng):
     """The learned scores are exactly equal if samples change sides."""
     held_out, scores = rng.normal(size=(60, 3)), rng.normal(size=(50, 3)) - 1
-    fusion = Fusion(classifier=classifier)
+    fusion = ClassifierFusion(classifier=classifier)
     batch = fusion.select(scores, held_out, 0.3, random_state=0)
     order = rng.permutation(50)
     again = fusion.select(scores[order], held_out, 0.3, random_state=0)
@@ -59,7 +59,7 @@ def test_rate(classifier, rng):
     for seed in range(n_runs):
         calibration = rng.normal(size=(200, 4))
         scores = rng.normal(size=(150, 4)) - 2 * is_ood[:, None]
-        fusion = Fusion(classifier=classifier)
+        fusion = ClassifierFusion(classifier=classifier)
         batch = fusion.select(scores, calibration, alpha, random_state=seed)
         found.append(fdp_power(batch.selected, is_ood))
     fdp, power = np.mean(found, axis=0)
@@ -71,16 +71,18 @@ def test_constant_and_infinite_scores(rng):
     held_out, scores = rng.normal(size=(80, 2)), rng.normal(size=(30, 2))
     held_out[:, 1] = scores[:, 1] = 3.0
     scores[:10, 0] = -np.inf
-    batch = Fusion().select(scores, held_out, 0.2, random_state=0)
+    batch = ClassifierFusion().select(scores, held_out, 0.2, random_state=0)
     assert batch.selected[:10].all() and np.isfinite(batch.pvalues).all()
-    constant = Fusion().select(np.zeros((9, 2)), np.zeros((30, 2)), random_state=0)
+    constant = ClassifierFusion().select(
+        np.zeros((9, 2)), np.zeros((30, 2)), random_state=0
+    )
     assert constant.n_selected == 0 and (constant.pvalues == 1).all()
 
 
 def test_invalid_input():
-    with pytest.raises(ValueError, match="'C' parameter of Fusion"):
-        Fusion(C=0).select(np.ones((5, 2)), np.ones((9, 2)))
+    with pytest.raises(ValueError, match="'C' parameter of ClassifierFusion"):
+        ClassifierFusion(C=0).select(np.ones((5, 2)), np.ones((9, 2)))
     with pytest.raises(ValueError, match="there is 1 sample in all"):
-        Fusion().select(np.ones((5, 2)), np.ones((1, 2)))
-    with pytest.raises(ValueError, match="'classifier' parameter of Fusion"):
-        Fusion(classifier=object()).select(np.ones((5, 2)), np.ones((9, 2)))
+        ClassifierFusion().select(np.ones((5, 2)), np.ones((1, 2)))
+    with pytest.raises(ValueError, match="'classifier' parameter of ClassifierFusion"):
+        ClassifierFusion(classifier=object()).select(np.ones((5, 2)), np.ones((9, 2)))

@@ -24,8 +24,8 @@ from skood.detectors import KNN, Energy
 from skood.exceptions import SkoodWarning
 from skood.selection import (
     BestOf,
+    ClassifierFusion,
     ConditionalStepUp,
-    Fusion,
     NoveltySelector,
     StepUp,
     evalue_selection,
@@ -71,7 +71,7 @@ def test_select_is_the_procedure_on_the_pvalues_of_held_out_samples(data):
 def test_several_detectors_are_the_choice_on_their_scores(data):
     X, batch, _ = data
     members = frozen_columns(3)
-    for choice in (None, BestOf(combiners=()), Fusion()):
+    for choice in (None, BestOf(combiners=()), ClassifierFusion()):
         selector = NoveltySelector(
             members, choice=choice, calibration="same", random_state=0
         ).fit(X)
@@ -82,7 +82,7 @@ def test_several_detectors_are_the_choice_on_their_scores(data):
         )
         np.testing.assert_array_equal(found.selected, direct.selected)
         assert 0 < found.n_selected < 100
-        if not isinstance(choice, Fusion):
+        if not isinstance(choice, ClassifierFusion):
             assert set(found.detector) <= {"Fisher", *dict(members)}
 
 
@@ -158,7 +158,7 @@ def test_order_of_the_batch_does_not_matter_and_nothing_changes(data, rng):
     order = rng.permutation(100)
     for selector in (
         NoveltySelector(TWO, random_state=0),
-        NoveltySelector(TWO, choice=Fusion(), random_state=0),
+        NoveltySelector(TWO, choice=ClassifierFusion(), random_state=0),
         NoveltySelector(KNN(), n_splits=3, random_state=0, alpha=0.3),
     ):
         selector.fit(X)
@@ -270,7 +270,7 @@ def test_infinite_scores(data):
 
 def test_a_classifier_of_samples(data):
     X, batch, is_ood = data
-    fusion = Fusion(classifier=LogisticRegression())
+    fusion = ClassifierFusion(classifier=LogisticRegression())
     selector = NoveltySelector(
         KernelDensity(), choice=fusion, random_state=0, alpha=0.2
     ).fit(X)
@@ -350,7 +350,7 @@ def test_parameters(data):
         ({"procedure": ConditionalStepUp(0.1)}, 43),  # 1 - 0.1^(1/21) > 0.1
         ({"choice": BestOf(combiners=())}, 8),
         ({"choice": BestOf(combiners=(Fisher(),))}, 12),  # 30 % are reference samples
-        ({"choice": Fusion(reference=0.5)}, 16),
+        ({"choice": ClassifierFusion(reference=0.5)}, 16),
     ],
 )
 def test_a_warning_if_nothing_can_be_selected(options, n_too_few):
@@ -409,7 +409,7 @@ def test_text_of_the_warning():
             "selects by e-values, and uses no procedure",
         ),
         (
-            NoveltySelector(TWO, n_splits=2, choice=Fusion()),
+            NoveltySelector(TWO, n_splits=2, choice=ClassifierFusion()),
             ValueError,
             "needs e-values, which BestOf has",
         ),

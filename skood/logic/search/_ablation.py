@@ -110,13 +110,13 @@ def ablate_constraints(
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
-    >>> from skood.logic import Fusion, MLNDetector, ablate_constraints
+    >>> from skood.logic import ConceptFusion, MLNDetector, ablate_constraints
     >>> rng = np.random.default_rng(0)
     >>> y = np.array([[0, 0], [0, 1], [1, 1], [1, 0]])[np.arange(400) // 100]
     >>> X = y + rng.normal(scale=0.2, size=y.shape)
     >>> y[300:] = -1
     >>> clf = LogisticRegression()
-    >>> concepts, fusion = [("a", clf), ("b", clf)], Fusion(normalizer="none")
+    >>> concepts, fusion = [("a", clf), ("b", clf)], ConceptFusion(normalizer="none")
     >>> mln = MLNDetector(["a -> b", "b"], concepts, "confidence", fusion=fusion)
     >>> results = ablate_constraints(mln, X, y, X, y, n_repeats=3, random_state=0)
     >>> results.groupby("n_constraints").auroc.mean().round(2).tolist()
@@ -265,13 +265,14 @@ def search_path(
     --------
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
-    >>> from skood.logic import ConstraintSearch, Fusion, MLNDetector, search_path
+    >>> from skood.logic import ConceptFusion, ConstraintSearch, MLNDetector
+    >>> from skood.logic import search_path
     >>> rng = np.random.default_rng(0)
     >>> y = np.array([[0, 0], [0, 1], [1, 1], [1, 0]])[rng.integers(4, size=400)]
     >>> X = y + rng.normal(scale=0.2, size=y.shape)
     >>> y[(y == [1, 0]).all(axis=1)] = -1
     >>> clf = LogisticRegression()
-    >>> concepts, fusion = [("a", clf), ("b", clf)], Fusion(normalizer="none")
+    >>> concepts, fusion = [("a", clf), ("b", clf)], ConceptFusion(normalizer="none")
     >>> mln = MLNDetector([], concepts, "confidence", fusion=fusion, random_state=0)
     >>> search = ConstraintSearch(mln, random_state=0)
     >>> search_path(search, X, y, X, y, min_improvements=[0.01, 0.5]).round(2)
@@ -403,7 +404,8 @@ def ood_transfer(search, X, y, ood_sets, X_test, *, n_jobs=None):
 
     >>> import numpy as np
     >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from skood.logic import ConstraintSearch, Fusion, MLNDetector, ood_transfer
+    >>> from skood.logic import ConceptFusion, ConstraintSearch, MLNDetector
+    >>> from skood.logic import ood_transfer
     >>> rng = np.random.default_rng(0)
     >>> y = np.array([[0, 0], [1, 1]])[rng.integers(2, size=600)]
     >>> X = y + rng.normal(scale=0.2, size=y.shape)
@@ -413,7 +415,7 @@ def ood_transfer(search, X, y, ood_sets, X_test, *, n_jobs=None):
     ... }
     >>> clf = DecisionTreeClassifier(max_depth=1)
     >>> concepts = [("a", clf), ("b", clf)]
-    >>> fusion = Fusion(normalizer="none")  # the confidence of these is constant
+    >>> fusion = ConceptFusion(normalizer="none")  # the confidence of these is constant
     >>> mln = MLNDetector([], concepts, "confidence", fusion=fusion, random_state=0)
     >>> search = ConstraintSearch(mln, random_state=0)
     >>> ood_transfer(search, X[:400], y[:400], ood_sets, X[400:]).round(2)

@@ -66,7 +66,7 @@ class ScoreHistogramDisplay:
     See Also
     --------
     auroc : Separation of the two histograms as a number.
-    skood.logic.Fusion : Uses fitted distributions to normalize scores.
+    skood.logic.ConceptFusion : Uses fitted distributions to normalize scores.
     sklearn.metrics.RocCurveDisplay : Its ``from_predictions(y, scores)`` draws the
         ROC curve of a detector, with `y` 1 for ID and 0 for OOD samples.
 
