@@ -148,6 +148,15 @@ def _suited(name, X):
     return np.abs(X) if name.startswith(("ASH", "SCALE")) else X
 
 
+def _clean_samples(name):
+    """Return clean samples: rows of numbers, or strings."""
+    X = _suited(name, clean_data()[0])
+    estimator = estimators()[name]  # extends the path
+    from tests._instances import documents, takes_documents
+
+    return documents(X) if takes_documents(estimator) else X
+
+
 @cache
 def fitted(name):
     """Return an estimator that is fitted on clean data, and the seconds it took."""
@@ -158,7 +167,7 @@ def fitted(name):
         estimator = clone(estimators()[name])
         if "Regressor" in name:
             y = X[:, 0]
-        estimator.fit(_suited(name, X), y)
+        estimator.fit(_clean_samples(name), y)
     return estimator, time.perf_counter() - start
 
 
@@ -324,7 +333,7 @@ def run_case(case):
                     estimator.fit(X, y)
                     again, again_n = X, n_samples
                     if rng.random() < 0.3:  # clean samples after unclean training
-                        again, y = _suited(name, clean_data()[0]), None
+                        again, y = _clean_samples(name), None
                         again_n = len(again)
                     wrong = _results(estimator, again, y, again_n)
                 else:

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer, MaxAbsScaler
 from sklearn.svm import OneClassSVM
 from sklearn.tree import DecisionTreeRegressor
-from sklearn.utils import Bunch
+from sklearn.utils import Bunch, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skood.base import BaseDetector, UncertaintyDetector, UncertaintyMixin
@@ -91,10 +91,12 @@ from tests.nn._networks import Flat, margin_loss
 __all__ = [
     "PlainUncertainty",
     "detectors",
+    "documents",
     "instances",
     "instances_of",
     "output_detectors",
     "parametrize_over",
+    "takes_documents",
 ]
 
 
@@ -515,6 +517,17 @@ def detectors(variants=True):
     network = MLPClassifier((16,), solver="lbfgs", random_state=0).fit(X, y)
     weighted = Energy(class_weight=[1.0, 2.0, 0.0, 1.0, 1.0])
     return [*found, KNN(n_neighbors=50), weighted, MSP(FrozenEstimator(network))]
+
+
+def documents(X):
+    """Return rows of numbers as documents: a word for each rounded value."""
+    rounded = np.rint(X).astype(int) + 10**6
+    return [" ".join(f"f{j}v{v}" for j, v in enumerate(row)) for row in rounded]
+
+
+def takes_documents(estimator):
+    """Return whether samples are strings."""
+    return get_tags(estimator).input_tags.string
 
 
 def output_detectors(*needs, variants=False, **options):

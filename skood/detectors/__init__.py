@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from skood.detectors._gram import Gram as Gram
     from skood.detectors._kl_matching import KLMatching as KLMatching
     from skood.detectors._knn import KNN as KNN
+    from skood.detectors._known_words import KnownWords as KnownWords
     from skood.detectors._mahalanobis import Mahalanobis as Mahalanobis
     from skood.detectors._max_logit import MaxLogit as MaxLogit
     from skood.detectors._msp import MSP as MSP
@@ -64,6 +65,7 @@ _LAZY = {
     "Gram": "._gram",
     "KLMatching": "._kl_matching",
     "KNN": "._knn",
+    "KnownWords": "._known_words",
     "Mahalanobis": "._mahalanobis",
     "MaxLogit": "._max_logit",
     "MSP": "._msp",

@@ -112,6 +112,10 @@ _FEATURES_AS_LOGITS = (
     "The check fits on features and labels, but without a classifier `X` holds logits, "
     "one column per class; the error states this."
 )
+_TAKES_DOCUMENTS = (
+    "The check fits on arrays of numbers, and the detector takes strings; the error "
+    "states this."
+)
 
 _TIED_NEIGHBORS = (
     "The local outlier factor depends on which of several neighbors at the same "
@@ -130,6 +134,24 @@ _FITS_ON_FEATURES = (
     "check_n_features_in_after_fitting",
     "check_positive_only_tag_during_fit",
     "check_readonly_memmap_input",
+)
+
+# Checks of detectors that need arrays of numbers.
+_FITS_ON_NUMBERS = (
+    "check_bad_input",
+    "check_batch_of_one",
+    "check_failed_fit_keeps_state",
+    "check_few_samples",
+    "check_input_is_kept",
+    "check_label_kinds",
+    "check_large_values",
+    "check_offset",
+    "check_ood_rows_are_left_out",
+    "check_polarity",
+    "check_refit",
+    "check_score_type",
+    "check_serialization",
+    "check_ties",
 )
 
 _NEW_SAMPLES = (
@@ -251,7 +273,9 @@ def _failures_of_scikit_learn(estimator):
         return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
     if name in ("DICE", "RejectOptionClassifier") and estimator.ood_label == -1:
         return {"check_classifiers_classes": _MINUS_ONE}
-    failures = {}
+    failures: dict = {}
+    if not get_tags(estimator).input_tags.two_d_array:  # its checks are left out
+        return failures
     if name == "SHE":
         for container in ("array", "matrix"):
             failures[f"check_estimator_sparse_{container}"] = _RANDOM_LABELS
@@ -306,6 +330,8 @@ def _failures_of_weights(detector):
 
 def _failures_of_detectors(detector):
     """Return checks of `yield_detector_checks` that an instance fails, with reasons."""
+    if not get_tags(detector).input_tags.two_d_array:
+        return dict.fromkeys(_FITS_ON_NUMBERS, _TAKES_DOCUMENTS)
     estimator = detector.get_params().get("estimator")
     if isinstance(estimator, RandomForestClassifier):
         nan = ("check_failed_fit_keeps_state", "check_bad_input")

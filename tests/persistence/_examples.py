@@ -45,7 +45,13 @@ from skood.rejection import (
     Solver,
 )
 from skood.selection import LOND, ConditionalStepUp, NoveltySelector
-from tests._instances import detectors, instances, instances_of
+from tests._instances import (
+    detectors,
+    documents,
+    instances,
+    instances_of,
+    takes_documents,
+)
 
 # Instances of a class after the first, with other parameters, are tried at night.
 VARIANTS = "SKOOD_NIGHTLY" in os.environ
@@ -102,6 +108,8 @@ def data_for(estimator, n_classes=3):
     X = rng.normal(size=(90, n_classes)) + 4 * np.eye(n_classes)[y]
     if estimator is not None and get_tags(estimator).input_tags.positive_only:
         X = np.abs(X)
+    if estimator is not None and takes_documents(estimator):
+        return documents(X), y
     return X, y
 
 
