@@ -21,6 +21,16 @@ SAMPLES/CLASSES), few samples of each, and hold samples out for a guaranteed cov
 Printed is the share of repetitions in which the coverage of 20,000 new samples is
 below the bound, and its mean. "missed" is a share above `delta` + 2 standard errors,
 or for "expectation" a mean below the bound by more than 2 standard errors.
+
+Last, detectors with a scatter are fitted to few samples (`--scatters`, the number of
+samples by that of features)::
+
+    python benchmarks/guarantees.py --sizes --mixtures --scatters 0.5 1 1.5 2 5
+
+Printed is the mean share of new ID samples that the default threshold rejects, over 25
+training sets. "missed" is a mean that differs from the share at the threshold's rank by
+more than 3 standard errors: with :math:`n` exchangeable scores and `contamination` c it
+is between k / (n + 1) and (k + 1) / (n + 1), with k = floor(c n).
 """
 
 # Authors: The skood developers
@@ -37,14 +47,27 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.integrate import cumulative_trapezoid
 from scipy.stats import binom
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skood.datasets import make_reject_option_1d
 from skood.decision._operating_point import project, standardize
-from skood.detectors import KNN
+from skood.detectors import (
+    GMM,
+    KNN,
+    NECO,
+    PNML,
+    SSD,
+    Mahalanobis,
+    RelativeMahalanobis,
+    Residual,
+    ViM,
+)
 from skood.exceptions import NotCertifiableError, SkoodWarning
+from skood.nn import LinearHead
 from skood.rejection import (
     BoundedAbstention,
     BoundedPrecisionRecall,
@@ -224,6 +247,84 @@ def mixture_table(settings, repetitions, n_jobs):
     return failed
 
 
+def scatter_detectors(means):
+    """Return detectors with a scatter; heads have the class means as weights."""
+    coef = means / np.mean(means**2) / math.sqrt(means.shape[1])
+    head = FrozenEstimator(LinearHead(coef, np.full(len(means), 4.0)))
+    return [
+        Mahalanobis(),
+        Mahalanobis(tied=False),
+        RelativeMahalanobis(),
+        SSD(),
+        GMM(),
+        GMM(covariance_type="tied"),
+        GMM(n_components=2, random_state=0),
+        PNML(head),
+        Residual(head),
+        ViM(head),
+        NECO(head),
+        NECO(max_logit=False),
+    ]
+
+
+def scatter_samples(rng, n_samples, n_features, kind):
+    """Draw samples of three Gaussian classes, or one; return the class means as well.
+
+    Features are "white", have standard deviations 1 / j in rotated directions
+    ("decay"), or correlations of 1/2 ("factor").
+    """
+    fixed = np.random.default_rng(1)
+    means = 1.5 * fixed.normal(size=(3, n_features))
+    rotation = np.linalg.qr(fixed.normal(size=(n_features, n_features)))[0]
+    roots = {
+        "white": np.eye(n_features),
+        "decay": (rotation / np.arange(1, n_features + 1)) @ rotation.T,
+        "factor": np.linalg.cholesky((np.eye(n_features) + 1) / 2),
+    }
+    y = rng.permutation(np.arange(n_samples) % 3)
+    X = (means[y] + rng.normal(size=(n_samples, n_features))) @ roots[kind].T
+    return X, y, means @ roots[kind].T
+
+
+def rejected_share(detector, n_samples, n_features, kind, seed, n_new=2000):
+    """Return the share of new ID samples that a detector of few samples rejects."""
+    rng = np.random.default_rng((seed, n_samples))
+    X, y, _ = scatter_samples(rng, n_samples, n_features, kind)
+    new, _, _ = scatter_samples(rng, n_new, n_features, kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkoodWarning)  # of few samples
+        return np.mean(clone(detector).fit(X, y).predict(new) == -1)
+
+
+def scatter_table(ratios, n_features, n_jobs, repetitions=25):
+    """Print the rejected shares of ID samples; return whether one is missed."""
+    failed = False
+    for kind in ("white", "decay", "factor"):
+        sizes = [round(ratio * n_features) for ratio in ratios]
+        print(
+            f"\nNew ID samples rejected at contamination = 0.05, {kind} features, d = "
+            f"{n_features}, {repetitions} training sets\n{'n / d':<56}"
+            + "".join(f"{ratio:>22g}" for ratio in ratios)
+        )
+        _, _, means = scatter_samples(np.random.default_rng(0), 3, n_features, kind)
+        for detector in scatter_detectors(means):
+            cells = []
+            for n in sizes:
+                shares = Parallel(n_jobs=n_jobs)(
+                    delayed(rejected_share)(detector, n, n_features, kind, seed)
+                    for seed in range(repetitions)
+                )
+                mean, error = np.mean(shares), np.std(shares) / math.sqrt(repetitions)
+                rank = math.floor(0.05 * n)
+                low, high = rank / (n + 1), (rank + 1) / (n + 1)
+                kept = low - 3 * error <= mean <= high + 3 * error
+                failed |= not kept
+                cells.append(f"{mean:.3f} +- {error:.3f} {'OK' if kept else 'missed'}")
+            name = str(detector).replace("estimator=", "").split("FrozenEst")[0]
+            print(f"{name[:56]:<56}" + "".join(f"{c:>22}" for c in cells), flush=True)
+    return failed
+
+
 def main(argv=None):
     """Print a table for each size; return 1 if a promise is not kept."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -234,6 +335,10 @@ def main(argv=None):
     parser.add_argument(
         "--mixtures", nargs="*", default=["1000/100", "300/60", "500/100"]
     )
+    parser.add_argument(
+        "--scatters", type=float, nargs="*", default=[0.5, 1, 1.5, 2, 5]
+    )
+    parser.add_argument("--features", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--n-jobs", type=int, default=2)
     arguments = parser.parse_args(argv)
@@ -271,6 +376,10 @@ def main(argv=None):
             failed |= kept is False
     if arguments.mixtures:
         failed |= mixture_table(arguments.mixtures, repetitions, arguments.n_jobs)
+    if arguments.scatters:
+        failed |= scatter_table(
+            arguments.scatters, arguments.features, arguments.n_jobs
+        )
     return int(failed)
 
 

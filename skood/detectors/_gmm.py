@@ -15,6 +15,7 @@ from skood.detectors._common._base_output_detector import (
     constraints_without_device,
 )
 from skood.detectors._common._class_moments import ClassMoments, is_constant
+from skood.detectors._common._gaussian import shrunk, within_covariance
 from skood.detectors._common._softmax import logsumexp_rows
 from skood.utils._array_api import as_double, row_dots
 from skood.utils._linalg import check_no_overflow, precision_cholesky
@@ -38,8 +39,11 @@ class GMM(ReadingDetector):
     that many components are fitted by expectation maximization, and ``y`` is only used
     to leave out OOD samples.
 
-    `reg_covar` is added to every variance, as in scikit-learn. If there are too few
-    samples for a covariance, the density depends on it alone, and a warning is given.
+    `reg_covar` is added to every variance, as in scikit-learn. "full" and "tied"
+    covariances of fewer than 2d samples are shrunk as in :class:`Mahalanobis`; with
+    expectation maximization they are shrunk after it, if there are fewer than 2d
+    samples per component on average. If a feature has no variance, the density depends
+    on `reg_covar` alone, and a warning is given.
 
     Read more in the :ref:`User Guide <detectors>`.
 
@@ -100,7 +104,7 @@ class GMM(ReadingDetector):
     See Also
     --------
     Mahalanobis : With ``tied=False`` the same mixture of classes, but without
-        `reg_covar`: singular covariances are regularized towards the tied one.
+        `reg_covar`: covariances of few samples are regularized towards the tied one.
     sklearn.mixture.GaussianMixture : The underlying estimator.
 
     Notes
@@ -176,7 +180,8 @@ class GMM(ReadingDetector):
             spread = np.ptp(features, axis=0)
             check_no_overflow(spread @ spread, "The covariance matrix")
             what = f"the GaussianMixture of GMM(n_components={self.n_components})"
-            mixture.fit(repeated_rows(features, reading.weight, what))
+            rows = repeated_rows(features, reading.weight, what)
+            self._shrink(mixture.fit(rows), len(rows))
         self.mixture_ = mixture
         self.n_iter_ = mixture.n_iter_
         if self.covariance_type == "full":
@@ -188,8 +193,10 @@ class GMM(ReadingDetector):
             y = np.zeros(len(features), dtype=np.intp)
         classes, codes = np.unique(y, return_inverse=True)
         kind = self.covariance_type
-        means, covariances = _statistics(features, codes, kind, weight)
-        singular = _singular(np.bincount(codes), means, covariances, kind)
+        few = self._few if self._is_fold else None
+        means, covariances, self._few = _statistics(features, codes, kind, weight, few)
+        self._shrinks = np.any(self._few)
+        singular = _singular(means, covariances, kind)
         if singular.any() and self.reg_covar == 0:
             raise self._not_definite()
         if singular.any():
@@ -212,14 +219,39 @@ class GMM(ReadingDetector):
         counts = np.bincount(codes, weights=weight)
         mixture.weights_ = counts / counts.sum()
         mixture.means_ = means
+        self._set_covariances(mixture, covariances)
+        mixture.converged_ = True
+        mixture.n_iter_ = 1
+
+    def _shrink(self, mixture, n_samples):
+        """Shrink covariances fitted by expectation maximization to few samples."""
+        is_tied = self.covariance_type == "tied"
+        if not is_tied and self.covariance_type != "full":
+            return
+        n_features = mixture.means_.shape[1]
+        if not self._is_fold:
+            n_parts = 1 if is_tied else self.n_components
+            self._few = n_samples < 2 * n_parts * n_features
+        if not self._few:
+            return
+        varies = np.ones(n_features, dtype=bool)
+        if is_tied:
+            covariances, _ = shrunk(mixture.covariances_, varies, n_samples, True)
+        else:
+            pairs = zip(mixture.covariances_, n_samples * mixture.weights_, strict=True)
+            covariances = np.stack(
+                [shrunk(one, varies, n, True)[0] for one, n in pairs]
+            )
+        self._set_covariances(mixture, covariances)
+
+    def _set_covariances(self, mixture, covariances):
+        """Set the covariances of a mixture, and their inverses."""
         mixture.covariances_ = covariances
         mixture.precisions_cholesky_ = factors = self._factors(covariances)
-        if kind in ("full", "tied"):
+        if self.covariance_type in ("full", "tied"):
             mixture.precisions_ = factors @ np.swapaxes(factors, -1, -2)
         else:
             mixture.precisions_ = factors**2
-        mixture.converged_ = True
-        mixture.n_iter_ = 1
 
     def _factors(self, covariances):
         """Return Cholesky factors of the inverse covariances, as in scikit-learn."""
@@ -295,18 +327,22 @@ def _moments(features, rows, weight, codes=None):
     return moments
 
 
-def _statistics(features, codes, kind, weight):
-    """Return means, and covariances or variances, of the classes."""
+def _statistics(features, codes, kind, weight, few=None):
+    """Return means, covariances or variances of the classes, and which are shrunk."""
     if kind == "tied":
         moments = _moments(features, np.arange(len(codes)), weight, codes)
-        return moments.means, moments.scatter / moments.counts.sum()
+        return moments.means, *within_covariance(moments, few)
     groups = [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
     if kind == "full":
         found = [_moments(features, rows, weight) for rows in groups]
         means = np.concatenate([one.means for one in found])
-        return means, np.stack([one.scatter / one.counts[0] for one in found])
+        few = [None] * len(found) if few is None else few
+        pairs = [within_covariance(*pair) for pair in zip(found, few, strict=True)]
+        covariances, few = zip(*pairs, strict=True)
+        return means, np.stack(covariances), few
     pairs = [_mean_and_variance(features, rows, weight) for rows in groups]
-    return np.stack([mean for mean, _ in pairs]), np.stack([v for _, v in pairs])
+    means, variances = (np.stack(part) for part in zip(*pairs, strict=True))
+    return means, variances, False
 
 
 def _mean_and_variance(features, rows, weight):
@@ -329,14 +365,11 @@ def _mean_and_variance(features, rows, weight):
     return origin + mean, squares / count
 
 
-def _singular(counts, means, covariances, kind):
-    """Return which components have a covariance that the samples do not determine."""
-    n_features = means.shape[1]
+def _singular(means, covariances, kind):
+    """Return which components have a feature without variance."""
     if kind == "tied":
-        few = counts.sum() - len(counts) < n_features
-        flat = is_constant(np.diag(covariances), np.abs(means).max(axis=0))
-        return np.array([few or flat.any()])
-    if kind == "full":
-        variances = np.einsum("kjj->kj", covariances)
-        return (counts <= n_features) | is_constant(variances, means).any(axis=1)
-    return is_constant(covariances, means).any(axis=1)
+        return is_constant(np.diag(covariances), np.abs(means).max(axis=0)).any(
+            keepdims=True
+        )
+    variances = np.einsum("kjj->kj", covariances) if kind == "full" else covariances
+    return is_constant(variances, means).any(axis=1)

@@ -18,6 +18,7 @@ from skood.detectors._common._gaussian import (
     deviations,
     fitted_covariance,
     left_out_distances,
+    within_covariance,
 )
 from skood.detectors._common._softmax import logsumexp_rows
 from skood.utils._array_api import row_dots
@@ -40,12 +41,21 @@ class Mahalanobis(ReadingDetector):
 
     .. math:: s(x) = \log \sum_k \pi_k \mathcal N(z; \mu_k, \Sigma_k) .
 
-    A singular :math:`\Sigma` (fewer samples than features, collinear features) is
-    inverted on its support, with a warning. The score then uses the pseudo-inverse,
-    which, unlike the inverse, depends on the scales of the features. Constant features,
-    which vary by four rounding errors of their mean or less, are left out. Singular
-    covariances of single classes are regularized towards the tied one:
-    :math:`\Sigma_k' = (n_k \Sigma_k + d\,\Sigma)/(n_k + d)`, with a warning.
+    With fewer than 2d samples, where d is the number of features, the correlations are
+    shrunk towards zero, :math:`\Sigma_{ij}' = (1 - \rho) \Sigma_{ij}` for :math:`i \ne
+    j`, by the oracle approximating shrinkage [2]_: with the correlation matrix R,
+
+    .. math:: \rho = \min\left(1, \frac{(1 - 2/d) \operatorname{tr} R^2 + d^2}
+        {(n + 1 - 2/d) (\operatorname{tr} R^2 - d)}\right) ,
+
+    where n is the number of samples minus C - 1 with C classes. A :math:`\Sigma` that
+    is singular all the same (more samples, but collinear features) is inverted on its
+    support, with a warning. The score then uses the pseudo-inverse, which, unlike the
+    inverse, depends on the scales of the features. Constant features, which vary by
+    four rounding errors of their mean or less, are left out. Singular covariances of
+    single classes, with a warning, and covariances of fewer than 2d samples are
+    regularized towards the tied one:
+    :math:`\Sigma_k' = (n_k \Sigma_k + d\,\Sigma)/(n_k + d)`.
 
     `partial_fit` adds samples, and `explain` returns the nearest class and the
     contributions of the features to the distance.
@@ -61,8 +71,8 @@ class Mahalanobis(ReadingDetector):
     covariance : object, default=None
         A covariance estimator of scikit-learn, such as
         :class:`~sklearn.covariance.LedoitWolf`; it is cloned and fitted on the
-        features minus their class means. None: maximum likelihood, in one pass, which
-        `partial_fit` requires.
+        features minus their class means. None: maximum likelihood, shrunk for few
+        samples, in one pass, which `partial_fit` requires.
 
     tied : bool, default=True
         Whether all classes share one covariance.
@@ -106,6 +116,9 @@ class Mahalanobis(ReadingDetector):
     ----------
     .. [1] K. Lee et al. "A simple unified framework for detecting
        out-of-distribution samples and adversarial attacks". NeurIPS 2018.
+
+    .. [2] Y. Chen, A. Wiesel, Y. C. Eldar and A. O. Hero. "Shrinkage algorithms for
+       MMSE covariance estimation". IEEE Trans. Signal Processing 58, 2010.
 
     Examples
     --------
@@ -154,8 +167,11 @@ class Mahalanobis(ReadingDetector):
     def _settle(self, reading, y):
         moments = self._sums
         self.location_ = moments.means
+        self._shrinks = False
         if self.covariance is None:  # Eq. (1) of [1]
-            self.covariance_ = moments.within() / moments.counts.sum()
+            few = self._few if self._is_fold else None
+            self.covariance_, self._few = within_covariance(moments, few)
+            self._shrinks = self._few
         else:
             codes = moments.codes(y, len(reading))
             residuals = reading.to(None).features - self.location_[codes]
@@ -164,7 +180,6 @@ class Mahalanobis(ReadingDetector):
             self.covariance_, moments, "The within-class covariance"
         )
         self._components: Any = None
-        self._shrinks = False
         if not self.tied:
             if self.covariance is None:
                 residuals = codes = None
@@ -174,7 +189,8 @@ class Mahalanobis(ReadingDetector):
         """Fit a Gaussian per class, in the whitened space of the tied covariance."""
         whitener = self._whitening.matrix
         rank = whitener.shape[1]
-        components, shrunk = [], []
+        components, singular = [], []
+        few = self._few_classes(moments, rank)
         for k, count in enumerate(moments.counts):
             if residuals is None:
                 own = whitener.T @ (moments.scatter[k] / count) @ whitener
@@ -185,22 +201,33 @@ class Mahalanobis(ReadingDetector):
                 )
             values, vectors, own_rank = symmetric_eigh(own)
             # The tied covariance is the identity here: eps is the rounding error.
-            if own_rank < rank or values[0] <= np.finfo(np.float64).eps:
-                shrunk.append(k)
+            is_singular = own_rank < rank or values[0] <= np.finfo(np.float64).eps
+            if is_singular:
+                singular.append(k)
+            if is_singular or few[k]:
+                self._shrinks = True
                 values = (count * np.maximum(values, 0) + rank) / (count + rank)
             log_det = self._whitening.log_det + np.log(values).sum()
             norm = rank * np.log(2 * np.pi) + log_det
             log_prior = np.log(count / moments.counts.sum())
             components.append((vectors / np.sqrt(values), float(log_prior - norm / 2)))
         self._components = components
-        self._shrinks = bool(shrunk)
-        if shrunk:
-            names = moments.classes[shrunk].tolist()
+        if singular:
+            names = moments.classes[singular].tolist()
             warn(
                 f"The covariances of the classes {names} are singular and were "
                 "regularized towards the tied one. Give more samples, or pass "
                 "covariance=LedoitWolf().",
             )
+
+    def _few_classes(self, moments, rank):
+        """Return which classes have fewer samples than twice the rank."""
+        if self.covariance is not None:
+            return np.zeros(len(moments.counts), dtype=bool)
+        if not self._is_fold:
+            few = np.maximum(moments.counts, moments.n_rows) < 2 * rank
+            self._small_classes = moments.classes[few]
+        return np.isin(moments.classes, self._small_classes)
 
     def _log_densities(self, reading):
         """Return log(prior times density), (n_samples, n_classes), with tied=False."""

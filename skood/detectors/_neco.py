@@ -49,8 +49,8 @@ class NECO(ReadingDetector):
         Number of principal components, or the share, in (0, 1), of the variance that
         they must explain. At most the rank of the features is used, with a warning.
         "auto": 100, as in the authors' code; of at most 100 features that all vary,
-        half of them; and the rank of the features if it is smaller than 100 and than
-        the number of features.
+        half of them, or of the rank if the number of samples limits it; and the rank of
+        the features if it is smaller than 100 and than both numbers.
 
     max_logit : bool, default=True
         Whether to multiply by the largest logit, as in the authors' code for every
@@ -192,7 +192,9 @@ class NECO(ReadingDetector):
         """Return the dimension of the principal space, at most the features' rank."""
         wanted, n_features = self.n_components, len(values)
         if isinstance(wanted, str):  # "auto"
-            few = rank if rank < n_features else max(1, n_features // 2)
+            # a rank that only the number of samples limits changes with each of them
+            full = min(n_features, self._sums.n_rows[0] - 1)
+            few = rank if rank < full else max(1, rank // 2)
             return 100 if rank > 100 else few
         if not isinstance(wanted, Integral):
             explained = np.cumsum(values[::-1]) / values.sum()

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._gaussian import shrunk
 from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import (
@@ -44,10 +45,12 @@ class PNML(ReadingDetector):
     large where training features are rare (:math:`\kappa` near 1) or the prediction is
     uncertain.
 
-    If training features do not span the space, q is infinite in directions outside of
-    their span, not zero as with the pseudo-inverse: then :math:`\kappa` is at least
-    :math:`\lVert \hat z_\perp \rVert^2`, the share of the squared length outside, and
-    `fit` gives a warning. A zero vector, which has no direction, has
+    With fewer samples than twice the features, :math:`\hat Z^\top \hat Z` is shrunk as
+    the covariance of :class:`Mahalanobis`. If training features do not span the space
+    all the same, such as a feature that is always zero, q is infinite in directions
+    outside of their span, not zero as with the pseudo-inverse: then :math:`\kappa` is
+    at least :math:`\lVert \hat z_\perp \rVert^2`, the share of the squared length
+    outside, and `fit` gives a warning. A zero vector, which has no direction, has
     :math:`\kappa = 1`.
 
     Features in float32 are projected in float32. `partial_fit` adds samples. Since q is
@@ -154,7 +157,14 @@ class PNML(ReadingDetector):
         return added if sums is None else sums + added
 
     def _settle(self, reading, y):
-        values, vectors, rank = symmetric_eigh(self._sums)
+        squares = np.diag(self._sums)  # of unit vectors, which sum to their number
+        few = self._shrinks if self._is_fold else None
+        scatter, self._shrinks = shrunk(self._sums, squares > 0, squares.sum(), few)
+        if self._is_fold:  # q is of as many samples as in the fit on all
+            scatter = scatter * (self._n_samples / squares.sum())
+        else:
+            self._n_samples = squares.sum()
+        values, vectors, rank = symmetric_eigh(scatter)
         n_features = len(values)
         if rank == 0:
             raise NotEnoughRows(
@@ -172,6 +182,8 @@ class PNML(ReadingDetector):
         self._outside = np.ascontiguousarray(vectors[:, : n_features - rank])
 
     def _score_left_out(self, part, labels):
+        if self._shrinks:
+            return None
         unit = unit_rows(part.features)
         rest = self._rest_left_out(unit, left_out_weight(part.weight))
         return self._score_unit(part, unit, rest)

@@ -17,6 +17,7 @@ from skood.detectors._common._gaussian import (
     deviations,
     fitted_covariance,
     left_out_distances,
+    within_covariance,
 )
 from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.utils._array_api import centered_rows, nearest, row_dots
@@ -41,10 +42,11 @@ class RelativeMahalanobis(ReadingDetector):
     by the number of samples. Directions in which the classes do not differ cancel in
     the difference, so that at most n_classes - 1 directions are computed.
 
-    A singular :math:`\Sigma` (fewer samples than features, collinear features) is
-    inverted on its support, with a warning, and constant features are left out;
-    :math:`d_0` is then computed on the same directions. At least two classes must have
-    different means.
+    With fewer samples than twice the features plus classes, :math:`\Sigma` is shrunk as
+    in :class:`Mahalanobis`, and :math:`\Sigma_0` by the same difference. If it is
+    singular all the same (more samples, but collinear features), it is inverted on its
+    support, with a warning, and constant features are left out; :math:`d_0` is then
+    computed on the same directions. At least two classes must have different means.
 
     `partial_fit` adds samples, and `explain` returns the nearest class and the
     contributions of the features to the distance.
@@ -167,9 +169,13 @@ class RelativeMahalanobis(ReadingDetector):
         self.location_ = moments.means
         mean, scatter = moments.total()
         self.background_location_ = moments.origin + mean
+        few = self._shrinks if self._is_fold else None
+        self._shrinks = False
         if self.covariance is None:
-            self.covariance_ = moments.within() / n_samples
+            self.covariance_, self._shrinks = within_covariance(moments, few)
+            within = moments.within() / n_samples
             self.background_covariance_ = scatter / n_samples
+            self.background_covariance_ += self.covariance_ - within
         else:
             features = reading.to(None).features
             residuals = features - self.location_[moments.codes(y, len(y))]
@@ -241,7 +247,7 @@ class RelativeMahalanobis(ReadingDetector):
         return centered @ reading.asarray(self._directions) - lost
 
     def _score_left_out(self, part, labels):
-        if self.covariance is not None:
+        if self.covariance is not None or self._shrinks:
             return None
         moments, n_samples = self._sums, self._sums.counts.sum()
         codes = moments.codes(labels, len(part))

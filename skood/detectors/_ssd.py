@@ -15,6 +15,7 @@ from skood.detectors._common._gaussian import (
     deviations,
     fitted_covariance,
     left_out_distances,
+    within_covariance,
 )
 from skood.utils._array_api import unit_rows
 from skood.utils._param_validation import HasMethods
@@ -32,9 +33,17 @@ class SSD(ReadingDetector):
     features, scaled to unit length. Zero vectors stay zero. Class labels are not
     used.
 
-    A singular :math:`\Sigma` (fewer samples than features, collinear features) is
-    inverted on its support, with a warning; constant features are left out.
-    `partial_fit` adds samples, and `explain` returns the contributions of the features.
+    With fewer than 2d samples, where d is the number of features, the correlations are
+    shrunk towards zero, :math:`\Sigma_{ij}' = (1 - \rho) \Sigma_{ij}` for :math:`i \ne
+    j`, by the oracle approximating shrinkage [2]_: with the correlation matrix R,
+
+    .. math:: \rho = \min\left(1, \frac{(1 - 2/d) \operatorname{tr} R^2 + d^2}
+        {(n + 1 - 2/d) (\operatorname{tr} R^2 - d)}\right) .
+
+    A :math:`\Sigma` that is singular all the same (more samples, but collinear
+    features) is inverted on its support, with a warning; constant features are left
+    out. `partial_fit` adds samples, and `explain` returns the contributions of the
+    features.
 
     Read more in the :ref:`User Guide <detectors>`.
 
@@ -89,6 +98,9 @@ class SSD(ReadingDetector):
     .. [1] V. Sehwag, M. Chiang and P. Mittal. "SSD: A unified framework for
        self-supervised outlier detection". ICLR 2021.
 
+    .. [2] Y. Chen, A. Wiesel, Y. C. Eldar and A. O. Hero. "Shrinkage algorithms for
+       MMSE covariance estimation". IEEE Trans. Signal Processing 58, 2010.
+
     Examples
     --------
     >>> from sklearn.datasets import load_iris
@@ -130,8 +142,10 @@ class SSD(ReadingDetector):
     def _settle(self, reading, y):
         moments = self._sums
         self.location_ = moments.means[0]
+        few = self._shrinks if self._is_fold else None
+        self._shrinks = False
         if self.covariance is None:
-            self.covariance_ = moments.within() / moments.counts.sum()
+            self.covariance_, self._shrinks = within_covariance(moments, few)
         else:
             residuals = unit_rows(reading.to(None).features) - self.location_
             self.covariance_ = fitted_covariance(self, residuals, reading.weight)
@@ -143,7 +157,7 @@ class SSD(ReadingDetector):
         return covariance_part(super()._fitted_parts(), self.covariance)
 
     def _score_left_out(self, part, labels):
-        if self.covariance is not None:
+        if self.covariance is not None or self._shrinks:
             return None
         codes = self._sums.codes(None, len(part))
         white = self._whitening.apply(unit_rows(part.features), part.asarray)

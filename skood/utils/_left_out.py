@@ -231,6 +231,7 @@ def cross_fitted(detector, reading, y, rows, n_folds=None, rescale=False, shares
             keys = reading.content
             for fold in folds(keys, rows, y, n_folds, reading.weight, shares):
                 other = copy.copy(detector)
+                other._is_fold = True
                 chosen, weight = fold.others(reading.weight, len(reading))
                 gone = np.setdiff1d(np.arange(len(reading)), chosen)
                 kept = reading.without(gone).weighted(weight)

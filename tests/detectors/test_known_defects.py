@@ -82,8 +82,7 @@ def test_distances_are_not_negative_for_few_samples(detector, dtype):
     rng = np.random.default_rng(0)
     Z = 30 * rng.normal(size=(30, 64)).astype(dtype)
     queries = 30 * rng.normal(size=(200, 64)).astype(dtype)
-    with pytest.warns(UserWarning, match="singular"):
-        detector.fit(Z, np.arange(30) % 3)
+    detector.fit(Z, np.arange(30) % 3)
     assert detector.score_samples(np.concatenate([Z, queries])).max() <= 0
 
 

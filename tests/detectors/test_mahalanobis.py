@@ -133,15 +133,25 @@ def test_orders_of_classes_and_rows_do_not_matter():
 
 
 def test_fewer_samples_than_features():
-    """On the support, as numpy's pseudo-inverse; never negative distances."""
+    """Correlations are shrunk by Eq. (23) of Chen et al. for 20 - 2 samples."""
     X, y, _ = _data(n_samples=20, n_features=50)
     queries = 3 * np.random.default_rng(3).normal(size=(40, 50))
-    with pytest.warns(SkoodWarning, match=r"singular \(rank 17 of 50\).*LedoitWolf"):
-        detector = Mahalanobis().fit(X, y)  # rank: 20 samples minus 3 means
-    scores = detector.score_samples(queries)
-    np.testing.assert_allclose(scores, _naive(X, y, queries), rtol=1e-7)
-    assert scores.max() <= 0
-    assert np.all(np.isfinite(scores))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        detector = Mahalanobis().fit(X, y)
+    means, covariance = _parameters(X, y)
+    scale = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(scale, scale)
+    trace, square = np.trace(correlation), np.trace(correlation @ correlation)
+    rho = (1 - 2 / 50) * square + trace**2
+    rho /= (18 + 1 - 2 / 50) * (square - trace**2 / 50)
+    assert 0.05 < rho < 1
+    expected = ((1 - rho) * correlation + rho * np.eye(50)) * np.outer(scale, scale)
+    np.testing.assert_allclose(detector.covariance_, expected, rtol=1e-9, atol=1e-12)
+    precision = np.linalg.inv(expected)
+    gaps = queries[:, None] - means
+    squared = np.einsum("nki,ij,nkj->nk", gaps, precision, gaps).min(axis=1)
+    np.testing.assert_allclose(detector.score_samples(queries), -squared, rtol=1e-9)
 
 
 def test_constant_features_are_left_out():

@@ -229,3 +229,19 @@ def test_a_chunk_alone_is_compared_with_the_bank():
     np.testing.assert_array_equal(
         detector._score_reading(reading), detector.score_samples(Z)
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_features", "scale"), [(60, 0.4), (20, 0.0)])
+def test_threshold_of_a_head_that_overfits(n_features, scale):
+    """Heads of four fifths of 200 samples overfit more than the head of all."""
+    means = scale * np.random.default_rng(1).normal(size=(4, n_features))
+    shares = []
+    for seed in range(10):
+        rng = np.random.default_rng((seed, 200))
+        y = np.arange(200) % 4
+        X = means[y] + rng.normal(size=(200, n_features))
+        new = means[rng.integers(0, 4, 2000)] + rng.normal(size=(2000, n_features))
+        shares.append(np.mean(NNGuide().fit(X, y).predict(new) == -1))
+    error = np.std(shares) / np.sqrt(len(shares))
+    assert abs(np.mean(shares) - 0.05) < 3 * error

@@ -413,6 +413,7 @@ def test_sample_without_rows_of_the_new_batch():
 
 def test_warnings_name_the_line_of_the_user():
     X, _ = _data()
+    X[1, 0] = X[0, 0]  # no variance within the classes
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         Mahalanobis().partial_fit(X[:3], ["a", "a", "b"])

@@ -164,9 +164,11 @@ def test_directions_outside_of_the_span_are_new():
     # half of the squared length outside: kappa is at least that
     np.testing.assert_allclose(rest[:2], 1 / (1 + leverage[:2]), rtol=1e-9)
     np.testing.assert_allclose(rest[2:], [0.5, 0], atol=1e-12)
-    with pytest.warns(SkoodWarning, match="rank 5 of 8"):
+    with pytest.warns(SkoodWarning, match="rank 7 of 8"):
         few = PNML(head).fit(Z[:5])
     assert np.isfinite(few.score_samples(queries)).all()
+    rest = few._rest(next(few._read(queries)), unit)
+    np.testing.assert_allclose(rest[3], 0, atol=1e-12)
 
 
 def test_zero_vectors():

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from sklearn.covariance import LedoitWolf
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import SSD, Mahalanobis
-from skood.exceptions import SkoodWarning
 from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
@@ -106,10 +106,22 @@ def test_squares_that_overflow(scale):
 
 def test_fewer_samples_than_features():
     X, queries = _data(n_samples=10, n_features=20)
-    with pytest.warns(SkoodWarning, match=r"unit-norm features is singular \(rank 9"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         detector = SSD().fit(X)
-    scores = detector.score_samples(queries)
-    np.testing.assert_allclose(scores, _naive(X, queries), rtol=1e-7)
+    units = _units(X)
+    gaps = units - units.mean(axis=0)
+    scale = gaps.std(axis=0)
+    np.testing.assert_allclose(np.diag(detector.covariance_), scale**2, rtol=1e-9)
+    expected = gaps.T @ gaps / 10
+    square = np.sum((expected / np.outer(scale, scale)) ** 2)
+    rho = (0.9 * square + 400) / ((10 + 0.9) * (square - 20))  # of 20 features
+    expected *= 1 - min(rho, 1)
+    np.fill_diagonal(expected, scale**2)
+    np.testing.assert_allclose(detector.covariance_, expected, rtol=1e-9, atol=1e-15)
+    gaps = _units(queries) - units.mean(axis=0)
+    squared = np.sum(gaps @ np.linalg.inv(expected) * gaps, axis=1)
+    np.testing.assert_allclose(detector.score_samples(queries), -squared, rtol=1e-9)
 
 
 @pytest.mark.parametrize("n_features", [1, 4])

@@ -5,7 +5,7 @@
 
 from abc import abstractmethod
 from itertools import chain
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
@@ -101,6 +101,13 @@ class ReadingDetector(BaseDetector):
     # Number of cross-validation folds that the detector is refitted on for the
     # threshold. None: 20 for fewer than 1,000 samples, else 10.
     _n_folds: ClassVar[int | None] = None
+
+    # Whether this is a fit without some samples, for the threshold: it shrinks what the
+    # fit on all samples shrinks.
+    _is_fold: ClassVar[bool] = False
+
+    # Whether covariances were shrunk, for few samples.
+    _shrinks: Any = False
 
     # Number of training samples for the threshold, drawn with a fixed seed. None, or
     # for detectors that do not learn: all.

@@ -141,8 +141,9 @@ class ClassMoments:
     rounding of its distance to the first sample, independent of the number of samples
     and of their distance from zero.
 
-    ``classes`` (sorted labels) and ``counts`` have shape (n_classes,), ``offsets``, the
-    class means minus `origin`, (n_classes, n_features), and ``scatter`` ([n_classes,]
+    ``classes`` (sorted labels), ``counts`` (sums of weights) and ``n_rows`` (numbers of
+    samples, without weights) have shape (n_classes,), ``offsets``, the class
+    means minus `origin`, (n_classes, n_features), and ``scatter`` ([n_classes,]
     n_features, n_features), one matrix for each class with `per_class`.
     """
 
@@ -150,6 +151,7 @@ class ClassMoments:
         self.per_class = per_class
         self.classes: Any = None
         self.counts: Any = None
+        self.n_rows: Any = None
         self.origin: Any = None
         self.offsets: Any = None
         self.scatter: Any = None
@@ -185,6 +187,7 @@ class ClassMoments:
             size = rows.nbytes if is_tensor(rows) else _CACHE_BYTES
             for part in row_chunks(len(rows), 8 * rows.shape[1], size):
                 rows[part] -= means[index[part]]
+        self.n_rows = np.bincount(codes, minlength=len(self.classes))
         errors = (members @ rows) / counts
         if weight is not None:
             rows *= asarray_like(np.sqrt(weight), rows)[:, None]
@@ -210,6 +213,9 @@ class ClassMoments:
         before, more = np.zeros(n_classes), np.zeros(n_classes)
         before[mine], more[theirs] = self.counts, other.counts
         new.counts = before + more
+        new.n_rows = np.zeros(n_classes, dtype=np.intp)
+        new.n_rows[mine] += self.n_rows
+        new.n_rows[theirs] += other.n_rows
         means = np.zeros((n_classes, n_features))
         means[mine] = self.offsets
         gaps = np.zeros((n_classes, n_features))
@@ -237,6 +243,7 @@ class ClassMoments:
         centered = centered_rows(rows, asarray_like(self.origin, rows))
         gone._take(centered, None, weight)
         new.counts = self.counts - gone.counts
+        new.n_rows = self.n_rows - gone.n_rows
         share = (gone.counts / new.counts)[:, None]
         new.offsets = self.offsets + share * (self.offsets - gone.offsets)
         gap = (gone.offsets - self.offsets) * np.sqrt(self.counts * share[:, 0])[

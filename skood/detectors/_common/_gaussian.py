@@ -25,6 +25,8 @@ __all__ = [
     "deviations",
     "fitted_covariance",
     "left_out_distances",
+    "shrunk",
+    "within_covariance",
 ]
 
 # A sample with a leverage this close to 1 alone spans a direction: without it the
@@ -45,6 +47,49 @@ def fitted_covariance(owner, residuals, weight=None):
         what = f"covariance={owner.covariance!r}"
         residuals = repeated_rows(residuals, weight, what)
     return np.asarray(fitted.fit(residuals, **params).covariance_, dtype=np.float64)
+
+
+def shrunk(covariance, varies, n_samples, few=None):
+    r"""Return a covariance, shrunk for few samples, and whether it was shrunk.
+
+    With fewer than 2d samples, where d is the number of features that vary, the
+    correlation matrix R becomes :math:`(1 - \rho) R + \rho I` by the oracle
+    approximating shrinkage of Y. Chen, A. Wiesel, Y. C. Eldar and A. O. Hero,
+    "Shrinkage algorithms for MMSE covariance estimation", IEEE Trans. Signal Processing
+    58, 2010, Eq. (23), with :math:`\operatorname{tr} R = d`:
+
+    .. math:: \rho = \min\left(1, \frac{(1 - 2/d) \operatorname{tr} R^2 + d^2}
+        {(n + 1 - 2/d) (\operatorname{tr} R^2 - d)}\right)
+
+    The inverse without it depends on the smallest eigenvalues, which are near zero for
+    n near d and change with each sample. Correlations are shrunk, since they do not
+    depend on the scales of the features.
+
+    `few`: the result of the fit on all samples, for a fit without some of them.
+    """
+    d = np.count_nonzero(varies)
+    few = n_samples < 2 * d if few is None else few
+    if not few or d == 0:
+        return covariance, False
+    scale = np.sqrt(np.where(varies, np.diag(covariance), np.inf))
+    squared = np.sum((covariance / scale / scale[:, None]) ** 2)
+    optimum = (1 - 2 / d) * squared + d**2
+    excess = (n_samples + 1 - 2 / d) * (squared - d)
+    result = covariance * (1 - optimum / excess if optimum < excess else 0.0)
+    np.fill_diagonal(result, np.diag(covariance))
+    return result, True
+
+
+def within_covariance(moments, few=None):
+    """Return the covariance around the class means, and whether it is `shrunk`.
+
+    The number of samples is n - C + 1 with C classes, whose means are subtracted.
+    """
+    covariance = moments.within() / moments.counts.sum()
+    varies = ~is_constant(np.diag(covariance), np.abs(moments.means).max(axis=0))
+    # weights whose sum is less than the number of samples are scaled to it
+    n_samples = max(moments.counts.sum(), moments.n_rows.sum())
+    return shrunk(covariance, varies, n_samples - len(moments.counts) + 1, few)
 
 
 def covariance_part(parts, covariance):

@@ -7,12 +7,13 @@ import numpy as np
 
 from skood.nn._linear_head import LinearHead
 from skood.utils._left_out import (
+    NETWORK_FOLDS,
     cross_fitted,
     drawn_copies,
     found_scores,
     refitted_scores,
 )
-from skood.utils._metaestimators import fit_wrapped
+from skood.utils._metaestimators import fit_wrapped, n_rows
 from skood.utils._sample_keys import SampleKeys
 from skood.utils._weights import weighted
 
@@ -22,6 +23,16 @@ __all__ = [
     "scores_of_formula",
     "training_scores",
 ]
+
+# Distances of a shrunk covariance change fast with the number of samples, so that a
+# fold leaves out few of them, where fits are fast: with up to this number of features.
+_SHRUNK_FOLDS = 100
+_NARROW = 256
+
+# A head of four fifths of few samples overfits more than the head of all: it is fitted
+# this often to fewer than this number of samples.
+_HEAD_FOLDS = 20
+_FEW_ROWS = 1000
 
 
 def training_scores(detector, reading, y):
@@ -53,9 +64,10 @@ def left_out_scores(detector, reading, y, rows, shares):
         scores = _without_each(detector, reading.rows(rows).weighted(shares), labels)
         if scores is not None:
             return scores
-    return cross_fitted(
-        detector, reading, y, rows, detector._n_folds, detector._rescales, shares
-    )
+    n_folds = detector._n_folds
+    if detector._shrinks and reading.features.shape[1] <= _NARROW:
+        n_folds = _SHRUNK_FOLDS
+    return cross_fitted(detector, reading, y, rows, n_folds, detector._rescales, shares)
 
 
 def _without_each(detector, reading, y):
@@ -95,4 +107,9 @@ def refitted_training_scores(detector, X, y, sample_weight):
         other._fit_reading(whole, y)
         return other._left_out_scores(whole, y, left_out, shares)
 
-    return refitted_scores(detector, X, y, fit, score, weight=sample_weight, keys=keys)
+    n_folds = NETWORK_FOLDS
+    if detector.estimator is None and n_rows(X) < _FEW_ROWS:
+        n_folds = _HEAD_FOLDS
+    return refitted_scores(
+        detector, X, y, fit, score, n_folds, weight=sample_weight, keys=keys
+    )
