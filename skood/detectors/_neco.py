@@ -193,7 +193,8 @@ class NECO(ReadingDetector):
         wanted, n_features = self.n_components, len(values)
         if isinstance(wanted, str):  # "auto"
             # a rank that only the number of samples limits changes with each of them
-            full = min(n_features, self._sums.n_rows[0] - 1)
+            n_samples = max(self._sums.counts[0], self._sums.n_rows[0])
+            full = min(n_features, n_samples - 1)
             few = rank if rank < full else max(1, rank // 2)
             return 100 if rank > 100 else few
         if not isinstance(wanted, Integral):
