@@ -8,7 +8,6 @@ of the inputs of its computation. It gets its name after it is complete.
 # SPDX-License-Identifier: BSD-3-Clause
 
 import time
-import zipfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,14 +18,11 @@ from skood.benchmark._hashing import code_version, content_hash
 from skood.nn._make_network import SHARING
 from skood.nn._outputs import Head, Reading
 from skood.nn._shared_forward import _Memory, _uses
-from skood.utils._files import archive_size, check_unpacked_size, replacing
+from skood.utils._files import replacing
+from skood.utils._untrusted import BoundedZip
 from skood.utils._warnings import warn
 
 __all__ = ["network_readings", "read_arrays", "write_arrays"]
-
-_REMEDY = "It is not one that skood wrote."
-
-_BROKEN = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile)
 
 
 def write_arrays(path, **arrays):
@@ -42,13 +38,12 @@ def read_arrays(path, *names):
     None if there is no such file, or, with a warning, if it is broken.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            size = archive_size(file.zip)  # write_arrays does not compress
-            check_unpacked_size(size, path.stat().st_size, name=path, remedy=_REMEDY)
-            return [file[name] for name in names]
+        # write_arrays does not compress
+        with BoundedZip(path, remedy="It is not one that skood wrote.") as file:
+            return [file.read_array(name) for name in names]
     except FileNotFoundError:
         return None
-    except _BROKEN as error:
+    except Exception as error:  # a damaged file may raise anything
         warn(
             f"{path} cannot be read and is computed anew: "
             f"{type(error).__name__}: {error}. Nothing need be done, unless it happens "

@@ -84,7 +84,7 @@ class Journal:
             try:
                 record = json.loads(line)
                 records[record["key"]] = record
-            except (ValueError, TypeError, KeyError):
+            except Exception:  # a damaged line may raise anything
                 continue
         return records
 

@@ -4,14 +4,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import tarfile
-import zipfile
-import zlib
+from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath
 
-from skood.utils._files import archive_size, check_unpacked_size
+from skood.utils._untrusted import (
+    BoundedGzip,
+    BoundedZip,
+    check_unpacked_size,
+    decoding,
+)
 
-__all__ = ["FileTree", "find_path", "find_tree", "folder_of", "lines_of"]
+__all__ = [
+    "FileTree",
+    "find_path",
+    "find_tree",
+    "folder_of",
+    "leaves_folder",
+    "lines_of",
+]
 
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
@@ -37,41 +48,54 @@ class FileTree:
     def __init__(self, path, inside="", max_bytes=None):
         self.path = path
         self._prefix = f"{inside}/" if inside else ""
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
 
     @cached_property
     def names(self):
         """The files, listed on first use."""
-        return sorted(_names(self.path, self._prefix, self._max_bytes))
+        return sorted(_names(self.path, self._prefix, self.max_bytes))
 
     def __str__(self):
         return str(self.path / self._prefix)
 
+    def _paths(self, names):
+        """Return the paths of the named files on disk, or raise if one is outside."""
+        if outside := [*filter(leaves_folder, names)]:
+            raise ValueError(f"{self} has no file outside of it: {outside[0]!r}.")
+        return [self.path / self._prefix / name for name in names]
+
     def signature(self, names):
         """Return what changes if the named files do: sizes, and times on disk."""
-        if self.path.is_dir():
-            stats = [(self.path / self._prefix / name).stat() for name in names]
-            return [(s.st_size, s.st_mtime_ns) for s in stats]
-        stat = self.path.stat()
-        return [stat.st_size, stat.st_mtime_ns]
+        paths = self._paths(names) if self.path.is_dir() else [self.path]
+        return [(s.st_size, s.st_mtime_ns) for s in (path.stat() for path in paths)]
 
     def read(self, names):
         """Yield (position in `names`, content) of the files, in the archive's order."""
+        paths = self._paths(names)
         if self.path.is_dir():
-            for i, name in enumerate(names):
-                yield i, (self.path / self._prefix / name).read_bytes()
+            for i, path in enumerate(paths):
+                yield i, path.read_bytes()
             return
         wanted: dict[str, list[int]] = {}
         for i, name in enumerate(names):
             wanted.setdefault(self._prefix + name, []).append(i)
-        for name, content in _contents(self.path, wanted):
+        if absent := set(names).difference(self.names):
+            raise FileNotFoundError(f"{self} has no file {min(absent)}.")
+        for name, content in _contents(self.path, wanted, self.max_bytes):
             for i in wanted[name]:
                 yield i, content
 
-    def read_file(self, name):
-        """Return the content of one file, or raise FileNotFoundError."""
+    def read_file(self, name, largest=None):
+        """Return the content of one file, or raise; `largest` is its maximal size."""
         if name not in self.names:
             raise FileNotFoundError(f"{self} has no file {name}.")
+        if largest is not None and self.path.is_dir():
+            size = (self.path / self._prefix / name).stat().st_size
+            if size > largest:
+                raise ValueError(
+                    f"{self}/{name} has {size} bytes, and the largest published file "
+                    f"has less than {largest}. Copy or download it again."
+                )
         return next(self.read([name]))[1]
 
 
@@ -127,52 +151,57 @@ def _is_hidden(name):
     return any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
 
 
+def leaves_folder(name):
+    """Return whether a relative path is of a file outside of its folder."""
+    path = PurePath(name.replace("\\", "/"))
+    return bool(path.anchor) or ".." in path.parts
+
+
 def _members(path, max_bytes):
     """Return the names of the files of an archive, none outside of its folder."""
-    packed = path.stat().st_size
-    try:
+    with decoding(path, "a whole archive"):
         if path.suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                check_unpacked_size(archive_size(archive), packed, max_bytes, name=path)
+            with BoundedZip(path, max_bytes) as archive:
                 members = [m.filename for m in archive.infolist() if not m.is_dir()]
         else:
-            with tarfile.open(path) as archive:
+            with _open_tar(path, max_bytes) as archive:
                 found = [m for m in archive if m.isfile()]
             members = [m.name for m in found]
-            unpacked = sum(m.size for m in found)
+            packed, unpacked = path.stat().st_size, sum(m.size for m in found)
             check_unpacked_size(unpacked, packed, max_bytes, name=path)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{path} is not a whole archive ({error}). Copy or download it again."
-        ) from error
     members = [name.removeprefix("./") for name in members]
-    for name in members:
-        parts = PurePosixPath(name)
-        if parts.is_absolute() or ".." in parts.parts or "\\" in name:
-            raise ValueError(f"{path} has a member outside of its folder: {name!r}.")
+    if outside := [*filter(leaves_folder, members)]:
+        raise ValueError(f"{path} has a member outside of its folder: {outside[0]!r}.")
     return members
 
 
-def _contents(path, wanted):
+@contextmanager
+def _open_tar(path, max_bytes):
+    """Yield a tar archive, decompressed by gzip if need be, in bounded memory."""
+    with open(path, "rb") as file:
+        is_packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        stream = BoundedGzip(path, max_bytes) if is_packed else file
+        with stream, tarfile.open(fileobj=stream, mode="r:") as archive:
+            yield archive
+
+
+def _contents(path, wanted, max_bytes):
     """Yield (name, content) of the wanted members of an archive, in its order."""
     read = _zip_contents if path.suffix == ".zip" else _tar_contents
-    try:
-        yield from read(path, wanted)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{path} is not a whole archive ({error}). Copy or download it again."
-        ) from error
+    with decoding(path, "a whole archive"):
+        yield from read(path, wanted, max_bytes)
 
 
-def _zip_contents(path, wanted):
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            if name.removeprefix("./") in wanted:
-                yield name.removeprefix("./"), archive.read(name)
+def _zip_contents(path, wanted, max_bytes):
+    with BoundedZip(path, max_bytes) as archive:
+        for member in archive.infolist():
+            if (name := member.filename.removeprefix("./")) in wanted:
+                yield name, archive.read(member)
 
 
-def _tar_contents(path, wanted):
-    with tarfile.open(path) as archive:
+def _tar_contents(path, wanted, max_bytes):
+    with _open_tar(path, max_bytes) as archive:
         for member in archive:
             name, file = member.name.removeprefix("./"), None
             if name in wanted and member.isfile():

@@ -3,18 +3,14 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import gzip
 import io
 import warnings
-import zipfile
-import zlib
-from contextlib import suppress
 
 import numpy as np
 from scipy import sparse
 
-from skood.utils._files import archive_size, check_unpacked_size, largest_content
 from skood.utils._optional import import_optional
+from skood.utils._untrusted import BoundedZip, decoding, read_gzip
 
 __all__ = ["read_graph"]
 
@@ -95,21 +91,11 @@ def _fetch(dataset, root, key):
 
 def _read_npz(path, max_bytes):
     """Read the three parts of a graph in compressed sparse format."""
-    if zipfile.is_zipfile(path):
-        with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-            check_unpacked_size(
-                archive_size(archive), path.stat().st_size, max_bytes, name=path
-            )
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            X, adjacency = _rows(file, "attr"), _rows(file, "adj")
-            labels = file["labels"].astype(np.int64)
-            class_names = _text(file, "class_names")
-    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{path} is not a graph in compressed sparse rows, with the arrays attr_*, "
-            f"adj_* and labels: {error}"
-        ) from error
+    kind = "a graph in compressed sparse rows, with the arrays attr_*, adj_* and labels"
+    with decoding(path, kind), BoundedZip(path, max_bytes) as file:
+        X, adjacency = _rows(file, "attr"), _rows(file, "adj")
+        labels = file.read_array("labels").astype(np.int64)
+        class_names = _text(file, "class_names")
     adjacency.data[:] = 1
     return X, adjacency, labels, class_names, None
 
@@ -117,8 +103,10 @@ def _read_npz(path, max_bytes):
 def _rows(file, part):
     """Return one of the two matrices, after validation of its parts."""
     matrix = sparse.csr_array(
-        tuple(file[f"{part}_{what}"] for what in ("data", "indices", "indptr")),
-        shape=tuple(int(n) for n in file[f"{part}_shape"]),
+        tuple(
+            file.read_array(f"{part}_{what}") for what in ("data", "indices", "indptr")
+        ),
+        shape=tuple(int(n) for n in file.read_array(f"{part}_shape")),
         dtype=np.float32,
     )
     matrix.check_format(full_check=True)
@@ -128,13 +116,11 @@ def _rows(file, part):
 
 def _text(file, key):
     """Return an array of strings, or None if there is none without pickle."""
-    if key not in file.files:
-        return None
     try:
-        values = file[key]
-    except ValueError:  # pickled objects, not read
+        values = file.read_array(key)
+    except (KeyError, ValueError):  # none, or pickled objects, which are not read
         return None
-    return values if values.dtype.kind == "U" else None
+    return np.array(values.tolist()) if values.dtype.kind == "U" else None
 
 
 def _read_planetoid(folder, name):
@@ -203,21 +189,11 @@ def _are_nodes(table, n_nodes):
 
 def _read_table(path, dtype, max_bytes):
     """Return the numbers of a compressed file of comma-separated values, (n, m)."""
-    packed = path.stat().st_size
-    limit = largest_content(packed, max_bytes)
-    try:
-        with gzip.open(path) as file:
-            content = file.read(limit + 1)
-        check_unpacked_size(len(content), packed, max_bytes, name=path)
-        with warnings.catch_warnings():  # of empty files, which are refused below
-            warnings.simplefilter("ignore", UserWarning)
-            table = np.loadtxt(io.BytesIO(content), dtype, delimiter=",", ndmin=2)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is not a gzip file: {error}") from error
-    except ValueError as error:
-        if "unpacks to" in str(error):
-            raise
-        raise ValueError(f"{path} is not a table of numbers: {error}") from error
+    with decoding(path, "a gzip file"):
+        content = read_gzip(path, max_bytes)
+    with decoding(path, "a table of numbers"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of empty files, refused below
+        table = np.loadtxt(io.BytesIO(content), dtype, delimiter=",", ndmin=2)
     if table.size == 0:
         raise ValueError(f"{path} is empty.")
     return table

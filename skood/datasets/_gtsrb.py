@@ -10,6 +10,7 @@ import numpy as np
 
 from skood.datasets._file_trees import FileTree, find_path, find_tree, lines_of
 from skood.datasets._packed_images import FoundImages
+from skood.utils._untrusted import decoding
 
 __all__ = ["find_gtsrb", "gtsrb_constraints", "read_gtsrb"]
 
@@ -158,12 +159,7 @@ def _official(root, home, part, max_bytes):
 def _table(content, path, delimiter, column):
     """Return the files and the classes that a table lists."""
     text = "\n".join(lines_of(content, path))
-    rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter))
-    try:
-        names = [row[column] for row in rows]
-        return names, [int(row["ClassId"]) for row in rows]
-    except (KeyError, ValueError, TypeError) as error:
-        raise ValueError(
-            f"{path} must be a table with the columns {column} and ClassId, separated "
-            f"by {delimiter!r}: {error!r}."
-        ) from error
+    kind = f"a table with the columns {column} and ClassId, separated by {delimiter!r}"
+    with decoding(path, kind):
+        rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter))
+        return [row[column] for row in rows], [int(row["ClassId"]) for row in rows]

@@ -3,12 +3,9 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import gzip
-import io
 import math
 import os
 import re
-import zlib
 from numbers import Integral
 from pathlib import Path
 
@@ -17,8 +14,8 @@ from sklearn.datasets import fetch_openml
 from sklearn.utils import Bunch
 
 from skood.datasets._digits_ood import ood_bunch
-from skood.utils._files import check_unpacked_size, largest_content
 from skood.utils._param_validation import Interval, StrOptions, validate_params
+from skood.utils._untrusted import decoding, read_gzip
 
 __all__ = ["choose_pairs", "fetch_mnist", "load_idx_images"]
 
@@ -34,19 +31,12 @@ _N_MNIST_TRAIN = 60_000
 
 def _read_bytes(path, max_bytes):
     """Return the content of a file, decompressed if it is a gzip file."""
-    content = path.read_bytes()
-    if content[:2] != _GZIP_MAGIC:
-        return content
-    packed = len(content)
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            content = file.read(largest_content(packed, max_bytes) + 1)
-        check_unpacked_size(len(content), packed, max_bytes, name=path)
-        return content
-    except (EOFError, gzip.BadGzipFile, zlib.error) as exc:
-        raise ValueError(
-            f"{path} is not a whole gzip file ({exc}). Copy or download it again."
-        ) from exc
+    with open(path, "rb") as file:
+        is_packed = file.read(2) == _GZIP_MAGIC
+    if not is_packed:
+        return path.read_bytes()
+    with decoding(path, "a whole gzip file"):
+        return bytes(read_gzip(path, max_bytes))
 
 
 def _read_idx(path, ndim, max_bytes):

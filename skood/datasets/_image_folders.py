@@ -6,10 +6,17 @@
 import io
 
 import numpy as np
-from scipy.io import loadmat
 
-from skood.datasets._file_trees import FileTree, find_path, find_tree, lines_of
+from skood.datasets._file_trees import (
+    FileTree,
+    find_path,
+    find_tree,
+    leaves_folder,
+    lines_of,
+)
+from skood.datasets._mat_files import read_mat
 from skood.datasets._packed_images import FoundImages
+from skood.utils._untrusted import check_unpacked_size, decoding
 
 __all__ = [
     "IMAGENET_FOLDERS",
@@ -25,6 +32,8 @@ __all__ = [
 ]
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".gif", ".webp")
+_FORMATS = ("PNG", "JPEG", "PPM", "BMP", "GIF", "WEBP")  # others may start programs
+_LONGEST = 100  # times the shorter side, which is resized
 
 
 # Folders of the parts of data sets, under alternative names.
@@ -125,26 +134,18 @@ def _imagenet_truth(folder, n_images):
             "Validation images of ImageNet in one folder need the files "
             f"{' and '.join(missing)}; or put them into a folder for each class."
         )
-    try:
-        numbers = np.array([int(line) for line in lines_of(truth.read_bytes(), truth)])
-        synsets = loadmat(meta, squeeze_me=True)["synsets"]
+    files = f"{truth} and {meta}"
+    with decoding(files, "the ground truth and the synsets of ILSVRC 2012"):
+        numbers = [int(line) for line in lines_of(truth.read_bytes(), truth)]
+        synsets = read_mat(meta)["synsets"]
+        columns = ("ILSVRC2012_ID", "WNID", "num_children")
         codes = {
-            int(i): str(code)
-            for i, code, n_children in zip(
-                synsets["ILSVRC2012_ID"],
-                synsets["WNID"],
-                synsets["num_children"],
-                strict=True,
-            )
-            if n_children == 0
+            int(i.item()): code
+            for i, code, n_children in zip(*map(synsets.get, columns), strict=True)
+            if n_children.item() == 0
         }
         order = {code: i for i, code in enumerate(sorted(codes.values()))}
         target = np.array([order[codes[i]] for i in numbers])
-    except (KeyError, ValueError, TypeError, IndexError) as error:
-        raise ValueError(
-            f"{truth} and {meta} are not the ground truth and the synsets of ILSVRC "
-            f"2012: {error!r}."
-        ) from error
     if len(target) != n_images:
         raise ValueError(
             f"{truth} has {len(target)} labels for {n_images} images in the folder."
@@ -247,7 +248,7 @@ def read_list(root, request):
             raise ValueError(
                 f"Line {number} of {path} must be a path and an integer, got {line!r}."
             ) from None
-        if name.startswith("/") or ".." in name.split("/"):
+        if leaves_folder(name):
             raise ValueError(
                 f"Line {number} of {path} leaves the folder of the images: {name!r}."
             )
@@ -268,25 +269,18 @@ def read_list(root, request):
     )
 
 
-def decode(content, name, *, size, gray, inverted):
+def decode(content, name, *, size, gray, inverted, max_bytes=None):
     """Return an image file as an array (c, h, w), `resized` if `size` is given."""
-    image = open_image(io.BytesIO(content), name)
-    image = image.convert("L" if gray else "RGB")
+    from PIL import Image
+
+    with decoding(name, "a whole image file"):
+        image = Image.open(io.BytesIO(content), formats=_FORMATS)
+        n_bytes = 4 * image.width * image.height  # in memory, for any number of bands
+        check_unpacked_size(n_bytes, len(content), max_bytes, name=name)
+        image = image.convert("L" if gray else "RGB")
     pixels = np.asarray(resized(image, size))
     pixels = 255 - pixels if inverted else pixels
     return pixels[None] if gray else pixels.transpose(2, 0, 1)
-
-
-def open_image(stream, name):
-    """Open an image with Pillow, or raise."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        image = Image.open(stream)
-        image.load()
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise ValueError(f"{name} is not a whole image file: {error}.") from error
-    return image
 
 
 def resized(image, size):
@@ -303,6 +297,11 @@ def resized(image, size):
     if not shorter:
         return image.resize((width, height), Image.Resampling.BILINEAR)
     least = min(image.size)
+    if max(image.size) > _LONGEST * least:
+        raise ValueError(
+            f"An image of {image.size} pixels is too long for a center of {size[:2]}: "
+            f"one side is more than {_LONGEST} times the other."
+        )
     whole = tuple(int(shorter[0] * side / least) for side in image.size)
     image = image.resize(whole, Image.Resampling.BILINEAR)
     left, top = round((whole[0] - width) / 2), round((whole[1] - height) / 2)

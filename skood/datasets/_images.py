@@ -198,8 +198,9 @@ def load_images(
         decoded again if a file or a parameter changes.
 
     max_bytes : int, default=None
-        Maximal size of the content of a compressed file or an archive in bytes. None:
-        100 times the size of the file, at least 64 MiB.
+        Maximal size of the content of a compressed file or an archive in bytes, and of
+        each image, with four bytes a pixel. None: 100 times the size of the file, at
+        least 64 MiB.
 
     return_X_y : bool, default=False
         Whether to return `(data, target)` instead of a Bunch.
@@ -444,6 +445,7 @@ def _file_pixels(found, n_samples, size, gray):
                 size=size,
                 gray=gray,
                 inverted=found.inverted,
+                max_bytes=found.tree.max_bytes,
             ),
         )
 

@@ -5,14 +5,16 @@
 
 import io
 import pickle
+import pickletools
+import reprlib
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.io import loadmat
-from scipy.io.matlab import MatReadError
 
 from skood.datasets._file_trees import FileTree, find_tree
 from skood.datasets._idx_files import choose_pairs, load_idx_images
+from skood.datasets._mat_files import read_mat
+from skood.utils._untrusted import decoding
 
 __all__ = [
     "FoundImages",
@@ -61,8 +63,15 @@ class FoundImages:
     inverted: bool = False
 
 
-# What a pickled batch of CIFAR is made of; other classes could run code.
-_PICKLED = {
+_FIELDS = {
+    (10, "class"): b"labels",
+    (100, "class"): b"fine_labels",
+    (100, "coarse"): b"coarse_labels",
+}
+_LARGEST_BATCH = 160 * 10**6  # the training part of CIFAR-100 has 155 MB
+
+# What a pickled batch of CIFAR consists of. Stand-ins take the place of functions.
+_NAMES = {
     ("_codecs", "encode"),
     ("numpy", "dtype"),
     ("numpy", "ndarray"),
@@ -71,20 +80,82 @@ _PICKLED = {
     ("numpy.core.numeric", "_frombuffer"),
     ("numpy._core.numeric", "_frombuffer"),
 }
-_FIELDS = {
-    (10, "class"): b"labels",
-    (100, "class"): b"fine_labels",
-    (100, "coarse"): b"coarse_labels",
-}
+_OPCODES = set(
+    """PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1
+    STRING BINSTRING SHORT_BINSTRING UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8
+    SHORT_BINBYTES BINBYTES BINBYTES8 BYTEARRAY8 EMPTY_LIST LIST APPEND APPENDS
+    EMPTY_DICT DICT SETITEM SETITEMS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3
+    GET BINGET LONG_BINGET PUT BINPUT LONG_BINPUT MEMOIZE GLOBAL STACK_GLOBAL
+    REDUCE BUILD""".split()
+)
+_MAX_ENTRIES = 20
+_MAX_OPCODES = 10**6  # CIFAR-100 needs 400,000
+_MAX_TUPLES = 100  # an array needs four; deeply nested ones overflow the stack
+_INTEGERS = {"i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"}
 
 
-class _ArrayUnpickler(pickle.Unpickler):
-    """Unpickler of arrays, lists, bytes and strings only."""
+class _StandIn:
+    """Inert record of a function of `_NAMES`, its arguments, and a state."""
+
+    def __init__(self, name, arguments=()):
+        self.name, self.arguments, self.state = name, arguments, None
+
+    def __call__(self, *arguments):
+        return _StandIn(self.name, arguments)
+
+    def __setstate__(self, state):
+        self.state = state
+
+
+class _InertUnpickler(pickle.Unpickler):
+    """Unpickler of lists, numbers, bytes, strings and stand-ins; it calls nothing."""
 
     def find_class(self, module, name):
-        if (module, name) not in _PICKLED:
+        if (module, name) not in _NAMES:
             raise pickle.UnpicklingError(f"it holds a {module}.{name}")
-        return super().find_class(module, name)
+        return _StandIn(name)
+
+
+def _unpickled(content):
+    """Return a pickle with stand-ins for its arrays, or raise some error."""
+    n_tuples = 0
+    for i, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+        if opcode.name not in _OPCODES:
+            raise pickle.UnpicklingError(f"it holds a {opcode.name}")
+        n_tuples += "TUPLE" in opcode.name
+        is_far = "PUT" in opcode.name and argument > i  # the memo has this length
+        if is_far or i > _MAX_OPCODES or n_tuples > _MAX_TUPLES:
+            raise pickle.UnpicklingError("it is longer than batches are")
+    return _InertUnpickler(io.BytesIO(content), encoding="bytes").load()
+
+
+def _decoded(value):
+    """Return the bytes or the array of integers for a stand-in, else the value."""
+    if not isinstance(value, _StandIn):
+        return value
+    if value.name == "encode":
+        text, encoding = value.arguments
+        if encoding not in ("latin1", b"latin1"):
+            raise ValueError(f"it is encoded in {encoding!r}")
+        return text.encode("latin-1")
+    if value.name == "_reconstruct":
+        _, shape, dtype, is_fortran, raw = value.state
+    elif value.name == "_frombuffer":
+        raw, dtype, shape, order = value.arguments
+        is_fortran = order == "F"
+    else:
+        raise ValueError(f"it holds a {value.name}")
+    code, byte_order = _text(dtype.arguments[0]), _text(dtype.state[1])
+    if dtype.name != "dtype" or code not in _INTEGERS or byte_order not in "<>|":
+        raise ValueError(f"it holds an array of {code!r}")
+    array = np.frombuffer(_decoded(raw), np.dtype(byte_order + code))
+    return array.reshape(shape, order="F" if is_fortran else "C")
+
+
+def _text(value):
+    """Return a short string that Python 2 or 3 wrote."""
+    value = _decoded(value) if isinstance(value, _StandIn) else value
+    return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
 def find_cifar(root, request, *, n_classes):
@@ -125,7 +196,7 @@ def read_cifar(root, request, *, n_classes):
     binary = files[0].endswith(".bin")
     read = _read_binary_batch if binary else _read_pickled_batch
     batches = [
-        read(tree.read_file(file), f"{tree}/{file}", n_classes, labels)
+        read(tree.read_file(file, _LARGEST_BATCH), f"{tree}/{file}", n_classes, labels)
         for file in files
     ]
     images, target = (np.concatenate(part) for part in zip(*batches, strict=True))
@@ -151,16 +222,22 @@ def _find_cifar(root, folders, archives, max_bytes):
 def _read_pickled_batch(content, path, n_classes, labels):
     """Return pixels (n, 3072) and labels of a batch pickled by Python."""
     key = _FIELDS[n_classes, labels]
-    try:
-        batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
-        batch = {k.encode() if isinstance(k, str) else k: v for k, v in batch.items()}
-        images, target = np.asarray(batch[b"data"]), np.asarray(batch[key])
-    except (pickle.UnpicklingError, EOFError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{path} is not a batch of CIFAR-{n_classes} pickled by Python: {error}."
-        ) from error
-    except KeyError as error:
-        raise ValueError(f"{path} has no entry {error}, only {[*batch]}.") from error
+    with decoding(path, f"a batch of CIFAR-{n_classes} pickled by Python"):
+        pickled = _unpickled(content)
+        if type(pickled) is not dict or len(pickled) > _MAX_ENTRIES:
+            raise ValueError("it holds no dict of a few entries")
+        batch = {_text(name).encode(): value for name, value in pickled.items()}
+        if missing := {b"data", key} - {*batch}:
+            raise ValueError(
+                f"it has no entry {min(missing)}, only {reprlib.repr([*batch])}"
+            )
+        images, target = _decoded(batch[b"data"]), _decoded(batch[key])
+        if isinstance(target, list):  # flat: nested lists could repeat each other
+            if not all(type(label) is int for label in target):
+                raise ValueError("a label is no integer")
+            target = np.array(target, dtype=np.int64)
+        if not all(isinstance(array, np.ndarray) for array in (images, target)):
+            raise ValueError("its entries are no arrays")
     if images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != 3072:
         raise ValueError(
             f"{path} must have images of 3072 bytes, got {images.dtype} of shape "
@@ -204,27 +281,16 @@ def read_svhn(root, request):
     paths = find_svhn(root, request)
     images, targets = [], []
     for path in paths:
-        try:
-            content = loadmat(path, variable_names=["X", "y"])
-            X, y = content["X"], content["y"].ravel()
-        except (
-            MatReadError,
-            KeyError,
-            ValueError,
-            TypeError,
-            OSError,
-            NotImplementedError,
-        ) as error:
+        with decoding(path, "a file of MATLAB 5 with arrays X and y"):
+            content = read_mat(path, request.max_bytes)
+            X, y = (np.asarray(content[name]) for name in "Xy")
+        if X.dtype != np.uint8 or X.shape != (32, 32, 3, y.size):
             raise ValueError(
-                f"{path} is not a file of MATLAB 5 with arrays X and y: {error}."
-            ) from error
-        if X.dtype != np.uint8 or X.shape != (32, 32, 3, len(y)):
-            raise ValueError(
-                f"{path} must have uint8 images of shape (32, 32, 3, {len(y)}), got "
+                f"{path} must have uint8 images of shape (32, 32, 3, {y.size}), got "
                 f"{X.dtype} of shape {X.shape}."
             )
         images.append(X.transpose(3, 2, 0, 1))
-        targets.append(y.astype(np.int64))
+        targets.append(y.ravel().astype(np.int64))
     target = np.concatenate(targets)
     target[target == 10] = 0
     _check_labels(target, 10, paths[0])
@@ -253,10 +319,8 @@ def find_tiny_images(root, request):
 def read_tiny_images(root, request):
     """Map the array of 300,000 random tiny images."""
     [path] = find_tiny_images(root, request)
-    try:
-        images = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not an array of NumPy: {error}.") from error
+    with decoding(path, "an array of NumPy"):
+        images = np.lib.format.open_memmap(path, mode="r")
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (32, 32, 3):
         raise ValueError(
             f"{path} must have uint8 images of shape (n, 32, 32, 3), got "

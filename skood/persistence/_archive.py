@@ -17,7 +17,7 @@ from zipfile import ZipFile
 
 from skood.utils._warnings import warn
 
-__all__ = ["check_note", "check_seal", "read_note", "seal", "versions"]
+__all__ = ["check_note", "check_seal", "read_note", "seal", "unreadable", "versions"]
 
 _NOTE = "skood.json"
 
@@ -118,12 +118,17 @@ def read_note(stream):
         if not isinstance(note["format"], int):
             raise TypeError(f"format is {note['format']!r}")
     except Exception as error:  # a file sealed by hand may contain anything
-        raise ValueError(
-            f"The file has a seal, but its note {_NOTE} cannot be read "
-            f"({type(error).__name__}: {error}). skood.persistence.dump wrote no such "
-            "file: do not trust it."
-        ) from error
+        raise unreadable(error, f"note {_NOTE}") from error
     return note
+
+
+def unreadable(error, what="content"):
+    """Return the error of a file with a valid seal that `dump` did not write."""
+    return ValueError(
+        f"The file has a seal, but its {what} cannot be read "
+        f"({type(error).__name__}: {error}). skood.persistence.dump wrote no such "
+        "file: do not trust it."
+    )
 
 
 def _numbers(text, count):

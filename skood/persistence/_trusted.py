@@ -14,19 +14,23 @@ from skood.utils.discovery import ROOMS
 __all__ = ["is_compiled", "is_trusted", "names_of", "trusted_types"]
 
 # Plain Python that skops does not trust by default; indices of sparse arrays are
-# checked.
+# checked, no dtype gets a state, and a partial calls trusted functions.
 _OF_LIBRARIES = (
+    "functools.partial",
+    "numpy.dtype",
     "scipy.sparse._csr.csr_array",
     "sklearn.calibration._CalibratedClassifier",
     "sklearn.calibration._SigmoidCalibration",
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
     "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
     "sklearn.utils._bunch.Bunch",
+    "sklearn.utils.validation.check_array",
 )
 
 # Of scikit-learn, compiled: indices are not checked, so that a forged file could crash
 # Python or read memory out of bounds.
 _COMPILED = (
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.metrics._dist_metrics.EuclideanDistance64",
     "sklearn.neighbors._ball_tree.BallTree",
     "sklearn.neighbors._kd_tree.KDTree",
@@ -48,9 +52,9 @@ def trusted_types(*, compiled=False):
     ----------
     compiled : bool, default=False
         Whether to include the compiled trees of scikit-learn, which are used by
-        forests, ``IsolationForest`` and ``LocalOutlierFactor``. They do not check
-        the indices in a file: a forged file can crash Python or read memory. Trust
-        them only in files from a trusted source.
+        forests, histogram boosting, ``IsolationForest`` and ``LocalOutlierFactor``.
+        They do not check the indices in a file: a forged file can crash Python or
+        read memory. Trust them only in files from a trusted source.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Atomic writing of files, and size limits for reading compressed files."""
+"""Atomic writing of files."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -10,18 +10,7 @@ import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = [
-    "archive_size",
-    "check_unpacked_size",
-    "largest_content",
-    "replacing",
-    "write_text",
-]
-
-# Compressed files of images and of graphs are read up to this multiple of their size,
-# and small ones up to the number of bytes below.
-_RATIO = 100
-_FLOOR = 64 * 2**20
+__all__ = ["replacing", "write_text"]
 
 
 @contextmanager
@@ -67,31 +56,3 @@ def write_text(path, text):
     """
     with replacing(path) as stream:
         stream.write(text.encode("utf-8", "replace"))
-
-
-def check_unpacked_size(unpacked, packed, max_bytes=None, *, name, remedy=None):
-    """Raise if `unpacked` bytes, in a file of `packed` bytes, exceed `max_bytes`.
-
-    None: 100 times the size of the file, at least 64 MiB. `name` is the file, `remedy`
-    the advice in the message, None: a larger `max_bytes`.
-    """
-    limit = largest_content(packed, max_bytes)
-    if unpacked > limit:
-        remedy = remedy or "If you trust the file, pass a larger max_bytes."
-        raise ValueError(
-            f"{name} has {packed} bytes and unpacks to {unpacked} or more, and at most "
-            f"{limit} are read. {remedy}"
-        )
-
-
-def largest_content(packed, max_bytes=None):
-    """Return the largest permitted size of a compressed file's content in bytes."""
-    return max(_FLOOR, _RATIO * packed) if max_bytes is None else max_bytes
-
-
-def archive_size(archive):
-    """Return the total unpacked size in bytes of all members of a zip archive.
-
-    Reading a member ends at the stated size: a false statement circumvents no limit.
-    """
-    return sum(member.file_size for member in archive.infolist())

@@ -13,10 +13,13 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
 
 from skood import combine, rejection
@@ -196,8 +199,12 @@ def _of_other_estimators():
         MLPClassifier((4,), solver="sgd", max_iter=5, random_state=0),
         MLPClassifier((4,), solver="adam", max_iter=5, random_state=0),
         CalibratedClassifierCV(LogisticRegression(), cv=3),
+        make_pipeline(SimpleImputer(), HistGradientBoostingClassifier(max_iter=2)),
     ):
         yield MSP(inner).fit(X, y), X
+    codes = np.c_[y, X]
+    inner = HistGradientBoostingClassifier(max_iter=2, categorical_features=[0])
+    yield MSP(inner).fit(codes, y), codes
     for algorithm in ("ball_tree", "kd_tree"):
         inner = LocalOutlierFactor(3, novelty=True, algorithm=algorithm)
         yield SklearnDetector(detector=inner).fit(X), X

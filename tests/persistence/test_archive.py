@@ -6,18 +6,20 @@
 import hashlib
 import io
 import json
+import pickle
 import tracemalloc
 import warnings
 from importlib.metadata import PackageNotFoundError
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 import pytest
 import sklearn
 from scipy import sparse
+from sklearn.ensemble import IsolationForest
 
 import skood
-from skood.detectors import SSD
+from skood.detectors import KNN, SSD, SklearnDetector
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from skood.persistence import _archive as _seal
@@ -360,16 +362,56 @@ def test_member_that_unpacks_to_much_more(member):
     _refused_before_it_fills_memory(data)
 
 
+def with_false_size(data, name, size):
+    """An archive that states another size of a member, resealed."""
+    member = name.encode()
+    forged = bytearray(data[: data.rindex(b"skood-sha256:") - 22])
+    with ZipFile(io.BytesIO(data)) as archive:
+        local, directory = archive.getinfo(name).header_offset, archive.start_dir
+    entry = data.index(member, directory) - 46
+    for at in (local + 22, entry + 24):
+        forged[at : at + 4] = size.to_bytes(4, "little")
+    forged = bytes(forged) + data[len(forged) : -64]
+    return forged + hashlib.sha256(forged).hexdigest().encode()
+
+
+@pytest.mark.parametrize("member", ["more.npy", "schema.json", "skood.json"])
+def test_member_of_a_false_size(member):
+    """It states 1,000 bytes and has 80 MB, which `ZipFile.read` inflates at once."""
+    zeros = {member: bytes(80 * 2**20)}
+    data = with_false_size(
+        rewritten(DATA, zeros, compress_type=ZIP_DEFLATED), member, 1000
+    )
+    _seal.check_seal(io.BytesIO(data))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=rf"{member} has a false size, 1000"):
+        loads(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2**20
+
+
+@pytest.mark.parametrize("identifier", [{}, {"__id__": 0}, {"__id__": True}])
+def test_array_that_is_named_many_times_without_an_id(identifier):
+    """skops reads the file again for each node that has no true id."""
+    node = _ARRAY | identifier
+    schema = json.dumps(_schema() | {"more": {"content": [node] * 2_000}})
+    members = {"schema.json": schema, "large.npy": npy(np.zeros(12_500))}
+    _refused_before_it_fills_memory(rewritten(DATA, members))
+
+
+_ARRAY = {
+    "__class__": "ndarray",
+    "__module__": "numpy",
+    "__loader__": "NdArrayNode",
+    "type": "numpy",
+    "file": "large.npy",
+}
+
+
 def test_array_that_is_named_many_times():
     """2,000 arrays, all of them the one of 100 kB that the file holds."""
-    node = {
-        "__class__": "ndarray",
-        "__module__": "numpy",
-        "__loader__": "NdArrayNode",
-        "type": "numpy",
-        "file": "large.npy",
-    }
-    content = [dict(node, __id__=i) for i in range(2_000)]
+    content = [dict(_ARRAY, __id__=i) for i in range(2_000)]
     schema = json.dumps(_schema() | {"more": {"content": content}})
     members = {"schema.json": schema, "large.npy": npy(np.zeros(12_500))}
     _refused_before_it_fills_memory(rewritten(DATA, members))
@@ -390,7 +432,11 @@ def test_sparse_matrix_that_unpacks_to_much_more():
 
 
 def test_limit_of_the_user():
-    assert isinstance(loads(DATA, max_bytes=len(DATA)), LinearHead)
+    with ZipFile(io.BytesIO(DATA)) as archive:
+        n_bytes = sum(info.file_size for info in archive.infolist())
+    assert isinstance(loads(DATA, max_bytes=n_bytes), LinearHead)
+    with pytest.raises(ValueError, match=f"at most {n_bytes - 1} are read"):
+        loads(DATA, max_bytes=n_bytes - 1)
     message = f"has {len(DATA)} bytes and unpacks to .* at most 100 are read. If you"
     with pytest.raises(ValueError, match=message):
         loads(DATA, max_bytes=100)
@@ -407,3 +453,22 @@ def test_a_large_file_is_within_its_limit(tmp_path):
     loaded = load(tmp_path / "large")
     assert loaded.more_ is loaded.same_
     assert len(loaded.more_) == _LIMIT // 8 + 1
+
+
+def test_what_shrinks_is_compressed():
+    """Trees are, and features in floating point are not, which would take long."""
+    forest = SklearnDetector(detector=IsolationForest(n_estimators=20)).fit(X)
+    assert len(dumps(forest)) < 1.5 * len(pickle.dumps(forest))
+    bank = KNN().fit(np.random.default_rng(0).normal(size=(2000, 64)))
+    with ZipFile(io.BytesIO(dumps(bank))) as archive:
+        (largest,) = (m for m in archive.infolist() if m.file_size > 10**6)
+        assert largest.compress_type == ZIP_STORED
+        assert archive.getinfo("schema.json").compress_type == ZIP_DEFLATED
+
+
+def test_a_file_without_compression_is_loaded():
+    """As `dump` wrote it in version 0.1."""
+    data = rewritten(DATA, {}, compress_type=ZIP_STORED)
+    with ZipFile(io.BytesIO(data)) as archive:
+        assert {m.compress_type for m in archive.infolist()} == {ZIP_STORED}
+    np.testing.assert_array_equal(loads(data).predict_proba(X), HEAD.predict_proba(X))

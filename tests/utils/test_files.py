@@ -16,7 +16,8 @@ import pytest
 from skood.benchmark._cache import write_arrays
 from skood.detectors import KNN
 from skood.persistence import dump
-from skood.utils._files import check_unpacked_size, replacing, write_text
+from skood.utils._files import replacing, write_text
+from skood.utils._untrusted import check_unpacked_size
 from tests._forks import forked
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
