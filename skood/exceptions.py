@@ -160,7 +160,8 @@ class NotCertifiableError(SkoodError, ValueError):
         None if no number suffices.
 
     factor : float or None, default=None
-        The same as a multiple of the given samples; None if it is not known.
+        The same as a multiple of the given samples; None if it is not known, NaN if
+        the samples disagree, so that the numbers cannot be estimated.
 
     Attributes
     ----------
@@ -183,6 +184,11 @@ samples.'
         super().__init__(message, n_id_needed, n_ood_needed, factor)
 
     def __str__(self):
+        if self.n_id_needed is None and self.factor is not None:
+            return (
+                f"{self.message} More samples may suffice, but their number cannot be "
+                f"estimated from these."
+            )
         if self.n_id_needed is None:
             return (
                 f"{self.message} No number of samples suffices if rates are as on "

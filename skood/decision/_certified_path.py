@@ -5,7 +5,8 @@ A candidate is certified if each of its statements has a p-value of at most delt
 sequence): the first candidate with a false statement is certified with a probability
 of at most delta, and no later one without it. Neither the number of statements nor of
 candidates costs anything. The path is chosen on other samples, as the Pareto front of
-the margin of the statements and the objective [2]_.
+the margin of the statements and the objective [2]_. A path may have several starts,
+among which delta is divided.
 
 References
 ----------
@@ -32,6 +33,7 @@ from skood.utils._ties import tie_scale_of_ranked, tolerance
 __all__ = [
     "CertifiedStatement",
     "RuleCertificate",
+    "ascending",
     "factor_needed",
     "plan",
     "sequence",
@@ -41,6 +43,9 @@ __all__ = [
 
 # Thresholds at an angle, candidates on the path, and their least margin.
 _N_THRESHOLDS, _N_CANDIDATES, _LEAST_MARGIN = 400, 200, -3.0
+
+# Least number of thresholds of one score, least shares of its two starts, and weights.
+_N_STEPS, _STARTS, _WEIGHTS = 100, (0.12, 0.75), (0.95, 0.05)
 
 # A test with this margin passes for 19 of 20 samples.
 _LIKELY = 1.645
@@ -265,6 +270,36 @@ def plan(rule, part, tests, thetas, scales, sizes, delta):
     return Path(theta[best], lam[best], [one[4] for one in found], margin)
 
 
+def ascending(part, tests, sizes, scales, delta):
+    """Return a `Path` of ever larger thresholds of one score, and its weights.
+
+    The thresholds are at quantiles of the ID scores. Losses are not used, so that few
+    samples suffice. The first start is where five times the accepted samples that could
+    pass at all are expected, the second for scores whose least values have a large
+    risk.
+    """
+    scores = part.projected(0.0, scales)[0]
+    lam = thresholds_between(scores)
+    if np.isfinite(lam).any():
+        lam = lam[np.isfinite(lam)]
+        at = np.linspace(0, lam.size - 1, max(_N_STEPS, lam.size))
+        lam = np.interp(at, np.arange(lam.size), lam)
+    share = np.searchsorted(np.sort(scores), lam, side="right") / scores.size
+    first, second = _STARTS
+    for test, (n_id, _) in zip(tests, sizes, strict=True):
+        if test.kind in ("errors", "losses") and 0 < test.limit < 1:
+            least = math.log(delta / 2) / math.log1p(-test.limit)
+            first = max(first, 5 * least / max(n_id, 1))
+        elif test.kind == "tpr_min":
+            spread = math.sqrt(test.limit * (1 - test.limit) / max(n_id, 1))
+            first = max(first, test.limit + 3 * spread)
+    weights = np.zeros(lam.size)
+    for start, weight in zip((first, max(first, second)), _WEIGHTS, strict=True):
+        weights[min(np.searchsorted(share, start), lam.size - 1)] += weight
+    counts = [part.counts(tests, 0.0, scales, lam)]
+    return Path(np.zeros(lam.size), lam, counts, np.zeros(lam.size)), weights
+
+
 class _Everything(NamedTuple):
     """All samples, for `Part.counts`."""
 
@@ -288,44 +323,53 @@ def _front(margin, objective):
     return front
 
 
-def _pvalues(part, tests, theta, lam, scales, delta, stakes, *, stop):
-    """Return the p-values of a candidate; with `stop` until one is above delta."""
+def _pvalues(part, tests, theta, lam, scales, level, stakes, delta, stop):
+    """Return the p-values of a candidate; with `stop` until one is above `level`."""
     decisions = part.decided(theta, lam, scales)
     found = []
     for test, stake in zip(tests, stakes, strict=True):
         found.append(test.pvalue(part.of_test(test, *decisions), delta, stake))
-        if stop and found[-1] > delta:
+        if stop and found[-1] > level:
             break
     return found
 
 
-def sequence(part, tests, candidates, stakes_of, delta, *, stop=True):
-    """Test candidates in their order until the first that is not certified.
+def sequence(part, tests, candidates, stakes_of, delta, *, weights=(1.0,), stop=True):
+    """Test candidates in their order, each at a level that depends on the one before.
+
+    The level of a candidate is its weight times delta, plus the level of the one before
+    if that is certified. Weights, 0 where there are none, sum to at most 1. Let
+    :math:`i_1 < i_2 < ...` be the candidates with a false statement. Until one of them
+    is certified, the level at :math:`i_r` is at most delta times the weights after
+    :math:`i_{r-1}`, so that any of them is certified with a probability of at most
+    delta. A weight of 1 for the first candidate is the fixed sequence.
 
     `candidates` has tuples (theta, lam, scales), and ``stakes_of(k)`` the stakes of
-    each test. Returns the number of certified candidates, a list of p-values, and the
-    index of the test that failed, or None. Without `stop` all p-values are computed.
+    each test. Returns two dicts of p-values by candidate, of certified candidates and
+    of others. Without `stop` all p-values are computed.
     """
-    n_certified, pvalues, failed = 0, [], None
+    certified, failed, level = {}, {}, 0.0
     for k, (theta, lam, scales) in enumerate(candidates):
+        level += delta * weights[k] if k < len(weights) else 0.0
+        if stop and not level:
+            if not any(weights[k:]):
+                break
+            continue
         stakes = stakes_of(k)
-        found = _pvalues(part, tests, theta, lam, scales, delta, stakes, stop=stop)
-        pvalues.append(found)
-        if failed is None:
-            if max(found) <= delta:
-                n_certified += 1
-                continue
-            failed = next(i for i, p in enumerate(found) if p > delta)
-        if stop:
-            break
-    return n_certified, pvalues, failed
+        pvalues = _pvalues(part, tests, theta, lam, scales, level, stakes, delta, stop)
+        if level and max(pvalues) <= level:
+            certified[k] = pvalues
+        else:
+            failed[k] = pvalues
+            level = 0.0
+    return certified, failed
 
 
 def factor_needed(tests, counts_of_angles, sizes, delta, most):
     """Return by which factor there are too few samples, or None.
 
     With so many samples the best candidate passes all tests with a probability of some
-    95 %, if its rates are as on the samples that choose. It is at least 1.
+    95 %, if its rates are as in the counts. It is 1 if the given samples are enough.
     """
 
     def passes(factor):
@@ -348,7 +392,7 @@ def factor_needed(tests, counts_of_angles, sizes, delta, most):
     while high / low > 1.01:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if passes(middle) else (middle, high)
-    return high
+    return high if high == 1 else max(high, 1.01)
 
 
 def upper_bound(test, rows, stakes, ends, delta):

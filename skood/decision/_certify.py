@@ -58,6 +58,7 @@ def _at_priors(rule, ood_prior, unlabeled):
     {
         "guarantee": [StrOptions({"high_probability", "ltt", "expectation"})],
         "delta": [Interval(Real, 0, 1, closed="neither")],
+        "n_candidates": [Interval(Integral, 1, None, closed="left")],
         "split": [Interval(Real, 0, 1, closed="neither"), tuple],
         "n_angles": [Interval(Integral, 2, None, closed="left")],
         "ood_prior": [Real, tuple, None],
@@ -89,6 +90,7 @@ def certify(
     *,
     guarantee="high_probability",
     delta=0.1,
+    n_candidates=1,
     split=0.4,
     n_angles=16,
     ood_prior=None,
@@ -161,12 +163,19 @@ def certify(
     delta : float, default=0.1
         Probability, in (0, 1), that the guarantee fails: that a rule is returned and
         breaks a bound. It is a share of all draws of the samples, not of the draws for
-        which a rule is certified. Another `random_state` after a refusal voids it.
+        which a rule is certified. Another `random_state` after a refusal voids it,
+        unless it is one of the `n_candidates`.
+
+    n_candidates : int, default=1
+        Number of certificates from which one is chosen after they were tried on these
+        samples, for example for several detectors, scores, rules or random states;
+        `delta` is divided by it. Fix it before the first, and pass it to all.
 
     split : float or tuple of two masks, default=0.4
-        Share of the ID and of the OOD samples that choose candidates; not for "ltt".
-        Or masks of shape (n_id,) and (n_ood,), True for the samples that choose: these
-        may be from other distributions, since only the others certify.
+        Share of the ID and of the OOD samples that choose candidates; not for "ltt". An
+        eighth of it with one score, a bounded selective risk and the coverage as the
+        objective. Or masks of shape (n_id,) and (n_ood,), True for the samples that
+        choose: these may be from other distributions, since only the others certify.
 
     n_angles : int, default=16
         Number of angles of "ltt". More angles come closer to the best one, but each is
@@ -289,6 +298,14 @@ def certify(
     for the precision, and by betting [4]_ for other losses and for costs. Ties do not
     matter. The split is random, within groups and sources and within nothing else.
 
+    **One score.** If the largest coverage within a bound on the selective risk is
+    searched, an eighth of the first part suffices: its scores are the thresholds of the
+    candidates, in ascending order, and all others test them. There are two starts, the
+    first with 95 % of :math:`\delta` at a coverage at which the bound can be shown, the
+    other at 0.75 for scores whose least values have a large risk. A candidate is tested
+    at the sum of its share of :math:`\delta` and, if the one before is certified, the
+    level of that.
+
     **Distribution shift.** With importance weights :math:`w \le W` a statement is
     :math:`E[w Z] \le 0`, with :math:`Z` equal to :math:`\phi - A` for the TPR,
     :math:`(l - r) A` for the risk and :math:`A - \rho` for the FPR, for the decision
@@ -356,6 +373,7 @@ def certify(
     True
     """
     check_rule(rule)
+    delta = delta / n_candidates
     rules = _at_priors(rule, ood_prior, unlabeled)
     rule = rules[-1]  # the upper end, where precision is least
     problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)

@@ -8,6 +8,7 @@ import operator
 from numbers import Real
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 from skood.decision._base_rule import GUARD, BaseRule
 from skood.decision._certified_path import RuleCertificate, sequence
@@ -65,6 +66,7 @@ def _checked_path(path):
         "weights": [StrOptions({"importance", "frequency"})],
         "weight_max": [Interval(Real, 0, None, closed="neither"), None],
         "tv": [Interval(Real, 0, 1, closed="left")],
+        "random_state": ["random_state"],
     },
     prefer_skip_nested_validation=True,
 )
@@ -89,6 +91,7 @@ def certify_path(
     weights="importance",
     weight_max=None,
     tv=0.0,
+    random_state=None,
 ):
     r"""Certify rules of one's own, in their order, on samples that did not choose them.
 
@@ -107,7 +110,7 @@ def certify_path(
 
     risk_id, ood_id, loss_id, risk_ood, ood_ood : array-like
         Scores and losses, as for :func:`certify`. They must not have been used to
-        choose the path. For losses in between, their order must be random.
+        choose the path.
 
     delta : float, default=0.1
         Probability, in (0, 1), that the guarantee fails.
@@ -133,6 +136,11 @@ def certify_path(
     unlabeled, sample_weight_id, sample_weight_ood, weights, weight_max, tv
         Description of the distributions in use, as for :func:`certify`. Importance
         weights need `stakes`, each at most one over the largest weighted loss.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the order in which bets are placed on the samples, so that their given
+        order, which may be sorted, does not matter. p-values that are no bets do not
+        depend on it.
 
     Returns
     -------
@@ -187,16 +195,17 @@ def certify_path(
     how = groups, sources, is_two_valued, max_loss, shift
     tests = statement_tests(rule, bounds, *how)
     check_attainable(tests)
-    part = part_of(problem, labels, shift)
+    part = _permuted(part_of(problem, labels, shift), check_random_state(random_state))
     given = _stakes_of(tests, stakes, [part.sizes(test) for test in tests])
-    n_certified, pvalues, failed = sequence(
+    found, failed = sequence(
         part, tests, candidates, lambda k: given, delta, stop=False
     )
-    if not n_certified:
-        test = tests[failed]
+    pvalues = np.array([{**found, **failed}[k] for k in range(len(candidates))])
+    if not found:
+        worst = int(np.argmax(pvalues[0] > delta))
         raise NotCertifiableError(
-            f"The first rule of the path is not certified: {text_of(test)} has a "
-            f"p-value of {pvalues[0][failed]:.3g}, which is above delta={delta:g}."
+            f"The first rule of the path is not certified: {text_of(tests[worst])} has "
+            f"a p-value of {pvalues[0, worst]:.3g}, which is above delta={delta:g}."
         )
     certificate = RuleCertificate(
         delta,
@@ -204,11 +213,17 @@ def certify_path(
         problem.size_id,
         problem.size_ood,
         len(candidates),
-        n_certified,
-        path_pvalues=np.array(pvalues),
+        len(found),
+        path_pvalues=pvalues,
     )
-    last = n_certified - 1
-    return certified(rule, part, tests, candidates[last], pvalues[last], certificate)
+    last = max(found)
+    return certified(rule, part, tests, candidates[last], found[last], certificate)
+
+
+def _permuted(part, rng):
+    """Return the samples in random order, so that bets on them are valid."""
+    sizes = len(part.loss), len(part.ood[0]), len(part.new[0]) if part.new else 0
+    return part.take(*map(rng.permutation, sizes))
 
 
 def _stakes_of(tests, stakes, sizes):

@@ -100,6 +100,10 @@ class Certificate(SkoodEstimator):
     delta : float, default=0.1
         Probability, in (0, 1), that the guarantee fails.
 
+    n_candidates : int, default=1
+        Number of predictors, rules or random states from which a certified one is
+        chosen with these calibration samples; `delta` is divided by it.
+
     split : float, default=0.4
         Share of the calibration samples that choose candidate rules; not for "ltt".
 
@@ -144,6 +148,7 @@ class Certificate(SkoodEstimator):
     _parameter_constraints: dict = {
         "method": [StrOptions(set(GUARANTEES))],
         "delta": [Interval(Real, 0, 1, closed="neither")],
+        "n_candidates": [Interval(Integral, 1, None, closed="left")],
         "split": [Interval(Real, 0, 1, closed="neither")],
         "n_angles": [Interval(Integral, 2, None, closed="left")],
         "within": [StrOptions({"class", "predicted_class", "groups"}), None],
@@ -157,6 +162,7 @@ class Certificate(SkoodEstimator):
         method="high_probability",
         *,
         delta=0.1,
+        n_candidates=1,
         split=0.4,
         n_angles=16,
         within=None,
@@ -166,6 +172,7 @@ class Certificate(SkoodEstimator):
     ):
         self.method = method
         self.delta = delta
+        self.n_candidates = n_candidates
         self.split = split
         self.n_angles = n_angles
         self.within = within

@@ -14,6 +14,7 @@ from skood.decision._base_rule import as_asked
 from skood.decision._calibration_sample import Problem
 from skood.decision._certified_path import (
     RuleCertificate,
+    ascending,
     factor_needed,
     plan,
     sequence,
@@ -41,6 +42,9 @@ __all__ = [
 ]
 
 _N_ANGLES = 24
+
+# Of the samples that choose candidates, those that choose thresholds of one score.
+_FOR_THRESHOLDS = 1 / 8
 
 # Largest number of samples of each kind that an error names.
 _MANY = 1e9
@@ -244,6 +248,14 @@ def certify_statements(
     and `shift` is the `Shift` of the distributions in use.
     """
     check_path_losses(bounds, problem.loss_id, max_loss)
+    ascends = (
+        thresholds == "shared"
+        and not problem.double
+        and not isinstance(split, tuple)
+        and any(bound.loss for bound in bounds)
+        and _is_coverage(rule.cost())
+    )
+    split = split * _FOR_THRESHOLDS if ascends else split
     splits = split if isinstance(split, tuple) else (split, split)
     least = _least_size(bounds, max_loss, delta)
     options = least, splits[0], delta, small_groups
@@ -268,14 +280,18 @@ def certify_statements(
     scales, sizes = chooser.scales, [second.sizes(test) for test in tests]
     if thresholds == "group":
         first, second = by_levels(first, second, tests, thetas, scales, delta)
-    path = plan(rule, first, tests, thetas, scales, sizes, delta)
+    if ascends:
+        path, weights = ascending(first, tests, sizes, scales, delta)
+    else:
+        path, weights = plan(rule, first, tests, thetas, scales, sizes, delta), (1.0,)
     candidates = [
         (float(theta), float(lam), scales)
         for theta, lam in zip(path.theta, path.lam, strict=True)
     ]
 
     def stakes_of(k):
-        if not any(test.bets for test in tests):
+        needs_none = not any(test.needs_stakes for test in tests) and ascends
+        if needs_none or not any(test.bets for test in tests):
             return [None] * len(tests)
         theta, lam, _ = candidates[k]
         counts = first.counts(tests, theta, scales, np.array([lam]))
@@ -284,24 +300,29 @@ def certify_statements(
             for test, count, size in zip(tests, counts, sizes, strict=True)
         ]
 
-    n_certified, pvalues, failed = sequence(second, tests, candidates, stakes_of, delta)
-    if not n_certified:
-        about_test = delta, pvalues, failed
-        raise _refusal(rule, problem, shift, tests, path, sizes, *about_test)
-    point = certified(
-        rule,
-        second,
-        tests,
-        candidates[n_certified - 1],
-        pvalues[n_certified - 1],
-        RuleCertificate(
-            delta, (), n_candidates=len(candidates), n_certified=n_certified, **about
-        ),
+    found, failed = sequence(
+        second, tests, candidates, stakes_of, delta, weights=weights
     )
+    if not found:
+        about_tests = tests, path, sizes, delta, weights
+        counts = [
+            second.counts(tests, theta, scales, np.array([lam]))
+            for theta, lam, _ in candidates
+        ]
+        raise _refusal(rule, problem, shift, *about_tests, failed, counts)
+    last = max(found)
+    about = {**about, "n_candidates": len(candidates), "n_certified": len(found)}
+    certificate = RuleCertificate(delta, (), **about)
+    point = certified(rule, second, tests, candidates[last], found[last], certificate)
     if thresholds == "group":
         lam = named_thresholds(point.lam, POOLED, pooled, skipped)
         point = replace(point, lam=lam)
     return point
+
+
+def _is_coverage(cost):
+    """Return whether an objective is the largest coverage."""
+    return cost is not None and cost.id < 0 == cost.loss == cost.ood
 
 
 def _about(second, shift, **names):
@@ -368,21 +389,32 @@ def _certified_cost(rule, found, first, second, sources, delta, max_loss, about)
     )
 
 
-def _refusal(rule, problem, shift, tests, path, sizes, delta, pvalues, failed):
-    """Return the error with the statement that failed and the samples needed."""
-    if failed is None:
+def _refusal(rule, problem, shift, tests, path, sizes, delta, weights, failed, counts):
+    """Return the error with the statement that failed and the samples needed.
+
+    `failed` has the p-values of the candidates that were tested, and `counts` are those
+    of all candidates on the samples that test.
+    """
+    if not failed:
         reason = _too_few(tests, path.counts, sizes, delta)
     else:
+        k = min(failed)
+        p, share = failed[k][-1], "" if weights[k] == 1 else f"{weights[k]:g} * "
         reason = (
-            f"{text_of(tests[failed])} has a p-value of {pvalues[-1][failed]:.3g} for "
-            f"the safest rule, which is above delta={delta:g}"
+            f"{text_of(tests[len(failed[k]) - 1])} has a p-value of {p:.3g} for the "
+            f"safest rule, which is above {share}delta={delta:g}"
         )
     n_id, n_ood = problem.size_id, problem.size_ood
     n_new = 0 if shift.new is None else len(shift.new[0])
     most = _MANY / max(n_id, n_ood, n_new)
-    factor = factor_needed(tests, path.counts, sizes, delta, most)
-    needed: tuple = (None, None, None)
-    if factor is not None:
+    about = sizes, delta, most
+    factor = planned = factor_needed(tests, path.counts, *about)
+    if failed:
+        factor = factor_needed(tests, counts, *about)
+    if factor == 1 or (factor is None and planned is not None):
+        factor = math.nan
+    needed: tuple = (None, None, factor)
+    if factor is not None and factor > 1:
         needed = math.ceil(factor * n_id), math.ceil(factor * n_ood), factor
         if n_new:
             reason += (

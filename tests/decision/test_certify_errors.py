@@ -161,3 +161,24 @@ def test_reasons(rule, n, message):
     a, a_ood = rng.normal(size=n), rng.normal(3.0, size=n)
     with pytest.raises(NotCertifiableError, match=message):
         certify(rule, a, None, np.zeros(n), a_ood, None)
+
+
+def test_sizes_are_from_the_samples_that_refused():
+    rng = np.random.default_rng(41)
+    c = rng.beta(6, 1.5, 1500)
+    data = 1 - c, None, rng.random(1500) > c, None, None
+    factors = []
+    for seed in range(10):
+        try:
+            certify(BoundedImprovement(0.04), *data, random_state=seed)
+        except NotCertifiableError as error:
+            factors.append(error.factor)
+            text = str(error)
+            if error.factor is not None and math.isnan(error.factor):
+                assert "their number cannot be estimated" in text
+                assert error.n_id_needed is None
+            else:
+                assert error.factor > 1.005
+                assert error.n_id_needed > 1507
+                assert "(1 times" not in text
+    assert len(factors) >= 5

@@ -96,13 +96,16 @@ def test_procedures(vector):
     scores = np.arange(6.0)
     part = Part(scores, None, 0 * scores, np.zeros(0), None, None, None)
     path = [(0.0, k - 0.5, (1.0, 1.0)) for k in range(6)]  # candidate k accepts k
-    n_certified, matrix, failed = sequence(
+    certified, failed = sequence(
         part, tests, path, lambda k: [None, None], delta, stop=False
     )
+    matrix = [{**certified, **failed}[k] for k in range(6)]
     largest = np.max(matrix, axis=1)
     assert_allclose(largest, expected["p_candidate"])
-    assert list(range(n_certified)) == expected["fixed_sequence"]
-    assert failed == 0  # the first statement of candidate 4
+    assert list(certified) == expected["fixed_sequence"]
+    certified, failed = sequence(part, tests, path, lambda k: [None, None], delta)
+    assert list(certified) == expected["fixed_sequence"]
+    assert [len(p) for p in failed.values()] == [1]  # the first statement of it
     assert np.flatnonzero(holm(largest) <= delta).tolist() == expected["holm"]
     assert np.flatnonzero(6 * largest <= delta).tolist() == expected["bonferroni"]
 
@@ -564,10 +567,11 @@ def test_path_with_weights_and_unlabeled_samples():
     data = a, None, loss, a_ood, None
     rule = BoundedTPRFPR(0.6, 0.3)
     given = {"sample_weight_id": weight, "weight_max": 6.0, "stakes": 0.05}
-    point = certify_path(rule, path, *data, **given)
+    point = certify_path(rule, path, *data, random_state=0, **given)
     tpr = weight[a <= 1.2].sum() / weight.sum()
     assert point.tpr == pytest.approx(tpr)
-    wealth = np.cumprod(1 - 0.05 * weight * (0.6 - (a <= 1.2)))
+    gains = 0.05 * weight * (0.6 - (a <= 1.2))
+    wealth = np.cumprod(1 - np.random.RandomState(0).permutation(gains))
     assert point.certificate.path_pvalues[1, 0] == pytest.approx(1 / wealth.max())
     new = np.append(rng.normal(size=1500), rng.normal(3.0, size=500))
     precision = BoundedPrecisionRecall(0.9, 0.6)

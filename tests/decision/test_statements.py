@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import binom
 
 import skood.rejection
+from skood.decision._certified_path import sequence
 from skood.decision._class_priors import solve_confusion
 from skood.decision._ood_share import precision_in_use, prior_from_counts
 from skood.decision._statement_tests import (
@@ -25,6 +26,7 @@ from skood.decision._statement_tests import (
     two_sample,
     weighted_sum,
 )
+from skood.decision._statements import Part
 from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (
     AllOf,
@@ -549,13 +551,13 @@ def test_factor_of_the_samples_needed():
         return a, b, loss, *(x[others] for x in population["ood"][:2])
 
     with pytest.raises(NotCertifiableError, match="samples suffice") as error:
-        certify(RULE, *rows(120, 0), random_state=0)
+        certify(RULE, *rows(120, 6), random_state=0)
     n = error.value.n_id_needed
     assert 150 < n == error.value.n_ood_needed < 20_000
     certified = 0
     for seed in range(10):
         try:
-            certify(RULE, *rows(n, 1 + seed), random_state=seed)
+            certify(RULE, *rows(n, 10 + seed), random_state=seed)
         except NotCertifiableError:
             continue
         certified += 1
@@ -714,3 +716,54 @@ def test_reversed_scores_are_reported():
     rows = a, b, np.zeros(1500), a_ood, b_ood
     with pytest.warns(SkoodWarning, match="reversed"):
         certify(BoundedTPRFPR(0.7, 0.2), *rows, angles="full", random_state=0)
+
+
+def test_errors_are_positive_losses():
+    """Of 60 samples with losses 0, .5 and 1 those with a positive loss are counted."""
+    loss = np.repeat([0.0, 0.5, 1.0], [50, 8, 2])
+    path = [{"theta": 0.0, "lam": 1.0}]
+    data = np.zeros(60), None, loss, None, None
+    point = certify_path(BoundedImprovement(0.3), path, *data)
+    expected = binom.cdf(10, 60, 0.3)  # the sum of the losses is 6
+    assert point.certificate.path_pvalues[0, 0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("answers", "wrong", "expected"),
+    [
+        (
+            "44 86 130 147 191 217 251 276 306 332 364 403 431 449",
+            "1 3 7 9 20 25 28 31 38 42 50 59 62 68",
+            [0, 1, 2, 3, 4],
+        ),
+        (
+            "38 65 108 132 157 177 211 225 240 275 309 338 365 409",
+            "3 6 9 12 14 16 19 22 24 30 34 37 42 52",
+            [6, 7, 8, 9, 10, 11, 12],
+        ),
+        (
+            "20 40 74 87 123 139 175 213 237 252 290 312 335 370",
+            "4 4 10 14 19 20 24 31 37 43 53 58 65 76",
+            [],
+        ),
+    ],
+)
+def test_levels_of_several_starts(answers, wrong, expected):
+    """D-levels: starts 0, 3, 6 and 9 of 14 candidates, each with delta / 4."""
+    pvalues = binom.cdf(*(np.array(x.split(), int) for x in (wrong, answers)), 0.15)
+
+    class Vector:
+        """A statement with the p-value of the candidate that accepts k samples."""
+
+        group = source = None
+
+        def pvalue(self, rows, delta, stakes):
+            return pvalues[int(rows.accepted.sum())]
+
+    scores = np.arange(14.0)
+    part = Part(scores, None, 0 * scores, np.zeros(0), None, None, None)
+    path = [(0.0, k - 0.5, (1.0, 1.0)) for k in range(14)]
+    weights = np.where(np.isin(np.arange(14), [0, 3, 6, 9]), 0.25, 0.0)
+    how = part, [Vector()], path, lambda k: [None], 0.1
+    certified, _ = sequence(*how, weights=weights)
+    assert list(certified) == expected
