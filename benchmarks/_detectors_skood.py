@@ -39,7 +39,7 @@ METHODS = (
     Method("OpenMax", "logits"),
     Method("Mahalanobis", "features"),
     Method("RelativeMahalanobis", "features"),
-    Method("KNN", "features", {"n_neighbors": 50}),  # as the others
+    Method("KNN", "features", {"n_neighbors": 50, "normalize": True}),  # as the others
     Method("SSD", "features"),
     Method("GMM", "features"),
     Method("SklearnDetector", "features"),

@@ -304,7 +304,7 @@ def search(args, table):
     from skood.detectors import KNN
 
     Z, _, _, _ = make(N_BANK)
-    detector = KNN().fit(Z)
+    detector = KNN(normalize=True).fit(Z)
     peer = fastest_search(Z, detector.n_neighbors)
 
     def targets(one, many, their_one, their_many):

@@ -1,8 +1,9 @@
-"""Which number of neighbors ranks best, for every detector that has one.
+"""Which number of neighbors ranks best, and whether KNN should normalize features.
 
 ::
 
     python benchmarks/n_neighbors.py [--data DIR] [--seeds 3] [--out FILE.json]
+        [--only KNN]
 
 DIR holds ``mnist`` and ``notmnist`` (IDX files), ``cora_ml`` and ``Photo`` (raw
 graphs); cases whose files are missing are left out, and are named. A case has training
@@ -14,6 +15,9 @@ over all cases for each detector.
 The candidates are numbers of neighbors, at most that of the training samples, and rules
 that depend on the number n of training samples, or on the number C of classes:
 log2(n), sqrt(n), sqrt(n / C), and a hundredth of n.
+
+The last table compares KNN with features of unit length, and with features as they are:
+cases whose features are the inputs, and cases whose features are of a network.
 """
 
 # Authors: The skood developers
@@ -26,7 +30,13 @@ from pathlib import Path
 
 import numpy as np
 from scipy.stats import rankdata
-from sklearn.datasets import load_wine
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_diabetes,
+    load_digits,
+    load_iris,
+    load_wine,
+)
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -49,6 +59,8 @@ RULES = {
     "sqrt(n/C)": lambda n, n_classes: np.sqrt(n / n_classes),
     "n/100": lambda n, n_classes: n / 100,
 }
+UNIT, AS_IT_IS = "KNN, unit length", "KNN, not normalized"
+DEFAULT = 5  # number of neighbors for the comparison of the two
 MOST_TEST = 500  # ID or OOD samples of a test set
 
 
@@ -62,8 +74,8 @@ def candidates(n, n_classes):
 def methods(network):
     """Detectors with a number of neighbors k, by name; `network` may be None."""
     found = {
-        "KNN": lambda k: KNN(network, n_neighbors=k),
-        "KNN, not normalized": lambda k: KNN(network, n_neighbors=k, normalize=False),
+        UNIT: lambda k: KNN(network, n_neighbors=k, normalize=True),
+        AS_IT_IS: lambda k: KNN(network, n_neighbors=k, normalize=False),
         "LOF": lambda k: SklearnDetector(
             network, detector=LocalOutlierFactor(n_neighbors=k, novelty=True)
         ),
@@ -106,6 +118,42 @@ def wine(seed):
         yield f"wine: {left_out}", FrozenEstimator(head), train, y_train, test, others
 
 
+def inputs(seed):
+    """Yield tables and pixels of digits: KNN on the standardized columns or pixels."""
+    rng = np.random.default_rng(seed)
+    X, y = load_breast_cancer(return_X_y=True)
+    yield "tumors: malignant", *_standardized(seed, X, y, y == 0)
+    X, y = load_iris(return_X_y=True)
+    yield "iris: 2", *_standardized(seed, X, y, y == 2)
+    X, y = load_diabetes(return_X_y=True)
+    labels = np.zeros(len(y), dtype=int)
+    X_mixed = np.concatenate([X, rng.permuted(X, axis=0)])
+    is_mixed = np.arange(len(X_mixed)) >= len(X)
+    zeros = np.zeros(len(X_mixed), dtype=int)
+    yield "diabetes: shuffled", *_standardized(seed, X_mixed, zeros, is_mixed)
+    largest = X[:, 2] > np.quantile(X[:, 2], 0.85)
+    yield "diabetes: body mass", *_standardized(seed, X, labels, largest)
+    X, y = load_digits(return_X_y=True)
+    for left_out in ([8, 9], [3, 5], [0, 1]):
+        yield f"digits: {left_out}", *_split(seed, X, y, np.isin(y, left_out))
+
+
+def _split(seed, X, y, is_ood):
+    """Return training, ID and OOD samples."""
+    train, test, labels, _ = train_test_split(
+        X[~is_ood], y[~is_ood], stratify=y[~is_ood], random_state=seed
+    )
+    return None, train, labels, test[:MOST_TEST], X[is_ood][:MOST_TEST]
+
+
+def _standardized(seed, X, y, is_ood):
+    """Return training, ID and OOD samples, standardized by the training samples."""
+    _, train, labels, *others = _split(seed, X, y, is_ood)
+    scaler = StandardScaler().fit(train)
+    parts = [scaler.transform(part) for part in (train, *others)]
+    return None, parts[0], labels, *parts[1:]
+
+
 def mnist(seed, folder):
     """Yield digits against letters, and against two other digits, of several sizes."""
     digits = load_idx_images(folder / "mnist")
@@ -120,6 +168,8 @@ def mnist(seed, folder):
         ("4 and 9 left out", ~np.isin(y, [4, 9]), X[np.isin(y, [4, 9])][:MOST_TEST]),
     ):
         Z, labels = X[is_id], y[is_id]
+        pixels = Z[3000:4000], labels[3000:4000], Z[-MOST_TEST:], others
+        yield f"mnist, pixels: {what}", None, *(_rows(part) for part in pixels)
         network = TorchClassifier(
             max_epochs=4,
             lr=0.01,
@@ -134,6 +184,11 @@ def mnist(seed, folder):
             yield f"mnist, n={n}: {what}", FrozenEstimator(head), *case
 
 
+def _rows(images):
+    """Return images as rows of pixels; labels as they are."""
+    return images.reshape(len(images), -1) if images.ndim > 1 else images
+
+
 def graph(seed, folder, name, left_out):
     """Yield nodes of a graph, some classes of which are left out."""
     nodes, y = load_graph(name, folder, return_X_y=True)
@@ -146,20 +201,23 @@ def graph(seed, folder, name, left_out):
             y_val=y[split.valid],
         )
         test, is_ood = split.test, split.is_ood[split.test]
-        yield (
-            f"{name}: {list(map(int, classes))}",
-            FrozenEstimator(network),
+        parts = (
             nodes[split.train],
             y[split.train],
             nodes[test[~is_ood][:MOST_TEST]],
             nodes[test[is_ood][:MOST_TEST]],
         )
+        title = f"{name}: {list(map(int, classes))}"
+        yield title, FrozenEstimator(network), *parts
+        words = [part.features if hasattr(part, "nodes") else part for part in parts]
+        yield f"{name}, words: {list(map(int, classes))}", None, *words
 
 
 def cases(seed, folder):
     """Yield all cases whose data are there."""
     yield from suite(seed)
     yield from wine(seed)
+    yield from inputs(seed)
     if folder is None:
         return
     if (folder / "mnist").is_dir() and (folder / "notmnist").is_dir():
@@ -180,11 +238,13 @@ def cases(seed, folder):
 # --- tables ------------------------------------------------------------------------
 
 
-def evaluate(case):
+def evaluate(case, only):
     """Yield method, candidate and AUROC of one case."""
     network, X, y, test, others = case
     truth = np.repeat([0, -1], [test.shape[0], others.shape[0]])
     for method, make in methods(network).items():
+        if only not in method:
+            continue
         done: dict = {}  # rules often name the same number
         for name, k in candidates(X.shape[0], len(np.unique(y))).items():
             if k not in done:
@@ -194,18 +254,24 @@ def evaluate(case):
             yield method, name, done[k]
 
 
-def run(seeds, folder, out):
-    """Return the AUROC of each method, case and candidate, averaged over seeds."""
+def run(seeds, folder, out, only=""):
+    """Return the AUROC of each method, case and candidate, averaged over seeds.
+
+    The second result are the cases whose features are of a network.
+    """
     found: dict = {}
+    of_network = []
     for seed in range(seeds):
         for name, *case in cases(seed, folder):
             print(f"seed {seed}, {name}", flush=True)
-            for method, candidate, value in evaluate(case):
+            if seed == 0 and KNN(case[0]).fit(*case[1:3]).normalize_:
+                of_network.append(name)
+            for method, candidate, value in evaluate(case, only):
                 values = found.setdefault(method, {}).setdefault(name, {})
                 values.setdefault(candidate, []).append(float(value))
             if out is not None:
                 out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    return found
+    return found, of_network
 
 
 def tables(found):
@@ -226,18 +292,44 @@ def tables(found):
         yield "mean rank".ljust(34) + "".join(f"{v:10.2f}" for v in ranks.mean(axis=0))
 
 
+def comparison(found, of_network):
+    """Yield the lines of the comparison of features of unit length, and as they are."""
+    groups = {"features of a network": [], "inputs": []}
+    for name in found[UNIT]:
+        groups["features of a network" if name in of_network else "inputs"].append(name)
+    for group, names in groups.items():
+        values = 100 * np.array(
+            [
+                [np.mean(found[method][name][str(DEFAULT)]) for name in names]
+                for method in (UNIT, AS_IT_IS)
+            ]
+        )
+        yield f"\n{group}, {len(names)} cases"
+        yield "case".ljust(34) + "unit length    as it is"
+        for name, unit, plain in zip(names, *values, strict=True):
+            yield name.ljust(34) + f"{unit:11.1f}{plain:12.1f}"
+        yield "mean AUROC".ljust(34) + "{:11.1f}{:12.1f}".format(*values.mean(axis=1))
+        better = (values[0] > values[1]).sum(), (values[0] < values[1]).sum()
+        yield "better in".ljust(34) + "{:11d}{:12d}".format(*better)
+
+
 def main(argv=None):
     """Run the study and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, metavar="DIR")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="", metavar="PART OF A DETECTOR'S NAME")
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     arguments = parser.parse_args(argv)
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", SkoodWarning)
         warnings.filterwarnings("ignore", "n_neighbors .* is greater")
-        found = run(arguments.seeds, arguments.data, arguments.out)
+        found, of_network = run(
+            arguments.seeds, arguments.data, arguments.out, arguments.only
+        )
     print("\n".join(tables(found)))
+    if UNIT in found:
+        print("\n".join(comparison(found, of_network)))
 
 
 if __name__ == "__main__":

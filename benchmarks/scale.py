@@ -53,7 +53,7 @@ N_CLASSES = 10
 
 # Banks of all rows would take minutes to search.
 OPTIONS = {
-    "KNN": {"max_samples": 5000, "random_state": 0},
+    "KNN": {"normalize": True, "max_samples": 5000, "random_state": 0},
     "NNGuide": {"max_samples": 0.01, "random_state": 0},
     "Relation": {"max_samples": 5000, "random_state": 0},
 }

@@ -113,7 +113,7 @@ class Fitted:
         head, Z = FrozenEstimator(head), self.body.transform(X)
         self.of_features = {
             **{name: getattr(detectors, name)(head).fit(Z, y) for name in HEADS},
-            **{name: getattr(detectors, name)().fit(Z, y) for name in FEATURES},
+            **{name: getattr(detectors, name)(head).fit(Z, y) for name in FEATURES},
             "IsolationForest": self._forest().fit(Z),
         }
         self.of_inputs = {

@@ -36,10 +36,10 @@ def fit(X, y):
     """Return a classifier, a detector and a classifier that rejects."""
     known = y != -1
     clf = LogisticRegression().fit(X[known], y[known])
-    detector = KNN(n_neighbors=10, normalize=False).fit(X, y)
+    detector = KNN(n_neighbors=10).fit(X, y)
     rejecting = RejectOptionClassifier(
         LogisticRegression(),
-        ood_detector=KNN(n_neighbors=10, normalize=False),
+        ood_detector=KNN(n_neighbors=10),
         rule=BoundedTPRFPR(tpr_min=0.85, fpr_max=0.01),
         random_state=0,
     ).fit(X, y)

@@ -66,7 +66,9 @@ __all__ = ["__version__", "show_versions", *_SUBMODULES]
 def __getattr__(name):
     if name in _SUBMODULES:
         return _import_module(f"skood.{name}")
-    raise AttributeError(f"module 'skood' has no attribute {name!r}")
+    from skood.utils._optional import missing_name
+
+    raise missing_name(__name__, name)
 
 
 def __dir__():

@@ -325,7 +325,7 @@ class Stored(Library):
         if method == "ODIN":
             return None
         if method == "KNN":
-            return KNN(n_neighbors=50)
+            return KNN(n_neighbors=50, normalize=True)
         if method in METHODS:
             return {"MSP": MSP, "Energy": Energy}[method](head)
         return own_method(self.run.methods[method], head)

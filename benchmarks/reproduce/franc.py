@@ -76,7 +76,7 @@ class Scores:
         if name == "ReAct":
             return make_pipeline(ReAct(quantile=0.9), Energy(head))
         if name == "KNN":
-            return KNN(n_neighbors=settings["n_neighbors"])
+            return KNN(n_neighbors=settings["n_neighbors"], normalize=True)
         if name == "ViM":
             return ViM(head, n_components=settings["n_components"])
         return own_method(self.run.methods[name], head)

@@ -74,7 +74,9 @@ DETECTORS = {
     "SCALE": lambda head, settings: make_pipeline(SCALE(), Energy(head)),
     "FDBD": lambda head, settings: FDBD(head),
     "SHE": lambda head, settings: SHE(head),
-    "KNN": lambda head, settings: KNN(n_neighbors=settings["n_neighbors"]),
+    "KNN": lambda head, settings: KNN(
+        n_neighbors=settings["n_neighbors"], normalize=True
+    ),
     "NNGuide": lambda head, settings: NNGuide(head),
     "Mahalanobis": lambda head, settings: Mahalanobis(),
     "RelativeMahalanobis": lambda head, settings: RelativeMahalanobis(),

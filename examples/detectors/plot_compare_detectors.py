@@ -73,7 +73,7 @@ def make_detectors(network, head):
             detectors.OpenMax(head, tail_size=5),
         ],
         "features": [
-            detectors.KNN(n_neighbors=5),
+            detectors.KNN(n_neighbors=5, normalize=True),
             detectors.Mahalanobis(covariance=shrunk),
             detectors.RelativeMahalanobis(covariance=shrunk),
             detectors.SSD(covariance=shrunk),

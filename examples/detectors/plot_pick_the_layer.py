@@ -82,7 +82,7 @@ grid = [
 def pipeline(trained):
     """Return a pipeline with a trained network."""
     body = FeatureExtractor(FrozenEstimator(trained))
-    return Pipeline([("body", body), ("detector", KNN())])
+    return Pipeline([("body", body), ("detector", KNN(normalize=True))])
 
 
 # %%

@@ -92,7 +92,7 @@ def features(nodes):
 def make_detectors(network):
     """Return detectors by name."""
     frozen = FrozenEstimator(network)
-    of_features = KNN(n_neighbors=5, normalize=False)
+    of_features = KNN(n_neighbors=5)
     probe = EvidentialProbe(frozen, random_state=0)
     no_walk = EvidentialProbe(frozen, propagation=None, random_state=0)
     return {

@@ -173,7 +173,7 @@ from skood.metrics import auroc
 
 X_test, y_test, what = add_odd(*make_vehicles(1500, rng), 60, rng)
 is_odd = what != "ordinary"
-nearest = make_pipeline(StandardScaler(), KNN(n_neighbors=5, normalize=False))
+nearest = make_pipeline(StandardScaler(), KNN(n_neighbors=5))
 both = MLNDetector(constraints, concepts, nearest, random_state=0).fit(X, y)
 scores = {
     "rules": logic.score_samples(X_test),

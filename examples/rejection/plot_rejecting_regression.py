@@ -55,7 +55,7 @@ y = np.concatenate([load(day), np.full(300, np.nan)])
 forest = RandomForestRegressor(min_samples_leaf=10)
 reg = RejectOptionRegressor(
     forest,
-    ood_detector=KNN(normalize=False),
+    ood_detector=KNN(),
     rule=BoundedTPRFPR(tpr_min=0.6, fpr_max=0.05),
     random_state=0,
 ).fit(X, y)
@@ -103,7 +103,7 @@ X_new, y_new = houses(1500)
 X_south, _ = houses(500, south=True)
 reg = RejectOptionRegressor(
     GradientBoostingRegressor(),
-    ood_detector=make_pipeline(StandardScaler(), KNN(normalize=False)),
+    ood_detector=make_pipeline(StandardScaler(), KNN()),
     rule=TwoThresholds(ood=0.05, risk=0.2),
     random_state=0,
 ).fit(X, y)

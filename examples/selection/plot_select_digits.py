@@ -44,8 +44,8 @@ from skood.selection import NoveltySelector, fdp_power
 
 selector = NoveltySelector(
     [
-        ("knn", KNN(n_neighbors=5)),
-        ("scaled", make_pipeline(StandardScaler(), KNN(n_neighbors=5))),
+        ("knn", KNN(n_neighbors=5, normalize=True)),
+        ("scaled", make_pipeline(StandardScaler(), KNN(n_neighbors=5, normalize=True))),
         ("gen", GEN(LogisticRegression(max_iter=1000))),
         ("forest", IsolationForest(random_state=0)),
     ],
@@ -75,7 +75,7 @@ print(f"each image alone: false discoveries {fdp:.2f}, power {power:.2f}")
 from skood.selection import SelectionDisplay
 
 single = NoveltySelector(
-    make_pipeline(StandardScaler(), KNN(n_neighbors=5)),
+    make_pipeline(StandardScaler(), KNN(n_neighbors=5, normalize=True)),
     alpha=0.2,
     calibration=0.6,
     delta=0.1,

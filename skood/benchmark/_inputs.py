@@ -12,6 +12,7 @@ from skood.benchmark._cells import Data
 from skood.utils._batches import as_rows, labeled_rows
 from skood.utils._labels import check_label_rows, ood_mask
 from skood.utils._metaestimators import n_rows, take_rows
+from skood.utils._named_estimators import PYOD_ADVICE
 
 __all__ = [
     "METRICS",
@@ -55,7 +56,7 @@ def named(given, what, methods=()):
             raise TypeError(
                 f"{name!r} in {what} must be a detector with {' and '.join(methods)}, "
                 f"got {thing!r}. Pass a network or classifier to a detector, such as "
-                "Energy(estimator=FrozenEstimator(classifier))."
+                f"Energy(estimator=FrozenEstimator(classifier)); {PYOD_ADVICE}."
             )
     return dict(pairs)
 

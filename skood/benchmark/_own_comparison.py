@@ -41,12 +41,8 @@ CLASSIFIERS = {
     "mlp": MLPClassifier(early_stopping=True, max_iter=200),
 }
 
-# A shrunk covariance sees categories that were not in the fit. Norms of embeddings may
-# be left out of distances, norms of rows of a table not.
-_OPTIONS = {
-    "KNN": {"normalize": False},
-    "Mahalanobis": {"covariance": LedoitWolf()},
-}
+# A shrunk covariance sees categories that were not in the fit.
+_OPTIONS = {"Mahalanobis": {"covariance": LedoitWolf()}}
 
 _MAX_CATEGORIES = 50
 

@@ -185,7 +185,7 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
     ...     random_state=0,
     ... ).fit(X, y)
     >>> round(ensemble.score(X, y), 2)
-    0.92
+    0.93
     >>> ensemble.selected_detectors(X[y == -1]).mean(axis=0).round(2)
     array([0.43, 0.08, 0.04])
     """

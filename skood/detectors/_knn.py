@@ -29,7 +29,7 @@ from skood.detectors._common._memory_bank import (
     own_rows,
     unit_features,
 )
-from skood.nn._make_network import has_dense_features
+from skood.nn._make_network import has_dense_features, make_network
 from skood.utils._array_api import (
     array_device,
     to_host,
@@ -69,13 +69,18 @@ _REFUSED_METRICS = {
 class KNN(ReadingDetector):
     r"""Negative distance to the k-th nearest training feature (DKNN) [1]_.
 
-    .. math:: s(x) = -\lVert \hat z - \hat z_{(k)} \rVert_2,
-        \qquad \hat z = z / \lVert z \rVert_2
+    .. math:: s(x) = -\lVert z - z_{(k)} \rVert_2
 
-    where :math:`\hat z_{(k)}` is the k-th nearest of the training features. The
-    search is brute force, in memory bounded by chunks, and exact up to rounding: see
-    the Notes. Features in float32 are stored in float32. `explain` returns the nearest
-    training samples.
+    where :math:`z_{(k)}` is the k-th nearest of the training features. Features of a
+    network are scaled to unit length, :math:`z / \lVert z \rVert_2`, as in the paper.
+    Inputs `X`, such as the columns of a table, are not: a sample far from all others
+    may have their direction. Columns of different units need a
+    :class:`~sklearn.preprocessing.StandardScaler` before the detector. Pass
+    ``normalize=True`` if `X` holds features of a network, such as embeddings.
+
+    The search is brute force, in memory bounded by chunks, and exact up to rounding:
+    see the Notes. Features in float32 are stored in float32. `explain` returns the
+    nearest training samples.
 
     Read more in the :ref:`User Guide <detectors>`.
 
@@ -91,8 +96,12 @@ class KNN(ReadingDetector):
         :ref:`study of numbers of neighbors <n_neighbors>`. When a training sample is
         scored, it is its own first neighbor, except for the threshold.
 
-    normalize : bool, default=True
+    normalize : bool or "auto", default="auto"
         Whether to scale features to unit Euclidean norm. Zero vectors stay zero.
+        "auto": features of a network (a torch network, a graph network, an
+        `MLPClassifier`, or the input of a :class:`~skood.nn.LinearHead`) are scaled;
+        `X`, and the input of another linear classifier or of trees, is not. For the
+        evidence see :ref:`knn_normalize`.
 
     metric : str, default="euclidean"
         A metric of :class:`~sklearn.neighbors.NearestNeighbors` that depends on two
@@ -138,6 +147,9 @@ class KNN(ReadingDetector):
     estimator_ : object
         The fitted classifier, if there is one.
 
+    normalize_ : bool
+        Whether features are scaled to unit Euclidean norm.
+
     offset_ : float
         Threshold: at most a share `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
@@ -177,7 +189,7 @@ class KNN(ReadingDetector):
     _parameter_constraints: dict = {
         **ReadingDetector._parameter_constraints,
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "normalize": ["boolean"],
+        "normalize": ["boolean", StrOptions({"auto"})],
         "metric": [str],
         "max_samples": [
             Interval(Integral, 1, None, closed="left"),
@@ -198,7 +210,7 @@ class KNN(ReadingDetector):
         estimator=None,
         *,
         n_neighbors=5,
-        normalize=True,
+        normalize="auto",
         metric="euclidean",
         max_samples=None,
         algorithm="auto",
@@ -222,6 +234,12 @@ class KNN(ReadingDetector):
             raise ValueError(
                 f"metric={self.metric!r} needs more than two samples of features, "
                 f"which KNN cannot give it. {_REFUSED_METRICS[self.metric]}"
+            )
+        self.normalize_ = self.normalize
+        if self.normalize == "auto":
+            self.normalize_ = (
+                self.estimator is not None
+                and make_network(self.estimator_).features_are_hidden
             )
         kept = drawn_rows(
             len(reading), self.max_samples, self.random_state, reading.weight
@@ -275,9 +293,14 @@ class KNN(ReadingDetector):
             return "torch"
         return "sklearn" if find_spec("faiss") is None else "faiss"
 
+    @property
+    def _is_unit(self):
+        # detectors saved by version 0.1 have the parameter only
+        return getattr(self, "normalize_", self.normalize)
+
     def _prepared(self, features):
         """Return features for comparison: of unit length, in their own precision."""
-        return unit_features(features) if self.normalize else features
+        return unit_features(features) if self._is_unit else features
 
     @property
     def _device(self):
@@ -313,7 +336,7 @@ class KNN(ReadingDetector):
                 "In ONNX the bank of KNN must be dense, and it is sparse. Reduce the "
                 "features first: make_pipeline(TruncatedSVD(100), KNN())."
             )
-        rows = reading.features.unit() if self.normalize else reading.features
+        rows = reading.features.unit() if self._is_unit else reading.features
         bank = self.bank_.astype(np.float64)
         return -rows.nearest(bank, self.n_neighbors).apply("Sqrt")
 
@@ -508,7 +531,7 @@ class KNN(ReadingDetector):
         gaps = queries.astype(np.float64) - self.bank_[nearest[:, -1]]
         if issparse(gaps):
             queries, gaps = queries.toarray(), gaps.toarray()
-        reference = Reference(queries - gaps, "neighbor", is_unit=self.normalize)
+        reference = Reference(queries - gaps, "neighbor", is_unit=self._is_unit)
         return columns, gaps**2, reference
 
     def __sklearn_tags__(self):

@@ -183,6 +183,12 @@ class FeatureExtractor(
         names = ("layer", "pooling", "batch_size", "device")
         return {name: getattr(self, name) for name in names}
 
+    @property
+    def _features_are_hidden(self):
+        """Return whether the features are not the input of the classifier."""
+        network = make_network(self.estimator_, **self._network_options)
+        return network.features_are_hidden
+
     def _read(self, X):
         network = make_network(self.estimator_, **self._network_options)
         Z = network.outputs(X, self._reads).features

@@ -253,7 +253,9 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     def __skood_network__(self, *, layer="penultimate", device="auto", **options):
         require_penultimate(self, layer)
-        return LinearNetwork(self, device)
+        network = LinearNetwork(self, device)
+        network.features_are_hidden = True  # the input of a network's last layer
+        return network
 
     @blockwise
     def predict_logits(self, X):
@@ -356,7 +358,7 @@ def split(estimator, layer="penultimate"):
     >>> Z.shape
     (1797, 100)
     >>> msp = MSP(estimator=head).fit(Z, y)
-    >>> knn = KNN(n_neighbors=10).fit(Z, y)
+    >>> knn = KNN(n_neighbors=10, normalize=True).fit(Z, y)
     """
     found, place = make_network(estimator, layer=layer).find_head()
     frozen = FrozenEstimator(estimator)

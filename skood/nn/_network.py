@@ -16,6 +16,7 @@ import numpy as np
 from skood.nn._outputs import concatenate
 from skood.utils._batches import loaded, loaded_blocks
 from skood.utils._input import is_shaped_as_fitted
+from skood.utils._metaestimators import unwrapped
 from skood.utils._torch import row_chunks
 
 __all__ = ["Layers", "Network", "PipelineNetwork"]
@@ -60,6 +61,9 @@ class Network(ABC):
     # samples themselves.
     takes_blocks: bool = False
     features_are_rows: bool = False
+
+    # Whether features are the outputs of a hidden layer, not the columns of samples.
+    features_are_hidden: bool = True
 
     # Whether features may be NaN, where the classifier takes it.
     allows_nan: bool = False
@@ -215,6 +219,14 @@ class PipelineNetwork(Network):
     def core(self):
         """Network of the last step."""
         return self._last.core
+
+    @property
+    def features_are_hidden(self):
+        """Whether the last step, or a `FeatureExtractor` before it, has a layer."""
+        return self._last.features_are_hidden or any(
+            getattr(unwrapped(step), "_features_are_hidden", False)
+            for _, step in self.estimator.steps[:-1]
+        )
 
     @property
     def target(self):

@@ -176,6 +176,7 @@ class InputNetwork(ArrayNetwork):
     """Base class of classifiers without layers: their features are X."""
 
     features_are_rows = True
+    features_are_hidden = False
 
     def _arrays(self, X, wanted):
         [(_, needs)] = wanted  # there is only one layer
@@ -390,6 +391,7 @@ class MLPNetwork(LayeredNetwork):
     def __init__(self, estimator, layer, device="auto"):
         super().__init__(estimator, device)
         self.layer = self.place = self.layer_index(layer)
+        self.features_are_hidden = self.layer >= 0  # -1: the input
         if getattr(estimator, "out_activation_", "softmax") == "logistic" and (
             estimator.n_outputs_ > 1
         ):

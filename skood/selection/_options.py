@@ -8,7 +8,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from skood.selection._best_of import BestOf
-from skood.utils._named_estimators import check_parts
+from skood.utils._named_estimators import PYOD_ADVICE, check_parts
 from skood.utils._warnings import warn
 
 __all__ = ["checked_choice", "checked_parts", "has_folds", "warn_if_few"]
@@ -32,7 +32,7 @@ def checked_parts(selector):
     if isinstance(one, type) or not all(hasattr(one, name) for name in _METHODS):
         raise TypeError(
             "detectors must be a detector with fit and score_samples, or a list of "
-            f"(name, detector), got {one!r}."
+            f"(name, detector), got {one!r}. Instead {PYOD_ADVICE}."
         )
     return ["detector"], [one]
 

@@ -167,9 +167,10 @@ class NoveltySelector(_BaseComposition, BaseDetector):
     >>> from sklearn.preprocessing import StandardScaler
     >>> X, y = load_digits_ood(left_out=[8, 9], ood_label=-1, return_X_y=True)
     >>> is_test = np.random.default_rng(0).random(len(X)) < 0.3
-    >>> scaled = make_pipeline(StandardScaler(), KNN(n_neighbors=5))
+    >>> knn = KNN(n_neighbors=5, normalize=True)  # contrast does not matter
+    >>> scaled = make_pipeline(StandardScaler(), knn)
     >>> selector = NoveltySelector(
-    ...     [("knn", KNN(n_neighbors=5)), ("scaled", scaled)], alpha=0.2, random_state=0
+    ...     [("knn", knn), ("scaled", scaled)], alpha=0.2, random_state=0
     ... ).fit(X[~is_test], y[~is_test])
     >>> batch = selector.select(X[is_test])
     >>> fdp_power(batch.selected, y[is_test] == -1)

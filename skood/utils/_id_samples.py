@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from contextlib import contextmanager
+from numbers import Integral
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
@@ -19,9 +20,13 @@ from skood.utils._labels import (
 )
 from skood.utils._memory_maps import MappedRows, is_mapped
 from skood.utils._metaestimators import n_rows, take_rows
+from skood.utils._warnings import warn
 from skood.utils._weights import row_weight
 
 __all__ = ["id_only", "id_samples"]
+
+# Share of samples from which it is unusual that they are labeled as OOD for a fit.
+_MANY_OOD = 0.2
 
 
 def id_samples(detector, X, y, sample_weight=None, *, copy=True):
@@ -57,7 +62,21 @@ def id_samples(detector, X, y, sample_weight=None, *, copy=True):
     if is_id.all():
         return X, y_id, None
     rows = np.flatnonzero(is_id)
+    _warn_of_binary_classes(y, y_id, detector)
     return _chosen(X, rows, copy), y_id, rows
+
+
+def _warn_of_binary_classes(y, y_id, detector):
+    """Warn if many samples are left out, and the labels may be two classes -1 and 1."""
+    label = detector.ood_label
+    n_ood = np.count_nonzero(y == label) if isinstance(label, Integral) else 0
+    if n_ood >= _MANY_OOD * len(y) and np.all(y_id == -label):
+        warn(
+            f"The labels in y are {label} and {-label}: {n_ood} of {len(y)} samples "
+            f"are labeled ood_label={label} and left out of the fit, as known OOD "
+            f"samples. If {label} is a class, set ood_label to a label that no class "
+            "has."
+        )
 
 
 def _chosen(X, rows, copy):

@@ -10,6 +10,7 @@ repeated column names and objects that are not numbers, so that libraries below 
 import functools
 import math
 import re
+from collections.abc import Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -46,6 +47,9 @@ _MISSING = re.compile(r"(Input \w+ contains NaN)\.\n(\w+) does not accept missin
 
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
+# The same for its error about axes, whose advice is to reshape all to one row.
+_AXES = re.compile(r"Found array with dim [3-9]")
+
 # Modules whose messages concern the input, also if NumPy raised the error.
 _VALIDATION = ("sklearn.utils.validation", "sklearn.utils._array_api")
 
@@ -54,7 +58,7 @@ def check_input(X):
     """Return `X` in a type that any estimator accepts, or raise.
 
     A tensor is detached, in a dtype of NumPy; a list of tensors becomes an array, or a
-    list of arrays if shapes differ. Everything else is unchanged.
+    list of arrays if shapes differ. A dict raises. Everything else is unchanged.
     """
     if type(X) is np.ndarray:  # for the speed of small calls
         return X
@@ -63,6 +67,13 @@ def check_input(X):
     if isinstance(X, (list, tuple)) and X and all(is_tensor(row) for row in X):
         arrays = [to_numpy(row) for row in X]
         return arrays if len({one.shape for one in arrays}) > 1 else np.stack(arrays)
+    if isinstance(X, Mapping):
+        raise TypeError(
+            f"X must hold one sample per row, got a {type(X).__name__} with the keys "
+            f"{list(X)[:5]}. Pass one of its arrays. For a text model, wrap a module "
+            "that takes the token ids alone by skood.nn.pretrained, and pass them: see "
+            "the recipe of models from timm and Hugging Face."
+        )
     if not getattr(getattr(X, "columns", None), "is_unique", True):
         repeated = X.columns[X.columns.duplicated()].unique().tolist()
         raise ValueError(
@@ -148,11 +159,19 @@ def clear_errors(X):
 def _clear_error(error, X):
     """Return the error that replaces one of a library, None if it is clear."""
     found = _MISSING.match(str(error))
-    if found is None and not _is_raw(error):
+    has_axes = _AXES.match(str(error)) is not None
+    if found is None and not has_axes and not _is_raw(error):
         return None
-    if found is not None:
-        what, name = found.groups()
+    if has_axes:
         clear: Exception = ValueError(
+            f"{str(error).rstrip('.')}. X must have one row per sample. For images, "
+            "give a detector the network, as in Energy(estimator=network). For maps of "
+            "shape (n, K, h, w), give one row per pixel, such as numpy.moveaxis(X, 1, "
+            "-1).reshape(-1, K): see the recipe of segmentation."
+        )
+    elif found is not None:
+        what, name = found.groups()
+        clear = ValueError(
             f"{what}, which {name} does not take. Impute the missing values, as in "
             f"make_pipeline(SimpleImputer(), {name}()), or leave their samples out."
         )

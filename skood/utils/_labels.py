@@ -105,7 +105,16 @@ def check_labels(y, name="y", *, rows=slice(None)):
         raise ValueError(f"{name} is required, got None.")
     if isinstance(y, (list, tuple)) and len({isinstance(v, str) for v in y}) == 2:
         y = np.array(y, dtype=object)  # NumPy would turn the number -1 into text
-    y = column(y, warn=True)
+    try:
+        y = column(y, warn=True)
+    except ValueError as error:
+        if np.ndim(y) != 2:
+            raise
+        raise ValueError(
+            f"{error} There must be one label per sample: fit one classifier or "
+            f"detector per column, such as {name}[:, 0]. A MultiHeadClassifier takes "
+            "all columns, and head(0) is the classifier of the first."
+        ) from error
     if y.dtype.kind not in "biufOUSMm":
         raise ValueError(f"{name} must hold class labels, got the dtype {y.dtype}.")
     if y.dtype.kind == "f" and not np.all(np.isfinite(y[rows])):

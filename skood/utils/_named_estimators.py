@@ -3,7 +3,10 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-__all__ = ["check_parts", "named_parts"]
+__all__ = ["PYOD_ADVICE", "check_parts", "named_parts"]
+
+# Its detectors have no `score_samples`.
+PYOD_ADVICE = "write SklearnDetector(detector=...) for a detector of PyOD"
 
 
 def named_parts(pairs):
@@ -51,5 +54,6 @@ def check_parts(owner, what, methods):
                 f"{name!r} in {what} must be an estimator with "
                 f"{' and '.join(methods)}, or 'drop', got {part!r}"
                 + (f" without {', '.join(lacking)}." if lacking else ": a class.")
+                + (f" Instead {PYOD_ADVICE}." if "score_samples" in lacking else "")
             )
     return [name for name, _ in kept], [part for _, part in kept]

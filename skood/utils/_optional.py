@@ -4,9 +4,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import sys
+from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 
-__all__ = ["import_optional", "import_pandas", "is_instance", "lazy_names"]
+__all__ = [
+    "import_optional",
+    "import_pandas",
+    "is_instance",
+    "lazy_names",
+    "missing_name",
+]
 
 
 def import_optional(module, purpose, extra=None):
@@ -45,9 +54,47 @@ def lazy_names(package, names, files):
     def __getattr__(name):
         if name in files:
             return getattr(import_module(files[name], package), name)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        raise missing_name(package, name)
 
     def __dir__():
         return sorted(names)
 
     return __getattr__, __dir__
+
+
+def missing_name(package, name):
+    """Return the error of a package's ``__getattr__`` for a name that it does not have.
+
+    An AttributeError, as `hasattr` expects; but an ImportError with the right import if
+    ``from package import name`` fails for a name that skood has elsewhere, or a similar
+    one.
+    """
+    importer = sys._getframe(2).f_code  # of the caller of `__getattr__`
+    if (
+        importer.co_name == "_handle_fromlist"
+        and not name.startswith("_")
+        and find_spec(f"{package}.{name}") is None
+    ):
+        places = _public_names(package)
+        similar = {known.lower(): known for known in reversed(places)}
+        close = get_close_matches(name.lower(), similar, 1, cutoff=0.75)
+        known = name if name in places else similar[close[0]] if close else None
+        if known is not None:
+            question = "." if known == name else f"; did you mean {known}?"
+            return ImportError(
+                f"cannot import name {name!r} from {package!r}{question} Use: from "
+                f"{places[known]} import {known}"
+            )
+    return AttributeError(f"module {package!r} has no attribute {name!r}")
+
+
+def _public_names(package):
+    """Return the modules of all public names, those of a package first."""
+    root = import_module("skood")
+    modules = [package, *(f"skood.{name}" for name in root._SUBMODULES)]
+    places: dict = {}
+    for module in modules if package != "skood" else modules[1:]:
+        with suppress(ImportError):  # of a dependency of an extra
+            for name in getattr(import_module(module), "__all__", ()):
+                places.setdefault(name, module)
+    return places

@@ -23,6 +23,7 @@ from sklearn.utils._param_validation import (
 )
 
 from skood.utils._input import takes_input
+from skood.utils._named_estimators import PYOD_ADVICE
 from skood.utils._torch import to_numpy
 
 __all__ = [
@@ -54,7 +55,10 @@ class HasMethods(_HasMethods):
         return not isinstance(val, type) and super().is_satisfied_by(val)
 
     def __str__(self):
-        return f"{super().__str__()} (an object, not a class: write KNN(), not KNN)"
+        more = f"; {PYOD_ADVICE}" if "score_samples" in self.methods else ""
+        return (
+            f"{super().__str__()} (an object, not a class: write KNN(), not KNN{more})"
+        )
 
 
 def fit_context(*, prefer_skip_nested_validation):

@@ -10,13 +10,22 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import cdist
+from sklearn.datasets import load_wine
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import skood.detectors._knn as module
 import skood.utils._array_api as arrays
 from skood.detectors import KNN
 from skood.detectors._common import _memory_bank
 from skood.detectors._common._memory_bank import half_squares, kth_distances
+from skood.metrics import auroc
+from skood.nn import FeatureExtractor, LinearHead, TorchClassifier
 from skood.utils._torch import row_chunks
 from tests._thresholds import middle_of_gap
 
@@ -24,9 +33,9 @@ from tests._thresholds import middle_of_gap
 INSTANCES = [
     KNN(),
     KNN(n_neighbors=3, algorithm="sklearn", normalize=False),
-    KNN(n_neighbors=3, algorithm="torch"),
+    KNN(n_neighbors=3, algorithm="torch", normalize=True),
     KNN(n_neighbors=3, metric="manhattan"),
-    KNN(n_neighbors=3, max_samples=0.8, random_state=0),
+    KNN(n_neighbors=3, max_samples=0.8, random_state=0, normalize=True),
     KNN(LogisticRegression(), n_neighbors=3),
 ]
 
@@ -76,7 +85,7 @@ def test_known_distances_on_a_circle():
     angle = np.deg2rad([0, 10, 20, 30])
     length = np.array([1, 7, 0.1, 3])
     bank = length[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
-    knn = KNN(n_neighbors=3).fit(bank)
+    knn = KNN(n_neighbors=3, normalize=True).fit(bank)
     expected = -2 * np.sin(np.deg2rad([20, 10, 10, 20]) / 2)
     np.testing.assert_allclose(knn.score_samples(5 * bank), expected, rtol=1e-14)
 
@@ -91,7 +100,7 @@ def test_training_sample_is_its_own_first_neighbor(algorithm):
 
 def test_normalizing_makes_scores_independent_of_lengths(algorithm):
     bank, queries = _data()
-    knn = KNN(n_neighbors=4, algorithm=algorithm)
+    knn = KNN(n_neighbors=4, algorithm=algorithm, normalize=True)
     scores = knn.fit(bank).score_samples(queries)
     scaled = bank * np.linspace(0.01, 100, len(bank))[:, None]
     np.testing.assert_allclose(
@@ -103,7 +112,7 @@ def test_zero_vectors_stay_zero(algorithm):
     """They are at distance 1 from every unit vector, and at 0 from each other."""
     bank, queries = _data()
     queries[0] = 0
-    knn = KNN(n_neighbors=2, algorithm=algorithm)
+    knn = KNN(n_neighbors=2, algorithm=algorithm, normalize=True)
     assert knn.fit(bank).score_samples(queries)[0] == pytest.approx(-1, rel=1e-12)
     bank[:2] = 0
     assert knn.fit(bank).score_samples(queries)[0] == 0
@@ -132,7 +141,7 @@ def test_features_in_tight_clusters(algorithm, spread):
         return np.maximum(rows, 0).astype(np.float32)
 
     bank, queries = draw(500), draw(600)
-    knn = KNN(n_neighbors=20, algorithm=algorithm).fit(bank)
+    knn = KNN(n_neighbors=20, algorithm=algorithm, normalize=True).fit(bank)
     expected = -np.sort(cdist(knn._prepared(queries), knn.bank_), axis=1)[:, 19]
     scores = knn.score_samples(queries)
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
@@ -145,7 +154,9 @@ def test_features_in_tight_clusters(algorithm, spread):
 def test_size_of_the_features_does_not_matter(algorithm, dtype, size):
     """Squares of float32 underflow or overflow; scikit-learn takes 1e-17 for zero."""
     bank, queries = _data()
-    knn = KNN(n_neighbors=4, algorithm=algorithm).fit((bank * size).astype(dtype))
+    knn = KNN(n_neighbors=4, algorithm=algorithm, normalize=True).fit(
+        (bank * size).astype(dtype)
+    )
     norms = np.linalg.norm(knn.bank_.astype(np.float64), axis=1)
     np.testing.assert_allclose(norms, 1, rtol=1e-6)
     np.testing.assert_allclose(
@@ -160,9 +171,9 @@ def test_tensors_are_scaled_as_arrays_are(dtype):
     X = np.random.default_rng(0).normal(size=(50, 6)).astype(dtype)
     X *= np.logspace(-35, 35, 50)[:, None].astype(dtype)
     X[7] = 0
-    units = KNN()._prepared(X)
+    units = KNN(normalize=True)._prepared(X)
     assert units.dtype == dtype and not units[7].any()
-    from_tensor = KNN()._prepared(torch.as_tensor(X))
+    from_tensor = KNN(normalize=True)._prepared(torch.as_tensor(X))
     np.testing.assert_allclose(
         from_tensor, units, rtol=1e-6 if dtype == "f4" else 1e-15
     )
@@ -242,7 +253,7 @@ def test_memory_of_scoring_is_bounded(params, kind):
 
 def test_chunks_change_nothing(algorithm, monkeypatch):
     bank, queries = _data()
-    knn = KNN(n_neighbors=9, algorithm=algorithm).fit(bank)
+    knn = KNN(n_neighbors=9, algorithm=algorithm, normalize=True).fit(bank)
     scores = knn.score_samples(queries)
     monkeypatch.setattr(
         _memory_bank,
@@ -338,7 +349,9 @@ def test_faiss_that_is_not_installed(monkeypatch):
     bank, queries = _data()
     with pytest.raises(ValueError, match=r'pip install "skood\[faiss\]"'):
         KNN(n_neighbors=2, algorithm="faiss").fit(bank)
-    scores = KNN(n_neighbors=2).fit(bank).score_samples(queries)  # "auto" does without
+    scores = (
+        KNN(n_neighbors=2, normalize=True).fit(bank).score_samples(queries)
+    )  # "auto" does without
     np.testing.assert_allclose(scores, _naive(bank, queries, 2), rtol=1e-12)
 
 
@@ -400,7 +413,7 @@ def test_threshold_sees_all_classes_that_take_turns():
 
 def test_pickle_holds_the_bank_once(algorithm):
     bank = np.random.default_rng(0).normal(size=(1000, 50))
-    knn = KNN(algorithm=algorithm).fit(bank)
+    knn = KNN(algorithm=algorithm, normalize=True).fit(bank)
     data = pickle.dumps(knn)
     assert len(data) < 1.1 * bank.nbytes
     np.testing.assert_array_equal(
@@ -411,7 +424,7 @@ def test_pickle_holds_the_bank_once(algorithm):
 def test_ranks_the_far_below_the_near():
     rng = np.random.default_rng(0)
     bank = rng.normal(size=(300, 8)) + 4
-    knn = KNN(n_neighbors=10).fit(bank)
+    knn = KNN(n_neighbors=10, normalize=True).fit(bank)
     direction = np.ones(8)
     rotated = np.linspace(0, np.pi, 20)
     other = np.array([1.0, -1, 1, -1, 1, -1, 1, -1])
@@ -422,7 +435,7 @@ def test_ranks_the_far_below_the_near():
 def test_explain_names_as_many_neighbors_as_there_are():
     bank, queries = _data()
     for k, named in ((3, 3), (9, 5)):
-        frame = KNN(n_neighbors=k).fit(bank).explain(queries)
+        frame = KNN(n_neighbors=k, normalize=True).fit(bank).explain(queries)
         assert [c for c in frame if c.startswith("neighbor_")] == [
             f"neighbor_{j + 1}" for j in range(named)
         ]
@@ -431,7 +444,7 @@ def test_explain_names_as_many_neighbors_as_there_are():
 @pytest.mark.parametrize("n_neighbors", [-1, 4, 2.0])
 def test_explain_cannot_name_more_neighbors_than_the_score_has(n_neighbors):
     bank, queries = _data()
-    knn = KNN(n_neighbors=3).fit(bank)
+    knn = KNN(n_neighbors=3, normalize=True).fit(bank)
     message = f"name from 0 to 3 .*got n_neighbors={n_neighbors}. Name fewer, or fit"
     with pytest.raises(ValueError, match=message):
         knn.explain(queries, n_neighbors=n_neighbors)
@@ -499,3 +512,93 @@ def test_candidates_with_underflow(scale):
     found = kth_distances(bank[:9], bank, half_squares(bank), 2)
     distances = np.linalg.norm(bank[:9, None].astype(float) - bank, axis=2)
     np.testing.assert_allclose(found, np.sort(distances, axis=1)[:, 1], rtol=1e-12)
+
+
+def _refused(detector, X, ood):
+    """AUROC of new against OOD samples, and the rejected share of OOD samples."""
+    truth = np.repeat([1, -1], [len(X), len(ood)])
+    scores = detector.score_samples(np.concatenate([X, ood]))
+    return auroc(truth, scores), np.mean(detector.predict(ood) == -1)
+
+
+def test_sees_the_size_of_inputs():
+    rng = np.random.default_rng(0)
+    A, new, far = rng.normal(size=(300, 5)), *rng.normal(size=(2, 100, 5))
+    far[:, 0] += rng.choice([-30, 30], 100)
+    assert _refused(KNN().fit(A), new, far) == (1.0, 1.0)
+    A, new, wide = rng.normal(size=(300, 2)), *rng.normal(size=(2, 500, 2))
+    assert _refused(KNN().fit(A), new, 6 * wide)[0] > 0.95
+
+
+def test_left_out_wines():
+    X, y = load_wine(return_X_y=True)
+    for left_out in range(3):
+        train, test = train_test_split(X[y != left_out], random_state=0)
+        knn = make_pipeline(StandardScaler(), KNN()).fit(train)
+        assert _refused(knn, test, X[y == left_out])[0] > 0.9
+
+
+def test_trees_and_linear_models_give_inputs():
+    rng = np.random.default_rng(0)
+    A, far = rng.normal(size=(300, 5)), rng.normal(size=(100, 5))
+    far[:, 0] += 30
+    y = (A[:, 1] > 0).astype(int)
+    for classifier in (
+        LogisticRegression(),
+        RandomForestClassifier(10, random_state=0),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        MLPClassifier((), max_iter=20, random_state=0),  # without a hidden layer
+    ):
+        knn = KNN(classifier).fit(A, y)
+        assert knn.normalize_ is False
+        assert np.all(knn.predict(far) == -1)
+
+
+def _networks():
+    """Classifiers whose features are a layer of a network."""
+    mlp = MLPClassifier((8,), max_iter=30, random_state=0)
+    torch_net = TorchClassifier(
+        module_params={"hidden": (8,)}, max_epochs=2, random_state=0
+    )
+    return {
+        "mlp": mlp,
+        "frozen pipeline": make_pipeline(StandardScaler(), mlp),
+        "torch": torch_net,
+        "body": make_pipeline(FeatureExtractor(mlp), LogisticRegression()),
+        "head": LinearHead(),
+    }
+
+
+@pytest.mark.parametrize("name", _networks())
+def test_features_of_networks_have_unit_length(name):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(200, 5)).astype(np.float32)
+    y = (A[:, 1] > 0).astype(int)
+    network = _networks()[name].fit(A, y)
+    if name.startswith("frozen"):
+        network = FrozenEstimator(network)
+    knn = KNN(network, n_neighbors=3).fit(A, y)
+    unit = KNN(network, n_neighbors=3, normalize=True).fit(A, y)
+    assert knn.normalize_ is True
+    lengths = np.linalg.norm(knn.bank_, axis=1)
+    np.testing.assert_allclose(lengths[lengths > 0], 1, rtol=1e-5)
+    np.testing.assert_array_equal(knn.score_samples(A), unit.score_samples(A))
+
+
+def test_inputs_of_a_body_are_inputs():
+    """A `FeatureExtractor` of a linear model returns its input."""
+    A, _ = _data()
+    y = (A[:, 0] > 0).astype(int)
+    body = FeatureExtractor(LogisticRegression())
+    knn = KNN(make_pipeline(body, LogisticRegression())).fit(A, y)
+    assert knn.normalize_ is False
+
+
+def test_detectors_with_the_parameter_only():
+    """Such as of files of version 0.1, which had no attribute `normalize_`."""
+    bank, queries = _data()
+    for normalize in (True, False):
+        knn = KNN(n_neighbors=2, normalize=normalize).fit(bank)
+        expected = knn.score_samples(queries)
+        del knn.normalize_
+        np.testing.assert_array_equal(knn.score_samples(queries), expected)
