@@ -187,7 +187,7 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
     >>> round(ensemble.score(X, y), 2)
     0.93
     >>> ensemble.selected_detectors(X[y == -1]).mean(axis=0).round(2)
-    array([0.43, 0.08, 0.04])
+    array([0.41, 0.09, 0.04])
     """
 
     _default_parts: dict = {"combiner": BenjaminiHochberg}
