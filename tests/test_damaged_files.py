@@ -63,9 +63,9 @@ def unclean(load):
             error = error.__cause__
         if isinstance(error, MemoryError):
             return f"too much memory: {text}"
-        of_reader = text.startswith(
-            ("ValueError", "FileNotFoundError", "UntrustedFileError")
-        )
+        if text.startswith("FileNotFoundError"):  # with the path that a table names
+            return None
+        of_reader = text.startswith(("ValueError", "UntrustedFileError"))
         if not of_reader or not frame.filename.startswith(SKOOD):
             return f"raw {text} in {frame.filename}:{frame.lineno}"
     return None

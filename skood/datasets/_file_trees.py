@@ -74,7 +74,9 @@ class FileTree:
         paths = self._paths(names)
         if self.path.is_dir():
             for i, path in enumerate(paths):
-                yield i, path.read_bytes()
+                with decoding(path, "a readable file"):
+                    content = path.read_bytes()
+                yield i, content
             return
         wanted: dict[str, list[int]] = {}
         for i, name in enumerate(names):

@@ -404,6 +404,11 @@ def load_graph(
                 f"The raw files of {name} do not name its classes. Leave label_names "
                 "at False, for their numbers."
             )
+        if len(labels) and not 0 <= labels.min() <= labels.max() < len(class_names):
+            raise ValueError(
+                f"The raw files of {name} name {len(class_names)} classes, and labels "
+                f"are from {labels.min()} to {labels.max()}."
+            )
         labels = class_names[labels]
     are_words = sparse.issparse(X)
     if are_words if binarize is None else binarize:
