@@ -367,6 +367,11 @@ def _bound_on_counts(rate, n_id, n_ood, whole):
 
 def check_rule(rule):
     """Raise unless `rule` is a rule with valid parameters."""
+    if isinstance(rule, type) and issubclass(rule, BaseRule):
+        raise TypeError(
+            f"rule must be an object, got the class {rule.__name__}: write "
+            f"{rule.__name__}()."
+        )
     if not isinstance(rule, BaseRule):
         raise TypeError(
             f"rule must be an instance of a rule, such as BoundedTPRFPR(), got "

@@ -83,7 +83,7 @@ def check_problem(
         raise ValueError(
             f"{type(rule).__name__} needs OOD samples, since it depends on the share "
             f"of them that is accepted; got none. Add OOD samples, or use a rule that "
-            f"needs none, such as BoundedAbstention."
+            f"needs none, such as TwoThresholds(ood=0.05, risk=0.05)."
         )
     rows = risk_id, ood_id, loss_id, risk_ood, ood_ood
     return Problem(*rows, weight_id, weight_ood)

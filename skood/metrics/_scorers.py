@@ -5,6 +5,7 @@
 
 import functools
 import inspect
+from difflib import get_close_matches
 
 import numpy as np
 from sklearn import get_config
@@ -319,9 +320,11 @@ def make_ood_scorer(
         shown = getattr(metric, "__name__", repr(metric))
     else:
         if not isinstance(metric, str) or metric not in _METRICS:
+            near = get_close_matches(str(metric), list(_METRICS), n=1)
             raise ValueError(
                 f"metric must be one of {list(_METRICS)} or a callable "
-                f"metric(y_true, y_score). Got {metric!r}."
+                f"metric(y_true, y_score). Got {metric!r}"
+                f"{f': did you mean {near[0]!r}?' if near else '.'}"
             )
         function, greater = _METRICS[metric]
         _check_metric_params(metric, function, metric_params)

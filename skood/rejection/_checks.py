@@ -25,6 +25,14 @@ __all__ = [
     "fit_arguments",
 ]
 
+# Labels of OOD samples in public data sets.
+_OOD_NAMES = {"oos", "ood", "outlier", "anomaly", "unknown", "novel", "out_of_scope"}
+
+
+def _is_ood_name(label):
+    """Return whether a label is a usual name of OOD samples."""
+    return isinstance(label, str) and label.casefold() in _OOD_NAMES
+
 
 def check_calibration(owner, parts, data, solver, certificate):
     """Raise before a long fit on errors that would only occur after it."""
@@ -33,9 +41,17 @@ def check_calibration(owner, parts, data, solver, certificate):
     if certificate is not None:
         certificate._validate_params()
     if owner.rule.needs_ood and data.X_ood is None:
+        names = [label for label in np.unique(data.y).tolist() if _is_ood_name(label)]
+        advice = ""
+        if names:
+            label = names[0]
+            advice = (
+                f"If {label!r} is the label of OOD samples, pass ood_label={label!r}. "
+            )
         raise ValueError(
             f"{owner.rule!r} needs OOD samples: samples {owner._marked_ood()} in y. "
-            "Give some, or use a rule that needs none, such as BoundedAbstention."
+            f"{advice}Give some, or use a rule that needs none, such as "
+            "TwoThresholds(ood=0.05, risk=0.05)."
         )
     check_guarantee(owner, data, solver, certificate)
     if not isinstance(owner.calibration, str):

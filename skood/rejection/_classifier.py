@@ -101,7 +101,8 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
 
     reject_label : int or str, default="auto"
         Prediction for rejected samples; not one of the classes. "auto": "reject" if
-        the classes are strings, else -1.
+        the classes are strings or Booleans, else -1. With Booleans predictions are an
+        array of objects.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``.
@@ -341,7 +342,8 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         """Return the label of rejected samples, of the kind of the classes."""
         if self.reject_label != "auto":
             return self.reject_label
-        return "reject" if all(isinstance(v, str) for v in classes.tolist()) else -1
+        is_text = all(isinstance(v, (str, bool)) for v in classes.tolist())
+        return "reject" if is_text else -1
 
     def _store(self, parts, y_id, unfitted):
         self.estimator_, self.risk_detector_, self.ood_detector_ = parts

@@ -28,7 +28,7 @@ def _has_rule(self):
     if getattr(self, "operating_point_", self.rule) is None:
         raise AttributeError(
             "reject_reason and explain are not available when rule=None: nothing is "
-            "rejected. Set a rule, such as BoundedAbstention()."
+            "rejected. Set a rule, such as TwoThresholds(ood=0.05, risk=0.05)."
         )
     return True
 

@@ -6,6 +6,7 @@
 import math
 from numbers import Real
 
+from skood.decision import TwoThresholds
 from skood.rejection._calibration import calibrate, fit_parts
 from skood.rejection._checks import check_calibration, fit_arguments
 from skood.rejection._inputs import detector_input
@@ -41,8 +42,9 @@ def fit_predictor(owner, X, y, sample_weight, groups, ood_source):
     pool = calibrated_pool(owner, data, rows, scores, cross_fitted=not once)
     point = choose_rule(owner, pool)
     set_rule(owner, point, pool)
-    # than the risk score
-    weighs_less = abs(owner.theta_) < math.pi / 4 and not point.has_two_thresholds
+    # than the risk score; TwoThresholds has no weights, also if it lacks a threshold
+    weighs_less = abs(owner.theta_) < math.pi / 4
+    weighs_less &= not isinstance(owner.rule, TwoThresholds)
     if data.X_ood is None and owner.ood_detector is not None and weighs_less:
         _warn_of_weight(owner)
 

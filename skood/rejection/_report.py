@@ -22,7 +22,7 @@ from skood.rejection._report_groups import (
     rates_of_labels,
     shown_interval,
 )
-from skood.utils._losses import is_regression_loss
+from skood.utils._losses import check_no_dict, is_regression_loss
 
 __all__ = ["RejectionReport", "make_report", "possible_losses"]
 
@@ -203,6 +203,7 @@ def possible_losses(loss, max_loss=None):
 
     Shapes: loss (n_classes, n_classes).
     """
+    check_no_dict(loss)
     if callable(loss) or is_regression_loss(loss):
         if max_loss is None:
             return None

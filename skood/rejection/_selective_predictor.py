@@ -14,7 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skood.decision import Certificate, Solver, draw
+from skood.decision import BaseRule, Certificate, Solver, check_rule, draw
 from skood.rejection._calibration import router_of
 from skood.rejection._explained_decisions import ExplainedDecisions
 from skood.rejection._inputs import Parts, described_scores, separate
@@ -87,6 +87,17 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
     def _naming_ood_label(self, data):
         """Return a context in which errors of fits mention the label of OOD samples."""
         return nullcontext()
+
+    def _validate_params(self):
+        if isinstance(self.rule, type):
+            check_rule(self.rule)
+        for name in self._part_names[1:]:
+            if isinstance(getattr(self, name), BaseRule):
+                raise TypeError(
+                    f"{name} is the rule {getattr(self, name)!r}: give rules by "
+                    "keyword: rule=..."
+                )
+        super()._validate_params()
 
     def _separated(self, X, y, sample_weight, groups, ood_source, **options):
         """Return the ID and the OOD samples as `Data`."""

@@ -27,7 +27,7 @@ def explain_decisions(clf, X, n_columns, groups=None):
         risk_detector = None
     detectors = {"ood": clf.ood_detector_, "risk": risk_detector}
     found = {
-        name: _details(detector, X, n_samples, n_columns)
+        name: _details(detector, X, n_samples, n_columns, regression)
         for name, detector in detectors.items()
         if detector is not None
     }
@@ -107,7 +107,7 @@ def _last(detector):
     return unwrap(unwrapped(detector))[0]
 
 
-def _details(detector, X, n_samples, n_columns):
+def _details(detector, X, n_samples, n_columns, regression):
     """Return contributions of columns, if there are any, and phrases about samples."""
     final = _last(detector)
     if hasattr(final, "knowledge_base_"):
@@ -117,6 +117,9 @@ def _details(detector, X, n_samples, n_columns):
     if not has_contributions(detector):
         return {}
     result = column_contributions(detector, X)
+    if regression and result.reference_name == "class mean":
+        # all samples are one class
+        result = Bunch(**{**result, "reference_name": "training mean"})
     phrases = [_far(result, i, n_columns) for i in range(n_samples)]
     return {**result, "phrases": phrases}
 
@@ -178,13 +181,15 @@ def _column(result, i, j, is_first):
     phrase = f"{name} {_value(result.observed[i, j])}"
     kind, deviation = result.reference_name, result.deviations[i, j]
     number = f" {_value(reference)}" if np.isfinite(reference) else ""
-    if kind in ("class mean", "mean") and np.isfinite(deviation):
+    if kind in ("class mean", "training mean", "mean") and np.isfinite(deviation):
         side = "above" if deviation > 0 else "below"
         phrase += f", {abs(deviation):.1f} sd {side} the mean{number}"
         if is_first and kind == "class mean":
             label = result.nearest_class
             shown = "" if label is None else f" {_plain(label[i])!r}"
             phrase += f" of the nearest class{shown}"
+        elif is_first and kind == "training mean":
+            phrase += " of the training samples"
     elif number and kind == "neighbor":
         phrase += f" instead of{number}"
         phrase += " in a near training sample" if is_first else ""

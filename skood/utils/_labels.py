@@ -374,10 +374,10 @@ def unique_codes(y):
 def put_label(y, rows, label):
     """Return labels with some replaced by a label of any type.
 
-    Text among numbers, or a number among texts, gives an array of objects.
+    Text among numbers, or a number among texts or Booleans, gives an array of objects.
     """
     text = y.dtype.kind in "US"
-    if text != isinstance(label, str):
+    if text != isinstance(label, str) or y.dtype.kind == "b":
         y = y.astype(object)
     elif text:
         y = y.astype(np.result_type(y.dtype, np.asarray(label).dtype))

@@ -9,6 +9,7 @@ from skood.utils._labels import check_labels, label_codes
 
 __all__ = [
     "REGRESSION_LOSSES",
+    "check_no_dict",
     "implied_ood_label",
     "is_regression_loss",
     "per_sample_loss",
@@ -20,6 +21,16 @@ REGRESSION_LOSSES = {"absolute_error": np.abs, "squared_error": np.square}
 def is_regression_loss(loss):
     """Return whether a loss is the name of a loss of regression."""
     return isinstance(loss, str) and loss in REGRESSION_LOSSES
+
+
+def check_no_dict(loss):
+    """Raise a TypeError if losses are given as a dict."""
+    if isinstance(loss, dict):
+        raise TypeError(
+            f"loss must be a name, a callable or an array, got a dict, {loss!r:.80}; a "
+            "matrix such as [[0, 1], [5, 0]] has the true classes in rows and the "
+            "predicted ones in columns."
+        )
 
 
 def implied_ood_label(loss, ood_label):
@@ -124,6 +135,7 @@ def per_sample_loss(
     as `classes`). `y_pred` is None if losses are given; `is_id` is None if all samples
     are ID. Losses are clipped to `max_loss`, unless it is None.
     """
+    check_no_dict(loss)
     rows: slice | np.ndarray = slice(None)
     if is_id is not None and not is_id.all():
         rows = np.flatnonzero(is_id)  # faster than the mask
