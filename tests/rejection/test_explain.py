@@ -177,9 +177,10 @@ def test_references_of_other_detectors():
         f"rejected as out-of-distribution: income 182,000 instead of {reference}, "
         "which follows from the other columns"
     )
-    unit = _clf(KNN()).fit(X, Y).explain(NEW.assign(income=1e6))
+    unit = _clf(KNN(normalize=True)).fit(X, Y).explain(NEW.assign(income=1e6))
     assert_allclose(
-        unit.contributions.sum(axis=1), _distance(_clf(KNN()).fit(X, Y), 1e6) ** 2
+        unit.contributions.sum(axis=1),
+        _distance(_clf(KNN(normalize=True)).fit(X, Y), 1e6) ** 2,
     )
     assert not any("instead" in sentence for sentence in unit.sentences)
 
