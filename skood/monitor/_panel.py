@@ -126,6 +126,8 @@ class MonitorPanel(SkoodEstimator):
         self.fdr = fdr
         self.by = by
 
+    _takes_dict = True  # of the samples of each monitor
+
     @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y=None):
         """Fit all monitors on samples of normal operation.

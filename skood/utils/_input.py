@@ -67,7 +67,7 @@ def check_input(X):
     if isinstance(X, (list, tuple)) and X and all(is_tensor(row) for row in X):
         arrays = [to_numpy(row) for row in X]
         return arrays if len({one.shape for one in arrays}) > 1 else np.stack(arrays)
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) and not hasattr(X, "toarray"):  # of SciPy
         raise TypeError(
             f"X must hold one sample per row, got a {type(X).__name__} with the keys "
             f"{list(X)[:5]}. Pass one of its arrays. For a text model, wrap a module "
@@ -266,12 +266,17 @@ def _holds_numbers(X):
 
 
 def takes_input(method):
-    """Decorate a method ``(self, X, ...)``: see `check_input` and `clear_errors`."""
+    """Decorate a method ``(self, X, ...)``: see `check_input` and `clear_errors`.
+
+    A dict is passed on if the owner has a true attribute ``_takes_dict``.
+    """
 
     @functools.wraps(method)
     def with_input(self, X, *args, **kwargs):
         try:  # not `clear_errors`: a context manager takes longer
-            return method(self, check_input(X), *args, **kwargs)
+            if not (getattr(self, "_takes_dict", False) and isinstance(X, Mapping)):
+                X = check_input(X)
+            return method(self, X, *args, **kwargs)
         except (TypeError, ValueError, OverflowError) as error:
             clear = dense_error(self, error) or _clear_error(error, X)
             if clear is None:

@@ -122,7 +122,7 @@ def test_what_is_written(parts, tmp_path):
     text = _suite_run.run_suite(tmp_path / "new", ["two", "one"], seed=5)
     assert parts == [5, 5]
     assert [line.split(":")[0] for line in text.split("\n")] == ["two", "one"]
-    assert text.startswith("two:      auroc msp 0.")
+    assert text.startswith("two:      auroc knn 1.")
     folder = tmp_path / "new"
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["benchmark.csv", "benchmark.json", "cells", "report.html"]
@@ -143,7 +143,7 @@ def test_what_is_written(parts, tmp_path):
         assert f'id="part-{i}"><h2>Small &lt;part&gt;</h2>\n<p>Of few rows.</p>' in page
         assert f'<a href="#part-{i}">Small &lt;part&gt;</a>' in page
     best = text.split()[3].rstrip(",")
-    assert page.count(f">msp (AUROC ↑ {best})<") == 2
+    assert page.count(f">knn (AUROC ↑ {best})<") == 2
     cells = (folder / "cells" / "cells.jsonl").read_text()
     assert cells.count("\n") == 2 * 3  # both parts are the same one
 

@@ -180,7 +180,7 @@ def test_neighbors_are_sought_among_all_rows(algorithm):
     """And not among the first thousand."""
     rng = np.random.default_rng(0)
     Z = np.concatenate([rng.normal(5, 1, (1500, 3)), rng.normal(-5, 1, (500, 3))])
-    detector = KNN(n_neighbors=5, algorithm=algorithm).fit(Z)
+    detector = KNN(n_neighbors=5, algorithm=algorithm, normalize=True).fit(Z)
     assert detector.score_samples([[-5.0, -5.0, -5.0]])[0] > -0.1
     assert np.all(detector.score_samples(Z) > -0.5)
 

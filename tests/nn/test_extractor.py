@@ -103,10 +103,11 @@ def test_several_blocks_are_joined(net, monkeypatch):
 
 def test_in_a_pipeline_before_a_detector(net):
     clf = pretrained(net)
-    pipe = Pipeline([("body", FeatureExtractor(clf)), ("detector", KNN(n_neighbors=5))])
+    knn = KNN(n_neighbors=5, normalize=True)
+    pipe = Pipeline([("body", FeatureExtractor(clf)), ("detector", knn)])
     with torch.no_grad():
         Z = net[:4](torch.as_tensor(X)).numpy()
-    expected = KNN(n_neighbors=5).fit(Z)
+    expected = clone(knn).fit(Z)
     assert_allclose(
         pipe.fit(X, y).score_samples(X[:20]), expected.score_samples(Z[:20]), atol=1e-12
     )
