@@ -34,7 +34,9 @@ def _auroc(estimator, X, y, train, test):
 
 def test_grid_search_over_a_pipeline_with_left_out_classes(digits):
     X, y = digits
-    pipeline = Pipeline([("scale", StandardScaler()), ("detector", KNN())])
+    pipeline = Pipeline(
+        [("scale", StandardScaler()), ("detector", KNN(normalize=True))]
+    )
     cv = LeaveClassesOut(3, random_state=0)
     search = GridSearchCV(
         pipeline,

@@ -60,8 +60,8 @@ def test_streams_with_and_without_alarm():
     for seed in range(100, 112):
         rng = np.random.default_rng(seed)
         X, stream = rng.normal(size=(500, 16)), rng.normal(size=(2000, 16))
-        frozen = FrozenEstimator(KNN().fit(X))
-        for detector in (frozen, KNN()):
+        frozen = FrozenEstimator(KNN(normalize=True).fit(X))
+        for detector in (frozen, KNN(normalize=True)):
             monitor = ExchangeabilityMonitor(detector, random_state=seed)
             n_warnings = len(_messages(monitor.fit, X))
             alarm = monitor.partial_fit(stream).alarm_ is not None
