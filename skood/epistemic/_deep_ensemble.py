@@ -26,6 +26,7 @@ from skood.utils._metaestimators import (
     take_rows,
     wrapped_tags,
 )
+from skood.utils._named_estimators import missing_methods
 from skood.utils._param_validation import HasMethods, Interval, fit_context
 from skood.utils._progress import as_they_come, progress
 from skood.utils._torch import row_chunks
@@ -250,7 +251,7 @@ def new_members(ensemble, method):
                 f"estimator is an empty list: {name} needs at least one member."
             )
         for member in estimator:
-            if not hasattr(member, "fit") or not hasattr(member, method):
+            if missing_methods(member, ("fit", method)):
                 raise TypeError(
                     f"The list estimator must hold models with fit and {method}, got "
                     f"{member!r}. Wrap a trained torch module with "

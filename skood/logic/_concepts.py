@@ -23,6 +23,7 @@ from skood.utils._labels import (
     single_column,
 )
 from skood.utils._metaestimators import check_one_column
+from skood.utils._named_estimators import missing_methods
 from skood.utils._stored import stored
 
 __all__ = [
@@ -98,7 +99,7 @@ def check_parts(pairs, owner):
     if twice:
         raise ValueError(f"Names in concepts must be distinct, got twice: {twice}.")
     for part in parts:
-        lacking = [m for m in ("fit", "predict") if not hasattr(part.classifier, m)]
+        lacking = missing_methods(part.classifier, ("fit", "predict"))
         if lacking or isinstance(part.classifier, type):
             raise TypeError(
                 f"{part.name!r} in concepts must be a classifier with fit and predict, "

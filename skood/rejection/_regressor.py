@@ -25,6 +25,7 @@ from skood.utils._metaestimators import (
     copy_input_attributes,
     estimator_kind,
 )
+from skood.utils._named_estimators import missing_methods
 from skood.utils._param_validation import (
     HasMethods,
     Interval,
@@ -332,7 +333,8 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
         """Raise unless the uncertainty is of a known kind."""
         ends = self.uncertainty
         if isinstance(ends, tuple) and not (
-            len(ends) == 2 and all(hasattr(end, "predict") for end in ends)
+            len(ends) == 2
+            and not any(missing_methods(end, ("predict",)) for end in ends)
         ):
             raise ValueError(
                 "A tuple as uncertainty must be a pair of regressors, of a lower and "

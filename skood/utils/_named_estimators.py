@@ -3,10 +3,31 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-__all__ = ["PYOD_ADVICE", "check_parts", "named_parts"]
+__all__ = ["PYOD_ADVICE", "check_parts", "missing_methods", "named_parts"]
 
 # Its detectors have no `score_samples`.
 PYOD_ADVICE = "write SklearnDetector(detector=...) for a detector of PyOD"
+
+
+def missing_methods(estimator, methods):
+    """Return the methods that an unfitted estimator lacks and cannot get from `fit`.
+
+    In scikit-learn, methods of a ``StackingClassifier`` appear on `fit`.
+    """
+    return [method for method in methods if not _can_have(estimator, method)]
+
+
+def _can_have(estimator, method):
+    if hasattr(estimator, method):
+        return True
+    if not hasattr(type(estimator), method):  # not a method with a condition
+        return False
+    steps = getattr(estimator, "steps", None)
+    inner = steps[-1][1] if steps else getattr(estimator, "estimator", None)
+    if inner is not None:
+        return _can_have(inner, method)
+    # `predict` has no condition in an SVC, whose predict_proba depends on a parameter
+    return not hasattr(estimator, "predict")
 
 
 def named_parts(pairs):
@@ -48,7 +69,7 @@ def check_parts(owner, what, methods):
             f"{what}={pairs!r} has no estimator. Give at least one that is not 'drop'."
         )
     for name, part in kept:
-        lacking = [method for method in methods if not hasattr(part, method)]
+        lacking = missing_methods(part, methods)
         if lacking or isinstance(part, type):
             raise TypeError(
                 f"{name!r} in {what} must be an estimator with "

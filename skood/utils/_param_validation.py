@@ -23,7 +23,7 @@ from sklearn.utils._param_validation import (
 )
 
 from skood.utils._input import takes_input
-from skood.utils._named_estimators import PYOD_ADVICE
+from skood.utils._named_estimators import PYOD_ADVICE, missing_methods
 from skood.utils._torch import to_numpy
 
 __all__ = [
@@ -48,11 +48,18 @@ class Number(Interval):
 
 
 class HasMethods(_HasMethods):
-    """Constraint of a parameter: an object with methods, but not its class."""
+    """Constraint of a parameter: an object with methods, but not its class.
+
+    An estimator that is to be fitted may get them from its `fit`.
+    """
 
     def is_satisfied_by(self, val):
         """Return whether `val` is an object with the methods."""
-        return not isinstance(val, type) and super().is_satisfied_by(val)
+        if isinstance(val, type):
+            return False
+        if "fit" in self.methods:
+            return not missing_methods(val, self.methods)
+        return super().is_satisfied_by(val)
 
     def __str__(self):
         more = f"; {PYOD_ADVICE}" if "score_samples" in self.methods else ""
