@@ -41,8 +41,8 @@ MUTANTS = r"""
 @ decision/test_statements.py
 - decision/_confidence_bounds.py: return max(-1, int(near[binom.cdf(near, n_ood, fpr_max) <= delta].max()))
 + return max(-1, int(near[binom.cdf(near - 1, n_ood, fpr_max) <= delta].max()))
-- decision/_certified_path.py: if max(found) <= delta:
-+ if min(found) <= delta:
+- decision/_certified_path.py: if level and max(pvalues) <= level:
++ if level and min(pvalues) <= level:
 @ decision/test_statements.py decision/test_certify.py
 - decision/_e_bh.py: return e >= ordered[np.flatnonzero(enough)[-1]]
 + return e >= ordered[np.flatnonzero(enough)[0]]

@@ -325,7 +325,7 @@ def test_scorer_of_a_built_in_rule_is_that_of_its_function():
     ):
         assert (clf.predict(far) == -1).all()
         assert make_rule_scorer(rule)(clf, far, y) == pytest.approx(expected)
-    with pytest.raises(TypeError, match="rule must be an instance of a rule, such as"):
+    with pytest.raises(TypeError, match=r"write BoundedTPRFPR\(\)"):
         make_rule_scorer(BoundedTPRFPR)
 
 

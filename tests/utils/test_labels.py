@@ -251,7 +251,7 @@ def test_a_list_of_text_and_numbers_keeps_both():
     [
         (np.array([0, 1], dtype=np.uint8), -1, [-1, 1], "i"),
         (np.array([0.5, 1.5]), -1, [-1.0, 1.5], "f"),
-        (np.array([True, False]), -1, [-1, 0], "i"),
+        (np.array([True, False]), -1, [-1, False], "O"),
         (np.array(["a", "b"]), "none", ["none", "b"], "U"),
         (np.array(["a", "b"]), -1, [-1, "b"], "O"),
         (np.array([0, 1]), "none", ["none", 1], "O"),
