@@ -56,6 +56,12 @@ examples:
   skood compare --id train.npz --ood other.npz --classifier mymodel:make --out DIR
 """
 
+_NEXT = """
+Next:
+  page     doc/user_guide/rejection.rst
+  example  examples/rejection/plot_reject_option_digits.py
+  command  skood compare --id FILE --label COLUMN --ood FILE --out DIR"""
+
 #: Names of `skood.benchmark._suite.PARTS`, which is not imported for help.
 PARTS = ("digits", "tabular", "signs", "graph", "concepts")
 
@@ -351,6 +357,7 @@ def _run(argv):
     if result.files:
         names = ", ".join(path.name for path in result.files)
         lines.append(f"\nwritten to {options.out}: {names}")
+    lines.append(_NEXT)
     print(_printable("\n".join(lines), sys.stdout.encoding), flush=True)
     return 0
 

@@ -29,8 +29,8 @@ def run_main_job(
 
     This function implements ``python -m skood``. A small convolutional network is
     trained on ID samples only; detectors are fitted on its features, and evaluated on
-    held-out ID and OOD samples. A reject option on each pair of scores is tuned on a
-    validation set and evaluated on a test set. Read more in the
+    held-out ID and OOD samples. A reject option on each pair of scores is certified
+    on a validation set and evaluated on a test set. Read more in the
     :ref:`User Guide <main_job>`.
 
     Parameters
@@ -64,7 +64,7 @@ def run_main_job(
         [0, 1].
 
     random_state : int, default=0
-        Seeds the split, the network and the isolation forest.
+        Seeds the split, the network and the samples that certify.
 
     out : str or path-like, default=None
         Folder to write ``table.csv``, ``results.json`` and, if matplotlib is
@@ -102,8 +102,8 @@ def run_main_job(
             For each pair of scores `classifier` (a
             :class:`~skood.rejection.RejectOptionClassifier`), `report` (on the test
             part) and `reasons` (numbers of rejected ID and OOD samples by reason).
-            If the bounds cannot be met on the validation part these are None, and
-            `error` is the :class:`~skood.exceptions.InfeasibleError`.
+            If no rule is certified by the validation part these are None, and `error`
+            is the :class:`~skood.exceptions.NotCertifiableError`.
         files : list of Path
             The written files.
 

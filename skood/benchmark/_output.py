@@ -25,8 +25,7 @@ def _reject_option(option):
     if option.error is not None:
         return {
             "feasible": False,
-            "max_tpr_at_fpr": _number(option.error.max_tpr_at_fpr),
-            "min_fpr_at_tpr": _number(option.error.min_fpr_at_tpr),
+            "error": str(option.error),
         }
     point = option.classifier.operating_point_
     return {

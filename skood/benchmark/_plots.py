@@ -53,8 +53,8 @@ def _histograms(result, options):
     from matplotlib.ticker import MaxNLocator, NullFormatter
 
     figure = _new_figure(12.5, 6.6)
-    axes = figure.subplots(2, len(result.scores) // 2)
-    for ax, (name, score) in zip(axes.ravel(), result.scores.items(), strict=True):
+    axes = figure.subplots(2, -(-len(result.scores) // 2))
+    for ax, (name, score) in zip(axes.ravel(), result.scores.items(), strict=False):
         ScoreHistogramDisplay.from_predictions(
             result.y_true, _within(score), ax=ax, log=True
         )
@@ -65,6 +65,8 @@ def _histograms(result, options):
         ax.set(xlabel="", ylabel="")
         ax.xaxis.set_major_locator(MaxNLocator(4))
         ax.yaxis.set_minor_formatter(NullFormatter())
+    for ax in axes.ravel()[len(result.scores) :]:
+        ax.remove()
     for ax in axes[-1]:
         ax.set_xlabel("score (high = in-distribution)")
     for ax in axes[:, 0]:
@@ -178,7 +180,7 @@ def _acceptance(result, options):
         ood, risk = name.split("+")
         _scatter(ax, result, risk, ood)
         if option.error is not None:
-            ax.set_title(f"{name}: unable to meet the bounds", fontsize=11)
+            ax.set_title(f"{name}: infeasible", fontsize=11)
         else:
             _draw_region(ax, option.classifier.operating_point_)
             tpr, fpr, risk_value = (

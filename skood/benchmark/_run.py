@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from sklearn.covariance import LedoitWolf
-from sklearn.ensemble import IsolationForest
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 from threadpoolctl import threadpool_limits
@@ -26,10 +25,9 @@ from skood.detectors import (
     Entropy,
     Mahalanobis,
     MaxLogit,
-    SklearnDetector,
     ViM,
 )
-from skood.exceptions import InfeasibleError
+from skood.exceptions import NotCertifiableError
 from skood.metrics import aurc, oscr, ranking_metrics, selective_risk_at
 from skood.nn import TorchClassifier, TrainingOptions, split
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
@@ -76,7 +74,6 @@ def _make_network(options, n_train, verbose):
 
 def _make_detectors(head, options, n_train):
     """Return the detectors by name; they use the features of `head`."""
-    forest = IsolationForest(random_state=options.random_state)
     return {
         "MSP": MSP(head),
         "MaxLogit": MaxLogit(head),
@@ -86,7 +83,6 @@ def _make_detectors(head, options, n_train):
         # shrinkage, since inactive units of the network make it singular
         "Mahalanobis": Mahalanobis(head, covariance=LedoitWolf()),
         "ViM": ViM(head),
-        "IsolationForest": SklearnDetector(detector=forest, estimator=head),
     }
 
 
@@ -164,18 +160,20 @@ def _compare(detectors, Z_train, y_train, Z_held, result, options, verbose):
 
 
 def _tune(head, risk, ood, Z_val, y_val, Z_test, y_test, options):
-    """Select a rule on the validation part, and evaluate it on the test part."""
+    """Certify a rule on the validation part, and evaluate it on the test part."""
     clf = RejectOptionClassifier(
         head,
         risk_detector=FrozenEstimator(risk),
         ood_detector=FrozenEstimator(ood),
         rule=BoundedTPRFPR(options.tpr_min, options.fpr_max),
         calibration="same",
+        guarantee="high_probability",
         ood_label=OOD,
+        random_state=options.random_state,
     )
     try:
         clf.fit(Z_val, y_val)
-    except InfeasibleError as error:
+    except NotCertifiableError as error:
         return Bunch(classifier=None, report=None, reasons=None, error=error)
     reason = clf.reject_reason(Z_test).reason
     reasons = {

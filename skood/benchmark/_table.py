@@ -46,7 +46,7 @@ def _columns(options):
 
 def _cell(key, value, decimals):
     if math.isnan(value):
-        return "unable" if key == "risk" else "–"
+        return "infeasible" if key == "risk" else "–"
     return f"{value:.{decimals}f}"
 
 
@@ -66,8 +66,8 @@ def _notes(result, options):
         "↑ greater is better, ↓ smaller. FPR95: FPR at a TPR of 0.95. AURC and OSCR "
         "count the errors of the network on the samples accepted first.",
         f"risk@{tpr},{fpr}: the least error rate on accepted ID samples at TPR >= "
-        f"{tpr} and FPR <= {fpr}, by the best rule on these very samples; 'unable' if "
-        "no rule meets both.",
+        f"{tpr} and FPR <= {fpr}, by the best rule on these very samples; "
+        "'infeasible' if no rule meets both.",
         f"risk@common: the same at TPR >= {tpr} and FPR <= {result.common_fpr:.4f}, "
         "the smallest that all methods reach.",
         "A+B: the best rule on both scores; its seconds are those of both.",
@@ -81,8 +81,11 @@ def _parts(result):
     uses = {
         "train": ("training", "network and detectors"),
         "held_out": ("held out", "the table"),
-        "validation": ("validation", "chooses the reject options"),
-        "test": ("test", "judges them; held-out samples that are not for validation"),
+        "validation": ("validation", "certifies the reject options"),
+        "test": (
+            "test",
+            "evaluates them; held-out samples that are not for validation",
+        ),
     }
     lines = [f"{'rows':<12}{'ID':>8}{'OOD':>8}"]
     for key, (name, use) in uses.items():
@@ -99,18 +102,13 @@ def _reasons(reasons):
         rows.append(
             f"rejected {sum(counts.values()):,} {kind.upper()} samples: {named}"
         )
-    return "\n".join(rows)
+    return rows
 
 
 def _reject_option(name, option):
     """Return a description of one reject option."""
     if option.error is not None:
-        reached = option.error
-        return (
-            f"{name}: unable to meet these bounds on the validation part. Attainable "
-            f"there:\na TPR of at most {reached.max_tpr_at_fpr:.4f} within the FPR, an "
-            f"FPR of at least {reached.min_fpr_at_tpr:.4f} with the TPR."
-        )
+        return textwrap.fill(f"{name}: infeasible. {option.error}", _WIDTH)
     ood, risk = name.split("+")
     point = option.classifier.operating_point_
     left = f"{risk} risk + mu * {ood} OOD score"
@@ -119,14 +117,27 @@ def _reject_option(name, option):
     elif math.isinf(point.mu):
         left = f"{ood} OOD score"
     rule = (
-        f"{name}: accepts iff {left} <= threshold; theta = {point.theta:.4f}, "
-        f"mu = {point.mu:.4g}"
+        f"{name}: certified; accepts iff {left} <= threshold; "
+        f"theta = {point.theta:.4f}, mu = {point.mu:.4g}"
     )
     chosen = (
-        f"on the validation part: TPR {point.tpr:.4f}, FPR {point.fpr:.4f}, risk "
+        f"on the samples that certify: TPR {point.tpr:.4f}, FPR {point.fpr:.4f}, risk "
         f"{point.risk:.4f}; on the test part:"
     )
-    return "\n".join([rule, chosen, str(option.report), _reasons(option.reasons)])
+    lines = [rule, chosen, *str(option.report).split("\n"), *_reasons(option.reasons)]
+    return "\n".join(
+        textwrap.fill(line, _WIDTH, subsequent_indent="  ") for line in lines
+    )
+
+
+def _missed(option, options):
+    """Return a line if the rates on the test part are outside of the bounds."""
+    if option.error is not None:
+        return ""
+    tpr, fpr = option.report.tpr.value, option.report.fpr.value
+    if tpr >= options.tpr_min and fpr <= options.fpr_max:
+        return ""
+    return f"\nmissed on the test part: TPR {tpr:.4f}, FPR {fpr:.4f}"
 
 
 def format_report(result, options):
@@ -143,7 +154,7 @@ def format_report(result, options):
     )
     bounds = (
         f"Reject options at TPR >= {options.tpr_min:.4g} and FPR <= "
-        f"{options.fpr_max:.4g}, with 95 % intervals"
+        f"{options.fpr_max:.4g}, certified on the validation part, with 95 % intervals"
     )
     blocks = [
         head,
@@ -153,7 +164,7 @@ def format_report(result, options):
         _notes(result, options),
         bounds,
         *(
-            _reject_option(name, option)
+            _reject_option(name, option) + _missed(option, options)
             for name, option in result.reject_options.items()
         ),
     ]

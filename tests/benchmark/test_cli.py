@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_defaults_are_those_of_the_function(asked, capsys):
         "out": None,
     }
     assert call.verbose == 1
-    assert capsys.readouterr() == ("the report ↑\n", "")
+    assert capsys.readouterr() == (f"the report ↑\n{_cli._NEXT}\n", "")
 
 
 def test_all_options(asked, folder, tmp_path, capsys):
@@ -96,7 +97,7 @@ def test_files_are_named(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(_run, "run", run)
     assert main(["--out", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
-    assert out == f"the report\n\nwritten to {tmp_path}: table.csv\n"
+    assert out == f"the report\n\nwritten to {tmp_path}: table.csv\n{_cli._NEXT}\n"
     assert err == "skood: warning: no plots\n"
 
 
@@ -256,3 +257,13 @@ def test_help_lists_the_commands(capsys):
     for command in ("benchmark", "compare"):
         assert f"skood {command} [options]" in usage
         assert f"skood {command} [options]" in rest
+
+
+def test_next_steps_exist():
+    """The last lines name a page, an example and a command."""
+    root = Path(__file__).parents[2]
+    steps = dict(line.split(maxsplit=1) for line in _cli._NEXT.split("\n")[2:])
+    assert list(steps) == ["page", "example", "command"]
+    assert (root / steps["page"]).is_file()
+    assert (root / steps["example"]).is_file()
+    assert _cli.make_compare_parser().parse_args(steps["command"].split()[2:]).out

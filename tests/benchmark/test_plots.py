@@ -13,7 +13,7 @@ from sklearn.metrics import auc
 from sklearn.utils import Bunch
 
 from skood.benchmark._options import Options
-from skood.exceptions import InfeasibleError
+from skood.exceptions import NotCertifiableError
 from skood.rejection import OperatingPoint
 
 pytest.importorskip("matplotlib")
@@ -40,17 +40,17 @@ def test_roc_curves(digits_result, options):
     assert corner.get_ylim()[0] == 0.7
     for ax in figure.axes:
         lines = {line.get_label().split(" (")[0]: line for line in ax.lines}
-        for row in digits_result.table[:8]:
+        for row in digits_result.table[:7]:
             x, y = lines[row["method"]].get_xydata().T
             assert auc(x, y) == pytest.approx(row["auroc"])
             assert f"{row['auroc']:.4f}" in lines[row["method"]].get_label()
-    assert len({(line.get_color(), line.get_linestyle()) for line in whole.lines}) == 9
-    assert len(figure.legends[0].get_texts()) == 10
+    assert len({(line.get_color(), line.get_linestyle()) for line in whole.lines}) == 8
+    assert len(figure.legends[0].get_texts()) == 9
 
 
 def test_risk_coverage_curves(digits_result, options):
     figure = _plots._risk_coverage(digits_result, options)
-    for row, line in zip(digits_result.table, figure.axes[0].lines[:8], strict=False):
+    for row, line in zip(digits_result.table, figure.axes[0].lines[:7], strict=False):
         assert line.get_label() == f"{row['method']} (AURC = {row['aurc']:.5f})"
         assert line.get_ydata()[-1] == pytest.approx(1 - digits_result.accuracy)
     assert_allclose(figure.axes[1].get_ylim(), (0, 1.3 * (1 - digits_result.accuracy)))
@@ -70,7 +70,7 @@ def test_score_histograms(digits_result, options):
     titles = [ax.get_title() for ax in figure.axes]
     assert titles == [
         f"{row['method']} (AUROC = {row['auroc']:.4f})"
-        for row in digits_result.table[:8]
+        for row in digits_result.table[:7]
     ]
     assert len(figure.legends) == 1
     assert all(ax.get_legend() is None for ax in figure.axes)
@@ -122,13 +122,13 @@ def test_region_that_is_nothing_or_everything(lam, n_drawn):
 
 def test_bounds_that_are_not_met(digits_result, options):
     result = Bunch(**digits_result)
-    error = InfeasibleError("No rule.")
+    error = NotCertifiableError("No rule.")
     result.reject_options = {
         "KNN+MSP": Bunch(error=error),
         "ViM+MSP": Bunch(error=error),
     }
     figure = _plots._acceptance(result, options)
-    assert figure.axes[0].get_title() == "KNN+MSP: unable to meet the bounds"
+    assert figure.axes[0].get_title() == "KNN+MSP: infeasible"
     assert len(figure.axes[0].collections) == 3
 
 

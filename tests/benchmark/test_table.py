@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from skood.benchmark._table import _reject_option, format_columns
+from skood.benchmark._table import _missed, _reject_option, format_columns
 from skood.rejection import OperatingPoint
 
 
@@ -36,7 +36,7 @@ def test_table_shows_the_numbers(digits_result):
         "FPR95↓",
         "OSCR↑",
         "AURC↓",
-        "risk@0.8,0.2↓",
+        "risk@0.6,0.3↓",
         "risk@common↓",
         "fit",
         "s",
@@ -54,7 +54,7 @@ def test_table_shows_the_numbers(digits_result):
         for cell, key in zip(cells, keys, strict=True):
             if cell == "–":
                 assert math.isnan(row[key])
-            elif cell == "unable":
+            elif cell == "infeasible":
                 assert key == "risk"
                 assert math.isnan(row[key])
             else:
@@ -82,12 +82,16 @@ def test_report_is_narrow_and_whole(digits_result):
 @pytest.mark.parametrize(
     ("theta", "rule"),
     [
-        (0.0, "accepts iff MSP risk <= threshold; theta = 0.0000, mu = 0"),
+        (0.0, "certified; accepts iff MSP risk <= threshold; theta = 0.0000, mu = 0"),
         (
             math.pi / 2,
-            "accepts iff KNN OOD score <= threshold; theta = 1.5708, mu = inf",
+            "certified; accepts iff KNN OOD score <= threshold; theta = 1.5708, mu = "
+            "inf",
         ),
-        (math.pi / 4, "accepts iff MSP risk + mu * KNN OOD score <= threshold; theta"),
+        (
+            math.pi / 4,
+            "certified; accepts iff MSP risk + mu * KNN OOD score <= threshold; theta",
+        ),
     ],
 )
 def test_rule_in_words(theta, rule):
@@ -104,3 +108,17 @@ def test_rule_in_words(theta, rule):
         "rejected 1,200 ID samples: 1,200 uncertain class\n"
         "rejected 3 OOD samples: 3 uncertain class"
     )
+
+
+def test_missed_bounds_are_in_the_report():
+    options = SimpleNamespace(tpr_min=0.8, fpr_max=0.2)
+
+    def line(tpr, fpr):
+        rates = {"tpr": SimpleNamespace(value=tpr), "fpr": SimpleNamespace(value=fpr)}
+        return _missed(
+            SimpleNamespace(error=None, report=SimpleNamespace(**rates)), options
+        )
+
+    assert line(0.8, 0.2) == ""
+    assert line(0.9, 0.21) == "\nmissed on the test part: TPR 0.9000, FPR 0.2100"
+    assert line(0.79, 0.1) == "\nmissed on the test part: TPR 0.7900, FPR 0.1000"
