@@ -25,7 +25,7 @@ from skood.benchmark._compare import run_comparison
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._output import to_csv
 from skood.benchmark._own_files import read_tables
-from skood.benchmark._report import leaders, write_report
+from skood.benchmark._report import leaders, tied, write_report
 from skood.utils._files import write_text
 from skood.utils._metaestimators import with_seeds
 
@@ -141,8 +141,11 @@ def run(prepared, out, *, id_file, test_size=0.3, seed=0, n_jobs=None, verbose=0
 
 
 def _summary(comparison):
-    """Return lines: AUROC of each detector on each set, the best on average first."""
-    _, means = leaders(comparison)
+    """Return lines: AUROC of each detector on each set, the best on average first.
+
+    Detectors within 0.01 of the best are marked as a tie.
+    """
+    (_, means), best = leaders(comparison), tied(comparison)
     found = {
         (row["detector"], row["ood"]): row["value"]
         for row in comparison.rows
@@ -154,4 +157,5 @@ def _summary(comparison):
         values = (found[name, ood] for ood in comparison.sets)
         columns = zip(values, comparison.sets, strict=True)
         numbers = "  ".join(f"{v:>{max(8, len(ood))}.3f}" for v, ood in columns)
-        yield name.ljust(width) + numbers
+        tie = "  tie" if len(best) > 1 and name in best else ""
+        yield name.ljust(width) + numbers + tie

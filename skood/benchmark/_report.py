@@ -20,7 +20,7 @@ from skood.benchmark._page import cell, html_page, table
 from skood.metrics import aurc, risk_coverage_curve
 from skood.utils._files import write_text
 
-__all__ = ["leaders", "write_report"]
+__all__ = ["leaders", "tied", "write_report"]
 
 _METRICS = {
     "auroc": (
@@ -40,6 +40,8 @@ _METRICS = {
     ),
 }
 
+_TIE = 0.01 + 1e-9  # smaller differences of means do not decide
+
 _BEST = '<span role="img" aria-label="best" title="best">★</span>'
 _EQUAL = (
     '<span role="img" aria-label="not significantly worse than the best" '
@@ -47,9 +49,9 @@ _EQUAL = (
 )
 
 
-def write_report(path, comparisons, *, title="skood: comparison"):
+def write_report(path, comparisons, *, title="skood: comparison", command=None):
     """Write a list of (title, text, Comparison) to an HTML file, atomically."""
-    parts = [_facts()]
+    parts = [_verdict(comparisons), _facts(comparisons, command)]
     if len(comparisons) > 1:
         parts.append(_overview(comparisons))
     parts.append(_how_to_read())
@@ -69,6 +71,25 @@ def leaders(comparison):
     return metric, sorted(means, key=lambda pair: -METRICS[metric] * pair[1])
 
 
+def tied(comparison):
+    """Return the detectors whose mean is within 0.01 of the best, the best first."""
+    means = leaders(comparison)[1]
+    return [name for name, value in means if abs(value - means[0][1]) <= _TIE]
+
+
+def _verdict(comparisons):
+    """Return the best detector of each comparison, or those that tie."""
+    lines = []
+    for name, _, comparison in comparisons:
+        (metric, means), best = leaders(comparison), tied(comparison)
+        value = f"{_header(metric)} {means[0][1]:.3f} on average over the OOD sets"
+        text = f"{best[0]} is best ({value})."
+        if len(best) > 1:
+            text = f"tie of {', '.join(best)} (within 0.01; the best has {value})."
+        lines.append(f"<p><b>{escape(name)}:</b> {escape(text)}</p>")
+    return "\n".join(lines)
+
+
 def _header(metric):
     """Return the name of a metric, with an arrow towards better values."""
     return _METRICS[metric][0] + (" ↑" if METRICS[metric] > 0 else " ↓")
@@ -79,15 +100,18 @@ def _list(pairs):
     return '<dl class="facts">' + "\n".join(lines) + "</dl>"
 
 
-def _facts():
-    """Return the date, the software and the machine of the report."""
+def _facts(comparisons, command):
+    """Return the date, the software, the machine, the seed and the command."""
+    seeds = {str(found.settings["random_state"]) for *_, found in comparisons}
     machine = platform.system(), platform.machine(), f"{os.cpu_count()} CPUs"
     return _list(
         {
             "Date": datetime.now().astimezone().isoformat(" ", "minutes"),
             "Versions": ", ".join(f"{k} {v}" for k, v in versions().items()),
             "Machine": ", ".join(machine),
+            "Seed": ", ".join(sorted(seeds)),
         }
+        | ({"Command": command} if command else {})
     )
 
 

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import json
+import shlex
 
 from joblib import effective_n_jobs
 from sklearn.utils.parallel import delayed
@@ -12,7 +13,7 @@ from skood.benchmark._compare import run_comparison
 from skood.benchmark._hashing import versions
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._output import to_csv
-from skood.benchmark._report import leaders, write_report
+from skood.benchmark._report import leaders, tied, write_report
 from skood.benchmark._run import _one_thread
 from skood.benchmark._suite import PARTS
 from skood.utils._files import write_text
@@ -83,12 +84,18 @@ def _line(name, comparison):
     """Return a line with the best detectors of a part."""
     metric, means = leaders(comparison)
     best = ", ".join(f"{detector} {value:.3f}" for detector, value in means[:3])
-    return f"{name + ':':<10}{metric} {best}"
+    tie = tied(comparison)
+    end = f" (tie: {', '.join(tie)})" if len(tie) > 1 else ""
+    return f"{name + ':':<10}{metric} {best}{end}"
 
 
 def _write(folder, found, seed, repeats):
     page, table, numbers = (folder / name for name in FILES)
-    write_report(page, list(found.values()), title="skood: the offline suite")
+    options = ["--out", str(folder), "--suite", ",".join(found)]
+    options += ["--seed", str(seed), "--repeats", str(repeats)]
+    command = shlex.join(["skood", "benchmark", *options])
+    title = "skood: the offline suite"
+    write_report(page, list(found.values()), title=title, command=command)
     rows = [
         {"part": name, **row}
         for name, (_, _, comparison) in found.items()

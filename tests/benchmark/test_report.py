@@ -15,9 +15,11 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.benchmark import compare
+from skood.benchmark._compare import Comparison
 from skood.benchmark._inputs import METRICS
+from skood.benchmark._own_comparison import _summary
 from skood.benchmark._page import html_page, html_table
-from skood.benchmark._report import _round_up, leaders, write_report
+from skood.benchmark._report import _round_up, leaders, tied, write_report
 from skood.detectors import KNN, MSP, Energy, Mahalanobis
 from skood.metrics import aurc
 
@@ -385,3 +387,57 @@ def test_error_leaves_no_half_page(tmp_path):
     with pytest.raises(OSError, match="page"):
         write_report(path, [])
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+
+
+def comparison(**means):
+    """A comparison whose detectors have these AUROCs on two sets, on average."""
+    rows = [
+        {"detector": name, "ood": ood, "metric": "auroc", "value": value + shift}
+        for name, value in means.items()
+        for ood, shift in (("a", -0.005), ("b", 0.005))
+    ]
+    rows = [row | {"is_group": False} for row in rows]
+    return Comparison(rows, [], None, {"a": 9, "b": 9}, {}, 0, {})
+
+
+def test_less_than_a_hundredth_is_a_tie():
+    near = comparison(MSP=0.98, ViM=0.99, GMM=0.9801, KNN=0.9798)
+    assert tied(near) == ["ViM", "GMM", "MSP"]
+    head, *lines = _summary(near)
+    assert "tie" not in head
+    assert [line.split()[0] for line in lines if line.endswith("  tie")] == tied(near)
+    apart = comparison(MSP=0.97, ViM=0.99)
+    assert tied(apart) == ["ViM"]
+    assert not any("tie" in line for line in _summary(apart))
+
+
+def test_verdict_and_seed_are_at_the_top(written, tmp_path):
+    table, _, text = written
+    means = table[(table.metric == "auroc") & ~table.is_group]
+    means = means.groupby("detector").value.mean()
+    top = re.split("<details|<section", text.split("<h1>")[1])[0]
+    assert f"{means.idxmax()} is best (AUROC ↑ {means.max():.3f} on average" in top
+    assert top.index("is best") < top.index("<dt>Date</dt>")
+    assert "<dt>Seed</dt><dd>0</dd>" in top
+    assert "Command" not in top  # of a call in Python
+    same = {"msp": MSP(NET), "first": KNN(), "second": KNN()}
+    _, _, text = report(tmp_path, same, metrics="fpr_at_tpr", random_state=3)
+    top = re.split("<details|<section", text.split("<h1>")[1])[0]
+    assert "tie of first, second (within 0.01; the best has FPR95 ↓" in top
+    assert "<dt>Seed</dt><dd>3</dd>" in top
+
+
+def test_lines_of_a_chart_differ(written):
+    """In color and, for readers who do not see it, in dashes."""
+    _, found, _ = written
+    for chart in (e for e in found.elements if e.get("class") == "chart"):
+        place = found.elements.index(chart)
+        lines = []
+        for element in found.elements[place + 1 :]:
+            if element["tag"] == "svg":
+                break
+            if element.get("class", "").startswith("curve "):
+                lines.append(element["class"].split()[2:])
+        assert len(lines) == len(DETECTORS)
+        colors, dashes = zip(*lines, strict=True)
+        assert len(set(colors)) == len(set(dashes)) == len(DETECTORS)

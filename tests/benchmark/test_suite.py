@@ -139,6 +139,11 @@ def test_what_is_written(parts, tmp_path):
     assert [{k: str(v) for k, v in row.items()} for row in flat] == rows
     assert content["parts"]["one"]["sets"] == {"a": 40, "b": 40}
     page = (folder / "report.html").read_text("utf-8")
+    command = f"skood benchmark --out {folder} --suite two,one --seed 5 --repeats 1"
+    top = page.split("<details")[0]
+    assert f"<dt>Command</dt><dd>{command}</dd>" in top
+    assert "<dt>Seed</dt><dd>5</dd>" in top
+    assert top.count("<b>Small &lt;part&gt;:</b>") == 2
     for i in range(2):
         assert f'id="part-{i}"><h2>Small &lt;part&gt;</h2>\n<p>Of few rows.</p>' in page
         assert f'<a href="#part-{i}">Small &lt;part&gt;</a>' in page
