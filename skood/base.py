@@ -70,7 +70,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     ood_label : int or str, default=-1
         Label of known out-of-distribution (OOD) samples in ``y``. They are excluded
         from the fit of the detector and of its `estimator`; steps of a pipeline before
-        it are fitted on them, unless they are in
+        it are fitted on them, with a warning, unless they are in
         :class:`~skood.model_selection.IDOnly`.
 
     Attributes

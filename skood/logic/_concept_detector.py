@@ -34,6 +34,7 @@ from skood.utils._calibration import (
     check_same,
     warn_of_training_samples,
 )
+from skood.utils._id_samples import warn_of_earlier_steps
 from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels, plain_labels
 from skood.utils._metaestimators import (
@@ -262,6 +263,8 @@ class ConceptDetector(_BaseComposition, BaseDetector):
         names = [concept for part in parts for concept in part.concepts]
         columns, is_id = label_columns(y, names, self.ood_label)
         check_consistent_length(X, columns[0])
+        if not is_id.all():
+            warn_of_earlier_steps(self)
         columns = dict(zip(names, columns, strict=True))
         return columns, np.flatnonzero(is_id), np.flatnonzero(~is_id)
 

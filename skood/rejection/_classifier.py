@@ -274,8 +274,8 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         y : array-like of shape (n_samples,)
             Class labels; `ood_label` for known OOD samples, which are only used to
             choose the rule: neither the classifier nor a detector is fitted on them.
-            Steps of a pipeline before this classifier are fitted on them, see
-            :class:`skood.model_selection.IDOnly`.
+            Steps of a pipeline before this classifier are fitted on them, with a
+            warning, see :class:`skood.model_selection.IDOnly`.
 
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of ID and OOD samples, see :ref:`rejection_weights`: for the

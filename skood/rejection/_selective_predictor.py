@@ -23,6 +23,7 @@ from skood.rejection._report_groups import evaluated_labels
 from skood.rejection._score_pool import recalibrated
 from skood.utils._batches import labeled_rows
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._id_samples import warn_of_earlier_steps
 from skood.utils._labels import check_y, ood_mask
 from skood.utils._metaestimators import bind, wrapped_tags
 from skood.utils._weights import count_weights
@@ -103,7 +104,10 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         """Return the ID and the OOD samples as `Data`."""
         y = check_y(y, self.ood_label)
         given = sample_weight, groups, self.ood_label, ood_source
-        return separate(X, y, *given, **options)
+        data = separate(X, y, *given, **options)
+        if data.n_ood:
+            warn_of_earlier_steps(self)
+        return data
 
     def _options(self):
         """Return the solver, and the certificate or None, as objects."""

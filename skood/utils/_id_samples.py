@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import sys
 from contextlib import contextmanager
 from numbers import Integral
 
@@ -14,16 +15,19 @@ from sklearn.utils.validation import check_consistent_length
 from skood.utils._labels import (
     check_labels,
     id_rows,
+    is_nan,
     naming_ood_label,
     sortable_labels,
     unique_codes,
 )
+from skood.utils._left_out import is_fixed
 from skood.utils._memory_maps import MappedRows, is_mapped
 from skood.utils._metaestimators import n_rows, take_rows
+from skood.utils._optional import is_instance
 from skood.utils._warnings import warn
 from skood.utils._weights import row_weight
 
-__all__ = ["id_only", "id_samples"]
+__all__ = ["id_only", "id_samples", "warn_of_earlier_steps"]
 
 # Share of samples from which it is unusual that they are labeled as OOD for a fit.
 _MANY_OOD = 0.2
@@ -43,6 +47,8 @@ def id_samples(detector, X, y, sample_weight=None, *, copy=True):
     y = check_labels(y)
     check_consistent_length(X, y)
     is_id = id_rows(y, detector.ood_label)
+    if not is_id.all():
+        warn_of_earlier_steps(detector)
     if sample_weight is not None:
         is_id = is_id & (sample_weight > 0)
         if not is_id.any():
@@ -64,6 +70,58 @@ def id_samples(detector, X, y, sample_weight=None, *, copy=True):
     rows = np.flatnonzero(is_id)
     _warn_of_binary_classes(y, y_id, detector)
     return _chosen(X, rows, copy), y_id, rows
+
+
+def warn_of_earlier_steps(owner):
+    """Warn if the steps of a pipeline before `owner` are fitted on OOD samples.
+
+    It is called in the fit of `owner`, on labels of OOD samples. A step has no access
+    to its pipeline, which is therefore searched among the callers.
+    """
+    last, frame = owner, sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in ("fit", "fit_predict", "fit_transform"):
+            pipe = frame.f_locals.get("self")
+            is_pipe = is_instance(pipe, "sklearn.pipeline", "Pipeline")
+            if is_pipe and pipe.steps[-1][1] is last:
+                steps = [one for one in pipe.steps if one[1] is not last]
+                names = [name for name, one in steps if _learns(one, owner.ood_label)]
+                if names:
+                    _warn_of_steps(names, owner)
+                    return
+                last = pipe
+        frame = frame.f_back
+
+
+def _warn_of_steps(names, owner):
+    label = owner.ood_label
+    given = "" if label == -1 else f", ood_label={label!r}"
+    remedy = f"Wrap each in skood.model_selection.IDOnly(...{given})"
+    if is_nan(label):
+        remedy = "Make the estimator a pipeline of them"
+    warn(
+        f"The steps {names} of the pipeline before {type(owner).__name__} are fitted "
+        f"on the samples labeled ood_label={label!r} as well: a scaler uses their mean "
+        f"and their standard deviation. {remedy}, so that they are fitted on ID "
+        "samples only."
+    )
+
+
+def _learns(step, ood_label):
+    """Return whether a transformer is fitted on samples labeled `ood_label`."""
+    for name in ("steps", "transformers", "transformer_list"):
+        if hasattr(step, name):
+            parts = [part[1] for part in getattr(step, name)]
+            parts.append(getattr(step, "remainder", None))
+            return any(_learns(part, ood_label) for part in parts)
+    if not hasattr(step, "get_params"):  # None, or a text
+        return False
+    params = step.get_params(deep=False)
+    if "ood_label" in params:
+        return params["ood_label"] != ood_label
+    # of rectifiers, the ones with parameters to learn have an `ood_label`
+    fixed = hasattr(step, "_rectify") or is_fixed(step)
+    return not (fixed or ("estimator" in params and is_fixed(params["estimator"])))
 
 
 def _warn_of_binary_classes(y, y_id, detector):

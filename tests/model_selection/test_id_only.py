@@ -25,6 +25,7 @@ from sklearn.preprocessing import (
 from sklearn.utils import get_tags
 
 from skood.detectors import KNN
+from skood.exceptions import SkoodWarning
 from skood.model_selection import IDOnly, OODStratifiedKFold
 
 RNG = np.random.default_rng(0)
@@ -40,7 +41,8 @@ KNN_5 = KNN(n_neighbors=5, normalize=False)
 def test_ood_samples_do_not_change_a_pipeline():
     """A scaler that sees far OOD samples squeezes the feature that they are far in."""
     clean = make_pipeline(StandardScaler(), KNN_5).fit(X[IS_ID], Y[IS_ID])
-    plain = make_pipeline(StandardScaler(), KNN_5).fit(X, Y)
+    with pytest.warns(SkoodWarning, match="IDOnly"):
+        plain = make_pipeline(StandardScaler(), KNN_5).fit(X, Y)
     kept = make_pipeline(IDOnly(StandardScaler()), KNN_5).fit(X, Y)
     assert_array_equal(kept.score_samples(X_NEW), clean.score_samples(X_NEW))
     assert kept.score(X_NEW, Y) > 0.9
