@@ -94,11 +94,11 @@ def test_the_tested_samples_meet_the_bound():
     rule = BoundedImprovement(0.8)
     options = {"max_loss": BOUND, "split": 0.4, "random_state": 0}
     point = certify(rule, a, None, loss, None, None, **options)
-    # the last 60 % of the permutation that certify draws
-    tested = np.sort(np.random.RandomState(0).permutation(1000)[400:])
+    # An eighth of .4 chooses thresholds: the first 5 % of the permutation.
+    tested = np.sort(np.random.RandomState(0).permutation(1000)[50:])
     losses = loss[tested][accept(point, a[tested])]
     assert_allclose(point.risk, losses.mean())
-    assert point.tpr == len(losses) / 600
+    assert point.tpr == len(losses) / 950
     (statement,) = point.certificate.statements
     assert_allclose(statement.estimate, losses.mean())
     assert losses.mean() < 0.8

@@ -101,7 +101,7 @@ def test_recalibrated_regressor():
     point = reg.operating_point_
     reg.recalibrate(X[600:], y[600:])
     certificate = reg.operating_point_.certificate
-    assert certificate.n_id == 288 > point.certificate.n_id  # .6 of 180 + 300
+    assert certificate.n_id == 456 > point.certificate.n_id  # .95 of 180 + 300
 
 
 def _state(clf):
