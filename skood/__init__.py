@@ -60,12 +60,14 @@ _SUBMODULES = (
     "utils",
 )
 
-__all__ = ["__version__", "show_versions", *_SUBMODULES]
+__all__ = ["__version__", "show_progress", "show_versions", *_SUBMODULES]
 
 
 def __getattr__(name):
     if name in _SUBMODULES:
         return _import_module(f"skood.{name}")
+    if name == "show_progress":
+        return _import_module("skood.utils._progress").show_progress
     from skood.utils._optional import missing_name
 
     raise missing_name(__name__, name)

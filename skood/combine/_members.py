@@ -28,6 +28,7 @@ from skood.utils._metaestimators import (
     n_rows,
     take_rows,
 )
+from skood.utils._progress import in_parallel
 from skood.utils._routing import weight_params
 
 __all__ = [
@@ -120,18 +121,19 @@ def fit_committees(
     `params` are keyword arguments of each fit, weights of all samples: by the names of
     the members, and under None of the estimator.
     """
-    parallel = Parallel(n_jobs=n_jobs, verbose=verbose)
+    how = {"n_jobs": n_jobs, "verbose": verbose}
     estimators = [estimator] * len(folds)
     bound = [detectors] * len(folds)
     if estimator is not None:
         frozen = estimators
         if not isinstance(estimator, FrozenEstimator):
-            estimators = parallel(
+            calls = (
                 delayed(_fit_clone)(
                     estimator, _rows(X, train), _rows(y, train), params[None], train
                 )
                 for train, _ in folds
             )
+            estimators = in_parallel(calls, [1] * len(folds), desc="folds", **how)
             frozen = [FrozenEstimator(fitted) for fitted in estimators]
         bound = [[bind(detector, one) for detector in detectors] for one in frozen]
     tasks = [
@@ -139,10 +141,12 @@ def fit_committees(
         for k, members in enumerate(bound)
         for group in network_groups(members)
     ]
-    results = parallel(
+    calls = (
         delayed(_fit_group)([names[i] for i in group], members, X, y, folds[k], params)
         for k, group, members in tasks
     )
+    sizes = [len(group) for _, group, _ in tasks]
+    results = in_parallel(calls, sizes, desc="members", **how)
     committees: list = [[None] * len(names) for _ in folds]
     scores = [np.empty((len(held_out), len(names))) for _, held_out in folds]
     for (k, group, _), (fitted, group_scores) in zip(tasks, results, strict=True):

@@ -28,7 +28,7 @@ from skood.utils._metaestimators import (
 )
 from skood.utils._named_estimators import missing_methods
 from skood.utils._param_validation import HasMethods, Interval, fit_context
-from skood.utils._progress import as_they_come, progress
+from skood.utils._progress import as_they_come, is_shown, progress
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 
@@ -279,7 +279,8 @@ def fit_members(ensemble, members, X, y, sample_weight, codes):
     jobs = _jobs(random_state, members, X, y, sample_weight, codes)
     name = type(ensemble).__name__
     parallel = as_they_come(ensemble.n_jobs)
-    with progress(len(members), desc=name, verbose=ensemble.verbose) as bar:
+    verbose = ensemble.verbose or is_shown()
+    with progress(len(members), desc=name, verbose=verbose) as bar:
         ensemble.estimators_ = []
         for member in parallel(delayed(_fit)(*job) for job in jobs):
             ensemble.estimators_.append(member)

@@ -15,7 +15,7 @@ from sklearn.utils.metadata_routing import (
     MethodMapping,
     get_routing_for_object,
 )
-from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.parallel import delayed
 
 from skood.nn._shared_forward import (
     few_scores,
@@ -36,6 +36,7 @@ from skood.utils._input import named_errors
 from skood.utils._labels import single_column
 from skood.utils._memory_maps import in_memory, is_mapped
 from skood.utils._metaestimators import bind, take_rows, with_seeds
+from skood.utils._progress import in_parallel
 from skood.utils._routing import router_of as router_of_parts
 from skood.utils._warnings import warn
 
@@ -208,10 +209,11 @@ def calibrate(parts, data, *, calibration, random_state, n_jobs):
         fitted = _fit_on(parts, data, train)
         scores = labeled_scores(fitted, take_rows(X, held_out), _some(X_ood, ood))
         return fitted, held_out, ood, scores, unfitted
-    scores = Parallel(n_jobs=n_jobs)(
+    calls = (
         delayed(_fit_and_score)(parts, data, train, test, _some(X_ood, rows))
         for (train, test), rows in zip(folds, ood_folds, strict=True)
     )
+    scores = in_parallel(calls, [1] * len(folds), desc="folds", n_jobs=n_jobs)
     order = np.concatenate([test for _, test in folds]), np.concatenate(ood_folds)
     return fit_parts(parts, X, y, data.arguments), *order, _joined(scores), y[:0]
 

@@ -3,9 +3,70 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 from sklearn.utils.parallel import Parallel
 
-__all__ = ["as_they_come", "progress"]
+from skood.utils._optional import import_optional
+
+__all__ = ["as_they_come", "in_parallel", "is_shown", "progress", "show_progress"]
+
+_SHOWN = ContextVar("show_progress", default=False)
+
+
+@contextmanager
+def show_progress():
+    """Show progress bars of folds and of members of ensembles inside a block.
+
+    Bars count the folds of cross-fitting, as in
+    :class:`~skood.rejection.RejectOptionClassifier`, the members of combined detectors
+    and of :class:`~skood.epistemic.DeepEnsemble`. They are written to the standard
+    error by tqdm, and advance when results return, also from other processes.
+
+    Examples
+    --------
+    >>> import skood
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.detectors import Mahalanobis
+    >>> from skood.rejection import RejectOptionClassifier, TwoThresholds
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = RejectOptionClassifier(
+    ...     LogisticRegression(max_iter=500),
+    ...     ood_detector=Mahalanobis(),
+    ...     rule=TwoThresholds(ood=0.1, risk=0.1),
+    ...     calibration=5,
+    ... )
+    >>> with skood.show_progress():
+    ...     clf = clf.fit(X, y)
+    """
+    import_optional("tqdm", "show_progress()")
+    token = _SHOWN.set(True)
+    try:
+        yield
+    finally:
+        _SHOWN.reset(token)
+
+
+def is_shown():
+    """Return whether `show_progress` is active in this context."""
+    return _SHOWN.get()
+
+
+def in_parallel(calls, sizes, *, desc, n_jobs, verbose=0):
+    """Return the results of delayed calls, with a bar in a block of `show_progress`.
+
+    `sizes` has the number of steps of each call; `verbose` is the parameter of joblib.
+    """
+    if not is_shown():
+        return Parallel(n_jobs=n_jobs, verbose=verbose)(calls)
+    results = []
+    with progress(sum(sizes), desc=desc, verbose=1) as bar:
+        for result, size in zip(as_they_come(n_jobs)(calls), sizes, strict=True):
+            results.append(result)
+            bar.update(size)
+    return results
 
 
 def as_they_come(n_jobs):
