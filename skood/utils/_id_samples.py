@@ -6,6 +6,8 @@
 import sys
 from contextlib import contextmanager
 from numbers import Integral
+from types import FrameType
+from typing import Any
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
@@ -78,10 +80,11 @@ def warn_of_earlier_steps(owner):
     It is called in the fit of `owner`, on labels of OOD samples. A step has no access
     to its pipeline, which is therefore searched among the callers.
     """
-    last, frame = owner, sys._getframe(1)
+    last = owner
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name in ("fit", "fit_predict", "fit_transform"):
-            pipe = frame.f_locals.get("self")
+            pipe: Any = frame.f_locals.get("self")
             is_pipe = is_instance(pipe, "sklearn.pipeline", "Pipeline")
             if is_pipe and pipe.steps[-1][1] is last:
                 steps = [one for one in pipe.steps if one[1] is not last]
