@@ -389,7 +389,7 @@ def test_other_linear_rules_fit_the_engine():
 def test_errors_of_arguments():
     a, b, loss, a_ood, b_ood = _instance(0)
     rule = BoundedTPRFPR()
-    with pytest.raises(TypeError, match=r"instance of a rule, such as BoundedTPRFPR"):
+    with pytest.raises(TypeError, match=r"write BoundedTPRFPR\(\)"):
         solve(BoundedTPRFPR, a, b, loss, a_ood, b_ood)
     with pytest.raises(ValueError, match="'tpr_min' parameter of BoundedTPRFPR"):
         solve(BoundedTPRFPR(tpr_min=2), a, b, loss, a_ood, b_ood)
