@@ -277,8 +277,8 @@ def decode(content, name, *, size, gray, inverted, max_bytes=None):
         image = Image.open(io.BytesIO(content), formats=_FORMATS)
         n_bytes = 4 * image.width * image.height  # in memory, for any number of bands
         check_unpacked_size(n_bytes, len(content), max_bytes, name=name)
-        image = image.convert("L" if gray else "RGB")
-    pixels = np.asarray(resized(image, size))
+        converted = image.convert("L" if gray else "RGB")
+    pixels = np.asarray(resized(converted, size))
     pixels = 255 - pixels if inverted else pixels
     return pixels[None] if gray else pixels.transpose(2, 0, 1)
 

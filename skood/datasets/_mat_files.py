@@ -61,10 +61,10 @@ def _matrix(data, order):
     if not len(data):
         return "", None
     elements = _elements(data, order)
-    flags, shape, name = (_numbers(*next(elements), order) for _ in range(3))
+    flags, shape, name = (_numbers(next(elements), order) for _ in range(3))
     kind, name = int(flags[0]) & 0xFF, name.tobytes().decode("latin-1")
     if kind == _STRUCT:
-        [width] = _numbers(*next(elements), order)
+        [width] = _numbers(next(elements), order)
         names = bytes(next(elements)[1])
         fields = [
             names[i : i + width].partition(b"\0")[0].decode("latin-1")
@@ -75,13 +75,14 @@ def _matrix(data, order):
             raise ValueError(f"a struct has {len(values)} values")
         return name, {x: values[i :: len(fields)] for i, x in enumerate(fields)}
     if kind == _TEXT:
-        return name, "".join(map(chr, _numbers(*next(elements), order)))
+        return name, "".join(map(chr, _numbers(next(elements), order)))
     if kind in _NUMBERS:
-        return name, _numbers(*next(elements), order).reshape(shape, order="F")
+        return name, _numbers(next(elements), order).reshape(shape, order="F")
     return name, None
 
 
-def _numbers(kind, data, order):
+def _numbers(element, order):
     """Return the numbers of an element."""
+    kind, data = element
     dtype = np.dtype(order + _TYPES[kind])
     return np.ndarray(len(data) // dtype.itemsize, dtype, data)

@@ -98,7 +98,8 @@ class _StandIn:
     """Inert record of a function of `_NAMES`, its arguments, and a state."""
 
     def __init__(self, name, arguments=()):
-        self.name, self.arguments, self.state = name, arguments, None
+        self.name, self.arguments = name, arguments
+        self.state: tuple = ()
 
     def __call__(self, *arguments):
         return _StandIn(self.name, arguments)
@@ -123,7 +124,9 @@ def _unpickled(content):
         if opcode.name not in _OPCODES:
             raise pickle.UnpicklingError(f"it holds a {opcode.name}")
         n_tuples += "TUPLE" in opcode.name
-        is_far = "PUT" in opcode.name and argument > i  # the memo has this length
+        is_far = (
+            "PUT" in opcode.name and (argument or 0) > i
+        )  # the memo has this length
         if is_far or i > _MAX_OPCODES or n_tuples > _MAX_TUPLES:
             raise pickle.UnpicklingError("it is longer than batches are")
     return _InertUnpickler(io.BytesIO(content), encoding="bytes").load()
@@ -229,7 +232,7 @@ def _read_pickled_batch(content, path, n_classes, labels):
         batch = {_text(name).encode(): value for name, value in pickled.items()}
         if missing := {b"data", key} - {*batch}:
             raise ValueError(
-                f"it has no entry {min(missing)}, only {reprlib.repr([*batch])}"
+                f"it has no entry {min(missing)!r}, only {reprlib.repr([*batch])}"
             )
         images, target = _decoded(batch[b"data"]), _decoded(batch[key])
         if isinstance(target, list):  # flat: nested lists could repeat each other

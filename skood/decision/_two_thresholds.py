@@ -209,7 +209,8 @@ class TwoThresholds(BaseRule):
         )
         groups = [None] if groups is None else groups
         delta = error(len(groups))
-        limits, statements = {"risk": math.inf, "OOD": math.inf}, []
+        limits: dict = {"risk": math.inf, "OOD": math.inf}
+        statements = []
         for scores, share, name in bounds:
             found = {
                 group: self._certified(

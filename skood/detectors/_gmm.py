@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg.blas import dtrmm, dtrmv
@@ -122,6 +122,8 @@ class GMM(ReadingDetector):
     >>> bool((detector.predict(X[100:]) == -1).mean() > 0.8)
     True
     """
+
+    _few: Any
 
     _parameter_constraints: dict = {
         **constraints_without_device(),

@@ -130,6 +130,8 @@ class Mahalanobis(ReadingDetector):
     True
     """
 
+    _few: Any
+
     _parameter_constraints: dict = {
         **ReadingDetector._parameter_constraints,
         "covariance": [HasMethods("fit"), None],

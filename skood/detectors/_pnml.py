@@ -125,6 +125,8 @@ class PNML(ReadingDetector):
     array([-0.044, -0.135, -0.171])
     """
 
+    _n_samples: float
+
     _parameter_constraints: dict = {
         **ReadingDetector._parameter_constraints,
         "normalize_logits": ["boolean"],

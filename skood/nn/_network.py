@@ -221,7 +221,7 @@ class PipelineNetwork(Network):
         return self._last.core
 
     @property
-    def features_are_hidden(self):
+    def features_are_hidden(self):  # type: ignore[override]
         """Whether the last step, or a `FeatureExtractor` before it, has a layer."""
         return self._last.features_are_hidden or any(
             getattr(unwrapped(step), "_features_are_hidden", False)

@@ -119,8 +119,8 @@ class Selection:
         for i in rows.tolist():
             values = [getattr(self, name)[i] for name in names]
             cells = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
-            cells = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-            lines.append(f"<tr><th>{i}</th>{cells}</tr>")
+            columns = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            lines.append(f"<tr><th>{i}</th>{columns}</tr>")
         caption = f"<caption>{escape(repr(self))}</caption>"
         head = f"<thead><tr>{head}</tr></thead>"
         return "\n".join(

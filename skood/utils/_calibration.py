@@ -131,7 +131,8 @@ def warn_of_training_samples(X, *estimators, rows=None):
         keys = compared_keys(unwrap(part, samples)[1] if is_piped else samples)
         if keys is None or len(keys) == 0:
             continue
-        n_training = _n_training(*detector._training_keys, keys, n_samples)
+        n_stored, stored = detector._training_keys
+        n_training = _n_training(n_stored, stored, keys, n_samples)
         if n_training:
             warn(
                 f"{n_training} of {n_samples} calibration samples are training samples "

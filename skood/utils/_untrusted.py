@@ -132,7 +132,7 @@ class BoundedZip(zipfile.ZipFile):
         self._name = name or file
         check_unpacked_size(
             sum(info.file_size for info in self.infolist()),
-            self.fp.seek(0, io.SEEK_END),
+            self.fp.seek(0, io.SEEK_END),  # type: ignore[union-attr]
             max_bytes,
             name=self._name,
             remedy=remedy,

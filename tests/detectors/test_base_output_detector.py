@@ -47,7 +47,7 @@ from tests.nn._reading import read
 
 READ_LOGITS = [MSP(temperature=2.0), MaxLogit(), Energy(temperature=0.5), Entropy()]
 READ_FEATURES = [
-    KNN(n_neighbors=5),
+    KNN(normalize=True),
     Mahalanobis(),
     Mahalanobis(tied=False),
     SklearnDetector(detector=OneClassSVM()),

@@ -129,7 +129,7 @@ def test_other_references():
     assert result.reference_name == "neighbor"
 
     # with features of unit length: the neighbor at the length of the sample
-    knn = KNN(n_neighbors=1).fit([[3.0, 4.0], [1.0, 0.0]])
+    knn = KNN(n_neighbors=1, normalize=True).fit([[3.0, 4.0], [1.0, 0.0]])
     result = column_contributions(knn, [[0.0, 10.0]])
     assert_allclose(result.references.astype(float), [[6.0, 8.0]])
     assert_allclose(result.contributions, [[0.36, 0.04]])

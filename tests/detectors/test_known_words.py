@@ -244,7 +244,7 @@ def test_kinds_of_sequences(convert):
     [
         ("red wine", TypeError, r"for each document, got str\. Pass \[text\]"),
         (b"red wine", TypeError, "got bytes"),
-        ({"a": "red"}, TypeError, "got dict"),
+        ({"a": "red"}, TypeError, "got a dict"),
         (map(str, [1, 2]), TypeError, "got map"),
         (pd.DataFrame({"text": TRAINING}), TypeError, r"got shape \(12, 1\).*column"),
         (np.array([TRAINING]), TypeError, r"got shape \(1, 12\)"),

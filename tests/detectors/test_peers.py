@@ -98,7 +98,7 @@ def test_faiss_neighbors(features, dtype, k):
     index.add(normalize(Z).astype(np.float32))
     squared, _ = index.search(normalize(queries).astype(np.float32), k)
     for algorithm in ("faiss", "sklearn", "torch"):
-        knn = KNN(n_neighbors=k, algorithm=algorithm).fit(Z)
+        knn = KNN(n_neighbors=k, normalize=True, algorithm=algorithm).fit(Z)
         assert_equal(knn.score_samples(queries), -np.sqrt(squared[:, -1]))
 
 

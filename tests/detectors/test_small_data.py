@@ -30,6 +30,7 @@ DETECTORS = {
     "GMM": GMM(),
     "GMM diag": GMM(covariance_type="diag"),
     "KNN": KNN(n_neighbors=2),
+    "KNN unit": KNN(n_neighbors=2, normalize=True),
     "Mahalanobis": Mahalanobis(),
     "Mahalanobis own": Mahalanobis(tied=False),
     "RelativeMahalanobis": RelativeMahalanobis(),
@@ -155,7 +156,13 @@ def test_large_values(name, dtype):
     detector, said = _fit(name, X, y)
     assert not said
     _assert_defined(detector, X, queries)
-    invariant = ("KNN", "Mahalanobis", "RelativeMahalanobis", "SHE cosine", "SSD")
+    invariant = (
+        "KNN unit",
+        "Mahalanobis",
+        "RelativeMahalanobis",
+        "SHE cosine",
+        "SSD",
+    )
     if name in invariant:
         plain, _ = _fit(name, X / scale, y)
         np.testing.assert_allclose(
@@ -187,7 +194,7 @@ def test_equal_rows(name):
     scores = detector.score_samples(rows).reshape(4, 5)
     spread = np.ptp(scores, axis=1)
     assert np.all(spread <= 1e-9 * np.abs(scores).max())
-    if name == "KNN":  # whose second neighbor then is the first
+    if name in ("KNN", "KNN unit"):  # whose second neighbor then is the first
         return
     once, _ = _fit(name, X, y)
     np.testing.assert_allclose(

@@ -198,7 +198,7 @@ def test_equals_naive_loop(name, detector, network, naive, data):
     last = {
         "energy": Energy(estimator=head),
         "msp": MSP(estimator=head),
-        "knn": KNN(n_neighbors=N_NEIGHBORS),
+        "knn": KNN(n_neighbors=N_NEIGHBORS, normalize=True),
     }[detector]
     pipeline = make_pipeline(body, clone(rectifier), last)
     got = pipeline.fit(X[known], y[known]).score_samples(test)
