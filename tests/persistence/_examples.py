@@ -10,6 +10,7 @@ from copy import deepcopy
 from zipfile import ZipFile
 
 import numpy as np
+import sklearn
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -192,6 +193,10 @@ def _fitted_rules():
         yield reg.fit(X, y), X
 
 
+# Of boosting in older versions of scikit-learn, skops does not trust all types.
+HAS_BOOSTING = tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9)
+
+
 def _of_other_estimators():
     """Estimators of scikit-learn inside, and what is given in another way."""
     X, y = data_for(None)
@@ -199,12 +204,14 @@ def _of_other_estimators():
         MLPClassifier((4,), solver="sgd", max_iter=5, random_state=0),
         MLPClassifier((4,), solver="adam", max_iter=5, random_state=0),
         CalibratedClassifierCV(LogisticRegression(), cv=3),
-        make_pipeline(SimpleImputer(), HistGradientBoostingClassifier(max_iter=2)),
     ):
         yield MSP(inner).fit(X, y), X
-    codes = np.c_[y, X]
-    inner = HistGradientBoostingClassifier(max_iter=2, categorical_features=[0])
-    yield MSP(inner).fit(codes, y), codes
+    if HAS_BOOSTING:
+        boosting = HistGradientBoostingClassifier(max_iter=2)
+        yield MSP(make_pipeline(SimpleImputer(), boosting)).fit(X, y), X
+        codes = np.c_[y, X]
+        inner = HistGradientBoostingClassifier(max_iter=2, categorical_features=[0])
+        yield MSP(inner).fit(codes, y), codes
     for algorithm in ("ball_tree", "kd_tree"):
         inner = LocalOutlierFactor(3, novelty=True, algorithm=algorithm)
         yield SklearnDetector(detector=inner).fit(X), X
