@@ -27,9 +27,9 @@ samples by that of features)::
 
     python benchmarks/guarantees.py --sizes --mixtures --scatters 0.5 1 1.5 2 5
 
-Printed is the mean share of new ID samples that the default threshold rejects, over 25
-training sets. "missed" is a mean that differs from the share at the threshold's rank by
-more than 3 standard errors: with :math:`n` exchangeable scores and `contamination` c it
+Printed is the mean fraction of new ID samples that the default threshold rejects, over
+25 training sets. "missed" is a mean that differs from the fraction at the threshold's
+rank by more than 3 standard errors: with n exchangeable scores and `contamination` c it
 is between k / (n + 1) and (k + 1) / (n + 1), with k = floor(c n).
 """
 
@@ -287,7 +287,7 @@ def scatter_samples(rng, n_samples, n_features, kind):
 
 
 def rejected_share(detector, n_samples, n_features, kind, seed, n_new=2000):
-    """Return the share of new ID samples that a detector of few samples rejects."""
+    """Return the fraction of new ID samples that a detector of few samples rejects."""
     rng = np.random.default_rng((seed, n_samples))
     X, y, _ = scatter_samples(rng, n_samples, n_features, kind)
     new, _, _ = scatter_samples(rng, n_new, n_features, kind)
@@ -297,7 +297,7 @@ def rejected_share(detector, n_samples, n_features, kind, seed, n_new=2000):
 
 
 def scatter_table(ratios, n_features, n_jobs, repetitions=25):
-    """Print the rejected shares of ID samples; return whether one is missed."""
+    """Print the rejected fractions of ID samples; return whether one is missed."""
     failed = False
     for kind in ("white", "decay", "factor"):
         sizes = [round(ratio * n_features) for ratio in ratios]

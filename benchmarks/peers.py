@@ -10,9 +10,9 @@ A package that is not installed is left out. Printed are:
 - rules: samples drawn as one mixture with 15 % OOD samples, and either at most 15 % of
   the accepted samples wrong or OOD, or a precision of .95 and a recall of .75 for ID
   samples, at a confidence of 90 %: how often a rule is certified, how often it breaks a
-  bound, and the mean share of accepted samples (0 without a rule), for ``certify`` with
-  the known prior and for MAPIE's ``BinaryClassificationController`` with 72 pairs of
-  thresholds;
+  bound, and the mean fraction of accepted samples (0 without a rule), for ``certify``
+  with the known prior and for MAPIE's ``BinaryClassificationController`` with 72 pairs
+  of thresholds;
 - alarms: normal scores, 300 calibration samples, a level of 1 %: streams of 10,000
   samples without a change that raise an alarm, the median delay after a shift of half a
   standard deviation at sample 1,001 among streams without an earlier alarm, and
@@ -43,7 +43,7 @@ PRIOR, ERROR_MAX = 0.15, 0.15
 
 
 class BoundedErrorRate(BaseRule):
-    """Most accepted samples where at most a share of them is wrong or OOD."""
+    """Most accepted samples where at most a fraction of them is wrong or OOD."""
 
     def rates(self):
         id, ood = 1 - PRIOR, PRIOR

@@ -4,7 +4,7 @@ Off-topic documents
 ===================
 
 A linear model of words assigns each document to one of its topics, whatever it is
-about. The share of known words and the distance to the nearest training documents
+about. The fraction of known words and the distance to the nearest training documents
 show which documents are off the topics. The recipe :doc:`/recipes/text` has the
 details.
 """
@@ -80,7 +80,7 @@ both, labels = [*new, *off_topic], [*y_new, *["off topic"] * len(off_topic)]
 print(clf.report(both, labels))
 
 # %%
-# The unknown words of the off-topic document with the smallest share of known words:
+# The unknown words of the off-topic document with the smallest fraction of known words:
 explanation = clf.ood_detector_.named_detectors_["words"].explain(off_topic)
 row = explanation["score"].argmin()
 print(off_topic[row])

@@ -85,10 +85,10 @@ class TwoThresholds(BaseRule):
     ``thresholds="group"`` at :math:`\delta / (2 G)` (union bound); with "shared" the
     largest threshold of the groups, each at :math:`\delta / 2`, since it rejects too
     many samples of a group only if the threshold of the group that needs the largest
-    one does. For it, the
-    share `split` of the samples chooses :math:`\tau_b` and an order of risk thresholds,
-    the others test in this order whether :func:`risk_upper_bound` is at most `risk`,
-    until the first failure; the accepted threshold with the largest coverage is taken.
+    one does. For the selective risk, the fraction `split` of the samples chooses
+    :math:`\tau_b` and an order of risk thresholds, the others test in this order
+    whether :func:`risk_upper_bound` is at most `risk`, until the first failure; the
+    accepted threshold with the largest coverage is taken.
     The order depends on samples that the tests do not use, so that no correction for
     the number of tests is necessary. "expectation" is for "rejection" only.
 

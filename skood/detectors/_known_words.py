@@ -1,4 +1,4 @@
-"""Share of the words of a document that occur in the training documents."""
+"""Fraction of the words of a document that occur in the training documents."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,7 +22,7 @@ __all__ = ["KnownWords"]
 
 
 class KnownWords(BaseDetector):
-    r"""Share of the words of a document that occur in the training documents.
+    r"""Fraction of the words of a document that occur in the training documents.
 
     .. math:: s(x) = \frac{\#\{j : t_j \in V\}}{n}
 
@@ -44,8 +44,8 @@ class KnownWords(BaseDetector):
         A ``HashingVectorizer`` has none.
 
     contamination : float, default=0.05
-        Share of new ID documents to reject; a smaller one if scores are tied, as those
-        of short documents are.
+        Fraction of new ID documents to reject; a smaller one if scores are tied, as
+        the scores of short documents are.
 
     ood_label : int or str, default=-1
         Label of known OOD documents in ``y``; they are excluded from the fit.
@@ -56,7 +56,7 @@ class KnownWords(BaseDetector):
         The fitted vectorizer.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training documents,
+        Threshold: at most a fraction `contamination` of scores of training documents,
         each left out of the fit, are below it, see :ref:`ties`. In its document, a word
         that no other document has is unknown.
 
@@ -125,14 +125,16 @@ class KnownWords(BaseDetector):
             if not isinstance(least, Integral):
                 least *= len(documents) - 1
             known = {word for word in known if frequency[word] - 1 >= max(least, 1)}
-        return _known_shares(documents, known)
+        return _known_fractions(documents, known)
 
     def _tokens(self, X):
         """Return the list of tokens of each document."""
         return list(map(list, map(self.vectorizer_.build_analyzer(), X)))
 
     def _score(self, X):
-        return _known_shares(self._tokens(_documents(X)), self.vectorizer_.vocabulary_)
+        return _known_fractions(
+            self._tokens(_documents(X)), self.vectorizer_.vocabulary_
+        )
 
     @takes_input
     def explain(self, X):
@@ -158,7 +160,7 @@ class KnownWords(BaseDetector):
         self._check_fitted()
         pd = import_pandas("explain")
         documents, known = self._tokens(_documents(X)), self.vectorizer_.vocabulary_
-        scores = _known_shares(documents, known)
+        scores = _known_fractions(documents, known)
         columns = {
             "score": scores,
             "is_ood": scores < self.offset_,
@@ -176,13 +178,13 @@ class KnownWords(BaseDetector):
         return tags
 
 
-def _known_shares(documents, known):
-    """Return the share of the tokens of each document that are known; 0 without any."""
-    shares = [
+def _known_fractions(documents, known):
+    """Return the fraction of known tokens of each document; 0 without tokens."""
+    fractions = [
         sum(word in known for word in tokens) / max(len(tokens), 1)
         for tokens in documents
     ]
-    return np.array(shares, dtype=np.float64)
+    return np.array(fractions, dtype=np.float64)
 
 
 def _documents(X):
