@@ -67,7 +67,7 @@ def _histograms(result, options):
         ax.yaxis.set_minor_formatter(NullFormatter())
     for ax in axes.ravel()[len(result.scores) :]:
         ax.remove()
-    for ax in axes[-1]:
+    for ax in axes.ravel()[: len(result.scores)][-axes.shape[1] :]:  # lowest of columns
         ax.set_xlabel("score (high = in-distribution)")
     for ax in axes[:, 0]:
         ax.set_ylabel("density (log scale)")
