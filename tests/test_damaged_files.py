@@ -29,8 +29,8 @@ from skood.datasets import load_graph
 from skood.persistence import dumps, loads
 from tests._forks import forked, forks
 from tests.datasets import test_graphs as graphs
-from tests.datasets import test_images as images
 from tests.persistence._examples import rewritten
+from tests.reproduce import test_images as images
 
 pytestmark = [
     forks,
@@ -38,7 +38,8 @@ pytestmark = [
 ]
 
 MEMORY = 192 * 2**20  # more than the limit on unpacked bytes, 64 MiB, for copies
-SKOOD = str(Path(skood.__file__).parent)
+ROOT = Path(__file__).parents[1]
+READERS = (str(Path(skood.__file__).parent), str(ROOT / "benchmarks" / "reproduce"))
 COLOR, png, zipped = images.COLOR, images.png, images.zipped
 
 
@@ -66,7 +67,7 @@ def unclean(load):
         if text.startswith("FileNotFoundError"):  # with the path that a table names
             return None
         of_reader = text.startswith(("ValueError", "UntrustedFileError"))
-        if not of_reader or not frame.filename.startswith(SKOOD):
+        if not of_reader or not frame.filename.startswith(READERS):
             return f"raw {text} in {frame.filename}:{frame.lineno}"
     return None
 

@@ -224,7 +224,7 @@ def _pins(name):
 def test_oldest_versions_are_the_lower_bounds():
     extras = PROJECT["optional-dependencies"]
     needed = _bounds(PROJECT["dependencies"])
-    for extra in ("plot", "faiss", "graph", "persistence", "dask", "vision"):
+    for extra in ("plot", "faiss", "graph", "persistence", "dask"):
         needed |= _bounds(extras[extra])
     pins = _pins("constraints-oldest.txt")
     del needed["torch"]  # CI has one version only
@@ -242,7 +242,7 @@ def test_constraints_pin_all_that_is_used():
 def test_extras_are_part_of_what_is_tested():
     extras = PROJECT["optional-dependencies"]
     tested = _bounds(extras["test"])
-    for extra in ("plot", "graph", "faiss", "dask", "persistence", "vision"):
+    for extra in ("plot", "graph", "faiss", "dask", "persistence"):
         for name, bound in _bounds(extras[extra]).items():
             assert tested[name] == bound, name
 

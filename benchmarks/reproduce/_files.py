@@ -8,7 +8,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from skood.datasets._images import IMAGE_SETS, find_image_files
+from benchmarks.reproduce._images import IMAGE_SETS, find_image_files
 
 _MIB = 2**20
 # Of folders with more files names and sizes are hashed, not content.

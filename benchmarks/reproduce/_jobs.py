@@ -28,7 +28,10 @@ PAPERS = ("franc", "dsde", "mln", "quam", "epn", "openood")
 _FOLDER = Path(__file__).parent
 
 # Files of this folder whose code affects values, beside the paper's own.
-_SHARED = ("_networks.py", "_training.py", "_run.py")
+_SHARED = (
+    *("_networks.py", "_training.py", "_run.py", "_images.py", "_image_folders.py"),
+    *("_packed_images.py", "_file_trees.py", "_gtsrb.py", "_mat_files.py"),
+)
 
 
 def available_papers():

@@ -16,8 +16,8 @@ from sklearn.utils import Bunch
 from torch.nn import functional
 
 from benchmarks.reproduce import _networks
+from benchmarks.reproduce._gtsrb import gtsrb_constraints
 from benchmarks.reproduce._mln_signs import Readings, Study
-from skood.datasets import gtsrb_constraints
 from skood.logic import (
     ConstraintSearch,
     GreedySearch,

@@ -17,8 +17,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
 from benchmarks.reproduce import _files
+from benchmarks.reproduce._images import load_images
 from skood.benchmark import content_hash
-from skood.datasets import load_images
 from skood.nn import pretrained, split
 
 

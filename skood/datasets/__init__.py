@@ -11,9 +11,7 @@ Loaders of graphs return a :class:`skood.graph.NodeSet`.
 from skood.datasets._digit_concepts import digit_concepts, load_digit_concepts
 from skood.datasets._digits_ood import load_digits_ood
 from skood.datasets._graphs import load_graph, paper_ood_splits, split_nodes
-from skood.datasets._gtsrb import gtsrb_constraints
 from skood.datasets._idx_files import fetch_mnist, load_idx_images
-from skood.datasets._images import image_files, load_images
 from skood.datasets._ood_graph import make_ood_graph
 from skood.datasets._synthetic import make_reject_option_1d
 from skood.datasets._traffic_signs import make_traffic_signs
@@ -21,13 +19,10 @@ from skood.datasets._traffic_signs import make_traffic_signs
 __all__ = [
     "digit_concepts",
     "fetch_mnist",
-    "gtsrb_constraints",
-    "image_files",
     "load_digit_concepts",
     "load_digits_ood",
     "load_graph",
     "load_idx_images",
-    "load_images",
     "make_ood_graph",
     "make_reject_option_1d",
     "make_traffic_signs",

@@ -7,29 +7,16 @@ import io
 
 import numpy as np
 
-from skood.datasets._file_trees import (
+from benchmarks.reproduce._file_trees import (
     FileTree,
     find_path,
     find_tree,
     leaves_folder,
     lines_of,
 )
-from skood.datasets._mat_files import read_mat
-from skood.datasets._packed_images import FoundImages
+from benchmarks.reproduce._mat_files import read_mat
+from benchmarks.reproduce._packed_images import FoundImages
 from skood.utils._untrusted import check_unpacked_size, decoding
-
-__all__ = [
-    "IMAGENET_FOLDERS",
-    "OMNIGLOT_FOLDERS",
-    "find_celeba",
-    "find_folders",
-    "find_list",
-    "read_celeba",
-    "read_folder",
-    "read_imagenet",
-    "read_list",
-    "read_omniglot",
-]
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".gif", ".webp")
 _FORMATS = ("PNG", "JPEG", "PPM", "BMP", "GIF", "WEBP")  # others may start programs

@@ -15,15 +15,6 @@ from skood.utils._untrusted import (
     decoding,
 )
 
-__all__ = [
-    "FileTree",
-    "find_path",
-    "find_tree",
-    "folder_of",
-    "leaves_folder",
-    "lines_of",
-]
-
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
 

@@ -18,7 +18,8 @@ from numpy.testing import assert_array_equal
 from PIL import Image
 from scipy.io import savemat
 
-from skood.datasets import gtsrb_constraints, image_files, load_images
+from benchmarks.reproduce._gtsrb import gtsrb_constraints
+from benchmarks.reproduce._images import image_files, load_images
 from skood.logic import parse_constraint
 
 RNG = np.random.default_rng(0)

@@ -8,11 +8,9 @@ import io
 
 import numpy as np
 
-from skood.datasets._file_trees import FileTree, find_path, find_tree, lines_of
-from skood.datasets._packed_images import FoundImages
+from benchmarks.reproduce._file_trees import FileTree, find_path, find_tree, lines_of
+from benchmarks.reproduce._packed_images import FoundImages
 from skood.utils._untrusted import decoding
-
-__all__ = ["find_gtsrb", "gtsrb_constraints", "read_gtsrb"]
 
 _COLORS = ("red", "blue", "yellow", "white")
 _SHAPES = ("triangle", "circle", "square", "octagon", "inverse_triangle")
@@ -41,8 +39,6 @@ def gtsrb_constraints():
     Benchmark [1]_, for estimators of :mod:`skood.logic`. ``load_images("gtsrb", …,
     labels="color")`` returns the colors, and ``labels="shape"`` the shapes.
 
-    Read more in the :ref:`User Guide <datasets>`.
-
     Returns
     -------
     constraints : list of str of length 43
@@ -58,12 +54,6 @@ def gtsrb_constraints():
     .. [1] J. Stallkamp, M. Schlipsing, J. Salmen, C. Igel. Man vs. computer:
        benchmarking machine learning algorithms for traffic sign recognition. Neural
        Networks, 2012.
-
-    Examples
-    --------
-    >>> from skood.datasets import gtsrb_constraints
-    >>> gtsrb_constraints()[13]
-    'class=14 -> color=red and shape=octagon'
     """
     rule = "class={class} -> color={color} and shape={shape}"
     order = (*range(1, _N_CLASSES), 0)

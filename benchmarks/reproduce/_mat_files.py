@@ -11,8 +11,6 @@ import numpy as np
 
 from skood.utils._untrusted import check_unpacked_size, decoding, largest_content
 
-__all__ = ["read_mat"]
-
 # Numbers of data types, and of kinds of arrays, in the format
 _TYPES = dict(zip((1, 2, 3, 4, 5, 6, 7, 9), "bBhHiIfd", strict=True))
 _TYPES |= {12: "q", 13: "Q", 16: "B", 17: "H"}  # the last two are text

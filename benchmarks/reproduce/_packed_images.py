@@ -11,29 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from skood.datasets._file_trees import FileTree, find_tree
+from benchmarks.reproduce._file_trees import FileTree, find_tree
+from benchmarks.reproduce._mat_files import read_mat
 from skood.datasets._idx_files import choose_pairs, load_idx_images
-from skood.datasets._mat_files import read_mat
 from skood.utils._untrusted import decoding
-
-__all__ = [
-    "FoundImages",
-    "Request",
-    "find_cifar",
-    "find_idx",
-    "find_svhn",
-    "find_tiny_images",
-    "make_noise",
-    "read_cifar",
-    "read_idx",
-    "read_svhn",
-    "read_tiny_images",
-]
 
 
 @dataclass
 class Request:
-    """The arguments of :func:`skood.datasets.load_images` that readers need."""
+    """The arguments of `load_images` that readers need."""
 
     subset: str
     labels: str

@@ -17,15 +17,13 @@ import numpy as np
 from numpy.lib import format as npy_format
 from sklearn.utils import Bunch
 
-from skood.datasets import _gtsrb
-from skood.datasets import _image_folders as folders
-from skood.datasets import _packed_images as packed
-from skood.datasets._file_trees import folder_of
+from benchmarks.reproduce import _gtsrb
+from benchmarks.reproduce import _image_folders as folders
+from benchmarks.reproduce import _packed_images as packed
+from benchmarks.reproduce._file_trees import folder_of
 from skood.utils._files import replacing
 from skood.utils._optional import import_optional
 from skood.utils._param_validation import Interval, StrOptions, validate_params
-
-__all__ = ["image_files", "load_images"]
 
 
 @dataclass(frozen=True)
@@ -149,8 +147,6 @@ def load_images(
     .zip) is read without being unpacked. Numbers of images, shapes and labels are
     compared with the published ones.
 
-    Read more in the :ref:`User Guide <datasets>`.
-
     Parameters
     ----------
     name : str
@@ -244,16 +240,6 @@ def load_images(
     image_files : The files, without reading them.
     load_idx_images : Gray images in MNIST's format under other names.
     gtsrb_constraints : Rules between the concepts of GTSRB.
-
-    Examples
-    --------
-    >>> from skood.datasets import load_images
-    >>> noise = load_images("uniform_noise", None, max_samples=5, size=32)
-    >>> noise.data.shape, noise.target
-    ((5, 3, 32, 32), array([-1, -1, -1, -1, -1]))
-    >>> X, y = load_images(
-    ...     "cifar10", "data", subset="train", return_X_y=True
-    ... )  # doctest: +SKIP
     """
     image_set = IMAGE_SETS[name]
     _check_request(name, image_set, root, subset, labels)
@@ -298,8 +284,6 @@ def image_files(name, root, *, subset="test"):
 
     Use it to check that the data of a long study are complete before it starts.
 
-    Read more in the :ref:`User Guide <datasets>`.
-
     Parameters
     ----------
     name : str
@@ -327,17 +311,6 @@ def image_files(name, root, *, subset="test"):
     See Also
     --------
     load_images : Load the images.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from skood.datasets import image_files
-    >>> with tempfile.TemporaryDirectory() as root:
-    ...     Path(root, "LSUN_resize.tar.gz").touch()
-    ...     [file] = image_files("lsun_resize", root)
-    >>> Path(file).name
-    'LSUN_resize.tar.gz'
     """
     where = None if root is None else folder_of(root)
     return list(map(str, find_image_files(name, where, subset)))
@@ -435,7 +408,7 @@ def _empty(shape, stream):
 
 def _file_pixels(found, n_samples, size, gray):
     """Yield (position, image (c, h, w)) of image files."""
-    import_optional("PIL.Image", "load_images of image files", "vision")
+    import_optional("PIL.Image", "load_images of image files")
     for i, content in found.tree.read(found.names[:n_samples]):
         yield (
             i,
@@ -457,7 +430,7 @@ def _packed_pixels(found, n_samples, size, gray):
     if unchanged and gray == found.gray:
         yield from enumerate(images)
         return
-    module = import_optional("PIL.Image", "load_images with size or gray", "vision")
+    module = import_optional("PIL.Image", "load_images with size or gray")
     for i, image in enumerate(images):
         pixels = image[0] if found.gray else image.transpose(1, 2, 0)
         picture = module.fromarray(np.ascontiguousarray(pixels))
