@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks.reproduce._paper import Row
-from skood.logic import (
-    ConceptFusion,
-    MLNDetector,
+from benchmarks.reproduce._ablation import (
     ablate_constraints,
     ood_transfer,
     search_path,
 )
+from benchmarks.reproduce._paper import Row
+from skood.logic import ConceptFusion, MLNDetector
 from skood.metrics import cohen_d
 
 __all__ = [

@@ -388,5 +388,8 @@ PAPER = Paper(
         "fig-6": "Rows: the OOD set of the search; columns: the one of the test.",
     },
     figures=FIGURES,
-    sources=[*SOURCES, STORED_SOURCE, FIGURES_SOURCE],
+    sources=[
+        *(*SOURCES, STORED_SOURCE, FIGURES_SOURCE),
+        FIGURES_SOURCE.with_name("_ablation.py"),
+    ],
 )

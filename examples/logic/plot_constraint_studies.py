@@ -18,6 +18,9 @@ for OOD detection, Figures 3, 4 and 6, on scikit-learn's digits.
 #
 # The digits 0 to 5 are known, each with the concepts parity, loop, curve and size. The
 # digits 6 to 9 are four sets of OOD samples.
+import sys
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.base import clone
@@ -27,7 +30,15 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import skood
 from skood.datasets import load_digit_concepts
+
+sys.path.append(str(Path(skood.__file__).parents[1]))  # the clone
+from benchmarks.reproduce._ablation import (
+    ablate_constraints,
+    ood_transfer,
+    search_path,
+)
 
 digits = load_digit_concepts(left_out=[6, 7, 8, 9])
 names = digits.concept_names
@@ -41,13 +52,13 @@ print(digits.constraints[2])
 # The number of rules
 # -------------------
 #
-# :func:`~skood.logic.ablate_constraints` fits classifiers and detector once for each of
-# five seeds, which draw the samples held out for the weights, and fits weights for the
-# first k rules. The detector is :class:`~skood.detectors.ViM` on the pixels. With
-# ``marginalize=True`` the truth of a rule is its expectation over the probabilities of
-# the classifiers.
+# ``ablate_constraints``, of ``benchmarks/reproduce``, fits classifiers and detector
+# once for each of five seeds, which draw the samples held out for the weights, and fits
+# weights for the first k rules. The detector is :class:`~skood.detectors.ViM` on the
+# pixels. With ``marginalize=True`` the truth of a rule is its expectation over the
+# probabilities of the classifiers.
 from skood.detectors import ViM
-from skood.logic import ConceptFusion, MLNDetector, ablate_constraints
+from skood.logic import ConceptFusion, MLNDetector
 
 linear = make_pipeline(StandardScaler(), LogisticRegression(C=0.1))
 concepts = [(name, linear) for name in names]
@@ -83,10 +94,10 @@ plt.show()
 #
 # Without given rules, a search accepts candidates that raise the AUROC on validation
 # samples by more than :math:`\delta_{\min}`. Eights are the OOD samples of the search;
-# the test has sixes, sevens and nines. :func:`~skood.logic.search_path` repeats the
+# the test has sixes, sevens and nines. ``search_path`` repeats the
 # search for several values. Classifiers and detector are fitted on half of the
 # training samples, and frozen.
-from skood.logic import C, ConstraintSearch, GreedySearch, search_path
+from skood.logic import C, ConstraintSearch, GreedySearch
 
 half = np.arange(len(X)) % 2 == 0
 train, rest = is_id & half, ~half
@@ -139,10 +150,8 @@ plt.show()
 # Other OOD samples
 # -----------------
 #
-# :func:`~skood.logic.ood_transfer` searches with each set in turn, and evaluates on the
+# ``ood_transfer`` searches with each set in turn, and evaluates on the
 # others.
-from skood.logic import ood_transfer
-
 sets = {f"{d}": X[rest & (digit == d)] for d in range(6, 10)}
 own = rest & is_id
 transfer = ood_transfer(search, X[own], y[own], sets, X_test[is_id_test])

@@ -11,11 +11,6 @@ from skood.logic._strict_detector import LogicDetector
 from skood.logic._weighted_constraints import WeightedConstraints
 from skood.logic.language._formulas import C
 from skood.logic.language._parser import parse_constraint
-from skood.logic.search._ablation import (
-    ablate_constraints,
-    ood_transfer,
-    search_path,
-)
 from skood.logic.search._candidates import constraint_candidates
 from skood.logic.search._constraint_search import ConstraintSearch
 from skood.logic.search._greedy import GreedySearch
@@ -30,9 +25,6 @@ __all__ = [
     "LogicDetector",
     "MLNDetector",
     "WeightedConstraints",
-    "ablate_constraints",
     "constraint_candidates",
-    "ood_transfer",
     "parse_constraint",
-    "search_path",
 ]

@@ -17,15 +17,12 @@ from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._mln_detector import MLNDetector
 from skood.logic._weighted_constraints import WeightedConstraints
 from skood.logic.search._candidates import constraint_candidates
-from skood.logic.search._fitted_parts import (
-    aurocs,
-    held_out_reading,
-    set_constraints,
-)
 from skood.logic.search._greedy import ORDERS, GreedySearch, Validation
 from skood.logic.search._incremental_network import SearchModel
 from skood.logic.search._splits import distinct, grown, pool_of, split_rows
+from skood.metrics import auroc
 from skood.utils._atomic_fit import fresh_fit
+from skood.utils._calibration import calibration_folds
 from skood.utils._metaestimators import copy_input_attributes, take_rows, wrapped_tags
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, StrOptions, fit_context
@@ -449,3 +446,26 @@ class ConstraintSearch(BaseDetector):
         tags.target_tags.multi_output = True
         tags.target_tags.required |= self.objective == "auroc"
         return tags
+
+
+def held_out_reading(detector, X, id_rows, seed):
+    """Return the reading of the samples that a detector held out of its ID samples."""
+    ((_, held_out),) = calibration_folds(len(id_rows), None, detector.calibration, seed)
+    return detector._read(take_rows(X, id_rows[held_out]))
+
+
+def set_constraints(detector, logic, calibration):
+    """Set the constraints of a fitted detector, and fit their weights."""
+    detector.set_params(constraints=logic)
+    kb = detector.knowledge_base_
+    detector._set_knowledge_base({k: kb.domains[k] for k in detector.concepts_})
+    detector._set_offset(detector._calibrate(calibration))
+
+
+def aurocs(detector, read, is_ood):
+    """Return the AUROC of a detector, and of its outlier scores without logic."""
+    labels = np.where(is_ood, -1, 0)
+    penalty = detector._penalty_of(detector._truth(read))
+    found = auroc(labels, -detector._fused(penalty, detector._log_sf(read)))
+    own = np.zeros(len(labels)) if read.outlier is None else -read.outlier
+    return found, auroc(labels, own)

@@ -10,6 +10,11 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
+from benchmarks.reproduce._ablation import (
+    ablate_constraints,
+    ood_transfer,
+    search_path,
+)
 from skood.detectors import KNN
 from skood.exceptions import SkoodWarning
 from skood.logic import (
@@ -17,9 +22,6 @@ from skood.logic import (
     ConstraintSearch,
     MLNDetector,
     WeightedConstraints,
-    ablate_constraints,
-    ood_transfer,
-    search_path,
 )
 from skood.metrics import auroc
 from tests.logic._planted import NAMES, planted_data, planted_detector, planted_search

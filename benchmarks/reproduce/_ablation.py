@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from contextlib import contextmanager
 from numbers import Integral
 
 import numpy as np
@@ -10,15 +11,12 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from skood.logic import ConstraintSearch, MLNDetector, WeightedConstraints
 from skood.logic._concepts import check_parts, label_columns
-from skood.logic._mln_detector import MLNDetector
-from skood.logic._weighted_constraints import WeightedConstraints
 from skood.logic.language._encoding import is_frame
-from skood.logic.search._constraint_search import ConstraintSearch
-from skood.logic.search._fitted_parts import (
+from skood.logic.search._constraint_search import (
     aurocs,
     held_out_reading,
-    may_score_nothing,
     set_constraints,
 )
 from skood.utils._labels import ood_mask
@@ -27,8 +25,6 @@ from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, validate_params
 from skood.utils._sparse import stacked
 from skood.utils._warnings import quiet
-
-__all__ = ["ablate_constraints", "ood_transfer", "search_path"]
 
 # Figure 4 of the paper
 _MIN_IMPROVEMENTS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
@@ -56,8 +52,6 @@ def ablate_constraints(
     Figure 3 of [1]_: the classifiers of the concepts and the detector are fitted once
     for each seed, and weights and threshold for each number of constraints k. With
     k = 0 the detector remains, and with all constraints the whole estimator.
-
-    Read more in the :ref:`User Guide <logic_studies>`.
 
     Parameters
     ----------
@@ -103,24 +97,6 @@ def ablate_constraints(
     ----------
     .. [1] K. Kirchheim, F. Ortmeier. Improving out-of-distribution detection with
        Markov logic networks. ICML 2025.
-
-    Examples
-    --------
-    The first rule holds for ID samples, and the second one for half of all samples:
-
-    >>> import numpy as np
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from skood.logic import ConceptFusion, MLNDetector, ablate_constraints
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.array([[0, 0], [0, 1], [1, 1], [1, 0]])[np.arange(400) // 100]
-    >>> X = y + rng.normal(scale=0.2, size=y.shape)
-    >>> y[300:] = -1
-    >>> clf = LogisticRegression()
-    >>> concepts, fusion = [("a", clf), ("b", clf)], ConceptFusion(normalizer="none")
-    >>> mln = MLNDetector(["a -> b", "b"], concepts, "confidence", fusion=fusion)
-    >>> results = ablate_constraints(mln, X, y, X, y, n_repeats=3, random_state=0)
-    >>> results.groupby("n_constraints").auroc.mean().round(2).tolist()
-    [0.95, 0.99, 0.98]
     """
     pd = import_pandas("ablate_constraints")
     seeds = _seeds(random_state, n_repeats)
@@ -138,6 +114,16 @@ def ablate_constraints(
 def _seeds(random_state, n):
     rng = check_random_state(random_state)
     return rng.randint(np.iinfo(np.int32).max, size=n).tolist()
+
+
+@contextmanager
+def may_score_nothing(detector):
+    """Allow a detector without constraints and without a detector."""
+    detector._may_score_nothing = True
+    try:
+        yield
+    finally:
+        del detector._may_score_nothing
 
 
 def _ablated(estimator, X, y, X_test, y_test, seed):
@@ -214,8 +200,6 @@ def search_path(
     they help to detect OOD samples that the search has not used is seen on test samples
     only.
 
-    Read more in the :ref:`User Guide <logic_studies>`.
-
     Parameters
     ----------
     search : ConstraintSearch
@@ -260,25 +244,6 @@ def search_path(
     ----------
     .. [1] K. Kirchheim, F. Ortmeier. Improving out-of-distribution detection with
        Markov logic networks. ICML 2025.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from skood.logic import ConceptFusion, ConstraintSearch, MLNDetector
-    >>> from skood.logic import search_path
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.array([[0, 0], [0, 1], [1, 1], [1, 0]])[rng.integers(4, size=400)]
-    >>> X = y + rng.normal(scale=0.2, size=y.shape)
-    >>> y[(y == [1, 0]).all(axis=1)] = -1
-    >>> clf = LogisticRegression()
-    >>> concepts, fusion = [("a", clf), ("b", clf)], ConceptFusion(normalizer="none")
-    >>> mln = MLNDetector([], concepts, "confidence", fusion=fusion, random_state=0)
-    >>> search = ConstraintSearch(mln, random_state=0)
-    >>> search_path(search, X, y, X, y, min_improvements=[0.01, 0.5]).round(2)
-       min_improvement  n_found  validation_auroc  test_auroc  baseline_auroc
-    0             0.01        1              0.99        0.99            0.96
-    1             0.50        0              0.96        0.96            0.96
     """
     pd = import_pandas("search_path")
     search = _seeded(search)
@@ -347,8 +312,6 @@ def ood_transfer(search, X, y, ood_sets, X_test, *, n_jobs=None):
     Figure 6 of [1]_: constraints are selected because they help to detect some OOD
     samples, and may or may not help to detect others.
 
-    Read more in the :ref:`User Guide <logic_studies>`.
-
     Parameters
     ----------
     search : ConstraintSearch
@@ -396,32 +359,6 @@ def ood_transfer(search, X, y, ood_sets, X_test, *, n_jobs=None):
     ----------
     .. [1] K. Kirchheim, F. Ortmeier. Improving out-of-distribution detection with
        Markov logic networks. ICML 2025.
-
-    Examples
-    --------
-    Two concepts that imply each other. One set violates the one direction, and what is
-    found with it is of no use for the other set, which violates the other direction:
-
-    >>> import numpy as np
-    >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from skood.logic import ConceptFusion, ConstraintSearch, MLNDetector
-    >>> from skood.logic import ood_transfer
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.array([[0, 0], [1, 1]])[rng.integers(2, size=600)]
-    >>> X = y + rng.normal(scale=0.2, size=y.shape)
-    >>> ood_sets = {
-    ...     "a": [1, 0] + rng.normal(scale=0.2, size=(99, 2)),
-    ...     "b": [0, 1] + rng.normal(scale=0.2, size=(99, 2)),
-    ... }
-    >>> clf = DecisionTreeClassifier(max_depth=1)
-    >>> concepts = [("a", clf), ("b", clf)]
-    >>> fusion = ConceptFusion(normalizer="none")  # the confidence of these is constant
-    >>> mln = MLNDetector([], concepts, "confidence", fusion=fusion, random_state=0)
-    >>> search = ConstraintSearch(mln, random_state=0)
-    >>> ood_transfer(search, X[:400], y[:400], ood_sets, X[400:]).round(2)
-      searched tested  n_found  auroc  baseline_auroc
-    0        a      b        1   0.27             0.5
-    1        b      a        1   0.26             0.5
     """
     pd = import_pandas("ood_transfer")
     if len(ood_sets) < 2:
