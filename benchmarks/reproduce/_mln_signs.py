@@ -17,7 +17,7 @@ from sklearn.utils import Bunch
 from torch import nn
 
 from benchmarks.reproduce._paper import own_method
-from skood.datasets import load_digit_concepts, make_traffic_signs
+from skood.datasets import load_digit_concepts
 from skood.detectors import MSP, SHE, Energy, Mahalanobis, ViM
 from skood.logic import (
     C,
@@ -29,12 +29,11 @@ from skood.logic import (
 from skood.nn import TorchClassifier, split
 from skood.rectifiers import DICE, ReAct
 
-#: Files whose code affects values: this one, and the networks of the example.
-SOURCES = (
-    Path(__file__),
-    Path(__file__).parents[2] / "examples" / "logic" / "_signs.py",
-)
-sys.path.insert(0, str(SOURCES[1].parent))
+#: Files whose code affects values: this one, and the signs and networks of the example.
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "logic"
+_HELPERS = ("_signs.py", "_traffic_signs.py", "_sign_images.py", "_sign_glyphs.py")
+SOURCES = (Path(__file__), *(_EXAMPLE / name for name in _HELPERS))
+sys.path.insert(0, str(_EXAMPLE))
 
 from _signs import (  # noqa: E402
     CONCEPTS,
@@ -44,6 +43,7 @@ from _signs import (  # noqa: E402
     train_heads,
     training,
 )
+from _traffic_signs import make_traffic_signs  # noqa: E402
 
 __all__ = [
     "CONCEPTS",

@@ -19,10 +19,10 @@ pictures, the network of the concepts, and the evaluation. This file has no figu
 # pictures for training, which only a supervised detector uses, differ from the test
 # pictures, but are of the same kinds. Options are parameters of ``make_traffic_signs``.
 import numpy as np
+from _traffic_signs import make_traffic_signs
 from sklearn.utils import Bunch
 from torch import nn
 
-from skood.datasets import make_traffic_signs
 from skood.metrics import aupr_in, auroc, fpr_at_tpr
 from skood.nn import MultiHeadClassifier, TrainingOptions
 

@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skood.base import UncertaintyDetector
 from skood.combine import DSDE
-from skood.datasets import load_digit_concepts, make_ood_graph, make_traffic_signs
+from skood.datasets import load_digit_concepts, make_ood_graph
 from skood.detectors import (
     FDBD,
     GEN,
@@ -180,27 +180,79 @@ def _odd_tables(Z, rng):
     }
 
 
-_KNOWN_SIGNS = ["ahead", "no_entry", "parking", "priority_road"]
-_KNOWN_SIGNS += ["speed_80", "stop", "toxic", "yield"]
+_RED, _BLUE, _YELLOW, _WHITE = range(4)
+_RGB = np.array([[0.8, 0.1, 0.1], [0.1, 0.3, 0.7], [0.9, 0.7, 0.1], [0.9, 0.9, 0.9]])
+# Distances of points from the center: 1 at the edge of a sign
+_SHAPES = (
+    lambda x, y: np.hypot(x, y),
+    lambda x, y: 1.1 * np.maximum(abs(x), abs(y)),
+    lambda x, y: 0.9 * (abs(x) + abs(y)),
+    lambda x, y: np.maximum(1.5 * y, 1.2 * abs(x) - 0.6 * y + 0.3),
+)
+# Points of a pictogram
+_PICTOGRAMS = (
+    lambda x, y: np.maximum(abs(x) / 3, abs(y)) < 0.2,
+    lambda x, y: np.hypot(x, y) < 0.4,
+    lambda x, y: np.minimum(abs(x), abs(y)) < np.where(np.hypot(x, y) < 0.6, 0.15, 0.0),
+)
+# Color, shape and pictogram of signs; the last three groups are OOD.
+_KNOWN_SIGNS = (
+    *((_RED, 0, 0), (_RED, 1, 1), (_BLUE, 0, 1), (_BLUE, 1, 0)),
+    *((_YELLOW, 2, 0), (_YELLOW, 3, 1), (_WHITE, 2, 1), (_WHITE, 3, 0)),
+)
+_OTHER_SIGNS = ((_RED, 3, 2), (_BLUE, 2, 2), (_YELLOW, 1, 2), (_WHITE, 0, 2))
+_ODD_COLORS = ((_YELLOW, 0, 0), (_WHITE, 1, 1), (_RED, 2, 1), (_BLUE, 3, 0))
+_ODD_SHAPES = ((_RED, 2, 0), (_BLUE, 3, 1), (_YELLOW, 0, 1), (_WHITE, 1, 0))
+_SIDE = 32  # pixels
+
+
+def _landscapes(n_images, rng):
+    """Draw skies above darker grounds, (n, 3, 32, 32), with spots."""
+    y = np.linspace(-1, 1, _SIDE)[:, None]
+    sky, ground, spots = rng.random((3, n_images, 3, 1, 1))
+    horizon = rng.uniform(-0.5, 0.5, (n_images, 1, 1, 1))
+    images = np.where(y < horizon, 0.4 + 0.5 * sky, 0.1 + 0.5 * ground)
+    is_spot = rng.random((n_images, 1, 8, 8)).repeat(4, axis=2).repeat(4, axis=3) < 0.1
+    return np.where(is_spot, spots, images)
+
+
+def _sign_pictures(kinds, n_images, rng):
+    """Draw a sign of one of the kinds in front of each landscape; return its kind."""
+    images = _landscapes(n_images, rng)
+    drawn = rng.integers(len(kinds), size=n_images)
+    y, x = np.mgrid[-1 : 1 : _SIDE * 1j, -1 : 1 : _SIDE * 1j]
+    for image, kind in zip(images, drawn, strict=True):
+        color, shape, pictogram = kinds[kind]
+        left, top, tilt = rng.uniform(-0.15, 0.15, 3)
+        radius = rng.uniform(0.65, 0.85)
+        u, v = (x - left + tilt * y) / radius, (y - top - tilt * x) / radius
+        distance = _SHAPES[shape](u, v)
+        image[:, distance < 1] = _RGB[color][:, None]
+        ink = _WHITE if color < _YELLOW else _RED
+        image[:, _PICTOGRAMS[pictogram](u, v)] = _RGB[ink][:, None]
+    return _photographed(images, rng), drawn
+
+
+def _photographed(images, rng):
+    """Return images with random light and noise."""
+    light = rng.uniform(0.4, 1.0, (len(images), 1, 1, 1))
+    noisy = light * images + 0.04 * rng.standard_normal(images.shape)
+    return noisy.clip(0, 1).astype(np.float32)
+
+
+def _gratings(n_images, rng):
+    """Draw gratings of two colors and random directions."""
+    y, x = np.mgrid[:_SIDE, :_SIDE]
+    a, b, phase = rng.uniform(-1.5, 1.5, (3, n_images, 1, 1, 1))
+    low, high = rng.random((2, n_images, 3, 1, 1))
+    return low + (high - low) * (np.sin(a * x + b * y + 2 * phase) > 0)
 
 
 def signs(seed):
     """Return generated traffic signs, and invalid or unseen signs."""
-    kinds = ("color", "shape", "texture", "natural")
-    data = make_traffic_signs(
-        6000,
-        ood=dict.fromkeys(kinds, 0.02),
-        rotation=8.0,
-        occlusion=0.1,
-        clutter=0.5,
-        lighting=0.5,
-        random_state=seed,
-    )
-    is_known = np.isin(data.target.astype(str), _KNOWN_SIGNS)
-    is_other = ~is_known & ~data.is_ood
-    X_net, X_id, y_net, y_id = _halves(
-        data.data[is_known], data.target[is_known].astype(str), seed
-    )
+    rng = np.random.default_rng(seed)
+    X, y = _sign_pictures(_KNOWN_SIGNS, 1500, rng)
+    X_net, X_id, y_net, y_id = _halves(X, y, seed)
     network = TorchClassifier(
         max_epochs=30,
         lr=0.01,
@@ -229,8 +281,11 @@ def signs(seed):
         X_id,
         y_id,
         {
-            "other signs": data.data[np.flatnonzero(is_other)[:120]],
-            **{kind: data.data[data.ood_kind == kind] for kind in kinds},
+            "other signs": _sign_pictures(_OTHER_SIGNS, 120, rng)[0],
+            "color": _sign_pictures(_ODD_COLORS, 120, rng)[0],
+            "shape": _sign_pictures(_ODD_SHAPES, 120, rng)[0],
+            "texture": _photographed(_gratings(120, rng), rng),
+            "natural": _photographed(_landscapes(120, rng), rng),
         },
         {"near": ["other signs", "color", "shape"], "far": ["texture", "natural"]},
     )

@@ -14,7 +14,6 @@ from skood.datasets._graphs import load_graph, paper_ood_splits, split_nodes
 from skood.datasets._idx_files import fetch_mnist, load_idx_images
 from skood.datasets._ood_graph import make_ood_graph
 from skood.datasets._synthetic import make_reject_option_1d
-from skood.datasets._traffic_signs import make_traffic_signs
 
 __all__ = [
     "digit_concepts",
@@ -25,7 +24,6 @@ __all__ = [
     "load_idx_images",
     "make_ood_graph",
     "make_reject_option_1d",
-    "make_traffic_signs",
     "paper_ood_splits",
     "split_nodes",
 ]

@@ -212,7 +212,6 @@ def load_digit_concepts(
     --------
     digit_concepts : The concepts of other digits, such as the ones of MNIST.
     load_digits_ood : The digits without concepts.
-    make_traffic_signs : Color images with concepts.
 
     Examples
     --------

@@ -35,13 +35,9 @@ def barely_trained(make):
 
 @pytest.fixture
 def untrained(monkeypatch):
-    """Networks of one epoch, and few signs."""
+    """Networks of one epoch."""
     for name in ("TorchClassifier", "GraphClassifier"):
         monkeypatch.setattr(_suite, name, barely_trained(getattr(_suite, name)))
-    draw = _suite.make_traffic_signs
-    monkeypatch.setattr(
-        _suite, "make_traffic_signs", lambda n, **params: draw(n // 10, **params)
-    )
 
 
 @pytest.mark.parametrize("name", PARTS)

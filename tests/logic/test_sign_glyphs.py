@@ -7,16 +7,15 @@ import itertools
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from scipy.ndimage import map_coordinates
-
-from skood.datasets._sign_glyphs import (
+from _sign_glyphs import (
     GLYPHS,
     UNSEEN_GLYPHS,
     _stroke_distance,
     glyph_atlas,
     sample_glyphs,
 )
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.ndimage import map_coordinates
 
 NAMES = [*GLYPHS, *UNSEEN_GLYPHS]
 PIXEL = 2.5 / 32

@@ -5,9 +5,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-
-from skood.datasets._sign_images import (
+from _sign_images import (
     COLORS,
     SHAPES,
     STYLES,
@@ -20,6 +18,7 @@ from skood.datasets._sign_images import (
     put_obstacles,
     shape_distance,
 )
+from numpy.testing import assert_allclose, assert_array_equal
 
 AREAS = {  # closed forms for the inradii
     "circle": np.pi,

@@ -1,4 +1,4 @@
-"""Tests of `skood.datasets.make_traffic_signs`."""
+"""Tests of `make_traffic_signs` of the examples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -9,12 +9,11 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
+from _sign_glyphs import GLYPHS, UNSEEN_GLYPHS
+from _sign_images import COLORS, SHAPES, STYLES
+from _traffic_signs import _LOOKS, _OOD_KINDS, _SIGNS, _other_looks, make_traffic_signs
 from numpy.testing import assert_array_equal
 
-from skood.datasets import make_traffic_signs
-from skood.datasets._sign_glyphs import GLYPHS, UNSEEN_GLYPHS
-from skood.datasets._sign_images import COLORS, SHAPES, STYLES
-from skood.datasets._traffic_signs import _LOOKS, _OOD_KINDS, _SIGNS, _other_looks
 from skood.logic import KnowledgeBase
 from skood.utils._labels import ood_mask
 

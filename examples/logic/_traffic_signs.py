@@ -1,4 +1,11 @@
-"""Generated pictures of traffic signs, with concepts and rules."""
+"""
+===================================
+Generated pictures of traffic signs
+===================================
+
+``make_traffic_signs`` draws signs with concepts and the rules between them. This file
+has no figures.
+"""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -7,11 +14,8 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils import Bunch, check_random_state
-
-from skood.datasets._digit_concepts import as_concept_frame, check_concept_label
-from skood.datasets._sign_glyphs import GLYPHS, UNSEEN_GLYPHS
-from skood.datasets._sign_images import (
+from _sign_glyphs import GLYPHS, UNSEEN_GLYPHS
+from _sign_images import (
     COLORS,
     SHAPES,
     SIDE,
@@ -23,10 +27,11 @@ from skood.datasets._sign_images import (
     draw_textures,
     put_obstacles,
 )
+from sklearn.utils import Bunch, check_random_state
+
+from skood.datasets._digit_concepts import as_concept_frame, check_concept_label
 from skood.utils._labels import put_label
 from skood.utils._param_validation import Interval, validate_params
-
-__all__ = ["make_traffic_signs"]
 
 _OOD_KINDS = ("color", "shape", "pictogram", "texture", "noise", "natural")
 _WITHOUT_SIGN = ("texture", "noise", "natural")
@@ -190,8 +195,6 @@ def make_traffic_signs(
     shape. OOD samples violate the rules (a blue stop sign, a square one), have
     pictograms of no class, or show no sign at all.
 
-    Read more in the :ref:`User Guide <datasets>`.
-
     Parameters
     ----------
     n_samples : int, default=2000
@@ -291,17 +294,6 @@ def make_traffic_signs(
 
     The number of samples of each kind is exact: `n_samples` times its fraction, rounded
     such that the sum is exact.
-
-    Examples
-    --------
-    >>> from skood.datasets import make_traffic_signs
-    >>> signs = make_traffic_signs(100, ood={"color": 0.1}, random_state=0)
-    >>> signs.data.shape, int(signs.is_ood.sum())
-    ((100, 3, 32, 32), 10)
-    >>> signs.constraints[0]
-    'class=stop -> color=red and shape=octagon'
-    >>> signs.concepts[0].tolist()
-    ['speed_80', 'red', 'circle']
     """
     check_concept_label(ood_label, _DOMAINS)
     counts = _count_kinds(n_samples, ood)

@@ -1,4 +1,7 @@
-"""Pictures of traffic signs: geometry, backgrounds, and camera effects.
+"""
+=====================================================
+Traffic signs: geometry, backgrounds and camera
+=====================================================
 
 All functions take a block of images of shape (n_images, 3, 32, 32), float32 in
 [0, 1], and draw from a NumPy generator. Edges are antialiased: the color of a pixel
@@ -11,21 +14,7 @@ depends on its distance inside the edge.
 from dataclasses import dataclass
 
 import numpy as np
-
-from skood.datasets._sign_glyphs import sample_glyphs
-
-__all__ = [
-    "COLORS",
-    "SHAPES",
-    "SIDE",
-    "STYLES",
-    "Camera",
-    "draw_backgrounds",
-    "draw_noise",
-    "draw_signs",
-    "draw_textures",
-    "put_obstacles",
-]
+from _sign_glyphs import sample_glyphs
 
 SIDE = 32
 SHAPES = ("circle", "triangle", "inverted_triangle", "octagon", "diamond", "square")

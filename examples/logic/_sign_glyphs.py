@@ -1,4 +1,7 @@
-"""Pictograms of traffic signs, drawn from strokes.
+"""
+=======================================
+Traffic signs: pictograms
+=======================================
 
 A stroke is a polyline with a width, in a frame where x goes right and y goes down,
 both from -1 to 1. `glyph_atlas` renders all pictograms to gray pictures once, and
@@ -11,8 +14,6 @@ both from -1 to 1. `glyph_atlas` renders all pictograms to gray pictures once, a
 from functools import lru_cache
 
 import numpy as np
-
-__all__ = ["GLYPHS", "UNSEEN_GLYPHS", "glyph_atlas", "sample_glyphs"]
 
 _SIDE = 32  # pixels of a picture in the atlas
 _HALF = 1.25  # its half side: the margin stays empty, so that edges fade out
