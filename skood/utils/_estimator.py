@@ -5,13 +5,29 @@
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import estimator_html_repr
 from sklearn.utils._pprint import _EstimatorPrettyPrinter
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from skood.utils._warnings import warn
 
 __all__ = ["SkoodEstimator"]
 
 _STAMP = "_skood_version"  # present in pickled states only
+
+# The module of scikit-learn's private class differs between versions.
+_VisualBlock = estimator_html_repr.__globals__["_VisualBlock"]
+
+
+def _is_fitted(estimator):
+    """Return whether an object is a fitted estimator."""
+    try:
+        check_is_fitted(estimator)
+    except (NotFittedError, TypeError):
+        return False
+    return True
 
 
 class SkoodEstimator(BaseEstimator):
@@ -28,6 +44,30 @@ class SkoodEstimator(BaseEstimator):
         # The weights of a head are parameters: print a few numbers only.
         with np.printoptions(threshold=8, edgeitems=1, precision=3):
             return super().__repr__(N_CHAR_MAX)
+
+    def _drawn_parts(self):
+        """Return the parts that a notebook shows for the fitted estimator, by name."""
+        return {
+            name: getattr(self, f"{name}_", part)
+            for name, part in self.get_params(deep=False).items()
+            if hasattr(part, "get_params")
+            and hasattr(part, "fit")
+            and not isinstance(part, type)
+        }
+
+    # Without it, scikit-learn draws parameters: unfitted parts of a fitted estimator,
+    # whose names of features may raise errors.
+    @available_if(lambda self: _is_fitted(self) and bool(self._drawn_parts()))
+    def _sk_visual_block_(self):
+        """Return the picture of the fitted parts; text stands for other parts."""
+        names, parts = [], []
+        for name, part in self._drawn_parts().items():
+            drawn = not isinstance(part, str) and _is_fitted(part)
+            names.append(f"{name}: {type(part).__name__}" if drawn else name)
+            parts.append(part if drawn else str(part))
+        return _VisualBlock(
+            "parallel", parts, names=names, name_details=list(map(str, parts))
+        )
 
     def __getstate__(self):
         from skood import __version__

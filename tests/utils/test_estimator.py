@@ -9,24 +9,29 @@ import io
 import pickle
 import re
 import warnings
+from html import escape
 
 import joblib
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
-from sklearn.linear_model import LogisticRegression
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import skood
-from skood.base import BaseDetector
-from skood.combine import BaseCombiner
+from skood.base import BaseDetector, UncertaintyDetector
+from skood.combine import BaseCombiner, DetectorEnsemble
 from skood.detectors import KNN, MSP, ViM
-from skood.epistemic import QUAM
+from skood.epistemic import QUAM, DeepEnsemble, DeepEnsembleRegressor
 from skood.exceptions import SkoodWarning
 from skood.logic import ConstraintSearch, MLNDetector
-from skood.nn import LinearHead, TorchClassifier
+from skood.model_selection import IDOnly
+from skood.monitor import ExchangeabilityMonitor
+from skood.nn import FeatureExtractor, LinearHead, TorchClassifier
 from skood.rejection import BaseRule, RejectOptionClassifier
+from skood.selection import NoveltySelector
 from skood.utils._estimator import SkoodEstimator
 from skood.utils.discovery import all_estimators
 
@@ -166,3 +171,53 @@ def test_nested_names_of_parts_that_are_none_or_text(estimator, name, before, af
     found = getattr(estimator, part).get_params()
     assert found[option] == 0.25
     assert after is None or after in found.values()
+
+
+def _same(X):
+    return X
+
+
+def _pipeline(*final):
+    """Return a pipeline that scikit-learn draws only if it is fitted."""
+    named = FunctionTransformer(_same, feature_names_out="one-to-one")
+    columns = make_pipeline(StandardScaler(), named)
+    columns = ColumnTransformer([("scaled", columns, ["x0", "x1", "x2"])])
+    return make_pipeline(columns, *final)
+
+
+_HEAD = _pipeline(LogisticRegression())
+_ENSEMBLE = DeepEnsemble(_HEAD, n_members=2)
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        MSP(_HEAD),
+        KNN(_HEAD),
+        ViM(_HEAD),
+        _ENSEMBLE,
+        DeepEnsembleRegressor(_pipeline(LinearRegression()), n_members=2),
+        UncertaintyDetector(_ENSEMBLE),
+        IDOnly(_pipeline()),
+        FeatureExtractor(_HEAD),
+        ExchangeabilityMonitor(MSP(_HEAD)),
+        DetectorEnsemble([("msp", MSP()), ("knn", KNN())], estimator=_HEAD),
+        NoveltySelector([("msp", MSP()), ("knn", KNN())], estimator=_HEAD),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_fitted_estimator_is_drawn_with_fitted_parts(estimator):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["x0", "x1", "x2"])
+    fitted = clone(estimator).fit(frame, y)
+    html = fitted._repr_html_()
+    names = "estimator", "detector", "transformer"
+    (name,) = (name for name in names if hasattr(fitted, name))
+    part = getattr(fitted, f"{name}_")
+    assert f"{name}: {type(part).__name__}" in html
+    vars(fitted)[f"{name}_"] = clone(part)  # not fitted, so that text stands for it
+    html = fitted._repr_html_()
+    assert f"{name}: {type(part).__name__}" not in html
+    assert escape(str(clone(part)).split("(")[0]) in html
+    assert clone(estimator)._repr_html_()  # the parameters
