@@ -17,12 +17,15 @@ from skood.decision import (
     precision_at,
 )
 from skood.rejection._report_groups import (
+    RATES,
     certified_texts,
     group_lines,
     rates_of_labels,
     shown_interval,
 )
 from skood.utils._losses import check_no_dict, is_regression_loss
+from skood.utils._optional import import_pandas
+from skood.utils._plotting import COLORS, get_axes
 
 __all__ = ["RejectionReport", "make_report", "possible_losses"]
 
@@ -90,6 +93,30 @@ class RejectionReport:
     gaps : dict or None
         Largest minus smallest rate of the groups, for "tpr", "fpr" and "risk", with an
         interval from the ones of the groups.
+
+    limits : tuple of (str, float)
+        Names of rates and bounds of the rule on them, whether they are certified or
+        not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.rejection import BoundedAbstention, RejectOptionClassifier
+    >>> X, y = np.arange(-20.0, 20.0)[:, None], np.repeat([0, 1], 20)
+    >>> clf = RejectOptionClassifier(
+    ...     LogisticRegression(), rule=BoundedAbstention(0.8), random_state=0
+    ... )
+    >>> report = clf.fit(X, y).report(X + 0.5, y, confidence_level=0.9)
+    >>> report.to_frame().round(3)
+               value    low   high
+    rate
+    tpr         0.95  0.851  0.991
+    fpr          NaN    NaN    NaN
+    coverage    0.95  0.851  0.991
+    risk        0.00  0.000  0.076
+    precision    NaN    NaN    NaN
+    >>> ax = report.plot()  # marks the bound 0.8 of the TPR
     """
 
     tpr: Estimate
@@ -108,6 +135,7 @@ class RejectionReport:
     groups: dict | None = field(default=None, init=False)
     sources: dict | None = field(default=None, init=False)
     gaps: dict | None = field(default=None, init=False)
+    limits: tuple = field(default=(), init=False)
 
     def to_dict(self):
         """Return the report as nested dicts and numbers, ready for JSON.
@@ -128,6 +156,96 @@ class RejectionReport:
         if self.gaps is not None:
             result["gaps"] = _finite_values(self.gaps)
         return result
+
+    def to_frame(self):
+        """Return a data frame with a row for each rate.
+
+        Returns
+        -------
+        frame : pandas.DataFrame
+            Columns ``value``, ``low`` and ``high``, NaN where undefined, and an index
+            with the name of the rate. With groups or sources, there are rows for each
+            of them, rows ``tpr_gap``, ``fpr_gap`` and ``risk_gap``, and first columns
+            ``group`` and ``source``, which are missing in rows for all samples.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        pd = import_pandas("RejectionReport.to_frame")
+        rates, groups, sources, estimates = zip(*self._estimates(), strict=True)
+        frame = pd.DataFrame(estimates, pd.Index(rates, name="rate"), Estimate._fields)
+        if self.sources is not None:
+            frame.insert(0, "source", pd.Series(sources, frame.index, dtype=object))
+        if self.groups is not None:
+            frame.insert(0, "group", pd.Series(groups, frame.index, dtype=object))
+        return frame
+
+    def plot(self, ax=None):
+        """Plot each rate with its interval, and the bounds of the rule.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a new figure.
+
+        Returns
+        -------
+        ax : matplotlib Axes
+            The axes. If a risk is above 1, it has an axis of its own at the top.
+        """
+        cells = [cell for cell in self._estimates() if not math.isnan(cell[3].value)]
+        with get_axes(ax, "RejectionReport") as axes:
+            if ax is None:
+                axes.figure.set_size_inches(7.2, 1.5 + 0.35 * len(cells))
+                axes.figure.set_layout_engine("constrained")
+            risks = [cell[3] for cell in cells if cell[0].startswith("risk")]
+            is_large = np.nanmax(risks, initial=0.0) > 1
+            risk_axes = axes.twiny() if is_large else axes
+            handles, labels = {}, []
+            for y, (rate, group, source, (value, *ends)) in enumerate(cells):
+                target = risk_axes if rate.startswith("risk") else axes
+                error = np.abs(np.subtract(ends, value))[:, None]
+                color = COLORS[int(target is not axes)]
+                target.errorbar(value, y, xerr=error, fmt="o", capsize=3, color=color)
+                kind, limits = self._limits_of(rate, group, source)
+                color = "black" if kind == "certified bound" else "0.6"
+                for limit in limits:
+                    (handles[kind],) = target.plot(limit, y, "|", ms=20, mew=2, c=color)
+                label = rate.replace("_", " ")
+                label += "" if group is None else f", group {group}"
+                labels.append(label if source is None else f"{label}, source {source}")
+            axes.set_yticks(range(len(cells)), labels, parse_math=False)
+            axes.set_ylim(len(cells) - 0.5, -0.5)
+            axes.set_xlabel(f"value and {100 * self.confidence_level:g} % interval")
+            if is_large:
+                risk_axes.set_xlabel("risk", color=COLORS[1])
+            if handles:
+                place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+                axes.legend(handles.values(), handles, markerscale=0.4, **place)
+        return axes
+
+    def _estimates(self):
+        """Return rate, group, source and estimate of each rate."""
+        rates = "tpr", "fpr", "coverage", "risk", "precision"
+        cells = [(rate, None, None, getattr(self, rate)) for rate in rates]
+        for group, row in (self.groups or {}).items():
+            cells += [(rate, group, None, row[rate]) for rate in RATES]
+        for rate, estimate in (self.gaps or {}).items():
+            cells.append((f"{rate}_gap", None, None, estimate))
+        for source, row in (self.sources or {}).items():
+            cells.append(("fpr", None, source, row["fpr"]))
+        return cells
+
+    def _limits_of(self, rate, group, source):
+        """Return the kind of the bounds on a rate, and the bounds."""
+        key = rate, group, source
+        certified = [x for x in self.certified if (x.rate, x.group, x.source) == key]
+        limits = [x.limit for x in certified if not math.isnan(x.limit)]
+        if not limits and group is None and source is None:
+            limits = [limit for name, limit in self.limits if name == rate]
+        return "certified bound" if certified else "bound of the rule", limits
 
     def _rows(self):
         """Return name, estimate and meaning of each defined rate."""
@@ -240,12 +358,13 @@ def make_report(
     labels=(None, None),
     scores=None,
     certified=(),
+    rule=None,
 ):
     """Return the rates of decisions, with intervals.
 
     Shapes: accepted (n_samples,), loss (n_id,), is_ood (n_samples,), weight
     (n_samples,), positive, or None. `labels` are groups and sources (n_samples,);
-    `scores` and `certified` are attributes of the report.
+    `scores` and `certified` are attributes of the report, `rule` has its `limits`.
     """
     level, ones = confidence_level, weight is None
     weight = np.ones(len(accepted), dtype=np.int64) if ones else weight
@@ -282,9 +401,23 @@ def make_report(
         ood_prior=ood_prior,
         scores=scores,
     )
-    for name, value in {**tables, "certified": certified}.items():
+    limits = () if rule is None else tuple(_limits(rule, ood_prior))
+    for name, value in {**tables, "certified": certified, "limits": limits}.items():
         object.__setattr__(report, name, value)  # frozen
     return report
+
+
+def _limits(rule, ood_prior):
+    """Yield rate and bound for each bound of a rule on a single rate."""
+    for a, b, c, d in rule.statements():
+        if b > 0 >= a and c == d == 0:
+            yield "risk", -a / b
+        elif a and b == c == 0:
+            yield "tpr", -d / a
+        elif c and a == b == 0:
+            yield "fpr", -d / c
+        elif a < 0 < c and b == d == 0 and ood_prior is not None:
+            yield "precision", precision_at(ood_prior, 1.0, -a / c)  # least TPR : FPR
 
 
 def _share(among, weight, confidence_level):

@@ -12,6 +12,7 @@ from skood.utils._labels import column
 from skood.utils._weights import check_weight
 
 __all__ = [
+    "RATES",
     "certified_texts",
     "evaluated_labels",
     "group_lines",
@@ -19,7 +20,7 @@ __all__ = [
     "shown_interval",
 ]
 
-_RATES = ("tpr", "fpr", "risk")
+RATES = ("tpr", "fpr", "risk")
 
 
 def evaluated_labels(owner, outputs, groups, sources, sample_weight):
@@ -100,7 +101,7 @@ def rates_of_labels(accepted, is_ood, labels, level, weight, share, risk):
         row[rate] = estimate(1 - (1 - level) / len(cells))
     if groups is not None:
         rows = list(tables["groups"].values())
-        tables["gaps"] = {rate: _gap([row[rate] for row in rows]) for rate in _RATES}
+        tables["gaps"] = {rate: _gap([row[rate] for row in rows]) for rate in RATES}
     return tables
 
 
@@ -145,13 +146,13 @@ def group_lines(report):
             f"{'group':<12}{'n':>8}  {'tpr':<25}  {'fpr':<25}  {'risk':<25}  certified"
         )
         for name, row in report.groups.items():
-            rates = "  ".join(_shown(row[rate]) for rate in _RATES)
+            rates = "  ".join(_shown(row[rate]) for rate in RATES)
             bounds = [
-                certified_texts(report, rate, group=name) for rate in (*_RATES, None)
+                certified_texts(report, rate, group=name) for rate in (*RATES, None)
             ]
             shown = ", ".join(filter(None, bounds))
             lines.append(f"{name!s:<12}{row['n_id']:>8.6g}  {rates}  {shown}".rstrip())
-        rates = "  ".join(_shown(report.gaps[rate]) for rate in _RATES)
+        rates = "  ".join(_shown(report.gaps[rate]) for rate in RATES)
         lines.append(f"{'gap':<12}{'':>8}  {rates}".rstrip())
     if report.sources is not None:
         lines.append(f"{'source':<12}{'n':>8}  {'fpr':<25}  certified")

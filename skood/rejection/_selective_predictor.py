@@ -140,6 +140,28 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         fitted = self.estimator_, self.risk_detector_, self.ood_detector_
         return self._parts_type(*fitted)
 
+    def _drawn_parts(self):
+        parts = dict(zip(self._part_names, self._parts(), strict=True))
+        if self.risk_detector_ is None:
+            parts["risk_detector"] = "1 - max probability"
+        if self.ood_detector_ is None:
+            del parts["ood_detector"]
+        return {**parts, "rule": self._rule_line()}
+
+    def _rule_line(self):
+        """Return the rule, its thresholds and its certified bounds as one line."""
+        point = self.operating_point_
+        if point is None:
+            return "None: all samples are accepted"
+        names = ("theta", "lam", "ood_max")[: 3 if point.has_two_thresholds else 2]
+        values = [(name, getattr(point, name)) for name in names]
+        shown = ", ".join(f"{name} = {_shown_limit(value)}" for name, value in values)
+        line = f"{' '.join(repr(self.rule).split())}; {shown}; "
+        if point.certificate is None or not point.certificate.statements:
+            return f"{line}not certified"
+        texts = (statement.text for statement in point.certificate.statements)
+        return f"{line}certified: {', '.join(texts)}"
+
     def with_rule(
         self,
         rule,
@@ -394,6 +416,7 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
             labels=labels,
             scores=described_scores(self),
             certified=() if certificate is None else certificate.statements,
+            rule=None if point is None else self.rule,
         )
 
     def score(self, X, y, sample_weight=None, groups=None):
@@ -494,3 +517,10 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
                 tags.input_tags.sparse &= inner.sparse
                 tags.input_tags.allow_nan &= inner.allow_nan
         return tags
+
+
+def _shown_limit(limit):
+    """Return a threshold, or the thresholds of groups, as text."""
+    if not isinstance(limit, dict):
+        return f"{limit:.4g}"
+    return "{" + ", ".join(f"{k}: {value:.4g}" for k, value in limit.items()) + "}"

@@ -300,3 +300,45 @@ def test_every_guarantee_has_a_certified_line(guarantee, rule):
     else:
         total = sum(one.pvalue for one in certificate.statements)
         assert 0 < total <= (0.2 if guarantee == "high_probability" else 0.1)
+
+
+def test_data_frame_and_plot_have_groups_and_sources():
+    pytest.importorskip("pandas")
+    plt = pytest.importorskip("matplotlib.pyplot")
+    report = CLF.report(X_NEW, Y_NEW, groups=SITE_NEW, ood_source=SOURCE_NEW)
+    frame = report.to_frame()
+    assert list(frame) == ["group", "source", "value", "low", "high"]
+    for group, row in report.groups.items():
+        values = frame[frame["group"] == group]
+        assert list(values.index) == ["tpr", "fpr", "risk"]
+        expected = [row[rate] for rate in values.index]
+        assert_array_equal(values[["value", "low", "high"]], expected)
+    for source, row in report.sources.items():
+        (values,) = frame[frame["source"] == source].to_numpy()
+        assert_array_equal(values[2:].astype(float), row["fpr"])
+    overall = frame[frame["group"].isna() & frame["source"].isna()]
+    assert_array_equal(overall.loc["tpr", "value":"high"], report.tpr)
+    assert_array_equal(overall.loc["tpr_gap", "value":"high"], report.gaps["tpr"])
+    integers = CLF.report(X_NEW, Y_NEW, groups=(SITE_NEW == "north") + 3)
+    found = integers.to_frame()["group"].dropna()
+    assert found.tolist() == [3, 3, 3, 4, 4, 4]
+    assert isinstance(found.iloc[0], int) and "source" not in integers.to_frame()
+    ax = report.plot()
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    points = {
+        labels[round(point.get_ydata()[0])]: point.get_xdata()[0]
+        for point in ax.lines
+        if point.get_marker() == "o"
+    }
+    assert points["tpr, group north"] == report.groups["north"]["tpr"].value
+    assert len(points) == frame["value"].notna().sum() == len(labels)
+    marks = {
+        labels[round(mark.get_ydata()[0])]: (mark.get_xdata()[0], mark.get_color())
+        for mark in ax.lines
+        if mark.get_marker() == "|" and mark.get_markersize() == 20
+    }
+    sites = sorted(set(SITE_NEW))
+    expected = {f"tpr, group {site}": (0.7, "black") for site in sites}
+    expected |= {"tpr": (0.7, "0.6"), "fpr": (0.5, "black")}
+    assert marks == expected
+    plt.close("all")

@@ -23,10 +23,13 @@ from skood.rejection import (
     AllOf,
     BoundedAbstention,
     BoundedImprovement,
+    BoundedPrecisionRecall,
     BoundedTPRFPR,
+    CostBased,
     RejectionReport,
     RejectOptionClassifier,
     Solver,
+    TwoThresholds,
     risk_upper_bound,
 )
 from skood.rejection._report import make_report, possible_losses
@@ -458,6 +461,94 @@ def test_a_table_in_html():
     named = replace(without, scores={"risk": "1 - <max> & more"})
     assert _Cells(named._repr_html_()).caption == "risk score: 1 - <max> & more"
     assert str(named).endswith("\nrisk score: 1 - <max> & more")
+
+
+def test_data_frame_has_the_rates():
+    pytest.importorskip("pandas")
+    report = report_of([1, 1, 0, 1], [0, 1], [0, 0, 1, 1], prior=0.5)
+    frame = report.to_frame()
+    assert list(frame) == ["value", "low", "high"]
+    for rate in ("tpr", "fpr", "coverage", "risk", "precision"):
+        assert_array_equal(frame.loc[rate], getattr(report, rate))
+    frame = report_of([1, 0], [0.5, 1], [0, 0], possible=None).to_frame()
+    assert frame.loc["fpr"].isna().all() and frame.loc["precision"].isna().all()
+    assert frame.loc["risk"].isna().tolist() == [False, True, True]
+
+
+def _marks(report):
+    """Return the bounds in a plot of a report, and their legend."""
+    plt = pytest.importorskip("matplotlib.pyplot")
+    ax = report.plot()
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    marks = [line for line in ax.lines if line.get_markersize() == 20]
+    legend = ax.get_legend()
+    texts = [] if legend is None else [text.get_text() for text in legend.texts]
+    plt.close("all")
+    return {labels[int(m.get_ydata()[0])]: m.get_xdata()[0] for m in marks}, texts
+
+
+@pytest.mark.parametrize(
+    ("rule", "guarantee", "expected"),
+    [
+        (BoundedTPRFPR(0.6, 0.4), None, {"tpr": 0.6, "fpr": 0.4}),
+        (BoundedTPRFPR(0.6, 0.4), "high_probability", {"tpr": 0.6, "fpr": 0.4}),
+        (BoundedTPRFPR(0.0, 0.4), None, {"fpr": 0.4}),  # a bound that always holds
+        (BoundedImprovement(0.3), None, {"risk": 0.3}),
+        (TwoThresholds(0.1, 0.15), "high_probability", {"tpr": 0.75}),
+        (CostBased(ood_prior=0.3), None, {}),
+        (None, None, {}),
+    ],
+)
+def test_plot_marks_the_bounds_of_the_rule(rule, guarantee, expected):
+    clf, X, y = _selective(rule, guarantee)
+    report = clf.report(X, y)
+    marks, texts = _marks(report)
+    assert marks == pytest.approx(expected)
+    certified = [s for s in report.certified if s.rate is not None]
+    kind = "certified bound" if certified else "bound of the rule"
+    assert texts == ([kind] if expected else [])
+    assert dict(json.loads(json.dumps(report.to_dict()))["limits"]) == marks
+
+
+def test_bound_of_the_precision_is_at_the_prior_of_the_report():
+    clf, X, y = _selective(BoundedPrecisionRecall(0.9, 0.6, ood_prior=0.2), None)
+    # odds of 9 at 4 ID samples per OOD sample are 9 / 4 * 7 / 3 at 7 per 3
+    odds = 9 / 4 * 7 / 3
+    marks, _ = _marks(clf.report(X, y, ood_prior=0.3))
+    assert marks == pytest.approx({"tpr": 0.6, "precision": odds / (1 + odds)})
+    assert _marks(clf.report(X, y))[0] == {"tpr": 0.6}
+    same = _marks(clf.report(X, y, ood_prior=0.2))[0]
+    assert same["precision"] == pytest.approx(0.9)
+
+
+def test_plot_without_intervals_and_with_large_risks():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    report = report_of([1, 1, 0], [40.0, 2, 0], [0, 0, 0], possible=None)
+    ax = report.plot(plt.figure().subplots())
+    (risk_ax,) = (other for other in ax.figure.axes if other is not ax)
+    (point,) = (line for line in risk_ax.lines if line.get_marker() == "o")
+    assert point.get_xdata().tolist() == [21.0] and risk_ax.get_xlabel() == "risk"
+    assert ax.get_xlim()[1] < 2  # the rates are not at zero
+    ax = report_of([1, 1, 0], [0, 1, 0], [0, 0, 0]).plot()
+    assert ax.figure.axes == [ax]
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["tpr", "coverage", "risk"]  # others are undefined
+    plt.close("all")
+
+
+def _selective(rule, guarantee):
+    rng = np.random.default_rng(1)
+    X = np.r_[rng.normal(size=(900, 2)), rng.normal(5, 1, size=(300, 2))]
+    y = np.r_[X[:900, 0] + rng.normal(size=900) > 0, np.full(300, -1)].astype(int)
+    clf = RejectOptionClassifier(
+        LogisticRegression(),
+        ood_detector=KNN(normalize=False),
+        rule=rule,
+        guarantee=guarantee,
+        calibration=0.5,
+        random_state=0,
+    )
+    return clf.fit(X, y), X, y
 
 
 def test_bounds_that_were_not_attainable_are_reported():
