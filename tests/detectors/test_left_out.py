@@ -286,6 +286,19 @@ def test_threshold_of_copies_is_for_new_samples():
     assert abs(np.mean(rates) - 0.1) < 3 * np.sqrt(0.1 * 0.9 / 80 / len(rates))
 
 
+def test_copies_void_the_threshold_of_neighbors():
+    """A copy is a neighbor at distance zero; weights are not."""
+    rates, copied = [], []
+    for seed in range(12):
+        X, new = np.split(np.random.default_rng(seed).normal(size=(1080, 4)), [80])
+        detector = KNN(n_neighbors=2, contamination=0.1)
+        fitted = clone(detector).fit(X, sample_weight=np.full(80, 3))
+        rates.append(np.mean(fitted.predict(new) == -1))
+        copied.append(detector.fit(np.repeat(X, 3, axis=0)).predict(new))
+    assert abs(np.mean(rates) - 0.1) < 3 * np.sqrt(0.1 * 0.9 / 80 / len(rates))
+    assert np.all(np.array(copied) == -1)
+
+
 def test_threshold_without_others_warns():
     with pytest.warns(SkoodWarning, match="none can be left out"):
         KNN(n_neighbors=1).fit([[1.0, 2.0]])

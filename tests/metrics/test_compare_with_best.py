@@ -6,6 +6,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import binom
 
 from skood.metrics import compare_with_best, ranking_metrics
 from skood.metrics._compare_with_best import METRICS, Resamples, holm, pvalues_of_best
@@ -174,6 +175,26 @@ def test_values_and_sign_of_metrics():
         assert result.values[1, 2, 1, k] == function(y_true, flat)
     again = compare_with_best(ids, oods, n_resamples=59, random_state=0, **given)
     assert_array_equal(again.pvalues, result.pvalues)
+
+
+@pytest.mark.parametrize(("n", "decimals"), [(20, 9), (100, 0)])
+@pytest.mark.parametrize("n_trials", [30, pytest.param(300, marks=pytest.mark.slow)])
+def test_level_on_scores(n_trials, n, decimals):
+    """Equal systems: the AUROC keeps its level, the FPR on tied scores does not."""
+    rng, rejected = np.random.default_rng(0), np.zeros(2)
+    for seed in range(n_trials):
+        ids = rng.normal(2.3, 1, size=(2, n)).round(decimals)
+        oods = rng.normal(0, 1, size=(2, n)).round(decimals)
+        result = compare_with_best(
+            [ids],
+            {"ood": [oods]},
+            metrics=["auroc", "fpr_at_tpr"],
+            n_resamples=59,
+            random_state=seed,
+        )
+        rejected += result.pvalues[:, 0].min(axis=0) <= 0.1
+    assert rejected[0] <= binom.isf(1e-3, n_trials, 0.1)
+    assert decimals > 0 or rejected[1] > binom.isf(0.05, n_trials, 0.1)
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import beta
+from scipy.stats import beta, binom
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skood.detectors import Mahalanobis
-from skood.exceptions import SkoodWarning
+from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.metrics import AcceptanceRegionDisplay
 from skood.persistence import dump, load
 from skood.rejection import (
@@ -127,6 +127,47 @@ def test_thresholds_of_predicted_classes_need_no_groups():
     assert list(clf.report(X_NEW, Y_NEW).groups) == [0, 1]
     clf.recalibrate(X_NEW, Y_NEW)
     assert clf.operating_point_ != point
+
+
+@pytest.mark.parametrize("thresholds", ["shared", "group"])
+@pytest.mark.parametrize("n_draws", [15, pytest.param(200, marks=pytest.mark.slow)])
+def test_promise_within_predicted_classes(thresholds, n_draws):
+    """A rare class that scatters more; tied scores; all samples together hide it."""
+    rng = np.random.default_rng(0)
+
+    def draw(n_samples):
+        y = (rng.random(n_samples) < 0.15).astype(int)
+        X = rng.normal(size=(n_samples, 2)) * (1 + y[:, None]) + 2 * y[:, None]
+        return X.round(1), y
+
+    X, y = draw(400)
+    parts = (
+        FrozenEstimator(LogisticRegression().fit(X, y)),
+        FrozenEstimator(Mahalanobis().fit(X)),
+    )
+    new, _ = draw(20_000)
+    predicted = parts[0].predict(new)
+    counts = dict.fromkeys(["certified", "broken", "pooled"], 0)
+    for seed in range(n_draws):
+        samples = draw(300)
+        for within in ("predicted_class", None):
+            options = {"thresholds": thresholds} if within else {}
+            clf = RejectOptionClassifier(
+                *parts,
+                rule=BoundedAbstention(0.7),
+                calibration="same",
+                guarantee=Certificate(delta=0.2, within=within, **options),
+                random_state=seed,
+            )
+            try:
+                accepted = clf.fit(*samples).accept_proba(new)
+            except NotCertifiableError:
+                continue
+            coverage = min(accepted[predicted == c].mean() for c in (0, 1))
+            counts["certified"] += within is not None
+            counts["broken" if within else "pooled"] += coverage < 0.7
+    assert counts["certified"] > 0.3 * n_draws
+    assert counts["broken"] <= binom.isf(1e-3, n_draws, 0.2) < counts["pooled"]
 
 
 def test_recalibration_and_files(tmp_path):

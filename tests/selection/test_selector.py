@@ -153,6 +153,23 @@ def test_rate_of_selections(rng):
     assert abs(np.mean(rates) - 0.15) < 3 * np.std(rates) / np.sqrt(150)
 
 
+def test_rate_in_windows_of_a_stream(rng):
+    """ID samples only, ties broken at random: each window fails at alpha, any more."""
+    alpha, n_runs, is_selected = 0.2, 150, []
+    for seed in range(n_runs):
+        selector = NoveltySelector(
+            _column(), alpha=alpha, calibration="same", random_state=seed
+        ).fit(rng.integers(40, size=(200, 1)))
+        windows = rng.integers(40, size=(5, 20, 1))
+        batches = [selector.select(window, ties="random") for window in windows]
+        is_selected.append([batch.n_selected > 0 for batch in batches])
+    limit = alpha + 3 * np.sqrt(alpha * (1 - alpha) / n_runs)
+    assert (np.mean(is_selected, axis=0) <= limit).all()
+    # the mean over windows has at most the variance of one window
+    assert alpha / 2 < np.mean(is_selected) <= limit
+    assert np.any(is_selected, axis=1).mean() > limit  # the union has no such bound
+
+
 def test_order_of_the_batch_does_not_matter_and_nothing_changes(data, rng):
     X, batch, _ = data
     order = rng.permutation(100)

@@ -158,6 +158,29 @@ def test_coverage_of_bands(band, rng):
         assert 0.885 < covered < 0.915
 
 
+@pytest.mark.parametrize("band", ["simes", "local"])
+@pytest.mark.parametrize(("n", "alpha"), [(20, 0.3), (60, 0.1), (60, 0.3), (500, 0.1)])
+def test_rate_given_the_calibration_samples(band, n, alpha, rng):
+    """Exact rates of one and of two ID samples, for 2000 calibration sets."""
+    delta, n_sets = 0.2, 2000
+    uniform = np.sort(rng.random((n_sets, n)), axis=1)
+    limits = np.insert(uniform, 0, 0, axis=1)  # P(rank <= r | calibration samples)
+
+    def exceeded(procedure):
+        ranks = np.arange(1, n + 1)
+        by_level = [
+            sum(procedure.selected([r / (n + 1)], n, level)[0] for r in ranks)
+            for level in (alpha / 2, alpha)
+        ]
+        half, full = limits[:, by_level].T
+        both = 1 - (1 - half) ** 2 + (full - half) ** 2
+        return np.mean(full > alpha), np.mean(both > alpha)
+
+    bound = delta + 3 * np.sqrt(delta * (1 - delta) / n_sets)
+    assert max(exceeded(ConditionalStepUp(delta, band))) <= bound
+    assert min(exceeded(StepUp())) > bound or n == 20
+
+
 def test_few_samples():
     for procedure in (StepUp(), StepUp("storey"), StepUp("quantile")):
         assert procedure.selected([], 9, 0.2).shape == (0,)

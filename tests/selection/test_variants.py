@@ -3,7 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -157,6 +157,41 @@ def test_checked_stream():
     stream = LOND(given["alpha"])
     assert [bool(stream.update(one)[0]) for one in p] == expected["rejected"]
     assert (stream.n_seen_, stream.n_selected_) == (8, sum(expected["rejected"]))
+
+
+@pytest.mark.parametrize("places", [(0, 1), (1, 3), (4, 5)])
+def test_exact_rate_of_a_stream(places):
+    """By enumeration, at all times: the level is distributed over the ID samples."""
+    n, alpha, is_id = 24, 0.9, np.isin(np.arange(6), places)
+    fdp = []
+    for pair in orders(n, 2, 0):
+        for ordered in permutations(pair):
+            ranks = np.ones(6)
+            ranks[is_id] = ordered
+            selected = LOND(alpha).update(ranks / (n + 1))
+            n_false = np.cumsum(selected & is_id)
+            fdp.append(n_false / np.maximum(np.cumsum(selected), 1))
+    bound = alpha * np.cumsum(_shares()[:6] * is_id)
+    rate = np.mean(fdp, axis=0)
+    assert (rate <= bound + 1e-12).all()
+    assert rate[-1] > 0.2 * bound[-1]  # selected ID samples occur
+
+
+def test_rate_of_a_long_stream_with_ties(rng):
+    """OOD samples at the beginning raise the levels of all ID samples after them."""
+    alpha, n_runs, is_id = 0.5, 100, np.arange(120) >= 20
+    fdp = []
+    for _ in range(n_runs):
+        calibration = rng.integers(300, size=400)
+        p = conformal_pvalues(
+            np.where(is_id, rng.integers(300, size=120), -1), calibration
+        )
+        selected = LOND(alpha).update(p)
+        n_false = np.cumsum(selected & is_id)
+        fdp.append(n_false / np.maximum(np.cumsum(selected), 1))
+    error = np.std(fdp, axis=0) / np.sqrt(n_runs)
+    assert (np.mean(fdp, axis=0) <= alpha + 3 * error).all()
+    assert np.mean(fdp, axis=0)[-1] > 0.005
 
 
 def test_stream_is_unchanged_by_an_error_and_ends():
