@@ -86,6 +86,20 @@ def test_changelog_names_every_estimator():
     assert missing == []
 
 
+def test_guarantees_name_existing_tests():
+    """The table of promises has at least one attacking test per row."""
+    text = (PAGE.parent / "user_guide" / "guarantees.rst").read_text()
+    rows = text.split("- Attacking tests\n")[1].split("\n\n")[0].split("   * - ")[1:]
+    names = [re.findall(r"``([\w/]+\.py)::(\w+)``", row) for row in rows]
+    assert len(rows) > 30 and all(names)
+    missing = []
+    for file, test in {name for row in names for name in row}:
+        tree = ast.parse((Path(__file__).parent / file).read_text())
+        tests = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+        missing += [] if test in tests else [f"{file}::{test}"]
+    assert missing == []
+
+
 def test_unknown_name_of_the_package():
     import skood
 

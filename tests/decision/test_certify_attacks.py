@@ -56,7 +56,7 @@ def _coverages(n_samples, n_classes, repetitions, **options):
     "sizes", [(300, 60), pytest.param((500, 100), marks=pytest.mark.slow)]
 )
 def test_few_samples_of_many_classes(sizes, guarantee):
-    """With stratified held-out samples 42 to 65 % of the promises of 10 % broke."""
+    """Samples held out without stratification; see the guide for stratified ones."""
     coverage = _coverages(*sizes, 24, guarantee=guarantee)
     if guarantee == "expectation":
         error = coverage.std() / math.sqrt(len(coverage))

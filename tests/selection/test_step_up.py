@@ -160,7 +160,7 @@ def test_coverage_of_bands(band, rng):
 
 @pytest.mark.parametrize("band", ["simes", "local"])
 @pytest.mark.parametrize(("n", "alpha"), [(20, 0.3), (60, 0.1), (60, 0.3), (500, 0.1)])
-def test_rate_given_the_calibration_samples(band, n, alpha, rng):
+def test_conditional_rate(band, n, alpha, rng):
     """Exact rates of one and of two ID samples, for 2000 calibration sets."""
     delta, n_sets = 0.2, 2000
     uniform = np.sort(rng.random((n_sets, n)), axis=1)
