@@ -27,10 +27,9 @@ class KnownWords(BaseDetector):
     .. math:: s(x) = \frac{\#\{j : t_j \in V\}}{n}
 
     for a document x of the tokens :math:`t_1, \dots, t_n` and the vocabulary V of the
-    training documents; a document without tokens has the score 0. A bag of words, such
-    as TF-IDF, has no column for a word outside V and loses it: a document of many
-    unknown and few common words has the vector of its common words. `explain` returns
-    the unknown words.
+    training documents; 0 without tokens. A bag of words, such as TF-IDF, loses words
+    outside V: a document of many unknown and few common words has the vector of its
+    common words.
 
     Read more in the :ref:`User Guide <known_words>`.
 
@@ -113,23 +112,20 @@ class KnownWords(BaseDetector):
                 "unknown to it. Use KnownWords(CountVectorizer())."
             )
         self.vectorizer_ = fitted
-        documents, known = self._tokens(X), fitted.vocabulary_
-        is_frozen = isinstance(vectorizer, FrozenEstimator)
-        if not (is_frozen or getattr(fitted, "fixed_vocabulary_", False)):
+        tokens, known = self._tokens(X), fitted.vocabulary_
+        if not (isinstance(vectorizer, FrozenEstimator) or fitted.fixed_vocabulary_):
             # The vocabulary of all other documents, as in Good-Turing estimation [1].
             copies = repeat(1) if sample_weight is None else unit_counts(sample_weight)
             frequency: Counter = Counter()
-            for tokens, n_copies in zip(documents, copies, strict=False):
-                frequency.update(dict.fromkeys(tokens, n_copies))
-            least = getattr(fitted, "min_df", 1)
-            if not isinstance(least, Integral):
-                least *= len(documents) - 1
-            known = {word for word in known if frequency[word] - 1 >= max(least, 1)}
-        return _known_fractions(documents, known)
+            for words, n_copies in zip(tokens, copies, strict=False):
+                frequency.update(dict.fromkeys(words, n_copies))
+            is_number = isinstance(fitted.min_df, Integral)
+            least = max(fitted.min_df * (1 if is_number else len(X) - 1), 1)
+            known = {word for word in known if frequency[word] - 1 >= least}
+        return _known_fractions(tokens, known)
 
-    def _tokens(self, X):
-        """Return the list of tokens of each document."""
-        return list(map(list, map(self.vectorizer_.build_analyzer(), X)))
+    def _tokens(self, documents):
+        return [*map(list, map(self.vectorizer_.build_analyzer(), documents))]
 
     def _score(self, X):
         return _known_fractions(
@@ -157,19 +153,19 @@ class KnownWords(BaseDetector):
         ImportError
             If pandas is not installed.
         """
-        self._check_fitted()
-        pd = import_pandas("explain")
-        documents, known = self._tokens(_documents(X)), self.vectorizer_.vocabulary_
-        scores = _known_fractions(documents, known)
-        columns = {
-            "score": scores,
-            "is_ood": scores < self.offset_,
-            "unknown_words": [
-                [word for word in dict.fromkeys(tokens) if word not in known]
-                for tokens in documents
-            ],
-        }
-        return pd.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)
+        scores, known = self.score_samples(X), self.vectorizer_.vocabulary_
+        unknown = [
+            [word for word in dict.fromkeys(words) if word not in known]
+            for words in self._tokens(X)
+        ]
+        return import_pandas("explain").DataFrame(
+            {
+                "score": scores,
+                "is_ood": scores < self.offset_,
+                "unknown_words": unknown,
+            },
+            index=X.index if hasattr(X, "iloc") else None,
+        )
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -178,31 +174,27 @@ class KnownWords(BaseDetector):
         return tags
 
 
-def _known_fractions(documents, known):
+def _known_fractions(tokens, known):
     """Return the fraction of known tokens of each document; 0 without tokens."""
-    fractions = [
-        sum(word in known for word in tokens) / max(len(tokens), 1)
-        for tokens in documents
-    ]
-    return np.array(fractions, dtype=np.float64)
+    n_known = [sum(map(known.__contains__, words)) for words in tokens]
+    return np.array(n_known) / np.maximum([len(words) for words in tokens], 1)
 
 
 def _documents(X):
     """Return documents as a list of strings, or raise."""
-    wanted = "X must be a list, array or Series of strings, one for each document"
+    expected = "X must be a list, array or Series of strings, one for each document"
     shape = getattr(X, "shape", None)
     if len(shape) != 1 if shape is not None else not isinstance(X, (list, tuple)):
         remedy = "[text] for one document" if isinstance(X, str) else "X['column']"
-        found = type(X).__name__ if shape is None else f"shape {tuple(shape)}"
-        raise TypeError(f"{wanted}, got {found}. Pass {remedy}.")
-    documents = list(X)
-    if not documents:
-        raise ValueError(f"{wanted}, got none: a minimum of 1 is required.")
-    for i, text in enumerate(documents):
+        kind = type(X).__name__ if shape is None else f"shape {tuple(shape)}"
+        raise TypeError(f"{expected}, got {kind}. Pass {remedy}.")
+    if not len(X):
+        raise ValueError(f"{expected}, got none: a minimum of 1 is required.")
+    for i, text in enumerate(X):
         if not isinstance(text, str):
             raise TypeError(
-                f"{wanted}, but number {i} is {text!r:.40}, a {type(text).__name__}. "
+                f"{expected}, but number {i} is {text!r:.40}, a {type(text).__name__}. "
                 "Decode bytes, join the tokens of a document by spaces, and replace "
                 "missing documents by ''."
             )
-    return documents
+    return list(X)
