@@ -243,6 +243,8 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         params : dict
             Values by name.
         """
+        if not isinstance(self.detectors, (list, tuple)):
+            return super().get_params(deep=deep)
         return self._get_params("detectors", deep=deep)
 
     def set_params(self, **params):

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skood.combine import DSDE, DetectorEnsemble, Fisher, conformal_pvalues
-from skood.detectors import KNN, Energy
+from skood.detectors import KNN, SSD, Energy
 from skood.exceptions import SkoodWarning
 from skood.selection import (
     BestOf,
@@ -344,6 +344,15 @@ def test_inputs_of_other_kinds(data):
     assert n_selected == named.select(tested, alpha=0.2).n_selected > 10
     rejects = frame["selected"] & (frame["pvalue_knn"] <= 0.2 * n_selected / 100)
     assert (frame["rejects_knn"] == rejects).all()
+
+
+def test_parameters_of_a_frozen_detector(data):
+    frozen = FrozenEstimator(KNN().fit(data[0]))
+    selector = NoveltySelector(frozen).set_params(alpha=0.2)
+    assert selector.get_params()["detectors__estimator"] is frozen.estimator
+    assert clone(selector).alpha == 0.2
+    selector.set_params(detectors=SSD()).set_params(detectors__contamination=0.2)
+    assert selector.detectors.contamination == 0.2
 
 
 def test_parameters(data):
