@@ -48,9 +48,8 @@ def auxiliary_counts(scores, calibration_scores, alpha):
     best_below = np.maximum.accumulate(np.concatenate([[1], below]))
     n_less = ranked.searchsorted(scores, side="left")
     n_at_most = ranked.searchsorted(scores, side="right")
-    # `last` counts if it is the rank of another sample than j
-    is_other = (last > n_at_most) | ((last == n_at_most) & (n_at_most >= n_less + 2))
-    return np.maximum(best_below[n_less], np.where(is_other, last, 0))
+    # if `last` is the rank of j alone, the sample before it has this rank as well
+    return np.maximum(best_below[n_less], np.where(last >= n_at_most, last, 0))
 
 
 def weighted_counts(scores, weights, calibration_scores, calibration_weights, alpha):
