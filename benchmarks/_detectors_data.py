@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["WORKLOADS", "Inputs", "load", "make", "save"]
-
 # name: training rows, test rows, features, classes
 WORKLOADS = {
     "F": (50_000, 20_000, 512, 10),

@@ -13,8 +13,6 @@ from functools import partial
 import numpy as np
 from _detectors_skood import Job, energy, skood
 
-__all__ = ["LIBRARIES", "is_installed", "job_of"]
-
 # name in the table: module that must be there
 LIBRARIES = {
     "skood": "skood",

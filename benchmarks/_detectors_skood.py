@@ -11,8 +11,6 @@ from functools import cache
 import numpy as np
 from scipy.special import logsumexp
 
-__all__ = ["METHODS", "Job", "Method", "energy", "skood"]
-
 
 @dataclass(frozen=True)
 class Method:

@@ -18,8 +18,6 @@ try:
 except ImportError:
     pl = None
 
-__all__ = ["CONTAINERS", "CONTENTS", "LABELS", "clean_data"]
-
 N_CLASSES = 3
 
 

@@ -7,7 +7,5 @@ import sys
 
 from skood.benchmark import main
 
-__all__ = ["main"]
-
 if __name__ == "__main__":
     sys.exit(main())

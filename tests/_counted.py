@@ -5,8 +5,6 @@
 
 import os
 
-__all__ = ["Counted"]
-
 
 class Counted:
     """A detector, and a file with a line for each time that it is unpickled."""

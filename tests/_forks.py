@@ -12,8 +12,6 @@ import traceback
 import pytest
 from threadpoolctl import threadpool_limits
 
-__all__ = ["forked", "forks", "killed_if"]
-
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 

@@ -88,17 +88,6 @@ from skood.utils.discovery import all_estimators
 from skood.utils.estimator_checks import expected_failed_checks
 from tests.nn._networks import Flat, margin_loss
 
-__all__ = [
-    "PlainUncertainty",
-    "detectors",
-    "documents",
-    "instances",
-    "instances_of",
-    "output_detectors",
-    "parametrize_over",
-    "takes_documents",
-]
-
 
 class PlainUncertainty(UncertaintyMixin, LogisticRegression):
     """An uncertainty classifier: all of its entropy is called epistemic."""

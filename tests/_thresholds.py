@@ -7,8 +7,6 @@ import math
 
 import numpy as np
 
-__all__ = ["middle_of_gap"]
-
 
 def middle_of_gap(scores, share):
     """Middle of the gap below which there is a share of scores, none of them tied."""

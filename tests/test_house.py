@@ -66,7 +66,7 @@ def test_there_is_none(house, measure):
         ("single_importers", 97),
         ("repeated_classes", 11),
         ("names_of_decision", 20),
-        ("private_all", 383),
+        ("private_all", 0),
         ("test_names", 680),
     ],
 )

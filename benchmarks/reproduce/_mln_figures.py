@@ -19,16 +19,6 @@ from benchmarks.reproduce._paper import Row
 from skood.logic import ConceptFusion, MLNDetector
 from skood.metrics import cohen_d
 
-__all__ = [
-    "FIGURES",
-    "SOURCE",
-    "batches",
-    "effect_sizes",
-    "least_improvements",
-    "number_of_constraints",
-    "transfer",
-]
-
 SOURCE = Path(__file__)
 
 

@@ -45,17 +45,6 @@ from _signs import (  # noqa: E402
 )
 from _traffic_signs import make_traffic_signs  # noqa: E402
 
-__all__ = [
-    "CONCEPTS",
-    "DETECTORS",
-    "SOURCES",
-    "Digits",
-    "Readings",
-    "Signs",
-    "SmallSigns",
-    "Study",
-]
-
 #: In the order and by the names of Table 1.
 DETECTORS = (*("MSP", "EBO", "Ensemble", "SHE", "Mahalanobis", "ViM", "DICE", "ReAct"),)
 

@@ -26,16 +26,6 @@ from skood.logic import (
 )
 from skood.nn import LinearHead, split
 
-__all__ = [
-    "CELEBA_NEEDS",
-    "ENCODERS",
-    "GTSRB_NEEDS",
-    "RECIPE",
-    "SOURCE",
-    "CelebA",
-    "StoredGTSRB",
-]
-
 SOURCE = Path(__file__)
 
 #: The recipe of the text. The authors' code has a learning rate of 0.001 for the

@@ -11,8 +11,6 @@ from sklearn.utils import Bunch
 
 from skood.utils._param_validation import Interval, validate_params
 
-__all__ = ["average_ranks"]
-
 
 @validate_params(
     {

@@ -22,8 +22,6 @@ from skood.utils._files import replacing
 from skood.utils._untrusted import BoundedZip
 from skood.utils._warnings import warn
 
-__all__ = ["network_readings", "read_arrays", "write_arrays"]
-
 
 def write_arrays(path, **arrays):
     """Write arrays to an npz file, atomically; its folder is created."""

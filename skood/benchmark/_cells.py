@@ -20,8 +20,6 @@ from skood.nn._shared_forward import network_groups
 from skood.utils._metaestimators import n_rows, take_rows, with_seeds
 from skood.utils._progress import as_they_come, progress
 
-__all__ = ["ID", "Data", "Repeat", "run_cells"]
-
 #: Name of the held-out ID samples among the sets to score.
 ID = ""
 

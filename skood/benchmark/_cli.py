@@ -12,8 +12,6 @@ from pathlib import Path
 
 import skood
 
-__all__ = ["PARTS", "main", "make_benchmark_parser", "make_parser"]
-
 _ERROR, _INTERRUPTED = 2, 130
 
 _DESCRIPTION = """\

@@ -33,8 +33,6 @@ from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Number, validate_params
 from skood.utils._warnings import warn
 
-__all__ = ["Comparison", "compare", "run_comparison"]
-
 _FOLDER = [str, os.PathLike, None]
 
 

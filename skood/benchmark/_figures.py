@@ -12,8 +12,6 @@ import numpy as np
 
 from skood.utils._ties import ends_of_ties
 
-__all__ = ["N_COLORS", "N_DASHES", "curves", "histogram", "key", "roc", "style"]
-
 #: Number of colors and dashes of the page: the classes c0, … and d0, ….
 N_COLORS, N_DASHES = 8, 4
 

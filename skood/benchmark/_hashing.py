@@ -20,8 +20,6 @@ from sklearn.frozen import FrozenEstimator
 from skood.utils._batches import is_lazy, loaded_blocks
 from skood.utils._torch import is_tensor, to_numpy
 
-__all__ = ["code_version", "content_hash", "versions"]
-
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 # Libraries whose code is determined by their version.

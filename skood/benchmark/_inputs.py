@@ -14,17 +14,6 @@ from skood.utils._labels import check_label_rows, ood_mask
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._named_estimators import PYOD_ADVICE
 
-__all__ = [
-    "METRICS",
-    "check_id_labels",
-    "checked_data",
-    "checked_groups",
-    "checked_metrics",
-    "named",
-    "split_ood",
-]
-
-
 #: Name of a metric: its sign, +1 if greater is better.
 METRICS = {
     "auroc": 1,

@@ -16,8 +16,6 @@ import numpy as np
 from skood.benchmark._cache import read_arrays, write_arrays
 from skood.utils._warnings import warn
 
-__all__ = ["Journal", "ScoreJournal"]
-
 # Keys of the line of a cell that are read.
 _FIELDS = {
     "sha256": str,

@@ -7,8 +7,6 @@ Slow imports (scikit-learn, torch) are made when the job runs, so that
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-__all__ = ["run_main_job"]
-
 
 def run_main_job(
     id_data="digits",

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from pathlib import Path
 
-__all__ = ["Options"]
-
 _DEFAULT_LEFT_OUT = (8, 9)
 _LARGEST_SEED = 2**32 - 1
 

@@ -13,8 +13,6 @@ from skood.benchmark._plots import plot
 from skood.exceptions import SkoodWarning
 from skood.utils._files import write_text
 
-__all__ = ["to_csv", "to_json", "write"]
-
 
 def _number(value):
     """Return a float that JSON can represent; None if it is NaN or infinite."""

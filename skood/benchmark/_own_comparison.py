@@ -29,8 +29,6 @@ from skood.benchmark._report import leaders, tied, write_report
 from skood.utils._files import write_text
 from skood.utils._metaestimators import with_seeds
 
-__all__ = ["CLASSIFIERS", "FILES", "prepare", "run"]
-
 #: Names of the files written to the folder of the results.
 FILES = ("report.html", "table.csv")
 

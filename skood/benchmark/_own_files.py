@@ -12,8 +12,6 @@ import numpy as np
 
 from skood.utils._optional import import_optional
 
-__all__ = ["Tables", "read_tables"]
-
 _SUFFIXES = (".csv", ".npz", ".parquet", ".tsv")
 _MIN_SAMPLES = 10
 _SHOWN = 5

@@ -9,8 +9,6 @@ from string import Template
 
 from skood.benchmark._figures import N_COLORS, N_DASHES
 
-__all__ = ["cell", "html_page", "html_table", "table"]
-
 
 def cell(content, kind="td", name="", scope=""):
     """Return a cell of a table; the content is HTML."""

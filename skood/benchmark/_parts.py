@@ -10,8 +10,6 @@ from sklearn.utils import Bunch
 
 from skood.datasets import fetch_mnist, load_digits_ood, load_idx_images
 
-__all__ = ["OOD", "load", "prepare", "stratified_order"]
-
 OOD = -1
 _MOST_TRAIN, _MOST_TEST = 7_000, 3_000
 _TEST_SHARE = 0.3

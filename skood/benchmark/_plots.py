@@ -12,8 +12,6 @@ from skood.rejection import accept
 from skood.utils._files import replacing
 from skood.utils._plotting import COLORS, DASHES
 
-__all__ = ["plot"]
-
 _MORE_COLORS = ("black", "0.55")
 _LEAST_RISK = 1e-12  # lower bound of risks on a logarithmic axis
 

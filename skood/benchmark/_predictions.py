@@ -13,8 +13,6 @@ from skood.nn._make_network import make_network
 from skood.nn._shared_forward import _uses
 from skood.utils._array_api import to_host
 
-__all__ = ["PREDICTED", "predictor", "wrong_rows"]
-
 #: Name of the predictor of classes among detectors; reserved.
 PREDICTED = ""
 

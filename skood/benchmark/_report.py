@@ -20,8 +20,6 @@ from skood.benchmark._page import cell, html_page, table
 from skood.metrics import aurc, risk_coverage_curve
 from skood.utils._files import write_text
 
-__all__ = ["leaders", "tied", "write_report"]
-
 _METRICS = {
     "auroc": (
         "AUROC",

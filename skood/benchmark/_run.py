@@ -33,8 +33,6 @@ from skood.nn import TorchClassifier, TrainingOptions, split
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 from skood.utils._progress import progress
 
-__all__ = ["PAIRS", "run"]
-
 #: Pairs of scores: name, score for misclassification, score for OOD.
 PAIRS = (("KNN+MSP", "MSP", "KNN"), ("ViM+MSP", "MSP", "ViM"))
 

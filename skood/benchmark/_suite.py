@@ -48,8 +48,6 @@ from skood.logic import MLNDetector
 from skood.nn import TorchClassifier, TrainingOptions, split
 from skood.rectifiers import ASH, ReAct
 
-__all__ = ["PARTS", "Part"]
-
 
 @dataclass(frozen=True)
 class Part:

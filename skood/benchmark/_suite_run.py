@@ -19,8 +19,6 @@ from skood.benchmark._suite import PARTS
 from skood.utils._files import write_text
 from skood.utils._progress import as_they_come, progress
 
-__all__ = ["FILES", "run_suite"]
-
 #: Names of the files: the page, the table and all numbers.
 FILES = ("report.html", "benchmark.csv", "benchmark.json")
 

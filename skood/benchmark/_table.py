@@ -6,8 +6,6 @@
 import math
 import textwrap
 
-__all__ = ["format_columns", "format_report"]
-
 _WIDTH = 110
 
 

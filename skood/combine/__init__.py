@@ -3,11 +3,11 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skood.combine._base_combiner import BaseCombiner
 from skood.combine._combination_tests import Cauchy, Fisher, HarmonicMean, Stouffer
 from skood.combine._detector_ensemble import DetectorEnsemble
 from skood.combine._dsde import DSDE
 from skood.combine._multiple_tests import (
-    BaseCombiner,
     BenjaminiHochberg,
     BenjaminiYekutieli,
     Bonferroni,

@@ -16,14 +16,6 @@ from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import fit_context
 from skood.utils._torch import row_chunks, to_numpy
 
-__all__ = [
-    "BaseCombiner",
-    "StepUpCombiner",
-    "check_pvalues",
-    "parameters_checked",
-    "per_row",
-]
-
 # Bytes that a chunk of samples and its intermediate results may take ...
 _BUDGET = 4 * 2**20
 

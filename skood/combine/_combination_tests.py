@@ -11,8 +11,6 @@ from scipy.special import gammaincc, gammainccinv, ndtr, ndtri
 from skood.combine._base_combiner import BaseCombiner
 from skood.utils._ties import loosened
 
-__all__ = ["Cauchy", "Fisher", "HarmonicMean", "Stouffer"]
-
 
 class GlobalTest(BaseCombiner):
     """Base class of combiners whose statistic is a function of a sum over p-values.

@@ -33,8 +33,6 @@ from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions
 from skood.utils._ties import loosened
 
-__all__ = ["DetectorEnsemble"]
-
 
 def _combiner_has_pi0(self):
     return hasattr(getattr(self, "combiner_", self._combiner()), "pi0")

@@ -6,8 +6,6 @@
 from skood.combine._detector_ensemble import DetectorEnsemble
 from skood.combine._multiple_tests import DOSStorey
 
-__all__ = ["DSDE"]
-
 
 class DSDE(DetectorEnsemble):
     r"""DSDE: detectors combined by DOS-Storey multiple testing (Geng et al., 2024).

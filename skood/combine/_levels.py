@@ -22,8 +22,6 @@ from skood.utils._stored import stored
 from skood.utils._ties import loosened
 from skood.utils._warnings import warn
 
-__all__ = ["Fold", "Levels", "repeated", "with_levels"]
-
 # Conformal levels take few values. This weight of a tie-break separates samples of the
 # same level without changing the order of different levels.
 _TIE_BREAK = 1e-9

@@ -31,16 +31,6 @@ from skood.utils._metaestimators import (
 from skood.utils._progress import in_parallel
 from skood.utils._routing import weight_params
 
-__all__ = [
-    "check_members",
-    "committee_groups",
-    "fit_committees",
-    "member_tags",
-    "member_weights",
-    "score_committees",
-    "store_inputs",
-]
-
 
 def check_members(ensemble, names, detectors, y):
     """Raise, before a long fit, errors that would otherwise occur after it."""

@@ -32,17 +32,6 @@ from skood.decision import GUARD
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._warnings import quiet, warn
 
-__all__ = [
-    "BaseCombiner",
-    "BenjaminiHochberg",
-    "BenjaminiYekutieli",
-    "Bonferroni",
-    "DOSStorey",
-    "Naive",
-    "Storey",
-    "Vote",
-]
-
 # From this number of p-values on, a threshold estimated from them is accurate.
 _MANY = 100
 

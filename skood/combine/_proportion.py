@@ -13,18 +13,6 @@ import numpy as np
 
 from skood.decision import GUARD
 
-__all__ = [
-    "LAMBDA_GRID",
-    "bootstrap_proportion",
-    "change_point",
-    "change_point_proportion",
-    "change_point_range",
-    "proportion_curve",
-    "slope_differences",
-    "smoother_proportion",
-    "storey_proportion",
-]
-
 # Thresholds of Storey's estimate, Eq. (8) of DSDE: 0, .01, ..., .95.
 LAMBDA_GRID = np.arange(96) / 100
 

@@ -14,8 +14,6 @@ from skood.utils._metaestimators import unwrap
 from skood.utils._plotting import COLORS, get_axes, long_names
 from skood.utils._torch import to_numpy
 
-__all__ = ["PValuePlotDisplay"]
-
 # Largest number of panels that are readable in one figure.
 _MAX_ROWS = 12
 

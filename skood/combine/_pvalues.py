@@ -19,16 +19,6 @@ from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
 from skood.utils._warnings import warn
 
-__all__ = [
-    "conformal_pvalues",
-    "correction_of",
-    "min_calibration_size",
-    "pvalues_of",
-    "reaches",
-    "rows_needed",
-    "warn_if_few",
-]
-
 
 def reaches(q, alpha):
     """Return whether statistics are at most a level, up to rounding."""

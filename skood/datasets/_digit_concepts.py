@@ -14,13 +14,6 @@ from skood.utils._labels import check_labels, ood_mask, put_label
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import validate_params
 
-__all__ = [
-    "as_concept_frame",
-    "check_concept_label",
-    "digit_concepts",
-    "load_digit_concepts",
-]
-
 _DOMAINS = {
     "class": [str(digit) for digit in range(10)],
     "parity": ["even", "odd"],

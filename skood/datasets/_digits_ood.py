@@ -11,8 +11,6 @@ from sklearn.utils import Bunch
 
 from skood.utils._param_validation import validate_params
 
-__all__ = ["load_digits_ood"]
-
 
 def _left_out_labels(left_out, classes):
     """Return `left_out` as a sorted tuple of known, distinct integers."""

@@ -12,8 +12,6 @@ from scipy import sparse
 from skood.utils._optional import import_optional
 from skood.utils._untrusted import BoundedZip, decoding, read_gzip
 
-__all__ = ["read_graph"]
-
 # Class of torch_geometric.datasets, its name of the graph, folder, file
 _NPZ_FILES = {
     "CoraML": ("CitationFull", "Cora_ML", "cora_ml", "cora_ml"),

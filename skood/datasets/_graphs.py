@@ -15,8 +15,6 @@ from sklearn.utils import Bunch, check_random_state
 from skood.utils._labels import check_labels, label_codes
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 
-__all__ = ["load_graph", "paper_ood_splits", "split_nodes"]
-
 # Left-out classes of OS-1, OS-2, …
 _OOD_SPLITS = {
     "CoraML": ((4, 5, 6), (0, 1, 2), (0, 2, 4), (1, 3, 5), (3, 4, 5)),

@@ -17,8 +17,6 @@ from skood.datasets._digits_ood import ood_bunch
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._untrusted import decoding, read_gzip
 
-__all__ = ["choose_pairs", "fetch_mnist", "load_idx_images"]
-
 _GZIP_MAGIC = b"\x1f\x8b"
 _UBYTE = 0x08
 # "train-images-idx3-ubyte.gz", "t10k-labels.idx1-ubyte", "emnist-letters-test-…"

@@ -12,8 +12,6 @@ from sklearn.utils import check_random_state
 from skood.datasets._digits_ood import _left_out_labels
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 
-__all__ = ["make_ood_graph"]
-
 
 @validate_params(
     {

@@ -12,8 +12,6 @@ from sklearn.utils import Bunch, check_random_state
 
 from skood.utils._param_validation import Interval, validate_params
 
-__all__ = ["make_reject_option_1d"]
-
 _CLASSES = np.array([1, 2, 3])
 _PRIORS = np.array([0.3, 0.3, 0.4])
 _MEANS = np.array([-1.0, 1.0, 3.0])  # of the classes, each with unit variance

@@ -9,8 +9,6 @@ import numpy as np
 
 from skood.decision._base_rule import BaseRule, check_rule
 
-__all__ = ["AllOf"]
-
 
 class AllOf(BaseRule):
     """Bounds of several rules at once, with the objective of the first.

@@ -13,19 +13,6 @@ from sklearn.base import clone
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import InvalidParameterError
 
-__all__ = [
-    "GUARD",
-    "BaseRule",
-    "Linear",
-    "as_asked",
-    "attainable_rates",
-    "check_rule",
-    "excess",
-    "is_floor",
-    "least_tpr",
-    "rates_within",
-]
-
 # Guard against rounding in ceil and floor of a share times a count, so that 0.7 of 10
 # samples are 7 samples; smaller amounts are no violation.
 GUARD = 1e-9

@@ -12,8 +12,6 @@ from sklearn.utils import Bunch, check_array
 from skood.decision._base_rule import GUARD
 from skood.decision._bounded_rules import BoundedTPRFPR
 
-__all__ = ["boundary_acceptance"]
-
 
 def boundary_acceptance(g_id, g_ood, rule, mu, *, weights_id=None, weights_ood=None):
     r"""Find the optimal acceptance where all combined scores are equal.

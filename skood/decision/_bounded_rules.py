@@ -11,8 +11,6 @@ from sklearn.base import clone
 from skood.decision._base_rule import BaseRule, Linear, excess
 from skood.utils._param_validation import Number
 
-__all__ = ["BoundedAbstention", "BoundedPrecisionRecall", "BoundedTPRFPR"]
-
 _SHARE = [Number(Real, 0, 1, closed="both")]
 
 

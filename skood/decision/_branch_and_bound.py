@@ -13,8 +13,6 @@ from skood.decision._interval_bounds import Line, Node, Relaxation
 from skood.decision._objective import better
 from skood.utils._ties import ends_of_ties
 
-__all__ = ["branch_and_bound"]
-
 # Number of intervals of a quadrant at the start: wider ones are never decided.
 _FIRST = 8
 _OFFSET = (math.sqrt(5) - 2) / 100

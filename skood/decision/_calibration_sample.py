@@ -35,9 +35,6 @@ from skood.utils._ties import (
 )
 from skood.utils._weights import count_weights
 
-__all__ = ["Problem", "cumulated", "sweep"]
-
-
 # Scaled scores are kept below this, so that sums and products of them are finite.
 _LARGEST = 1e150
 

@@ -30,17 +30,6 @@ from skood.decision._statements import limit_of, text_of
 from skood.utils._stored import stored
 from skood.utils._ties import tie_scale_of_ranked, tolerance
 
-__all__ = [
-    "CertifiedStatement",
-    "RuleCertificate",
-    "ascending",
-    "factor_needed",
-    "plan",
-    "sequence",
-    "thresholds_between",
-    "upper_bound",
-]
-
 # Thresholds at an angle, candidates on the path, and their least margin.
 _N_THRESHOLDS, _N_CANDIDATES, _LEAST_MARGIN = 400, 200, -3.0
 

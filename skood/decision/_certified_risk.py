@@ -19,8 +19,6 @@ from skood.utils._ties import (
     threshold_between,
 )
 
-__all__ = ["certified_threshold", "check_losses", "nested_regions"]
-
 # Number of thresholds that may be certified in sequence.
 _CANDIDATES = 50
 

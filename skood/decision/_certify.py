@@ -26,8 +26,6 @@ from skood.decision._path_certificates import certify_statements, check_labels
 from skood.decision._solver import SOLVERS, warn_of_reversed
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 
-__all__ = ["certify"]
-
 
 def _at_priors(rule, ood_prior, unlabeled):
     """Return the rule at the ends of `ood_prior`, a number or a pair (low, high)."""

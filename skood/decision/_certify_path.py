@@ -31,8 +31,6 @@ from skood.decision._statements import text_of
 from skood.exceptions import NotCertifiableError
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 
-__all__ = ["certify_path"]
-
 
 def _checked_path(path):
     """Return candidates (theta, lam, scales) of a user's path."""

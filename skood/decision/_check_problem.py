@@ -11,8 +11,6 @@ from skood.decision._operating_point import check_pair
 from skood.utils._labels import column
 from skood.utils._weights import check_weight
 
-__all__ = ["check_problem"]
-
 
 def _check_loss(loss_id, n_id):
     """Return the losses as float64 of shape (n_id,), or raise."""

@@ -11,8 +11,6 @@ from sklearn.utils.validation import column_or_1d
 
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 
-__all__ = ["class_prior", "shift_posteriors"]
-
 _TOL, _MAX_ITER, _LARGEST_CONDITION = 1e-12, 100_000, 1e8
 
 # Resamples, and their largest change of a share at the end.

@@ -14,15 +14,6 @@ from skood.decision._base_rule import GUARD
 from skood.decision._mean_intervals import clopper_pearson, hoeffding_bentkus
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 
-__all__ = [
-    "max_accepted_ood",
-    "max_accepted_ood_on_average",
-    "min_accepted_id",
-    "min_accepted_id_on_average",
-    "risk_upper_bound",
-    "sizes_needed",
-]
-
 _COUNT = [Interval(Integral, 0, None, closed="left")]
 _SHARE = [Interval(Real, 0, 1, closed="both")]
 _ERROR = [Interval(Real, 0, 1, closed="neither")]

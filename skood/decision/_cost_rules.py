@@ -10,8 +10,6 @@ import numpy as np
 from skood.decision._base_rule import BaseRule, Linear, excess
 from skood.utils._param_validation import Number
 
-__all__ = ["BoundedImprovement", "CostBased", "PlugInCost"]
-
 _COST = [Number(Real, 0, None, closed="left")]
 
 

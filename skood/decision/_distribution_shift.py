@@ -17,15 +17,6 @@ from skood.decision._shifted_statements import PrecisionInUse, WeightedTest
 from skood.decision._statements import tests_of
 from skood.utils._weights import check_weight
 
-__all__ = [
-    "NO_SHIFT",
-    "Shift",
-    "check_guarantee",
-    "check_shift",
-    "statement_tests",
-    "with_margin",
-]
-
 
 class Shift(NamedTuple):
     """Description of the distributions in use.

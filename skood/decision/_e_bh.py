@@ -10,8 +10,6 @@ import numpy as np
 from skood.utils._param_validation import Number, validate_params
 from skood.utils._ties import loosened
 
-__all__ = ["e_bh"]
-
 
 @validate_params(
     {"e": ["array-like"], "fdr": [Number(Real, 0, 1, closed="neither")]},

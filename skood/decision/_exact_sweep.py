@@ -10,8 +10,6 @@ import numpy as np
 
 from skood.decision._objective import better, pick
 
-__all__ = ["MAX_ROWS", "pivot_sweep"]
-
 #: The work grows with the square of the number of samples.
 MAX_ROWS = 5000
 # Angles closer than this are merged: no rule in between can be represented.

@@ -22,8 +22,6 @@ from skood.decision._base_rule import (
 from skood.decision._operating_point import Attainable, precision_at
 from skood.exceptions import InfeasibleError
 
-__all__ = ["FiniteSolution", "solve_finite"]
-
 # A reduced cost below this share of its terms is a tie, and acceptance probabilities
 # this close to 0 or 1 are rounded.
 _TIE = 1e-12

@@ -22,8 +22,6 @@ from skood.decision._base_rule import is_floor
 from skood.decision._certified_path import thresholds_between
 from skood.decision._statements import Part
 
-__all__ = ["GroupedPart", "by_levels", "check_thresholds", "named_thresholds"]
-
 # Levels of the path, in standard deviations of the difference between two samples.
 _LEVELS = np.arange(-1.0, 8.01, 0.25)
 

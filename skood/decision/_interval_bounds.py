@@ -12,8 +12,6 @@ from skood.decision._base_rule import GUARD, Linear
 from skood.decision._calibration_sample import cumulated
 from skood.utils._weights import row_weight
 
-__all__ = ["Line", "Node", "Relaxation"]
-
 # Number of coarse pieces; a position is in doubt by this share of a piece.
 _PIECES, _DOUBT = 500, 1e-6
 

@@ -11,14 +11,6 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp, rel_entr
 from scipy.stats import beta
 
-__all__ = [
-    "UNDEFINED",
-    "Estimate",
-    "clopper_pearson",
-    "hoeffding_bentkus",
-    "mean_interval",
-]
-
 
 class Estimate(NamedTuple):
     """A number and its confidence interval.

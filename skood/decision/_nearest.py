@@ -8,8 +8,6 @@ import numpy as np
 from skood.decision._base_rule import GUARD, BaseRule
 from skood.decision._objective import Goal
 
-__all__ = ["nearest"]
-
 # Accuracy of the least violation: less than a sample in a billion.
 _ACCURACY = 1e-9
 

@@ -31,8 +31,6 @@ from skood.decision._statements import Counts, tests_of
 from skood.exceptions import NotCertifiableError
 from skood.utils._warnings import quiet
 
-__all__ = ["CertificateOptions", "certify_nested", "split_problem"]
-
 # Share of ID samples that only set the scales, if all others certify many angles.
 _FOR_SCALES = 0.1
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from skood.decision._base_rule import GUARD, is_floor
 
-__all__ = ["Candidate", "Goal", "better", "pick", "within"]
-
 # Fewer thresholds are not searched for their bounds, but all evaluated.
 _MANY = 1000
 

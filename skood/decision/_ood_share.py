@@ -20,13 +20,6 @@ from skood.decision._operating_point import (
 )
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 
-__all__ = [
-    "ood_prior_interval",
-    "precision_in_use",
-    "precision_pvalue",
-    "prior_from_counts",
-]
-
 # p-values are not resolved below.
 _LEAST_P = 1e-9
 

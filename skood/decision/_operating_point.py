@@ -14,17 +14,6 @@ from skood.utils._labels import column
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
-__all__ = [
-    "Attainable",
-    "OperatingPoint",
-    "Rates",
-    "accept",
-    "accept_proba",
-    "of_groups",
-    "proba_of",
-    "projected",
-]
-
 # cos and sin at multiples of a right angle, where floating point is not exact
 _RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 

@@ -10,8 +10,6 @@ from skood.decision._solver import INFEASIBLE, SOLVERS
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
 
-__all__ = ["GUARANTEES", "Certificate", "Solver"]
-
 GUARANTEES = ("high_probability", "ltt", "expectation")
 
 

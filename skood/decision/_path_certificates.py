@@ -29,18 +29,6 @@ from skood.decision._statements import Part, tests_of, text_of
 from skood.exceptions import NotCertifiableError
 from skood.utils._warnings import quiet
 
-__all__ = [
-    "POOLED",
-    "Labels",
-    "certified",
-    "certify_statements",
-    "check_attainable",
-    "check_labels",
-    "check_path_losses",
-    "part_of",
-    "without_small",
-]
-
 _N_ANGLES = 24
 
 # Of the samples that choose candidates, those that choose thresholds of one score.

@@ -23,8 +23,6 @@ from skood.decision._ood_share import precision_pvalue
 from skood.decision._statement_tests import betting
 from skood.decision._statements import BETTING, StatementTest, sums_up_to
 
-__all__ = ["PrecisionInUse", "WeightedTest"]
-
 
 class WeightedCounts(NamedTuple):
     """Sums of the weighted values that a statement is about, at some thresholds.

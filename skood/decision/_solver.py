@@ -18,20 +18,10 @@ from skood.decision._check_problem import check_problem
 from skood.decision._exact_sweep import MAX_ROWS, pivot_sweep
 from skood.decision._nearest import nearest
 from skood.decision._objective import Candidate, Goal, better
-from skood.decision._operating_point import Attainable, OperatingPoint, accept, weights
+from skood.decision._operating_point import Attainable, OperatingPoint, weights
 from skood.exceptions import InfeasibleError
 from skood.utils._ties import tolerance
 from skood.utils._warnings import warn
-
-__all__ = [
-    "OperatingPoint",
-    "accept",
-    "grid_of_angles",
-    "grid_search",
-    "search",
-    "solve",
-    "warn_of_reversed",
-]
 
 SOLVERS = ("bnb", "exact", "grid")
 INFEASIBLE = ("raise", "nearest")

@@ -26,16 +26,6 @@ from scipy.stats import binom
 from skood.decision._base_rule import GUARD
 from skood.decision._mean_intervals import clopper_pearson
 
-__all__ = [
-    "at_least",
-    "at_most",
-    "betting",
-    "fixed_stake",
-    "predictable_stakes",
-    "two_sample",
-    "weighted_sum",
-]
-
 # Cells of the nuisance rate, and the tails of counts that are added to the p-value.
 _CELLS, _TAIL = 100, 1e-9
 

@@ -26,18 +26,6 @@ from skood.decision._statement_tests import (
     weighted_sum,
 )
 
-__all__ = [
-    "BETTING",
-    "Counts",
-    "Decisions",
-    "Part",
-    "StatementTest",
-    "limit_of",
-    "sums_up_to",
-    "tests_of",
-    "text_of",
-]
-
 # With fewer accepted samples nothing is known about their risk.
 _FEW, _UNKNOWN = 5, -9.0
 

@@ -30,8 +30,6 @@ from skood.utils._param_validation import Number, StrOptions
 from skood.utils._ties import merged_ties, threshold_between
 from skood.utils._warnings import warn
 
-__all__ = ["TwoThresholds"]
-
 
 class TwoThresholds(BaseRule):
     r"""One threshold per score, from ID samples alone: no OOD samples are needed.

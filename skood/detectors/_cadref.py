@@ -15,8 +15,6 @@ from skood.utils._param_validation import StrOptions
 from skood.utils._warnings import warn
 from skood.utils._weights import left_out_weight
 
-__all__ = ["CADRef"]
-
 # Lower bound of a logit score, as a share of the mean.
 _LEAST_SHARE = 1e-6
 

@@ -9,8 +9,6 @@ from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._predicted_means import PredictedMeans, l1_norms
 
-__all__ = ["CARef"]
-
 
 class CARef(ReadingDetector):
     r"""Class-aware relative feature error (CARef) [1]_.

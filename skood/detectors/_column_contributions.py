@@ -19,8 +19,6 @@ from skood.utils._column_trace import ColumnTrace, trace_columns
 from skood.utils._input import takes_input
 from skood.utils._metaestimators import unwrapped
 
-__all__ = ["column_contributions", "has_contributions"]
-
 
 @takes_input
 def column_contributions(detector, X):

@@ -15,8 +15,6 @@ from skood.utils._array_api import as_double
 from skood.utils._param_validation import Interval
 from skood.utils._warnings import warn
 
-__all__ = ["Energy"]
-
 # Energies up to this are zero up to rounding, as for log probabilities.
 _CONSTANT = 1e-12
 

@@ -9,8 +9,6 @@ from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import row_dots
 
-__all__ = ["Entropy"]
-
 
 class Entropy(ReadingDetector):
     r"""Negative entropy of the predictive distribution.

@@ -15,8 +15,6 @@ from skood.utils._param_validation import StrOptions
 from skood.utils._warnings import warn
 from skood.utils._weights import left_out_weight
 
-__all__ = ["FDBD"]
-
 
 class FDBD(ReadingDetector):
     r"""Mean distance to the decision boundaries of the predicted class (fDBD) [1]_.

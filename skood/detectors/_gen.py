@@ -17,8 +17,6 @@ from skood.detectors._common._softmax import (
 from skood.utils._array_api import array_namespace, row_sums, top_k
 from skood.utils._param_validation import Interval
 
-__all__ = ["GEN"]
-
 
 class GEN(ReadingDetector):
     r"""Generalized entropy of the largest probabilities (GEN) [1]_.

@@ -25,8 +25,6 @@ from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 from skood.utils._weights import repeated_rows, row_weight
 
-__all__ = ["GMM"]
-
 
 class GMM(ReadingDetector):
     r"""Log density of the features under a Gaussian mixture.

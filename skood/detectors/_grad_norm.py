@@ -11,8 +11,6 @@ from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import row_indices, row_sums
 from skood.utils._param_validation import Interval
 
-__all__ = ["GradNorm"]
-
 
 class GradNorm(ReadingDetector):
     r"""Norm of the gradient towards a uniform prediction (GradNorm) [1]_.

@@ -23,8 +23,6 @@ from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 from skood.utils._weights import weighted
 
-__all__ = ["Gram"]
-
 # Added to a bound in a denominator, since a bound may be 0.
 _LEAST_BOUND = 1e-6
 

@@ -14,8 +14,6 @@ from skood.utils._array_api import row_dots, row_max, to_host
 from skood.utils._warnings import warn
 from skood.utils._weights import has_others, left_out_weight
 
-__all__ = ["KLMatching"]
-
 
 class KLMatching(ReadingDetector):
     r"""KL divergence from the nearest mean prediction of a class (KL matching) [1]_.

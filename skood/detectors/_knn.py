@@ -40,8 +40,6 @@ from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 from skood.utils._weights import weighted
 
-__all__ = ["KNN"]
-
 # A neighbor found in float32 is accepted if the rounding error of its squared distance
 # is below this share of it.
 _FLOAT32_TOLERANCE = 1e-5

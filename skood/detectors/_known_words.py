@@ -18,8 +18,6 @@ from skood.utils._optional import import_pandas
 from skood.utils._param_validation import HasMethods
 from skood.utils._weights import unit_counts
 
-__all__ = ["KnownWords"]
-
 
 class KnownWords(BaseDetector):
     r"""Fraction of the words of a document that occur in the training documents.

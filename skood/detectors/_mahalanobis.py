@@ -27,8 +27,6 @@ from skood.utils._param_validation import HasMethods
 from skood.utils._warnings import warn
 from skood.utils._weights import has_others, left_out_weight, row_weight
 
-__all__ = ["Mahalanobis"]
-
 
 class Mahalanobis(ReadingDetector):
     r"""Negative squared Mahalanobis distance to the nearest class mean (MDS) [1]_.

@@ -8,8 +8,6 @@ from typing import ClassVar
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.utils._array_api import row_max
 
-__all__ = ["MaxLogit"]
-
 
 class MaxLogit(ReadingDetector):
     r"""Maximum logit score (MLS) [1]_.

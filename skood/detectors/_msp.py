@@ -10,8 +10,6 @@ from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._param_validation import Interval
 
-__all__ = ["MSP"]
-
 
 class MSP(ReadingDetector):
     r"""Maximum softmax probability (MSP) [1]_.

@@ -26,8 +26,6 @@ from skood.utils._sample_keys import SampleKeys
 from skood.utils._warnings import quiet, warn
 from skood.utils._weights import row_weight, weighted
 
-__all__ = ["MultiLayerMahalanobis"]
-
 # Share of the ID samples on which weights are learned.
 _LEARNING_FRACTION = 0.2
 

@@ -11,8 +11,6 @@ from skood.detectors._common._class_moments import added_rows, mean_of_rows
 from skood.utils._array_api import as_double, centered_rows, row_dots, row_sums
 from skood.utils._param_validation import Interval
 
-__all__ = ["NCI"]
-
 
 class NCI(ReadingDetector):
     r"""Neural-collapse-inspired detector (NCI) [1]_.

@@ -19,8 +19,6 @@ from skood.utils._linalg import symmetric_eigh
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._warnings import warn
 
-__all__ = ["NECO"]
-
 
 class NECO(ReadingDetector):
     r"""Share of the features in the principal space (NECO) [1]_.

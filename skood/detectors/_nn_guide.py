@@ -33,8 +33,6 @@ from skood.utils._sparse import inner_products, scaled_rows, stacked
 from skood.utils._warnings import warn
 from skood.utils._weights import weighted
 
-__all__ = ["NNGuide"]
-
 
 class NNGuide(ReadingDetector):
     r"""Energy guided by the nearest training features (NNGuide) [1]_.

@@ -13,8 +13,6 @@ from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import array_namespace, as_double, asarray_like, row_indices
 from skood.utils._param_validation import Interval
 
-__all__ = ["ODIN"]
-
 # Components of a gradient below this share of the largest one count as zero.
 _ROUNDING = 1e-5
 

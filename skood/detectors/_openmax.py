@@ -29,8 +29,6 @@ from skood.utils._torch import is_tensor
 from skood.utils._warnings import warn
 from skood.utils._weights import row_weight
 
-__all__ = ["OpenMax"]
-
 # Distances whose difference, relative to the numbers they are computed from, is less
 # than this are equal up to rounding.
 _NO_SPREAD = 64 * np.finfo(np.float64).eps

@@ -25,8 +25,6 @@ from skood.utils._linalg import symmetric_eigh
 from skood.utils._warnings import warn
 from skood.utils._weights import left_out_weight
 
-__all__ = ["PNML"]
-
 # A sample with q this close to 1 alone spans a direction.
 _ALONE = 1e-9
 

@@ -14,8 +14,6 @@ from skood.nn._sklearn_network import LayeredNetwork
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 
-__all__ = ["RankFeat"]
-
 # Bytes of float64 temporaries: on the CPU, and elsewhere.
 _CPU_BYTES = 32 * 2**20
 _GPU_BYTES = 256 * 2**20

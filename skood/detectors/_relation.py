@@ -30,8 +30,6 @@ from skood.utils._param_validation import Interval
 from skood.utils._sparse import inner_products, stacked
 from skood.utils._weights import units, weighted
 
-__all__ = ["Relation"]
-
 # Bytes of a tile, which is worked on several times: it stays in the cache.
 _TILE_BYTES = 4 * 2**20
 

@@ -26,8 +26,6 @@ from skood.utils._param_validation import HasMethods
 from skood.utils._warnings import warn
 from skood.utils._weights import left_out_weight
 
-__all__ = ["RelativeMahalanobis"]
-
 
 class RelativeMahalanobis(ReadingDetector):
     r"""Relative Mahalanobis distance to the nearest class mean (RMD, RMDS) [1]_.

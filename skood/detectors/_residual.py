@@ -16,8 +16,6 @@ from skood.detectors._common._principal_space import (
 from skood.utils._array_api import to_host
 from skood.utils._param_validation import Interval, StrOptions
 
-__all__ = ["Residual"]
-
 
 class Residual(ReadingDetector):
     r"""Negative norm of the residual outside the principal space (Residual) [1]_.

@@ -23,8 +23,6 @@ from skood.utils._param_validation import StrOptions
 from skood.utils._torch import is_tensor, row_chunks
 from skood.utils._weights import has_others, left_out_weight
 
-__all__ = ["SHE"]
-
 # Number of entries of the patterns that are gathered at once: 1 MiB.
 _BLOCK = 2**17
 

@@ -21,8 +21,6 @@ from skood.utils._param_validation import HasMethods
 from skood.utils._routing import weight_params
 from skood.utils._weights import row_weight
 
-__all__ = ["SklearnDetector"]
-
 
 def _remedy(fitted):
     """Return advice, for the error, about a detector without score_samples."""

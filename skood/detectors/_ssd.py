@@ -20,8 +20,6 @@ from skood.detectors._common._gaussian import (
 from skood.utils._array_api import unit_rows
 from skood.utils._param_validation import HasMethods
 
-__all__ = ["SSD"]
-
 
 class SSD(ReadingDetector):
     r"""Mahalanobis distance to one cluster of unit-norm features (SSD) [1]_.

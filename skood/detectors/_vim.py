@@ -19,8 +19,6 @@ from skood.utils._array_api import to_host
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._warnings import warn
 
-__all__ = ["ViM"]
-
 
 class ViM(ReadingDetector):
     r"""Virtual-logit matching (ViM) [1]_.

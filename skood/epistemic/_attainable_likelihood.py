@@ -15,8 +15,6 @@ from skood.epistemic._vectorized import Vectorized
 from skood.utils._param_validation import Interval, validate_params
 from skood.utils._torch import resolve_device, row_chunks, seeded
 
-__all__ = ["attainable_likelihood"]
-
 # Targets are at least this far from 0 and 1, so that they can be attained.
 _CLIP = 1e-4
 

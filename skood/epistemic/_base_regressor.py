@@ -27,15 +27,6 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._metaestimators import wrapped_tags
 from skood.utils._param_validation import HasMethods, Interval, StrOptions
 
-__all__ = [
-    "BaseMemberRegressor",
-    "Normals",
-    "check_residuals",
-    "check_return_std",
-    "of_rows",
-    "open_network",
-]
-
 
 @dataclass(frozen=True)
 class Normals:

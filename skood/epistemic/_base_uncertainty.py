@@ -28,14 +28,6 @@ from skood.utils._metaestimators import (
 from skood.utils._param_validation import HasMethods, StrOptions
 from skood.utils._warnings import warn
 
-__all__ = [
-    "BaseMembers",
-    "Block",
-    "chosen_setting",
-    "fit_given",
-    "warn_of_few_members",
-]
-
 
 @dataclass(frozen=True)
 class Block:

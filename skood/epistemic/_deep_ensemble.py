@@ -32,18 +32,6 @@ from skood.utils._progress import as_they_come, is_shown, progress
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 
-__all__ = [
-    "GRAPH_BYTES",
-    "DeepEnsemble",
-    "check_members",
-    "ensemble_blocks",
-    "fit_members",
-    "members_tags",
-    "new_members",
-    "row_blocks",
-    "warn_if_equal",
-]
-
 # Block size, in bytes, of member predictions for nodes of a graph.
 GRAPH_BYTES = 2**30
 

@@ -20,8 +20,6 @@ from skood.nn._training_data import check_numbers
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import HasMethods, Interval, fit_context
 
-__all__ = ["DeepEnsembleRegressor"]
-
 
 class DeepEnsembleRegressor(BaseMemberRegressor):
     r"""Deep ensemble: regressors trained in the same way from different seeds.

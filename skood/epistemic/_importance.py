@@ -12,8 +12,6 @@ from sklearn.utils import Bunch
 from skood.utils._param_validation import Interval, validate_params
 from skood.utils._torch import to_numpy
 
-__all__ = ["as_real", "importance_estimate", "member_weights"]
-
 
 def as_real(array, name):
     """Return an array as float64 without NaN, or raise."""

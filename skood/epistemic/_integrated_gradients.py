@@ -14,8 +14,6 @@ from skood.utils._labels import check_labels
 from skood.utils._param_validation import Interval, validate_params
 from skood.utils._torch import to_numpy
 
-__all__ = ["integrated_gradients"]
-
 
 @validate_params(
     {"n_steps": [Interval(Integral, 1, None, closed="left")]},

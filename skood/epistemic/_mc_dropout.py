@@ -18,8 +18,6 @@ from skood.utils._param_validation import Interval, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
 
-__all__ = ["MCDropout"]
-
 
 class MCDropout(BaseMembers):
     r"""Monte Carlo dropout: thinned copies of one network as members.

@@ -16,8 +16,6 @@ from skood.utils._param_validation import Interval, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
 
-__all__ = ["MCDropoutRegressor"]
-
 
 class MCDropoutRegressor(BaseMemberRegressor):
     r"""Monte Carlo dropout: thinned copies of one regression network as members.

@@ -14,14 +14,6 @@ from skood.epistemic._importance import as_real, importance_estimate, member_wei
 from skood.utils._log_proba import normalized
 from skood.utils._param_validation import StrOptions, validate_params
 
-__all__ = [
-    "entropy",
-    "gaussian_uncertainty",
-    "kl_divergence",
-    "kl_divergence_gaussian",
-    "member_uncertainty",
-]
-
 # Finite logarithm of a zero probability.
 _LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
 

@@ -10,8 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 from skood.utils._metaestimators import n_rows, unwrap
 from skood.utils._plotting import COLORS, get_axes
 
-__all__ = ["SimplexDisplay"]
-
 # Corners of the triangle, one for each class.
 _CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 

@@ -25,8 +25,6 @@ from skood.utils._metaestimators import check_one_column, copy_input_attributes
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 
-__all__ = ["SnapshotEnsemble"]
-
 
 class SnapshotEnsemble(BaseMembers):
     r"""Snapshot ensemble: networks at the ends of the cycles of one training run.

@@ -8,8 +8,6 @@ from functools import partial
 import torch
 from torch.func import vmap
 
-__all__ = ["Vectorized", "stacked_linear"]
-
 
 class Vectorized:
     """Function of tensors, applied along the first axis of stacked tensors.

@@ -26,8 +26,6 @@ from skood.utils._metaestimators import (
 )
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 
-__all__ = ["EvidentialClassifier"]
-
 
 class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
     r"""Evidential network: classifier that predicts Dirichlet distributions.

@@ -23,18 +23,6 @@ from skood.evidential._stirling import (
 )
 from skood.utils._torch import to_numpy
 
-__all__ = [
-    "check_alpha",
-    "dirichlet_entropy",
-    "dirichlet_expected_entropy",
-    "dirichlet_expected_log",
-    "dirichlet_expected_nll",
-    "dirichlet_kl",
-    "dirichlet_log_normalizer",
-    "dirichlet_mutual_information",
-    "totals",
-]
-
 # Between these parameters no intermediate result overflows, including the ratio of the
 # sum of many parameters to one of them.
 _SMALLEST, _LARGEST = 1e-150, 1e150

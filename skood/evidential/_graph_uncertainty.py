@@ -7,8 +7,6 @@ from skood.evidential._subjective import vacuity
 from skood.graph import NodeSet
 from skood.nn._dirichlet import dirichlet_uncertainty
 
-__all__ = ["WALKS", "evidential_uncertainty", "whole_graph"]
-
 # Steps and teleport of the walk for each kind of propagated values. The last two are
 # equations 91 and 90 of L. Yu et al., "Evidential uncertainty probes for graph neural
 # networks", AISTATS 2025.

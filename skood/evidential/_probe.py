@@ -34,8 +34,6 @@ from skood.utils._input import takes_input
 from skood.utils._metaestimators import copy_input_attributes, fit_wrapped, wrapped_tags
 from skood.utils._param_validation import Classifier, Interval, StrOptions, fit_context
 
-__all__ = ["EvidentialProbe"]
-
 
 class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
     r"""Evidential probe: evidence for the predictions of a trained network.

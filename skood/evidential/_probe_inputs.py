@@ -21,14 +21,6 @@ from skood.utils._log_proba import log_proba_of
 from skood.utils._sparse import check_dense
 from skood.utils._torch import to_numpy
 
-__all__ = [
-    "Samples",
-    "Seen",
-    "check_options",
-    "input_scale",
-    "proba_of",
-]
-
 
 def check_options(probe, objective, options, y, X_val, y_val):
     """Raise for regressors, and for invalid combinations of parameters."""

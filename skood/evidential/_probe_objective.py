@@ -13,16 +13,6 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks, to_tensor
 
-__all__ = [
-    "CAP",
-    "LEAST",
-    "Part",
-    "ProbeObjective",
-    "concentrations",
-    "confidence",
-    "evidence_of",
-]
-
 # Maximum evidence for one class, in units of e_id, of the activation "exp".
 CAP = 10.0
 

@@ -12,8 +12,6 @@ from skood.utils._progress import progress
 from skood.utils._torch import resolve_device, to_tensor
 from skood.utils._warnings import warn
 
-__all__ = ["fit_probe", "train_probe"]
-
 # Default learning rate and number of epochs for each activation.
 _LR = {"exp": 1e-2, "softplus": 3e-2}
 _MAX_EPOCHS = {"exp": 800, "softplus": 2000}

@@ -6,14 +6,6 @@
 import numpy as np
 from scipy.special import digamma, gammaln
 
-__all__ = [
-    "HALF_LOG_2PI",
-    "digamma_gain",
-    "digamma_next_minus_log",
-    "log_minus_digamma",
-    "stirling_rest",
-]
-
 # From here on the Stirling series have full precision. They are in powers of 1 / x^2,
 # with the Bernoulli numbers B_2k: B_2k / (2k (2k - 1)) for Delta, B_2k / 2k for delta.
 _LARGE = 10.0

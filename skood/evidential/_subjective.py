@@ -10,8 +10,6 @@ import numpy as np
 from skood.evidential._dirichlet import check_alpha, totals
 from skood.utils._param_validation import Interval, validate_params
 
-__all__ = ["dissonance", "vacuity"]
-
 
 @validate_params(
     {"prior": [Interval(Real, 0, None, closed="neither")]},

@@ -33,8 +33,6 @@ from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import parameter_dtype, resolve_device, to_tensor, training
 
-__all__ = ["BaseGraphClassifier"]
-
 # Above this size in bytes of activations in an epoch, neighborhoods are sampled.
 _MAX_EPOCH_BYTES = 8 * 2**30
 _SAMPLED_BATCH = 1024

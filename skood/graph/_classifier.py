@@ -17,8 +17,6 @@ from skood.nn._training import WeightedCriterion
 from skood.utils._input import takes_input
 from skood.utils._param_validation import Interval, StrOptions
 
-__all__ = ["GraphClassifier"]
-
 
 class GraphClassifier(LogitsMixin, BaseGraphClassifier):
     r"""Node classifier that trains a graph neural network in `fit`.

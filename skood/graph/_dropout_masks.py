@@ -25,8 +25,6 @@ from skood.nn._functional_network import plain_attention, symmetric
 from skood.utils._progress import progress
 from skood.utils._torch import parameter_dtype, resolve_device
 
-__all__ = ["ThinnedGraph"]
-
 
 class ThinnedGraph(ThinnedModule):
     """Thinned networks of a graph network, with the same masks for all nodes.

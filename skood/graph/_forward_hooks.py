@@ -10,8 +10,6 @@ from skood.graph._linear_convolutions import linear_features, linear_form
 from skood.graph._modules import FeatureLinear
 from skood.nn._forward_hooks import Watcher
 
-__all__ = ["GraphWatcher", "is_convolution", "named_layers"]
-
 
 def is_convolution(module):
     """Return whether a module is a message passing layer of torch_geometric."""

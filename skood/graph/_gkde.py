@@ -22,8 +22,6 @@ from skood.utils._input import takes_input
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._torch import row_chunks
 
-__all__ = ["GKDE", "resolve_metric"]
-
 # Number of simultaneous breadth-first searches: one for each bit of a word.
 _WORD = 64
 

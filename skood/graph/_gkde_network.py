@@ -27,8 +27,6 @@ from skood.utils._log_proba import log_proba_of
 from skood.utils._metaestimators import copy_input_attributes, unwrapped
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 
-__all__ = ["GKDENetwork"]
-
 # Lower bound of the teacher's log-probabilities, as if each class had 1e-10.
 _LOG_FLOOR = float(np.log(1e-10))
 

@@ -24,8 +24,6 @@ from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import evaluating
 from skood.utils._warnings import warn
 
-__all__ = ["GraphPosteriorNetwork"]
-
 # Bound of the absolute logarithm of evidence: between 1e-13 and 1e13.
 _MAX_LOG_EVIDENCE = 30.0
 

@@ -29,8 +29,6 @@ from skood.nn._outputs import Head, Reading
 from skood.nn._torch_network import TorchNetwork
 from skood.utils._torch import parameter_dtype, row_chunks
 
-__all__ = ["GraphNetwork", "graph_logits", "graph_network"]
-
 # Results are returned in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
 

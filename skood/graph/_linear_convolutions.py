@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["LinearForm", "linear_features", "linear_form"]
-
 
 @dataclass(frozen=True)
 class LinearForm:

@@ -18,17 +18,6 @@ from skood.graph._tensors import SparseRows
 from skood.utils._optional import import_optional
 from skood.utils._warnings import warn
 
-__all__ = [
-    "NETWORKS",
-    "EdgeModule",
-    "FeatureDropout",
-    "FeatureLinear",
-    "check_propagation",
-    "check_widths",
-    "network_input",
-    "warn_of_weights",
-]
-
 
 class FeatureDropout(nn.Dropout):
     """Dropout that also supports sparse features: their zeros stay zeros."""

@@ -24,8 +24,6 @@ from skood.graph._validation import (
 from skood.utils._optional import import_optional
 from skood.utils._torch import to_numpy
 
-__all__ = ["Graph", "NodeSet", "as_nodes", "check_nodes", "iter_graphs"]
-
 # Block size for samples of arrays, which are nodes without edges. With fewer samples
 # than the second number a matrix product uses other kernels, which round differently.
 _MAX_ROWS = 65536

@@ -18,8 +18,6 @@ from skood.nn._logits import LogitsMixin
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._stored import stored
 
-__all__ = ["pretrained_graph"]
-
 
 @stored
 class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):

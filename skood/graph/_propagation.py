@@ -34,8 +34,6 @@ from skood.utils._param_validation import (
 from skood.utils._torch import to_numpy
 from skood.utils._weights import weighted
 
-__all__ = ["Propagation", "propagate"]
-
 _CONSTRAINTS: dict = {
     "scheme": [StrOptions({"random-walk", "gnnsafe", "symmetric"})],
     "n_steps": [Interval(Integral, 0, None, closed="left"), None],

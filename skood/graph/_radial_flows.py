@@ -13,8 +13,6 @@ from torch.utils.checkpoint import checkpoint
 
 from skood.utils._torch import row_chunks
 
-__all__ = ["RadialFlows"]
-
 # Bound of the coordinates, whose square and its gradient are finite floats.
 _FAR = 1e18
 

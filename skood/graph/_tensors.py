@@ -9,9 +9,6 @@ import numpy as np
 import torch
 from scipy import sparse
 
-__all__ = ["GraphTensors", "SparseRows", "sparse_pair"]
-
-
 # Torch's warnings of sparse tensors (beta state, disabled checks) are shown once per
 # process: at import, since `catch_warnings` in a later call could change the filters of
 # other threads permanently.

@@ -18,8 +18,6 @@ from skood.nn._training import OPTIMIZERS, check_finite, make_schedule
 from skood.nn._training_data import row_batches
 from skood.utils._torch import evaluating
 
-__all__ = ["NodeRows", "cross_entropy", "neighborhood", "train_nodes"]
-
 
 def cross_entropy(outputs, codes):
     """Return the cross-entropy of logits, one value per node."""

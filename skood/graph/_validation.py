@@ -14,18 +14,6 @@ from skood.utils._optional import import_optional
 from skood.utils._torch import is_tensor, to_numpy
 from skood.utils._warnings import warn
 
-__all__ = [
-    "check_features",
-    "check_labels",
-    "check_parts",
-    "check_sizes",
-    "from_data",
-    "from_networkx",
-    "is_data",
-    "node_numbers",
-    "read_only",
-]
-
 
 def is_data(data):
     """Return whether data is a ``Data``, without importing torch_geometric."""

@@ -47,8 +47,6 @@ from skood.utils._metaestimators import (
 from skood.utils._param_validation import HasMethods, Interval, StrOptions
 from skood.utils._survival import fit_survival
 
-__all__ = ["ConceptDetector"]
-
 
 class ConceptDetector(_BaseComposition, BaseDetector):
     """Base class of OOD detectors that compare predicted concepts with constraints.

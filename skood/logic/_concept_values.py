@@ -12,8 +12,6 @@ from skood.logic._concepts import predict_codes, predict_proba
 from skood.nn._shared_forward import shared_blocks, shared_readings, uses_network
 from skood.utils._metaestimators import n_rows, take_rows
 
-__all__ = ["fit_one", "read_samples", "some_rows"]
-
 
 def some_rows(X, rows):
     """Return samples by index; the same object if these are all samples in order."""

@@ -26,18 +26,6 @@ from skood.utils._metaestimators import check_one_column
 from skood.utils._named_estimators import missing_methods
 from skood.utils._stored import stored
 
-__all__ = [
-    "ConceptPart",
-    "check_parts",
-    "concept_domains",
-    "label_columns",
-    "part_labels",
-    "part_name",
-    "predict_codes",
-    "predict_proba",
-]
-
-
 # Longer lists of classes are shortened in errors.
 _MAX_SHOWN = 200
 

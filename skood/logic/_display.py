@@ -10,8 +10,6 @@ from skood.utils._labels import ood_mask
 from skood.utils._metaestimators import concept_columns, n_rows, unwrap
 from skood.utils._plotting import COLORS, get_axes
 
-__all__ = ["ConstraintContributionDisplay"]
-
 # Figures with more bars are not readable.
 _MAX_BARS = 40
 

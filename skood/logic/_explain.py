@@ -10,9 +10,6 @@ from skood.logic.language._compiler import compile_formula, evaluate
 from skood.logic.language._formulas import And, C, Equals, Iff, Implies, Not, Or, Same
 from skood.utils._optional import import_pandas
 
-__all__ = ["explained_rows", "explanation_frame", "fact", "offense"]
-
-
 # Values without a meaning unless the name of the concept is given.
 _VAGUE = frozenset({"yes", "no", "true", "false", "none", "other", "unknown"})
 

@@ -15,8 +15,6 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._survival import NORMALIZERS
 
-__all__ = ["RULES", "ConceptFusion", "check_product"]
-
 RULES = frozenset({"log", "product", "shifted_product"})
 
 # Penalties that differ by at most this are equal up to rounding.

@@ -24,8 +24,6 @@ from skood.utils._stored import stored
 from skood.utils._torch import to_numpy
 from skood.utils._warnings import warn
 
-__all__ = ["KnowledgeBase"]
-
 
 @stored
 class KnowledgeBase:

@@ -16,8 +16,6 @@ from skood.utils._calibration import check_same
 from skood.utils._metaestimators import take_rows
 from skood.utils._param_validation import HasMethods, StrOptions
 
-__all__ = ["MLNDetector"]
-
 # The concept that is added by `id_estimator`, and its constraint.
 _IS_ID = "is_id"
 

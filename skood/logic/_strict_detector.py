@@ -9,8 +9,6 @@ from skood.logic._concept_detector import ConceptDetector
 from skood.utils._param_validation import StrOptions
 from skood.utils._survival import NORMALIZERS
 
-__all__ = ["LogicDetector"]
-
 
 class LogicDetector(ConceptDetector):
     r"""OOD detector that rejects every sample that violates a constraint.

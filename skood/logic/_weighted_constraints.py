@@ -15,8 +15,6 @@ from skood.logic.language._parser import parse
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval
 
-__all__ = ["WeightedConstraints", "given_weights"]
-
 
 class WeightedConstraints(SkoodEstimator):
     """Constraints with given weights, and a prior on the weights to be fitted.

@@ -11,8 +11,6 @@ import numpy as np
 from skood.decision import GUARD, OperatingPoint, grid_of_angles
 from skood.utils._ties import ends_of_ties
 
-__all__ = ["BoundCurve", "angles_to_try", "best_rules"]
-
 
 @dataclass(frozen=True, eq=False)
 class BoundCurve:

@@ -23,8 +23,6 @@ from skood.metrics._sample_checks import check_ood
 from skood.metrics._unseen import range_of
 from skood.utils._param_validation import Number, StrOptions, validate_params
 
-__all__ = ["CONSTRAINTS", "bootstrap_ci", "checked_bounds"]
-
 CONSTRAINTS = {
     "metric": [callable],
     "n_resamples": [Number(Integral, 1, None, closed="left")],

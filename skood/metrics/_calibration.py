@@ -13,14 +13,6 @@ from skood.utils._losses import per_sample_loss
 from skood.utils._param_validation import Number, StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
-__all__ = [
-    "brier",
-    "calibration_noise",
-    "confidence_bins",
-    "confidence_of",
-    "expected_calibration_error",
-]
-
 # Number of draws of the noise of a calibration error, and of samples in a block.
 _N_DRAWS = 500
 _BLOCK = 10**4

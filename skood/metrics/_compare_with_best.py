@@ -28,8 +28,6 @@ from skood.metrics._unseen import unseen_interval
 from skood.utils._param_validation import Number, validate_params
 from skood.utils._ties import ends_of_ties
 
-__all__ = ["BestComparison", "Resamples", "compare_with_best", "holm"]
-
 # Name of a metric: its sign, +1 if greater is better, its function of the numbers of
 # accepted ID and OOD samples, and its function of labels and scores.
 METRICS = {

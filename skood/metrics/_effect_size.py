@@ -12,8 +12,6 @@ from sklearn.utils import check_array
 from skood.decision import Estimate
 from skood.utils._param_validation import Interval, validate_params
 
-__all__ = ["cohen_d", "noncentral_t_interval"]
-
 
 @validate_params(
     {

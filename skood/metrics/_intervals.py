@@ -25,16 +25,6 @@ from skood.metrics._unseen import (
 )
 from skood.utils._warnings import warn
 
-__all__ = [
-    "beta_interval",
-    "covering_interval",
-    "difference_interval",
-    "exact_interval",
-    "fpr_interval",
-    "has_closed_form",
-    "score_interval",
-]
-
 _UNKNOWN_RANGE = (
     "The range of the metric is not known: its interval is that of Student's t, which "
     "covers less than it promises for few samples or near an end of the range, and is "

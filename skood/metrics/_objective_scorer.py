@@ -20,8 +20,6 @@ from skood.utils._metaestimators import known_classes, unwrap
 from skood.utils._stored import stored
 from skood.utils._weights import count_weights
 
-__all__ = ["RuleScorer"]
-
 
 class _Present:
     """Return the samples of positive weight, all without weights (None)."""

@@ -14,8 +14,6 @@ from skood.utils._param_validation import Number, validate_params
 from skood.utils._ties import at_ends, ends_of_ties, ranked_scores
 from skood.utils._weights import count_weights
 
-__all__ = ["ccr_at_fpr", "oscr"]
-
 
 def _curve_counts(
     y_true, y_pred, y_score, definition, ood_label, classes, sample_weight

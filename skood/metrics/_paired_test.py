@@ -30,8 +30,6 @@ from skood.metrics._unseen import relevant_strata
 from skood.utils._param_validation import StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
-__all__ = ["PairedTestResult", "paired_test"]
-
 # Arguments of metrics that may be replaced by their ranks, and arguments that are
 # already on a common scale.
 _SCORES = ("y_score", "ood_score")

@@ -17,15 +17,6 @@ from skood.utils._stored import stored
 from skood.utils._ties import at_ends, ends_of_ties, ranked_scores
 from skood.utils._weights import count_weights
 
-__all__ = [
-    "aupr_in",
-    "aupr_out",
-    "auroc",
-    "detection_error",
-    "first_reaching",
-    "fpr_at_tpr",
-]
-
 
 def accepted_counts(is_ood, y_score, weight=None):
     """Return counts of accepted ID and OOD samples at distinct scores, decreasing."""

@@ -17,8 +17,6 @@ from skood.metrics._ranking import (
 )
 from skood.utils._stored import stored
 
-__all__ = ["f1_at_tpr", "max_f1", "ranking_metrics", "tnr_at_tpr"]
-
 
 @stored
 def tnr_at_tpr(

@@ -19,21 +19,6 @@ from skood.utils._labels import check_labels
 from skood.utils._torch import to_numpy
 from skood.utils._weights import check_weight
 
-__all__ = [
-    "Bootstrap",
-    "System",
-    "effective_sizes",
-    "finite_value",
-    "finite_values",
-    "interval",
-    "jackknife_values",
-    "make_system",
-    "parameters_of",
-    "seed_of",
-    "strata_of",
-]
-
-
 # Parameters with one entry per sample even if they have several dimensions.
 _PER_ROW = ("y_pred", "y_score", "ood_score", "y_proba", "sample_weight")
 

@@ -13,15 +13,6 @@ from skood.metrics._sample_checks import RankedLosses, least_count, rank_id
 from skood.utils._param_validation import Number, validate_params
 from skood.utils._ties import ends_of_ties
 
-__all__ = [
-    "augrc",
-    "aurc",
-    "coverage_at_risk",
-    "e_aurc",
-    "risk_at_coverage",
-    "risk_coverage_curve",
-]
-
 
 def risk_coverage_curve(
     y_true,

@@ -6,13 +6,6 @@
 from skood.decision import BoundedPrecisionRecall, BoundedTPRFPR, CostBased
 from skood.metrics._objective_scorer import RuleScorer
 
-__all__ = [
-    "make_cost_scorer",
-    "make_precision_recall_risk_scorer",
-    "make_rule_scorer",
-    "make_selective_risk_scorer",
-]
-
 
 def _check_angles(angles):
     """Raise if the range of angles is unknown."""

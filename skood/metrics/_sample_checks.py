@@ -14,17 +14,6 @@ from skood.utils._ties import ends_of_ties, ranked_scores
 from skood.utils._torch import to_numpy
 from skood.utils._weights import check_weight, count_weights
 
-__all__ = [
-    "RankedLosses",
-    "check_ood",
-    "check_scores",
-    "id_mask",
-    "id_samples",
-    "least_count",
-    "rank_id",
-    "require_both",
-]
-
 
 def check_scores(y_score, n_samples, name="y_score"):
     """Return `y_score` as float64 of shape (n_samples,) without NaN, or raise."""

@@ -13,8 +13,6 @@ from skood.metrics._best_rules import BoundCurve, angles_to_try, best_rules
 from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import Number, validate_params
 
-__all__ = ["SCODCostCurve", "scod_cost_curve", "scod_risk_coverage_curve"]
-
 
 @validate_params(
     {

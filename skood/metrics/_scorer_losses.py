@@ -7,8 +7,6 @@ import numpy as np
 
 from skood.utils._losses import REGRESSION_LOSSES, is_regression_loss, per_sample_loss
 
-__all__ = ["check_kind", "check_loss", "check_max_loss", "largest_loss"]
-
 
 def check_loss(loss):
     """Raise if a loss is not valid for scorers."""

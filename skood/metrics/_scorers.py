@@ -24,14 +24,6 @@ from skood.utils._metaestimators import (
 from skood.utils._stored import stored
 from skood.utils._weights import check_weight
 
-__all__ = [
-    "WeightedScorer",
-    "make_misclassification_scorer",
-    "make_ood_scorer",
-    "ood_rows",
-    "scored_ood_label",
-]
-
 _COMPONENTS = ("epistemic", "aleatoric", "total")
 _SCORES = ("ood", "risk")
 

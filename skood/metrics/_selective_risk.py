@@ -10,13 +10,6 @@ from skood.metrics._sample_checks import check_scores, id_samples, require_both
 from skood.utils._losses import implied_ood_label, per_sample_loss
 from skood.utils._weights import check_weight
 
-__all__ = [
-    "reject_scores",
-    "search_rows",
-    "selective_risk_at",
-    "selective_risk_at_precision_recall",
-]
-
 
 def reject_scores(
     y_true,

@@ -12,13 +12,6 @@ from skood.metrics._best_rules import BoundCurve, angles_to_try, best_rules
 from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import Number, StrOptions, validate_params
 
-__all__ = [
-    "double_score_ccr_curve",
-    "double_score_precision_recall_curve",
-    "double_score_risk_coverage_curve",
-    "double_score_roc_curve",
-]
-
 
 def double_score_risk_coverage_curve(
     y_true,

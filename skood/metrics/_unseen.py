@@ -22,15 +22,6 @@ from skood.metrics._risk_coverage import (
     risk_at_coverage,
 )
 
-__all__ = [
-    "known_metric",
-    "range_of",
-    "relevant_strata",
-    "unseen_difference",
-    "unseen_interval",
-    "unseen_values",
-]
-
 # Metrics of scores that are largest or smallest with additional samples at the ends of
 # the scale of the scores.
 _OF_THRESHOLDS = fpr_at_tpr, tnr_at_tpr, f1_at_tpr, max_f1, detection_error

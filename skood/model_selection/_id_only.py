@@ -26,8 +26,6 @@ from skood.utils._param_validation import HasMethods, fit_context
 from skood.utils._routing import router_of, weight_params
 from skood.utils._weights import check_weight, row_weight
 
-__all__ = ["IDOnly"]
-
 
 def _transformer_has(name):
     """Return a check that the transformer has a method, fitted or not."""

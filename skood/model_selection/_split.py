@@ -21,8 +21,6 @@ from skood.utils._labels import check_label_rows, ood_mask, plain_labels
 from skood.utils._param_validation import Interval, validate_params
 from skood.utils._stored import stored
 
-__all__ = ["LeaveClassesOut", "OODStratifiedKFold"]
-
 # Up to this many class sets are enumerated and sampled; beyond, random sets are drawn.
 _MAX_LISTED_SETS = 10_000
 

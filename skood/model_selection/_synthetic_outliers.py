@@ -18,8 +18,6 @@ from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
-__all__ = ["make_synthetic_outliers"]
-
 # Boundary samples are among this share of the least likely samples of a class: VOS
 # selects one of 10,000 draws.
 _TAIL = 1e-4

@@ -11,18 +11,6 @@ from skood.utils._labels import ood_mask
 from skood.utils._metaestimators import unwrap
 from skood.utils._torch import to_numpy
 
-__all__ = [
-    "QUANTITIES",
-    "Audit",
-    "audit_weights",
-    "check_values",
-    "outcomes",
-    "promised",
-    "reject_label",
-    "waiting",
-]
-
-
 # Default side, and the parameter of a rule that promises a bound.
 QUANTITIES = {
     "acceptance": ("lower", "acceptance_min"),

@@ -15,8 +15,6 @@ from sklearn.utils import Bunch
 
 from skood.utils._stored import stored
 
-__all__ = ["Alarm", "Bettors", "Capital", "History"]
-
 MAX_BLOCKS = 2048
 
 # Samples processed at once, and the range of products of their bets: sums of ratios of

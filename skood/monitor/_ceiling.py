@@ -9,8 +9,6 @@ import numpy as np
 
 from skood.utils._param_validation import Number, validate_params
 
-__all__ = ["detectable_shift"]
-
 
 @validate_params(
     {

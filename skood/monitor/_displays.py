@@ -9,8 +9,6 @@ from skood.monitor._panel import MonitorPanel
 from skood.monitor._rates import RateMonitor
 from skood.utils._plotting import COLORS, DASHES, get_axes, long_names
 
-__all__ = ["MartingaleDisplay", "RateDisplay"]
-
 _GRAY = "0.7"
 
 

@@ -34,8 +34,6 @@ from skood.utils._param_validation import (
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
-__all__ = ["ExchangeabilityMonitor"]
-
 # Samples processed at once.
 _CHUNK = 4096
 

@@ -29,8 +29,6 @@ from skood.utils._metaestimators import (
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import HasMethods, Number, fit_context
 
-__all__ = ["MonitorPanel"]
-
 
 class MonitorPanel(SkoodEstimator):
     r"""Monitors of several scores, rates or classes: one alarm, and named culprits.

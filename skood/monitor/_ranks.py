@@ -12,14 +12,6 @@ from sklearn.utils import check_random_state
 from skood.monitor._reference import as_scores, tied_ranks
 from skood.utils._param_validation import Number, StrOptions, validate_params
 
-__all__ = [
-    "log_histogram_bet",
-    "log_power_mixture",
-    "log_simple_jumper",
-    "sequential_ranks",
-    "serial_dependence",
-]
-
 # Factors of the products of neighboring ranks in `serial_dependence`.
 _LAMBDAS = np.array([0.1, 0.3, 0.9])
 

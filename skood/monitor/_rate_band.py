@@ -12,8 +12,6 @@ from scipy.special import betaln
 
 from skood.utils._stored import stored
 
-__all__ = ["FRACTIONS", "CountBand", "HedgedBand", "beta_interval"]
-
 # Fractions of the largest bet that keeps capital positive.
 FRACTIONS = 0.5 ** np.arange(1, 9)
 

@@ -7,8 +7,6 @@ from abc import abstractmethod
 
 from sklearn.utils import Bunch
 
-__all__ = ["RateResults"]
-
 
 class RateResults:
     """Mixin for the attributes of :class:`RateMonitor` that follow from its state."""

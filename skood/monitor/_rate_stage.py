@@ -12,8 +12,6 @@ from skood.monitor._capital import Bettors, Capital, History
 from skood.monitor._rate_band import FRACTIONS, CountBand, HedgedBand
 from skood.utils._stored import stored
 
-__all__ = ["Stage", "rate_bettors"]
-
 # Audited samples of the recent interval.
 _WINDOW = 1000
 

@@ -28,8 +28,6 @@ from skood.utils._metaestimators import known_classes, n_rows, unwrap
 from skood.utils._param_validation import HasMethods, Number, StrOptions
 from skood.utils._torch import to_numpy
 
-__all__ = ["RateMonitor"]
-
 
 class RateMonitor(RateResults, SkoodEstimator):
     r"""Alarm, at any time, if a rate of a deployed classifier violates its bound.

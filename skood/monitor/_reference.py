@@ -11,15 +11,6 @@ from scipy.special import ndtr, ndtri
 from skood.utils._stored import stored
 from skood.utils._torch import to_numpy
 
-__all__ = [
-    "SHAPES",
-    "Reference",
-    "as_scores",
-    "bet_table",
-    "stream_uniforms",
-    "tied_ranks",
-]
-
 # Uniform numbers drawn at once; their values depend on it.
 _DRAWN = 1024
 

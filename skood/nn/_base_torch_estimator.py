@@ -40,8 +40,6 @@ from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import check_tensor, is_tensor, resolve_device, training
 
-__all__ = ["BaseTorchEstimator"]
-
 
 class BaseTorchEstimator(SkoodEstimator):
     """Base class of estimators that build and train a torch network in `fit`.

@@ -11,8 +11,6 @@ from skood.nn._outputs import symmetric_logits
 from skood.nn._sklearn_network import InputNetwork
 from skood.utils._optional import is_instance
 
-__all__ = ["BoosterNetwork"]
-
 
 def _lightgbm_objective(model):
     is_scaled = model.get_params().get("sigmoid", 1.0) != 1.0

@@ -15,21 +15,6 @@ from skood.utils._batches import is_torch_data, loaded
 from skood.utils._locks import TORCH_LOCK
 from skood.utils._torch import evaluating, parameter_dtype, resolve_device
 
-__all__ = [
-    "borrowed",
-    "check_first_axis",
-    "check_network_input",
-    "copied",
-    "differentiable",
-    "embeddings",
-    "explaining_inference",
-    "finite_array",
-    "finite_logits",
-    "log_probabilities",
-    "places",
-    "to_batch",
-]
-
 
 @contextmanager
 def borrowed(module, device="auto"):

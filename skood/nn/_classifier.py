@@ -8,8 +8,6 @@ from sklearn.base import ClassifierMixin
 from skood.nn._base_torch_estimator import BaseTorchEstimator
 from skood.nn._logits import LogitsMixin
 
-__all__ = ["TorchClassifier"]
-
 
 class TorchClassifier(LogitsMixin, ClassifierMixin, BaseTorchEstimator):
     r"""Classifier that builds and trains a torch network in `fit`.

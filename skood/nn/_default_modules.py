@@ -12,8 +12,6 @@ from torch import nn
 
 from skood.utils._torch import evaluating, parameter_device, parameter_dtype
 
-__all__ = ["MLP", "ModuleBuilder", "SmallConvNet", "default_module"]
-
 
 class MLP(nn.Sequential):
     """Multi-layer perceptron with ReLU activations, the default network for vectors.

@@ -11,8 +11,6 @@ from sklearn.utils import Bunch
 
 from skood.base import UncertaintyMixin
 
-__all__ = ["DirichletMixin", "dirichlet_mean", "dirichlet_uncertainty"]
-
 
 def dirichlet_mean(alpha):
     """Return the mean of Dirichlet distributions, (n_samples, n_classes)."""

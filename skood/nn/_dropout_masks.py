@@ -18,8 +18,6 @@ from torch.overrides import TorchFunctionMode
 from skood.nn._functional_network import plain_attention, symmetric
 from skood.utils._metaestimators import unwrapped
 
-__all__ = ["ThinnedModule", "ThinnedNetwork", "dropped"]
-
 _UNITS = (nn.Dropout, nn.AlphaDropout)
 _CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
 _ALPHA = (nn.AlphaDropout, nn.FeatureAlphaDropout)

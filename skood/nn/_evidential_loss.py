@@ -12,17 +12,6 @@ from torch.nn import functional
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._stored import stored
 
-__all__ = [
-    "EVIDENCES",
-    "LOSSES",
-    "EvidentialLoss",
-    "exp_evidence",
-    "expected_cross_entropy",
-    "expected_squared_error",
-    "marginal_nll",
-    "misleading_kl",
-]
-
 # The exponential function is continued by its tangent above this: evidence of 22,026.
 _MAX_EXPONENT = 10.0
 

@@ -18,8 +18,6 @@ from skood.utils._input import takes_input
 from skood.utils._metaestimators import fit_wrapped, n_rows, take_rows, wrapped_tags
 from skood.utils._param_validation import Classifier, Interval, StrOptions, fit_context
 
-__all__ = ["FeatureExtractor"]
-
 
 class FeatureExtractor(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, SkoodEstimator

@@ -16,15 +16,6 @@ import numpy as np
 import torch
 from torch import nn
 
-__all__ = [
-    "Watcher",
-    "own_thread",
-    "parse_layer",
-    "pool",
-    "primary_tensor",
-    "replacing",
-]
-
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 # Layers that determine the axes of their 3-D outputs: (n, c, length) or (n, tokens, d).

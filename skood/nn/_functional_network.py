@@ -31,14 +31,6 @@ from skood.utils._locks import ForkSafeLock
 from skood.utils._metaestimators import take_rows, unwrapped
 from skood.utils._torch import parameter_dtype, resolve_device, row_chunks, to_tensor
 
-__all__ = [
-    "FunctionalNetwork",
-    "FunctionalRegressor",
-    "perceptron",
-    "plain_attention",
-    "symmetric",
-]
-
 # Number of samples on which the probabilities of a scikit-learn model are compared with
 # a softmax, and a difference that is beyond the precision of float32.
 _N_COMPARED = 100

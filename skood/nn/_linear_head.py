@@ -32,8 +32,6 @@ from skood.utils._metaestimators import copy_input_attributes
 from skood.utils._param_validation import fit_context
 from skood.utils._weights import check_weight
 
-__all__ = ["LinearHead", "linear_logits", "split"]
-
 # Validated weights of heads that are not fitted, with the parameters that they are of.
 _VALIDATED: WeakKeyDictionary = WeakKeyDictionary()
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import softmax
 
-__all__ = ["LogitsMixin"]
-
 
 class LogitsMixin:
     """Mixin for classifiers with ``predict_logits``: margins, probabilities, classes.

@@ -21,14 +21,6 @@ from skood.nn._sklearn_network import (
 from skood.utils._metaestimators import check_one_column, unwrap, unwrapped
 from skood.utils._optional import is_instance
 
-__all__ = [
-    "SHARING",
-    "has_dense_features",
-    "make_network",
-    "plain_network",
-    "predicts_softmax",
-]
-
 # Caches of blocks of `shared_readings`, the outermost first: dicts from the id of a
 # classifier to its cache.
 SHARING: ContextVar = ContextVar("SHARING", default=())

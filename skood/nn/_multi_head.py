@@ -28,8 +28,6 @@ from skood.utils._batches import blockwise
 from skood.utils._labels import label_codes
 from skood.utils._param_validation import StrOptions
 
-__all__ = ["MultiHeadClassifier"]
-
 
 def _has_one_head(estimator):
     if getattr(estimator, "n_outputs_", 1) > 1:

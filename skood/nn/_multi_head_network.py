@@ -19,16 +19,6 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._stored import stored
 from skood.utils._torch import parameter_device, parameter_dtype
 
-__all__ = [
-    "HeadClassifier",
-    "HeadNetwork",
-    "HeadRows",
-    "MultiHeadFactory",
-    "MultiHeadNet",
-    "MultiHeadNetwork",
-    "copy_with_same_net",
-]
-
 
 class HeadNetwork(nn.Module):
     """Body and one linear head: a plain network for classification."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 else:
     _Classifier = object
 
-__all__ = ["LabelColumns"]
-
 
 class LabelColumns(_Classifier):
     """Mixin of `MultiHeadClassifier` for `y` with one or several columns of labels."""

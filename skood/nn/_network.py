@@ -19,8 +19,6 @@ from skood.utils._input import is_shaped_as_fitted
 from skood.utils._metaestimators import unwrapped
 from skood.utils._torch import row_chunks
 
-__all__ = ["Layers", "Network", "PipelineNetwork"]
-
 # Bytes of samples that a pipeline of rectifiers transforms at a time.
 _PART_BYTES = 2 * 2**20
 

@@ -22,16 +22,6 @@ from skood.utils._sample_keys import SampleKeys
 from skood.utils._sparse import stacked
 from skood.utils._stored import stored
 
-__all__ = [
-    "Head",
-    "LaterLogits",
-    "Reading",
-    "concatenate",
-    "linear_logits",
-    "symmetric_logits",
-    "symmetric_rows",
-]
-
 
 @dataclass(frozen=True)
 class Head:

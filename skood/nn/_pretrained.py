@@ -15,8 +15,6 @@ from skood.nn._make_network import make_network
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._stored import stored
 
-__all__ = ["pretrained"]
-
 
 @stored
 class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):

@@ -18,8 +18,6 @@ from skood.nn._training_options import training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import StrOptions, fit_context
 
-__all__ = ["TorchRegressor"]
-
 
 def _squared_error(outputs, targets):
     """Return squared errors (n_rows,) of outputs (n_rows, 1)."""

@@ -33,19 +33,6 @@ from skood.utils._optional import is_instance
 from skood.utils._parallel import ONE_THREAD
 from skood.utils._torch import row_chunks
 
-__all__ = [
-    "distinct_uses",
-    "few_scores",
-    "network_groups",
-    "predict",
-    "predict_proba",
-    "predicted_classes",
-    "read_alike",
-    "shared_blocks",
-    "shared_readings",
-    "uses_network",
-]
-
 # Number of samples at a time whose shared outputs are cached.
 _SHARED_ROWS = 8192
 

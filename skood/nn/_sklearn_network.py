@@ -28,17 +28,6 @@ from skood.utils._parallel import one_thread
 from skood.utils._sparse import check_dense
 from skood.utils._torch import resolve_device, row_chunks, to_numpy
 
-__all__ = [
-    "ArrayNetwork",
-    "InputNetwork",
-    "LayeredNetwork",
-    "LinearNetwork",
-    "MLPNetwork",
-    "MarginNetwork",
-    "ProbabilityNetwork",
-    "require_penultimate",
-]
-
 # Activations of scikit-learn's networks, by name.
 ACTIVATIONS: dict[str, Callable] = {
     "identity": lambda z: z,

@@ -36,8 +36,6 @@ from skood.nn._network import Layers, Network
 from skood.nn._outputs import Head, Reading, symmetric_logits
 from skood.utils._batches import as_rows, is_torch_data, loaded, loaded_blocks
 
-__all__ = ["TorchNetwork"]
-
 # Results are returned in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
 

@@ -27,23 +27,6 @@ from skood.utils._torch import (
     training,
 )
 
-__all__ = [
-    "OPTIMIZERS",
-    "TrainingNet",
-    "WeightedCriterion",
-    "WeightedCrossEntropy",
-    "check_finite",
-    "forward",
-    "load_state",
-    "make_net",
-    "make_schedule",
-    "restore_net",
-    "restored_on_error",
-    "state_to_numpy",
-    "suitable_threads",
-    "train",
-]
-
 OPTIMIZERS = {
     "adam": (torch.optim.Adam, {}),
     "adamw": (torch.optim.AdamW, {}),

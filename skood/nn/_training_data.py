@@ -12,21 +12,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from skood.utils._labels import check_labels, label_codes, sortable_labels
 from skood.utils._torch import to_numpy
 
-__all__ = [
-    "Rows",
-    "check_numbers",
-    "check_same_classes",
-    "check_target",
-    "check_two_classes",
-    "check_weights",
-    "class_codes",
-    "normalized",
-    "row_batches",
-    "stratified_split",
-    "weighted_rows",
-    "with_class_weight",
-]
-
 
 def check_target(y, estimator):
     """Return class labels as a 1-D array, or raise."""

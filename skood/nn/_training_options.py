@@ -8,8 +8,6 @@ from numbers import Integral, Real
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
 
-__all__ = ["TrainingOptions", "training_options"]
-
 _DEFAULTS = {
     "optimizer": "adam",
     "weight_decay": 0.0,

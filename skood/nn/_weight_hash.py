@@ -6,8 +6,6 @@
 import hashlib
 import json
 
-__all__ = ["first_difference", "weight_hash", "weight_table"]
-
 
 def weight_table(module):
     """Return a list of [name, shape, dtype, SHA-256] of the state, sorted by name."""

@@ -13,8 +13,6 @@ from skood.onnx._graph import Graph, GraphReading
 from skood.utils._metaestimators import unwrapped
 from skood.utils.discovery import all_estimators
 
-__all__ = ["register_converters", "to_onnx"]
-
 # Since this version the axes of all reductions are inputs.
 _LEAST_OPSET = 18
 

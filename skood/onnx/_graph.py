@@ -8,8 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-__all__ = ["Graph", "GraphReading", "Value"]
-
 
 class Graph:
     """Nodes added to an ONNX graph, through a container of skl2onnx.

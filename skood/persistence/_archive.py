@@ -17,8 +17,6 @@ from zipfile import ZipFile
 
 from skood.utils._warnings import warn
 
-__all__ = ["check_note", "check_seal", "read_note", "seal", "unreadable", "versions"]
-
 _NOTE = "skood.json"
 
 # Format of the states of estimators. It is increased for incompatible changes; files of

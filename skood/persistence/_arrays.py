@@ -23,8 +23,6 @@ from skood.persistence._trees import (
     require,
 )
 
-__all__ = ["check_arrays"]
-
 
 def check_arrays(estimator):
     """Raise a ValueError if a part is not as `fit` of a compiled estimator makes it."""

@@ -30,9 +30,6 @@ from skood.utils._untrusted import (
     largest_content,
 )
 
-__all__ = ["dump", "dumps", "load", "loads"]
-
-
 _HEAD_BYTES = 2**14
 _LEVEL = 3  # of zlib: twice as fast as its default, and 3 % larger
 

@@ -15,8 +15,6 @@ from sklearn.frozen import FrozenEstimator
 from skood.utils._metaestimators import unwrapped
 from skood.utils._stored import stored
 
-__all__ = ["DetachedNetwork", "attach", "detach", "find_modules"]
-
 
 @stored
 class DetachedNetwork:

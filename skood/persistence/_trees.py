@@ -5,15 +5,6 @@
 
 import numpy as np
 
-__all__ = [
-    "check_boosting",
-    "check_hist_boosting",
-    "check_neighbor_tree",
-    "check_tree",
-    "check_tree_estimator",
-    "require",
-]
-
 _LEAF = -1
 
 

@@ -11,8 +11,6 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._stored import is_marked
 from skood.utils.discovery import ROOMS
 
-__all__ = ["is_compiled", "is_trusted", "names_of", "trusted_types"]
-
 # Plain Python that skops does not trust by default; indices of sparse arrays are
 # checked, no dtype gets a state, and a partial calls trusted functions.
 _OF_LIBRARIES = (

@@ -16,8 +16,6 @@ from skood.rectifiers._top_activations import (
 )
 from skood.utils._param_validation import Interval, StrOptions
 
-__all__ = ["ASH"]
-
 
 class ASH(ShapingRectifier):
     r"""Activation shaping (ASH) [1]_: prune the low activations of each sample.

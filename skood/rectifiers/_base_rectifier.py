@@ -25,8 +25,6 @@ from skood.utils._param_validation import fit_context
 from skood.utils._torch import row_chunks, to_numpy
 from skood.utils._weights import check_weight
 
-__all__ = ["BaseRectifier", "known_rows"]
-
 # Size of the chunks of samples, which stay in the cache of the processor.
 _CHUNK_BYTES = 2**20
 

@@ -9,8 +9,9 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skood.nn._linear_head import LinearHead, linear_logits
+from skood.nn._linear_head import LinearHead
 from skood.nn._logits import LogitsMixin
+from skood.nn._outputs import linear_logits
 from skood.rectifiers._base_rectifier import known_rows
 from skood.rectifiers._rectified_head import fit_head
 from skood.utils._atomic_fit import fresh_fit
@@ -21,8 +22,6 @@ from skood.utils._param_validation import Classifier, Interval, fit_context
 from skood.utils._routing import router_of
 from skood.utils._torch import row_chunks, to_numpy
 from skood.utils._weights import check_weight
-
-__all__ = ["DICE"]
 
 
 def _mean_row(X, rows, weight):

@@ -15,8 +15,6 @@ from skood.utils._param_validation import Classifier, Interval
 from skood.utils._routing import router_of
 from skood.utils._warnings import warn
 
-__all__ = ["LTS"]
-
 
 class LTS(BaseRectifier):
     r"""Logit scaling (LTS) [1]_: scale the logits by a ratio of sums of features.

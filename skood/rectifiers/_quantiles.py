@@ -11,8 +11,6 @@ import numpy as np
 from skood.utils._torch import row_chunks
 from skood.utils._weights import weighted_quantile
 
-__all__ = ["column_quantiles", "pooled_quantile"]
-
 # Number of values that are sorted to select a rank.
 _MAX_CANDIDATES = 2**20
 

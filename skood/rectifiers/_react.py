@@ -12,8 +12,6 @@ from skood.rectifiers._base_rectifier import BaseRectifier, known_rows
 from skood.rectifiers._quantiles import pooled_quantile
 from skood.utils._param_validation import Interval
 
-__all__ = ["ReAct"]
-
 
 class ReAct(BaseRectifier):
     r"""Rectified activations (ReAct) [1]_: clip high activations.

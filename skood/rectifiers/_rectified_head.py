@@ -11,8 +11,6 @@ from skood.utils._labels import check_labels
 from skood.utils._metaestimators import fit_wrapped, unwrapped
 from skood.utils._weights import row_weight
 
-__all__ = ["fit_head"]
-
 
 def fit_head(owner, estimator, X, y, rows, weight=None):
     """Fit a linear classifier on ID samples, unless frozen, and return its `Head`.

@@ -15,8 +15,6 @@ from skood.rectifiers._top_activations import (
 )
 from skood.utils._param_validation import Interval
 
-__all__ = ["SCALE"]
-
 
 class SCALE(ShapingRectifier):
     r"""Activation scaling (SCALE) [1]_: scale each sample without pruning.

@@ -8,15 +8,6 @@ import numpy as np
 from skood.rectifiers._base_rectifier import BaseRectifier
 from skood.utils._array_api import row_sums
 
-__all__ = [
-    "ShapingRectifier",
-    "largest",
-    "n_largest",
-    "scale_rows",
-    "survivors",
-    "totals",
-]
-
 
 def n_largest(n_features, pruned):
     """Return the number of entries, at least one, left when a share is pruned."""

@@ -12,8 +12,6 @@ from skood.rectifiers._base_rectifier import BaseRectifier, known_rows
 from skood.rectifiers._quantiles import column_quantiles, pooled_quantile
 from skood.utils._param_validation import Interval, StrOptions
 
-__all__ = ["VRA"]
-
 
 class VRA(BaseRectifier):
     r"""Variational rectified activation (VRA) [1]_: truncate both tails.

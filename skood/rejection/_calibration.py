@@ -40,17 +40,6 @@ from skood.utils._progress import in_parallel
 from skood.utils._routing import router_of as router_of_parts
 from skood.utils._warnings import warn
 
-__all__ = [
-    "Scores",
-    "calibrate",
-    "fit_parts",
-    "labeled_scores",
-    "predict_parts",
-    "predicted_labels",
-    "router_of",
-    "score_parts",
-]
-
 
 class Scores(NamedTuple):
     """Calibration data of a rule: both scores (high = reject) and predictions.

@@ -15,16 +15,6 @@ from skood.utils._metaestimators import estimator_kind
 from skood.utils._routing import weight_params
 from skood.utils._warnings import warn
 
-__all__ = [
-    "check_calibration",
-    "check_classes",
-    "check_guarantee",
-    "check_is_classifier",
-    "check_is_regressor",
-    "check_ood_labels",
-    "fit_arguments",
-]
-
 # Labels of OOD samples in public data sets.
 _OOD_NAMES = {"oos", "ood", "outlier", "anomaly", "unknown", "novel", "out_of_scope"}
 

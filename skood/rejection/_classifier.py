@@ -38,8 +38,6 @@ from skood.utils._param_validation import (
     fit_context,
 )
 
-__all__ = ["RejectOptionClassifier"]
-
 
 def _estimator_has(name):
     """Return whether the wrapped classifier has a method, fitted or not."""

@@ -20,8 +20,6 @@ from skood.utils._input import takes_input
 from skood.utils._labels import column, single_column
 from skood.utils._metaestimators import n_rows
 
-__all__ = ["ExplainedDecisions"]
-
 
 def _has_rule(self):
     """Return whether the predictor has a rule, else raise."""

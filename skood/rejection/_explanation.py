@@ -11,8 +11,6 @@ from sklearn.utils import Bunch
 from skood.decision import accept_proba, of_groups, weights
 from skood.utils._stored import stored
 
-__all__ = ["Reference", "explain", "make_reference"]
-
 
 @stored
 class Reference(NamedTuple):

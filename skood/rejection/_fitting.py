@@ -15,8 +15,6 @@ from skood.rejection._score_pool import calibrated_pool, choose_rule, set_rule
 from skood.utils._metaestimators import with_seeds
 from skood.utils._warnings import warn
 
-__all__ = ["fit_predictor"]
-
 
 def fit_predictor(owner, X, y, sample_weight, groups, ood_source):
     """Fit the parts of a predictor, and choose its rule."""

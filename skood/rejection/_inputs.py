@@ -13,16 +13,6 @@ from skood.utils._labels import column, id_rows, is_nan, ood_mask, sortable_labe
 from skood.utils._metaestimators import take_rows, unwrap
 from skood.utils._weights import check_weight, row_weight
 
-__all__ = [
-    "NO_ARGUMENTS",
-    "Data",
-    "Parts",
-    "RegressionParts",
-    "described_scores",
-    "detector_input",
-    "separate",
-]
-
 
 class Parts(NamedTuple):
     """Classifier and detectors of a selective classifier; a detector may be None."""

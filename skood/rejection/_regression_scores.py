@@ -19,8 +19,6 @@ from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import bind, n_rows, take_rows, unwrap
 from skood.utils._stored import stored
 
-__all__ = ["COMPONENTS", "as_score", "bound_score", "reads_samples", "targets_of"]
-
 # Uncertainties that a regressor may predict.
 COMPONENTS = ("std", "total", "aleatoric", "epistemic")
 

@@ -34,8 +34,6 @@ from skood.utils._param_validation import (
 )
 from skood.utils._warnings import warn
 
-__all__ = ["RejectOptionRegressor"]
-
 
 class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
     r"""Regressor with a reject option: predicts a value or rejects the sample.

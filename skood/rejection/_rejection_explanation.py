@@ -10,8 +10,6 @@ import numpy as np
 
 from skood.utils._optional import import_pandas
 
-__all__ = ["RejectionExplanation"]
-
 # A notebook shows at most this many samples.
 _MAX_ROWS = 50
 

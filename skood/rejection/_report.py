@@ -27,8 +27,6 @@ from skood.utils._losses import check_no_dict, is_regression_loss
 from skood.utils._optional import import_pandas
 from skood.utils._plotting import COLORS, get_axes
 
-__all__ = ["RejectionReport", "make_report", "possible_losses"]
-
 # Losses of whole weights are repeated up to this number, to bound memory.
 _MAX_REPEATED = 10_000_000
 

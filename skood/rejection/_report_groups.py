@@ -11,15 +11,6 @@ from skood.decision import UNDEFINED, Estimate
 from skood.utils._labels import column
 from skood.utils._weights import check_weight
 
-__all__ = [
-    "RATES",
-    "certified_texts",
-    "evaluated_labels",
-    "group_lines",
-    "rates_of_labels",
-    "shown_interval",
-]
-
 RATES = ("tpr", "fpr", "risk")
 
 

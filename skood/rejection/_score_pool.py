@@ -17,15 +17,6 @@ from skood.rejection._explanation import make_reference
 from skood.utils._stored import stored
 from skood.utils._weights import row_weight
 
-__all__ = [
-    "ScorePool",
-    "adapted",
-    "calibrated_pool",
-    "choose_rule",
-    "recalibrated",
-    "set_rule",
-]
-
 
 @stored
 class ScorePool(NamedTuple):

@@ -28,8 +28,6 @@ from skood.utils._labels import check_y, ood_mask
 from skood.utils._metaestimators import bind, wrapped_tags
 from skood.utils._weights import count_weights
 
-__all__ = ["SelectivePredictor"]
-
 
 class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
     """Base class of classifiers and regressors with a rule.

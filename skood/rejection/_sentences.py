@@ -11,8 +11,6 @@ from skood.rejection._rejection_explanation import RejectionExplanation
 from skood.utils._labels import single_column
 from skood.utils._metaestimators import unwrap, unwrapped
 
-__all__ = ["explain_decisions"]
-
 # Columns with less than this share of the largest contribution are not mentioned.
 _LEAST_SHARE = 0.1
 

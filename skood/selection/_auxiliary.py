@@ -16,15 +16,6 @@ from sklearn.utils import check_random_state
 
 from skood.utils._ties import loosened
 
-__all__ = [
-    "auxiliary_counts",
-    "check_pruning",
-    "pruned",
-    "weighted_counts",
-    "weighted_pvalues",
-    "xi_of",
-]
-
 # Number of float64 that a block of a matrix of pairs of samples may have.
 _BLOCK = 2**20
 

@@ -10,8 +10,6 @@ from scipy.special import betainc, betaincinv, gammaln, xlogy
 
 from skood.utils._ties import loosened
 
-__all__ = ["envelope", "local_band", "local_envelope", "simes_band"]
-
 # Number of simulated calibration sets, their seed, and how many of them at a time.
 _N_DRAWS = 4000
 _SEED = 0

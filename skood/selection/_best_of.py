@@ -24,8 +24,6 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._ties import loosened
 
-__all__ = ["BestOf", "best_of"]
-
 
 class BestOf(SkoodEstimator):
     r"""Choice of the detector that selects most samples of a batch, with a valid rate.

@@ -9,8 +9,6 @@ from skood.utils._metaestimators import unwrap
 from skood.utils._plotting import COLORS, get_axes, long_names
 from skood.utils._torch import to_numpy
 
-__all__ = ["SelectionDisplay"]
-
 # At least this many of the smallest p-values are shown, and this many times those that
 # are selected.
 _MIN_SHOWN = 20

@@ -12,8 +12,6 @@ from skood.selection._ranks import check_level, check_ranks, check_size
 from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
 
-__all__ = ["FDPPower", "bound_of_selection", "fdp_bound", "fdp_power"]
-
 _METHODS = ("local", "simes")
 
 

@@ -22,8 +22,6 @@ from skood.utils._metaestimators import with_seeds
 from skood.utils._param_validation import HasMethods, Interval, fit_context
 from skood.utils._ties import loosened
 
-__all__ = ["ClassifierFusion", "fused_scores"]
-
 # Scores are clipped here, so that differences are finite.
 _LARGE = 1e300
 

@@ -11,8 +11,6 @@ from skood.selection._best_of import BestOf
 from skood.utils._named_estimators import PYOD_ADVICE, check_parts
 from skood.utils._warnings import warn
 
-__all__ = ["checked_choice", "checked_parts", "has_folds", "warn_if_few"]
-
 _METHODS = ("fit", "score_samples")
 
 # Size of a batch with the smallest p-values only, from which some are selected.

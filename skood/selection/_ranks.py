@@ -11,15 +11,6 @@ import numpy as np
 from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
 
-__all__ = [
-    "check_level",
-    "check_pvalues",
-    "check_ranks",
-    "check_size",
-    "min_selected",
-    "step_up",
-]
-
 
 def check_level(alpha, name="alpha"):
     """Return a level in (0, 1) as a float, or raise."""

@@ -7,15 +7,6 @@ import numpy as np
 
 from skood.utils._torch import to_numpy
 
-__all__ = [
-    "as_matrix",
-    "as_scores",
-    "check_pair",
-    "member_names",
-    "n_reference",
-    "split_reference",
-]
-
 
 def as_scores(scores, name, ndim):
     """Return scores as float64 with one or two axes, or raise. Infinity is allowed."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from skood.selection._ranks import min_selected
 
-__all__ = ["Selection"]
-
 # Number of samples in the table for notebooks.
 _SHOWN = 10
 

@@ -45,8 +45,6 @@ from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions
 from skood.utils._ties import loosened
 
-__all__ = ["NoveltySelector"]
-
 
 class NoveltySelector(_BaseComposition, BaseDetector):
     r"""Selector of the OOD samples of a batch, with a bound on false discoveries.

@@ -10,8 +10,6 @@ import numpy as np
 from skood.utils._calibration import Calibration
 from skood.utils._stored import stored
 
-__all__ = ["SplitRanks", "over_splits", "sample_pvalues"]
-
 # Samples of equal p-values are ranked by their scores, with differences below this.
 _TIE_BREAK = 1e-9
 

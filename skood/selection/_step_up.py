@@ -22,8 +22,6 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._ties import loosened
 
-__all__ = ["ConditionalStepUp", "StepUp", "select_novelties"]
-
 _checked = fit_context(prefer_skip_nested_validation=True)
 
 

@@ -29,14 +29,6 @@ from skood.utils._param_validation import Interval, fit_context
 from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
 
-__all__ = [
-    "LOND",
-    "evalue_selection",
-    "evalues_of",
-    "evalues_over_splits",
-    "weighted_selection",
-]
-
 # Number of samples of a stream among which LOND distributes its level.
 _HORIZON = 10**6
 

@@ -20,29 +20,6 @@ from scipy.sparse import issparse
 from skood.utils._sparse import unit_csr
 from skood.utils._torch import is_tensor, resolve_device, to_numpy
 
-__all__ = [
-    "NARROW",
-    "all_finite",
-    "array_device",
-    "array_namespace",
-    "as_double",
-    "asarray_like",
-    "cast_once",
-    "centered_rows",
-    "dots_with",
-    "has_finite_squares",
-    "nearest",
-    "numpy_namespace",
-    "row_dots",
-    "row_indices",
-    "row_max",
-    "row_sums",
-    "to_device",
-    "to_host",
-    "top_k",
-    "unit_rows",
-]
-
 # For arrays with fewer bytes, moving them to a GPU is slower than computing on the CPU.
 _MIN_GPU_BYTES = 16 * 2**20
 

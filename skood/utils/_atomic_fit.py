@@ -5,8 +5,6 @@
 
 from contextlib import contextmanager
 
-__all__ = ["fresh_fit", "kept_state"]
-
 
 @contextmanager
 def kept_state(estimator):

@@ -17,20 +17,6 @@ from skood.utils._memory_maps import is_mapped, row_blocks
 from skood.utils._optional import is_instance
 from skood.utils._torch import to_numpy
 
-__all__ = [
-    "array_batches",
-    "as_rows",
-    "blockwise",
-    "is_dask",
-    "is_lazy",
-    "is_torch_data",
-    "joined",
-    "labeled_rows",
-    "loaded",
-    "loaded_blocks",
-    "weighted_rows",
-]
-
 _DASK_FRAMES = (
     ("dask.dataframe", "DataFrame"),
     ("dask.dataframe", "Series"),

@@ -20,16 +20,6 @@ from skood.utils._ties import tie_scale, tolerance
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 
-__all__ = [
-    "Calibration",
-    "calibration_folds",
-    "check_same",
-    "counts_at_most",
-    "sorted_calibration",
-    "untied_counts",
-    "warn_of_training_samples",
-]
-
 # Least share of training samples among calibration samples for a warning; level of the
 # test against repeated samples; pairs that count without a test if no others are equal.
 _LEAST_SHARE = 0.05

@@ -8,8 +8,6 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-__all__ = ["Reference", "citation", "parse_reference", "references"]
-
 _TITLE = "skood: classifiers that know when not to answer"
 _AUTHORS = "The skood developers"
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 
-__all__ = ["ColumnTrace", "trace_columns"]
-
 # Names of columns that names of features are searched for: with characters that no
 # category or prefix has.
 _TOKEN = re.compile("\x02(\\d+)\x03")

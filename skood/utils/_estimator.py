@@ -13,8 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.utils._warnings import warn
 
-__all__ = ["SkoodEstimator"]
-
 _STAMP = "_skood_version"  # present in pickled states only
 
 # The module of scikit-learn's private class differs between versions.

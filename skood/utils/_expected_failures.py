@@ -14,8 +14,6 @@ from sklearn.utils.validation import has_fit_parameter
 
 from skood.base import BaseDetector
 
-__all__ = ["expected_failed_checks"]
-
 _NO_OOD_ROWS = (
     "`score` is the AUROC of ID against OOD samples, and the data of this check have "
     "no OOD samples."

@@ -10,8 +10,6 @@ import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["replacing", "write_text"]
-
 
 @contextmanager
 def replacing(path):

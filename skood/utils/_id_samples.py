@@ -29,8 +29,6 @@ from skood.utils._optional import is_instance
 from skood.utils._warnings import warn
 from skood.utils._weights import row_weight
 
-__all__ = ["id_only", "id_samples", "warn_of_earlier_steps"]
-
 # Share of samples from which it is unusual that they are labeled as OOD for a fit.
 _MANY_OOD = 0.2
 

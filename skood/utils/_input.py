@@ -25,17 +25,6 @@ from skood.utils._torch import (
     with_numpy_dtype,
 )
 
-__all__ = [
-    "check_input",
-    "clear_errors",
-    "is_as_fitted",
-    "is_float_matrix",
-    "is_shaped_as_fitted",
-    "named_errors",
-    "new_samples",
-    "takes_input",
-]
-
 # XGBoost needs a step that encodes other labels, such as after LeaveClassesOut.
 _XGBOOST_LABELS = (
     "XGBClassifier takes the labels 0, 1, ..., n_classes - 1 only. A VotingClassifier "

@@ -14,27 +14,6 @@ from sklearn.utils.validation import column_or_1d
 from skood.utils._torch import to_numpy
 from skood.utils._warnings import warn
 
-__all__ = [
-    "check_label_rows",
-    "check_labels",
-    "check_nested_ood_labels",
-    "check_one_kind",
-    "check_targets",
-    "check_y",
-    "column",
-    "has_label",
-    "id_rows",
-    "is_nan",
-    "label_codes",
-    "naming_ood_label",
-    "ood_mask",
-    "plain_labels",
-    "put_label",
-    "single_column",
-    "sortable_labels",
-    "unique_codes",
-]
-
 
 def _equals(y, label):
     """Return elementwise ``y == label``, False for types that cannot be equal."""

@@ -26,18 +26,6 @@ from skood.utils._weights import (
     weighted,
 )
 
-__all__ = [
-    "MAX_OFFSET_ROWS",
-    "cross_fitted",
-    "drawn_copies",
-    "folds",
-    "found_scores",
-    "in_sample",
-    "is_fixed",
-    "refitted_scores",
-    "unused_thresholds",
-]
-
 # For slow scores, the threshold is estimated from this many training samples. The
 # standard error of a 5 % quantile's level is then .3 %. Samples are drawn, not evenly
 # spaced: if classes alternate in the data, evenly spaced samples may all be of one

@@ -11,8 +11,6 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from skood.utils._array_api import all_finite
 from skood.utils._parallel import ONE_THREAD
 
-__all__ = ["check_no_overflow", "precision_cholesky", "symmetric_eigh"]
-
 # Below this size, eigendecompositions are faster on one thread.
 _ONE_THREAD_BELOW = 2048
 

@@ -7,8 +7,6 @@ import os
 import threading
 import weakref
 
-__all__ = ["TORCH_LOCK", "ForkSafeLock"]
-
 _LOCKS: weakref.WeakSet = weakref.WeakSet()
 
 

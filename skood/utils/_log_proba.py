@@ -6,8 +6,6 @@
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
-__all__ = ["log_proba_of", "normalized"]
-
 # Smaller logarithms of sums of probabilities are not corrected.
 _NORMALIZED = 1e-12
 

@@ -7,14 +7,6 @@ import numpy as np
 
 from skood.utils._labels import check_labels, label_codes
 
-__all__ = [
-    "REGRESSION_LOSSES",
-    "check_no_dict",
-    "implied_ood_label",
-    "is_regression_loss",
-    "per_sample_loss",
-]
-
 REGRESSION_LOSSES = {"absolute_error": np.abs, "squared_error": np.square}
 
 

@@ -8,16 +8,6 @@ import numpy as np
 from skood.utils._array_api import numpy_namespace
 from skood.utils._torch import row_chunks
 
-__all__ = [
-    "MappedRows",
-    "float_rows",
-    "in_memory",
-    "is_mapped",
-    "is_matrix",
-    "row_blocks",
-    "without",
-]
-
 # Least number of columns assumed for the size of a block.
 _LEAST_WIDTH = 256
 

@@ -17,26 +17,6 @@ from skood.utils._routing import weight_params
 from skood.utils._torch import is_tensor
 from skood.utils._warnings import warn
 
-__all__ = [
-    "bind",
-    "check_given",
-    "check_one_column",
-    "check_takes_weight",
-    "concept_columns",
-    "copy_input_attributes",
-    "estimator_kind",
-    "fit_wrapped",
-    "join_input_tags",
-    "known_classes",
-    "n_rows",
-    "take_rows",
-    "unwrap",
-    "unwrapped",
-    "warn_of_known_classes",
-    "with_seeds",
-    "wrapped_tags",
-]
-
 
 def unwrapped(estimator):
     """Return the estimator inside frozen estimators and fitted searches."""

@@ -3,8 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-__all__ = ["PYOD_ADVICE", "check_parts", "missing_methods", "named_parts"]
-
 # Its detectors have no `score_samples`.
 PYOD_ADVICE = "write SklearnDetector(detector=...) for a detector of PyOD"
 

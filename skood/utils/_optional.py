@@ -9,14 +9,6 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 
-__all__ = [
-    "import_optional",
-    "import_pandas",
-    "is_instance",
-    "lazy_names",
-    "missing_name",
-]
-
 
 def import_optional(module, purpose, extra=None):
     """Import a module of a package of ``skood[extra]``, or None: of its own; or raise.

@@ -13,8 +13,6 @@ from threadpoolctl import ThreadpoolController
 
 from skood.utils._locks import ForkSafeLock
 
-__all__ = ["ONE_THREAD", "map_chunks", "one_thread"]
-
 # Fewer chunks, or chunks that take less CPU time in all, have no threads: these take
 # a millisecond to start, and share the bandwidth of the memory.
 _MIN_CHUNKS, _LEAST_SECONDS = 4, 0.02

@@ -14,7 +14,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import (
     HasMethods as _HasMethods,
 )
-from sklearn.utils._param_validation import (
+from sklearn.utils._param_validation import (  # noqa: F401 (for all other modules)
     Interval,
     InvalidParameterError,
     Options,
@@ -25,18 +25,6 @@ from sklearn.utils._param_validation import (
 from skood.utils._input import takes_input
 from skood.utils._named_estimators import PYOD_ADVICE, missing_methods
 from skood.utils._torch import to_numpy
-
-__all__ = [
-    "Classifier",
-    "HasMethods",
-    "Interval",
-    "InvalidParameterError",
-    "Number",
-    "Options",
-    "StrOptions",
-    "fit_context",
-    "validate_params",
-]
 
 
 class Number(Interval):

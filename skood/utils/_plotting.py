@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from skood.utils._optional import import_optional
 
-__all__ = ["COLORS", "DASHES", "get_axes", "long_names"]
-
 # Colors of Okabe and Ito, which are distinguishable for color-blind readers; lines also
 # differ in their dashes, histograms in their hatching.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -10,8 +10,6 @@ from sklearn.utils.parallel import Parallel
 
 from skood.utils._optional import import_optional
 
-__all__ = ["as_they_come", "in_parallel", "is_shown", "progress", "show_progress"]
-
 _SHOWN = ContextVar("show_progress", default=False)
 
 

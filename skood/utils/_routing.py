@@ -15,8 +15,6 @@ from sklearn.utils.validation import has_fit_parameter
 
 from skood.utils._optional import is_instance
 
-__all__ = ["router_of", "weight_params"]
-
 
 def router_of(owner, request, parts):
     """Return the router of an estimator that fits `parts`, a dict of estimators.

@@ -20,16 +20,6 @@ from skood.utils._batches import is_lazy, loaded_blocks
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._torch import is_tensor, row_chunks, to_numpy
 
-__all__ = [
-    "SampleKeys",
-    "compared_keys",
-    "copy_numbers",
-    "drawn_samples",
-    "merged_keys",
-    "mixed",
-    "stored_keys",
-]
-
 # Fitted detectors store keys of at most this many training samples.
 _MAX_STORED = 2000
 

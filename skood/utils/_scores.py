@@ -8,8 +8,6 @@ import numpy as np
 from skood.utils._array_api import all_finite
 from skood.utils._ties import threshold_at
 
-__all__ = ["checked_scores", "finite_scores", "saturated", "score_threshold"]
-
 
 def checked_scores(detector, scores):
     """Return scores as float64; raise on NaN."""

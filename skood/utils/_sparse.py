@@ -9,17 +9,6 @@ from sklearn.utils.validation import validate_data
 
 from skood.utils._optional import is_instance
 
-__all__ = [
-    "check_dense",
-    "csr_lengths",
-    "dense_error",
-    "float_samples",
-    "inner_products",
-    "scaled_rows",
-    "stacked",
-    "unit_csr",
-]
-
 # How errors about sparse samples begin, in scikit-learn as well.
 _REFUSED = "Sparse data was passed"
 

@@ -3,8 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-__all__ = ["is_marked", "stored"]
-
 _MARK = "__skood_stored__"
 
 

@@ -16,15 +16,6 @@ from skood.utils._calibration import Calibration
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
-__all__ = [
-    "FAMILIES",
-    "FLOOR",
-    "NORMALIZERS",
-    "SurvivalFunction",
-    "fit_family",
-    "fit_survival",
-]
-
 # Lower bound of survival probabilities, so that their logarithm is finite.
 FLOOR = 1e-12
 

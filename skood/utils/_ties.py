@@ -16,24 +16,6 @@ import numpy as np
 
 from skood.utils._weights import first_above, weighted_quantile
 
-__all__ = [
-    "SIDES",
-    "at_ends",
-    "ends_of_ties",
-    "finite_of_ranked",
-    "loosened",
-    "merged_ties",
-    "merged_ties_of_ranked",
-    "quantile_of_ranked",
-    "ranked_scores",
-    "threshold_at",
-    "threshold_between",
-    "tie_around",
-    "tie_scale",
-    "tie_scale_of_ranked",
-    "tolerance",
-]
-
 #: The sides of equal scores in `numpy.searchsorted`.
 SIDES: tuple[Literal["left"], Literal["right"]] = "left", "right"
 

@@ -14,22 +14,6 @@ from sklearn.utils import check_random_state
 
 from skood.utils._locks import TORCH_LOCK
 
-__all__ = [
-    "check_has_values",
-    "check_tensor",
-    "evaluating",
-    "is_tensor",
-    "parameter_device",
-    "parameter_dtype",
-    "resolve_device",
-    "row_chunks",
-    "seeded",
-    "to_numpy",
-    "to_tensor",
-    "training",
-    "with_numpy_dtype",
-]
-
 
 def resolve_device(device="auto"):
     """Return a torch device by name, CUDA with its index; raise if not available.

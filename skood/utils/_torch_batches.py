@@ -19,8 +19,6 @@ from torch.utils.data import (
 from skood.utils._locks import TORCH_LOCK
 from skood.utils._torch import to_numpy
 
-__all__ = ["DatasetRows", "iter_batches", "rows_of"]
-
 # Samples per batch of a dataset without a loader.
 _BATCH_SIZE = 64
 

@@ -14,17 +14,6 @@ from functools import partial
 import numpy as np
 from numpy.lib import format as npy_format
 
-__all__ = [
-    "BoundedGzip",
-    "BoundedZip",
-    "UntrustedFileError",
-    "check_unpacked_size",
-    "decoding",
-    "largest_content",
-    "read_bounded",
-    "read_gzip",
-]
-
 # Compressed files of images and of graphs are read up to this multiple of their size,
 # and small ones up to the number of bytes below.
 _RATIO = 100

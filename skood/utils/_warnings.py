@@ -10,8 +10,6 @@ from contextvars import ContextVar
 
 from skood.exceptions import SkoodWarning
 
-__all__ = ["quiet", "warn"]
-
 _OURS = ("skood", "sklearn", "contextlib", "joblib", "skops")
 
 _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)

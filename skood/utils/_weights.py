@@ -12,21 +12,6 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_array
 
-__all__ = [
-    "check_weight",
-    "count_weights",
-    "first_above",
-    "has_others",
-    "left_out_weight",
-    "remaining_weight",
-    "repeated_rows",
-    "row_weight",
-    "unit_counts",
-    "units",
-    "weighted",
-    "weighted_quantile",
-]
-
 # Weights that are this close to an integer above are rounded down to count units.
 _ROUNDING = 1e-9
 

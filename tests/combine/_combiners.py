@@ -19,8 +19,6 @@ from skood.combine import (
     Vote,
 )
 
-__all__ = ["ALL", "GLOBAL", "ONE_BY_ONE", "STEP_UP", "mixed_pvalues"]
-
 STEP_UP = (
     BenjaminiHochberg(),
     BenjaminiYekutieli(),

@@ -12,8 +12,6 @@ from sklearn.frozen import FrozenEstimator
 from skood.combine import DetectorEnsemble
 from skood.exceptions import SkoodWarning
 
-__all__ = ["Column", "equicorrelated", "frozen_columns", "frozen_ensemble", "quiet"]
-
 
 class Column(BaseEstimator):
     """The score is a column of X, whatever it is fitted on."""

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tests.combine._members import Column
 
-__all__ = ["Broken", "Meeting"]
-
 _PATIENCE = 30.0  # seconds
 
 

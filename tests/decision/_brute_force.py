@@ -10,8 +10,6 @@ from itertools import pairwise
 
 import numpy as np
 
-__all__ = ["best_mixture", "brute_force", "instance", "regions"]
-
 
 def instance(seed, *, n_id=12, n_ood=6, losses=(0, 1), high=6):
     """Small whole numbers: many ties in each score, in rows and in their sums."""

@@ -12,8 +12,6 @@ from sklearn.base import clone
 import skood.nn._outputs as reading
 from skood.exceptions import SkoodWarning
 
-__all__ = ["assert_torch_path_agrees"]
-
 
 def assert_torch_path_agrees(detector, X, y, rtol=1e-9):
     """Fit and score a detector with tensors in place of arrays, and compare.

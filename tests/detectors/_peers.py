@@ -8,14 +8,6 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.nn import LinearHead
 
-__all__ = [
-    "TOLERANCE",
-    "assert_equal",
-    "make_features",
-    "make_head",
-    "peer_scores",
-]
-
 TOLERANCE = 1e-5
 
 

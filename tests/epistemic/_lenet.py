@@ -11,8 +11,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["LeNet", "PlainSearch", "digits", "lenet", "plain_search"]
-
 N_CLASSES = 4
 
 

@@ -9,8 +9,6 @@ from torch.nn import functional
 
 from skood.nn import TorchClassifier
 
-__all__ = ["Encoder", "ResidualNet", "disturbed", "ensemble", "member_norm", "rows"]
-
 _OWN = {"n_members", "factor_init", "alpha", "gamma", "setting"}
 
 

@@ -8,8 +8,6 @@ import math
 import numpy as np
 from sklearn.utils import Bunch
 
-__all__ = ["divergence", "entropy", "naive_uncertainty"]
-
 
 def entropy(p):
     """Entropy of one distribution."""

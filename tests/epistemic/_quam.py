@@ -8,8 +8,6 @@ from functools import partial
 
 from skood.epistemic import QUAM, AdversarialSearch, QUAMRegressor
 
-__all__ = ["FIELDS", "QUICK", "SEARCH_NAMES", "STEP", "make_quam", "make_regressor"]
-
 FIELDS = ("total", "aleatoric", "epistemic")
 QUICK = {"n_steps": 5, "batch_size": 8, "random_state": 0, "device": "cpu"}
 STEP = {"lr": 0.02, "weight_decay": 1e-2, "c0": 3.0, "eta": 1.6, "update_every": 2}

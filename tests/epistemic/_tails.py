@@ -12,16 +12,6 @@ from skood.epistemic.quam._searched_layers import find_tail
 from skood.nn import pretrained
 from skood.nn._make_network import make_network
 
-__all__ = [
-    "SIZE",
-    "Two",
-    "X",
-    "assert_is_the_network",
-    "make_net",
-    "make_tail",
-    "other_weights",
-]
-
 SIZE = 4  # of a row
 X = np.random.default_rng(0).normal(size=(12, SIZE))
 

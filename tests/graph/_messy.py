@@ -10,8 +10,6 @@ from scipy import sparse
 
 from skood.graph import NodeSet
 
-__all__ = ["messy_graph", "naive_log_density"]
-
 
 def messy_graph(
     n_nodes=30,

@@ -17,17 +17,6 @@ from skood.logic import (
 from skood.logic.search._splits import split_rows
 from tests.logic._signs import with_parts
 
-__all__ = [
-    "NAMES",
-    "Column",
-    "LastColumn",
-    "naive_auroc",
-    "planted_data",
-    "planted_detector",
-    "planted_search",
-    "rows_of",
-]
-
 NAMES = ["a", "b", "c", "d"]
 
 

@@ -9,8 +9,6 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.logic import ConceptFusion, LogicDetector, MLNDetector, WeightedConstraints
 
-__all__ = ["NAMES", "RULES", "Column", "columns", "holds", "logic", "mln", "signs"]
-
 NAMES = ["class", "color", "shape"]
 RULES = [
     "class = stop_sign -> color = red and shape = octagon",

@@ -9,8 +9,6 @@ import numpy as np
 
 from tests.metrics._samples import tied
 
-__all__ = ["every_rule", "make_rows", "relabel"]
-
 
 def make_rows(seed, n=50):
     """Labels of three ID classes and OOD (-1), predictions, two tied scores."""

@@ -6,8 +6,6 @@
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-__all__ = ["MarginDetector", "legend_texts"]
-
 
 class MarginDetector(LogisticRegression):
     """A detector around a classifier: scores by minus the norm of a row."""

@@ -9,8 +9,6 @@ from sklearn.linear_model import LogisticRegression
 from skood.rejection import RejectOptionClassifier
 from tests.metrics._drawing import MarginDetector
 
-__all__ = ["fit_rejector", "make_blobs_ood"]
-
 
 def make_blobs_ood(seed, n=120):
     """Rows of two overlapping classes, then OOD rows (-1) further from the origin."""

@@ -6,8 +6,6 @@
 import numpy as np
 import pytest
 
-__all__ = ["check_input_errors", "tied"]
-
 
 def tied(seed, n=60):
     """Labels of three ID classes and OOD (-1), predictions, tied scores."""

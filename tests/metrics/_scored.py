@@ -7,8 +7,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
-__all__ = ["Classify", "Decider", "Detector", "ProbabilityDetector", "rows"]
-
 
 class Classify(BaseEstimator):
     """Predicts column 0 of X."""

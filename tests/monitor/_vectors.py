@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import norm
 
-__all__ = ["VECTORS", "long_stream"]
-
 VECTORS = json.loads((Path(__file__).parent / "vectors_monitor.json").read_text())
 
 

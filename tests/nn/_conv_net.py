@@ -11,15 +11,6 @@ from torch import nn
 
 from skood.nn import TorchClassifier, pretrained
 
-__all__ = [
-    "MapNet",
-    "conv_classifier",
-    "conv_net",
-    "images",
-    "map_classifier",
-    "perceptron_in_torch",
-]
-
 
 def conv_net(dtype=torch.float32, n_classes=3, seed=0, inplace=True):
     """Convolution, batch norm, ReLU, pooling, twice; then a linear head."""

@@ -9,8 +9,6 @@ import pickle
 import joblib
 import pytest
 
-__all__ = ["by_joblib", "by_pickle", "by_skops"]
-
 
 def by_pickle(estimator):
     return pickle.loads(pickle.dumps(estimator))

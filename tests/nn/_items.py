@@ -7,8 +7,6 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-__all__ = ["Items", "Stream", "as_arrays", "loses_rows", "one_too_few"]
-
 
 class Items(Dataset):
     """Rows, or rows with labels; counts how many items were loaded."""

@@ -18,8 +18,6 @@ from skood.rectifiers import DICE, ReAct
 from skood.utils._left_out import unused_thresholds
 from tests.nn._conv_net import conv_classifier, images
 
-__all__ = ["MEMBERS", "NEW", "X", "check_same", "counted", "fit_all", "score_all"]
-
 X = images(60)
 NEW = images(35, seed=1)
 

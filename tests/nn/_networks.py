@@ -8,19 +8,6 @@ from torch import nn
 
 from skood.nn._default_modules import MLP
 
-__all__ = [
-    "Body",
-    "DoublePerceptron",
-    "Flat",
-    "Interrupting",
-    "InterruptingBody",
-    "Linear",
-    "Net",
-    "Normalized",
-    "RandomFeatures",
-    "margin_loss",
-]
-
 
 class Body(nn.Sequential):
     """One hidden layer, for networks with heads."""

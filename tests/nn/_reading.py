@@ -14,18 +14,6 @@ from torch import nn
 
 from skood.nn._make_network import make_network
 
-__all__ = [
-    "ALL",
-    "Counter",
-    "assert_head",
-    "data",
-    "fitted",
-    "naive_mlp",
-    "numbers",
-    "read",
-    "run",
-]
-
 ALL = {"features", "logits", "head"}
 
 

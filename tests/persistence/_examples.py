@@ -60,16 +60,6 @@ from tests._instances import (
 # Instances of a class after the first, with other parameters, are tried at night.
 VARIANTS = "SKOOD_NIGHTLY" in os.environ
 
-__all__ = [
-    "data_for",
-    "fitted_examples",
-    "knowledge_bases",
-    "npy",
-    "rewritten",
-    "score",
-]
-
-
 _METRICS = (
     "auroc",
     "aupr_in",

@@ -10,8 +10,6 @@ from sklearn.linear_model import LogisticRegression
 from skood.detectors import KNN
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 
-__all__ = ["PLAIN_KNN", "RULE", "X_NEW", "Y_NEW", "X", "Y", "make_clf", "make_data"]
-
 RULE = BoundedTPRFPR(tpr_min=0.6, fpr_max=0.4)
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["orders", "vector"]
-
 _VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
 

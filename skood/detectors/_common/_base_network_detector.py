@@ -20,8 +20,6 @@ from skood.utils._param_validation import Classifier
 from skood.utils._sample_keys import SampleKeys, copy_numbers
 from skood.utils._weights import remaining_weight, units, weighted
 
-__all__ = ["NetworkDetector", "check_layers", "held_out_copies"]
-
 
 class NetworkDetector(BaseDetector):
     """Base class of detectors that use hidden layers or gradients of a network.

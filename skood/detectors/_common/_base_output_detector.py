@@ -51,8 +51,6 @@ from skood.utils._parallel import ONE_THREAD, map_chunks, one_thread
 from skood.utils._param_validation import Classifier, fit_context
 from skood.utils._torch import row_chunks
 
-__all__ = ["ReadingDetector"]
-
 # Bytes of a block on a GPU, which a memory bank is copied to once per block.
 _GPU_BLOCK_BYTES = 256 * 2**20
 

@@ -19,16 +19,6 @@ from skood.utils._labels import unique_codes
 from skood.utils._stored import stored
 from skood.utils._torch import is_tensor, row_chunks
 
-__all__ = [
-    "ClassMoments",
-    "added_rows",
-    "class_sums",
-    "first_row",
-    "is_constant",
-    "mean_of_rows",
-    "offset_sums",
-]
-
 # A feature is constant if it varies by no more than this many rounding errors of its
 # mean: scaling samples to unit length, and merging chunks, cause as much variation.
 _ROUNDING_ERRORS = 4

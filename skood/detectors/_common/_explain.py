@@ -17,15 +17,6 @@ from skood.utils._metaestimators import unwrapped
 from skood.utils._optional import import_pandas
 from skood.utils._torch import row_chunks
 
-__all__ = [
-    "Reference",
-    "explained_blocks",
-    "explanation",
-    "read_all",
-    "steps_to_features",
-    "transformers_of",
-]
-
 
 class Reference(NamedTuple):
     """Points that features are compared with, shape (n_samples, n_features).

@@ -16,19 +16,6 @@ from skood.utils._stored import stored
 from skood.utils._warnings import warn
 from skood.utils._weights import has_others, left_out_weight, repeated_rows
 
-__all__ = [
-    "ALONE",
-    "Whitening",
-    "check_spread",
-    "contributions",
-    "covariance_part",
-    "deviations",
-    "fitted_covariance",
-    "left_out_distances",
-    "shrunk",
-    "within_covariance",
-]
-
 # A sample with a leverage this close to 1 alone spans a direction: without it the
 # covariance has a lower rank, so that a formula with the inverse does not apply.
 ALONE = 1e-9

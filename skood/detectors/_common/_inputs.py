@@ -25,18 +25,6 @@ from skood.utils._memory_maps import (
 from skood.utils._sparse import check_dense, float_samples
 from skood.utils._torch import check_tensor, is_tensor, to_numpy
 
-__all__ = [
-    "BLOCK_BYTES",
-    "check_columns",
-    "check_logits",
-    "checked_features",
-    "column_labels",
-    "labels_later",
-    "on_gpu",
-    "stored_columns",
-    "validated",
-]
-
 # Bytes, in float64, of a block of samples that a classifier is given.
 BLOCK_BYTES = 32 * 2**20
 

@@ -22,27 +22,6 @@ from skood.utils._array_api import (
 from skood.utils._sparse import csr_lengths, inner_products
 from skood.utils._torch import is_tensor, resolve_device, row_chunks
 
-__all__ = [
-    "UNIT_BYTES",
-    "bank_bytes_per_row",
-    "bank_scores",
-    "bank_tiles",
-    "distances_by_torch",
-    "distances_to",
-    "drawn_rows",
-    "half_squares",
-    "kth_distances",
-    "kth_of_sparse",
-    "leave_out",
-    "lengths",
-    "like_bank",
-    "needs_dense",
-    "own_rows",
-    "row_lengths",
-    "top_k_of_many",
-    "unit_features",
-]
-
 # Number of values per block in `top_k_of_many` and `_block_minima`.
 _BLOCK = 64
 

@@ -20,15 +20,6 @@ from skood.utils._stored import stored
 from skood.utils._warnings import quiet
 from skood.utils._weights import check_weight, row_weight, units
 
-__all__ = [
-    "NotEnoughRows",
-    "RowSample",
-    "add_samples",
-    "check_adds",
-    "fit_sums",
-    "scores_without_blocks",
-]
-
 
 class NotEnoughRows(ValueError):
     """Error: the samples so far do not determine the model."""

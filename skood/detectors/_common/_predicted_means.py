@@ -13,8 +13,6 @@ from skood.utils._stored import stored
 from skood.utils._warnings import warn
 from skood.utils._weights import has_others, left_out_weight
 
-__all__ = ["PredictedMeans", "l1_norms"]
-
 
 @stored
 class PredictedMeans:

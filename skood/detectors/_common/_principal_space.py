@@ -19,8 +19,6 @@ from skood.utils._linalg import symmetric_eigh
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
-__all__ = ["PrincipalSpace", "added_scatter"]
-
 
 def added_scatter(scatter, part, origin):
     """Return a scatter around `origin` (None at first) with a chunk added."""

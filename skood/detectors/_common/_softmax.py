@@ -15,9 +15,6 @@ from skood.utils._array_api import (
 )
 from skood.utils._torch import is_tensor
 
-__all__ = ["logsumexp_rows", "shifted_exponentials", "without_largest"]
-
-
 # Sums of exponentials of logits up to this magnitude neither overflow nor underflow.
 _MODERATE = 600.0
 

@@ -17,13 +17,6 @@ from skood.utils._metaestimators import fit_wrapped, n_rows
 from skood.utils._sample_keys import SampleKeys
 from skood.utils._weights import weighted
 
-__all__ = [
-    "left_out_scores",
-    "refitted_training_scores",
-    "scores_of_formula",
-    "training_scores",
-]
-
 # Distances of a shrunk covariance change fast with the number of samples, so that a
 # fold leaves out few of them, where fits are fast: with up to this number of features.
 _SHRUNK_FOLDS = 100

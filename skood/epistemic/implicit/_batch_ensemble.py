@@ -7,8 +7,6 @@ from skood.epistemic.implicit._batch_layers import batch_ensemble
 from skood.epistemic.implicit._implicit_ensemble import ImplicitEnsemble
 from skood.utils._param_validation import StrOptions
 
-__all__ = ["BatchEnsemble"]
-
 
 class BatchEnsemble(ImplicitEnsemble):
     r"""BatchEnsemble: networks with shared weights and rank-one factors.

@@ -25,14 +25,6 @@ from skood.utils._torch import (
     seeded,
 )
 
-__all__ = [
-    "BatchEnsembleConv2d",
-    "BatchEnsembleLinear",
-    "BatchEnsembleNetwork",
-    "MemberBatchNorm",
-    "batch_ensemble",
-]
-
 
 def _factors(n_members, width, like, init):
     """Return factors of the members: random signs, or normal numbers around one."""

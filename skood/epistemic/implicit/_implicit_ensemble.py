@@ -26,16 +26,6 @@ from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._stored import stored
 from skood.utils._torch import parameter_device, parameter_dtype, row_chunks
 
-__all__ = [
-    "ImplicitEnsemble",
-    "MemberNetwork",
-    "NetworkFactory",
-    "is_plain",
-    "moved",
-    "replaced",
-    "resized_norm",
-]
-
 
 class MemberNetwork(nn.Module):
     """Network of several members that are trained together, with the layers of `body`.

@@ -9,8 +9,6 @@ from skood.epistemic.implicit._implicit_ensemble import ImplicitEnsemble
 from skood.epistemic.implicit._packed_layers import pack
 from skood.utils._param_validation import Interval
 
-__all__ = ["PackedEnsemble"]
-
 
 class PackedEnsemble(ImplicitEnsemble):
     r"""Packed ensemble: small networks that are computed as one grouped network.

@@ -24,8 +24,6 @@ from skood.utils._torch import (
     seeded,
 )
 
-__all__ = ["PackedLinear", "PackedNetwork", "pack", "packed_width"]
-
 
 def packed_width(width, n_members, alpha, gamma):
     """Return the width of a hidden layer of all members together.

@@ -20,22 +20,6 @@ from scipy.optimize import brentq
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._torch import row_chunks, to_tensor
 
-__all__ = [
-    "STRUCTURES",
-    "Curvature",
-    "DenseCurvature",
-    "Diagonal",
-    "Full",
-    "Kronecker",
-    "LastLayer",
-    "Outputs",
-    "best_precision",
-    "check_full",
-    "finite",
-    "log_marginal_likelihood",
-]
-
-
 # Smaller curvatures and weights count as zero.
 _LEAST = 1e-200
 

@@ -41,8 +41,6 @@ from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
 
-__all__ = ["Laplace", "check_installed"]
-
 # Forms of H by the names under which they are stored: arrays, no objects.
 _KINDS: dict = {**STRUCTURES, "blocks": Eigenbasis}
 

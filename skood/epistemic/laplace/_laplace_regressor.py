@@ -31,8 +31,6 @@ from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
 
-__all__ = ["LaplaceRegressor"]
-
 
 class LaplaceRegressor(BaseMemberRegressor):
     r"""Laplace approximation of the last layer of a trained regression network.

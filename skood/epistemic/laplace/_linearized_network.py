@@ -23,8 +23,6 @@ from skood.epistemic.laplace._curvature import (
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._torch import to_tensor
 
-__all__ = ["Eigenbasis", "Linearized", "kronecker_curvature", "laplace_torch"]
-
 
 def _names(network, subset):
     """Return the names of the parameters of some layers of a network, in its order."""

@@ -18,8 +18,6 @@ from skood.utils._atomic_fit import fresh_fit
 from skood.utils._metaestimators import fit_wrapped, unwrapped
 from skood.utils._param_validation import Interval, fit_context
 
-__all__ = ["MixtureLaplace"]
-
 
 class MixtureLaplace(BaseMembers):
     r"""Mixture of Laplace approximations around the members of a deep ensemble.

@@ -6,14 +6,6 @@
 import numpy as np
 from scipy.special import log_softmax, logsumexp, softmax
 
-__all__ = [
-    "bridge_log_alpha",
-    "bridge_proba",
-    "mean_field_of_blocks",
-    "mean_field_proba",
-    "probit_proba",
-]
-
 
 def mean_field_proba(logits, covariances):
     """Return the pairwise mean-field approximation of the mean of the softmax.

@@ -23,9 +23,6 @@ from skood.nn._training_data import check_target, class_codes
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 
-__all__ = ["BaseRegressionSampler", "BaseSampler"]
-
-
 _CONSTRAINTS: dict = {
     "prior_scale": [
         Interval(Real, 0, None, closed="neither"),

@@ -14,8 +14,6 @@ from sklearn.utils import Bunch
 
 from skood.utils._torch import row_chunks
 
-__all__ = ["leapfrog", "r_hat", "sample"]
-
 # A larger error of the energy counts as a divergence.
 _DIVERGED = 1000.0
 

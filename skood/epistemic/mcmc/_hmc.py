@@ -15,8 +15,6 @@ from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 
-__all__ = ["HMC", "HMCKernel", "run_chains"]
-
 # Chains whose predictions have a larger R-hat have not converged.
 _R_HAT = 1.1
 

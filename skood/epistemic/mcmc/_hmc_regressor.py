@@ -9,8 +9,6 @@ from skood.epistemic.mcmc._base_sampler import BaseRegressionSampler
 from skood.epistemic.mcmc._hmc import HMCKernel, run_chains
 from skood.utils._param_validation import Interval
 
-__all__ = ["HMCRegressor"]
-
 
 class HMCRegressor(BaseRegressionSampler):
     r"""Hamiltonian Monte Carlo (HMC) over the weights of a small regression network.

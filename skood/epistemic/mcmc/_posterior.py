@@ -11,18 +11,10 @@ import torch
 
 from skood.epistemic._base_regressor import open_network
 from skood.epistemic._vectorized import Vectorized, stacked_linear
-from skood.epistemic.quam._searched_layers import DenseTail, find_tail
+from skood.epistemic.quam._searched_layers import find_tail
+from skood.epistemic.quam._tails import DenseTail
 from skood.nn._make_network import make_network
 from skood.utils._torch import row_chunks
-
-__all__ = [
-    "GaussianPosterior",
-    "Posterior",
-    "StackedWeights",
-    "member_log_proba",
-    "member_outputs",
-    "prior_scales",
-]
 
 # Memory of activations in bytes that a computation may need.
 _BUDGET = 64 * 2**20

@@ -15,14 +15,6 @@ from skood.utils._param_validation import Interval
 from skood.utils._progress import progress
 from skood.utils._warnings import warn
 
-__all__ = [
-    "CyclicalSGHMC",
-    "CyclicalSchedule",
-    "checked_schedule",
-    "run_cycles",
-    "sghmc_step",
-]
-
 # Samples have diverged if their log density is lower than the log density of the given
 # model by this value per weight and sample. 0.5 per weight is expected.
 _FAR = 10.0

@@ -9,8 +9,6 @@ from skood.epistemic.mcmc._base_sampler import BaseRegressionSampler
 from skood.epistemic.mcmc._sgmcmc import CyclicalSchedule, checked_schedule, run_cycles
 from skood.utils._param_validation import Interval
 
-__all__ = ["CyclicalSGHMCRegressor"]
-
 
 class CyclicalSGHMCRegressor(BaseRegressionSampler):
     r"""Cyclical stochastic-gradient HMC over the weights of a regression network.

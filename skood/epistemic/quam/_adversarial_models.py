@@ -17,8 +17,6 @@ from skood.nn._linear_head import LinearHead
 from skood.utils._metaestimators import unwrapped
 from skood.utils._torch import parameter_dtype
 
-__all__ = ["AdversarialModels", "AdversarialRegressionModels", "BestModels", "Keep"]
-
 # Multiple of the machine precision that a loss may differ by, because it is computed
 # for many models at once.
 _ROUNDING = 32

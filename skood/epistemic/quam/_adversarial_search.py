@@ -16,16 +16,6 @@ from skood.nn._functional_network import symmetric
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
 
-__all__ = [
-    "AdversarialSearch",
-    "Classes",
-    "Found",
-    "Means",
-    "Task",
-    "Untargeted",
-    "search",
-]
-
 # Standard deviation of the noise of initial weights, in deviations of a tensor.
 _NOISE = 1e-3
 

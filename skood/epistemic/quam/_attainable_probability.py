@@ -35,8 +35,6 @@ import torch
 from skood.epistemic.laplace._curvature import Full
 from skood.utils._torch import row_chunks
 
-__all__ = ["HeadPosterior", "attainable_bounds", "maximum_posterior"]
-
 # Bytes of the probabilities of training samples that are computed at a time: larger
 # blocks do not fit in the caches of a CPU.
 _CPU_BYTES = 2 * 2**20

@@ -8,8 +8,6 @@ from torch.nn import functional
 
 from skood.epistemic.quam._tails import DenseTail, new_stack
 
-__all__ = ["AutogradSteps", "DenseSteps", "make_steps"]
-
 
 def make_steps(tail, weights):
     """Return the gradients of stacked weights of a tail."""

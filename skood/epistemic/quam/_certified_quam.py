@@ -29,8 +29,6 @@ from skood.utils._param_validation import HasMethods, Interval, fit_context
 from skood.utils._torch import to_numpy, to_tensor
 from skood.utils._warnings import warn
 
-__all__ = ["CertifiedQUAM"]
-
 # Maximum size in bytes of the Hessian of the last layer.
 _MATRIX_BYTES = 2**30
 

@@ -11,8 +11,6 @@ from skood.epistemic.quam._adversarial_models import Keep
 from skood.epistemic.quam._local_components import draw_members
 from skood.utils._torch import to_tensor
 
-__all__ = ["drawn_members"]
-
 # Number of models of a search that span the subspace.
 _N_ITERATES = 20
 

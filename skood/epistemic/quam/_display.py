@@ -8,8 +8,6 @@ import numpy as np
 from skood.utils._metaestimators import unwrap
 from skood.utils._plotting import COLORS, get_axes
 
-__all__ = ["AdversarialModelDisplay"]
-
 _LABELS = {
     "loss": "loss",
     "attack_loss": "loss of the attack",

@@ -17,8 +17,6 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 
-__all__ = ["LocalComponent", "NormalMixture", "Stored", "draw_members", "normals_at"]
-
 # Maximum number of weights of a full covariance; beyond it is diagonal.
 _MOST_FULL = 2000
 

@@ -37,8 +37,6 @@ from skood.utils._param_validation import (
     validate_params,
 )
 
-__all__ = ["QUAM"]
-
 
 class QUAM(BaseMembers):
     r"""Quantification of model uncertainty (QUAM) by a search for adversarial models.

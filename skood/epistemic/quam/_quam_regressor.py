@@ -39,8 +39,6 @@ from skood.utils._param_validation import (
 )
 from skood.utils._torch import to_numpy
 
-__all__ = ["QUAMRegressor"]
-
 
 class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
     r"""Epistemic uncertainty of a regression network by adversarial models (QUAM).

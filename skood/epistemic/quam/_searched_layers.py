@@ -13,12 +13,9 @@ from torch.overrides import TorchFunctionMode
 from skood.epistemic.quam._tails import (
     Adapters,
     DenseTail,
-    Tail,
     WholeNetwork,
     linear_arguments,
 )
-
-__all__ = ["DenseTail", "Tail", "WholeNetwork", "find_tail", "restored_tail"]
 
 # Samplewise functions that are supported between two linear layers.
 _ROWWISE = {

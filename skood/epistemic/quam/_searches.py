@@ -28,15 +28,6 @@ from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._progress import progress
 from skood.utils._torch import resolve_device, seeded, to_numpy, to_tensor
 
-__all__ = [
-    "MODEL_CONSTRAINTS",
-    "QUAM_CONSTRAINTS",
-    "Searches",
-    "check_loader",
-    "in_parallel",
-    "is_loader",
-]
-
 # Constraints of the parameters that classifiers and regressors share.
 QUAM_CONSTRAINTS: dict = {
     "search": [AdversarialSearch, None],

@@ -13,15 +13,6 @@ from torch.overrides import TorchFunctionMode
 from skood.epistemic._vectorized import Vectorized, stacked_linear
 from skood.nn._functional_network import symmetric
 
-__all__ = [
-    "Adapters",
-    "DenseTail",
-    "Tail",
-    "WholeNetwork",
-    "linear_arguments",
-    "new_stack",
-]
-
 # Stacks of matrices with fewer columns are stored by column: their products take a
 # third to half of the time (84 x 10 weights, on a CPU).
 _NARROW = 16

@@ -7,8 +7,6 @@ import numpy as np
 
 from skood.utils._torch import row_chunks, to_numpy
 
-__all__ = ["check_probabilities", "expected_tables"]
-
 # Entries of the tables and of their sums in memory at a time.
 _MAX_ENTRIES = 2**22
 

@@ -7,8 +7,6 @@ import numpy as np
 
 from skood.utils._linalg import symmetric_eigh
 
-__all__ = ["RIDGE", "TOLERANCE", "Fit", "minimum"]
-
 # If the optimum is at infinity, RIDGE · |w|² / 2 is added: a constraint that always
 # holds then gets the weight w such that it is violated with probability RIDGE · w.
 RIDGE = 1e-9

@@ -21,8 +21,6 @@ from skood.logic.inference._truth_vectors import GroupedWorlds
 from skood.logic.inference._variable_elimination import Elimination, EliminationPlan
 from skood.utils._stored import stored
 
-__all__ = ["Partition", "constraint_weights", "reduced"]
-
 _METHODS = ("auto", "enumeration", "grouping", "components", "elimination")
 
 # From the most to the least exact.

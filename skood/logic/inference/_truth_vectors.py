@@ -14,14 +14,6 @@ import numpy as np
 
 from skood.utils._stored import stored
 
-__all__ = [
-    "GroupedWorlds",
-    "distinct_columns",
-    "merge_columns",
-    "pack_bits",
-    "unpack_bits",
-]
-
 # Little-endian on every machine, so that the bytes of a word are in bit order.
 _WORD = np.dtype("<u8")
 

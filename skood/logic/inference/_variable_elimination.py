@@ -18,8 +18,6 @@ import numpy as np
 
 from skood.utils._stored import stored
 
-__all__ = ["Elimination", "EliminationPlan"]
-
 # Entries of the tables in memory for several weights at once.
 _BATCH_ENTRIES = 2**21
 

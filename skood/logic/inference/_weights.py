@@ -25,8 +25,6 @@ from skood.logic.inference._truth_vectors import (
 )
 from skood.utils._warnings import warn
 
-__all__ = ["fit_pseudo_weights", "fit_weights", "pseudo_log_likelihood"]
-
 # Pseudo-samples of the prior of the pseudo-likelihood, drawn with this seed.
 _N_PSEUDO_SAMPLES = 1000
 _PSEUDO_SEED = 0

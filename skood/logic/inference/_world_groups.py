@@ -14,8 +14,6 @@ import numpy as np
 from skood.logic.inference._truth_vectors import GroupedWorlds
 from skood.utils._linalg import symmetric_eigh
 
-__all__ = ["Groups", "Split", "inverse_of", "minimized"]
-
 # Largest gradient at the solution: as many digits as a fit from scratch has.
 _TOLERANCE = 1e-11
 

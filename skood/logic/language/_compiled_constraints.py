@@ -18,8 +18,6 @@ from skood.logic.language._encoding import narrow_columns
 from skood.utils._stored import stored
 from skood.utils._torch import is_tensor, row_chunks
 
-__all__ = ["MAX_AXES", "MAX_TABLE", "CompiledConstraints"]
-
 # A truth table has at most this many entries, and axes.
 MAX_TABLE, MAX_AXES = 2**24, 32
 

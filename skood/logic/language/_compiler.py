@@ -22,15 +22,6 @@ from skood.logic.language._formulas import (
     Xor,
 )
 
-__all__ = [
-    "bind",
-    "comparisons",
-    "compile_formula",
-    "concept_values",
-    "evaluate",
-    "truth_table",
-]
-
 
 def concept_values(name, domains):
     """Return the values of a concept, or raise an error that lists the concepts."""

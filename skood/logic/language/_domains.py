@@ -10,8 +10,6 @@ import numpy as np
 
 from skood.logic.language._formulas import plain_value, spell
 
-__all__ = ["brief", "check_domains", "known", "value_code"]
-
 # Errors list at most this many names.
 _MAX_LISTED = 20
 

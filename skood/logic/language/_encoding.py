@@ -8,8 +8,6 @@ import numpy as np
 from skood.logic.language._domains import known, value_code
 from skood.utils._torch import is_tensor, to_numpy
 
-__all__ = ["check_codes", "decode", "encode", "is_frame", "narrow_columns"]
-
 
 def is_frame(Y):
     """Return whether `Y` is a data frame: its columns have names."""

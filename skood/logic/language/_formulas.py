@@ -16,24 +16,6 @@ import numpy as np
 
 from skood.utils._stored import stored
 
-__all__ = [
-    "KEYWORDS",
-    "MAX_DEPTH",
-    "WORD",
-    "And",
-    "C",
-    "Equals",
-    "Formula",
-    "Iff",
-    "Implies",
-    "Not",
-    "Or",
-    "Same",
-    "Xor",
-    "plain_value",
-    "spell",
-]
-
 KEYWORDS = frozenset({"and", "or", "xor", "not"})
 
 # Names that need no quotes: a word, or a number.

@@ -25,8 +25,6 @@ from skood.logic.language._formulas import (
     Xor,
 )
 
-__all__ = ["parse", "parse_constraint", "read_constraints"]
-
 _OPERATORS: dict[str, type[Formula]] = {
     "<->": Iff,
     "->": Implies,

@@ -17,8 +17,6 @@ from skood.logic.language._domains import check_domains
 from skood.logic.language._formulas import C
 from skood.utils._param_validation import Interval, Options, StrOptions, validate_params
 
-__all__ = ["constraint_candidates", "truth_key"]
-
 # Listing more formulas takes minutes, and trying them hours.
 _MAX_LISTED = 1_000_000
 

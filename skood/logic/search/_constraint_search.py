@@ -28,8 +28,6 @@ from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._warnings import warn
 
-__all__ = ["ConstraintSearch"]
-
 
 def _attribute(name):
     """Return a property that is an attribute of ``estimator_``."""

@@ -15,8 +15,6 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, Options, StrOptions
 from skood.utils._progress import progress
 
-__all__ = ["ORDERS", "Candidate", "Greedy", "GreedySearch", "Validation"]
-
 ORDERS = frozenset({"listed", "random", "gain"})
 
 

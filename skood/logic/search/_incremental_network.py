@@ -19,8 +19,6 @@ from skood.logic.inference._weights import fit_weights
 from skood.logic.inference._world_groups import Groups, Split, inverse_of, minimized
 from skood.utils._warnings import quiet
 
-__all__ = ["Component", "Factor", "SearchModel"]
-
 # Components with more worlds use elimination, for each candidate from scratch:
 # splitting their groups would take as long.
 _MAX_WORLDS = 2**18

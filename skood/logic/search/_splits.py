@@ -12,8 +12,6 @@ from skood.logic.search._greedy import Candidate
 from skood.logic.search._incremental_network import Factor
 from skood.utils._torch import row_chunks
 
-__all__ = ["Pool", "Rows", "distinct", "grown", "pool_of", "split_rows"]
-
 
 class Rows(NamedTuple):
     """Sorted indices of the training, validation and test samples of a search."""

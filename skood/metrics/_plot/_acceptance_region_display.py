@@ -20,8 +20,6 @@ from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import Number, validate_params
 from skood.utils._plotting import COLORS, get_axes, long_names
 
-__all__ = ["AcceptanceRegionDisplay"]
-
 # kind of samples: color and marker (as in the histograms for ID and OOD), height of
 # their strip if there is only one score
 _STYLES = {

@@ -10,8 +10,6 @@ import numpy as np
 from skood.utils._metaestimators import unwrap
 from skood.utils._plotting import COLORS, get_axes
 
-__all__ = ["ContributionDisplay"]
-
 # Letters in a line of the title.
 _WIDTH = 70
 

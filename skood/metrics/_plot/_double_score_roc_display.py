@@ -26,8 +26,6 @@ from skood.metrics._selective_risk import reject_scores
 from skood.metrics._two_score_curves import double_score_roc_curve
 from skood.utils._plotting import COLORS, DASHES, get_axes, long_names
 
-__all__ = ["BoundDisplay", "DoubleScoreROCDisplay"]
-
 
 def _rates(point, rows, ood_prior, knows_risk):
     """Return a rule with its rates on given samples."""

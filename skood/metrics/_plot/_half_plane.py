@@ -5,8 +5,6 @@
 
 import numpy as np
 
-__all__ = ["along", "half_plane", "rectangle"]
-
 
 def half_plane(factors, lam, xlim, ylim):
     """Intersect the box of the axes with the region ``factors @ (a, b) <= lam``.

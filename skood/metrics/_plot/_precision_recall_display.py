@@ -11,8 +11,6 @@ from skood.metrics._plot._rejector import read_rejector
 from skood.metrics._two_score_curves import double_score_precision_recall_curve
 from skood.utils._plotting import get_axes
 
-__all__ = ["PrecisionRecallDisplay"]
-
 
 class PrecisionRecallDisplay(BoundDisplay):
     """Precision-recall curve of the best rule on two scores, and of each score.

@@ -9,8 +9,6 @@ from skood.decision import OperatingPoint
 from skood.utils._labels import single_column
 from skood.utils._metaestimators import unwrap, unwrapped
 
-__all__ = ["check_names", "check_point", "detector_names", "read_rejector"]
-
 
 def read_rejector(estimator, X, y, owner):
     """Return a fitted selective classifier and its inputs of `from_predictions`.

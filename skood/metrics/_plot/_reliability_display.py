@@ -16,8 +16,6 @@ from skood.utils._labels import check_labels, id_rows, sortable_labels
 from skood.utils._metaestimators import known_classes, unwrap
 from skood.utils._plotting import COLORS, get_axes, long_names
 
-__all__ = ["ReliabilityDisplay"]
-
 
 class ReliabilityDisplay:
     r"""Reliability diagram: the accuracy of predictions over their confidence.

@@ -13,8 +13,6 @@ from skood.utils._losses import implied_ood_label, per_sample_loss
 from skood.utils._metaestimators import estimator_kind, known_classes, unwrap
 from skood.utils._plotting import COLORS, DASHES, get_axes, long_names
 
-__all__ = ["RiskCoverageDisplay"]
-
 
 class RiskCoverageDisplay:
     """Risk-coverage curves: selective risk against the accepted share of samples.

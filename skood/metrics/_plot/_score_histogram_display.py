@@ -10,8 +10,6 @@ from skood.utils._metaestimators import known_classes, unwrap
 from skood.utils._plotting import COLORS, get_axes, long_names
 from skood.utils._survival import FAMILIES, fit_family
 
-__all__ = ["ScoreHistogramDisplay"]
-
 
 class ScoreHistogramDisplay:
     """Histograms of a detector's scores on ID and on OOD samples.
