@@ -289,7 +289,7 @@ def _run_benchmark(argv):
     arguments = make_benchmark_parser().parse_args(argv)
     out = Path(arguments.out).expanduser()
     out.mkdir(parents=True, exist_ok=True)
-    from skood.benchmark._suite_run import FILES, run_suite
+    from skood.benchmark._suite import FILES, run_suite
 
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
@@ -26,8 +27,10 @@ from skood.benchmark._inputs import (
     named,
     split_ood,
 )
-from skood.benchmark._predictions import PREDICTED, predictor, wrong_rows
 from skood.metrics import compare_with_best
+from skood.nn._make_network import make_network
+from skood.nn._shared_forward import _uses
+from skood.utils._array_api import to_host
 from skood.utils._metaestimators import n_rows
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Number, validate_params
@@ -442,3 +445,57 @@ def _rows(names, sign, each, others, sizes, seconds):
         row["is_best"] = bool(sign * values[j] == best)
         row["n_id"], row["n_ood"] = sizes
         yield row | seconds[j]
+
+
+#: Name of the predictor of classes among detectors; reserved.
+PREDICTED = ""
+
+
+class _Predictions(BaseEstimator):
+    """Index of the predicted class as a score: it shares forward pass and cache."""
+
+    _reads: ClassVar[frozenset] = frozenset({"logits"})
+
+    def __init__(self, estimator):
+        self.estimator = estimator
+
+    def fit(self, X, y=None):
+        """Do nothing."""
+        return self
+
+    def score_samples(self, X):
+        """Return the column of the largest logit."""
+        parts = make_network(self.estimator).iter_outputs(X, self._reads)
+        columns = [np.argmax(to_host(part.logits), axis=1) for part in parts]
+        return np.concatenate(columns).astype(np.float64)
+
+
+def predictor(detectors, y):
+    """Return a predictor of classes: a dict with at most one FrozenEstimator.
+
+    It is present if all detectors with a frozen classifier use the same one, and its
+    classes include some of `y`, the classes of the ID samples.
+    """
+    networks = {
+        id(use.network): use.network
+        for detector in detectors.values()
+        for use in _uses(detector)
+    }
+    known = [n for n in networks.values() if is_classifier(n) and _knows(n, y)]
+    if len(known) != 1:
+        return {}
+    return {PREDICTED: FrozenEstimator(_Predictions(FrozenEstimator(known[0])))}
+
+
+def _knows(network, y):
+    """Return whether the classes of a classifier are among the classes in y."""
+    classes = getattr(network, "classes_", None)
+    if classes is None or y is None or y.ndim != 1:
+        return False
+    return bool(np.isin(y, classes).any())
+
+
+def wrong_rows(predicting, columns, y):
+    """Return a mask of misclassified samples, from the scores of a `predictor`."""
+    classes = predicting.estimator.estimator.classes_
+    return np.asarray(classes)[columns.astype(int)] != y

@@ -3,9 +3,12 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import difflib
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from sklearn.base import clone, is_classifier
@@ -24,10 +27,10 @@ import skood.detectors
 from skood.benchmark._compare import run_comparison
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._output import to_csv
-from skood.benchmark._own_files import read_tables
 from skood.benchmark._report import leaders, tied, write_report
 from skood.utils._files import write_text
 from skood.utils._metaestimators import with_seeds
+from skood.utils._optional import import_optional
 
 #: Names of the files written to the folder of the results.
 FILES = ("report.html", "table.csv")
@@ -157,3 +160,280 @@ def _summary(comparison):
         numbers = "  ".join(f"{v:>{max(8, len(ood))}.3f}" for v, ood in columns)
         tie = "  tie" if len(best) > 1 and name in best else ""
         yield name.ljust(width) + numbers + tie
+
+
+_SUFFIXES = (".csv", ".npz", ".parquet", ".tsv")
+_MIN_SAMPLES = 10
+_SHOWN = 5
+
+# Text that is a date if all values of its column are.
+_DATE = r"\d{4}-\d{2}-\d{2}(?:[T ].*)?"
+
+
+class Tables(NamedTuple):
+    """ID samples with codes of classes, OOD samples by name, and kinds of columns."""
+
+    X: Any
+    y: np.ndarray
+    ood: dict
+    numbers: list
+    categories: list
+
+
+def read_tables(id_file, ood_files, label=None, drop=()):
+    """Read and validate the files; errors name the file and the column."""
+    import_optional("pandas", "skood compare")
+    path = Path(id_file).expanduser()
+    X = _read(path)
+    y, X = _split_label(X, path, label)
+    X = _without(X, drop, path)
+    _check_labels(y, path, label)
+    X, kinds = _with_kinds(X, path)
+    # codes, since -1 is the default label of OOD samples, and for XGBoost
+    codes = np.unique(y.astype(str).to_numpy(dtype=object), return_inverse=True)[1]
+    ood = {}
+    for name, file in _named(ood_files).items():
+        table = _read(file)
+        for column in (label or "y", *drop):
+            table = table.drop(columns=column, errors="ignore")
+        _check_columns(table, X, file, path)
+        ood[name] = _as_kinds(table[list(X.columns)], kinds, file, path)
+        if not len(table):
+            raise ValueError(f"{file} has no rows: OOD samples are needed.")
+    numbers = [name for name, kind in kinds.items() if kind != "text"]
+    return Tables(
+        X, codes, ood, numbers, [name for name in kinds if name not in numbers]
+    )
+
+
+def _read(path):
+    """Return the table of a file, as a data frame."""
+    import pandas as pd
+
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise ValueError(
+            f"{path} has the suffix {suffix!r}; tables are read from "
+            f"{', '.join(_SUFFIXES)} files."
+        )
+    if not path.is_file():
+        near = _near(path.name, _siblings(path))
+        raise FileNotFoundError(f"{path} is not a file{near}.")
+    try:
+        if suffix == ".parquet":
+            return pd.read_parquet(path)
+        if suffix == ".npz":
+            return _from_arrays(path)
+        return pd.read_csv(path, sep="\t" if suffix == ".tsv" else ",")
+    except ImportError as error:
+        raise ImportError(
+            f"{path}: pandas reads parquet files by pyarrow, which is not installed: "
+            "pip install pyarrow. Or save the table as a CSV file."
+        ) from error
+    except (ValueError, OSError, BadZipFile, KeyError) as error:
+        raise ValueError(
+            f"{path} cannot be read as a {suffix} file: {error}"
+        ) from error
+
+
+def _siblings(path):
+    if not path.parent.is_dir():
+        return []
+    return [one.name for one in path.parent.iterdir() if one.suffix in _SUFFIXES]
+
+
+def _from_arrays(path):
+    """Return X of an npz file, with y as a column if there is one."""
+    import pandas as pd
+
+    with np.load(path, allow_pickle=False) as arrays:
+        if "X" not in arrays:
+            raise ValueError(f"it has the arrays {sorted(arrays)}, but no array X")
+        X = arrays["X"]
+        if X.ndim != 2:
+            raise ValueError(f"X must have two axes, got the shape {X.shape}")
+        table = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
+        if "y" in arrays:
+            table["y"] = arrays["y"]  # raises if lengths differ
+    return table
+
+
+def _near(name, names):
+    """Return the most similar of some names, or all of a few, for an error."""
+    near = difflib.get_close_matches(str(name), [str(one) for one in names], n=3)
+    if near:
+        return f"; similar: {', '.join(near)}"
+    shown = [str(one) for one in list(names)[: 2 * _SHOWN]]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return f"; there are: {', '.join(shown)}{more}" if shown else ""
+
+
+def _listed(names):
+    names = [str(name) for name in names]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _split_label(table, path, label):
+    """Return the column of labels, and the others."""
+    if label is None and path.suffix.lower() != ".npz":
+        raise ValueError(
+            f"The column of {path} with the classes is needed: --label COLUMN"
+            f"{_near('', table.columns)}."
+        )
+    label = "y" if label is None else label
+    if label not in table.columns:
+        hint = ""
+        if table.shape[1] == 1 and any(c in str(table.columns[0]) for c in ";\t"):
+            hint = " Columns must be separated by commas, or by tabs in a .tsv file."
+        raise ValueError(
+            f"{path} has no column {label!r} of labels{_near(label, table.columns)}."
+            f"{hint}"
+        )
+    return table[label], table.drop(columns=label)
+
+
+def _without(table, drop, path):
+    for column in drop:
+        if column not in table.columns:
+            raise ValueError(
+                f"{path} has no column {column!r} to drop"
+                f"{_near(column, table.columns)}."
+            )
+    return table.drop(columns=list(drop))
+
+
+def _check_labels(y, path, label):
+    """Raise unless there are two classes or more, of at least two samples."""
+    name = f"the label column {y.name!r} of {path}"
+    if len(y) < _MIN_SAMPLES:
+        raise ValueError(
+            f"{path} has {len(y)} rows; at least {_MIN_SAMPLES} are needed to fit and "
+            "to hold out."
+        )
+    if y.isna().any():
+        raise ValueError(
+            f"{int(y.isna().sum())} of {len(y)} rows of {name} have no value. Remove "
+            "these rows, or give them a class."
+        )
+    counts = y.value_counts()
+    if len(counts) < 2:
+        raise ValueError(
+            f"All rows of {name} have the class {y.iloc[0]!r}; a classifier needs two "
+            "classes or more."
+        )
+    if len(counts) > len(y) / 2:
+        raise ValueError(
+            f"There are {len(counts)} different values in {len(y)} rows of {name}: it "
+            "must hold classes, not numbers of a regression or names of rows."
+        )
+    if counts.min() < 2:
+        alone = counts.index[counts < 2]
+        raise ValueError(
+            f"The classes {_listed(alone)} of {name} have one row each; at least two "
+            "are needed, to fit and to hold out. Remove or merge them."
+        )
+
+
+def _kind(column):
+    """Return "number", "date", "text", or the dtype of another column."""
+    import pandas as pd
+    from pandas.api import types
+
+    if types.is_numeric_dtype(column) and not types.is_complex_dtype(column):
+        return "number"
+    if types.is_datetime64_any_dtype(column):
+        return "date"
+    values = column.dropna()
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        values = values.astype(object)
+    if not all(isinstance(value, (str, bool, int, float)) for value in values):
+        return str(column.dtype)
+    text = values.astype(str)
+    return "date" if len(text) and text.str.fullmatch(_DATE).all() else "text"
+
+
+def _with_kinds(X, path):
+    """Return converted ID samples, and the kind of each column."""
+    kinds = {name: _kind(X[name]) for name in X.columns}
+    other = [f"{k} ({v})" for k, v in kinds.items() if v not in _CONVERT]
+    if other:
+        raise ValueError(
+            f"Columns of {path} are neither numbers, text nor dates: {_listed(other)}. "
+            f"Leave them out: --drop {other[0].split(' (')[0]}"
+        )
+    if "number" not in kinds.values() and "date" not in kinds.values():
+        raise ValueError(
+            f"{path} has no numeric columns beside the labels, only text: "
+            f"{_listed(kinds) or 'nothing'}. Detectors compare numbers; encode the "
+            "text in Python, as in the recipes for embeddings."
+        )
+    constant = [name for name in X.columns if X[name].nunique() < 2]
+    if constant:
+        raise ValueError(
+            f"Columns of {path} have a single value or none: {_listed(constant)}. "
+            "Detectors learn nothing from them; leave them out: --drop "
+            f"{','.join(map(str, constant))}"
+        )
+    return _as_kinds(X, kinds, path, path), kinds
+
+
+def _check_columns(table, X, file, path):
+    """Raise unless a table of OOD samples has the columns of the ID samples."""
+    missing = [name for name in X.columns if name not in table.columns]
+    extra = [name for name in table.columns if name not in X.columns]
+    if missing or extra:
+        found = [f"no {_listed(missing)}"] * bool(missing)
+        found += [f"also {_listed(extra)}"] * bool(extra)
+        raise ValueError(
+            f"{file} must have the columns of {path}, but it has "
+            f"{', and '.join(found)}. Rename columns, or leave some out by --drop."
+        )
+
+
+def _numbers(column):
+    values = column.astype(float)
+    if np.isinf(values).any():
+        raise ValueError("it has infinite values")
+    return values
+
+
+def _days(column):
+    """Return days since 1970 of dates, ISO 8601 if they are text."""
+    import pandas as pd
+
+    dates = pd.to_datetime(column, utc=True, format="ISO8601")
+    return (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+
+
+def _text(column):
+    values = column.astype(object)
+    return values.where(values.isna(), values.map(str)).fillna("missing")
+
+
+_CONVERT = {"number": _numbers, "date": _days, "text": _text}
+
+
+def _as_kinds(table, kinds, file, path):
+    """Return the table with numbers, days and text, as the ID samples have them."""
+    converted = {}
+    for name, kind in kinds.items():
+        try:
+            converted[name] = _CONVERT[kind](table[name])
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"The column {name!r} of {file} must hold {kind}s, as in {path}: "
+                f"{error}."
+            ) from error
+    return type(table)(converted)
+
+
+def _named(files):
+    """Return paths by their names without suffix, or by whole paths if not unique."""
+    paths = [Path(file).expanduser() for file in files]
+    stems = [path.stem for path in paths]
+    if len(set(stems)) < len(stems):
+        stems = [str(path) for path in paths]
+    if len(set(stems)) < len(stems):
+        raise ValueError(f"A file is given twice as OOD samples: {_listed(stems)}.")
+    return dict(zip(stems, paths, strict=True))

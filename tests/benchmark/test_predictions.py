@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from skood.benchmark._predictions import PREDICTED, predictor, wrong_rows
+from skood.benchmark._compare import PREDICTED, predictor, wrong_rows
 from skood.detectors import KNN, MSP, Energy, Mahalanobis
 
 RNG = np.random.RandomState(0)

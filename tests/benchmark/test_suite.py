@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
-from skood.benchmark import _cli, _suite, _suite_run
+from skood.benchmark import _cli, _suite
 from skood.benchmark._cli import main
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._suite import PARTS
@@ -108,14 +108,14 @@ def parts(monkeypatch):
         calls.append(seed)
         return small(seed)
 
-    monkeypatch.setattr(_suite_run, "PARTS", {"one": made, "two": made})
-    few = partial(_suite_run.run_comparison, n_resamples=49)
-    monkeypatch.setattr(_suite_run, "run_comparison", few)
+    monkeypatch.setattr(_suite, "PARTS", {"one": made, "two": made})
+    few = partial(_suite.run_comparison, n_resamples=49)
+    monkeypatch.setattr(_suite, "run_comparison", few)
     return calls
 
 
 def test_what_is_written(parts, tmp_path):
-    text = _suite_run.run_suite(tmp_path / "new", ["two", "one"], seed=5)
+    text = _suite.run_suite(tmp_path / "new", ["two", "one"], seed=5)
     assert parts == [5, 5]
     assert [line.split(":")[0] for line in text.split("\n")] == ["two", "one"]
     assert text.startswith("two:      auroc knn 1.")
@@ -152,9 +152,9 @@ def test_what_is_written(parts, tmp_path):
 def test_jobs_and_repeats(parts, tmp_path, capsys):
     from joblib import parallel_config
 
-    alone = _suite_run.run_suite(tmp_path / "a", repeats=2)
+    alone = _suite.run_suite(tmp_path / "a", repeats=2)
     with parallel_config(backend="threading"):
-        together = _suite_run.run_suite(tmp_path / "b", repeats=2, n_jobs=2, verbose=1)
+        together = _suite.run_suite(tmp_path / "b", repeats=2, n_jobs=2, verbose=1)
     assert together == alone
     assert "parts: " in capsys.readouterr().err
     rows = json.loads((tmp_path / "b" / "benchmark.json").read_text())["parts"]["one"]
@@ -190,8 +190,8 @@ def test_killed(tmp_path, monkeypatch):
         many = {str(i): Numbered(i) for i in range(4)}
         return _suite.Part("t", "", many, X, np.arange(40) % 2, {"a": X + 5})
 
-    monkeypatch.setattr(_suite_run, "PARTS", {"one": part})
-    run = partial(_suite_run.run_suite, tmp_path)
+    monkeypatch.setattr(_suite, "PARTS", {"one": part})
+    run = partial(_suite.run_suite, tmp_path)
     journal = tmp_path / "cells" / "cells.jsonl"
     monkeypatch.setattr(Numbered, "wait", 60)
     kill_after(4, journal, run)
@@ -213,7 +213,7 @@ def asked(monkeypatch):
         calls.append(Bunch(folder=folder, names=names, **params))
         return "digits:   auroc KNN 0.9"
 
-    monkeypatch.setattr(_suite_run, "run_suite", run_suite)
+    monkeypatch.setattr(_suite, "run_suite", run_suite)
     return calls
 
 
@@ -283,7 +283,7 @@ def test_disk_is_full(monkeypatch, tmp_path, capsys):
     def run_suite(folder, names, **params):
         raise OSError(errno.ENOSPC, "No space left on device", "a.npz")
 
-    monkeypatch.setattr(_suite_run, "run_suite", run_suite)
+    monkeypatch.setattr(_suite, "run_suite", run_suite)
     assert main(["benchmark", "--out", str(tmp_path)]) == 2
     line = "skood: error: [Errno 28] No space left on device: 'a.npz'\n"
     assert capsys.readouterr() == ("", line)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from skood.benchmark._table import _missed, _reject_option, format_columns
+from skood.benchmark._run import _missed, _reject_option, format_columns
 from skood.rejection import OperatingPoint
 
 
