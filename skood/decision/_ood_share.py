@@ -8,9 +8,11 @@ from numbers import Real
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import chi2
+from scipy.special import bdtr, bdtrc, ndtri
+from scipy.stats import binom, chi2
 from sklearn.utils.validation import column_or_1d
 
+from skood.decision._base_rule import GUARD
 from skood.decision._mean_intervals import clopper_pearson
 from skood.decision._operating_point import (
     accept_proba,
@@ -20,81 +22,199 @@ from skood.decision._operating_point import (
 )
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 
-# p-values are not resolved below.
-_LEAST_P = 1e-9
+# Cells of a rate, groups of counts, values of q, probability of counts beyond the
+# groups, and error of the confidence region of the rates, of the total error.
+_CELLS, _GROUPS, _RATES, _TAIL, _GAMMA = 60, 8, 500, 1e-7, 0.02
 
 # Bins of projected scores, of the likelihood.
 _BINS = 20
 
 
-def _limits(count, n, delta):
-    """Return one-sided Clopper-Pearson limits, each with the error `delta`."""
-    if n == 0:
-        return 0.0, 1.0
-    return clopper_pearson(count, n, 1 - 2 * delta)[1:]
+def _groups(n, size):
+    """Return edges of groups of counts 0 to n, some .4 of a standard deviation.
+
+    It is the deviation of the mean of `size` samples; groups do not depend on counts.
+    """
+    angles = np.linspace(0, math.pi / 2, math.ceil(_GROUPS * math.sqrt(size)) + 2)
+    return np.unique(np.rint((n + 1) * np.sin(angles) ** 2))
+
+
+def _middles(edges):
+    return (edges[:-1] + edges[1:] - 1) / 2
+
+
+def _grouped(count, n, size):
+    """Return the middle of the group of a count."""
+    edges = _groups(n, size)
+    return _middles(edges)[np.searchsorted(edges, count, side="right") - 1]
+
+
+def _smooth(counts, n):
+    return (counts + 1) / (n + 2)
+
+
+def _cells(count, n, gamma):
+    """Return largest rates of cells, counts, and their cumulated probabilities.
+
+    Row i has the probabilities for the smallest rate of cell i.
+    """
+    _, low, high = clopper_pearson(count, n, 1 - gamma)
+    first, last = np.arcsin(np.sqrt([low, high]))
+    rates = np.sin(np.linspace(first, last, _CELLS + 1)) ** 2
+    rates[0], rates[-1] = low, high
+    edges = _groups(n, n)
+    first = np.searchsorted(edges, binom.ppf(_TAIL, n, low), side="right") - 1
+    last = np.searchsorted(edges, binom.isf(_TAIL, n, high), side="right") + 1
+    edges = edges[first:last]
+    below = np.ones((_CELLS, edges.size))
+    below[:, 0] = 0.0
+    below[:, 1:-1] = bdtr(edges[1:-1] - 1, n, rates[:-1, None])
+    return rates[1:], _middles(edges), below
+
+
+def _outcomes(limit, N, n_id, F, n_ood, n_new, gamma):
+    r"""Bound the probability of a set of outcomes, in cells of the rates t and f.
+
+    The set is that of :math:`Q / M \ge c(N, F)`, where `limit` is c, extended so that
+    it contains (N, F, Q) with any outcome of larger N, larger F and smaller Q. Its
+    probability then falls with t and f and grows with q: with q a function that grows
+    with t and f, it is bounded in each cell of a confidence region of (t, f) by N and F
+    of the smallest rates, and q of the largest.
+
+    Returns the largest t and f of the cells, values of q, the probabilities of groups
+    of N and F that have the same c, of shape (n_cells, n_cells, n_groups), and those of
+    Q of at least c for the values of q, of shape (n_values, n_groups).
+    """
+    t, N, of_N = _cells(N, n_id, gamma / 2)
+    f, F, of_F = _cells(F, n_ood, gamma / 2)
+    edges = _groups(n_new, min(n_new, max(n_id, n_ood)))
+    least = n_new * (limit(N[:, None], F) - GUARD)
+    least = np.searchsorted(_middles(edges), least)[::-1, ::-1]
+    for axis in (0, 1):
+        least = np.minimum.accumulate(least, axis=axis)
+    least = least[::-1, ::-1]
+    groups = np.arange(least.min(), least.max() + 1)
+    n_inside = (least[:, :, None] <= groups).sum(axis=1)
+    inside = np.stack([np.diff(of_N) @ below[n_inside] for below in of_F], axis=1)
+    Q = edges[groups]
+    first, last = np.arcsin(np.sqrt(np.minimum(Q[[0, -1]] / n_new, 1.0)))
+    angles = np.linspace(max(first - 3 / math.sqrt(n_new), 0.0), last, _RATES)
+    q = np.concatenate([[0.0], np.sin(angles) ** 2, [1.0]])
+    with np.errstate(invalid="ignore"):
+        tail = np.where(Q > 0, bdtrc(Q - 1, n_new, q[:, None]), 1.0)
+    return t[:, None], f, q, np.diff(inside, prepend=0.0), tail
+
+
+def _upper_end(N, n_id, F, n_ood, Q, n_new, delta):
+    r"""Return an upper confidence limit of the OOD share, for one source.
+
+    The outcomes are ordered by an approximate limit, the least u for which, for all
+    :math:`u' \ge u`,
+
+    .. math:: R(u') = (1 - u') t + u' f + z_{1 - \delta} s(u') \le Q / M ,
+
+    with estimates of the rates; R is convex, so that u and 1 are enough. The limit is
+    the least share for which an order at most as large has a probability of at most
+    `delta` for all shares above and all rates [3]_ in a confidence region [2]_ (see
+    `ood_prior_interval`). Of all shares above, :math:`q = (1 - \pi) t + \pi f` is
+    largest for the least if :math:`t \ge f`, and at most f otherwise.
+    """
+    gamma, z = _GAMMA * delta, -ndtri(delta)
+
+    def approximate(u, N, F):
+        t, f = _smooth(N, n_id), _smooth(F, n_ood)
+        s_id, s_ood = (1 - u) * np.sqrt(t - t**2), u * np.sqrt(f - f**2)
+        variance = s_id**2 / n_id + s_ood**2 / n_ood + (s_id + s_ood) ** 2 / n_new
+        return (1 - u) * t + u * f + z * np.sqrt(variance)
+
+    counts = _grouped(N, n_id, n_id), _grouped(F, n_ood, n_ood)
+    observed = _grouped(Q, n_new, min(n_new, max(n_id, n_ood))) / n_new
+    if approximate(1.0, *counts) > observed:
+        return 1.0
+    u = 0.0
+    if approximate(0.0, *counts) > observed:
+        u = brentq(lambda u: approximate(u, *counts) - observed, 0.0, 1.0)
+
+    def limit(N, F):
+        return np.maximum(approximate(u, N, F), approximate(1.0, N, F))
+
+    t, f, q, weights, tail = _outcomes(limit, N, n_id, F, n_ood, n_new, gamma)
+    n_small = np.count_nonzero(weights @ tail.T <= delta - gamma - 2 * _TAIL, axis=-1)
+    q = q[np.maximum(n_small - 1, 0)]  # the largest that is not too probable
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(q < f, 1.0, (t - q) / (t - f))
+    return float(np.where(q >= np.maximum(t, f), 0.0, share).max())
 
 
 def prior_from_counts(N, n_id, F, n_ood, Q, n_new, delta, ood="sources"):
     r"""Return an interval of the OOD share from counts of accepted samples.
 
-    `F` and `n_ood` have one entry per source. With :math:`q = (1 - \pi) t + \pi f` the
-    share is :math:`(t - q) / (t - f)`, which grows with t and f and falls with q. Of
-    the rates of several sources the extremes are taken, so that the interval holds for
-    every mixture of them.
+    `F` and `n_ood` have one entry per source. Rejected samples have the rates
+    :math:`1 - t`, :math:`1 - f` and :math:`1 - q`: with ID and OOD samples exchanged,
+    the upper end of :math:`1 - \pi` from their counts is the lower end.
+
+    The f of a mixture is at most the largest f of a source, so that q is at most what
+    it were with only this source: its upper end is valid, hence the largest end of all
+    sources, without a correction. So is the least lower end, by the least f.
     """
     if ood == "any":
-        t_low, _ = _limits(N, n_id, delta / 2)
-        _, q_high = _limits(Q, n_new, delta / 2)
+        t_low = clopper_pearson(N, n_id, 1 - delta).low
+        q_high = clopper_pearson(Q, n_new, 1 - delta).high
         return (max(0.0, 1 - q_high / t_low) if t_low > 0 else 0.0), 1.0
-    share = delta / 6
-    t_low, t_high = _limits(N, n_id, share)
-    q_low, q_high = _limits(Q, n_new, share)
-    ends = [_limits(f, n, share) for f, n in zip(F, n_ood, strict=True)]
-    f_low, f_high = min(low for low, _ in ends), max(high for _, high in ends)
-    low, high = 0.0, 1.0
-    if t_low > f_low:
-        low = (t_low - q_high) / (t_low - f_low)
-    if t_high > f_high:
-        high = (t_high - q_low) / (t_high - f_high)
-    return tuple(float(np.clip(end, 0.0, 1.0)) for end in (low, high))
+    lows, highs = [], []
+    for count, n in zip(F, n_ood, strict=True):
+        accepted = N, n_id, count, n, Q
+        rejected = n - count, n, n_id - N, n_id, n_new - Q
+        highs.append(_upper_end(*accepted, n_new, delta / 2))
+        lows.append(1 - _upper_end(*rejected, n_new, delta / 2))
+    return min(lows), max(highs)
 
 
-def precision_in_use(N, n_id, F, n_ood, Q, n_new, delta):
-    r"""Return a lower bound on the precision of a fixed rule, from counts.
+def precision_pvalue(precision_min, N, n_id, F, n_ood, Q, n_new, delta):
+    r"""Return the p-value of "the precision in use is at least `precision_min`".
 
-    Among accepted samples of the mixture the share :math:`t (q - f) / (q (t - f))` is
-    ID, which grows with q and falls with t and f; `F` and `n_ood` have one entry per
-    source.
-    """
-    share = delta / 3
-    _, t = _limits(N, n_id, share)
-    q, _ = _limits(Q, n_new, share)
-    f = max(_limits(count, n, share)[1] for count, n in zip(F, n_ood, strict=True))
-    q = min(q, t)
-    if q <= f:
-        return 0.0
-    return float(t * (q - f) / (q * (t - f)))
+    The precision :math:`(1 - \pi) t / q` is below :math:`\kappa` only if
 
+    .. math::
+        q \le \max(f, h) , \qquad h(t, f) = \frac{t f}{(1 - \kappa) t + \kappa f} ,
 
-def precision_pvalue(precision_min, N, n_id, F, n_ood, Q, n_new):
-    """Return the least delta at which the lower bound on the precision is reached.
-
-    It is rounded up, and a p-value of "the precision in use is at least".
+    since :math:`\pi = (t - q) / (t - f)` if :math:`t > f`, and q is at most f
+    otherwise. Both grow with t and f, so that what holds for the source of the largest
+    f holds for mixtures. The statistic is the smaller of :math:`(q - h) / s` and
+    :math:`(q - f) / s'`, of estimates.
     """
 
-    def reaches(delta):
-        low = precision_in_use(N, n_id, [F], [n_ood], Q, n_new, delta)
-        return low >= precision_min
+    def mixed(t, f):
+        with np.errstate(invalid="ignore"):
+            h = t * f / ((1 - precision_min) * t + precision_min * f)
+        return np.nan_to_num(h)
 
-    low, high = _LEAST_P, 1.0
-    if reaches(low):
-        return low
-    if not reaches(high):
+    def moments(N, F):
+        t, f = _smooth(N, n_id), _smooth(F, n_ood)
+        h = mixed(t, f)
+        of_id = (precision_min * (h / t) ** 2) ** 2 * (t - t**2) / n_id
+        of_ood = ((1 - precision_min) * (h / f) ** 2) ** 2 * (f - f**2) / n_ood
+        variance = of_id + of_ood + (h - h**2) / n_new
+        variance_f = (f - f**2) * (1 / n_ood + 1 / n_new)
+        return np.array([h, f]), np.sqrt([variance, variance_f])
+
+    if not min(n_id, n_ood, n_new):
         return 1.0
-    while high > 1.000001 * low:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if reaches(middle) else (middle, high)
-    return high
+    observed = _grouped(Q, n_new, min(n_new, max(n_id, n_ood))) / n_new
+    means, s = moments(_grouped(N, n_id, n_id), _grouped(F, n_ood, n_ood))
+    z = np.min((observed - means) / s)
+    if z <= 0:
+        return 1.0
+
+    def limit(N, F):
+        means, s = moments(*np.broadcast_arrays(N, F))
+        return np.max(means + z * s, axis=0)
+
+    gamma = _GAMMA * delta
+    t, f, q, weights, tail = _outcomes(limit, N, n_id, F, n_ood, n_new, gamma)
+    above = np.searchsorted(q, np.maximum(f, mixed(t, f)))
+    largest = np.einsum("ijk,ijk->ij", weights, tail[above]).max()
+    return min(1.0, gamma + float(largest) + 2 * _TAIL)
 
 
 def _projected(point, risk, ood):
@@ -224,11 +344,21 @@ def ood_prior_interval(
 
     .. math:: q = (1 - \pi) t + \pi f , \qquad \pi = \frac{t - q}{t - f} .
 
-    Each of the six ends of the Clopper-Pearson intervals of the three shares has the
-    error :math:`\delta / 6`. Where the rule does not separate ID from OOD, so that the
-    interval of f reaches that of t, an end is 0 or 1. For ``mixture="any"`` the lower
-    end is :math:`1 - q / t`, since :math:`f \ge 0`, with two errors of
-    :math:`\delta / 2`.
+    An end is an exact limit of one statistic [3]_, with an error of at most
+    :math:`\delta / 2` for any t and f: outcomes are ordered by an approximate limit
+    :math:`U`, and the upper end is
+
+    .. math::
+        \min \Bigl\{ \pi : \gamma + \max_{(t, f) \in C} \max_{\pi' \ge \pi}
+        P_{\pi', t, f}(U \le U_{obs}) \le \delta / 2 \Bigr\} ,
+
+    with a confidence region C of the nuisance rates t and f, of error
+    :math:`\gamma = \delta / 100` [2]_. The probability is bounded in cells of C, from
+    the binomial distributions of the counts. Of the limits for several sources the
+    largest is taken, and the least for the lower end, which is found alike from the
+    rejected samples. Where the rule does not separate ID from OOD, an end is 0 or 1.
+    For ``mixture="any"`` the lower end is :math:`1 - q / t`, since :math:`f \ge 0`,
+    with two Clopper-Pearson limits, each with the error :math:`\delta / 2`.
 
     With "em" [1]_ the densities of ID and OOD samples are shares of 20 bins of the
     projected scores; of the likelihood :math:`\prod_i ((1 - \pi) + \pi g_i)`, with the
@@ -241,6 +371,10 @@ def ood_prior_interval(
     .. [1] M. Saerens, P. Latinne, C. Decaestecker. Adjusting the outputs of a
        classifier to new a priori probabilities: a simple procedure. Neural Computation
        14, 2002.
+    .. [2] R. L. Berger, D. D. Boos. P values maximized over a confidence set for the
+       nuisance parameter. Journal of the American Statistical Association 89, 1994.
+    .. [3] R. J. Buehler. Confidence intervals for the product of two binomial
+       parameters. Journal of the American Statistical Association 52, 1957.
 
     Examples
     --------
@@ -252,7 +386,7 @@ def ood_prior_interval(
     >>> scores = rng.normal(size=1000), None, rng.normal(4.0, size=500), None, new, None
     >>> low, high = ood_prior_interval(rule, *scores)
     >>> print(f"{low:.2f} {high:.2f}")
-    0.16 0.24
+    0.17 0.22
     """
     if method == "em" and mixture == "any":
         raise ValueError(

@@ -23,6 +23,9 @@ from skood.decision._ood_share import precision_pvalue
 from skood.decision._statement_tests import betting
 from skood.decision._statements import BETTING, StatementTest, sums_up_to
 
+# By which factor the exact limit of the precision in use is farther than a normal one.
+_EXACT = 1.15
+
 
 class WeightedCounts(NamedTuple):
     """Sums of the weighted values that a statement is about, at some thresholds.
@@ -189,7 +192,7 @@ class PrecisionInUse(NamedTuple):
         t, f = counts.N / counts.n_id, counts.F / counts.n_ood
         q = np.minimum(counts.Q / counts.n_new, t)
         n_new = counts.n_new * n_id / counts.n_id  # all are split alike
-        needed, variance = 0.0, 0.0
+        tested_variance, variance = 0.0, 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
             a, b = 1 - f / q, 1 - f / t  # their ratio is the precision
             for slope, count, chosen, tested in (
@@ -199,8 +202,9 @@ class PrecisionInUse(NamedTuple):
             ):
                 smooth = (count + 1) / (chosen + 2)
                 spread = slope**2 * smooth * (1 - smooth)
-                needed = needed - ndtri(delta / 3) * np.sqrt(spread / tested)
+                tested_variance = tested_variance + spread / tested
                 variance = variance + spread * (1 / chosen + 1 / tested)
+            needed = -_EXACT * ndtri(delta) * np.sqrt(tested_variance)
             margin = (a / b - self.limit - needed) / np.sqrt(variance)
         return np.where((q > f) & (variance > 0), margin, -np.inf)
 
@@ -213,4 +217,4 @@ class PrecisionInUse(NamedTuple):
         samples = rows.accepted, rows.leaked, rows.accepted_new
         counts = [(int(np.count_nonzero(x)), x.size) for x in samples]
         (N, n_id), (F, n_ood), (Q, n_new) = counts
-        return precision_pvalue(self.limit, N, n_id, F, n_ood, Q, n_new)
+        return precision_pvalue(self.limit, N, n_id, F, n_ood, Q, n_new, delta)

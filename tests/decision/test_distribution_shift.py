@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -10,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.stats import binom, multinomial
+from scipy.stats import binom, multinomial, norm
 
 from skood.decision._base_rule import Linear
 from skood.decision._certified_path import sequence
-from skood.decision._ood_share import precision_in_use, precision_pvalue
+from skood.decision._mean_intervals import clopper_pearson
+from skood.decision._ood_share import precision_pvalue, prior_from_counts
 from skood.decision._path_certificates import _least_size
 from skood.decision._shifted_statements import WeightedTest
 from skood.decision._statements import Decisions, Part, StatementTest
@@ -185,41 +187,165 @@ def test_level_of_many_weighted_samples(name, n):
     assert level <= delta
 
 
-@pytest.mark.parametrize("sources", [(5,), (4, 3)], ids=["one source", "two"])
-def test_level_of_the_precision_in_use(sources):
-    """All counts of accepted samples, where the precision equals the bound."""
-    n_id, n_new, delta = 6, 9, 0.3
-    t, share, f = 0.9, 0.4, np.array([0.3, 0.2])[: len(sources)]
-    mixed = f @ np.full(len(f), 1 / len(f))
-    q = (1 - share) * t + share * mixed
-    bound = (1 - share) * t / q
-    level = 0.0
-    pmf = [binom.pmf(np.arange(n + 1), n, p) for n, p in zip(sources, f, strict=True)]
-    of_id = binom.pmf(np.arange(n_id + 1), n_id, t)
-    of_new = binom.pmf(np.arange(n_new + 1), n_new, q)
-    for N, Q in itertools.product(range(n_id + 1), range(n_new + 1)):
-        chance = of_id[N] * of_new[Q]
-        if chance < 1e-4:
-            level += chance  # at most
+RATES = (0.0, 0.02, 0.1, 0.3, 0.5, 0.6, 0.8, 0.84, 0.85, 0.95, 1.0)
+SIZES = [(5, 5, 5), pytest.param((8, 8, 8), marks=pytest.mark.slow)]
+SIZES.append(pytest.param((10, 6, 14), marks=pytest.mark.slow))
+
+
+def _outcome_probabilities(sizes, rates):
+    """Return the probabilities of all tuples of counts."""
+    pmf = [binom.pmf(np.arange(n + 1), n, p) for n, p in zip(sizes, rates, strict=True)]
+    return functools.reduce(np.multiply.outer, pmf)
+
+
+def _all_counts(sizes, function):
+    shape = [n + 1 for n in sizes]
+    return np.array([function(*k) for k in np.ndindex(*shape)]).reshape(*shape, -1)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_level_of_the_ends_of_the_interval_of_the_share(sizes):
+    """All counts: the error of an end is at most delta / 2, and not much smaller."""
+    n_id, n_ood, n_new = sizes
+    ends = _all_counts(
+        sizes, lambda N, F, Q: prior_from_counts(N, n_id, [F], [n_ood], Q, n_new, 0.05)
+    )
+    missed = np.zeros(2)
+    for t, f, share in itertools.product(
+        RATES, RATES, (0, 0.1, 0.3, 0.5, 0.7, 0.85, 1)
+    ):
+        chances = _outcome_probabilities(sizes, (t, f, (1 - share) * t + share * f))
+        outside = ends[..., 0] > share + 1e-12, ends[..., 1] < share - 1e-12
+        missed = np.maximum(missed, [chances[wrong].sum() for wrong in outside])
+    assert (missed <= 0.025).all()
+    assert (missed >= 0.5 * 0.025).all()
+
+
+def test_level_of_the_interval_for_mixtures_of_sources():
+    """The sources have rates of 0.1 and 0.7 and any weights."""
+    sizes, delta = (3, 2, 2, 4), 0.3
+    ends = _all_counts(
+        sizes, lambda N, F, G, Q: prior_from_counts(N, 3, [F, G], [2, 2], Q, 4, delta)
+    )
+    for t, share, weight in itertools.product(
+        (0.6, 0.8, 1.0), (0.1, 0.4, 0.8), (0.0, 0.3, 0.7, 1.0)
+    ):
+        mixed = 0.1 * weight + 0.7 * (1 - weight)
+        q = (1 - share) * t + share * mixed
+        chances = _outcome_probabilities(sizes, (t, 0.1, 0.7, q))
+        assert chances[ends[..., 0] > share + 1e-12].sum() <= delta / 2
+        assert chances[ends[..., 1] < share - 1e-12].sum() <= delta / 2
+
+
+def test_ends_of_the_interval_by_plain_loops():
+    """Grid of rates, each with the probability of all outcomes of smaller limits."""
+    n, delta = 8, 0.05
+    z, level = norm.isf(delta / 2), delta / 2 - 0.02 * delta / 2
+    u = np.linspace(0, 1, 2001)
+    limits = np.ones((n + 1,) * 3)
+    for N, F, Q in np.ndindex(limits.shape):
+        t, f = (N + 1) / (n + 2), (F + 1) / (n + 2)
+        s_id, s_ood = (1 - u) * (t - t * t) ** 0.5, u * (f - f * f) ** 0.5
+        s = np.sqrt((s_id**2 + s_ood**2 + (s_id + s_ood) ** 2) / n)
+        above = np.flatnonzero((1 - u) * t + u * f + z * s > Q / n)
+        limits[N, F, Q] = u[above[-1]] if above.size else -1.0
+    for N, F, Q in [(8, 0, 8), (7, 1, 6), (8, 3, 5)]:
+        smaller = limits <= limits[N, F, Q] + 1e-9
+        boxes = [clopper_pearson(k, n, 1 - 0.005 * delta)[1:] for k in (N, F)]
+        largest = 0.0
+        for t, f in itertools.product(*(np.linspace(*box, 25) for box in boxes)):
+            share = np.linspace(0, 1, 101)
+            q = np.maximum(f, (1 - share) * t + share * f)
+            chances = _outcome_probabilities((n, n), (t, f))
+            of_new = binom.pmf(np.arange(n + 1), n, q[:, None])
+            probable = np.einsum("ij,sk,ijk->s", chances, of_new, smaller) > level
+            largest = max(largest, share[probable].max(initial=0.0))
+        high = prior_from_counts(N, n, [F], [n], Q, n, delta)[1]
+        assert largest - 0.01 <= high <= largest + 0.06
+        low = prior_from_counts(n - F, n, [n - N], [n], n - Q, n, delta)[0]
+        assert low == pytest.approx(1 - high)
+
+
+def test_ends_of_the_interval_fall_with_accepted_unlabeled_samples():
+    ends = [
+        prior_from_counts(180, 200, [5, 30], [100, 150], Q, 300, 0.05)
+        for Q in range(0, 301, 30)
+    ]
+    assert (np.diff(ends, axis=0) <= 1e-12).all()
+    assert ends[0][1] == 1.0
+    assert ends[-1][0] == 0.0
+
+
+def test_width_of_the_interval_is_near_that_of_the_normal_interval():
+    for N, n_id, F, n_ood, Q, n_new in [
+        (885, 1000, 50, 500, 3650, 5000),
+        (320, 400, 60, 200, 600, 1000),
+        (27_000, 30_000, 4000, 20_000, 37_000, 50_000),
+    ]:
+        t, f, q = N / n_id, F / n_ood, Q / n_new
+        share = (t - q) / (t - f)
+        variance = (1 - share) ** 2 * (t - t * t) / n_id + (q - q * q) / n_new
+        variance += share**2 * (f - f * f) / n_ood
+        normal = 2 * norm.isf(0.025) * variance**0.5 / (t - f)
+        low, high = prior_from_counts(N, n_id, [F], [n_ood], Q, n_new, 0.05)
+        assert low < share < high
+        assert high - low <= 1.2 * normal
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_level_of_the_precision_in_use(sizes):
+    """All counts, where the precision equals the bound."""
+    n_id, n_ood, n_new = sizes
+    bound, delta, level = 0.8, 0.1, 0.0
+    rejected = delta >= _all_counts(
+        sizes,
+        lambda N, F, Q: precision_pvalue(bound, N, n_id, F, n_ood, Q, n_new, delta),
+    )
+    for t, f in itertools.product(RATES, RATES):
+        if t + f == 0:
             continue
-        for F in itertools.product(*(range(n + 1) for n in sources)):
-            low = precision_in_use(N, n_id, F, sources, Q, n_new, delta)
-            outcome = np.prod([p[k] for p, k in zip(pmf, F, strict=True)])
-            level += chance * outcome * (low >= bound)
-    assert level <= delta
+        share = (1 - bound) * t / ((1 - bound) * t + bound * f)
+        q = (1 - share) * t + share * f
+        chances = _outcome_probabilities(sizes, (t, f, q))
+        level = max(level, float(chances[rejected[..., 0]].sum()))
+    assert 0.5 * delta <= level <= delta
+
+
+def test_level_of_the_precision_in_use_of_two_sources():
+    """The statement about each source is tested; the mixture misses the bound."""
+    sizes, delta, t = (3, 2, 2, 4), 0.3, 0.9
+    largest = _all_counts(
+        sizes,
+        lambda N, F, G, Q: max(
+            precision_pvalue(0.7, N, 3, count, 2, Q, 4, delta) for count in (F, G)
+        ),
+    )
+    for weight in (0.0, 0.3, 0.7, 1.0):
+        f = 0.1 * weight + 0.4 * (1 - weight)
+        share = 0.3 * t / (0.3 * t + 0.7 * f)
+        rates = t, 0.1, 0.4, (1 - share) * t + share * f
+        chances = _outcome_probabilities(sizes, rates)
+        assert chances[largest[..., 0] <= delta].sum() <= delta
 
 
 def test_pvalue_of_the_precision_in_use():
-    """It is the least error whose limit reaches the bound."""
-    counts = 480, 600, 30, 400, 1300, 2000
-    N, n_id, F, n_ood, Q, n_new = counts
-    p = precision_pvalue(0.95, *counts)
-    assert 0.001 < p < 0.5
-    for delta, reaches in ((p, True), (0.999 * p, False)):
-        low = precision_in_use(N, n_id, [F], [n_ood], Q, n_new, delta)
-        assert (low >= 0.95) == reaches
-    assert precision_pvalue(0.5, 10, 10, 10, 10, 5, 10) == 1.0
-    assert precision_pvalue(0.1, 900, 1000, 0, 1000, 800, 1000) == 1e-9
+    """It is near that of a normal statistic, and grows with the bound."""
+    N, n_id, F, n_ood, Q, n_new = counts = 480, 600, 30, 400, 1300, 2000
+    t, f, q = N / n_id, F / n_ood, Q / n_new
+    previous = 0.0
+    for bound in (0.965, 0.97, 0.975):
+        h = t * f / ((1 - bound) * t + bound * f)
+        variance = (bound * h**2 / t**2) ** 2 * (t - t * t) / n_id
+        variance += ((1 - bound) * h**2 / f**2) ** 2 * (f - f * f) / n_ood
+        normal = norm.sf((q - h) / (variance + (h - h * h) / n_new) ** 0.5)
+        p = precision_pvalue(bound, *counts, 0.1)
+        assert max(normal, previous) < p < 0.003 + 1.6 * normal
+        previous = p
+    assert precision_pvalue(0.5, 10, 10, 10, 10, 5, 10, 0.1) == 1.0
+    assert precision_pvalue(0.1, 900, 1000, 0, 1000, 800, 1000, 0.1) < 0.0021
+    assert precision_pvalue(0.5, 10, 10, 0, 0, 5, 10, 0.1) == 1.0
+    falling = [precision_pvalue(0.8, 9, 10, 1, 10, Q, 10, 0.1) for Q in range(11)]
+    assert (np.diff(falling) <= 0).all()
 
 
 def test_a_path_of_false_candidates_is_rarely_certified():
@@ -544,7 +670,7 @@ def test_too_few_unlabeled_samples():
     a, b = rng.normal(size=(2, 400))
     a_ood, b_ood = rng.normal(2.5, size=(2, 400))
     new, _ = _mixture(rng, 60, 0.3, 0.0)
-    rule = BoundedPrecisionRecall(0.95, 0.6)
+    rule = BoundedPrecisionRecall(0.985, 0.6)
     data = a, b, np.zeros(400), a_ood, b_ood
     match = r"by 400 ID, 400 OOD and 60 unlabeled samples: .*About \d+ unlabeled"
     with pytest.raises(NotCertifiableError, match=match) as error:
@@ -577,7 +703,7 @@ def test_path_with_weights_and_unlabeled_samples():
     precision = BoundedPrecisionRecall(0.9, 0.6)
     point = certify_path(precision, path, *data, unlabeled=(new, None))
     counts = np.sum(a <= 1.5), 2000, np.sum(a_ood <= 1.5), 1000, np.sum(new <= 1.5)
-    found = precision_pvalue(0.9, *map(int, counts), 2000)
+    found = precision_pvalue(0.9, *map(int, counts), 2000, 0.1)
     assert point.certificate.path_pvalues[0, 1] == pytest.approx(found)
     n = np.arange(2000) % 3
     kept = {"sample_weight_id": n, "weights": "frequency"}
@@ -729,7 +855,7 @@ def test_approximate_interval_by_maximum_likelihood():
         widths.append((high - low, exact[1] - exact[0]))
     assert missed <= binom.ppf(0.999, 100, 0.1)
     mean, exact = np.mean(widths, axis=0)
-    assert mean < 0.7 * exact
+    assert mean < 0.9 * exact
 
 
 def test_ends_of_the_approximate_interval():
