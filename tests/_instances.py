@@ -4,12 +4,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import inspect
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-import pytest
 from sklearn.base import clone
 from sklearn.covariance import LedoitWolf
 from sklearn.ensemble import IsolationForest
@@ -21,7 +19,6 @@ from sklearn.preprocessing import Binarizer, MaxAbsScaler
 from sklearn.svm import OneClassSVM
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import Bunch, get_tags
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skood.base import BaseDetector, UncertaintyDetector, UncertaintyMixin
 from skood.combine import DSDE, DetectorEnsemble, DOSStorey, Fisher
@@ -85,7 +82,6 @@ from skood.rectifiers import ASH, DICE, LTS, VRA
 from skood.rejection import PlugInCost, RejectOptionClassifier
 from skood.selection import ClassifierFusion, NoveltySelector
 from skood.utils.discovery import all_estimators
-from skood.utils.estimator_checks import expected_failed_checks
 from tests.nn._networks import Flat, margin_loss
 
 
@@ -533,16 +529,3 @@ def output_detectors(*needs, variants=False, **options):
             own = {name: value for name, value in options.items() if name in known}
             found.append(clone(one).set_params(**own, estimator=None))
     return list({repr(one): one for one in found}.values())
-
-
-def parametrize_over(estimators):
-    """``parametrize_with_checks``, where an expected failure that passes fails."""
-    strict = {"xfail_strict": True}
-    if "xfail_strict" not in inspect.signature(parametrize_with_checks).parameters:
-        strict = {}  # before scikit-learn 1.8
-    mark = parametrize_with_checks(
-        estimators, expected_failed_checks=expected_failed_checks, **strict
-    )
-    # An estimator is written once, not in each of its checks: that takes seconds.
-    ids = cache(mark.kwargs["ids"])
-    return pytest.mark.parametrize(*mark.args, **mark.kwargs | {"ids": ids})
