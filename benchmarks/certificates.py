@@ -47,8 +47,6 @@ from typing import NamedTuple
 import numpy as np
 
 from skood.datasets import make_reject_option_1d
-from skood.decision._statement_tests import betting, fixed_stake, two_sample
-from skood.decision._statement_tests import weighted_sum as sum_test
 from skood.exceptions import NotCertifiableError
 from skood.rejection import (
     AllOf,
@@ -63,6 +61,8 @@ from skood.rejection import (
     risk_upper_bound,
     solve,
 )
+from skood.stats._rate_tests import betting, fixed_stake, two_sample
+from skood.stats._rate_tests import weighted_sum as sum_test
 
 SIZE, DELTA, MAX_TPR = 60_000, 0.1, 0.8
 CERTIFIED = {8: (0.95, 0.90), 6: (0.90, 0.78)}

@@ -36,15 +36,15 @@ MUTANTS = r"""
 - decision/_statements.py: return at_most(int(np.count_nonzero(loss[accepted])), N, self.limit)
 + return at_most(int(loss[accepted].sum()), N, self.limit)
 @ decision/test_statements.py::test_losses_below_the_largest_count_as_errors
-- decision/_statement_tests.py: return float(binom.sf(count - 1, n, share)) if share > 0 else 0.0
+- stats/_rate_tests.py: return float(binom.sf(count - 1, n, share)) if share > 0 else 0.0
 + return float(binom.sf(count, n, share)) if share > 0 else 0.0
 @ decision/test_statements.py
-- decision/_confidence_bounds.py: return max(-1, int(near[binom.cdf(near, n_ood, fpr_max) <= delta].max()))
+- stats/_binomial_bounds.py: return max(-1, int(near[binom.cdf(near, n_ood, fpr_max) <= delta].max()))
 + return max(-1, int(near[binom.cdf(near - 1, n_ood, fpr_max) <= delta].max()))
 - decision/_certified_path.py: if level and max(pvalues) <= level:
 + if level and min(pvalues) <= level:
 @ decision/test_statements.py decision/test_certify.py
-- decision/_e_bh.py: return e >= ordered[np.flatnonzero(enough)[-1]]
+- stats/_evalues.py: return e >= ordered[np.flatnonzero(enough)[-1]]
 + return e >= ordered[np.flatnonzero(enough)[0]]
 - metrics/_risk_coverage.py: harmonic = digamma(N + 1.0) - digamma(before + 1.0)
 + harmonic = digamma(N + 1.0) - digamma(before + 1.5)
@@ -53,9 +53,9 @@ MUTANTS = r"""
 + scale, df = np.sqrt(1 / len(a) + 1 / len(b)), len(a) + len(b) - 1
 - metrics/_oscr.py: lowest = np.searchsorted(n_ood, bound, side="right") - 1
 + lowest = np.searchsorted(n_ood, bound, side="left") - 1
-- combine/_pvalues.py: return (1.0 + counts) / (n_calibration + 1.0)
+- stats/_conformal.py: return (1.0 + counts) / (n_calibration + 1.0)
 + return (1.0 + counts) / (n_calibration + 2.0)
-- combine/_proportion.py: count = np.count_nonzero(p > lam, axis=0) + int(plus_one)
+- stats/_null_proportion.py: count = np.count_nonzero(p > lam, axis=0) + int(plus_one)
 + count = np.count_nonzero(p >= lam, axis=0) + int(plus_one)
 - combine/_base_combiner.py: last = len(p) - rejected[::-1].argmax(axis=0)
 + last = rejected.sum(axis=0)
@@ -69,10 +69,10 @@ MUTANTS = r"""
 @ selection/test_best_of.py
 - selection/_step_up.py: return (1 + np.count_nonzero(ranks >= first)) / (1 - first / (n + 1))
 + return (1 + np.count_nonzero(ranks > first)) / (1 - first / (n + 1))
-- monitor/_capital.py: return wait[:-1] * wait[1:] * np.log1p(1 / (time_scale + t[:-1])), wait[1:]
+- stats/_betting.py: return wait[:-1] * wait[1:] * np.log1p(1 / (time_scale + t[:-1])), wait[1:]
 + return wait[:-1] * wait[:-1] * np.log1p(1 / (time_scale + t[:-1])), wait[1:]
 @ monitor/test_exchangeability.py
-- monitor/_reference.py: bets /= totals[:, :-1]
+- stats/_reference_ranks.py: bets /= totals[:, :-1]
 + bets /= totals[:, 1:]
 @ monitor/test_exchangeability.py
 - monitor/_rate_stage.py: value = np.where(lost, 0.0, x if is_upper else 1 - x)
@@ -135,9 +135,9 @@ MUTANTS = r"""
 + rank = int(share * len(scores))
 - utils/_weights.py: kept = np.flatnonzero(left > _ROUNDING * weight)
 + kept = np.flatnonzero(left > 0)
-- utils/_calibration.py: n_held_out = min(max(1, round(calibration * n_samples)), n_samples - 1)
+- utils/_folds.py: n_held_out = min(max(1, round(calibration * n_samples)), n_samples - 1)
 + n_held_out = min(max(1, round(calibration * n_samples)), n_samples)
-@ utils/test_calibration.py combine/test_detector_ensemble.py
+@ utils/test_folds.py combine/test_detector_ensemble.py
 - nn/_evidential_loss.py: variance = mean * (1.0 - mean) / (total + 1.0)
 + variance = mean * (1.0 - mean) / total
 - rejection/_report_groups.py: row[rate] = estimate(1 - (1 - level) / len(cells))

@@ -17,7 +17,7 @@ from skood.combine._multiple_tests import (
     Vote,
 )
 from skood.combine._pvalue_display import PValuePlotDisplay
-from skood.combine._pvalues import conformal_pvalues, min_calibration_size
+from skood.stats._conformal import conformal_pvalues, min_calibration_size
 
 __all__ = [
     "DSDE",

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.metaestimators import available_if
 
-from skood.combine._pvalues import reaches
+from skood.stats._conformal import reaches
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import fit_context

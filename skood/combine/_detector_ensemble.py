@@ -23,9 +23,9 @@ from skood.combine._members import (
     store_inputs,
 )
 from skood.combine._multiple_tests import BenjaminiHochberg
-from skood.combine._pvalues import correction_of
+from skood.stats._conformal import correction_of
 from skood.utils._batches import blockwise
-from skood.utils._calibration import calibration_folds
+from skood.utils._folds import calibration_folds
 from skood.utils._input import takes_input
 from skood.utils._metaestimators import n_rows, with_seeds
 from skood.utils._named_estimators import check_parts, named_parts

@@ -11,13 +11,13 @@ from sklearn import config_context
 from sklearn.utils import Bunch
 
 from skood.combine._base_combiner import BaseCombiner, per_row
-from skood.combine._pvalues import (
+from skood.stats._conformal import (
+    Calibration,
     pvalues_of,
     reaches,
     rows_needed,
     warn_if_few,
 )
-from skood.utils._calibration import Calibration
 from skood.utils._stored import stored
 from skood.utils._ties import loosened
 from skood.utils._warnings import warn

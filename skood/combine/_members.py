@@ -18,7 +18,7 @@ from skood.nn._shared_forward import (
     shared_blocks,
     shared_readings,
 )
-from skood.utils._calibration import check_same, warn_of_training_samples
+from skood.utils._folds import check_same, warn_of_training_samples
 from skood.utils._labels import check_nested_ood_labels
 from skood.utils._left_out import unused_thresholds
 from skood.utils._metaestimators import (

@@ -16,7 +16,8 @@ from skood.combine._base_combiner import (
     parameters_checked,
     per_row,
 )
-from skood.combine._proportion import (
+from skood.stats._conformal import reaches
+from skood.stats._null_proportion import (
     LAMBDA_GRID,
     bootstrap_proportion,
     change_point,
@@ -27,9 +28,8 @@ from skood.combine._proportion import (
     smoother_proportion,
     storey_proportion,
 )
-from skood.combine._pvalues import reaches
-from skood.decision import GUARD
 from skood.utils._param_validation import Interval, StrOptions
+from skood.utils._ties import GUARD
 from skood.utils._warnings import quiet, warn
 
 # From this number of p-values on, a threshold estimated from them is accurate.

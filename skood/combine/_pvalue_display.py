@@ -9,7 +9,7 @@ import numpy as np
 
 from skood.combine._detector_ensemble import DetectorEnsemble
 from skood.combine._multiple_tests import BenjaminiHochberg, DOSStorey
-from skood.combine._pvalues import reaches
+from skood.stats._conformal import reaches
 from skood.utils._metaestimators import unwrap
 from skood.utils._plotting import COLORS, get_axes, long_names
 from skood.utils._torch import to_numpy

@@ -8,7 +8,6 @@ All functions take arrays of scores; estimators are not used here.
 
 from skood.decision._all_of import AllOf
 from skood.decision._base_rule import (
-    GUARD,
     BaseRule,
     Linear,
     check_rule,
@@ -26,20 +25,8 @@ from skood.decision._certified_path import CertifiedStatement, RuleCertificate
 from skood.decision._certify import certify
 from skood.decision._certify_path import certify_path
 from skood.decision._class_priors import class_prior, shift_posteriors
-from skood.decision._confidence_bounds import (
-    max_accepted_ood,
-    min_accepted_id,
-    risk_upper_bound,
-)
 from skood.decision._cost_rules import BoundedImprovement, CostBased, PlugInCost
-from skood.decision._e_bh import e_bh
 from skood.decision._finite_space import FiniteSolution, solve_finite
-from skood.decision._mean_intervals import (
-    UNDEFINED,
-    Estimate,
-    clopper_pearson,
-    mean_interval,
-)
 from skood.decision._objective import Goal, better
 from skood.decision._ood_share import ood_prior_interval
 from skood.decision._operating_point import (
@@ -56,10 +43,21 @@ from skood.decision._operating_point import (
 from skood.decision._options import GUARANTEES, Certificate, Solver
 from skood.decision._solver import SOLVERS, grid_of_angles, search, solve
 from skood.decision._two_thresholds import TwoThresholds
+from skood.stats._binomial_bounds import (
+    max_accepted_ood,
+    min_accepted_id,
+    risk_upper_bound,
+)
+from skood.stats._evalues import e_bh
+from skood.stats._mean_intervals import (
+    UNDEFINED,
+    Estimate,
+    clopper_pearson,
+    mean_interval,
+)
 
 __all__ = [
     "GUARANTEES",
-    "GUARD",
     "SOLVERS",
     "UNDEFINED",
     "AllOf",

@@ -12,10 +12,7 @@ from sklearn.base import clone
 
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import InvalidParameterError
-
-# Guard against rounding in ceil and floor of a share times a count, so that 0.7 of 10
-# samples are 7 samples; smaller amounts are no violation.
-GUARD = 1e-9
+from skood.utils._ties import GUARD
 
 
 class Linear(NamedTuple):

@@ -9,8 +9,8 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import Bunch, check_array
 
-from skood.decision._base_rule import GUARD
 from skood.decision._bounded_rules import BoundedTPRFPR
+from skood.utils._ties import GUARD
 
 
 def boundary_acceptance(g_id, g_ood, rule, mu, *, weights_id=None, weights_ood=None):

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 
 from skood.decision._base_rule import as_asked
-from skood.decision._confidence_bounds import risk_upper_bound
-from skood.decision._mean_intervals import hoeffding_bentkus
 from skood.exceptions import NotCertifiableError
+from skood.stats._binomial_bounds import risk_upper_bound
+from skood.stats._mean_intervals import hoeffding_bentkus
 from skood.utils._ties import (
     ends_of_ties,
     merged_ties_of_ranked,

@@ -10,7 +10,7 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skood.decision._base_rule import GUARD, BaseRule
+from skood.decision._base_rule import BaseRule
 from skood.decision._certified_path import RuleCertificate, sequence
 from skood.decision._check_problem import check_problem
 from skood.decision._distribution_shift import (
@@ -30,6 +30,7 @@ from skood.decision._path_certificates import (
 from skood.decision._statements import text_of
 from skood.exceptions import NotCertifiableError
 from skood.utils._param_validation import Interval, StrOptions, validate_params
+from skood.utils._ties import GUARD
 
 
 def _checked_path(path):

@@ -11,7 +11,6 @@ from scipy.optimize import linprog
 from sklearn.utils.validation import column_or_1d
 
 from skood.decision._base_rule import (
-    GUARD,
     Linear,
     as_asked,
     attainable_rates,
@@ -21,6 +20,7 @@ from skood.decision._base_rule import (
 )
 from skood.decision._operating_point import Attainable, precision_at
 from skood.exceptions import InfeasibleError
+from skood.utils._ties import GUARD
 
 # A reduced cost below this share of its terms is a tie, and acceptance probabilities
 # this close to 0 or 1 are rounded.

@@ -8,8 +8,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from skood.decision._base_rule import GUARD, Linear
+from skood.decision._base_rule import Linear
 from skood.decision._calibration_sample import cumulated
+from skood.utils._ties import GUARD
 from skood.utils._weights import row_weight
 
 # Number of coarse pieces; a position is in doubt by this share of a piece.

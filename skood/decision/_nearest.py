@@ -5,8 +5,9 @@
 
 import numpy as np
 
-from skood.decision._base_rule import GUARD, BaseRule
+from skood.decision._base_rule import BaseRule
 from skood.decision._objective import Goal
+from skood.utils._ties import GUARD
 
 # Accuracy of the least violation: less than a sample in a billion.
 _ACCURACY = 1e-9

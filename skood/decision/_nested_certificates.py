@@ -12,13 +12,6 @@ import numpy as np
 
 from skood.decision._base_rule import BaseRule, Linear, as_asked, is_floor
 from skood.decision._certified_path import RuleCertificate, statement_of
-from skood.decision._confidence_bounds import (
-    max_accepted_ood,
-    max_accepted_ood_on_average,
-    min_accepted_id,
-    min_accepted_id_on_average,
-    sizes_needed,
-)
 from skood.decision._objective import Goal
 from skood.decision._solver import (
     grid_of_angles,
@@ -26,9 +19,16 @@ from skood.decision._solver import (
     search,
     warn_of_reversed,
 )
-from skood.decision._statement_tests import at_least, at_most
 from skood.decision._statements import Counts, tests_of
 from skood.exceptions import NotCertifiableError
+from skood.stats._binomial_bounds import (
+    max_accepted_ood,
+    max_accepted_ood_on_average,
+    min_accepted_id,
+    min_accepted_id_on_average,
+    sizes_needed,
+)
+from skood.stats._rate_tests import at_least, at_most
 from skood.utils._warnings import quiet
 
 # Share of ID samples that only set the scales, if all others certify many angles.

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skood.decision._base_rule import GUARD, is_floor
+from skood.decision._base_rule import is_floor
+from skood.utils._ties import GUARD
 
 # Fewer thresholds are not searched for their bounds, but all evaluated.
 _MANY = 1000

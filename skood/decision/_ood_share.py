@@ -12,15 +12,15 @@ from scipy.special import bdtr, bdtrc, ndtri
 from scipy.stats import binom, chi2
 from sklearn.utils.validation import column_or_1d
 
-from skood.decision._base_rule import GUARD
-from skood.decision._mean_intervals import clopper_pearson
 from skood.decision._operating_point import (
     accept_proba,
     check_pair,
     project,
     standardize,
 )
+from skood.stats._mean_intervals import clopper_pearson
 from skood.utils._param_validation import Interval, StrOptions, validate_params
+from skood.utils._ties import GUARD
 
 # Cells of a rate, groups of counts, values of q, probability of counts beyond the
 # groups, and error of the confidence region of the rates, of the total error.

@@ -20,8 +20,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from skood.decision._ood_share import precision_pvalue
-from skood.decision._statement_tests import betting
 from skood.decision._statements import BETTING, StatementTest, sums_up_to
+from skood.stats._rate_tests import betting
 
 # By which factor the exact limit of the precision in use is farther than a normal one.
 _EXACT = 1.15

@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from skood.decision._base_rule import Linear
 from skood.decision._operating_point import project, standardize
-from skood.decision._statement_tests import (
+from skood.stats._rate_tests import (
     at_least,
     at_most,
     betting,

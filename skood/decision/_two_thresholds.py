@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from skood.decision._base_rule import GUARD, BaseRule, Linear, as_asked
+from skood.decision._base_rule import BaseRule, Linear, as_asked
 from skood.decision._certified_path import CertifiedStatement, RuleCertificate
 from skood.decision._certified_risk import (
     certified_threshold,
     check_losses,
     nested_regions,
 )
-from skood.decision._confidence_bounds import (
-    min_accepted_id,
-    min_accepted_id_on_average,
-)
 from skood.decision._group_thresholds import named_thresholds
 from skood.decision._operating_point import Attainable, OperatingPoint
 from skood.decision._path_certificates import POOLED, without_small
-from skood.decision._statement_tests import at_least
 from skood.exceptions import NotCertifiableError
+from skood.stats._binomial_bounds import (
+    min_accepted_id,
+    min_accepted_id_on_average,
+)
+from skood.stats._rate_tests import at_least
 from skood.utils._param_validation import Number, StrOptions
-from skood.utils._ties import merged_ties, threshold_between
+from skood.utils._ties import GUARD, merged_ties, threshold_between
 from skood.utils._warnings import warn
 
 

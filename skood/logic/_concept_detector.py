@@ -29,11 +29,8 @@ from skood.logic._concepts import (
 from skood.logic._explain import explained_rows, explanation_frame
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic.language._encoding import decode
-from skood.utils._calibration import (
-    calibration_folds,
-    check_same,
-    warn_of_training_samples,
-)
+from skood.stats._survival import fit_survival
+from skood.utils._folds import calibration_folds, check_same, warn_of_training_samples
 from skood.utils._id_samples import warn_of_earlier_steps
 from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels, plain_labels
@@ -45,7 +42,6 @@ from skood.utils._metaestimators import (
     with_seeds,
 )
 from skood.utils._param_validation import HasMethods, Interval, StrOptions
-from skood.utils._survival import fit_survival
 
 
 class ConceptDetector(_BaseComposition, BaseDetector):

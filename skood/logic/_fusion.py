@@ -11,9 +11,9 @@ from numbers import Real
 
 import numpy as np
 
+from skood.stats._survival import NORMALIZERS
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
-from skood.utils._survival import NORMALIZERS
 
 RULES = frozenset({"log", "product", "shifted_product"})
 

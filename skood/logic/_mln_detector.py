@@ -12,7 +12,7 @@ from skood.logic._concepts import ConceptPart
 from skood.logic._fusion import RULES, ConceptFusion, check_product
 from skood.logic._weighted_constraints import WeightedConstraints, given_weights
 from skood.utils._atomic_fit import kept_state
-from skood.utils._calibration import check_same
+from skood.utils._folds import check_same
 from skood.utils._metaestimators import take_rows
 from skood.utils._param_validation import HasMethods, StrOptions
 

@@ -6,8 +6,8 @@
 import numpy as np
 
 from skood.logic._concept_detector import ConceptDetector
+from skood.stats._survival import NORMALIZERS
 from skood.utils._param_validation import StrOptions
-from skood.utils._survival import NORMALIZERS
 
 
 class LogicDetector(ConceptDetector):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from skood.decision import GUARD, OperatingPoint, grid_of_angles
-from skood.utils._ties import ends_of_ties
+from skood.decision import OperatingPoint, grid_of_angles
+from skood.utils._ties import GUARD, ends_of_ties
 
 
 @dataclass(frozen=True, eq=False)

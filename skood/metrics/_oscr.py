@@ -7,11 +7,10 @@ from numbers import Real
 
 import numpy as np
 
-from skood.decision import GUARD
 from skood.metrics._sample_checks import check_ood, check_scores, require_both
 from skood.utils._losses import per_sample_loss
 from skood.utils._param_validation import Number, validate_params
-from skood.utils._ties import at_ends, ends_of_ties, ranked_scores
+from skood.utils._ties import GUARD, at_ends, ends_of_ties, ranked_scores
 from skood.utils._weights import count_weights
 
 

@@ -8,10 +8,9 @@ from numbers import Real
 import numpy as np
 from scipy.special import digamma
 
-from skood.decision import GUARD
 from skood.metrics._sample_checks import RankedLosses, least_count, rank_id
 from skood.utils._param_validation import Number, validate_params
-from skood.utils._ties import ends_of_ties
+from skood.utils._ties import GUARD, ends_of_ties
 
 
 def risk_coverage_curve(

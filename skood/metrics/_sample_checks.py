@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skood.decision import GUARD
 from skood.utils._labels import check_label_rows, column, is_nan, ood_mask
 from skood.utils._losses import implied_ood_label, per_sample_loss
-from skood.utils._ties import ends_of_ties, ranked_scores
+from skood.utils._ties import GUARD, ends_of_ties, ranked_scores
 from skood.utils._torch import to_numpy
 from skood.utils._weights import check_weight, count_weights
 

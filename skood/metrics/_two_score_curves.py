@@ -7,10 +7,11 @@ from numbers import Real
 
 import numpy as np
 
-from skood.decision import GUARD, Problem, precision_at
+from skood.decision import Problem, precision_at
 from skood.metrics._best_rules import BoundCurve, angles_to_try, best_rules
 from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import Number, StrOptions, validate_params
+from skood.utils._ties import GUARD
 
 
 def double_score_risk_coverage_curve(

@@ -5,19 +5,19 @@
 
 from skood.decision import e_bh
 from skood.monitor._audits import Audit
-from skood.monitor._capital import Alarm
-from skood.monitor._ceiling import detectable_shift
 from skood.monitor._displays import MartingaleDisplay, RateDisplay
 from skood.monitor._exchangeability import ExchangeabilityMonitor
 from skood.monitor._panel import MonitorPanel
-from skood.monitor._ranks import (
+from skood.monitor._rates import RateMonitor
+from skood.stats._betting import Alarm
+from skood.stats._detectable_shift import detectable_shift
+from skood.stats._sequential_ranks import (
     log_histogram_bet,
     log_power_mixture,
     log_simple_jumper,
     sequential_ranks,
     serial_dependence,
 )
-from skood.monitor._rates import RateMonitor
 
 __all__ = [
     "Alarm",

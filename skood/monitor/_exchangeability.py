@@ -12,12 +12,12 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skood.monitor._capital import Bettors, Capital, History
-from skood.monitor._ceiling import detectable_shift
-from skood.monitor._reference import SHAPES, Reference, as_scores, stream_uniforms
+from skood.stats._betting import Bettors, Capital, History
+from skood.stats._detectable_shift import detectable_shift
+from skood.stats._reference_ranks import SHAPES, Reference, as_scores, stream_uniforms
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._calibration import calibration_folds, warn_of_training_samples
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._folds import calibration_folds, warn_of_training_samples
 from skood.utils._input import check_input, named_errors, takes_input
 from skood.utils._metaestimators import (
     copy_input_attributes,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import beta
 
-from skood.monitor._capital import Bettors, Capital, History
-from skood.monitor._rate_band import FRACTIONS, CountBand, HedgedBand
+from skood.stats._betting import Bettors, Capital, History
+from skood.stats._confidence_sequences import FRACTIONS, CountBand, HedgedBand
 from skood.utils._stored import stored
 
 # Audited samples of the recent interval.

@@ -21,7 +21,7 @@ from skood.monitor._audits import (
 )
 from skood.monitor._rate_results import RateResults
 from skood.monitor._rate_stage import Stage, rate_bettors
-from skood.monitor._reference import stream_uniforms
+from skood.stats._reference_ranks import stream_uniforms
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import check_input
 from skood.utils._metaestimators import known_classes, n_rows, unwrap

@@ -31,7 +31,7 @@ from skood.rejection._checks import check_is_classifier, check_is_regressor
 from skood.rejection._inputs import NO_ARGUMENTS, Parts
 from skood.rejection._regression_scores import bound_score, targets_of
 from skood.utils._batches import is_lazy, loaded_blocks
-from skood.utils._calibration import calibration_folds, warn_of_training_samples
+from skood.utils._folds import calibration_folds, warn_of_training_samples
 from skood.utils._input import named_errors
 from skood.utils._labels import single_column
 from skood.utils._memory_maps import in_memory, is_mapped

@@ -10,8 +10,6 @@ from sklearn.utils import check_random_state
 
 from skood.combine import DOSStorey, Fisher
 from skood.selection._auxiliary import auxiliary_counts, pruned, xi_of
-from skood.selection._fdp import bound_of_selection
-from skood.selection._ranks import check_level
 from skood.selection._scores import (
     check_pair,
     member_names,
@@ -19,7 +17,9 @@ from skood.selection._scores import (
     split_reference,
 )
 from skood.selection._selection import Selection
-from skood.utils._calibration import Calibration
+from skood.stats._conformal import Calibration
+from skood.stats._fdp import bound_of_selection
+from skood.stats._ranks import check_level
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._ties import loosened

@@ -12,11 +12,11 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
-from skood.selection._fdp import bound_of_selection
-from skood.selection._ranks import check_level, step_up
 from skood.selection._scores import check_pair, n_reference, split_reference
 from skood.selection._selection import Selection
-from skood.utils._calibration import Calibration
+from skood.stats._conformal import Calibration
+from skood.stats._fdp import bound_of_selection
+from skood.stats._ranks import check_level, step_up
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._metaestimators import with_seeds
 from skood.utils._param_validation import HasMethods, Interval, fit_context

@@ -8,7 +8,7 @@ from html import escape
 
 import numpy as np
 
-from skood.selection._ranks import min_selected
+from skood.stats._ranks import min_selected
 
 # Number of samples in the table for notebooks.
 _SHOWN = 10

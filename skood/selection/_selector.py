@@ -30,14 +30,14 @@ from skood.selection._options import (
     has_folds,
     warn_if_few,
 )
-from skood.selection._ranks import check_level
 from skood.selection._scores import as_matrix
 from skood.selection._selection import Selection
 from skood.selection._split_ranks import SplitRanks, over_splits, sample_pvalues
 from skood.selection._step_up import StepUp, select_novelties
 from skood.selection._variants import evalues_over_splits
+from skood.stats._ranks import check_level
 from skood.utils._batches import blockwise
-from skood.utils._calibration import calibration_folds
+from skood.utils._folds import calibration_folds
 from skood.utils._input import takes_input
 from skood.utils._metaestimators import n_rows, take_rows, with_seeds
 from skood.utils._named_estimators import named_parts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skood.utils._calibration import Calibration
+from skood.stats._conformal import Calibration
 from skood.utils._stored import stored
 
 # Samples of equal p-values are ranked by their scores, with differences below this.

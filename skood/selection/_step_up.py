@@ -8,19 +8,18 @@ from numbers import Real
 
 import numpy as np
 
-from skood.decision import GUARD
-from skood.selection._bands import local_band, simes_band
-from skood.selection._fdp import bound_of_selection
-from skood.selection._ranks import (
+from skood.selection._selection import Selection
+from skood.stats._fdp import bound_of_selection
+from skood.stats._fdp_bands import local_band, simes_band
+from skood.stats._ranks import (
     check_level,
     check_ranks,
     check_size,
     step_up,
 )
-from skood.selection._selection import Selection
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions, fit_context
-from skood.utils._ties import loosened
+from skood.utils._ties import GUARD, loosened
 
 _checked = fit_context(prefer_skip_nested_validation=True)
 

@@ -16,14 +16,14 @@ from skood.selection._auxiliary import (
     weighted_pvalues,
     xi_of,
 )
-from skood.selection._ranks import (
+from skood.selection._scores import as_scores, check_pair
+from skood.selection._selection import Selection
+from skood.stats._ranks import (
     check_level,
     check_pvalues,
     check_ranks,
     step_up,
 )
-from skood.selection._scores import as_scores, check_pair
-from skood.selection._selection import Selection
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, fit_context
 from skood.utils._ties import loosened

@@ -19,6 +19,10 @@ from skood.utils._weights import first_above, weighted_quantile
 #: The sides of equal scores in `numpy.searchsorted`.
 SIDES: tuple[Literal["left"], Literal["right"]] = "left", "right"
 
+# Guard against rounding in ceil and floor of a share times a count, so that 0.7 of 10
+# samples are 7 samples; smaller amounts are no violation.
+GUARD = 1e-9
+
 # Scores whose difference is less than this share of their spread, and less than ten
 # times this share of their magnitude, are tied.
 _ROUNDING = 1e-5

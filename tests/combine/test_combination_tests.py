@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2, norm
 
 from skood.combine import Cauchy, Fisher, HarmonicMean, Stouffer
-from skood.combine._pvalues import reaches
+from skood.stats._conformal import reaches
 
 # No division by zero, and no NaN on the way.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

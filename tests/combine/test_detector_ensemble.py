@@ -42,7 +42,7 @@ from skood.exceptions import SkoodWarning
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
-from skood.utils._calibration import calibration_folds
+from skood.utils._folds import calibration_folds
 from tests.combine._members import (
     Column,
     equicorrelated,

@@ -11,7 +11,7 @@ from sklearn.frozen import FrozenEstimator
 
 from skood.combine._levels import with_levels
 from skood.exceptions import SkoodWarning
-from skood.utils._calibration import calibration_folds, check_same
+from skood.utils._folds import calibration_folds, check_same
 from tests.combine._members import Column
 
 

@@ -23,7 +23,7 @@ from skood.detectors import KNN, MSP, Energy, Mahalanobis, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor, LinearHead
 from skood.rectifiers import ASH, ReAct
-from skood.utils._calibration import Calibration
+from skood.stats._conformal import Calibration
 from skood.utils._ties import tolerance
 from tests.combine._members import Column, frozen_ensemble, quiet
 from tests.nn._conv_net import images

@@ -19,7 +19,7 @@ from skood.combine import (
     Storey,
     Vote,
 )
-from skood.combine._pvalues import reaches
+from skood.stats._conformal import reaches
 from tests.combine._combiners import ALL, ONE_BY_ONE, STEP_UP, mixed_pvalues
 
 # No division by zero, and no NaN on the way.

@@ -13,7 +13,7 @@ from skood.combine import conformal_pvalues
 from skood.detectors import KNN
 from skood.exceptions import SkoodWarning
 from skood.selection import NoveltySelector, StepUp, select_novelties
-from skood.utils._calibration import sorted_calibration, untied_counts
+from skood.stats._conformal import sorted_calibration, untied_counts
 
 
 class _TieBreakers:

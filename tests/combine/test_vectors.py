@@ -20,8 +20,8 @@ from skood.combine import (
     conformal_pvalues,
     min_calibration_size,
 )
-from skood.combine._proportion import change_point_range
 from skood.metrics import auroc, fpr_at_tpr
+from skood.stats._null_proportion import change_point_range
 
 # No division by zero, and no NaN on the way.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import binom, multinomial, norm
+from skood.decision._mean_intervals import clopper_pearson
 
 from skood.decision._base_rule import Linear
 from skood.decision._certified_path import sequence
-from skood.decision._mean_intervals import clopper_pearson
 from skood.decision._ood_share import precision_pvalue, prior_from_counts
 from skood.decision._path_certificates import _least_size
 from skood.decision._shifted_statements import WeightedTest

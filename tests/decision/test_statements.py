@@ -17,15 +17,6 @@ import skood.rejection
 from skood.decision._certified_path import sequence
 from skood.decision._class_priors import solve_confusion
 from skood.decision._ood_share import precision_pvalue, prior_from_counts
-from skood.decision._statement_tests import (
-    at_least,
-    at_most,
-    betting,
-    fixed_stake,
-    predictable_stakes,
-    two_sample,
-    weighted_sum,
-)
 from skood.decision._statements import Part
 from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (
@@ -45,6 +36,15 @@ from skood.rejection import (
     ood_prior_interval,
     shift_posteriors,
     solve,
+)
+from skood.stats._rate_tests import (
+    at_least,
+    at_most,
+    betting,
+    fixed_stake,
+    predictable_stakes,
+    two_sample,
+    weighted_sum,
 )
 
 VECTORS = json.loads(Path(__file__).with_name("vectors_certificates.json").read_text())

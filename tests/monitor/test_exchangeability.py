@@ -20,9 +20,9 @@ from sklearn.frozen import FrozenEstimator
 from skood.detectors import KNN
 from skood.exceptions import SkoodWarning
 from skood.monitor import Alarm, ExchangeabilityMonitor, detectable_shift
-from skood.monitor._capital import MAX_BLOCKS
-from skood.monitor._reference import SHAPES, bet_table, tied_ranks
 from skood.persistence import dump, load
+from skood.stats._betting import MAX_BLOCKS
+from skood.stats._reference_ranks import SHAPES, bet_table, tied_ranks
 from tests.monitor._vectors import VECTORS, long_stream
 
 INSTANCES = [ExchangeabilityMonitor(KNN(n_neighbors=2), random_state=0)]

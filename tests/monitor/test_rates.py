@@ -19,9 +19,9 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from skood.monitor import RateMonitor
-from skood.monitor._rate_band import CountBand, HedgedBand, beta_interval
 from skood.persistence import dump, load
 from skood.rejection import BoundedAbstention, RejectOptionClassifier
+from skood.stats._confidence_sequences import CountBand, HedgedBand, beta_interval
 from tests.monitor._vectors import VECTORS
 
 

@@ -11,8 +11,8 @@ import pytest
 from skood.combine import BenjaminiHochberg, Bonferroni, Fisher, conformal_pvalues
 from skood.selection import BestOf, StepUp, fdp_power, select_novelties
 from skood.selection._auxiliary import auxiliary_counts, pruned
-from skood.selection._bands import local_envelope
 from skood.selection._best_of import best_of
+from skood.stats._fdp_bands import local_envelope
 from tests.selection._cases import vector
 
 

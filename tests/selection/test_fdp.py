@@ -9,7 +9,7 @@ from scipy.stats import betabinom
 
 from skood.combine import conformal_pvalues
 from skood.selection import fdp_bound, select_novelties
-from skood.selection._bands import envelope, local_envelope
+from skood.stats._fdp_bands import envelope, local_envelope
 from tests.selection._cases import vector
 
 

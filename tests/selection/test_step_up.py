@@ -15,7 +15,7 @@ from skood.selection import (
     fdp_power,
     select_novelties,
 )
-from skood.selection._bands import _CHUNK, _smallest_tails, local_band, simes_band
+from skood.stats._fdp_bands import _CHUNK, _smallest_tails, local_band, simes_band
 from tests.selection._cases import orders, vector
 
 

@@ -17,8 +17,8 @@ from skood.selection import (
     weighted_selection,
 )
 from skood.selection._auxiliary import auxiliary_counts, weighted_counts
-from skood.selection._ranks import check_ranks
 from skood.selection._variants import _shares, evalues_of
+from skood.stats._ranks import check_ranks
 from tests.selection._cases import orders, vector
 
 

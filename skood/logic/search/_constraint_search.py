@@ -22,7 +22,7 @@ from skood.logic.search._incremental_network import SearchModel
 from skood.logic.search._splits import distinct, grown, pool_of, split_rows
 from skood.metrics import auroc
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._calibration import calibration_folds
+from skood.utils._folds import calibration_folds
 from skood.utils._metaestimators import copy_input_attributes, take_rows, wrapped_tags
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, StrOptions, fit_context

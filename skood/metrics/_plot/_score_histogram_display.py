@@ -6,9 +6,9 @@
 import numpy as np
 
 from skood.metrics._sample_checks import check_ood, check_scores, require_both
+from skood.stats._survival import FAMILIES, fit_family
 from skood.utils._metaestimators import known_classes, unwrap
 from skood.utils._plotting import COLORS, get_axes, long_names
-from skood.utils._survival import FAMILIES, fit_family
 
 
 class ScoreHistogramDisplay:

@@ -28,10 +28,14 @@ from skood.combine import (
     conformal_pvalues,
     min_calibration_size,
 )
-from skood.combine._pvalues import reaches, warn_if_few
 from skood.exceptions import SkoodWarning
-from skood.utils import _calibration
-from skood.utils._calibration import counts_at_most, sorted_calibration
+from skood.stats import _conformal
+from skood.stats._conformal import (
+    counts_at_most,
+    reaches,
+    sorted_calibration,
+    warn_if_few,
+)
 
 
 def _loop(scores, calibration, method):
@@ -244,8 +248,8 @@ def test_counts_of_folds_add_up(monkeypatch):
     folds = [sorted_calibration(part) for part in np.array_split(calibration, 4)]
     parts = [counts_at_most(fold, scores) for fold in folds]
     assert_array_equal(sum(parts), whole)
-    monkeypatch.setattr(_calibration, "_FEW", 0)
-    monkeypatch.setattr(_calibration, "_CHUNK", 7)
+    monkeypatch.setattr(_conformal, "_FEW", 0)
+    monkeypatch.setattr(_conformal, "_CHUNK", 7)
     assert_array_equal(counts_at_most(sorted_calibration(calibration), scores), whole)
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import hypergeom
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from skood.utils._calibration import calibration_folds
+from skood.utils._folds import calibration_folds
 
 
 def test_share_is_held_out_and_nothing_is_fitted_on_it():

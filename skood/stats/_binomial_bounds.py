@@ -10,9 +10,9 @@ import numpy as np
 from scipy.stats import binom
 from sklearn.utils.validation import column_or_1d
 
-from skood.decision._base_rule import GUARD
-from skood.decision._mean_intervals import clopper_pearson, hoeffding_bentkus
+from skood.stats._mean_intervals import clopper_pearson, hoeffding_bentkus
 from skood.utils._param_validation import Interval, StrOptions, validate_params
+from skood.utils._ties import GUARD
 
 _COUNT = [Interval(Integral, 0, None, closed="left")]
 _SHARE = [Interval(Real, 0, 1, closed="both")]

@@ -23,8 +23,8 @@ import numpy as np
 from scipy.special import bdtr
 from scipy.stats import binom
 
-from skood.decision._base_rule import GUARD
-from skood.decision._mean_intervals import clopper_pearson
+from skood.stats._mean_intervals import clopper_pearson
+from skood.utils._ties import GUARD
 
 # Cells of the nuisance rate, and the tails of counts that are added to the p-value.
 _CELLS, _TAIL = 100, 1e-9

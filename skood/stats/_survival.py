@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gamma, gammaln
 
-from skood.utils._calibration import Calibration
+from skood.stats._conformal import Calibration
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 

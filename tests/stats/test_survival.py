@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from skood.exceptions import SkoodWarning
-from skood.utils._survival import (
+from skood.stats._survival import (
     FLOOR,
     NORMALIZERS,
     SurvivalFunction,
@@ -217,7 +217,7 @@ def test_genextreme_that_does_not_fit_is_replaced():
 
 @pytest.mark.parametrize("name", ["genextreme", "gennorm"])
 def test_failed_fit(name, monkeypatch):
-    monkeypatch.setattr("skood.utils._survival._minimum", lambda loss, *starts: None)
+    monkeypatch.setattr("skood.stats._survival._minimum", lambda loss, *starts: None)
     with pytest.warns(SkoodWarning, match="no maximum that could be found"):
         assert fit_survival(name, np.arange(50.0)).name == "empirical"
 

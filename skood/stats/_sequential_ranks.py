@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammainc, gammaln, hyp1f1
 from sklearn.utils import check_random_state
 
-from skood.monitor._reference import as_scores, tied_ranks
+from skood.stats._reference_ranks import as_scores, tied_ranks
 from skood.utils._param_validation import Number, StrOptions, validate_params
 
 # Factors of the products of neighboring ranks in `serial_dependence`.

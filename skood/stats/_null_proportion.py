@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from skood.decision import GUARD
+from skood.utils._ties import GUARD
 
 # Thresholds of Storey's estimate, Eq. (8) of DSDE: 0, .01, ..., .95.
 LAMBDA_GRID = np.arange(96) / 100

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skood.selection._bands import local_envelope
-from skood.selection._ranks import check_level, check_ranks, check_size
+from skood.stats._fdp_bands import local_envelope
+from skood.stats._ranks import check_level, check_ranks, check_size
 from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
 

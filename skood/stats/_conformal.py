@@ -4,20 +4,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from dataclasses import dataclass
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skood.utils._calibration import (
-    counts_at_most,
-    sorted_calibration,
-    untied_counts,
-)
+from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import Interval, StrOptions, validate_params
-from skood.utils._ties import loosened
-from skood.utils._torch import to_numpy
+from skood.utils._stored import stored
+from skood.utils._ties import loosened, tie_scale, tolerance
+from skood.utils._torch import row_chunks, to_numpy
 from skood.utils._warnings import warn
+
+# Number of scores of one member that a thread looks up at a time.
+_CHUNK = 2**16
+
+# Up to this number of scores of all members, threads take longer than the look-up.
+_FEW = 2**12
+
+# Number of calibration scores from which looking up sorted scores is faster.
+_LARGE = 4096
 
 
 def reaches(q, alpha):
@@ -253,3 +260,92 @@ def warn_if_few(combiner, n_calibration, n_detectors, alpha):
         f"{rows_needed(correction, alpha)} samples, "
         "or combine fewer detectors."
     )
+
+
+def sorted_calibration(calibration_scores):
+    """Sort each column of calibration scores of shape (n_calibration, n_detectors).
+
+    The result is float64 in Fortran order, so that columns are contiguous.
+    """
+    ranked = np.array(calibration_scores, dtype=np.float64, order="F")
+    ranked.T.sort(axis=1)
+    return ranked
+
+
+def counts_at_most(ranked, scores):
+    """Count the calibration scores that are at most each score, per detector.
+
+    `ranked`, of shape (n_calibration, n_detectors), is from `sorted_calibration`;
+    `scores` and the counts have shape (n_samples, n_detectors).
+    """
+    counts = np.empty(scores.shape, dtype=np.int64)
+    if scores.size <= _FEW:
+        pairs = zip(ranked.T, scores.T, strict=True)
+        counts.T[:] = [one.searchsorted(column, side="right") for one, column in pairs]
+        return counts
+
+    def count(chunk):
+        rows, j = chunk
+        column = scores[rows, j]
+        if len(ranked) < _LARGE:
+            counts[rows, j] = np.searchsorted(ranked[:, j], column, side="right")
+            return
+        order = np.argsort(column)  # sorted look-ups are faster: they share the cache
+        found = np.searchsorted(ranked[:, j], column[order], side="right")
+        counts[rows.start + order, j] = found
+
+    chunks = row_chunks(len(scores), 1, _CHUNK)
+    map_chunks(count, [(rows, j) for rows in chunks for j in range(scores.shape[1])])
+    return counts
+
+
+def untied_counts(ranked, scores, slack, rng):
+    """Count the calibration scores below each score, with ties broken at random.
+
+    Each calibration score and each score has a uniform tie-breaker. It decides between
+    scores that differ by at most `slack`.
+    """
+    breakers, own = rng.random(ranked.shape), rng.random(scores.shape)
+    most = counts_at_most(ranked, scores + slack)
+    counts = counts_at_most(ranked, np.nextafter(scores - slack, -np.inf))
+    counts = np.minimum(counts, most)
+    for j in range(scores.shape[1]):
+        ends = np.column_stack([counts[:, j], most[:, j]])
+        pairs, which = np.unique(ends, axis=0, return_inverse=True)
+        for k, (low, high) in enumerate(pairs):
+            if low < high:
+                at = which.ravel() == k
+                tied = np.sort(breakers[low:high, j])
+                counts[at, j] += tied.searchsorted(own[at, j])
+    return counts
+
+
+@stored
+@dataclass(frozen=True)
+class Calibration:
+    """Sorted scores of held-out samples, and the scales of ties, see `tie_scale`.
+
+    ``scores`` has shape (n_calibration, n_members), ``scale`` (2, n_members).
+    """
+
+    scores: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, scores):
+        """Calibrate on scores of shape (n_calibration, n_members)."""
+        scores = sorted_calibration(scores)
+        return cls(scores, np.transpose([tie_scale(column) for column in scores.T]))
+
+    def __len__(self):
+        return len(self.scores)
+
+    def counts(self, scores, rng=None):
+        """Count the calibration scores that are at most each score, up to ties.
+
+        With a generator `rng`, ties are broken at random.
+        """
+        slack = tolerance(scores, *self.scale)
+        if rng is not None:
+            return untied_counts(self.scores, scores, slack, rng)
+        return counts_at_most(self.scores, scores + slack)

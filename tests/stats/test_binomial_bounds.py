@@ -13,12 +13,12 @@ import pytest
 from scipy.stats import beta, binom
 
 from skood.decision import clopper_pearson
-from skood.decision._confidence_bounds import (
+from skood.rejection import max_accepted_ood, min_accepted_id, risk_upper_bound
+from skood.stats._binomial_bounds import (
     max_accepted_ood_on_average,
     min_accepted_id_on_average,
     sizes_needed,
 )
-from skood.rejection import max_accepted_ood, min_accepted_id, risk_upper_bound
 
 
 def _pmf(n, p):
