@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import binom, multinomial, norm
-from skood.decision._mean_intervals import clopper_pearson
 
 from skood.decision._base_rule import Linear
 from skood.decision._certified_path import sequence
@@ -38,6 +37,7 @@ from skood.rejection import (
     class_prior,
     ood_prior_interval,
 )
+from skood.stats._mean_intervals import clopper_pearson
 
 VECTORS = json.loads(Path(__file__).with_name("vectors_certificates.json").read_text())
 
