@@ -80,8 +80,8 @@ MUTANTS = r"""
 @ monitor/test_rates.py
 - detectors/_gen.py: terms = (1.0 + others)[:, None] - exponentials
 + terms = (1.0 + others)[:, None] + exponentials
-- detectors/_vim.py: return logsumexp_rows(reading.logits) - self.alpha_ * residuals
-+ return logsumexp_rows(reading.logits) - residuals
+- detectors/_vim.py: return logsumexp_rows(outputs.logits) - self.alpha_ * residuals
++ return logsumexp_rows(outputs.logits) - residuals
 - detectors/_she.py: codes[codes != predicted] = -1
 + codes[codes < 0] = -1
 - detectors/_common/_gaussian.py: squared[rows, codes] *= growth**2

@@ -96,7 +96,7 @@ def output_detectors():
     """Return the names of all detectors that use the outputs of a classifier."""
     from skood.utils.discovery import all_estimators
 
-    return [name for name, cls in all_estimators("detector") if hasattr(cls, "_reads")]
+    return [name for name, cls in all_estimators("detector") if hasattr(cls, "_needs")]
 
 
 def make(name, n_columns, options):

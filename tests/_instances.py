@@ -30,7 +30,7 @@ from skood.detectors import (
     SklearnDetector,
     ViM,
 )
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.epistemic import (
     HMC,
     QUAM,
@@ -524,7 +524,7 @@ def output_detectors(*needs, variants=False, **options):
     options = {"detector": IsolationForest(n_estimators=5, random_state=0)} | options
     found = []
     for one in instances(variants):
-        if isinstance(one, ReadingDetector) and set(needs) <= one._reads:
+        if isinstance(one, OutputDetector) and set(needs) <= one._needs:
             known = one.get_params(deep=False)
             own = {name: value for name, value in options.items() if name in known}
             found.append(clone(one).set_params(**own, estimator=None))

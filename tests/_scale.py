@@ -78,9 +78,9 @@ def detectors(n_columns):
     pipeline = FrozenEstimator(make_pipeline(body, head))
 
     class Copies(SSD):
-        def _fit_reading(self, reading, y):
-            self.copy = np.array(reading.features)
-            super()._fit_reading(reading, y)
+        def _fit_outputs(self, outputs, y):
+            self.copy = np.array(outputs.features)
+            super()._fit_outputs(outputs, y)
 
     return {
         "MSP": MSP(),
@@ -130,7 +130,7 @@ def main(job):
     import skood.detectors._common._base_output_detector as base
 
     if job["chunk"]:
-        base.ReadingDetector._chunk_bytes = job["chunk"]
+        base.OutputDetector._chunk_bytes = job["chunk"]
         base.BLOCK_BYTES = job["chunk"]
     X = np.load(job["path"], mmap_mode="r")
     y = np.load(Path(job["path"]).with_suffix(".y.npy"))

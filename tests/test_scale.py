@@ -82,7 +82,7 @@ def blocks(request, monkeypatch):
     """Whether the rows are more than a block, and than a chunk of scores."""
     if request.param:
         monkeypatch.setattr(base, "BLOCK_BYTES", 8 * 256 * 100)
-        monkeypatch.setattr(base.ReadingDetector, "_chunk_bytes", 8 * 4 * FEW * 70)
+        monkeypatch.setattr(base.OutputDetector, "_chunk_bytes", 8 * 4 * FEW * 70)
     return request.param
 
 
@@ -266,7 +266,7 @@ def test_memory_is_bounded(tmp_path):
     names = FOR_ROWS if NIGHTLY else FOR_ROWS[::3]
     found, done = _run(path, [*names, "Copies"], **limits)
     assert [line["name"] for line in found] == names, done.stderr[-2000:]
-    assert "in _fit_reading\n    self.copy = np.array(" in done.stderr
+    assert "in _fit_outputs\n    self.copy = np.array(" in done.stderr
     assert "MemoryError: Unable to allocate 23.2 MiB" in done.stderr
 
 

@@ -16,7 +16,7 @@ from sklearn.frozen import FrozenEstimator
 
 from skood.benchmark._hashing import code_version, content_hash
 from skood.nn._make_network import SHARING
-from skood.nn._outputs import Head, Reading
+from skood.nn._outputs import Head, NetworkOutputs
 from skood.nn._shared_forward import _Memory, _uses
 from skood.utils._files import replacing
 from skood.utils._untrusted import BoundedZip
@@ -50,7 +50,7 @@ def read_arrays(path, *names):
         return None
 
 
-class _KeptReadings(_Memory):
+class _StoredOutputs(_Memory):
     """Network outputs, cached for a block and, with a folder, on disk."""
 
     def __init__(self, uses, folder):
@@ -73,11 +73,11 @@ class _KeptReadings(_Memory):
         found = {name: _load(path, name) for name, path in paths.items()}
         missing = [name for name, part in found.items() if part is None]
         if missing:
-            reading = super().read(reader, X, want)
+            outputs = super().read(reader, X, want)
             for name in missing:
-                _save(paths[name], name, getattr(reading, name))
-            found.update((name, getattr(reading, name)) for name in missing)
-        return Reading(**found)
+                _save(paths[name], name, getattr(outputs, name))
+            found.update((name, getattr(outputs, name)) for name in missing)
+        return NetworkOutputs(**found)
 
     def close(self):
         """Clear the cache, and do not cache from now on."""
@@ -113,10 +113,10 @@ def _save(path, name, part):
 
 
 @contextmanager
-def network_readings(detectors, folder):
+def network_outputs(detectors, folder):
     """Run each fitted network once per array, or use the disk, inside a block.
 
-    As `shared_readings`, but also for a network used by one detector, so that the time
+    As `shared_outputs`, but also for a network used by one detector, so that the time
     of detectors excludes it. Yields a function that computes the outputs of an array,
     and returns the seconds. `folder` is the cache, None for memory only.
     """
@@ -125,7 +125,7 @@ def network_readings(detectors, folder):
     for use in (use for detector in detectors for use in _uses(detector)):
         if use.want is not None:
             uses.setdefault(id(use.network), []).append(use)
-    memories = {key: _KeptReadings(found, folder) for key, found in uses.items()}
+    memories = {key: _StoredOutputs(found, folder) for key, found in uses.items()}
 
     def read(X):
         start = time.perf_counter()

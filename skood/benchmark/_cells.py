@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.parallel import delayed
 
-from skood.benchmark._cache import network_readings
+from skood.benchmark._cache import network_outputs
 from skood.benchmark._hashing import code_version, content_hash
 from skood.benchmark._journal import ScoreJournal
 from skood.nn._shared_forward import network_groups
@@ -155,13 +155,13 @@ def _run_missing(seeded, missing, data, repeat, cache):
     scored = data.scored_rows(repeat)
     members = {name: seeded[name] for part in missing.values() for name in part}
     fit_seconds = {}
-    with network_readings(list(members.values()), cache) as read:
+    with network_outputs(list(members.values()), cache) as read:
         unfitted = [m for m in members.values() if not isinstance(m, FrozenEstimator)]
         network_seconds = read(X) if unfitted else 0.0
         for name, detector in members.items():
             fit_seconds[name] = _fit(name, detector, X, y)
     # the fitted parts of a detector are new objects
-    with network_readings(list(members.values()), cache) as read:
+    with network_outputs(list(members.values()), cache) as read:
         for rows, names in missing.items():
             read_seconds = read(scored[rows])
             for name in names:

@@ -454,7 +454,7 @@ PREDICTED = ""
 class _Predictions(BaseEstimator):
     """Index of the predicted class as a score: it shares forward pass and cache."""
 
-    _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _needs: ClassVar[frozenset] = frozenset({"logits"})
 
     def __init__(self, estimator):
         self.estimator = estimator
@@ -465,7 +465,7 @@ class _Predictions(BaseEstimator):
 
     def score_samples(self, X):
         """Return the column of the largest logit."""
-        parts = make_network(self.estimator).iter_outputs(X, self._reads)
+        parts = make_network(self.estimator).iter_outputs(X, self._needs)
         columns = [np.argmax(to_host(part.logits), axis=1) for part in parts]
         return np.concatenate(columns).astype(np.float64)
 

@@ -16,7 +16,7 @@ from skood.nn._shared_forward import (
     network_groups,
     read_alike,
     shared_blocks,
-    shared_readings,
+    shared_outputs,
 )
 from skood.utils._folds import check_same, warn_of_training_samples
 from skood.utils._labels import check_nested_ood_labels
@@ -164,7 +164,7 @@ def _fit_group(names, detectors, X, y, fold, params):
     """Fit members that use the same network, and score the held-out samples."""
     train, held_out = fold
     X_train, y_train = _rows(X, train), _rows(y, train)
-    with shared_readings(detectors), unused_thresholds():
+    with shared_outputs(detectors), unused_thresholds():
         fitted = [
             _fit_member(name, detector, X_train, y_train, params[name], train)
             for name, detector in zip(names, detectors, strict=True)
@@ -225,7 +225,7 @@ def _score_group(names, detectors, X, users=None, alike=False):
     if found is not None:  # else a member is named in the error
         return found[0]
     blocks = []
-    with shared_readings(detectors if users is None else [detectors[i] for i in users]):
+    with shared_outputs(detectors if users is None else [detectors[i] for i in users]):
         for part in shared_blocks(X, len(detectors)):
             n_samples = n_rows(part)
             columns = [

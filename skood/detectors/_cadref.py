@@ -5,7 +5,7 @@
 
 from typing import ClassVar
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._predicted_means import PredictedMeans, l1_norms
 from skood.detectors._common._softmax import logsumexp_rows, shifted_exponentials
@@ -22,7 +22,7 @@ _LEAST_SHARE = 1e-6
 _LEAST_ENTROPY = 1e-100
 
 
-class CADRef(ReadingDetector):
+class CADRef(OutputDetector):
     r"""Class-aware decoupled relative feature error (CADRef) [1]_.
 
     .. math:: s(x) = -\frac{e_+}{S(x)} - \frac{e_-}{\bar S}, \qquad
@@ -112,11 +112,11 @@ class CADRef(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "logit_score": [StrOptions({"energy", "gen", "max_logit", "msp"})],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _needs: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
     _sparse: ClassVar[str | None] = "chunks"
     _elementwise: ClassVar[bool] = True
     _chunk_bytes: ClassVar[int] = 16 * 2**20
@@ -139,8 +139,8 @@ class CADRef(ReadingDetector):
         )
         self.logit_score = logit_score
 
-    def _begin(self, reading, y):
-        self._class_labels = column_labels(self, reading.logits.shape[1])
+    def _begin(self, outputs, y):
+        self._class_labels = column_labels(self, outputs.logits.shape[1])
 
     def _added(self, sums, part, labels):
         means, total, n_low = (PredictedMeans(), 0.0, 0) if sums is None else sums
@@ -151,7 +151,7 @@ class CADRef(ReadingDetector):
             n_low + int((scores <= 0).sum()),
         )
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         means, total, n_low = self._sums
         n_samples = means.counts.sum()
         advice = (
@@ -174,9 +174,9 @@ class CADRef(ReadingDetector):
         self.location_ = means.means(self._class_labels)
         self._least = means.least_norm()
 
-    def _logit_scores(self, reading):
+    def _logit_scores(self, outputs):
         """Return positive scores of the logits of a chunk, high = ID."""
-        xp, logits = reading.xp, reading.logits
+        xp, logits = outputs.xp, outputs.logits
         if self.logit_score == "energy":
             return logsumexp_rows(logits)
         if self.logit_score == "max_logit":
@@ -185,7 +185,7 @@ class CADRef(ReadingDetector):
             _, others, _ = shifted_exponentials(logits)
             return 1.0 / (1.0 + others)
         top = max(10, logits.shape[1] // 10)
-        entropy = -GEN(gamma=0.1, top=top)._score_reading(reading)
+        entropy = -GEN(gamma=0.1, top=top)._score_outputs(outputs)
         return 1.0 / xp.clip(entropy, _LEAST_ENTROPY, None)
 
     def _score_left_out(self, part, labels):
@@ -195,22 +195,22 @@ class CADRef(ReadingDetector):
         others /= means.counts.sum() - gone
         return self._compare(part, others) * means.growth(part)
 
-    def _score_reading(self, reading):
-        return self._compare(reading, self.mean_logit_score_)
+    def _score_outputs(self, outputs):
+        return self._compare(outputs, self.mean_logit_score_)
 
-    def _compare(self, reading, mean):
-        xp = reading.xp
-        top = xp.argmax(reading.logits, axis=1)
+    def _compare(self, outputs, mean):
+        xp = outputs.xp
+        top = xp.argmax(outputs.logits, axis=1)
         # Each feature of m - z, with the sign of its weight.
-        terms = reading.asarray(self.location_)[top]
-        terms -= reading.features
-        terms *= xp.sign(reading.asarray(reading.head.coef))[top]
+        terms = outputs.asarray(self.location_)[top]
+        terms -= outputs.features
+        terms *= xp.sign(outputs.asarray(outputs.head.coef))[top]
         difference = xp.sum(terms, axis=1)
         both = xp.sum(xp.abs(terms, out=terms), axis=1)
         raising = (both - difference).clip(0.0) / 2
         lowering = (both + difference).clip(0.0) / 2
-        scores = self._logit_scores(reading)
+        scores = self._logit_scores(outputs)
         if self.logit_score in ("energy", "max_logit"):  # the others are positive
             scores = xp.clip(scores, _LEAST_SHARE * self.mean_logit_score_, None)
         errors = raising / scores + lowering / mean
-        return -errors / l1_norms(reading.features, self._least)
+        return -errors / l1_norms(outputs.features, self._least)

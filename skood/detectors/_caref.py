@@ -5,12 +5,12 @@
 
 from typing import ClassVar
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._predicted_means import PredictedMeans, l1_norms
 
 
-class CARef(ReadingDetector):
+class CARef(OutputDetector):
     r"""Class-aware relative feature error (CARef) [1]_.
 
     .. math:: s(x) = -\frac{\lVert z - m_{\hat y} \rVert_1}{\lVert z \rVert_1}
@@ -78,29 +78,29 @@ class CARef(ReadingDetector):
     True
     """
 
-    _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+    _needs: ClassVar[frozenset] = frozenset({"features", "logits"})
     _sparse: ClassVar[str | None] = "chunks"
     _elementwise: ClassVar[bool] = True
     _chunk_bytes: ClassVar[int] = 16 * 2**20
 
-    def _begin(self, reading, y):
-        self._class_labels = column_labels(self, reading.logits.shape[1])
+    def _begin(self, outputs, y):
+        self._class_labels = column_labels(self, outputs.logits.shape[1])
 
     def _added(self, sums, part, labels):
         if sums is None:
             sums = PredictedMeans()
         return sums.updated(part)
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         self.location_ = self._sums.means(self._class_labels)
         self._least = self._sums.least_norm()
 
     def _score_left_out(self, part, labels):
-        return self._score_reading(part) * self._sums.growth(part)
+        return self._score_outputs(part) * self._sums.growth(part)
 
-    def _score_reading(self, reading):
-        xp = reading.xp
-        gaps = reading.asarray(self.location_)[xp.argmax(reading.logits, axis=1)]
-        gaps -= reading.features
+    def _score_outputs(self, outputs):
+        xp = outputs.xp
+        gaps = outputs.asarray(self.location_)[xp.argmax(outputs.logits, axis=1)]
+        gaps -= outputs.features
         error = xp.sum(xp.abs(gaps, out=gaps), axis=1)
-        return -error / l1_norms(reading.features, self._least)
+        return -error / l1_norms(outputs.features, self._least)

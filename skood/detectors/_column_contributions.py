@@ -8,7 +8,7 @@ from scipy.sparse import issparse
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._explain import (
     explained_blocks,
     read_all,
@@ -135,7 +135,7 @@ def has_contributions(detector):
     """
     _, final = _outer_steps(detector)
     is_sum = getattr(final, "metric", "euclidean") == "euclidean"
-    return isinstance(final, ReadingDetector) and hasattr(final, "explain") and is_sum
+    return isinstance(final, OutputDetector) and hasattr(final, "explain") and is_sum
 
 
 def _outer_steps(detector):

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from sklearn.utils import check_array
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._softmax import logsumexp_rows
 from skood.utils._array_api import as_double
 from skood.utils._param_validation import Interval
@@ -19,7 +19,7 @@ from skood.utils._warnings import warn
 _CONSTANT = 1e-12
 
 
-class Energy(ReadingDetector):
+class Energy(OutputDetector):
     r"""Negative free energy (EBO) [1]_, optionally weighted by class [2]_.
 
     .. math:: s(x) = T \log \sum_k w_k \exp(l_k / T)
@@ -81,12 +81,12 @@ class Energy(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "temperature": [Interval(Real, 0, None, closed="neither")],
         "class_weight": ["array-like", None],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _needs: ClassVar[frozenset] = frozenset({"logits"})
     _learns: ClassVar[bool] = False
 
     def __init__(
@@ -108,7 +108,7 @@ class Energy(ReadingDetector):
         self.temperature = temperature
         self.class_weight = class_weight
 
-    def _fit_reading(self, reading, y):
+    def _fit_outputs(self, outputs, y):
         self._log_weight = None
         if self.class_weight is None:
             return
@@ -119,7 +119,7 @@ class Energy(ReadingDetector):
             ensure_all_finite=False,
             input_name="class_weight",
         )
-        n_classes = reading.logits.shape[1]
+        n_classes = outputs.logits.shape[1]
         if weight.shape != (n_classes,):
             raise ValueError(
                 f"class_weight has shape {weight.shape}, expected ({n_classes},): one "
@@ -144,17 +144,17 @@ class Energy(ReadingDetector):
             )
         return scores
 
-    def _score_reading(self, reading):
+    def _score_outputs(self, outputs):
         # w exp(l/T) = exp(l/T + log w): one shift prevents overflow of both.
-        logits = reading.logits
+        logits = outputs.logits
         if self.temperature != 1.0:
             logits = as_double(logits) / self.temperature
         if self._log_weight is not None:
-            logits = logits + reading.asarray(self._log_weight)
+            logits = logits + outputs.asarray(self._log_weight)
         return self.temperature * logsumexp_rows(logits)
 
-    def _onnx_score(self, reading):
-        logits = reading.logits / self.temperature
+    def _onnx_score(self, outputs):
+        logits = outputs.logits / self.temperature
         if self._log_weight is not None:
-            logits = logits + np.maximum(self._log_weight, reading.far_below)
+            logits = logits + np.maximum(self._log_weight, outputs.far_below)
         return logits.logsumexp() * self.temperature

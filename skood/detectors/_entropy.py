@@ -5,12 +5,12 @@
 
 from typing import ClassVar
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import row_dots
 
 
-class Entropy(ReadingDetector):
+class Entropy(OutputDetector):
     r"""Negative entropy of the predictive distribution.
 
     .. math:: s(x) = \sum_k p_k \log p_k, \qquad p = \operatorname{softmax}(l),
@@ -66,16 +66,16 @@ class Entropy(ReadingDetector):
     array([-0.693, -0.04 , -0.   ])
     """
 
-    _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _needs: ClassVar[frozenset] = frozenset({"logits"})
     _learns: ClassVar[bool] = False
 
-    def _score_reading(self, reading):
-        exponentials, others, shifted = shifted_exponentials(reading.logits)
+    def _score_outputs(self, outputs):
+        exponentials, others, shifted = shifted_exponentials(outputs.logits)
         # log p_j = shifted_j - log(1 + others), so with Z = 1 + others
         # sum_j p_j log p_j = sum_j exponentials_j shifted_j / Z - log Z
         weighted = row_dots(exponentials, shifted)
-        return weighted / (1.0 + others) - reading.xp.log1p(others)
+        return weighted / (1.0 + others) - outputs.xp.log1p(others)
 
-    def _onnx_score(self, reading):
-        exponentials, others, shifted, _ = reading.shifted_exponentials()
+    def _onnx_score(self, outputs):
+        exponentials, others, shifted, _ = outputs.shifted_exponentials()
         return (exponentials * shifted).sum() / (others + 1.0) - others.log1p()

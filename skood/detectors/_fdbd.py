@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import added_rows, mean_of_rows
 from skood.utils._array_api import as_double, centered_rows, row_dots, row_indices
 from skood.utils._param_validation import StrOptions
@@ -16,7 +16,7 @@ from skood.utils._warnings import warn
 from skood.utils._weights import left_out_weight
 
 
-class FDBD(ReadingDetector):
+class FDBD(OutputDetector):
     r"""Mean distance to the decision boundaries of the predicted class (fDBD) [1]_.
 
     .. math:: s(x) = \frac{1}{\lVert z - \mu \rVert_2} \cdot
@@ -97,11 +97,11 @@ class FDBD(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "normalizer": [StrOptions({"distance", "length"}), None],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _needs: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
     _sparse: ClassVar[str | None] = "chunks"
     _elementwise: ClassVar[bool] = True
     _sums_logits: ClassVar[bool] = False
@@ -124,35 +124,35 @@ class FDBD(ReadingDetector):
         )
         self.normalizer = normalizer
 
-    def _begin(self, reading, y):
-        self._slopes = inverse_gaps(reading.head.coef)
+    def _begin(self, outputs, y):
+        self._slopes = inverse_gaps(outputs.head.coef)
 
     def _added(self, sums, part, labels):
         return added_rows(sums, part)
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         self.mean_ = mean_of_rows(self._sums)
         eps = np.finfo(np.float64).eps
         self._least = eps * (np.linalg.norm(self.mean_) or 1.0)
 
     def _score_left_out(self, part, labels):
-        scores = self._score_reading(part)
+        scores = self._score_outputs(part)
         if self.normalizer == "distance":  # from the mean m of the other samples
             _, count, _ = self._sums
             # m - z is count / (count - 1) times longer
             scores *= (count - left_out_weight(part.weight)) / count
         return scores
 
-    def _score_reading(self, reading):
-        xp = reading.xp
-        logits = as_double(reading.logits)
+    def _score_outputs(self, outputs):
+        xp = outputs.xp
+        logits = as_double(outputs.logits)
         top = xp.argmax(logits, axis=1)
         gaps = logits[row_indices(logits), top][:, None] - logits
-        score = row_dots(gaps, reading.asarray(self._slopes)[top])
+        score = row_dots(gaps, outputs.asarray(self._slopes)[top])
         if self.normalizer is None:
             return score
         origin = self.mean_ if self.normalizer == "distance" else np.zeros(1)
-        gaps = centered_rows(reading.features, reading.asarray(origin))
+        gaps = centered_rows(outputs.features, outputs.asarray(origin))
         length = xp.sqrt(row_dots(gaps, gaps))
         return score / length.clip(self._least)
 

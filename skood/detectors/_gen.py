@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._softmax import (
     logsumexp_rows,
     shifted_exponentials,
@@ -18,7 +18,7 @@ from skood.utils._array_api import array_namespace, row_sums, top_k
 from skood.utils._param_validation import Interval
 
 
-class GEN(ReadingDetector):
+class GEN(OutputDetector):
     r"""Generalized entropy of the largest probabilities (GEN) [1]_.
 
     .. math:: s(x) = -\sum_{j=1}^{M} p_{(j)}^\gamma \, (1 - p_{(j)})^\gamma
@@ -91,12 +91,12 @@ class GEN(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "gamma": [Interval(Real, 0, None, closed="neither")],
         "top": [Interval(Integral, 1, None, closed="left")],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _needs: ClassVar[frozenset] = frozenset({"logits"})
     _learns: ClassVar[bool] = False
 
     def __init__(
@@ -118,11 +118,11 @@ class GEN(ReadingDetector):
         self.gamma = gamma
         self.top = top
 
-    def _score_reading(self, reading):
-        xp = reading.xp
+    def _score_outputs(self, outputs):
+        xp = outputs.xp
         # With e_j = exp(l_j - max l), S the sum of the others and Z = 1 + S:
         # p_j (1 - p_j) = e_j (Z - e_j) / Z², and S / Z² for the largest.
-        exponentials, others, shifted = shifted_exponentials(reading.logits)
+        exponentials, others, shifted = shifted_exponentials(outputs.logits)
         shifted = without_largest(shifted)
         log_square = 2.0 * xp.log1p(others)
         largest = _log_others(others, shifted) - log_square
@@ -141,12 +141,12 @@ class GEN(ReadingDetector):
             total += row_sums(terms)
         return -total
 
-    def _onnx_score(self, reading):
-        _, others, shifted, is_top = reading.shifted_exponentials()
+    def _onnx_score(self, outputs):
+        _, others, shifted, is_top = outputs.shifted_exponentials()
         log_square = others.log1p() * 2.0
-        rest = reading.constant(reading.far_below).where(shifted, is_top)
+        rest = outputs.constant(outputs.far_below).where(shifted, is_top)
         total = ((rest.logsumexp() - log_square) * self.gamma).apply("Exp")
-        n_others = min(self.top, reading.n_classes) - 1
+        n_others = min(self.top, outputs.n_classes) - 1
         if n_others > 0:
             kept = rest.largest(n_others)
             terms = (others + 1.0 - kept.apply("Exp")).apply("Log") + kept - log_square

@@ -11,7 +11,7 @@ from scipy.linalg.blas import dtrmm, dtrmv
 from sklearn.mixture import GaussianMixture
 
 from skood.detectors._common._base_output_detector import (
-    ReadingDetector,
+    OutputDetector,
     constraints_without_device,
 )
 from skood.detectors._common._class_moments import ClassMoments, is_constant
@@ -26,7 +26,7 @@ from skood.utils._warnings import warn
 from skood.utils._weights import repeated_rows, row_weight
 
 
-class GMM(ReadingDetector):
+class GMM(OutputDetector):
     r"""Log density of the features under a Gaussian mixture.
 
     .. math:: s(x) = \log \sum_k \pi_k \, \mathcal N(z; \mu_k, \Sigma_k)
@@ -134,7 +134,7 @@ class GMM(ReadingDetector):
         "random_state": ["random_state"],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features"})
+    _needs: ClassVar[frozenset] = frozenset({"features"})
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class GMM(ReadingDetector):
         self.n_init = n_init
         self.random_state = random_state
 
-    def _fit_reading(self, reading, y):
+    def _fit_outputs(self, outputs, y):
         mixture = GaussianMixture(
             n_components=self.n_components or 1,
             covariance_type=self.covariance_type,
@@ -171,16 +171,16 @@ class GMM(ReadingDetector):
             random_state=self.random_state,
         )
         if self.n_components is None:
-            features = reading.features  # chunks of a file, which stays on disk
+            features = outputs.features  # chunks of a file, which stays on disk
             if not isinstance(features, MappedRows):
-                features = reading.to(None).features
-            self._take_classes(mixture, features, y, reading.weight)
+                features = outputs.to(None).features
+            self._take_classes(mixture, features, y, outputs.weight)
         else:
-            features = as_double(reading.to(None).features)
+            features = as_double(outputs.to(None).features)
             spread = np.ptp(features, axis=0)
             check_no_overflow(spread @ spread, "The covariance matrix")
             what = f"the GaussianMixture of GMM(n_components={self.n_components})"
-            rows = repeated_rows(features, reading.weight, what)
+            rows = repeated_rows(features, outputs.weight, what)
             self._shrink(mixture.fit(rows), len(rows))
         self.mixture_ = mixture
         self.n_iter_ = mixture.n_iter_
@@ -271,8 +271,8 @@ class GMM(ReadingDetector):
             "constant features, or give more samples per class."
         )
 
-    def _score_reading(self, reading):
-        features = as_double(reading.features)
+    def _score_outputs(self, outputs):
+        features = as_double(outputs.features)
         if self.covariance_type != "full":
             return self.mixture_.score_samples(features)
         mixture = self.mixture_

@@ -6,13 +6,13 @@
 from numbers import Real
 from typing import ClassVar
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import row_indices, row_sums
 from skood.utils._param_validation import Interval
 
 
-class GradNorm(ReadingDetector):
+class GradNorm(OutputDetector):
     r"""Norm of the gradient towards a uniform prediction (GradNorm) [1]_.
 
     .. math:: s(x) = \Bigl\lVert \frac{\partial}{\partial W} D_\text{KL}(u \,\Vert\, p)
@@ -90,12 +90,12 @@ class GradNorm(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "temperature": [Interval(Real, 0, None, closed="neither")],
     }
 
     # The head is not used, but the closed form holds only for a linear head.
-    _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _needs: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
     _sparse: ClassVar[str | None] = "chunks"
     _learns: ClassVar[bool] = False
     _elementwise: ClassVar[bool] = True
@@ -120,12 +120,12 @@ class GradNorm(ReadingDetector):
         )
         self.temperature = temperature
 
-    def _score_reading(self, reading):
-        xp = reading.xp
-        p, others, shifted = shifted_exponentials(reading.logits, self.temperature)
+    def _score_outputs(self, outputs):
+        xp = outputs.xp
+        p, others, shifted = shifted_exponentials(outputs.logits, self.temperature)
         p[row_indices(p), xp.argmax(shifted, axis=1)] = 1.0
         p /= (1.0 + others)[:, None]
         p -= 1.0 / p.shape[1]
         xp.abs(p, out=p)
-        length = xp.sum(xp.abs(reading.features), axis=1, dtype=xp.float64)
+        length = xp.sum(xp.abs(outputs.features), axis=1, dtype=xp.float64)
         return length * row_sums(p) / self.temperature

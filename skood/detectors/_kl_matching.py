@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import class_sums
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import row_dots, row_max, to_host
@@ -15,7 +15,7 @@ from skood.utils._warnings import warn
 from skood.utils._weights import has_others, left_out_weight
 
 
-class KLMatching(ReadingDetector):
+class KLMatching(OutputDetector):
     r"""KL divergence from the nearest mean prediction of a class (KL matching) [1]_.
 
     .. math:: s(x) = -\min_k D_\text{KL}(p \,\Vert\, d_k)
@@ -90,7 +90,7 @@ class KLMatching(ReadingDetector):
     array([-0.   , -1.034])
     """
 
-    _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _needs: ClassVar[frozenset] = frozenset({"logits"})
 
     def _added(self, sums, part, labels):
         """Add counts of predictions, and sums of probabilities without the largest."""
@@ -106,7 +106,7 @@ class KLMatching(ReadingDetector):
         totals[1][columns] += to_host(added)
         return totals
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         counts, sums = self._sums
         self.columns_ = np.flatnonzero(counts)
         n_missing = len(counts) - len(self.columns_)
@@ -143,19 +143,19 @@ class KLMatching(ReadingDetector):
         scores = -np.clip(nearest / (1.0 + others) - np.log1p(others), 0.0, None)
         return np.where(np.isfinite(scores), scores, np.nan)
 
-    def _score_reading(self, reading):
-        xp = reading.xp
+    def _score_outputs(self, outputs):
+        xp = outputs.xp
         # With e_j = exp(l_j - max l), and S the sum of all but the largest:
         # sum p log p = sum e_j (l_j - max l) / (1 + S) - log(1 + S)
-        exponentials, others, shifted = shifted_exponentials(reading.logits)
+        exponentials, others, shifted = shifted_exponentials(outputs.logits)
         exponentials[shifted == 0.0] = 1.0
-        cross = exponentials @ reading.asarray(self._log_distributions)
+        cross = exponentials @ outputs.asarray(self._log_distributions)
         nearest = row_dots(exponentials, shifted) - row_max(cross)
         divergence = nearest / (1.0 + others) - xp.log1p(others)
         return -divergence.clip(0.0)
 
-    def _onnx_score(self, reading):
-        exponentials, others, shifted, _ = reading.shifted_exponentials()
+    def _onnx_score(self, outputs):
+        exponentials, others, shifted, _ = outputs.shifted_exponentials()
         logs = self._log_distributions
         cross = exponentials @ logs + shifted.argmax().rows_of(logs)
         nearest = (exponentials * shifted).sum() - cross.max()

@@ -13,7 +13,7 @@ from sklearn import config_context
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._explain import Reference, explanation
 from skood.detectors._common._memory_bank import (
     bank_bytes_per_row,
@@ -64,7 +64,7 @@ _REFUSED_METRICS = {
 }
 
 
-class KNN(ReadingDetector):
+class KNN(OutputDetector):
     r"""Negative distance to the k-th nearest training feature (DKNN) [1]_.
 
     .. math:: s(x) = -\lVert z - z_{(k)} \rVert_2
@@ -185,7 +185,7 @@ class KNN(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "normalize": ["boolean", StrOptions({"auto"})],
         "metric": [str],
@@ -198,7 +198,7 @@ class KNN(ReadingDetector):
         "random_state": ["random_state"],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features"})
+    _needs: ClassVar[frozenset] = frozenset({"features"})
     _sparse: ClassVar[str | None] = "kept"
     # Each score is a search in the bank: a standard error sqrt(.05 * .95 / n) of .005.
     _max_offset_rows = 2000
@@ -227,7 +227,7 @@ class KNN(ReadingDetector):
         self.algorithm = algorithm
         self.random_state = random_state
 
-    def _fit_reading(self, reading, y):
+    def _fit_outputs(self, outputs, y):
         if self.metric in _REFUSED_METRICS:
             raise ValueError(
                 f"metric={self.metric!r} needs more than two samples of features, "
@@ -240,16 +240,16 @@ class KNN(ReadingDetector):
                 and make_network(self.estimator_).features_are_hidden
             )
         kept = drawn_rows(
-            len(reading), self.max_samples, self.random_state, reading.weight
+            len(outputs), self.max_samples, self.random_state, outputs.weight
         )
-        features = reading.rows(kept).features
+        features = outputs.rows(kept).features
         if self.n_neighbors > features.shape[0]:
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} is more than the training samples to "
                 f"search: n_samples = {features.shape[0]}. Lower n_neighbors or give "
                 "more samples."
             )
-        rows = np.arange(len(reading)) if self._id_rows is None else self._id_rows
+        rows = np.arange(len(outputs)) if self._id_rows is None else self._id_rows
         self.bank_rows_ = rows[kept]
         self._kept = None if isinstance(kept, slice) else kept
         self._bank_labels = None if y is None else y[kept]
@@ -304,26 +304,26 @@ class KNN(ReadingDetector):
     def _device(self):
         return "cpu"  # only torch uses a GPU, and copies the bank once per call
 
-    def _bytes_per_row(self, reading):
+    def _bytes_per_row(self, outputs):
         if issparse(self.bank_):
             return bank_bytes_per_row(self)
-        return 4 * reading.features.dtype.itemsize * reading.features.shape[1]
+        return 4 * outputs.features.dtype.itemsize * outputs.features.shape[1]
 
-    def _score_rows(self, reading):
+    def _score_rows(self, outputs):
         if self._algorithm == "torch":
-            return -distances_by_torch(self, reading)
-        return super()._score_rows(reading)
+            return -distances_by_torch(self, outputs)
+        return super()._score_rows(outputs)
 
-    def _score_one(self, reading):
+    def _score_one(self, outputs):
         if self._algorithm == "torch":
-            return self._score_rows(reading)
-        return self._score_reading(reading)
+            return self._score_rows(outputs)
+        return self._score_outputs(outputs)
 
-    def _score_reading(self, reading):
-        features = like_bank(reading.features, self.bank_)
+    def _score_outputs(self, outputs):
+        features = like_bank(outputs.features, self.bank_)
         return -self._search(self._prepared(features))
 
-    def _onnx_score(self, reading):
+    def _onnx_score(self, outputs):
         if self.metric != "euclidean":
             raise ValueError(
                 "In ONNX, KNN measures Euclidean distances only, got metric="
@@ -334,16 +334,16 @@ class KNN(ReadingDetector):
                 "In ONNX the bank of KNN must be dense, and it is sparse. Reduce the "
                 "features first: make_pipeline(TruncatedSVD(100), KNN())."
             )
-        rows = reading.features.unit() if self._is_unit else reading.features
+        rows = outputs.features.unit() if self._is_unit else outputs.features
         bank = self.bank_.astype(np.float64)
         return -rows.nearest(bank, self.n_neighbors).apply("Sqrt")
 
-    def _left_out_scores(self, reading, y, rows, shares=None):
+    def _left_out_scores(self, outputs, y, rows, shares=None):
         rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
         if len(rows) == 0:
-            rows = np.arange(len(reading))
-            return super()._left_out_scores(reading, y, rows, reading.weight)
-        part = reading.rows(rows)
+            rows = np.arange(len(outputs))
+            return super()._left_out_scores(outputs, y, rows, outputs.weight)
+        part = outputs.rows(rows)
         if self._algorithm == "torch":
             return weighted(-distances_by_torch(self, part, own), shares)
         distances = [
@@ -513,8 +513,8 @@ class KNN(ReadingDetector):
             )
         return explanation(self, X, n_features, count=n_neighbors)
 
-    def _explained(self, reading, count=0):
-        queries = self._prepared(like_bank(reading.features, self.bank_))
+    def _explained(self, outputs, count=0):
+        queries = self._prepared(like_bank(outputs.features, self.bank_))
         distances, nearest = self._kneighbors(queries, self.n_neighbors)
         columns = {}
         if self._bank_labels is not None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import ClassMoments
 from skood.detectors._common._explain import Reference
 from skood.detectors._common._gaussian import (
@@ -28,7 +28,7 @@ from skood.utils._warnings import warn
 from skood.utils._weights import has_others, left_out_weight, row_weight
 
 
-class Mahalanobis(ReadingDetector):
+class Mahalanobis(OutputDetector):
     r"""Negative squared Mahalanobis distance to the nearest class mean (MDS) [1]_.
 
     .. math:: s(x) = -\min_k (z - \mu_k)^\top \Sigma^{-1} (z - \mu_k)
@@ -131,12 +131,12 @@ class Mahalanobis(ReadingDetector):
     _few: Any
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "covariance": [HasMethods("fit"), None],
         "tied": ["boolean"],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features"})
+    _needs: ClassVar[frozenset] = frozenset({"features"})
     _sums_need: ClassVar[tuple] = ("estimator", "tied")
 
     def __init__(
@@ -164,7 +164,7 @@ class Mahalanobis(ReadingDetector):
         own = sums is not self._sums
         return sums.updated(part.features, labels, part.weight, consume=own)
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         moments = self._sums
         self.location_ = moments.means
         self._shrinks = False
@@ -173,9 +173,9 @@ class Mahalanobis(ReadingDetector):
             self.covariance_, self._few = within_covariance(moments, few)
             self._shrinks = self._few
         else:
-            codes = moments.codes(y, len(reading))
-            residuals = reading.to(None).features - self.location_[codes]
-            self.covariance_ = fitted_covariance(self, residuals, reading.weight)
+            codes = moments.codes(y, len(outputs))
+            residuals = outputs.to(None).features - self.location_[codes]
+            self.covariance_ = fitted_covariance(self, residuals, outputs.weight)
         self._whitening = Whitening(
             self.covariance_, moments, "The within-class covariance"
         )
@@ -183,7 +183,7 @@ class Mahalanobis(ReadingDetector):
         if not self.tied:
             if self.covariance is None:
                 residuals = codes = None
-            self._fit_components(moments, residuals, codes, reading.weight)
+            self._fit_components(moments, residuals, codes, outputs.weight)
 
     def _fit_components(self, moments, residuals, codes, weight):
         """Fit a Gaussian per class, in the whitened space of the tied covariance."""
@@ -229,16 +229,16 @@ class Mahalanobis(ReadingDetector):
             self._small_classes = moments.classes[few]
         return np.isin(moments.classes, self._small_classes)
 
-    def _log_densities(self, reading):
+    def _log_densities(self, outputs):
         """Return log(prior times density), (n_samples, n_classes), with tied=False."""
-        white = self._whitening.apply(reading.features, reading.asarray)
+        white = self._whitening.apply(outputs.features, outputs.asarray)
         columns = []
         for mean, (whitener, constant) in zip(
             self._whitening.means, self._components, strict=True
         ):
-            own = (white - reading.asarray(mean)) @ reading.asarray(whitener)
+            own = (white - outputs.asarray(mean)) @ outputs.asarray(whitener)
             columns.append(constant - row_dots(own, own) / 2)
-        return reading.xp.stack(columns, axis=1)
+        return outputs.xp.stack(columns, axis=1)
 
     def _fitted_parts(self):
         return covariance_part(super()._fitted_parts(), self.covariance)
@@ -282,16 +282,16 @@ class Mahalanobis(ReadingDetector):
         growth = np.reshape(n_samples / (n_samples - gone), (-1, 1))
         return logsumexp_rows(logs + np.log(growth))
 
-    def _score_reading(self, reading):
+    def _score_outputs(self, outputs):
         if self._components is not None:
-            return logsumexp_rows(self._log_densities(reading))
+            return logsumexp_rows(self._log_densities(outputs))
         squared, _ = self._whitening.squared_distances(
-            reading.features, reading.asarray
+            outputs.features, outputs.asarray
         )
         return -squared  # Eq. (2) of [1]
 
-    def _onnx_score(self, reading):
-        white = self._whitening.onnx_apply(reading.features)
+    def _onnx_score(self, outputs):
+        white = self._whitening.onnx_apply(outputs.features)
         if self._components is None:
             return -white.nearest(self._whitening.means)
         columns = [
@@ -300,17 +300,17 @@ class Mahalanobis(ReadingDetector):
                 self._whitening.means, self._components, strict=True
             )
         ]
-        return reading.stack(columns).logsumexp()
+        return outputs.stack(columns).logsumexp()
 
-    def _explained(self, reading):
-        features = reading.features
+    def _explained(self, outputs):
+        features = outputs.features
         whitener = self._whitening.matrix
         if self._components is None:
-            _, nearest = self._whitening.squared_distances(features, reading.asarray)
+            _, nearest = self._whitening.squared_distances(features, outputs.asarray)
             gaps = self._whitening.gaps(features, nearest)
             parts, spread = contributions(gaps, whitener), deviations(whitener)
         else:
-            nearest = self._log_densities(reading).argmax(axis=1)
+            nearest = self._log_densities(outputs).argmax(axis=1)
             gaps = self._whitening.gaps(features, nearest)
             parts, spread = np.empty(features.shape), np.empty(features.shape)
             for k, (own, _) in enumerate(self._components):

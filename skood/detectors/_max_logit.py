@@ -5,11 +5,11 @@
 
 from typing import ClassVar
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.utils._array_api import row_max
 
 
-class MaxLogit(ReadingDetector):
+class MaxLogit(OutputDetector):
     r"""Maximum logit score (MLS) [1]_.
 
     .. math:: s(x) = \max_k l_k
@@ -61,11 +61,11 @@ class MaxLogit(ReadingDetector):
     array([2. , 3. , 0.5])
     """
 
-    _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _needs: ClassVar[frozenset] = frozenset({"logits"})
     _learns: ClassVar[bool] = False
 
-    def _score_reading(self, reading):
-        return row_max(reading.logits)
+    def _score_outputs(self, outputs):
+        return row_max(outputs.logits)
 
-    def _onnx_score(self, reading):
-        return reading.logits.max()
+    def _onnx_score(self, outputs):
+        return outputs.logits.max()

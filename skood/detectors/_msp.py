@@ -6,12 +6,12 @@
 from numbers import Real
 from typing import ClassVar
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._param_validation import Interval
 
 
-class MSP(ReadingDetector):
+class MSP(OutputDetector):
     r"""Maximum softmax probability (MSP) [1]_.
 
     .. math:: s(x) = \max_k p_k - 1 = -\sum_{j \ne \hat y} p_j,
@@ -73,11 +73,11 @@ class MSP(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "temperature": [Interval(Real, 0, None, closed="neither")],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _needs: ClassVar[frozenset] = frozenset({"logits"})
     _learns: ClassVar[bool] = False
 
     def __init__(
@@ -97,11 +97,11 @@ class MSP(ReadingDetector):
         )
         self.temperature = temperature
 
-    def _score_reading(self, reading):
-        _, others, _ = shifted_exponentials(reading.logits, self.temperature)
+    def _score_outputs(self, outputs):
+        _, others, _ = shifted_exponentials(outputs.logits, self.temperature)
         # 1 - max p = others / (1 + others)
         return -others / (1.0 + others)
 
-    def _onnx_score(self, reading):
-        _, others, _, _ = reading.shifted_exponentials(self.temperature)
+    def _onnx_score(self, outputs):
+        _, others, _, _ = outputs.shifted_exponentials(self.temperature)
         return -(others / (others + 1.0))

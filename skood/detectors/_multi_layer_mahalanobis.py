@@ -14,7 +14,7 @@ from skood.detectors._common._base_network_detector import (
 )
 from skood.detectors._mahalanobis import Mahalanobis
 from skood.nn._make_network import make_network
-from skood.nn._outputs import Reading
+from skood.nn._outputs import NetworkOutputs
 from skood.utils._array_api import to_host
 from skood.utils._batches import labeled_rows, weighted_rows
 from skood.utils._id_samples import id_samples
@@ -209,7 +209,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         rows, shares = drawn_copies(keys, weight)
         columns = [
             detector._left_out_scores(
-                Reading(features=Z, weight=weight, keys=keys), y, rows, shares
+                NetworkOutputs(features=Z, weight=weight, keys=keys), y, rows, shares
             )
             for detector, Z in zip(self.detectors_, features, strict=True)
         ]

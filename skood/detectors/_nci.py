@@ -6,13 +6,13 @@
 from numbers import Real
 from typing import ClassVar
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import added_rows, mean_of_rows
 from skood.utils._array_api import as_double, centered_rows, row_dots, row_sums
 from skood.utils._param_validation import Interval
 
 
-class NCI(ReadingDetector):
+class NCI(OutputDetector):
     r"""Neural-collapse-inspired detector (NCI) [1]_.
 
     .. math:: s(x) = \frac{\langle w_{\hat y}, z - \mu \rangle}
@@ -91,14 +91,14 @@ class NCI(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "alpha": [Interval(Real, 0, None, closed="left")],
     }
 
     # Weights are gathered by sample: chunks that stay in the cache halve the time.
     _chunk_bytes: ClassVar[int] = 4 * 2**20
 
-    _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _needs: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
     _sparse: ClassVar[str | None] = "chunks"
     _elementwise: ClassVar[bool] = True
     _sums_logits: ClassVar[bool] = False
@@ -123,19 +123,19 @@ class NCI(ReadingDetector):
     def _added(self, sums, part, labels):
         return added_rows(sums, part)
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         self.mean_ = mean_of_rows(self._sums)
 
     def _score_left_out(self, part, labels):
-        return self._score_reading(part)  # z - m has the same direction without z
+        return self._score_outputs(part)  # z - m has the same direction without z
 
-    def _score_reading(self, reading):
-        xp = reading.xp
-        coef = reading.asarray(reading.head.coef)
-        top = as_double(xp.take(coef, xp.argmax(reading.logits, axis=1), axis=0))
-        centered = centered_rows(reading.features, reading.asarray(self.mean_))
+    def _score_outputs(self, outputs):
+        xp = outputs.xp
+        coef = outputs.asarray(outputs.head.coef)
+        top = as_double(xp.take(coef, xp.argmax(outputs.logits, axis=1), axis=0))
+        centered = centered_rows(outputs.features, outputs.asarray(self.mean_))
         toward = row_dots(centered, top)
         length = xp.sqrt(row_dots(centered, centered))
         aligned = toward / xp.where(length > 0, length, xp.ones_like(length))
-        norm = row_sums(as_double(xp.abs(reading.features)))
+        norm = row_sums(as_double(xp.abs(outputs.features)))
         return aligned + self.alpha * norm

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import ClassMoments, is_constant
 from skood.detectors._common._partial_fit import (
     NotEnoughRows,
@@ -20,7 +20,7 @@ from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._warnings import warn
 
 
-class NECO(ReadingDetector):
+class NECO(OutputDetector):
     r"""Share of the features in the principal space (NECO) [1]_.
 
     .. math:: s(x) = \frac{\lVert P^\top h \rVert_2}{\lVert h \rVert_2} \max_k l_k,
@@ -114,7 +114,7 @@ class NECO(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
             Interval(Real, 0, 1, closed="neither"),
@@ -145,7 +145,7 @@ class NECO(ReadingDetector):
     _sums_need: ClassVar[tuple] = ("estimator", "max_logit")
 
     @property
-    def _reads(self):  # type: ignore[override]
+    def _needs(self):  # type: ignore[override]
         return frozenset({"features", "logits"} if self.max_logit else {"features"})
 
     def _added(self, sums, part, labels):
@@ -153,10 +153,10 @@ class NECO(ReadingDetector):
             sums = ClassMoments()
         return sums.updated(part.features, None, part.weight)
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         self._settle_space()
         if self.max_logit:
-            self._check_logits(reading)
+            self._check_logits(outputs)
 
     def _settle_space(self):
         self._standardize()
@@ -218,39 +218,39 @@ class NECO(ReadingDetector):
             )
         return dimension
 
-    def _check_logits(self, reading):
+    def _check_logits(self, outputs):
         """Warn if negative logits make a larger ratio lower the score."""
         top = sum(
             part.total(part.xp.max(part.logits, axis=1))
-            for part, _ in self._parts(reading)
+            for part, _ in self._parts(outputs)
         )
         if top <= 0:
             warn(
                 "The largest logits of the training samples are "
-                f"{top / len(reading):.3g} on average: times a negative number, a "
+                f"{top / len(outputs):.3g} on average: times a negative number, a "
                 "large ratio lowers the score. Shift the biases of the head so that "
                 "they are positive, or use max_logit=False."
             )
 
-    def _without_each(self, reading, y):
+    def _without_each(self, outputs, y):
         return scores_without_blocks(
             self,
-            reading,
+            outputs,
             y,
             lambda sums, part: sums.without(part.features, part.weight),
         )
 
-    def _score_reading(self, reading):
-        xp = reading.xp
-        rows = reading.features - reading.asarray(self.mean_)  # in float64
-        rows /= reading.asarray(self.scale_)
-        projected = rows @ reading.asarray(self.components_).T
+    def _score_outputs(self, outputs):
+        xp = outputs.xp
+        rows = outputs.features - outputs.asarray(self.mean_)  # in float64
+        rows /= outputs.asarray(self.scale_)
+        projected = rows @ outputs.asarray(self.components_).T
         length = xp.sqrt(row_dots(rows, rows))
         ratio = xp.sqrt(row_dots(projected, projected))
         ratio /= xp.where(length > 0, length, xp.ones_like(length))
         if not self.max_logit:
             return ratio
-        return ratio * as_double(xp.max(reading.logits, axis=1))
+        return ratio * as_double(xp.max(outputs.logits, axis=1))
 
 
 def _with_signs(components):

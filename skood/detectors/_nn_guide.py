@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._memory_bank import (
     bank_bytes_per_row,
     bank_scores,
@@ -34,7 +34,7 @@ from skood.utils._warnings import warn
 from skood.utils._weights import weighted
 
 
-class NNGuide(ReadingDetector):
+class NNGuide(OutputDetector):
     r"""Energy guided by the nearest training features (NNGuide) [1]_.
 
     .. math:: s(x) = E(x) \cdot \frac 1 k \sum_{i \in \mathcal N_k(x)}
@@ -131,7 +131,7 @@ class NNGuide(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "max_samples": [
             Interval(Integral, 1, None, closed="left"),
@@ -141,7 +141,7 @@ class NNGuide(ReadingDetector):
         "random_state": ["random_state"],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+    _needs: ClassVar[frozenset] = frozenset({"features", "logits"})
     _sparse: ClassVar[str | None] = "kept"
 
     def __init__(
@@ -165,11 +165,11 @@ class NNGuide(ReadingDetector):
         self.max_samples = max_samples
         self.random_state = random_state
 
-    def _fit_reading(self, reading, y):
+    def _fit_outputs(self, outputs, y):
         rows = drawn_rows(
-            len(reading), self.max_samples, self.random_state, reading.weight
+            len(outputs), self.max_samples, self.random_state, outputs.weight
         )
-        kept = reading.rows(rows)
+        kept = outputs.rows(rows)
         dtype = kept.features.dtype
         guides, n_low = [], 0
         for part, _ in self._parts(kept):
@@ -187,32 +187,32 @@ class NNGuide(ReadingDetector):
                 "the head so that the logits are positive, or use KNN."
             )
 
-    def _bytes_per_row(self, reading):
-        return max(super()._bytes_per_row(reading), bank_bytes_per_row(self))
+    def _bytes_per_row(self, outputs):
+        return max(super()._bytes_per_row(outputs), bank_bytes_per_row(self))
 
-    def _score_rows(self, reading, own=None):
-        return bank_scores(self, reading, own)
+    def _score_rows(self, outputs, own=None):
+        return bank_scores(self, outputs, own)
 
-    def _left_out_scores(self, reading, y, rows, shares=None):
+    def _left_out_scores(self, outputs, y, rows, shares=None):
         rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
         if len(rows) == 0:
-            rows = np.arange(len(reading))
-            return super()._left_out_scores(reading, y, rows, reading.weight)
-        return weighted(self._score_rows(reading.rows(rows), own), shares)
+            rows = np.arange(len(outputs))
+            return super()._left_out_scores(outputs, y, rows, outputs.weight)
+        return weighted(self._score_rows(outputs.rows(rows), own), shares)
 
-    def _score_reading(self, reading):
-        return self._compare(reading, *map(reading.asarray, self._bank()))
+    def _score_outputs(self, outputs):
+        return self._compare(outputs, *map(outputs.asarray, self._bank()))
 
     def _bank(self):
         return (self.bank_,)
 
-    def _compare(self, reading, *banks, own=None):
+    def _compare(self, outputs, *banks, own=None):
         (bank,) = banks
-        xp = reading.xp
-        features = unit_rows(like_bank(reading.features, bank))
+        xp = outputs.xp
+        features = unit_rows(like_bank(outputs.features, bank))
         queries = array_namespace(features).astype(features, bank.dtype, copy=False)
         found = []
-        for tile in bank_tiles(reading, bank):
+        for tile in bank_tiles(outputs, bank):
             products = inner_products(queries, bank[tile])
             leave_out(products, own, tile, -xp.inf)
             found.append(
@@ -221,4 +221,4 @@ class NNGuide(ReadingDetector):
         count = min(self.n_neighbors, bank.shape[0] - (own is not None))
         nearest = found[0] if len(found) == 1 else xp.concat(found, axis=1)
         guidance = row_sums(as_double(top_k(nearest, count))) / count
-        return logsumexp_rows(reading.logits) * guidance
+        return logsumexp_rows(outputs.logits) * guidance

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import brentq
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import class_sums
 from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._softmax import logsumexp_rows
@@ -34,7 +34,7 @@ from skood.utils._weights import row_weight
 _NO_SPREAD = 64 * np.finfo(np.float64).eps
 
 
-class OpenMax(ReadingDetector):
+class OpenMax(OutputDetector):
     r"""Log probability that the class is not unknown (OpenMax) [1]_.
 
     .. math:: s(x) = \log\bigl(1 - P(\text{unknown} \mid x)\bigr)
@@ -158,7 +158,7 @@ class OpenMax(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "tail_size": [Interval(Integral, 2, None, closed="left")],
         "alpha": [Interval(Integral, 1, None, closed="left")],
         "distance": [StrOptions({"eucos", "euclidean", "cosine"})],
@@ -166,7 +166,7 @@ class OpenMax(ReadingDetector):
         "translation": [Interval(Real, 0, None, closed="neither")],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _needs: ClassVar[frozenset] = frozenset({"logits"})
     _max_offset_rows: ClassVar[int | None] = None
 
     def __init__(
@@ -194,18 +194,18 @@ class OpenMax(ReadingDetector):
         self.euclidean_weight = euclidean_weight
         self.translation = translation
 
-    def _fit_reading(self, reading, y):
+    def _fit_outputs(self, outputs, y):
         if y is None:
             raise ValueError(
                 "OpenMax requires y to be passed, but the target y is None: it learns "
                 "from correctly classified samples. Pass class labels."
             )
-        n_classes = reading.logits.shape[1]
+        n_classes = outputs.logits.shape[1]
         columns = label_codes(y, column_labels(self, n_classes))
         correct = np.zeros(len(columns), dtype=bool)
         start = 0
         counts, sums = np.zeros(n_classes), np.zeros((n_classes, n_classes))
-        for part, own in self._parts(reading, columns):
+        for part, own in self._parts(outputs, columns):
             hits = to_host(part.xp.argmax(part.logits, axis=1)) == own
             correct[start : start + len(part)] = hits
             start += len(part)
@@ -217,11 +217,11 @@ class OpenMax(ReadingDetector):
                 sums[found] += to_host(total)
         self._check_correct(counts, len(columns))
         self.means_ = sums / np.where(counts > 0, counts, 1.0)[:, None]
-        distances = self._own_distances(reading, columns, correct)
+        distances = self._own_distances(outputs, columns, correct)
         weights = [None] * n_classes
-        if reading.weight is not None:
+        if outputs.weight is not None:
             rows = [correct & (columns == k) for k in range(n_classes)]
-            weights = [reading.weight[one] for one in rows]
+            weights = [outputs.weight[one] for one in rows]
         self._fit_tails(distances, weights, counts)
 
     def _check_correct(self, counts, n_samples):
@@ -241,11 +241,11 @@ class OpenMax(ReadingDetector):
                 "them count as unknown. Give samples of all classes."
             )
 
-    def _own_distances(self, reading, columns, correct):
+    def _own_distances(self, outputs, columns, correct):
         """Return distances of correctly classified samples from their class means."""
         distances = np.full(len(columns), np.nan)
         start = 0
-        for part, own in self._parts(reading, columns):
+        for part, own in self._parts(outputs, columns):
             hits = np.flatnonzero(correct[start : start + len(part)])
             if len(hits):
                 logits = as_double(part.logits[hits])
@@ -326,10 +326,10 @@ class OpenMax(ReadingDetector):
             np.log1p((tail - location) / self.translation), weight
         )
 
-    def _distances(self, logits, ranked, reading):
+    def _distances(self, logits, ranked, outputs):
         """Return distances from ranked means; expanded squares would cancel."""
-        xp = reading.xp
-        means = reading.asarray(self.means_)
+        xp = outputs.xp
+        means = outputs.asarray(self.means_)
         unit, unit_means = unit_rows(logits), unit_rows(means)
         columns = []
         for j in range(ranked.shape[1]):
@@ -342,22 +342,22 @@ class OpenMax(ReadingDetector):
             columns.append(self._combined(euclidean, cosine))
         return xp.stack(columns, axis=1)
 
-    def _score_reading(self, reading):
-        xp = reading.xp  # Algorithm 2 of [1]
-        logits = xp.astype(reading.logits, xp.float64, copy=True)
+    def _score_outputs(self, outputs):
+        xp = outputs.xp  # Algorithm 2 of [1]
+        logits = xp.astype(outputs.logits, xp.float64, copy=True)
         alpha = min(self.alpha, logits.shape[1])
         ranked = leading_columns(logits, alpha)
         rows = row_indices(logits)[:, None]
         location, shape, log_scale = (
-            reading.asarray(array)[ranked]
+            outputs.asarray(array)[ranked]
             for array in (self.location_, self.shape_, self._log_scale)
         )
-        distances = self._distances(logits, ranked, reading)
+        distances = self._distances(logits, ranked, outputs)
         unknown = _distribution_function(
             (distances - location) / self.translation, shape, log_scale
         )
         weights = np.arange(alpha, 0, -1) / alpha
-        taken = logits[rows, ranked] * unknown * reading.asarray(weights)
+        taken = logits[rows, ranked] * unknown * outputs.asarray(weights)
         logits[rows, ranked] -= taken
         # log(1 - P) = -log(1 + exp(gap)), without overflow
         gap = row_sums(taken) - logsumexp_rows(logits)

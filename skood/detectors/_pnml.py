@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._gaussian import shrunk
 from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.detectors._common._softmax import shifted_exponentials
@@ -29,7 +29,7 @@ from skood.utils._weights import left_out_weight
 _ALONE = 1e-9
 
 
-class PNML(ReadingDetector):
+class PNML(OutputDetector):
     r"""Regret of the predictive normalized maximum likelihood of the head (pNML) [1]_.
 
     .. math:: s(x) = -\frac{1}{\log C}
@@ -126,11 +126,11 @@ class PNML(ReadingDetector):
     _n_samples: float
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "normalize_logits": ["boolean"],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _needs: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class PNML(ReadingDetector):
         added = to_host(unit.T @ unit)
         return added if sums is None else sums + added
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         squares = np.diag(self._sums)  # of unit vectors, which sum to their number
         few = self._shrinks if self._is_fold else None
         scatter, self._shrinks = shrunk(self._sums, squares > 0, squares.sum(), few)
@@ -212,28 +212,28 @@ class PNML(ReadingDetector):
             )
         return np.where(_squared_rows(unit) > 0, rest, 0.0)
 
-    def _score_reading(self, reading):
-        unit = unit_rows(reading.features)
-        return self._score_unit(reading, unit, self._rest(reading, unit))
+    def _score_outputs(self, outputs):
+        unit = unit_rows(outputs.features)
+        return self._score_unit(outputs, unit, self._rest(outputs, unit))
 
-    def _score_unit(self, reading, unit, rest):
-        logits = reading.logits
+    def _score_unit(self, outputs, unit, rest):
+        logits = outputs.logits
         if self.normalize_logits:
             coef, intercept = (
-                as_double(reading.asarray(array))
-                for array in (reading.head.coef, reading.head.intercept)
+                as_double(outputs.asarray(array))
+                for array in (outputs.head.coef, outputs.head.intercept)
             )
             logits = unit @ coef.T + intercept
         return -_regret(logits, rest) / np.log(logits.shape[1])
 
-    def _rest(self, reading, unit):
+    def _rest(self, outputs, unit):
         """Return 1 - kappa of each sample."""
-        xp, dtype = reading.xp, reading.features.dtype
+        xp, dtype = outputs.xp, outputs.features.dtype
         rows = xp.astype(unit, dtype, copy=False)
         cast = np.float32 if dtype == xp.float32 else np.float64
 
         def squared_length(matrix):
-            return _squared_rows(rows @ reading.asarray(cast_once(matrix, cast)))
+            return _squared_rows(rows @ outputs.asarray(cast_once(matrix, cast)))
 
         rest = 1.0 / (1.0 + squared_length(self._whitener))
         if self._outside.shape[1]:

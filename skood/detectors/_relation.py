@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._memory_bank import (
     bank_bytes_per_row,
     bank_scores,
@@ -34,7 +34,7 @@ from skood.utils._weights import units, weighted
 _TILE_BYTES = 4 * 2**20
 
 
-class Relation(ReadingDetector):
+class Relation(OutputDetector):
     r"""Sum of relations to all training samples (neural relation graph) [1]_.
 
     .. math:: s(x) = \sum_{i :\, k_i > \tau} k_i^t, \qquad
@@ -124,7 +124,7 @@ class Relation(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "power": [Interval(Real, 0, None, closed="neither")],
         "threshold": [Interval(Real, 0, 1, closed="left")],
         "max_samples": [
@@ -135,7 +135,7 @@ class Relation(ReadingDetector):
         "random_state": ["random_state"],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+    _needs: ClassVar[frozenset] = frozenset({"features", "logits"})
     _sparse: ClassVar[str | None] = "kept"
 
     def __init__(
@@ -161,9 +161,9 @@ class Relation(ReadingDetector):
         self.max_samples = max_samples
         self.random_state = random_state
 
-    def _fit_reading(self, reading, y):
-        rows, self._bank_weight = self._drawn(reading)
-        kept = reading.rows(rows)
+    def _fit_outputs(self, outputs, y):
+        rows, self._bank_weight = self._drawn(outputs)
+        kept = outputs.rows(rows)
         dtype = kept.features.dtype
         features, proba = [], []
         for part, _ in self._parts(kept):
@@ -173,48 +173,48 @@ class Relation(ReadingDetector):
         self.bank_ = stacked(features)
         self.bank_proba_ = np.concatenate(proba)
 
-    def _drawn(self, reading):
+    def _drawn(self, outputs):
         """Return the samples of the bank and their weights, or None."""
-        if reading.weight is None:
-            rows = drawn_rows(len(reading), self.max_samples, self.random_state)
+        if outputs.weight is None:
+            rows = drawn_rows(len(outputs), self.max_samples, self.random_state)
             return rows, None
-        copies, shares = units(reading.weight)
+        copies, shares = units(outputs.weight)
         drawn = drawn_rows(len(copies), self.max_samples, self.random_state)
         if isinstance(drawn, slice):
-            return drawn, reading.weight
+            return drawn, outputs.weight
         rows, index = np.unique(copies[drawn], return_inverse=True)
         return rows, np.bincount(index, weights=shares[drawn])
 
-    def _bytes_per_row(self, reading):
-        return max(super()._bytes_per_row(reading), bank_bytes_per_row(self))
+    def _bytes_per_row(self, outputs):
+        return max(super()._bytes_per_row(outputs), bank_bytes_per_row(self))
 
-    def _score_rows(self, reading, own=None):
-        return bank_scores(self, reading, own)
+    def _score_rows(self, outputs, own=None):
+        return bank_scores(self, outputs, own)
 
-    def _left_out_scores(self, reading, y, rows, shares=None):
+    def _left_out_scores(self, outputs, y, rows, shares=None):
         rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
         if len(rows) == 0:
-            rows = np.arange(len(reading))
-            return super()._left_out_scores(reading, y, rows, reading.weight)
-        part = reading.rows(rows).weighted(shares)
+            rows = np.arange(len(outputs))
+            return super()._left_out_scores(outputs, y, rows, outputs.weight)
+        part = outputs.rows(rows).weighted(shares)
         return weighted(self._score_rows(part, own), shares)
 
-    def _score_reading(self, reading):
-        return self._compare(reading, *map(reading.asarray, self._bank()))
+    def _score_outputs(self, outputs):
+        return self._compare(outputs, *map(outputs.asarray, self._bank()))
 
     def _bank(self):
         if self._bank_weight is None:
             return self.bank_, self.bank_proba_
         return self.bank_, self.bank_proba_, self._bank_weight
 
-    def _compare(self, reading, *banks, own=None):
+    def _compare(self, outputs, *banks, own=None):
         bank, bank_proba, *weights = banks
-        xp = reading.xp
-        features = unit_rows(like_bank(reading.features, bank))
+        xp = outputs.xp
+        features = unit_rows(like_bank(outputs.features, bank))
         queries = array_namespace(features).astype(features, bank.dtype, copy=False)
-        proba = xp.astype(_probabilities(reading.logits), bank.dtype, copy=False)
+        proba = xp.astype(_probabilities(outputs.logits), bank.dtype, copy=False)
         total = 0.0
-        for tile in bank_tiles(reading, bank, _TILE_BYTES):
+        for tile in bank_tiles(outputs, bank, _TILE_BYTES):
             relations = inner_products(queries, bank[tile])
             relations *= proba @ bank_proba[tile].T
             if not weights:
@@ -222,7 +222,7 @@ class Relation(ReadingDetector):
             counted = xp.astype(relations > self.threshold, relations.dtype)
             if weights:
                 counted *= weights[0][tile]
-                _reduce(counted, own, tile, reading, self._bank_weight)
+                _reduce(counted, own, tile, outputs, self._bank_weight)
             if self.power != 1.0:
                 relations = relations.clip(0.0) ** self.power
             total = total + as_double(row_dots(relations, counted))
@@ -231,9 +231,9 @@ class Relation(ReadingDetector):
         # rescaled to the number of relations of a new sample
         if not weights:
             n_bank = bank.shape[0]
-            return total * reading.asarray(n_bank / (n_bank - (own >= 0)))
+            return total * outputs.asarray(n_bank / (n_bank - (own >= 0)))
         whole = self._bank_weight.sum()
-        return total * reading.asarray(whole / (whole - reading.weight * (own >= 0)))
+        return total * outputs.asarray(whole / (whole - outputs.weight * (own >= 0)))
 
 
 def _reduce(counted, own, tile, part, weight):

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import ClassMoments
 from skood.detectors._common._explain import Reference
 from skood.detectors._common._gaussian import (
@@ -27,7 +27,7 @@ from skood.utils._warnings import warn
 from skood.utils._weights import left_out_weight
 
 
-class RelativeMahalanobis(ReadingDetector):
+class RelativeMahalanobis(OutputDetector):
     r"""Relative Mahalanobis distance to the nearest class mean (RMD, RMDS) [1]_.
 
     .. math:: s(x) = d_0(z) - \min_k d_k(z), \qquad
@@ -127,11 +127,11 @@ class RelativeMahalanobis(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "covariance": [HasMethods("fit"), None],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features"})
+    _needs: ClassVar[frozenset] = frozenset({"features"})
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class RelativeMahalanobis(ReadingDetector):
         )
         self.covariance = covariance
 
-    def _begin(self, reading, y):
+    def _begin(self, outputs, y):
         if y is None:
             raise ValueError(
                 "RelativeMahalanobis requires y to be passed, but the target y is "
@@ -161,7 +161,7 @@ class RelativeMahalanobis(ReadingDetector):
     def _added(self, sums, part, labels):
         return (sums or ClassMoments()).updated(part.features, labels, part.weight)
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         moments = self._sums
         n_samples = moments.counts.sum()
         self.location_ = moments.means
@@ -175,11 +175,11 @@ class RelativeMahalanobis(ReadingDetector):
             self.background_covariance_ = scatter / n_samples
             self.background_covariance_ += self.covariance_ - within
         else:
-            features = reading.to(None).features
+            features = outputs.to(None).features
             residuals = features - self.location_[moments.codes(y, len(y))]
-            self.covariance_ = fitted_covariance(self, residuals, reading.weight)
+            self.covariance_ = fitted_covariance(self, residuals, outputs.weight)
             self.background_covariance_ = fitted_covariance(
-                self, features - self.background_location_, reading.weight
+                self, features - self.background_location_, outputs.weight
             )
         what = "The within-class covariance"
         self._whitening = Whitening(self.covariance_, moments, what)
@@ -236,13 +236,13 @@ class RelativeMahalanobis(ReadingDetector):
     def _fitted_parts(self):
         return covariance_part(super()._fitted_parts(), self.covariance)
 
-    def _coordinates(self, reading):
+    def _coordinates(self, outputs):
         """Return features minus the overall mean in the directions that matter."""
         centered = centered_rows(
-            reading.features, reading.asarray(self.background_location_)
+            outputs.features, outputs.asarray(self.background_location_)
         )
-        lost = reading.asarray(self._lost @ self._directions)
-        return centered @ reading.asarray(self._directions) - lost
+        lost = outputs.asarray(self._lost @ self._directions)
+        return centered @ outputs.asarray(self._directions) - lost
 
     def _score_left_out(self, part, labels):
         if self.covariance is not None or self._shrinks:
@@ -266,24 +266,24 @@ class RelativeMahalanobis(ReadingDetector):
             return None
         return n_samples * q / left - squared.min(axis=1)
 
-    def _score_reading(self, reading):
-        at = self._coordinates(reading)
-        squared, _ = nearest(at, reading.asarray(self._centers))
-        return row_dots(at * reading.asarray(self._precisions), at) - squared
+    def _score_outputs(self, outputs):
+        at = self._coordinates(outputs)
+        squared, _ = nearest(at, outputs.asarray(self._centers))
+        return row_dots(at * outputs.asarray(self._precisions), at) - squared
 
-    def _onnx_score(self, reading):
-        at = (reading.features - self.background_location_) @ self._directions
+    def _onnx_score(self, outputs):
+        at = (outputs.features - self.background_location_) @ self._directions
         at = at - self._lost @ self._directions
         return (at * self._precisions * at).sum() - at.nearest(self._centers)
 
-    def _explained(self, reading):
-        at = self._coordinates(reading)
+    def _explained(self, outputs):
+        at = self._coordinates(outputs)
         _, index = nearest(at, self._centers)
         back = self._directions.T
-        background = (reading.features - self.background_location_) - self._lost
+        background = (outputs.features - self.background_location_) - self._lost
         parts = background - self._gaps[index]
         spread = deviations(self._whitening.matrix)
-        reference = Reference(reading.features - parts, "class mean", spread)
+        reference = Reference(outputs.features - parts, "class mean", spread)
         parts *= (at - self._centers[index]) @ back
         background *= (at * self._precisions) @ back
         parts -= background

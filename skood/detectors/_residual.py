@@ -6,7 +6,7 @@
 from numbers import Integral, Real
 from typing import ClassVar
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._explain import Reference
 from skood.detectors._common._partial_fit import scores_without_blocks
 from skood.detectors._common._principal_space import (
@@ -17,7 +17,7 @@ from skood.utils._array_api import to_host
 from skood.utils._param_validation import Interval, StrOptions
 
 
-class Residual(ReadingDetector):
+class Residual(OutputDetector):
     r"""Negative norm of the residual outside the principal space (Residual) [1]_.
 
     .. math:: s(x) = -\lVert (z - u) N \rVert_2, \qquad u = -W^+ b
@@ -98,7 +98,7 @@ class Residual(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "n_components": [
             StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
@@ -106,7 +106,7 @@ class Residual(ReadingDetector):
         ],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features", "head"})
+    _needs: ClassVar[frozenset] = frozenset({"features", "head"})
 
     def __init__(
         self,
@@ -125,34 +125,34 @@ class Residual(ReadingDetector):
         )
         self.n_components = n_components
 
-    def _begin(self, reading, y):
-        self.origin_ = reading.head.origin
+    def _begin(self, outputs, y):
+        self.origin_ = outputs.head.origin
 
     def _added(self, sums, part, labels):
         return added_scatter(sums, part, self.origin_)
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         self._settle_space()
 
     def _settle_space(self):
         self._space = PrincipalSpace(self._sums, self.origin_, self.n_components)
         self.n_components_ = self._space.dimension
 
-    def _without_each(self, reading, y):
+    def _without_each(self, outputs, y):
         return scores_without_blocks(
             self,
-            reading,
+            outputs,
             y,
             lambda sums, part: sums - added_scatter(None, part, self.origin_),
         )
 
-    def _score_reading(self, reading):
-        return -self._space.residuals(reading)
+    def _score_outputs(self, outputs):
+        return -self._space.residuals(outputs)
 
-    def _onnx_score(self, reading):
-        return -self._space.onnx_residuals(reading.features)
+    def _onnx_score(self, outputs):
+        return -self._space.onnx_residuals(outputs.features)
 
-    def _explained(self, reading):
-        columns = {"residual": to_host(self._space.residuals(reading))}
-        gaps = self._space.residual_vectors(reading.features)
-        return columns, gaps**2, Reference(reading.features - gaps, "other columns")
+    def _explained(self, outputs):
+        columns = {"residual": to_host(self._space.residuals(outputs))}
+        gaps = self._space.residual_vectors(outputs.features)
+        return columns, gaps**2, Reference(outputs.features - gaps, "other columns")

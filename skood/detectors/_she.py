@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import first_row, offset_sums
 from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._partial_fit import NotEnoughRows
@@ -27,7 +27,7 @@ from skood.utils._weights import has_others, left_out_weight
 _BLOCK = 2**17
 
 
-class SHE(ReadingDetector):
+class SHE(OutputDetector):
     r"""Simplified Hopfield energy (SHE) [1]_.
 
     .. math:: s(x) = z^\top S_{\hat y}
@@ -104,11 +104,11 @@ class SHE(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "metric": [StrOptions({"inner", "euclidean", "cosine"})],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+    _needs: ClassVar[frozenset] = frozenset({"features", "logits"})
     _sparse: ClassVar[str | None] = "chunks"
     _elementwise: ClassVar[bool] = True
     _chunk_bytes: ClassVar[int] = 16 * 2**20
@@ -130,13 +130,13 @@ class SHE(ReadingDetector):
         )
         self.metric = metric
 
-    def _begin(self, reading, y):
+    def _begin(self, outputs, y):
         if y is None:
             raise ValueError(
                 "SHE requires y to be passed, but the target y is None: patterns are "
                 "means of correctly classified samples. Pass class labels."
             )
-        self._labels = column_labels(self, reading.logits.shape[1])
+        self._labels = column_labels(self, outputs.logits.shape[1])
 
     def _added(self, sums, part, labels):
         """Add counts and offset sums of correctly classified samples by logit."""
@@ -155,7 +155,7 @@ class SHE(ReadingDetector):
         totals[found[first:]] += added[first:]
         return origin, counts, totals
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         origin, counts, totals = self._sums
         columns = label_codes(self.classes_, self._labels)
         missing = self.classes_[(columns < 0) | (counts[columns] == 0)]
@@ -190,21 +190,21 @@ class SHE(ReadingDetector):
         scores[correct & ~found] = np.nan
         return scores
 
-    def _predicted(self, reading):
+    def _predicted(self, outputs):
         """Return the index of the pattern that each sample is compared with."""
-        logits = reading.logits
+        logits = outputs.logits
         if not np.array_equal(self._columns, np.arange(logits.shape[1])):
-            logits = logits[:, reading.asarray(self._columns)]
-        return reading.xp.argmax(logits, axis=1)
+            logits = logits[:, outputs.asarray(self._columns)]
+        return outputs.xp.argmax(logits, axis=1)
 
-    def _score_reading(self, reading):
-        features, predicted = reading.features, self._predicted(reading)
-        patterns = reading.asarray(self._compared)
+    def _score_outputs(self, outputs):
+        features, predicted = outputs.features, self._predicted(outputs)
+        patterns = outputs.asarray(self._compared)
         # Patterns are gathered per sample, in blocks that fit into the CPU's cache.
         size = len(features) if is_tensor(features) else _BLOCK // features.shape[1]
         blocks = row_chunks(len(features), 1, max(1, size))
         scores = [self._compare(features[b], patterns[predicted[b]]) for b in blocks]
-        return reading.xp.concat(scores)
+        return outputs.xp.concat(scores)
 
     def _compare(self, features, patterns):
         """Compare each sample with its own pattern; `patterns` is overwritten."""

@@ -12,7 +12,7 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
 from skood.detectors._common._base_output_detector import (
-    ReadingDetector,
+    OutputDetector,
     constraints_without_device,
 )
 from skood.nn._make_network import has_dense_features
@@ -46,7 +46,7 @@ def _scores(fitted, X):
     return -np.asarray(fitted.decision_function(X))  # PyOD's is high for outliers
 
 
-class SklearnDetector(ReadingDetector):
+class SklearnDetector(OutputDetector):
     r"""Outlier detector of scikit-learn or PyOD on the features of a classifier.
 
     The score is the score of the detector, or with ``per_class=True`` the largest of
@@ -120,7 +120,7 @@ class SklearnDetector(ReadingDetector):
         "per_class": ["boolean"],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features"})
+    _needs: ClassVar[frozenset] = frozenset({"features"})
     _sparse: ClassVar[str | None] = "kept"
     _n_folds: ClassVar[int | None] = 5  # a forest is a slow fit
 
@@ -147,7 +147,7 @@ class SklearnDetector(ReadingDetector):
             )
         return super()._fit(X, y, sample_weight)
 
-    def _fit_reading(self, reading, y):
+    def _fit_outputs(self, outputs, y):
         detector = self._detector
         if self.per_class and y is None:
             raise ValueError(
@@ -159,10 +159,10 @@ class SklearnDetector(ReadingDetector):
             groups = [y == label for label in self.classes_]
         self.detectors_ = []
         for group in groups:
-            weight = row_weight(reading.weight, group)
+            weight = row_weight(outputs.weight, group)
             params = weight_params(self, "detector", detector, weight)
             with named_errors(detector):
-                fitted = clone(detector).fit(reading.features[group], **params)
+                fitted = clone(detector).fit(outputs.features[group], **params)
             if not hasattr(fitted, "score_samples") and not _is_pyod(fitted):
                 raise ValueError(
                     f"{detector!r} cannot score new samples: it has no score_samples. "
@@ -176,8 +176,8 @@ class SklearnDetector(ReadingDetector):
             parts["detector"] = self.detector
         return parts
 
-    def _score_reading(self, reading):
-        scores = [_scores(one, reading.features) for one in self.detectors_]
+    def _score_outputs(self, outputs):
+        scores = [_scores(one, outputs.features) for one in self.detectors_]
         return np.max(scores, axis=0).astype(np.float64)
 
     @property

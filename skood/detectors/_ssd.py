@@ -5,7 +5,7 @@
 
 from typing import ClassVar
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import ClassMoments
 from skood.detectors._common._explain import Reference
 from skood.detectors._common._gaussian import (
@@ -21,7 +21,7 @@ from skood.utils._array_api import unit_rows
 from skood.utils._param_validation import HasMethods
 
 
-class SSD(ReadingDetector):
+class SSD(OutputDetector):
     r"""Mahalanobis distance to one cluster of unit-norm features (SSD) [1]_.
 
     .. math:: s(x) = -(\hat z - \mu)^\top \Sigma^{-1} (\hat z - \mu),
@@ -110,11 +110,11 @@ class SSD(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "covariance": [HasMethods("fit"), None],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features"})
+    _needs: ClassVar[frozenset] = frozenset({"features"})
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class SSD(ReadingDetector):
         unit = unit_rows(part.features)
         return (sums or ClassMoments()).updated(unit, None, part.weight)
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         moments = self._sums
         self.location_ = moments.means[0]
         few = self._shrinks if self._is_fold else None
@@ -145,8 +145,8 @@ class SSD(ReadingDetector):
         if self.covariance is None:
             self.covariance_, self._shrinks = within_covariance(moments, few)
         else:
-            residuals = unit_rows(reading.to(None).features) - self.location_
-            self.covariance_ = fitted_covariance(self, residuals, reading.weight)
+            residuals = unit_rows(outputs.to(None).features) - self.location_
+            self.covariance_ = fitted_covariance(self, residuals, outputs.weight)
         self._whitening = Whitening(
             self.covariance_, moments, "The covariance of the unit-norm features"
         )
@@ -164,18 +164,18 @@ class SSD(ReadingDetector):
         )
         return None if squared is None else -squared[:, 0]
 
-    def _score_reading(self, reading):
+    def _score_outputs(self, outputs):
         squared, _ = self._whitening.squared_distances(
-            unit_rows(reading.features), reading.asarray
+            unit_rows(outputs.features), outputs.asarray
         )
         return -squared
 
-    def _onnx_score(self, reading):
-        white = self._whitening.onnx_apply(reading.features.unit())
+    def _onnx_score(self, outputs):
+        white = self._whitening.onnx_apply(outputs.features.unit())
         return -white.nearest(self._whitening.means)
 
-    def _explained(self, reading):
-        units = unit_rows(reading.features)
+    def _explained(self, outputs):
+        units = unit_rows(outputs.features)
         gaps = self._whitening.gaps(units, 0)
         matrix = self._whitening.matrix
         parts = contributions(gaps, matrix)

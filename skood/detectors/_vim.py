@@ -6,7 +6,7 @@
 from numbers import Integral, Real
 from typing import ClassVar
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._explain import Reference
 from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._partial_fit import scores_without_blocks
@@ -20,7 +20,7 @@ from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._warnings import warn
 
 
-class ViM(ReadingDetector):
+class ViM(OutputDetector):
     r"""Virtual-logit matching (ViM) [1]_.
 
     .. math:: s(x) = \log \sum_k e^{l_k} - \alpha \lVert (z - u) N \rVert_2,
@@ -108,7 +108,7 @@ class ViM(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **OutputDetector._parameter_constraints,
         "n_components": [
             StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
@@ -116,7 +116,7 @@ class ViM(ReadingDetector):
         ],
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _needs: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class ViM(ReadingDetector):
         )
         self.n_components = n_components
 
-    def _begin(self, reading, y):
-        self.origin_ = reading.head.origin
+    def _begin(self, outputs, y):
+        self.origin_ = outputs.head.origin
 
     def _added(self, sums, part, labels):
         return added_scatter(sums, part, self.origin_)
@@ -146,10 +146,10 @@ class ViM(ReadingDetector):
         self._space = PrincipalSpace(self._sums, self.origin_, self.n_components)
         self.n_components_ = self._space.dimension
 
-    def _settle(self, reading, y):
+    def _settle(self, outputs, y):
         self._settle_space()
         top = residual = 0.0
-        for part, _ in self._parts(reading):
+        for part, _ in self._parts(outputs):
             top += part.total(part.xp.max(part.logits, axis=1))
             residual += part.total(self._space.residuals(part))
         self.alpha_ = top / residual  # Eq. (6) of [1]
@@ -160,28 +160,28 @@ class ViM(ReadingDetector):
                 "the score. Shift the biases of the head so that they are positive."
             )
 
-    def _without_each(self, reading, y):
+    def _without_each(self, outputs, y):
         return scores_without_blocks(
             self,
-            reading,
+            outputs,
             y,
             lambda sums, part: sums - added_scatter(None, part, self.origin_),
         )
 
-    def _score_reading(self, reading):
-        residuals = self._space.residuals(reading)
-        return logsumexp_rows(reading.logits) - self.alpha_ * residuals
+    def _score_outputs(self, outputs):
+        residuals = self._space.residuals(outputs)
+        return logsumexp_rows(outputs.logits) - self.alpha_ * residuals
 
-    def _onnx_score(self, reading):
-        residuals = self._space.onnx_residuals(reading.features)
-        return reading.logits.logsumexp() - residuals * self.alpha_
+    def _onnx_score(self, outputs):
+        residuals = self._space.onnx_residuals(outputs.features)
+        return outputs.logits.logsumexp() - residuals * self.alpha_
 
-    def _explained(self, reading):
-        labels = column_labels(self, reading.logits.shape[1])
+    def _explained(self, outputs):
+        labels = column_labels(self, outputs.logits.shape[1])
         columns = {
-            "predicted_class": labels[reading.logits.argmax(axis=1)],
-            "energy": logsumexp_rows(reading.logits),
-            "residual": to_host(self._space.residuals(reading)),
+            "predicted_class": labels[outputs.logits.argmax(axis=1)],
+            "energy": logsumexp_rows(outputs.logits),
+            "residual": to_host(self._space.residuals(outputs)),
         }
-        gaps = self._space.residual_vectors(reading.features)
-        return columns, gaps**2, Reference(reading.features - gaps, "other columns")
+        gaps = self._space.residual_vectors(outputs.features)
+        return columns, gaps**2, Reference(outputs.features - gaps, "other columns")

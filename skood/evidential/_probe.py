@@ -330,7 +330,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
     # --- input of the probe ------------------------------------------------------
 
     @property
-    def _reads(self):
+    def _needs(self):
         """Return the outputs of the network that are used, see `make_network`."""
         last = getattr(self, "_layer", self.layer) == "last"  # fitted: value in fit
         return frozenset({"logits"} if last else {"features", "logits"})
@@ -342,7 +342,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         return options if layer == "last" else {"layer": layer, **options}
 
     def _read(self, X):
-        return Seen.of(self.estimator_, X, self._reads, **self._network_options)
+        return Seen.of(self.estimator_, X, self._needs, **self._network_options)
 
     def _read_whole(self, X):
         """Return the outputs for all nodes of a graph, or for an array."""

@@ -85,16 +85,16 @@ class Seen:
 
     @classmethod
     def of(cls, network, X, want, **options):
-        """Return the outputs of a fitted network for samples, from one reading.
+        """Return the outputs of a fitted network for samples, from one pass.
 
         `want` is a set of {"features", "logits"}, see `read`; `options` see
         `make_network`.
         """
-        reading = make_network(network, **options).outputs(X, want)
-        check_dense(reading.array)
+        outputs = make_network(network, **options).outputs(X, want)
+        check_dense(outputs.array)
         return cls(
-            np.asarray(reading.array, dtype=np.float64),
-            proba_of(network, X, reading.logits),
+            np.asarray(outputs.array, dtype=np.float64),
+            proba_of(network, X, outputs.logits),
         )
 
     def __len__(self):

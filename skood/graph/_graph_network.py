@@ -25,7 +25,7 @@ from skood.nn._borrowed_module import borrowed, check_first_axis, finite_logits
 from skood.nn._forward_hooks import parse_layer, primary_tensor
 from skood.nn._make_network import make_network
 from skood.nn._network import Layers
-from skood.nn._outputs import Head, Reading
+from skood.nn._outputs import Head, NetworkOutputs
 from skood.nn._torch_network import TorchNetwork
 from skood.utils._torch import parameter_dtype, row_chunks
 
@@ -70,20 +70,20 @@ class GraphNetwork(TorchNetwork):
     def _outputs_of_graph(self, graph, rows, wanted):
         requests = [([network.layer], network.pooling) for network, _ in wanted]
         with self.watched(graph, *requests) as (watchers, output, tensors):
-            readings = []
+            results = []
             for (network, needs), watcher in zip(wanted, watchers, strict=True):
                 taken = network._taken(output, tensors, watcher, needs)
-                found, *outputs = taken
+                layer, *arrays = taken
                 features, logits = (
-                    None if one is None else one[rows] for one in outputs
+                    None if array is None else array[rows] for array in arrays
                 )
-                head = network._head(found) if "head" in needs else None
-                readings.append(Reading(features, logits, head))
-            return readings
+                head = network._head(layer) if "head" in needs else None
+                results.append(NetworkOutputs(features, logits, head))
+            return results
 
-    def blocks(self, reading):
-        """Return the reading of all nodes as one block, as `iter_outputs` does."""
-        yield reading
+    def blocks(self, outputs):
+        """Return the outputs of all nodes as one block, as `iter_outputs` does."""
+        yield outputs
 
     @contextmanager
     def watched(self, graph, *requests):

@@ -360,7 +360,7 @@ class NodeSet:
         -------
         nodes : NodeSet
             All nodes. As long as this set is referenced, the same object is returned,
-            so that estimators may share a reading of it.
+            so that estimators may share a forward pass.
         """
         return self.graph.whole()
 

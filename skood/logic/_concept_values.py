@@ -9,7 +9,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
 from skood.logic._concepts import predict_codes, predict_proba
-from skood.nn._shared_forward import shared_blocks, shared_readings, uses_network
+from skood.nn._shared_forward import shared_blocks, shared_outputs, uses_network
 from skood.utils._metaestimators import n_rows, take_rows
 
 
@@ -51,7 +51,7 @@ def read_samples(parts, detector, X, domains, needs_proba):
     if not networks or not hasattr(detector, "score_samples"):
         return _outputs(parts, detector, X, domains, needs_proba)
     # a frozen network that a concept shares with the detector is run once
-    with shared_readings([detector], networks):
+    with shared_outputs([detector], networks):
         blocks = [
             _outputs(parts, detector, block, domains, needs_proba)
             for block in shared_blocks(X)

@@ -92,7 +92,7 @@ class FeatureExtractor(
         "device": "no_validation",  # validated where it is used
     }
 
-    # Whether `split` took its head from a layer without running it: then each reading
+    # Whether `split` took its head from a layer without running it: then each pass
     # compares the head with the logits, which the network computes anyway.
     _checks_head = False
 
@@ -136,7 +136,7 @@ class FeatureExtractor(
             self._fit_estimator(X, y)
             network = plain_network(self.estimator_, **self._network_options)
             one = take_rows(X, np.arange(min(1, n_rows(X))))
-            self._n_features_out = network.outputs(one, self._reads).features.shape[1]
+            self._n_features_out = network.outputs(one, self._needs).features.shape[1]
         return self
 
     @fit_context(
@@ -171,7 +171,7 @@ class FeatureExtractor(
             del self.classes_  # a transformer has none
 
     @property
-    def _reads(self):
+    def _needs(self):
         """Return what is computed, see `read`."""
         return {"features", "head"} if self._checks_head else {"features"}
 
@@ -189,7 +189,7 @@ class FeatureExtractor(
 
     def _read(self, X):
         network = make_network(self.estimator_, **self._network_options)
-        Z = network.outputs(X, self._reads).features
+        Z = network.outputs(X, self._needs).features
         # Shared results are read-only, but the next step may write to its input.
         if issparse(Z):
             return Z.copy()

@@ -21,7 +21,7 @@ from skood.nn._sklearn_network import (
 from skood.utils._metaestimators import check_one_column, unwrap, unwrapped
 from skood.utils._optional import is_instance
 
-# Caches of blocks of `shared_readings`, the outermost first: dicts from the id of a
+# Caches of blocks of `shared_outputs`, the outermost first: dicts from the id of a
 # classifier to its cache.
 SHARING: ContextVar = ContextVar("SHARING", default=())
 
@@ -35,7 +35,7 @@ def make_network(estimator, **options):
     """Return the `Network` of a fitted classifier of any supported kind, or raise.
 
     A method ``__skood_network__(**options)`` of the estimator takes precedence; for the
-    options see `FeatureExtractor`. In a block of `shared_readings` it uses the cache.
+    options see `FeatureExtractor`. In a block of `shared_outputs` it uses the cache.
     """
     estimator = unwrapped(estimator)
     for memories in SHARING.get():

@@ -444,7 +444,7 @@ class MultiHeadClassifier(
         estimator : FrozenEstimator
             With ``classes_``, ``predict``, ``predict_proba``, ``decision_function`` and
             ``predict_logits`` of the head; ``clone`` returns it unchanged. To run the
-            network once for several detectors in a block of shared readings, pass all
+            network once for several detectors in a block of shared outputs, pass all
             of them the same object.
 
         Raises

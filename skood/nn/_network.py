@@ -46,7 +46,7 @@ class Network(ABC):
 
     estimator: Any
 
-    # Cache of a block of `shared_readings` for this classifier.
+    # Cache of a block of `shared_outputs` for this classifier.
     memory: Any = None
 
     # Layer of the features.
@@ -79,34 +79,34 @@ class Network(ABC):
     # --- features, logits and the head ---------------------------------------
 
     def outputs(self, X, needs):
-        """Return the reading of all samples of `X`, from one forward pass.
+        """Return the outputs of all samples of `X`, from one forward pass.
 
         `needs` is a set of {"features", "logits", "head"}; the others are None.
         """
         return concatenate(self.iter_outputs(X, needs))
 
     def iter_outputs(self, X, needs):
-        """Yield readings of consecutive samples, see `outputs`; read-only if cached."""
+        """Yield outputs of consecutive samples, see `outputs`; read-only if cached."""
         if self.memory is not None and self.memory.is_open():
-            reading = self.memory.read(self, X, needs)
+            outputs = self.memory.read(self, X, needs)
             if "features" in needs and self.core.features_are_rows:
-                self.core.check_no_nan(reading.features)
-            yield from self.blocks(reading)
+                self.core.check_no_nan(outputs.features)
+            yield from self.blocks(outputs)
         else:
-            for (reading,) in self.outputs_together(X, [(self, needs)]):
-                yield reading
+            for (outputs,) in self.outputs_together(X, [(self, needs)]):
+                yield outputs
 
     @abstractmethod
     def outputs_together(self, X, wanted):
-        """Yield lists of readings of several layers, from one forward pass per block.
+        """Yield lists of outputs of several layers, from one forward pass per block.
 
         `wanted` is a list of pairs: a `Network` of this classifier, each with another
         layer of the features, and the outputs that it needs.
         """
 
-    def blocks(self, reading):
-        """Cut a reading of all samples as `iter_outputs` does."""
-        yield reading
+    def blocks(self, outputs):
+        """Cut the outputs of all samples as `iter_outputs` does."""
+        yield outputs
 
     def later_logits(self, features):
         """Return `LaterLogits` of the features of validated samples, None if unknown.
@@ -258,9 +258,9 @@ class PipelineNetwork(Network):
             return (X,)
         return (X[rows] for rows in row_chunks(len(X), X[0].nbytes, _PART_BYTES))
 
-    def blocks(self, reading):
-        """Cut a reading of all samples as `iter_outputs` does."""
-        yield from self._last.blocks(reading)
+    def blocks(self, outputs):
+        """Cut the outputs of all samples as `iter_outputs` does."""
+        yield from self._last.blocks(outputs)
 
     def find_head(self):
         """Return the head of the last step, and the name of its layer."""

@@ -53,7 +53,7 @@ class Head:
 
 @stored
 @dataclass(frozen=True)
-class Reading:
+class NetworkOutputs:
     """Features (n_samples, n_features), logits (n_samples, n_classes), and the head.
 
     From one forward pass; None if not requested. Features may be a CSR array. Training
@@ -85,7 +85,7 @@ class Reading:
         return array_namespace(self.array)
 
     def asarray(self, array):
-        """Return a NumPy array as the array type of this reading, on its device."""
+        """Return a NumPy array as the array type of the outputs, on its device."""
         return asarray_like(array, self.array)
 
     def device_for(self, device):
@@ -93,30 +93,30 @@ class Reading:
         return array_device(device, self.array)
 
     def to(self, device):
-        """Return the reading with its arrays on a torch device, or None: NumPy."""
+        """Return the outputs with its arrays on a torch device, or None: NumPy."""
         if device is None and _is_plain(self.features) and _is_plain(self.logits):
             return self
         return self._mapped(lambda array: to_device(array, device))
 
     def dense(self):
-        """Return the reading with dense features: of a chunk of samples."""
+        """Return the outputs with dense features: of a chunk of samples."""
         features: Any = self.features
         if not issparse(features):
             return self
         return replace(self, features=features.toarray())
 
     def without(self, left_out):
-        """Return the reading without some samples; loads no memory-mapped file."""
+        """Return the outputs without some samples; loads no memory-mapped file."""
         weight = without(self.weight, left_out)
         found = self._mapped(lambda array: without(array, left_out))
         return found if weight is None else found.weighted(weight)
 
     def weighted(self, weight):
-        """Return the reading with these weights of the samples, or None."""
+        """Return the outputs with these weights of the samples, or None."""
         return replace(self, weight=weight)
 
     def keyed(self, keys):
-        """Return the reading with the keys of its samples."""
+        """Return the outputs with the keys of its samples."""
         return replace(self, keys=keys)
 
     def total(self, values):
@@ -128,10 +128,10 @@ class Reading:
         return float(xp.sum(values * self.asarray(self.weight)))
 
     def rows(self, part):
-        """Return the reading of the samples `part`; a slice is not copied."""
+        """Return the outputs of the samples `part`; a slice is not copied."""
         if isinstance(self.logits, LaterLogits):
             features = self.features[part]
-            found = Reading(features, self.logits.product(features), self.head)
+            found = NetworkOutputs(features, self.logits.product(features), self.head)
             return found if self.weight is None else found.weighted(self.weight[part])
         if isinstance(part, slice) and part == slice(0, len(self)):
             return self
@@ -143,7 +143,7 @@ class Reading:
             None if array is None else function(array)
             for array in (self.features, self.logits)
         )
-        return Reading(features, logits, self.head, self.weight)
+        return NetworkOutputs(features, logits, self.head, self.weight)
 
 
 def _is_plain(array):
@@ -153,18 +153,18 @@ def _is_plain(array):
     return type(array) is np.ndarray and array.flags.c_contiguous
 
 
-def concatenate(readings):
-    """Concatenate readings of consecutive samples."""
-    readings = list(readings)
-    if len(readings) == 1:
-        return readings[0]
+def concatenate(batches):
+    """Concatenate outputs of consecutive samples."""
+    batches = list(batches)
+    if len(batches) == 1:
+        return batches[0]
     features, logits, weight = (
         None
-        if getattr(readings[0], name) is None
-        else stacked([getattr(reading, name) for reading in readings])
+        if getattr(batches[0], name) is None
+        else stacked([getattr(batch, name) for batch in batches])
         for name in ("features", "logits", "weight")
     )
-    return Reading(features, logits, readings[0].head, weight)
+    return NetworkOutputs(features, logits, batches[0].head, weight)
 
 
 def linear_logits(X, coef, intercept):

@@ -1,7 +1,7 @@
 """Forward passes that are shared by several detectors of the same network.
 
 Detectors that are fitted on the same samples, or score them, one after the other, each
-run their network. In a block of `shared_readings` the first of them runs it for the
+run their network. In a block of `shared_outputs` the first of them runs it for the
 outputs that all of them need, and the others use the cached results.
 """
 
@@ -24,7 +24,7 @@ from sklearn.utils.extmath import softmax as sklearn_softmax
 from skood.base import BaseDetector
 from skood.nn._logits import LogitsMixin
 from skood.nn._make_network import SHARING, make_network, plain_network
-from skood.nn._outputs import Reading, concatenate
+from skood.nn._outputs import NetworkOutputs, concatenate
 from skood.nn._sklearn_network import LinearNetwork, MLPNetwork
 from skood.utils._array_api import all_finite
 from skood.utils._labels import single_column
@@ -85,7 +85,7 @@ def _uses(estimator):
         return
     if is_fitted:
         options = getattr(estimator, "_network_options", {})
-        yield _Use(unwrapped(inner), getattr(estimator, "_reads", None), options)
+        yield _Use(unwrapped(inner), getattr(estimator, "_needs", None), options)
     # It may begin with another reader. An unfitted one runs the network twice: to be
     # fitted, and then to compute its outputs.
     for use in _uses(inner):
@@ -112,7 +112,7 @@ def network_groups(detectors):
 
 
 def distinct_uses(detectors):
-    """Return the indices of detectors for which `shared_readings` is as for all.
+    """Return the indices of detectors for which `shared_outputs` is as for all.
 
     With many detectors of one network, finding their uses takes longer than a block.
     """
@@ -132,7 +132,7 @@ def distinct_uses(detectors):
 
 
 class _Memory:
-    """Cache of a block for one network: readings of the most recent samples."""
+    """Cache of a block for one network: its outputs for the most recent samples."""
 
     def __init__(self, uses):
         self.network = uses[0].network  # kept alive, so that its id stays unique
@@ -151,10 +151,10 @@ class _Memory:
         self.forget()
 
     def forget(self):
-        """Release samples and readings."""
+        """Release samples and outputs."""
         self._X: Any = None
         self._targets: set = set()  # where all outputs were read, or tried to be
-        self._readings: dict = {}  # from the target and place of a reader
+        self._outputs: dict = {}  # from the target and place of a reader
         self._served: dict = {}  # parts of them, by the id of a network and their names
 
     def close(self):
@@ -179,7 +179,7 @@ class _Memory:
         return network
 
     def read(self, reader, X, want):
-        """Return a read-only reading of all samples, cached if they were read last."""
+        """Return read-only outputs of all samples, cached if they were read last."""
         if X is not self._X:
             self.forget()
             self._X = X
@@ -199,14 +199,14 @@ class _Memory:
                 # error is raised for the reader that causes it.
                 with suppress(Exception):
                     self._keep(X, wanted, target)
-        found = self._readings.get(key, Reading())
+        found = self._outputs.get(key, NetworkOutputs())
         if any(getattr(found, name) is None for name in want):
             self._keep(X, {place: (reader, want)}, target)
-            found = self._readings[key]
-        reading = Reading(**{name: getattr(found, name) for name in want})
+            found = self._outputs[key]
+        outputs = NetworkOutputs(**{name: getattr(found, name) for name in want})
         if is_own:
-            self._served[id(reader), want] = reading
-        return reading
+            self._served[id(reader), want] = outputs
+        return outputs
 
     def _all_wanted(self, own, target):
         """Return the outputs requested of a network on one device, by layer."""
@@ -227,10 +227,12 @@ class _Memory:
         parts = [list(part) for part in zip(*blocks, strict=True)]
         for place in wanted:
             new = concatenate(parts.pop(0))
-            new = Reading(_read_only(new.features), _read_only(new.logits), new.head)
+            new = NetworkOutputs(
+                _read_only(new.features), _read_only(new.logits), new.head
+            )
             found = {name: part for name, part in vars(new).items() if part is not None}
-            old = self._readings.get((target, place), Reading())
-            self._readings[target, place] = replace(old, **found)
+            old = self._outputs.get((target, place), NetworkOutputs())
+            self._outputs[target, place] = replace(old, **found)
 
 
 def _read_only(array):
@@ -242,7 +244,7 @@ def _read_only(array):
 
 
 @contextmanager
-def shared_readings(detectors, classifiers=()):
+def shared_outputs(detectors, classifiers=()):
     """Share the forward passes of detectors that use the same network.
 
     In the block, and in the thread that entered it, the first detector that uses a
@@ -313,21 +315,21 @@ def read_alike(detectors, network=None):
 
 
 def few_scores(detectors, X, needs=frozenset()):
-    """Return scores of a few samples by detectors that `read_alike`, and a reading.
+    """Return scores of a few samples by detectors that `read_alike`, and outputs.
 
     These are the scores of `score_samples`, of shape (n_samples, n_detectors), without
     what it does around each: for a few samples this takes longer than the scores. The
-    reading also has the outputs `needs`. None, if there are many samples, or anything
+    outputs also have the arrays `needs`. None, if there are many samples, or anything
     is wrong: then `score_samples` raises, or finds the same.
     """
     if type(X) is not np.ndarray or not X.shape[:1] <= (_FEW_ROWS,):
         return None
     with suppress(Exception):
-        reads = [detector._reads for detector in detectors]
+        reads = [detector._needs for detector in detectors]
         network = make_network(detectors[0].estimator_)
         whole = network.outputs(X, needs.union(*reads)).to(None)
         parts = {
-            own: Reading(**{name: getattr(whole, name) for name in own})
+            own: NetworkOutputs(**{name: getattr(whole, name) for name in own})
             for own in set(reads)
         }
         alone = len(X) == 1 and not issparse(whole.features)
@@ -352,7 +354,7 @@ def few_scores(detectors, X, needs=frozenset()):
 
 
 def predict(classifier, X):
-    """Return predicted classes: in a block of `shared_readings`, from its logits."""
+    """Return predicted classes: in a block of `shared_outputs`, from its logits."""
     logits = _shared_logits(classifier, X, "predict")
     if logits is None:
         return single_column(classifier.predict(X))  # of CatBoost
@@ -367,7 +369,7 @@ def predicted_classes(classifier, logits):
 
 
 def predict_proba(classifier, X):
-    """Return probabilities: in a block of `shared_readings`, from its logits."""
+    """Return probabilities: in a block of `shared_outputs`, from its logits."""
     logits = _shared_logits(classifier, X, "predict_proba")
     if logits is None:
         return classifier.predict_proba(X)

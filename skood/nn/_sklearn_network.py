@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from skood.nn._network import Layers, Network
 from skood.nn._outputs import (
     LaterLogits,
-    Reading,
+    NetworkOutputs,
     linear_logits,
     symmetric_logits,
     symmetric_rows,
@@ -99,11 +99,11 @@ class ArrayNetwork(Network):
         self.device = device  # only validated: it runs on the CPU
 
     def outputs_together(self, X, wanted):
-        """Yield the readings of all samples of `X`."""
+        """Yield the outputs of all samples of `X`."""
         for block in loaded_blocks(X):
             arrays = zip(wanted, self._arrays(to_numpy(block), wanted), strict=True)
             yield [
-                Reading(
+                NetworkOutputs(
                     features,
                     None if logits is None else _finite(logits, "logits"),
                     network._head() if "head" in needs else None,

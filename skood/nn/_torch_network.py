@@ -33,7 +33,7 @@ from skood.nn._forward_hooks import (
     replacing,
 )
 from skood.nn._network import Layers, Network
-from skood.nn._outputs import Head, Reading, symmetric_logits
+from skood.nn._outputs import Head, NetworkOutputs, symmetric_logits
 from skood.utils._batches import as_rows, is_torch_data, loaded, loaded_blocks
 
 # Results are returned in blocks of about this many bytes.
@@ -127,31 +127,31 @@ class TorchNetwork(Network):
                             size += array.nbytes
                 if size >= _BLOCK_BYTES:
                     break
-        readings = []
+        results = []
         for head in heads:  # one after the other, so that batches are freed
             features, logits = parts.pop(0)
-            readings.append(
-                Reading(
+            results.append(
+                NetworkOutputs(
                     np.concatenate(features) if features else None,
                     np.concatenate(logits) if logits else None,
                     head,
                 )
             )
-        return readings
+        return results
 
-    def blocks(self, reading):
-        """Cut a reading of all samples as `iter_outputs` does."""
-        if len(reading) <= self.batch_size:  # for the speed of small calls
-            yield reading
+    def blocks(self, outputs):
+        """Cut the outputs of all samples as `iter_outputs` does."""
+        if len(outputs) <= self.batch_size:  # for the speed of small calls
+            yield outputs
             return
-        arrays = [a for a in (reading.features, reading.logits) if a is not None]
+        arrays = [a for a in (outputs.features, outputs.logits) if a is not None]
         size = sum(array[: self.batch_size].nbytes for array in arrays)
         if size == 0:
-            yield reading
+            yield outputs
             return
         step = self.batch_size * -(-_BLOCK_BYTES // size)
-        for start in range(0, len(reading), step):
-            yield reading.rows(slice(start, start + step))
+        for start in range(0, len(outputs), step):
+            yield outputs.rows(slice(start, start + step))
 
     def to_batch(self, rows, device):
         """Return samples as an input of the module, see `to_batch`."""

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.nn._make_network import make_network
 from skood.nn._sklearn_network import LayeredNetwork
-from skood.onnx._graph import Graph, GraphReading
+from skood.onnx._graph import Graph, GraphOutputs
 from skood.utils._metaestimators import unwrapped
 from skood.utils.discovery import all_estimators
 
@@ -235,7 +235,7 @@ def _convert(scope, operator, container):
 def _read(detector, X):
     """Return the features and logits of the samples."""
     if not hasattr(detector, "estimator_"):
-        return GraphReading(X, X, detector.n_features_in_)
+        return GraphOutputs(X, X, detector.n_features_in_)
     network = make_network(detector.estimator_)
     if not isinstance(network, LayeredNetwork):
         name, kind = type(detector).__name__, type(unwrapped(detector.estimator_))
@@ -254,4 +254,4 @@ def _read(detector, X):
     for weight, bias in hidden:
         X = (X @ weight + bias).apply(_NODES[activation])
     head, _ = network.find_head()
-    return GraphReading(X, X @ head.coef.T + head.intercept, len(head.coef))
+    return GraphOutputs(X, X @ head.coef.T + head.intercept, len(head.coef))

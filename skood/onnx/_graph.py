@@ -152,7 +152,7 @@ class Value:
 
 
 @dataclass
-class GraphReading:
+class GraphOutputs:
     """Features and logits of samples in a graph, as `Value`, and number of logits."""
 
     features: Value

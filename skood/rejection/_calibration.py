@@ -24,7 +24,7 @@ from skood.nn._shared_forward import (
     predicted_classes,
     read_alike,
     shared_blocks,
-    shared_readings,
+    shared_outputs,
     uses_network,
 )
 from skood.rejection._checks import check_is_classifier, check_is_regressor
@@ -91,11 +91,11 @@ def fit_parts(parts, X, y, arguments=NO_ARGUMENTS):
 
 
 def _network_runs_once(parts):
-    """Share the outputs of a network for the same samples, see `shared_readings`."""
+    """Share the outputs of a network for the same samples, see `shared_outputs`."""
     detectors = [part for part in parts[1:] if part is not None]
     # without a risk detector it predicts classes and probabilities
     n_methods = 2 if parts.risk_detector is None else 1
-    return shared_readings(detectors, [parts.estimator] * n_methods)
+    return shared_outputs(detectors, [parts.estimator] * n_methods)
 
 
 def score_parts(parts, X):
@@ -136,12 +136,12 @@ def _few_outputs(parts, X, functions):
     found = few_scores(detectors, X, frozenset({"logits"} if predicts else ()))
     if found is None:
         return None
-    scores, reading = found
+    scores, outputs = found
     ood = None if parts.ood_detector is None else -scores[:, 1]
-    outputs = {_risk: -scores[:, 0], _ood: ood}
+    results = {_risk: -scores[:, 0], _ood: ood}
     if predicts:
-        outputs[predicted_labels] = predicted_classes(parts.estimator, reading.logits)
-    return tuple(outputs[function] for function in functions)
+        results[predicted_labels] = predicted_classes(parts.estimator, outputs.logits)
+    return tuple(results[function] for function in functions)
 
 
 def predicted_labels(parts, X):

@@ -182,7 +182,7 @@ def takes_weights(detector):
 
 def takes_logits(detector):
     """Return whether `X` holds the logits that a detector uses."""
-    reads = getattr(detector, "_reads", None)
+    reads = getattr(detector, "_needs", None)
     return reads == {"logits"} and detector.estimator is None
 
 

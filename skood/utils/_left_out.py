@@ -199,7 +199,7 @@ def _balanced(sizes, codes, n_parts):
     return found
 
 
-def cross_fitted(detector, reading, y, rows, n_folds=None, rescale=False, shares=None):
+def cross_fitted(detector, outputs, y, rows, n_folds=None, rescale=False, shares=None):
     """Return scores of samples, each from a copy of the detector fitted without it.
 
     The outputs `reading` of the classifier, fitted on all samples, are reused.
@@ -209,25 +209,25 @@ def cross_fitted(detector, reading, y, rows, n_folds=None, rescale=False, shares
     """
 
     def own_scores():
-        return weighted(detector._score_rows(reading.rows(rows)), shares)
+        return weighted(detector._score_rows(outputs.rows(rows)), shares)
 
     if _UNUSED.get():
         return own_scores()
     scores = np.full(len(rows), np.nan)
     try:
         with quiet():
-            keys = reading.content
-            for fold in folds(keys, rows, y, n_folds, reading.weight, shares):
+            keys = outputs.content
+            for fold in folds(keys, rows, y, n_folds, outputs.weight, shares):
                 other = copy.copy(detector)
                 other._is_fold = True
-                chosen, weight = fold.others(reading.weight, len(reading))
-                gone = np.setdiff1d(np.arange(len(reading)), chosen)
-                kept = reading.without(gone).weighted(weight)
-                other._fit_reading(kept, without(y, gone))
-                scores[fold.part] = other._score_rows(reading.rows(rows[fold.part]))
+                chosen, weight = fold.others(outputs.weight, len(outputs))
+                gone = np.setdiff1d(np.arange(len(outputs)), chosen)
+                kept = outputs.without(gone).weighted(weight)
+                other._fit_outputs(kept, without(y, gone))
+                scores[fold.part] = other._score_rows(outputs.rows(rows[fold.part]))
                 if rescale:
                     compared = _compared(keys, chosen, weight)
-                    seen = reading.rows(chosen[compared])
+                    seen = outputs.rows(chosen[compared])
                     own, others = other._score_rows(seen), detector._score_rows(seen)
                     scores[fold.part] = _rescaled(scores[fold.part], own, others)
     except ValueError as error:

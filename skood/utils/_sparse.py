@@ -52,7 +52,7 @@ def dense_error(owner, error):
     if not (isinstance(error, TypeError) and str(error).startswith(_REFUSED)):
         return None
     name, inner = type(owner).__name__, getattr(owner, "estimator", None)
-    if inner is None and "features" not in getattr(owner, "_reads", ("features",)):
+    if inner is None and "features" not in getattr(owner, "_needs", ("features",)):
         return TypeError(
             f"With estimator=None {name} takes X for logits, which are dense; got a "
             "sparse matrix. For sparse features give their classifier: "

@@ -1,4 +1,4 @@
-"""Tests of the files that outlive an interruption: readings, and finished cells."""
+"""Tests of the files that outlive an interruption: outputs, and finished cells."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,7 +17,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.benchmark import compare
-from skood.benchmark._cache import _save, network_readings, read_arrays, write_arrays
+from skood.benchmark._cache import _save, network_outputs, read_arrays, write_arrays
 from skood.benchmark._journal import Journal, ScoreJournal
 from skood.detectors import KNN, ODIN, SSD, Energy, ViM
 from skood.exceptions import SkoodWarning
@@ -47,7 +47,7 @@ class Counted:
 
 
 def scores(detector, X, folder):
-    with network_readings([detector], folder) as read:
+    with network_outputs([detector], folder) as read:
         assert read(X) >= 0
         return detector.score_samples(X)
 
@@ -96,7 +96,7 @@ def test_network_runs_once_for_all():
     detectors = [Energy(net.classifier), KNN(net.classifier, n_neighbors=3)]
     expected = [d.fit(X, Y).score_samples(X) for d in detectors]
     net.n_rows = 0
-    with network_readings(detectors, None) as read:
+    with network_outputs(detectors, None) as read:
         read(X)
         assert net.n_rows == 40
         assert_array_equal([d.fit(X, Y).score_samples(X) for d in detectors], expected)
@@ -117,7 +117,7 @@ def test_network_does_not_run_again(tmp_path, make):
     assert net.n_rows == 40
     again = Counted()  # another network of the same weights, as in a new process
     detector = make(again.classifier)
-    with network_readings([detector], tmp_path):
+    with network_outputs([detector], tmp_path):
         assert_array_equal(detector.fit(X.copy(), Y).score_samples(X), expected)
     assert again.n_rows == 0
 
@@ -152,7 +152,7 @@ def test_tensors_stay_where_they_are(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_broken_reading_is_read_anew(tmp_path):
+def test_broken_outputs_are_computed_anew(tmp_path):
     net = Counted()
     detector = Energy(net.classifier).fit(X)
     expected = scores(detector, X, tmp_path)
@@ -174,7 +174,7 @@ def test_scikit_learn_network(tmp_path):
 
 def test_error_is_that_of_the_detector(tmp_path):
     detector = Energy(Counted().classifier).fit(X)
-    with network_readings([detector], tmp_path) as read:
+    with network_outputs([detector], tmp_path) as read:
         read(X[:, :2])
         with pytest.raises((RuntimeError, ValueError)):
             detector.score_samples(X[:, :2])

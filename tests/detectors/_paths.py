@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
-import skood.nn._outputs as reading
+import skood.nn._outputs as outputs
 from skood.exceptions import SkoodWarning
 
 
@@ -19,7 +19,7 @@ def assert_torch_path_agrees(detector, X, y, rtol=1e-9):
     Parameters
     ----------
     detector : object
-        An unfitted `ReadingDetector`.
+        An unfitted `OutputDetector`.
 
     X, y : ndarray
         What it is fitted on, and `X` scored.
@@ -36,14 +36,14 @@ def assert_torch_path_agrees(detector, X, y, rtol=1e-9):
             seen.append(device)
             return torch.device("cpu")
 
-        original = reading.Reading.device_for
-        reading.Reading.device_for = device_for
+        original = outputs.NetworkOutputs.device_for
+        outputs.NetworkOutputs.device_for = device_for
         try:
             fitted = clone(detector).fit(X, y)
             scores = fitted.score_samples(X)
             crossed = expected.score_samples(X)
         finally:
-            reading.Reading.device_for = original
+            outputs.NetworkOutputs.device_for = original
     assert seen, "The detector never asked where to compute"
     for name, value in vars(fitted).items():
         assert not isinstance(value, torch.Tensor), f"{name} is a tensor"

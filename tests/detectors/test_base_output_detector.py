@@ -43,7 +43,7 @@ from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead, pretrained
 from skood.utils._torch import is_tensor, row_chunks
 from tests._instances import output_detectors
-from tests.nn._reading import read
+from tests.nn._outputs import read
 
 READ_LOGITS = [MSP(temperature=2.0), MaxLogit(), Energy(temperature=0.5), Entropy()]
 READ_FEATURES = [
@@ -82,7 +82,7 @@ def _classifiers():
 def test_estimator_is_read_as_if_its_outputs_were_given(detector, classifier):
     X, y = load_iris(return_X_y=True)
     frozen = FrozenEstimator(classifier)
-    reading = read(frozen, X, {"features", "logits"})
+    outputs = read(frozen, X, {"features", "logits"})
     one = type(detector)(**{**detector.get_params(deep=False), "estimator": frozen})
     scores = one.fit(X, y).score_samples(X)
     rtol = 1e-12
@@ -92,9 +92,9 @@ def test_estimator_is_read_as_if_its_outputs_were_given(detector, classifier):
         bare = ViM(FrozenEstimator(LinearHead(head.coef, head.intercept)))
     else:
         bare = detector
-    given = reading.features
+    given = outputs.features
     if any(detector is reads for reads in READ_LOGITS):
-        given = reading.logits
+        given = outputs.logits
     bare = bare.fit(given, y)
     np.testing.assert_allclose(scores, bare.score_samples(given), rtol, atol=rtol / 10)
     assert one.offset_ == pytest.approx(bare.offset_, rel=rtol)
@@ -140,13 +140,13 @@ def test_rows_are_scored_in_chunks(monkeypatch):
     logits = np.random.default_rng(0).normal(size=(100, 5))
     expected = Energy().fit(logits)
     seen = []
-    original = Energy._score_reading
+    original = Energy._score_outputs
 
-    def score(self, reading):
-        seen.append(len(reading))
-        return original(self, reading)
+    def score(self, outputs):
+        seen.append(len(outputs))
+        return original(self, outputs)
 
-    monkeypatch.setattr(Energy, "_score_reading", score)
+    monkeypatch.setattr(Energy, "_score_outputs", score)
     monkeypatch.setattr(
         module, "row_chunks", lambda n, size, _: row_chunks(n, size, budget=40 * size)
     )
@@ -161,8 +161,8 @@ def test_rows_are_scored_in_chunks(monkeypatch):
 def test_chunks_bound_the_memory():
     """64 MiB of temporaries, however wide the rows are."""
     for width in (2, 10, 1000):
-        reading = module.Reading(features=np.empty((1, width), dtype=np.float32))
-        size = MSP()._bytes_per_row(reading)
+        outputs = module.NetworkOutputs(features=np.empty((1, width), dtype=np.float32))
+        size = MSP()._bytes_per_row(outputs)
         assert size >= 8 * width
         part = next(iter(row_chunks(10**9, size)))
         assert (part.stop - part.start) * 8 * width <= 64 * 2**20
@@ -240,8 +240,8 @@ def test_features_are_no_logits(detector):
         ):
             clone(detector).fit(X[:, :n_columns], y)
     linear = LogisticRegression(max_iter=500)
-    reading = clone(detector).set_params(estimator=linear).fit(X, y)
-    logits = reading.estimator_.decision_function(X)
+    outputs = clone(detector).set_params(estimator=linear).fit(X, y)
+    logits = outputs.estimator_.decision_function(X)
     given = clone(detector).fit(logits, y)  # eight columns, eight classes and -1
     np.testing.assert_array_equal(given.classes_, np.arange(8))
     assert given.score(logits, y) > 0.7
@@ -357,7 +357,7 @@ def gpu(monkeypatch):
     """Have tensors on the CPU treated as those on a GPU are."""
     monkeypatch.setattr(inputs, "on_gpu", torch.is_tensor)
     monkeypatch.setattr(
-        module.Reading,
+        module.NetworkOutputs,
         "device_for",
         lambda self, device: self.array.device if is_tensor(self.array) else None,
     )
@@ -374,13 +374,13 @@ def test_tensors_on_a_gpu_stay_there(gpu, monkeypatch, detector, dtype):
     array = tensor.numpy()
     expected = clone(detector).fit(array, y)
     seen = []
-    original = type(detector)._fit_reading
+    original = type(detector)._fit_outputs
 
-    def fit_reading(self, reading, y):
-        seen.append(type(reading.array))
-        return original(self, reading, y)
+    def fit_outputs(self, outputs, y):
+        seen.append(type(outputs.array))
+        return original(self, outputs, y)
 
-    monkeypatch.setattr(type(detector), "_fit_reading", fit_reading)
+    monkeypatch.setattr(type(detector), "_fit_outputs", fit_outputs)
     fitted = clone(detector).fit(tensor, y)
     assert seen == [torch.Tensor]
     assert fitted.n_features_in_ == 3

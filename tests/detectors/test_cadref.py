@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from skood.detectors import CADRef, CARef
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
-from skood.nn._outputs import Reading
+from skood.nn._outputs import NetworkOutputs
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [
@@ -226,7 +226,7 @@ def test_sure_rows_do_not_drown_the_others():
     coef = 100 * np.eye(6)[:3]
     fitted = CADRef(FrozenEstimator(LinearHead(coef)), logit_score="gen").fit(Z, y)
     assert fitted.mean_logit_score_ > 1e9 * np.median(
-        fitted._logit_scores(Reading(logits=Z @ coef.T))
+        fitted._logit_scores(NetworkOutputs(logits=Z @ coef.T))
     )
     for row, score in zip(Z[:30], fitted.score_samples(Z[:30]), strict=True):
         logits = coef @ row

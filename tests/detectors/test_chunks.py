@@ -20,7 +20,7 @@ _HEAD = FrozenEstimator(LinearHead(_RNG.normal(size=(4, 6)), np.full(4, 9.0)))
 _Y = _HEAD.predict(_X)
 
 DETECTORS = [
-    one.set_params(estimator=_HEAD if "logits" in one._reads else None)
+    one.set_params(estimator=_HEAD if "logits" in one._needs else None)
     for one in output_detectors(variants=True, tail_size=5)
     if not hasattr(one, "detector")  # which has no chunks
 ]

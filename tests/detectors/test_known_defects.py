@@ -104,7 +104,7 @@ def test_directions_of_small_variance_count():
 
 LEARN = [one for one in output_detectors(n_neighbors=5) if one._learns]
 READ_FEATURES = output_detectors("features", n_neighbors=5)
-READ_LOGITS = [one for one in LEARN if one._reads == {"logits"}]
+READ_LOGITS = [one for one in LEARN if one._needs == {"logits"}]
 
 
 # Detectors of classes that are known, rather than of what is far.

@@ -28,7 +28,7 @@ from skood.detectors import (
     SklearnDetector,
     ViM,
 )
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import ClassMoments
 from skood.exceptions import SkoodWarning
 from skood.graph import Propagation
@@ -57,9 +57,9 @@ _EXACT = [
     KNN(n_neighbors=_N - 1),
     NNGuide(_HEAD, n_neighbors=3),
     *(
-        clone(one).set_params(estimator=_HEAD if "logits" in one._reads else None)
+        clone(one).set_params(estimator=_HEAD if "logits" in one._needs else None)
         for one in output_detectors(variants=True)
-        if type(one)._score_left_out is not ReadingDetector._score_left_out
+        if type(one)._score_left_out is not OutputDetector._score_left_out
         and getattr(one, "covariance", None) is None
     ),
 ]
@@ -416,8 +416,8 @@ def test_share_of_new_samples_of_a_forest_that_is_fitted():
 class _InSample(KNN):
     """A threshold from scores of samples that are their own neighbors."""
 
-    def _left_out_scores(self, reading, y, rows, shares=None):
-        return self._score_rows(reading.rows(rows))
+    def _left_out_scores(self, outputs, y, rows, shares=None):
+        return self._score_rows(outputs.rows(rows))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

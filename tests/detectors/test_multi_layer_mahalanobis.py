@@ -21,7 +21,7 @@ from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor, pretrained
 from skood.utils._sample_keys import SampleKeys
 from tests.nn._conv_net import conv_classifier, conv_net, images
-from tests.nn._reading import run
+from tests.nn._outputs import run
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [

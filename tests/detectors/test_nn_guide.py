@@ -208,8 +208,8 @@ def test_threshold_from_5000_rows():
     head, Z = _network(5100)
     detector = NNGuide(head, contamination=0.1).fit(Z)
     rows = np.sort(np.random.default_rng(0).choice(5100, 5000, replace=False))
-    reading = detector._read_all(Z).rows(rows)
-    scores = detector._score_rows(reading, rows)  # without themselves
+    outputs = detector._read_all(Z).rows(rows)
+    scores = detector._score_rows(outputs, rows)  # without themselves
     assert detector.offset_ == pytest.approx(middle_of_gap(scores, 0.1), rel=1e-12)
     # equal, up to rounding, where a sample is not among its own neighbors
     some = slice(0, None, 10)
@@ -225,9 +225,9 @@ def test_torch_path(dtype, rtol):
 def test_a_chunk_alone_is_compared_with_the_bank():
     head, Z = _network()
     detector = NNGuide(head).fit(Z)
-    (reading,) = detector._read(Z)
+    (outputs,) = detector._read(Z)
     np.testing.assert_array_equal(
-        detector._score_reading(reading), detector.score_samples(Z)
+        detector._score_outputs(outputs), detector.score_samples(Z)
     )
 
 

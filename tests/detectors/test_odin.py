@@ -27,7 +27,7 @@ from tests.nn._conv_net import (
     images,
     perceptron_in_torch,
 )
-from tests.nn._reading import read
+from tests.nn._outputs import read
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [

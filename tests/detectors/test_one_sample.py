@@ -341,8 +341,8 @@ def test_methods_of_subclasses_are_used():
     assert_allclose(halved.score_samples(X), expected, rtol=1e-5)
     model = Doubled().fit(X, Y)
     for kind in (MaxLogit, SHE):
-        reading_features = kind(FrozenEstimator(model)).fit(X, Y)
-        reading_features.score_samples(X)
+        layer_features = kind(FrozenEstimator(model)).fit(X, Y)
+        layer_features.score_samples(X)
     doubled = MaxLogit(FrozenEstimator(model)).fit(X, Y)
     expected = 2 * (X @ model.coef_.T + model.intercept_).max(axis=1)
     assert_allclose(doubled.score_samples(X), expected, rtol=1e-5)

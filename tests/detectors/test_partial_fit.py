@@ -27,7 +27,7 @@ from skood.detectors import (
 from skood.detectors._common._partial_fit import RowSample
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
-from skood.nn._outputs import Head, Reading
+from skood.nn._outputs import Head, NetworkOutputs
 from tests._instances import output_detectors
 
 # Few rows give singular covariances, of which the detectors warn.
@@ -350,15 +350,17 @@ def test_memory_does_not_grow(detector):
     assert max(sizes[1:]) <= 1.001 * sizes[0]
 
 
-def _reading(rows):
+def _outputs(rows):
     rows = np.asarray(rows, dtype=np.float64)
-    return Reading(rows[:, None], np.stack([rows, -rows], axis=1), Head(None, None))
+    return NetworkOutputs(
+        rows[:, None], np.stack([rows, -rows], axis=1), Head(None, None)
+    )
 
 
 def _kept(sample):
-    reading = sample.reading()
-    np.testing.assert_array_equal(reading.logits[:, 0], reading.features[:, 0])
-    return reading.features[:, 0]
+    outputs = sample.outputs()
+    np.testing.assert_array_equal(outputs.logits[:, 0], outputs.features[:, 0])
+    return outputs.features[:, 0]
 
 
 @pytest.mark.parametrize(
@@ -366,10 +368,10 @@ def _kept(sample):
 )
 def test_sample_does_not_depend_on_the_cuts(cuts):
     rows = np.arange(100)
-    expected = _kept(RowSample(20).updated(_reading(rows)))
+    expected = _kept(RowSample(20).updated(_outputs(rows)))
     sample = RowSample(20)
     for part in np.split(rows, cuts):
-        sample = sample.updated(_reading(part))
+        sample = sample.updated(_outputs(part))
         assert len(_kept(sample)) == min(20, sample.n_seen)
     assert sample.n_seen == 100
     np.testing.assert_array_equal(_kept(sample), expected)
@@ -377,26 +379,26 @@ def test_sample_does_not_depend_on_the_cuts(cuts):
 
 
 def test_sample_keeps_all_rows_while_they_are_few():
-    sample = RowSample(20).updated(_reading([5, 3])).updated(_reading([4]))
+    sample = RowSample(20).updated(_outputs([5, 3])).updated(_outputs([4]))
     np.testing.assert_array_equal(_kept(sample), [5, 3, 4])
     head = Head(np.eye(2), np.zeros(2))
-    assert sample.reading().head is None
-    assert sample.reading(head).head is head
+    assert sample.outputs().head is None
+    assert sample.outputs(head).head is head
 
 
 def test_sample_is_uniform():
     """Rows from the first, the middle and the last part are equally frequent."""
     counts = np.histogram(
-        _kept(RowSample(2000).updated(_reading(np.arange(20_000)))), bins=8
+        _kept(RowSample(2000).updated(_outputs(np.arange(20_000)))), bins=8
     )[0]
     # binomial: 250 in each, standard deviation 15
     assert np.all(np.abs(counts - 250) < 60)
 
 
 def test_an_update_leaves_the_old_sample_as_it_is():
-    sample = RowSample(20).updated(_reading(np.arange(30)))
+    sample = RowSample(20).updated(_outputs(np.arange(30)))
     before = _kept(sample).copy()
-    first, second = (sample.updated(_reading(np.arange(30, 90))) for _ in range(2))
+    first, second = (sample.updated(_outputs(np.arange(30, 90))) for _ in range(2))
     np.testing.assert_array_equal(_kept(first), _kept(second))
     np.testing.assert_array_equal(_kept(sample), before)
     assert sample.n_seen == 30
@@ -406,7 +408,7 @@ def test_sample_without_rows_of_the_new_batch():
     """All of its rows may have larger numbers than those kept."""
     sample = RowSample(1)
     for start in range(50):
-        sample = sample.updated(_reading([start]))
+        sample = sample.updated(_outputs([start]))
     numbers = np.random.RandomState(0).random_sample(50)
     np.testing.assert_array_equal(_kept(sample), [np.argmin(numbers)])
 

@@ -72,9 +72,9 @@ def test_q_is_the_leverage():
     """Of training rows: they sum to the number of features (the trace of a hat)."""
     head, Z = _network()
     detector = PNML(head).fit(Z)
-    reading = next(detector._read(Z))
+    outputs = next(detector._read(Z))
     unit = Z / np.linalg.norm(Z, axis=1, keepdims=True)
-    rest = detector._rest(reading, unit)
+    rest = detector._rest(outputs, unit)
     assert np.sum(1 / rest - 1) == pytest.approx(8, rel=1e-12)
     # more training rows of the same kind: less regret
     twice = PNML(head).fit(np.tile(Z, (4, 1)))
@@ -153,10 +153,10 @@ def test_directions_outside_of_the_span_are_new():
     with pytest.warns(SkoodWarning, match="rank 7 of 8: .*Give more samples, or drop"):
         detector = PNML(head).fit(Z)
     assert detector.rank_ == 7
-    reading = next(detector._read(Z))
+    outputs = next(detector._read(Z))
     unit = Z / np.linalg.norm(Z, axis=1, keepdims=True)
     leverage = np.einsum("ni,ij,nj->n", unit, np.linalg.pinv(unit.T @ unit), unit)
-    np.testing.assert_allclose(detector._rest(reading, unit), 1 / (1 + leverage))
+    np.testing.assert_allclose(detector._rest(outputs, unit), 1 / (1 + leverage))
     queries = Z[:4].copy()
     queries[:, 3] = [0, 1e-9, np.linalg.norm(Z[2]), 1e9]
     unit = queries / np.linalg.norm(queries, axis=1, keepdims=True)

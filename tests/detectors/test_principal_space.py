@@ -13,7 +13,7 @@ from skood.detectors._common._principal_space import (
     added_scatter,
 )
 from skood.exceptions import SkoodWarning
-from skood.nn._outputs import Head, Reading
+from skood.nn._outputs import Head, NetworkOutputs
 
 
 def _rows(n_samples=60, n_features=5, dtype=np.float64):
@@ -56,7 +56,7 @@ def test_scatter_is_a_sum_over_chunks(kind):
     X, origin = _rows(dtype=np.float32), np.arange(5.0)
     scatter = None
     for rows in np.split(X, [1, 20]):
-        part = Reading(torch.from_numpy(rows) if kind == "torch" else rows)
+        part = NetworkOutputs(torch.from_numpy(rows) if kind == "torch" else rows)
         before = None if scatter is None else scatter.copy()
         new = added_scatter(scatter, part, origin)
         if before is not None:
@@ -75,7 +75,7 @@ def test_residuals(n_components, dtype, kind):
     space = _space(X, n_components, origin)
     _, _, vectors = np.linalg.svd(X - origin)
     rest = (X - origin) @ vectors[n_components:].T
-    part = Reading(torch.from_numpy(X) if kind == "torch" else X)
+    part = NetworkOutputs(torch.from_numpy(X) if kind == "torch" else X)
     residuals = space.residuals(part)
     assert type(residuals) is type(part.features)
     rtol = 1e-4 if dtype is np.float32 else 1e-9

@@ -16,7 +16,7 @@ from skood.detectors import Energy, RankFeat
 from skood.detectors import _rank_feat as module
 from skood.nn import pretrained
 from tests.nn._conv_net import conv_classifier, conv_net, images, map_classifier
-from tests.nn._reading import numbers
+from tests.nn._outputs import numbers
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [RankFeat(map_classifier(max_epochs=4, lr=1e-2), layer="conv")]

@@ -35,7 +35,7 @@ from skood.evidential import EvidentialProbe, ProbeObjective, _probe_training
 from skood.metrics import make_misclassification_scorer, make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import TorchClassifier
-from skood.nn._shared_forward import network_groups, shared_readings
+from skood.nn._shared_forward import network_groups, shared_outputs
 from tests.evidential._nested import nested
 from tests.nn._conv_net import map_classifier
 
@@ -254,7 +254,7 @@ def test_one_forward_pass_for_all_that_read_the_network():
     pair = [_probe(frozen, layer="penultimate"), Energy(frozen)]
     assert network_groups(pair) == [[0, 1]]
     calls.clear()
-    with shared_readings(pair):
+    with shared_outputs(pair):
         for estimator in pair:
             estimator.fit(X, Y)
     assert len(calls) == 1

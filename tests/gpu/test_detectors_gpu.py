@@ -11,7 +11,7 @@ import torch
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 
-from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.exceptions import SkoodWarning
 from tests._instances import instances
 
@@ -58,7 +58,7 @@ def test_cuda_scores_equal_those_of_the_cpu(detector):
 
 
 @pytest.mark.parametrize(
-    "detector", [d for d in _detectors() if isinstance(d, ReadingDetector)], ids=repr
+    "detector", [d for d in _detectors() if isinstance(d, OutputDetector)], ids=repr
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tensors_on_the_gpu(detector, dtype):
@@ -84,7 +84,7 @@ def test_partial_fit_on_the_gpu(detector):
     X, y = _data()
     if getattr(detector, "covariance", None) is not None:
         pytest.skip("needs all samples at once")
-    if "head" in type(detector)._reads:
+    if "head" in type(detector)._needs:
         pytest.skip("needs a frozen estimator")
     expected = _fit(detector, X, y, "cpu")
     parts = clone(detector).set_params(device="cuda")

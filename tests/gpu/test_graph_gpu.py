@@ -20,7 +20,7 @@ from skood.graph import (
     Propagation,
 )
 from skood.nn import TorchClassifier, TrainingOptions
-from tests.nn._reading import read
+from tests.nn._outputs import read
 
 pytestmark = pytest.mark.gpu
 
@@ -127,7 +127,7 @@ def test_evidential_probe(activation):
 
 
 @pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
-def test_readings(conv):
+def test_outputs(conv):
     nodes, y = _blocks()
     clf = GraphClassifier(conv, max_epochs=5, random_state=0, device="cpu")
     clf.fit(nodes[::2], y[::2])

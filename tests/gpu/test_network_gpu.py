@@ -13,7 +13,7 @@ from skood.detectors import ODIN, Gram, MultiLayerMahalanobis, RankFeat
 from skood.nn import pretrained
 from skood.nn._make_network import make_network
 from tests.nn._conv_net import conv_net, images
-from tests.nn._reading import read
+from tests.nn._outputs import read
 from tests.nn.test_left_as_found import aspects, assert_same
 
 pytestmark = pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""Reading networks on a GPU gives what the CPU gives, and leaves them at home."""
+"""Outputs of networks on a GPU are those of the CPU, and leaves them at home."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,7 +15,7 @@ from torch import nn
 from skood.detectors import KNN, Energy
 from skood.nn import FeatureExtractor, MultiHeadClassifier, pretrained, split
 from skood.nn._make_network import make_network
-from tests.nn._reading import ALL, assert_head, read
+from tests.nn._outputs import ALL, assert_head, read
 
 pytestmark = pytest.mark.gpu
 
@@ -108,8 +108,8 @@ def test_rows_on_the_gpu(images):
 
 def test_half_precision_on_the_gpu(images):
     module = net().cuda().half()
-    reading = read(pretrained(module), images, ALL)
-    assert_head(reading, rtol=1e-2, atol=1e-2)
+    outputs = read(pretrained(module), images, ALL)
+    assert_head(outputs, rtol=1e-2, atol=1e-2)
 
 
 def test_split_and_extractor(images):

@@ -35,15 +35,15 @@ from skood.nn import FeatureExtractor, TrainingOptions, split
 from skood.rectifiers import ASH, DICE, ReAct
 from skood.rejection import RejectOptionClassifier
 from tests._instances import output_detectors
-from tests.nn._reading import read
+from tests.nn._outputs import read
 
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 
 N_ID = 90
 
 ALL = output_detectors(n_neighbors=5, tail_size=5)
-READ_LOGITS = [one for one in ALL if one._reads == {"logits"}]
-READ_FEATURES = [one for one in ALL if one._reads == {"features"}]
+READ_LOGITS = [one for one in ALL if one._needs == {"logits"}]
+READ_FEATURES = [one for one in ALL if one._needs == {"features"}]
 NEED_HEAD = [one for one in ALL if one not in READ_LOGITS + READ_FEATURES]
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from skood.detectors import Energy
 from skood.exceptions import SkoodWarning
 from skood.graph import GraphClassifier, NodeSet, pretrained_graph
-from tests.nn._reading import read
+from tests.nn._outputs import read
 
 pytest.importorskip("torch_geometric")
 
@@ -84,8 +84,8 @@ def test_one_margin(nodes):
     logits = clf.predict_logits(nodes)
     assert_array_equal(logits[:, 0], -logits[:, 1])
     assert_allclose(clf.decision_function(nodes), 2 * logits[:, 1])
-    reading = read(clf, nodes, {"features", "logits", "head"})
-    found = reading.features @ reading.head.coef.T + reading.head.intercept
+    outputs = read(clf, nodes, {"features", "logits", "head"})
+    found = outputs.features @ outputs.head.coef.T + outputs.head.intercept
     assert_allclose(found, logits, atol=1e-6)
 
 

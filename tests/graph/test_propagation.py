@@ -25,7 +25,7 @@ from skood.graph import NodeSet, Propagation, propagate
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import FeatureExtractor, TrainingOptions
-from skood.nn._shared_forward import network_groups, shared_readings
+from skood.nn._shared_forward import network_groups, shared_outputs
 from skood.utils.estimator_checks import check_detector
 from tests._thresholds import middle_of_gap
 
@@ -518,8 +518,8 @@ def test_reads_the_network_of_its_detector():
     assert network_groups(fitted) == [[0, 2], [1], [3]]
 
 
-def test_one_reading_for_all_that_are_propagated():
-    """All score one object, the whole graph, by whose identity readings are shared."""
+def test_one_forward_pass_for_all_propagated():
+    """All score one object, the whole graph, by whose identity outputs are shared."""
     runs = []
 
     class Counting(LogisticRegression):
@@ -535,7 +535,7 @@ def test_one_reading_for_all_that_are_propagated():
     ]
     expected = [member.score_samples(NODES[:9]) for member in members]
     del runs[:]
-    with shared_readings(members):
+    with shared_outputs(members):
         found = [member.score_samples(NODES[:9]) for member in members]
         found = [member.score_samples(NODES[4:9]) for member in members]
     assert runs == [120]

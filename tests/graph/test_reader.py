@@ -18,7 +18,7 @@ from skood.graph import GraphClassifier, NodeSet, pretrained_graph
 from skood.graph._tensors import GraphTensors
 from skood.nn import FeatureExtractor, split
 from skood.nn._make_network import make_network
-from tests.nn._reading import read
+from tests.nn._outputs import read
 
 pytest.importorskip("torch_geometric")
 
@@ -95,10 +95,10 @@ def _wrapped(make, seed=0, **options):
 def _assert_head(clf, nodes, width):
     """Logits are the head of the features, on a graph and on an array."""
     for X in (nodes, nodes.features):
-        reading = read(clf, X, ALL)
-        assert reading.features.shape == (len(nodes), width)
-        found = reading.features @ reading.head.coef.T + reading.head.intercept
-        assert_allclose(found, reading.logits, rtol=1e-10, atol=1e-12)
+        outputs = read(clf, X, ALL)
+        assert outputs.features.shape == (len(nodes), width)
+        found = outputs.features @ outputs.head.coef.T + outputs.head.intercept
+        assert_allclose(found, outputs.logits, rtol=1e-10, atol=1e-12)
 
 
 def _assert_no_head(clf, **options):
@@ -249,12 +249,12 @@ def test_features_of_a_gcn_are_its_aggregated_input():
 )
 def test_convolutions_that_are_not_linear(make, closing):
     clf = _wrapped(lambda: Two(make(), closing))
-    reading = read(clf, NODES, {"features", "logits"})
+    outputs = read(clf, NODES, {"features", "logits"})
     expected = FeatureExtractor(clf, layer="input:last").fit(NODES).transform(NODES)
-    assert_array_equal(reading.features, expected)
+    assert_array_equal(outputs.features, expected)
     # the logits, not their log-softmax
     clf.estimator.module.closing = nn.Identity()
-    assert_array_equal(reading.logits, _logits(clf, NODES))
+    assert_array_equal(outputs.logits, _logits(clf, NODES))
     for layer in ("penultimate", "input:last"):
         _assert_no_head(clf, layer=layer)
     with pytest.raises(ValueError, match=r"ones with an output per class are: none"):
@@ -273,10 +273,10 @@ def test_a_changed_output_has_no_head():
             return 2 * super().forward(x, edge_index)
 
     clf = _wrapped(lambda: Scaled(GCNConv(8, 3)))
-    reading = read(clf, NODES, {"features", "logits"})
-    assert_allclose(reading.logits, _logits(clf, NODES))
+    outputs = read(clf, NODES, {"features", "logits"})
+    assert_allclose(outputs.logits, _logits(clf, NODES))
     # what the last layer is called with
-    assert reading.features.shape == (30, 8)
+    assert outputs.features.shape == (30, 8)
     _assert_no_head(clf)
 
 
@@ -311,9 +311,9 @@ def test_a_subclass_is_not_taken_for_what_it_was():
     for kind in (lambda: Other(8, 3), SAGEConv):
         clf = _wrapped(lambda kind=kind: Two(kind()))
         expected = FeatureExtractor(clf, layer="input:last").fit(NODES).transform(NODES)
-        reading = read(clf, NODES, {"features", "logits"})
-        assert_array_equal(reading.features, expected)
-        assert_allclose(reading.logits, _logits(clf, NODES))
+        outputs = read(clf, NODES, {"features", "logits"})
+        assert_array_equal(outputs.features, expected)
+        assert_allclose(outputs.logits, _logits(clf, NODES))
 
 
 class _Calls(nn.Module):
@@ -348,9 +348,9 @@ def test_sources_and_targets_apart(kind):
     clf = _wrapped(
         lambda: _Calls(kind(N_FEATURES, 3), lambda layer, x, e: layer((-x, x), e))
     )
-    reading = read(clf, NODES, {"features", "logits"})
-    assert_array_equal(reading.features, NODES.features)
-    assert_allclose(reading.logits, _logits(clf, NODES))
+    outputs = read(clf, NODES, {"features", "logits"})
+    assert_array_equal(outputs.features, NODES.features)
+    assert_allclose(outputs.logits, _logits(clf, NODES))
     _assert_no_head(clf)
 
 
@@ -409,9 +409,9 @@ def test_layers_without_weights_of_their_own():
         layer = kind(8, 3)
         setattr(layer, name, Low())
         clf = _wrapped(lambda layer=layer: Two(layer))
-        reading = read(clf, NODES, {"features", "logits"})
-        assert reading.features.shape == (30, 8)
-        assert_allclose(reading.logits, _logits(clf, NODES))
+        outputs = read(clf, NODES, {"features", "logits"})
+        assert outputs.features.shape == (30, 8)
+        assert_allclose(outputs.logits, _logits(clf, NODES))
 
 
 def test_a_network_that_is_one_convolution():
@@ -514,9 +514,9 @@ def test_layers_of_a_network_that_is_trained_have_the_names_of_the_user():
         return Two(GCNConv(8, n_classes))
 
     clf = _trained(conv)
-    reading = read(clf, NODES, {"features"}, layer="input:last")
+    outputs = read(clf, NODES, {"features"}, layer="input:last")
     number = read(clf, NODES, {"features"}, layer=0)
-    assert_allclose(np.tanh(number.features), reading.features, rtol=1e-6)
+    assert_allclose(np.tanh(number.features), outputs.features, rtol=1e-6)
 
 
 def test_maps_of_several_heads_are_pooled():
@@ -667,7 +667,7 @@ def test_the_module_is_left_as_found():
         assert torch.equal(weight, weights[name])
 
 
-def test_a_failed_reading_leaves_no_hooks():
+def test_failed_forward_pass_leaves_no_hooks():
     module = Two(GCNConv(8, 3)).double()
     clf = pretrained_graph(module, ["a", "b", "c"])
     with pytest.raises(RuntimeError):
@@ -690,8 +690,8 @@ def test_threads_read_one_module():
     for thread in threads:
         thread.join()
     assert len(found) == 30
-    for reading in found:
-        assert_array_equal(reading.features, expected.features)
+    for outputs in found:
+        assert_array_equal(outputs.features, expected.features)
 
 
 # ---- rows

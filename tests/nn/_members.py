@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline, make_union
 
 from skood.detectors import KNN, MSP, Energy, SklearnDetector, ViM
 from skood.nn import FeatureExtractor, split
-from skood.nn._shared_forward import shared_readings
+from skood.nn._shared_forward import shared_outputs
 from skood.rectifiers import DICE, ReAct
 from skood.utils._left_out import unused_thresholds
 from tests.nn._conv_net import conv_classifier, images
@@ -33,12 +33,12 @@ def counted():
 def fit_all(detectors, X, y, shared):
     """Fit clones of detectors, in a block or one by one, as an ensemble does."""
     detectors = [clone(detector) for detector in detectors]
-    with shared_readings(detectors if shared else []), unused_thresholds():
+    with shared_outputs(detectors if shared else []), unused_thresholds():
         return [detector.fit(X, y) for detector in detectors]
 
 
 def score_all(detectors, X, shared):
-    with shared_readings(detectors if shared else []):
+    with shared_outputs(detectors if shared else []):
         return [detector.score_samples(X) for detector in detectors]
 
 

@@ -46,7 +46,7 @@ from skood.nn import (
     pretrained,
     split,
 )
-from skood.nn._shared_forward import shared_readings
+from skood.nn._shared_forward import shared_outputs
 from skood.rejection import (
     BoundedTPRFPR,
     RejectOptionClassifier,
@@ -350,10 +350,10 @@ def test_one_pass_for_all_members():
     assert len(ensemble.explain(items)) == len(X)
 
 
-def test_shared_readings():
+def test_shared_outputs():
     items = Items(X, Y)
     detectors = [MSP(CLF), KNN(CLF, n_neighbors=3)]
-    with shared_readings(detectors):
+    with shared_outputs(detectors):
         for detector in detectors:
             detector.fit(items, Y)
             expected = clone(detector).fit(X, Y)

@@ -23,7 +23,7 @@ from torch import nn
 
 from skood.detectors import KNN
 from skood.nn import FeatureExtractor, TorchClassifier, pretrained
-from tests.nn._reading import fitted
+from tests.nn._outputs import fitted
 
 X, y = load_iris(return_X_y=True)
 X = (X - X.mean(0)) / X.std(0)

@@ -14,7 +14,7 @@ from torch import nn
 
 from skood.nn import pretrained
 from tests.nn._networks import Net
-from tests.nn._reading import ALL, assert_head, numbers, read, run
+from tests.nn._outputs import ALL, assert_head, numbers, read, run
 
 
 def features(module, X, layer, pooling="mean", classes=(0, 1, 2)):
@@ -155,8 +155,8 @@ def test_layers_called_by_keyword():
     layers = {"fc": nn.Linear(4, 5), "head": nn.Linear(5, 3), "clock": Clock()}
     net, X = Net(by_keyword, **layers), numbers(6, 4)
     assert_array_equal(features(net, X, "input:fc"), X)
-    reading = read(pretrained(net), X, ALL)
-    assert_head(reading, rtol=1e-4, atol=1e-6)
+    outputs = read(pretrained(net), X, ALL)
+    assert_head(outputs, rtol=1e-4, atol=1e-6)
     with pytest.raises(ValueError, match="called without a tensor"):
         features(net, X, "input:clock")
     with pytest.raises(ValueError, match="gave 0 rows for a batch of 6"):
@@ -240,9 +240,9 @@ def test_tokens(dtype):
         encoded = net.encode(embedded)
         states = net.lstm(encoded)[0]
         logits = net.head(states[:, -1]).numpy()
-    reading = read(pretrained(net), X, ALL)
-    assert_allclose(reading.logits, logits, rtol=1e-4, atol=1e-5)
-    assert_allclose(reading.features, states[:, -1], rtol=1e-4, atol=1e-5)
+    outputs = read(pretrained(net), X, ALL)
+    assert_allclose(outputs.logits, logits, rtol=1e-4, atol=1e-5)
+    assert_allclose(outputs.features, states[:, -1], rtol=1e-4, atol=1e-5)
     # tokens are pooled over tokens, not over their dimensions
     for layer, expected in [("embed", embedded), ("encode", encoded), ("lstm", states)]:
         assert_allclose(features(net, X, layer), expected.mean(1), rtol=1e-4, atol=1e-5)

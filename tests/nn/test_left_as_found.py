@@ -15,7 +15,7 @@ from skood.detectors import KNN, Energy
 from skood.nn import _torch_network, pretrained
 from skood.nn._borrowed_module import borrowed
 from skood.nn._make_network import make_network
-from tests.nn._reading import ALL, Counter, data, read
+from tests.nn._outputs import ALL, Counter, data, read
 from tests.nn.test_network import gradients
 
 
@@ -327,9 +327,9 @@ def test_other_threads_that_run_the_module_are_not_overheard():
             return out
 
     X, _ = data()
-    reading = read(pretrained(Net()), X, ALL)
-    assert_array_equal(reading.logits, read(pretrained(Counter()), X, ALL).logits)
-    assert reading.features.shape == (80, 8)
+    outputs = read(pretrained(Net()), X, ALL)
+    assert_array_equal(outputs.logits, read(pretrained(Counter()), X, ALL).logits)
+    assert outputs.features.shape == (80, 8)
 
 
 def test_blocks(monkeypatch):

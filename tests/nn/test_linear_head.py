@@ -29,7 +29,7 @@ from torch import nn
 from skood.detectors import MSP, Energy, ViM
 from skood.nn import LinearHead, TorchClassifier, pretrained, split
 from tests.nn._networks import Net as Layers
-from tests.nn._reading import fitted
+from tests.nn._outputs import fitted
 
 X, y = load_iris(return_X_y=True)
 X = ((X - X.mean(0)) / X.std(0)).astype(np.float32)

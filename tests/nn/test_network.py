@@ -21,7 +21,7 @@ from skood.nn import _sklearn_network as module
 from skood.nn._make_network import make_network
 from skood.nn._sklearn_network import LayeredNetwork
 from skood.utils._torch import row_chunks
-from tests.nn._reading import data, fitted, naive_mlp, read
+from tests.nn._outputs import data, fitted, naive_mlp, read
 
 ACTIVATIONS = ("identity", "logistic", "tanh", "relu")
 

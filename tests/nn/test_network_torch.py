@@ -17,7 +17,7 @@ from skood.nn import pretrained
 from skood.nn._make_network import make_network
 from tests.nn._conv_net import conv_classifier, conv_net, images, map_classifier
 from tests.nn._networks import Net
-from tests.nn._reading import Counter, data, numbers, read, run
+from tests.nn._outputs import Counter, data, numbers, read, run
 from tests.nn.test_left_as_found import aspects, assert_same
 from tests.nn.test_network import gradients
 

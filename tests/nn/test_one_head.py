@@ -20,10 +20,10 @@ from sklearn.preprocessing import StandardScaler, scale
 from skood.combine import DetectorEnsemble, Fisher
 from skood.detectors import KNN, MSP, ODIN, Energy, Mahalanobis, ViM
 from skood.nn import FeatureExtractor, MultiHeadClassifier, TorchClassifier, split
-from skood.nn._shared_forward import shared_readings
+from skood.nn._shared_forward import shared_outputs
 from tests.nn._copies import by_joblib, by_pickle, by_skops
 from tests.nn._networks import Body
-from tests.nn._reading import ALL, read
+from tests.nn._outputs import ALL, read
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +65,15 @@ def test_it_is_a_fitted_classifier_of_one_column(clf, data):
         head.predict(X[["b", "a", "c", "d"]])
 
 
-def test_reading_is_that_of_the_network(clf, data):
+def test_outputs_are_those_of_the_network(clf, data):
     X, _ = data
     for k, name in enumerate(["species", "long"]):
-        reading = read(clf.head(name), X, ALL)
-        assert_allclose(reading.features, clf.transform(X), rtol=1e-6, atol=1e-7)
-        assert_allclose(reading.logits, clf.predict_logits(X)[k], rtol=1e-5, atol=1e-6)
+        outputs = read(clf.head(name), X, ALL)
+        assert_allclose(outputs.features, clf.transform(X), rtol=1e-6, atol=1e-7)
+        assert_allclose(outputs.logits, clf.predict_logits(X)[k], rtol=1e-5, atol=1e-6)
         linear = clf.module_.heads[k]
-        assert_array_equal(reading.head.coef, linear.weight.detach().numpy())
-        assert_array_equal(reading.head.intercept, linear.bias.detach().numpy())
+        assert_array_equal(outputs.head.coef, linear.weight.detach().numpy())
+        assert_array_equal(outputs.head.intercept, linear.bias.detach().numpy())
 
 
 def test_split_and_layers(clf, data):
@@ -142,13 +142,13 @@ def test_detectors_of_several_heads_together(clf, data):
     assert combined.predict(X).mean() > 0.8
 
 
-def test_shared_readings_run_the_body_once(clf, data):
+def test_shared_outputs_run_the_body_once(clf, data):
     X, _ = data
     runs = []
     head = clf.head("species")
     clf.module_.body.register_forward_hook(lambda *call: runs.append(1))
     detectors = [MSP(head), Energy(head), KNN(head, n_neighbors=3)]
-    with shared_readings(detectors):
+    with shared_outputs(detectors):
         for detector in detectors:
             detector.fit(X)
     assert len(runs) == 1

@@ -17,7 +17,7 @@ from torch import nn
 
 from skood.detectors import MSP, Energy, Entropy
 from skood.nn import pretrained
-from tests.nn._reading import read
+from tests.nn._outputs import read
 
 X = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
 

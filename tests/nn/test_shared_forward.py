@@ -34,11 +34,11 @@ from skood.nn._shared_forward import (
     few_scores,
     network_groups,
     read_alike,
-    shared_readings,
+    shared_outputs,
 )
 from tests.nn._conv_net import conv_classifier
 from tests.nn._members import MEMBERS, NEW, X, check_same, counted, fit_all, score_all
-from tests.nn._reading import ALL, data
+from tests.nn._outputs import ALL, data
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
@@ -92,7 +92,7 @@ def test_one_member_is_kept_nowhere(monkeypatch):
     clf, sizes = counted()
     monkeypatch.setattr(torch_network, "_BLOCK_BYTES", 1)
     clf.estimator.batch_size = 10
-    with shared_readings([MSP(clf), KNN()]):
+    with shared_outputs([MSP(clf), KNN()]):
         blocks = make_network(clf).iter_outputs(X, {"logits"})
         assert next(blocks).logits.flags.writeable
         assert sizes == [10]
@@ -123,7 +123,7 @@ def test_all_detectors_that_read():
     """None writes to what it was given, and none scores otherwise than alone."""
     clf, _ = counted()
     kinds = [getattr(skood.detectors, name) for name in skood.detectors.__all__]
-    kinds = [kind for kind in kinds if getattr(kind, "_reads", None)]
+    kinds = [kind for kind in kinds if getattr(kind, "_needs", None)]
     assert len(kinds) > 20
     y = clf.predict(X)
     check_same([kind(estimator=clf) for kind in kinds], X, y, NEW)
@@ -201,7 +201,7 @@ def test_served_as_read(monkeypatch, want, in_pipeline):
     reader = {"batch_size": 7}
     alone = list(make_network(clf, **reader).iter_outputs(X, want))
     extractors = [FeatureExtractor(clf, **reader), FeatureExtractor(clf, **reader)]
-    with shared_readings([*extractors, MSP(clf), ViM(clf)]):
+    with shared_outputs([*extractors, MSP(clf), ViM(clf)]):
         for _ in range(2):
             del sizes[:]
             served = list(make_network(clf, **reader).iter_outputs(X, want))
@@ -264,11 +264,11 @@ def test_kinds_of_rows(convert):
     check_same([MSP(clf), KNN(clf)], rows, y, convert(NEW))
 
 
-def test_unplanned_readings():
+def test_unplanned_outputs():
     """A layer that no detector named is read when it is asked for, and kept too."""
     clf, sizes = counted()
     expected = FeatureExtractor(clf, layer="conv2").fit(X).transform(X)
-    with shared_readings([MSP(clf), Energy(clf)]):
+    with shared_outputs([MSP(clf), Energy(clf)]):
         MSP(clf).fit(X)
         del sizes[:]
         for _ in range(2):
@@ -287,7 +287,7 @@ def test_unplanned_readings():
 def test_logits_of_the_classifier_itself():
     clf, sizes = counted()
     expected = clf.predict_proba(X)
-    with shared_readings([MSP(clf), Energy(clf)]):
+    with shared_outputs([MSP(clf), Energy(clf)]):
         MSP(clf).fit(X)
         del sizes[:]
         assert_array_equal(clf.predict_proba(X), expected)
@@ -299,7 +299,7 @@ def test_other_rows():
     clf, sizes = counted()
     rows, new = X.copy(), X.copy()
     gone = weakref.ref(rows)
-    with shared_readings([MSP(clf), Energy(clf)]):
+    with shared_outputs([MSP(clf), Energy(clf)]):
         MSP(clf).fit(rows)
         assert sizes == [len(X)]
         Energy(clf).fit(new)  # equal, but another object
@@ -344,15 +344,15 @@ def test_few_scores_are_those_of_score_samples(n_samples):
     """Bit for bit, from one forward pass, by all detectors that read."""
     clf, sizes = counted()
     kinds = [getattr(skood.detectors, name) for name in skood.detectors.__all__]
-    kinds = [kind for kind in kinds if getattr(kind, "_reads", None)]
+    kinds = [kind for kind in kinds if getattr(kind, "_needs", None)]
     fitted = fit_all([kind(estimator=clf) for kind in kinds], X, clf.predict(X), True)
     assert read_alike(fitted)
     expected = np.stack(score_all(fitted, NEW[:n_samples], shared=True), axis=1)
     del sizes[:]
-    scores, reading = few_scores(fitted, NEW[:n_samples], frozenset({"logits"}))
+    scores, outputs = few_scores(fitted, NEW[:n_samples], frozenset({"logits"}))
     assert sizes == [n_samples]
     assert_array_equal(scores, expected)
-    assert_array_equal(reading.logits, clf.predict_logits(NEW[:n_samples]))
+    assert_array_equal(outputs.logits, clf.predict_logits(NEW[:n_samples]))
 
 
 def test_what_few_scores_leaves_to_score_samples():

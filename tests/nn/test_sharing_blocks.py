@@ -31,10 +31,10 @@ from skood.nn._make_network import SHARING, make_network
 from skood.nn._shared_forward import (
     distinct_uses,
     network_groups,
-    shared_readings,
+    shared_outputs,
 )
 from tests.nn._members import MEMBERS, NEW, X, counted, fit_all, score_all
-from tests.nn._reading import ALL, Counter, data
+from tests.nn._outputs import ALL, Counter, data
 
 
 def test_groups():
@@ -114,8 +114,8 @@ def test_groups_of_ensembles():
 def test_nested_blocks():
     clf, sizes = counted()
     own = FrozenEstimator(LinearHead().fit(np.eye(3), np.arange(3)))
-    with shared_readings([MSP(clf), KNN(clf)]):
-        with shared_readings([MSP(clf), Energy(clf), MSP(own), KNN(own)]):
+    with shared_outputs([MSP(clf), KNN(clf)]):
+        with shared_outputs([MSP(clf), Energy(clf), MSP(own), KNN(own)]):
             MSP(clf).fit(X)
             rows = np.eye(3)
             logits = [
@@ -132,7 +132,7 @@ def test_nested_blocks():
 
 def test_the_inner_block_only():
     clf, sizes = counted()
-    with shared_readings([MSP(clf)]), shared_readings([MSP(clf), KNN(clf)]):
+    with shared_outputs([MSP(clf)]), shared_outputs([MSP(clf), KNN(clf)]):
         MSP(clf).fit(X)
         KNN(clf).fit(X)
     assert sizes == [len(X)]
@@ -141,12 +141,12 @@ def test_the_inner_block_only():
 def test_nothing_is_kept_after_the_block():
     clf, sizes = counted()
     rows = X.copy()
-    with shared_readings([MSP(clf), Energy(clf)]):
+    with shared_outputs([MSP(clf), Energy(clf)]):
         reader = make_network(clf)
-        reading = next(reader.iter_outputs(rows, ALL))
-        refs = [weakref.ref(a.base) for a in (reading.features, reading.logits)]
+        outputs = next(reader.iter_outputs(rows, ALL))
+        refs = [weakref.ref(a.base) for a in (outputs.features, outputs.logits)]
         refs.append(weakref.ref(rows))
-        del rows, reading
+        del rows, outputs
         assert all(ref() is not None for ref in refs)
         late = reader.iter_outputs(NEW, {"logits"})
         next(late)
@@ -163,7 +163,7 @@ def test_block_that_fails():
     rows = X.copy()
     gone = weakref.ref(rows)
     with pytest.raises(KeyError, match="mine"):
-        with shared_readings([MSP(clf), KNN(clf)]):
+        with shared_outputs([MSP(clf), KNN(clf)]):
             MSP(clf).fit(rows)
             raise KeyError("mine")
     del rows
@@ -176,12 +176,12 @@ def test_block_that_fails():
     assert sizes == [len(X), len(X)]
 
 
-def test_interrupted_reading():
+def test_interrupted_forward_pass():
     """An interrupt is not one of the errors after which each reads for itself."""
     rows, _ = data()
     net = Counter(fails_at=2)
     clf = pretrained(net, batch_size=30)
-    with shared_readings([MSP(clf), KNN(clf)]):
+    with shared_outputs([MSP(clf), KNN(clf)]):
         with pytest.raises(KeyboardInterrupt):
             MSP(clf).fit(rows)
         assert net.sizes == [30, 30]
@@ -198,7 +198,7 @@ def test_module_is_left_as_found():
     hooks = [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in net.modules()]
     detectors = [build(clf) for build in MEMBERS.values()]
     broken = make_pipeline(FeatureExtractor(clf, layer="conv9"), KNN())
-    with shared_readings([*detectors, broken]):
+    with shared_outputs([*detectors, broken]):
         for detector in detectors:
             clone(detector).fit(X, clf.predict(X))
         with pytest.raises(ValueError, match="conv9"):
@@ -224,7 +224,7 @@ def test_threads(copies_context):
         fitted = fit_all(detectors, X, y, shared)
         results[shared] = score_all(fitted, NEW, shared)
 
-    with shared_readings(detectors):
+    with shared_outputs(detectors):
         MSP(clf).fit(X)
         for shared, passes in ((False, 2), (True, 1)):
             del sizes[:]
@@ -289,7 +289,7 @@ def test_distinct_uses():
     few = [detectors[i] for i in indices]
     expected = score_all(fitted, NEW, shared=True)
     del sizes[:]
-    with shared_readings(few):
+    with shared_outputs(few):
         for one, scores in zip(fitted, expected, strict=True):
             assert_array_equal(one.score_samples(NEW), scores)
     assert sizes == [len(NEW)]

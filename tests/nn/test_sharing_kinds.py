@@ -1,4 +1,4 @@
-"""One reading for all: kinds of classifiers, and what cannot be read together."""
+"""One forward pass for all: kinds of classifiers, and outputs that cannot be shared."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -26,11 +26,11 @@ from skood.detectors import (
     ViM,
 )
 from skood.nn import FeatureExtractor, pretrained
-from skood.nn._shared_forward import network_groups, shared_readings
+from skood.nn._shared_forward import network_groups, shared_outputs
 from skood.nn._sklearn_network import MLPNetwork
 from skood.rectifiers import DICE
 from tests.nn._members import X, check_same, counted, fit_all, score_all
-from tests.nn._reading import Counter, data
+from tests.nn._outputs import Counter, data
 
 
 class CountingLogistic(LogisticRegression):
@@ -149,7 +149,7 @@ def test_pipeline_reads_in_the_smallest_batches():
     ]
     fit_all(extractors, rows, None, shared=False)
     del net.sizes[:]
-    with shared_readings(extractors):
+    with shared_outputs(extractors):
         for extractor in extractors:
             extractor.fit_transform(rows)
     assert net.sizes == [30, 30, 20]
@@ -162,7 +162,7 @@ def test_data_frames():
     check_same([MSP(clf), KNN(clf)], frame, y, frame[:20])
     renamed = frame.rename(columns={"a": "z"})
     detectors = fit_all([MSP(clf), KNN(clf)], frame, y, shared=True)
-    with shared_readings(detectors), pytest.raises(ValueError, match="feature names"):
+    with shared_outputs(detectors), pytest.raises(ValueError, match="feature names"):
         detectors[0].score_samples(renamed)
 
 
@@ -176,7 +176,7 @@ def test_error_is_of_the_one_that_asks():
     unhashable = make_pipeline(FeatureExtractor(clf, layer=["conv1"]), KNN())
     unknown = make_pipeline(FeatureExtractor(clf, device="abacus"), KNN())
     y = clf.predict(X)
-    with shared_readings([missing, unhashable, unknown, MSP(clf), KNN(clf)]):
+    with shared_outputs([missing, unhashable, unknown, MSP(clf), KNN(clf)]):
         del sizes[:]
         MSP(clf).fit(X, y)
         for _ in range(2):
@@ -214,7 +214,7 @@ def test_union_that_cannot_be_read(first):
     root = make_pipeline(FeatureExtractor(clf, layer="root"), KNN())
     works = [MSP(clf), Energy(clf), make_pipeline(FeatureExtractor(clf), KNN())]
     alone = score_all(fit_all(works, rows, y, shared=False), rows, shared=False)
-    with shared_readings([*works, ViM(clf), idle]):
+    with shared_outputs([*works, ViM(clf), idle]):
         for turn in range(2):
             if turn == first:
                 with pytest.raises(ValueError, match=r"not the output of a torch\.nn"):
@@ -228,7 +228,7 @@ def test_union_that_cannot_be_read(first):
                     assert_array_equal(found, scores)
     large = rows.copy()
     large[-1] = 200.0
-    with shared_readings([root, *works]):
+    with shared_outputs([root, *works]):
         with pytest.raises(ValueError, match="features contain NaN"):
             root.fit(large, y)
         works[0].fit(large, y)
@@ -240,7 +240,7 @@ def test_sparse_rows():
     clf = FrozenEstimator(LogisticRegression().fit(rows, y))
     csr = sparse.csr_array(rows)
     expected = MSP(clf).fit(rows, y).score_samples(rows)
-    with shared_readings([MSP(clf), KNN(clf)]):
+    with shared_outputs([MSP(clf), KNN(clf)]):
         with pytest.raises(TypeError, match="TruncatedSVD"):
             Mahalanobis(clf).fit(csr, y)
         found = MSP(clf).fit(csr, y).score_samples(csr)
@@ -252,6 +252,6 @@ def test_sparse_rows():
 def test_classifier_that_cannot_be_read():
     rows, y = data()
     votes = FrozenEstimator(SVC(decision_function_shape="ovo").fit(*data(4)))
-    with shared_readings([MSP(votes), Energy(votes)]):
+    with shared_outputs([MSP(votes), Energy(votes)]):
         with pytest.raises(ValueError, match="set decision_function_shape='ovr'"):
             MSP(votes).fit(rows, y)

@@ -1,4 +1,4 @@
-"""Reading scikit-learn classifiers, against NumPy and what they predict."""
+"""Outputs of scikit-learn classifiers, against NumPy and what they predict."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -38,12 +38,12 @@ from sklearn.svm import SVC, LinearSVC
 from skood.detectors import MSP, Energy
 from skood.nn import LinearHead, TorchClassifier, split
 from skood.nn._make_network import make_network, predicts_softmax
-from tests.nn._reading import ALL, assert_head, fitted, naive_mlp, read
-from tests.nn._reading import data as reading_data
+from tests.nn._outputs import ALL, assert_head, fitted, naive_mlp, read
+from tests.nn._outputs import data as outputs_data
 
 
 def data(n_classes=3):
-    X, y = reading_data(n_classes, 90, n_features=6)
+    X, y = outputs_data(n_classes, 90, n_features=6)
     return X.astype(np.float64), np.array(["a", "b", "c", "d"])[y]
 
 
@@ -67,19 +67,19 @@ def test_linear_classifier(estimator, n_classes):
     X, y = data(n_classes)
     clf = fitted(estimator, X, y)
     margins = clf.decision_function(X)
-    reading = read(clf, X, ALL)
-    assert_array_equal(reading.features, X)
+    outputs = read(clf, X, ALL)
+    assert_array_equal(outputs.features, X)
     if n_classes == 2:
         expected = np.stack([-margins / 2, margins / 2], axis=1)
         assert_allclose(
-            reading.logits[:, 1] - reading.logits[:, 0], margins, rtol=1e-12
+            outputs.logits[:, 1] - outputs.logits[:, 0], margins, rtol=1e-12
         )
     else:
         expected = margins
-    assert_allclose(reading.logits, expected, rtol=1e-12)
-    rebuilt = X @ reading.head.coef.T + reading.head.intercept
+    assert_allclose(outputs.logits, expected, rtol=1e-12)
+    rebuilt = X @ outputs.head.coef.T + outputs.head.intercept
     assert_allclose(rebuilt, expected, rtol=1e-9, atol=1e-9)
-    assert reading.head.coef.shape == (n_classes, 6)
+    assert outputs.head.coef.shape == (n_classes, 6)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -133,13 +133,13 @@ def test_binary_svc_margin_is_made_symmetric():
 def test_mlp(activation, n_classes):
     X, y = data(n_classes)
     clf = fitted(mlp(hidden_layer_sizes=(7, 5), activation=activation), X, y)
-    reading = read(clf, X, ALL)
+    outputs = read(clf, X, ALL)
     assert_allclose(
-        softmax(reading.logits, axis=1), clf.predict_proba(X), rtol=1e-9, atol=1e-12
+        softmax(outputs.logits, axis=1), clf.predict_proba(X), rtol=1e-9, atol=1e-12
     )
-    assert_head(reading, rtol=1e-9, atol=1e-12)
+    assert_head(outputs, rtol=1e-9, atol=1e-12)
     first, second, out = naive_mlp(clf, X[0])
-    assert_allclose(reading.features[0], second, rtol=1e-9)
+    assert_allclose(outputs.features[0], second, rtol=1e-9)
     for layer, expected in [(0, first), (-3, first), (1, second), (-2, second)]:
         features = read(clf, X, {"features"}, layer=layer).features
         assert_allclose(features[0], expected, rtol=1e-9)
@@ -160,19 +160,19 @@ def test_saturated_logistic_mlp_does_not_overflow():
 def test_mlp_without_hidden_layers_is_linear():
     X, y = data()
     clf = fitted(mlp(hidden_layer_sizes=()), X, y)
-    reading = read(clf, X, ALL)
-    assert_array_equal(reading.features, X)
-    assert_allclose(softmax(reading.logits, axis=1), clf.predict_proba(X), rtol=1e-9)
-    assert_array_equal(reading.head.coef, clf.coefs_[0].T)
+    outputs = read(clf, X, ALL)
+    assert_array_equal(outputs.features, X)
+    assert_allclose(softmax(outputs.logits, axis=1), clf.predict_proba(X), rtol=1e-9)
+    assert_array_equal(outputs.head.coef, clf.coefs_[0].T)
     out = read(clf, X, {"features"}, layer=-1).features
-    assert_array_equal(out, reading.logits)
+    assert_array_equal(out, outputs.logits)
 
 
 def test_float32_mlp_stays_float32():
     X, y = data()
     X = X.astype(np.float32)
-    reading = read(fitted(mlp(), X, y), X, ALL)
-    assert reading.features.dtype == reading.logits.dtype == np.float32
+    outputs = read(fitted(mlp(), X, y), X, ALL)
+    assert outputs.features.dtype == outputs.logits.dtype == np.float32
 
 
 def test_mlp_errors():
@@ -206,13 +206,13 @@ def test_mlp_errors():
 def test_classifier_with_probabilities_only(estimator, n_classes):
     X, y = data(n_classes)
     clf = estimator.fit(X, y)
-    reading = read(clf, X, {"features", "logits"})
+    outputs = read(clf, X, {"features", "logits"})
     proba = clf.predict_proba(X)
-    assert_array_equal(reading.features, X)
+    assert_array_equal(outputs.features, X)
     for i in range(5):
         for k in range(n_classes):
             expected = np.log(max(proba[i, k], 2.2250738585072014e-308))
-            assert reading.logits[i, k] == pytest.approx(expected, rel=1e-12)
+            assert outputs.logits[i, k] == pytest.approx(expected, rel=1e-12)
     with pytest.raises(ValueError, match="weights of a linear head, and a"):
         read(clf, X, ALL)
     with pytest.raises(ValueError, match="has no layers: its features are its input"):
@@ -236,12 +236,12 @@ def test_forest_detectors_have_no_nan():
 def test_pipeline():
     X, y = data()
     clf = fitted(make_pipeline(StandardScaler(), MinMaxScaler(), mlp()), X, y)
-    reading = read(clf, X, ALL)
-    assert_allclose(softmax(reading.logits, axis=1), clf.predict_proba(X), rtol=1e-9)
+    outputs = read(clf, X, ALL)
+    assert_allclose(softmax(outputs.logits, axis=1), clf.predict_proba(X), rtol=1e-9)
     scaled = (X - X.mean(0)) / X.std(0)
     scaled = (scaled - scaled.min(0)) / (scaled.max(0) - scaled.min(0))
     hidden = np.maximum(scaled @ clf[-1].coefs_[0] + clf[-1].intercepts_[0], 0)
-    assert_allclose(reading.features, hidden, rtol=1e-8, atol=1e-10)
+    assert_allclose(outputs.features, hidden, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -271,11 +271,11 @@ def test_pipeline_that_ends_in_a_torch_classifier():
     X, y = data()
     clf = make_pipeline(StandardScaler(), TorchClassifier(max_epochs=2, random_state=0))
     clf.fit(X, y)
-    reading = read(clf, X, ALL)
+    outputs = read(clf, X, ALL)
     assert_allclose(
-        softmax(reading.logits.astype(float), axis=1), clf.predict_proba(X), rtol=1e-5
+        softmax(outputs.logits.astype(float), axis=1), clf.predict_proba(X), rtol=1e-5
     )
-    assert_head(reading, rtol=1e-4, atol=1e-5)
+    assert_head(outputs, rtol=1e-4, atol=1e-5)
 
 
 def test_searches_and_frozen_estimators_are_looked_through():
@@ -341,10 +341,10 @@ def test_linear_head_keeps_its_two_logits():
     X, _ = data(2)
     rng = np.random.default_rng(0)
     head = LinearHead(rng.normal(size=(2, 6)), rng.normal(size=2), ["a", "b"])
-    reading = read(head, X, ALL)
-    assert_array_equal(reading.logits, head.predict_logits(X))
-    assert np.ptp(reading.logits.sum(axis=1)) > 1  # they are not symmetric
-    assert_array_equal(reading.head.coef, head.coef_)
+    outputs = read(head, X, ALL)
+    assert_array_equal(outputs.logits, head.predict_logits(X))
+    assert np.ptp(outputs.logits.sum(axis=1)) > 1  # they are not symmetric
+    assert_array_equal(outputs.head.coef, head.coef_)
 
 
 def test_find_head_names_the_place():
@@ -391,9 +391,9 @@ def test_classifier_that_does_not_count_its_features():
 
     X = [[1.0, 2.0], [3.0, 4.0]]
     clf = Constant().fit(X, [0, 1])
-    reading = read(clf, X, {"features", "logits"})
-    assert_array_equal(reading.features, X)
-    assert_allclose(reading.logits, np.log(0.5))
+    outputs = read(clf, X, {"features", "logits"})
+    assert_array_equal(outputs.features, X)
+    assert_allclose(outputs.logits, np.log(0.5))
     with pytest.raises(ValueError, match="contains NaN"):
         read(clf, [[np.nan, 0.0]], {"features"})
 
@@ -407,20 +407,20 @@ def test_nan_logits_raise():
         read(clf, X, {"logits"})
 
 
-def test_joined_and_cut_readings():
-    from skood.nn._outputs import Reading, concatenate
+def test_joined_and_cut_outputs():
+    from skood.nn._outputs import NetworkOutputs, concatenate
 
     X, y = data()
-    reading = read(LogisticRegression().fit(X, y), X, ALL)
-    assert len(reading) == 90
-    part = reading.rows(slice(10, 20))
-    assert len(part) == 10 and part.head is reading.head
+    outputs = read(LogisticRegression().fit(X, y), X, ALL)
+    assert len(outputs) == 90
+    part = outputs.rows(slice(10, 20))
+    assert len(part) == 10 and part.head is outputs.head
     assert part.features.base is not None
-    again = concatenate([reading.rows(slice(0, 40)), reading.rows(slice(40, None))])
-    assert_array_equal(again.logits, reading.logits)
-    assert_array_equal(again.features, reading.features)
-    only = concatenate([Reading(logits=reading.logits)] * 2)
+    again = concatenate([outputs.rows(slice(0, 40)), outputs.rows(slice(40, None))])
+    assert_array_equal(again.logits, outputs.logits)
+    assert_array_equal(again.features, outputs.features)
+    only = concatenate([NetworkOutputs(logits=outputs.logits)] * 2)
     assert only.features is None and len(only) == 180
     assert only.rows(slice(5)).features is None
-    assert Reading(features=X).rows(slice(5)).logits is None
-    assert len(Reading(head=reading.head)) == 0
+    assert NetworkOutputs(features=X).rows(slice(5)).logits is None
+    assert len(NetworkOutputs(head=outputs.head)) == 0

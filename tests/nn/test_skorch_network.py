@@ -1,4 +1,4 @@
-"""Reading skorch nets and `TorchClassifier`."""
+"""Outputs of skorch nets and `TorchClassifier`."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,7 +16,7 @@ from torch import nn
 from skood.detectors import KNN, MSP
 from skood.nn import TorchClassifier, pretrained
 from skood.nn._make_network import make_network
-from tests.nn._reading import ALL, assert_head, data, read
+from tests.nn._outputs import ALL, assert_head, data, read
 
 
 class Net(nn.Module):
@@ -85,14 +85,14 @@ def by_hand(net, X):
 def test_skorch_classifier(close, criterion):
     X, y = data()
     net = skorch_net(criterion=criterion, module__close=close).fit(X, y)
-    reading = read(net, X, ALL)
+    outputs = read(net, X, ALL)
     assert_allclose(
-        softmax(reading.logits.astype(float), axis=1), net.predict_proba(X), rtol=1e-4
+        softmax(outputs.logits.astype(float), axis=1), net.predict_proba(X), rtol=1e-4
     )
     z, logits = by_hand(net.module_, X.astype(float))
-    assert_allclose(reading.features, z, rtol=1e-4, atol=1e-5)
-    assert_allclose(reading.logits, logits, rtol=1e-4, atol=1e-5)
-    assert_head(reading, rtol=1e-4, atol=1e-5)
+    assert_allclose(outputs.features, z, rtol=1e-4, atol=1e-5)
+    assert_allclose(outputs.logits, logits, rtol=1e-4, atol=1e-5)
+    assert_head(outputs, rtol=1e-4, atol=1e-5)
 
 
 def test_skorch_probabilities_without_a_head_become_logs():
@@ -126,11 +126,11 @@ def test_skorch_binary_classifier(close, criterion, has_head):
     assert_allclose(softmax(logits, axis=1), net.predict_proba(X), rtol=1e-4, atol=1e-6)
     assert_array_equal(logits[:, 0], -logits[:, 1])
     if has_head:
-        reading = read(net, X, ALL)
+        outputs = read(net, X, ALL)
         assert_allclose(
             expit(
-                reading.features @ (2 * reading.head.coef[1])
-                + 2 * reading.head.intercept[1]
+                outputs.features @ (2 * outputs.head.coef[1])
+                + 2 * outputs.head.intercept[1]
             ),
             net.predict_proba(X)[:, 1],
             rtol=1e-4,
@@ -182,9 +182,9 @@ def test_skorch_errors():
 def test_torch_classifier():
     X, y = data()
     clf = TorchClassifier(max_epochs=2, random_state=0).fit(X, np.array(list("abc"))[y])
-    reading = read(clf, X, ALL)
-    assert_allclose(reading.logits, clf.predict_logits(X), rtol=1e-5)
-    assert_head(reading, rtol=1e-4, atol=1e-5)
+    outputs = read(clf, X, ALL)
+    assert_allclose(outputs.logits, clf.predict_logits(X), rtol=1e-5)
+    assert_head(outputs, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="4 features"):
         read(clf, X[:, :4], {"logits"})
 

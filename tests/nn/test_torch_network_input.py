@@ -1,4 +1,4 @@
-"""Reading torch networks: batches, and what goes in and comes out."""
+"""Outputs of torch networks: batches, and what goes in and comes out."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,7 +12,7 @@ from torch import nn
 from skood.detectors import Energy
 from skood.nn import pretrained
 from skood.nn._borrowed_module import check_network_input
-from tests.nn._reading import ALL, Counter, data, read
+from tests.nn._outputs import ALL, Counter, data, read
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ from tests.nn._reading import ALL, Counter, data, read
 def test_one_forward_pass_per_row(want):
     X, _ = data(n_samples=80)
     net = Counter()
-    reading = read(pretrained(net), X, want, batch_size=32)
+    outputs = read(pretrained(net), X, want, batch_size=32)
     assert net.sizes == [32, 32, 16]
     for name in ALL:
-        assert (getattr(reading, name) is not None) == (name in want)
+        assert (getattr(outputs, name) is not None) == (name in want)
 
 
 def test_batch_size_does_not_change_the_result():

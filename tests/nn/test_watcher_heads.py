@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from skood.nn import pretrained
 from tests.nn._networks import Net
-from tests.nn._reading import ALL, assert_head, numbers, read, run
+from tests.nn._outputs import ALL, assert_head, numbers, read, run
 
 
 class Headed(nn.Module):
@@ -58,24 +58,24 @@ OUTPUTS = {
 def test_head_is_found_behind(how, dtype):
     net = Headed(OUTPUTS[how]).to(getattr(torch, dtype))
     X = numbers(20, 4)
-    reading = read(pretrained(net), X, ALL)
+    outputs = read(pretrained(net), X, ALL)
     kind = np.float64 if dtype == "float64" else np.float32
-    assert reading.features.dtype == reading.logits.dtype == kind
-    assert_allclose(reading.logits, true_logits(net, X), rtol=1e-6)
-    assert_array_equal(reading.head.coef, net.head.weight.detach().double().numpy())
+    assert outputs.features.dtype == outputs.logits.dtype == kind
+    assert_allclose(outputs.logits, true_logits(net, X), rtol=1e-6)
+    assert_array_equal(outputs.head.coef, net.head.weight.detach().double().numpy())
     tol = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 3e-2}[dtype]
-    assert_head(reading, rtol=tol, atol=tol)
+    assert_head(outputs, rtol=tol, atol=tol)
 
 
 @pytest.mark.parametrize("close", [lambda v: v, lambda v: v[:, 0], torch.sigmoid])
 def test_one_output(close):
     net, X = Headed(close, width=1), numbers(20, 4)
-    reading = read(pretrained(net), X, ALL)
+    outputs = read(pretrained(net), X, ALL)
     margin = true_logits(net, X)
-    assert_allclose(reading.logits, np.hstack([-margin, margin]) / 2, rtol=1e-5)
+    assert_allclose(outputs.logits, np.hstack([-margin, margin]) / 2, rtol=1e-5)
     proba = pretrained(net).predict_proba(X)
     assert_allclose(proba[:, 1], 1 / (1 + np.exp(-margin[:, 0])), rtol=1e-5)
-    assert reading.head.coef.shape == (2, 6)
+    assert outputs.head.coef.shape == (2, 6)
 
 
 def test_saturated_softmax_still_tells_two_heads_apart():
@@ -91,9 +91,9 @@ def test_saturated_softmax_still_tells_two_heads_apart():
     with torch.no_grad():
         net.main.weight.copy_(torch.tensor([[40.0], [0.0], [-10.0]]))
         net.aux.weight.copy_(torch.tensor([[50.0], [-5.0], [-30.0]]))
-    reading = read(pretrained(net), X, ALL)
-    assert_array_equal(reading.head.coef, net.main.weight.detach())
-    assert_allclose(reading.logits[0], run(net.main, X=X)[0])
+    outputs = read(pretrained(net), X, ALL)
+    assert_array_equal(outputs.head.coef, net.main.weight.detach())
+    assert_allclose(outputs.logits[0], run(net.main, X=X)[0])
 
 
 def no_head(net, X, classes=(0, 1, 2), **options):
@@ -104,16 +104,16 @@ def no_head(net, X, classes=(0, 1, 2), **options):
 
 def test_scaled_head_is_no_head():
     net, X = Headed(lambda v: v / 2), numbers(20, 4)
-    reading = no_head(net, X)
-    assert_allclose(reading.logits, true_logits(net, X) / 2, rtol=1e-6)
+    outputs = no_head(net, X)
+    assert_allclose(outputs.logits, true_logits(net, X) / 2, rtol=1e-6)
     # features still are the input of the last linear layer
-    assert_allclose(reading.features, run(net.a, nn.ReLU(), X=X), rtol=1e-6, atol=1e-7)
+    assert_allclose(outputs.features, run(net.a, nn.ReLU(), X=X), rtol=1e-6, atol=1e-7)
 
 
 def test_head_changed_in_place_is_no_head():
     net, X = Headed(lambda v: v.mul_(3).add_(1)), numbers(20, 4)
-    reading = no_head(net, X)
-    assert_allclose(reading.logits, true_logits(net, X) * 3 + 1, rtol=1e-5)
+    outputs = no_head(net, X)
+    assert_allclose(outputs.logits, true_logits(net, X) * 3 + 1, rtol=1e-5)
     with pytest.raises(ValueError, match="are not the output"):
         read(pretrained(net), X, {"head", "logits"})
 
@@ -130,16 +130,16 @@ def test_linear_layer_that_does_more_is_no_head():
 
 def test_integer_output_is_not_taken_for_a_copy():
     net, X = Headed(lambda v: v.round().int()), numbers(20, 4)
-    reading = no_head(net, X)
-    assert_array_equal(reading.logits, np.round(true_logits(net, X)))
+    outputs = no_head(net, X)
+    assert_array_equal(outputs.logits, np.round(true_logits(net, X)))
 
 
 def test_user_hook_that_changes_the_head_is_seen():
     net, X = Headed(lambda v: v), numbers(20, 4)
     unhooked = true_logits(net, X)
     net.head.register_forward_hook(lambda module, args, output: output * 2)
-    reading = no_head(net, X)
-    assert_allclose(reading.logits, 2 * unhooked, rtol=1e-6)
+    outputs = no_head(net, X)
+    assert_allclose(outputs.logits, 2 * unhooked, rtol=1e-6)
 
 
 def test_no_head_at_another_layer():
@@ -159,10 +159,10 @@ def test_auxiliary_head(close):
 
     layers = {"a": nn.Linear(4, 6), "head": nn.Linear(6, 3), "aux": nn.Linear(6, 3)}
     net, X = Net(two_heads, **layers), numbers(20, 4)
-    reading = read(pretrained(net), X, ALL)
-    assert_allclose(reading.logits, true_logits(net, X), rtol=1e-6)
-    assert_array_equal(reading.head.coef, net.head.weight.detach())
-    assert_allclose(reading.features, run(net.a, nn.ReLU(), X=X), rtol=1e-6, atol=1e-7)
+    outputs = read(pretrained(net), X, ALL)
+    assert_allclose(outputs.logits, true_logits(net, X), rtol=1e-6)
+    assert_array_equal(outputs.head.coef, net.head.weight.detach())
+    assert_allclose(outputs.features, run(net.a, nn.ReLU(), X=X), rtol=1e-6, atol=1e-7)
 
 
 def test_head_defined_before_the_body():
@@ -172,10 +172,10 @@ def test_head_defined_before_the_body():
     net, X = Net(run_last_to_first, head=nn.Linear(5, 3)), numbers(20, 4)
     net.second, net.first = nn.Linear(4, 5), nn.Linear(4, 4)
     clf = pretrained(net, classes=["x", "y", "z"])
-    reading = read(clf, X, ALL)
-    assert_array_equal(reading.head.coef, net.head.weight.detach())
+    outputs = read(clf, X, ALL)
+    assert_array_equal(outputs.head.coef, net.head.weight.detach())
     expected = run(net.first, nn.Tanh(), net.second, nn.Tanh(), X=X)
-    assert_allclose(reading.features, expected, rtol=1e-5)
+    assert_allclose(outputs.features, expected, rtol=1e-5)
 
 
 def test_bias_free_head():

@@ -158,7 +158,7 @@ def test_features_of_a_split_network(kind, with_head, dtype, data):
     X, y, rows = data
     body, head = split(network().fit(X, y))
     train, test = (body.transform(one).astype(dtype) for one in (X, rows[:150]))
-    if kind._reads == {"logits"} and not with_head:
+    if kind._needs == {"logits"} and not with_head:
         train, test = head.predict_logits(train), head.predict_logits(test)
     detector = kind(head if with_head else None).fit(train, y)
     model = to_onnx(detector, dtype=dtype)

@@ -18,7 +18,7 @@ from skood.detectors import KNN, MSP, Energy, MaxLogit, ViM
 from skood.nn import LinearHead, TorchClassifier, pretrained
 from skood.nn._sklearn_network import MLPNetwork
 from skood.rejection import BoundedAbstention, RejectOptionClassifier
-from tests.nn._reading import Counter, data
+from tests.nn._outputs import Counter, data
 
 LINEAR = ["logistic", "head"]
 

@@ -32,8 +32,8 @@ def code(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 def test_a_detector_has_two_hooks(code):
     check_detector(code.NearestMean())
-    hooks = [name for name in vars(code.NearestMean) if name.endswith("_reading")]
-    assert hooks == ["_fit_reading", "_score_reading"]
+    hooks = [name for name in vars(code.NearestMean) if name.endswith("_outputs")]
+    assert hooks == ["_fit_outputs", "_score_outputs"]
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     X = rng.normal(size=(60, 4)) + 3 * np.eye(3, 4)[y]

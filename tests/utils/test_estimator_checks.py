@@ -180,11 +180,11 @@ class LearnsBeforeItLooks(Good):
 
 
 class WritesOnTheNetwork(MSP):
-    def _fit_reading(self, reading, y):
-        self.estimator_.shift = reading.logits.mean(axis=0)
+    def _fit_outputs(self, outputs, y):
+        self.estimator_.shift = outputs.logits.mean(axis=0)
 
-    def _score_reading(self, reading):
-        return super()._score_reading(reading) - np.abs(self.estimator_.shift).sum()
+    def _score_outputs(self, outputs):
+        return super()._score_outputs(outputs) - np.abs(self.estimator_.shift).sum()
 
 
 class NaNForFewSamples(Good):

@@ -1,4 +1,4 @@
-"""Threads and forked children of fits and readings."""
+"""Threads and forked children of fits and forward passes."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

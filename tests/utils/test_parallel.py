@@ -142,9 +142,9 @@ def test_few_samples_are_scored_on_one_thread(libraries):
     detector, found = Mahalanobis().fit(X, y), []
 
     class Noted(Mahalanobis):
-        def _score_reading(self, reading):
+        def _score_outputs(self, outputs):
             found.append(counts(libraries))
-            return super()._score_reading(reading)
+            return super()._score_outputs(outputs)
 
     detector.__class__ = Noted
     expected = detector.score_samples(X)
@@ -180,9 +180,9 @@ def test_small_fits_and_scores_are_limited(libraries, monkeypatch, many, limited
             found.append(counts(libraries))
             return super()._score_left_out(part, labels)
 
-        def _score_reading(self, reading):
+        def _score_outputs(self, outputs):
             found.append(counts(libraries))
-            return super()._score_reading(reading)
+            return super()._score_outputs(outputs)
 
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 40)), np.arange(600) % 3

@@ -32,7 +32,7 @@ from skood.detectors._common._training_scores import (
 )
 from skood.nn._linear_head import LinearHead
 from skood.nn._make_network import has_dense_features, make_network
-from skood.nn._outputs import Reading, concatenate
+from skood.nn._outputs import NetworkOutputs, concatenate
 from skood.utils._array_api import array_device, as_double, to_host
 from skood.utils._atomic_fit import kept_state
 from skood.utils._batches import (
@@ -58,22 +58,22 @@ _GPU_BLOCK_BYTES = 256 * 2**20
 _FEW_ROWS = 256
 
 
-class ReadingDetector(BaseDetector):
+class OutputDetector(BaseDetector):
     """Base class of detectors that use the outputs of a classifier.
 
-    A subclass names in ``_reads`` the outputs that it needs ("features", "logits",
-    "head"), and implements ``_score_reading(reading)`` and, if it learns,
-    ``_fit_reading(reading, y)``, which uses ``reading.weight``. One that learns from
-    sums over samples implements ``_added(sums, part, labels)`` and ``_settle(reading,
+    A subclass names in ``_needs`` the outputs that it needs ("features", "logits",
+    "head"), and implements ``_score_outputs(outputs)`` and, if it learns,
+    ``_fit_outputs(outputs, y)``, which uses ``outputs.weight``. One that learns from
+    sums over samples implements ``_added(sums, part, labels)`` and ``_settle(outputs,
     y)`` instead, and gets `partial_fit`; one whose score is a sum over features has
-    ``_explained(reading)``, and gets `explain`.
+    ``_explained(outputs)``, and gets `explain`.
 
     With ``estimator=None``, `X` holds features if the subclass needs features, else
     logits. A subclass that needs features, and logits or a head, then gets a
     `LinearHead` that is fitted on ``(X, y)``.
 
     Both methods work on chunks of samples whose arrays are NumPy arrays, or torch
-    tensors on a GPU: ``reading.xp`` is the array namespace, and ``reading.asarray``
+    tensors on a GPU: ``outputs.xp`` is the array namespace, and ``outputs.asarray``
     moves fitted arrays, which are NumPy, to the device of the chunk.
     """
 
@@ -83,7 +83,7 @@ class ReadingDetector(BaseDetector):
         "device": "no_validation",  # validated where it is used
     }
 
-    _reads: ClassVar[frozenset] = frozenset()
+    _needs: ClassVar[frozenset] = frozenset()
 
     # Features of a CSR array are "kept" sparse, or made dense in "chunks" of samples.
     # None: they raise an error.
@@ -153,24 +153,24 @@ class ReadingDetector(BaseDetector):
                     )
                 X = in_memory(X)  # the solver iterates over all samples many times
                 self.estimator_ = LinearHead().fit(X, y, sample_weight)
-            elif "features" not in self._reads and y is not None:
+            elif "features" not in self._needs and y is not None:
                 check_columns(self, X.shape[1])
         else:
             if not isinstance(self.estimator, FrozenEstimator):
                 X = in_memory(X)
             self.estimator_ = self._fit_estimator(X, y, sample_weight)
-        reading = self._read_all(X)
+        outputs = self._read_all(X)
         if sample_weight is not None:
-            reading = reading.weighted(sample_weight)
+            outputs = outputs.weighted(sample_weight)
         if y is None and is_torch_data(X):  # its labels have been loaded by now
             _, y, self._id_rows = id_samples(self, X, X.labels())
-            reading = reading if self._id_rows is None else reading.rows(self._id_rows)
-        with self._few_threads(reading):
-            self._fit_reading(reading, y)
+            outputs = outputs if self._id_rows is None else outputs.rows(self._id_rows)
+        with self._few_threads(outputs):
+            self._fit_outputs(outputs, y)
         if self._fits_head or not is_fixed(self.estimator):
             return refitted_training_scores(self, X, y, sample_weight)
-        with self._few_threads(reading):
-            return self._training_scores(reading, y)
+        with self._few_threads(outputs):
+            return self._training_scores(outputs, y)
 
     def _fit_estimator(self, X, y, sample_weight=None):
         """Fit the classifier; store the names of columns if the classifier does not."""
@@ -229,49 +229,49 @@ class ReadingDetector(BaseDetector):
             add_samples(self, X, y, sample_weight)
         return self
 
-    def _training_scores(self, reading, y):
+    def _training_scores(self, outputs, y):
         """Return scores for the threshold, distributed like scores of new samples."""
-        return training_scores(self, reading, y)
+        return training_scores(self, outputs, y)
 
-    def _left_out_scores(self, reading, y, rows, shares=None):
+    def _left_out_scores(self, outputs, y, rows, shares=None):
         """Return scores of training samples, each from a fit without it.
 
         With weights, `rows` are copies of weights `shares`, and the result is a pair.
         """
-        return left_out_scores(self, reading, y, rows, shares)
+        return left_out_scores(self, outputs, y, rows, shares)
 
-    def _without_each(self, reading, y):
+    def _without_each(self, outputs, y):
         """Return leave-one-out training scores from the sums, or None if impossible.
 
         A score is NaN if its sample cannot be left out.
         """
-        return scores_of_formula(self, reading, y)
+        return scores_of_formula(self, outputs, y)
 
     def _score_left_out(self, part, labels):
         """Return leave-one-out scores (NumPy; NaN: alone in its class), or None."""
         return None
 
-    def _fit_reading(self, reading, y):
+    def _fit_outputs(self, outputs, y):
         """Learn from the outputs for the ID training samples (`y` may be None)."""
         if hasattr(self, "_added"):
-            fit_sums(self, reading, y)
+            fit_sums(self, outputs, y)
 
-    def _begin(self, reading, y):
+    def _begin(self, outputs, y):
         """Set attributes that sums depend on; raise if `y` is needed."""
 
     @abstractmethod
-    def _score_reading(self, reading):
+    def _score_outputs(self, outputs):
         """Score a chunk of samples: float64, high = ID.
 
-        A class that also defines ``_onnx_score(reading)`` can be exported: it returns
-        the same scores, (n_samples, 1), of a `skood.onnx._graph.GraphReading`.
+        A class that also defines ``_onnx_score(outputs)`` can be exported: it returns
+        the same scores, (n_samples, 1), of a `skood.onnx._graph.GraphOutputs`.
         """
 
-    def _parts(self, reading, y=None):
-        """Yield chunks of a reading, on the device for computations, and labels."""
-        device = reading.device_for(self._device)
-        for rows in self._chunks(reading, device):
-            part = self._placed(reading.rows(rows), device)
+    def _parts(self, outputs, y=None):
+        """Yield chunks of outputs, on the device for computations, and labels."""
+        device = outputs.device_for(self._device)
+        for rows in self._chunks(outputs, device):
+            part = self._placed(outputs.rows(rows), device)
             yield part, None if y is None else y[rows]
 
     def _placed(self, part, device):
@@ -283,7 +283,7 @@ class ReadingDetector(BaseDetector):
         """Return whether X holds features, and a linear head is fitted on them."""
         if self.estimator is not None:
             return False
-        return "head" in self._reads or {"features", "logits"} <= self._reads
+        return "head" in self._needs or {"features", "logits"} <= self._needs
 
     @property
     def _depends_on_samples(self):
@@ -318,12 +318,12 @@ class ReadingDetector(BaseDetector):
         return X
 
     def _read(self, X, needs=None):
-        """Return an iterable over readings of consecutive validated samples."""
-        needs = self._reads if needs is None else needs
+        """Return an iterable over outputs of consecutive validated samples."""
+        needs = self._needs if needs is None else needs
         if not hasattr(self, "estimator_"):
-            if "features" in self._reads:
-                return (Reading(features=X),)
-            return (Reading(logits=check_logits(X)),)
+            if "features" in self._needs:
+                return (NetworkOutputs(features=X),)
+            return (NetworkOutputs(logits=check_logits(X)),)
         network = make_network(self.estimator_)
         network.is_validated = self.estimator is None  # by `_checked`
         network.core.allows_nan = self._allows_nan
@@ -335,24 +335,27 @@ class ReadingDetector(BaseDetector):
         )
 
     def _read_all(self, X):
-        """Return one reading of all validated samples of `X`."""
+        """Return the outputs of all validated samples of `X`."""
         if not self._features_are_rows_of(X):
             return concatenate(self._read(X))
         features, later = float_rows(X), None
         if not self._sums_logits:
             later = make_network(self.estimator_).later_logits(features)
-        needs = self._reads if later is None else self._reads - {"logits"}
+        needs = self._needs if later is None else self._needs - {"logits"}
         # The features of the blocks are left out: they may be copies.
         others = concatenate(
-            Reading(None, part.logits, part.head) for part in self._read(X, needs)
+            NetworkOutputs(None, part.logits, part.head)
+            for part in self._read(X, needs)
         )
-        return Reading(features, others.logits if later is None else later, others.head)
+        return NetworkOutputs(
+            features, others.logits if later is None else later, others.head
+        )
 
     def _features_are_rows_of(self, X):
         """Return whether the features of the classifier are rows of a matrix."""
         return (
             hasattr(self, "estimator_")
-            and "features" in self._reads
+            and "features" in self._needs
             and is_matrix(X)
             and make_network(self.estimator_).features_are_rows
         )
@@ -372,56 +375,56 @@ class ReadingDetector(BaseDetector):
     def _score_validated(self, X):
         return self._score_rows(self._read_all(X))
 
-    def _bytes_per_row(self, reading):
+    def _bytes_per_row(self, outputs):
         """Return the size of the float64 temporaries for scoring one sample."""
         is_kept = self._sparse == "kept"
         width = sum(
             stored_columns(array) if is_kept else array.shape[1]
-            for array in (reading.features, reading.logits)
+            for array in (outputs.features, outputs.logits)
             if array is not None
         )
         # comparing features with all classes needs one column per class
         n_classes = (
-            0 if reading.features is None else len(getattr(self, "classes_", ()))
+            0 if outputs.features is None else len(getattr(self, "classes_", ()))
         )
         return 8 * (4 * width + 3 * n_classes)
 
-    def _chunks(self, reading, device=None):
-        per_row, size = self._bytes_per_row(reading), self._chunk_bytes
-        if reading.features is None and device is None:
+    def _chunks(self, outputs, device=None):
+        per_row, size = self._bytes_per_row(outputs), self._chunk_bytes
+        if outputs.features is None and device is None:
             least = self._logit_chunk_rows * per_row
             size = min(size, max(self._logit_chunk_bytes, least))
-        return row_chunks(len(reading), per_row, size)
+        return row_chunks(len(outputs), per_row, size)
 
-    def _score_rows(self, reading):
-        device = reading.device_for(self._device)
+    def _score_rows(self, outputs):
+        device = outputs.device_for(self._device)
 
         def scores_of(rows):
             with np.errstate(over="ignore", invalid="ignore"):  # NaN raises in the end
-                scores = self._score_reading(self._placed(reading.rows(rows), device))
+                scores = self._score_outputs(self._placed(outputs.rows(rows), device))
             return to_host(as_double(scores))
 
-        if len(reading) == 1:  # for the speed of small calls
+        if len(outputs) == 1:  # for the speed of small calls
             return scores_of(slice(0, 1))
-        chunks = list(self._chunks(reading, device))
+        chunks = list(self._chunks(outputs, device))
         # without a large matrix product, which has threads of its own
-        if device is None and (self._elementwise or reading.features is None):
+        if device is None and (self._elementwise or outputs.features is None):
             scores = map_chunks(scores_of, chunks)
         else:
-            with self._few_threads(reading):
+            with self._few_threads(outputs):
                 scores = [scores_of(rows) for rows in chunks]
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
-    def _score_one(self, reading):
+    def _score_one(self, outputs):
         """Score a sample in dense NumPy arrays; for the speed of small calls."""
         if self._device not in ("auto", "cpu"):
-            return self._score_rows(reading)
-        return self._score_reading(reading)
+            return self._score_rows(outputs)
+        return self._score_outputs(outputs)
 
-    def _few_threads(self, reading):
+    def _few_threads(self, outputs):
         """Limit threads of products of samples with a square matrix, if small."""
-        values = reading.logits if reading.features is None else reading.features
-        return one_thread(len(reading) * values.shape[1] ** 2)
+        values = outputs.logits if outputs.features is None else outputs.features
+        return one_thread(len(outputs) * values.shape[1] ** 2)
 
     def _validate(self, X, *, reset):
         return validated(self, X, reset=reset)
@@ -468,7 +471,7 @@ class ReadingDetector(BaseDetector):
         if self.estimator is None:
             tags.target_tags.required = self._fits_head
             tags.input_tags.sparse = self._sparse is not None
-        elif "features" in self._reads:
+        elif "features" in self._needs:
             tags.input_tags.allow_nan &= self._allows_nan
             if self._sparse is None:
                 tags.input_tags.sparse &= has_dense_features(self.estimator)
@@ -477,6 +480,6 @@ class ReadingDetector(BaseDetector):
 
 def constraints_without_device():
     """Return constraints of a detector without `device`, which uses the CPU only."""
-    constraints = dict(ReadingDetector._parameter_constraints)
+    constraints = dict(OutputDetector._parameter_constraints)
     del constraints["device"]
     return constraints

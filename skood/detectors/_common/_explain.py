@@ -40,15 +40,15 @@ def explanation(detector, X, n_features, **options):
     check_is_fitted(detector, "offset_")
     check_scalar(n_features, "n_features", Integral, min_val=0)
     pd = import_pandas("explain")
-    reading = read_all(detector, X)
+    outputs = read_all(detector, X)
     frames = []
     for _, (columns, contributions, _) in explained_blocks(
-        detector, reading, **options
+        detector, outputs, **options
     ):
         found = _columns(detector, columns, contributions, n_features)
         frames.append(pd.DataFrame(found))
     frame = pd.concat(frames, ignore_index=True)
-    scores = detector._score_rows(reading)
+    scores = detector._score_rows(outputs)
     frame.insert(0, "score", scores)
     frame.insert(1, "is_ood", scores < detector.offset_)
     if hasattr(X, "iloc"):
@@ -57,25 +57,25 @@ def explanation(detector, X, n_features, **options):
 
 
 def read_all(detector, X):
-    """Return the outputs for all samples in one reading."""
+    """Return the outputs for all samples."""
     return concatenate(
-        reading
+        outputs
         for batch in detector._batches(X)
-        for reading in detector._read(detector._checked(batch))
+        for outputs in detector._read(detector._checked(batch))
     )
 
 
-def explained_blocks(detector, reading, **options):
+def explained_blocks(detector, outputs, **options):
     """Yield the features of blocks of samples, and their explanations.
 
     An explanation consists of a dict of columns, of contributions of shape (n_samples,
     n_features) and of a `Reference`.
     """
-    chunks = detector._chunks(reading)
-    if issparse(reading.features):  # their contributions are dense
-        chunks = row_chunks(len(reading), 32 * reading.features.shape[1], _BYTES)
+    chunks = detector._chunks(outputs)
+    if issparse(outputs.features):  # their contributions are dense
+        chunks = row_chunks(len(outputs), 32 * outputs.features.shape[1], _BYTES)
     for rows in chunks:
-        block = reading.rows(rows).to(None)
+        block = outputs.rows(rows).to(None)
         yield block.features, detector._explained(block, **options)
 
 

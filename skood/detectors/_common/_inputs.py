@@ -83,17 +83,17 @@ def column_labels(detector, n_columns):
     return labels
 
 
-def checked_features(detector, readings):
-    """Return readings of consecutive samples; raise on use if features are sparse.
+def checked_features(detector, batches):
+    """Return outputs of consecutive samples; raise on use if features are sparse.
 
     Unless the detector takes sparse features.
     """
-    return readings if detector._sparse else map(_dense, readings)
+    return batches if detector._sparse else map(_dense, batches)
 
 
-def _dense(reading):
-    check_dense(reading.features)
-    return reading
+def _dense(outputs):
+    check_dense(outputs.features)
+    return outputs
 
 
 def stored_columns(array):

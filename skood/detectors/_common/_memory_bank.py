@@ -62,28 +62,28 @@ def like_bank(features, bank):
     return features.toarray() if issparse(features) else features
 
 
-def bank_tiles(reading, bank, tile_bytes=None):
+def bank_tiles(outputs, bank, tile_bytes=None):
     """Split a bank so that products with a chunk of samples need bounded memory."""
     return row_chunks(
-        bank.shape[0], bank.dtype.itemsize * len(reading), tile_bytes or _TILE_BYTES
+        bank.shape[0], bank.dtype.itemsize * len(outputs), tile_bytes or _TILE_BYTES
     )
 
 
-def bank_scores(detector, reading, own=None):
+def bank_scores(detector, outputs, own=None):
     """Score samples against a bank, which is copied to a GPU once, not once per chunk.
 
-    ``detector._bank()`` returns the arrays of the bank, ``_compare(reading, *bank,
+    ``detector._bank()`` returns the arrays of the bank, ``_compare(outputs, *bank,
     own=None)`` the scores of a chunk. `own` are the indices of the samples in the bank,
     -1 for others: samples are not compared with themselves.
     """
-    device = reading.device_for(detector._device)
-    if device is None and len(reading) == 1:  # for the speed of small calls
-        part = detector._placed(reading, None)
+    device = outputs.device_for(detector._device)
+    if device is None and len(outputs) == 1:  # for the speed of small calls
+        part = detector._placed(outputs, None)
         return as_double(detector._compare(part, *detector._bank(), own=own))
     bank = [to_device(array, device) for array in detector._bank()]
     scores = [
         to_host(as_double(detector._compare(part, *bank, own=owned)))
-        for part, owned in detector._parts(reading, own)
+        for part, owned in detector._parts(outputs, own)
     ]
     return np.concatenate(scores)
 
@@ -326,7 +326,7 @@ def _smallest(values, labels, k):
     return values, labels
 
 
-def distances_by_torch(detector, reading, own=None):
+def distances_by_torch(detector, outputs, own=None):
     """Return distances of all samples; the bank is copied to the device once."""
     device = resolve_device(detector.device)
     budget = _CPU_BYTES if device.type == "cpu" else _GPU_BYTES
@@ -337,8 +337,8 @@ def distances_by_torch(detector, reading, own=None):
     half_norms = [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
     distances = []
     per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
-    for rows in row_chunks(len(reading), per_row, budget):
-        features = like_bank(reading.rows(rows).features, detector.bank_)
+    for rows in row_chunks(len(outputs), per_row, budget):
+        features = like_bank(outputs.rows(rows).features, detector.bank_)
         queries = detector._prepared(features)
         queries = to_device(queries, device)
         owned = None if own is None else own[rows]

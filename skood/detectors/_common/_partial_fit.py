@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 
-from skood.nn._outputs import Reading, concatenate
+from skood.nn._outputs import NetworkOutputs, concatenate
 from skood.utils._batches import labeled_rows, loaded, weighted_rows
 from skood.utils._id_samples import id_samples
 from skood.utils._left_out import MAX_OFFSET_ROWS, folds
@@ -37,19 +37,19 @@ class RowSample:
     def __init__(self, size=MAX_OFFSET_ROWS):
         self.size = size
         self.n_seen = 0
-        self._reading: Any = None
+        self._outputs: Any = None
         self._numbers = np.empty(0)
         self.labels: Any = None
         self._state = np.random.RandomState(0).get_state()
 
-    def updated(self, reading, y=None):
-        """Return the sample with the samples of a reading, and their labels, added."""
+    def updated(self, outputs, y=None):
+        """Return the sample with the outputs of samples, and their labels, added."""
         new = RowSample(self.size)
         copies, shares = None, None
-        if reading.weight is not None:
-            copies, shares = units(reading.weight)
+        if outputs.weight is not None:
+            copies, shares = units(outputs.weight)
             y = None if y is None else y[copies]
-        n_new = len(reading) if copies is None else len(copies)
+        n_new = len(outputs) if copies is None else len(copies)
         rng = np.random.RandomState()
         rng.set_state(self._state)
         numbers = np.concatenate([self._numbers, rng.random_sample(n_new)])
@@ -65,61 +65,63 @@ class RowSample:
         n_old = len(self._numbers)
         chosen = rows[rows >= n_old] - n_old
         if copies is None or shares is None:
-            fresh = reading.rows(chosen).to(None)
+            fresh = outputs.rows(chosen).to(None)
         else:
-            fresh = reading.rows(copies[chosen]).to(None).weighted(shares[chosen])
-        parts = [] if n_old == 0 else [self._reading.rows(rows[rows < n_old])]
+            fresh = outputs.rows(copies[chosen]).to(None).weighted(shares[chosen])
+        parts = [] if n_old == 0 else [self._outputs.rows(rows[rows < n_old])]
         if len(fresh) or not parts:
             parts.append(fresh)
         joined = concatenate(parts)
         # without the head
-        new._reading = Reading(joined.features, joined.logits, None, joined.weight)
+        new._outputs = NetworkOutputs(
+            joined.features, joined.logits, None, joined.weight
+        )
         return new
 
-    def reading(self, head=None):
-        """Return the reading of the stored samples."""
-        return replace(self._reading, head=head)
+    def outputs(self, head=None):
+        """Return the outputs of the stored samples."""
+        return replace(self._outputs, head=head)
 
 
-def fit_sums(detector, reading, y):
+def fit_sums(detector, outputs, y):
     """Fit a detector on the sums over all training samples."""
-    _begin(detector, reading, y)
-    _include(detector, reading, y)
-    detector._settle(reading, y)
+    _begin(detector, outputs, y)
+    _include(detector, outputs, y)
+    detector._settle(outputs, y)
 
 
-def _begin(detector, reading, y):
+def _begin(detector, outputs, y):
     detector._labeled = y is not None
-    detector._weighs = reading.weight is not None
+    detector._weighs = outputs.weight is not None
     detector._summed_with = {
         name: getattr(detector, name) for name in detector._sums_need
     }
     detector._sums, detector._sample = None, RowSample()
-    detector._begin(reading, y)
+    detector._begin(outputs, y)
 
 
-def _include(detector, reading, y):
+def _include(detector, outputs, y):
     """Add samples to the sums and to the random sample."""
     sums = detector._sums  # restored if this call fails
-    summed = reading if detector._sums_logits else replace(reading, logits=None)
+    summed = outputs if detector._sums_logits else replace(outputs, logits=None)
     for part, labels in detector._parts(summed, y):
         sums = detector._added(sums, part, labels)
     detector._sums = sums
-    detector._sample = detector._sample.updated(reading, y)
+    detector._sample = detector._sample.updated(outputs, y)
 
 
-def scores_without_blocks(detector, reading, y, removed):
+def scores_without_blocks(detector, outputs, y, removed):
     """Return scores of training samples, from the sums without a block of them.
 
     ``removed(sums, part)`` returns the sums without a chunk. None if the samples are
     too few to leave any out.
     """
-    scores = np.full(len(reading), np.nan)
+    scores = np.full(len(outputs), np.nan)
     try:
         with quiet():
-            rows, n_seen = np.arange(len(reading)), detector._sample.n_seen
-            for fold in folds(reading.content, rows, y, n_seen=n_seen):
-                part = reading.rows(fold.part)
+            rows, n_seen = np.arange(len(outputs)), detector._sample.n_seen
+            for fold in folds(outputs.content, rows, y, n_seen=n_seen):
+                part = outputs.rows(fold.part)
                 other = copy.copy(detector)
                 other.n_components = detector.n_components_
                 for chunk, _ in detector._parts(part):
@@ -163,15 +165,15 @@ def add_samples(detector, X, y, sample_weight):
         X = detector._checked(X)
     if len(earlier):
         detector.classes_ = np.union1d(earlier, detector.classes_)
-    reading = detector._read_all(X)
+    outputs = detector._read_all(X)
     if weighs:
-        reading = reading.weighted(weight)
+        outputs = outputs.weighted(weight)
     if first:
-        _begin(detector, reading, y)
-    _include(detector, reading, y)
+        _begin(detector, outputs, y)
+    _include(detector, outputs, y)
     earlier_keys = getattr(detector, "_training_keys", None)
     detector._training_keys = added if first else merged_keys(earlier_keys, added)
-    sample = detector._sample.reading(reading.head)
+    sample = detector._sample.outputs(outputs.head)
     try:
         detector._settle(sample, None)
     except NotEnoughRows:

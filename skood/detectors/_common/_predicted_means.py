@@ -29,7 +29,7 @@ class PredictedMeans:
         self.totals: Any = None
 
     def updated(self, part):
-        """Return the means with the samples of a reading added."""
+        """Return the means with the outputs of samples added."""
         n_classes, n_features = part.logits.shape[1], part.features.shape[1]
         new = PredictedMeans()
         new.origin = self.origin

@@ -28,51 +28,51 @@ _HEAD_FOLDS = 20
 _FEW_ROWS = 1000
 
 
-def training_scores(detector, reading, y):
+def training_scores(detector, outputs, y):
     """Return scores for the threshold, distributed like scores of new samples."""
     scores = None
     if hasattr(detector, "_sample"):  # of the samples that sums were taken of
-        sample = detector._sample.reading(reading.head)
+        sample = detector._sample.outputs(outputs.head)
         scores = _without_each(detector, sample, detector._sample.labels)
     if scores is None:
         limit = detector._max_offset_rows
         if detector._learns:
-            rows, shares = drawn_copies(reading.content, reading.weight, limit)
+            rows, shares = drawn_copies(outputs.content, outputs.weight, limit)
         else:
-            rows, shares = np.arange(len(reading)), reading.weight
-        scores = detector._left_out_scores(reading, y, rows, shares)
+            rows, shares = np.arange(len(outputs)), outputs.weight
+        scores = detector._left_out_scores(outputs, y, rows, shares)
     if not hasattr(detector, "partial_fit"):  # no more samples can be added
         detector.__dict__.pop("_sample", None)
     return scores
 
 
-def left_out_scores(detector, reading, y, rows, shares):
+def left_out_scores(detector, outputs, y, rows, shares):
     """Return scores of training samples, each from a fit without it."""
     if not detector._learns:
-        whole = len(rows) == len(reading)  # then a file is not copied
-        scores = detector._score_rows(reading if whole else reading.rows(rows))
+        whole = len(rows) == len(outputs)  # then a file is not copied
+        scores = detector._score_rows(outputs if whole else outputs.rows(rows))
         return weighted(scores, shares)
     if hasattr(detector, "_added"):
         labels = None if y is None else y[rows]
-        scores = _without_each(detector, reading.rows(rows).weighted(shares), labels)
+        scores = _without_each(detector, outputs.rows(rows).weighted(shares), labels)
         if scores is not None:
             return scores
     n_folds = detector._n_folds
-    if detector._shrinks and reading.features.shape[1] <= _NARROW:
+    if detector._shrinks and outputs.features.shape[1] <= _NARROW:
         n_folds = _SHRUNK_FOLDS
-    return cross_fitted(detector, reading, y, rows, n_folds, detector._rescales, shares)
+    return cross_fitted(detector, outputs, y, rows, n_folds, detector._rescales, shares)
 
 
-def _without_each(detector, reading, y):
+def _without_each(detector, outputs, y):
     """Return leave-one-out training scores from the sums, or None if impossible."""
-    scores = detector._without_each(reading, y)
-    return None if scores is None else found_scores(scores, reading.weight)
+    scores = detector._without_each(outputs, y)
+    return None if scores is None else found_scores(scores, outputs.weight)
 
 
-def scores_of_formula(detector, reading, y):
+def scores_of_formula(detector, outputs, y):
     """Return leave-one-out training scores, NaN for some, by a formula; or None."""
     scores = []
-    for part, labels in detector._parts(reading, y):
+    for part, labels in detector._parts(outputs, y):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             found = detector._score_left_out(part.to(None), labels)
         if found is None:
@@ -97,7 +97,7 @@ def refitted_training_scores(detector, X, y, sample_weight):
         whole = other._read_all(X).keyed(keys)
         if sample_weight is not None:
             whole = whole.weighted(sample_weight)
-        other._fit_reading(whole, y)
+        other._fit_outputs(whole, y)
         return other._left_out_scores(whole, y, left_out, shares)
 
     n_folds = NETWORK_FOLDS

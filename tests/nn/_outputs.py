@@ -1,4 +1,4 @@
-"""Data and networks with which reading is tested."""
+"""Data and networks with which outputs of networks are tested."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -86,12 +86,12 @@ def run(*layers, X):
     return tensor.numpy()
 
 
-def assert_head(reading, **tolerance):
-    """Assert that the logits of a reading are the head of its features."""
-    logits = reading.features @ reading.head.coef.T + reading.head.intercept
-    assert_allclose(logits, reading.logits, **tolerance)
+def assert_head(outputs, **tolerance):
+    """Assert that the logits are the head of its features."""
+    logits = outputs.features @ outputs.head.coef.T + outputs.head.intercept
+    assert_allclose(logits, outputs.logits, **tolerance)
 
 
 def read(estimator, X, needs, **options):
-    """Outputs of a fitted classifier, a reading of all samples."""
+    """Outputs of a fitted classifier for all samples."""
     return make_network(estimator, **options).outputs(X, needs)
