@@ -844,15 +844,16 @@ def test_approximate_interval_by_maximum_likelihood():
     """Shorter than the exact one, which uses one threshold; near its level here."""
     rng = np.random.default_rng(10)
     point, missed, widths = OperatingPoint(theta=0.0, lam=1.5), 0, []
-    for _ in range(100):
+    for draw in range(100):
         share = rng.uniform(0.05, 0.4)
         n_ood = rng.binomial(1000, share)
         new = np.append(rng.normal(size=1000 - n_ood), rng.normal(2.5, size=n_ood))
         scores = rng.normal(size=3000), None, rng.normal(2.5, size=3000), None
         low, high = ood_prior_interval(point, *scores, new, None, method="em")
         missed += not low <= share <= high
-        exact = ood_prior_interval(point, *scores, new, None)
-        widths.append((high - low, exact[1] - exact[0]))
+        if draw < 20:  # the exact interval takes longer
+            exact = ood_prior_interval(point, *scores, new, None)
+            widths.append((high - low, exact[1] - exact[0]))
     assert missed <= binom.ppf(0.999, 100, 0.1)
     mean, exact = np.mean(widths, axis=0)
     assert mean < 0.9 * exact
