@@ -45,6 +45,7 @@ from tests._instances import (
     instances_of,
     takes_documents,
 )
+from tests._loops import looped
 
 # Warnings of scikit-learn's own estimators on the tiny data of its checks.
 pytestmark = [
@@ -55,9 +56,7 @@ pytestmark = [
 # Instances of a class after the first, with other parameters, are checked at night.
 VARIANTS = "SKOOD_NIGHTLY" in os.environ
 
-each_class = pytest.mark.parametrize(
-    "cls", [pytest.param(cls, id=name) for name, cls in all_estimators()]
-)
+each_class = looped("cls", [cls for _, cls in all_estimators()])
 each_instance = pytest.mark.parametrize(
     "estimator", instances(VARIANTS), ids=cache(repr)
 )
@@ -358,7 +357,9 @@ def test_constraints_cover_the_parameters(cls):
     assert set(cls._parameter_constraints) == set(inspect.signature(cls).parameters)
 
 
-@each_class
+@pytest.mark.parametrize(
+    "cls", [pytest.param(cls, id=name) for name, cls in all_estimators()]
+)
 def test_fitted_attributes_are_documented(cls):
     documented = set()
     for names in re.findall(

@@ -28,6 +28,7 @@ from skood.benchmark._journal import Journal, ScoreJournal
 from skood.datasets import load_graph
 from skood.persistence import dumps, loads
 from tests._forks import forked, forks
+from tests._loops import looped
 from tests.datasets import test_graphs as graphs
 from tests.persistence._examples import rewritten
 from tests.reproduce import test_images as images
@@ -151,8 +152,8 @@ def test_forged_pickle(tmp_path, name):
     check_refused(partial(images.load, "cifar10", tmp_path), message)
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
-@pytest.mark.parametrize("dtype", [None, "u1", "<i8", ">i4"])
+@looped("protocol", [0, 1, 2, 3, 4, 5])
+@looped("dtype", [None, "u1", "<i8", ">i4"])
 def test_pickles_of_all_protocols_are_read(tmp_path, protocol, dtype):
     """Labels in a list, or in an array of integers; images also in Fortran order."""
     labels = [3, 0, 9] if dtype is None else np.array([3, 0, 9], dtype=dtype)

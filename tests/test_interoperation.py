@@ -29,6 +29,7 @@ from skood.utils._labels import ood_mask
 from skood.utils._metaestimators import take_rows
 from skood.utils.discovery import all_estimators
 from tests._instances import instances, instances_of, takes_documents
+from tests._loops import looped
 from tests.test_common import _data, _response, _seeded
 
 pytestmark = [
@@ -102,9 +103,7 @@ def test_polars_equals_array(estimator):
         assert fitted.score(frame, pl.Series(labels)) == expected.score(X, labels)
 
 
-@pytest.mark.parametrize(
-    "estimator", [e for e in instances() if hasattr(e, "set_output")], ids=repr
-)
+@looped("estimator", [e for e in instances() if hasattr(e, "set_output")])
 def test_output_of_transformers(estimator, library):
     X, y = _data(estimator)
     estimator, frame = _seeded(estimator), _frame(library, X)

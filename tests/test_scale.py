@@ -37,6 +37,7 @@ from skood.detectors import (
 )
 from skood.nn import LinearHead
 from tests._instances import output_detectors
+from tests._loops import looped
 from tests._scale import write_rows
 
 CHILD = Path(__file__).with_name("_scale.py")
@@ -114,7 +115,7 @@ def test_a_file_is_as_good_as_an_array(detector, tmp_path):
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("dtype", ["float64", "float16", ">f4", "int8", "uint16", "?"])
+@looped("dtype", ["float64", "float16", ">f4", "int8", "uint16", "?"])
 @pytest.mark.parametrize("detector", [Energy(), Mahalanobis(), ViM()], ids=repr)
 def test_a_file_of_another_kind_of_number(detector, dtype, tmp_path):
     X, y = _rows()
@@ -123,7 +124,7 @@ def test_a_file_of_another_kind_of_number(detector, dtype, tmp_path):
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@looped("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("detector", FITS_HEAD, ids=repr)
 def test_the_head_of_a_frozen_classifier(detector, dtype, tmp_path):
     X, y = _rows()
@@ -133,8 +134,8 @@ def test_the_head_of_a_frozen_classifier(detector, dtype, tmp_path):
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("name", ["linear", "head", "pipeline", "network"])
+@looped("dtype", ["float32", "float16"])
+@looped("name", ["linear", "head", "pipeline", "network"])
 @pytest.mark.parametrize("detector", [Energy(), KNN(n_neighbors=3), ViM()], ids=repr)
 def test_a_frozen_classifier(detector, name, dtype, tmp_path):
     X, y = _rows()

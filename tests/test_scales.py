@@ -15,6 +15,7 @@ from skood.epistemic import HMC, HMCKernel, Laplace
 from skood.nn import LinearHead
 from skood.rectifiers import ASH, DICE, SCALE
 from skood.utils._linalg import precision_cholesky, symmetric_eigh
+from tests._loops import looped
 
 RNG = np.random.default_rng(0)
 Y = np.arange(60) % 3
@@ -40,7 +41,7 @@ def finite_or_clear(function):
     return True
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@looped("scale", SCALES)
 @pytest.mark.parametrize(
     "detector",
     [
@@ -64,7 +65,7 @@ def test_detectors(detector, scale):
     finite_or_clear(lambda: fitted.score_samples(X * scale))
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@looped("scale", SCALES)
 @pytest.mark.parametrize(
     "classifier",
     [
@@ -90,7 +91,7 @@ def test_classifiers(classifier, scale):
 
 
 @pytest.mark.parametrize("rectifier", [ASH(), ASH(variant="b"), SCALE()], ids=repr)
-@pytest.mark.parametrize("scale", SCALES)
+@looped("scale", SCALES)
 def test_rectifiers(rectifier, scale):
     fitted = clone(rectifier).fit(X)
     rows = X * scale / X.max() if scale == 2e307 else X * scale

@@ -26,6 +26,7 @@ from skood.combine import (
     Vote,
 )
 from skood.combine import _base_combiner as _base
+from tests._loops import looped
 from tests.combine._combiners import ALL, STEP_UP, mixed_pvalues
 
 # No division by zero, and no NaN on the way.
@@ -61,7 +62,7 @@ def test_threads_do_not_matter(combiner, monkeypatch):
 
 
 @each
-@pytest.mark.parametrize(
+@looped(
     "make",
     [
         lambda P: P.tolist(),
@@ -71,7 +72,6 @@ def test_threads_do_not_matter(combiner, monkeypatch):
         pd.DataFrame,
         torch.from_numpy,
     ],
-    ids=["list", "F", "longdouble", "object", "DataFrame", "tensor"],
 )
 def test_kinds_of_arrays(combiner, make):
     P = mixed_pvalues(np.random.default_rng(1), 40, 5)
@@ -195,7 +195,7 @@ def test_corrections(m):
 
 
 @pytest.mark.parametrize("combiner", [DOSStorey(), Vote(), Fisher()], ids=repr)
-@pytest.mark.parametrize(
+@looped(
     ("P", "message"),
     [
         ([0.1, 0.2], r"Got the shape \(2,\).*one sample pass P.reshape\(1, -1\), of"),

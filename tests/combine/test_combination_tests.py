@@ -13,6 +13,7 @@ from scipy.stats import chi2, norm
 
 from skood.combine import Cauchy, Fisher, HarmonicMean, Stouffer
 from skood.stats._conformal import reaches
+from tests._loops import looped
 
 # No division by zero, and no NaN on the way.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -45,7 +46,7 @@ NAIVE["Cauchy"] = _cauchy
 
 
 @each
-@pytest.mark.parametrize("m", [1, 2, 3, 7, 18])
+@looped("m", [1, 2, 3, 7, 18])
 def test_sample_by_sample(combiner, m):
     rng = np.random.default_rng(m)
     P = np.concatenate([rng.random((200, m)), rng.random((200, m)) ** 6])
@@ -73,7 +74,7 @@ def _digits(name, p):
 
 
 @pytest.mark.parametrize("name", ["Fisher", "HarmonicMean", "Cauchy"])
-@pytest.mark.parametrize(
+@looped(
     "p",
     [
         [1e-300, 0.5],
@@ -87,7 +88,6 @@ def _digits(name, p):
         [2.5e-308, 1.0 - 2**-53],
         [1e-3] * 18,
     ],
-    ids=str,
 )
 def test_many_digits(name, p):
     combiner = next(one for one in ALL if type(one).__name__ == name)
@@ -106,7 +106,7 @@ def test_stouffer_far_in_the_tail():
 
 
 @each
-@pytest.mark.parametrize("p", [1e-200, 1e-20, 0.01, 0.3, 0.5, 0.8, 1 - 1e-15])
+@looped("p", [1e-200, 1e-20, 0.01, 0.3, 0.5, 0.8, 1 - 1e-15])
 def test_closed_forms_of_equal_pvalues(combiner, p):
     q = combiner.statistic([[p] * 9])[0]
     expected = {
@@ -202,8 +202,8 @@ def _closed(combiner, row, alpha):
 
 
 @each
-@pytest.mark.parametrize("alpha", [0.05, 0.3, 1.0, 2.0])
-@pytest.mark.parametrize("m", [1, 2, 3, 5])
+@looped("alpha", [0.05, 0.3, 1.0, 2.0])
+@looped("m", [1, 2, 3, 5])
 def test_all_sets_of_members(combiner, m, alpha):
     rng = np.random.default_rng(m)
     P = np.concatenate(

@@ -20,6 +20,7 @@ from skood.combine import (
     Vote,
 )
 from skood.stats._conformal import reaches
+from tests._loops import looped
 from tests.combine._combiners import ALL, ONE_BY_ONE, STEP_UP, mixed_pvalues
 
 # No division by zero, and no NaN on the way.
@@ -58,7 +59,7 @@ def _factor(combiner, p):
 
 
 @each_step_up
-@pytest.mark.parametrize("m", [2, 3, 4, 7, 18])
+@looped("m", [2, 3, 4, 7, 18])
 def test_step_up_sample_by_sample(combiner, m):
     P = mixed_pvalues(np.random.default_rng(m), 400, m)
     q, selected = combiner.statistic(P), combiner.selected(P, 0.1)
@@ -101,7 +102,7 @@ def test_votes_that_are_needed_whatever_rounding(share, m, position):
 @pytest.mark.parametrize(
     "combiner", [s for s in STEP_UP if hasattr(s, "pi0")], ids=repr
 )
-@pytest.mark.parametrize("m", [2, 7, 18])
+@looped("m", [2, 7, 18])
 def test_share_of_true_null_hypotheses(combiner, m):
     P = mixed_pvalues(np.random.default_rng(m), 400, m)
     pi0 = combiner.pi0(P)
@@ -183,8 +184,8 @@ def test_bonferroni_at_a_level_that_rounding_misses():
 
 
 @pytest.mark.parametrize("combiner", [*STEP_UP, *ONE_BY_ONE], ids=repr)
-@pytest.mark.parametrize("m", [2, 7, 18])
-@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1, 0.3, 1.5])
+@looped("m", [2, 7, 18])
+@looped("alpha", [0.01, 0.05, 0.1, 0.3, 1.5])
 def test_rejected_iff_a_member_is_selected(combiner, m, alpha):
     P = mixed_pvalues(np.random.default_rng(m), 2000, m)
     q = combiner.statistic(P)
@@ -195,7 +196,7 @@ def test_rejected_iff_a_member_is_selected(combiner, m, alpha):
         assert_array_equal(named, reaches(q, alpha))
 
 
-@pytest.mark.parametrize(("n", "m"), [(139, 7), (359, 18), (79, 4)])
+@looped(("n", "m"), [(139, 7), (359, 18), (79, 4)])
 @pytest.mark.parametrize(
     "combiner", [Bonferroni(), BenjaminiHochberg(), DOSStorey(), Storey()], ids=repr
 )

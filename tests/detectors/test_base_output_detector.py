@@ -43,6 +43,7 @@ from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead, pretrained
 from skood.utils._torch import is_tensor, row_chunks
 from tests._instances import output_detectors
+from tests._loops import looped
 from tests.nn._outputs import read
 
 READ_LOGITS = [MSP(temperature=2.0), MaxLogit(), Energy(temperature=0.5), Entropy()]
@@ -75,9 +76,7 @@ def _classifiers():
 
 
 @pytest.mark.filterwarnings("ignore:The covariances of the classes")
-@pytest.mark.parametrize(
-    "classifier", list(_classifiers()), ids=lambda c: type(c).__name__
-)
+@looped("classifier", list(_classifiers()))
 @pytest.mark.parametrize("detector", ALL, ids=repr)
 def test_estimator_is_read_as_if_its_outputs_were_given(detector, classifier):
     X, y = load_iris(return_X_y=True)

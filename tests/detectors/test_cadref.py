@@ -16,6 +16,7 @@ from skood.detectors import CADRef, CARef
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from skood.nn._outputs import NetworkOutputs
+from tests._loops import looped
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [
@@ -83,8 +84,8 @@ def _naive(head, Z, queries, kind):
 
 
 @each_score
-@pytest.mark.parametrize("n_classes", [4, 30, 120])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@looped("n_classes", [4, 30, 120])
+@looped("dtype", [np.float32, np.float64])
 @pytest.mark.filterwarnings("ignore:No training sample")
 def test_equals_naive_loop(logit_score, n_classes, dtype):
     head, Z = _network(dtype, n_classes)

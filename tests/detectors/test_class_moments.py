@@ -16,6 +16,7 @@ from skood.detectors._common._class_moments import (
     is_constant,
     offset_sums,
 )
+from tests._loops import looped
 
 
 def _data(dtype=np.float64):
@@ -54,10 +55,10 @@ def test_class_sums(kind):
     np.testing.assert_allclose(sums, X.sum(axis=0)[None], rtol=1e-12)
 
 
-@pytest.mark.parametrize("per_class", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
-@pytest.mark.parametrize("cuts", [[], [1], [4, 5, 30], list(range(1, 40))])
+@looped("per_class", [False, True])
+@looped("dtype", [np.float32, np.float64])
+@looped("kind", ["numpy", "torch"])
+@looped("cuts", [[], [1], [4, 5, 30], list(range(1, 40))])
 def test_equal_naive_loops_however_cut(per_class, dtype, kind, cuts):
     X, y = _data(dtype)
     moments = ClassMoments(per_class)
@@ -110,9 +111,9 @@ def test_adding_rows_leaves_the_old_moments_as_they_are(per_class):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("per_class", [False, True])
-@pytest.mark.parametrize("value", [0.1, 1000.1, 1e6 + 0.1])
-@pytest.mark.parametrize("cuts", [[], [3], [1, 7000, 15_000]])
+@looped("per_class", [False, True])
+@looped("value", [0.1, 1000.1, 1e6 + 0.1])
+@looped("cuts", [[], [3], [1, 7000, 15_000]])
 def test_constants_stay_constant_however_many(per_class, value, cuts):
     """Of all rows, and of each class: their sums round, their moments do not."""
     y = np.arange(30_000) % 3

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import Energy, MaxLogit
 from skood.exceptions import SkoodWarning
+from tests._loops import looped
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [Energy(), Energy(LogisticRegression(), temperature=2.0)]
@@ -36,9 +37,9 @@ def _logits(scale=3.0, n_classes=6):
     return np.random.default_rng(0).normal(scale=scale, size=(80, n_classes))
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 7.0])
-@pytest.mark.parametrize("weight", [None, [0.1, 2.0, 3.0, 1.0, 1.0, 0.0]])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@looped("temperature", [0.5, 1.0, 7.0])
+@looped("weight", [None, [0.1, 2.0, 3.0, 1.0, 1.0, 0.0]])
+@looped("dtype", [np.float32, np.float64])
 def test_equals_naive_loop(temperature, weight, dtype):
     logits = _logits().astype(dtype)
     energy = Energy(temperature=temperature, class_weight=weight).fit(logits)

@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from skood.detectors import FDBD
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
+from tests._loops import looped
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [
@@ -57,9 +58,9 @@ def _naive(head, Z, queries, normalizer):
     return np.array(scores)
 
 
-@pytest.mark.parametrize("normalizer", ["distance", "length", None])
-@pytest.mark.parametrize("n_classes", [2, 4, 9])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@looped("normalizer", ["distance", "length", None])
+@looped("n_classes", [2, 4, 9])
+@looped("dtype", [np.float32, np.float64])
 def test_equals_naive_loop(normalizer, n_classes, dtype):
     head, Z = _network(dtype, n_classes)
     queries = 3 * np.random.default_rng(1).normal(size=(50, 6)).astype(dtype)

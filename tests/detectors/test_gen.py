@@ -12,6 +12,7 @@ from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import GEN
+from tests._loops import looped
 from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
@@ -36,9 +37,9 @@ def _naive(logits, gamma=0.1, top=100):
     return np.array(scores)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("gamma", [0.01, 0.1, 1.0, 3.0])
-@pytest.mark.parametrize("top", [1, 2, 4, 7, 100])
+@looped("dtype", [np.float32, np.float64])
+@looped("gamma", [0.01, 0.1, 1.0, 3.0])
+@looped("top", [1, 2, 4, 7, 100])
 def test_equals_naive_loop(dtype, gamma, top):
     rng = np.random.default_rng(0)
     logits = (rng.normal(size=(25, 7)) * rng.choice([0.1, 3, 30], (25, 1))).astype(

@@ -14,6 +14,7 @@ from sklearn.neural_network import MLPClassifier
 
 from skood.detectors import GradNorm
 from skood.nn import LinearHead
+from tests._loops import looped
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [GradNorm(), GradNorm(LogisticRegression(), temperature=2.0)]
@@ -46,9 +47,9 @@ def _by_autograd(head, Z, temperature):
     return np.array(norms)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 20.0])
-@pytest.mark.parametrize("n_classes", [2, 3, 11])
+@looped("dtype", [np.float32, np.float64])
+@looped("temperature", [0.5, 1.0, 20.0])
+@looped("n_classes", [2, 3, 11])
 def test_equals_the_gradient(dtype, temperature, n_classes):
     head, Z = _network(n_classes=n_classes, dtype=dtype)
     scores = GradNorm(head, temperature=temperature).fit(Z).score_samples(Z)

@@ -27,6 +27,7 @@ from skood.detectors._common._memory_bank import half_squares, kth_distances
 from skood.metrics import auroc
 from skood.nn import FeatureExtractor, LinearHead, TorchClassifier
 from skood.utils._torch import row_chunks
+from tests._loops import looped
 from tests._thresholds import middle_of_gap
 
 # What the tests of all estimators check; at night, all of them.
@@ -68,9 +69,9 @@ def _data(dtype=np.float64):
     return bank.astype(dtype), queries.astype(dtype)
 
 
-@pytest.mark.parametrize("k", [1, 5, 120])
-@pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@looped("k", [1, 5, 120])
+@looped("normalize", [True, False])
+@looped("dtype", [np.float32, np.float64])
 def test_equals_naive_loop(algorithm, k, normalize, dtype):
     bank, queries = _data(dtype)
     knn = KNN(n_neighbors=k, normalize=normalize, algorithm=algorithm).fit(bank)
@@ -129,7 +130,7 @@ def test_data_far_from_the_origin(algorithm, offset):
     )
 
 
-@pytest.mark.parametrize("spread", [0.1, 0.01, 1e-3])
+@looped("spread", [0.1, 0.01, 1e-3])
 def test_features_in_tight_clusters(algorithm, spread):
     """As networks make them: within a class nearly all the same direction."""
     rng = np.random.default_rng(0)
@@ -149,8 +150,8 @@ def test_features_in_tight_clusters(algorithm, spread):
     np.testing.assert_allclose(knn.score_samples(queries[:3]), scores[:3], rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("size", [1e-30, 1e-17, 1e17, 1e30])
+@looped("dtype", [np.float32, np.float64])
+@looped("size", [1e-30, 1e-17, 1e17, 1e30])
 def test_size_of_the_features_does_not_matter(algorithm, dtype, size):
     """Squares of float32 underflow or overflow; scikit-learn takes 1e-17 for zero."""
     bank, queries = _data()
@@ -468,9 +469,9 @@ def test_default_works_on_30_samples():
     )
 
 
-@pytest.mark.parametrize("kind", ["f4", "f8"])
-@pytest.mark.parametrize("n, n_neighbors", [(7, 7), (300, 1), (3000, 5), (3000, 60)])
-@pytest.mark.parametrize("search_bytes", [2**14, 2**23])
+@looped("kind", ["f4", "f8"])
+@looped("n, n_neighbors", [(7, 7), (300, 1), (3000, 5), (3000, 60)])
+@looped("search_bytes", [2**14, 2**23])
 def test_candidates_have_the_distances_of_a_loop(
     kind, n, n_neighbors, search_bytes, monkeypatch
 ):

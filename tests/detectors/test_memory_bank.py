@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from skood.detectors._common._memory_bank import drawn_rows, top_k_of_many
+from tests._loops import looped
 
 
-@pytest.mark.parametrize("n_values", [1, 63, 64, 200, 1000, 4097])
-@pytest.mark.parametrize("k", [1, 3, 10])
-@pytest.mark.parametrize("kind", [np.float32, np.float64, torch.float64])
+@looped("n_values", [1, 63, 64, 200, 1000, 4097])
+@looped("k", [1, 3, 10])
+@looped("kind", [np.float32, np.float64, torch.float64])
 def test_top_k_of_many_equals_a_sort(n_values, k, kind):
     k = min(k, n_values)
     array = np.random.default_rng(n_values).normal(size=(17, n_values))

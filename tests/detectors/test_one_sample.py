@@ -36,6 +36,7 @@ from skood.detectors import (
 )
 from skood.nn import LinearHead, pretrained
 from skood.rectifiers import DICE, ReAct
+from tests._loops import looped
 
 RNG = np.random.default_rng(0)
 N_CLASSES = 3
@@ -140,7 +141,7 @@ def test_named_columns_are_compared_once(detector, validations):
 
 
 @pytest.mark.parametrize("kind", [MaxLogit, Energy, SHE, NCI, KNN])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@looped("bad", [np.nan, np.inf, -np.inf])
 def test_a_value_that_is_not_finite_is_rejected(kind, bad):
     for classifier in (head(), logistic()):
         detector = kind(classifier).fit(X, Y)

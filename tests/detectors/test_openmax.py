@@ -17,6 +17,7 @@ from skood.detectors import MSP, OpenMax
 from skood.detectors._openmax import fit_log_weibull, leading_columns
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
+from tests._loops import looped
 from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
@@ -99,9 +100,9 @@ def _naive(train, y, queries, *, tail_size, alpha, kind, translation, weight=0.0
     return np.array(scores)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("kind", ["eucos", "euclidean", "cosine"])
-@pytest.mark.parametrize(
+@looped("dtype", [np.float32, np.float64])
+@looped("kind", ["eucos", "euclidean", "cosine"])
+@looped(
     "tail_size, alpha, translation",
     [(20, 10, 10000.0), (20, 4, 1.0), (7, 2, 0.01), (70, 1, 10000.0)],
 )
@@ -140,8 +141,8 @@ def test_weight_of_the_euclidean_distance():
 # The fit of a Weibull distribution.
 
 
-@pytest.mark.parametrize("shape", [0.5, 1.0, 3.0, 40.0, 1e4])
-@pytest.mark.parametrize("scale", [1e-3, 2.0, 1e5])
+@looped("shape", [0.5, 1.0, 3.0, 40.0, 1e4])
+@looped("scale", [1e-3, 2.0, 1e5])
 def test_a_known_weibull_distribution_is_found(shape, scale):
     values = weibull_min.rvs(shape, scale=scale, size=20000, random_state=0)
     found, log_scale = fit_log_weibull(np.log(values))
@@ -150,8 +151,8 @@ def test_a_known_weibull_distribution_is_found(shape, scale):
     assert log_scale == pytest.approx(np.log(scale), abs=0.03 / shape)
 
 
-@pytest.mark.parametrize("size", [2, 3, 20, 500])
-@pytest.mark.parametrize("shape", [0.3, 1.5, 200.0])
+@looped("size", [2, 3, 20, 500])
+@looped("shape", [0.3, 1.5, 200.0])
 def test_the_likelihood_is_largest(size, shape):
     values = weibull_min.rvs(shape, size=size, random_state=1)
     c, log_scale = fit_log_weibull(np.log(values))

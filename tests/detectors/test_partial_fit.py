@@ -29,6 +29,7 @@ from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from skood.nn._outputs import Head, NetworkOutputs
 from tests._instances import output_detectors
+from tests._loops import looped
 
 # Few rows give singular covariances, of which the detectors warn.
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
@@ -96,8 +97,8 @@ def _assert_equal_fits(got, expected, X):
 
 
 @each_detector
-@pytest.mark.parametrize("size", [1, 7, 90])
-@pytest.mark.parametrize("order", ["mixed", "by class"])
+@looped("size", [1, 7, 90])
+@looped("order", ["mixed", "by class"])
 def test_batches_equal_one_fit(detector, size, order):
     X, y = _learnable(detector)
     if size == 1:  # each sample costs a factorization

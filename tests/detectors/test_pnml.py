@@ -18,6 +18,7 @@ from skood.detectors import PNML
 from skood.detectors._pnml import _regret
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
+from tests._loops import looped
 from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
@@ -51,9 +52,9 @@ def _naive(head, Z, queries, normalize=False):
     return np.array(scores)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("n_classes", [2, 3, 9])
+@looped("dtype", [np.float32, np.float64])
+@looped("normalize", [False, True])
+@looped("n_classes", [2, 3, 9])
 def test_equals_naive_loop(dtype, normalize, n_classes):
     head, Z = _network(n_classes=n_classes, dtype=dtype)
     queries = np.random.default_rng(5).normal(size=(50, 8)).astype(dtype)
@@ -106,10 +107,8 @@ def _exact_regret(logits, rest):
         return float(sum(terms).ln())
 
 
-@pytest.mark.parametrize("rest", [0.0, 1e-3, 0.3, 0.9])
-@pytest.mark.parametrize(
-    "logits", [[0, 0, 0], [1, 0, -1], [40, 0, 3], [0, 100, 99], [500, -3, 0]]
-)
+@looped("rest", [0.0, 1e-3, 0.3, 0.9])
+@looped("logits", [[0, 0, 0], [1, 0, -1], [40, 0, 3], [0, 100, 99], [500, -3, 0]])
 def test_regret_keeps_its_digits(logits, rest):
     """Also for sure predictions, where the sum rounds to 1."""
     logits = np.array([logits], dtype=np.float64)

@@ -17,6 +17,7 @@ from skood.detectors._common import _memory_bank
 from skood.nn import LinearHead
 from skood.utils._left_out import drawn_copies
 from skood.utils._sample_keys import SampleKeys
+from tests._loops import looped
 from tests._thresholds import middle_of_gap
 from tests.detectors._paths import assert_torch_path_agrees
 
@@ -59,9 +60,9 @@ def _naive(relations, power=1.0, threshold=0.03):
     return np.array([sum(k**power for k in row if k > threshold) for row in relations])
 
 
-@pytest.mark.parametrize("power", [0.5, 1.0, 1, 4])
-@pytest.mark.parametrize("threshold", [0.0, 0.03, 0.4])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@looped("power", [0.5, 1.0, 1, 4])
+@looped("threshold", [0.0, 0.03, 0.4])
+@looped("dtype", [np.float32, np.float64])
 def test_equals_naive_loop(power, threshold, dtype):
     head, Z = _network(dtype=dtype)
     queries = 2 * np.random.default_rng(1).normal(size=(10, 6)).astype(dtype)

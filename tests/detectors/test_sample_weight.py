@@ -43,6 +43,7 @@ from skood.detectors import (
 )
 from skood.utils._ties import threshold_at
 from tests._instances import output_detectors
+from tests._loops import looped
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -139,7 +140,7 @@ def test_copies_that_are_drawn_for_the_threshold():
         _same(detector, X, y, weight, new)
 
 
-@pytest.mark.parametrize("scale", [0.01, 7.3])
+@looped("scale", [0.01, 7.3])
 @pytest.mark.parametrize(
     "detector",
     [

@@ -22,6 +22,7 @@ from skood.detectors import (
 )
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
+from tests._loops import looped
 
 _COEF = np.random.default_rng(7).normal(size=(3, 12))
 _HEAD = FrozenEstimator(LinearHead(_COEF, [4.0, 4.0, 4.0]))
@@ -45,7 +46,7 @@ DETECTORS = {
 SPACES = ("Residual", "ViM")
 
 each_detector = pytest.mark.parametrize("name", list(DETECTORS))
-each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+each_dtype = looped("dtype", [np.float32, np.float64])
 
 
 def _data(n_samples=60, seed=0):

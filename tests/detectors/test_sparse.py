@@ -42,6 +42,7 @@ from skood.evidential import EvidentialProbe
 from skood.nn import FeatureExtractor, LinearHead, split
 from skood.rectifiers import DICE, ReAct
 from tests._instances import output_detectors
+from tests._loops import looped
 
 HEADS = [
     NNGuide(n_neighbors=3),
@@ -95,7 +96,7 @@ def _new(X):
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
-@pytest.mark.parametrize("dtype, rtol", [(np.float64, 1e-12), (np.float32, 1e-5)])
+@looped("dtype, rtol", [(np.float64, 1e-12), (np.float32, 1e-5)])
 @pytest.mark.parametrize("detector", [*BANKS, *HEADS], ids=repr)
 def test_scores_and_thresholds_are_those_of_dense_features(detector, dtype, rtol):
     X, y = _data(dtype)
@@ -177,7 +178,7 @@ FORMATS = {
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
-@pytest.mark.parametrize("name", FORMATS)
+@looped("name", FORMATS)
 @pytest.mark.parametrize(
     "detector", [KNN(n_neighbors=3), NNGuide(n_neighbors=3), FDBD(), SHE()], ids=repr
 )
@@ -250,7 +251,7 @@ def test_memory_is_bounded(detector):
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
-@pytest.mark.parametrize("detector", output_detectors(variants=True), ids=repr)
+@looped("detector", output_detectors(variants=True))
 def test_the_tag_is_true_exactly_where_a_fit_succeeds(detector):
     X, y = _data()
     network = MLPClassifier((4,), solver="lbfgs", random_state=0).fit(X, y)

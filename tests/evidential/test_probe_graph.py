@@ -25,6 +25,7 @@ from skood.graph import GraphClassifier, NodeSet
 from skood.metrics import make_misclassification_scorer, make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import TrainingOptions
+from tests._loops import looped
 from tests.evidential._nested import nested
 
 N_NODES, N_CLASSES = 150, 5
@@ -179,8 +180,8 @@ def _walk(values, operator, steps, teleport):
     return values
 
 
-@pytest.mark.parametrize("given", [{}, {"n_steps": 3, "teleport": 0.3}])
-@pytest.mark.parametrize(
+@looped("given", [{}, {"n_steps": 3, "teleport": 0.3}])
+@looped(
     "propagation",
     [None, "vacuity", "evidence", "both", "evidence-sym", "vacuity-paper"],
 )

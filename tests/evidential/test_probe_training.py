@@ -18,6 +18,7 @@ from skood.evidential._probe_training import train_probe
 from skood.exceptions import SkoodWarning
 from skood.nn import TrainingOptions
 from skood.utils._progress import progress
+from tests._loops import looped
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)
@@ -89,8 +90,8 @@ def _naive(W, b, z, logits, codes, objective, corrected=True):
 
 
 @activations
-@pytest.mark.parametrize(("ice", "pcl"), LAMBDAS)
-@pytest.mark.parametrize("corrected", [False, True])
+@looped(("ice", "pcl"), LAMBDAS)
+@looped("corrected", [False, True])
 def test_value_of_a_naive_loop(activation, ice, pcl, corrected):
     objective = _objective(ice, pcl, activation, e_ood=2.0)
     value, none = objective(

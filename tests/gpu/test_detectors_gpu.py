@@ -14,6 +14,7 @@ from sklearn.base import clone
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.exceptions import SkoodWarning
 from tests._instances import instances
+from tests._loops import looped
 
 pytestmark = pytest.mark.gpu
 
@@ -60,7 +61,7 @@ def test_cuda_scores_equal_those_of_the_cpu(detector):
 @pytest.mark.parametrize(
     "detector", [d for d in _detectors() if isinstance(d, OutputDetector)], ids=repr
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@looped("dtype", [torch.float32, torch.float64])
 def test_tensors_on_the_gpu(detector, dtype):
     """They may be given as they are; the scores come back as NumPy arrays."""
     X, y = _data()

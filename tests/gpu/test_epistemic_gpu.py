@@ -28,6 +28,7 @@ from skood.epistemic import (
     SnapshotEnsemble,
 )
 from skood.nn import TorchClassifier, pretrained
+from tests._loops import looped
 from tests.epistemic._lenet import digits, lenet
 
 pytestmark = pytest.mark.gpu
@@ -84,9 +85,9 @@ def test_samples_of_weights(sampler):
     assert clf.score(X, y) > 0.6
 
 
-@pytest.mark.parametrize("predictive", ["mean_field", "probit", "mc", "bridge_norm"])
-@pytest.mark.parametrize("hessian", ["diag", "full", "kron"])
-@pytest.mark.parametrize("subset", ["last_layer", "all"])
+@looped("predictive", ["mean_field", "probit", "mc", "bridge_norm"])
+@looped("hessian", ["diag", "full", "kron"])
+@looped("subset", ["last_layer", "all"])
 def test_laplace(subset, hessian, predictive):
     if subset == "all" and hessian == "kron":
         pytest.importorskip("laplace")

@@ -12,6 +12,7 @@ from torch import nn
 from skood.detectors import ODIN, Gram, MultiLayerMahalanobis, RankFeat
 from skood.nn import pretrained
 from skood.nn._make_network import make_network
+from tests._loops import looped
 from tests.nn._conv_net import conv_net, images
 from tests.nn._outputs import read
 from tests.nn.test_left_as_found import aspects, assert_same
@@ -19,8 +20,8 @@ from tests.nn.test_left_as_found import aspects, assert_same
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("tensors", [False, True])
-@pytest.mark.parametrize("home", ["cpu", "cuda"])
+@looped("tensors", [False, True])
+@looped("home", ["cpu", "cuda"])
 @pytest.mark.parametrize(
     "kind, params",
     [

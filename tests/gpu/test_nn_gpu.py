@@ -15,6 +15,7 @@ from torch import nn
 from skood.detectors import KNN, Energy
 from skood.nn import FeatureExtractor, MultiHeadClassifier, pretrained, split
 from skood.nn._make_network import make_network
+from tests._loops import looped
 from tests.nn._outputs import ALL, assert_head, read
 
 pytestmark = pytest.mark.gpu
@@ -68,9 +69,9 @@ def state(module):
     )
 
 
-@pytest.mark.parametrize("home", ["cpu", "cuda"])
-@pytest.mark.parametrize("device", ["cpu", "cuda", "auto"])
-@pytest.mark.parametrize("fails", [False, True])
+@looped("home", ["cpu", "cuda"])
+@looped("device", ["cpu", "cuda", "auto"])
+@looped("fails", [False, True])
 def test_module_comes_back(images, home, device, fails):
     module = net().to(home)
     module[1].eval()

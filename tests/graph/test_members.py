@@ -38,6 +38,8 @@ pytest.importorskip("torch_geometric")
 
 from torch_geometric.nn import GATConv, GCNConv
 
+from tests._loops import looped
+
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 
 N_TRAIN = 45
@@ -254,9 +256,9 @@ def _by_hand(module, nodes, mask):
     return softmax(logits.numpy(), axis=1)
 
 
-@pytest.mark.parametrize("inplace", [True, False])
-@pytest.mark.parametrize("closing", [None, nn.Softmax(1), nn.LogSoftmax(1)])
-@pytest.mark.parametrize("last", [GCNConv, GATConv])
+@looped("inplace", [True, False])
+@looped("closing", [None, nn.Softmax(1), nn.LogSoftmax(1)])
+@looped("last", [GCNConv, GATConv])
 def test_networks_of_torch_geometric(last, closing, inplace):
     clf = _wrapped(lambda: Net(nn.Dropout(0.5, inplace), closing, last))
     mc = MCDropout(clf, n_samples=3, random_state=0).fit(*DATA)

@@ -26,15 +26,14 @@ from skood.graph._modules import (
 )
 from skood.graph._node_set import as_nodes
 from skood.graph._tensors import GraphTensors, SparseRows
+from tests._loops import looped
 from tests.graph._messy import messy_graph
 
 pytest.importorskip("torch_geometric")
 
 CPU = torch.device("cpu")
-BOTH = pytest.mark.parametrize(
-    "dtype, tolerance", [(torch.float32, 1e-5), (torch.float64, 1e-9)]
-)
-HIDDEN = pytest.mark.parametrize("hidden", [(), (16,), (16, 8), (3, 16)])
+BOTH = looped("dtype, tolerance", [(torch.float32, 1e-5), (torch.float64, 1e-9)])
+HIDDEN = looped("hidden", [(), (16,), (16, 8), (3, 16)])
 
 
 def _graph(dtype=torch.float32, **kwargs):

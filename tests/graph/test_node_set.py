@@ -35,6 +35,7 @@ from skood.datasets import make_ood_graph
 from skood.graph import NodeSet
 from skood.graph._node_set import Graph, as_nodes
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
+from tests._loops import looped
 
 # Directed and weighted; node 2 has a loop, node 4 no edge, node 3 only outgoing ones.
 WEIGHTS = {(0, 1): 2.0, (1, 0): 0.5, (1, 2): 1.0, (2, 2): 3.0, (3, 0): 4.0, (3, 1): 1.0}
@@ -214,7 +215,7 @@ def test_with_features(nodes):
 # --- indexing ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@looped(
     "key",
     [
         [0, 3],
@@ -237,7 +238,6 @@ def test_with_features(nodes):
         pd.Series([True, False, True, True, False]),
         range(1, 4),
     ],
-    ids=repr,
 )
 def test_indexing_as_arrays_do(nodes, key):
     """The nodes that an array of their numbers gives; of a view, the view's rows."""

@@ -32,6 +32,8 @@ from torch_geometric.nn import (
 )
 from torch_geometric.nn import Linear as GeometricLinear
 
+from tests._loops import looped
+
 N_CLASSES = 3
 N_FEATURES = 5
 ALL = {"features", "logits", "head"}
@@ -135,7 +137,7 @@ def _trained(conv="gcn", hidden=(8,), nodes=None):
     return clf.fit(nodes, nodes.labels)
 
 
-@pytest.mark.parametrize("hidden", [(), (16,), (16, 8)])
+@looped("hidden", [(), (16,), (16, 8)])
 @pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
 def test_head_of_built_in_networks(conv, hidden):
     clf = _trained(conv, hidden)
@@ -186,7 +188,7 @@ CONVOLUTIONS = {
 }
 
 
-@pytest.mark.parametrize("closing", [None, nn.LogSoftmax(1), nn.Softmax(1)])
+@looped("closing", [None, nn.LogSoftmax(1), nn.Softmax(1)])
 @pytest.mark.parametrize("kind", CONVOLUTIONS)
 def test_head_of_networks_of_torch_geometric(kind, closing):
     last, width = CONVOLUTIONS[kind]
@@ -234,8 +236,8 @@ def test_features_of_a_gcn_are_its_aggregated_input():
     assert_allclose(found, expected, rtol=1e-6)  # weights are float32
 
 
-@pytest.mark.parametrize("closing", [None, nn.LogSoftmax(1)])
-@pytest.mark.parametrize(
+@looped("closing", [None, nn.LogSoftmax(1)])
+@looped(
     "make",
     [
         lambda: GATv2Conv(8, 3),
@@ -245,7 +247,6 @@ def test_features_of_a_gcn_are_its_aggregated_input():
         lambda: GCNConv(8, 3, aggr="max"),
         lambda: GATConv(8, 3, aggr="mean"),
     ],
-    ids=["gatv2", "transformer", "sage-norm", "sage-project", "gcn-max", "gat-mean"],
 )
 def test_convolutions_that_are_not_linear(make, closing):
     clf = _wrapped(lambda: Two(make(), closing))

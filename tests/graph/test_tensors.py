@@ -18,6 +18,7 @@ from skood.graph._tensors import (
     _product,
     sparse_pair,
 )
+from tests._loops import looped
 from tests.graph._messy import messy_graph
 
 CPU = torch.device("cpu")
@@ -120,7 +121,7 @@ def test_made_in_inference_mode_they_can_be_trained_with():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("k", [0, 1, 5])
+@looped("k", [0, 1, 5])
 def test_aggregate_against_a_loop(kind, k):
     nodes = messy_graph()
     H = np.random.default_rng(1).normal(size=(30, k))

@@ -17,6 +17,7 @@ from scipy import sparse
 from skood.exceptions import SkoodWarning
 from skood.graph import NodeSet
 from skood.utils._optional import import_optional
+from tests._loops import looped
 
 X = np.arange(6.0).reshape(3, 2)
 A = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
@@ -31,8 +32,8 @@ def _as_tensor(array):
     return pytest.importorskip("torch").from_numpy(array)
 
 
-@pytest.mark.parametrize("make_X", [np.array, pd.DataFrame, sparse.csr_array, "tensor"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@looped("make_X", [np.array, pd.DataFrame, sparse.csr_array, "tensor"])
+@looped("dtype", [np.float32, np.float64, np.int64])
 def test_later_changes_of_the_data_do_not_matter(make_X, dtype):
     own_X, own_A, own_y = X.astype(dtype), sparse.csr_array(A), Y.copy()
     given = _as_tensor(own_X) if isinstance(make_X, str) else make_X(own_X)

@@ -20,6 +20,8 @@ from _sign_images import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 
+from tests._loops import looped
+
 AREAS = {  # closed forms for the inradii
     "circle": np.pi,
     "triangle": 3 * np.sqrt(3) * 0.62**2,
@@ -144,8 +146,8 @@ def test_squares_are_turned_by_the_angle(rng):
     assert np.mean([s[1] / s[0] for s in turned]) > 0.1
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("color", COLORS)
+@looped("style", STYLES)
+@looped("color", COLORS)
 def test_colors_of_rim_and_ground(style, color, rng):
     """At the center is the ground; rims show between it and what lies behind."""
     images = np.zeros((400, 3, 32, 32), dtype=np.float32)

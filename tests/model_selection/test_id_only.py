@@ -27,6 +27,7 @@ from sklearn.utils import get_tags
 from skood.detectors import KNN
 from skood.exceptions import SkoodWarning
 from skood.model_selection import IDOnly, OODStratifiedKFold
+from tests._loops import looped
 
 RNG = np.random.default_rng(0)
 Y = np.repeat([0, 1, -1], [150, 150, 100])
@@ -59,10 +60,8 @@ def test_categories_of_ood_samples_are_not_learned():
     assert clone(encoder).fit(words, Y).transform([["elk"]]).toarray().sum() == 1.0
 
 
-@pytest.mark.parametrize(
-    "transformer", [StandardScaler(), PCA(2), SelectKBest(k=2), MaxAbsScaler()]
-)
-@pytest.mark.parametrize("as_given", [np.asarray, pd.DataFrame, csr_array, list])
+@looped("transformer", [StandardScaler(), PCA(2), SelectKBest(k=2), MaxAbsScaler()])
+@looped("as_given", [np.asarray, pd.DataFrame, csr_array, list])
 def test_equals_a_fit_on_id_samples(transformer, as_given):
     if as_given is csr_array:
         transformer = MaxAbsScaler()

@@ -23,6 +23,7 @@ from skood.monitor import Alarm, ExchangeabilityMonitor, detectable_shift
 from skood.persistence import dump, load
 from skood.stats._betting import MAX_BLOCKS
 from skood.stats._reference_ranks import SHAPES, bet_table, tied_ranks
+from tests._loops import looped
 from tests.monitor._vectors import VECTORS, long_stream
 
 INSTANCES = [ExchangeabilityMonitor(KNN(n_neighbors=2), random_state=0)]
@@ -97,8 +98,8 @@ def test_conservative_ties():
     assert_allclose(path, expected["log_martingale"], atol=1e-9)
 
 
-@pytest.mark.parametrize("cuts", [[], [1, 2, 50, 51, 130], range(1, 200)])
-@pytest.mark.parametrize("name", ["ood", "id", "any", "run_length_1e4_ood"])
+@looped("cuts", [[], [1, 2, 50, 51, 130], range(1, 200)])
+@looped("name", ["ood", "id", "any", "run_length_1e4_ood"])
 def test_long_stream_in_pieces(name, cuts):
     expected = VECTORS["M-long"]["expected"][name]
     options = {"alternative": name}

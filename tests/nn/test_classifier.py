@@ -19,6 +19,7 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from skood.nn import TorchClassifier, TrainingOptions
 from skood.nn._training_data import stratified_split
+from tests._loops import looped
 from tests.nn._networks import DoublePerceptron, Linear, Normalized
 
 FULL_BATCH = {"batch_size": 10**6, "device": "cpu", "random_state": 0}
@@ -92,8 +93,8 @@ def test_without_hidden_layer_it_is_logistic_regression(iris):
     assert_allclose(clf.predict_proba(X), reference.predict_proba(X), atol=1e-4)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
-@pytest.mark.parametrize("schedule", [None, "cosine", "step", "one_cycle"])
+@looped("optimizer", ["adam", "adamw", "sgd"])
+@looped("schedule", [None, "cosine", "step", "one_cycle"])
 def test_each_optimizer_with_each_schedule_learns(optimizer, schedule, iris):
     X, y = iris
     clf = TorchClassifier(

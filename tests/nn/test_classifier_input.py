@@ -11,6 +11,8 @@ from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 from torch import nn
 
+from tests._loops import looped
+
 # --- input -------------------------------------------------------------------
 
 
@@ -89,9 +91,9 @@ def test_wrong_shapes(kind, iris, digits, quick):
         clf.predict(kind(iris[0][0]))
 
 
-@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-@pytest.mark.parametrize("shape", [(150, 4), (150, 1, 2, 2)])
+@looped("kind", [np.asarray, torch.as_tensor])
+@looped("value", [np.nan, np.inf, 1e300])
+@looped("shape", [(150, 4), (150, 1, 2, 2)])
 def test_values_that_are_not_finite(kind, value, shape, iris, quick):
     X = iris[0].reshape(shape)
     bad = X.copy()

@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from skood.exceptions import SkoodWarning
 from skood.nn import TorchClassifier
+from tests._loops import looped
 from tests.nn._copies import by_joblib, by_pickle, by_skops
 from tests.nn._networks import Interrupting, Linear, Normalized, RandomFeatures
 
@@ -160,9 +161,9 @@ def test_interrupted_partial_fit_never_happened(iris, quick, interrupt):
 # --- persistence -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("copied", [by_pickle, by_joblib, by_skops])
-@pytest.mark.parametrize("module", [None, Normalized, RandomFeatures])
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@looped("copied", [by_pickle, by_joblib, by_skops])
+@looped("module", [None, Normalized, RandomFeatures])
+@looped("optimizer", ["adam", "sgd"])
 def test_persistence(copied, module, optimizer, iris, quick):
     X, y = iris[0], np.array(["x", "y", "z"], dtype=object)[iris[1]]
     clf = quick.set_params(module=module, training__optimizer=optimizer).fit(X, y)

@@ -20,6 +20,7 @@ from skood.nn._evidential_loss import (
     marginal_nll,
     misleading_kl,
 )
+from tests._loops import looped
 
 LOSSES = (
     expected_cross_entropy,
@@ -142,8 +143,8 @@ def test_gradients_of_outputs(evidence, loss):
     assert torch.autograd.gradcheck(lambda o: loss(o, codes), outputs)
 
 
-@pytest.mark.parametrize("evidence, loss", CHOICES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@looped("evidence, loss", CHOICES)
+@looped("dtype", [torch.float32, torch.float64])
 def test_extreme_outputs_are_finite(evidence, loss, dtype):
     loss = EvidentialLoss(evidence=evidence, loss=loss)
     outputs = torch.tensor(

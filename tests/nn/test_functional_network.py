@@ -33,6 +33,7 @@ from torch.func import grad, stack_module_state, vmap
 from skood.nn import TorchClassifier, pretrained
 from skood.nn._functional_network import FunctionalRegressor, plain_attention, symmetric
 from skood.nn._make_network import make_network
+from tests._loops import looped
 from tests.nn._conv_net import conv_net, images
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -75,7 +76,7 @@ def _body(*last, width=3, seed=0):
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("n_classes", [2, 3])
+@looped("n_classes", [2, 3])
 def test_probabilities_are_those_of_the_classifier(data, estimator, n_classes):
     X, y = data
     names = np.array(["ant", "bee", "cat"])[y % n_classes]
@@ -503,9 +504,9 @@ def test_names_of_features_reach_the_comparison(data):
         make_network(estimator).with_weights().prepare(frame)
 
 
-@pytest.mark.parametrize("one_margin", [False, True])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize(
+@looped("one_margin", [False, True])
+@looped("n_classes", [2, 3])
+@looped(
     "estimator",
     [
         LogisticRegression(),
@@ -513,7 +514,6 @@ def test_names_of_features_reach_the_comparison(data):
         MLPClassifier((5,), max_iter=30, random_state=0),
         RidgeClassifier(),
     ],
-    ids=repr,
 )
 def test_margins_and_biases(data, estimator, n_classes, one_margin):
     """A binary margin may be one output; what has no intercept gets no bias."""

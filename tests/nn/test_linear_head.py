@@ -28,6 +28,7 @@ from torch import nn
 
 from skood.detectors import MSP, Energy, ViM
 from skood.nn import LinearHead, TorchClassifier, pretrained, split
+from tests._loops import looped
 from tests.nn._networks import Net as Layers
 from tests.nn._outputs import fitted
 
@@ -245,8 +246,8 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("kind", KINDS)
+@looped("n_classes", [2, 3])
+@looped("kind", KINDS)
 def test_head_of_body_is_the_network(kind, n_classes):
     rows = y < n_classes
     net = fitted(KINDS[kind](), X[rows], names[rows])

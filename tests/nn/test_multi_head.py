@@ -22,6 +22,7 @@ from torch import nn
 from skood.nn import MultiHeadClassifier, TorchClassifier, TrainingOptions
 from skood.nn._training_data import stratified_split
 from skood.utils._torch import training
+from tests._loops import looped
 from tests.nn._networks import Body, Flat, margin_loss
 
 EARLY = TrainingOptions(early_stopping=True)
@@ -100,9 +101,9 @@ def naive_loss(logits, codes, weights, shares):
     return total
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("head_weights", [None, [1.0, 5.0, 0.5]])
-@pytest.mark.parametrize("class_weight", [None, "balanced", "list"])
+@looped("optimizer", ["sgd", "adam"])
+@looped("head_weights", [None, [1.0, 5.0, 0.5]])
+@looped("class_weight", [None, "balanced", "list"])
 def test_naive_loop(optimizer, head_weights, class_weight, iris3):
     """The losses of each step, and what the network then says."""
     X, codes = iris3[0][::5], iris3[1][::5]

@@ -21,6 +21,7 @@ from skood.nn import _sklearn_network as module
 from skood.nn._make_network import make_network
 from skood.nn._sklearn_network import LayeredNetwork
 from skood.utils._torch import row_chunks
+from tests._loops import looped
 from tests.nn._outputs import data, fitted, naive_mlp, read
 
 ACTIVATIONS = ("identity", "logistic", "tanh", "relu")
@@ -79,9 +80,9 @@ def test_vectors_are_maps_of_one_position():
     assert_array_equal(maps.outputs[0], plain.outputs[0][:, :, None])
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("hidden", [(), (6,), (7, 4)])
+@looped("activation", ACTIVATIONS)
+@looped("n_classes", [2, 3])
+@looped("hidden", [(), (6,), (7, 4)])
 def test_gradient_equals_central_differences(activation, n_classes, hidden):
     net, X = perceptron(activation, hidden, n_classes)
     network = make_network(net)

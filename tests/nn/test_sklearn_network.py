@@ -38,6 +38,7 @@ from sklearn.svm import SVC, LinearSVC
 from skood.detectors import MSP, Energy
 from skood.nn import LinearHead, TorchClassifier, split
 from skood.nn._make_network import make_network, predicts_softmax
+from tests._loops import looped
 from tests.nn._outputs import ALL, assert_head, fitted, naive_mlp, read
 from tests.nn._outputs import data as outputs_data
 
@@ -61,8 +62,8 @@ LINEAR = [
 ]
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("estimator", LINEAR, ids=str)
+@looped("n_classes", [2, 3])
+@looped("estimator", LINEAR)
 def test_linear_classifier(estimator, n_classes):
     X, y = data(n_classes)
     clf = fitted(estimator, X, y)

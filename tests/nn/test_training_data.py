@@ -21,6 +21,7 @@ from skood.nn._training_data import (
     weighted_rows,
     with_class_weight,
 )
+from tests._loops import looped
 
 # --- labels ------------------------------------------------------------------
 
@@ -158,8 +159,8 @@ def test_rows(kind):
     assert_allclose(weight, [1.2])
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize(
+@looped("shuffle", [False, True])
+@looped(
     "n_rows, batch_size, sizes",
     [
         (6, 3, [3, 3]),
@@ -191,8 +192,8 @@ def test_row_batches_are_drawn_from_the_generator_of_torch():
 # --- validation rows ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5, 0.9])
+@looped("seed", range(5))
+@looped("fraction", [0.1, 0.25, 0.5, 0.9])
 def test_stratified_split_gives_each_class_its_share(fraction, seed):
     rng = np.random.RandomState(seed)
     codes = rng.permutation(np.repeat([0, 1, 2], [40, 100, 7]))

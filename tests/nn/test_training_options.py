@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from skood.evidential import EvidentialProbe
 from skood.nn import TorchClassifier, TrainingOptions
 from skood.nn._training_options import training_options
+from tests._loops import looped
 
 
 class Patient(TorchClassifier):
@@ -58,7 +59,7 @@ def test_none_is_the_default_of_the_estimator():
         ("mixed_precision", "bfloat16"),
     ],
 )
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@looped("method", ["fit", "partial_fit"])
 def test_bad_values_leave_the_classifier_unchanged(option, value, method):
     X, y = [[0.0], [1.0], [0.1], [0.9]], [0, 1, 0, 1]
     clf = TorchClassifier(max_epochs=2, random_state=0).fit(X, y)

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from skood.nn import pretrained
+from tests._loops import looped
 from tests.nn._networks import Net
 from tests.nn._outputs import ALL, assert_head, numbers, read, run
 
@@ -53,7 +54,7 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@looped("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("how", OUTPUTS)
 def test_head_is_found_behind(how, dtype):
     net = Headed(OUTPUTS[how]).to(getattr(torch, dtype))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from skood.rectifiers import ASH
+from tests._loops import looped
 
 
 def _naive(Z, percentile, variant):
@@ -45,13 +46,13 @@ def _features(kind, dtype):
     }[kind].astype(dtype)
 
 
-@pytest.mark.parametrize("variant", ["s", "b", "p"])
-@pytest.mark.parametrize("percentile", [0, 10, 65, 90, 99.9])
-@pytest.mark.parametrize(
+@looped("variant", ["s", "b", "p"])
+@looped("percentile", [0, 10, 65, 90, 99.9])
+@looped(
     "kind",
     ["positive", "relu", "ties", "constant", "zeros", "one feature", "two features"],
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@looped("dtype", [np.float32, np.float64])
 def test_equals_naive_loop(variant, percentile, kind, dtype):
     Z = _features(kind, dtype)
     got = ASH(percentile=percentile, variant=variant).fit_transform(Z)

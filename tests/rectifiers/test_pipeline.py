@@ -20,6 +20,7 @@ from skood.detectors import KNN, MSP, Energy
 from skood.metrics import make_ood_scorer
 from skood.nn import TorchClassifier, pretrained, split
 from skood.rectifiers import ASH, DICE, LTS, SCALE, VRA, ReAct
+from tests._loops import looped
 
 N_TRAIN = 300
 N_NEIGHBORS = 5
@@ -180,7 +181,7 @@ def naive(network, data):
     return _features(network, X[known]), _features(network, test), head
 
 
-@pytest.mark.parametrize("name", RECTIFIERS)
+@looped("name", RECTIFIERS)
 @pytest.mark.parametrize("detector", ["energy", "msp", "knn"])
 def test_equals_naive_loop(name, detector, network, naive, data):
     X, y, known, test = data

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from skood.rectifiers import ASH, DICE, LTS, VRA, ReAct
+from tests._loops import looped
 
 rng = np.random.default_rng(0)
 Y = np.arange(60) % 3
@@ -23,7 +24,7 @@ ID = Y >= 0
 FROZEN = FrozenEstimator(LogisticRegression().fit(X[ID], Y[ID]))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@looped("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     "rectifier",
     [

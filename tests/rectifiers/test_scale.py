@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from skood.rectifiers import ASH, SCALE
+from tests._loops import looped
 
 
 def _naive(Z, percentile):
@@ -21,9 +22,9 @@ def _naive(Z, percentile):
     return np.array(out)
 
 
-@pytest.mark.parametrize("percentile", [0, 10, 85, 99])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n_features", [1, 2, 40])
+@looped("percentile", [0, 10, 85, 99])
+@looped("dtype", [np.float32, np.float64])
+@looped("n_features", [1, 2, 40])
 def test_equals_naive_loop(percentile, dtype, n_features):
     rng = np.random.default_rng(0)
     Z = np.maximum(rng.normal(size=(60, n_features)), 0).astype(dtype)

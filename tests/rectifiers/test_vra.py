@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from skood.rectifiers import VRA, ReAct
+from tests._loops import looped
 
 
 def _naive(train, test, low, high, below, per_feature):
@@ -26,10 +27,10 @@ def _naive(train, test, low, high, below, per_feature):
     return np.array(out)
 
 
-@pytest.mark.parametrize("below", ["zero", "clip"])
-@pytest.mark.parametrize("per_feature", [True, False])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("low, high", [(0.1, 0.9), (0.6, 0.95), (0.0, 1.0)])
+@looped("below", ["zero", "clip"])
+@looped("per_feature", [True, False])
+@looped("dtype", [np.float32, np.float64])
+@looped("low, high", [(0.1, 0.9), (0.6, 0.95), (0.0, 1.0)])
 def test_equals_naive_loop(below, per_feature, dtype, low, high):
     rng = np.random.default_rng(0)
     train, test = (

@@ -21,6 +21,7 @@ from scipy.io import savemat
 from benchmarks.reproduce._gtsrb import gtsrb_constraints
 from benchmarks.reproduce._images import image_files, load_images
 from skood.logic import parse_constraint
+from tests._loops import looped
 
 RNG = np.random.default_rng(0)
 COLOR = RNG.integers(0, 256, (3, 3, 32, 32), dtype=np.uint8)
@@ -246,8 +247,8 @@ FOLDERS = [
 ]
 
 
-@pytest.mark.parametrize("form", ["folder", "tar", "tar.gz", "zip"])
-@pytest.mark.parametrize(("name", "folder"), FOLDERS)
+@looped("form", ["folder", "tar", "tar.gz", "zip"])
+@looped(("name", "folder"), FOLDERS)
 def test_folders_and_archives(tmp_path, name, folder, form):
     files = {f"{folder}/{file}": content for file, content in PICTURES.items()}
     files = dict(reversed(files.items()))  # the order of an archive does not matter

@@ -19,6 +19,7 @@ from skood.stats._binomial_bounds import (
     min_accepted_id_on_average,
     sizes_needed,
 )
+from tests._loops import looped
 
 
 def _pmf(n, p):
@@ -57,9 +58,9 @@ def test_checked_numbers_fpr(n, rho, K, check):
     assert binom.cdf(K, n, rho) == pytest.approx(check, abs=1e-9)
 
 
-@pytest.mark.parametrize("delta", ["1/100", "1/10", "1/2", "9/10"])
-@pytest.mark.parametrize("p", ["0", "1/1000", "3/10", "1/2", "4/5", "999/1000"])
-@pytest.mark.parametrize("n", [0, 1, 2, 9, 40])
+@looped("delta", ["1/100", "1/10", "1/2", "9/10"])
+@looped("p", ["0", "1/1000", "3/10", "1/2", "4/5", "999/1000"])
+@looped("n", [0, 1, 2, 9, 40])
 def test_counts_are_the_extreme_ones_that_pass_the_binomial_test(n, p, delta):
     pmf, level = _pmf(n, p), Fraction(delta)
     tails = [sum(pmf[j:]) for j in range(n + 2)]  # P(Bin >= j)
@@ -86,8 +87,8 @@ def test_many_rows():
     assert n * p - max_accepted_ood(n, p, 0.05) == pytest.approx(margin, abs=2)
 
 
-@pytest.mark.parametrize("n", [0, 1, 3, 9, 10, 99])
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.7, 0.9, 1.0])
+@looped("n", [0, 1, 3, 9, 10, 99])
+@looped("share", [0.0, 0.1, 0.3, 0.7, 0.9, 1.0])
 def test_counts_on_average(n, share):
     exact = Fraction(str(share))
     ranks = [k for k in range(1, n + 1) if Fraction(k, n + 1) >= exact]

@@ -36,6 +36,7 @@ from skood.stats._conformal import (
     sorted_calibration,
     warn_if_few,
 )
+from tests._loops import looped
 
 
 def _loop(scores, calibration, method):
@@ -106,7 +107,7 @@ def _tie_patterns(n_scores):
         yield np.cumsum([0, *cut]).astype(float)
 
 
-@pytest.mark.parametrize("n_cal", range(1, 51))
+@looped("n_cal", range(1, 51))
 def test_super_uniform_for_all_ties(n_cal):
     """Exact: each of n + 1 exchangeable scores is the new one with equal probability.
 
@@ -267,8 +268,8 @@ def test_equal_to_the_level_rejects_whatever_rounding(alpha):
 # ---- how many calibration scores
 
 
-@pytest.mark.parametrize("alpha", ["1/20", "9/1000", "1/7", "999/1000", "1/1000"])
-@pytest.mark.parametrize("m", [1, 2, 3, 7, 9, 18, 1000])
+@looped("alpha", ["1/20", "9/1000", "1/7", "999/1000", "1/1000"])
+@looped("m", [1, 2, 3, 7, 9, 18, 1000])
 def test_smallest_number_of_calibration_scores(m, alpha):
     level = Fraction(alpha)
     n = min_calibration_size(m, float(level))

@@ -15,6 +15,7 @@ from skood.stats._null_proportion import (
     slope_differences,
     storey_proportion,
 )
+from tests._loops import looped
 
 # No division by zero, and no NaN on the way.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -29,7 +30,7 @@ def _sorted_grid(rng, m, n_samples, steps=1000):
 SHARES = {Fraction(i, j) for j in range(2, 41) for i in range(1, j // 2 + 1)}
 
 
-@pytest.mark.parametrize("m", range(2, 41))
+@looped("m", range(2, 41))
 def test_range_against_fractions(m):
     for share in SHARES:
         inside = [i for i in range(1, m + 1) if m * share <= i <= Fraction(m, 2)]
@@ -71,8 +72,8 @@ def test_what_the_error_names_is_valid(m, c_m):
     assert change_point_range(m, c_m)[1] == m // 2
 
 
-@pytest.mark.parametrize("beta", [0.5, 0.8, 1.0])
-@pytest.mark.parametrize("m", [2, 3, 7, 18])
+@looped("beta", [0.5, 0.8, 1.0])
+@looped("m", [2, 3, 7, 18])
 def test_differences_one_by_one(m, beta):
     p = np.sort(np.random.default_rng(m).random((m, 20)), axis=0)
     d = slope_differences(p, beta)

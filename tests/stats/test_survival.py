@@ -19,6 +19,7 @@ from skood.stats._survival import (
     _genextreme_by_l_moments,
     fit_survival,
 )
+from tests._loops import looped
 
 FAMILIES = {
     "genextreme": stats.genextreme(-0.2, 5.0, 0.01),
@@ -176,8 +177,8 @@ def test_none_takes_minus_the_scores_for_logarithms():
     np.testing.assert_array_equal(survival.log_sf([2.0, -np.inf]), [-2.0, np.inf])
 
 
-@pytest.mark.parametrize("name", sorted(NORMALIZERS - {"none", "empirical"}))
-@pytest.mark.parametrize(
+@looped("name", sorted(NORMALIZERS - {"none", "empirical"}))
+@looped(
     "x, why",
     [
         (np.full(20, 3.0), "the detector gave 1 distinct scores"),

@@ -24,6 +24,7 @@ from skood.rejection import BoundedPrecisionRecall, RejectOptionClassifier
 from skood.utils import citation
 from skood.utils._citation import Reference, _by_key, parse_reference, references
 from skood.utils.discovery import all_estimators
+from tests._loops import looped
 
 # Estimators that are of no paper, and why.
 OF_NO_PAPER = {
@@ -52,9 +53,7 @@ def _keys(text):
 # --- over all of skood ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "cls", [pytest.param(cls, id=name) for name, cls in all_estimators()]
-)
+@looped("cls", [cls for _, cls in all_estimators()])
 def test_every_method_has_a_paper(cls):
     reason = OF_NO_PAPER.get(cls.__name__)
     assert bool(references(cls)) == (reason is None)

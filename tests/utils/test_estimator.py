@@ -34,14 +34,13 @@ from skood.rejection import BaseRule, RejectOptionClassifier
 from skood.selection import NoveltySelector
 from skood.utils._estimator import SkoodEstimator
 from skood.utils.discovery import all_estimators
+from tests._loops import looped
 
 X = np.random.default_rng(0).normal(size=(90, 3))
 y = np.arange(90) % 3
 
 
-@pytest.mark.parametrize(
-    "cls", [pytest.param(cls, id=name) for name, cls in all_estimators()]
-)
+@looped("cls", [cls for _, cls in all_estimators()])
 def test_every_estimator_is_stamped(cls):
     """The base is there, and no class in between leaves its methods out."""
     assert cls.__mro__.index(SkoodEstimator) < cls.__mro__.index(BaseEstimator)

@@ -29,6 +29,7 @@ from skood.utils._input import (
     named_errors,
     new_samples,
 )
+from tests._loops import looped
 
 RNG = np.random.default_rng(0)
 Y = np.arange(60) % 3
@@ -217,8 +218,8 @@ NEW_SAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("fitted_on", [X, pd.DataFrame(X, columns=list("abc"))])
-@pytest.mark.parametrize("rows", NEW_SAMPLES, ids=range(len(NEW_SAMPLES)))
+@looped("fitted_on", [X, pd.DataFrame(X, columns=list("abc"))])
+@looped("rows", NEW_SAMPLES)
 def test_new_samples_are_validated_as_by_scikit_learn(fitted_on, rows):
     def result(function):
         with warnings.catch_warnings(record=True) as found:

@@ -31,6 +31,7 @@ from skood.utils._labels import (
     single_column,
     unique_codes,
 )
+from tests._loops import looped
 
 
 @pytest.fixture(autouse=True)
@@ -113,8 +114,8 @@ def test_labels_of_the_wrong_shape_raise():
         check_labels([[0, 1], [1, 0]])
 
 
-@pytest.mark.parametrize("kind", [int, float, str, object])
-@pytest.mark.parametrize("kind_of_classes", [int, float, str, object])
+@looped("kind", [int, float, str, object])
+@looped("kind_of_classes", [int, float, str, object])
 def test_mask_against_a_loop(kind, kind_of_classes):
     labels = [0, 1, 2, -1, 7, 1]
     classes = [0, 1, 2]

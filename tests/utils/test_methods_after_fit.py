@@ -25,6 +25,7 @@ from skood.rejection import RejectOptionClassifier, RejectOptionRegressor
 from skood.selection import ClassifierFusion, NoveltySelector
 from skood.utils._param_validation import HasMethods
 from skood.utils.discovery import all_estimators
+from tests._loops import looped
 
 X, Y = make_blobs(90, centers=3, cluster_std=2.5, random_state=0)
 T = X @ [1.0, 0.5]
@@ -78,7 +79,7 @@ OF_REGRESSORS = {
 }
 
 
-@pytest.mark.parametrize("kind", CLASSIFIERS)
+@looped("kind", CLASSIFIERS)
 @pytest.mark.parametrize("name", OF_CLASSIFIERS)
 def test_classifier_gives_its_probabilities(name, kind):
     owner, labels, method = OF_CLASSIFIERS[name](CLASSIFIERS[kind])
@@ -86,7 +87,7 @@ def test_classifier_gives_its_probabilities(name, kind):
     np.testing.assert_allclose(getattr(owner.fit(X, labels), method)(X), expected)
 
 
-@pytest.mark.parametrize("kind", CLASSIFIERS)
+@looped("kind", CLASSIFIERS)
 @pytest.mark.parametrize("name", OTHERS_OF_CLASSIFIERS)
 def test_classifier_is_fitted(name, kind):
     owner, labels = OTHERS_OF_CLASSIFIERS[name](CLASSIFIERS[kind])
@@ -94,7 +95,7 @@ def test_classifier_is_fitted(name, kind):
     assert len(scores) == len(X)
 
 
-@pytest.mark.parametrize("kind", REGRESSORS)
+@looped("kind", REGRESSORS)
 @pytest.mark.parametrize("name", OF_REGRESSORS)
 def test_regressor_is_fitted(name, kind):
     owner = OF_REGRESSORS[name](REGRESSORS[kind]).fit(X, T)

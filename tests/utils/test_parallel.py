@@ -14,10 +14,11 @@ from skood.detectors import Mahalanobis
 from skood.nn._outputs import linear_logits
 from skood.utils import _parallel as _threads
 from skood.utils._parallel import map_chunks
+from tests._loops import looped
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 8])
-@pytest.mark.parametrize("n_chunks", [0, 1, 3, 9])
+@looped("n_threads", [1, 2, 8])
+@looped("n_chunks", [0, 1, 3, 9])
 def test_results_are_in_order(monkeypatch, n_threads, n_chunks):
     monkeypatch.setattr(_threads, "_n_threads", lambda: n_threads)
     chunks = list(range(n_chunks))

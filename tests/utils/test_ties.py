@@ -19,6 +19,7 @@ from skood.utils._ties import (
     tie_scale,
     tolerance,
 )
+from tests._loops import looped
 
 
 @pytest.mark.parametrize("step", [1, -1])
@@ -65,8 +66,8 @@ def test_a_common_score_is_one_level_whatever_its_rounding(share):
     assert threshold_at(scores, 0.05) < common.min() - 1e-6
 
 
-@pytest.mark.parametrize("level", [1e-200, 1e-9, 1.0, 1e200, -1e-9, -1.0, -1e200])
-@pytest.mark.parametrize("shift", [-2e-6, -1e-7, 1e-7, 2e-6])
+@looped("level", [1e-200, 1e-9, 1.0, 1e200, -1e-9, -1.0, -1e200])
+@looped("shift", [-2e-6, -1e-7, 1e-7, 2e-6])
 def test_rounding_crosses_no_threshold(level, shift):
     rng = np.random.default_rng(1)
     atoms = level * np.array([1.0, 1.5, 2.0, 4.0])

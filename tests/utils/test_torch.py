@@ -27,6 +27,7 @@ from skood.utils._torch import (
     to_tensor,
     training,
 )
+from tests._loops import looped
 
 needs_cuda = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device"
@@ -182,8 +183,8 @@ def test_check_tensor_kind(X):
 # --- chunks ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_rows", [0, 1, 7, 8, 9])
-@pytest.mark.parametrize("bytes_per_row, longest", [(1, 8), (3, 2), (8, 1), (100, 1)])
+@looped("n_rows", [0, 1, 7, 8, 9])
+@looped("bytes_per_row, longest", [(1, 8), (3, 2), (8, 1), (100, 1)])
 def test_row_chunks_cover_all_rows_within_the_budget(n_rows, bytes_per_row, longest):
     chunks = list(row_chunks(n_rows, bytes_per_row, budget=8))
     rows = [row for chunk in chunks for row in range(n_rows)[chunk]]

@@ -28,6 +28,7 @@ from skood.logic import LogicDetector
 from skood.monitor import ExchangeabilityMonitor, MonitorPanel
 from skood.rejection import BoundedAbstention, RejectOptionClassifier
 from skood.selection import NoveltySelector
+from tests._loops import looped
 
 _RNG = np.random.default_rng(0)
 A, B = _RNG.normal(size=(2, 500, 16))
@@ -182,8 +183,8 @@ def _repeated(name, n, rng):
     return X.round(1) if name == "rounded" else X
 
 
-@pytest.mark.parametrize("n_samples", [(500, 500), (2500, 200), (100, 1500), (20, 20)])
-@pytest.mark.parametrize("name", ["integers", "skewed", "counts", "rounded", "zeros"])
+@looped("n_samples", [(500, 500), (2500, 200), (100, 1500), (20, 20)])
+@looped("name", ["integers", "skewed", "counts", "rounded", "zeros"])
 def test_samples_that_are_equal_by_chance(name, n_samples):
     rng = np.random.default_rng(0)
     for _ in range(10):
