@@ -39,18 +39,14 @@ from skood.epistemic import (
     CertifiedQUAM,
     CyclicalSchedule,
     CyclicalSGHMC,
-    CyclicalSGHMCRegressor,
     DeepEnsemble,
-    DeepEnsembleRegressor,
+    Gaussian,
     HMCKernel,
-    HMCRegressor,
     Laplace,
-    LaplaceRegressor,
+    LocalComponent,
     MCDropout,
-    MCDropoutRegressor,
     MixtureLaplace,
     PackedEnsemble,
-    QUAMRegressor,
     SnapshotEnsemble,
 )
 from skood.evidential import EvidentialClassifier, EvidentialProbe, ProbeObjective
@@ -132,9 +128,8 @@ _DROPOUT_NET = TorchClassifier(
 
 _QUICK_CYCLES = CyclicalSchedule(n_cycles=2, epochs_per_cycle=10, samples_per_cycle=2)
 _QUICK_CHAINS = {
-    "kernel": HMCKernel(n_leapfrog=5),
+    "kernel": HMCKernel(n_leapfrog=5, n_warmup=20),
     "n_samples": 6,
-    "n_warmup": 20,
     "n_chains": 2,
 }
 
@@ -211,6 +206,13 @@ _INSTANCES = {
             [_LINEAR, LogisticRegression(C=0.1), TorchClassifier(**_QUICK_NET)],
             random_state=0,
         ),
+        DeepEnsemble(
+            DecisionTreeRegressor(splitter="random", max_depth=4),
+            n_members=3,
+            likelihood=Gaussian(1.0),
+            random_state=0,
+        ),
+        DeepEnsemble(_REGRESSOR, n_members=3, random_state=0),
     ],
     "CertifiedQUAM": [
         CertifiedQUAM(_LINEAR),
@@ -219,6 +221,13 @@ _INSTANCES = {
     "CyclicalSGHMC": [
         CyclicalSGHMC(_LINEAR, _QUICK_CYCLES),
         CyclicalSGHMC(_PERCEPTRON, _QUICK_CYCLES, setting="b"),
+        CyclicalSGHMC(
+            _REGRESSOR,
+            CyclicalSchedule(
+                n_cycles=1, epochs_per_cycle=2, samples_per_cycle=2, lr=1e-4
+            ),
+            random_state=0,
+        ),
     ],
     "EvidentialClassifier": [
         EvidentialClassifier(TorchClassifier(**_QUICK_NET, random_state=0)),
@@ -277,6 +286,12 @@ _INSTANCES = {
     "HMC": [
         HMC(_LINEAR, **_QUICK_CHAINS),
         HMC(_PERCEPTRON, **_QUICK_CHAINS, init="estimator", setting="b"),
+        HMC(
+            _LINEAR_REGRESSOR,
+            HMCKernel(n_leapfrog=4, n_warmup=8),
+            n_samples=8,
+            random_state=0,
+        ),
     ],
     "IDOnly": [
         IDOnly(MaxAbsScaler()),
@@ -295,6 +310,8 @@ _INSTANCES = {
             n_samples=10,
             random_state=0,
         ),
+        Laplace(_REGRESSOR, n_samples=5, random_state=0),
+        Laplace(_LINEAR_REGRESSOR, setting="b", likelihood=Gaussian(1.0)),
     ],
     "LogicDetector": [
         LogicDetector(["class = class"], _CLASS, "confidence", random_state=0),
@@ -320,6 +337,16 @@ _INSTANCES = {
     "MCDropout": [
         MCDropout(_DROPOUT_NET, n_samples=5, random_state=0),
         MCDropout(_DROPOUT_NET, n_samples=5, setting="b", random_state=0),
+        MCDropout(
+            TorchRegressor(
+                module_params={"hidden": (30,), "dropout": 0.05},
+                max_epochs=60,
+                lr=0.03,
+                random_state=0,
+            ),
+            n_samples=5,
+            random_state=0,
+        ),
     ],
     "MixtureLaplace": [
         MixtureLaplace(
@@ -362,7 +389,7 @@ _INSTANCES = {
             TorchClassifier(**_QUICK_NET, random_state=0),
             scope="full",
             search=AdversarialSearch(n_steps=2, batch_size=8),
-            n_evaluation_samples=20,
+            component=LocalComponent("delta", n_evaluation_samples=20),
             random_state=0,
         ),
         QUAM(
@@ -373,47 +400,11 @@ _INSTANCES = {
             search=AdversarialSearch(n_steps=2, n_starts=2),
             random_state=0,
         ),
-    ],
-    "CyclicalSGHMCRegressor": [
-        CyclicalSGHMCRegressor(
-            _REGRESSOR,
-            CyclicalSchedule(
-                n_cycles=1, epochs_per_cycle=2, samples_per_cycle=2, lr=1e-4
-            ),
-            random_state=0,
-        ),
-    ],
-    "DeepEnsembleRegressor": [
-        DeepEnsembleRegressor(
-            DecisionTreeRegressor(splitter="random", max_depth=4),
-            n_members=3,
-            variance=1.0,
-            random_state=0,
-        ),
-        DeepEnsembleRegressor(_REGRESSOR, n_members=3, random_state=0),
-    ],
-    "HMCRegressor": [
-        HMCRegressor(
+        QUAM(_REGRESSOR, search=AdversarialSearch(n_steps=3), random_state=0),
+        QUAM(
             _LINEAR_REGRESSOR,
-            HMCKernel(n_leapfrog=4),
-            n_samples=8,
-            n_warmup=8,
-            random_state=0,
-        ),
-    ],
-    "LaplaceRegressor": [
-        LaplaceRegressor(_REGRESSOR, n_samples=5, random_state=0),
-        LaplaceRegressor(_LINEAR_REGRESSOR, setting="b", variance=1.0),
-    ],
-    "MCDropoutRegressor": [
-        MCDropoutRegressor(
-            TorchRegressor(
-                module_params={"hidden": (30,), "dropout": 0.05},
-                max_epochs=60,
-                lr=0.03,
-                random_state=0,
-            ),
-            n_samples=5,
+            setting="a",
+            search=AdversarialSearch(n_steps=2),
             random_state=0,
         ),
     ],
@@ -426,15 +417,6 @@ _INSTANCES = {
             criterion="gaussian_nll",
             max_epochs=100,
             lr=0.01,
-            random_state=0,
-        ),
-    ],
-    "QUAMRegressor": [
-        QUAMRegressor(_REGRESSOR, search=AdversarialSearch(n_steps=3), random_state=0),
-        QUAMRegressor(
-            _LINEAR_REGRESSOR,
-            setting="a",
-            search=AdversarialSearch(n_steps=2),
             random_state=0,
         ),
     ],
@@ -486,11 +468,18 @@ def instances_of(name, cls):
 
 
 def instances(variants=True):
-    """Instances of all public estimators; without variants one of each class."""
-    most = None if variants else 1
-    return [
-        one for name, cls in all_estimators() for one in instances_of(name, cls)[:most]
-    ]
+    """Instances of all public estimators.
+
+    Without variants the first of each class, and of each type of estimator that it is.
+    """
+    found = []
+    for name, cls in all_estimators():
+        of_class = instances_of(name, cls)
+        types: dict = {}
+        for one in of_class:
+            types.setdefault(get_tags(one).estimator_type, one)
+        found += of_class if variants else types.values()
+    return found
 
 
 def detectors(variants=True):

@@ -63,9 +63,9 @@ each_instance = pytest.mark.parametrize(
 
 
 def _public_methods(estimator):
-    """Public methods with their functions."""
+    """Type of estimator, and public methods with their functions."""
     cls = type(estimator)
-    return frozenset(
+    return get_tags(estimator).estimator_type, frozenset(
         (name, inspect.getattr_static(cls, name))
         for name in dir(cls)
         if not name.startswith(("_", "set_")) and callable(getattr(cls, name, None))

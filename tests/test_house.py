@@ -62,7 +62,7 @@ def test_there_is_none(house, measure):
     ("measure", "most"),
     [
         ("wide_functions", 7),
-        ("reaching_functions", 92),
+        ("reaching_functions", 84),
         ("single_importers", 88),
         ("repeated_classes", 11),
         ("names_of_decision", 20),

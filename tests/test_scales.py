@@ -73,8 +73,7 @@ def test_detectors(detector, scale):
         HMC(
             LogisticRegression(),
             n_samples=4,
-            n_warmup=5,
-            kernel=HMCKernel(n_leapfrog=2),
+            kernel=HMCKernel(n_leapfrog=2, n_warmup=5),
         ),
         LinearHead(),
         DICE(LogisticRegression(), sparsity=0.0),

@@ -100,7 +100,7 @@ class SmallSine(Sine):
         """Return short versions of the methods."""
         methods = _sine.quick_methods(network, self.variance)
         methods["HMC"].set_params(
-            kernel=HMCKernel(n_leapfrog=20), n_warmup=12, n_samples=12
+            kernel=HMCKernel(n_leapfrog=20, n_warmup=12), n_samples=12
         )
         methods["deep ensemble"].set_params(n_members=3)
         methods["MC dropout"].set_params(n_samples=50)
@@ -261,7 +261,7 @@ class SmallMoons(Moons):
         return (
             super()
             .hmc(seed)
-            .set_params(n_warmup=15, n_samples=15, kernel=HMCKernel(n_leapfrog=40))
+            .set_params(n_samples=15, kernel=HMCKernel(n_leapfrog=40, n_warmup=15))
         )
 
     def methods(self):

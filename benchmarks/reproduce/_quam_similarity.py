@@ -73,7 +73,7 @@ class Similarity:
             for start in range(0, len(X), 10):  # weights of all targets are large
                 for models in quam.adversarial_models(X[start : start + 10]):
                     best = np.argmax(models.divergence * models.is_feasible)
-                    clf = models.classifier(models.targets[best])
+                    clf = models.model(models.targets[best])
                     found[kind].append((clf, models.is_feasible[best]))
         return found
 

@@ -15,15 +15,16 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 from skood.epistemic import (
+    HMC,
+    QUAM,
     AdversarialSearch,
     CyclicalSchedule,
-    CyclicalSGHMCRegressor,
-    DeepEnsembleRegressor,
+    CyclicalSGHMC,
+    DeepEnsemble,
+    Gaussian,
     HMCKernel,
-    HMCRegressor,
-    LaplaceRegressor,
-    MCDropoutRegressor,
-    QUAMRegressor,
+    Laplace,
+    MCDropout,
 )
 from skood.nn import TorchRegressor, TrainingOptions
 
@@ -72,27 +73,27 @@ def prior_of(net):
 def quick_methods(net, variance):
     """Return the methods with settings for a minute; the first is the ground truth."""
     given = FrozenEstimator(net)
-    options = {"variance": variance, "random_state": 0}
+    options = {"likelihood": Gaussian(variance), "random_state": 0}
     posterior = {"prior_scale": prior_of(net), "setting": "a", **options}
     cycles = CyclicalSchedule(
         n_cycles=5, epochs_per_cycle=200, samples_per_cycle=40, exploration=0.8, lr=1e-3
     )
     return {
-        "HMC": HMCRegressor(given, HMCKernel(n_leapfrog=40), n_samples=60, **posterior),
-        "QUAM": QUAMRegressor(given, **options),
-        "deep ensemble": DeepEnsembleRegressor(clone(net), 10, **options),
-        "MC dropout": MCDropoutRegressor(with_dropout(net), 200, **options),
-        "Laplace": LaplaceRegressor(given, **options),
-        "cSG-HMC": CyclicalSGHMCRegressor(given, cycles, **posterior),
+        "HMC": HMC(given, HMCKernel(n_leapfrog=40), n_samples=60, **posterior),
+        "QUAM": QUAM(given, **options),
+        "deep ensemble": DeepEnsemble(clone(net), 10, **options),
+        "MC dropout": MCDropout(with_dropout(net), 200, **options),
+        "Laplace": Laplace(given, **options),
+        "cSG-HMC": CyclicalSGHMC(given, cycles, **posterior),
     }
 
 
 def paper_methods(net, variance):
     """Return the methods with the settings of the paper, as far as they exist here."""
     given = FrozenEstimator(net)
-    options = {"variance": variance, "random_state": 0}
+    options = {"likelihood": Gaussian(variance), "random_state": 0}
     return {
-        "HMC": HMCRegressor(
+        "HMC": HMC(
             given,
             HMCKernel(n_leapfrog=20, step_size=5e-4),
             n_samples=1000,
@@ -104,21 +105,26 @@ def paper_methods(net, variance):
         ),
         # the objective is a divergence and not a difference, and the learning rate is
         # divided where the weight of the penalty grows
-        "QUAM": QUAMRegressor(
+        "QUAM": QUAM(
             given,
             AdversarialSearch(
-                n_steps=300, lr=1e-4, c0=0.5, eta=4.0, update_every=50, gamma=1e-3
+                n_steps=300,
+                lr=1e-4,
+                c0=0.5,
+                eta=4.0,
+                update_every=50,
+                gamma=1e-3,
+                perturbation=0.01 / np.sqrt(variance),
             ),
             scope="full",
-            perturbation=0.01 / np.sqrt(variance),
             temperature=1e-3,
             **options,
         ),
-        "deep ensemble": DeepEnsembleRegressor(clone(net), 10, **options),
-        "MC dropout": MCDropoutRegressor(with_dropout(net), 1000, **options),
-        "Laplace": LaplaceRegressor(given, **options),
+        "deep ensemble": DeepEnsemble(clone(net), 10, **options),
+        "MC dropout": MCDropout(with_dropout(net), 1000, **options),
+        "Laplace": Laplace(given, **options),
         # 10,000 steps of 16 samples, noise and samples in the last fifth of each cycle
-        "cSG-HMC": CyclicalSGHMCRegressor(
+        "cSG-HMC": CyclicalSGHMC(
             given,
             CyclicalSchedule(
                 n_cycles=5,

@@ -56,9 +56,8 @@ def make_hmc(network, prior="unit", *, n_warmup=200, n_samples=300, random_state
     """Return the ground truth: four chains that start at draws from the prior."""
     return HMC(
         FrozenEstimator(network),
-        n_warmup=n_warmup,
+        HMCKernel(n_leapfrog=N_LEAPFROG[prior], n_warmup=n_warmup),
         n_samples=n_samples,
-        kernel=HMCKernel(n_leapfrog=N_LEAPFROG[prior]),
         prior_scale=PRIORS[prior],
         random_state=random_state,
     )

@@ -6,7 +6,7 @@ A gap in the data: epistemic bands of a curve
 A network learns a sine from samples with a gap in the middle and ends on both sides.
 Where there are no samples, networks that fit the data equally well differ, which is
 epistemic uncertainty. An ensemble finds some of these networks by training from several
-seeds. :class:`~skood.epistemic.QUAMRegressor` has one network only, and searches at
+seeds. :class:`~skood.epistemic.QUAM` has one network only, and searches at
 each point for one that is as good on the training samples and predicts a higher mean
 there, and for one that predicts a lower mean. The example shows that both find the
 gap and both ends, that the search needs enough steps, and where they differ.
@@ -80,13 +80,13 @@ of_ensemble = gaussian_uncertainty(
 # (The default was chosen after inspection of both, and of the ensemble, on these data.)
 from sklearn.frozen import FrozenEstimator
 
-from skood.epistemic import QUAMRegressor
+from skood.epistemic import QUAM, Gaussian
 
 of_quam = {}
 for n_steps in (56, 150):
-    quam = QUAMRegressor(
+    quam = QUAM(
         FrozenEstimator(given),
-        variance=variance,
+        likelihood=Gaussian(variance),
         search=AdversarialSearch(n_steps=n_steps),
         random_state=0,
     ).fit(X, y)
@@ -105,7 +105,7 @@ import matplotlib.pyplot as plt
 x, mean = grid[:, 0], given.predict(grid)
 results = {
     "ensemble of 20": (of_ensemble.epistemic, "#0072B2", "--"),
-    "QUAMRegressor": (of_quam[150].epistemic, "#D55E00", "-"),
+    "QUAM": (of_quam[150].epistemic, "#D55E00", "-"),
 }
 fig, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
 for ax, (name, (epistemic, color, _)) in zip(axes, results.items(), strict=False):

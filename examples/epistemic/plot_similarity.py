@@ -56,7 +56,7 @@ with warnings.catch_warnings(), threadpool_limits(limits=1):
     quam = QUAM(FrozenEstimator(given), random_state=0).fit(X_train, y_train)
     adversarial = {
         kind: [
-            models.classifier(
+            models.model(
                 models.targets[np.argmax(models.divergence * models.is_feasible)]
             )
             for models in quam.adversarial_models(rows)

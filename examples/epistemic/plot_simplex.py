@@ -95,9 +95,8 @@ frozen = FrozenEstimator(network)
 methods = {
     "HMC": HMC(
         frozen,
-        n_warmup=50,
+        HMCKernel(n_leapfrog=60, n_warmup=50),
         n_samples=50,
-        kernel=HMCKernel(n_leapfrog=60),
         random_state=0,
     ),
     "QUAM": QUAM(frozen, random_state=0),

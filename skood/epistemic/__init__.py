@@ -21,56 +21,43 @@ from skood.utils._optional import lazy_names
 if TYPE_CHECKING:
     from skood.epistemic._attainable_likelihood import attainable_likelihood
     from skood.epistemic._deep_ensemble import DeepEnsemble
-    from skood.epistemic._deep_ensemble_regressor import DeepEnsembleRegressor
     from skood.epistemic._integrated_gradients import integrated_gradients
+    from skood.epistemic._likelihood import Categorical, Gaussian
     from skood.epistemic._mc_dropout import MCDropout
-    from skood.epistemic._mc_dropout_regressor import MCDropoutRegressor
     from skood.epistemic._simplex_display import SimplexDisplay
     from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
     from skood.epistemic.implicit._batch_ensemble import BatchEnsemble
     from skood.epistemic.implicit._packed_ensemble import PackedEnsemble
     from skood.epistemic.laplace._laplace import Laplace
-    from skood.epistemic.laplace._laplace_regressor import LaplaceRegressor
     from skood.epistemic.laplace._mixture_laplace import MixtureLaplace
     from skood.epistemic.mcmc._hmc import HMC, HMCKernel
-    from skood.epistemic.mcmc._hmc_regressor import HMCRegressor
     from skood.epistemic.mcmc._sgmcmc import CyclicalSchedule, CyclicalSGHMC
-    from skood.epistemic.mcmc._sgmcmc_regressor import CyclicalSGHMCRegressor
-    from skood.epistemic.quam._adversarial_models import (
-        AdversarialModels,
-        AdversarialRegressionModels,
-    )
+    from skood.epistemic.quam._adversarial_models import AdversarialModels
     from skood.epistemic.quam._adversarial_search import AdversarialSearch
     from skood.epistemic.quam._certified_quam import CertifiedQUAM
     from skood.epistemic.quam._display import AdversarialModelDisplay
     from skood.epistemic.quam._local_components import LocalComponent
     from skood.epistemic.quam._quam import QUAM
-    from skood.epistemic.quam._quam_regressor import QUAMRegressor
 
 __all__ = [
     "HMC",
     "QUAM",
     "AdversarialModelDisplay",
     "AdversarialModels",
-    "AdversarialRegressionModels",
     "AdversarialSearch",
     "BatchEnsemble",
+    "Categorical",
     "CertifiedQUAM",
     "CyclicalSGHMC",
-    "CyclicalSGHMCRegressor",
     "CyclicalSchedule",
     "DeepEnsemble",
-    "DeepEnsembleRegressor",
+    "Gaussian",
     "HMCKernel",
-    "HMCRegressor",
     "Laplace",
-    "LaplaceRegressor",
     "LocalComponent",
     "MCDropout",
-    "MCDropoutRegressor",
     "MixtureLaplace",
     "PackedEnsemble",
-    "QUAMRegressor",
     "SimplexDisplay",
     "SnapshotEnsemble",
     "attainable_likelihood",
@@ -87,27 +74,22 @@ __all__ = [
 _LAZY = {
     "AdversarialModelDisplay": ".quam._display",
     "AdversarialModels": ".quam._adversarial_models",
-    "AdversarialRegressionModels": ".quam._adversarial_models",
     "AdversarialSearch": ".quam._adversarial_search",
     "BatchEnsemble": ".implicit._batch_ensemble",
+    "Categorical": "._likelihood",
     "CertifiedQUAM": ".quam._certified_quam",
     "CyclicalSGHMC": ".mcmc._sgmcmc",
-    "CyclicalSGHMCRegressor": ".mcmc._sgmcmc_regressor",
     "CyclicalSchedule": ".mcmc._sgmcmc",
     "DeepEnsemble": "._deep_ensemble",
-    "DeepEnsembleRegressor": "._deep_ensemble_regressor",
+    "Gaussian": "._likelihood",
     "HMC": ".mcmc._hmc",
     "HMCKernel": ".mcmc._hmc",
-    "HMCRegressor": ".mcmc._hmc_regressor",
     "Laplace": ".laplace._laplace",
-    "LaplaceRegressor": ".laplace._laplace_regressor",
     "LocalComponent": ".quam._local_components",
     "MCDropout": "._mc_dropout",
-    "MCDropoutRegressor": "._mc_dropout_regressor",
     "MixtureLaplace": ".laplace._mixture_laplace",
     "PackedEnsemble": ".implicit._packed_ensemble",
     "QUAM": ".quam._quam",
-    "QUAMRegressor": ".quam._quam_regressor",
     "SimplexDisplay": "._simplex_display",
     "SnapshotEnsemble": "._snapshot_ensemble",
     "attainable_likelihood": "._attainable_likelihood",

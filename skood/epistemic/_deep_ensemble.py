@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from functools import partial
 from numbers import Integral
 
 import numpy as np
@@ -12,22 +13,25 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.parallel import delayed
 from sklearn.utils.validation import check_consistent_length
 
-from skood.epistemic._base_uncertainty import BaseMembers, Block, fit_given
+from skood.epistemic._base_uncertainty import BaseMembers, fit_given
+from skood.epistemic._likelihood import BaseLikelihood, Block, Gaussian, combined
 from skood.graph import NodeSet
-from skood.nn._training_data import check_target
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._labels import check_one_kind
-from skood.utils._log_proba import log_proba_of
 from skood.utils._metaestimators import (
     check_one_column,
     check_takes_weight,
     copy_input_attributes,
     n_rows,
     take_rows,
-    wrapped_tags,
 )
 from skood.utils._named_estimators import missing_methods
-from skood.utils._param_validation import HasMethods, Interval, fit_context
+from skood.utils._param_validation import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    fit_context,
+)
 from skood.utils._progress import as_they_come, is_shown, progress
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
@@ -40,25 +44,33 @@ _N_COMPARED = 100
 
 
 class DeepEnsemble(BaseMembers):
-    r"""Deep ensemble: classifiers trained in the same way from different seeds.
+    r"""Deep ensemble: models trained in the same way from different seeds.
 
-    The prediction is the mean of the members' probabilities
+    The prediction of classifiers is the mean of the members' probabilities
 
     .. math:: \bar p(y \mid x) = \frac{1}{M} \sum_{m=1}^M p_m(y \mid x)
 
-    [1]_. Training by gradient descent from different initial weights ends in different
+    [1]_. Of regressors, whose member m predicts :math:`N(\mu_m, \sigma_m^2)`, it is the
+    mean and the variance of the mixture,
+
+    .. math:: \bar\mu(x) = \frac{1}{M} \sum_{m=1}^M \mu_m(x), \qquad
+       \bar\sigma^2(x) = \frac{1}{M} \sum_{m=1}^M \sigma_m^2(x)
+       + \frac{1}{M} \sum_{m=1}^M \bigl(\mu_m(x) - \bar\mu(x)\bigr)^2 .
+
+    Training by gradient descent from different initial weights ends in different
     models that explain the data; where these contradict each other, the data do not
     determine which of them is right, and the epistemic uncertainty is high.
 
-    Read more in the :ref:`User Guide <epistemic>`.
+    Read more in the :ref:`User Guide <epistemic>`, for regressors in :ref:`another
+    section <epistemic_regression>`.
 
     Parameters
     ----------
     estimator : object or list of objects
-        A classifier with ``predict_proba``: each member is a clone of it with its own
-        seed. Or a list of members, each cloned and fitted unless it is in a
-        :class:`~sklearn.frozen.FrozenEstimator`; use this for networks that are already
-        trained.
+        A classifier with ``predict_proba``, or a regressor: each member is a clone of
+        it with its own seed. Or a list of members, each cloned and fitted unless it is
+        in a :class:`~sklearn.frozen.FrozenEstimator`; use this for networks that are
+        already trained.
 
     n_members : int, default=10
         Number of members. Ignored if `estimator` is a list.
@@ -76,7 +88,12 @@ class DeepEnsemble(BaseMembers):
         "a": the mixture of the members predicts, and it is uncertain which of them is
         right. "b": the given model predicts, and the uncertainty is how far it can be
         trusted. "auto" is "b" if there is a `reference`, else "a". See
-        :func:`~skood.epistemic.member_uncertainty`.
+        :func:`~skood.epistemic.member_uncertainty` and, for regressors,
+        :func:`~skood.epistemic.gaussian_uncertainty`.
+
+    likelihood : "auto", Categorical or Gaussian, default="auto"
+        The distribution of the targets. "auto": :class:`Categorical` for classifiers,
+        :class:`Gaussian` for regressors, with the residuals of `predict`.
 
     n_jobs : int, default=None
         Number of members that are fitted in parallel, in processes. None: one, unless
@@ -98,8 +115,11 @@ class DeepEnsemble(BaseMembers):
     estimator_ : object
         The given model: the fitted `reference`, or the first member.
 
+    likelihood_ : Categorical or Gaussian
+        The fitted likelihood, with ``variance_``.
+
     classes_ : ndarray of shape (n_classes,)
-        Class labels.
+        Class labels; only of a classifier.
 
     n_features_in_ : int
         Number of features, if the members have this attribute.
@@ -139,18 +159,32 @@ class DeepEnsemble(BaseMembers):
     >>> near, far = clf.predict_uncertainty([[0.0, 1.0], [-2.0, -1.5]]).epistemic
     >>> bool(near < far)
     True
+
+    An ensemble of regressors:
+
+    >>> import numpy as np
+    >>> from sklearn.neural_network import MLPRegressor
+    >>> X = np.linspace(-3, 3, 40)[:, None]
+    >>> net = MLPRegressor(hidden_layer_sizes=(20,), solver="lbfgs")
+    >>> reg = DeepEnsemble(net, n_members=4, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> mean, std = reg.predict([[0.0], [6.0]], return_std=True)
+    >>> bool(std[1] > 5 * std[0])
+    True
     """
 
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
-        "estimator": [HasMethods(["fit", "predict_proba"]), list],
+        "estimator": [HasMethods(["fit", "predict"]), list],
         "n_members": [Interval(Integral, 1, None, closed="left")],
         "bootstrap": ["boolean"],
-        "reference": [HasMethods(["fit", "predict_proba"]), None],
+        "reference": [HasMethods(["fit", "predict"]), None],
+        "likelihood": [StrOptions({"auto"}), BaseLikelihood],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
+
+    _default_parts: dict = {"likelihood": Gaussian}
 
     def __init__(
         self,
@@ -160,6 +194,7 @@ class DeepEnsemble(BaseMembers):
         bootstrap=False,
         reference=None,
         setting="auto",
+        likelihood="auto",
         n_jobs=None,
         random_state=None,
         verbose=0,
@@ -169,6 +204,7 @@ class DeepEnsemble(BaseMembers):
         self.bootstrap = bootstrap
         self.reference = reference
         self.setting = setting
+        self.likelihood = likelihood
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -183,7 +219,7 @@ class DeepEnsemble(BaseMembers):
             Training samples: input of the members.
 
         y : array-like of shape (n_samples,)
-            Class labels.
+            Class labels, or targets of regressors.
 
         sample_weight : array-like of shape (n_samples,), default=None
             Sample weights, for members and a `reference` that support them; others
@@ -192,95 +228,135 @@ class DeepEnsemble(BaseMembers):
         Returns
         -------
         self : DeepEnsemble
-            The fitted classifier.
+            The fitted ensemble.
 
         Raises
         ------
         ValueError
-            If `estimator` is frozen, the members have different classes, or one does
-            not take `sample_weight`. The ensemble then is left unchanged.
+            If `estimator` is frozen, the members have different classes, one does not
+            take `sample_weight`, or all residuals are zero. The ensemble then is left
+            unchanged.
         """
-        check_one_kind(y)
         with fresh_fit(self):
-            members = new_members(self, "predict_proba")
-            codes = _codes(self, X, y, sample_weight) if self.bootstrap else None
-            fit_members(self, members, X, y, sample_weight, codes)
-            self.classes_ = check_members(self, [*self.estimators_, self.estimator_])
-            warn_if_equal(self, X, "predict_proba")
+            self.likelihood_ = likelihood = self._new_likelihood()
+            is_classifier = likelihood.kind == "classifier"
+            if is_classifier:
+                check_one_kind(y)
+            else:
+                y = likelihood.checked(y, self)
+            members = self._new_members()
+            strata = self._strata(X, y, sample_weight) if self.bootstrap else None
+            self._fit_members(members, X, y, sample_weight, strata)
+            if is_classifier:
+                fitted = [*self.estimators_, self.estimator_]
+                self.classes_ = check_members(self, fitted)
+            self._warn_if_equal(X)
+            likelihood.fit_targets(y, partial(self.predict, X), sample_weight)
         return self
 
+    def _new_members(self):
+        """Return unfitted members, or frozen ones."""
+        name, method = type(self).__name__, self.likelihood_.method
+        if self.reference is not None:
+            self._check_methods(reference=self.reference)
+        if isinstance(self.estimator, list):
+            if not self.estimator:
+                raise ValueError(
+                    f"estimator is an empty list: {name} needs at least one member."
+                )
+            for member in self.estimator:
+                if missing_methods(member, ("fit", method)):
+                    raise TypeError(
+                        f"The list estimator must hold models with fit and {method}, "
+                        f"got {member!r}. Wrap a trained torch module with "
+                        "skood.nn.pretrained (a classifier) or skorch."
+                    )
+            return [clone(member) for member in self.estimator]
+        self._check_methods(estimator=self.estimator)
+        if isinstance(self.estimator, FrozenEstimator):
+            raise ValueError(
+                f"estimator is frozen, so that all {self.n_members} members would be "
+                "the same model. Pass a model to fit, or a list of several frozen "
+                "ones as the members; pass the model of setting 'b' as reference."
+            )
+        return [clone(self.estimator) for _ in range(self.n_members)]
+
+    def _strata(self, X, y, sample_weight):
+        """Return the strata of the samples for `bootstrap`: codes of the classes."""
+        if self.likelihood_.kind == "classifier":
+            y = self.likelihood_.checked(y, self)
+        check_consistent_length(X, y, sample_weight)
+        if self.likelihood_.kind == "regressor":
+            return np.zeros(len(y), dtype=int)
+        return np.unique(y, return_inverse=True)[1]
+
+    def _fit_members(self, members, X, y, sample_weight, strata):
+        """Set ``estimators_``, and ``estimator_``, the fitted reference or first."""
+        given = [] if self.reference is None else [self.reference]
+        for member in [*members, *given]:
+            check_takes_weight(member, sample_weight)
+        random_state = check_random_state(self.random_state)
+        jobs = _jobs(random_state, members, X, y, sample_weight, strata)
+        parallel = as_they_come(self.n_jobs)
+        verbose, name = self.verbose or is_shown(), type(self).__name__
+        with progress(len(members), desc=name, verbose=verbose) as bar:
+            self.estimators_ = []
+            for member in parallel(delayed(_fit)(*job) for job in jobs):
+                self.estimators_.append(member)
+                bar.update(1)
+        copy_input_attributes(self, self.estimators_[0])
+        self.estimator_ = self.estimators_[0]
+        if given:
+            (reference,) = given
+            self.estimator_ = fit_given(self, reference, X, y, sample_weight)
+
+    def _warn_if_equal(self, X):
+        """Warn if the members give identical predictions on training samples."""
+        if len(self.estimators_) == 1:
+            return
+        X, method = _indexable(X), self.likelihood_.method
+        n = n_rows(X)
+        rows = np.linspace(0, n - 1, min(_N_COMPARED, n)).astype(int)
+        rows = take_rows(X, rows)
+        first, *others = (getattr(one, method) for one in self.estimators_)
+        expected = first(rows)
+        for predict in others:
+            if not np.array_equal(predict(rows), expected):
+                return
+        what = "probabilities" if method == "predict_proba" else "predictions"
+        on, advice = "random_state", "bootstrap=True, or another estimator"
+        if self.bootstrap:
+            on = "random_state and the samples that are drawn"
+            advice = "another estimator"
+        warn(
+            f"All {len(self.estimators_)} members of {type(self).__name__} give the "
+            f"same {what} for {n_rows(rows)} of the training samples: their fit seems "
+            f"not to depend on {on}, and there is no epistemic uncertainty. Use "
+            f"{advice}."
+        )
+
     def _blocks(self, X):
-        return ensemble_blocks(self, X)
+        reference = self._reference if self._setting() == "b" else None
+        return ensemble_blocks(self.estimators_, self.likelihood_, X, reference)
+
+    def _reference(self, X):
+        return self.likelihood_.of_model(self.estimator_, X)
 
     def _has_given_model(self):
         return self.reference is not None
 
+    def _models(self):
+        given = self.estimator
+        return given if isinstance(given, list) else [given]
+
     def __sklearn_tags__(self):
-        # of the base of BaseMembers, which does not support lists
-        return members_tags(super(BaseMembers, self).__sklearn_tags__(), self.estimator)
+        tags = super().__sklearn_tags__()
+        sparse = [get_tags(model).input_tags.sparse for model in self._models()]
+        tags.input_tags.sparse = bool(sparse) and all(sparse)
+        return tags
 
 
-def members_tags(tags, estimators):
-    """Return tags of an ensemble of a model, or of a list of them."""
-    if not isinstance(estimators, list):
-        estimators = [estimators]
-    tags = wrapped_tags(tags, next(iter(estimators), None))
-    sparse = [get_tags(estimator).input_tags.sparse for estimator in estimators]
-    tags.input_tags.sparse = bool(sparse) and all(sparse)
-    return tags
-
-
-def new_members(ensemble, method):
-    """Return unfitted members, or frozen ones; they have `method` to predict."""
-    name, estimator = type(ensemble).__name__, ensemble.estimator
-    if isinstance(estimator, list):
-        if not estimator:
-            raise ValueError(
-                f"estimator is an empty list: {name} needs at least one member."
-            )
-        for member in estimator:
-            if missing_methods(member, ("fit", method)):
-                raise TypeError(
-                    f"The list estimator must hold models with fit and {method}, got "
-                    f"{member!r}. Wrap a trained torch module with "
-                    "skood.nn.pretrained (a classifier) or skorch."
-                )
-        return [clone(member) for member in estimator]
-    if isinstance(estimator, FrozenEstimator):
-        raise ValueError(
-            f"estimator is frozen, so that all {ensemble.n_members} members would be "
-            "the same model. Pass a model to fit, or a list of several frozen "
-            "ones as the members; pass the model of setting 'b' as reference."
-        )
-    return [clone(estimator) for _ in range(ensemble.n_members)]
-
-
-def fit_members(ensemble, members, X, y, sample_weight, codes):
-    """Set ``estimators_``, and ``estimator_``, the fitted reference or first member.
-
-    `codes` are the strata of the samples for `bootstrap`, None without.
-    """
-    given = [] if ensemble.reference is None else [ensemble.reference]
-    for member in [*members, *given]:
-        check_takes_weight(member, sample_weight)
-    random_state = check_random_state(ensemble.random_state)
-    jobs = _jobs(random_state, members, X, y, sample_weight, codes)
-    name = type(ensemble).__name__
-    parallel = as_they_come(ensemble.n_jobs)
-    verbose = ensemble.verbose or is_shown()
-    with progress(len(members), desc=name, verbose=verbose) as bar:
-        ensemble.estimators_ = []
-        for member in parallel(delayed(_fit)(*job) for job in jobs):
-            ensemble.estimators_.append(member)
-            bar.update(1)
-    copy_input_attributes(ensemble, ensemble.estimators_[0])
-    ensemble.estimator_ = ensemble.estimators_[0]
-    if given:
-        (reference,) = given
-        ensemble.estimator_ = fit_given(ensemble, reference, X, y, sample_weight)
-
-
-def _jobs(random_state, members, X, y, sample_weight, codes):
+def _jobs(random_state, members, X, y, sample_weight, strata):
     """Seed the members; yield each with its training samples."""
     for member in members:
         # one seed per member, independent of the numbers that a member draws
@@ -289,41 +365,13 @@ def _jobs(random_state, members, X, y, sample_weight, codes):
             yield member, X, y, None
             continue
         _seed(member, rng)
-        if codes is None:
+        if strata is None:
             yield member, X, y, sample_weight
             continue
         weight = None if sample_weight is None else np.asarray(sample_weight)
-        rows = _bootstrap(codes, weight, rng)
+        rows = _bootstrap(strata, weight, rng)
         weight = None if weight is None else weight[rows]
         yield member, take_rows(X, rows), take_rows(y, rows), weight
-
-
-def warn_if_equal(ensemble, X, method):
-    """Warn if the members give identical predictions on training samples."""
-    if len(ensemble.estimators_) == 1:
-        return
-    X = _indexable(X)
-    n = n_rows(X)
-    rows = np.linspace(0, n - 1, min(_N_COMPARED, n)).astype(int)
-    rows = take_rows(X, rows)
-    first, *others = (getattr(one, method) for one in ensemble.estimators_)
-    expected = first(rows)
-    for predict in others:
-        if not np.array_equal(predict(rows), expected):
-            return
-    what = "probabilities" if method == "predict_proba" else "predictions"
-    on, advice = "random_state", "bootstrap=True, or another estimator"
-    if ensemble.bootstrap:
-        on, advice = (
-            "random_state and the samples that are drawn",
-            "another estimator",
-        )
-    warn(
-        f"All {len(ensemble.estimators_)} members of {type(ensemble).__name__} give "
-        f"the same {what} for {n_rows(rows)} of the training samples: their fit "
-        f"seems not to depend on {on}, and there is no epistemic uncertainty. Use "
-        f"{advice}."
-    )
 
 
 def _indexable(X):
@@ -348,36 +396,32 @@ def row_blocks(X, bytes_per_row):
         yield take_rows(X, np.arange(chunk.start, chunk.stop))
 
 
-def ensemble_blocks(ensemble, X):
-    """Yield a `Block` for consecutive samples, from the members in `estimators_`."""
-    members, n_classes = ensemble.estimators_, len(ensemble.classes_)
-    given = ensemble._reference_log_proba if ensemble._setting() == "b" else None
-    for rows in row_blocks(X, 32 * len(members) * n_classes):
+def ensemble_blocks(members, likelihood, X, reference=None):
+    """Yield a `Block` for consecutive samples, from fitted members.
+
+    `reference` is a function of samples, or None in setting "a".
+    """
+    n_outputs = len(getattr(members[0], "classes_", [])) or 2
+    for rows in row_blocks(X, 32 * len(members) * n_outputs):
+        predictions = [likelihood.of_model(member, rows) for member in members]
         yield Block(
-            np.stack([log_proba_of(member, rows) for member in members]),
-            reference=None if given is None else given(rows),
+            combined(np.stack, predictions),
+            reference=None if reference is None else reference(rows),
         )
 
 
-def _codes(owner, X, y, sample_weight):
-    """Return the class index of each sample."""
-    y = check_target(y, owner)
-    check_consistent_length(X, y, sample_weight)
-    return np.unique(y, return_inverse=True)[1]
-
-
-def _bootstrap(codes, weight, random_state):
-    """Return sample indices drawn with replacement, stratified by class.
+def _bootstrap(strata, weight, random_state):
+    """Return sample indices drawn with replacement in each stratum.
 
     Samples of weight zero are not redrawn, and replace no others.
     """
-    rows = np.arange(len(codes))
-    counts = np.ones(len(codes), dtype=bool)
+    rows = np.arange(len(strata))
+    counts = np.ones(len(strata), dtype=bool)
     if weight is not None and weight.ndim == 1:  # other weights: members raise
         counts = weight > 0
-    for code in np.unique(codes[counts]):
-        of_class = np.flatnonzero(counts & (codes == code))
-        rows[of_class] = random_state.choice(of_class, size=len(of_class))
+    for stratum in np.unique(strata[counts]):
+        of_stratum = np.flatnonzero(counts & (strata == stratum))
+        rows[of_stratum] = random_state.choice(of_stratum, size=len(of_stratum))
     return rows
 
 

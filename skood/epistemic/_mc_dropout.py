@@ -3,18 +3,25 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from functools import partial
 from numbers import Integral
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
-from skood.epistemic._base_uncertainty import BaseMembers, Block
+from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._deep_ensemble import GRAPH_BYTES
+from skood.epistemic._likelihood import (
+    BaseLikelihood,
+    Block,
+    Gaussian,
+    combined,
+    of_rows,
+)
 from skood.graph import NodeSet
-from skood.nn._make_network import make_network
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._param_validation import Interval, fit_context
+from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
 
@@ -29,17 +36,24 @@ class MCDropout(BaseMembers):
     .. math:: \bar p(y \mid x) = \frac{1}{S} \sum_{s=1}^S p(y \mid x, w, z_s),
        \qquad z_s \sim \text{Bernoulli}(1 - p)
 
-    [1]_. Read more in the :ref:`User Guide <epistemic>`.
+    [1]_. For a regressor the mean and the variance of the targets are averaged. For
+    dropout of the inputs u of a linear output with weights w, the variance of its
+    members is :math:`\frac{p}{1 - p} \sum_i w_i^2 u_i^2`.
+
+    Read more in the :ref:`User Guide <epistemic>`, for regressors in :ref:`another
+    section <epistemic_regression>`.
 
     Parameters
     ----------
     estimator : object
-        A classifier whose network has ``torch.nn`` dropout modules with a probability
-        above zero: a :class:`~skood.nn.TorchClassifier` (its default networks take
+        A classifier or regressor whose network has ``torch.nn`` dropout modules with a
+        probability above zero: a :class:`~skood.nn.TorchClassifier` or
+        :class:`~skood.nn.TorchRegressor` (their default networks take
         ``module_params={"dropout": 0.2}``), a module wrapped by
         :func:`skood.nn.pretrained`, a skorch net, a graph network
         (:class:`~skood.graph.GraphClassifier`, :func:`skood.graph.pretrained_graph`),
-        or a pipeline that ends in one. It is cloned and fitted, unless it is frozen.
+        or a pipeline that ends in one. It is cloned and fitted, unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`.
 
     n_samples : int, default=100
         Number of thinned networks.
@@ -51,7 +65,12 @@ class MCDropout(BaseMembers):
         "a": the mixture of the thinned networks predicts, and it is uncertain which of
         them is right. "b": the full network predicts, and the uncertainty is how far it
         can be trusted. "auto" is "b" for a frozen estimator, else "a". See
-        :func:`~skood.epistemic.member_uncertainty`.
+        :func:`~skood.epistemic.member_uncertainty` and, for regressors,
+        :func:`~skood.epistemic.gaussian_uncertainty`.
+
+    likelihood : "auto", Categorical or Gaussian, default="auto"
+        The distribution of the targets. "auto": :class:`Categorical` for a classifier,
+        :class:`Gaussian` for a regressor, with the residuals of the full network.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the masks. The generators of torch are not used.
@@ -66,10 +85,13 @@ class MCDropout(BaseMembers):
     Attributes
     ----------
     estimator_ : object
-        The fitted classifier: the given model.
+        The fitted classifier or regressor: the given model.
+
+    likelihood_ : Categorical or Gaussian
+        The fitted likelihood, with ``variance_``.
 
     classes_ : ndarray of shape (n_classes,)
-        Class labels.
+        Class labels; only of a classifier.
 
     n_features_in_ : int
         Number of features, if the estimator has this attribute.
@@ -122,16 +144,32 @@ class MCDropout(BaseMembers):
     >>> clf = MCDropout(net, n_samples=20, random_state=0).fit(X, y)
     >>> clf.predict_members(X).shape
     (20, 100, 2)
+
+    Dropout of a regressor:
+
+    >>> import numpy as np
+    >>> from skood.nn import TorchRegressor
+    >>> X = np.linspace(-3, 3, 100)[:, None]
+    >>> net = TorchRegressor(
+    ...     module_params={"dropout": 0.1}, max_epochs=50, lr=0.01, random_state=0
+    ... )
+    >>> reg = MCDropout(net, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> mean, std = reg.predict([[0.0], [6.0]], return_std="epistemic")
+    >>> bool(std[1] > 2 * std[0])
+    True
     """
 
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
         "n_samples": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "likelihood": [StrOptions({"auto"}), BaseLikelihood],
         "random_state": ["random_state"],
         "device": [str, torch.device],
         "verbose": ["verbose"],
     }
+
+    _default_parts: dict = {"likelihood": Gaussian}
 
     def __init__(
         self,
@@ -140,6 +178,7 @@ class MCDropout(BaseMembers):
         *,
         batch_size=256,
         setting="auto",
+        likelihood="auto",
         random_state=None,
         device="auto",
         verbose=0,
@@ -148,6 +187,7 @@ class MCDropout(BaseMembers):
         self.n_samples = n_samples
         self.batch_size = batch_size
         self.setting = setting
+        self.likelihood = likelihood
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -162,7 +202,7 @@ class MCDropout(BaseMembers):
             Training samples: input of the estimator.
 
         y : array-like of shape (n_samples,)
-            Class labels.
+            Class labels, or targets of a regressor.
 
         sample_weight : array-like of shape (n_samples,), default=None
             Sample weights, for an estimator that supports them; others raise.
@@ -170,33 +210,33 @@ class MCDropout(BaseMembers):
         Returns
         -------
         self : MCDropout
-            The fitted classifier.
+            The fitted estimator.
 
         Raises
         ------
         ValueError
-            If the network has no dropout module with a probability above zero, or the
-            estimator does not take `sample_weight`. The classifier then is left
-            unchanged.
+            If the network has no dropout module with a probability above zero, the
+            estimator does not take `sample_weight`, or all residuals are zero. It then
+            is left unchanged.
         """
         with fresh_fit(self):
-            self._fit_estimator(X, y, sample_weight)
+            y = self._fit_estimator(X, y, sample_weight)
             self._networks(0)  # raises if there is no dropout
+            self._fit_targets(X, y, sample_weight)
             random_state = check_random_state(self.random_state)
             self._seed = int(random_state.randint(np.iinfo(np.int32).max))
         return self
 
     def _networks(self, seed):
-        """Return the networks that dropout makes of the classifier."""
-        return make_network(self.estimator_).with_dropout(self.device, seed)
+        """Return the networks that dropout makes of the estimator."""
+        return self.likelihood_.thinned(self.estimator_, self.device, seed)
 
     def _blocks(self, X):
         networks = self._networks(self._seed)
         rows = networks.prepare(X)
-        reference = None
-        if self._setting() == "b":
-            reference = self._reference_log_proba(X)
-        size, batch_size = 32 * self.n_samples * len(self.classes_), self.batch_size
+        reference = self._reference(X) if self._setting() == "b" else None
+        n_outputs = len(getattr(self, "classes_", [])) or 2
+        size, batch_size = 32 * self.n_samples * n_outputs, self.batch_size
         if isinstance(rows, NodeSet):  # the whole graph is run for each block
             batch_size = len(rows)
             blocks = list(row_chunks(len(rows), size, GRAPH_BYTES))
@@ -209,9 +249,9 @@ class MCDropout(BaseMembers):
             for block in blocks:
                 parts = []
                 for part in row_chunks(block.stop - block.start, 1, batch_size):
-                    batch = rows[block][part]
-                    parts.append(networks.log_proba(batch, self.n_samples, bar))
+                    batch = networks, rows[block][part], self.n_samples, bar
+                    parts.append(self.likelihood_.thinned_predictions(*batch))
                 yield Block(
-                    np.concatenate(parts, axis=1),
-                    reference=None if reference is None else reference[block],
+                    combined(partial(np.concatenate, axis=1), parts),
+                    reference=of_rows(reference, block),
                 )

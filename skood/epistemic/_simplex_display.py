@@ -196,7 +196,7 @@ class SimplexDisplay:
             weights = weights[:, 0]
         if names is None:
             names = [str(label) for label in final.classes_]
-        members = np.exp(block.log_proba[:, 0])
+        members = np.exp(block.predictions[:, 0])
         display = cls(members, weights, background, names, groups=block.groups)
         return display.plot(ax, **kwargs)
 

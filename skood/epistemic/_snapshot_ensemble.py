@@ -203,7 +203,8 @@ class SnapshotEnsemble(BaseMembers):
         return members
 
     def _blocks(self, X):
-        return ensemble_blocks(self, X)
+        reference = self._reference if self._setting() == "b" else None
+        return ensemble_blocks(self.estimators_, self.likelihood_, X, reference)
 
     def _has_given_model(self):
         return False

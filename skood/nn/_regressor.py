@@ -137,7 +137,7 @@ class TorchRegressor(RegressorMixin, BaseTorchEstimator):
     See Also
     --------
     TorchClassifier : The same for classification.
-    skood.epistemic.DeepEnsembleRegressor : Several of these networks.
+    skood.epistemic.DeepEnsemble : Several of these networks.
 
     Notes
     -----
@@ -300,7 +300,7 @@ class TorchRegressor(RegressorMixin, BaseTorchEstimator):
                 "return_std=True needs a network that predicts a variance, but this "
                 "one was trained with criterion='squared_error'. Use "
                 "criterion='gaussian_nll', or an estimator of skood.epistemic, such as "
-                "DeepEnsembleRegressor."
+                "DeepEnsemble."
             )
         return outputs[:, 0], std_of(outputs[:, 1])
 

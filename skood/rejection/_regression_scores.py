@@ -129,7 +129,7 @@ class PredictedUncertainty(RegressionScore):
             remedy = "predict(X, return_std=True), such as GaussianProcessRegressor"
         else:
             has = hasattr(final, "predict_uncertainty")
-            remedy = "predict_uncertainty(X), such as skood.epistemic.QUAMRegressor"
+            remedy = "predict_uncertainty(X), such as skood.epistemic.QUAM"
         if not has:
             raise TypeError(
                 f"uncertainty={self.component!r} requires a regressor with {remedy}; "

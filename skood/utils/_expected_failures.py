@@ -5,6 +5,7 @@
 
 from inspect import signature
 
+from sklearn.base import is_classifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import LocalOutlierFactor
@@ -265,9 +266,10 @@ def _failures_of_scikit_learn(estimator):
         on_rows = type(estimator.estimator).__name__ == "TorchClassifier"
         reason = _FLOAT32_SUMS if on_rows else _MASKS_ARE_DRAWN
         return {"check_sample_weight_equivalence_on_dense_data": reason}
-    if name in ("MCDropout", "MCDropoutRegressor"):
+    if name == "MCDropout":
         return {"check_sample_weight_equivalence_on_dense_data": _MASKS_ARE_DRAWN}
-    if name == "DeepEnsemble" and estimator.reference is None:
+    is_ensemble = name == "DeepEnsemble" and is_classifier(estimator)
+    if is_ensemble and estimator.reference is None:
         return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
     if name in ("DICE", "RejectOptionClassifier") and estimator.ood_label == -1:
         return {"check_classifiers_classes": _MINUS_ONE}

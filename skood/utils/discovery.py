@@ -6,7 +6,9 @@
 import importlib
 import inspect
 
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.utils import get_tags
 
 from skood.base import BaseDetector
 
@@ -28,11 +30,29 @@ ROOMS = (
     "selection",
 )
 
+# Types of estimators in scikit-learn's tags; "transformer" is our name.
 _KINDS = {
-    "detector": BaseDetector,
-    "classifier": ClassifierMixin,
-    "transformer": TransformerMixin,
+    "detector": "outlier_detector",
+    "classifier": "classifier",
+    "regressor": "regressor",
+    "transformer": "transformer",
 }
+
+
+def _types(cls):
+    """Return the types that instances of a class have, by their tags.
+
+    A meta-estimator may be what its estimator is: a classifier or a regressor.
+    """
+    parameters = inspect.signature(cls).parameters.values()
+    required = [p.name for p in parameters if p.default is p.empty]
+    types = set()
+    for estimator in (LogisticRegression(), LinearRegression()):
+        tags = get_tags(cls(**dict.fromkeys(required, estimator)))
+        types.add(tags.estimator_type)
+        if tags.transformer_tags is not None:
+            types.add("transformer")
+    return types
 
 
 def all_estimators(kind=None):
@@ -40,8 +60,9 @@ def all_estimators(kind=None):
 
     Parameters
     ----------
-    kind : {"detector", "classifier", "transformer"}, default=None
-        Return only these. None: all.
+    kind : {"detector", "classifier", "regressor", "transformer"}, default=None
+        Return only these, by their tags; an estimator that is what its `estimator` is,
+        such as `DeepEnsemble`, is a classifier and a regressor. None: all.
 
     Returns
     -------
@@ -73,7 +94,7 @@ def all_estimators(kind=None):
                 and hasattr(value, "fit")
                 and not inspect.isabstract(value)
                 and value is not BaseDetector
-                and (kind is None or issubclass(value, _KINDS[kind]))
+                and (kind is None or _KINDS[kind] in _types(value))
             ):
                 found[name] = value
     return sorted(found.items())

@@ -24,7 +24,7 @@ from skood.epistemic import kl_divergence
 from skood.epistemic.quam import _searches as _searching
 from skood.nn import LinearHead, TorchClassifier, TorchRegressor, pretrained
 from tests.epistemic._lenet import digits, lenet
-from tests.epistemic._quam import QUICK, STEP, make_quam, make_regressor
+from tests.epistemic._quam import QUICK, STEP, make_quam
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -64,7 +64,7 @@ def test_models_are_in_the_trace(data, quam, slack):
                 assert_allclose(
                     getattr(one, name)[i], trace[name][step, i], rtol=1e-9, atol=1e-12
                 )
-            clf = one.classifier(i)
+            clf = one.model(i)
             assert isinstance(clf, FrozenEstimator)
             assert isinstance(clf.estimator, MLPClassifier)
             found = clf.predict_proba(x[None])[0]
@@ -90,7 +90,7 @@ def test_without_a_model_within_the_slack_it_is_the_last(data, quam):
         if not one.is_feasible[i]:
             assert one.step[i] == 5
             assert_allclose(one.log_proba[i], trace.log_proba[-1, i], rtol=1e-10)
-            proba = one.classifier(i).predict_proba(X[:1])[0]
+            proba = one.model(i).predict_proba(X[:1])[0]
             assert_allclose(proba, np.exp(trace.log_proba[-1, i]), rtol=1e-9)
 
 
@@ -122,7 +122,7 @@ def test_log_posterior_drop(data, mlp):
 
     for one in models:
         for i in range(3):
-            drop = log_posterior(mlp) - log_posterior(one.classifier(i))
+            drop = log_posterior(mlp) - log_posterior(one.model(i))
             assert one.log_posterior_drop[i] == pytest.approx(drop, rel=1e-8)
     (plain,) = quam.adversarial_models(X[:1], slack=np.inf)
     with pytest.raises(ValueError, match="call adversarial_models"):
@@ -137,7 +137,7 @@ def test_fewer_stored_than_training_samples(data, mlp):
     assert len(codes) == 48 < quam.n_samples_fit_ == 60
     (one,) = quam.adversarial_models(X[:1], slack=np.inf, log_posterior=True)
     for i in range(3):
-        clf = one.classifier(i)
+        clf = one.model(i)
         given, found = (
             -c.predict_log_proba(rows)[np.arange(48), codes].mean() for c in (mlp, clf)
         )
@@ -218,7 +218,7 @@ def test_kinds_of_classifiers(data, kind):
         models = quam.adversarial_models(X[:2], slack=np.inf)
         for x, one in zip(X, models, strict=False):
             for i in range(len(one)):
-                clf = one.classifier(i)
+                clf = one.model(i)
                 inner = getattr(given, "estimator", given)
                 assert type(clf.estimator) is type(inner)
                 assert_array_equal(clf.classes_, given.classes_)
@@ -246,7 +246,7 @@ def test_images(scope):
         for name, array in one.weights.items():
             assert array.shape == (4, *names[name].shape)
         for i in range(4):
-            proba = one.classifier(i).predict_proba(x[None])[0]
+            proba = one.model(i).predict_proba(x[None])[0]
             assert_allclose(proba, np.exp(one.log_proba[i]), atol=1e-6)
     expected = {"last": 2, "dense": 6, "full": 10}[scope]
     assert len(one.weights) == expected
@@ -277,7 +277,7 @@ def test_pickle_and_string_labels(data):
     assert repr(one) == f"AdversarialModels(targets={one.targets.tolist()})"
     for i in range(2):
         assert_array_equal(
-            one.classifier(i).predict_proba(X), expected.classifier(i).predict_proba(X)
+            one.model(i).predict_proba(X), expected.model(i).predict_proba(X)
         )
 
 
@@ -319,7 +319,7 @@ REGRESSORS = {
 def test_regressors(curve, kind):
     X, y = curve
     given = REGRESSORS[kind]().fit(X, y)
-    quam = make_regressor(FrozenEstimator(given), **{**QUICK, "n_steps": 9}, **STEP)
+    quam = make_quam(FrozenEstimator(given), **{**QUICK, "n_steps": 9}, **STEP)
     quam.fit(X, y)
     models = quam.adversarial_models(X[:2], slack=0.5, log_posterior=True)
     for x, one in zip(X, models, strict=False):
@@ -329,7 +329,7 @@ def test_regressors(curve, kind):
             step = _expected_step(trace.attack_loss[:, i], trace.penalty[:, i], 0.5)
             assert one.step[i] == step
             assert one.divergence[i] == pytest.approx(trace.divergence[step, i])
-            model = one.regressor(i)
+            model = one.model(i)
             mean = model.predict(x[None])[0]
             rel = 1e-5 if kind == "torch" else 1e-9  # in single precision
             assert mean == pytest.approx(trace.mean[step, i], rel=rel)
@@ -339,7 +339,8 @@ def test_regressors(curve, kind):
             if kind in ("pipeline", "torch"):  # samples or weights of another form
                 continue
             losses = [
-                np.mean((targets - m.predict(kept)) ** 2) / (2 * quam.variance_)
+                np.mean((targets - m.predict(kept)) ** 2)
+                / (2 * quam.likelihood_.variance_)
                 for m in (model, given)
             ]
             norms = [
@@ -363,12 +364,12 @@ def test_regressor_of_mean_and_variance(curve):
         net = NeuralNetRegressor(
             module, criterion=NormalLoss, max_epochs=5, verbose=0
         ).fit(X, y[:, None])
-    quam = make_regressor(
-        FrozenEstimator(net), variance="network", **QUICK, **STEP
-    ).fit(X, y)
+    quam = make_quam(FrozenEstimator(net), variance="network", **QUICK, **STEP).fit(
+        X, y
+    )
     (one,) = pickle.loads(pickle.dumps(quam.adversarial_models(X[:1], slack=np.inf)))
     for i in range(2):
-        mean, log_variance = one.regressor(i).predict(X[:1])[0]
+        mean, log_variance = one.model(i).predict(X[:1])[0]
         assert mean == pytest.approx(one.mean[i])
         assert math.exp(log_variance) == pytest.approx(one.variance[i])
-    assert repr(one) == "AdversarialRegressionModels(targets=['higher', 'lower'])"
+    assert repr(one) == "AdversarialModels(targets=['higher', 'lower'])"

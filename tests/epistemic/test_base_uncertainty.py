@@ -21,7 +21,8 @@ from sklearn.utils import get_tags
 
 import skood.epistemic
 from skood.base import UncertaintyMixin
-from skood.epistemic._base_uncertainty import BaseMembers, Block
+from skood.epistemic._base_uncertainty import BaseMembers
+from skood.epistemic._likelihood import Block
 from skood.nn import TorchClassifier
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._log_proba import log_proba_of
@@ -55,7 +56,7 @@ class Fixed(BaseMembers):
         return self
 
     def _blocks(self, X):
-        reference = self._reference_log_proba(X)
+        reference = self._reference(X)
         for start in (0, 3, 6):
             rows = slice(start, start + 3)
             weights = self.weights

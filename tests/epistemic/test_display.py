@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Bunch
 
 from skood.epistemic import AdversarialModelDisplay
-from tests.epistemic._quam import make_quam, make_regressor
+from tests.epistemic._quam import make_quam
 
 QUICK = {"n_steps": 4, "batch_size": 8, "random_state": 0, "device": "cpu"}
 DEFAULT = ["attack_loss", "penalty", "divergence", "weights"]
@@ -94,9 +94,7 @@ def test_pipeline_and_regressor(data):
     pipeline.fit(X, y)
     display = AdversarialModelDisplay.from_estimator(pipeline, X[:1])
     _assert_draws(display, pipeline[-1].trace(pipeline[0].transform(X[:1])), DEFAULT)
-    regressor = make_regressor(LinearRegression(), **QUICK).fit(
-        X, X[:, 0] + (y == "ant")
-    )
+    regressor = make_quam(LinearRegression(), **QUICK).fit(X, X[:, 0] + (y == "ant"))
     display = AdversarialModelDisplay.from_estimator(regressor, X[:1])
     _assert_draws(display, regressor.trace(X[:1]), DEFAULT)
     labels = [text.get_text() for text in display.figure_.legends[0].get_texts()]
@@ -123,7 +121,7 @@ def test_errors(data, quam):
             ValueError, match=r"must be a list of names from .*'attack_l"
         ):
             AdversarialModelDisplay.from_trace(trace, quantities=quantities)
-    with pytest.raises(TypeError, match="a QUAM or a QUAMRegressor, got LogisticReg"):
+    with pytest.raises(TypeError, match="needs a QUAM, got LogisticReg"):
         AdversarialModelDisplay.from_estimator(LogisticRegression().fit(X, y), X[:1])
     with pytest.raises(
         ValueError, match="shows the searches of one point, got 2 samples"

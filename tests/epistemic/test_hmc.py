@@ -39,9 +39,8 @@ from tests.epistemic._member_nets import Encoder
 
 X, y = make_moons(60, noise=0.1, random_state=0)
 QUICK = {
-    "kernel": HMCKernel(n_leapfrog=4),
+    "kernel": HMCKernel(n_leapfrog=4, n_warmup=8),
     "n_samples": 8,
-    "n_warmup": 8,
     "n_chains": 2,
 }
 quiet = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
@@ -84,8 +83,7 @@ def test_logistic_regression_against_quadrature(prior_scale, temperature):
     hmc = HMC(
         _logistic.frozen(),
         n_samples=400,
-        n_warmup=60,
-        kernel=HMCKernel(n_leapfrog=4),
+        kernel=HMCKernel(n_leapfrog=4, n_warmup=60),
         n_chains=4,
         prior_scale=prior_scale,
         temperature=temperature,
@@ -109,7 +107,7 @@ def test_scales_of_single_parameters():
     hmc = _quick(
         LogisticRegression(),
         n_samples=100,
-        n_warmup=50,
+        kernel__n_warmup=50,
         prior_scale={"0.weight": 2.0, "0.bias": 1e-3},
     ).fit(X, y)
     assert np.abs(hmc.samples_["0.bias"]).max() < 5e-3
@@ -220,7 +218,7 @@ def test_seeds(make):
 @quiet
 def test_chains_start_at_the_prior_or_at_the_given_model():
     frozen = FrozenEstimator(_network().fit(X, y))
-    still = {"kernel__step_size": 1e-9, "n_warmup": 0, "prior_scale": 0.5}
+    still = {"kernel__step_size": 1e-9, "kernel__n_warmup": 0, "prior_scale": 0.5}
     hmc = _quick(frozen, init="estimator", **still).fit(X, y)
     assert max(np.abs(coef).max() for coef in frozen.coefs_) > 1
     hidden, head = (coef.T for coef in frozen.coefs_)
@@ -237,7 +235,7 @@ def test_chains_start_at_the_prior_or_at_the_given_model():
 @quiet
 @pytest.mark.parametrize("adapt_mass", [False, True])
 def test_step_sizes_and_masses_are_adapted(adapt_mass):
-    hmc = _quick(n_warmup=60, kernel__adapt_mass=adapt_mass).fit(X, y)
+    hmc = _quick(kernel__n_warmup=60, kernel__adapt_mass=adapt_mass).fit(X, y)
     assert len(set(hmc.step_size_)) == 2
     assert ((hmc.acceptance_rate_ > 0.4) & (hmc.acceptance_rate_ <= 1)).all()
 
@@ -264,7 +262,7 @@ def test_divergences_are_reported():
 def test_chains_that_agree_are_silent():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        hmc = _quick(LogisticRegression(), n_samples=100, n_warmup=50).fit(X, y)
+        hmc = _quick(LogisticRegression(), n_samples=100, kernel__n_warmup=50).fit(X, y)
     assert hmc.r_hat_ < 1.1
 
 
@@ -299,7 +297,7 @@ def test_detector_and_search():
 
 
 def test_errors_keep_what_was_fitted():
-    hmc = _quick(LogisticRegression(), n_samples=60, n_warmup=50).fit(X, y)
+    hmc = _quick(LogisticRegression(), n_samples=60, kernel__n_warmup=50).fit(X, y)
     before = hmc.samples_
     hmc.set_params(estimator=RandomForestClassifier(2))
     with pytest.raises(TypeError, match="RandomForestClassifier"):

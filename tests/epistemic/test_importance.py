@@ -13,7 +13,6 @@ from skood.epistemic import (
     QUAM,
     AdversarialSearch,
     DeepEnsemble,
-    QUAMRegressor,
     gaussian_uncertainty,
     importance_estimate,
     kl_divergence,
@@ -189,7 +188,7 @@ def test_searches_of_quam_are_the_draws():
 def test_searches_of_the_regressor_are_the_draws():
     X = np.linspace(-2, 2, 60)[:, None]
     net = MLPRegressor(hidden_layer_sizes=(8,), max_iter=50, random_state=0)
-    quam = QUAMRegressor(net, AdversarialSearch(n_steps=5), temperature=np.inf)
+    quam = QUAM(net, AdversarialSearch(n_steps=5), temperature=np.inf)
     found = quam.fit(X, np.sin(X[:, 0])).predict_uncertainty([[0.0]], return_error=True)
     np.testing.assert_allclose(found.n_effective, 2)
     trace = quam.trace([[0.0]])

@@ -329,7 +329,10 @@ def test_only_public_classes_need_to_be_trusted(data, hessian):
             for name in skops.get_untrusted_types(data=dumped)
             if name.startswith("skood.")
         ]
-        assert ours == ["skood.epistemic.laplace._laplace.Laplace"]
+        assert ours == [
+            "skood.epistemic._likelihood.Categorical",
+            "skood.epistemic.laplace._laplace.Laplace",
+        ]
         loaded = skops.loads(dumped, trusted=ours)
         assert_array_equal(loaded.predict_members(X), clf.predict_members(X))
 

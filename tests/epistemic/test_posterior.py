@@ -14,11 +14,12 @@ from scipy.special import log_softmax
 from sklearn.neural_network import MLPClassifier
 from torch import nn
 
+from skood.epistemic import Categorical
 from skood.epistemic.mcmc import _posterior
 from skood.epistemic.mcmc._posterior import (
     Posterior,
     StackedWeights,
-    member_log_proba,
+    member_outputs,
     prior_scales,
 )
 from skood.nn import pretrained
@@ -243,10 +244,17 @@ def test_member_probabilities_do_not_depend_on_the_blocks(kind, monkeypatch):
     _, _, models = _opened(kind)
     theta = _thetas(models)
     samples = {name: w.numpy() for name, w in models.split(theta).items()}
-    (together,) = member_log_proba(estimator, samples, X, "cpu")
+    likelihood = Categorical()
+
+    def predictions():
+        network = likelihood.open(estimator, "cpu", dtype=torch.float64)
+        outputs = member_outputs(network, samples, X)
+        return [likelihood.predictions(values) for values in outputs]
+
+    (together,) = predictions()
     logits = models.logits(theta, torch.as_tensor(X)).numpy()
     assert_allclose(together, log_softmax(logits, axis=2), rtol=1e-12, atol=1e-12)
     monkeypatch.setattr(_posterior, "_BUDGET", 1)
-    alone = list(member_log_proba(estimator, samples, X, "cpu"))
+    alone = predictions()
     assert len(alone) == len(X)
     assert_allclose(np.concatenate(alone, axis=1), together, rtol=1e-12, atol=1e-12)

@@ -281,7 +281,7 @@ def test_parameters_that_may_change_after_fit(data, quam):
         ({"search__n_steps": 6}, r"\('dense', 8, None\) and 6 now"),
         ({"scope": "last"}, r"\('last', 8, None\) and 5 now"),
         ({"search__batch_size": 9}, r"\('dense', 9, None\) and 5 now"),
-        ({"n_evaluation_samples": 3}, r"\('dense', 8, 3\) and 5 now"),
+        ({"component__n_evaluation_samples": 3}, r"\('dense', 8, 3\) and 5 now"),
     ],
 )
 def test_parameters_that_need_another_fit(data, quam, change, now):

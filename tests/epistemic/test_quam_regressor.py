@@ -23,10 +23,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from skood.base import UncertaintyMixin
-from skood.epistemic import QUAMRegressor
+from skood.epistemic import QUAM
 from skood.utils._torch import seeded
 from tests.epistemic._member_nets import Encoder
-from tests.epistemic._quam import FIELDS, make_regressor
+from tests.epistemic._quam import FIELDS, make_quam
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -176,7 +176,7 @@ def test_uncertainty_equals_a_plain_loop(
 ):
     X, y = data
     network = normal_net if variance == "network" else mlp
-    quam = make_regressor(
+    quam = make_quam(
         FrozenEstimator(network),
         variance=variance,
         setting=setting,
@@ -194,7 +194,7 @@ def test_uncertainty_equals_a_plain_loop(
     elif variance != "network":
         number = variance
     if number is not None:
-        assert quam.variance_ == pytest.approx(number, rel=1e-12)
+        assert quam.likelihood_.variance_ == pytest.approx(number, rel=1e-12)
     points = np.r_[X[:2], [[9.0, 9.0, 9.0]]]
     found = quam.predict_uncertainty(points)
     for i, x in enumerate(points):
@@ -214,7 +214,7 @@ def test_uncertainty_equals_a_plain_loop(
 def test_trace_equals_a_plain_loop(data, mlp, normal_net, variance):
     X, y = data
     network = normal_net if variance == "network" else mlp
-    quam = make_regressor(
+    quam = make_quam(
         FrozenEstimator(network), variance=variance, gamma=0.2, **QUICK, **STEP
     ).fit(X, y)
     trace = quam.trace(X[3:4])
@@ -248,7 +248,7 @@ def test_trace_equals_a_plain_loop(data, mlp, normal_net, variance):
 
 def test_reference_loss(data, mlp):
     X, y = data
-    quam = make_regressor(FrozenEstimator(mlp), variance=0.5, **QUICK).fit(X, y)
+    quam = make_quam(FrozenEstimator(mlp), variance=0.5, **QUICK).fit(X, y)
     rows = quam.penalty_features_[quam.penalty_index_]
     answers = quam.penalty_targets_[quam.penalty_index_]
     for step in range(5):
@@ -262,7 +262,7 @@ def test_far_points_are_uncertain():
     X = rng.uniform(-3, 3, size=(200, 1))
     y = np.sin(X[:, 0]) + rng.normal(scale=0.1, size=200)
     net = MLPRegressor(hidden_layer_sizes=(30,), random_state=0, max_iter=500)
-    quam = QUAMRegressor(net, random_state=0).fit(X, y)
+    quam = QUAM(net, random_state=0).fit(X, y)
     near, far = quam.predict_uncertainty([[0.0], [7.0]]).epistemic
     assert far > 5 * near
 
@@ -275,7 +275,7 @@ def test_far_points_are_uncertain():
 def test_chunks_and_processes(data, mlp, normal_net, scope, variance):
     X, y = data
     network = FrozenEstimator(normal_net if variance == "network" else mlp)
-    quam = make_regressor(network, scope=scope, variance=variance, **QUICK).fit(X, y)
+    quam = make_quam(network, scope=scope, variance=variance, **QUICK).fit(X, y)
     expected = quam.predict_uncertainty(X[:5])
     for options in ({"search__chunk_size": 1}, {"search__chunk_size": 2}):
         found = clone(quam).set_params(**options).fit(X, y).predict_uncertainty(X[:5])
@@ -297,7 +297,7 @@ def test_chunks_and_processes(data, mlp, normal_net, scope, variance):
 )
 def test_kinds_of_regressors(data, estimator):
     X, y = data
-    quam = make_regressor(estimator, **QUICK).fit(X, y)
+    quam = make_quam(estimator, **QUICK).fit(X, y)
     expected = quam.estimator_.predict(X)
     assert_allclose(quam.predict(X), expected, rtol=1e-9, atol=1e-12)
     assert is_regressor(quam)
@@ -307,7 +307,7 @@ def test_kinds_of_regressors(data, estimator):
     found = quam.predict_uncertainty(X[:4])
     assert (found.epistemic > 0).all()
     assert_allclose(found.total, found.aleatoric + found.epistemic)
-    frozen = make_regressor(FrozenEstimator(quam.estimator_), **QUICK).fit(X, y)
+    frozen = make_quam(FrozenEstimator(quam.estimator_), **QUICK).fit(X, y)
     again = frozen.predict_uncertainty(X[:4])
     assert_array_equal(again.epistemic, found.epistemic)
 
@@ -323,7 +323,7 @@ def test_skorch_nets_of_one_output(data):
         max_epochs=2,
     )
     state = torch.get_rng_state()
-    quam = make_regressor(net, **QUICK).fit(X, y)
+    quam = make_quam(net, **QUICK).fit(X, y)
     torch.set_rng_state(state)
     assert_allclose(
         quam.predict(X), quam.estimator_.predict(X)[:, 0], rtol=1e-5, atol=1e-6
@@ -336,28 +336,28 @@ def test_loader_equals_array(data, mlp):
     loader = DataLoader(
         TensorDataset(torch.as_tensor(X), torch.as_tensor(y)), batch_size=7
     )
-    expected = make_regressor(FrozenEstimator(mlp), **QUICK).fit(X, y)
-    loaded = make_regressor(FrozenEstimator(mlp), **QUICK).fit(loader)
-    assert loaded.variance_ == pytest.approx(expected.variance_)
+    expected = make_quam(FrozenEstimator(mlp), **QUICK).fit(X, y)
+    loaded = make_quam(FrozenEstimator(mlp), **QUICK).fit(loader)
+    assert loaded.likelihood_.variance_ == pytest.approx(expected.likelihood_.variance_)
     assert_allclose(
         loaded.predict_uncertainty(X[:4]).epistemic,
         expected.predict_uncertainty(X[:4]).epistemic,
         rtol=1e-9,
     )
     with pytest.raises(ValueError, match="A DataLoader gives the targets"):
-        QUAMRegressor(FrozenEstimator(mlp)).fit(loader, y)
+        QUAM(FrozenEstimator(mlp)).fit(loader, y)
 
 
 def test_kinds_of_arrays(data, mlp):
     X, y = data
-    expected = make_regressor(FrozenEstimator(mlp), **QUICK).fit(X, y)
+    expected = make_quam(FrozenEstimator(mlp), **QUICK).fit(X, y)
     for rows, targets in [
         (pd.DataFrame(X), pd.Series(y)),
         (X.tolist(), y.tolist()),
         (X, y[:, None]),
         (X, torch.as_tensor(y)),
     ]:
-        found = make_regressor(FrozenEstimator(mlp), **QUICK).fit(rows, targets)
+        found = make_quam(FrozenEstimator(mlp), **QUICK).fit(rows, targets)
         assert_array_equal(
             found.predict_uncertainty(X[:3]).epistemic,
             expected.predict_uncertainty(X[:3]).epistemic,
@@ -370,16 +370,16 @@ def test_kinds_of_arrays(data, mlp):
 def test_errors(data, mlp):
     X, y = data
     frozen = FrozenEstimator(mlp)
-    with pytest.raises(ValueError, match="QUAMRegressor requires y to be passed"):
-        QUAMRegressor(frozen).fit(X)
+    with pytest.raises(ValueError, match="QUAM requires y to be passed"):
+        QUAM(frozen).fit(X)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        QUAMRegressor(frozen).fit(X, y[:-1])
-    with pytest.raises(ValueError, match="Input y contains NaN or infinity"):
-        QUAMRegressor(frozen).fit(X, np.where(y > 1, np.nan, y))
+        QUAM(frozen).fit(X, y[:-1])
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        QUAM(frozen).fit(X, np.where(y > 1, np.nan, y))
     with pytest.raises(ValueError, match="NaN"):
-        QUAMRegressor(frozen).fit(np.full_like(X, np.nan), y)
+        QUAM(frozen).fit(np.full_like(X, np.nan), y)
     with pytest.raises(TypeError, match="weights of RandomForestRegressor: use an MLP"):
-        QUAMRegressor(RandomForestRegressor(n_estimators=2)).fit(X, y)
+        QUAM(RandomForestRegressor(n_estimators=2)).fit(X, y)
     exact = LinearRegression().fit(X, X @ [1.0, 2.0, 3.0])
     exact.coef_ = np.array([1.0, 0.0, 0.0])
     exact.intercept_ = 0.0
@@ -387,22 +387,20 @@ def test_errors(data, mlp):
         ValueError,
         match=r"meets all samples \(n_samples=\d+\) exactly, which leaves no variance",
     ):
-        make_regressor(FrozenEstimator(exact), **QUICK).fit(X, X[:, 0])
-    number = make_regressor(FrozenEstimator(exact), variance=0.1, **QUICK).fit(
-        X, X[:, 0]
-    )
+        make_quam(FrozenEstimator(exact), **QUICK).fit(X, X[:, 0])
+    number = make_quam(FrozenEstimator(exact), variance=0.1, **QUICK).fit(X, X[:, 0])
     assert (number.predict_uncertainty(X[:2]).epistemic > 0).all()
     with pytest.raises(
         ValueError, match=r"shape \(1,\) for each sample, expected \(2,\)"
     ):
-        QUAMRegressor(frozen, variance="network").fit(X, y)
+        make_quam(frozen, variance="network").fit(X, y)
     with pytest.raises(ValueError, match="trace shows the searches of one point"):
-        make_regressor(frozen, **QUICK).fit(X, y).trace(X[:2])
+        make_quam(frozen, **QUICK).fit(X, y).trace(X[:2])
     many = LinearRegression().fit(X, np.c_[y, y])
     with pytest.raises(
         ValueError, match=r"shape \(2,\) for each sample, expected \(1,\)"
     ):
-        QUAMRegressor(FrozenEstimator(many)).fit(X, y)
+        QUAM(FrozenEstimator(many)).fit(X, y)
 
 
 def test_poisson_networks_have_no_mean(data, mlp, monkeypatch):
@@ -410,12 +408,12 @@ def test_poisson_networks_have_no_mean(data, mlp, monkeypatch):
     other = clone(mlp).fit(X, y)
     other.out_activation_ = "exp"
     with pytest.raises(ValueError, match="is not a mean: its activation is 'exp'"):
-        QUAMRegressor(FrozenEstimator(other)).fit(X, y)
+        QUAM(FrozenEstimator(other)).fit(X, y)
 
 
 def test_linear_regressors_without_intercept(data):
     X, y = data
-    quam = make_regressor(Ridge(fit_intercept=False), **QUICK).fit(X, y)
+    quam = make_quam(Ridge(fit_intercept=False), **QUICK).fit(X, y)
     expected = quam.estimator_.predict(X)
     assert_allclose(quam.predict(X), expected, rtol=1e-9, atol=1e-12)
     with pytest.raises(ValueError, match="has no bias, which searches around a"):
@@ -427,7 +425,7 @@ def test_networks_without_a_last_bias(data, scope):
     X, y = data
     net = NeuralNetRegressor(nn.Linear(3, 1, bias=False).double(), verbose=0)
     net.initialize()
-    quam = make_regressor(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
+    quam = make_quam(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="Linear has no bias, which searches around a"):
         quam.predict_uncertainty(X[:1])
 
@@ -437,7 +435,7 @@ def test_transformers(data, scope):
     X, y = data
     with seeded(0):
         net = NeuralNetRegressor(Encoder(1).double(), verbose=0).initialize()
-    quam = make_regressor(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
+    quam = make_quam(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
     assert torch.backends.mha.get_fastpath_enabled()
     found = quam.predict_uncertainty(X[:3])
     assert (found.epistemic > 0).all()
@@ -456,7 +454,7 @@ def test_half_precision(data, dtype):
         for module in (half, wide)
     ]
     found = [
-        make_regressor(net, variance=0.1, lr=1e-4, **QUICK)
+        make_quam(net, variance=0.1, lr=1e-4, **QUICK)
         .fit(X, y)
         .predict_uncertainty(X[:3])
         .epistemic
@@ -490,7 +488,7 @@ def test_networks_whose_end_is_not_linear(data, make):
     X, y = data
     net = NeuralNetRegressor(make().double(), verbose=0).initialize()
     with pytest.raises(ValueError, match=r"not the output of a torch\.nn\.Linear"):
-        make_regressor(FrozenEstimator(net), **QUICK).fit(X, y)
+        make_quam(FrozenEstimator(net), **QUICK).fit(X, y)
 
 
 def test_networks_that_went_wrong(data):
@@ -499,4 +497,4 @@ def test_networks_that_went_wrong(data):
     module.weight.data[:] = np.nan
     net = NeuralNetRegressor(module, verbose=0).initialize()
     with pytest.raises(ValueError, match="outputs of Linear contain NaN or infinity"):
-        make_regressor(FrozenEstimator(net), **QUICK).fit(X, y)
+        make_quam(FrozenEstimator(net), **QUICK).fit(X, y)

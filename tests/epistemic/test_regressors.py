@@ -26,18 +26,19 @@ from torch import nn
 
 from skood.base import UncertaintyDetector, UncertaintyMixin
 from skood.epistemic import (
+    HMC,
+    QUAM,
     AdversarialSearch,
     CyclicalSchedule,
-    CyclicalSGHMCRegressor,
-    DeepEnsembleRegressor,
+    CyclicalSGHMC,
+    DeepEnsemble,
+    Gaussian,
     HMCKernel,
-    HMCRegressor,
-    LaplaceRegressor,
-    MCDropoutRegressor,
-    QUAMRegressor,
+    Laplace,
+    MCDropout,
     gaussian_uncertainty,
 )
-from skood.epistemic.mcmc._posterior import GaussianPosterior
+from skood.epistemic.mcmc._posterior import Posterior
 from skood.nn import TorchRegressor
 from skood.utils._torch import seeded
 
@@ -75,7 +76,7 @@ def _posterior(features=X, noise=NOISE, precision=PRECISION):
 
 
 def test_laplace_is_the_posterior_of_a_linear_model():
-    reg = LaplaceRegressor(_linear(), variance=NOISE, prior_precision=PRECISION)
+    reg = Laplace(_linear(), likelihood=Gaussian(NOISE), prior_precision=PRECISION)
     reg.fit(X, y)
     weights, covariance = _posterior()
     variance = np.einsum("ij,jk,ik->i", FAR, covariance, FAR)
@@ -92,9 +93,9 @@ def test_marginal_likelihood_is_that_of_bayesian_ridge():
     zero = dict.fromkeys(["alpha_1", "alpha_2", "lambda_1", "lambda_2"], 0)
     ridge = BayesianRidge(fit_intercept=False, tol=1e-14, max_iter=10**4, **zero)
     ridge.fit(X, y)
-    reg = LaplaceRegressor(FrozenEstimator(ridge)).fit(X, y)
+    reg = Laplace(FrozenEstimator(ridge)).fit(X, y)
     assert reg.prior_precision_ == pytest.approx(ridge.lambda_, rel=1e-8)
-    assert reg.variance_ == pytest.approx(1 / ridge.alpha_, rel=1e-8)
+    assert reg.likelihood_.variance_ == pytest.approx(1 / ridge.alpha_, rel=1e-8)
     assert_allclose(reg.covariance_, ridge.sigma_, rtol=1e-8)
     found, expected = (one.predict(FAR, return_std=True) for one in (reg, ridge))
     assert_allclose(found, expected, rtol=1e-8)
@@ -102,7 +103,7 @@ def test_marginal_likelihood_is_that_of_bayesian_ridge():
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"variance": 0.2}, {"prior_precision": 3.0}],
+    [{}, {"likelihood__variance": 0.2}, {"prior_precision": 3.0}],
     ids=["both", "precision", "variance"],
 )
 @pytest.mark.parametrize("n_samples", [40, 5], ids=["many", "few"])
@@ -110,12 +111,12 @@ def test_marginal_likelihood_has_its_maximum(given, n_samples):
     """Against a search over both numbers, for weights that are not the mode."""
     rows, targets = X[:n_samples], y[:n_samples]
     model = Ridge(alpha=2.0).fit(rows, targets)
-    reg = LaplaceRegressor(FrozenEstimator(model), **given).fit(rows, targets)
+    reg = Laplace(FrozenEstimator(model)).set_params(**given).fit(rows, targets)
     ones = np.column_stack([rows, np.ones(n_samples)])
     weights = np.append(model.coef_, model.intercept_)
 
     def negative(logs):
-        noise = given.get("variance", np.exp(logs[0]))
+        noise = given.get("likelihood__variance", np.exp(logs[0]))
         precision = given.get("prior_precision", np.exp(logs[1]))
         inverse = ones.T @ ones / noise + precision * np.eye(4)
         fit = norm.logpdf(targets, ones @ weights, np.sqrt(noise)).sum()
@@ -125,8 +126,8 @@ def test_marginal_likelihood_has_its_maximum(given, n_samples):
 
     best = minimize(negative, [0.0, 0.0], method="Nelder-Mead", tol=1e-9)
     assert reg.log_marginal_likelihood_ == pytest.approx(-best.fun, rel=1e-8)
-    assert reg.variance_ == pytest.approx(
-        given.get("variance", np.exp(best.x[0])), rel=1e-3
+    assert reg.likelihood_.variance_ == pytest.approx(
+        given.get("likelihood__variance", np.exp(best.x[0])), rel=1e-3
     )
     assert reg.prior_precision_ == pytest.approx(
         given.get("prior_precision", np.exp(best.x[1])), rel=1e-3
@@ -135,8 +136,8 @@ def test_marginal_likelihood_has_its_maximum(given, n_samples):
 
 def test_laplace_with_a_predicted_variance():
     net = clone(TWO_OUTPUTS).fit(X, y)
-    reg = LaplaceRegressor(
-        FrozenEstimator(net), variance="network", prior_precision=PRECISION
+    reg = Laplace(
+        FrozenEstimator(net), likelihood=Gaussian("network"), prior_precision=PRECISION
     ).fit(X, y)
     body = copy.deepcopy(nn.Sequential(*list(net.module_)[:-1])).double()
 
@@ -153,13 +154,17 @@ def test_laplace_with_a_predicted_variance():
     expected = np.sqrt(far**2 + np.einsum("ij,jk,ik->i", phi, covariance, phi))
     found = reg.predict(FAR, return_std=True)
     assert_allclose(found, [mean, expected], rtol=1e-4)
-    assert not hasattr(reg, "variance_")
+    assert not hasattr(reg.likelihood_, "variance_")
 
 
 @pytest.mark.parametrize("setting", ["a", "b"])
 def test_laplace_uncertainty_is_the_limit_of_many_draws(setting):
-    reg = LaplaceRegressor(
-        _linear(), n_samples=1000, setting=setting, variance=NOISE, random_state=0
+    reg = Laplace(
+        _linear(),
+        n_samples=1000,
+        setting=setting,
+        likelihood=Gaussian(NOISE),
+        random_state=0,
     ).fit(X, y)
     means = reg.predict_members(FAR)
     drawn = gaussian_uncertainty(
@@ -186,27 +191,27 @@ def test_errors_of_laplace():
     exact = FrozenEstimator(LinearRegression().fit(X[:3], y[:3]))
     with pytest.raises(ValueError, match="finds no best value: the features, or the"):
         zero = FrozenEstimator(LinearRegression(fit_intercept=False).fit(0 * X, y))
-        LaplaceRegressor(zero).fit(0 * X, y)
+        Laplace(zero).fit(0 * X, y)
     square = nn.Sequential(nn.Linear(3, 1), nn.Tanh())
     with pytest.raises(ValueError, match="output of Sequential is not the output of"):
-        LaplaceRegressor(FrozenEstimator(_skorch(square))).fit(X, y)
+        Laplace(FrozenEstimator(_skorch(square))).fit(X, y)
     mean = exact.predict(X)
     with pytest.raises(ValueError, match=r"all samples \(n_samples=40\) exactly"):
-        LaplaceRegressor(exact).fit(X, mean)
-    assert LaplaceRegressor(exact, variance=1.0).fit(X, mean).variance_ == 1.0
+        Laplace(exact).fit(X, mean)
+    reg = Laplace(exact, likelihood=Gaussian(1.0)).fit(X, mean)
+    assert reg.likelihood_.variance_ == 1.0
 
 
 # --- samples of the weights ----------------------------------------------------
 
 
 def test_hmc_samples_the_posterior_of_a_linear_model():
-    reg = HMCRegressor(
+    reg = HMC(
         _linear(),
-        HMCKernel(n_leapfrog=25),
+        HMCKernel(n_leapfrog=25, n_warmup=50),
         n_samples=150,
-        n_warmup=50,
         setting="a",
-        variance=NOISE,
+        likelihood=Gaussian(NOISE),
         prior_scale=PRECISION**-0.5,
         random_state=2,
     ).fit(X, y)
@@ -238,8 +243,10 @@ def test_log_posterior_and_gradient(variance):
     if variance != "network":
         net.set_params(criterion="squared_error")
     net.fit(X, y)
-    posterior = GaussianPosterior(
-        net, X, y, variance=variance, prior_scale=2.0, temperature=0.5, device="cpu"
+    likelihood = Gaussian(variance)
+    likelihood.fit_targets(y, None)
+    posterior = Posterior(
+        net, X, y, likelihood, prior_scale=2.0, temperature=0.5, device="cpu"
     )
     value, grad = posterior.value_and_grad(posterior.given)
     if variance == "network":
@@ -256,14 +263,12 @@ def test_log_posterior_and_gradient(variance):
     ]
     slope = (around[1] - around[0]) / (2e-2)
     assert slope == pytest.approx(float(grad.norm()), rel=1e-2)
-    assert posterior.predictions(posterior.given)[0, :, 0] == pytest.approx(
-        mean, abs=1e-6
-    )
+    assert posterior.predictions(posterior.given)[0] == pytest.approx(mean, abs=1e-6)
 
 
 def test_cyclical_step_is_gradient_descent_on_the_likelihood():
     """Without noise and momentum, a step follows the mean negative log-likelihood."""
-    reg = CyclicalSGHMCRegressor(
+    reg = CyclicalSGHMC(
         FrozenEstimator(Ridge(alpha=9.0, fit_intercept=False).fit(X, y)),
         CyclicalSchedule(
             n_cycles=1,
@@ -271,9 +276,9 @@ def test_cyclical_step_is_gradient_descent_on_the_likelihood():
             samples_per_cycle=1,
             exploration=1.0,
             lr=0.01,
+            momentum=0.0,
         ),
-        momentum=0.0,
-        variance=NOISE,
+        likelihood=Gaussian(NOISE),
         prior_scale=2.0,
     ).fit(X, y)
     w = reg.estimator_.coef_
@@ -295,7 +300,7 @@ def test_variance_of_dropout_before_a_linear_layer():
     with torch.no_grad():
         module[1].weight.copy_(torch.tensor([[1.0, 2.0]]))
     net = FrozenEstimator(_skorch(module))
-    reg = MCDropoutRegressor(net, 1000, setting="a", variance=1.0, random_state=0)
+    reg = MCDropout(net, 1000, setting="a", likelihood=Gaussian(1.0), random_state=0)
     point = np.array([[3.0, 1.0]], dtype=np.float32)
     reg.fit(point, [5.0])
     values, counts = np.unique(reg.predict_members(point), return_counts=True)
@@ -316,7 +321,7 @@ def test_variance_of_dropout_before_a_linear_layer():
 
 
 def test_dropout_of_two_outputs():
-    reg = MCDropoutRegressor(TWO_OUTPUTS, 20, variance="network", random_state=0)
+    reg = MCDropout(TWO_OUTPUTS, 20, likelihood=Gaussian("network"), random_state=0)
     reg.fit(X, y)
     alone = np.concatenate([reg.predict(x[None], return_std=True) for x in X], axis=1)
     assert_allclose(reg.predict(X, return_std=True), alone, rtol=1e-6)
@@ -327,23 +332,29 @@ def test_dropout_of_two_outputs():
 
 
 def test_spread_of_an_ensemble():
-    reg = DeepEnsembleRegressor(TREE, 5, random_state=0).fit(X, y)
+    reg = DeepEnsemble(TREE, 5, random_state=0).fit(X, y)
     members = np.array([one.predict(FAR) for one in reg.estimators_])
     assert_array_equal(reg.predict_members(FAR), members)
     mean, std = reg.predict(FAR, return_std="epistemic")
     assert_allclose(mean, members.mean(axis=0), rtol=1e-12)
     assert_allclose(std, np.std(members, axis=0), rtol=1e-12)
-    assert reg.variance_ == pytest.approx(np.mean((y - reg.predict(X)) ** 2))
+    assert reg.likelihood_.variance_ == pytest.approx(
+        np.mean((y - reg.predict(X)) ** 2)
+    )
     total = reg.predict(FAR, return_std=True)[1]
-    assert_allclose(total, np.sqrt(reg.variance_ + std**2), rtol=1e-12)
+    assert_allclose(total, np.sqrt(reg.likelihood_.variance_ + std**2), rtol=1e-12)
     found = reg.predict_uncertainty(FAR)
-    assert_allclose(found.epistemic, std**2 / reg.variance_, rtol=1e-10)
-    assert_allclose(found.aleatoric, 0.5 * np.log(2 * np.pi * np.e * reg.variance_))
+    assert_allclose(found.epistemic, std**2 / reg.likelihood_.variance_, rtol=1e-10)
+    assert_allclose(
+        found.aleatoric, 0.5 * np.log(2 * np.pi * np.e * reg.likelihood_.variance_)
+    )
 
 
 def test_ensemble_around_a_reference():
     given = FrozenEstimator(Ridge().fit(X, y))
-    reg = DeepEnsembleRegressor(TREE, 5, reference=given, variance=2.0, random_state=0)
+    reg = DeepEnsemble(
+        TREE, 5, reference=given, likelihood=Gaussian(2.0), random_state=0
+    )
     reg.fit(X, y)
     members, mean = reg.predict_members(FAR), given.predict(FAR)
     assert_array_equal(reg.predict(FAR), mean)
@@ -355,7 +366,7 @@ def test_ensemble_around_a_reference():
 def test_ensemble_of_members_with_a_variance():
     """The mixture of normal distributions, against a sample of it."""
     members = [BayesianRidge(alpha_init=a, max_iter=1) for a in (0.1, 1.0, 10.0)]
-    reg = DeepEnsembleRegressor(members, variance="network").fit(X, y)
+    reg = DeepEnsemble(members, likelihood=Gaussian("network")).fit(X, y)
     means, stds = np.array(
         [clone(one).fit(X, y).predict(FAR, return_std=True) for one in members]
     ).swapaxes(0, 1)
@@ -365,34 +376,36 @@ def test_ensemble_of_members_with_a_variance():
     assert_allclose(std, np.sqrt(second - mean**2), rtol=1e-8)
     expected = gaussian_uncertainty(means, stds**2)
     assert_allclose(reg.predict_uncertainty(FAR).total, expected.total)
-    assert not hasattr(reg, "variance_")
+    assert not hasattr(reg.likelihood_, "variance_")
 
 
 def test_members_are_weighted_seeded_and_drawn():
     weight = np.arange(40) % 3
-    reg = DeepEnsembleRegressor(Ridge(), 3, bootstrap=True, random_state=0)
+    reg = DeepEnsemble(Ridge(), 3, bootstrap=True, random_state=0)
     reg.fit(X, y, sample_weight=weight)
     again = clone(reg).fit(X, 1e6 * (weight == 0) + y, sample_weight=weight)
     assert_allclose(again.predict(X), reg.predict(X))  # weight zero is not drawn
     assert np.unique(reg.predict_members(FAR[:1])).size == 3
     residuals = (y - reg.predict(X)) ** 2
-    assert reg.variance_ == pytest.approx(np.average(residuals, weights=weight))
+    assert reg.likelihood_.variance_ == pytest.approx(
+        np.average(residuals, weights=weight)
+    )
 
 
 def test_errors_of_ensembles():
     with pytest.raises(ValueError, match="frozen, so that all 3 members would be the"):
-        DeepEnsembleRegressor(FrozenEstimator(Ridge().fit(X, y)), 3).fit(X, y)
+        DeepEnsemble(FrozenEstimator(Ridge().fit(X, y)), 3).fit(X, y)
     with pytest.raises(TypeError, match="must hold models with fit and predict, got"):
-        DeepEnsembleRegressor([StandardScaler()]).fit(X, y)
-    with pytest.raises(ValueError, match="empty list: DeepEnsembleRegressor needs"):
-        DeepEnsembleRegressor([]).fit(X, y)
+        DeepEnsemble([StandardScaler()], likelihood=Gaussian()).fit(X, y)
+    with pytest.raises(ValueError, match="empty list: DeepEnsemble needs"):
+        DeepEnsemble([]).fit(X, y)
     with pytest.raises(TypeError, match=r"predict\(X, return_std=True\), but Ridge"):
-        reg = DeepEnsembleRegressor(Ridge(), 2, variance="network").fit(X, y)
+        reg = DeepEnsemble(Ridge(), 2, likelihood=Gaussian("network")).fit(X, y)
         reg.predict(X)
     with pytest.raises(ValueError, match=r"all samples \(n_samples=40\) exactly"):
-        DeepEnsembleRegressor(DecisionTreeRegressor(), 2).fit(X, y)
+        DeepEnsemble(DecisionTreeRegressor(), 2).fit(X, y)
     with pytest.warns(UserWarning, match="the same predictions for 40 of the training"):
-        DeepEnsembleRegressor(Ridge(), 2).fit(X, y)
+        DeepEnsemble(Ridge(), 2).fit(X, y)
 
 
 # --- one interface --------------------------------------------------------------
@@ -401,27 +414,26 @@ NET = MLPRegressor(
     hidden_layer_sizes=(8,), activation="tanh", max_iter=30, random_state=0
 )
 REGRESSORS = [
-    DeepEnsembleRegressor(TREE, 4, random_state=0),
-    MCDropoutRegressor(
+    DeepEnsemble(TREE, 4, random_state=0),
+    MCDropout(
         clone(TWO_OUTPUTS).set_params(criterion="squared_error"), 4, random_state=0
     ),
-    LaplaceRegressor(make_pipeline(StandardScaler(), NET), random_state=0),
-    HMCRegressor(
+    Laplace(make_pipeline(StandardScaler(), NET), random_state=0),
+    HMC(
         NET,
-        HMCKernel(n_leapfrog=5),
+        HMCKernel(n_leapfrog=5, n_warmup=8),
         n_samples=8,
-        n_warmup=8,
         n_chains=1,
-        variance=0.5,
+        likelihood=Gaussian(0.5),
         random_state=0,
     ),
-    CyclicalSGHMCRegressor(
+    CyclicalSGHMC(
         NET,
         CyclicalSchedule(n_cycles=2, epochs_per_cycle=6, samples_per_cycle=2, lr=1e-3),
-        variance=0.5,
+        likelihood=Gaussian(0.5),
         random_state=0,
     ),
-    QUAMRegressor(NET, AdversarialSearch(n_steps=5), variance=0.5, random_state=0),
+    QUAM(NET, AdversarialSearch(n_steps=5), likelihood=Gaussian(0.5), random_state=0),
 ]
 each_regressor = pytest.mark.parametrize(
     "regressor", REGRESSORS, ids=lambda one: type(one).__name__
@@ -437,13 +449,13 @@ def test_parts_fit_together(regressor):
         same, spread = reg.predict(FAR, return_std="epistemic")
         assert_array_equal(mean, same)
         assert_allclose(mean, reg.predict(FAR), rtol=1e-12)
-        assert_allclose(std**2, reg.variance_ + spread**2, rtol=1e-10)
+        assert_allclose(std**2, reg.likelihood_.variance_ + spread**2, rtol=1e-10)
         found = reg.predict_uncertainty(FAR)
         assert_allclose(found.total, found.aleatoric + found.epistemic)
         if setting == "b":
-            expected = spread**2 / (2 * reg.variance_)
+            expected = spread**2 / (2 * reg.likelihood_.variance_)
             assert_allclose(found.epistemic, expected, rtol=1e-8)
-        if hasattr(reg, "predict_members") and type(reg) is not LaplaceRegressor:
+        if type(reg) not in (Laplace, QUAM):  # in closed form, and weighted
             distances = np.mean((reg.predict_members(FAR) - mean) ** 2, axis=0)
             assert_allclose(spread**2, distances, rtol=1e-8)
     with pytest.raises(ValueError, match="False, True or 'epistemic', got 'total'"):
@@ -460,7 +472,7 @@ def test_results_do_not_depend_on_other_samples(regressor):
 
 @each_regressor
 def test_frozen_models_are_the_given_ones(regressor):
-    if isinstance(regressor, DeepEnsembleRegressor):
+    if isinstance(regressor, DeepEnsemble):
         return
     frozen = FrozenEstimator(clone(regressor.estimator).fit(X, y))
     reg = clone(regressor).set_params(estimator=frozen).fit(X, y)
@@ -509,10 +521,10 @@ def test_threshold_of_a_detector_is_out_of_sample():
 
 def test_errors_of_networks():
     with pytest.raises(TypeError, match="weights of RandomForestRegressor: use an MLP"):
-        HMCRegressor(RandomForestRegressor(n_estimators=2)).fit(X, y)
+        HMC(RandomForestRegressor(n_estimators=2)).fit(X, y)
     with pytest.raises(ValueError, match=r"no torch\.nn dropout module with"):
-        MCDropoutRegressor(Ridge()).fit(X, y)
+        MCDropout(Ridge()).fit(X, y)
     with pytest.raises(ValueError, match=r"shape \(2,\) for each .* expected \(1,\)"):
-        MCDropoutRegressor(TWO_OUTPUTS).fit(X, y)
+        MCDropout(TWO_OUTPUTS).fit(X, y)
     with pytest.raises(ValueError, match=r"shape \(1,\) for each .* expected \(2,\)"):
-        CyclicalSGHMCRegressor(Ridge(), variance="network").fit(X, y)
+        CyclicalSGHMC(Ridge(), likelihood=Gaussian("network")).fit(X, y)

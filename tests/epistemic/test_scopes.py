@@ -18,7 +18,7 @@ from torch import nn
 from skood.epistemic.quam._searched_layers import find_tail
 from skood.nn import pretrained
 from tests.epistemic._lenet import LeNet, digits, plain_search
-from tests.epistemic._quam import QUICK, STEP, make_quam, make_regressor
+from tests.epistemic._quam import QUICK, STEP, make_quam
 from tests.epistemic._tails import assert_is_the_network, make_net, make_tail
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -146,7 +146,7 @@ def test_only_weights_in_scope_move(module, images, scope):
     models = quam.adversarial_models(images[0][:2], slack=np.inf)
     for x, one in zip(images[0][:2], models, strict=True):
         for i in range(4):
-            clf = one.classifier(i)
+            clf = one.model(i)
             found = clf.estimator.module.state_dict()
             for name, tensor in found.items():
                 moved = not torch.equal(tensor, state[name])
@@ -246,7 +246,7 @@ def test_classifiers_of_sklearn(data, kind, scope):
     quam = make_quam(clf, scope=scope, **QUICK, **STEP).fit(X, y)
     (one,) = quam.adversarial_models(X[:1], slack=np.inf)
     for i in range(3):
-        proba = one.classifier(i).predict_proba(X[:1])[0]
+        proba = one.model(i).predict_proba(X[:1])[0]
         assert_allclose(proba, np.exp(one.log_proba[i]), rtol=1e-9)
     assert np.abs(one.log_proba - quam.trace(X[:1]).reference).max() > 1e-3
 
@@ -294,11 +294,11 @@ def test_regressors():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 2))
     net = MLPRegressor(hidden_layer_sizes=(5,), random_state=0).fit(X, X[:, 0] ** 2)
-    quam = make_regressor(FrozenEstimator(net), scope="bias", **QUICK, **STEP)
+    quam = make_quam(FrozenEstimator(net), scope="bias", **QUICK, **STEP)
     (one,) = quam.fit(X, X[:, 0] ** 2).adversarial_models(X[:1], slack=np.inf)
     assert sorted(one.weights) == ["0.bias", "2.bias"]
     for i in range(2):
-        assert one.regressor(i).predict(X[:1])[0] == pytest.approx(one.mean[i])
+        assert one.model(i).predict(X[:1])[0] == pytest.approx(one.mean[i])
     quam.set_params(scope="adapter").fit(X, X[:, 0] ** 2)
     text = "at first move the bias of the last layer of Sequential, which this scope"
     with pytest.raises(ValueError, match=text):

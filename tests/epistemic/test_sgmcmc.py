@@ -17,7 +17,6 @@ from sklearn.neural_network import MLPClassifier
 
 from skood.epistemic import CyclicalSchedule, CyclicalSGHMC
 from skood.epistemic.mcmc._posterior import Posterior
-from skood.epistemic.mcmc._sgmcmc import sghmc_step
 from skood.exceptions import SkoodWarning
 from tests.epistemic import _logistic
 
@@ -48,7 +47,7 @@ def test_against_a_loop(exploration, init):
     clf = _quick(
         frozen,
         schedule__lr=lr,
-        momentum=mu,
+        schedule__momentum=mu,
         schedule__exploration=exploration,
         prior_scale=scale,
         temperature=temperature,
@@ -97,10 +96,14 @@ def test_no_momentum_and_no_noise_is_gradient_descent():
     frozen = FrozenEstimator(LogisticRegression().fit(X, y))
     clf = _quick(
         frozen,
-        momentum=0.0,
         batch_size=60,
         schedule=CyclicalSchedule(
-            n_cycles=1, epochs_per_cycle=1, samples_per_cycle=1, exploration=1.0, lr=0.5
+            n_cycles=1,
+            epochs_per_cycle=1,
+            samples_per_cycle=1,
+            exploration=1.0,
+            lr=0.5,
+            momentum=0.0,
         ),
     ).fit(X, y)
     posterior = Posterior(frozen, X, y, device="cpu")
@@ -118,7 +121,8 @@ def test_no_momentum_and_no_noise_is_gradient_descent():
 def test_small_steps_sample_the_posterior(momentum, prior_scale, temperature):
     """Means, variances and covariance, at a momentum far from 1 too."""
     frozen, n_chains = _logistic.frozen(), 1000
-    clf = _quick(frozen, schedule__lr=0.1, momentum=momentum, temperature=temperature)
+    clf = _quick(frozen, schedule__lr=0.1, temperature=temperature)
+    clf.set_params(schedule__momentum=momentum)
     posterior = Posterior(
         frozen, _logistic.X, _logistic.y, prior_scale=prior_scale, device="cpu"
     )
@@ -127,9 +131,7 @@ def test_small_steps_sample_the_posterior(momentum, prior_scale, temperature):
     theta = posterior.given.expand(n_chains, -1)
     r, kept = torch.zeros_like(theta), []
     for step in range(400):
-        theta, r = sghmc_step(
-            clf, clf.schedule, posterior, theta, r, rows, 0.0, generator
-        )
+        theta, r = clf._step(clf.schedule, posterior, theta, r, rows, 0.0, generator)
         if step >= 200 and step % 20 == 0:
             kept.append(theta)
     samples = posterior.models.split(torch.stack(kept, dim=1).flatten(0, 1))
@@ -141,7 +143,7 @@ def test_small_steps_sample_the_posterior(momentum, prior_scale, temperature):
 
 
 def test_errors_keep_what_was_fitted():
-    clf = _quick(momentum=0.0).fit(X, y)
+    clf = _quick(schedule__momentum=0.0).fit(X, y)
     before = clf.samples_
     with pytest.raises(
         ValueError,
@@ -160,9 +162,9 @@ def test_errors_keep_what_was_fitted():
 def test_divergence_is_reported():
     """Before it ends in infinity, it gives samples that are sure of anything."""
     with pytest.warns(SkoodWarning, match="CyclicalSGHMC diverged") as caught:
-        clf = _quick(schedule__lr=20.0, schedule__epochs_per_cycle=6, momentum=0.5).fit(
-            X, y
-        )
+        clf = _quick(
+            schedule__lr=20.0, schedule__epochs_per_cycle=6, schedule__momentum=0.5
+        ).fit(X, y)
     (message,) = (str(w.message) for w in caught)
     posterior = Posterior(clf.estimator_, X, y, device="cpu")
     value = float(posterior.value_and_grad(posterior.given)[0])

@@ -20,17 +20,11 @@ from skood.epistemic import (
     AdversarialSearch,
     CyclicalSchedule,
     CyclicalSGHMC,
-    CyclicalSGHMCRegressor,
     DeepEnsemble,
-    DeepEnsembleRegressor,
     HMCKernel,
-    HMCRegressor,
     Laplace,
-    LaplaceRegressor,
     MCDropout,
-    MCDropoutRegressor,
     MixtureLaplace,
-    QUAMRegressor,
     SnapshotEnsemble,
 )
 from skood.nn import TorchClassifier, TorchRegressor
@@ -53,9 +47,8 @@ ESTIMATORS = [
     MixtureLaplace(Laplace(MLPClassifier((4,), solver="lbfgs")), 2, random_state=0),
     HMC(
         LINEAR,
-        HMCKernel(n_leapfrog=4),
+        HMCKernel(n_leapfrog=4, n_warmup=8),
         n_samples=8,
-        n_warmup=8,
         n_chains=2,
         random_state=0,
     ),
@@ -65,18 +58,18 @@ ESTIMATORS = [
         random_state=0,
     ),
     QUAM(LINEAR, SEARCH, random_state=0),
-    QUAMRegressor(LinearRegression(), SEARCH, random_state=0),
-    DeepEnsembleRegressor(
+    QUAM(LinearRegression(), SEARCH, random_state=0),
+    DeepEnsemble(
         DecisionTreeRegressor(splitter="random", max_depth=2), 3, random_state=0
     ),
-    MCDropoutRegressor(
+    MCDropout(
         TorchRegressor(module_params=NET.module_params, max_epochs=4, random_state=0),
         n_samples=3,
         random_state=0,
     ),
-    LaplaceRegressor(LinearRegression(), random_state=0),
-    HMCRegressor(LinearRegression(), HMCKernel(n_leapfrog=4), n_samples=8, n_warmup=8),
-    CyclicalSGHMCRegressor(
+    Laplace(LinearRegression(), random_state=0),
+    HMC(LinearRegression(), HMCKernel(n_leapfrog=4, n_warmup=8), n_samples=8),
+    CyclicalSGHMC(
         LinearRegression(),
         CyclicalSchedule(n_cycles=2, epochs_per_cycle=4, samples_per_cycle=2, lr=1e-3),
     ),
@@ -104,6 +97,7 @@ BAD = {
     "init": "zero",
     "kernel": "fast",
     "kind": "normal",
+    "likelihood": "normal",
     "lr": 0.0,
     "momentum": 1.0,
     "n_chains": 0,
@@ -141,11 +135,8 @@ BAD = {
 }
 BAD_OF = {
     "CyclicalSGHMC": {"prior_scale": -1.0},
-    "CyclicalSGHMCRegressor": {"prior_scale": -1.0},
     "HMC": {"n_samples": 3},
-    "HMCRegressor": {"n_samples": 3},
     "LocalComponent": {"slack": -1.0},
-    "QUAMRegressor": {"setting": "auto"},
 }
 
 
@@ -188,12 +179,9 @@ def test_failed_fit_keeps_the_state(estimator):
 
 PROGRESS = {
     "CyclicalSGHMC": "CyclicalSGHMC.*8",  # epochs
-    "CyclicalSGHMCRegressor": "CyclicalSGHMCRegressor.*8",
     "HMC": "HMC.*16",  # transitions
-    "HMCRegressor": "HMCRegressor.*16",
     "MixtureLaplace": "DeepEnsemble.*2",
     "QUAM": "QUAM.*5/5",  # points
-    "QUAMRegressor": "QUAMRegressor.*5/5",
     "SnapshotEnsemble": "SnapshotEnsemble.*train_loss",
 }
 

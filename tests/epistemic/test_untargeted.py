@@ -172,7 +172,7 @@ def test_models_of_untargeted_searches():
     (one,) = quam.adversarial_models(X[:1], slack=np.inf)
     assert one.targets.tolist() == [0, 1]
     for i in range(2):
-        proba = one.classifier(i).predict_proba(X[:1])[0]
+        proba = one.model(i).predict_proba(X[:1])[0]
         assert_allclose(proba, np.exp(one.log_proba[i]), atol=1e-6)
     assert (one.divergence > 0).all()
 

@@ -24,7 +24,6 @@ from skood.epistemic import (
     MCDropout,
     MixtureLaplace,
     PackedEnsemble,
-    QUAMRegressor,
     SnapshotEnsemble,
 )
 from skood.nn import TorchClassifier, pretrained
@@ -56,7 +55,7 @@ def test_members_that_share_a_network(kind):
 @pytest.mark.parametrize(
     "sampler",
     [
-        HMC(None, n_samples=8, n_warmup=20, n_chains=2, kernel=HMCKernel(n_leapfrog=5)),
+        HMC(None, HMCKernel(n_leapfrog=5, n_warmup=20), n_samples=8, n_chains=2),
         CyclicalSGHMC(
             None,
             schedule=CyclicalSchedule(
@@ -199,7 +198,7 @@ def test_adversarial_models_of_a_regressor(scope):
     net = MLPRegressor(hidden_layer_sizes=(8,), max_iter=200, random_state=0)
     frozen = FrozenEstimator(net.fit(X, y))
     cpu, gpu = (
-        QUAMRegressor(
+        QUAM(
             frozen,
             scope=scope,
             search=AdversarialSearch(n_steps=8),

@@ -24,6 +24,7 @@ from skood.epistemic import (
     AdversarialSearch,
     CyclicalSGHMC,
     DeepEnsemble,
+    HMCKernel,
     Laplace,
     MCDropout,
     MixtureLaplace,
@@ -178,7 +179,7 @@ def test_blocks_and_progress(gnn, monkeypatch, capsys):
     whole = mc.fit(*DATA).predict_uncertainty(NODES)
     assert "5/5" in capsys.readouterr().err
     monkeypatch.setattr("skood.epistemic._mc_dropout.GRAPH_BYTES", 25 * 32 * 5 * 3)
-    assert [b.log_proba.shape[1] for b in mc._blocks(NODES)] == [25, 25, 10]
+    assert [b.predictions.shape[1] for b in mc._blocks(NODES)] == [25, 25, 10]
     capsys.readouterr()
     parts = mc.predict_uncertainty(NODES)
     assert "15/15" in capsys.readouterr().err
@@ -275,8 +276,8 @@ def test_digits_behind_a_softmax_are_kept():
         clf.estimator.module.last.lin.weight *= 1e4
     mc = MCDropout(clf, n_samples=3, random_state=0).fit(*DATA)
     (block,) = mc._blocks(NODES)
-    assert np.isfinite(block.log_proba).all()
-    assert block.log_proba.min() < -800
+    assert np.isfinite(block.predictions).all()
+    assert block.predictions.min() < -800
 
 
 def test_outputs_that_are_probabilities():
@@ -454,7 +455,9 @@ def test_members_that_replace_weights_refuse_a_graph_network(kind, gnn):
     [
         lambda head: Laplace(head, random_state=0),
         lambda head: QUAM(head, search=AdversarialSearch(n_steps=3), random_state=0),
-        lambda head: HMC(head, n_samples=4, n_warmup=10, n_chains=1, random_state=0),
+        lambda head: HMC(
+            head, HMCKernel(n_warmup=10), n_samples=4, n_chains=1, random_state=0
+        ),
         lambda head: Laplace(LinearHead(), random_state=0),
     ],
     ids=["Laplace", "QUAM", "HMC", "Laplace-new"],

@@ -48,7 +48,16 @@ def test_sorted_by_name_and_without_duplicates():
     ("kind", "has", "has_not"),
     [
         ("detector", {"KNN", "MSP", "UncertaintyDetector"}, {"LinearHead"}),
-        ("classifier", {"LinearHead", "TorchClassifier"}, {"KNN", "FeatureExtractor"}),
+        (
+            "classifier",
+            {"LinearHead", "TorchClassifier", "HMC", "SnapshotEnsemble"},
+            {"KNN", "FeatureExtractor", "TorchRegressor"},
+        ),
+        (
+            "regressor",
+            {"TorchRegressor", "RejectOptionRegressor", "HMC"},
+            {"KNN", "TorchClassifier", "SnapshotEnsemble", "MixtureLaplace"},
+        ),
         ("transformer", {"FeatureExtractor"}, {"LinearHead", "KNN"}),
     ],
 )
@@ -75,5 +84,7 @@ def test_there_are_36_detectors_and_rectifiers():
 
 
 def test_unknown_kind():
-    with pytest.raises(ValueError, match=r"one of \['classifier', 'detector', 'transf"):
+    with pytest.raises(
+        ValueError, match=r"one of \['classifier', 'detector', 'regress"
+    ):
         all_estimators("cluster")

@@ -24,7 +24,7 @@ import skood
 from skood.base import BaseDetector, UncertaintyDetector
 from skood.combine import BaseCombiner, DetectorEnsemble
 from skood.detectors import KNN, MSP, ViM
-from skood.epistemic import QUAM, DeepEnsemble, DeepEnsembleRegressor
+from skood.epistemic import QUAM, DeepEnsemble
 from skood.exceptions import SkoodWarning
 from skood.logic import ConstraintSearch, MLNDetector
 from skood.model_selection import IDOnly
@@ -196,7 +196,7 @@ _ENSEMBLE = DeepEnsemble(_HEAD, n_members=2)
         KNN(_HEAD),
         ViM(_HEAD),
         _ENSEMBLE,
-        DeepEnsembleRegressor(_pipeline(LinearRegression()), n_members=2),
+        DeepEnsemble(_pipeline(LinearRegression()), n_members=2),
         UncertaintyDetector(_ENSEMBLE),
         IDOnly(_pipeline()),
         FeatureExtractor(_HEAD),

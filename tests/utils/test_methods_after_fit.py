@@ -19,7 +19,7 @@ from sklearn.svm import SVC
 from skood.base import UncertaintyDetector
 from skood.combine import DetectorEnsemble
 from skood.detectors import KNN, MSP
-from skood.epistemic import DeepEnsemble, DeepEnsembleRegressor
+from skood.epistemic import DeepEnsemble
 from skood.logic import MLNDetector
 from skood.rejection import RejectOptionClassifier, RejectOptionRegressor
 from skood.selection import ClassifierFusion, NoveltySelector
@@ -71,8 +71,8 @@ OTHERS_OF_CLASSIFIERS = {
     "concept": lambda clf: (_logic(clf), CONCEPTS),
 }
 OF_REGRESSORS = {
-    "members": lambda reg: DeepEnsembleRegressor(reg, n_members=2),
-    "list of members": lambda reg: DeepEnsembleRegressor([reg, reg]),
+    "members": lambda reg: DeepEnsemble(reg, n_members=2),
+    "list of members": lambda reg: DeepEnsemble([reg, reg]),
     "reject option": lambda reg: RejectOptionRegressor(reg, uncertainty=Ridge()),
     "loss": lambda reg: RejectOptionRegressor(Ridge(), uncertainty=reg),
     "quantiles": lambda reg: RejectOptionRegressor(Ridge(), uncertainty=(reg, reg)),
@@ -125,7 +125,6 @@ def test_every_constraint_of_a_classifier():
         OneVsRestClassifier(Ridge()),
         StackingClassifier([("a", LogisticRegression())], final_estimator=SVC()),
         FrozenEstimator(SVC().fit(X, Y)),
-        REGRESSOR,
     ],
 )
 def test_methods_that_never_appear_are_refused(clf):

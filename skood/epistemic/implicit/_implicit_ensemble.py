@@ -14,7 +14,8 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from skood.epistemic._base_uncertainty import BaseMembers, Block
+from skood.epistemic._base_uncertainty import BaseMembers
+from skood.epistemic._likelihood import Block
 from skood.nn import TorchClassifier
 from skood.nn._default_modules import ModuleBuilder
 from skood.nn._logits import LogitsMixin
@@ -252,9 +253,9 @@ class ImplicitEnsemble(BaseMembers):
             Log-probabilities in the order of ``classes_``.
         """
         check_is_fitted(self)
-        return self._reference_log_proba(X)
+        return self._reference(X)
 
-    def _reference_log_proba(self, X):
+    def _reference(self, X):
         return np.concatenate([block.reference for block in self._blocks(X)])
 
     def decision_function(self, X):

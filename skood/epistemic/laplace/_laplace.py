@@ -12,14 +12,21 @@ import torch
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
-from skood.epistemic._base_uncertainty import BaseMembers, Block
+from skood.epistemic._base_uncertainty import BaseMembers
+from skood.epistemic._likelihood import BaseLikelihood, Block, Gaussian
 from skood.epistemic.laplace._curvature import (
     STRUCTURES,
     Full,
     Kronecker,
     LastLayer,
     best_precision,
+    check_full,
     log_marginal_likelihood,
+)
+from skood.epistemic.laplace._gaussian_head import (
+    GaussianFit,
+    GaussianHead,
+    exact_uncertainty,
 )
 from skood.epistemic.laplace._linearized_network import (
     Eigenbasis,
@@ -33,9 +40,8 @@ from skood.epistemic.laplace._predictive import (
     mean_field_proba,
     probit_proba,
 )
-from skood.nn._make_network import make_network
-from skood.nn._training_data import check_target, class_codes
 from skood.utils._atomic_fit import fresh_fit
+from skood.utils._batches import joined
 from skood.utils._linalg import check_no_overflow
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
@@ -76,26 +82,34 @@ class Laplace(BaseMembers):
     form. For a sample x the logits are normal with the logits of the network f(x) as
     mean and covariance :math:`\Sigma(x) = J(x) (H + \tau I)^{-1} J(x)^\top`.
 
-    Read more in the :ref:`User Guide <epistemic>`.
+    Of a regressor with the variance :math:`\sigma^2` of the targets, the weights of the
+    last layer are uncertain, with :math:`H = \sum_i \phi_i \phi_i^\top / \sigma^2`. The
+    mean is linear in them, so that this is no approximation where :math:`\hat w` is the
+    mode [4]_, and the prediction for x is exact: normal with the output of the network
+    as mean and the variance :math:`\sigma^2 + \phi(x)^\top (H + \tau I)^{-1} \phi(x)`.
+
+    Read more in the :ref:`User Guide <epistemic>`, for regressors in :ref:`another
+    section <epistemic_regression>`.
 
     Parameters
     ----------
     estimator : object
-        A network: a `TorchClassifier`, a module wrapped by
-        :func:`~skood.nn.pretrained`, a skorch net, a linear classifier or
-        `MLPClassifier` of scikit-learn, or a `Pipeline` that ends in one. It is cloned
+        A network: a `TorchClassifier` or `TorchRegressor`, a module wrapped by
+        :func:`~skood.nn.pretrained`, a skorch net, a linear model, `MLPClassifier` or
+        `MLPRegressor` of scikit-learn, or a `Pipeline` that ends in one. It is cloned
         and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`: then its
         training samples should be passed to `fit`.
 
     subset : {"last_layer", "all"} or list of str, default="last_layer"
         Uncertain weights: of the linear layer that gives the logits, of all layers, or
         of the layers with these names. Except for "last_layer", the network is
-        linearized in its weights, in float64.
+        linearized in its weights, in float64. Of a regressor "last_layer" only.
 
     hessian : {"kron", "diag", "full"}, default="kron"
         Form of H: a Kronecker product per layer, its diagonal, or the full matrix (for
         some thousands of weights). "kron" with a `subset` other than "last_layer" needs
-        laplace-torch: ``pip install "skood[laplace]"``.
+        laplace-torch: ``pip install "skood[laplace]"``. The output of a regressor has
+        one matrix, which "kron" is, too; "diag" is not supported.
 
     prior_precision : "marglik" or float, default="marglik"
         Precision :math:`\tau` of the normal prior of each weight, including biases.
@@ -103,7 +117,8 @@ class Laplace(BaseMembers):
         weight decay λ on the mean loss of n samples has τ = nλ.
 
     predictive : str, default="mean_field"
-        Computation of the probabilities from the normal logits in setting "a":
+        Computation of the probabilities from the normal logits in setting "a" (a
+        regressor has no such choice):
         "mean_field", from the variances of the differences of two logits [2]_;
         "probit", MacKay's approximation :math:`p_k \propto \exp(f_k / \sqrt{1 + \pi
         \Sigma_{kk} / 8})`; "mc", the mean over `n_samples` draws; "bridge", the mean of
@@ -112,7 +127,8 @@ class Laplace(BaseMembers):
 
     n_samples : int, default=100
         Number of draws of the weights, which are the members. Draws of more than 2 GiB
-        are repeated for each block of samples.
+        are repeated for each block of samples. Of a regressor only `predict_members`
+        depends on them.
 
     batch_size : int, default=256
         Maximum number of samples per forward pass.
@@ -120,7 +136,16 @@ class Laplace(BaseMembers):
     setting : {"auto", "a", "b"}, default="auto"
         "a": the mixture predicts. "b": the trained network predicts, and the
         uncertainty is how far it can be trusted. "auto" is "b" for a frozen
-        `estimator`, else "a".
+        `estimator`, else "a". The predictions of a regressor are the same; its
+        epistemic uncertainty is twice as large in "a", see
+        :func:`~skood.epistemic.gaussian_uncertainty`.
+
+    likelihood : "auto", Categorical or Gaussian, default="auto"
+        The distribution of the targets. "auto": :class:`Categorical` for a classifier,
+        ``Gaussian("marglik")`` for a regressor, whose variance maximizes the marginal
+        likelihood, together with `prior_precision` if this is "marglik". With a
+        variance that the network predicts its weights are not uncertain, and each
+        sample has its own :math:`\sigma_i^2` in the sum.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the draws, which are the same for all samples; not used by `estimator`.
@@ -136,6 +161,9 @@ class Laplace(BaseMembers):
     estimator_ : object
         The fitted network.
 
+    likelihood_ : Categorical or Gaussian
+        The fitted likelihood, with ``variance_``.
+
     prior_precision_ : float
         The prior precision.
 
@@ -143,8 +171,12 @@ class Laplace(BaseMembers):
         Laplace's approximation of the log marginal likelihood at `prior_precision_`, in
         nats.
 
+    covariance_ : ndarray of shape (n_weights, n_weights)
+        The covariance of the weights of the last layer of a regressor; the last weight
+        is the bias, if there is one.
+
     classes_ : ndarray of shape (n_classes,)
-        Class labels.
+        Class labels; only of a classifier.
 
     n_features_in_ : int
         Number of features, if the network has this attribute.
@@ -184,6 +216,18 @@ class Laplace(BaseMembers):
     the number of classes with ``hessian="kron"`` of the last layer, and cubic
     otherwise; the time of "probit" is linear.
 
+    A regressor runs in float64. With n samples, the eigenvalues :math:`\lambda_j` of
+    :math:`\sum_i \phi_i \phi_i^\top` and :math:`\gamma = \sum_j \lambda_j /
+    (\lambda_j + \tau \sigma^2)`, the number of weights that the data determine, its
+    marginal likelihood is largest at
+
+    .. math:: \tau = \frac{\gamma}{\|\hat w\|^2}, \qquad
+       \sigma^2 = \frac{\sum_i (y_i - \hat w^\top \phi_i)^2}{n - \gamma} .
+
+    There is one solution, because :math:`\gamma` decreases with
+    :math:`\tau \sigma^2`. It is the fixed point of
+    :class:`~sklearn.linear_model.BayesianRidge` if the trained weights are the mode.
+
     References
     ----------
     .. [1] E. Daxberger, A. Kristiadi, A. Immer, R. Eschenhagen, M. Bauer, P. Hennig.
@@ -192,6 +236,7 @@ class Laplace(BaseMembers):
        with application to uncertainty estimation. 2020.
     .. [3] M. Hobbhahn, A. Kristiadi, P. Hennig. Fast predictive uncertainty for
        classification with Bayesian deep networks. UAI 2022.
+    .. [4] D. J. C. MacKay. Bayesian interpolation. Neural Computation 1992.
 
     Examples
     --------
@@ -206,6 +251,27 @@ class Laplace(BaseMembers):
     True
     >>> clf.predict_proba([[0.0, 1.0]]).shape
     (1, 2)
+
+    The last layer of a regressor:
+
+    >>> import numpy as np
+    >>> from sklearn.neural_network import MLPRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, size=(100, 1))
+    >>> y = np.sin(X[:, 0]) + rng.normal(scale=0.1, size=100)
+    >>> net = MLPRegressor(
+    ...     hidden_layer_sizes=(50,),
+    ...     activation="tanh",
+    ...     solver="lbfgs",
+    ...     alpha=0.1,
+    ...     random_state=0,
+    ... )
+    >>> reg = Laplace(net, random_state=0).fit(X, y)
+    >>> print(f"{np.sqrt(reg.likelihood_.variance_):.2f}")
+    0.10
+    >>> mean, std = reg.predict([[0.0], [6.0]], return_std="epistemic")
+    >>> bool(std[1] > 3 * std[0])
+    True
     """
 
     _parameter_constraints: dict = {
@@ -221,10 +287,14 @@ class Laplace(BaseMembers):
         ],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "likelihood": [StrOptions({"auto"}), BaseLikelihood],
         "random_state": ["random_state"],
         "device": [str, torch.device],
         "verbose": ["verbose"],
     }
+
+    _default_parts: dict = {"likelihood": Gaussian}
+    _auto_variance = "marglik"
 
     def __init__(
         self,
@@ -237,6 +307,7 @@ class Laplace(BaseMembers):
         n_samples=100,
         batch_size=256,
         setting="auto",
+        likelihood="auto",
         random_state=None,
         device="auto",
         verbose=0,
@@ -249,6 +320,7 @@ class Laplace(BaseMembers):
         self.n_samples = n_samples
         self.batch_size = batch_size
         self.setting = setting
+        self.likelihood = likelihood
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -263,58 +335,84 @@ class Laplace(BaseMembers):
             Training samples: input of the network.
 
         y : array-like of shape (n_samples,)
-            Class labels.
+            Class labels, or targets of a regressor.
 
         Returns
         -------
         self : Laplace
-            The fitted classifier.
+            The fitted estimator.
 
         Raises
         ------
         ValueError
             If the logits are not the output of a linear layer (``"last_layer"``), a
             layer of `subset` does not exist, a frozen network does not have a class of
-            `y`, or no prior precision is optimal. The estimator then is left unchanged.
+            `y`, or no prior precision or variance is optimal. The estimator then is
+            left unchanged.
 
         ImportError
             If `hessian` needs laplace-torch, and it is not installed.
         """
         with fresh_fit(self):
-            check_installed(self.subset, self.hessian)
-            self._fit_estimator(X, y)
-            y = check_target(y, self)
-            subset = self.subset
-            self._fitted_subset = subset if isinstance(subset, str) else list(subset)
-            part, rows = self._open(X)
-            check_consistent_length(rows, y)
-            codes = class_codes(y, self.classes_)
-            curvature, log_likelihood = self._accumulate(part, rows, codes)
-            (self._kind,) = (k for k, v in _KINDS.items() if type(curvature) is v)
-            self._arrays = vars(curvature)
-            h = curvature.eigenvalues
-            square_norm = float((part.weights**2).sum())
-            precision = self.prior_precision
-            if isinstance(precision, str):
-                precision = best_precision(h, square_norm)
-            self.prior_precision_ = float(precision)
-            self.log_marginal_likelihood_ = log_marginal_likelihood(
-                log_likelihood, h, square_norm, self.prior_precision_
-            )
+            if self._is_classifier():
+                check_installed(self.subset, self.hessian)
+            else:
+                self._check_subset_of_regressor()
+            y = self._fit_estimator(X, y)
+            if self.likelihood_.kind == "classifier":
+                self._fit_softmax(X, y)
+            else:
+                self._fit_gaussian(X, y)
             random_state = check_random_state(self.random_state)
             self._seed = int(random_state.randint(np.iinfo(np.int32).max))
         return self
 
+    def _check_subset_of_regressor(self):
+        """Raise unless the uncertain weights are the last layer's, in a full matrix."""
+        for name, values in (
+            ("subset", ["last_layer"]),
+            ("hessian", ["kron", "full"]),
+        ):
+            value = getattr(self, name)
+            if value not in values:
+                raise ValueError(
+                    f"{name}={value!r} is for classifiers: Laplace of a regressor is "
+                    f"the exact posterior of its last layer. Use {name}={values[0]!r}."
+                )
+
+    # --- classifiers: curvature of the softmax -------------------------------
+
+    def _fit_softmax(self, X, y):
+        """Fit the normal distribution of weights before a softmax."""
+        subset = self.subset
+        self._fitted_subset = subset if isinstance(subset, str) else list(subset)
+        codes = self.likelihood_.targets(y, self)
+        part, rows = self._open(X)
+        check_consistent_length(rows, codes)
+        curvature, log_likelihood = self._accumulate(part, rows, codes)
+        (self._form,) = (k for k, v in _KINDS.items() if type(curvature) is v)
+        self._arrays = vars(curvature)
+        h = curvature.eigenvalues
+        square_norm = float((part.weights**2).sum())
+        precision = self.prior_precision
+        if isinstance(precision, str):
+            precision = best_precision(h, square_norm)
+        self.prior_precision_ = float(precision)
+        self.log_marginal_likelihood_ = log_marginal_likelihood(
+            log_likelihood, h, square_norm, self.prior_precision_
+        )
+
     @property
     def _curvature(self):
         """Return the form of H from its stored arrays."""
-        return _KINDS[self._kind].of(self._arrays)
+        return _KINDS[self._form].of(self._arrays)
 
     def _open(self, X):
         """Return the network with its uncertain weights, and prepared samples."""
         last = self._fitted_subset == "last_layer"
-        network = make_network(self.estimator_).with_weights(
-            device=self.device,
+        network = self.likelihood_.open(
+            self.estimator_,
+            self.device,
             dtype=None if last else torch.float64,
             one_margin=True,
         )
@@ -372,6 +470,10 @@ class Laplace(BaseMembers):
             yield curvature.draw(on_device, self.prior_precision_)
 
     def _blocks(self, X):
+        is_classifier = self.likelihood_.kind == "classifier"
+        return self._softmax_blocks(X) if is_classifier else self._gaussian_blocks(X)
+
+    def _softmax_blocks(self, X):
         draws = None
         for part, features, logits in self._passes(X, self.n_samples):
             if draws is None:
@@ -427,12 +529,12 @@ class Laplace(BaseMembers):
         """Return probabilities from the moments of each sample's logits."""
         parts = []
         for part, features, logits in self._passes(X, 4 + 4 * len(self.classes_)):
-            moments = self._moments(part, features)
+            moments = self._logit_moments(part, features)
             arrays = [moment.cpu().numpy() for moment in (logits, *moments)]
             parts.append(_CLOSED_FORMS[self.predictive](*arrays))
         return np.concatenate(parts)
 
-    def _moments(self, part, features):
+    def _logit_moments(self, part, features):
         """Return the moments that the predictive needs besides the mean logits."""
         how = features, self.prior_precision_
         if self.predictive == "mean_field":
@@ -441,6 +543,102 @@ class Laplace(BaseMembers):
         if self.predictive == "probit":
             return (variances,)
         return part.class_moments(variances, self._curvature.row_sums(*how))
+
+    # --- regressors: exact posterior of the last layer -----------------------
+
+    def _fit_gaussian(self, X, y):
+        """Fit the normal distribution of the last layer's weights, with the variance.
+
+        Sets ``variance_`` of the likelihood.
+        """
+        head, rows = self._open_gaussian(X)
+        check_consistent_length(rows, y)
+        check_full("full", head.weights.shape[1])
+        name = type(self).__name__
+        with progress(len(rows), desc=name, verbose=self.verbose) as bar:
+            passes = self._read(head, rows, bar)
+            weights, variance = head.weights[0], self.likelihood_.variance
+            fit = GaussianFit(passes, y, weights, variance, self.prior_precision)
+        if fit.variance is not None:
+            self.likelihood_.variance_ = fit.variance
+        self.prior_precision_ = fit.precision
+        self.log_marginal_likelihood_ = fit.log_marginal_likelihood
+        self._vectors, self._eigenvalues = fit.head.vectors, fit.head.eigenvalues
+
+    @property
+    def _head(self):
+        """Return the posterior from its stored arrays."""
+        return GaussianHead(self._vectors, self._eigenvalues)
+
+    @property
+    def covariance_(self):
+        """Covariance of the weights of the last layer of a regressor."""
+        if self.likelihood_.kind == "classifier":
+            raise AttributeError("covariance_ is an attribute of regressors only.")
+        return self._head.covariance
+
+    def _open_gaussian(self, X):
+        """Return the last layer of the network, and prepared samples."""
+        options = {"dtype": torch.float64}
+        network = self.likelihood_.open(self.estimator_, self.device, **options)
+        rows = network.prepare(X)
+        if network.head_name is None:
+            raise ValueError(
+                "Laplace of a regressor is about the torch.nn.Linear that gives the "
+                f"output, but the output of {type(network.module).__name__} is not the "
+                "output of one. Use HMC, MCDropout or DeepEnsemble."
+            )
+        return LastLayer(network), rows
+
+    def _read(self, head, rows, bar=None):
+        """Yield float64 features and outputs of batches of prepared samples."""
+        for batch in head.network.batches(rows, self.batch_size):
+            features, outputs = head.read(batch)
+            yield features.cpu().numpy(), outputs.cpu().numpy()
+            if bar is not None:
+                bar.update(len(batch))
+
+    def _gaussian_passes(self, X):
+        """Yield features, the normals of the network, and the variance of its mean."""
+        head, rows = self._open_gaussian(X)
+        posterior = self._head
+        for chunk in row_chunks(len(rows), 16 * len(posterior.vectors)):
+            for features, outputs in self._read(head, rows[chunk]):
+                normals = self.likelihood_.predictions(outputs)
+                yield features, normals, posterior.spread(features)
+
+    def _gaussian_blocks(self, X):
+        draws = self._head.draws(self.n_samples, self._seed)
+        for features, (mean, variance), _ in self._gaussian_passes(X):
+            yield Block((mean + draws @ features.T, variance))
+
+    def _mean(self, X):
+        return self._moments(X)[0]
+
+    def _moments(self, X):
+        """Return the mean, the variance of the targets and of the mean, exactly."""
+        return joined(
+            [
+                (mean, np.broadcast_to(variance, mean.shape), spread)
+                for _, (mean, variance), spread in self._gaussian_passes(X)
+            ]
+        )
+
+    def _uncertainty(self, X, return_error):
+        """Return the uncertainty, of a regressor in closed form and without error."""
+        if self.likelihood_.kind == "classifier":
+            return super()._uncertainty(X, return_error)
+        setting = self._setting()
+        parts = [
+            exact_uncertainty(normals, spread, setting)
+            for _, normals, spread in self._gaussian_passes(X)
+        ]
+        found = joined(parts)
+        if return_error:
+            found.epistemic_error = np.zeros_like(found.epistemic)
+            found.epistemic_interval = np.column_stack([found.epistemic] * 2)
+            found.n_effective = np.full_like(found.epistemic, np.inf)
+        return found
 
 
 def check_installed(subset, hessian):

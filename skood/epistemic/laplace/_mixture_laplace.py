@@ -10,8 +10,9 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 
-from skood.epistemic._base_uncertainty import BaseMembers, Block
+from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._deep_ensemble import DeepEnsemble, row_blocks
+from skood.epistemic._likelihood import Block
 from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
 from skood.epistemic.laplace._laplace import Laplace, check_installed
 from skood.utils._atomic_fit import fresh_fit
@@ -153,6 +154,7 @@ class MixtureLaplace(BaseMembers):
             If the form of H needs laplace-torch, and it is not installed.
         """
         with fresh_fit(self):
+            self._new_likelihood()  # raises for a regressor
             random_state = check_random_state(self.random_state)
             seed = random_state.randint(np.iinfo(np.int32).max)
             ensemble = self._ensemble(seed)
@@ -204,17 +206,16 @@ class MixtureLaplace(BaseMembers):
         n_members = self.estimator.n_samples * len(approximations)
         for rows in row_blocks(X, 32 * n_members * len(self.classes_)):
             members = [
-                np.concatenate([b.log_proba for b in one._blocks(rows)], axis=1)
+                np.concatenate([b.predictions for b in one._blocks(rows)], axis=1)
                 for one in approximations
             ]
-            reference = self._reference_log_proba(rows) if setting == "b" else None
+            reference = self._reference(rows) if setting == "b" else None
             yield Block(np.concatenate(members), reference=reference)
 
     def _mixture_proba(self, X):
         """Return the mean of the class probabilities of the approximations."""
         return np.mean([one.predict_proba(X) for one in self._now()], axis=0)
 
-    def __sklearn_tags__(self):
-        tags = DeepEnsemble(self.estimator.estimator).__sklearn_tags__()
-        tags.input_tags.sparse = False
-        return tags
+    def _models(self):
+        given = getattr(self.estimator, "estimator", self.estimator)
+        return given if isinstance(given, list) else [given]

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from skood.epistemic._likelihood import Gaussian
 from skood.epistemic.mcmc._base_sampler import BaseSampler
 from skood.epistemic.mcmc._chains import r_hat, sample
 from skood.utils._estimator import SkoodEstimator
@@ -48,6 +49,9 @@ class HMCKernel(SkoodEstimator):
         Whether weights with a small variance in the warm-up get a larger mass. It needs
         a long warm-up and has no effect if `step_size` is a number.
 
+    n_warmup : int, default=100
+        Number of warm-up transitions of each chain, which are discarded.
+
     thin : int, default=1
         Number of transitions per stored sample.
 
@@ -68,6 +72,7 @@ class HMCKernel(SkoodEstimator):
         "step_size": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "target_accept": [Interval(Real, 0, 1, closed="neither")],
         "adapt_mass": ["boolean"],
+        "n_warmup": [Interval(Integral, 0, None, closed="left")],
         "thin": [Interval(Integral, 1, None, closed="left")],
     }
 
@@ -78,12 +83,14 @@ class HMCKernel(SkoodEstimator):
         step_size="auto",
         target_accept=0.8,
         adapt_mass=False,
+        n_warmup=100,
         thin=1,
     ):
         self.n_leapfrog = n_leapfrog
         self.step_size = step_size
         self.target_accept = target_accept
         self.adapt_mass = adapt_mass
+        self.n_warmup = n_warmup
         self.thin = thin
 
 
@@ -104,25 +111,24 @@ class HMC(BaseSampler):
     [2]_. Convergence is measured by R-hat [3]_, mainly of the predictions: weights with
     the same predictions have many permutations, which no chain will visit.
 
-    Read more in the :ref:`User Guide <epistemic>`.
+    Read more in the :ref:`User Guide <epistemic>`, for regressors in :ref:`another
+    section <epistemic_regression>`.
 
     Parameters
     ----------
     estimator : object
-        Classifier with a network: a :class:`~skood.nn.TorchClassifier`, a module
-        wrapped by :func:`skood.nn.pretrained`, a skorch net, a linear classifier or
-        ``MLPClassifier`` of scikit-learn, or a `Pipeline` that ends in one. It is
+        Classifier or regressor with a network: a :class:`~skood.nn.TorchClassifier` or
+        :class:`~skood.nn.TorchRegressor`, a module wrapped by
+        :func:`skood.nn.pretrained`, a skorch net, a linear model, ``MLPClassifier`` or
+        ``MLPRegressor`` of scikit-learn, or a `Pipeline` that ends in one. It is
         cloned and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     kernel : HMCKernel, default=None
-        Trajectories, their step size and its adaptation. None: the defaults of
-        :class:`HMCKernel`.
+        Trajectories, their step size and its adaptation in the warm-up. None: the
+        defaults of :class:`HMCKernel`.
 
     n_samples : int, default=100
         Number of samples stored per chain.
-
-    n_warmup : int, default=100
-        Number of warm-up transitions of each chain, which are discarded.
 
     n_chains : int, default=4
         Number of chains.
@@ -138,12 +144,19 @@ class HMC(BaseSampler):
         the network, by the keys of ``samples_``.
 
     temperature : float, default=1.0
-        Temperature T. Below 1 the posterior is sharper than by Bayes' rule.
+        Temperature T. Below 1 the posterior is sharper than by Bayes' rule. Of a
+        regressor it is the same as :math:`T \sigma^2` in place of the variance and
+        :math:`\sqrt T s` in place of the scales of the prior.
 
     setting : {"auto", "a", "b"}, default="auto"
         "a": the samples predict, and the epistemic uncertainty is the mutual
         information. "b": the given model predicts, and the epistemic uncertainty is its
-        divergence from the samples. "auto" is "b" for a frozen estimator.
+        divergence from the samples. "auto" is "b" for a frozen estimator. For
+        regressors see :func:`~skood.epistemic.gaussian_uncertainty`.
+
+    likelihood : "auto", Categorical or Gaussian, default="auto"
+        The distribution of the targets. "auto": :class:`Categorical` for a classifier,
+        :class:`Gaussian` for a regressor. The variance of the targets is not sampled.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the chains.
@@ -159,8 +172,11 @@ class HMC(BaseSampler):
     estimator_ : object
         The given model, fitted.
 
+    likelihood_ : Categorical or Gaussian
+        The fitted likelihood, with ``variance_``.
+
     classes_ : ndarray of shape (n_classes,)
-        Class labels.
+        Class labels; only of a classifier.
 
     samples_ : dict of str to ndarray of shape (n_chains * n_samples, ...)
         Sampled parameters of the network, by their names, chain after chain.
@@ -169,11 +185,14 @@ class HMC(BaseSampler):
         Log posterior of the samples, up to a constant.
 
     r_hat_ : float
-        The largest R-hat of the probabilities of training samples.
+        The largest R-hat of the probabilities, or means, of training samples.
 
     r_hat_proba_ : ndarray of shape (n_compared_rows, n_classes)
-        R-hat of each of these probabilities: of all training samples in their order,
-        or, if there are more than 1000, of a fixed random subset of 1000.
+        R-hat of each probability by a classifier: of all training samples in their
+        order, or, if there are more than 1000, of a fixed random subset of 1000.
+
+    r_hat_mean_ : ndarray of shape (n_compared_rows,)
+        R-hat of each mean by a regressor.
 
     r_hat_log_density_ : float
         R-hat of the log posterior.
@@ -236,17 +255,30 @@ class HMC(BaseSampler):
     >>> near, far = hmc.predict_uncertainty([X[0], [0.5, -4.0]]).epistemic
     >>> bool(near < far)
     True
+
+    Samples of the weights of a regressor:
+
+    >>> from sklearn.neural_network import MLPRegressor
+    >>> from skood.epistemic import Gaussian
+    >>> X = np.linspace(-2, 2, 20)[:, None]
+    >>> network = MLPRegressor(
+    ...     hidden_layer_sizes=(8,), activation="tanh", solver="lbfgs", random_state=0
+    ... )
+    >>> hmc = HMC(network, kernel, n_samples=50, likelihood=Gaussian(0.01))
+    >>> hmc = hmc.set_params(random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> mean, std = hmc.predict([[0.0], [4.0]], return_std=True)
+    >>> bool(std[1] > 3 * std[0])
+    True
     """
 
     _parameter_constraints: dict = {
         **BaseSampler._parameter_constraints,
         "kernel": [HMCKernel, None],
         "n_samples": [Interval(Integral, 4, None, closed="left")],
-        "n_warmup": [Interval(Integral, 0, None, closed="left")],
         "n_chains": [Interval(Integral, 1, None, closed="left")],
     }
 
-    _default_parts: dict = {"kernel": HMCKernel}
+    _default_parts: dict = {"kernel": HMCKernel, "likelihood": Gaussian}
 
     def __init__(
         self,
@@ -254,12 +286,12 @@ class HMC(BaseSampler):
         kernel=None,
         *,
         n_samples=100,
-        n_warmup=100,
         n_chains=4,
         init="prior",
         prior_scale=1.0,
         temperature=1.0,
         setting="auto",
+        likelihood="auto",
         random_state=None,
         device="auto",
         verbose=0,
@@ -267,12 +299,12 @@ class HMC(BaseSampler):
         self.estimator = estimator
         self.kernel = kernel
         self.n_samples = n_samples
-        self.n_warmup = n_warmup
         self.n_chains = n_chains
         self.init = init
         self.prior_scale = prior_scale
         self.temperature = temperature
         self.setting = setting
+        self.likelihood = likelihood
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -281,55 +313,70 @@ class HMC(BaseSampler):
         return self._part("kernel")
 
     def _sample(self, kernel, posterior, generator):
-        theta, self.r_hat_proba_ = run_chains(self, kernel, posterior, generator)
-        return theta
+        scales = posterior.scales
 
+        def value_and_grad(z):
+            value, grad = posterior.value_and_grad(z * scales)
+            return value, grad * scales
 
-def run_chains(hmc, kernel, posterior, generator):
-    """Return weights (n_chains * n_samples, n_weights), and R-hat of predictions.
+        noise = scales.new_empty((self.n_chains, len(scales)))
+        start = noise.normal_(generator=generator)
+        if self.init == "estimator":
+            start = posterior.given / scales + _NOISE * start
+        n_transitions = kernel.n_warmup + self.n_samples * kernel.thin
+        name = type(self).__name__
+        with progress(n_transitions, desc=name, verbose=self.verbose) as bar:
+            found = sample(
+                value_and_grad,
+                start,
+                n_samples=self.n_samples,
+                n_warmup=kernel.n_warmup,
+                n_leapfrog=kernel.n_leapfrog,
+                generator=generator,
+                bar=bar,
+                thin=kernel.thin,
+                target_accept=kernel.target_accept,
+                step_size=None if kernel.step_size == "auto" else kernel.step_size,
+                adapt_mass=kernel.adapt_mass,
+            )
+        theta = found.samples * scales
+        self.log_density_ = found.log_density.cpu().numpy()
+        self.acceptance_rate_ = found.acceptance_rate
+        self.step_size_ = found.step_size
+        self.n_divergences_ = found.n_divergences
+        r_hats = _r_hat_of_predictions(posterior, theta)
+        self.r_hat_ = float(r_hats.max())
+        self.r_hat_log_density_ = float(r_hat(self.log_density_))
+        self.r_hat_weights_ = {
+            name: r_hat(stacked.cpu().numpy())
+            for name, stacked in posterior.models.split(theta).items()
+        }
+        self._warn_if_unreliable(r_hats, self.n_samples * kernel.thin * self.n_chains)
+        if self.likelihood_.kind == "classifier":
+            self.r_hat_proba_ = r_hats
+        else:
+            self.r_hat_mean_ = r_hats
+        return theta.flatten(0, 1)
 
-    The diagnostics are set as attributes of the estimator, `hmc`.
-    """
-    scales = posterior.scales
-
-    def value_and_grad(z):
-        value, grad = posterior.value_and_grad(z * scales)
-        return value, grad * scales
-
-    noise = scales.new_empty((hmc.n_chains, len(scales)))
-    start = noise.normal_(generator=generator)
-    if hmc.init == "estimator":
-        start = posterior.given / scales + _NOISE * start
-    n_transitions = hmc.n_warmup + hmc.n_samples * kernel.thin
-    name = type(hmc).__name__
-    with progress(n_transitions, desc=name, verbose=hmc.verbose) as bar:
-        found = sample(
-            value_and_grad,
-            start,
-            n_samples=hmc.n_samples,
-            n_warmup=hmc.n_warmup,
-            n_leapfrog=kernel.n_leapfrog,
-            generator=generator,
-            bar=bar,
-            thin=kernel.thin,
-            target_accept=kernel.target_accept,
-            step_size=None if kernel.step_size == "auto" else kernel.step_size,
-            adapt_mass=kernel.adapt_mass,
-        )
-    theta = found.samples * scales
-    hmc.log_density_ = found.log_density.cpu().numpy()
-    hmc.acceptance_rate_ = found.acceptance_rate
-    hmc.step_size_ = found.step_size
-    hmc.n_divergences_ = found.n_divergences
-    r_hats = _r_hat_of_predictions(posterior, theta)
-    hmc.r_hat_ = float(r_hats.max())
-    hmc.r_hat_log_density_ = float(r_hat(hmc.log_density_))
-    hmc.r_hat_weights_ = {
-        name: r_hat(stacked.cpu().numpy())
-        for name, stacked in posterior.models.split(theta).items()
-    }
-    _warn_if_unreliable(hmc, r_hats, hmc.n_samples * kernel.thin * hmc.n_chains)
-    return theta.flatten(0, 1), r_hats
+    def _warn_if_unreliable(self, r_hats, n_transitions):
+        """Warn about divergences, and chains that do not agree."""
+        if self.n_divergences_.any():
+            warn(
+                f"HMC diverged in {self.n_divergences_.sum()} of {n_transitions} "
+                f"transitions: steps of {self.step_size_.max():.3g} are too long in "
+                "places. Raise target_accept or n_warmup, or lower step_size."
+            )
+        if self.r_hat_ > _R_HAT:
+            share = np.mean((r_hats > _R_HAT).reshape(len(r_hats), -1).any(axis=1))
+            who = "chains" if self.n_chains > 1 else "halves of the chain"
+            warn(
+                f"The {who} of HMC do not agree: R-hat of the predictions is up to "
+                f"{self.r_hat_:.3g}, and above {_R_HAT} at {share:.1%} of "
+                f"{len(r_hats)} training samples (step sizes "
+                f"{self.step_size_.min():.2g} to {self.step_size_.max():.2g}, "
+                f"acceptance {self.acceptance_rate_.mean():.0%}). Raise n_leapfrog, "
+                "n_warmup or n_samples."
+            )
 
 
 def _r_hat_of_predictions(posterior, theta):
@@ -344,24 +391,3 @@ def _r_hat_of_predictions(posterior, theta):
         found = [posterior.predictions(chain, rows[some]) for chain in theta]
         parts.append(r_hat(np.stack(found)))
     return np.concatenate(parts)
-
-
-def _warn_if_unreliable(hmc, r_hats, n_transitions):
-    """Warn about divergences, and chains that do not agree."""
-    if hmc.n_divergences_.any():
-        warn(
-            f"HMC diverged in {hmc.n_divergences_.sum()} of {n_transitions} "
-            f"transitions: steps of {hmc.step_size_.max():.3g} are too long in "
-            "places. Raise target_accept or n_warmup, or lower step_size."
-        )
-    if hmc.r_hat_ > _R_HAT:
-        share = np.mean((r_hats > _R_HAT).any(axis=1))
-        who = "chains" if hmc.n_chains > 1 else "halves of the chain"
-        warn(
-            f"The {who} of HMC do not agree: R-hat of the predictions is up to "
-            f"{hmc.r_hat_:.3g}, and above {_R_HAT} at {share:.1%} of {len(r_hats)} "
-            f"training samples (step sizes {hmc.step_size_.min():.2g} to "
-            f"{hmc.step_size_.max():.2g}, acceptance "
-            f"{hmc.acceptance_rate_.mean():.0%}). Raise n_leapfrog, n_warmup or "
-            "n_samples."
-        )

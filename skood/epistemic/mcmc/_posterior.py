@@ -3,17 +3,15 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import math
 from numbers import Real
 
 import numpy as np
 import torch
 
-from skood.epistemic._base_regressor import open_network
+from skood.epistemic._likelihood import Categorical
 from skood.epistemic._vectorized import Vectorized, stacked_linear
 from skood.epistemic.quam._searched_layers import find_tail
 from skood.epistemic.quam._tails import DenseTail
-from skood.nn._make_network import make_network
 from skood.utils._torch import row_chunks
 
 # Memory of activations in bytes that a computation may need.
@@ -125,31 +123,34 @@ class Posterior:
     .. math:: \log p(w \mid D) = \frac1T \Bigl(\sum_i \log p(y_i \mid x_i, w) -
        \sum_j \frac{w_j^2}{2 s_j^2}\Bigr) + \text{const}
 
-    `X` and the class indices `codes` are the training samples of a fitted classifier
-    and `prior_scale` is an argument of `prior_scales`.
+    `X` and `targets`, class indices or numbers, are the training samples of a fitted
+    estimator, `prior_scale` is an argument of `prior_scales`.
     """
 
     def __init__(
-        self, estimator, X, codes, *, prior_scale=1.0, temperature=1.0, device="auto"
+        self,
+        estimator,
+        X,
+        targets,
+        likelihood=None,
+        *,
+        prior_scale=1.0,
+        temperature=1.0,
+        device="auto",
     ):
-        network = self._open(estimator, device)
+        self.likelihood = Categorical() if likelihood is None else likelihood
+        network = self.likelihood.open(estimator, device, for_steps=True)
         rows = network.prepare(X)
         self.models = StackedWeights(network, rows)
         self.features = self.models.features(rows)
-        self.targets = self._targets(codes, network)
+        self.targets = torch.as_tensor(targets, device=network.device)
+        if self.targets.dtype.is_floating_point:
+            self.targets = self.targets.to(network.dtype)
         self.temperature = float(temperature)
         scales = prior_scales(prior_scale, self.models.shapes)
         self.scales = torch.as_tensor(
             scales, dtype=network.dtype, device=network.device
         )
-
-    def _open(self, estimator, device):
-        """Return the network of the estimator as a function of its weights."""
-        return make_network(estimator).with_weights(device=device, for_steps=True)
-
-    def _targets(self, codes, network):
-        """Return the targets as a tensor on the device of the network."""
-        return torch.as_tensor(codes, device=network.device)
 
     @property
     def n_rows(self):
@@ -169,12 +170,8 @@ class Posterior:
     def log_likelihood(self, theta, rows=slice(None)):
         """Return the sum of log p(y|x, w) over samples, for each model, in float64."""
         outputs = self.models.logits(theta, self.features[rows])
-        return self._log_p(outputs, self.targets[rows]).double().sum(dim=1)
-
-    def _log_p(self, logits, codes):
-        """Return log p(y|x, w), of shape (n_models, n_rows)."""
-        codes = codes.expand(len(logits), -1)
-        return torch.log_softmax(logits, dim=2).gather(2, codes[:, :, None])[:, :, 0]
+        log_p = self.likelihood.log_density(outputs, self.targets[rows])
+        return log_p.double().sum(dim=1)
 
     def log_prior(self, theta):
         """Return the log prior density of each model up to a constant, in float64."""
@@ -203,85 +200,31 @@ class Posterior:
         return value.detach(), grad
 
     def predictions(self, theta, rows=slice(None)):
-        """Return probabilities of training samples by each model, in float64."""
-        return np.exp(_outputs(self.models, theta, self.features[rows], _log_softmax))
+        """Return probabilities, or means, of training samples by each model."""
+        outputs = _outputs(self.models, theta, self.features[rows])
+        return self.likelihood.location(self.likelihood.predictions(outputs))
 
 
-class GaussianPosterior(Posterior):
-    """Posterior of regression networks: normal targets with a mean and a variance.
-
-    `variance` is a number, or "network": the networks have a second output, the
-    logarithm of the variance. `X` and `y` are the training samples.
-    """
-
-    def __init__(self, estimator, X, y, *, variance, **options):
-        self.variance = variance
-        super().__init__(estimator, X, y, **options)
-
-    def _open(self, estimator, device):
-        return open_network(estimator, self.variance, device, for_steps=True)
-
-    def _targets(self, y, network):
-        return torch.as_tensor(y, device=network.device, dtype=network.dtype)
-
-    def _log_p(self, outputs, y):
-        if self.variance == "network":
-            log_variance = outputs[:, :, 1]
-            precision = torch.exp(-log_variance)
-        else:
-            log_variance, precision = math.log(self.variance), 1 / self.variance
-        square = (y - outputs[:, :, 0]).square()
-        return -0.5 * (square * precision + log_variance + math.log(2 * math.pi))
-
-    def predictions(self, theta, rows=slice(None)):
-        """Return means of training samples by each model, in float64."""
-        outputs = _outputs(self.models, theta, self.features[rows], _unchanged)
-        return outputs[:, :, :1]
-
-
-def _log_softmax(logits):
-    return torch.log_softmax(logits, dim=2)
-
-
-def _unchanged(outputs):
-    return outputs
-
-
-def _outputs(models, theta, features, function):
-    """Return a function of float64 outputs (n_models, n_rows, n_outputs), in chunks."""
+def _outputs(models, theta, features):
+    """Return float64 outputs (n_models, n_rows, n_outputs), computed in chunks."""
     parts = []
     per_chunk = len(features) * models.bytes_per_row
     with torch.no_grad():
         for part in row_chunks(len(theta), per_chunk, _BUDGET):
             outputs = models.logits(theta[part], features).double()
-            parts.append(function(outputs).cpu().numpy())
+            parts.append(outputs.cpu().numpy())
     return np.concatenate(parts)
-
-
-def member_log_proba(estimator, samples, X, device="auto"):
-    """Yield log-probabilities by sampled weights, for consecutive samples.
-
-    Arrays have the shape (n_models, n_rows, n_classes). They are computed in float64,
-    so that the result for a sample does not depend on the others.
-    """
-    network = make_network(estimator).with_weights(device=device, dtype=torch.float64)
-    yield from _of_members(network, samples, X, _log_softmax)
 
 
 def member_outputs(network, samples, X):
     """Yield float64 outputs by sampled weights, for consecutive samples.
 
-    Arrays have the shape (n_models, n_rows, n_outputs). `network` is a
-    `FunctionalRegressor`.
+    Arrays have the shape (n_models, n_rows, n_outputs).
     """
-    yield from _of_members(network, samples, X, _unchanged)
-
-
-def _of_members(network, samples, X, function):
     rows = network.prepare(X)
     models = StackedWeights(network, rows)
     theta = models.flatten(samples)
     per_row = 8 * len(theta) * models.n_outputs + models.bytes_per_row
     for part in row_chunks(len(rows), per_row, _BUDGET // 4):
         features = models.features(rows[part])
-        yield _outputs(models, theta, features, function)
+        yield _outputs(models, theta, features)

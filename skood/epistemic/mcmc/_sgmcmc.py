@@ -9,6 +9,7 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 
+from skood.epistemic._likelihood import Gaussian
 from skood.epistemic.mcmc._base_sampler import BaseSampler
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval
@@ -46,7 +47,12 @@ class CyclicalSchedule(SkoodEstimator):
         weights: the remaining steps must be enough to return to it.
 
     lr : float, default=0.05
-        Learning rate :math:`l_0` at the beginning of a cycle.
+        Learning rate :math:`l_0` at the beginning of a cycle. The mean loss of a
+        regressor is :math:`(y - \mu)^2 / (2 \sigma^2)`: with a small variance a smaller
+        learning rate is needed, by the same factor.
+
+    momentum : float, default=0.9
+        Momentum :math:`\mu` of the steps.
 
     See Also
     --------
@@ -68,6 +74,7 @@ class CyclicalSchedule(SkoodEstimator):
         "samples_per_cycle": [Interval(Integral, 1, None, closed="left")],
         "exploration": [Interval(Real, 0, 1, closed="both")],
         "lr": [Interval(Real, 0, None, closed="neither")],
+        "momentum": [Interval(Real, 0, 1, closed="left")],
     }
 
     def __init__(
@@ -78,12 +85,14 @@ class CyclicalSchedule(SkoodEstimator):
         samples_per_cycle=3,
         exploration=0.0,
         lr=0.05,
+        momentum=0.9,
     ):
         self.n_cycles = n_cycles
         self.epochs_per_cycle = epochs_per_cycle
         self.samples_per_cycle = samples_per_cycle
         self.exploration = exploration
         self.lr = lr
+        self.momentum = momentum
 
     def _rate(self, share):
         """Return the learning rate after a fraction of a cycle."""
@@ -109,22 +118,21 @@ class CyclicalSGHMC(BaseSampler):
     :class:`CyclicalSchedule`: the large steps at the beginning of a cycle move to
     another mode; the small steps at its end sample this mode.
 
-    Read more in the :ref:`User Guide <epistemic>`.
+    Read more in the :ref:`User Guide <epistemic>`, for regressors in :ref:`another
+    section <epistemic_regression>`.
 
     Parameters
     ----------
     estimator : object
-        Classifier with a network: a :class:`~skood.nn.TorchClassifier`, a module
-        wrapped by :func:`skood.nn.pretrained`, a skorch net, a linear classifier or
-        ``MLPClassifier`` of scikit-learn, or a `Pipeline` that ends in one. It is
+        Classifier or regressor with a network: a :class:`~skood.nn.TorchClassifier` or
+        :class:`~skood.nn.TorchRegressor`, a module wrapped by
+        :func:`skood.nn.pretrained`, a skorch net, a linear model, ``MLPClassifier`` or
+        ``MLPRegressor`` of scikit-learn, or a `Pipeline` that ends in one. It is
         cloned and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     schedule : CyclicalSchedule, default=None
-        Cycles of the learning rate, and how many samples are stored. None: the defaults
-        of :class:`CyclicalSchedule`.
-
-    momentum : float, default=0.9
-        Momentum :math:`\mu`.
+        Cycles of the learning rate, the momentum, and how many samples are stored.
+        None: the defaults of :class:`CyclicalSchedule`.
 
     batch_size : int, default=128
         Maximum number of samples per step: batches of an epoch have similar sizes.
@@ -143,7 +151,12 @@ class CyclicalSGHMC(BaseSampler):
     setting : {"auto", "a", "b"}, default="auto"
         "a": the samples predict, and the epistemic uncertainty is the mutual
         information. "b": the given model predicts, and the epistemic uncertainty is its
-        divergence from the samples. "auto" is "b" for a frozen estimator.
+        divergence from the samples. "auto" is "b" for a frozen estimator. For
+        regressors see :func:`~skood.epistemic.gaussian_uncertainty`.
+
+    likelihood : "auto", Categorical or Gaussian, default="auto"
+        The distribution of the targets. "auto": :class:`Categorical` for a classifier,
+        :class:`Gaussian` for a regressor. The variance of the targets is not sampled.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the noise and the batches.
@@ -159,8 +172,11 @@ class CyclicalSGHMC(BaseSampler):
     estimator_ : object
         The given model, fitted.
 
+    likelihood_ : Categorical or Gaussian
+        The fitted likelihood, with ``variance_``.
+
     classes_ : ndarray of shape (n_classes,)
-        Class labels.
+        Class labels; only of a classifier.
 
     samples_ : dict of str to ndarray of shape (n_cycles * samples_per_cycle, ...)
         Sampled parameters of the network, by name, cycle after cycle.
@@ -211,130 +227,133 @@ class CyclicalSGHMC(BaseSampler):
     >>> near, far = clf.predict_uncertainty([X[0], [4.0, 4.0]]).epistemic
     >>> bool(near < far)
     True
+
+    Samples of the weights of a regressor:
+
+    >>> import numpy as np
+    >>> from sklearn.neural_network import MLPRegressor
+    >>> from skood.epistemic import CyclicalSchedule, Gaussian
+    >>> X = np.linspace(-2, 2, 40)[:, None]
+    >>> network = MLPRegressor(
+    ...     hidden_layer_sizes=(20,), activation="tanh", solver="lbfgs", random_state=0
+    ... )
+    >>> schedule, likelihood = CyclicalSchedule(lr=1e-3), Gaussian(0.01)
+    >>> reg = CyclicalSGHMC(network, schedule, likelihood=likelihood, random_state=0)
+    >>> reg = reg.fit(X, np.sin(X[:, 0]))
+    >>> mean, std = reg.predict([[0.0], [5.0]], return_std="epistemic")
+    >>> bool(std[1] > 2 * std[0])
+    True
     """
 
     _parameter_constraints: dict = {
         **BaseSampler._parameter_constraints,
         "schedule": [CyclicalSchedule, None],
-        "momentum": [Interval(Real, 0, 1, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
     }
 
-    _default_parts: dict = {"schedule": CyclicalSchedule}
+    _default_parts: dict = {"schedule": CyclicalSchedule, "likelihood": Gaussian}
 
     def __init__(
         self,
         estimator,
         schedule=None,
         *,
-        momentum=0.9,
         batch_size=128,
         init="estimator",
         prior_scale=1.0,
         temperature=1.0,
         setting="auto",
+        likelihood="auto",
         random_state=None,
         device="auto",
         verbose=0,
     ):
         self.estimator = estimator
         self.schedule = schedule
-        self.momentum = momentum
         self.batch_size = batch_size
         self.init = init
         self.prior_scale = prior_scale
         self.temperature = temperature
         self.setting = setting
+        self.likelihood = likelihood
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
 
     def _options(self):
-        return checked_schedule(self)
+        schedule = self._part("schedule")
+        if schedule.samples_per_cycle > schedule.epochs_per_cycle:
+            raise ValueError(
+                "A cycle gives one sample after each of its last epochs: "
+                f"samples_per_cycle={schedule.samples_per_cycle} must not be "
+                f"larger than epochs_per_cycle={schedule.epochs_per_cycle}."
+            )
+        return schedule
 
     def _sample(self, schedule, posterior, generator):
-        return run_cycles(self, schedule, posterior, generator)
-
-
-def checked_schedule(sampler):
-    """Return the valid schedule of a sampler, or its default."""
-    schedule = sampler._part("schedule")
-    if schedule.samples_per_cycle > schedule.epochs_per_cycle:
-        raise ValueError(
-            "A cycle gives one sample after each of its last epochs: "
-            f"samples_per_cycle={schedule.samples_per_cycle} must not be "
-            f"larger than epochs_per_cycle={schedule.epochs_per_cycle}."
-        )
-    return schedule
-
-
-def run_cycles(sampler, schedule, posterior, generator):
-    """Return the weights of all samples, and set their log density."""
-    theta = posterior.given
-    if sampler.init == "prior":
-        theta = posterior.scales * torch.empty_like(theta).normal_(generator=generator)
-    momentum = torch.zeros_like(theta)
-    n_batches = math.ceil(posterior.n_rows / sampler.batch_size)
-    samples, values = [], []
-    n_epochs = schedule.n_cycles * schedule.epochs_per_cycle
-    name = type(sampler).__name__
-    with progress(n_epochs, desc=name, verbose=sampler.verbose) as bar:
-        for number in range(n_epochs):
-            epoch = number % schedule.epochs_per_cycle
-            order = torch.randperm(
-                posterior.n_rows, generator=generator, device=theta.device
-            )
-            for i, rows in enumerate(order.tensor_split(n_batches)):
-                done = epoch * n_batches + i
-                share = done / (n_batches * schedule.epochs_per_cycle)
-                state = theta, momentum
-                theta, momentum = sghmc_step(
-                    sampler, schedule, posterior, *state, rows, share, generator
+        theta = posterior.given
+        if self.init == "prior":
+            noise = torch.empty_like(theta).normal_(generator=generator)
+            theta = posterior.scales * noise
+        momentum = torch.zeros_like(theta)
+        n_batches = math.ceil(posterior.n_rows / self.batch_size)
+        samples, values = [], []
+        n_epochs = schedule.n_cycles * schedule.epochs_per_cycle
+        name = type(self).__name__
+        with progress(n_epochs, desc=name, verbose=self.verbose) as bar:
+            for number in range(n_epochs):
+                epoch = number % schedule.epochs_per_cycle
+                order = torch.randperm(
+                    posterior.n_rows, generator=generator, device=theta.device
                 )
-            _check_finite(sampler, theta, number, schedule.lr)
-            if epoch >= schedule.epochs_per_cycle - schedule.samples_per_cycle:
-                samples.append(theta)
-                values.append(posterior.value_and_grad(theta)[0])
-            bar.update(1)
-    sampler.log_density_ = torch.cat(values).cpu().numpy()
-    _check_density(sampler, posterior, schedule.lr)
-    return torch.cat(samples)
+                for i, rows in enumerate(order.tensor_split(n_batches)):
+                    done = epoch * n_batches + i
+                    share = done / (n_batches * schedule.epochs_per_cycle)
+                    state = theta, momentum
+                    theta, momentum = self._step(
+                        schedule, posterior, *state, rows, share, generator
+                    )
+                self._check_finite(theta, number, schedule.lr)
+                if epoch >= schedule.epochs_per_cycle - schedule.samples_per_cycle:
+                    samples.append(theta)
+                    values.append(posterior.value_and_grad(theta)[0])
+                bar.update(1)
+        self.log_density_ = torch.cat(values).cpu().numpy()
+        self._check_density(posterior, schedule.lr)
+        return torch.cat(samples)
 
+    def _step(self, schedule, posterior, theta, momentum, rows, share, generator):
+        """Make a step on a batch; `share` is the fraction of the cycle completed."""
+        step = math.sqrt(schedule._rate(share) / posterior.n_rows)
+        _, grad = posterior.likelihood_and_grad(theta, rows)
+        grad = grad * (posterior.n_rows / len(rows)) + posterior.grad_log_prior(theta)
+        momentum = schedule.momentum * momentum + step * grad
+        if share >= schedule.exploration:
+            noise = torch.empty_like(theta).normal_(generator=generator)
+            scale = math.sqrt(2.0 * (1.0 - schedule.momentum) * self.temperature)
+            momentum = momentum + scale * noise
+        return theta + step * momentum, momentum
 
-def sghmc_step(sampler, schedule, posterior, theta, momentum, rows, share, generator):
-    """Make a step on a batch; `share` is the fraction of the cycle completed."""
-    step = math.sqrt(schedule._rate(share) / posterior.n_rows)
-    _, grad = posterior.likelihood_and_grad(theta, rows)
-    grad = grad * (posterior.n_rows / len(rows)) + posterior.grad_log_prior(theta)
-    momentum = sampler.momentum * momentum + step * grad
-    if share >= schedule.exploration:
-        noise = torch.empty_like(theta).normal_(generator=generator)
-        scale = math.sqrt(2.0 * (1.0 - sampler.momentum) * sampler.temperature)
-        momentum = momentum + scale * noise
-    return theta + step * momentum, momentum
+    def _check_density(self, posterior, lr):
+        """Warn if samples have diverged from the mass of the posterior."""
+        given, n_weights = posterior.given, posterior.models.n_weights
+        value = float(posterior.value_and_grad(given)[0])
+        least = value - _FAR * (n_weights + posterior.n_rows)
+        n_far = np.sum(~(self.log_density_ >= least))  # includes NaN
+        if n_far:
+            warn(
+                f"{type(self).__name__} diverged: the log density of {n_far} of "
+                f"{len(self.log_density_)} samples is as low as "
+                f"{self.log_density_.min():.3g}. It is {value:.3g} at the given model, "
+                f"and samples of {n_weights} weights should be about {n_weights / 2:g} "
+                f"below the mode. Lower lr={lr}, or scale the features (for "
+                "instance with sklearn.preprocessing.StandardScaler)."
+            )
 
-
-def _check_density(sampler, posterior, lr):
-    """Warn if samples have diverged from the mass of the posterior."""
-    given, n_weights = posterior.given, posterior.models.n_weights
-    value = float(posterior.value_and_grad(given)[0])
-    least = value - _FAR * (n_weights + posterior.n_rows)
-    n_far = np.sum(~(sampler.log_density_ >= least))  # includes NaN
-    if n_far:
-        warn(
-            f"{type(sampler).__name__} diverged: the log density of {n_far} of "
-            f"{len(sampler.log_density_)} samples is as low as "
-            f"{sampler.log_density_.min():.3g}. It is {value:.3g} at the given model, "
-            f"and samples of {n_weights} weights should be about {n_weights / 2:g} "
-            f"below the mode. Lower lr={lr}, or scale the features (for "
-            "instance with sklearn.preprocessing.StandardScaler)."
-        )
-
-
-def _check_finite(sampler, theta, epoch, lr):
-    if not torch.isfinite(theta).all():
-        raise ValueError(
-            f"The weights of {type(sampler).__name__} became infinite in epoch "
-            f"{epoch + 1}: lr={lr} is too large. Lower lr, or scale the features (for "
-            "instance with sklearn.preprocessing.StandardScaler)."
-        )
+    def _check_finite(self, theta, epoch, lr):
+        if not torch.isfinite(theta).all():
+            raise ValueError(
+                f"The weights of {type(self).__name__} became infinite in epoch "
+                f"{epoch + 1}: lr={lr} is too large. Lower lr, or scale the features "
+                "(for instance with sklearn.preprocessing.StandardScaler)."
+            )

@@ -76,9 +76,76 @@ class BestModels:
         self.feasible |= allowed & better
 
 
-@dataclass
-class _Models:
-    """Base class of the adversarial models of one point."""
+@dataclass(repr=False)
+class AdversarialModels:
+    """Adversarial models of one point, one for each target.
+
+    The model of a target is, of all models along its search, the one with the smallest
+    loss of the attack whose training loss exceeds the loss of the given network by at
+    most `slack`. It is returned by `QUAM.adversarial_models`.
+
+    Read more in the :ref:`User Guide <quam_models>`.
+
+    Parameters
+    ----------
+    targets : ndarray of shape (n_targets,)
+        Class labels, the numbers of untargeted searches, or "higher" and "lower" of a
+        regressor.
+
+    weights : dict of str to ndarray of shape (n_targets, ...)
+        Searched weights by their names in the network; for classifiers of scikit-learn
+        these are the names in a ``torch.nn.Sequential`` of linear layers and
+        activations, with an output for each class.
+
+    divergence : ndarray of shape (n_targets,)
+        Divergence KL(p, p̃) of the given prediction from the model's, in nats.
+
+    training_loss : ndarray of shape (n_targets,)
+        Mean negative log-likelihood on the training samples of the step.
+
+    penalty : ndarray of shape (n_targets,)
+        How much the training loss exceeds the loss of the given network on the same
+        samples, and `gamma` of the search.
+
+    step : ndarray of shape (n_targets,), dtype int
+        Number of steps before the model.
+
+    is_feasible : ndarray of shape (n_targets,), dtype bool
+        Whether the training loss is within `slack`. If no model of a search is, its
+        last model is returned.
+
+    log_posterior_drop : ndarray of shape (n_targets,) or None
+        Decrease of the log posterior from the given network, in nats; None if it was
+        not requested.
+
+    estimator : object
+        The given network.
+
+    log_proba : ndarray of shape (n_targets, n_classes) or None
+        Log-probabilities at the point by classifiers.
+
+    mean, variance : ndarray of shape (n_targets,) or None
+        Predictions at the point by regressors.
+
+    See Also
+    --------
+    QUAM : The search.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from skood.epistemic import QUAM
+    >>> X, y = make_moons(200, noise=0.1, random_state=0)
+    >>> net = MLPClassifier(hidden_layer_sizes=(50, 50), max_iter=500, random_state=0)
+    >>> quam = QUAM(net, random_state=0).fit(X, y)
+    >>> x = [[-1.5, -1.5]]
+    >>> (models,) = quam.adversarial_models(x, slack=0.05)
+    >>> other = 1 - quam.predict(x)[0]
+    >>> clf = models.model(other)
+    >>> bool(clf.predict(x)[0] == other), clf.score(X, y) > 0.97
+    (True, True)
+    """
 
     targets: np.ndarray
     weights: dict
@@ -89,6 +156,12 @@ class _Models:
     is_feasible: np.ndarray
     log_posterior_drop: np.ndarray | None
     estimator: Any
+    log_proba: np.ndarray | None = None
+    mean: np.ndarray | None = None
+    variance: np.ndarray | None = None
+
+    def __repr__(self):
+        return f"AdversarialModels(targets={self.targets.tolist()})"
 
     def __len__(self):
         return len(self.targets)
@@ -134,168 +207,23 @@ class _Models:
         drop = np.abs(drop) if two_sided else drop
         return (drop <= gamma) & (self.divergence >= Lambda)
 
-    def _estimator(self, i):
-        """Return a frozen copy of the given estimator with the weights of a model."""
+    def model(self, i):
+        """Return a model as an estimator of the same kind as the given one.
+
+        Parameters
+        ----------
+        i : int
+            Index of the target.
+
+        Returns
+        -------
+        model : FrozenEstimator
+            A copy of the given classifier or regressor with the weights of the model,
+            which predicts for any samples. Networks in half precision are converted to
+            float32.
+        """
         weights = {name: array[i] for name, array in self.weights.items()}
         return FrozenEstimator(_with_weights(unwrapped(self.estimator), weights))
-
-
-@dataclass(repr=False)
-class AdversarialModels(_Models):
-    """Adversarial models of one point, one for each target.
-
-    The model of a target is, of all models along its search, the one with the smallest
-    loss of the attack whose training loss exceeds the loss of the given network by at
-    most `slack`. It is returned by `QUAM.adversarial_models`.
-
-    Read more in the :ref:`User Guide <quam_models>`.
-
-    Parameters
-    ----------
-    targets : ndarray of shape (n_targets,)
-        Class labels, or the numbers of untargeted searches.
-
-    weights : dict of str to ndarray of shape (n_targets, ...)
-        Searched weights by their names in the network; for classifiers of scikit-learn
-        these are the names in a ``torch.nn.Sequential`` of linear layers and
-        activations, with an output for each class.
-
-    divergence : ndarray of shape (n_targets,)
-        Divergence KL(p, p̃) of the given prediction from the model's, in nats.
-
-    training_loss : ndarray of shape (n_targets,)
-        Mean cross-entropy on the training samples of the step.
-
-    penalty : ndarray of shape (n_targets,)
-        How much the training loss exceeds the loss of the given network on the same
-        samples, and `gamma` of the search.
-
-    step : ndarray of shape (n_targets,), dtype int
-        Number of steps before the model.
-
-    is_feasible : ndarray of shape (n_targets,), dtype bool
-        Whether the training loss is within `slack`. If no model of a search is, its
-        last model is returned.
-
-    log_posterior_drop : ndarray of shape (n_targets,) or None
-        Decrease of the log posterior from the given network, in nats; None if it was
-        not requested.
-
-    estimator : object
-        The given network.
-
-    log_proba : ndarray of shape (n_targets, n_classes)
-        Log-probabilities at the point.
-
-    See Also
-    --------
-    QUAM : The search.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import make_moons
-    >>> from sklearn.neural_network import MLPClassifier
-    >>> from skood.epistemic import QUAM
-    >>> X, y = make_moons(200, noise=0.1, random_state=0)
-    >>> net = MLPClassifier(hidden_layer_sizes=(50, 50), max_iter=500, random_state=0)
-    >>> quam = QUAM(net, random_state=0).fit(X, y)
-    >>> x = [[-1.5, -1.5]]
-    >>> (models,) = quam.adversarial_models(x, slack=0.05)
-    >>> other = 1 - quam.predict(x)[0]
-    >>> clf = models.classifier(other)
-    >>> bool(clf.predict(x)[0] == other), clf.score(X, y) > 0.97
-    (True, True)
-    """
-
-    log_proba: np.ndarray
-
-    def __repr__(self):
-        return f"AdversarialModels(targets={self.targets.tolist()})"
-
-    def classifier(self, i):
-        """Return a model as a classifier of the same kind as the given one.
-
-        Parameters
-        ----------
-        i : int
-            Index of the target.
-
-        Returns
-        -------
-        classifier : FrozenEstimator
-            A copy of the given classifier with the weights of the model, which predicts
-            for any samples. Networks in half precision are converted to float32.
-        """
-        return self._estimator(i)
-
-
-@dataclass(repr=False)
-class AdversarialRegressionModels(_Models):
-    """Adversarial models of a regression network for one point: higher and lower.
-
-    See `AdversarialModels`, with these differences. It is returned by
-    `QUAMRegressor.adversarial_models`.
-
-    Read more in the :ref:`User Guide <quam_models>`.
-
-    Parameters
-    ----------
-    targets : ndarray of shape (2,)
-        "higher" and "lower".
-
-    weights : dict of str to ndarray of shape (2, ...)
-        Searched weights by name.
-
-    divergence, training_loss, penalty : ndarray of shape (2,)
-        See `AdversarialModels`; the loss is the mean negative log-likelihood.
-
-    step, is_feasible, log_posterior_drop : ndarray of shape (2,)
-        See `AdversarialModels`.
-
-    estimator : object
-        The given network.
-
-    mean, variance : ndarray of shape (2,)
-        Predictions at the point.
-
-    See Also
-    --------
-    QUAMRegressor : The search.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.neural_network import MLPRegressor
-    >>> from skood.epistemic import QUAMRegressor
-    >>> X = np.linspace(-3, 3, 100)[:, None]
-    >>> net = MLPRegressor(hidden_layer_sizes=(50,), max_iter=1000, random_state=0)
-    >>> quam = QUAMRegressor(net, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> (models,) = quam.adversarial_models([[6.0]], slack=0.1)
-    >>> high, low = (models.regressor(i).predict([[6.0]])[0] for i in (0, 1))
-    >>> bool(high > low + 0.1)
-    True
-    """
-
-    mean: np.ndarray
-    variance: np.ndarray
-
-    def __repr__(self):
-        return f"AdversarialRegressionModels(targets={self.targets.tolist()})"
-
-    def regressor(self, i):
-        """Return a model as a regressor of the same kind as the given one.
-
-        Parameters
-        ----------
-        i : int
-            Index of the target.
-
-        Returns
-        -------
-        regressor : FrozenEstimator
-            A copy of the given regressor with the weights of the model.
-        """
-        return self._estimator(i)
 
 
 def _with_weights(estimator, weights):

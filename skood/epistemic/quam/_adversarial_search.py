@@ -23,8 +23,8 @@ _NOISE = 1e-3
 class AdversarialSearch(SkoodEstimator):
     r"""Optimization of the search for adversarial models.
 
-    The part `search` of :class:`QUAM` and :class:`QUAMRegressor`. Parameters that are
-    None have the default of the estimator, in parentheses.
+    The part `search` of :class:`QUAM`. Parameters that are None have the default for
+    classifiers or regressors, in parentheses.
 
     Read more in the :ref:`User Guide <quam>`.
 
@@ -61,6 +61,9 @@ class AdversarialSearch(SkoodEstimator):
     n_starts : int, default=4
         Number of searches for ``targets="untargeted"``.
 
+    perturbation : float, default=0.1
+        Initial shift of the mean of a regressor, in standard deviations.
+
     rank : int, default=4
         Rank of the searched changes of the layers for ``scope="adapter"``.
 
@@ -70,8 +73,7 @@ class AdversarialSearch(SkoodEstimator):
 
     See Also
     --------
-    QUAM : Adversarial models for classifiers.
-    QUAMRegressor : Adversarial models for regression.
+    QUAM : Search for adversarial models.
 
     Examples
     --------
@@ -92,6 +94,7 @@ class AdversarialSearch(SkoodEstimator):
         "gamma": [Interval(Real, 0, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "n_starts": [Interval(Integral, 1, None, closed="left")],
+        "perturbation": [Interval(Real, 0, None, closed="neither")],
         "rank": [Interval(Integral, 1, None, closed="left")],
         "chunk_size": [
             StrOptions({"auto"}),
@@ -111,6 +114,7 @@ class AdversarialSearch(SkoodEstimator):
         gamma=0.0,
         batch_size=64,
         n_starts=4,
+        perturbation=0.1,
         rank=4,
         chunk_size="auto",
     ):
@@ -123,6 +127,7 @@ class AdversarialSearch(SkoodEstimator):
         self.gamma = gamma
         self.batch_size = batch_size
         self.n_starts = n_starts
+        self.perturbation = perturbation
         self.rank = rank
         self.chunk_size = chunk_size
 

@@ -99,7 +99,7 @@ class AdversarialModelDisplay:
 
         Parameters
         ----------
-        quam : QUAM or QUAMRegressor
+        quam : QUAM
             A fitted estimator. It may be the last step of a Pipeline.
 
         x : array-like of shape (1, ...)
@@ -124,8 +124,8 @@ class AdversarialModelDisplay:
         final, x = unwrap(quam, x)
         if not hasattr(final, "trace"):
             raise TypeError(
-                "AdversarialModelDisplay.from_estimator needs a QUAM or a "
-                f"QUAMRegressor, got {type(final).__name__}."
+                "AdversarialModelDisplay.from_estimator needs a QUAM, got "
+                f"{type(final).__name__}."
             )
         return cls.from_trace(final.trace(x), ax=ax, **kwargs)
 

@@ -50,6 +50,11 @@ class LocalComponent(SkoodEstimator):
     n_samples : int, default=10
         Number of draws from each component.
 
+    n_evaluation_samples : int, default=None
+        Number of training samples, the same for all models, whose loss determines the
+        weights of "delta". None: the loss on the samples of the step, at no additional
+        cost.
+
     prior_precision : float, default=1.0
         Precision of the normal prior of the searched weights.
 
@@ -92,6 +97,7 @@ class LocalComponent(SkoodEstimator):
     _parameter_constraints: dict = {
         "kind": [StrOptions({"laplace", "subspace", "sgmcmc", "delta"})],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
+        "n_evaluation_samples": [Interval(Integral, 1, None, closed="left"), None],
         "prior_precision": [Interval(Real, 0, None, closed="neither")],
         "slack": [Interval(Real, None, None, closed="both"), None],
         "include_reference": ["boolean"],
@@ -104,6 +110,7 @@ class LocalComponent(SkoodEstimator):
         kind="laplace",
         *,
         n_samples=10,
+        n_evaluation_samples=None,
         prior_precision=1.0,
         slack=None,
         include_reference=False,
@@ -112,6 +119,7 @@ class LocalComponent(SkoodEstimator):
     ):
         self.kind = kind
         self.n_samples = n_samples
+        self.n_evaluation_samples = n_evaluation_samples
         self.prior_precision = prior_precision
         self.slack = slack
         self.include_reference = include_reference

@@ -1,35 +1,32 @@
-"""Epistemic uncertainty of a given classifier by adversarial models (QUAM)."""
+"""Epistemic uncertainty of a given network by adversarial models (QUAM)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 import torch
 
-from skood.epistemic._base_uncertainty import BaseMembers, Block
-from skood.epistemic._measures import kl_divergence
+from skood.epistemic._base_uncertainty import BaseMembers
+from skood.epistemic._likelihood import BaseLikelihood, Block, Gaussian
 from skood.epistemic.quam._adversarial_models import AdversarialModels
 from skood.epistemic.quam._adversarial_search import (
     AdversarialSearch,
     Classes,
+    Means,
     Untargeted,
 )
 from skood.epistemic.quam._local_components import LocalComponent
 from skood.epistemic.quam._searches import (
     MODEL_CONSTRAINTS,
-    QUAM_CONSTRAINTS,
     Searches,
     check_loader,
     in_parallel,
     is_loader,
 )
-from skood.nn._make_network import make_network
-from skood.nn._training_data import check_target, class_codes
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import labeled_rows
-from skood.utils._metaestimators import check_one_column, fit_wrapped
 from skood.utils._param_validation import (
     Interval,
     StrOptions,
@@ -52,14 +49,24 @@ class QUAM(BaseMembers):
     search are members, with weights :math:`\omega_n \propto e^{-L_{\text{train}}(\tilde
     w_n) / T}`, of the sums in :func:`member_uncertainty` [1]_.
 
+    A regression network predicts a normal distribution :math:`N(\mu, \sigma^2)`. For
+    each point two searches, one to a higher and one to a lower mean, take steps on
+
+    .. math:: -KL\bigl(N(\mu, \sigma^2) \,\|\, N(\tilde\mu, \tilde\sigma^2)\bigr) +
+       c_k \bigl(L_{\text{train}}(\tilde w) - (L_{\text{train}}(w) + \gamma)\bigr),
+
+    where L is the negative log-likelihood. The divergence has a stationary point at the
+    given weights, so that the searches start with a shifted bias of the last layer. The
+    members are summed as in :func:`gaussian_uncertainty`.
+
     Read more in the :ref:`User Guide <quam>`.
 
     Parameters
     ----------
     estimator : object
-        The classifier: a `TorchClassifier`, a module wrapped by
-        :func:`skood.nn.pretrained`, a skorch net, a linear classifier or
-        `MLPClassifier` of scikit-learn, or a `Pipeline` that ends in one. It is
+        The network: a `TorchClassifier` or `TorchRegressor`, a module wrapped by
+        :func:`skood.nn.pretrained`, a skorch net, a linear model, `MLPClassifier` or
+        `MLPRegressor` of scikit-learn, or a `Pipeline` that ends in one. It is
         cloned and fitted, unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. It is never changed.
 
@@ -76,31 +83,35 @@ class QUAM(BaseMembers):
         :ref:`User Guide <quam_settings>`.
         Few weights in all layers: scales and shifts of normalization layers ("norm"),
         all biases ("bias"), or changes of low rank of all linear and convolutional
-        layers ("adapter", with `rank` of the search).
+        layers ("adapter", with `rank` of the search). "norm" and "adapter" do not
+        contain the bias of the last layer, and raise for regressors.
 
     setting : {"b", "a", "auto"}, default="b"
         Whether the uncertainty is about the given network ("b") or about which network
         will be used ("a"); see :func:`member_uncertainty`. "auto" is "b" for a frozen
         estimator, else "a".
 
+    likelihood : "auto", Categorical or Gaussian, default="auto"
+        The distribution of the targets. "auto": :class:`Categorical` for a classifier,
+        :class:`Gaussian` for a regressor, with the residuals on the samples of `fit`
+        that are used in the steps, which should not be the training samples of a frozen
+        network that overfits.
+
     targets : {"all", "untargeted"} or int, default="all"
-        Number of target classes: the most probable ones of the given network.
+        Number of target classes, for classifiers: the most probable ones of the given
+        network.
         "untargeted": `n_starts` searches, from different initial weights, that maximize
         the divergence :math:`KL(p \,\|\, \tilde p)` from the given prediction instead.
 
     component : str or LocalComponent, default="delta"
         Members. "delta": all models along the searches. Otherwise, for "laplace",
         "subspace", "sgmcmc" or an object with options, draws from distributions around
-        the best model of each search, see :class:`LocalComponent`.
+        the best model of each search, see :class:`LocalComponent`; of classifiers only.
 
     temperature : float, default=0.1
         Temperature T of the members' weights, in nats. ``np.inf``: equal weights. To be
         chosen together with ``search__c0``, see the :ref:`User Guide <quam_settings>`.
         With `component` "laplace" and "subspace" the posterior determines the weights.
-
-    n_evaluation_samples : int, default=None
-        Number of training samples, the same for all models, whose loss determines the
-        weights. None: the loss on the samples of the step, at no additional cost.
 
     n_jobs : int, default=None
         Number of processes that share the points, see :class:`joblib.Parallel`.
@@ -119,8 +130,11 @@ class QUAM(BaseMembers):
     estimator_ : object
         The given network.
 
+    likelihood_ : Categorical or Gaussian
+        The fitted likelihood, with ``variance_``.
+
     classes_ : ndarray of shape (n_classes,)
-        Class labels.
+        Class labels; only of a classifier.
 
     n_samples_fit_ : int
         Number of training samples.
@@ -129,7 +143,7 @@ class QUAM(BaseMembers):
         Input of the searched layers for the training samples that are used.
 
     penalty_targets_ : ndarray of shape (n_kept,)
-        Class indices of these samples.
+        Class indices, or targets of a regressor, of these samples.
 
     penalty_index_ : ndarray of shape (n_steps + 1, batch_size)
         Indices of these samples for each step; the last batch evaluates the last model.
@@ -156,7 +170,6 @@ class QUAM(BaseMembers):
     --------
     AdversarialSearch : Parameters of the searches.
     LocalComponent : Distributions around adversarial models.
-    QUAMRegressor : Adversarial models for regression.
     AdversarialModels : The models of one point.
     AdversarialModelDisplay : Plot of the searches of one point.
     DeepEnsemble : Models that are trained separately.
@@ -169,7 +182,7 @@ class QUAM(BaseMembers):
 
     `predict_proba` and `predict` use the given network in both settings.
 
-    `fit` also takes a torch ``DataLoader`` of inputs and class labels in place of `X`,
+    `fit` also takes a torch ``DataLoader`` of inputs and targets in place of `X`,
     if the estimator is frozen; only the samples of the steps, as input of the searched
     layers, are stored. From a `numpy.memmap` only these samples are loaded, also if the
     estimator is frozen.
@@ -195,11 +208,26 @@ class QUAM(BaseMembers):
     >>> found = quam.predict_uncertainty([[-1.0, 0.0], [-1.5, -1.5]])
     >>> bool(found.epistemic[1] > 2 * found.epistemic[0])
     True
+
+    A regressor, far from its training data:
+
+    >>> import numpy as np
+    >>> from sklearn.neural_network import MLPRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, size=(200, 1))
+    >>> y = np.sin(X[:, 0]) + rng.normal(scale=0.1, size=200)
+    >>> net = MLPRegressor(hidden_layer_sizes=(50, 50), random_state=0)
+    >>> quam = QUAM(net, random_state=0).fit(X, y)
+    >>> found = quam.predict_uncertainty([[0.0], [6.0]])
+    >>> bool(found.epistemic[1] > 5 * found.epistemic[0])
+    True
     """
 
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
-        **QUAM_CONSTRAINTS,
+        "search": [AdversarialSearch, None],
+        "scope": [StrOptions({"last", "dense", "full", "norm", "bias", "adapter"})],
+        "likelihood": [StrOptions({"auto"}), BaseLikelihood],
         "component": [
             StrOptions({"delta", "laplace", "subspace", "sgmcmc"}),
             LocalComponent,
@@ -208,10 +236,18 @@ class QUAM(BaseMembers):
             StrOptions({"all", "untargeted"}),
             Interval(Integral, 1, None, closed="left"),
         ],
+        "temperature": [Interval(Real, 0, None, closed="right")],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "device": [str, torch.device],
+        "verbose": ["verbose"],
     }
 
-    _default_parts: dict = {"search": AdversarialSearch, "component": LocalComponent}
-    _search_defaults: dict = {"n_steps": 56, "weight_decay": 1e-3, "c0": 10.0}
+    _default_parts: dict = {
+        "search": AdversarialSearch,
+        "component": LocalComponent,
+        "likelihood": Gaussian,
+    }
 
     def __init__(
         self,
@@ -220,10 +256,10 @@ class QUAM(BaseMembers):
         *,
         scope="dense",
         setting="b",
+        likelihood="auto",
         targets="all",
         component="delta",
         temperature=0.1,
-        n_evaluation_samples=None,
         n_jobs=None,
         random_state=None,
         device="auto",
@@ -233,10 +269,10 @@ class QUAM(BaseMembers):
         self.search = search
         self.scope = scope
         self.setting = setting
+        self.likelihood = likelihood
         self.targets = targets
         self.component = component
         self.temperature = temperature
-        self.n_evaluation_samples = n_evaluation_samples
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.device = device
@@ -252,7 +288,8 @@ class QUAM(BaseMembers):
             Training samples of the network.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels; None with a loader, which contains them.
+            Class labels, or targets of a regressor; None with a loader, which contains
+            them.
 
         Returns
         -------
@@ -261,34 +298,47 @@ class QUAM(BaseMembers):
         """
         with fresh_fit(self):
             searches = Searches(self)
+            self.likelihood_ = likelihood = self._new_likelihood()
+            self._check_methods(estimator=self.estimator)
+            self._check_part_of_regressor()
             if is_loader(X):
                 check_loader(self.estimator, y)
             else:
                 X, y = labeled_rows(X, y)
-                y = check_target(y, self)
-            self.estimator_ = fit_wrapped(self, self.estimator, X, y)
-            check_one_column(self.estimator_)
-            self.classes_ = np.asarray(self.estimator_.classes_)
+                if likelihood.kind == "classifier":
+                    y = likelihood.checked(y, self)
+                else:
+                    likelihood.targets(y, self)  # raises before the fit
+            self._fit_model(X, y)
             searches.draw_samples(X, y)
         return self
 
+    def _check_part_of_regressor(self):
+        """Raise if members around a regressor would be drawn."""
+        kind = self._part("component").kind
+        if kind != "delta" and not self._is_classifier():
+            raise ValueError(
+                f"component={kind!r} is for classifiers, but {type(self).__name__} is "
+                "a regressor. Use component='delta'."
+            )
+
     # --- objective of the searches -------------------------------------------
 
+    def _search(self):
+        """Return the valid part `search`, with the defaults of the estimator's kind."""
+        defaults = {"n_steps": 56, "weight_decay": 1e-3, "c0": 10.0}
+        if not self._is_classifier():
+            defaults = {"n_steps": 150, "weight_decay": 0.0, "c0": 100.0}
+        return self._part("search", **defaults)
+
     def _open(self):
-        network = make_network(self.estimator_)
-        return network.with_weights(device=self.device, for_steps=True)
-
-    def _codes(self, y):
-        return class_codes(check_target(y, self), self.classes_)
-
-    def _outputs(self, network, rows, logits):
-        return network.log_proba(rows, logits=logits)
-
-    def _losses(self, outputs, targets):
-        return -np.take_along_axis(outputs, targets[:, None], axis=1)[:, 0]
+        return self.likelihood_.open(self.estimator_, self.device, for_steps=True)
 
     def _targets(self, reference):
+        """Return the targets of points, int (n_points, n_targets)."""
         n_classes = reference.shape[1]
+        if self.likelihood_.kind == "regressor":
+            return np.tile([1, -1], (len(reference), 1))
         if self.targets == "untargeted":
             n_starts = self._part("search").n_starts
             return np.tile(np.arange(n_starts), (len(reference), 1))
@@ -298,23 +348,46 @@ class QUAM(BaseMembers):
         return order[:, : self.targets]
 
     def _task(self, targets, reference, tail):
-        network = tail.network
-        chosen = torch.from_numpy(targets.ravel()).to(network.device)
+        """Return the `Task` of searches."""
+        network, n_targets = tail.network, targets.shape[1]
+
+        def on_device(array, dtype=network.dtype):
+            return torch.from_numpy(array).to(network.device, dtype)
+
+        if self.likelihood_.kind == "regressor":
+            given = self.likelihood_.fields(reference)
+            mean, variance = (np.repeat(each, n_targets) for each in given.values())
+            shifts = targets.ravel() * self._part("search").perturbation
+            arrays = map(on_device, (shifts, mean, variance))
+            return Means(*arrays, fixed=self.likelihood_.variance != "network")
+        chosen = on_device(targets.ravel(), torch.int64)
         if self.targets != "untargeted":
             return Classes(chosen)
-        each = torch.from_numpy(np.repeat(reference, targets.shape[1], axis=0))
-        each = each.to(network.device, network.dtype)
+        each = on_device(np.repeat(reference, n_targets, axis=0))
         return Untargeted(chosen, each, self._seed)
 
     # --- uncertainty ---------------------------------------------------------
 
     def _blocks(self, X):
+        predictions = self.likelihood_.predictions
+        is_classifier = self.likelihood_.kind == "classifier"
         for reference, outputs, weights, searches in Searches(self).members(X):
+            if not is_classifier:
+                reference, outputs = map(predictions, (reference, outputs))
             yield Block(outputs, weights, reference, groups=searches)
 
     def _mixture_proba(self, X):
         """Return the class probabilities of the given network."""
-        return np.exp(self._reference_log_proba(X))
+        return np.exp(self._reference(X))
+
+    def _mean(self, X):
+        """Return the means by the given network, in the dtype of the searches."""
+        network = self._open()
+        return network.outputs(network.prepare(X))[:, 0]
+
+    def _moments(self, X):
+        """Return the moments of samples, computed in several processes."""
+        return in_parallel(self, X, BaseMembers._moments)
 
     def _uncertainty(self, X, return_error):
         """Return the uncertainty of samples, computed in several processes."""
@@ -331,21 +404,28 @@ class QUAM(BaseMembers):
         Returns
         -------
         trace : Bunch
-            ``targets``, the class labels, or the numbers of untargeted searches, of
-            shape (n_targets,); of shape
+            ``targets``, the class labels, the numbers of untargeted searches, or
+            "higher" and "lower" of a regressor, of shape (n_targets,); of shape
             (n_steps + 1, n_targets), for the model before each step and after the
             last one, ``loss``, ``attack_loss``, ``training_loss``, ``penalty`` (how
             much the training loss exceeds that of the given network and `gamma`),
             ``divergence`` (of the given prediction from the model's), ``weights``
             (they sum to one), and ``log_proba`` with a third axis of classes;
             ``reference``, the log-probabilities of the given network, of shape
-            (n_classes,).
+            (n_classes,). Of a regressor there are ``mean`` and ``variance``, of shape
+            (n_steps + 1, n_targets), in place of ``log_proba``, and ``reference`` is a
+            tuple of these.
         """
         trace, outputs, reference = Searches(self).trace(x)
+        likelihood = self.likelihood_
         trace.targets = self._labels(trace.targets)
-        trace.divergence = kl_divergence(reference, outputs)
-        trace.log_proba = outputs
-        trace.reference = reference[0]
+        trace.divergence = likelihood.divergence(reference, outputs)
+        trace |= likelihood.fields(outputs)
+        given = likelihood.fields(reference)
+        if likelihood.kind == "classifier":
+            trace.reference = given["log_proba"][0]
+        else:
+            trace.reference = tuple(float(array[0]) for array in given.values())
         return trace
 
     @validate_params(MODEL_CONSTRAINTS, prefer_skip_nested_validation=True)
@@ -371,13 +451,14 @@ class QUAM(BaseMembers):
         Returns
         -------
         models : list of AdversarialModels
-            The models of each sample, one for each target.
+            The models of each sample, one for each target; of a regressor one with a
+            higher and one with a lower mean.
         """
         return [
             AdversarialModels(
                 targets=self._labels(targets),
-                divergence=kl_divergence(reference, outputs),
-                log_proba=outputs,
+                divergence=self.likelihood_.divergence(reference, outputs),
+                **self.likelihood_.fields(outputs),
                 **fields,
             )
             for reference, targets, outputs, fields in Searches(self).models(
@@ -386,5 +467,7 @@ class QUAM(BaseMembers):
         ]
 
     def _labels(self, targets):
-        """Return class labels of targets, or the numbers of untargeted searches."""
+        """Return class labels, numbers of untargeted searches, or directions."""
+        if self.likelihood_.kind == "regressor":
+            return np.where(targets > 0, "higher", "lower")
         return targets if self.targets == "untargeted" else self.classes_[targets]

@@ -4,9 +4,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
+import operator
 from contextlib import contextmanager
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 import torch
@@ -17,28 +18,16 @@ from sklearn.utils import Bunch, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skood.epistemic.quam._adversarial_models import BestModels, Keep
-from skood.epistemic.quam._adversarial_search import AdversarialSearch, search
+from skood.epistemic.quam._adversarial_search import search
 from skood.epistemic.quam._component_members import drawn_members
 from skood.epistemic.quam._local_components import Stored
 from skood.epistemic.quam._searched_layers import find_tail, restored_tail
 from skood.utils._batches import joined
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._optional import is_instance
-from skood.utils._param_validation import Interval, StrOptions
+from skood.utils._param_validation import Interval
 from skood.utils._progress import progress
 from skood.utils._torch import resolve_device, seeded, to_numpy, to_tensor
-
-# Constraints of the parameters that classifiers and regressors share.
-QUAM_CONSTRAINTS: dict = {
-    "search": [AdversarialSearch, None],
-    "scope": [StrOptions({"last", "dense", "full", "norm", "bias", "adapter"})],
-    "temperature": [Interval(Real, 0, None, closed="right")],
-    "n_evaluation_samples": [Interval(Integral, 1, None, closed="left"), None],
-    "n_jobs": [Integral, None],
-    "random_state": ["random_state"],
-    "device": [str, torch.device],
-    "verbose": ["verbose"],
-}
 
 # Constraints of the parameters of `adversarial_models`.
 MODEL_CONSTRAINTS: dict = {
@@ -87,26 +76,12 @@ def in_parallel(estimator, X, function, *args):
 
 
 class Searches:
-    """Training samples and searches of an estimator, whose attributes hold the results.
-
-    The estimator has the parameters of `QUAM_CONSTRAINTS`, ``estimator_``, the defaults
-    ``_search_defaults`` of `AdversarialSearch`, and the methods of its objective:
-
-    - ``_open()`` opens the network of ``estimator_``;
-    - ``_codes(y)`` returns the targets of training samples as an array of numbers;
-    - ``_outputs(network, rows, logits)`` returns float64 outputs for prepared samples,
-      computed by a function of batches;
-    - ``_losses(outputs, targets)`` returns losses of the given model on samples;
-    - ``_targets(reference)`` returns the targets of points, int (n_points, n_targets);
-    - ``_task(targets, reference, tail)`` returns the `Task` of searches.
-    """
+    """Training samples and searches of a `QUAM`, whose attributes hold the results."""
 
     def __init__(self, estimator):
         self.estimator = estimator
-        self.options = estimator._part("search", **estimator._search_defaults)
-        self.component = None
-        if "component" in estimator._default_parts:
-            self.component = estimator._part("component")
+        self.options = estimator._search()
+        self.component = estimator._part("component")
 
     def plain(self):
         """Use ordinary tensors and full precision, see `_plain`."""
@@ -121,14 +96,14 @@ class Searches:
             n_samples = _length(X)
         else:
             check_consistent_length(X, y)
-            y = one._codes(y)
+            y = one.likelihood_.targets(y, one)
             n_samples = len(y)
         rng = check_random_state(one.random_state)
         n_batches, batch_size = self.options.n_steps + 1, self.options.batch_size
         index = _schedule(n_samples, n_batches, batch_size, rng)
         extra = np.arange(0)
-        if one.n_evaluation_samples is not None:
-            extra = rng.permutation(n_samples)[: one.n_evaluation_samples]
+        if self.component.n_evaluation_samples is not None:
+            extra = rng.permutation(n_samples)[: self.component.n_evaluation_samples]
         one._seed = int(rng.randint(2**31))  # of the searches' initial weights
         used, place = np.unique(np.r_[index.ravel(), extra], return_inverse=True)
         with self.plain():
@@ -139,14 +114,16 @@ class Searches:
         one.evaluation_index_ = place[index.size :]
         one._structure = self._structure
         one.n_samples_fit_ = n_samples
-        losses = one._losses(outputs, targets)
+        means = partial(operator.itemgetter((slice(None), 0)), outputs)
+        one.likelihood_.fit_targets(targets, means)
+        losses = one.likelihood_.losses(outputs, targets)
         one.reference_loss_ = losses[one.penalty_index_].mean(axis=1)
         one._drawn_for = self._sample_parameters()
 
     def _sample_parameters(self):
         """Return the parameters that determine which training samples are stored."""
-        one = self.estimator
-        return one.scope, self.options.batch_size, one.n_evaluation_samples
+        n_evaluation_samples = self.component.n_evaluation_samples
+        return self.estimator.scope, self.options.batch_size, n_evaluation_samples
 
     def _tail(self, network, rows):
         """Find the searched layers, and keep what `_opened` needs to know of them."""
@@ -175,7 +152,7 @@ class Searches:
             features.append(part)
             return logits
 
-        outputs = self.estimator._outputs(tail.network, rows, logits)
+        outputs = self.estimator.likelihood_.outputs(tail.network, rows, logits)
         return torch.cat(features), outputs
 
     def _read(self, network, X, y, used, rng):
@@ -200,7 +177,10 @@ class Searches:
                 rows = network.prepare(X[torch.from_numpy(wanted)])
                 tail = tail or self._tail(network, rows)
                 features, outputs = self._run(tail, rows)
-                targets = self.estimator._codes(to_numpy(y))[wanted]
+                targets = self.estimator.likelihood_.targets(
+                    to_numpy(y), self.estimator
+                )
+                targets = targets[wanted]
                 parts.append((to_numpy(features), outputs, targets))
             start = stop
         if start <= used[-1]:
@@ -226,7 +206,7 @@ class Searches:
             for rows in torch.from_numpy(one.penalty_index_[: n_now + 1])
         ]
         judges = None
-        if one.n_evaluation_samples is not None:
+        if self.component.n_evaluation_samples is not None:
             rows = torch.from_numpy(one.evaluation_index_)
             judges = features[rows], targets[rows]
         return batches, judges
@@ -240,9 +220,8 @@ class Searches:
         (n_members, n_points) and (n_members,): models along the same search, of the
         same index, are not independent.
         """
-        component = self.component
-        if component is not None and component.kind != "delta":
-            yield from drawn_members(self, X, component)
+        if self.component.kind != "delta":
+            yield from drawn_members(self, X, self.component)
             return
         for reference, _, found in self.blocks(X, self.estimator.verbose):
             n_points, n_outputs = reference.shape
