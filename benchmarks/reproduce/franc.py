@@ -36,9 +36,8 @@ from benchmarks.reproduce._paper import Claim, Experiment, Paper, Row, own_metho
 from benchmarks.reproduce._training import OPENOOD, openood_classifier, prepare
 from skood.detectors import KNN, MSP, ODIN, Energy, MaxLogit, ViM
 from skood.metrics import (
+    TwoScoreCurve,
     auroc,
-    double_score_ccr_curve,
-    double_score_roc_curve,
     fpr_at_tpr,
     oscr,
     selective_risk_at,
@@ -151,8 +150,9 @@ def _areas(y, y_pred, scores):
     """Return AUROC and OSCR; of two scores by the best rule at every bound."""
     if len(scores) == 1:
         return auroc(y, *scores), oscr(y, y_pred, *scores)
-    roc = double_score_roc_curve(y, *scores)
-    return 1 - roc.area, double_score_ccr_curve(y, y_pred, *scores).area
+    roc = TwoScoreCurve.from_predictions(y, None, *scores, kind="roc")
+    ccr = TwoScoreCurve.from_predictions(y, y_pred, *scores, kind="ccr")
+    return 1 - roc.area, ccr.area
 
 
 def _risk(y, y_pred, scores, fpr_max):

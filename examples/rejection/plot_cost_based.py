@@ -144,11 +144,11 @@ for other, row in costs.items():
 # Any cost, any prior
 # -------------------
 #
-# For a range of costs, :func:`~skood.metrics.scod_cost_curve` computes the least cost
+# For a range of costs, :class:`~skood.metrics.SCODCurve` has the least cost
 # of any rule on one or two scores. Costs are linear in each cost and in the prior, so
 # that their minimum is concave. These are the best rules *on the test samples*: a bound
 # for the scores, not the performance of a rule selected on other samples.
-from skood.metrics import scod_cost_curve
+from skood.metrics import SCODCurve
 
 clf = fitted["cheap"]  # both have the same models
 labels = y_test, clf.estimator_.predict(X_test)
@@ -169,8 +169,9 @@ errors = np.mean((labels[1] != y_test)[y_test >= 0])
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for ax, (swept, (values, fixed)) in zip(axes, sweeps.items(), strict=True):
     params = {swept: values, **fixed}
+    rules = [CostBased(**{swept: value}, **fixed) for value in values]
     for name, (score, style) in scores.items():
-        curve = scod_cost_curve(*labels, *score, **params)
+        curve = SCODCurve.from_predictions(*labels, *score, rules=rules)
         ax.plot(values, curve.costs, style, label=name)
     prior = np.broadcast_to(params["ood_prior"], values.shape)
     never = (1 - prior) * errors + prior

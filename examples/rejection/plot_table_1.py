@@ -358,10 +358,9 @@ plt.show()
 # score, and a second score cannot help. C is worse on the left, A on the right.
 from skood.metrics import (
     PrecisionRecallDisplay,
+    RiskCoverageCurve,
     RiskCoverageDisplay,
-    aurc,
-    double_score_risk_coverage_curve,
-    risk_coverage_curve,
+    TwoScoreCurve,
 )
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
@@ -379,12 +378,16 @@ PrecisionRecallDisplay.from_predictions(
     ls=":",
     lw=2,
 )
-both = double_score_risk_coverage_curve(y, y_pred, -r, -g, n_angles=31)
-singles = [risk_coverage_curve(y, y_pred, *SCORES[name])[:2] for name in "CAB"]
+both = TwoScoreCurve.from_predictions(
+    y, y_pred, -r, -g, kind="risk_coverage", n_angles=31
+)
+singles = [
+    RiskCoverageCurve.from_predictions(y, y_pred, *SCORES[name]) for name in "CAB"
+]
 RiskCoverageDisplay(
-    coverage=[both.bounds, *(single[0] for single in singles)],
-    risk=[both.values, *(single[1] for single in singles)],
-    aurc=[both.area, *(aurc(y, y_pred, *SCORES[name]) for name in "CAB")],
+    coverage=[both.bounds, *(single.coverage for single in singles)],
+    risk=[both.values, *(single.risk for single in singles)],
+    aurc=[both.area, *(single.aurc for single in singles)],
     name=["both scores", "C: r", "A: g", "B: r + 0.2 g"],
 ).plot(ax=right)
 plt.show()
@@ -396,11 +399,11 @@ plt.show()
 # The last figure has the least selective risk at a TPR
 # of at least 0.7, for every bound on the FPR. A line starts where a model is able
 # to meet the bounds. D has its own rule at every bound.
-from skood.metrics import double_score_ccr_curve
-
 fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
 for name, style in (("A", "-."), ("B", ":"), ("C", "--"), ("D", "-")):
-    best = double_score_ccr_curve(y, y_pred, *SCORES[name], tpr_min=0.7, n_angles=181)
+    best = TwoScoreCurve.from_predictions(
+        y, y_pred, *SCORES[name], kind="ccr", tpr_min=0.7, n_angles=181
+    )
     fpr, risk = np.append(best.bounds, 1), 1 - np.append(best.values, best.values[-1])
     ax.step(fpr, risk, style, where="post", c=COLORS[name], lw=2, label=name)
     ax.plot(fpr[0], risk[0], "o", c=COLORS[name])

@@ -127,9 +127,9 @@ for y_held, y_pred, _ in splits:
 # for the proportions of the held-out samples. Pairs have no AUROC: they are not one
 # score.
 from skood.metrics import (
+    TwoScoreCurve,
     aupr_in,
     auroc,
-    double_score_roc_curve,
     oscr,
     selective_risk_at,
     selective_risk_at_precision_recall,
@@ -178,7 +178,9 @@ def measure(method, y_true, y_pred, scores, common):
 
 def least_fpr(method, y_true, y_pred, scores):
     """Return the smallest FPR at a TPR of 0.8."""
-    return double_score_roc_curve(y_true, *of(method, scores)).at(0.8)
+    scores = of(method, scores)
+    curve = TwoScoreCurve.from_predictions(y_true, None, *scores, kind="roc")
+    return curve.at(0.8)
 
 
 least = np.array([[least_fpr(name, *part) for name in METHODS] for part in splits])
@@ -295,8 +297,6 @@ for pair in ("KNN+MSP", "ViM+MSP"):
 # in some split.
 import matplotlib.pyplot as plt
 
-from skood.metrics import double_score_ccr_curve
-
 bounds = np.geomspace(0.001, 0.6, 100)
 fig, ax = plt.subplots(figsize=(8.5, 4.8), layout="constrained")
 for method, color, style in (
@@ -306,14 +306,13 @@ for method, color, style in (
     ("KNN+MSP", "#0072B2", "-"),
     ("ViM+MSP", "#E69F00", "-"),
 ):
-    risks = [
-        1
-        - double_score_ccr_curve(*part[:2], *of(method, part[2]), tpr_min=0.8).at(
-            bounds
-        )
+    rates = [
+        TwoScoreCurve.from_predictions(
+            *part[:2], *of(method, part[2]), kind="ccr", tpr_min=0.8
+        ).at(bounds)
         for part in splits
     ]
-    ax.plot(bounds, np.mean(risks, axis=0), style, c=color, lw=2, label=method)
+    ax.plot(bounds, 1 - np.mean(rates, axis=0), style, c=color, lw=2, label=method)
 ax.set(
     xscale="log",
     xlabel="largest FPR allowed",

@@ -17,7 +17,7 @@ from skood.benchmark._figures import curves, histogram, key, roc
 from skood.benchmark._hashing import versions
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._page import cell, html_page, table
-from skood.metrics import aurc, risk_coverage_curve
+from skood.metrics import RiskCoverageCurve
 from skood.utils._files import write_text
 
 _METRICS = {
@@ -355,8 +355,8 @@ def _risk_coverage(comparison):
     for i, name in enumerate(_detectors(comparison)):
         ranks = np.unique(comparison.scores[0][name, ID], return_inverse=True)[1]
         given = truth, wrong.astype(int), ranks.astype(float)
-        coverage, risks = risk_coverage_curve(*given)[:2]
-        lines[name], areas[name] = (i, coverage, risks), aurc(*given)
+        curve = RiskCoverageCurve.from_predictions(*given)
+        lines[name], areas[name] = (i, curve.coverage, curve.risk), curve.aurc
     top = max(r[c >= 0.1].max() for _, c, r in lines.values())
     yield (
         f"<p>{text} If the samples with the lowest scores are rejected, so many of the "

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.metrics._best_rules import BoundCurve
 from skood.metrics._bootstrap import bootstrap_ci
 from skood.metrics._calibration import brier, expected_calibration_error
 from skood.metrics._compare_with_best import BestComparison, compare_with_best
@@ -12,11 +11,13 @@ from skood.metrics._oscr import ccr_at_fpr, oscr
 from skood.metrics._paired_test import PairedTestResult, paired_test
 from skood.metrics._plot._acceptance_region_display import AcceptanceRegionDisplay
 from skood.metrics._plot._contribution_display import ContributionDisplay
-from skood.metrics._plot._double_score_roc_display import DoubleScoreROCDisplay
-from skood.metrics._plot._precision_recall_display import PrecisionRecallDisplay
 from skood.metrics._plot._reliability_display import ReliabilityDisplay
 from skood.metrics._plot._risk_coverage_display import RiskCoverageDisplay
 from skood.metrics._plot._score_histogram_display import ScoreHistogramDisplay
+from skood.metrics._plot._two_score_displays import (
+    DoubleScoreROCDisplay,
+    PrecisionRecallDisplay,
+)
 from skood.metrics._ranking import (
     aupr_in,
     aupr_out,
@@ -31,12 +32,12 @@ from skood.metrics._ranking_metrics import (
     tnr_at_tpr,
 )
 from skood.metrics._risk_coverage import (
+    RiskCoverageCurve,
     augrc,
     aurc,
     coverage_at_risk,
     e_aurc,
     risk_at_coverage,
-    risk_coverage_curve,
 )
 from skood.metrics._rule_scorers import (
     make_cost_scorer,
@@ -44,31 +45,26 @@ from skood.metrics._rule_scorers import (
     make_rule_scorer,
     make_selective_risk_scorer,
 )
-from skood.metrics._scod import SCODCostCurve, scod_cost_curve, scod_risk_coverage_curve
 from skood.metrics._scorers import make_misclassification_scorer, make_ood_scorer
 from skood.metrics._selective_risk import (
     selective_risk_at,
     selective_risk_at_precision_recall,
 )
-from skood.metrics._two_score_curves import (
-    double_score_ccr_curve,
-    double_score_precision_recall_curve,
-    double_score_risk_coverage_curve,
-    double_score_roc_curve,
-)
+from skood.metrics._two_score_curves import SCODCurve, TwoScoreCurve
 
 __all__ = [
     "AcceptanceRegionDisplay",
     "BestComparison",
-    "BoundCurve",
     "ContributionDisplay",
     "DoubleScoreROCDisplay",
     "PairedTestResult",
     "PrecisionRecallDisplay",
     "ReliabilityDisplay",
+    "RiskCoverageCurve",
     "RiskCoverageDisplay",
-    "SCODCostCurve",
+    "SCODCurve",
     "ScoreHistogramDisplay",
+    "TwoScoreCurve",
     "augrc",
     "aupr_in",
     "aupr_out",
@@ -81,10 +77,6 @@ __all__ = [
     "compare_with_best",
     "coverage_at_risk",
     "detection_error",
-    "double_score_ccr_curve",
-    "double_score_precision_recall_curve",
-    "double_score_risk_coverage_curve",
-    "double_score_roc_curve",
     "e_aurc",
     "expected_calibration_error",
     "f1_at_tpr",
@@ -100,9 +92,6 @@ __all__ = [
     "paired_test",
     "ranking_metrics",
     "risk_at_coverage",
-    "risk_coverage_curve",
-    "scod_cost_curve",
-    "scod_risk_coverage_curve",
     "selective_risk_at",
     "selective_risk_at_precision_recall",
     "tnr_at_tpr",

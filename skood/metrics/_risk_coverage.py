@@ -13,48 +13,20 @@ from skood.utils._param_validation import Number, validate_params
 from skood.utils._ties import GUARD, ends_of_ties
 
 
-def risk_coverage_curve(
-    y_true,
-    y_pred,
-    y_score,
-    *,
-    loss="zero_one",
-    ood_label=-1,
-    classes=None,
-    sample_weight=None,
-):
+class RiskCoverageCurve:
     r"""Selective risk against coverage, accepting the highest scores first.
 
     OOD samples are excluded. Tied samples are accepted together, so there is one point
-    per distinct score. Read more in the :ref:`User Guide <metrics>`.
+    per distinct score. Use `from_predictions` to make a curve. Read more in the
+    :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
+    ranked : RankedLosses
+        The ID samples from the highest score down, which `from_predictions` makes.
 
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels. May be None when `loss` is an array of losses.
-
-    y_score : array-like of shape (n_samples,)
-        Confidence, high for samples to accept first. Infinities are allowed.
-
-    loss : str, callable or array-like, default="zero_one"
-        "zero_one"; for targets of a regression, "absolute_error" or "squared_error"; a
-        function ``loss(y_true, y_pred)`` of the ID samples that returns a loss per
-        sample; an array of shape (n_samples,) of losses (ignored on OOD samples); or,
-        with `classes`, a loss matrix of shape (n_classes, n_classes) with the true
-        class in rows. Not negative.
-
-    ood_label, classes : int, str or NaN, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
-        NaN is for targets of a regression, and implied by its losses.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
-
-    Returns
-    -------
+    Attributes
+    ----------
     coverage : ndarray of shape (n_points,)
         Accepted share of ID samples, increasing to 1.
 
@@ -64,10 +36,14 @@ def risk_coverage_curve(
     thresholds : ndarray of shape (n_points,)
         Distinct scores, decreasing; samples with ``y_score >= threshold`` are accepted.
 
+    aurc, e_aurc, augrc : float
+        Area under the curve, its excess over the best ranking of the losses, and area
+        of the generalized risk, as in :func:`aurc`, :func:`e_aurc` and :func:`augrc`.
+
     See Also
     --------
-    aurc : Area under the curve.
-    risk_at_coverage, coverage_at_risk : Points on the curve.
+    RiskCoverageDisplay : Plot of the curve.
+    TwoScoreCurve : The least risk at each coverage, also of two scores.
     selective_risk_at : The least selective risk at bounds on TPR and FPR.
 
     Notes
@@ -78,20 +54,166 @@ def risk_coverage_curve(
 
     Examples
     --------
-    >>> from skood.metrics import risk_coverage_curve
-    >>> coverage, risk, thresholds = risk_coverage_curve(
+    >>> from skood.metrics import RiskCoverageCurve
+    >>> curve = RiskCoverageCurve.from_predictions(
     ...     [0, 1, 1, 0, -1], [0, 1, 0, 0, 1], [0.9, 0.8, 0.5, 0.5, 0.4]
     ... )
-    >>> coverage
+    >>> curve.coverage
     array([0.25, 0.5 , 1.  ])
-    >>> risk
+    >>> curve.risk
     array([0.  , 0.  , 0.25])
-    >>> thresholds
+    >>> curve.thresholds
     array([0.9, 0.8, 0.5])
+    >>> curve.risk_at(0.6), curve.coverage_at(0.01)
+    (0.25, 0.5)
     """
-    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
-    N = ranked.accepted
-    return N / N[-1], ranked.summed_loss / N, ranked.scores[ranked.last]
+
+    def __init__(self, ranked):
+        self._ranked = ranked
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_pred,
+        y_score,
+        *,
+        loss="zero_one",
+        ood_label=-1,
+        classes=None,
+        sample_weight=None,
+    ):
+        """Make the curve from labels, predictions and scores.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            Labels of ID and OOD samples, see `ood_label` and `classes`.
+
+        y_pred : array-like of shape (n_samples,)
+            Predicted labels. May be None when `loss` is an array of losses.
+
+        y_score : array-like of shape (n_samples,)
+            Confidence, high for samples to accept first. Infinities are allowed.
+
+        loss : str, callable or array-like, default="zero_one"
+            "zero_one"; for targets of a regression, "absolute_error" or
+            "squared_error"; a function ``loss(y_true, y_pred)`` of the ID samples that
+            returns a loss per sample; an array of shape (n_samples,) of losses (ignored
+            on OOD samples); or, with `classes`, a loss matrix of shape (n_classes,
+            n_classes) with the true class in rows. Not negative.
+
+        ood_label, classes : int, str or NaN, default=-1, and array-like, default=None
+            OOD samples have the label `ood_label`, or a label that is not in `classes`.
+            NaN is for targets of a regression, and implied by its losses.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples, see :ref:`metric_weights`. None: equal weights.
+
+        Returns
+        -------
+        curve : RiskCoverageCurve
+            The curve.
+        """
+        return cls(
+            rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
+        )
+
+    @property
+    def coverage(self):
+        """Accepted share of ID samples, increasing to 1."""
+        accepted = self._ranked.accepted
+        return accepted / accepted[-1]
+
+    @property
+    def risk(self):
+        """Mean loss of the accepted ID samples."""
+        return self._ranked.summed_loss / self._ranked.accepted
+
+    @property
+    def thresholds(self):
+        """Distinct scores, decreasing."""
+        return self._ranked.scores[self._ranked.last]
+
+    @property
+    def aurc(self):
+        """Area under the curve."""
+        return float(_aurc(self._ranked))
+
+    @property
+    def e_aurc(self):
+        """Excess of the area over the area of the best ranking of the losses."""
+        ranked = self._ranked
+        if ranked.weight is None:
+            loss = np.sort(ranked.loss)
+            best = RankedLosses(loss, loss, ends_of_ties(loss), None)
+        else:
+            best = RankedLosses.of(-ranked.loss, ranked.loss, ranked.weight)
+        return float(max(_aurc(ranked) - _aurc(best), 0.0))  # 0 up to rounding
+
+    @property
+    def augrc(self):
+        """Area under the curve of the generalized risk."""
+        N = self._ranked.accepted
+        summed = np.append(0.0, self._ranked.summed_loss)
+        width = np.diff(N, prepend=0)
+        area = np.sum((summed[1:] + summed[:-1]) * width)
+        return float(area / (2 * float(N[-1]) ** 2))
+
+    @validate_params(
+        {"coverage": [Number(Real, 0, 1, closed="right")]},
+        prefer_skip_nested_validation=True,
+    )
+    def risk_at(self, coverage):
+        """Return the selective risk at a coverage of the ID samples.
+
+        Coverages exist at distinct scores only, where tied samples are accepted
+        together. The risk is taken at the smallest of these coverages that is at least
+        `coverage`; a larger coverage may have a smaller risk.
+
+        Parameters
+        ----------
+        coverage : float
+            Least share of ID samples to accept, in (0, 1].
+
+        Returns
+        -------
+        risk : float
+            Mean loss of the accepted ID samples; lower is better.
+        """
+        N = self._ranked.accepted
+        k = np.searchsorted(N, least_count(coverage, N[-1]))
+        return float(self._ranked.summed_loss[k] / N[k])
+
+    @validate_params(
+        {"risk": [Number(Real, 0, None, closed="left")]},
+        prefer_skip_nested_validation=True,
+    )
+    def coverage_at(self, risk):
+        r"""Return the largest coverage whose selective risk is within a bound.
+
+        Parameters
+        ----------
+        risk : float
+            Largest mean loss of the accepted ID samples; not negative.
+
+        Returns
+        -------
+        coverage : float
+            Accepted share of ID samples, in [0, 1]; higher is better. 0 if the risk is
+            above the bound at every threshold.
+
+        Notes
+        -----
+        .. math::
+            \max \{ \mathrm{coverage}(t) : R(t) \le r \}
+
+        over the distinct scores :math:`t`. All scores are evaluated, since the risk is
+        not monotone in the coverage: it may exceed the bound and fall below it again.
+        """
+        N = self._ranked.accepted
+        within = self._ranked.summed_loss / N <= risk * (1 + GUARD)
+        return float(np.max(N * within) / N[-1])
 
 
 def _aurc(ranked):
@@ -138,14 +260,8 @@ def aurc(
 
     Parameters
     ----------
-    y_true, y_pred, y_score : array-like of shape (n_samples,)
-        Labels, predictions and confidence, as in :func:`risk_coverage_curve`.
-
-    loss, ood_label, classes
-        As in :func:`risk_coverage_curve`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
+    y_true, y_pred, y_score, loss, ood_label, classes, sample_weight
+        As in :meth:`RiskCoverageCurve.from_predictions`.
 
     Returns
     -------
@@ -154,7 +270,7 @@ def aurc(
 
     See Also
     --------
-    risk_coverage_curve : The curve.
+    RiskCoverageCurve : The curve.
     e_aurc : Excess over the AURC of the best ranking.
     augrc : The same area of the generalized risk.
 
@@ -174,8 +290,8 @@ def aurc(
     >>> aurc([0, 1, 1, 0], [0, 1, 0, 0], [0.9, 0.8, 0.4, 0.5])
     0.0625
     """
-    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
-    return float(_aurc(ranked))
+    samples = y_true, y_pred, y_score, loss, ood_label, classes, sample_weight
+    return RiskCoverageCurve(rank_id(*samples)).aurc
 
 
 def e_aurc(
@@ -196,14 +312,8 @@ def e_aurc(
 
     Parameters
     ----------
-    y_true, y_pred, y_score : array-like of shape (n_samples,)
-        Labels, predictions and confidence, as in :func:`risk_coverage_curve`.
-
-    loss, ood_label, classes
-        As in :func:`risk_coverage_curve`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
+    y_true, y_pred, y_score, loss, ood_label, classes, sample_weight
+        As in :meth:`RiskCoverageCurve.from_predictions`.
 
     Returns
     -------
@@ -241,13 +351,8 @@ def e_aurc(
     >>> round(e_aurc(y_true, y_pred, [0.9, 0.8, 0.5, 0.4]), 4)
     0.0833
     """
-    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
-    if ranked.weight is None:
-        loss = np.sort(ranked.loss)
-        best = RankedLosses(loss, loss, ends_of_ties(loss), None)
-    else:
-        best = RankedLosses.of(-ranked.loss, ranked.loss, ranked.weight)
-    return float(max(_aurc(ranked) - _aurc(best), 0.0))  # 0 up to rounding
+    samples = y_true, y_pred, y_score, loss, ood_label, classes, sample_weight
+    return RiskCoverageCurve(rank_id(*samples)).e_aurc
 
 
 def augrc(
@@ -270,14 +375,8 @@ def augrc(
 
     Parameters
     ----------
-    y_true, y_pred, y_score : array-like of shape (n_samples,)
-        Labels, predictions and confidence, as in :func:`risk_coverage_curve`.
-
-    loss, ood_label, classes
-        As in :func:`risk_coverage_curve`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
+    y_true, y_pred, y_score, loss, ood_label, classes, sample_weight
+        As in :meth:`RiskCoverageCurve.from_predictions`.
 
     Returns
     -------
@@ -322,16 +421,10 @@ def augrc(
     >>> augrc([0, 1, 1, 0], [0, 1, 0, 0], [0.9, 0.8, 0.4, 0.5])
     0.03125
     """
-    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
-    N, summed = ranked.accepted, np.append(0.0, ranked.summed_loss)
-    width = np.diff(N, prepend=0)
-    return float(np.sum((summed[1:] + summed[:-1]) * width) / (2 * float(N[-1]) ** 2))
+    samples = y_true, y_pred, y_score, loss, ood_label, classes, sample_weight
+    return RiskCoverageCurve(rank_id(*samples)).augrc
 
 
-@validate_params(
-    {"coverage": [Number(Real, 0, 1, closed="right")]},
-    prefer_skip_nested_validation=True,
-)
 def risk_at_coverage(
     y_true,
     y_pred,
@@ -343,45 +436,28 @@ def risk_at_coverage(
     classes=None,
     sample_weight=None,
 ):
-    r"""Selective risk at a given coverage of the ID samples.
+    """Selective risk at a given coverage of the ID samples, a point on the curve.
 
-    OOD samples are excluded. Read more in the :ref:`User Guide <metrics>`.
+    Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
-    y_true, y_pred, y_score : array-like of shape (n_samples,)
-        Labels, predictions and confidence, as in :func:`risk_coverage_curve`.
+    y_true, y_pred, y_score, loss, ood_label, classes, sample_weight
+        As in :meth:`RiskCoverageCurve.from_predictions`.
 
     coverage : float, default=0.8
         Least share of ID samples to accept, in (0, 1].
-
-    loss, ood_label, classes
-        As in :func:`risk_coverage_curve`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
     risk : float
         Mean loss of the accepted ID samples; lower is better.
 
-    Raises
-    ------
-    ValueError
-        If `coverage` is not in (0, 1], or there are no ID samples.
-
     See Also
     --------
-    coverage_at_risk : The coverage at a given risk.
+    RiskCoverageCurve.risk_at : The definition.
     selective_risk_at : The least risk at this coverage *or more*, with a bound on
         the share of accepted OOD samples.
-
-    Notes
-    -----
-    Coverages exist at distinct scores only, where tied samples are accepted together.
-    The risk is taken at the smallest of these coverages that is at least `coverage`; a
-    larger coverage may have a smaller risk.
 
     Examples
     --------
@@ -390,18 +466,11 @@ def risk_at_coverage(
     >>> y_score = [0.9, 0.8, 0.5, 0.4, 0.6]
     >>> risk_at_coverage(y_true, y_pred, y_score, coverage=0.5)
     0.0
-    >>> round(risk_at_coverage(y_true, y_pred, y_score, coverage=0.6), 4)
-    0.3333
     """
-    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
-    N = ranked.accepted
-    k = np.searchsorted(N, least_count(coverage, N[-1]))
-    return float(ranked.summed_loss[k] / N[k])
+    samples = y_true, y_pred, y_score, loss, ood_label, classes, sample_weight
+    return RiskCoverageCurve(rank_id(*samples)).risk_at(coverage)
 
 
-@validate_params(
-    {"risk": [Number(Real, 0, None, closed="left")]}, prefer_skip_nested_validation=True
-)
 def coverage_at_risk(
     y_true,
     y_pred,
@@ -413,23 +482,17 @@ def coverage_at_risk(
     classes=None,
     sample_weight=None,
 ):
-    r"""Largest coverage of the ID samples whose selective risk is within a bound.
+    """Largest coverage of the ID samples whose selective risk is within a bound.
 
-    OOD samples are excluded. Read more in the :ref:`User Guide <metrics>`.
+    Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
-    y_true, y_pred, y_score : array-like of shape (n_samples,)
-        Labels, predictions and confidence, as in :func:`risk_coverage_curve`.
+    y_true, y_pred, y_score, loss, ood_label, classes, sample_weight
+        As in :meth:`RiskCoverageCurve.from_predictions`.
 
     risk : float, default=0.01
         Largest mean loss of the accepted ID samples; not negative.
-
-    loss, ood_label, classes
-        As in :func:`risk_coverage_curve`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------
@@ -437,34 +500,17 @@ def coverage_at_risk(
         Accepted share of ID samples, in [0, 1]; higher is better. 0 if the risk is
         above the bound at every threshold.
 
-    Raises
-    ------
-    ValueError
-        If `risk` is negative, or there are no ID samples.
-
     See Also
     --------
-    risk_at_coverage : The risk at a given coverage.
-
-    Notes
-    -----
-    .. math::
-        \max \{ \mathrm{coverage}(t) : R(t) \le r \}
-
-    over the distinct scores :math:`t`. All scores are evaluated, since the risk is not
-    monotone in the coverage: it may exceed the bound and fall below it again.
+    RiskCoverageCurve.coverage_at : The definition.
 
     Examples
     --------
     >>> from skood.metrics import coverage_at_risk
     >>> y_true, y_pred = [0, 1, 1, 0, -1], [0, 1, 0, 0, 1]
     >>> y_score = [0.9, 0.8, 0.5, 0.4, 0.6]
-    >>> coverage_at_risk(y_true, y_pred, y_score)
-    0.5
     >>> coverage_at_risk(y_true, y_pred, y_score, risk=0.25)
     1.0
     """
-    ranked = rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight)
-    N = ranked.accepted
-    within = ranked.summed_loss / N <= risk * (1 + GUARD)
-    return float(np.max(N * within) / N[-1])
+    samples = y_true, y_pred, y_score, loss, ood_label, classes, sample_weight
+    return RiskCoverageCurve(rank_id(*samples)).coverage_at(risk)

@@ -358,7 +358,7 @@ def make_cost_scorer(
 
     See Also
     --------
-    scod_cost_curve : The least cost of one or two scores, for many costs.
+    SCODCurve : The least cost of one or two scores, for many costs.
     skood.rejection.CostBased : The rule.
     make_selective_risk_scorer : Scores the selective risk at bounds instead.
 

@@ -114,7 +114,7 @@ def selective_risk_at(
         Largest share of OOD samples to accept.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        As in :func:`risk_coverage_curve`.
+        As in :meth:`RiskCoverageCurve.from_predictions`.
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
@@ -138,7 +138,7 @@ def selective_risk_at(
     skood.rejection.BoundedTPRFPR : The rule.
     skood.rejection.solve : The same from scores, raising if infeasible.
     selective_risk_at_precision_recall : Bounds the precision instead of the FPR.
-    double_score_ccr_curve : The same for every bound on the FPR.
+    TwoScoreCurve : With kind "ccr", the same for every bound on the FPR.
     oscr : The area under a curve of selective risks.
 
     Notes
@@ -211,7 +211,7 @@ def selective_risk_at_precision_recall(
         With 0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        As in :func:`risk_coverage_curve`.
+        As in :meth:`RiskCoverageCurve.from_predictions`.
 
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
@@ -240,7 +240,7 @@ def selective_risk_at_precision_recall(
     --------
     skood.rejection.BoundedPrecisionRecall : The rule.
     selective_risk_at : Bounds TPR and FPR, which do not depend on a prior.
-    double_score_precision_recall_curve : The best precision at every recall.
+    TwoScoreCurve : With kind "precision_recall", the best precision at every recall.
 
     Notes
     -----

@@ -1,403 +1,625 @@
-"""Curves of the best acceptance rule on two scores at every bound."""
+"""Curves of the best acceptance rule on one or two scores."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
+from dataclasses import dataclass, field
 from numbers import Real
 
 import numpy as np
 
-from skood.decision import Problem, precision_at
-from skood.metrics._best_rules import BoundCurve, angles_to_try, best_rules
+from skood.decision import (
+    CostBased,
+    Goal,
+    OperatingPoint,
+    Problem,
+    better,
+    grid_of_angles,
+    precision_at,
+)
 from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import Number, StrOptions, validate_params
-from skood.utils._ties import GUARD
+from skood.utils._ties import GUARD, ends_of_ties
+
+_KINDS = "roc", "precision_recall", "ccr", "dhamija", "risk_coverage", "scod"
 
 
-def double_score_risk_coverage_curve(
-    y_true,
-    y_pred,
-    y_score,
-    ood_score=None,
-    *,
-    loss="zero_one",
-    ood_label=-1,
-    classes=None,
-    angles="quadrant",
-    n_angles=91,
-    sample_weight=None,
-):
-    r"""Least selective risk at every coverage, of one or two scores.
+@dataclass(frozen=True, eq=False)
+class TwoScoreCurve:
+    r"""Best value of an acceptance rule on one or two scores, at every bound.
 
-    OOD samples are excluded. The second score may still help: samples far from the
-    training data are often misclassified. Read more in the :ref:`User Guide <metrics>`.
+    The curve is a step function, with a point where the best value changes, and stores
+    the rule that attains each point. Use `from_predictions` to make a curve. Read more
+    in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
+    bounds : ndarray of shape (n_points,)
+        The bounds, which the rules meet with equality; increasing.
 
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
-        an array of losses.
+    values : ndarray of shape (n_points,)
+        The best value of a rule that meets the bound; strictly monotone. Precisions
+        may also be equal, namely 1 at an `ood_prior` of 0 or next to it.
 
-    y_score : array-like of shape (n_samples,)
-        Scores, high for samples to accept: a confidence, or an ID score.
+    at_most : bool
+        Whether the bounds are upper bounds. False: lower bounds.
 
-    ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
-        only score.
+    thetas : ndarray of shape (n_points,)
+        The angle of each rule; 0 uses the first score only, pi/2 the second. If
+        several rules share a point, the smallest angle.
 
-    loss : "zero_one", callable or array-like, default="zero_one"
-        As in :func:`risk_coverage_curve`.
+    lams : ndarray of shape (n_points,)
+        The threshold of each rule; -inf with a tau of 0 accepts nothing.
 
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
+    taus : ndarray of shape (n_points,)
+        Probability of accepting samples at the threshold.
 
-    angles : {"quadrant", "full"}, default="quadrant"
-        With "full" a score may be used reversed, without a warning: see the `thetas`.
-
-    n_angles : int, default=91
-        Number of angles, one degree apart by default. No effect with one score.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
-
-    Returns
-    -------
-    curve : BoundCurve
-        The coverages in `bounds`, the least selective risks in `values`: lower is
-        better. Its `area` is the mean of the least risk over the coverages 1/n, 2/n,
-        ..., 1.
+    scales : tuple of (float, float)
+        The scales of the two scores.
 
     See Also
     --------
-    risk_coverage_curve : The risk at every threshold of one score.
-    aurc : The area under that curve.
-    scod_risk_coverage_curve : The same with OOD samples among accepted samples.
+    RiskCoverageCurve : The risk at every threshold of one score.
+    SCODCurve : The least expected cost, with a cost of rejection.
+    DoubleScoreROCDisplay, PrecisionRecallDisplay : Plots of the curves.
+    selective_risk_at : The least selective risk at bounds on TPR and FPR.
+    selective_risk_at_precision_recall : The same at bounds on precision and recall.
 
     Notes
     -----
+    ID samples are positive: the TPR, also the recall or the coverage of ID samples, is
+    the share of ID samples that are accepted, the FPR the share of OOD samples. With
+    the summed loss E of the N accepted of :math:`n_I` ID samples, the prior :math:`\pi`
+    = `ood_prior`, :math:`\beta` = `ood_weight` and :math:`\phi` = `tpr_min`, the kinds
+    at the bound t are
+
     .. math::
-        R^*(\phi) = \min_{\theta, \lambda} R \quad\text{such that}\quad
-        \mathrm{coverage} \ge \phi
+        \text{roc: } & \min \mathrm{FPR} \text{ such that } \mathrm{TPR} \ge t \\
+        \text{precision\_recall: } & \max \frac{(1 - \pi) \mathrm{TPR}}
+        {(1 - \pi) \mathrm{TPR} + \pi \mathrm{FPR}}
+        \text{ such that } \mathrm{TPR} \ge t \\
+        \text{ccr: } & \max 1 - E / N \text{ such that }
+        \mathrm{FPR} \le t,\ \mathrm{TPR} \ge \phi \\
+        \text{dhamija: } & \max (N - E) / n_I \text{ such that }
+        \mathrm{FPR} \le t,\ \mathrm{TPR} \ge \phi \\
+        \text{risk\_coverage: } & \min E / N \text{ such that } \mathrm{TPR} \ge t \\
+        \text{scod: } & \min \frac{1}{c} \left( (1 - \beta)(1 - \pi) \frac{E}{n_I}
+        + \beta \, \pi \, \mathrm{FPR} \right) \text{ such that }
+        c = (1 - \pi) \, \mathrm{TPR} + \pi \, \mathrm{FPR} \ge t
 
     over the given angles :math:`\theta` and all thresholds :math:`\lambda`, where rules
     accept iff :math:`\cos\theta \, a / c_a + \sin\theta \, b / c_b \le \lambda` for the
     negated scores a and b. Both ends of the quadrant are among the angles, so that
-    (with finite scores) two scores are never worse than either of them. With one score
-    without ties the area is at most the :func:`aurc`, since the risk is not monotone in
-    the coverage and the best rule may accept more than the bound.
+    (with finite scores) two scores are never worse than either of them. The rules at
+    different bounds are different linear combinations of the scores, so that the curve
+    is not the curve of a single combination, but better than each of them.
+
+    "scod" is selective classification with OOD samples among the inputs, where
+    misclassified ID samples and OOD samples are wrong: the risk of [1]_, and the joint
+    risk of [2]_ with :math:`\beta = c_\mathrm{fn}`; both draw it for every threshold of
+    one score, which need not be monotone.
+
+    With one score, the areas correspond to areas under curves of all thresholds:
+
+    - "roc": one minus the area is :math:`P(s_I > s_O)`, where :func:`auroc` adds one
+      half of :math:`P(s_I = s_O)`, since the rules do not break ties.
+    - "precision_recall": at least :func:`aupr_in` if `ood_prior` is the share of OOD
+      samples in the data, as the precision is not monotone in the recall and the best
+      rule may accept more than the bound.
+    - "dhamija": :func:`oscr` of this definition, without ties between ID and OOD
+      samples and with `tpr_min` 0. The CCR of "ccr" is not defined if no ID sample is
+      accepted, and computed on very few samples where the bound on the FPR is tight.
+    - "risk_coverage": the mean of the least risk over the coverages 1/n, 2/n, ..., 1,
+      which is at most :func:`aurc` without ties.
+
+    References
+    ----------
+    .. [1] G. Xia, C.-S. Bouganis. Augmenting softmax information for selective
+       classification with out-of-distribution data. ACCV 2022.
+    .. [2] H. Narasimhan, A. K. Menon, W. Jitkrittum, S. Kumar. Plugin estimators for
+       selective classification with out-of-distribution detection. ICLR 2024.
 
     Examples
     --------
-    >>> from skood.metrics import double_score_risk_coverage_curve
+    >>> from skood.metrics import TwoScoreCurve
     >>> y_true, y_pred = [0, 1, 1, 0], [0, 1, 0, 0]
     >>> first, second = [0.9, 0.4, 0.8, 0.2], [0.15, 0.9, 0.2, 0.9]
-    >>> double_score_risk_coverage_curve(y_true, y_pred, first).area
+    >>> TwoScoreCurve.from_predictions(
+    ...     y_true, y_pred, first, kind="risk_coverage"
+    ... ).area
     0.1875
-    >>> curve = double_score_risk_coverage_curve(y_true, y_pred, first, second)
-    >>> curve.area
-    0.0625
-    >>> curve.bounds, curve.values
-    (array([0.75, 1.  ]), array([0.  , 0.25]))
-    """
-    given = y_true, y_pred, y_score, ood_score, loss, ood_label, classes
-    rows = reject_scores(*given, needs_ood=False, sample_weight=sample_weight)
-    risk_id, ood_id, loss_id, risk_ood, ood_ood, weight_id, _ = rows
-    ood_ood = None if ood_ood is None else ood_ood[:0]
-    problem = Problem(risk_id, ood_id, loss_id, risk_ood[:0], ood_ood, weight_id)
-
-    def read(N, E, F):
-        return N, E / N
-
-    n, risk, rules = best_rules(problem, angles_to_try(problem, angles, n_angles), read)
-    return BoundCurve(bounds=n / problem.n_id, values=risk, **rules)
-
-
-def double_score_roc_curve(
-    y_true,
-    y_score,
-    ood_score=None,
-    *,
-    ood_label=-1,
-    classes=None,
-    angles="quadrant",
-    n_angles=91,
-    sample_weight=None,
-):
-    r"""Least FPR at every TPR, of one or two scores; ID samples are positive.
-
-    Read more in the :ref:`User Guide <metrics>`.
-
-    Parameters
-    ----------
-    y_true, y_score, ood_score : array-like of shape (n_samples,)
-        As in :func:`double_score_risk_coverage_curve`; `ood_score` may be None.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
-    angles, n_angles : {"quadrant", "full"}, default="quadrant", and int, default=91
-        As in :func:`double_score_risk_coverage_curve`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
-
-    Returns
-    -------
-    curve : BoundCurve
-        The true positive rates (accepted share of ID samples) in `bounds`, the least
-        false positive rates (accepted share of OOD samples) in `values`: lower is
-        better. One minus its `area` corresponds to the AUROC.
-
-    See Also
-    --------
-    auroc : The area under the ROC curve of one score.
-    fpr_at_tpr : A point on the curve of one score.
-    double_score_ccr_curve : Also counts the errors on accepted samples.
-
-    Notes
-    -----
-    .. math::
-        \rho^*(\phi) = \min_{\theta, \lambda} \mathrm{FPR} \quad\text{such that}\quad
-        \mathrm{TPR} \ge \phi
-
-    over the given angles :math:`\theta` and all thresholds :math:`\lambda`. The rules
-    do not break ties: with one score, one minus the area is :math:`P(s_I > s_O)`, where
-    the AUROC adds one half of :math:`P(s_I = s_O)`. The rules at different bounds are
-    different linear combinations of the scores, so that with two scores the curve is
-    not the ROC curve of a single combination, but better than each of them.
-
-    Examples
-    --------
-    >>> from skood.metrics import auroc, double_score_roc_curve
-    >>> y_true = [0, 1, 1, -1, -1]
-    >>> first, second = [0.9, 0.8, 0.3, 0.7, 0.2], [0.4, 0.7, 0.9, 0.1, 0.8]
-    >>> curve = double_score_roc_curve(y_true, first, second)
-    >>> curve.bounds, curve.values
-    (array([1.]), array([0.]))
-    >>> 1 - curve.area, round(auroc(y_true, first), 4), round(auroc(y_true, second), 4)
-    (1.0, 0.8333, 0.6667)
-    """
-    given = y_true, None, y_score, ood_score, None, ood_label, classes
-    rows = reject_scores(*given, sample_weight=sample_weight)
-    problem = Problem(*rows)
-
-    def read(N, E, F):
-        return N, F.astype(np.float64)
-
-    n, n_ood, rules = best_rules(
-        problem, angles_to_try(problem, angles, n_angles), read, none=(0, 0)
-    )
-    return BoundCurve(bounds=n / problem.n_id, values=n_ood / problem.n_ood, **rules)
-
-
-@validate_params(
-    {"ood_prior": [Number(Real, 0, 1, closed="left")]},
-    prefer_skip_nested_validation=True,
-)
-def double_score_precision_recall_curve(
-    y_true,
-    y_score,
-    ood_score=None,
-    *,
-    ood_prior=0.5,
-    ood_label=-1,
-    classes=None,
-    angles="quadrant",
-    n_angles=91,
-    sample_weight=None,
-):
-    r"""Largest precision at every recall, of one or two scores; ID is positive.
-
-    Read more in the :ref:`User Guide <metrics>`.
-
-    Parameters
-    ----------
-    y_true, y_score, ood_score : array-like of shape (n_samples,)
-        As in :func:`double_score_risk_coverage_curve`; `ood_score` may be None.
-
-    ood_prior : float, default=0.5
-        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
-        With 0 no OOD samples are needed, and the precision is 1.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
-    angles, n_angles : {"quadrant", "full"}, default="quadrant", and int, default=91
-        As in :func:`double_score_risk_coverage_curve`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
-
-    Returns
-    -------
-    curve : BoundCurve
-        The recalls (accepted share of ID samples) in `bounds`, the largest precisions
-        (share of ID samples among accepted samples) in `values`: higher is better.
-
-    See Also
-    --------
-    aupr_in : The area under the precision-recall curve of one score.
-    selective_risk_at_precision_recall : The least selective risk at bounds on both.
-
-    Notes
-    -----
-    With the prior :math:`\pi`,
-
-    .. math::
-        \kappa^*(\phi) = \max_{\theta, \lambda} \frac{(1 - \pi) \mathrm{TPR}}
-        {(1 - \pi) \mathrm{TPR} + \pi \mathrm{FPR}} \quad\text{such that}\quad
-        \mathrm{TPR} \ge \phi
-
-    over the given angles :math:`\theta` and all thresholds :math:`\lambda`. With one
-    score, and the share of OOD samples in the data as `ood_prior`, the area is at least
-    the average precision :func:`aupr_in`, since precision is not monotone in recall and
-    the best rule may accept more than the bound.
-
-    Examples
-    --------
-    >>> from skood.metrics import double_score_precision_recall_curve
-    >>> y_true = [0, 1, 1, -1, -1]
-    >>> y_score = [0.9, 0.8, 0.3, 0.7, 0.2]
-    >>> curve = double_score_precision_recall_curve(y_true, y_score, ood_prior=0.25)
+    >>> curve = TwoScoreCurve.from_predictions(
+    ...     y_true, y_pred, first, second, kind="risk_coverage"
+    ... )
+    >>> curve.bounds, curve.values, curve.area
+    (array([0.75, 1.  ]), array([0.  , 0.25]), 0.0625)
+    >>> curve.at([0.4, 0.8])
+    array([0.  , 0.25])
+    >>> y_true, y_score = [0, 1, 1, -1, -1], [0.9, 0.8, 0.3, 0.7, 0.2]
+    >>> curve = TwoScoreCurve.from_predictions(
+    ...     y_true, None, y_score, kind="precision_recall", ood_prior=0.25
+    ... )
     >>> curve.bounds.round(4), curve.values.round(4)
     (array([0.6667, 1.    ]), array([1.    , 0.8571]))
     >>> from skood.rejection import accept
     >>> accept(curve.rule_at(1.0), [-0.25, -0.35])
     array([False,  True])
     """
-    rows = reject_scores(
+
+    bounds: np.ndarray
+    values: np.ndarray
+    at_most: bool
+    thetas: np.ndarray = field(repr=False)
+    lams: np.ndarray = field(repr=False)
+    taus: np.ndarray = field(repr=False)
+    scales: tuple[float, float]
+
+    @classmethod
+    @validate_params(
+        {
+            "kind": [StrOptions(set(_KINDS))],
+            "tpr_min": [Number(Real, 0, 1, closed="both")],
+            "ood_prior": [Number(Real, 0, 1, closed="left")],
+            "ood_weight": [Number(Real, 0, 1, closed="both")],
+        },
+        prefer_skip_nested_validation=True,
+    )
+    def from_predictions(
+        cls,
         y_true,
-        None,
+        y_pred,
         y_score,
-        ood_score,
-        None,
-        ood_label,
-        classes,
-        needs_ood=ood_prior > 0,
-        sample_weight=sample_weight,
-    )
-    problem = Problem(*rows)
+        ood_score=None,
+        *,
+        kind,
+        tpr_min=0.0,
+        ood_prior=0.5,
+        ood_weight=0.5,
+        loss="zero_one",
+        ood_label=-1,
+        classes=None,
+        angles="quadrant",
+        n_angles=91,
+        sample_weight=None,
+    ):
+        """Make a curve from labels, predictions and scores.
 
-    def read(N, E, F):
-        # the precision decreases in this ratio at every prior
-        return N, np.divide(F, N, out=np.full(N.shape, np.inf), where=N > 0)
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            Labels of ID and OOD samples, see `ood_label` and `classes`.
 
-    n, ratio, rules = best_rules(
-        problem, angles_to_try(problem, angles, n_angles), read
-    )
-    ratio = ratio * problem.n_id / max(problem.n_ood, 1)
-    precision = [precision_at(ood_prior, 1.0, r) for r in ratio.tolist()]
-    return BoundCurve(bounds=n / problem.n_id, values=np.array(precision), **rules)
+        y_pred : array-like of shape (n_samples,)
+            Predicted labels; entries of OOD samples are ignored. May be None when
+            `loss` is an array of losses, and for "roc" and "precision_recall".
+
+        y_score : array-like of shape (n_samples,)
+            Scores, high for samples to accept: a confidence, or an ID score.
+
+        ood_score : array-like of shape (n_samples,), default=None
+            A second score, high for ID samples; +inf is not allowed. None: `y_score` is
+            the only score.
+
+        kind : {"roc", "precision_recall", "ccr", "dhamija", "risk_coverage", "scod"}
+            "roc": the least FPR at every TPR. "precision_recall": the largest precision
+            at every recall. "ccr": the largest correct classification rate (CCR), the
+            share of correct among accepted ID samples, at every upper bound on the FPR;
+            the curve starts at the least FPR at which `tpr_min` can be met. "dhamija":
+            the same for the share of ID samples that are accepted and correct.
+            "risk_coverage": the least selective risk at every coverage, without the
+            OOD samples; the second score may still help, as samples far from the
+            training data are often misclassified. "scod": the least risk over ID and
+            OOD samples at every coverage of both.
+
+        tpr_min : float, default=0.0
+            Of "ccr" and "dhamija": least share of ID samples to accept at every bound.
+
+        ood_prior : float, default=0.5
+            Of "precision_recall" and "scod": share of OOD samples in use, in [0, 1). It
+            is never estimated from the data. With 0 no OOD samples are needed.
+
+        ood_weight : float, default=0.5
+            Of "scod": the weight of an accepted OOD sample, in [0, 1]; the weight of
+            the loss of an accepted ID sample is ``1 - ood_weight``.
+
+        loss : "zero_one", callable or array-like, default="zero_one"
+            Of "risk_coverage" and "scod": as in
+            :meth:`RiskCoverageCurve.from_predictions`.
+
+        ood_label, classes : int or str, default=-1, and array-like, default=None
+            OOD samples have the label `ood_label`, or a label that is not in `classes`.
+
+        angles : {"quadrant", "full"}, default="quadrant"
+            With "full" a score may be used reversed, without a warning: see the
+            `thetas`.
+
+        n_angles : int, default=91
+            Number of angles, one degree apart by default. No effect with one score.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples, see :ref:`metric_weights`. None: equal weights.
+
+        Returns
+        -------
+        curve : TwoScoreCurve
+            The curve.
+        """
+        if kind in ("roc", "precision_recall"):
+            y_pred = loss = None
+        elif kind in ("ccr", "dhamija"):
+            loss = "zero_one"
+        all_id = kind == "risk_coverage"
+        uses_prior = kind in ("precision_recall", "scod")
+        samples = reject_scores(
+            y_true,
+            y_pred,
+            y_score,
+            ood_score,
+            loss,
+            ood_label,
+            classes,
+            needs_ood=ood_prior > 0 if uses_prior else not all_id,
+            sample_weight=sample_weight,
+        )
+        if all_id:
+            a, b, loss_id, a_ood, b_ood, weight, _ = samples
+            samples = (
+                a,
+                b,
+                loss_id,
+                a_ood[:0],
+                b_ood if b is None else b_ood[:0],
+                weight,
+            )
+        problem = Problem(*samples)
+        n_id, n_ood = problem.n_id, max(problem.n_ood, 1)
+        least = tpr_min * n_id * (1 - GUARD)
+        per_id, per_ood = (1 - ood_prior) / n_id, ood_prior / n_ood
+
+        def evaluate(N, E, F):
+            """Return bounds and values of operating points; less is better."""
+            if kind == "roc":
+                return N, F.astype(np.float64)
+            if kind == "precision_recall":
+                return N, _ratio(F, N)  # the precision decreases in it at every prior
+            if kind == "risk_coverage":
+                return N, E / N
+            if kind == "scod":
+                coverage = per_id * N + per_ood * F
+                wrong = (1 - ood_weight) * per_id * E + ood_weight * per_ood * F
+                return coverage, _ratio(wrong, coverage)
+            wrong = 1 - (N - E) / n_id if kind == "dhamija" else _ratio(E, N)
+            return F, np.where((N > 0) & (N >= least), wrong, np.inf)
+
+        at_most = kind in ("ccr", "dhamija")
+        none = {"roc": (0, 0), "dhamija": None if tpr_min else (0, 1)}.get(kind)
+        thetas = _angles_to_try(problem, angles, n_angles)
+        bounds, values, rules = _best_rules(
+            problem, thetas, evaluate, none=none, at_most=at_most
+        )
+        if kind != "scod":
+            bounds = bounds / (n_ood if at_most else n_id)
+        if kind == "roc":
+            values = values / n_ood
+        elif kind == "precision_recall":
+            ratios = (values * n_id / n_ood).tolist()
+            values = np.array([precision_at(ood_prior, 1.0, r) for r in ratios])
+        elif at_most:
+            values = 1 - values
+        return cls(bounds=bounds, values=values, **rules)
+
+    def _positions(self, bound):
+        """Return the index of the point for each bound, and whether it exists."""
+        bound = np.asarray(bound, dtype=np.float64)
+        if np.isnan(bound).any():
+            raise ValueError("bound contains NaN; pass numbers.")
+        if self.at_most:
+            position = np.searchsorted(self.bounds, bound + GUARD, side="right") - 1
+            return np.maximum(position, 0), position >= 0
+        position = np.searchsorted(self.bounds, bound - GUARD)
+        return np.minimum(position, self.bounds.size - 1), position < self.bounds.size
+
+    def at(self, bound):
+        """Return the best value at other bounds.
+
+        Parameters
+        ----------
+        bound : float or array-like
+            The bounds to meet.
+
+        Returns
+        -------
+        value : float or ndarray
+            NaN where no rule meets the bound.
+        """
+        position, met = self._positions(bound)
+        return np.where(met, self.values[position], np.nan)[()]
+
+    def rule_at(self, bound):
+        """Return the rule that is best at a bound.
+
+        Parameters
+        ----------
+        bound : float
+            The bound to meet.
+
+        Returns
+        -------
+        point : OperatingPoint
+            The rule, on the negated scores: apply it by
+            ``skood.rejection.accept(point, -y_score, -ood_score)``.
+
+        Raises
+        ------
+        ValueError
+            If no rule meets the bound.
+        """
+        position, met = self._positions(float(bound))
+        if not met:
+            raise ValueError(
+                f"No rule meets a bound of at most {bound!r}: the least that one "
+                f"meets is {self.bounds[0]:.6g}."
+                if self.at_most
+                else f"No rule meets a bound of at least {bound!r}: the largest that "
+                f"one meets is {self.bounds[-1]:.6g}."
+            )
+        return OperatingPoint(
+            theta=float(self.thetas[position]),
+            lam=float(self.lams[position]),
+            tau=float(self.taus[position]),
+            scales=self.scales,
+        )
+
+    @property
+    def area(self):
+        """The exact area under the step function, over bounds from 0 to 1.
+
+        Where no rule meets the bound, the value counts as 0.
+        """
+        if self.at_most:
+            width = np.diff(self.bounds, append=1.0)
+        else:
+            width = np.diff(self.bounds, prepend=0.0)
+        return float(np.sum(width * self.values))
 
 
-@validate_params(
-    {
-        "tpr_min": [Number(Real, 0, 1, closed="both")],
-        "definition": [StrOptions({"selective_risk", "dhamija"})],
-    },
-    prefer_skip_nested_validation=True,
-)
-def double_score_ccr_curve(
-    y_true,
-    y_pred,
-    y_score,
-    ood_score=None,
-    *,
-    tpr_min=0.0,
-    definition="selective_risk",
-    ood_label=-1,
-    classes=None,
-    angles="quadrant",
-    n_angles=91,
-    sample_weight=None,
-):
-    r"""Largest correct classification rate at every FPR, of one or two scores.
+@dataclass(frozen=True, eq=False)
+class SCODCurve:
+    r"""Least expected cost of one or two scores for several costs or priors.
 
-    Read more in the :ref:`User Guide <metrics>`.
+    In selective classification with OOD samples among the inputs (SCOD), errors on
+    accepted ID samples, accepted OOD samples and rejections have costs. Use
+    `from_predictions` to make a curve. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
-    y_true, y_pred, y_score, ood_score : array-like of shape (n_samples,)
-        As in :func:`double_score_risk_coverage_curve`; `ood_score` may be
-        None, `y_pred` may not.
+    costs : ndarray of shape (n_points,)
+        The least expected costs; lower is better.
 
-    tpr_min : float, default=0.0
-        Least share of ID samples to accept at every bound. Without it, the CCR of
-        "selective_risk" is computed on very few samples where the bound on the FPR is
-        tight.
+    rules : list of CostBased
+        The costs and priors.
 
-    definition : {"selective_risk", "dhamija"}, default="selective_risk"
-        The correct classification rate (CCR), as in :func:`oscr`. "selective_risk":
-        the share of correct among accepted ID samples, one minus the selective risk.
-        "dhamija": the share of ID samples that are accepted and correct.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
-    angles, n_angles : {"quadrant", "full"}, default="quadrant", and int, default=91
-        As in :func:`double_score_risk_coverage_curve`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
-
-    Returns
-    -------
-    curve : BoundCurve
-        The false positive rates (accepted share of OOD samples) in `bounds`, which are
-        upper bounds, and the largest CCR in `values`: higher is better. It starts at
-        the least FPR at which `tpr_min` can be met. Its `area`, where the CCR counts as
-        0 below this FPR, corresponds to :func:`oscr`.
+    points : list of OperatingPoint
+        The acceptance rules of least cost, with their TPR, FPR, precision and
+        selective risk. They are rules on the negated scores.
 
     See Also
     --------
-    oscr : The area under the curve of one score.
-    selective_risk_at : One minus a point on the curve, by the solver.
+    skood.rejection.CostBased : The rule.
+    TwoScoreCurve : With kind "scod", the risk at a bounded coverage instead.
+    make_cost_scorer : A scorer for searches.
 
     Notes
     -----
     .. math::
-        \mathrm{CCR}^*(\rho) = \max_{\theta, \lambda} \mathrm{CCR}
-        \quad\text{such that}\quad \mathrm{FPR} \le \rho,\ \mathrm{TPR} \ge \phi
+        \min_{\theta, \lambda} \; (1 - \pi) \left( \frac{E}{n_I} +
+        \varepsilon_1 (1 - \mathrm{TPR}) \right) +
+        \pi \left( \varepsilon_2 \mathrm{FPR} +
+        \varepsilon_3 (1 - \mathrm{FPR}) \right)
 
-    over the given angles :math:`\theta` and all thresholds :math:`\lambda`, with
-    :math:`\phi` = `tpr_min`. The CCR of "selective_risk" is defined only if an ID
-    sample is accepted; the CCR of "dhamija" is 0 otherwise. With one score without ties
-    between ID and OOD samples, and `tpr_min` 0, the area for "dhamija" equals
-    :func:`oscr`.
+    with the summed loss E of accepted ID samples, :math:`\varepsilon_1` = `reject_id`,
+    :math:`\varepsilon_2` = `accept_ood`, :math:`\varepsilon_3` = `reject_ood` and
+    :math:`\pi` = `ood_prior` of a rule [1]_. As the minimum of functions that are
+    linear in each of the four, the curve is concave in each. It is never above the cost
+    of accepting all or no samples.
+
+    The cost :math:`(1 - c_\mathrm{in} - c_\mathrm{out}) P_I(\text{wrong, accepted}) +
+    c_\mathrm{in} P_I(\text{rejected}) + c_\mathrm{out}
+    P_O(\text{accepted})` of [2]_ is, divided by :math:`1 - c_\mathrm{in} -
+    c_\mathrm{out}`, twice the cost above with :math:`\pi = 1/2`, :math:`\varepsilon_1 =
+    c_\mathrm{in} / (1 - c_\mathrm{in} - c_\mathrm{out})`, :math:`\varepsilon_2 =
+    c_\mathrm{out} / (1 - c_\mathrm{in} - c_\mathrm{out})` and :math:`\varepsilon_3 =
+    0`.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+    .. [2] H. Narasimhan, A. K. Menon, W. Jitkrittum, S. Kumar. Plugin estimators for
+       selective classification with out-of-distribution detection. ICLR 2024.
 
     Examples
     --------
-    >>> from skood.metrics import double_score_ccr_curve
+    >>> from skood.metrics import SCODCurve
+    >>> from skood.rejection import CostBased
     >>> y_true, y_pred = [0, 1, 1, 0, -1, -1], [0, 1, 0, 0, 0, 1]
     >>> y_score = [0.9, 0.8, 0.3, 0.7, 0.75, 0.1]
-    >>> curve = double_score_ccr_curve(y_true, y_pred, y_score, tpr_min=0.7)
-    >>> curve.bounds, curve.values, curve.area
-    (array([0.5]), array([1.]), 0.5)
-    >>> curve.at([0.4, 0.6])
-    array([nan,  1.])
+    >>> rules = [CostBased(reject_id=e, ood_prior=0.2) for e in (0.0, 0.5, 1.5)]
+    >>> curve = SCODCurve.from_predictions(y_true, y_pred, y_score, rules=rules)
+    >>> curve.costs
+    array([0. , 0.2, 0.3])
+    >>> [(point.tpr, point.fpr) for point in curve.points]
+    [(0.5, 0.0), (0.75, 0.5), (1.0, 0.5)]
     """
-    given = y_true, y_pred, y_score, ood_score, "zero_one", ood_label, classes
-    rows = reject_scores(*given, sample_weight=sample_weight)
-    problem = Problem(*rows)
-    n_id, n_ood = problem.n_id, problem.n_ood
-    least = tpr_min * n_id * (1 - GUARD)
-    dhamija = definition == "dhamija"
 
-    def read(N, E, F):
-        some = N > 0
-        wrong = np.divide(E, N, out=np.ones(N.shape), where=some)
-        if dhamija:
-            wrong = 1 - (N - E) / n_id
-        return F, np.where(some & (N >= least), wrong, np.inf)
+    costs: np.ndarray
+    rules: list[CostBased] = field(repr=False)
+    points: list = field(repr=False)
 
-    n, wrong, rules = best_rules(
-        problem,
-        angles_to_try(problem, angles, n_angles),
-        read,
-        none=(0, 1) if dhamija and tpr_min == 0 else None,
-        at_most=True,
-    )
-    return BoundCurve(bounds=n / n_ood, values=1 - wrong, **rules)
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_pred,
+        y_score,
+        ood_score=None,
+        *,
+        rules,
+        loss="zero_one",
+        ood_label=-1,
+        classes=None,
+        angles="quadrant",
+        n_angles=91,
+        sample_weight=None,
+    ):
+        """Make a curve from labels, predictions and scores.
+
+        For each rule, the best acceptance rule is searched on the given data. Accepting
+        all and accepting no samples are among them.
+
+        Parameters
+        ----------
+        y_true, y_pred, y_score, ood_score : array-like of shape (n_samples,)
+            As in :meth:`TwoScoreCurve.from_predictions`; `ood_score` may be None.
+
+        rules : list of CostBased
+            The costs and priors. If all priors are 0, no OOD samples are needed.
+
+        loss, ood_label, classes, angles, n_angles, sample_weight
+            As in :meth:`TwoScoreCurve.from_predictions`.
+
+        Returns
+        -------
+        curve : SCODCurve
+            The curve.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If there are no ID samples or, with a positive prior, no OOD samples, or if
+            a cost or a prior is out of its range.
+        """
+        if not rules or not all(isinstance(rule, CostBased) for rule in rules):
+            raise TypeError(
+                f"rules must be a list of CostBased rules, at least one, got {rules!r}."
+            )
+        for rule in rules:
+            rule.check_params()
+        samples = reject_scores(
+            y_true,
+            y_pred,
+            y_score,
+            ood_score,
+            loss,
+            ood_label,
+            classes,
+            needs_ood=any(rule.needs_ood for rule in rules),
+            sample_weight=sample_weight,
+        )
+        problem = Problem(*samples)
+        goals = [Goal.of(rule, problem) for rule in rules]
+        best = [None] * len(goals)
+        for theta in _angles_to_try(problem, angles, n_angles):
+            lam, N, E, F = _worth_trying(*problem.points(theta))
+            for i, goal in enumerate(goals):
+                candidate = problem.best_of(theta, lam, N, E, F, goal=goal)
+                if better(candidate, best[i], goal.rtol):
+                    best[i] = candidate
+        points = [problem.describe(*pair) for pair in zip(rules, best, strict=True)]
+        costs = np.array([point.objective for point in points])
+        return cls(costs=costs, rules=list(rules), points=points)
+
+
+def _ratio(a, b):
+    """Return a / b, infinite where b is 0."""
+    return np.divide(a, b, out=np.full(b.shape, np.inf), where=b > 0)
+
+
+def _angles_to_try(problem, angles, n_angles):
+    """Return the grid of angles, or angle 0 if there is only one score."""
+    thetas = grid_of_angles(angles, n_angles)
+    return thetas if problem.double else np.zeros(1)
+
+
+def _best_of_runs(position, key):
+    """Return, for each run of equal positions, the index of its last least key.
+
+    Runs with only infinite keys are omitted.
+    """
+    last = ends_of_ties(position)
+    first = np.append(0, last[:-1] + 1)
+    least = np.repeat(np.minimum.reduceat(key, first), last + 1 - first)
+    hit = np.flatnonzero((key == least) & (key < np.inf))
+    return hit[ends_of_ties(position[hit])] if hit.size else hit
+
+
+def _beats_later(key):
+    """Return which keys are smaller than all later keys."""
+    return key < np.append(np.minimum.accumulate(key[::-1])[::-1][1:], np.inf)
+
+
+def _frontier(points):
+    """Return the columns that no other column dominates in position and key.
+
+    Among equal columns, the one with the most ID samples stays, then the last.
+    """
+    points = points[:, np.lexsort((points[2], -points[1], points[0]))]
+    return points[:, _beats_later(points[1])]
+
+
+def _best_rules(problem, thetas, evaluate, *, none=None, at_most=False):
+    """Return positions and keys of the best rule at every bound, and the rules.
+
+    `evaluate(N, E, F)` returns position and key (infinite: does not count) of operating
+    points; `none` are position and key of accepting nothing. Positions, of shape
+    (n_points,), are bounded from above if `at_most`; the rules are arguments of a
+    :class:`TwoScoreCurve`.
+    """
+    # One pass over the angles: all thresholds at each angle are evaluated, and the best
+    # are merged into the best rules so far.
+    sign = -1.0 if at_most else 1.0
+    # rows: position, key, N, theta, lam, tau; upper bounds are negated lower bounds
+    best = np.empty((6, 0))
+    if none is not None:
+        best = np.array([[sign * none[0]], [none[1]], [0], [0], [-math.inf], [0]])
+    for theta in thetas:
+        lam, N, E, F = problem.points(theta)
+        position, key = evaluate(N, E, F)
+        k = _best_of_runs(position, key)
+        if at_most:
+            k = k[::-1]
+        k = k[_beats_later(key[k])]
+        new = np.array(
+            [
+                sign * position[k],
+                key[k],
+                N[k],
+                np.full(k.size, theta),
+                lam[k],
+                np.ones(k.size),
+            ]
+        )
+        best = _frontier(np.concatenate([new, best], axis=1))
+    if at_most:
+        best = best[:, ::-1]
+    rules = {
+        "at_most": at_most,
+        "thetas": best[3],
+        "lams": best[4],
+        "taus": best[5],
+        "scales": problem.scales,
+    }
+    return sign * best[0], best[1], rules
+
+
+def _worth_trying(lam, N, E, F):
+    """Drop operating points that are never better than one of their neighbors.
+
+    At any costs, accepting an OOD sample is no gain and rejecting an ID sample without
+    loss is none either, so that few points are searched for all costs.
+    """
+    gains = np.diff(N, prepend=0) > 0
+    misses = np.append((np.diff(E) == 0) & (np.diff(F) == 0), False)
+    k = np.flatnonzero(gains & ~misses)
+    return lam[k], N[k], E[k], F[k]

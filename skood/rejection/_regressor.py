@@ -153,7 +153,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
     BoundedImprovement : Largest coverage at a bounded mean loss.
     BoundedAbstention : Least mean loss at a bounded coverage.
     certify : Rules whose bounds hold on new data.
-    skood.metrics.risk_coverage_curve : Mean loss against coverage.
+    skood.metrics.RiskCoverageCurve : Mean loss against coverage.
     skood.metrics.make_selective_risk_scorer : Scorer for searches.
 
     Notes

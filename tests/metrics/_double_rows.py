@@ -4,9 +4,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from functools import partial
 
 import numpy as np
 
+from skood.metrics import SCODCurve, TwoScoreCurve
+from skood.rejection import CostBased
 from tests.metrics._samples import tied
 
 
@@ -53,3 +56,29 @@ def every_rule(y_true, y_pred, y_score, ood_score, thetas):
                 )
             )
     return found
+
+
+def roc_curve(y_true, *scores, **params):
+    return TwoScoreCurve.from_predictions(y_true, None, *scores, kind="roc", **params)
+
+
+def precision_recall_curve(y_true, *scores, **params):
+    params = {"kind": "precision_recall", **params}
+    return TwoScoreCurve.from_predictions(y_true, None, *scores, **params)
+
+
+ccr_curve = partial(TwoScoreCurve.from_predictions, kind="ccr")
+least_risk_curve = partial(TwoScoreCurve.from_predictions, kind="risk_coverage")
+scod_risk_curve = partial(TwoScoreCurve.from_predictions, kind="scod")
+
+
+def cost_curve(*samples, rules=None, **params):
+    """Return the curve of rules, or of arrays of their parameters."""
+    names = "reject_id", "accept_ood", "reject_ood", "ood_prior"
+    costs = {name: params.pop(name) for name in names if name in params}
+    swept = {"reject_id": 0.3, **costs}
+    if rules is None:
+        columns = np.broadcast_arrays(*map(np.atleast_1d, swept.values()))
+        values = zip(*(column.tolist() for column in columns), strict=True)
+        rules = [CostBased(**dict(zip(swept, v, strict=True))) for v in values]
+    return SCODCurve.from_predictions(*samples, rules=rules, **params)

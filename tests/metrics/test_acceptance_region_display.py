@@ -12,9 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import make_pipeline
 
 from skood.detectors import MSP
-from skood.metrics import AcceptanceRegionDisplay, double_score_roc_curve
+from skood.metrics import AcceptanceRegionDisplay
 from skood.rejection import BoundedAbstention, BoundedTPRFPR, OperatingPoint, accept
-from tests.metrics._double_rows import make_rows, relabel
+from tests.metrics._double_rows import make_rows, relabel, roc_curve
 from tests.metrics._drawing import legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood
 
@@ -298,7 +298,7 @@ def test_classifier_with_one_detector():
 
 
 def test_rule_of_a_curve_and_string_labels():
-    curve = double_score_roc_curve(Y_TRUE, Y_SCORE, OOD_SCORE)
+    curve = roc_curve(Y_TRUE, Y_SCORE, OOD_SCORE)
     point = curve.rule_at(0.8)
     display = AcceptanceRegionDisplay.from_predictions(
         relabel(Y_TRUE),

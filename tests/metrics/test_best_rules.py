@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skood.metrics import BoundCurve, double_score_roc_curve
+from skood.metrics import TwoScoreCurve
 from skood.rejection import OperatingPoint, accept
+from tests.metrics._double_rows import roc_curve
 
 
 def make_curve(bounds, values, at_most):
     n = len(bounds)
-    return BoundCurve(
+    return TwoScoreCurve(
         bounds=np.array(bounds),
         values=np.array(values),
         at_most=at_most,
@@ -73,7 +74,7 @@ def test_rules():
 def test_the_rule_that_accepts_nothing():
     """Also not the row that every threshold would accept."""
     scores = np.array([2.0, 1.0, np.inf, 0.0])
-    curve = double_score_roc_curve([0, 0, -1, -1], scores)
+    curve = roc_curve([0, 0, -1, -1], scores)
     assert_array_equal(curve.bounds, [0, 1])
     assert_array_equal(curve.values, [0, 0.5])
     assert not accept(curve.rule_at(0.0), -scores).any()

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from skood.decision import grid_of_angles
 from skood.detectors import MSP
-from skood.metrics import DoubleScoreROCDisplay, auroc, double_score_roc_curve
+from skood.metrics import DoubleScoreROCDisplay, auroc
 from skood.rejection import (
     BoundedAbstention,
     BoundedPrecisionRecall,
@@ -23,7 +23,7 @@ from skood.rejection import (
     Rates,
     Solver,
 )
-from tests.metrics._double_rows import every_rule, make_rows, relabel
+from tests.metrics._double_rows import every_rule, make_rows, relabel, roc_curve
 from tests.metrics._drawing import legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood
 
@@ -63,7 +63,7 @@ def test_lines_are_the_curves():
     scores = [(Y_SCORE, OOD_SCORE), (Y_SCORE,), (OOD_SCORE,)]
     names = ["both scores", "y_score alone", "ood_score alone"]
     for line, pair, name in zip(lines, scores, names, strict=True):
-        curve = double_score_roc_curve(Y_TRUE, *pair)
+        curve = roc_curve(Y_TRUE, *pair)
         assert_array_equal(line.get_xdata()[1:-1], curve.values)
         assert_array_equal(line.get_ydata()[1:-1], curve.bounds)
         assert_array_equal(line.get_xydata()[[0, -1]], [[0, 0], [1, 1]])
@@ -157,9 +157,7 @@ def test_classifier_is_drawn_with_its_operating_point():
     assert display.rule is rule
     norm = np.linalg.norm(X, axis=1)
     proba = clf.predict_proba(X).max(axis=1)
-    curve = double_score_roc_curve(
-        y, proba - 1, -norm, ood_label=7, angles="full", n_angles=9
-    )
+    curve = roc_curve(y, proba - 1, -norm, ood_label=7, angles="full", n_angles=9)
     assert_allclose(display.line_.get_xdata()[1:-1], curve.values, rtol=1e-12)
     assert_allclose(display.line_.get_ydata()[1:-1], curve.bounds, rtol=1e-12)
     names = [text.split(" (")[0] for text in legend_texts(display)]
@@ -227,7 +225,7 @@ def test_single_score_needs_a_single_name():
 
 
 def test_without_matplotlib(monkeypatch):
-    display = DoubleScoreROCDisplay(curve=double_score_roc_curve(Y_TRUE, Y_SCORE))
+    display = DoubleScoreROCDisplay(curve=roc_curve(Y_TRUE, Y_SCORE))
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r'DoubleScoreROC.* needs .*"skood\[plot\]"'):
         display.plot()

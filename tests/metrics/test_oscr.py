@@ -10,7 +10,14 @@ import pytest
 from scipy.integrate import trapezoid
 from scipy.stats import norm
 
-from skood.metrics import aurc, auroc, ccr_at_fpr, fpr_at_tpr, oscr, risk_coverage_curve
+from skood.metrics import (
+    RiskCoverageCurve,
+    aurc,
+    auroc,
+    ccr_at_fpr,
+    fpr_at_tpr,
+    oscr,
+)
 from tests.metrics._samples import check_input_errors, tied
 
 WITH_PRED = [oscr, ccr_at_fpr]
@@ -172,9 +179,10 @@ def test_losses():
         return matrix[true, pred]
 
     kept = is_id & (y_score >= 5)
-    _, risk, thresholds = risk_coverage_curve(*args, loss=loss)
-    assert risk[thresholds == 5] == pytest.approx(np.mean(loss[kept]))
-    np.testing.assert_array_equal(risk_coverage_curve(*args, loss=table)[1], risk)
+    curve = RiskCoverageCurve.from_predictions(*args, loss=loss)
+    assert curve.risk[curve.thresholds == 5] == pytest.approx(np.mean(loss[kept]))
+    by_table = RiskCoverageCurve.from_predictions(*args, loss=table)
+    np.testing.assert_array_equal(by_table.risk, curve.risk)
     assert aurc(*args, loss=table) == aurc(y_true, None, y_score, loss=loss)
 
 

@@ -10,14 +10,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skood.decision import grid_of_angles
-from skood.metrics import PrecisionRecallDisplay, double_score_precision_recall_curve
+from skood.metrics import PrecisionRecallDisplay
 from skood.rejection import (
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     CostBased,
     OperatingPoint,
 )
-from tests.metrics._double_rows import every_rule, make_rows
+from tests.metrics._double_rows import every_rule, make_rows, precision_recall_curve
 from tests.metrics._drawing import legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood
 
@@ -70,7 +70,7 @@ def test_lines_are_the_curves():
     lines = [display.line_, *display.single_lines_]
     scores = [(Y_SCORE, OOD_SCORE), (Y_SCORE,), (OOD_SCORE,)]
     for line, pair in zip(lines, scores, strict=True):
-        curve = double_score_precision_recall_curve(Y_TRUE, *pair, ood_prior=0.5)
+        curve = precision_recall_curve(Y_TRUE, *pair, ood_prior=0.5)
         assert_array_equal(line.get_xdata()[1:], curve.bounds)
         assert_array_equal(line.get_ydata()[1:], curve.values)
         assert_array_equal(line.get_xydata()[0], [0, curve.values[0]])
@@ -163,7 +163,7 @@ def test_classifier_is_drawn_at_the_prior_of_its_rule():
     assert display.ood_prior == 0.3
     assert display.rule is rule
     norm = np.linalg.norm(X, axis=1)
-    curve = double_score_precision_recall_curve(
+    curve = precision_recall_curve(
         y, clf.predict_proba(X).max(axis=1) - 1, -norm, ood_prior=0.3, n_angles=9
     )
     assert_allclose(display.line_.get_ydata()[1:], curve.values, rtol=1e-12)
@@ -235,7 +235,7 @@ def test_no_ood_rows_at_hand_nor_in_use():
 
 
 def test_without_matplotlib(monkeypatch):
-    curve = double_score_precision_recall_curve(Y_TRUE, Y_SCORE)
+    curve = precision_recall_curve(Y_TRUE, Y_SCORE)
     display = PrecisionRecallDisplay(curve=curve, ood_prior=0.5)
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r'PrecisionRec.* needs .*"skood\[plot\]"'):

@@ -13,16 +13,24 @@ from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
 from skood.metrics import (
+    RiskCoverageCurve,
     augrc,
     aurc,
     coverage_at_risk,
     e_aurc,
     risk_at_coverage,
-    risk_coverage_curve,
 )
 from tests.metrics._samples import check_input_errors, tied
 
 AREAS = [aurc, e_aurc, augrc]
+
+
+def risk_coverage_curve(*samples, **params):
+    """Return coverage, risk and thresholds of the curve."""
+    curve = RiskCoverageCurve.from_predictions(*samples, **params)
+    return curve.coverage, curve.risk, curve.thresholds
+
+
 ALL = [risk_coverage_curve, *AREAS, risk_at_coverage, coverage_at_risk]
 
 
@@ -268,13 +276,13 @@ def test_errors(metric):
 
 @pytest.mark.parametrize("coverage", [0.0, 1.5, math.nan, "half"])
 def test_errors_of_coverage(coverage):
-    with pytest.raises(ValueError, match=r"'coverage' parameter of risk_at_coverage"):
+    with pytest.raises(ValueError, match=r"'coverage' parameter of .*risk_at must"):
         risk_at_coverage(*tied(5), coverage=coverage)
 
 
 @pytest.mark.parametrize("risk", [-0.1, math.nan, None])
 def test_errors_of_risk(risk):
-    with pytest.raises(ValueError, match=r"'risk' parameter of coverage_at_risk must"):
+    with pytest.raises(ValueError, match=r"'risk' parameter of .*coverage_at must"):
         coverage_at_risk(*tied(5), risk=risk)
 
 
@@ -284,3 +292,18 @@ def test_errors_of_risk(risk):
 def test_bounds_are_not_true(metric, name):
     with pytest.raises(ValueError, match=f"'{name}' parameter .* Got True instead"):
         metric([0, 1], [0, 1], [0.2, 0.1], **{name: True})
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_functions_are_attributes_of_the_curve(weighted):
+    y_true, y_pred, y_score = tied(4)
+    weight = np.random.default_rng(4).uniform(size=60) if weighted else None
+    samples = y_true, y_pred, y_score
+    curve = RiskCoverageCurve.from_predictions(*samples, sample_weight=weight)
+    for metric in AREAS:
+        expected = metric(*samples, sample_weight=weight)
+        assert getattr(curve, metric.__name__) == expected
+    k = curve.coverage.size // 2
+    assert curve.risk_at(curve.coverage[k]) == curve.risk[k]
+    largest = curve.coverage[curve.risk <= curve.risk[k]].max()
+    assert curve.coverage_at(curve.risk[k]) == largest

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skood.metrics import RiskCoverageDisplay, aurc, risk_coverage_curve
+from skood.metrics import RiskCoverageCurve, RiskCoverageDisplay, aurc
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 from tests.metrics._drawing import MarginDetector, legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood
@@ -31,8 +31,10 @@ X_IRIS, Y_IRIS = load_iris(return_X_y=True)
 
 def test_line_is_the_curve():
     display = RiskCoverageDisplay.from_predictions(Y, PRED, SCORE, name="mine")
-    coverage, risk, _ = risk_coverage_curve(Y, PRED, SCORE)
-    assert_array_equal(display.line_.get_xydata(), np.column_stack([coverage, risk]))
+    curve = RiskCoverageCurve.from_predictions(Y, PRED, SCORE)
+    assert_array_equal(
+        display.line_.get_xydata(), np.column_stack([curve.coverage, curve.risk])
+    )
     assert legend_texts(display) == [f"mine (AURC = {aurc(Y, PRED, SCORE):.4f})"]
     assert display.ax_.get_xlabel() == "coverage (share of ID samples accepted)"
     assert display.ax_.get_ylabel() == "selective risk (low = good)"
@@ -46,8 +48,10 @@ def test_several_scores():
     display = RiskCoverageDisplay.from_predictions(Y, PRED, scores)
     assert len(display.line_) == 2
     for line, (name, score) in zip(display.line_, scores.items(), strict=True):
-        coverage, risk, _ = risk_coverage_curve(Y, PRED, score)
-        assert_array_equal(line.get_xydata(), np.column_stack([coverage, risk]))
+        curve = RiskCoverageCurve.from_predictions(Y, PRED, score)
+        assert_array_equal(
+            line.get_xydata(), np.column_stack([curve.coverage, curve.risk])
+        )
         assert line.get_label() == f"{name} (AURC = {aurc(Y, PRED, score):.4f})"
     colors = {line.get_color() for line in display.line_}
     dashes = {line.get_linestyle() for line in display.line_}
@@ -138,12 +142,14 @@ def test_classifier(wrap):
     model = make_pipeline(StandardScaler(), model) if wrap else model
     model.fit(X_IRIS[known], Y_IRIS[known])
     display = RiskCoverageDisplay.from_estimator(model, X_IRIS, Y_IRIS)
-    coverage, risk, _ = risk_coverage_curve(
+    curve = RiskCoverageCurve.from_predictions(
         Y_IRIS[known],
         model.predict(X_IRIS[known]),
         model.predict_proba(X_IRIS[known]).max(axis=1),
     )
-    assert_array_equal(display.line_.get_xydata(), np.column_stack([coverage, risk]))
+    assert_array_equal(
+        display.line_.get_xydata(), np.column_stack([curve.coverage, curve.risk])
+    )
     assert display.name == ["LogisticRegression"]
 
 
@@ -152,10 +158,12 @@ def test_detector_around_a_classifier():
     noisy = np.where(RNG.rand(150) < 0.7, Y_IRIS, 0)
     detector = MarginDetector().fit(X_IRIS, Y_IRIS)
     display = RiskCoverageDisplay.from_estimator(detector, X_IRIS, noisy, name="norm")
-    coverage, risk, _ = risk_coverage_curve(
+    curve = RiskCoverageCurve.from_predictions(
         noisy, detector.estimator_.predict(X_IRIS), detector.score_samples(X_IRIS)
     )
-    assert_array_equal(display.line_.get_xydata(), np.column_stack([coverage, risk]))
+    assert_array_equal(
+        display.line_.get_xydata(), np.column_stack([curve.coverage, curve.risk])
+    )
     assert display.name == ["norm"]
 
 
@@ -179,10 +187,12 @@ def test_rejected_rows_are_no_errors(wrap):
     assert np.mean(clf.predict(X[y != -1]) == -1) > 0.1
     model = make_pipeline("passthrough", clf) if wrap else clf
     display = RiskCoverageDisplay.from_estimator(model, X, y)
-    coverage, risk, _ = risk_coverage_curve(
+    curve = RiskCoverageCurve.from_predictions(
         y, clf.estimator_.predict(X), clf.predict_proba(X).max(axis=1)
     )
-    assert_array_equal(display.line_.get_xydata(), np.column_stack([coverage, risk]))
+    assert_array_equal(
+        display.line_.get_xydata(), np.column_stack([curve.coverage, curve.risk])
+    )
     assert display.name == ["RejectOptionClassifier"]
 
 

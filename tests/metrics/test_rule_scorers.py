@@ -22,12 +22,12 @@ from skood.metrics import (
     make_cost_scorer,
     make_precision_recall_risk_scorer,
     make_selective_risk_scorer,
-    scod_cost_curve,
     selective_risk_at,
     selective_risk_at_precision_recall,
 )
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from skood.rejection import BoundedPrecisionRecall, RejectOptionClassifier
+from tests.metrics._double_rows import cost_curve
 from tests.metrics._scored import Classify, Decider, Detector, ProbabilityDetector, rows
 
 MAKERS = [
@@ -350,7 +350,7 @@ def test_cost_at_the_best_threshold(seed):
         reached.append(0.7 * on_id.mean() + 0.3 * on_ood.mean())
     found = make_cost_scorer(**costs)(Detector().fit(y=[0, 1]), rows(y_pred, score), y)
     assert_allclose(found, -min(reached), rtol=1e-12)
-    curve = scod_cost_curve(y, y_pred, score, classes=[0, 1], **costs)
+    curve = cost_curve(y, y_pred, score, classes=[0, 1], **costs)
     assert_allclose(found, -curve.costs[0], rtol=1e-12)
 
 

@@ -11,18 +11,22 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skood.datasets import make_reject_option_1d
 from skood.metrics import (
-    double_score_precision_recall_curve,
-    double_score_risk_coverage_curve,
-    risk_coverage_curve,
-    scod_cost_curve,
-    scod_risk_coverage_curve,
+    RiskCoverageCurve,
 )
-from skood.rejection import CostBased, accept, solve
-from tests.metrics._double_rows import every_rule, make_rows, relabel
+from skood.rejection import BoundedTPRFPR, CostBased, accept, solve
+from tests.metrics._double_rows import (
+    cost_curve,
+    every_rule,
+    least_risk_curve,
+    make_rows,
+    precision_recall_curve,
+    relabel,
+    scod_risk_curve,
+)
 
 SEEDS = range(4)
 THETAS = np.linspace(0, math.pi / 2, 9)
-METRICS = [scod_risk_coverage_curve, scod_cost_curve]
+METRICS = [scod_risk_curve, cost_curve]
 
 
 def sizes(rows):
@@ -43,9 +47,7 @@ def test_best_risk_of_every_rule(beta, prior, seed):
         coverage = (1 - prior) * N / n + prior * F / m
         risk = (1 - beta) * (1 - prior) * E / n + beta * prior * F / m
         reached.append((coverage, risk / coverage))
-    curve = scod_risk_coverage_curve(
-        *rows, ood_weight=beta, ood_prior=prior, n_angles=9
-    )
+    curve = scod_risk_curve(*rows, ood_weight=beta, ood_prior=prior, n_angles=9)
     for share in np.linspace(0, 1, 101):
         best = min(r for c, r in reached if c >= share - 1e-9)
         assert_allclose(curve.at(share), best, rtol=1e-12, atol=1e-15)
@@ -64,10 +66,8 @@ def test_ood_rows_as_rows_of_one_more_class_that_is_never_right(seed):
     """At the prior of the sample, and twice the weight of one half."""
     y_true, y_pred, y_score, _ = make_rows(seed)
     prior = float(np.mean(y_true == -1))
-    curve = scod_risk_coverage_curve(y_true, y_pred, y_score, ood_prior=prior)
-    mixed = double_score_risk_coverage_curve(
-        np.where(y_true == -1, 3, y_true), y_pred, y_score
-    )
+    curve = scod_risk_curve(y_true, y_pred, y_score, ood_prior=prior)
+    mixed = least_risk_curve(np.where(y_true == -1, 3, y_true), y_pred, y_score)
     shares = np.linspace(0, 1, 51)
     assert_allclose(2 * curve.at(shares), mixed.at(shares), rtol=1e-12, atol=1e-15)
 
@@ -76,18 +76,18 @@ def test_ood_rows_as_rows_of_one_more_class_that_is_never_right(seed):
 def test_limits_of_weight_and_prior(seed):
     rows = make_rows(seed)
     only_id = tuple(x[rows[0] != -1] for x in rows)
-    plain = double_score_risk_coverage_curve(*rows)
+    plain = least_risk_curve(*rows)
     for given in (rows, only_id):
-        curve = scod_risk_coverage_curve(*given, ood_prior=0.0, ood_weight=0.25)
+        curve = scod_risk_curve(*given, ood_prior=0.0, ood_weight=0.25)
         assert_allclose(curve.bounds, plain.bounds, rtol=1e-12)
         assert_allclose(curve.values, 0.75 * plain.values, rtol=1e-12)
     # only OOD rows count: one minus the precision, which depends on the TPR and FPR
-    curve = scod_risk_coverage_curve(*rows, ood_prior=0.3, ood_weight=1.0)
-    best = double_score_precision_recall_curve(rows[0], *rows[2:], ood_prior=0.3)
+    curve = scod_risk_curve(*rows, ood_prior=0.3, ood_weight=1.0)
+    best = precision_recall_curve(rows[0], *rows[2:], ood_prior=0.3)
     assert_allclose(curve.values[0], 1 - best.values[0], atol=1e-15)
     assert_allclose(curve.at(1.0), 0.3, rtol=1e-12)
     # none counts
-    curve = scod_risk_coverage_curve(*rows, ood_prior=0.3, ood_weight=0.0)
+    curve = scod_risk_curve(*rows, ood_prior=0.3, ood_weight=0.0)
     wrong = np.mean(only_id[0] != only_id[1])
     assert_allclose(curve.at(1.0), 0.7 * wrong, rtol=1e-12)
 
@@ -114,7 +114,7 @@ SWEEPS = {
 def test_least_cost_of_every_rule(swept, seed):
     rows = make_rows(seed)
     params = SWEEPS[swept]
-    curve = scod_cost_curve(*rows, n_angles=9, **params)
+    curve = cost_curve(*rows, n_angles=9, **params)
     points = [(0, 0, 0), *every_rule(*rows, THETAS)]
     assert len(curve.rules) == len(curve.points) == params[swept].size
     for k, (cost, rule, point) in enumerate(
@@ -145,7 +145,7 @@ def test_the_solver_on_the_same_angles(seed):
     for loss_of_all in ("zero_one", np.where(is_id, 0.37 * loss, np.nan)):
         if not isinstance(loss_of_all, str):
             data = (*data[:2], loss_of_all[is_id], *data[3:])
-        curve = scod_cost_curve(
+        curve = cost_curve(
             y_true,
             y_pred,
             first,
@@ -166,7 +166,7 @@ def test_chow_without_ood_rows():
     n = 2000
     r = (np.arange(n) + 0.5) / n
     e = np.linspace(0, 1, 21)
-    curve = scod_cost_curve(np.zeros(n), None, -r, loss=r, reject_id=e, ood_prior=0.0)
+    curve = cost_curve(np.zeros(n), None, -r, loss=r, reject_id=e, ood_prior=0.0)
     assert_allclose(curve.costs, e - e**2 / 2, atol=1e-3 / 2)
     assert_allclose([p.tpr for p in curve.points], e, atol=1e-3)
 
@@ -175,14 +175,14 @@ def test_cost_is_never_above_accepting_all_or_none():
     rows = make_rows(1)
     wrong = np.mean((rows[0] != rows[1])[rows[0] != -1])
     prior = np.linspace(0, 0.99, 12)
-    curve = scod_cost_curve(*rows, ood_prior=prior, reject_id=0.4)
+    curve = cost_curve(*rows, ood_prior=prior, reject_id=0.4)
     assert np.all(curve.costs <= (1 - prior) * 0.4 + 1e-12)
     assert np.all(curve.costs <= (1 - prior) * wrong + prior + 1e-12)
-    assert scod_cost_curve(*rows, reject_id=0.0).costs == [0.0]
-    dear = scod_cost_curve(*rows, reject_id=1e6, ood_prior=0.1).points[0]
+    assert cost_curve(*rows, reject_id=0.0).costs == [0.0]
+    dear = cost_curve(*rows, reject_id=1e6, ood_prior=0.1).points[0]
     assert dear.tpr == 1.0
     useless = np.where(rows[0] == -1, 1.0, 0.0)
-    none = scod_cost_curve(*rows[:2], useless, reject_id=0.01).points[0]
+    none = cost_curve(*rows[:2], useless, reject_id=0.01).points[0]
     assert (none.tpr, none.fpr, none.lam, none.tau) == (0.0, 0.0, -math.inf, 0.0)
 
 
@@ -196,7 +196,7 @@ def test_the_cost_of_narasimhan_et_al(c_in, c_out):
         rest * E / n + c_in * (1 - N / n) + c_out * F / m
         for N, E, F in [(0, 0, 0), *every_rule(*rows, THETAS)]
     )
-    curve = scod_cost_curve(
+    curve = cost_curve(
         *rows, reject_id=c_in / rest, accept_ood=c_out / rest, n_angles=9
     )
     assert_allclose(2 * rest * curve.costs, [theirs], rtol=1e-12)
@@ -208,22 +208,22 @@ def test_known_densities():
     y_pred = data.posteriors.argmax(axis=1) + 1
     rows = data.target, y_pred, -data.risk
     costs = {"reject_id": 0.3, "ood_prior": 0.25}
-    double = scod_cost_curve(*rows, -data.likelihood_ratio, **costs)
+    double = cost_curve(*rows, -data.likelihood_ratio, **costs)
     assert double.costs[0] == pytest.approx(0.14988425140398326, abs=0.006)
     # Chow's rule, which accepts iff r <= .3, and the best threshold on r
     accepted = data.risk <= 0.3
     wrong = np.where(accepted, y_pred != data.target, 0.3)[~data.is_ood].mean()
     chow = 0.75 * wrong + 0.25 * accepted[data.is_ood].mean()
     assert chow == pytest.approx(0.21523359892410232, abs=0.006)
-    alone = scod_cost_curve(*rows, **costs)
+    alone = cost_curve(*rows, **costs)
     assert double.costs[0] < alone.costs[0] < chow
 
 
 def test_what_is_swept_together():
     rows = make_rows(3)
-    curve = scod_cost_curve(*rows, reject_id=[0.1, 0.5], ood_prior=[0.2, 0.6])
+    curve = cost_curve(*rows, reject_id=[0.1, 0.5], ood_prior=[0.2, 0.6])
     alone = [
-        scod_cost_curve(*rows, reject_id=e, ood_prior=p).costs[0]
+        cost_curve(*rows, reject_id=e, ood_prior=p).costs[0]
         for e, p in ((0.1, 0.2), (0.5, 0.6))
     ]
     assert_array_equal(curve.costs, alone)
@@ -238,7 +238,7 @@ def test_what_is_swept_together():
 
 def result(metric, *args, **params):
     curve = metric(*args, **params)
-    return curve.costs if metric is scod_cost_curve else curve.values
+    return curve.costs if metric is cost_curve else curve.values
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -269,7 +269,7 @@ def test_a_score_reversed(metric):
     good = metric(y_true, y_pred, score, more, n_angles=3)
     bad = metric(y_true, y_pred, -score, more, n_angles=3)
     full = metric(y_true, y_pred, -score, more, angles="full", n_angles=8)
-    if metric is scod_cost_curve:
+    if metric is cost_curve:
         assert full.costs[0] <= good.costs[0] < bad.costs[0]
         assert math.cos(full.points[0].theta) < 0
     else:
@@ -301,7 +301,7 @@ def test_errors(metric):
 )
 def test_parameters_of_the_risk(params, says):
     with pytest.raises(ValueError, match=says):
-        scod_risk_coverage_curve(*make_rows(5), **params)
+        scod_risk_curve(*make_rows(5), **params)
 
 
 @pytest.mark.parametrize(
@@ -315,27 +315,23 @@ def test_parameters_of_the_risk(params, says):
             TypeError,
             "'reject_id' parameter of CostBased must be a",
         ),
-        ({"reject_id": [[0.1]]}, ValueError, r"reject_id must be a number or a one-d"),
-        ({"reject_id": []}, ValueError, r"length of at least 1, got .*'reject_id': 0"),
-        (
-            {"reject_id": [0.1, 0.2], "ood_prior": [0.1, 0.2, 0.3]},
-            ValueError,
-            r"one length .* got the lengths {'reject_id': 2, 'ood_prior': 3}",
-        ),
+        ({"rules": []}, TypeError, "list of CostBased rules, at least one, got"),
+        ({"rules": [BoundedTPRFPR()]}, TypeError, "list of CostBased rules.*TPRFPR"),
     ],
 )
 def test_parameters_of_the_cost(params, error, says):
     with pytest.raises(error, match=says):
-        scod_cost_curve(*make_rows(5), **params)
+        cost_curve(*make_rows(5), **params)
 
 
 def test_no_ood_rows_are_needed_without_any_in_use():
     rows = make_rows(0)
     only_id = tuple(x[rows[0] != -1] for x in rows)
-    expected = scod_cost_curve(*rows, ood_prior=0.0, reject_id=[0.2, 0.4])
-    found = scod_cost_curve(*only_id, ood_prior=[0.0, 0.0], reject_id=[0.2, 0.4])
+    expected = cost_curve(*rows, ood_prior=0.0, reject_id=[0.2, 0.4])
+    found = cost_curve(*only_id, ood_prior=[0.0, 0.0], reject_id=[0.2, 0.4])
     assert_array_equal(found.costs, expected.costs)
-    coverage, risk, _ = risk_coverage_curve(*only_id[:3])
-    alone = scod_cost_curve(*only_id[:3], ood_prior=0.0, reject_id=0.4)
+    curve = RiskCoverageCurve.from_predictions(*only_id[:3])
+    coverage, risk = curve.coverage, curve.risk
+    alone = cost_curve(*only_id[:3], ood_prior=0.0, reject_id=0.4)
     expected = min((coverage * risk + 0.4 * (1 - coverage)).min(), 0.4)
     assert_allclose(alone.costs, [expected], rtol=1e-12)

@@ -11,12 +11,16 @@ import pytest
 from skood.datasets import make_reject_option_1d
 from skood.exceptions import SkoodWarning
 from skood.metrics import (
-    double_score_precision_recall_curve,
     selective_risk_at,
     selective_risk_at_precision_recall,
 )
 from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, accept, solve
-from tests.metrics._double_rows import every_rule, make_rows, relabel
+from tests.metrics._double_rows import (
+    every_rule,
+    make_rows,
+    precision_recall_curve,
+    relabel,
+)
 from tests.metrics._samples import check_input_errors
 
 SEEDS = range(5)
@@ -97,7 +101,7 @@ def test_precision_and_recall_of_one_score_in_a_loop(seed):
     y_true, y_pred, _, y_score = make_rows(seed)
     n = (y_true != -1).sum()
     m = y_true.size - n
-    best = double_score_precision_recall_curve(y_true, y_score, ood_prior=0.3).at(0.9)
+    best = precision_recall_curve(y_true, y_score, ood_prior=0.3).at(0.9)
     assert best < 1
     risks = [
         E / N

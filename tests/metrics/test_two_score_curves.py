@@ -11,19 +11,23 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skood.datasets import make_reject_option_1d
 from skood.metrics import (
+    RiskCoverageCurve,
     aupr_in,
     aurc,
     auroc,
     ccr_at_fpr,
-    double_score_ccr_curve,
-    double_score_precision_recall_curve,
-    double_score_risk_coverage_curve,
-    double_score_roc_curve,
     oscr,
-    risk_coverage_curve,
 )
 from skood.rejection import BoundedAbstention, BoundedTPRFPR, accept, solve
-from tests.metrics._double_rows import every_rule, make_rows, relabel
+from tests.metrics._double_rows import (
+    ccr_curve,
+    every_rule,
+    least_risk_curve,
+    make_rows,
+    precision_recall_curve,
+    relabel,
+    roc_curve,
+)
 
 SEEDS = range(4)
 N_ANGLES = 9
@@ -36,24 +40,24 @@ def counts(y_true, y_pred, accepted):
 
 
 def risk_coverage(rows, **params):
-    return double_score_risk_coverage_curve(*rows, **params)
+    return least_risk_curve(*rows, **params)
 
 
 def roc(rows, **params):
-    return double_score_roc_curve(rows[0], *rows[2:], **params)
+    return roc_curve(rows[0], *rows[2:], **params)
 
 
 def precision_recall(rows, **params):
     params = {"ood_prior": 0.3, **params}
-    return double_score_precision_recall_curve(rows[0], *rows[2:], **params)
+    return precision_recall_curve(rows[0], *rows[2:], **params)
 
 
 def ccr(rows, **params):
-    return double_score_ccr_curve(*rows, **{"tpr_min": 0.3, **params})
+    return ccr_curve(*rows, **{"tpr_min": 0.3, **params})
 
 
 def dhamija(rows, **params):
-    return double_score_ccr_curve(*rows, definition="dhamija", **params)
+    return ccr_curve(*rows, kind="dhamija", **params)
 
 
 # curve: (bound, value, whether less is better) of N, E, F and the numbers of rows
@@ -178,22 +182,22 @@ def test_a_score_reversed(curve):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_score_risk_coverage(seed):
     y_true, y_pred, y_score, _ = make_rows(seed)
-    curve = double_score_risk_coverage_curve(y_true, y_pred, y_score)
-    coverage, risk, _ = risk_coverage_curve(y_true, y_pred, y_score)
-    for k, c in enumerate(coverage):
-        assert curve.at(c) == risk[k:].min()
+    curve = least_risk_curve(y_true, y_pred, y_score)
+    points = RiskCoverageCurve.from_predictions(y_true, y_pred, y_score)
+    for k, c in enumerate(points.coverage):
+        assert curve.at(c) == points.risk[k:].min()
     n = int((y_true != -1).sum())
     shares = np.arange(1, n + 1) / n
     assert_allclose(curve.area, curve.at(shares).mean(), rtol=1e-12)
     untied = y_score + np.random.default_rng(seed).uniform(size=len(y_score))
-    curve = double_score_risk_coverage_curve(y_true, y_pred, untied)
+    curve = least_risk_curve(y_true, y_pred, untied)
     assert curve.area <= aurc(y_true, y_pred, untied) + 1e-12
 
 
 def test_risk_coverage_needs_no_ood_rows():
     rows = make_rows(0)
-    curve = double_score_risk_coverage_curve(*rows)
-    again = double_score_risk_coverage_curve(*(x[rows[0] != -1] for x in rows))
+    curve = least_risk_curve(*rows)
+    again = least_risk_curve(*(x[rows[0] != -1] for x in rows))
     assert_array_equal(again.values, curve.values)
     assert_array_equal(again.thetas, curve.thetas)
 
@@ -203,10 +207,10 @@ def test_one_score_roc(seed):
     y_true, _, y_score, _ = make_rows(seed)
     is_id = y_true != -1
     above = [s > t for s in y_score[is_id] for t in y_score[~is_id]]
-    area = double_score_roc_curve(y_true, y_score).area
+    area = roc_curve(y_true, y_score).area
     assert_allclose(1 - area, np.mean(above), rtol=1e-12)
     untied = y_score + np.random.default_rng(seed).uniform(size=len(y_score))
-    area = double_score_roc_curve(y_true, untied).area
+    area = roc_curve(y_true, untied).area
     assert_allclose(1 - area, auroc(y_true, untied), rtol=1e-12)
 
 
@@ -214,29 +218,25 @@ def test_one_score_roc(seed):
 def test_one_score_precision_recall(seed):
     y_true, _, y_score, _ = make_rows(seed)
     prior = float(np.mean(y_true == -1))
-    curve = double_score_precision_recall_curve(y_true, y_score, ood_prior=prior)
+    curve = precision_recall_curve(y_true, y_score, ood_prior=prior)
     assert curve.area >= aupr_in(y_true, y_score) - 1e-12
-    perfect = double_score_precision_recall_curve(
-        y_true, 1.0 * (y_true != -1), ood_prior=prior
-    )
+    perfect = precision_recall_curve(y_true, 1.0 * (y_true != -1), ood_prior=prior)
     assert (perfect.bounds, perfect.values, perfect.area) == ([1.0], [1.0], 1.0)
-    constant = double_score_precision_recall_curve(
-        y_true, np.ones(len(y_true)), ood_prior=0.1
-    )
+    constant = precision_recall_curve(y_true, np.ones(len(y_true)), ood_prior=0.1)
     assert_allclose(constant.values, [0.9], rtol=1e-14)
-    nothing_ood = double_score_precision_recall_curve(y_true, y_score, ood_prior=0)
+    nothing_ood = precision_recall_curve(y_true, y_score, ood_prior=0)
     assert_array_equal(nothing_ood.at([0.1, 1.0]), [1.0, 1.0])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_score_ccr(seed):
     y_true, y_pred, y_score, _ = make_rows(seed)
-    curve = double_score_ccr_curve(y_true, y_pred, y_score, definition="dhamija")
+    curve = ccr_curve(y_true, y_pred, y_score, kind="dhamija")
     for fpr in np.linspace(0, 1, 21):
         expected = ccr_at_fpr(y_true, y_pred, y_score, fpr=fpr, definition="dhamija")
         assert_allclose(curve.at(fpr), expected, rtol=1e-12)
     untied = y_score + np.random.default_rng(seed).uniform(size=len(y_score))
-    curve = double_score_ccr_curve(y_true, y_pred, untied, definition="dhamija")
+    curve = ccr_curve(y_true, y_pred, untied, kind="dhamija")
     expected = oscr(y_true, y_pred, untied, definition="dhamija")
     assert_allclose(curve.area, expected, rtol=1e-12)
 
@@ -244,20 +244,18 @@ def test_one_score_ccr(seed):
 def test_ccr_with_a_bound_on_the_tpr_may_start_late():
     y_true, y_pred = [0, 1, 1, 0, -1, -1], [0, 1, 0, 0, 0, 1]
     score = [0.9, 0.8, 0.3, 0.7, 0.75, 0.1]
-    curve = double_score_ccr_curve(y_true, y_pred, score, tpr_min=1.0)
+    curve = ccr_curve(y_true, y_pred, score, tpr_min=1.0)
     assert_array_equal(curve.at([0.0, 0.49, 0.5, 1.0]), [np.nan, np.nan, 0.75, 0.75])
     assert curve.area == 0.375
-    for definition, start in (("dhamija", 0.0), ("selective_risk", np.nan)):
+    for kind, start in (("dhamija", 0.0), ("ccr", np.nan)):
         # the best score is that of an OOD row: nothing can be accepted within FPR 0
-        curve = double_score_ccr_curve(
-            y_true, y_pred, [3, 3, 3, 3, 4, 4], definition=definition
-        )
+        curve = ccr_curve(y_true, y_pred, [3, 3, 3, 3, 4, 4], kind=kind)
         assert_array_equal(curve.at([0.0, 1.0]), [start, 0.75])
 
 
 def test_ccr_prefers_more_rows_among_equals():
     """All of the first three rules have CCR 1 at FPR 0."""
-    curve = double_score_ccr_curve([0, 0, 0, 0, -1], [0, 0, 0, 1, 0], [5, 4, 3, 2, 1])
+    curve = ccr_curve([0, 0, 0, 0, -1], [0, 0, 0, 1, 0], [5, 4, 3, 2, 1])
     assert accept(curve.rule_at(0.0), -np.arange(5.0)).sum() == 2
 
 
@@ -271,8 +269,8 @@ def test_the_solver_on_the_same_angles(seed):
     a, b, loss = -first, -second, (y_true != y_pred).astype(float)
     rows = a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
     grid = {"solver": "grid", "n_angles": 91}
-    curve = double_score_risk_coverage_curve(y_true, y_pred, first, second)
-    rates = double_score_ccr_curve(y_true, y_pred, first, second, tpr_min=0.6)
+    curve = least_risk_curve(y_true, y_pred, first, second)
+    rates = ccr_curve(y_true, y_pred, first, second, tpr_min=0.6)
     for bound in (0.5, 0.7, 0.9):
         point = solve(BoundedAbstention(coverage=bound), *rows, **grid)
         assert point.risk == curve.at(bound)
@@ -285,17 +283,17 @@ def test_table_1_of_the_paper():
     data = make_reject_option_1d((30_000, 10_000), random_state=0)
     y_pred = data.posteriors.argmax(axis=1) + 1
     rows = data.target, y_pred, -data.risk, -data.likelihood_ratio
-    rates = double_score_ccr_curve(*rows, tpr_min=0.7)
+    rates = ccr_curve(*rows, tpr_min=0.7)
     assert 1 - rates.at(0.2) == pytest.approx(0.1258560691240669, abs=0.006)
     # precision 0.9 at recall 0.7 and prior 0.25 is this bound on the FPR
     assert 1 - rates.at(0.7 / 3) == pytest.approx(0.12419133538842779, abs=0.006)
-    alone = double_score_ccr_curve(*rows[:2], rows[3], tpr_min=0.7)
+    alone = ccr_curve(*rows[:2], rows[3], tpr_min=0.7)
     assert 1 - alone.at(0.2) == pytest.approx(0.15848793701963335, abs=0.006)
-    risk_only = double_score_ccr_curve(*rows[:3], tpr_min=0.7)
+    risk_only = ccr_curve(*rows[:3], tpr_min=0.7)
     assert math.isnan(risk_only.at(0.2))
-    roc_curve = double_score_roc_curve(rows[0], *rows[2:])
+    roc = roc_curve(rows[0], *rows[2:])
     # no rule ranks better than the likelihood ratio
-    assert 1 - roc_curve.area == pytest.approx(0.8782300341732343, abs=0.006)
+    assert 1 - roc.area == pytest.approx(0.8782300341732343, abs=0.006)
 
 
 # ------------------------------------------------------------------------------ input
@@ -339,8 +337,8 @@ def test_errors_of_parameters():
     rows = make_rows(5)
     with pytest.raises(ValueError, match=r"'tpr_min' parameter .* \[0.0, 1.0\]"):
         ccr(rows, tpr_min=1.5)
-    with pytest.raises(ValueError, match=r"'definition' parameter .* Got 'vaze'"):
-        ccr(rows, definition="vaze")
+    with pytest.raises(ValueError, match=r"'kind' parameter .* Got 'vaze'"):
+        ccr(rows, kind="vaze")
     with pytest.raises(ValueError, match=r"'ood_prior' parameter .* \[0.0, 1.0\)"):
         precision_recall(rows, ood_prior=1.0)
     with pytest.raises(ValueError, match="loss must be finite and not negative"):
@@ -353,8 +351,8 @@ def test_other_losses():
     loss = np.full(50, np.nan)  # nothing need be known of OOD rows
     is_id = y_true != -1
     loss[is_id] = matrix[y_true[is_id], y_pred[is_id]]
-    by_array = double_score_risk_coverage_curve(y_true, None, first, second, loss=loss)
-    by_matrix = double_score_risk_coverage_curve(
+    by_array = least_risk_curve(y_true, None, first, second, loss=loss)
+    by_matrix = least_risk_curve(
         y_true, y_pred, first, second, loss=matrix, classes=[0, 1, 2]
     )
     assert_array_equal(by_array.values, by_matrix.values)
@@ -365,7 +363,7 @@ def test_other_losses():
 
 def test_precision_without_ood_rows():
     """With none in use, none is needed, and the best rule accepts everything."""
-    curve = double_score_precision_recall_curve([0, 1, 1], [1, 2, 3], ood_prior=0)
+    curve = precision_recall_curve([0, 1, 1], [1, 2, 3], ood_prior=0)
     assert curve.bounds.tolist() == curve.values.tolist() == [1.0]
     with pytest.raises(ValueError, match="No OOD samples in y_true"):
-        double_score_precision_recall_curve([0, 1, 1], [1, 2, 3], ood_prior=0.1)
+        precision_recall_curve([0, 1, 1], [1, 2, 3], ood_prior=0.1)

@@ -1,5 +1,7 @@
 """Weighted metrics: repeated samples, scale of the weights, scikit-learn, errors."""
 
+from operator import attrgetter
+
 import numpy as np
 import pytest
 from sklearn.metrics import (
@@ -10,6 +12,7 @@ from sklearn.metrics import (
 )
 
 from skood import metrics
+from skood.rejection import CostBased
 
 # Each takes labels, predictions, a score, probabilities and keyword arguments.
 METRICS = {
@@ -34,7 +37,9 @@ METRICS = {
         metrics.ranking_metrics(y, s, **kw).values()
     ),
     "risk_coverage_curve": lambda y, p, s, q, **kw: np.concatenate(
-        metrics.risk_coverage_curve(y, p, s, **kw)
+        attrgetter("coverage", "risk", "thresholds")(
+            metrics.RiskCoverageCurve.from_predictions(y, p, s, **kw)
+        )
     ),
     "aurc": lambda y, p, s, q, **kw: metrics.aurc(y, p, s, **kw),
     "e_aurc": lambda y, p, s, q, **kw: metrics.e_aurc(y, p, s, **kw),
@@ -63,18 +68,23 @@ def _curve(curve):
     return np.r_[curve.area, curve.at(np.linspace(0.013, 0.987, 9))]
 
 
-def _two(name, **params):
+def _two(kind, **params):
     """Return a metric of two scores; the second score is the first probability."""
 
     def metric(y, p, s, q, **kw):
-        args = (y,) if name in _WITHOUT_PREDICTIONS else (y, p)
-        found = getattr(metrics, name)(*args, s, q[:, 0], n_angles=9, **params, **kw)
-        return found.costs if name == "scod_cost_curve" else _curve(found)
+        make = metrics.TwoScoreCurve.from_predictions
+        return _curve(make(y, p, s, q[:, 0], kind=kind, n_angles=9, **params, **kw))
 
     return metric
 
 
-_WITHOUT_PREDICTIONS = "double_score_roc_curve", "double_score_precision_recall_curve"
+def _costs(y, p, s, q, **kw):
+    """Return the costs of two scores; the second score is the first probability."""
+    rules = [CostBased(reject_id=cost) for cost in (0.1, 0.4, 0.7)]
+    make = metrics.SCODCurve.from_predictions
+    return make(y, p, s, q[:, 0], rules=rules, n_angles=9, **kw).costs
+
+
 METRICS |= {
     **{
         f"{name} {definition}": (
@@ -95,13 +105,13 @@ METRICS |= {
             y, p, s, precision_min=0.55, recall_min=0.5, **kw
         ).rates
     ),
-    "double_score_risk_coverage_curve": _two("double_score_risk_coverage_curve"),
-    "double_score_roc_curve": _two("double_score_roc_curve"),
-    "precision_recall_curve": _two("double_score_precision_recall_curve"),
-    "ccr": _two("double_score_ccr_curve", tpr_min=0.3),
-    "ccr dhamija": _two("double_score_ccr_curve", definition="dhamija"),
-    "scod": _two("scod_risk_coverage_curve", ood_prior=0.2),
-    "scod costs": _two("scod_cost_curve", reject_id=[0.1, 0.4, 0.7]),
+    "least risk": _two("risk_coverage"),
+    "roc": _two("roc"),
+    "precision_recall": _two("precision_recall"),
+    "ccr": _two("ccr", tpr_min=0.3),
+    "ccr dhamija": _two("dhamija"),
+    "scod": _two("scod", ood_prior=0.2),
+    "scod costs": _costs,
 }
 
 

@@ -32,12 +32,12 @@ from sklearn.utils import Bunch
 from skood.detectors import Mahalanobis
 from skood.exceptions import SkoodWarning
 from skood.metrics import (
+    RiskCoverageCurve,
     auroc,
     make_cost_scorer,
     make_ood_scorer,
     make_rule_scorer,
     make_selective_risk_scorer,
-    risk_coverage_curve,
     selective_risk_at,
 )
 from skood.rejection import (
@@ -607,21 +607,22 @@ def test_curves_of_targets():
     """A target of -1 is no OOD sample, and NaN is one."""
     y = np.array([-1.0, 2.0, np.nan, 0.5])
     predicted, score = np.array([0.0, 2.0, 7.0, 0.0]), [0.5, 0.9, 0.8, 0.7]
-    coverage, risk, _ = risk_coverage_curve(y, predicted, score, loss="absolute_error")
-    assert_allclose(coverage, [1 / 3, 2 / 3, 1])
-    assert_allclose(risk, [0, 0.25, 0.5])
-    _, risk, _ = risk_coverage_curve(y, predicted, score, loss="squared_error")
-    assert_allclose(risk, [0, 0.125, 1.25 / 3])
-    _, risk, _ = risk_coverage_curve(
+    make_curve = RiskCoverageCurve.from_predictions
+    curve = make_curve(y, predicted, score, loss="absolute_error")
+    assert_allclose(curve.coverage, [1 / 3, 2 / 3, 1])
+    assert_allclose(curve.risk, [0, 0.25, 0.5])
+    curve = make_curve(y, predicted, score, loss="squared_error")
+    assert_allclose(curve.risk, [0, 0.125, 1.25 / 3])
+    curve = make_curve(
         y, predicted, score, loss=lambda t, p: np.abs(t - p), ood_label=np.nan
     )
-    assert_allclose(risk, [0, 0.25, 0.5])
+    assert_allclose(curve.risk, [0, 0.25, 0.5])
     point = selective_risk_at(
         y, predicted, score, tpr_min=0.3, fpr_max=0.0, loss="absolute_error"
     )
     assert (point.tpr, point.fpr, point.risk) == (1 / 3, 0.0, 0.0)
     with pytest.raises(ValueError, match="y_true contains NaN"):
-        risk_coverage_curve(y, predicted, score, loss=np.ones(4))
+        make_curve(y, predicted, score, loss=np.ones(4))
 
 
 # --- guarantees ----------------------------------------------------------------------

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skood.decision import accept_proba, weights
-from skood.metrics._plot._half_plane import along, half_plane, rectangle
 from skood.metrics._plot._rejector import (
     check_names,
     check_point,
@@ -153,7 +152,7 @@ class AcceptanceRegionDisplay:
 
         point : OperatingPoint
             A rule on the negated scores, as :func:`selective_risk_at`,
-            :meth:`BoundCurve.rule_at` and :func:`skood.rejection.solve` return it.
+            :meth:`TwoScoreCurve.rule_at` and :func:`skood.rejection.solve` return it.
 
         ood_label, classes : int or str, default=-1, and array-like, default=None
             OOD samples have the label `ood_label`, or a label that is not in `classes`.
@@ -365,16 +364,16 @@ class AcceptanceRegionDisplay:
         point = self.point
         box = ax.get_xlim(), ax.get_ylim()
         if point.has_two_thresholds:
-            corners, border = rectangle(
+            corners, border = _rectangle(
                 point.lam * point.scales[0], point.ood_max, *box
             )
         else:
             w_a, w_b = weights(point.theta)
             factors = np.array([w_a / point.scales[0], w_b / point.scales[1]])
-            corners, border = half_plane(factors, point.lam, *box)
+            corners, border = _half_plane(factors, point.lam, *box)
             if len(border):
                 axes = ax.xaxis, ax.yaxis
-                inner = along(factors, point.lam, border[0], border[1], axes)
+                inner = _along(factors, point.lam, border[0], border[1], axes)
                 border = np.concatenate([border[:1], inner, border[1:]])
                 corners = np.concatenate([border, corners])
         (self.region_,) = ax.fill(
@@ -439,3 +438,64 @@ def _set_limits(axis, set_limits, groups, above=0.0):
     width = (high - low) or 1.0
     ends = np.array([low - 0.05 * width, high + (0.05 + above) * width])
     set_limits(*scale.inverted().transform(ends))
+
+
+def _half_plane(factors, lam, xlim, ylim):
+    """Intersect the box of the axes with the region ``factors @ (a, b) <= lam``.
+
+    Returns the corners of the box in the region, of shape (n_corners, 2), in order from
+    the end of the border on, and where the border enters and leaves the box: shape (2,
+    2), or (0, 2) if it does not.
+    """
+    box = np.array(
+        [[xlim[i], ylim[j]] for i, j in ((0, 0), (1, 0), (1, 1), (0, 1))], dtype=float
+    )
+    excess = box @ factors - lam
+    inside = excess <= 0
+    if inside.all() or not inside.any():
+        return box[inside], np.empty((0, 2))
+    border = []
+    for leaves in (True, False):  # the one corner after which the region ends, begins
+        (k,) = np.flatnonzero((inside == leaves) & (np.roll(inside, -1) != leaves))
+        after = (k + 1) % 4
+        share = excess[k] / (excess[k] - excess[after])
+        border.append(box[k] + share * (box[after] - box[k]))
+        if not leaves:
+            start = after
+    corners = np.roll(box, -start, axis=0)[: inside.sum()]
+    return corners, np.array(border)
+
+
+def _rectangle(a_max, b_max, xlim, ylim):
+    """Intersect the box of the axes with the region ``a <= a_max, b <= b_max``.
+
+    Returns the corners and the border within the box, as `_half_plane` does; the border
+    has three points if it turns within the box.
+    """
+    (left, right), (low, high) = np.sort(xlim), np.sort(ylim)
+    a, b = min(a_max, right), min(b_max, high)
+    if a < left or b < low:
+        return np.empty((0, 2)), np.empty((0, 2))
+    corners = np.array([[left, low], [a, low], [a, b], [left, b]])
+    first, last = (1 if a_max <= right else 2), (4 if b_max <= high else 3)
+    return corners, corners[first:last] if last - first > 1 else np.empty((0, 2))
+
+
+def _along(factors, lam, start, end, axes):
+    """Return points of the border between two, dense in the units of both axes."""
+    found = []
+    for k in (0, 1):
+        other = 1 - k
+        if factors[other] == 0:
+            continue
+        scale = axes[k].get_transform()
+        ends = scale.transform(np.array([start[k], end[k]]))
+        values = scale.inverted().transform(np.linspace(ends[0], ends[1], 202)[1:-1])
+        points = np.empty((values.size, 2))
+        points[:, k] = values
+        points[:, other] = (lam - factors[k] * values) / factors[other]
+        found.append(points)
+    low, high = np.minimum(start, end), np.maximum(start, end)
+    points = np.clip(np.concatenate(found), low, high)
+    towards = np.sign(end - start)
+    return points[np.lexsort((towards[1] * points[:, 1], towards[0] * points[:, 0]))]

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from skood.metrics._risk_coverage import aurc, risk_coverage_curve
+from skood.metrics._risk_coverage import RiskCoverageCurve
 from skood.metrics._sample_checks import id_mask
 from skood.metrics._scorer_losses import check_kind
 from skood.utils._labels import ood_mask, single_column
@@ -56,8 +56,7 @@ class RiskCoverageDisplay:
 
     See Also
     --------
-    risk_coverage_curve : The numbers.
-    aurc : The area under the curve.
+    RiskCoverageCurve : The numbers.
     sklearn.metrics.RocCurveDisplay : Its ``from_predictions(y, scores)`` draws the
         ROC curve of a detector, with `y` 1 for ID and 0 for OOD samples.
 
@@ -125,7 +124,7 @@ class RiskCoverageDisplay:
             scores, one curve each.
 
         loss : "zero_one", callable or array-like, default="zero_one"
-            As in :func:`risk_coverage_curve`.
+            As in :meth:`RiskCoverageCurve.from_predictions`.
 
         ood_label : int, str or NaN, default=-1
             Label of known OOD samples.
@@ -161,16 +160,17 @@ class RiskCoverageDisplay:
         ood_label = implied_ood_label(loss, ood_label)
         params = {"loss": loss, "ood_label": ood_label, "classes": classes}
         curves = [
-            risk_coverage_curve(y_true, y_pred, s, **params) for s in scores.values()
+            RiskCoverageCurve.from_predictions(y_true, y_pred, s, **params)
+            for s in scores.values()
         ]
         is_id = id_mask(y_true, ood_label, classes)
         losses = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
         losses = np.sort(losses)
         accepted = np.arange(1, losses.size + 1)
         display = cls(
-            coverage=[curve[0] for curve in curves],
-            risk=[curve[1] for curve in curves],
-            aurc=[aurc(y_true, y_pred, s, **params) for s in scores.values()],
+            coverage=[curve.coverage for curve in curves],
+            risk=[curve.risk for curve in curves],
+            aurc=[curve.aurc for curve in curves],
             name=list(scores),
             oracle_coverage=accepted / losses.size,
             oracle_risk=np.cumsum(losses) / accepted,
@@ -216,8 +216,8 @@ class RiskCoverageDisplay:
             `classes`, are excluded.
 
         loss : str, callable or array-like, default="zero_one"
-            As in :func:`risk_coverage_curve`; of a regressor, "absolute_error",
-            "squared_error" or a callable.
+            As in :meth:`RiskCoverageCurve.from_predictions`; of a regressor,
+            "absolute_error", "squared_error" or a callable.
 
         ood_label : int or str, default=-1
             Label of known OOD samples; not one of the classes. For regressors, it is
