@@ -6,34 +6,36 @@ OLD ?= .venv-oldest
 EMPTY ?= .venv-empty
 JOBS ?= 2
 FOLDERS ?= tests
+DURATIONS ?= 20
 export PYTHON
+BIN = $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 UV = .ci/uv
 INSTALL = $(UV) pip install --quiet --build-constraint constraints.txt --constraint
 
 .PHONY: demo test coverage lint test-oldest doc site dist smoke clean
 
 demo: $(VENV)/.demo ## train a small network, score, tune a reject option, report
-	$(VENV)/bin/python -m skood
+	$(VENV)/$(BIN)/python -m skood
 
 test: $(VENV)/.test ## the tests that are not slow
-	$(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" --durations=20
+	$(VENV)/$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" --durations=$(DURATIONS)
 
 coverage: $(VENV)/.test ## all tests, and the lines and branches they run
-	$(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
+	$(VENV)/$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
 
 lint: $(VENV)/.test ## style and types
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+	$(VENV)/$(BIN)/ruff check .
+	$(VENV)/$(BIN)/ruff format --check .
+	$(VENV)/$(BIN)/mypy
 
 test-oldest: $(OLD)/.test ## the tests of FOLDERS that are not slow, with the oldest dependencies
-	$(OLD)/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" -o addopts="--strict-markers -rfEs --import-mode=importlib" $(FOLDERS)
+	$(OLD)/$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" -o addopts="--strict-markers -rfEs --import-mode=importlib" $(FOLDERS)
 
 doc: $(PAGES)/.doc ## the pages, without running the gallery; a warning is an error
-	$(PAGES)/bin/sphinx-build -W --keep-going -q -j $(JOBS) -D plot_gallery=0 doc doc/_build/pages
+	$(PAGES)/$(BIN)/sphinx-build -W --keep-going -q -j $(JOBS) -D plot_gallery=0 doc doc/_build/pages
 
 site: $(PAGES)/.doc ## the pages, with the whole gallery run; a warning is an error
-	$(PAGES)/bin/sphinx-build -W --keep-going -q doc doc/_build/html
+	$(PAGES)/$(BIN)/sphinx-build -W --keep-going -q doc doc/_build/html
 
 dist: ## dist/*.tar.gz, and dist/*.whl made of it
 	rm -rf dist
@@ -42,7 +44,7 @@ dist: ## dist/*.tar.gz, and dist/*.whl made of it
 smoke: dist ## install the wheel into an empty environment and use it from elsewhere
 	$(UV) venv --quiet --clear --python $(PYTHON) $(EMPTY)
 	$(INSTALL) constraints.txt --python $(EMPTY) "$$(echo dist/*.whl)[persistence]"
-	$(EMPTY)/bin/python -I .ci/smoke.py
+	$(EMPTY)/$(BIN)/python -I .ci/smoke.py
 
 # An environment holds what its targets need and nothing else, so that no target passes
 # because of another one. --seed: pip is there for those who want it

@@ -148,6 +148,14 @@ def test_metadata(wheel):
     assert b"skood = skood.__main__:main" in command
 
 
+def test_pre_commit_has_the_version_of_ruff():
+    path = ROOT / ".pre-commit-config.yaml"
+    if not path.exists():
+        pytest.skip("only in the source tree")
+    version = re.search(r"ruff-pre-commit\n +rev: v(.+)", path.read_text())[1]
+    assert f"\nruff=={version}\n" in (ROOT / "constraints.txt").read_text()
+
+
 # --- what makes the environments ----------------------------------------------------
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
