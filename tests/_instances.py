@@ -230,7 +230,7 @@ _INSTANCES = {
         ),
     ],
     "EvidentialClassifier": [
-        EvidentialClassifier(TorchClassifier(**_QUICK_NET, random_state=0)),
+        EvidentialClassifier(TorchClassifier(**_QUICKER_NET, random_state=0)),
         EvidentialClassifier(
             GraphClassifier(
                 conv_params={"hidden": (16,)}, max_epochs=30, lr=0.03, random_state=0
@@ -436,7 +436,7 @@ _INSTANCES = {
         SnapshotEnsemble(TorchClassifier(**_QUICKER_NET, random_state=0), n_members=2),
     ],
     "TorchClassifier": [
-        TorchClassifier(**_QUICK_NET, random_state=0),
+        TorchClassifier(**_QUICKER_NET, random_state=0),
         TorchClassifier(),
     ],
     "UncertaintyDetector": [

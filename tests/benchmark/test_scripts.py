@@ -47,6 +47,7 @@ def load(script):
     return module
 
 
+@pytest.mark.slow  # .ci/nightly runs the script, too
 def test_import_time_is_printed():
     done = run("import_time.py", "skood", "--repeat", "1")
     assert done.returncode == 0, done.stderr

@@ -398,7 +398,13 @@ def test_share_of_new_samples_with_heavy_tails(detector):
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 @pytest.mark.parametrize(
-    "detector", [Mahalanobis(), SSD(), RelativeMahalanobis()], ids=repr
+    "detector",
+    [
+        Mahalanobis(),
+        pytest.param(SSD(), marks=pytest.mark.slow),
+        pytest.param(RelativeMahalanobis(), marks=pytest.mark.slow),
+    ],
+    ids=repr,
 )
 def test_share_of_new_samples_with_nearly_as_many_features(detector):
     """Of 80 samples in 60 dimensions, the training samples are all near."""

@@ -131,7 +131,7 @@ def test_coverage_of_metrics_of_predictions(metric):
         (50, {}),
         (400, {"n_bins": 5, "strategy": "quantile"}),
         pytest.param(400, {"norm": "max"}, marks=pytest.mark.slow),
-        (400, {"norm": "l2", "classwise": True}),
+        pytest.param(400, {"norm": "l2", "classwise": True}, marks=pytest.mark.slow),
         pytest.param(2000, {}, marks=pytest.mark.slow),
     ],
 )

@@ -1,4 +1,7 @@
-"""The small version of each paper, by its command, in which all claims hold."""
+"""The small version of each paper, by its command, in which all claims hold.
+
+In CI those that take the least time, at night all of them.
+"""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -51,6 +54,7 @@ def test_franc(small):
     assert risk["digits/ViM+MSP"] < risk["digits/ViM"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 def test_epn(small):
     """Ranks, seconds of epochs and the combination are of published graphs only."""
@@ -64,6 +68,7 @@ def test_epn(small):
     assert values["1"]["EPN-reg", "average/rank"] == pytest.approx(3.71, abs=5e-3)
 
 
+@pytest.mark.slow
 def test_dsde(small):
     values = small("dsde")
     for column in ("TPR", "average/FPR", "average/AUC"):
@@ -107,6 +112,7 @@ def test_openood(small):
                 np.testing.assert_allclose(mean, sum(parts) / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # few samples of HMC, few steps of networks
 def test_quam(small):
     """Claims on ImageNet, harder sets and the sets of Table 1 need files."""
@@ -123,6 +129,7 @@ def test_quam(small):
     assert coverage.min() < 0.75 < 0.9 < coverage.max()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::skood.exceptions.SkoodWarning")
 def test_mln(small):
     """The claims on GTSRB and CelebA need files."""
