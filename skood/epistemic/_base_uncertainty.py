@@ -75,11 +75,12 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
         return "regressor" if kind == "regressor" else "classifier"
 
     def _is_classifier(self):
-        return self._kind() == "classifier"
+        likelihood = vars(self).get("likelihood_")  # of a fit: tags are slow
+        return (likelihood.kind if likelihood else self._kind()) == "classifier"
 
     def _as_part(self, name, given):
         if name == "likelihood" and isinstance(given, str):
-            is_classifier = self._is_classifier()
+            is_classifier = self._kind() == "classifier"
             return Categorical() if is_classifier else Gaussian(self._auto_variance)
         return super()._as_part(name, given)
 
