@@ -39,13 +39,14 @@ from skood.metrics._risk_coverage import (
     e_aurc,
     risk_at_coverage,
 )
-from skood.metrics._rule_scorers import (
+from skood.metrics._scorers import (
     make_cost_scorer,
+    make_misclassification_scorer,
+    make_ood_scorer,
     make_precision_recall_risk_scorer,
     make_rule_scorer,
     make_selective_risk_scorer,
 )
-from skood.metrics._scorers import make_misclassification_scorer, make_ood_scorer
 from skood.metrics._selective_risk import (
     selective_risk_at,
     selective_risk_at_precision_recall,

@@ -13,7 +13,7 @@ from skood.metrics import (
     make_precision_recall_risk_scorer,
     make_selective_risk_scorer,
 )
-from skood.metrics._scorer_losses import largest_loss
+from skood.metrics._base_scorers import largest_loss
 from skood.utils._losses import per_sample_loss
 
 MATRIX = np.array([[0.0, 2, 5], [3, 0, 1], [9, 8, 0]])

@@ -5,9 +5,9 @@
 
 import numpy as np
 
+from skood.metrics._base_scorers import check_kind
 from skood.metrics._risk_coverage import RiskCoverageCurve
 from skood.metrics._sample_checks import id_mask
-from skood.metrics._scorer_losses import check_kind
 from skood.utils._labels import ood_mask, single_column
 from skood.utils._losses import implied_ood_label, per_sample_loss
 from skood.utils._metaestimators import estimator_kind, known_classes, unwrap
