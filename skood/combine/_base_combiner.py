@@ -68,25 +68,6 @@ def _check_level(alpha):
     return level
 
 
-def per_row(combiner, P, function, *, dtype=np.float64, shape=()):
-    """Apply a function to p-values in chunks of samples and in threads.
-
-    P-values (n_samples, n_detectors) are sorted to (n_detectors, n_some_samples).
-    """
-    n, m = P.shape
-    combiner._check_members(m)
-    results = np.empty((n, *shape), dtype=dtype)
-
-    def apply(rows):
-        p = np.add(P[rows], 0.0, dtype=np.float64)  # a copy, and -0.0 becomes 0.0
-        p.sort(axis=1)
-        # samples are contiguous: NumPy is slow along many short axes
-        results[rows] = np.asarray(function(np.ascontiguousarray(p.T))).T
-
-    map_chunks(apply, list(row_chunks(n, m * _BYTES, _BUDGET)))
-    return results
-
-
 class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
     r"""Base class of combiners of p-values.
 
@@ -154,6 +135,24 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
         """Return the factor of the smallest of `m` p-values, or None."""
         return
 
+    def _by_sample(self, P, function, *, dtype=np.float64, shape=()):
+        """Apply a function to p-values in chunks of samples and in threads.
+
+        P-values (n_samples, n_detectors) are sorted to (n_detectors, chunk_size).
+        """
+        n, m = P.shape
+        self._check_members(m)
+        results = np.empty((n, *shape), dtype=dtype)
+
+        def apply(chunk):
+            p = np.add(P[chunk], 0.0, dtype=np.float64)  # a copy; -0.0 becomes 0.0
+            p.sort(axis=1)
+            # samples are contiguous: NumPy is slow along many short axes
+            results[chunk] = np.asarray(function(np.ascontiguousarray(p.T))).T
+
+        map_chunks(apply, list(row_chunks(n, m * _BYTES, _BUDGET)))
+        return results
+
     @parameters_checked
     def statistic(self, P):
         """Return the smallest level at which each sample is rejected.
@@ -174,7 +173,7 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
             If `P` does not have two axes, or has a value outside [0, 1]; if a
             parameter is out of its range.
         """
-        return per_row(self, check_pvalues(P), self._statistic)
+        return self._by_sample(check_pvalues(P), self._statistic)
 
     @parameters_checked
     def selected(self, P, alpha=0.05):
@@ -212,7 +211,7 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
             return np.where(k > 0, largest, -1.0)
 
         P = check_pvalues(P)
-        return per_row(self, P, largest_selected)[:, None] >= P
+        return self._by_sample(P, largest_selected)[:, None] >= P
 
 
 def _estimates_pi0(combiner):
@@ -241,7 +240,7 @@ class StepUpCombiner(BaseCombiner):
         pi0 : ndarray of shape (n_samples,), dtype float64
             In [0, 1].
         """
-        return per_row(self, check_pvalues(P), self._pi0)
+        return self._by_sample(check_pvalues(P), self._pi0)
 
     def _factor(self, p):
         """Return the factor: a scalar, or one value per sample."""

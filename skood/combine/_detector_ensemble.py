@@ -3,42 +3,44 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from numbers import Integral, Real
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 import numpy as np
+from sklearn import config_context
 from sklearn.base import clone
-from sklearn.frozen import FrozenEstimator
-from sklearn.utils import Bunch, check_random_state, check_scalar
-from sklearn.utils.metaestimators import _BaseComposition, available_if
+from sklearn.utils import Bunch, check_scalar
+from sklearn.utils.metaestimators import available_if
 
-from skood.base import BaseDetector
-from skood.combine._levels import Levels, repeated, with_levels
-from skood.combine._members import (
-    check_members,
-    committee_groups,
-    fit_committees,
-    member_tags,
-    member_weights,
-    score_committees,
-    store_inputs,
-)
+from skood.combine._base_combiner import BaseCombiner
+from skood.combine._base_committee import BaseCommittee
 from skood.combine._multiple_tests import BenjaminiHochberg
-from skood.stats._conformal import correction_of
+from skood.stats._conformal import (
+    Calibration,
+    correction_of,
+    pvalues_of,
+    reaches,
+    rows_needed,
+    warn_if_few,
+)
 from skood.utils._batches import blockwise
-from skood.utils._folds import calibration_folds
 from skood.utils._input import takes_input
-from skood.utils._metaestimators import n_rows, with_seeds
-from skood.utils._named_estimators import check_parts, named_parts
 from skood.utils._optional import import_pandas
-from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions
+from skood.utils._param_validation import HasMethods, StrOptions
+from skood.utils._stored import stored
 from skood.utils._ties import loosened
+from skood.utils._warnings import warn
+
+# Conformal levels take few values. This weight of a tie-break separates samples of the
+# same level without changing the order of different levels.
+_TIE_BREAK = 1e-9
+
+# Held-out samples for p-values, and those for levels.
+_HALVES = slice(None, None, 2), slice(1, None, 2)
 
 
-def _combiner_has_pi0(self):
-    return hasattr(getattr(self, "combiner_", self._combiner()), "pi0")
-
-
-class DetectorEnsemble(_BaseComposition, BaseDetector):
+class DetectorEnsemble(BaseCommittee):
     r"""Ensemble of detectors combined by multiple testing of their p-values.
 
     Each member is a detector, possibly with its own network, features or method, and
@@ -191,25 +193,11 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
     _default_parts: dict = {"combiner": BenjaminiHochberg}
 
     _parameter_constraints: dict = {
-        "detectors": "no_validation",  # validated by check_parts
+        **BaseCommittee._parameter_constraints,
         "combiner": [HasMethods(["statistic", "selected"]), None],
-        "estimator": [Classifier(), None],
-        "alpha": [Interval(Real, 0, 1, closed="neither")],
-        "calibration": [
-            Interval(Real, 0, 1, closed="neither"),
-            Interval(Integral, 2, None, closed="left"),
-            HasMethods(["split", "get_n_splits"]),  # a str has split
-            StrOptions({"same"}),
-        ],
         "level": [StrOptions({"auto", "nominal", "conformal"})],
         "method": [StrOptions({"conformal", "ecdf"})],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
-        "random_state": ["random_state"],
-        "ood_label": [Integral, str],
     }
-
-    _depends_on_samples = BaseDetector._fits_parts
 
     def __init__(
         self,
@@ -238,108 +226,52 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
         self.random_state = random_state
         self.ood_label = ood_label
 
-    def get_params(self, deep=True):
-        """Get the parameters, including the members by name.
-
-        Parameters
-        ----------
-        deep : bool, default=True
-            Whether to include the members, and their parameters.
-
-        Returns
-        -------
-        params : dict
-            Values by name.
-        """
-        return self._get_params("detectors", deep=deep)
-
-    def set_params(self, **params):
-        """Set parameters of the ensemble, members by name, or parameters of members.
-
-        Parameters
-        ----------
-        **params : dict
-            Values by name.
-
-        Returns
-        -------
-        self : object
-            The estimator.
-        """
-        return self._set_params("detectors", **params)
-
     def _combiner(self):
         # not `_part`: a combiner need not be one of ours
         return self._as_part("combiner", self.combiner)
 
-    def _fit(self, X, y, sample_weight=None):
-        X = _as_rows(X)
-        names, detectors = check_parts(self, "detectors", ("fit", "score_samples"))
-        combiner = self._combiner()
+    def _check_members(self, names, detectors, y):
         # a combiner that does not support so many members raises here, before the fit
-        combiner.statistic(np.full((1, len(names)), 0.5))
-        n_samples = n_rows(X)
-        check_members(self, names, detectors, y)
-        params, counts = member_weights(self, names, detectors, sample_weight)
-        rng = check_random_state(self.random_state)
-        rows = calibration_folds(n_samples, y, self.calibration, rng)
-        seeds = None if self.random_state is None else rng
-        estimator, *detectors = with_seeds([self.estimator, *detectors], seeds)
-        correction = correction_of(combiner, len(names)) or 1.0
-        folds, level = with_levels(rows, self.level, self.alpha, correction, counts)
-        committees, estimators, scores = fit_committees(
-            names,
-            detectors,
-            estimator,
-            X,
-            y,
-            [(fold.train, np.concatenate(fold[1:])) for fold in folds],
-            params=params,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
+        self._combiner().statistic(np.full((1, len(names)), 0.5))
+        super()._check_members(names, detectors, y)
+
+    def _folds(self, n_samples, y, counts, rng):
+        """Return the folds; choose the kind of the levels by their sizes."""
+        folds = super()._folds(n_samples, y, counts, rng)
+        sizes = [
+            [len(fold.repeated(fold.held_out, half)) for half in _HALVES]
+            for fold in folds
+        ]
+        correction = correction_of(self._combiner(), len(self._named_members()[0]))
+        self.level_ = kind_of_levels(
+            np.array(sizes), self.level, self.alpha, correction or 1.0
         )
-        if counts is not None:
-            pairs = [repeated(*one, counts) for one in zip(folds, scores, strict=True)]
-            folds, scores = zip(*pairs, strict=True)
-        self._committees = committees
-        self._groups = committee_groups(committees)
-        self.named_detectors_ = Bunch(**dict(zip(names, committees[0], strict=True)))
-        self.level_ = level
-        if self.estimator is not None:
-            self.estimator_ = estimators[0]
-        store_inputs(self, [estimators[0], *committees[0]], y)
-        self.combiner_ = clone(combiner, safe=False)
-        self._alpha = float(self.alpha)
-        self._levels = Levels.of(self.combiner_, self.method, level, folds, scores)
+        return folds
+
+    def _calibrate(self, X, folds, scores, rng):
+        halves = _HALVES if self.level_ == "conformal" else (slice(None), slice(0))
+        self.combiner_ = clone(self._combiner(), safe=False)
+        self._levels = Levels.of(
+            self.combiner_,
+            self.method,
+            self.level_,
+            [
+                [fold.repeated(fold_scores, half) for half in halves]
+                for fold, fold_scores in zip(folds, scores, strict=True)
+            ],
+        )
         self.n_calibration_ = self._levels.n_calibration
         self.n_level_ = self._levels.n_level
-        self._levels.warn_if_deaf(self._alpha, len(names))
-        # A level that equals alpha up to rounding is rejected.
-        self.offset_ = float(np.log(loosened(self._alpha)))
-
-    def _fitted_parts(self):
-        return {**super()._fitted_parts(), **dict(named_parts(self.detectors))}
-
-    @property
-    def _fits_estimator(self):
-        return self.estimator is not None and not isinstance(
-            self.estimator, FrozenEstimator
-        )
+        self._levels.warn_if_deaf(self._alpha, len(self.named_detectors_))
 
     @blockwise
     def _evaluate(self, X):
         """Return the p-values, the statistic and the level of each sample."""
         self._check_fitted()
-        X = _as_rows(X)
-        names = list(self.named_detectors_)
-        scores = score_committees(
-            names, self._committees, self._groups, X, n_jobs=self.n_jobs
-        )
-        return self._levels.evaluate(scores)
+        return self._levels.evaluate(self._member_scores(X))
 
     def _score(self, X):
-        found = self._evaluate(X)
-        return self._levels.log_level(found)
+        return self._levels.log_level(self._levels.evaluate(self._member_scores(X)))
 
     def levels(self, X):
         """Return the smallest level at which each sample is rejected as OOD.
@@ -404,7 +336,10 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
             alpha, "alpha", Real, min_val=0, max_val=1, include_boundaries="neither"
         )
 
-    @available_if(_combiner_has_pi0)
+    def _has_pi0(self):
+        return hasattr(getattr(self, "combiner_", self._combiner()), "pi0")
+
+    @available_if(_has_pi0)
     def pi0(self, X):
         """Return the estimated proportion of members for which each sample is ID.
 
@@ -463,14 +398,174 @@ class DetectorEnsemble(_BaseComposition, BaseDetector):
             columns[f"selected_{name}"] = selected[:, j]
         return pd.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        return member_tags(tags, self, [one for _, one in named_parts(self.detectors)])
+
+def kind_of_levels(sizes, level, alpha, correction=1.0):
+    """Return "conformal" or "nominal"; warn if "auto" cannot be conformal, or raise.
+
+    `sizes` (n_folds, 2) are the numbers of held-out samples that would give p-values,
+    and that would rank statistics. `correction` is the combiner's factor of a single
+    small p-value, which in each fold must reach `alpha` for "auto".
+    """
+    if level == "nominal":
+        return "nominal"
+    n_level, needed = sizes[:, 1].sum(), rows_needed(1.0, alpha)
+    if n_level < needed:
+        least = (
+            f"needs {needed} samples at alpha={alpha} to rank the combined statistics "
+            f"among, and as many for p-values; of the {sizes.sum()} samples held out "
+            f"{n_level} can be had. Give more samples, a larger calibration share"
+        )
+        if level == "conformal":
+            raise ValueError(
+                f"level='conformal' {least}, a larger alpha, or level='nominal'."
+            )
+        warn(
+            f"The level is nominal: it holds only if the combiner is valid under "
+            f"dependence: level='conformal' {least} or a larger alpha."
+        )
+        return "nominal"
+    smallest = sizes[:, 0].min()
+    if level == "auto" and len(sizes) > 1 and smallest < rows_needed(correction, alpha):
+        warn(
+            "The level is nominal, which is kept only as far as the combiner keeps it "
+            f"under dependence: with level='conformal' only {smallest} samples of a "
+            f"fold would give p-values, and at alpha={alpha} no single member can "
+            f"reject a sample with fewer than {rows_needed(correction, alpha)}. Give "
+            "more samples, or fewer folds."
+        )
+        return "nominal"
+    return "conformal"
 
 
-def _as_rows(X):
-    """Return `X` with a length or a shape; raise for a scalar."""
-    X = X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
-    if getattr(X, "shape", None) == ():
-        raise ValueError(f"Expected 2D array, got scalar array instead: X={X!r}.")
-    return X
+@stored
+@dataclass(frozen=True)
+class Levels:
+    """A combiner with the calibration scores and statistics of each fold."""
+
+    combiner: Any
+    method: str
+    kind: str
+    calibrations: list
+    statistics: list  # sorted, empty unless levels are conformal
+
+    @classmethod
+    def of(cls, combiner, method, kind, folds):
+        """Calibrate on scores of each fold: those for p-values, and those to rank."""
+        levels = cls(combiner, method, kind, [], [])
+        for for_pvalues, for_levels in folds:
+            calibration = Calibration.of(for_pvalues)
+            statistics = np.empty(0)
+            if len(for_levels):
+                counts = calibration.counts(for_levels)
+                P = pvalues_of(counts, len(calibration), method)
+                statistics = np.sort(levels.statistic(P))
+            levels.calibrations.append(calibration)
+            levels.statistics.append(statistics)
+        return levels
+
+    @property
+    def n_calibration(self):
+        """Number of samples that p-values refer to."""
+        return sum(map(len, self.calibrations))
+
+    @property
+    def n_level(self):
+        """Number of samples that conformal levels refer to."""
+        return sum(map(len, self.statistics))
+
+    def statistic(self, P):
+        """Return the combiner's statistic of p-values; raise if it is NaN."""
+        # the fit has validated the parameters, and P is made of p-values
+        if getattr(type(self.combiner), "statistic", None) is BaseCombiner.statistic:
+            q = self.combiner._by_sample(P, self.combiner._statistic)
+        else:
+            with config_context(skip_parameter_validation=True):
+                q = np.asarray(self.combiner.statistic(P), dtype=np.float64)
+        if np.isnan(q).any():
+            raise ValueError(
+                f"{self.combiner!r} made NaN of the p-values of "
+                f"{int(np.isnan(q).sum())} of {len(q)} samples. Repair its statistic()."
+            )
+        return q
+
+    def evaluate(self, scores):
+        """Return p-values, statistics and levels from the scores of each committee."""
+        counts, n_below = 0, 0
+        for calibration, statistics, fold_scores in zip(
+            self.calibrations, self.statistics, scores, strict=True
+        ):
+            found = calibration.counts(fold_scores)
+            counts = counts + found
+            if self.kind == "conformal":
+                q = self.statistic(pvalues_of(found, len(calibration), self.method))
+                n_below = n_below + _at_most(statistics, q)
+        P = pvalues_of(counts, self.n_calibration, self.method)
+        if self.kind == "nominal":
+            q = self.statistic(P)
+            return Bunch(pvalues=P, statistic=q, level=q)
+        if len(self.calibrations) > 1:
+            q = self.statistic(P)
+        level = (1.0 + n_below) / (self.n_level + 1.0)
+        return Bunch(pvalues=P, statistic=q, level=level)
+
+    def log_level(self, found):
+        """Return the logarithm of the level, with the statistic as tie-break."""
+        scores = np.log(np.maximum(found.level, np.finfo(np.float64).tiny))
+        if self.kind == "conformal":
+            with np.errstate(divide="ignore", over="ignore"):
+                evidence = np.log1p(1.0 / found.statistic)  # about -log q for small q
+            scores -= _TIE_BREAK * (1.0 - 1.0 / (1.0 + evidence))
+        return scores
+
+    def nominal(self, alpha):
+        """Return the level of the combiner that corresponds to `alpha`."""
+        if self.kind == "nominal":
+            return alpha
+        # (1 + n_below) / (n + 1) <= alpha: fewer than r statistics are at most q
+        r = min(int(np.floor(loosened(alpha * (self.n_level + 1)))), self.n_level)
+        if r == 0:
+            return 0.0
+        pooled = np.sort(np.concatenate(self.statistics))
+        return float(pooled[r - 1]) * (1 - 1e-11)
+
+    def selected(self, found, alpha):
+        """Return the members that reject each sample, (n_samples, n_members)."""
+        level = self.nominal(alpha)
+        if level <= 0.0:  # nothing is rejected
+            return np.zeros(found.pvalues.shape, dtype=bool)
+        selected = self.combiner.selected(found.pvalues, level)
+        if self.kind == "conformal" and len(self.calibrations) > 1:
+            # levels refer to statistics of single folds, p-values to all samples
+            selected &= reaches(found.level, alpha)[:, None]
+        return selected
+
+    def warn_if_deaf(self, alpha, n_members):
+        """Warn if no sample, or no sample that one member rejects, can be rejected."""
+        n_calibration, level = self.n_calibration, self.nominal(alpha)
+        if self.kind == "conformal":  # the statistics are of one fold each
+            n_calibration = min(map(len, self.calibrations))
+            least = pvalues_of(np.zeros((1, n_members)), n_calibration, self.method)
+            (q,) = self.statistic(least)
+            if q > level or level <= 0.0:
+                n_tied = sum(_at_most(ranked, q) for ranked in self.statistics)
+                remedy = (
+                    "Give more calibration samples, fewer members, or another combiner."
+                    if q > 0.0
+                    else "Use a combiner whose statistic is seldom 0, such as "
+                    "BenjaminiHochberg() or Storey(plus_one=True), and "
+                    "method='conformal'."
+                )
+                warn(
+                    f"No sample can be rejected at alpha={alpha}: the smallest "
+                    f"statistic of {type(self.combiner).__name__}, {q:.3g}, is that of "
+                    f"{n_tied} of the {self.n_level} calibration samples that levels "
+                    f"refer to. {remedy}"
+                )
+                return
+        if self.method == "conformal":
+            warn_if_few(self.combiner, n_calibration, n_members, level)
+
+
+def _at_most(ranked, q):
+    """Count the sorted statistics that are at most `q`, up to rounding."""
+    return np.searchsorted(ranked, loosened(q), side="right")

@@ -14,7 +14,6 @@ from skood.combine._base_combiner import (
     StepUpCombiner,
     check_pvalues,
     parameters_checked,
-    per_row,
 )
 from skood.stats._conformal import reaches
 from skood.stats._null_proportion import (
@@ -317,7 +316,7 @@ class Storey(StepUpCombiner):
             return proportion_curve(p, grid, self.plus_one)
 
         with quiet():
-            return per_row(self, check_pvalues(P), curve, shape=(len(grid),))
+            return self._by_sample(check_pvalues(P), curve, shape=(len(grid),))
 
     def _check_members(self, m):
         if not isinstance(self.lam, Real) and m < _MANY:
@@ -454,7 +453,7 @@ class DOSStorey(StepUpCombiner):
             Number of p-values up to the change point; 0 where no difference of slopes
             is positive, unless ``fallback="argmax"``.
         """
-        return per_row(self, check_pvalues(P), self._change_point, dtype=np.intp)
+        return self._by_sample(check_pvalues(P), self._change_point, dtype=np.intp)
 
     @parameters_checked
     def dos(self, P):
@@ -478,4 +477,4 @@ class DOSStorey(StepUpCombiner):
             d[: first - 1] = np.nan
             return d
 
-        return per_row(self, P, differences, shape=(P.shape[1] // 2,))
+        return self._by_sample(P, differences, shape=(P.shape[1] // 2,))

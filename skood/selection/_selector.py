@@ -3,50 +3,42 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.frozen import FrozenEstimator
-from sklearn.utils import Bunch, check_random_state
-from sklearn.utils.metaestimators import _BaseComposition
 
-from skood.base import BaseDetector
-from skood.combine._members import (
-    check_members,
-    committee_groups,
-    fit_committees,
-    member_tags,
-    member_weights,
-    score_committees,
-    store_inputs,
-)
+from skood.combine._base_committee import METHODS, BaseCommittee
 from skood.decision import e_bh
 from skood.selection._best_of import BestOf
-from skood.selection._options import (
-    checked_choice,
-    checked_parts,
-    has_folds,
-    warn_if_few,
-)
 from skood.selection._scores import as_matrix
 from skood.selection._selection import Selection
-from skood.selection._split_ranks import SplitRanks, over_splits, sample_pvalues
 from skood.selection._step_up import StepUp, select_novelties
 from skood.selection._variants import evalues_over_splits
+from skood.stats._conformal import Calibration
 from skood.stats._ranks import check_level
 from skood.utils._batches import blockwise
-from skood.utils._folds import calibration_folds
 from skood.utils._input import takes_input
-from skood.utils._metaestimators import n_rows, take_rows, with_seeds
-from skood.utils._named_estimators import named_parts
+from skood.utils._metaestimators import take_rows
+from skood.utils._named_estimators import PYOD_ADVICE
 from skood.utils._optional import import_pandas
-from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions
+from skood.utils._param_validation import HasMethods, Interval
+from skood.utils._stored import stored
 from skood.utils._ties import loosened
+from skood.utils._warnings import warn
+
+# Samples of equal p-values are ranked by their scores, with differences below this.
+_TIE_BREAK = 1e-9
+
+# Scores are clipped here, so that differences are finite.
+_LARGE = 1e300
+
+# Size of a batch with the smallest p-values only, from which some are selected.
+_MANY = 1000
 
 
-class NoveltySelector(_BaseComposition, BaseDetector):
+class NoveltySelector(BaseCommittee):
     r"""Selector of the OOD samples of a batch, with a bound on false discoveries.
 
     Holds in-distribution (ID) samples out, fits one or several detectors on the others,
@@ -178,26 +170,12 @@ class NoveltySelector(_BaseComposition, BaseDetector):
     _default_parts: dict = {"procedure": StepUp, "choice": BestOf}
 
     _parameter_constraints: dict = {
-        "detectors": "no_validation",  # validated by check_parts
-        "estimator": [Classifier(), None],
+        **BaseCommittee._parameter_constraints,
         "procedure": [HasMethods(["selected"]), None],
         "choice": [HasMethods(["select"]), None],
-        "alpha": [Interval(Real, 0, 1, closed="neither")],
-        "calibration": [
-            Interval(Real, 0, 1, closed="neither"),
-            Interval(Integral, 2, None, closed="left"),
-            HasMethods(["split", "get_n_splits"]),  # a str has split
-            StrOptions({"same"}),
-        ],
         "n_splits": [Interval(Integral, 1, None, closed="left")],
         "delta": [Interval(Real, 0, 1, closed="neither"), None],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
-        "random_state": ["random_state"],
-        "ood_label": [Integral, str],
     }
-
-    _depends_on_samples = BaseDetector._fits_parts
 
     def __init__(
         self,
@@ -228,114 +206,110 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         self.random_state = random_state
         self.ood_label = ood_label
 
-    def get_params(self, deep=True):
-        """Get the parameters, including the detectors by name.
+    def _named_members(self):
+        detector = self.detectors
+        if isinstance(detector, (list, tuple)):
+            return super()._named_members()
+        if isinstance(detector, type) or not all(hasattr(detector, m) for m in METHODS):
+            raise TypeError(
+                "detectors must be a detector with fit and score_samples, or a list of "
+                f"(name, detector), got {detector!r}. Instead {PYOD_ADVICE}."
+            )
+        return ["detector"], [detector]
 
-        Parameters
-        ----------
-        deep : bool, default=True
-            Whether to include the detectors, and their parameters.
+    def _choice(self, n_detectors):
+        if n_detectors == 1 and self.choice is None:
+            return None
+        return self._as_part("choice", self.choice)
 
-        Returns
-        -------
-        params : dict
-            Values by name.
-        """
-        if not isinstance(self.detectors, (list, tuple)):
-            return super().get_params(deep=deep)
-        return self._get_params("detectors", deep=deep)
+    @property
+    def _is_cross(self):
+        """Return whether folds, or a splitter, calibrate: without a proof."""
+        calibration = self.calibration
+        is_share = isinstance(calibration, (str, Real))
+        return isinstance(calibration, Integral) or not is_share
 
-    def set_params(self, **params):
-        """Set parameters, detectors by name, or parameters of detectors.
+    def _check_members(self, names, detectors, y):
+        choice = self._choice(len(names))
+        several = choice is not None
+        if several and self.procedure is not None:
+            raise ValueError(
+                "procedure is for the p-values of one detector, but there are "
+                f"{len(names)} detectors or a choice. Leave it out: a choice among "
+                "detectors uses the procedure of Benjamini and Hochberg."
+            )
+        is_cross = self._is_cross
+        if is_cross and (several or self.n_splits > 1):
+            raise ValueError(
+                f"calibration={self.calibration!r} is cross-conformal, and for one "
+                "detector without a choice and n_splits=1. Hold a share of the samples "
+                "out, such as calibration=0.5."
+            )
+        if self.n_splits > 1 and isinstance(self.calibration, str):
+            raise ValueError(
+                f"calibration='same' has one split, got n_splits={self.n_splits}."
+            )
+        if self.n_splits > 1 and self.procedure is not None:
+            raise ValueError(
+                "n_splits > 1 selects by e-values, and uses no procedure. Leave "
+                "procedure or n_splits out."
+            )
+        if self.n_splits > 1 and several and not isinstance(choice, BestOf):
+            raise ValueError(
+                "n_splits > 1 needs e-values, which BestOf has, got "
+                f"choice={self.choice!r}."
+            )
+        if self.delta is not None and (is_cross or self.n_splits > 1):
+            raise ValueError(
+                "delta bounds the share of false discoveries for one random split. "
+                "Leave it out, or hold a share of the samples out once, such as "
+                "calibration=0.5."
+            )
+        if choice is not None and hasattr(choice, "_validate_params"):
+            choice._validate_params()
+        super()._check_members(names, detectors, y)
 
-        Parameters
-        ----------
-        **params : dict
-            Values by name.
-
-        Returns
-        -------
-        self : object
-            The estimator.
-        """
-        return self._set_params("detectors", **params)
-
-    def _fit(self, X, y, sample_weight=None):
-        n_samples = n_rows(X)
-        names, detectors = checked_parts(self)
-        choice = checked_choice(self, len(names))
-        check_members(self, names, detectors, y)
-        params, counts = member_weights(self, names, detectors, sample_weight)
-        rng = check_random_state(self.random_state)
+    def _folds(self, n_samples, y, counts, rng):
         folds = []
         for _ in range(self.n_splits):
-            folds += calibration_folds(n_samples, y, self.calibration, rng)
-        seeds = None if self.random_state is None else rng
-        estimator, *detectors = with_seeds([self.estimator, *detectors], seeds)
-        committees, estimators, scores = fit_committees(
-            names,
-            detectors,
-            estimator,
-            X,
-            y,
-            folds,
-            params=params,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-        )
-        held_out = [held for _, held in folds]
-        if counts is not None:
-            held_out = [np.repeat(held, counts[held]) for held in held_out]
-            pairs = zip(scores, folds, strict=True)
-            scores = [np.repeat(s, counts[held], axis=0) for s, (_, held) in pairs]
-        self._committees, self._groups = committees, committee_groups(committees)
-        self.named_detectors_ = Bunch(**dict(zip(names, committees[0], strict=True)))
-        if self.estimator is not None:
-            self.estimator_ = estimators[0]
-        store_inputs(self, [estimators[0], *committees[0]], y)
-        self._held_out = scores
+            folds += super()._folds(n_samples, y, counts, rng)
+        return folds
+
+    def _calibrate(self, X, folds, scores, rng):
+        pairs = list(zip(folds, scores, strict=True))
+        self._held_out = [fold.repeated(fold_scores) for fold, fold_scores in pairs]
+        choice = self._choice(len(self.named_detectors_))
         self.choice_ = None if choice is None else clone(choice, safe=False)
         self.procedure_ = clone(self._as_part("procedure", self.procedure), safe=False)
         if self._uses_samples():
-            self._samples = as_matrix(take_rows(X, held_out[0]))
-        self._calibrate(has_folds(self.calibration))
+            held_out = folds[0].repeated(folds[0].held_out)
+            self._samples = as_matrix(take_rows(X, held_out))
+        self._ranks = SplitRanks.of(self._held_out, self._is_cross)
+        self._delta = self.delta
+        self.guarantee_ = "none" if self._is_cross else "fdr"
+        self.n_calibration_ = self._ranks.n_calibration
+        self._warn_if_few()
         self._seed = int(rng.randint(np.iinfo(np.int32).max))
 
-    def _calibrate(self, is_cross):
-        self._ranks = SplitRanks.of(self._held_out, is_cross)
-        self._delta = self.delta
-        self.guarantee_ = "none" if is_cross else "fdr"
-        self.n_calibration_ = self._ranks.n_calibration
-        self._alpha = float(self.alpha)
-        warn_if_few(self)
-        # a p-value that equals alpha up to rounding is rejected
-        self.offset_ = float(np.log(loosened(self._alpha)))
-
-    def _pairs(self):
-        if isinstance(self.detectors, (list, tuple)):
-            return named_parts(self.detectors)
-        return [("detectors", self.detectors)]
+    def _warn_if_few(self):
+        """Warn if no sample of any batch is selected."""
+        n, choice, alpha = self.n_calibration_, self.choice_, self._alpha
+        if choice is not None and hasattr(choice, "_n_calibration"):
+            # it takes reference samples
+            n = choice._n_calibration(n, len(self.named_detectors_))
+        level = alpha if self.n_splits == 1 else alpha / 2
+        smallest = np.full(_MANY, 1.0 / (n + 1))
+        if not np.any(self.procedure_.selected(smallest, n, level)):
+            warn(
+                f"No sample can be selected: with {n} calibration samples, p-values "
+                f"are at least 1/{n + 1}, too large for alpha={alpha:g}. Hold out more "
+                "samples."
+            )
 
     def _uses_samples(self):
         return getattr(self.choice_, "classifier", None) is not None
 
-    def _fitted_parts(self):
-        return {**super()._fitted_parts(), **dict(self._pairs())}
-
-    @property
-    def _fits_estimator(self):
-        return self.estimator is not None and not isinstance(
-            self.estimator, FrozenEstimator
-        )
-
-    @blockwise(axis=1)
-    def _member_scores(self, X):
-        """Return the scores by each split, (n_splits, n_samples, n_detectors)."""
-        parts = list(self.named_detectors_), self._committees, self._groups
-        return np.stack(score_committees(*parts, X, n_jobs=self.n_jobs))
-
     def _score(self, X):
-        self._check_fitted()
         return self._ranks.log_pvalues(self._member_scores(X))
 
     @takes_input
@@ -356,6 +330,7 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         self._check_fitted()
         return over_splits(self._ranks.pvalues(self._batch_scores(X)))
 
+    @blockwise(axis=1)
     def _batch_scores(self, X):
         if getattr(X, "shape", (1,))[:1] == (0,):  # detectors take one sample or more
             return np.empty((len(self._held_out), 0, len(self.named_detectors_)))
@@ -524,6 +499,75 @@ class NoveltySelector(_BaseComposition, BaseDetector):
         """
         return super().fit_predict(X, y, sample_weight)
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        return member_tags(tags, self, [one for _, one in self._pairs()])
+
+@stored
+@dataclass(frozen=True)
+class SplitRanks:
+    """Calibration scores of each split, or of each fold of a cross-conformal one."""
+
+    calibrations: list
+    spreads: list  # medians and interquartile ranges of each
+    is_cross: bool
+
+    @classmethod
+    def of(cls, held_out, is_cross):
+        """Calibrate on the scores of each split, (n_held_out, n_detectors)."""
+        calibrations = [Calibration.of(scores) for scores in held_out]
+        spreads = [_spread(one.scores) for one in calibrations]
+        return cls(calibrations, spreads, is_cross)
+
+    @property
+    def n_calibration(self):
+        """Number of held-out samples; of the smallest split if there are several."""
+        sizes = list(map(len, self.calibrations))
+        return sum(sizes) if self.is_cross else min(sizes)
+
+    def pvalues(self, scores, rng=None):
+        """Return p-values by each split, (n_splits, n_samples, n_detectors).
+
+        With a generator `rng`, ties are broken at random.
+        """
+        pairs = list(zip(self.calibrations, scores, strict=True))
+        counts = [one.counts(part, rng) for one, part in pairs]
+        if self.is_cross:
+            total = np.sum(counts, axis=0, keepdims=True)
+            return (1.0 + total) / (self.n_calibration + 1.0)
+        return np.stack(
+            [
+                (1.0 + found) / (len(one) + 1.0)
+                for found, (one, _) in zip(counts, pairs, strict=True)
+            ]
+        )
+
+    def log_pvalues(self, scores):
+        """Return the logarithm of the p-value of each sample, ties broken by scores."""
+        p = sample_pvalues(self.pvalues(scores))
+        pairs = zip(scores, self.spreads, strict=True)
+        above = [_share(part, *spread) for part, spread in pairs]
+        return np.log(p) - _TIE_BREAK * (1 - np.mean(above, axis=(0, 2)))
+
+
+def over_splits(P):
+    """Return p-values of all splits: twice the mean is valid under any dependence."""
+    return P[0] if len(P) == 1 else np.minimum(1.0, 2.0 * P.mean(axis=0))
+
+
+def sample_pvalues(P):
+    """Return one p-value per sample, by Bonferroni over detectors, then over splits."""
+    smallest = np.minimum(1.0, P.shape[2] * P.min(axis=2))
+    return over_splits(smallest)
+
+
+def _spread(ranked):
+    """Return medians and interquartile ranges (1 if 0) of sorted columns of scores."""
+    ranked = np.clip(ranked, -_LARGE, _LARGE)
+    low, center, high = np.quantile(ranked, [0.25, 0.5, 0.75], axis=0)
+    return center, np.where(high > low, high - low, 1.0)
+
+
+def _share(scores, center, spread):
+    """Return a strictly increasing function of scores with values in [0, 1]."""
+    with np.errstate(over="ignore"):
+        z = (np.clip(scores, -_LARGE, _LARGE) - center) / spread
+    z = np.clip(z, -_LARGE, _LARGE)
+    return 0.5 + 0.5 * z / (1.0 + np.abs(z))

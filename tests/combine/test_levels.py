@@ -7,58 +7,69 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.frozen import FrozenEstimator
 
-from skood.combine._levels import with_levels
+from skood.combine import DetectorEnsemble
+from skood.combine._detector_ensemble import kind_of_levels
 from skood.exceptions import SkoodWarning
 from skood.utils._folds import calibration_folds, check_same
-from tests.combine._members import Column
+from tests.combine._members import Column, frozen_ensemble, quiet
 
 
-def _levels(folds, level, alpha=0.05):
+def _sizes(n_samples, n_folds="same"):
+    """Return the numbers of samples of each fold for p-values, and for levels."""
+    folds = calibration_folds(n_samples, None, n_folds, 0)
+    sizes = np.array([len(held_out) for _, held_out in folds])
+    return np.stack([sizes - sizes // 2, sizes // 2], axis=1)
+
+
+def _kind(sizes, level, alpha=0.05):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return with_levels(folds, level, alpha)
+        return kind_of_levels(sizes, level, alpha)
 
 
-@pytest.mark.parametrize("n, level", [(38, "conformal"), (39, "conformal")])
-def test_halves(n, level):
-    folds = calibration_folds(n, None, "same", 0)
-    for asked in ("auto", "conformal"):
-        (fold,), found = _levels(folds, asked)
-        assert found == level
-        assert len(fold.level_rows) == 19  # (1 + 0) / (19 + 1) reaches .05
-        assert len(fold.pvalue_rows) == n - 19
-        assert not set(fold.level_rows) & set(fold.pvalue_rows)
+@pytest.mark.parametrize("n", [38, 39])
+def test_halves(n):
+    X = np.random.default_rng(0).normal(size=(n, 1))
+    for level in ("auto", "conformal"):
+        assert _kind(_sizes(n), level) == "conformal"
+        ensemble = frozen_ensemble(1, level=level, random_state=0)
+        quiet(ensemble.fit, X)
+        assert ensemble.level_ == "conformal"
+        assert ensemble.n_level_ == 19  # (1 + 0) / (19 + 1) reaches .05
+        assert ensemble.n_calibration_ == n - 19
+        scores = ensemble._levels.calibrations[0].scores[:, 0]
+        others = np.setdiff1d(X, scores)  # the halves are disjoint
+        pvalues = (1 + scores.searchsorted(others, "right")) / (n - 18)
+        assert_allclose(ensemble._levels.statistics[0], pvalues)
 
 
 def test_too_few_rows_for_a_conformal_level():
-    folds = calibration_folds(37, None, "same", 0)
+    sizes = _sizes(37)
     with pytest.warns(
         SkoodWarning, match=r"needs 19 samples.* of the 37 samples .* 18 can"
     ):
-        (fold,), found = with_levels(folds, "auto", 0.05)
-    assert found == "nominal"
-    assert len(fold.pvalue_rows) == 37
-    assert len(fold.level_rows) == 0
+        assert kind_of_levels(sizes, "auto", 0.05) == "nominal"
     with pytest.raises(ValueError, match=r"^level='conformal' needs 19 samples"):
-        with_levels(folds, "conformal", 0.05)
-    (fold,), found = _levels(folds, "nominal")  # asked for: no warning
-    assert (len(fold.pvalue_rows), found) == (37, "nominal")
+        kind_of_levels(sizes, "conformal", 0.05)
+    assert _kind(sizes, "nominal") == "nominal"  # asked for: no warning
+    X = np.random.default_rng(0).normal(size=(37, 2))
+    ensemble = frozen_ensemble(2, level="nominal", random_state=0).fit(X)
+    assert (ensemble.n_calibration_, ensemble.n_level_) == (37, 0)
 
 
 def test_rows_that_a_level_needs_despite_rounding():
     """1 / alpha is 49.00000000000001 for alpha = 1/49: 48 rows are enough."""
-    folds = calibration_folds(96, None, "same", 0)
-    (fold,), found = _levels(folds, "conformal", alpha=1 / 49)
-    assert (len(fold.level_rows), found) == (48, "conformal")
+    assert _kind(_sizes(96), "conformal", alpha=1 / 49) == "conformal"
 
 
 def test_rows_for_levels_are_counted_over_folds():
-    folds = calibration_folds(40, None, 5, 0)
-    halves, found = _levels(folds, "conformal")
-    assert found == "conformal"
-    assert [len(fold.level_rows) for fold in halves] == [4] * 5
+    assert _kind(_sizes(40, 5), "conformal") == "conformal"
+    ensemble = DetectorEnsemble([("a", Column())], level="conformal", calibration=5)
+    quiet(ensemble.fit, np.arange(40.0)[:, None])
+    assert list(map(len, ensemble._levels.statistics)) == [4] * 5
 
 
 def test_each_fold_needs_pvalues_that_are_small_enough():
@@ -69,25 +80,21 @@ def test_each_fold_needs_pvalues_that_are_small_enough():
         (400, 10, 2.0, "nominal"),
         (400, 10, 1.0, "conformal"),
     ):
-        folds = calibration_folds(n, None, n_folds, 0)
+        sizes = _sizes(n, n_folds)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            halves, found = with_levels(folds, "auto", 0.05, correction)
-        assert found == expected
+            assert kind_of_levels(sizes, "auto", 0.05, correction) == expected
         assert len(caught) == (expected == "nominal")
-        assert sum(len(f.pvalue_rows) + len(f.level_rows) for f in halves) == n
-        assert with_levels(folds, "conformal", 0.05, correction)[1] == "conformal"
-    folds = calibration_folds(400, None, 10, 0)
+        assert kind_of_levels(sizes, "conformal", 0.05, correction) == "conformal"
     with pytest.warns(
         SkoodWarning, match=r"only 20 samples of a fold .* fewer than 39"
     ):
-        with_levels(folds, "auto", 0.05, 2.0)
+        kind_of_levels(_sizes(400, 10), "auto", 0.05, 2.0)
 
 
 def test_leave_one_out_has_no_rows_for_levels():
-    folds = calibration_folds(50, None, 50, 0)
     with pytest.warns(SkoodWarning, match="of the 50 samples held out 0 can be had"):
-        assert with_levels(folds, "auto", 0.05)[1] == "nominal"
+        assert kind_of_levels(_sizes(50, 50), "auto", 0.05) == "nominal"
 
 
 def test_same_needs_frozen_members():

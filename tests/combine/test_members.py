@@ -18,7 +18,6 @@ from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel
 
 from skood.combine import DSDE, Bonferroni, DetectorEnsemble
-from skood.combine._members import committee_groups, score_committees
 from skood.detectors import KNN, MSP, Energy, Mahalanobis, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor, LinearHead
@@ -65,13 +64,11 @@ def test_many_rows_are_read_in_parts(monkeypatch):
     """Bounded memory for what is kept, and the same scores."""
     network, rows_run = counted()
     X, y = images(60), np.arange(60) % 3
-    members = [(name, one.fit(X, y)) for name, one in _members(network)]
-    names, committee = map(list, zip(*members, strict=True))
-    groups = committee_groups([committee])
-    (whole,) = score_committees(names, [committee], groups, X, n_jobs=None)
+    ensemble = quiet(DetectorEnsemble(_members(network), random_state=0).fit, X, y)
+    (whole,) = ensemble._member_scores(X)
     monkeypatch.setattr("skood.nn._shared_forward._SHARED_ROWS", 25)
     rows_run.clear()
-    (parts,) = score_committees(names, [committee], groups, X, n_jobs=None)
+    (parts,) = ensemble._member_scores(X)
     assert rows_run == [25, 25, 10]
     assert_allclose(parts, whole, rtol=1e-5)
 
@@ -253,7 +250,7 @@ def test_joblib_runs_several_groups_only(monkeypatch):
 
     X = np.random.default_rng(0).normal(size=(60, 3))
     ensemble = frozen_ensemble(3, random_state=0).fit(X)
-    monkeypatch.setattr("skood.combine._members.Parallel", Spy)
+    monkeypatch.setattr("skood.combine._base_committee.Parallel", Spy)
     expected = ensemble.score_samples(X)
     assert jobs == []
     with joblib.parallel_config("threading", n_jobs=2):
