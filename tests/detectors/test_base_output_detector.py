@@ -75,6 +75,13 @@ def _classifiers():
     yield pretrained(TwoLayers())
 
 
+@looped("detector", output_detectors("head"))
+def test_classifier_without_a_head(detector):
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="a RandomForestClassifier has none"):
+        clone(detector).set_params(estimator=RandomForestClassifier(5)).fit(X, y)
+
+
 @pytest.mark.filterwarnings("ignore:The covariances of the classes")
 @looped("classifier", list(_classifiers()))
 @pytest.mark.parametrize("detector", ALL, ids=repr)

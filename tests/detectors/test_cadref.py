@@ -7,8 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
@@ -198,25 +196,6 @@ def test_bad_parameter():
     message = "The 'logit_score' parameter of CADRef must be a str among"
     with pytest.raises(ValueError, match=message):
         CADRef(head, logit_score="GEN").fit(Z)
-
-
-def test_classifier_without_a_head():
-    X, y = load_iris(return_X_y=True)
-    with pytest.raises(ValueError, match="a RandomForestClassifier has none"):
-        CADRef(RandomForestClassifier(5)).fit(X, y)
-
-
-@each_score
-@pytest.mark.filterwarnings("ignore:No training sample")
-def test_partial_fit_equals_fit(logit_score):
-    head, Z = _network()
-    steps = CADRef(head, logit_score=logit_score)
-    for rows in (slice(0, 1), slice(1, 40), slice(40, 150)):
-        steps.partial_fit(Z[rows])
-    whole = CADRef(head, logit_score=logit_score).fit(Z)
-    assert steps.mean_logit_score_ == pytest.approx(whole.mean_logit_score_, rel=1e-12)
-    np.testing.assert_allclose(steps.score_samples(Z), whole.score_samples(Z))
-    assert steps.offset_ == pytest.approx(whole.offset_, rel=1e-12)
 
 
 def test_sure_rows_do_not_drown_the_others():

@@ -3,8 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
@@ -113,36 +111,3 @@ def test_reads_a_classifier_without_a_head():
     detector = CARef(FrozenEstimator(forest)).fit(X)
     mean = X[forest.predict(X) == 2].mean(axis=0)
     np.testing.assert_allclose(detector.location_[2], mean, rtol=1e-12)
-
-
-@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
-def test_partial_fit_equals_fit():
-    head, Z = _network()
-    steps = CARef(head)
-    for rows in (slice(0, 1), slice(1, 40), slice(40, 150)):
-        steps.partial_fit(Z[rows])
-    whole = CARef(head).fit(Z)
-    np.testing.assert_allclose(steps.location_, whole.location_, rtol=1e-12)
-    np.testing.assert_allclose(steps.score_samples(Z), whole.score_samples(Z))
-    assert steps.offset_ == pytest.approx(whole.offset_, rel=1e-12)
-
-
-def test_partial_fit_equals_fit_far_from_the_origin():
-    """Sums of the features would round what they differ in."""
-    rng = np.random.default_rng(0)
-    Z, coef = 1e6 + 1e-3 * rng.normal(size=(5000, 6)), 1e3 * rng.normal(size=(4, 6))
-    head = FrozenEstimator(LinearHead(coef, -coef @ Z.mean(axis=0)))
-    whole, steps = (CARef(head) for _ in range(2))
-    whole.fit(Z)
-    for start in range(0, len(Z), 700):
-        steps.partial_fit(Z[start : start + 700])
-    np.testing.assert_allclose(
-        steps.score_samples(Z), whole.score_samples(Z), rtol=1e-9
-    )
-    predicted = (Z @ coef.T - coef @ Z.mean(axis=0)).argmax(axis=1)
-    for k in range(4):
-        exact = [
-            float(sum(map(Fraction, column)) / len(column))
-            for column in Z[predicted == k].T
-        ]
-        np.testing.assert_allclose(whole.location_[k], exact, rtol=2.3e-16)

@@ -44,11 +44,6 @@ def test_chunks_change_nothing(detector, monkeypatch):
 )
 def test_torch_path(detector):
     assert_torch_path_agrees(detector, _X, _Y, rtol=1e-11)
-
-
-@pytest.mark.parametrize(
-    "detector", [one for one in DETECTORS if one._elementwise], ids=_name
-)
-def test_torch_path_of_float32(detector):
-    """Others compute large matrix products in float32."""
-    assert_torch_path_agrees(detector, _X.astype(np.float32), _Y)
+    # those that are not elementwise compute large matrix products in float32
+    rtol = 1e-9 if detector._elementwise else 1e-5
+    assert_torch_path_agrees(detector, _X.astype(np.float32), _Y, rtol)

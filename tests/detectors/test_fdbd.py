@@ -4,12 +4,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
@@ -155,36 +152,3 @@ def test_bad_parameter(normalizer):
     head, Z = _network()
     with pytest.raises(ValueError, match="The 'normalizer' parameter of FDBD must be"):
         FDBD(head, normalizer=normalizer).fit(Z)
-
-
-def test_classifier_without_a_head():
-    X, y = load_iris(return_X_y=True)
-    with pytest.raises(ValueError, match="a RandomForestClassifier has none"):
-        FDBD(RandomForestClassifier(5)).fit(X, y)
-
-
-def test_partial_fit_equals_fit():
-    head, Z = _network()
-    steps = FDBD(head)
-    for rows in (slice(0, 1), slice(1, 40), slice(40, 100)):
-        steps.partial_fit(Z[rows])
-    whole = FDBD(head).fit(Z)
-    np.testing.assert_allclose(steps.mean_, whole.mean_, rtol=1e-13)
-    np.testing.assert_allclose(steps.score_samples(Z), whole.score_samples(Z))
-    assert steps.offset_ == pytest.approx(whole.offset_, rel=1e-12)
-
-
-def test_partial_fit_equals_fit_far_from_the_origin():
-    """Sums of the features would round what they differ in."""
-    rng = np.random.default_rng(0)
-    Z, coef = 1e6 + 1e-3 * rng.normal(size=(5000, 6)), 1e3 * rng.normal(size=(4, 6))
-    head = FrozenEstimator(LinearHead(coef, -coef @ Z.mean(axis=0)))
-    whole, steps = (FDBD(head) for _ in range(2))
-    whole.fit(Z)
-    for start in range(0, len(Z), 700):
-        steps.partial_fit(Z[start : start + 700])
-    np.testing.assert_allclose(
-        steps.score_samples(Z), whole.score_samples(Z), rtol=1e-9
-    )
-    exact = [float(sum(map(Fraction, column)) / len(Z)) for column in Z.T]
-    np.testing.assert_allclose(whole.mean_, exact, rtol=2.3e-16)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_iris
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
@@ -94,12 +93,6 @@ def test_reads_a_network_and_fits_its_own_head():
     np.testing.assert_array_equal(own.score_samples(X), given.score_samples(X))
     with pytest.raises(ValueError, match=r"GradNorm\(\) requires y to be passed"):
         GradNorm().fit(X)
-
-
-def test_classifier_without_a_head():
-    X, y = load_iris(return_X_y=True)
-    with pytest.raises(ValueError, match="a RandomForestClassifier has none"):
-        GradNorm(RandomForestClassifier(5)).fit(X, y)
 
 
 @pytest.mark.parametrize("temperature", [0, -1.0, "hot"])

@@ -18,7 +18,6 @@ from sklearn.preprocessing import StandardScaler
 from skood.detectors import NECO, MaxLogit
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
-from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [
@@ -231,14 +230,6 @@ def test_partial_fit_equals_fit():
     assert steps.offset_ == pytest.approx(whole.offset_, rel=1e-9)
     assert hasattr(NECO(head), "partial_fit")
     assert not hasattr(NECO(n_components=3), "partial_fit")  # it fits a head
-
-
-@pytest.mark.parametrize("max_logit", [True, False])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_torch_path(max_logit, dtype):
-    head, Z = _network(dtype)
-    detector = NECO(head, n_components=3, max_logit=max_logit)
-    assert_torch_path_agrees(detector, Z, None)
 
 
 @pytest.mark.parametrize("n_components", [2, 0.999999])

@@ -18,7 +18,6 @@ from skood.detectors._common import _memory_bank
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from tests._thresholds import middle_of_gap
-from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [
@@ -214,12 +213,6 @@ def test_threshold_from_5000_rows():
     # equal, up to rounding, where a sample is not among its own neighbors
     some = slice(0, None, 10)
     assert np.all(scores[some] <= detector.score_samples(Z[rows[some]]) * (1 + 1e-12))
-
-
-@pytest.mark.parametrize("dtype, rtol", [(np.float64, 1e-9), (np.float32, 1e-5)])
-def test_torch_path(dtype, rtol):
-    head, Z = _network(300, dtype=dtype)
-    assert_torch_path_agrees(NNGuide(head), Z, None, rtol=rtol)
 
 
 def test_a_chunk_alone_is_compared_with_the_bank():

@@ -5,10 +5,12 @@
 
 import pickle
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.covariance import EmpiricalCovariance, LedoitWolf
 from sklearn.exceptions import NotFittedError
@@ -16,9 +18,13 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import (
+    FDBD,
     MSP,
+    NCI,
     SHE,
     SSD,
+    CADRef,
+    CARef,
     Mahalanobis,
     RelativeMahalanobis,
     Residual,
@@ -30,6 +36,7 @@ from skood.nn import LinearHead
 from skood.nn._outputs import Head, NetworkOutputs
 from tests._instances import output_detectors
 from tests._loops import looped
+from tests.detectors.test_cadref import LOGIT_SCORES
 
 # Few rows give singular covariances, of which the detectors warn.
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
@@ -111,6 +118,55 @@ def test_batches_equal_one_fit(detector, size, order):
         rows = slice(start, start + size)
         assert detector.partial_fit(X[rows], y[rows]) is detector
     _assert_equal_fits(detector, clone(detector).fit(X, y), X)
+
+
+_CENTERED = [FDBD(), NCI(alpha=0.0), CARef()]  # by means of features
+
+
+@pytest.mark.parametrize(
+    "detector",
+    [*_CENTERED, *(CADRef(logit_score=one) for one in LOGIT_SCORES)],
+    ids=repr,
+)
+@pytest.mark.parametrize("to_input", [np.asarray, csr_array])
+def test_calls_of_any_size_equal_one_fit(detector, to_input):
+    X = to_input(_data(offset=0.0)[0])
+    detector = clone(detector).set_params(estimator=_HEAD)
+    for rows in (slice(0, 1), slice(1, 40), slice(40, 90)):
+        detector.partial_fit(X[rows])
+    whole = clone(detector).fit(X)
+    for name in ("mean_", "location_", "mean_logit_score_"):
+        if hasattr(whole, name):
+            np.testing.assert_allclose(
+                getattr(detector, name), getattr(whole, name), rtol=1e-12, atol=1e-13
+            )
+    np.testing.assert_allclose(detector.score_samples(X), whole.score_samples(X))
+    assert detector.offset_ == pytest.approx(whole.offset_, rel=1e-12)
+
+
+@pytest.mark.parametrize("detector", _CENTERED, ids=repr)
+def test_means_far_from_the_origin(detector):
+    """Sums of the features would round what they differ in."""
+    rng = np.random.default_rng(0)
+    Z, coef = 1e6 + 1e-3 * rng.normal(size=(5000, 6)), 1e3 * rng.normal(size=(4, 6))
+    head = FrozenEstimator(LinearHead(coef, -coef @ Z.mean(axis=0)))
+    whole, steps = (clone(detector).set_params(estimator=head) for _ in range(2))
+    whole.fit(Z)
+    for start in range(0, len(Z), 700):
+        steps.partial_fit(Z[start : start + 700])
+    np.testing.assert_allclose(
+        steps.score_samples(Z), whole.score_samples(Z), rtol=1e-9
+    )
+    if isinstance(detector, CARef):
+        predicted = head.predict(Z)
+        found, groups = whole.location_, [Z[predicted == k] for k in range(4)]
+    else:
+        found, groups = [whole.mean_], [Z]
+    exact = [
+        [float(sum(map(Fraction, column)) / len(column)) for column in group.T]
+        for group in groups
+    ]
+    np.testing.assert_allclose(found, exact, rtol=2.3e-16)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from skood.utils._left_out import drawn_copies
 from skood.utils._sample_keys import SampleKeys
 from tests._loops import looped
 from tests._thresholds import middle_of_gap
-from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [
@@ -173,12 +172,6 @@ def test_threshold_from_5000_rows():
     rows, _ = drawn_copies(SampleKeys(Z), limit=5000)
     expected = middle_of_gap(detector.score_samples(Z[rows]), 0.05)
     assert detector.offset_ == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("power", [1.0, 3.0])
-def test_torch_path(power):
-    head, Z = _network()
-    assert_torch_path_agrees(Relation(head, power=power), Z, None)
 
 
 def test_a_relation_at_the_threshold_does_not_count():

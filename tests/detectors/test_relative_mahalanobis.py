@@ -15,7 +15,6 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import Mahalanobis, RelativeMahalanobis
 from skood.exceptions import SkoodWarning
-from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [
@@ -77,13 +76,6 @@ def test_equals_naive_loop(dtype, n_classes):
     ):
         got = getattr(detector, name)
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype, rtol", [(np.float64, 1e-9), (np.float32, 1e-5)])
-@pytest.mark.parametrize("covariance", [None, LedoitWolf()])
-def test_torch_path(dtype, rtol, covariance):
-    X, y, _ = _data(dtype=dtype)
-    assert_torch_path_agrees(RelativeMahalanobis(covariance=covariance), X, y, rtol)
 
 
 def test_one_dimension_in_closed_form():

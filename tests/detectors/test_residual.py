@@ -8,14 +8,12 @@ import math
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import Energy, Residual, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
-from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [Residual(), Residual(LogisticRegression()), Residual(n_components=1)]
@@ -70,12 +68,6 @@ def test_is_the_second_term_of_vim():
     assert residual.n_components_ == vim.n_components_
 
 
-@pytest.mark.parametrize("dtype, rtol", [(np.float64, 1e-9), (np.float32, 1e-5)])
-def test_torch_path(dtype, rtol):
-    head, Z = _network(dtype=dtype)
-    assert_torch_path_agrees(Residual(head), Z, None, rtol)
-
-
 def test_moving_within_the_principal_space_changes_nothing():
     head, Z = _network()
     detector = Residual(head, n_components=3).fit(Z)
@@ -95,12 +87,6 @@ def test_needs_labels_for_its_own_head():
     np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
     with pytest.raises(ValueError, match=r"Residual\(\) requires y to be passed"):
         Residual().fit(X)
-
-
-def test_classifier_without_a_head():
-    X, y = load_iris(return_X_y=True)
-    with pytest.raises(ValueError, match="a RandomForestClassifier has none"):
-        Residual(RandomForestClassifier(5)).fit(X, y)
 
 
 def test_features_without_rank_for_half_of_the_features():

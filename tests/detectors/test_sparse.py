@@ -351,20 +351,6 @@ def test_invalid_values(bad):
         knn.score_samples(X[:, :29])
 
 
-@pytest.mark.parametrize("detector", [FDBD(), NCI(), CARef()], ids=repr)
-def test_partial_fit_equals_fit(detector):
-    X, y = _data()
-    detector = clone(detector).set_params(estimator=_head(X, y))
-    whole = clone(detector).fit(X, y)
-    for rows in (slice(40), slice(40, 90)):
-        detector.partial_fit(X[rows], y[rows])
-    new = _new(X)
-    np.testing.assert_allclose(
-        detector.score_samples(new), whole.score_samples(new), rtol=1e-12
-    )
-    np.testing.assert_allclose(detector.offset_, whole.offset_, rtol=1e-12)
-
-
 def test_explain_of_neighbors():
     pytest.importorskip("pandas")
     X, y = _data()

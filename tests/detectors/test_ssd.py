@@ -12,7 +12,6 @@ from sklearn.covariance import LedoitWolf
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import SSD, Mahalanobis
-from tests.detectors._paths import assert_torch_path_agrees
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [SSD(), SSD(covariance=LedoitWolf()), SSD(LogisticRegression())]
@@ -52,12 +51,6 @@ def test_equals_naive_loop(dtype):
     covariance = np.cov(units.T, ddof=0)
     np.testing.assert_allclose(detector.covariance_, covariance, rtol=1e-9)
     assert not hasattr(detector, "classes_")
-
-
-@pytest.mark.parametrize("dtype, rtol", [(np.float64, 1e-9), (np.float32, 1e-5)])
-def test_torch_path(dtype, rtol):
-    X, _ = _data(dtype=dtype)
-    assert_torch_path_agrees(SSD(), X, None, rtol)
 
 
 def test_lengths_do_not_count():

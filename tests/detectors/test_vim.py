@@ -9,7 +9,6 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
@@ -215,12 +214,6 @@ def test_reads_a_network():
     head = LinearHead(fitted.coefs_[1].T, fitted.intercepts_[1])
     expected, *_ = _naive(head, Z, Z, 2)
     np.testing.assert_allclose(vim.score_samples(X), expected, rtol=1e-6)
-
-
-def test_classifier_without_a_head():
-    X, y = load_iris(return_X_y=True)
-    with pytest.raises(ValueError, match="a RandomForestClassifier has none"):
-        ViM(RandomForestClassifier(5)).fit(X, y)
 
 
 def test_negative_alpha_warns():
