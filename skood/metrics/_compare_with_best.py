@@ -27,6 +27,7 @@ from skood.metrics._resampling import finite_values, make_system, seed_of
 from skood.metrics._unseen import unseen_interval
 from skood.utils._param_validation import Number, validate_params
 from skood.utils._ties import ends_of_ties
+from skood.utils._warnings import warn
 
 # Name of a metric: its sign, +1 if greater is better, its function of the numbers of
 # accepted ID and OOD samples, and its function of labels and scores.
@@ -157,13 +158,16 @@ def compare_with_best(
     largest lag of the resampled errors :math:`e_{bj} = \theta^*_{bj} - \hat\theta_j`,
 
     .. math::
-        p_i = \frac{1}{1 + B} \Big( 1 + \# \Big\{ b : \max_j \frac{e_{bj} - e_{bi}}
-        {s_{ij}} \ge \max_j \frac{\hat\theta_j - \hat\theta_i}{s_{ij}} \Big\} \Big),
+        p_i = \frac{1}{1 + B} \Big( 1 + \max_{\sigma = \pm 1} \# \Big\{ b : \max_j
+        \frac{\sigma (e_{bj} - e_{bi})}{s_{ij}} \ge \max_j
+        \frac{\hat\theta_j - \hat\theta_i}{s_{ij}} \Big\} \Big),
         \quad s_{ij} = \operatorname{sd}_b (e_{bj} - e_{bi}),
 
     so that the selection of the best detector on the same samples is accounted for
-    [1]_ [2]_. The p-values of a metric and a set are adjusted by Holm's method [3]_,
-    p-values of different sets or metrics are not.
+    [1]_ [2]_. The sign :math:`\sigma = -1` corresponds to percentile intervals: the FPR
+    at a TPR depends on a quantile, whose resampled errors are the mirror image of its
+    errors on few or tied samples [4]_. The p-values of a metric and a set are adjusted
+    by Holm's method [3]_, p-values of different sets or metrics are not.
 
     References
     ----------
@@ -173,6 +177,8 @@ def compare_with_best(
        snooping. Econometrica, 2005.
     .. [3] S. Holm. A simple sequentially rejective multiple test procedure.
        Scandinavian Journal of Statistics, 1979.
+    .. [4] M. Falk and E. Kaufmann. Coverage probabilities of bootstrap-confidence
+       intervals for quantiles. Annals of Statistics, 1991.
 
     Examples
     --------
@@ -197,6 +203,13 @@ def compare_with_best(
         raise ValueError(
             f"metrics must be names among {list(METRICS)} and groups must have sets "
             f"among {sets}, got {unknown}."
+        )
+    n_id = min(test.size for test in held_out)
+    if "fpr_at_tpr" in metrics and n_id < 20 and len(ids[0]) > 5:
+        warn(
+            f"The p-values of fpr_at_tpr of {len(ids[0])} detectors may be too small "
+            f"on few ID samples: have at least 20, got {n_id}. Otherwise compare at "
+            f"most 5 detectors, or use metrics=['auroc']."
         )
     members = [[sets.index(name) for name in group] for group in groups.values()]
     rng = check_random_state(random_state)
@@ -397,7 +410,7 @@ def pvalues_of_best(values, draws):
     # If no system is better than i, the lag of i is at most the lag of the errors,
     # whichever system is best on the data. Without the standard deviation of the
     # difference of two errors, one system of high variance would hide the differences
-    # of all others.
+    # of all others. The errors of quantiles are skewed, and resamples mirror them [4].
     errors = draws - values
     rounding = 1e-12 * max(1.0, np.abs(values).max())
     pvalues = np.ones(len(values))
@@ -408,10 +421,14 @@ def pvalues_of_best(values, draws):
         if (behind[~varies] > rounding).any():  # worse by a constant on every resample
             hits = 0
         elif varies.any():
-            largest = (differences[:, varies] / scale[varies]).max(axis=1)
+            scaled = differences[:, varies] / scale[varies]
             # the lag of a system behind itself is 0
             lag = max(0.0, (behind[varies] / scale[varies]).max())
-            hits = (np.maximum(largest, 0.0) >= lag - 1e-12 * max(1.0, lag)).sum()
+            least = lag - 1e-12 * max(1.0, lag)
+            hits = max(
+                (np.maximum(side.max(axis=1), 0.0) >= least).sum()
+                for side in (scaled, -scaled)
+            )
         else:
             continue
         pvalues[i] = (1 + hits) / (1 + len(draws))

@@ -105,10 +105,15 @@ def _ranked(metric, arrays):
     """Return the arrays of a system with its scores replaced by their ranks."""
     if isinstance(arrays, dict):
         return {name: _common_scale(name, a) for name, a in arrays.items()}
+    names = _names(metric, len(arrays))
+    return tuple(_common_scale(name, a) for name, a in zip(names, arrays, strict=True))
+
+
+def _names(metric, n_arrays):
+    """Return the names of the first parameters of a metric after `y_true`, or None."""
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     names = [name for name, p in parameters_of(metric).items() if p.kind in kinds][1:]
-    names += [None] * len(arrays)
-    return tuple(_common_scale(name, a) for name, a in zip(names, arrays, strict=False))
+    return [*names, *[None] * n_arrays][:n_arrays]
 
 
 def _common_scale(name, array):
@@ -143,28 +148,41 @@ def _check_unchanged(pair, values):
 class _Swap:
     """Return the difference of two systems after swapping random samples."""
 
-    def __init__(self, pair, random_state):
+    def __init__(self, pair, rank, random_state):
         self.pair = pair
+        self.rank = rank
+        self.names = _names(pair[0].metric, len(pair[0].arrays))
         self.entropy = seed_of(random_state)
 
     def __call__(self, i):
         rng = np.random.default_rng([*self.entropy, i])
         swap = rng.integers(2, size=self.pair[0].y_true.shape[0]).astype(bool)
         a, b = self.pair
-        return _mixed(a, b, swap).value() - _mixed(b, a, swap).value()
+        return (
+            self._mixed(a, b, swap, rng).value() - self._mixed(b, a, swap, rng).value()
+        )
 
+    def _mixed(self, a, b, swap, rng):
+        """Return system a with the samples in `swap` taken from b."""
 
-def _mixed(a, b, swap):
-    """Return system a with the samples in `swap` taken from b."""
+        def mix(name, x, y):
+            if x is None:
+                return None
+            mixed = np.where(swap.reshape(-1, *[1] * (x.ndim - 1)), y, x)
+            if self.rank and name in _SCORES:
+                # Ranks of ties of a and b differ, so that a mixture has fewer ties: its
+                # order, equal ranks in random order, is put on the ties of a. Ranks
+                # are multiples of 1/2.
+                mixed[np.argsort(mixed + rng.random(x.size) / 2)] = np.sort(x)
+            return mixed
 
-    def mix(x, y):
-        if x is None:
-            return None
-        return np.where(swap.reshape(-1, *[1] * (x.ndim - 1)), y, x)
-
-    arrays = tuple(mix(x, y) for x, y in zip(a.arrays, b.arrays, strict=True))
-    row_params = {name: mix(x, b.row_params[name]) for name, x in a.row_params.items()}
-    return a._replace(arrays=arrays, row_params=row_params)
+        named = zip(self.names, a.arrays, b.arrays, strict=True)
+        row_params = {
+            name: mix(name, x, b.row_params[name]) for name, x in a.row_params.items()
+        }
+        return a._replace(
+            arrays=tuple(mix(*part) for part in named), row_params=row_params
+        )
 
 
 @validate_params(
@@ -287,10 +305,15 @@ def paired_test(
     scores of different scales, and a mixture of both would order the samples by the
     origin of their score: on the same scale the test is valid, on different scales it
     has no power. So scores are replaced by their ranks within each system first [1]_
-    [2]_, which leaves metrics of the order of scores unchanged. All samples given are
-    ranked together; for a metric of ID samples only, pass ID samples only. The null
-    hypothesis is exchangeability on these samples, not merely an equal metric. Ranks in
-    a sample replace ranks in the population, so that the level is close but not exact.
+    [2]_, which leaves metrics of the order of scores unchanged. After swapping, samples
+    of equal rank are put in random order [1]_, and the k-th sample of a system receives
+    the k-th smallest rank of this system before swapping: otherwise tied scores would
+    not be tied after swapping, and a metric that accepts ties together, such as
+    :func:`fpr_at_tpr`, would vary less than on the data. All samples given are ranked
+    together; for a metric of ID samples only, pass ID samples only. The null hypothesis
+    is exchangeability on these samples, not merely an equal metric. Ranks in a sample
+    replace ranks in the population, so that the level is close but not exact, and
+    conservative on few tied samples.
 
     *Bootstrap.* The null hypothesis is that the metrics are equal; no common scale is
     needed, so that it suits any metric, but its level is only asymptotic. With the
@@ -376,7 +399,7 @@ def paired_test(
             both = [_ranked(metric, arrays) for arrays in both]
             pair = [make_system(metric, y_true, arrays, *given) for arrays in both]
             _check_unchanged(pair, (value_a, value_b))
-        swap = _Swap(pair, random_state)
+        swap = _Swap(pair, rank, random_state)
         draws = finite_values(swap, n_resamples, n_jobs, "permutations")
         greater, less = draws >= difference - rounding, draws <= difference + rounding
     p = {

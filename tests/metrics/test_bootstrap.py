@@ -315,6 +315,21 @@ def test_level_and_power_on_scores_of_different_scales(method):
     assert np.mean(_p_values(20, 1.0, method=method) <= 0.1) >= 0.8
 
 
+@pytest.mark.parametrize("n_pairs", [40, pytest.param(400, marks=pytest.mark.slow)])
+def test_level_and_power_of_permutations_of_tied_scores(n_pairs):
+    """Ties, which the FPR at a TPR accepts together, remain ties after swapping."""
+    rng, y_true = np.random.default_rng(0), np.repeat([0, -1], 100)
+    rejected = 0
+    for seed in range(n_pairs):
+        a, b = (rng.normal(size=(2, 200)) + 4.0 * (y_true == 0)).round()
+        draw = {"n_resamples": 19, "random_state": seed}
+        rejected += paired_test(fpr_at_tpr, y_true, a, np.exp(b), **draw).pvalue <= 0.1
+        if seed < 5:
+            worse = np.exp(b - 2.0 * (y_true == 0))
+            assert paired_test(fpr_at_tpr, y_true, a, worse, **draw).pvalue == 0.1
+    assert rejected <= stats.binom.isf(1e-3, n_pairs, 0.1)
+
+
 def test_swapping_raw_scores_of_different_scales_has_less_power():
     # the reason for rank=True
     assert np.mean(_p_values(20, 1.0, rank=False) <= 0.1) <= 0.5

@@ -3,11 +3,14 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import binom
 
+from skood.exceptions import SkoodWarning
 from skood.metrics import compare_with_best, ranking_metrics
 from skood.metrics._compare_with_best import METRICS, Resamples, holm, pvalues_of_best
 
@@ -98,10 +101,11 @@ def test_pvalues_by_a_loop():
         errors = draws - values
         sd = {j: np.std([e[j] - e[i] for e in errors]) for j in others}
         lag = max(0, *((values[j] - values[i]) / sd[j] for j in others))
-        hits = 0
+        hits = np.zeros(2)
         for e in errors:
-            hits += max(0, *((e[j] - e[i]) / sd[j] for j in others)) >= lag
-        assert found == (1 + hits) / 51
+            apart = [(e[j] - e[i]) / sd[j] for j in others]
+            hits += max(0, *apart) >= lag, max(0, *np.negative(apart)) >= lag
+        assert found == (1 + hits.max()) / 51
     assert pvalues_of_best(values, draws)[values.argmax()] == 1.0
 
 
@@ -177,24 +181,49 @@ def test_values_and_sign_of_metrics():
     assert_array_equal(again.pvalues, result.pvalues)
 
 
-@pytest.mark.parametrize(("n", "decimals"), [(20, 9), (100, 0)])
+@pytest.mark.parametrize(
+    ("n", "decimals", "n_detectors"), [(20, 9, 2), (20, 0, 5), (100, 0, 2)]
+)
 @pytest.mark.parametrize("n_trials", [30, pytest.param(300, marks=pytest.mark.slow)])
-def test_level_on_scores(n_trials, n, decimals):
-    """Equal systems: the AUROC keeps its level, the FPR on tied scores does not."""
-    rng, rejected = np.random.default_rng(0), np.zeros(2)
+def test_level_on_scores(n_trials, n, decimals, n_detectors):
+    """Equal systems: metrics of quantiles and of ties keep their level, too."""
+    rng, rejected = np.random.default_rng(0), np.zeros(3)
     for seed in range(n_trials):
-        ids = rng.normal(2.3, 1, size=(2, n)).round(decimals)
-        oods = rng.normal(0, 1, size=(2, n)).round(decimals)
+        ids = rng.normal(2.3, 1, size=(n_detectors, n)).round(decimals)
+        oods = rng.normal(0, 1, size=(n_detectors, n)).round(decimals)
         result = compare_with_best(
             [ids],
             {"ood": [oods]},
-            metrics=["auroc", "fpr_at_tpr"],
-            n_resamples=59,
+            metrics=["auroc", "fpr_at_tpr", "detection_error"],
+            n_resamples=49,
             random_state=seed,
         )
         rejected += result.pvalues[:, 0].min(axis=0) <= 0.1
-    assert rejected[0] <= binom.isf(1e-3, n_trials, 0.1)
-    assert decimals > 0 or rejected[1] > binom.isf(0.05, n_trials, 0.1)
+    assert (rejected <= binom.isf(1e-3, n_trials, 0.1)).all()
+
+
+def test_power_of_the_fpr_on_tied_scores():
+    rng, rejected = np.random.default_rng(0), 0
+    for seed in range(20):
+        ids = rng.normal([[2.3], [2.3], [0.3]], 1, size=(3, 100)).round()
+        oods = rng.normal(0, 1, size=(3, 100)).round()
+        draw = {"n_resamples": 59, "random_state": seed}
+        found = compare_with_best(
+            [ids], {"ood": [oods]}, metrics=["fpr_at_tpr"], **draw
+        )
+        rejected += found.pvalues[2, 0, 0] <= 0.1
+    assert rejected >= 14
+
+
+def test_warns_of_the_fpr_of_many_detectors_on_few_samples():
+    ids, oods = RNG.normal(size=(2, 6, 19))
+    draw = {"n_resamples": 9, "random_state": 0}
+    with pytest.warns(SkoodWarning, match=r"6 detectors .* got 19"):
+        compare_with_best([ids], {"a": [oods]}, metrics=["fpr_at_tpr"], **draw)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SkoodWarning)
+        compare_with_best([ids], {"a": [oods]}, metrics=["auroc"], **draw)
+        compare_with_best([ids[:5]], {"a": [oods[:5]]}, **draw)
 
 
 @pytest.mark.parametrize(
