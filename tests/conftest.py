@@ -28,6 +28,14 @@ def iris():
     return scale(X), y
 
 
+@pytest.fixture
+def few_folds(monkeypatch):
+    """Thresholds from 4 heads in place of 20, which are fitted at night."""
+    if "SKOOD_NIGHTLY" not in os.environ:
+        path = "skood.detectors._common._training_scores._HEAD_FOLDS"
+        monkeypatch.setattr(path, 4)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """Collect no garbage while tests are collected, and never look at tests again.

@@ -29,7 +29,6 @@ from sklearn.utils.fixes import parse_version
 
 from skood.base import BaseDetector
 from skood.detectors import KNN
-from skood.detectors._common import _training_scores
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from skood.utils._expected_failures import takes_logits
@@ -50,6 +49,7 @@ from tests._loops import looped
 
 # Warnings of scikit-learn's own estimators on the tiny data of its checks.
 pytestmark = [
+    pytest.mark.usefixtures("few_folds"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning"),
 ]
@@ -61,13 +61,6 @@ each_class = looped("cls", [cls for _, cls in all_estimators()])
 each_instance = pytest.mark.parametrize(
     "estimator", instances(VARIANTS), ids=cache(repr)
 )
-
-
-@pytest.fixture(autouse=True)
-def few_folds(monkeypatch):
-    """Thresholds from 4 heads in place of 20, which are fitted at night."""
-    if not VARIANTS:
-        monkeypatch.setattr(_training_scores, "_HEAD_FOLDS", 4)
 
 
 def _public_methods(estimator):

@@ -207,7 +207,7 @@ def test_known_ood_rows_of_data_frames_lists_and_sparse_matrices():
     [one for one in output_detectors() if one._fits_head],
     ids=lambda one: type(one).__name__,
 )
-def test_fits_its_own_head_without_an_estimator(detector):
+def test_fits_its_own_head_without_an_estimator(detector, few_folds):
     X, y = (part[::3] for part in load_iris(return_X_y=True))
     own = clone(detector).fit(X, y)
     linear = LogisticRegression(max_iter=1000)

@@ -39,6 +39,7 @@ DETECTORS = [
     NECO(_HEAD),
     NECO(max_logit=False),
 ]
+_AT_NIGHT = {repr(DETECTORS[i]) for i in (1, 5, 10)}  # the second ones of a class
 SHRUNK = [Mahalanobis(), Mahalanobis(tied=False), RelativeMahalanobis(), SSD()]
 
 
@@ -55,7 +56,14 @@ def _fit(detector, *args, **options):
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1, 1.25])
-@pytest.mark.parametrize("detector", DETECTORS, ids=lambda one: repr(one)[:30])
+@pytest.mark.parametrize(
+    "detector",
+    [
+        pytest.param(one, marks=[pytest.mark.slow] * (repr(one) in _AT_NIGHT))
+        for one in DETECTORS
+    ],
+    ids=lambda one: repr(one)[:30],
+)
 def test_rejected_share_of_new_samples(detector, ratio):
     """It is within the two ranks around the threshold, up to 3 standard errors."""
     n_samples = round(ratio * _D)

@@ -130,7 +130,7 @@ def test_a_score_does_not_depend_on_the_batch(blobs, detector):
 
 
 @pytest.mark.parametrize("detector", [*READ_FEATURES, *READ_LOGITS], ids=_name)
-def test_a_refit_forgets_the_first_fit(blobs, detector):
+def test_a_refit_forgets_the_first_fit(blobs, detector, few_folds):
     X, y, queries = blobs
     if detector in READ_LOGITS:
         X, queries = _logits(X, y), queries[:, :4]

@@ -252,7 +252,7 @@ def test_memory_is_bounded(detector):
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 @looped("detector", output_detectors(variants=True))
-def test_the_tag_is_true_exactly_where_a_fit_succeeds(detector):
+def test_the_tag_is_true_exactly_where_a_fit_succeeds(detector, few_folds):
     X, y = _data()
     network = MLPClassifier((4,), solver="lbfgs", random_state=0).fit(X, y)
     for classifier in (None, _head(X, y), FrozenEstimator(network)):

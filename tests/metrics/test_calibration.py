@@ -14,6 +14,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
 from skood.metrics import brier, expected_calibration_error
+from tests._loops import looped
 
 NORMS = ["l1", "l2", "max"]
 
@@ -61,9 +62,9 @@ def _loop(values, happened, n_bins, strategy, norm):
     return mean ** (1 / power)
 
 
-@pytest.mark.parametrize("norm", NORMS)
+@looped("norm", NORMS)
 @pytest.mark.parametrize("strategy", ["uniform", "quantile"])
-@pytest.mark.parametrize("n_bins", [1, 4, 10, 15, 100])
+@looped("n_bins", [1, 4, 10, 15, 100])
 def test_ece_by_a_loop(n_bins, strategy, norm):
     for seed, decimals in ((0, None), (1, 1), (2, 2)):
         y_true, y_proba = _sample(seed, decimals=decimals)

@@ -18,6 +18,7 @@ from skood.metrics import (
     fpr_at_tpr,
     oscr,
 )
+from tests._loops import looped
 from tests.metrics._samples import check_input_errors, tied
 
 WITH_PRED = [oscr, ccr_at_fpr]
@@ -41,7 +42,7 @@ def _naive_oscr(y_true, y_pred, y_score, definition):
 
 
 @pytest.mark.parametrize("definition", ["selective_risk", "dhamija"])
-@pytest.mark.parametrize("seed", range(10))
+@looped("seed", range(10))
 def test_oscr_naive(seed, definition):
     y_true, y_pred, y_score = tied(seed)
     for score in (y_score, -y_score):

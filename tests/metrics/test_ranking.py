@@ -24,6 +24,7 @@ from skood.metrics import (
     ranking_metrics,
     tnr_at_tpr,
 )
+from tests._loops import looped
 
 METRICS = [auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error, f1_at_tpr, max_f1]
 
@@ -74,8 +75,8 @@ def _naive_fpr(positive, score, tpr):
     return min(f for t, f in rates if t >= tpr - 1e-12)
 
 
-@pytest.mark.parametrize("tpr", [0.05, 0.3, 0.5, 0.8, 0.95, 1.0])
-@pytest.mark.parametrize("seed", range(5))
+@looped("tpr", [0.05, 0.3, 0.5, 0.8, 0.95, 1.0])
+@looped("seed", range(5))
 def test_fpr_at_tpr_brute_force(seed, tpr):
     y_true, y_score = _tied(seed)
     is_id = y_true != -1

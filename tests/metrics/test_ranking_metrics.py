@@ -17,6 +17,7 @@ from skood.metrics import (
     ranking_metrics,
     tnr_at_tpr,
 )
+from tests._loops import looped
 
 
 def _tied(seed, n=200):
@@ -33,8 +34,8 @@ def test_value_by_hand():
     assert_allclose(tnr_at_tpr(y_true, y_score), 0.8, rtol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("tpr", [0.3, 0.95, 1.0])
+@looped("seed", range(5))
+@looped("tpr", [0.3, 0.95, 1.0])
 def test_f1_of_scikit_learn(seed, tpr):
     y_true, y_score = _tied(seed)
     thresholds = np.unique(y_score)[::-1]

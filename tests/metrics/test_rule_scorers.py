@@ -27,6 +27,7 @@ from skood.metrics import (
 )
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from skood.rejection import BoundedPrecisionRecall, RejectOptionClassifier
+from tests._loops import looped
 from tests.metrics._double_rows import cost_curve
 from tests.metrics._scored import Classify, Decider, Detector, ProbabilityDetector, rows
 
@@ -192,7 +193,7 @@ def naive_best(y, y_pred, score, tpr_min, fpr_max):
     return -min(feasible) if feasible else -1 - min(violated)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@looped("seed", range(20))
 def test_detector_is_judged_at_its_best_threshold(seed):
     rng = np.random.RandomState(seed)
     y = np.append(rng.choice([0, 1, -1, 5], 30), [0, -1])
@@ -291,7 +292,7 @@ def test_precision_and_recall_of_decisions():
     assert_allclose(nothing, -1 - 0.8 - precision, rtol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@looped("seed", range(20))
 def test_precision_and_recall_at_the_best_threshold(seed):
     rng = np.random.RandomState(seed)
     y = np.append(rng.choice([0, 1, -1, 5], 30), [0, -1])

@@ -19,6 +19,7 @@ from skood.metrics import (
     oscr,
 )
 from skood.rejection import BoundedAbstention, BoundedTPRFPR, accept, solve
+from tests._loops import looped
 from tests.metrics._double_rows import (
     ccr_curve,
     every_rule,
@@ -84,8 +85,8 @@ CURVES = list(READ)
 AT_MOST = (ccr, dhamija)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("n_angles", [2, N_ANGLES])
+@looped("seed", SEEDS)
+@looped("n_angles", [2, N_ANGLES])
 @pytest.mark.parametrize("curve", CURVES)
 def test_best_of_every_rule(curve, n_angles, seed):
     """At every bound, also between the points: the best of a loop over all rules."""
@@ -127,7 +128,7 @@ def test_the_rules_reach_the_values(curve, angles):
         assert_allclose(value(*args), v, rtol=1e-13)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@looped("seed", SEEDS)
 @pytest.mark.parametrize("curve", CURVES)
 def test_two_scores_are_never_worse_than_one(curve, seed):
     y_true, y_pred, first, second = make_rows(seed)

@@ -13,6 +13,7 @@ from sklearn.metrics import (
 
 from skood import metrics
 from skood.rejection import CostBased
+from tests._loops import looped
 
 # Each takes labels, predictions, a score, probabilities and keyword arguments.
 METRICS = {
@@ -126,7 +127,7 @@ def _samples(seed, n=80, n_scores=20):
 
 
 @pytest.mark.parametrize("name", METRICS)
-@pytest.mark.parametrize("n_scores", [3, 20, 10**6])
+@looped("n_scores", [3, 20, 10**6])
 def test_whole_weights_are_repeated_samples(name, n_scores):
     samples, weight = _samples(0, n_scores=n_scores)
     assert (weight == 0).any()
@@ -242,7 +243,7 @@ def test_losses_of_absent_samples_are_never_computed():
     )
 
 
-@pytest.mark.parametrize(
+@looped(
     ("weight", "message"),
     [
         (np.ones(79), r"shape \(79,\), expected \(80,\)"),
