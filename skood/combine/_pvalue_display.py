@@ -3,7 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from skood.combine._detector_ensemble import DetectorEnsemble
 from skood.combine._multiple_tests import BenjaminiHochberg, DOSStorey
 from skood.stats._conformal import reaches
 from skood.utils._metaestimators import unwrap
-from skood.utils._plotting import COLORS, get_axes, long_names
+from skood.utils._plotting import COLORS, BaseDisplay, long_names
 from skood.utils._torch import to_numpy
 
 # Largest number of panels that are readable in one figure.
@@ -31,7 +32,8 @@ _CORNERS = ((0.03, 0.55, 0.36, 0.4), (0.59, 0.13, 0.38, 0.4))
 _MARGIN = 0.1
 
 
-class PValuePlotDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class PValuePlotDisplay(BaseDisplay):
     r"""Plot of the sorted p-values of a sample, with the lines of multiple testing.
 
     If a sample is ID for a detector, its p-value is uniform on [0, 1]. In ascending
@@ -131,26 +133,14 @@ class PValuePlotDisplay:
     (3, 0.5891)
     """
 
-    def __init__(
-        self,
-        *,
-        pvalues,
-        selected,
-        level,
-        alpha,
-        cut=None,
-        names=None,
-        pi0=None,
-        change_point=None,
-    ):
-        self.pvalues = pvalues
-        self.selected = selected
-        self.level = level
-        self.alpha = alpha
-        self.cut = cut
-        self.names = names
-        self.pi0 = pi0
-        self.change_point = change_point
+    pvalues: np.ndarray
+    selected: np.ndarray
+    level: np.ndarray
+    alpha: float
+    cut: float | None = None
+    names: Any = None
+    pi0: Any = None
+    change_point: Any = None
 
     @classmethod
     def from_pvalues(
@@ -278,8 +268,10 @@ class PValuePlotDisplay:
         """
         n_rows, n_members = self.pvalues.shape
         names = self._check_plot(n_rows, n_members)
-        drawn = []
-        with _get_panels(ax, n_rows, n_members) as panels:
+        drawn, size = [], (max(8.0, 3.0 + 0.15 * n_members), 4.2 * n_rows)
+        axes = None if ax is None else _checked_axes(ax, n_rows)
+        with self._panels(axes, (n_rows, 1), size) as axes:
+            panels = list(axes.ravel())
             for i, panel in enumerate(panels):
                 drawn.append(_Panel(self, i, names, panel).draw(plot_zoom, kwargs))
         for name in drawn[0]:
@@ -314,24 +306,15 @@ def _estimates(combiner, P):
     }
 
 
-@contextmanager
-def _get_panels(ax, n_rows, n_members):
-    """Yield axes to draw on, one for each sample; close new ones after an error."""
-    if ax is not None:
-        panels = list(np.atleast_1d(np.asarray(ax, dtype=object)).ravel())
-        if len(panels) != n_rows:
-            raise ValueError(
-                f"There are {n_rows} samples, and each needs axes of its own; got "
-                f"{len(panels)}. Give one for each in ax, or leave it out."
-            )
-        yield panels
-        return
-    with get_axes(None, "PValuePlotDisplay") as first:
-        figure = first.figure
-        figure.clear()
-        figure.set_layout_engine("constrained")
-        figure.set_size_inches(max(8.0, 3.0 + 0.15 * n_members), 4.2 * n_rows)
-        yield list(figure.subplots(n_rows, squeeze=False)[:, 0])
+def _checked_axes(ax, n_rows):
+    """Return axes as an array; raise unless there is one for each sample."""
+    panels = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
+    if len(panels) != n_rows:
+        raise ValueError(
+            f"There are {n_rows} samples, and each needs axes of its own; got "
+            f"{len(panels)}. Give one for each in ax, or leave it out."
+        )
+    return panels
 
 
 class _Panel:

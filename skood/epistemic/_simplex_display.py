@@ -3,12 +3,15 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass, field
+from typing import Any
+
 import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from skood.utils._metaestimators import n_rows, unwrap
-from skood.utils._plotting import COLORS, get_axes
+from skood.utils._plotting import COLORS, BaseDisplay
 
 # Corners of the triangle, one for each class.
 _CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
@@ -17,7 +20,8 @@ _CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 _AREA = 2500.0
 
 
-class SimplexDisplay:
+@dataclass(eq=False, repr=False)
+class SimplexDisplay(BaseDisplay):
     """Display of the members' predictions at a point, for three classes.
 
     The probabilities of three classes are a point of a triangle, whose corners are the
@@ -79,14 +83,11 @@ class SimplexDisplay:
     (100, 3)
     """
 
-    def __init__(
-        self, members, weights=None, background=None, names=None, *, groups=None
-    ):
-        self.members = members
-        self.weights = weights
-        self.background = background
-        self.names = names
-        self.groups = groups
+    members: Any
+    weights: Any = None
+    background: Any = None
+    names: Any = None
+    groups: Any = field(default=None, kw_only=True)
 
     @staticmethod
     def to_plane(proba):
@@ -230,8 +231,8 @@ class SimplexDisplay:
         groups = _of_length(groups, n, "groups", "members")
         names = [f"class {k}" for k in range(3)] if self.names is None else self.names
         names = _of_length(names, 3, "names", "classes")
-        with get_axes(ax, "SimplexDisplay") as ax:
-            self.ax_, self.figure_ = ax, ax.figure
+        with self._axes(ax) as ax:
+            self.ax_ = ax
             self._draw_background()
             self._draw_triangle(names)
             self.dots_ = []

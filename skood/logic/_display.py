@@ -3,12 +3,15 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skood.utils._labels import ood_mask
 from skood.utils._metaestimators import concept_columns, n_rows, unwrap
-from skood.utils._plotting import COLORS, get_axes
+from skood.utils._plotting import COLORS, BaseDisplay
 
 # Figures with more bars are not readable.
 _MAX_BARS = 40
@@ -20,7 +23,8 @@ _HATCHES = ("", "//", "..", "xx")
 _MAX_LETTERS = 60
 
 
-class ConstraintContributionDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConstraintContributionDisplay(BaseDisplay):
     r"""Stacked bars of the contributions of violated constraints to the penalty.
 
     A constraint of weight w that holds to the degree :math:`\varphi` adds
@@ -67,10 +71,9 @@ class ConstraintContributionDisplay:
     ['stop -> red', 'stop -> octagon']
     """
 
-    def __init__(self, *, contributions, names, labels=None):
-        self.contributions = contributions
-        self.names = names
-        self.labels = labels
+    contributions: np.ndarray
+    names: list
+    labels: Any = None
 
     @classmethod
     def from_estimator(
@@ -175,7 +178,7 @@ class ConstraintContributionDisplay:
         parts = [(_short(self.names[j]), values[:, j]) for j in shown]
         if others.size:
             parts.append((f"{others.size} others", values[:, others].sum(axis=1)))
-        with get_axes(ax, "ConstraintContributionDisplay") as ax:
+        with self._axes(ax) as ax:
             self.bars_ = _draw(ax, parts, len(values), bool(others.size), kwargs)
             ax.set_yticks(range(len(values)), labels)
             ax.invert_yaxis()  # the first sample is on top
@@ -190,7 +193,6 @@ class ConstraintContributionDisplay:
                     fontsize="small",
                     frameon=False,
                 )
-        self.ax_, self.figure_ = ax, ax.figure
         return self
 
     def _check_plot(self, values):

@@ -3,16 +3,19 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from skood.monitor._panel import MonitorPanel
 from skood.monitor._rates import RateMonitor
-from skood.utils._plotting import COLORS, DASHES, get_axes, long_names
+from skood.utils._plotting import COLORS, DASHES, BaseDisplay, long_names
 
 _GRAY = "0.7"
 
 
-class MartingaleDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class MartingaleDisplay(BaseDisplay):
     """Martingales against the samples of a stream, with alarms and estimated starts.
 
     Use `from_monitor` to make a display; the parameters become attributes.
@@ -63,22 +66,12 @@ class MartingaleDisplay:
     (1, 1)
     """
 
-    def __init__(
-        self,
-        *,
-        row,
-        log_martingale,
-        threshold,
-        alarms,
-        name=None,
-        highlighted=None,
-    ):
-        self.row = row
-        self.log_martingale = log_martingale
-        self.threshold = threshold
-        self.alarms = alarms
-        self.name = name
-        self.highlighted = highlighted
+    row: list
+    log_martingale: list
+    threshold: float
+    alarms: list
+    name: list | None = None
+    highlighted: list | None = None
 
     @classmethod
     def from_monitor(cls, monitor, *, ax=None, **kwargs):
@@ -145,7 +138,7 @@ class MartingaleDisplay:
         display : MartingaleDisplay
             The display.
         """
-        with get_axes(ax, type(self).__name__) as ax:
+        with self._axes(ax) as ax:
             self.lines_ = []
             colored = 0
             for k, (row, path) in enumerate(
@@ -173,11 +166,11 @@ class MartingaleDisplay:
             if self.name is not None and colored:
                 ax.legend()
             ax.set(xlabel="sample of the stream", ylabel="log10 of the martingale")
-        self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
-class RateDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class RateDisplay(BaseDisplay):
     """Estimate and interval of a rate against the samples of a stream, with the bound.
 
     Use `from_monitor` to make a display; the parameters become attributes.
@@ -235,17 +228,14 @@ class RateDisplay:
     (96, 500)
     """
 
-    def __init__(
-        self, *, row, estimate, low, high, bound, audited, alarms, quantity="rate"
-    ):
-        self.row = row
-        self.estimate = estimate
-        self.low = low
-        self.high = high
-        self.bound = bound
-        self.audited = audited
-        self.alarms = alarms
-        self.quantity = quantity
+    row: np.ndarray
+    estimate: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    bound: float
+    audited: np.ndarray
+    alarms: list
+    quantity: str = "rate"
 
     @classmethod
     def from_monitor(cls, monitor, *, ax=None, **kwargs):
@@ -308,7 +298,7 @@ class RateDisplay:
         display : RateDisplay
             The display.
         """
-        with get_axes(ax, type(self).__name__) as ax:
+        with self._axes(ax) as ax:
             style = {"color": COLORS[0], **long_names(kwargs)}
             (self.line_,) = ax.plot(self.row, self.estimate, **style)
             self.band_ = ax.fill_between(
@@ -327,7 +317,6 @@ class RateDisplay:
             _draw_alarms(ax, self.alarms, self.bound)
             name = self.quantity.replace("_", " ")
             ax.set(xlabel="sample of the stream", ylabel=name)
-        self.ax_, self.figure_ = ax, ax.figure
         return self
 
 

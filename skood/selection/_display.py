@@ -3,10 +3,13 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from skood.utils._metaestimators import unwrap
-from skood.utils._plotting import COLORS, get_axes, long_names
+from skood.utils._plotting import COLORS, BaseDisplay, long_names
 from skood.utils._torch import to_numpy
 
 # At least this many of the smallest p-values are shown, and this many times those that
@@ -15,7 +18,8 @@ _MIN_SHOWN = 20
 _SHOWN_PER_SELECTED = 3
 
 
-class SelectionDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class SelectionDisplay(BaseDisplay):
     r"""Plot of the smallest p-values of a batch, with the line of the selection.
 
     P-values of in-distribution (ID) samples are uniform: in ascending order, over their
@@ -72,9 +76,8 @@ class SelectionDisplay:
     array([0.01, 0.02, 0.03])
     """
 
-    def __init__(self, *, selection, is_ood=None):
-        self.selection = selection
-        self.is_ood = is_ood
+    selection: Any
+    is_ood: Any = None
 
     @classmethod
     def from_selection(cls, selection, *, is_ood=None, ax=None, **kwargs):
@@ -177,7 +180,7 @@ class SelectionDisplay:
         k, p = np.arange(1, len(order) + 1), batch.pvalues[order]
         style = {"linestyle": "", "marker": "o", "markersize": 6, "fillstyle": "none"}
         style |= long_names(kwargs)
-        with get_axes(ax, "SelectionDisplay") as ax:
+        with self._axes(ax) as ax:
             self.lines_ = []
             groups = [("samples", COLORS[0], np.ones(len(order), dtype=bool))]
             if is_ood is not None:
@@ -209,8 +212,7 @@ class SelectionDisplay:
             ax.set(xlabel="rank k of the sample", ylabel="p-value", ylim=(0, None))
             ax.xaxis.get_major_locator().set_params(integer=True)
             ax.legend()
-            self.ax_, self.figure_ = ax, ax.figure
-        return self
+            return self
 
     def _checked_truth(self, m):
         """Return `is_ood` as a boolean array, or None; raise if it does not match."""

@@ -28,6 +28,30 @@ def get_axes(ax, owner):
         raise
 
 
+class BaseDisplay:
+    """Base class of displays, whose parameters, axes and artists are attributes."""
+
+    @contextmanager
+    def _axes(self, ax):
+        """Yield the axes to draw on, then store them and their figure."""
+        with get_axes(ax, type(self).__name__) as ax:
+            yield ax
+        self.ax_, self.figure_ = ax, ax.figure
+
+    @contextmanager
+    def _panels(self, axes, shape, size):
+        """Yield the axes to draw on; None makes a new figure with an array of them."""
+        if axes is not None:
+            yield axes
+            return
+        with get_axes(None, type(self).__name__) as first:
+            figure = first.figure
+            figure.clear()
+            figure.set_layout_engine("constrained")
+            figure.set_size_inches(*size)
+            yield figure.subplots(*shape, squeeze=False)
+
+
 def long_names(kwargs, *, patch=False):
     """Return keyword arguments of an artist by their long names: color for c."""
     from matplotlib import lines, patches

@@ -3,10 +3,13 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass
+
 import numpy as np
+from sklearn.utils import Bunch
 
 from skood.utils._metaestimators import unwrap
-from skood.utils._plotting import COLORS, get_axes
+from skood.utils._plotting import COLORS, BaseDisplay
 
 _LABELS = {
     "loss": "loss",
@@ -23,7 +26,8 @@ _MAX_NAMES = 20
 _STYLES = "-", "--", "-.", ":"
 
 
-class AdversarialModelDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class AdversarialModelDisplay(BaseDisplay):
     r"""Display of the searches for adversarial models of one point, step by step.
 
     There is a panel for each quantity, and a line for each target. An adversarial model
@@ -68,8 +72,7 @@ class AdversarialModelDisplay:
     (4, 3)
     """
 
-    def __init__(self, *, trace):
-        self.trace = trace
+    trace: Bunch
 
     @classmethod
     def from_trace(cls, trace, *, ax=None, **kwargs):
@@ -170,16 +173,12 @@ class AdversarialModelDisplay:
                 )
             self._draw(axes, quantities, kwargs)
             return self
-        with get_axes(None, "AdversarialModelDisplay") as first:
-            figure = first.figure
-            figure.clear()
-            figure.set_layout_engine("constrained")
-            figure.set_size_inches(3.4 * len(quantities) + 1.2, 3.4)
-            axes = figure.subplots(1, len(quantities), squeeze=False)[0]
+        size = 3.4 * len(quantities) + 1.2, 3.4
+        with self._panels(None, (1, len(quantities)), size) as (axes,):
             self._draw(axes, quantities, kwargs)
             handles = self.lines_[quantities[0]]
             if len(handles) <= _MAX_NAMES:
-                figure.legend(
+                self.figure_.legend(
                     handles=handles, loc="outside right upper", title="target"
                 )
         return self

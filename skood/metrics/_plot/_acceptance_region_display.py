@@ -3,12 +3,14 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skood.decision import accept_proba, weights
+from skood.decision import OperatingPoint, accept_proba, weights
 from skood.metrics._plot._rejector import (
     check_names,
     check_point,
@@ -17,7 +19,7 @@ from skood.metrics._plot._rejector import (
 )
 from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import Number, validate_params
-from skood.utils._plotting import COLORS, get_axes, long_names
+from skood.utils._plotting import COLORS, BaseDisplay, long_names
 
 # kind of samples: color and marker (as in the histograms for ID and OOD), height of
 # their strip if there is only one score
@@ -28,7 +30,8 @@ _STYLES = {
 }
 
 
-class AcceptanceRegionDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class AcceptanceRegionDisplay(BaseDisplay):
     r"""Scatter plot of samples by two scores, with the acceptance region of a rule.
 
     Both scores are high for samples to reject: a for likely misclassified samples, b
@@ -100,24 +103,13 @@ class AcceptanceRegionDisplay:
     ['ID, right: 100.0 % of 2 accepted', 'ID, wrong: 0.0 % of 1 accepted']
     """
 
-    def __init__(
-        self,
-        *,
-        risk_id,
-        ood_id,
-        wrong_id,
-        risk_ood,
-        ood_ood,
-        point,
-        score_names=("-y_score", "-ood_score"),
-    ):
-        self.risk_id = risk_id
-        self.ood_id = ood_id
-        self.wrong_id = wrong_id
-        self.risk_ood = risk_ood
-        self.ood_ood = ood_ood
-        self.point = point
-        self.score_names = score_names
+    risk_id: np.ndarray
+    ood_id: Any
+    wrong_id: np.ndarray
+    risk_ood: np.ndarray
+    ood_ood: Any
+    point: OperatingPoint
+    score_names: tuple = ("-y_score", "-ood_score")
 
     @classmethod
     def from_predictions(
@@ -287,7 +279,7 @@ class AcceptanceRegionDisplay:
                 "Leave yscale out."
             )
         check_names(self.score_names, double)
-        with get_axes(ax, "AcceptanceRegionDisplay") as ax:
+        with self._axes(ax) as ax:
             if xscale is not None:
                 ax.set_xscale(xscale)
             if yscale is not None:
@@ -309,7 +301,6 @@ class AcceptanceRegionDisplay:
                 handletextpad=0.5,
                 columnspacing=1.0,
             )
-        self.ax_, self.figure_ = ax, ax.figure
         return self
 
     def _kinds(self):

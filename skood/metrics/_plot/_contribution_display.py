@@ -4,17 +4,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import textwrap
+from dataclasses import dataclass
 
 import numpy as np
 
 from skood.utils._metaestimators import unwrap
-from skood.utils._plotting import COLORS, get_axes
+from skood.utils._plotting import COLORS, BaseDisplay
 
 # Letters in a line of the title.
 _WIDTH = 70
 
 
-class ContributionDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class ContributionDisplay(BaseDisplay):
     """Bars of the contributions of columns to the score of one sample.
 
     Use `from_estimator` or `from_explanation` to make a display; the parameters become
@@ -58,10 +60,9 @@ class ContributionDisplay:
     [9.0, -1.0]
     """
 
-    def __init__(self, *, contributions, columns, name=None):
-        self.contributions = contributions
-        self.columns = columns
-        self.name = name
+    contributions: np.ndarray
+    columns: np.ndarray
+    name: str | None = None
 
     @classmethod
     def from_explanation(cls, explanation, i=0, *, name=None, ax=None, **kwargs):
@@ -192,7 +193,7 @@ class ContributionDisplay:
                 "1 other column" if len(others) == 1 else f"{len(others)} others"
             )
             widths.append(parts[others].sum())
-        with get_axes(ax, "ContributionDisplay") as ax:
+        with self._axes(ax) as ax:
             style = {"color": [COLORS[0] if w >= 0 else COLORS[1] for w in widths]}
             positions = np.arange(len(widths))
             self.bars_ = ax.barh(positions, widths, **{**style, **kwargs})
@@ -205,5 +206,4 @@ class ContributionDisplay:
             if title is not None:
                 lines = textwrap.fill(title, _WIDTH)
                 ax.set_title(lines, fontsize="medium", loc="left", parse_math=False)
-        self.ax_, self.figure_ = ax, ax.figure
         return self

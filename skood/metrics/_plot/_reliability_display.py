@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from skood.decision import clopper_pearson
@@ -14,10 +16,11 @@ from skood.metrics._calibration import (
 )
 from skood.utils._labels import check_labels, id_rows, sortable_labels
 from skood.utils._metaestimators import known_classes, unwrap
-from skood.utils._plotting import COLORS, get_axes, long_names
+from skood.utils._plotting import COLORS, BaseDisplay, long_names
 
 
-class ReliabilityDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class ReliabilityDisplay(BaseDisplay):
     r"""Reliability diagram: the accuracy of predictions over their confidence.
 
     ID samples are divided into bins by the largest probability. For each bin that is
@@ -81,17 +84,14 @@ class ReliabilityDisplay:
     (array([0.75]), array([0.75]))
     """
 
-    def __init__(
-        self, *, confidence, accuracy, low, high, n_samples, ece, interval, name=None
-    ):
-        self.confidence = confidence
-        self.accuracy = accuracy
-        self.low = low
-        self.high = high
-        self.n_samples = n_samples
-        self.ece = ece
-        self.interval = interval
-        self.name = name
+    confidence: np.ndarray
+    accuracy: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    n_samples: np.ndarray
+    ece: float
+    interval: tuple
+    name: str | None = None
 
     @classmethod
     def from_predictions(
@@ -264,7 +264,7 @@ class ReliabilityDisplay:
         name = self.name if name is None else name
         low, high = self.interval
         error = f"ECE {self.ece:.3f} [{low:.3f}, {high:.3f}]"
-        with get_axes(ax, "ReliabilityDisplay") as ax:
+        with self._axes(ax) as ax:
             k = len(ax.containers) // 2  # of another classifier on the same axes
             if not k:
                 ax.plot([0, 1], [0, 1], color="black", ls=":", label="calibrated")
@@ -296,5 +296,4 @@ class ReliabilityDisplay:
                 ylabel="accuracy; bars: share of the samples",
             )
             ax.legend(loc="upper left", framealpha=1)
-        self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -3,6 +3,9 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from skood.metrics._base_scorers import check_kind
@@ -11,10 +14,11 @@ from skood.metrics._sample_checks import id_mask
 from skood.utils._labels import ood_mask, single_column
 from skood.utils._losses import implied_ood_label, per_sample_loss
 from skood.utils._metaestimators import estimator_kind, known_classes, unwrap
-from skood.utils._plotting import COLORS, DASHES, get_axes, long_names
+from skood.utils._plotting import COLORS, DASHES, BaseDisplay, long_names
 
 
-class RiskCoverageDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class RiskCoverageDisplay(BaseDisplay):
     """Risk-coverage curves: selective risk against the accepted share of samples.
 
     Samples are accepted from the highest score down. Use `from_estimator` or
@@ -73,24 +77,13 @@ class RiskCoverageDisplay:
            [1.  , 0.25]])
     """
 
-    def __init__(
-        self,
-        *,
-        coverage,
-        risk,
-        aurc=None,
-        name=None,
-        oracle_coverage=None,
-        oracle_risk=None,
-        full_risk=None,
-    ):
-        self.coverage = coverage
-        self.risk = risk
-        self.aurc = aurc
-        self.name = name
-        self.oracle_coverage = oracle_coverage
-        self.oracle_risk = oracle_risk
-        self.full_risk = full_risk
+    coverage: list
+    risk: list
+    aurc: Any = None
+    name: Any = None
+    oracle_coverage: Any = None
+    oracle_risk: Any = None
+    full_risk: Any = None
 
     @classmethod
     def from_predictions(
@@ -322,7 +315,7 @@ class RiskCoverageDisplay:
         names = [None] * n_curves if names is None else names
         areas = [None] * n_curves if self.aurc is None else self.aurc
         self._check_plot(names, areas, plot_random, plot_oracle)
-        with get_axes(ax, "RiskCoverageDisplay") as ax:
+        with self._axes(ax) as ax:
             lines = self._draw_curves(ax, names, areas, kwargs)
             self._draw_references(ax, plot_random, plot_oracle)
             ax.set_xlabel("coverage (share of ID samples accepted)")

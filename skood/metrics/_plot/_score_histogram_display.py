@@ -3,15 +3,19 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from skood.metrics._sample_checks import check_ood, check_scores, require_both
 from skood.stats._survival import FAMILIES, fit_family
 from skood.utils._metaestimators import known_classes, unwrap
-from skood.utils._plotting import COLORS, get_axes, long_names
+from skood.utils._plotting import COLORS, BaseDisplay, long_names
 
 
-class ScoreHistogramDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class ScoreHistogramDisplay(BaseDisplay):
     """Histograms of a detector's scores on ID and on OOD samples.
 
     Use `from_estimator` or `from_predictions` to make a display; the parameters
@@ -78,11 +82,10 @@ class ScoreHistogramDisplay:
     (array([1., 2.]), array([1., 0.]))
     """
 
-    def __init__(self, *, scores_id, scores_ood, threshold=None, name=None):
-        self.scores_id = scores_id
-        self.scores_ood = scores_ood
-        self.threshold = threshold
-        self.name = name
+    scores_id: np.ndarray
+    scores_ood: np.ndarray
+    threshold: Any = None
+    name: Any = None
 
     @classmethod
     def from_predictions(
@@ -240,7 +243,7 @@ class ScoreHistogramDisplay:
             )
         finite = [s[np.isfinite(s)] for s in (self.scores_id, self.scores_ood)]
         self.bin_edges_ = np.histogram_bin_edges(np.concatenate(finite), bins)
-        with get_axes(ax, "ScoreHistogramDisplay") as ax:
+        with self._axes(ax) as ax:
             self._draw_histograms(ax, finite, density, kwargs)
             lowest = self._draw_fit(ax, fit, survival)
             self._draw_threshold(ax)
@@ -252,7 +255,6 @@ class ScoreHistogramDisplay:
             if ax.get_yscale() == "linear" and ax.dataLim.y1 > 0:
                 ax.set_ylim(0, 1.4 * ax.dataLim.y1)  # room for the legend
             ax.legend(loc="upper left", framealpha=1)
-        self.ax_, self.figure_ = ax, ax.figure
         return self
 
     def _fitted(self, fit, density):

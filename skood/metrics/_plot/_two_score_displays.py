@@ -4,9 +4,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from skood.metrics._plot._rejector import (
 )
 from skood.metrics._selective_risk import reject_scores
 from skood.metrics._two_score_curves import TwoScoreCurve
-from skood.utils._plotting import COLORS, DASHES, get_axes, long_names
+from skood.utils._plotting import COLORS, DASHES, BaseDisplay, long_names
 
 
 def _rates(point, rows, ood_prior, knows_risk):
@@ -45,29 +46,21 @@ def _rates(point, rows, ood_prior, knows_risk):
     return replace(point, rates=rates, gap=math.nan, attainable=None)
 
 
-class BoundDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class BoundDisplay(BaseDisplay):
     """Base class for displays of curves at bounds; see `DoubleScoreROCDisplay`."""
 
     # Of subclasses: a rule with the bounds that can be marked, the bounds of a rule or
     # None, and the constructor from predictions.
-    _example_rule: str
-    _marked_bounds: Any
-    from_predictions: Any
+    _example_rule: ClassVar[str]
+    _marked_bounds: ClassVar[Any]
+    from_predictions: ClassVar[Any]
 
-    def __init__(
-        self,
-        *,
-        curve,
-        single_curves=(),
-        score_names=("y_score", "ood_score"),
-        point=None,
-        rule=None,
-    ):
-        self.curve = curve
-        self.single_curves = single_curves
-        self.score_names = score_names
-        self.point = point
-        self.rule = rule
+    curve: TwoScoreCurve
+    single_curves: Sequence[TwoScoreCurve] = ()
+    score_names: tuple = ("y_score", "ood_score")
+    point: Any = None
+    rule: Any = None
 
     @classmethod
     def _compute(cls, y_true, y_pred, scores, point, params):
@@ -131,7 +124,7 @@ class BoundDisplay:
         """Draw the curve of the best rule above the curves of the single scores."""
         names = ["both scores", *(f"{name} alone" for name in self.score_names)]
         if not self.single_curves:
-            names = self.score_names[:1]
+            names = list(self.score_names[:1])
         curves = [self.curve, *(self.single_curves if plot_single else ())]
         n_before = sum(line.get_gid() == "bound-curve" for line in ax.lines)
         lines = []
@@ -191,7 +184,6 @@ class BoundDisplay:
         ax.set_xlim(-0.01, 1.01)
         ax.set_ylim(top=1.01)
         ax.legend(loc=loc, fontsize="small", framealpha=0.9)
-        self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
@@ -409,7 +401,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
             This display, with `ax_`, `figure_` and the other attributes.
         """
         self._check_plot()
-        with get_axes(ax, "DoubleScoreROCDisplay") as ax:
+        with self._axes(ax) as ax:
             self._draw_curves(ax, self._read, plot_single, kwargs)
             self.bounds_ = self.point_ = self.random_line_ = None
             if self.point is not None:
@@ -434,6 +426,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
             )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrecisionRecallDisplay(BoundDisplay):
     """Precision-recall curve of the best rule on two scores, and of each score.
 
@@ -506,6 +499,8 @@ class PrecisionRecallDisplay(BoundDisplay):
            [1.    , 0.8571]])
     """
 
+    ood_prior: float
+
     _example_rule = "BoundedPrecisionRecall"
 
     @staticmethod
@@ -521,25 +516,6 @@ class PrecisionRecallDisplay(BoundDisplay):
             if rate.id <= 0 < rate.ood and rate.loss == rate.constant == 0
         ]
         return (max(bounds), rates_within(rates)[0]) if bounds else None
-
-    def __init__(
-        self,
-        *,
-        curve,
-        ood_prior,
-        single_curves=(),
-        score_names=("y_score", "ood_score"),
-        point=None,
-        rule=None,
-    ):
-        super().__init__(
-            curve=curve,
-            single_curves=single_curves,
-            score_names=score_names,
-            point=point,
-            rule=rule,
-        )
-        self.ood_prior = ood_prior
 
     @classmethod
     def from_predictions(
@@ -681,7 +657,7 @@ class PrecisionRecallDisplay(BoundDisplay):
                 f"The bounds of rule={self.rule!r} are for its own ood_prior, but the "
                 f"curves are for ood_prior={self.ood_prior!r}. Use the same."
             )
-        with get_axes(ax, "PrecisionRecallDisplay") as ax:
+        with self._axes(ax) as ax:
             old = ax.get_ylim()[0] if ax.lines else np.inf
             self._draw_curves(ax, self._read, plot_single, kwargs)
             self.bounds_ = self.point_ = self.random_line_ = None
