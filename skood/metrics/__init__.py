@@ -23,10 +23,8 @@ from skood.metrics._ranking import (
     aupr_out,
     auroc,
     detection_error,
-    fpr_at_tpr,
-)
-from skood.metrics._ranking_metrics import (
     f1_at_tpr,
+    fpr_at_tpr,
     max_f1,
     ranking_metrics,
     tnr_at_tpr,

@@ -162,7 +162,7 @@ def ccr_at_fpr(
 
     Parameters
     ----------
-    y_true, y_pred, y_score : array-like of shape (n_samples,)
+    y_true, y_pred, y_score, ood_label, classes, sample_weight
         As in :func:`oscr`.
 
     fpr : float, default=0.05
@@ -171,12 +171,6 @@ def ccr_at_fpr(
     definition : {"selective_risk", "dhamija"}, default="selective_risk"
         As in :func:`oscr`. "selective_risk": the share of correct among accepted ID
         samples. "dhamija": the share of ID samples that are accepted and correct.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------

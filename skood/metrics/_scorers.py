@@ -16,8 +16,16 @@ from skood.metrics._base_scorers import (
     ood_rows,
     scored_ood_label,
 )
-from skood.metrics._ranking import aupr_in, aupr_out, auroc, detection_error, fpr_at_tpr
-from skood.metrics._ranking_metrics import f1_at_tpr, max_f1, tnr_at_tpr
+from skood.metrics._ranking import (
+    aupr_in,
+    aupr_out,
+    auroc,
+    detection_error,
+    f1_at_tpr,
+    fpr_at_tpr,
+    max_f1,
+    tnr_at_tpr,
+)
 from skood.utils._labels import check_labels, is_nan
 from skood.utils._metaestimators import (
     concept_columns,

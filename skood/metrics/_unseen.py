@@ -11,8 +11,16 @@ import numpy as np
 
 from skood.metrics._calibration import brier, expected_calibration_error
 from skood.metrics._oscr import ccr_at_fpr, oscr
-from skood.metrics._ranking import aupr_in, aupr_out, auroc, detection_error, fpr_at_tpr
-from skood.metrics._ranking_metrics import f1_at_tpr, max_f1, tnr_at_tpr
+from skood.metrics._ranking import (
+    aupr_in,
+    aupr_out,
+    auroc,
+    detection_error,
+    f1_at_tpr,
+    fpr_at_tpr,
+    max_f1,
+    tnr_at_tpr,
+)
 from skood.metrics._resampling import parameters_of
 from skood.metrics._risk_coverage import (
     augrc,
