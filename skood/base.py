@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
 )
 
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import joined, labeled_rows, loaded_blocks, weighted_rows
+from skood.utils._batches import labeled_rows, loaded_blocks, weighted_rows
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._id_samples import id_only
 from skood.utils._input import takes_input
@@ -219,10 +219,10 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             finite: values beyond the range of float64 are clipped to it.
         """
         self._check_fitted()
-        scores = joined([self._score(batch) for batch in self._batches(X)])
-        return finite_scores(self, scores)
+        scores = [*map(self._score, self._checked(X))]
+        return finite_scores(self, np.concatenate(scores))
 
-    def _batches(self, X):
+    def _checked(self, X):
         """Return an iterable over samples of any kind, as `_score` takes them."""
         return loaded_blocks(X)
 

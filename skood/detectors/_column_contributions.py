@@ -10,8 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._explain import (
-    explained_blocks,
-    read_all,
     steps_to_features,
     transformers_of,
 )
@@ -150,7 +148,7 @@ def _outer_steps(detector):
 
 def _explained(detector, Z):
     """Return features, contributions, the reference, and nearest classes or None."""
-    blocks = list(explained_blocks(detector, read_all(detector, Z)))
+    blocks = list(detector._explained_blocks(detector._new_outputs(Z)))
     features = np.concatenate(
         [block.toarray() if issparse(block) else block for block, _ in blocks]
     ).astype(np.float64)

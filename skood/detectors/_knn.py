@@ -11,33 +11,38 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn import config_context
 from sklearn.neighbors import NearestNeighbors
-from sklearn.utils.validation import check_is_fitted
 
 from skood.detectors._common._base_output_detector import OutputDetector
-from skood.detectors._common._explain import Reference, explanation
+from skood.detectors._common._explain import Reference
 from skood.detectors._common._memory_bank import (
-    bank_bytes_per_row,
-    distances_by_torch,
+    CPU_BYTES,
+    GPU_BYTES,
+    TILE_ROWS,
     distances_to,
     drawn_rows,
     half_squares,
     kth_distances,
     kth_of_sparse,
+    kth_of_tiles,
     lengths,
     like_bank,
     needs_dense,
     own_rows,
+    row_lengths,
     unit_features,
 )
 from skood.nn._make_network import has_dense_features, make_network
+from skood.nn._outputs import map_samples
 from skood.utils._array_api import (
     array_device,
+    row_dots,
+    to_device,
     to_host,
 )
 from skood.utils._input import takes_input
 from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import Interval, StrOptions
-from skood.utils._torch import row_chunks
+from skood.utils._torch import resolve_device, row_chunks
 from skood.utils._weights import weighted
 
 # A neighbor found in float32 is accepted if the rounding error of its squared distance
@@ -240,16 +245,16 @@ class KNN(OutputDetector):
                 and make_network(self.estimator_).features_are_hidden
             )
         kept = drawn_rows(
-            len(outputs), self.max_samples, self.random_state, outputs.weight
+            outputs.n_samples, self.max_samples, self.random_state, outputs.weight
         )
-        features = outputs.rows(kept).features
+        features = outputs.take(kept).features
         if self.n_neighbors > features.shape[0]:
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} is more than the training samples to "
                 f"search: n_samples = {features.shape[0]}. Lower n_neighbors or give "
                 "more samples."
             )
-        rows = np.arange(len(outputs)) if self._id_rows is None else self._id_rows
+        rows = np.arange(outputs.n_samples) if self._id_rows is None else self._id_rows
         self.bank_rows_ = rows[kept]
         self._kept = None if isinstance(kept, slice) else kept
         self._bank_labels = None if y is None else y[kept]
@@ -306,21 +311,23 @@ class KNN(OutputDetector):
 
     def _bytes_per_row(self, outputs):
         if issparse(self.bank_):
-            return bank_bytes_per_row(self)
+            return self._chunk_bytes // TILE_ROWS
         return 4 * outputs.features.dtype.itemsize * outputs.features.shape[1]
 
-    def _score_rows(self, outputs):
+    def _scores(self, outputs):
         if self._algorithm == "torch":
-            return -distances_by_torch(self, outputs)
-        return super()._score_rows(outputs)
+            return -self._distances_torch(outputs)
+        return map_samples(self._score_outputs, outputs, *self._chunking(outputs))
 
     def _score_one(self, outputs):
         if self._algorithm == "torch":
-            return self._score_rows(outputs)
+            return self._scores(outputs)
         return self._score_outputs(outputs)
 
     def _score_outputs(self, outputs):
-        features = like_bank(outputs.features, self.bank_)
+        features = outputs.features
+        if type(features) is not type(self.bank_):  # one is sparse
+            features = like_bank(features, self.bank_)
         return -self._search(self._prepared(features))
 
     def _onnx_score(self, outputs):
@@ -341,15 +348,16 @@ class KNN(OutputDetector):
     def _left_out_scores(self, outputs, y, rows, shares=None):
         rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
         if len(rows) == 0:
-            rows = np.arange(len(outputs))
+            rows = np.arange(outputs.n_samples)
             return super()._left_out_scores(outputs, y, rows, outputs.weight)
-        part = outputs.rows(rows)
+        whole = shares is None and len(rows) == outputs.n_samples
+        part = outputs if whole else outputs.take(rows)
         if self._algorithm == "torch":
-            return weighted(-distances_by_torch(self, part, own), shares)
-        distances = [
-            self._search(self._prepared(part.rows(some).features), own[some])
-            for some in self._chunks(part)
-        ]
+            return weighted(-self._distances_torch(part, own), shares)
+        distances = []
+        for chunk, left_out in self._chunks(part, own):
+            queries = self._prepared(chunk.features)
+            distances.append(self._search(queries, left_out))
         return weighted(-np.concatenate(distances), shares)
 
     def _search(self, queries, own=None):
@@ -363,27 +371,50 @@ class KNN(OutputDetector):
             k, halves = self.n_neighbors, self._halves
             nearest = kth_of_sparse(queries, self.bank_, halves, k, own)
             return self._distances(queries, nearest)
-        if len(queries) <= _SEARCH_ROWS:
-            return self._search_part(queries, own)
+        if len(queries) > _SEARCH_ROWS:
+            return self._search_in_threads(queries, own)
+        distances = kth_distances(
+            queries, self.bank_, self._halves, self.n_neighbors, own
+        )
+        if distances is not None:
+            return self._without_rounding(distances, queries)
+        if self._algorithm == "faiss":
+            return self._distances_faiss(queries, own)
+        return self._distances(queries, self._nearest_sklearn(queries, own))
+
+    def _search_in_threads(self, queries, own):
+        """Return distances as `_search`, of `_SEARCH_ROWS` samples per thread."""
         if self._algorithm == "faiss":
             import faiss  # noqa: F401  # so that its threads are limited
-        found = map_chunks(
-            lambda rows: self._search_part(
+        distances = map_chunks(
+            lambda rows: self._search(
                 queries[rows], None if own is None else own[rows]
             ),
             list(row_chunks(len(queries), 1, _SEARCH_ROWS)),
         )
-        return np.concatenate(found)
+        return np.concatenate(distances)
 
-    def _search_part(self, queries, own):
-        """Return distances as `_search`, of at most `_SEARCH_ROWS` samples."""
-        bank, k = self.bank_, self.n_neighbors
-        found = kth_distances(queries, bank, self._halves, k, own)
-        if found is not None:
-            return self._without_rounding(found, queries)
-        if self._algorithm == "faiss":
-            return self._distances_faiss(queries, own)
-        return self._distances(queries, self._nearest_sklearn(queries, own))
+    def _distances_torch(self, outputs, own=None):
+        """Return distances of all samples; the bank is copied to the device once."""
+        device = resolve_device(self.device)
+        budget = CPU_BYTES if device.type == "cpu" else GPU_BYTES
+        bank = to_device(self.bank_, device)
+        tiles = list(row_chunks(len(bank), 8 * bank.shape[1], budget))
+        # |q - b|²/2 without |q|²/2, which all neighbors of q share; in float32,
+        # neighbors much nearer to each other than to the origin would be confused
+        half_norms = [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
+        distances = []
+        per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
+        for rows in row_chunks(outputs.n_samples, per_row, budget):
+            features = like_bank(outputs.take(rows).features, self.bank_)
+            queries = to_device(self._prepared(features), device)
+            left_out = None if own is None else own[rows]
+            index = kth_of_tiles(
+                queries.double(), bank, tiles, half_norms, self.n_neighbors, left_out
+            )
+            part = to_host((queries.double() - bank[index]).norm(dim=1))
+            distances.append(self._without_rounding(part, to_host(queries)))
+        return np.concatenate(distances)
 
     def _count(self, own):
         """Return the number of neighbors to search: k + 1 if a sample finds itself."""
@@ -408,8 +439,10 @@ class KNN(OutputDetector):
 
     def _without_rounding(self, distances, queries):
         """Return distances, set to 0 for features that are equal up to rounding."""
-        eps = max(np.finfo(kind).eps for kind in (queries.dtype, self.bank_.dtype))
-        least = _ROUNDING_ERRORS * eps * lengths(queries, self.metric)
+        eps = max(np.finfo(queries.dtype).eps, np.finfo(self.bank_.dtype).eps)
+        is_dense = self.metric == "euclidean" and not issparse(queries)
+        size = row_lengths(queries) if is_dense else lengths(queries, self.metric)
+        least = _ROUNDING_ERRORS * eps * size
         return np.where(distances <= least, 0.0, distances)
 
     def _index(self):
@@ -494,7 +527,7 @@ class KNN(OutputDetector):
         NotFittedError
             If the detector is not fitted.
         """
-        check_is_fitted(self, "offset_")
+        self._check_fitted()
         if n_neighbors is None:
             n_neighbors = min(5, self.n_neighbors)
         if not (
@@ -511,7 +544,7 @@ class KNN(OutputDetector):
                 f"With metric={self.metric!r} a distance is no sum over features: "
                 "pass n_features=0."
             )
-        return explanation(self, X, n_features, count=n_neighbors)
+        return self._explanation(X, n_features, count=n_neighbors)
 
     def _explained(self, outputs, count=0):
         queries = self._prepared(like_bank(outputs.features, self.bank_))

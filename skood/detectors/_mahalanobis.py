@@ -173,7 +173,7 @@ class Mahalanobis(OutputDetector):
             self.covariance_, self._few = within_covariance(moments, few)
             self._shrinks = self._few
         else:
-            codes = moments.codes(y, len(outputs))
+            codes = moments.codes(y, outputs.n_samples)
             residuals = outputs.to(None).features - self.location_[codes]
             self.covariance_ = fitted_covariance(self, residuals, outputs.weight)
         self._whitening = Whitening(
@@ -246,7 +246,7 @@ class Mahalanobis(OutputDetector):
     def _score_left_out(self, part, labels):
         if self.covariance is not None or self._shrinks:
             return None
-        codes = self._sums.codes(labels, len(part))
+        codes = self._sums.codes(labels, part.n_samples)
         if self.tied:
             white = self._whitening.apply(part.features, np.asarray)
             squared = left_out_distances(
@@ -265,7 +265,7 @@ class Mahalanobis(OutputDetector):
         a q / (n - a))`.
         """
         logs = self._log_densities(part)
-        counts, rows = self._sums.counts, np.arange(len(part))
+        counts, rows = self._sums.counts, np.arange(part.n_samples)
         n_samples, own = counts.sum(), counts[codes]
         norms = np.array([constant for _, constant in self._components])[codes]
         squared = 2.0 * (norms - logs[rows, codes])

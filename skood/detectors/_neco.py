@@ -12,7 +12,6 @@ from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import ClassMoments, is_constant
 from skood.detectors._common._partial_fit import (
     NotEnoughRows,
-    scores_without_blocks,
 )
 from skood.utils._array_api import as_double, row_dots
 from skood.utils._linalg import symmetric_eigh
@@ -222,19 +221,18 @@ class NECO(OutputDetector):
         """Warn if negative logits make a larger ratio lower the score."""
         top = sum(
             part.total(part.xp.max(part.logits, axis=1))
-            for part, _ in self._parts(outputs)
+            for part, _ in self._chunks(outputs)
         )
         if top <= 0:
             warn(
                 "The largest logits of the training samples are "
-                f"{top / len(outputs):.3g} on average: times a negative number, a "
+                f"{top / outputs.n_samples:.3g} on average: times a negative number, a "
                 "large ratio lowers the score. Shift the biases of the head so that "
                 "they are positive, or use max_logit=False."
             )
 
     def _without_each(self, outputs, y):
-        return scores_without_blocks(
-            self,
+        return self._without_blocks(
             outputs,
             y,
             lambda sums, part: sums.without(part.features, part.weight),

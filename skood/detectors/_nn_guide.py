@@ -10,7 +10,7 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._memory_bank import (
-    bank_bytes_per_row,
+    TILE_ROWS,
     bank_scores,
     bank_tiles,
     drawn_rows,
@@ -167,12 +167,12 @@ class NNGuide(OutputDetector):
 
     def _fit_outputs(self, outputs, y):
         rows = drawn_rows(
-            len(outputs), self.max_samples, self.random_state, outputs.weight
+            outputs.n_samples, self.max_samples, self.random_state, outputs.weight
         )
-        kept = outputs.rows(rows)
+        kept = outputs.take(rows)
         dtype = kept.features.dtype
         guides, n_low = [], 0
-        for part, _ in self._parts(kept):
+        for part, _ in self._chunks(kept):
             energy = logsumexp_rows(part.logits)
             n_low += int((energy <= 0).sum())
             guide = scaled_rows(unit_rows(part.features), energy)
@@ -181,24 +181,26 @@ class NNGuide(OutputDetector):
         self._kept = None if isinstance(rows, slice) else rows
         if n_low:
             warn(
-                f"The energies of {n_low} of the {len(kept)} training samples of the "
-                "bank are not positive, so that their neighbors are pushed away, or "
-                "score high if their own energies are negative. Shift the biases of "
+                f"The energies of {n_low} of the {kept.n_samples} training samples of "
+                "the bank are not positive, so that their neighbors are pushed away, "
+                "or score high if their own energies are negative. Shift the biases of "
                 "the head so that the logits are positive, or use KNN."
             )
 
     def _bytes_per_row(self, outputs):
-        return max(super()._bytes_per_row(outputs), bank_bytes_per_row(self))
+        return max(super()._bytes_per_row(outputs), self._chunk_bytes // TILE_ROWS)
 
-    def _score_rows(self, outputs, own=None):
-        return bank_scores(self, outputs, own)
+    def _scores(self, outputs, own=None):
+        device = self._chunking(outputs)[1]
+        chunks = self._chunks(outputs, own)
+        return bank_scores(self._compare, self._bank(), chunks, device)
 
     def _left_out_scores(self, outputs, y, rows, shares=None):
         rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
         if len(rows) == 0:
-            rows = np.arange(len(outputs))
+            rows = np.arange(outputs.n_samples)
             return super()._left_out_scores(outputs, y, rows, outputs.weight)
-        return weighted(self._score_rows(outputs.rows(rows), own), shares)
+        return weighted(self._scores(outputs.take(rows), own), shares)
 
     def _score_outputs(self, outputs):
         return self._compare(outputs, *map(outputs.asarray, self._bank()))
@@ -212,7 +214,7 @@ class NNGuide(OutputDetector):
         features = unit_rows(like_bank(outputs.features, bank))
         queries = array_namespace(features).astype(features, bank.dtype, copy=False)
         found = []
-        for tile in bank_tiles(outputs, bank):
+        for tile in bank_tiles(features.shape[0], bank):
             products = inner_products(queries, bank[tile])
             leave_out(products, own, tile, -xp.inf)
             found.append(

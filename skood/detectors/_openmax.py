@@ -205,10 +205,10 @@ class OpenMax(OutputDetector):
         correct = np.zeros(len(columns), dtype=bool)
         start = 0
         counts, sums = np.zeros(n_classes), np.zeros((n_classes, n_classes))
-        for part, own in self._parts(outputs, columns):
+        for part, own in self._chunks(outputs, columns):
             hits = to_host(part.xp.argmax(part.logits, axis=1)) == own
-            correct[start : start + len(part)] = hits
-            start += len(part)
+            correct[start : start + part.n_samples] = hits
+            start += part.n_samples
             if hits.any():
                 rows = as_double(part.logits[np.flatnonzero(hits)])
                 weight = row_weight(part.weight, hits)
@@ -245,8 +245,8 @@ class OpenMax(OutputDetector):
         """Return distances of correctly classified samples from their class means."""
         distances = np.full(len(columns), np.nan)
         start = 0
-        for part, own in self._parts(outputs, columns):
-            hits = np.flatnonzero(correct[start : start + len(part)])
+        for part, own in self._chunks(outputs, columns):
+            hits = np.flatnonzero(correct[start : start + part.n_samples])
             if len(hits):
                 logits = as_double(part.logits[hits])
                 means = part.asarray(self.means_)[own[hits]]
@@ -254,7 +254,7 @@ class OpenMax(OutputDetector):
                 euclidean = part.xp.sqrt(row_dots(gaps, gaps))
                 cosine = 1.0 - row_dots(unit_rows(logits), unit_rows(means))
                 distances[start + hits] = to_host(self._combined(euclidean, cosine))
-            start += len(part)
+            start += part.n_samples
         return [distances[correct & (columns == k)] for k in range(len(self.means_))]
 
     def _combined(self, euclidean, cosine):

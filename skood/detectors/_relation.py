@@ -10,7 +10,7 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._memory_bank import (
-    bank_bytes_per_row,
+    TILE_ROWS,
     bank_scores,
     bank_tiles,
     drawn_rows,
@@ -163,10 +163,10 @@ class Relation(OutputDetector):
 
     def _fit_outputs(self, outputs, y):
         rows, self._bank_weight = self._drawn(outputs)
-        kept = outputs.rows(rows)
+        kept = outputs.take(rows)
         dtype = kept.features.dtype
         features, proba = [], []
-        for part, _ in self._parts(kept):
+        for part, _ in self._chunks(kept):
             features.append(to_host(unit_rows(part.features)).astype(dtype))
             proba.append(to_host(_probabilities(part.logits)).astype(dtype))
         self._kept = None if isinstance(rows, slice) else rows
@@ -176,7 +176,7 @@ class Relation(OutputDetector):
     def _drawn(self, outputs):
         """Return the samples of the bank and their weights, or None."""
         if outputs.weight is None:
-            rows = drawn_rows(len(outputs), self.max_samples, self.random_state)
+            rows = drawn_rows(outputs.n_samples, self.max_samples, self.random_state)
             return rows, None
         copies, shares = units(outputs.weight)
         drawn = drawn_rows(len(copies), self.max_samples, self.random_state)
@@ -186,18 +186,20 @@ class Relation(OutputDetector):
         return rows, np.bincount(index, weights=shares[drawn])
 
     def _bytes_per_row(self, outputs):
-        return max(super()._bytes_per_row(outputs), bank_bytes_per_row(self))
+        return max(super()._bytes_per_row(outputs), self._chunk_bytes // TILE_ROWS)
 
-    def _score_rows(self, outputs, own=None):
-        return bank_scores(self, outputs, own)
+    def _scores(self, outputs, own=None):
+        device = self._chunking(outputs)[1]
+        chunks = self._chunks(outputs, own)
+        return bank_scores(self._compare, self._bank(), chunks, device)
 
     def _left_out_scores(self, outputs, y, rows, shares=None):
         rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
         if len(rows) == 0:
-            rows = np.arange(len(outputs))
+            rows = np.arange(outputs.n_samples)
             return super()._left_out_scores(outputs, y, rows, outputs.weight)
-        part = outputs.rows(rows).weighted(shares)
-        return weighted(self._score_rows(part, own), shares)
+        part = outputs.take(rows).weighted(shares)
+        return weighted(self._scores(part, own), shares)
 
     def _score_outputs(self, outputs):
         return self._compare(outputs, *map(outputs.asarray, self._bank()))
@@ -214,7 +216,7 @@ class Relation(OutputDetector):
         queries = array_namespace(features).astype(features, bank.dtype, copy=False)
         proba = xp.astype(_probabilities(outputs.logits), bank.dtype, copy=False)
         total = 0.0
-        for tile in bank_tiles(outputs, bank, _TILE_BYTES):
+        for tile in bank_tiles(outputs.n_samples, bank, _TILE_BYTES):
             relations = inner_products(queries, bank[tile])
             relations *= proba @ bank_proba[tile].T
             if not weights:

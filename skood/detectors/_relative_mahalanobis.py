@@ -248,7 +248,7 @@ class RelativeMahalanobis(OutputDetector):
         if self.covariance is not None or self._shrinks:
             return None
         moments, n_samples = self._sums, self._sums.counts.sum()
-        codes = moments.codes(labels, len(part))
+        codes = moments.codes(labels, part.n_samples)
         white = self._whitening.apply(part.features, np.asarray)
         squared = left_out_distances(
             self._whitening, moments, white, codes, part.weight

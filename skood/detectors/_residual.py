@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._explain import Reference
-from skood.detectors._common._partial_fit import scores_without_blocks
 from skood.detectors._common._principal_space import (
     PrincipalSpace,
     added_scatter,
@@ -139,8 +138,7 @@ class Residual(OutputDetector):
         self.n_components_ = self._space.dimension
 
     def _without_each(self, outputs, y):
-        return scores_without_blocks(
-            self,
+        return self._without_blocks(
             outputs,
             y,
             lambda sums, part: sums - added_scatter(None, part, self.origin_),

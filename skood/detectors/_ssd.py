@@ -157,7 +157,7 @@ class SSD(OutputDetector):
     def _score_left_out(self, part, labels):
         if self.covariance is not None or self._shrinks:
             return None
-        codes = self._sums.codes(None, len(part))
+        codes = self._sums.codes(None, part.n_samples)
         white = self._whitening.apply(unit_rows(part.features), part.asarray)
         squared = left_out_distances(
             self._whitening, self._sums, white, codes, part.weight

@@ -9,7 +9,6 @@ from typing import ClassVar
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._explain import Reference
 from skood.detectors._common._inputs import column_labels
-from skood.detectors._common._partial_fit import scores_without_blocks
 from skood.detectors._common._principal_space import (
     PrincipalSpace,
     added_scatter,
@@ -149,7 +148,7 @@ class ViM(OutputDetector):
     def _settle(self, outputs, y):
         self._settle_space()
         top = residual = 0.0
-        for part, _ in self._parts(outputs):
+        for part, _ in self._chunks(outputs):
             top += part.total(part.xp.max(part.logits, axis=1))
             residual += part.total(self._space.residuals(part))
         self.alpha_ = top / residual  # Eq. (6) of [1]
@@ -161,8 +160,7 @@ class ViM(OutputDetector):
             )
 
     def _without_each(self, outputs, y):
-        return scores_without_blocks(
-            self,
+        return self._without_blocks(
             outputs,
             y,
             lambda sums, part: sums - added_scatter(None, part, self.origin_),

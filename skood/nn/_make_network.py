@@ -26,11 +26,6 @@ from skood.utils._optional import is_instance
 SHARING: ContextVar = ContextVar("SHARING", default=())
 
 
-def _is(estimator, kind):
-    """Return whether scikit-learn's tags, if any, have an estimator type."""
-    return hasattr(estimator, "__sklearn_tags__") and kind(estimator)
-
-
 def make_network(estimator, **options):
     """Return the `Network` of a fitted classifier of any supported kind, or raise.
 
@@ -62,7 +57,8 @@ def plain_network(
         )
     if hasattr(estimator, "__skood_network__"):
         return estimator.__skood_network__(**options)
-    if _is(estimator, is_regressor):
+    has_tags = hasattr(estimator, "__sklearn_tags__")
+    if has_tags and is_regressor(estimator):
         raise TypeError(
             "estimator must be a classifier, got the regressor "
             f"{type(estimator).__name__}."
@@ -86,7 +82,11 @@ def plain_network(
         return BoosterNetwork(estimator)
     if hasattr(estimator, "predict_proba"):
         return ProbabilityNetwork(estimator)
-    if _is(estimator, is_classifier) and hasattr(estimator, "decision_function"):
+    if (
+        has_tags
+        and is_classifier(estimator)
+        and hasattr(estimator, "decision_function")
+    ):
         return MarginNetwork(estimator)
     raise TypeError(
         "estimator must be a classifier with predict_proba or decision_function, a "

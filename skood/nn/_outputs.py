@@ -3,8 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
@@ -12,15 +12,18 @@ from scipy.sparse import issparse
 from skood.utils._array_api import (
     array_device,
     array_namespace,
+    as_double,
     asarray_like,
     to_device,
+    to_host,
 )
 from skood.utils._linalg import check_no_overflow
 from skood.utils._memory_maps import without
-from skood.utils._parallel import one_thread
+from skood.utils._parallel import NO_LIMIT, map_chunks, one_thread
 from skood.utils._sample_keys import SampleKeys
 from skood.utils._sparse import stacked
 from skood.utils._stored import stored
+from skood.utils._torch import row_chunks
 
 
 @dataclass(frozen=True)
@@ -52,16 +55,15 @@ class Head:
 
 
 @stored
-@dataclass(frozen=True)
-class NetworkOutputs:
+class NetworkOutputs(NamedTuple):
     """Features (n_samples, n_features), logits (n_samples, n_classes), and the head.
 
     From one forward pass; None if not requested. Features may be a CSR array. Training
     samples may have a weight, a float64 NumPy array of shape (n_samples,), and keys.
     """
 
-    features: np.ndarray | None = None
-    logits: np.ndarray | None = None
+    features: Any = None
+    logits: Any = None
     head: Head | None = None
     weight: np.ndarray | None = None
     keys: SampleKeys | None = None
@@ -76,8 +78,11 @@ class NetworkOutputs:
         """Keys of the samples, if they are known, or of their outputs."""
         return SampleKeys(self.array) if self.keys is None else self.keys
 
-    def __len__(self):
-        return 0 if self.array is None else self.array.shape[0]
+    @property
+    def n_samples(self):
+        """Number of samples."""
+        array = self.logits if self.features is None else self.features
+        return 0 if array is None else array.shape[0]
 
     @property
     def xp(self):
@@ -86,11 +91,13 @@ class NetworkOutputs:
 
     def asarray(self, array):
         """Return a NumPy array as the array type of the outputs, on its device."""
-        return asarray_like(array, self.array)
+        like = self.logits if self.features is None else self.features
+        return array if type(like) is np.ndarray else asarray_like(array, like)
 
     def device_for(self, device):
         """Return the torch device to compute on, or None for NumPy."""
-        return array_device(device, self.array)
+        array = self.logits if self.features is None else self.features
+        return array_device(device, array)
 
     def to(self, device):
         """Return the outputs with its arrays on a torch device, or None: NumPy."""
@@ -98,12 +105,15 @@ class NetworkOutputs:
             return self
         return self._mapped(lambda array: to_device(array, device))
 
-    def dense(self):
-        """Return the outputs with dense features: of a chunk of samples."""
-        features: Any = self.features
-        if not issparse(features):
-            return self
-        return replace(self, features=features.toarray())
+    def chunk(self, rows, device, sparse):
+        """Return the outputs of a slice of samples on a torch device, or None: NumPy.
+
+        Features are dense, unless they are to stay `sparse`.
+        """
+        part = self.take(rows)
+        if not sparse and issparse(part.features):
+            part = part._replace(features=part.features.toarray())
+        return part.to(device)
 
     def without(self, left_out):
         """Return the outputs without some samples; loads no memory-mapped file."""
@@ -113,11 +123,11 @@ class NetworkOutputs:
 
     def weighted(self, weight):
         """Return the outputs with these weights of the samples, or None."""
-        return replace(self, weight=weight)
+        return self._replace(weight=weight)
 
     def keyed(self, keys):
         """Return the outputs with the keys of its samples."""
-        return replace(self, keys=keys)
+        return self._replace(keys=keys)
 
     def total(self, values):
         """Return the sum over samples of their values times their weights."""
@@ -127,14 +137,16 @@ class NetworkOutputs:
         values = xp.astype(values, xp.float64, copy=False)
         return float(xp.sum(values * self.asarray(self.weight)))
 
-    def rows(self, part):
+    def take(self, part):
         """Return the outputs of the samples `part`; a slice is not copied."""
         if isinstance(self.logits, LaterLogits):
             features = self.features[part]
             found = NetworkOutputs(features, self.logits.product(features), self.head)
             return found if self.weight is None else found.weighted(self.weight[part])
-        if isinstance(part, slice) and part == slice(0, len(self)):
-            return self
+        if isinstance(part, slice):
+            n_samples = self.n_samples
+            if part.indices(n_samples) == (0, n_samples, 1):
+                return self
         found = self._mapped(lambda array: array[part])
         return found if self.weight is None else found.weighted(self.weight[part])
 
@@ -165,6 +177,37 @@ def concatenate(batches):
         for name in ("features", "logits", "weight")
     )
     return NetworkOutputs(features, logits, batches[0].head, weight)
+
+
+def map_samples(function, outputs, size, device, threads, sparse=False):
+    """Return the float64 values of a function for all samples, from chunks of them.
+
+    The function takes `NetworkOutputs` of up to `size` samples on a torch device, or
+    None: NumPy. With `threads` chunks run in parallel; without, products of all samples
+    with a square matrix are on one thread if they are small. Features become dense,
+    unless they are to stay `sparse`.
+    """
+    n_samples = outputs.n_samples
+    if threads and n_samples > size:
+        values = map_chunks(
+            lambda rows: map_samples(
+                function, outputs.take(rows), size, device, threads, sparse
+            ),
+            list(row_chunks(n_samples, 1, size)),
+        )
+        return np.concatenate(values)
+    array = outputs.logits if outputs.features is None else outputs.features
+    limit = NO_LIMIT if threads else one_thread(n_samples * array.shape[1] ** 2)
+    values = []
+    with limit, np.errstate(over="ignore", invalid="ignore"):  # NaN raises in the end
+        for start in range(0, n_samples, size):
+            rows = slice(start, min(start + size, n_samples))
+            chunk = function(outputs.chunk(rows, device, sparse))
+            if type(chunk) is np.ndarray:  # for the speed of small calls
+                values.append(chunk.astype(np.float64, copy=False))
+            else:
+                values.append(to_host(as_double(chunk)))
+    return values[0] if len(values) == 1 else np.concatenate(values)
 
 
 def linear_logits(X, coef, intercept):

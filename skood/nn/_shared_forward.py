@@ -10,7 +10,6 @@ outputs that all of them need, and the others use the cached results.
 
 import threading
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -227,17 +226,17 @@ class _Memory:
         parts = [list(part) for part in zip(*blocks, strict=True)]
         for place in wanted:
             new = concatenate(parts.pop(0))
-            new = NetworkOutputs(
-                _read_only(new.features), _read_only(new.logits), new.head
-            )
-            found = {name: part for name, part in vars(new).items() if part is not None}
             old = self._outputs.get((target, place), NetworkOutputs())
-            self._outputs[target, place] = replace(old, **found)
+            self._outputs[target, place] = NetworkOutputs(
+                old.features if new.features is None else _read_only(new.features),
+                old.logits if new.logits is None else _read_only(new.logits),
+                old.head if new.head is None else new.head,
+            )
 
 
 def _read_only(array):
     """Return a read-only view; the array may belong to the caller."""
-    if array is not None and not issparse(array):
+    if not issparse(array):
         array = array.view()
         array.flags.writeable = False
     return array
@@ -301,7 +300,7 @@ def read_alike(detectors, network=None):
     It is the network of the first, or the one given.
     """
     if not all(
-        hasattr(detector, "_score_rows")
+        hasattr(detector, "_score_outputs")
         and getattr(detector, "estimator", None) is not None
         and hasattr(detector, "estimator_")
         and not getattr(detector, "_keeps_names", False)
@@ -343,7 +342,7 @@ def few_scores(detectors, X, needs=frozenset()):
             ):
                 for j, detector in enumerate(detectors):
                     if large[j] is is_large:
-                        score = detector._score_one if alone else detector._score_rows
+                        score = detector._score_one if alone else detector._scores
                         scores[:, j] = score(parts[reads[j]])
         if all_finite(scores):
             return scores, whole

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import repeat
 
 import numpy as np
 from scipy.sparse import issparse
@@ -100,16 +101,19 @@ class ArrayNetwork(Network):
 
     def outputs_together(self, X, wanted):
         """Yield the outputs of all samples of `X`."""
-        for block in loaded_blocks(X):
-            arrays = zip(wanted, self._arrays(to_numpy(block), wanted), strict=True)
-            yield [
-                NetworkOutputs(
-                    features,
-                    None if logits is None else _finite(logits, "logits"),
-                    network._head() if "head" in needs else None,
-                )
-                for (network, needs), (features, logits) in arrays
-            ]
+        # one block, for the speed of small calls
+        blocks = [X] if type(X) is np.ndarray else map(to_numpy, loaded_blocks(X))
+        for block in blocks:
+            results = []
+            arrays = self._arrays(block, wanted)
+            for (network, needs), (features, logits) in zip(
+                wanted, arrays, strict=True
+            ):
+                if logits is not None:
+                    logits = _finite(logits, "logits")
+                head = network._head() if "head" in needs else None
+                results.append(NetworkOutputs(features, logits, head))
+            yield results
 
     def find_head(self):
         """Return the head without running samples, and the name of its layer."""
@@ -289,10 +293,8 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
 
     @staticmethod
     def serves(estimator):
-        if not all(
-            hasattr(estimator, name)
-            for name in ("coef_", "intercept_", "classes_", "decision_function")
-        ):
+        names = ("coef_", "intercept_", "classes_", "decision_function")
+        if not all(map(hasattr, repeat(estimator), names)):
             return False
         # A linear SVC has a row per pair of classes, and margins that are votes.
         if hasattr(estimator, "support_vectors_"):

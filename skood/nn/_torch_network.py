@@ -141,7 +141,7 @@ class TorchNetwork(Network):
 
     def blocks(self, outputs):
         """Cut the outputs of all samples as `iter_outputs` does."""
-        if len(outputs) <= self.batch_size:  # for the speed of small calls
+        if outputs.n_samples <= self.batch_size:  # for the speed of small calls
             yield outputs
             return
         arrays = [a for a in (outputs.features, outputs.logits) if a is not None]
@@ -150,8 +150,8 @@ class TorchNetwork(Network):
             yield outputs
             return
         step = self.batch_size * -(-_BLOCK_BYTES // size)
-        for start in range(0, len(outputs), step):
-            yield outputs.rows(slice(start, start + step))
+        for start in range(0, outputs.n_samples, step):
+            yield outputs.take(slice(start, start + step))
 
     def to_batch(self, rows, device):
         """Return samples as an input of the module, see `to_batch`."""

@@ -40,6 +40,9 @@ _CANCELS = 1e-6
 # rows need one loop per row.
 NARROW = 32
 
+# Whether NumPy is a namespace of the standard, from version 2.1 on.
+_HAS_ASTYPE = hasattr(np, "astype")
+
 # Inner products of rows, from NumPy 2.0 on.
 _VECDOT = getattr(np, "vecdot", None)
 
@@ -49,7 +52,7 @@ _CASTS: dict = {}
 
 def numpy_namespace():
     """Return NumPy as a namespace of the array API standard."""
-    if hasattr(np, "astype"):
+    if _HAS_ASTYPE:
         return np
     from array_api_compat import numpy
 
@@ -61,9 +64,10 @@ def has_finite_squares(array):
     if array.size > 2 * _FEW_VALUES:
         return False
     flat = array.ravel()
-    parts = flat[:_FEW_VALUES], flat[_FEW_VALUES:]
+    first, rest = flat[:_FEW_VALUES], flat[_FEW_VALUES:]
     # `vdot`, unlike `dot`, gives no warning
-    return all(math.isfinite(np.vdot(part, part)) for part in parts)
+    is_finite = math.isfinite(np.vdot(first, first))
+    return is_finite and math.isfinite(np.vdot(rest, rest))
 
 
 def all_finite(array):
@@ -74,9 +78,9 @@ def all_finite(array):
 
 def array_namespace(array):
     """Return the namespace of an array by the array API standard."""
-    if type(array) is np.ndarray:  # for the speed of small calls
-        return numpy_namespace()
-    if issparse(array):  # NumPy's astype takes no sparse arrays
+    if type(array) is np.ndarray and _HAS_ASTYPE:  # for the speed of small calls
+        return np
+    if type(array) is np.ndarray or issparse(array):  # NumPy's astype takes none
         from array_api_compat import numpy
 
         return numpy
@@ -104,6 +108,8 @@ def array_device(device, array):
     for sparse matrices.
     """
     if isinstance(device, str) and device == "auto":
+        if type(array) is np.ndarray and array.nbytes < _MIN_GPU_BYTES:
+            return None  # for the speed of small calls
         if is_tensor(array) and array.device.type != "cpu":
             return array.device
         if issparse(array) or array.nbytes < _MIN_GPU_BYTES or not _cuda_is_there():
@@ -125,9 +131,7 @@ def to_device(array, device):
     return torch.as_tensor(array, device=device)
 
 
-def to_host(array):
-    """Return an array as a NumPy array."""
-    return to_numpy(array)
+to_host = to_numpy
 
 
 def asarray_like(array, like):
@@ -168,17 +172,22 @@ def row_indices(array):
 
 def centered_rows(rows, center):
     """Return rows minus a float64 vector, in float64."""
-    xp = array_namespace(rows)
-    centered = xp.astype(rows, xp.float64, copy=True)  # mixed types are slower
+    if type(rows) is np.ndarray:
+        centered = rows.astype(np.float64)  # mixed types are slower
+    else:
+        xp = array_namespace(rows)
+        centered = xp.astype(rows, xp.float64, copy=True)
     centered -= center
     return centered
 
 
 def row_dots(a, b):
     """Return the inner product of each row of `a` with the same row of `b`."""
-    if _VECDOT is not None and type(a) is np.ndarray and a.shape[1] > NARROW:
+    if type(a) is not np.ndarray:
+        return array_namespace(a).einsum("id,id->i", a, b)
+    if _VECDOT is not None and a.shape[1] > NARROW:
         return _VECDOT(a, b)  # half the time of einsum
-    return array_namespace(a).einsum("id,id->i", a, b)
+    return np.einsum("id,id->i", a, b)
 
 
 def dots_with(rows, vector):

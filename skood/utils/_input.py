@@ -107,7 +107,11 @@ def is_as_fitted(estimator, X):
     This is so for a plain array with as many features as in a fit without names. False
     if scikit-learn has to look at it.
     """
-    return is_shaped_as_fitted(estimator, X) and is_float_matrix(X)
+    return (
+        is_float_matrix(X)
+        and X.shape[1] == getattr(estimator, "n_features_in_", None)
+        and getattr(estimator, "feature_names_in_", None) is None
+    )
 
 
 def is_shaped_as_fitted(estimator, X):
@@ -263,7 +267,9 @@ def takes_input(method):
     @functools.wraps(method)
     def with_input(self, X, *args, **kwargs):
         try:  # not `clear_errors`: a context manager takes longer
-            if not (getattr(self, "_takes_dict", False) and isinstance(X, Mapping)):
+            if type(X) is not np.ndarray and not (
+                getattr(self, "_takes_dict", False) and isinstance(X, Mapping)
+            ):
                 X = check_input(X)
             return method(self, X, *args, **kwargs)
         except (TypeError, ValueError, OverflowError) as error:

@@ -202,14 +202,14 @@ def _balanced(sizes, codes, n_parts):
 def cross_fitted(detector, outputs, y, rows, n_folds=None, rescale=False, shares=None):
     """Return scores of samples, each from a copy of the detector fitted without it.
 
-    The outputs `reading` of the classifier, fitted on all samples, are reused.
+    The `outputs` of the classifier, fitted on all samples, are reused.
     `rescale` maps the scores of copies to the detector's scale, if it depends on the
     number of samples. If no copy can be fitted, warns and returns the detector's own
     scores. With weights, `rows` and `shares` are from `drawn_copies`.
     """
 
     def own_scores():
-        return weighted(detector._score_rows(outputs.rows(rows)), shares)
+        return weighted(detector._scores(outputs.take(rows)), shares)
 
     if _UNUSED.get():
         return own_scores()
@@ -220,15 +220,15 @@ def cross_fitted(detector, outputs, y, rows, n_folds=None, rescale=False, shares
             for fold in folds(keys, rows, y, n_folds, outputs.weight, shares):
                 other = copy.copy(detector)
                 other._is_fold = True
-                chosen, weight = fold.others(outputs.weight, len(outputs))
-                gone = np.setdiff1d(np.arange(len(outputs)), chosen)
+                chosen, weight = fold.others(outputs.weight, outputs.n_samples)
+                gone = np.setdiff1d(np.arange(outputs.n_samples), chosen)
                 kept = outputs.without(gone).weighted(weight)
                 other._fit_outputs(kept, without(y, gone))
-                scores[fold.part] = other._score_rows(outputs.rows(rows[fold.part]))
+                scores[fold.part] = other._scores(outputs.take(rows[fold.part]))
                 if rescale:
                     compared = _compared(keys, chosen, weight)
-                    seen = outputs.rows(chosen[compared])
-                    own, others = other._score_rows(seen), detector._score_rows(seen)
+                    seen = outputs.take(chosen[compared])
+                    own, others = other._scores(seen), detector._scores(seen)
                     scores[fold.part] = _rescaled(scores[fold.part], own, others)
     except ValueError as error:
         return in_sample(detector, own_scores(), error)

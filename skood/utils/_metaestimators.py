@@ -180,6 +180,8 @@ def take_rows(X, rows):
 
 def n_rows(X):
     """Return the number of samples of an array, tensor, dataset, matrix or list."""
+    if type(X) is np.ndarray and X.ndim:  # for the speed of small calls
+        return len(X)
     X = as_rows(X)
     if not hasattr(X, "shape") and not hasattr(X, "__len__"):
         X = np.asarray(X)

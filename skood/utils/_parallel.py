@@ -53,7 +53,7 @@ def map_chunks(function, chunks):
     """
     n_threads = _n_threads() if len(chunks) >= _MIN_CHUNKS else 1
     if n_threads == 1:
-        with ONE_THREAD if len(chunks) > 1 else _NO_LIMIT:
+        with ONE_THREAD if len(chunks) > 1 else NO_LIMIT:
             return [function(chunk) for chunk in chunks]
     with ONE_THREAD, _limited_to_one():
         start = time.thread_time()
@@ -88,11 +88,12 @@ class _OneThread:
         with self._lock:
             self._n_blocks += 1
             if self._n_blocks == 1:
-                found = _open_blas("scipy.linalg" in sys.modules)
-                counts = [(library, library.num_threads) for library in found]
-                self._limited = [one for one in counts if one[1] > 1]
-                for library, _ in self._limited:
-                    library.set_num_threads(1)
+                self._limited = []
+                for library in _open_blas("scipy.linalg" in sys.modules):
+                    n_threads = library.num_threads
+                    if n_threads > 1:
+                        self._limited.append((library, n_threads))
+                        library.set_num_threads(1)
 
     def __exit__(self, *exc_info):
         with self._lock:
@@ -103,7 +104,7 @@ class _OneThread:
 
 
 ONE_THREAD = _OneThread()
-_NO_LIMIT = nullcontext()  # created once, for the speed of small calls
+NO_LIMIT = nullcontext()  # created once, for the speed of small calls
 
 
 @cache
@@ -118,7 +119,7 @@ def _open_blas(with_scipy):
 
 def one_thread(n_multiplications):
     """Return a context that limits OpenBLAS to one thread for small products."""
-    return ONE_THREAD if _FEW < n_multiplications < _MANY else _NO_LIMIT
+    return ONE_THREAD if _FEW < n_multiplications < _MANY else NO_LIMIT
 
 
 def _limited_to_one():

@@ -43,7 +43,7 @@ class HasMethods(_HasMethods):
 
     def is_satisfied_by(self, val):
         """Return whether `val` is an object with the methods."""
-        if isinstance(val, type):
+        if val is None or isinstance(val, type):
             return False
         if "fit" in self.methods:
             return not missing_methods(val, self.methods)

@@ -23,7 +23,6 @@ from sklearn.svm import OneClassSVM
 from sklearn.utils import get_tags
 
 import skood.detectors._common._base_output_detector as module
-import skood.detectors._common._inputs as inputs
 from skood.combine import DSDE, DetectorEnsemble
 from skood.datasets import load_digits_ood
 from skood.detectors import (
@@ -149,13 +148,11 @@ def test_rows_are_scored_in_chunks(monkeypatch):
     original = Energy._score_outputs
 
     def score(self, outputs):
-        seen.append(len(outputs))
+        seen.append(outputs.n_samples)
         return original(self, outputs)
 
     monkeypatch.setattr(Energy, "_score_outputs", score)
-    monkeypatch.setattr(
-        module, "row_chunks", lambda n, size, _: row_chunks(n, size, budget=40 * size)
-    )
+    monkeypatch.setattr(Energy, "_chunking", lambda *_: (40, None, True))
     energy = Energy().fit(logits)
     assert seen == [40, 40, 20]
     assert energy.offset_ == expected.offset_
@@ -361,7 +358,7 @@ def test_other_width_than_in_fit(detector):
 @pytest.fixture
 def gpu(monkeypatch):
     """Have tensors on the CPU treated as those on a GPU are."""
-    monkeypatch.setattr(inputs, "on_gpu", torch.is_tensor)
+    monkeypatch.setattr(module, "on_gpu", torch.is_tensor)
     monkeypatch.setattr(
         module.NetworkOutputs,
         "device_for",

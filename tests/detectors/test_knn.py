@@ -203,12 +203,12 @@ def test_torch_searches_the_bank_in_tiles(monkeypatch, k):
     bank, queries = _data()
     bank[100:104] = bank[3:7]  # ties in different tiles
     knn = KNN(n_neighbors=k, algorithm="torch", normalize=False).fit(bank)
-    monkeypatch.setattr(_memory_bank, "_CPU_BYTES", 10 * 8 * 6)
+    monkeypatch.setattr(module, "CPU_BYTES", 10 * 8 * 6)
     found = []
-    original = _memory_bank._kth_of_tiles
+    original = _memory_bank.kth_of_tiles
     monkeypatch.setattr(
-        _memory_bank,
-        "_kth_of_tiles",
+        module,
+        "kth_of_tiles",
         lambda q, b, tiles, *rest: (
             found.append(len(tiles)) or original(q, b, tiles, *rest)
         ),
@@ -256,11 +256,12 @@ def test_chunks_change_nothing(algorithm, monkeypatch):
     bank, queries = _data()
     knn = KNN(n_neighbors=9, algorithm=algorithm, normalize=True).fit(bank)
     scores = knn.score_samples(queries)
-    monkeypatch.setattr(
-        _memory_bank,
-        "row_chunks",
-        lambda n, size, _=0: row_chunks(n, size, budget=3 * size),
-    )
+    for place in (_memory_bank, module):
+        monkeypatch.setattr(
+            place,
+            "row_chunks",
+            lambda n, size, _=0: row_chunks(n, size, budget=3 * size),
+        )
     np.testing.assert_array_equal(knn.score_samples(queries), scores)
 
 

@@ -423,7 +423,7 @@ class _InSample(KNN):
     """A threshold from scores of samples that are their own neighbors."""
 
     def _left_out_scores(self, outputs, y, rows, shares=None):
-        return self._score_rows(outputs.rows(rows))
+        return self._scores(outputs.take(rows))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

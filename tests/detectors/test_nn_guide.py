@@ -13,7 +13,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
-from skood.detectors import Energy, NNGuide
+from skood.detectors import Energy, NNGuide, _nn_guide
 from skood.detectors._common import _memory_bank
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
@@ -192,7 +192,7 @@ def test_log_probabilities_have_no_energy():
 def test_chunks_and_tiles_change_nothing(monkeypatch):
     head, Z = _network(700)
     expected = NNGuide(head).fit(Z).score_samples(Z)
-    monkeypatch.setattr(_memory_bank, "_TILE_ROWS", 13)
+    monkeypatch.setattr(_nn_guide, "TILE_ROWS", 13)
     monkeypatch.setattr(_memory_bank, "_TILE_BYTES", 13 * 8 * 150)
     # 4 parts of 150 rows, and one of 100
     actual = NNGuide(head).fit(Z).score_samples(Z)
@@ -207,8 +207,8 @@ def test_threshold_from_5000_rows():
     head, Z = _network(5100)
     detector = NNGuide(head, contamination=0.1).fit(Z)
     rows = np.sort(np.random.default_rng(0).choice(5100, 5000, replace=False))
-    outputs = detector._read_all(Z).rows(rows)
-    scores = detector._score_rows(outputs, rows)  # without themselves
+    outputs = detector._all_outputs(Z).take(rows)
+    scores = detector._scores(outputs, rows)  # without themselves
     assert detector.offset_ == pytest.approx(middle_of_gap(scores, 0.1), rel=1e-12)
     # equal, up to rounding, where a sample is not among its own neighbors
     some = slice(0, None, 10)
@@ -218,7 +218,7 @@ def test_threshold_from_5000_rows():
 def test_a_chunk_alone_is_compared_with_the_bank():
     head, Z = _network()
     detector = NNGuide(head).fit(Z)
-    (outputs,) = detector._read(Z)
+    (outputs,) = detector._outputs(Z)
     np.testing.assert_array_equal(
         detector._score_outputs(outputs), detector.score_samples(Z)
     )

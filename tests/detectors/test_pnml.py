@@ -73,7 +73,7 @@ def test_q_is_the_leverage():
     """Of training rows: they sum to the number of features (the trace of a hat)."""
     head, Z = _network()
     detector = PNML(head).fit(Z)
-    outputs = next(detector._read(Z))
+    outputs = next(detector._outputs(Z))
     unit = Z / np.linalg.norm(Z, axis=1, keepdims=True)
     rest = detector._rest(outputs, unit)
     assert np.sum(1 / rest - 1) == pytest.approx(8, rel=1e-12)
@@ -152,21 +152,21 @@ def test_directions_outside_of_the_span_are_new():
     with pytest.warns(SkoodWarning, match="rank 7 of 8: .*Give more samples, or drop"):
         detector = PNML(head).fit(Z)
     assert detector.rank_ == 7
-    outputs = next(detector._read(Z))
+    outputs = next(detector._outputs(Z))
     unit = Z / np.linalg.norm(Z, axis=1, keepdims=True)
     leverage = np.einsum("ni,ij,nj->n", unit, np.linalg.pinv(unit.T @ unit), unit)
     np.testing.assert_allclose(detector._rest(outputs, unit), 1 / (1 + leverage))
     queries = Z[:4].copy()
     queries[:, 3] = [0, 1e-9, np.linalg.norm(Z[2]), 1e9]
     unit = queries / np.linalg.norm(queries, axis=1, keepdims=True)
-    rest = detector._rest(next(detector._read(queries)), unit)
+    rest = detector._rest(next(detector._outputs(queries)), unit)
     # half of the squared length outside: kappa is at least that
     np.testing.assert_allclose(rest[:2], 1 / (1 + leverage[:2]), rtol=1e-9)
     np.testing.assert_allclose(rest[2:], [0.5, 0], atol=1e-12)
     with pytest.warns(SkoodWarning, match="rank 7 of 8"):
         few = PNML(head).fit(Z[:5])
     assert np.isfinite(few.score_samples(queries)).all()
-    rest = few._rest(next(few._read(queries)), unit)
+    rest = few._rest(next(few._outputs(queries)), unit)
     np.testing.assert_allclose(rest[3], 0, atol=1e-12)
 
 

@@ -13,7 +13,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import Relation, _relation
-from skood.detectors._common import _memory_bank
 from skood.nn import LinearHead
 from skood.utils._left_out import drawn_copies
 from skood.utils._sample_keys import SampleKeys
@@ -160,7 +159,7 @@ def test_reads_a_classifier_without_a_head():
 def test_chunks_and_tiles_change_nothing(monkeypatch):
     head, Z = _network()
     expected = Relation(head).fit(Z).score_samples(Z)
-    monkeypatch.setattr(_memory_bank, "_TILE_ROWS", 13)
+    monkeypatch.setattr(_relation, "TILE_ROWS", 13)
     monkeypatch.setattr(_relation, "_TILE_BYTES", 13 * 8 * 50)
     actual = Relation(head).fit(Z).score_samples(Z)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)

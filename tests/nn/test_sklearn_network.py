@@ -413,15 +413,15 @@ def test_joined_and_cut_outputs():
 
     X, y = data()
     outputs = read(LogisticRegression().fit(X, y), X, ALL)
-    assert len(outputs) == 90
-    part = outputs.rows(slice(10, 20))
-    assert len(part) == 10 and part.head is outputs.head
+    assert outputs.n_samples == 90
+    part = outputs.take(slice(10, 20))
+    assert part.n_samples == 10 and part.head is outputs.head
     assert part.features.base is not None
-    again = concatenate([outputs.rows(slice(0, 40)), outputs.rows(slice(40, None))])
+    again = concatenate([outputs.take(slice(0, 40)), outputs.take(slice(40, None))])
     assert_array_equal(again.logits, outputs.logits)
     assert_array_equal(again.features, outputs.features)
     only = concatenate([NetworkOutputs(logits=outputs.logits)] * 2)
-    assert only.features is None and len(only) == 180
-    assert only.rows(slice(5)).features is None
-    assert NetworkOutputs(features=X).rows(slice(5)).logits is None
-    assert len(NetworkOutputs(head=outputs.head)) == 0
+    assert only.features is None and only.n_samples == 180
+    assert only.take(slice(5)).features is None
+    assert NetworkOutputs(features=X).take(slice(5)).logits is None
+    assert NetworkOutputs(head=outputs.head).n_samples == 0

@@ -3,59 +3,91 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import copy
 from abc import abstractmethod
 from itertools import chain
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from skood.base import BaseDetector
-from skood.detectors._common._explain import explanation
+from skood.detectors._common._explain import leading_columns
 from skood.detectors._common._inputs import (
     BLOCK_BYTES,
     check_columns,
     check_logits,
-    checked_features,
     labels_later,
+    on_gpu,
     stored_columns,
-    validated,
+    with_dense_features,
 )
-from skood.detectors._common._partial_fit import add_samples, check_adds, fit_sums
-from skood.detectors._common._training_scores import (
-    left_out_scores,
-    refitted_training_scores,
-    scores_of_formula,
-    training_scores,
-)
+from skood.detectors._common._partial_fit import NotEnoughRows, RowSample
 from skood.nn._linear_head import LinearHead
 from skood.nn._make_network import has_dense_features, make_network
-from skood.nn._outputs import NetworkOutputs, concatenate
-from skood.utils._array_api import array_device, as_double, to_host
+from skood.nn._outputs import NetworkOutputs, concatenate, map_samples
+from skood.utils._array_api import array_device
 from skood.utils._atomic_fit import kept_state
 from skood.utils._batches import (
     array_batches,
     is_lazy,
     is_torch_data,
+    labeled_rows,
     loaded,
     weighted_rows,
 )
 from skood.utils._id_samples import id_only, id_samples
-from skood.utils._input import takes_input
-from skood.utils._left_out import MAX_OFFSET_ROWS, is_fixed
-from skood.utils._memory_maps import float_rows, in_memory, is_matrix, row_blocks
-from skood.utils._metaestimators import fit_wrapped, wrapped_tags
-from skood.utils._parallel import ONE_THREAD, map_chunks, one_thread
+from skood.utils._input import is_as_fitted, takes_input
+from skood.utils._left_out import (
+    MAX_OFFSET_ROWS,
+    NETWORK_FOLDS,
+    cross_fitted,
+    drawn_copies,
+    folds,
+    found_scores,
+    is_fixed,
+    refitted_scores,
+)
+from skood.utils._memory_maps import (
+    MappedRows,
+    float_rows,
+    in_memory,
+    is_mapped,
+    is_matrix,
+    row_blocks,
+)
+from skood.utils._metaestimators import fit_wrapped, n_rows, wrapped_tags
+from skood.utils._optional import import_pandas
+from skood.utils._parallel import NO_LIMIT, ONE_THREAD, one_thread
 from skood.utils._param_validation import Classifier, fit_context
-from skood.utils._torch import row_chunks
+from skood.utils._sample_keys import SampleKeys, merged_keys, stored_keys
+from skood.utils._sparse import float_samples
+from skood.utils._torch import check_tensor, row_chunks, to_numpy
+from skood.utils._warnings import quiet
+from skood.utils._weights import check_weight, row_weight, weighted
 
-# Bytes of a block on a GPU, which a memory bank is copied to once per block.
+# Bytes of a block on a GPU, which a memory bank is copied to once per block, and of
+# contributions to sparse features that are computed at a time.
 _GPU_BLOCK_BYTES = 256 * 2**20
+_SPARSE_BYTES = 64 * 2**20
 
 # Up to this number of samples, products are faster on one thread where cores are busy.
 _FEW_ROWS = 256
+
+# Distances of a shrunk covariance change fast with the number of samples, so that a
+# fold leaves out few of them, where fits are fast: with up to this number of features.
+_SHRUNK_FOLDS = 100
+_NARROW = 256
+
+# A head of four fifths of few samples overfits more than the head of all: it is fitted
+# this often to fewer than this number of samples.
+_HEAD_FOLDS = 20
+_FEW_HEAD_ROWS = 1000
 
 
 class OutputDetector(BaseDetector):
@@ -111,6 +143,11 @@ class OutputDetector(BaseDetector):
     # for detectors that do not learn: all.
     _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
 
+    # Sums over samples, and a random sample of them, see `partial_fit`.
+    _sums: Any
+    _sample: Any
+    classes_: Any
+
     # Parameters that sums over samples depend on: they must not change between calls
     # of `partial_fit`.
     _sums_need: ClassVar[tuple] = ("estimator",)
@@ -134,7 +171,8 @@ class OutputDetector(BaseDetector):
 
     def _fit_samples(self, X, y, sample_weight=None):
         if sample_weight is None:
-            X, y = labels_later(X, y, self.estimator)
+            if type(X) is not np.ndarray:
+                X, y = labels_later(X, y, self.estimator)
         else:
             X, y = weighted_rows(X, y)
             X = X if self.estimator is not None else loaded(X)
@@ -159,17 +197,19 @@ class OutputDetector(BaseDetector):
             if not isinstance(self.estimator, FrozenEstimator):
                 X = in_memory(X)
             self.estimator_ = self._fit_estimator(X, y, sample_weight)
-        outputs = self._read_all(X)
+        outputs = self._all_outputs(X)
         if sample_weight is not None:
             outputs = outputs.weighted(sample_weight)
         if y is None and is_torch_data(X):  # its labels have been loaded by now
             _, y, self._id_rows = id_samples(self, X, X.labels())
-            outputs = outputs if self._id_rows is None else outputs.rows(self._id_rows)
-        with self._few_threads(outputs):
+            outputs = outputs if self._id_rows is None else outputs.take(self._id_rows)
+        few_threads = one_thread(outputs.n_samples * outputs.array.shape[1] ** 2)
+        with few_threads:
             self._fit_outputs(outputs, y)
-        if self._fits_head or not is_fixed(self.estimator):
-            return refitted_training_scores(self, X, y, sample_weight)
-        with self._few_threads(outputs):
+        fits_head = self.estimator is None and self._fits_head
+        if fits_head or (self.estimator is not None and not is_fixed(self.estimator)):
+            return self._refitted_scores(X, y, sample_weight)
+        with few_threads:
             return self._training_scores(outputs, y)
 
     def _fit_estimator(self, X, y, sample_weight=None):
@@ -182,7 +222,56 @@ class OutputDetector(BaseDetector):
             validate_data(self, X, reset=True, skip_check_array=True)
         return fitted
 
-    @available_if(check_adds)
+    def _fit_outputs(self, outputs, y):
+        """Learn from the outputs for the ID training samples (`y` may be None)."""
+        if hasattr(self, "_added"):
+            self._start_sums(outputs, y)
+            self._include(outputs, y)
+            self._settle(outputs, y)
+
+    # --- sums over samples ----------------------------------------------------
+
+    def _start_sums(self, outputs, y):
+        self._labeled = y is not None
+        self._weighs = outputs.weight is not None
+        self._summed_with = {name: getattr(self, name) for name in self._sums_need}
+        self._sums, self._sample = None, RowSample()
+        self._begin(outputs, y)
+
+    def _begin(self, outputs, y):
+        """Set attributes that sums depend on; raise if `y` is needed."""
+
+    def _include(self, outputs, y):
+        """Add samples to the sums and to the random sample."""
+        sums = self._sums  # restored if this call fails
+        summed = outputs if self._sums_logits else outputs._replace(logits=None)
+        for part, labels in self._chunks(summed, y):
+            sums = self._added(sums, part, labels)
+        self._sums = sums
+        self._sample = self._sample.updated(outputs, y)
+
+    def _can_add(self):
+        """Return whether it learns from sums; raise if none can be added now."""
+        if not hasattr(self, "_added"):
+            return False
+        fitted = isinstance(self.estimator, FrozenEstimator)
+        name = type(self).__name__
+        if self._fits_head or not (fitted or self.estimator is None):
+            raise AttributeError(
+                f"{name}.partial_fit needs a classifier that is fitted already and "
+                "stays as it is: pass estimator=FrozenEstimator(classifier), or the "
+                f"head of skood.nn.split. Got estimator={self.estimator!r}."
+            )
+        covariance = getattr(self, "covariance", None)
+        if covariance is not None:
+            raise AttributeError(
+                f"{name}.partial_fit needs covariance=None, the maximum likelihood "
+                f"covariance, which is a sum over samples. {covariance!r} needs all "
+                "samples at once: use fit."
+            )
+        return True
+
+    @available_if(lambda self: self._can_add())
     @fit_context(
         # Nested estimators come from the user and are validated by their own fit.
         prefer_skip_nested_validation=False
@@ -226,38 +315,180 @@ class OutputDetector(BaseDetector):
             :class:`~sklearn.frozen.FrozenEstimator`.
         """
         with kept_state(self):
-            add_samples(self, X, y, sample_weight)
+            self._add_samples(X, y, sample_weight)
         return self
+
+    def _add_samples(self, X, y, sample_weight):
+        """Add samples to the sums and to the random sample, and update the model."""
+        weight = check_weight(sample_weight, n_rows(X))
+        X, y = labeled_rows(X, y) if weight is None else weighted_rows(X, y)
+        if self.estimator is None:
+            X = loaded(X)
+        first = not hasattr(self, "_sums")
+        if not first:
+            self._check_as_before(y, weight)
+        earlier: Any = [] if first or y is None else self.classes_
+        X, y, rows = id_samples(self, X, y, weight)
+        weight = row_weight(weight, rows)
+        added = stored_keys(X)
+        if self.estimator is None:
+            X = self._validate(X, reset=first)
+        elif first:  # a frozen one
+            self.estimator_ = self._fit_estimator(X, y)
+        else:
+            (X,) = self._checked(X)
+        if len(earlier):
+            self.classes_ = np.union1d(earlier, self.classes_)
+        outputs = self._all_outputs(X)
+        if weight is not None:
+            outputs = outputs.weighted(weight)
+        if first:
+            self._start_sums(outputs, y)
+        self._include(outputs, y)
+        earlier_keys = getattr(self, "_training_keys", None)
+        self._training_keys = added if first else merged_keys(earlier_keys, added)
+        sample = self._sample.outputs(outputs.head)
+        try:
+            self._settle(sample, None)
+        except NotEnoughRows:
+            self.__dict__.pop("offset_", None)
+        else:
+            self._set_offset(self._training_scores(sample, self._sample.labels))
+
+    def _check_as_before(self, y, weight):
+        """Raise unless samples can be added to the sums of earlier calls."""
+        if (weight is not None) != self._weighs:
+            raise ValueError(
+                "sample_weight must be given in every call of partial_fit or in none: "
+                f"it was {'given' if self._weighs else 'not given'} before."
+            )
+        if (y is not None) != self._labeled:
+            raise ValueError(
+                "y must be given in every call of partial_fit or in none: it was "
+                f"{'given' if self._labeled else 'not given'} before."
+            )
+        for name, value in self._summed_with.items():
+            now = getattr(self, name)
+            if now is not value and (name == "estimator" or now != value):
+                raise ValueError(
+                    f"{name}={now!r} was set after samples had been learned from with "
+                    f"{name}={value!r}: their sums do not go together. Call fit to "
+                    "start anew."
+                )
+
+    # --- scores of training samples -------------------------------------------
 
     def _training_scores(self, outputs, y):
         """Return scores for the threshold, distributed like scores of new samples."""
-        return training_scores(self, outputs, y)
+        scores = None
+        if hasattr(self, "_sample"):  # of the samples that sums were taken of
+            sample = self._sample.outputs(outputs.head)
+            scores = self._scores_by_formula(sample, self._sample.labels)
+        if scores is None:
+            if self._learns:
+                rows, shares = drawn_copies(
+                    outputs.content, outputs.weight, self._max_offset_rows
+                )
+            else:
+                rows, shares = np.arange(outputs.n_samples), outputs.weight
+            scores = self._left_out_scores(outputs, y, rows, shares)
+        if hasattr(self, "_sample") and not hasattr(self, "partial_fit"):
+            del self._sample  # no more samples can be added
+        return scores
 
     def _left_out_scores(self, outputs, y, rows, shares=None):
         """Return scores of training samples, each from a fit without it.
 
         With weights, `rows` are copies of weights `shares`, and the result is a pair.
         """
-        return left_out_scores(self, outputs, y, rows, shares)
+        if not self._learns:
+            whole = len(rows) == outputs.n_samples  # then a file is not copied
+            return weighted(
+                self._scores(outputs if whole else outputs.take(rows)), shares
+            )
+        if hasattr(self, "_added"):
+            scores = self._scores_by_formula(
+                outputs.take(rows).weighted(shares), None if y is None else y[rows]
+            )
+            if scores is not None:
+                return scores
+        n_folds = self._n_folds
+        if self._shrinks and outputs.features.shape[1] <= _NARROW:
+            n_folds = _SHRUNK_FOLDS
+        return cross_fitted(self, outputs, y, rows, n_folds, self._rescales, shares)
+
+    def _scores_by_formula(self, outputs, y):
+        """Return scores and weights of samples that can be left out, or None."""
+        scores = self._without_each(outputs, y)
+        return None if scores is None else found_scores(scores, outputs.weight)
 
     def _without_each(self, outputs, y):
         """Return leave-one-out training scores from the sums, or None if impossible.
 
         A score is NaN if its sample cannot be left out.
         """
-        return scores_of_formula(self, outputs, y)
+        scores = []
+        for part, labels in self._chunks(outputs, y):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                left_out = self._score_left_out(part.to(None), labels)
+            if left_out is None:
+                return None
+            scores.append(left_out)
+        return np.concatenate(scores)
 
     def _score_left_out(self, part, labels):
         """Return leave-one-out scores (NumPy; NaN: alone in its class), or None."""
         return None
 
-    def _fit_outputs(self, outputs, y):
-        """Learn from the outputs for the ID training samples (`y` may be None)."""
-        if hasattr(self, "_added"):
-            fit_sums(self, outputs, y)
+    def _without_blocks(self, outputs, y, removed):
+        """Return scores of training samples, from the sums without a block of them.
 
-    def _begin(self, outputs, y):
-        """Set attributes that sums depend on; raise if `y` is needed."""
+        ``removed(sums, part)`` returns the sums without a chunk. None if the samples
+        are too few to leave any out.
+        """
+        scores = np.full(outputs.n_samples, np.nan)
+        rows, n_seen = np.arange(outputs.n_samples), self._sample.n_seen
+        try:
+            with quiet():
+                for fold in folds(outputs.content, rows, y, n_seen=n_seen):
+                    part = outputs.take(fold.part)
+                    other = copy.copy(self)
+                    other.n_components = self.n_components_
+                    for chunk, _ in self._chunks(part):
+                        other._sums = removed(other._sums, chunk)
+                    other._settle_space()
+                    scores[fold.part] = other._scores(part)
+        except ValueError:
+            return None
+        return scores
+
+    def _refitted_scores(self, X, y, sample_weight):
+        """Return training scores, each from a classifier and a fit without it."""
+        keys = SampleKeys(X)
+
+        def fit(other, X, y, sample_weight):
+            if self.estimator is None:
+                other.estimator_ = LinearHead().fit(X, y, sample_weight)
+            else:
+                other.estimator_ = fit_wrapped(
+                    other, self.estimator, X, y, sample_weight
+                )
+
+        def score(other, left_out, shares):
+            whole = other._all_outputs(X).keyed(keys)
+            if sample_weight is not None:
+                whole = whole.weighted(sample_weight)
+            other._fit_outputs(whole, y)
+            return other._left_out_scores(whole, y, left_out, shares)
+
+        n_folds = NETWORK_FOLDS
+        if self.estimator is None and n_rows(X) < _FEW_HEAD_ROWS:
+            n_folds = _HEAD_FOLDS
+        return refitted_scores(
+            self, X, y, fit, score, n_folds, weight=sample_weight, keys=keys
+        )
+
+    # --- scores -----------------------------------------------------------------
 
     @abstractmethod
     def _score_outputs(self, outputs):
@@ -266,17 +497,6 @@ class OutputDetector(BaseDetector):
         A class that also defines ``_onnx_score(outputs)`` can be exported: it returns
         the same scores, (n_samples, 1), of a `skood.onnx._graph.GraphOutputs`.
         """
-
-    def _parts(self, outputs, y=None):
-        """Yield chunks of outputs, on the device for computations, and labels."""
-        device = outputs.device_for(self._device)
-        for rows in self._chunks(outputs, device):
-            part = self._placed(outputs.rows(rows), device)
-            yield part, None if y is None else y[rows]
-
-    def _placed(self, part, device):
-        """Return a chunk for computations on a device."""
-        return (part if self._sparse == "kept" else part.dense()).to(device)
 
     @property
     def _fits_head(self):
@@ -298,136 +518,148 @@ class OutputDetector(BaseDetector):
     def _device(self):
         return getattr(self, "device", "cpu")  # some detectors compute on the CPU only
 
-    def _batches(self, X):
-        # a network loads X itself; an array is returned here for speed
-        if self.estimator is not None or type(X) is np.ndarray:
-            return (X,)
-        return array_batches(X, self._block_bytes)
-
     def _block_bytes(self, X):
         """Return the size of a block of a large matrix."""
         on_gpu = array_device(self._device, X) is not None
         return _GPU_BLOCK_BYTES if on_gpu else BLOCK_BYTES
 
-    def _checked(self, X):
-        """Return new samples after validation: by their classifier, if there is one."""
-        if self.estimator is None:
-            return self._validate(X, reset=False)
-        if getattr(self, "_keeps_names", False) and not is_lazy(X):
-            validate_data(self, X, reset=False, skip_check_array=True)
+    def _validate(self, X, *, reset):
+        """Validate samples for use without a classifier; keep tensors on a GPU."""
+        if type(X) is np.ndarray:
+            if not reset and is_as_fitted(self, X):  # for the speed of small calls
+                return X
+            return validate_data(self, X, reset=reset, **self._validation)
+        if is_mapped(X) and X.dtype not in (np.float64, np.float32):
+            X = MappedRows(X)
+        if isinstance(X, MappedRows) and 0 not in X.shape:
+            for block in row_blocks(X, BLOCK_BYTES):
+                validate_data(self, block, reset=reset, **self._validation)
+                reset = False
+            return float_rows(X)
+        if on_gpu(X) and not self._fits_head:
+            return self._validated_tensor(X, reset=reset)
+        X = to_numpy(in_memory(X))
+        if self._sparse:
+            return float_samples(self, X, reset=reset, **self._validation)
+        return validate_data(self, X, reset=reset, **self._validation)
+
+    def _validated_tensor(self, X, *, reset):
+        """Return a tensor not on the CPU, with as many columns as in the fit."""
+        X = check_tensor(X, keep_double=True)
+        if reset:
+            self.n_features_in_ = X.shape[1]
+            self.__dict__.pop("feature_names_in_", None)
+        elif X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
         return X
 
-    def _read(self, X, needs=None):
-        """Return an iterable over outputs of consecutive validated samples."""
-        needs = self._needs if needs is None else needs
+    def _checked(self, X):
+        """Return batches of new samples, validated if there is no classifier."""
+        if self.estimator is not None:  # which loads and validates X itself
+            if getattr(self, "_keeps_names", False) and not is_lazy(X):
+                validate_data(self, X, reset=False, skip_check_array=True)
+            return (X,)
+        if type(X) is np.ndarray:  # for the speed of small calls
+            return (self._validate(X, reset=False),)
+        return (
+            self._validate(batch, reset=False)
+            for batch in array_batches(X, self._block_bytes)
+        )
+
+    def _outputs(self, X, needs=None):
+        """Return an iterable over outputs for consecutive validated samples."""
         if not hasattr(self, "estimator_"):
             if "features" in self._needs:
                 return (NetworkOutputs(features=X),)
             return (NetworkOutputs(logits=check_logits(X)),)
+        needs = self._needs if needs is None else needs
         network = make_network(self.estimator_)
         network.is_validated = self.estimator is None  # by `_checked`
-        network.core.allows_nan = self._allows_nan
-        if not network.takes_blocks or network.memory is not None or not is_matrix(X):
-            return checked_features(self, network.iter_outputs(in_memory(X), needs))
-        blocks = row_blocks(X, self._block_bytes(X))
-        return chain.from_iterable(
-            network.iter_outputs(block, needs) for block in blocks
-        )
+        if self._allows_nan or network.memory is not None:
+            network.core.allows_nan = self._allows_nan
+        in_blocks = network.takes_blocks and network.memory is None
+        if in_blocks and _is_small(X) and X.ndim == 2 and len(X):
+            return network.iter_outputs(X, needs)  # one block
+        if in_blocks and is_matrix(X):
+            return chain.from_iterable(
+                network.iter_outputs(block, needs)
+                for block in row_blocks(X, self._block_bytes(X))
+            )
+        outputs = network.iter_outputs(in_memory(X), needs)
+        return outputs if self._sparse else map(with_dense_features, outputs)
 
-    def _read_all(self, X):
-        """Return the outputs of all validated samples of `X`."""
-        if not self._features_are_rows_of(X):
-            return concatenate(self._read(X))
-        features, later = float_rows(X), None
-        if not self._sums_logits:
-            later = make_network(self.estimator_).later_logits(features)
+    def _all_outputs(self, X):
+        """Return the outputs for all validated samples of `X`."""
+        if not (
+            hasattr(self, "estimator_") and "features" in self._needs and is_matrix(X)
+        ):
+            return concatenate(self._outputs(X))
+        network = make_network(self.estimator_)
+        if not network.features_are_rows:
+            return concatenate(self._outputs(X))
+        features = float_rows(X)
+        later = None if self._sums_logits else network.later_logits(features)
         needs = self._needs if later is None else self._needs - {"logits"}
         # The features of the blocks are left out: they may be copies.
         others = concatenate(
             NetworkOutputs(None, part.logits, part.head)
-            for part in self._read(X, needs)
+            for part in self._outputs(X, needs)
         )
-        return NetworkOutputs(
-            features, others.logits if later is None else later, others.head
-        )
-
-    def _features_are_rows_of(self, X):
-        """Return whether the features of the classifier are rows of a matrix."""
-        return (
-            hasattr(self, "estimator_")
-            and "features" in self._needs
-            and is_matrix(X)
-            and make_network(self.estimator_).features_are_rows
-        )
+        logits = others.logits if later is None else later
+        return NetworkOutputs(features, logits, others.head)
 
     def _score(self, X):
-        is_small = isinstance(X, np.ndarray) and X.shape[:1] <= (_FEW_ROWS,)
-        # a bank is large, whatever the samples are
-        if is_small and not hasattr(self, "bank_"):
-            with ONE_THREAD:
-                return self._score_any(X)
-        return self._score_any(X)
-
-    def _score_any(self, X):
-        scores = [self._score_rows(one) for one in self._read(self._checked(X))]
+        # a bank is large, however few the samples are
+        is_small = not hasattr(self, "bank_") and _is_small(X)
+        with ONE_THREAD if is_small else NO_LIMIT:
+            scores = [*map(self._scores, self._outputs(X))]
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
     def _score_validated(self, X):
-        return self._score_rows(self._read_all(X))
+        return self._scores(self._all_outputs(X))
 
-    def _bytes_per_row(self, outputs):
-        """Return the size of the float64 temporaries for scoring one sample."""
-        is_kept = self._sparse == "kept"
-        width = sum(
-            stored_columns(array) if is_kept else array.shape[1]
-            for array in (outputs.features, outputs.logits)
-            if array is not None
-        )
-        # comparing features with all classes needs one column per class
-        n_classes = (
-            0 if outputs.features is None else len(getattr(self, "classes_", ()))
-        )
-        return 8 * (4 * width + 3 * n_classes)
-
-    def _chunks(self, outputs, device=None):
-        per_row, size = self._bytes_per_row(outputs), self._chunk_bytes
-        if outputs.features is None and device is None:
-            least = self._logit_chunk_rows * per_row
-            size = min(size, max(self._logit_chunk_bytes, least))
-        return row_chunks(len(outputs), per_row, size)
-
-    def _score_rows(self, outputs):
-        device = outputs.device_for(self._device)
-
-        def scores_of(rows):
-            with np.errstate(over="ignore", invalid="ignore"):  # NaN raises in the end
-                scores = self._score_outputs(self._placed(outputs.rows(rows), device))
-            return to_host(as_double(scores))
-
-        if len(outputs) == 1:  # for the speed of small calls
-            return scores_of(slice(0, 1))
-        chunks = list(self._chunks(outputs, device))
-        # without a large matrix product, which has threads of its own
-        if device is None and (self._elementwise or outputs.features is None):
-            scores = map_chunks(scores_of, chunks)
-        else:
-            with self._few_threads(outputs):
-                scores = [scores_of(rows) for rows in chunks]
-        return scores[0] if len(scores) == 1 else np.concatenate(scores)
+    def _scores(self, outputs):
+        """Return the scores of all samples, from chunks of their outputs."""
+        return map_samples(self._score_outputs, outputs, *self._chunking(outputs))
 
     def _score_one(self, outputs):
         """Score a sample in dense NumPy arrays; for the speed of small calls."""
         if self._device not in ("auto", "cpu"):
-            return self._score_rows(outputs)
+            return self._scores(outputs)
         return self._score_outputs(outputs)
 
-    def _few_threads(self, outputs):
-        """Limit threads of products of samples with a square matrix, if small."""
-        values = outputs.logits if outputs.features is None else outputs.features
-        return one_thread(len(outputs) * values.shape[1] ** 2)
+    def _chunking(self, outputs):
+        """Return the options of `map_samples`: size, device, threads and sparse."""
+        device, per_row = outputs.device_for(self._device), self._bytes_per_row(outputs)
+        size = self._chunk_bytes
+        if outputs.features is None and device is None:
+            least = self._logit_chunk_rows * per_row
+            size = min(size, max(self._logit_chunk_bytes, least))
+        # threads, unless there is a large matrix product, which has its own
+        threads = device is None and (self._elementwise or outputs.features is None)
+        size = max(1, size // max(1, per_row))
+        return size, device, threads, self._sparse == "kept"
 
-    def _validate(self, X, *, reset):
-        return validated(self, X, reset=reset)
+    def _bytes_per_row(self, outputs):
+        """Return the size of the float64 temporaries for scoring one sample."""
+        width = 0 if outputs.logits is None else outputs.logits.shape[1]
+        features = outputs.features
+        if features is None:
+            return 8 * 4 * width
+        is_kept = self._sparse == "kept"
+        width += stored_columns(features) if is_kept else features.shape[1]
+        # comparing features with all classes needs one column per class
+        return 8 * (4 * width + 3 * len(getattr(self, "classes_", ())))
+
+    def _chunks(self, outputs, y=None):
+        """Yield chunks of outputs, on the device for computations, and labels."""
+        size, device, _, sparse = self._chunking(outputs)
+        for rows in row_chunks(outputs.n_samples, 1, size):
+            part = outputs.chunk(rows, device, sparse)
+            yield part, None if y is None else y[rows]
 
     @available_if(lambda self: hasattr(self, "_explained"))
     @takes_input
@@ -464,7 +696,44 @@ class OutputDetector(BaseDetector):
         NotFittedError
             If the detector is not fitted.
         """
-        return explanation(self, X, n_features)
+        return self._explanation(X, n_features)
+
+    def _explanation(self, X, n_features, **options):
+        """Return the data frame of `explain`; `options`: of ``_explained``."""
+        self._check_fitted()
+        check_scalar(n_features, "n_features", Integral, min_val=0)
+        pd = import_pandas("explain")
+        outputs = self._new_outputs(X)
+        frames = [
+            pd.DataFrame(leading_columns(self, columns, contributions, n_features))
+            for _, (columns, contributions, _) in self._explained_blocks(
+                outputs, **options
+            )
+        ]
+        frame = pd.concat(frames, ignore_index=True)
+        scores = self._scores(outputs)
+        frame.insert(0, "score", scores)
+        frame.insert(1, "is_ood", scores < self.offset_)
+        if hasattr(X, "iloc"):
+            frame.index = X.index
+        return frame
+
+    def _new_outputs(self, X):
+        """Return the outputs for all samples of `X`, which are validated."""
+        return concatenate(chain.from_iterable(map(self._outputs, self._checked(X))))
+
+    def _explained_blocks(self, outputs, **options):
+        """Yield the features of blocks of samples, and their explanations.
+
+        An explanation consists of a dict of columns, of contributions of shape
+        (n_samples, n_features) and of a `Reference`.
+        """
+        size = self._chunking(outputs)[0]
+        if issparse(outputs.features):  # their contributions are dense
+            size = max(1, _SPARSE_BYTES // (32 * outputs.features.shape[1]))
+        for rows in row_chunks(outputs.n_samples, 1, size):
+            block = outputs.take(rows).to(None)
+            yield block.features, self._explained(block, **options)
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
@@ -476,6 +745,11 @@ class OutputDetector(BaseDetector):
             if self._sparse is None:
                 tags.input_tags.sparse &= has_dense_features(self.estimator)
         return tags
+
+
+def _is_small(X):
+    """Return whether an array has few samples: one block, for one thread."""
+    return isinstance(X, np.ndarray) and X.shape[:1] <= (_FEW_ROWS,)
 
 
 def constraints_without_device():

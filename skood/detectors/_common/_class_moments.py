@@ -104,10 +104,10 @@ def added_rows(sums, part):
     if rows.dtype == xp.float32:
         # Sums of float32 features are exact in float64; a product is faster than `sum`.
         ones = part.asarray(np.ones(len(rows)))
-        added = to_host(ones @ as_double(rows)) - len(part) * origin
+        added = to_host(ones @ as_double(rows)) - part.n_samples * origin
     else:
         added = to_host(xp.sum(rows - part.asarray(origin), axis=0))
-    return origin, count + len(part), total + added
+    return origin, count + part.n_samples, total + added
 
 
 def mean_of_rows(sums):

@@ -3,19 +3,12 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
-from sklearn.utils import check_scalar
-from sklearn.utils.validation import check_is_fitted
 
 from skood.nn._make_network import make_network
-from skood.nn._outputs import concatenate
 from skood.utils._metaestimators import unwrapped
-from skood.utils._optional import import_pandas
-from skood.utils._torch import row_chunks
 
 
 class Reference(NamedTuple):
@@ -31,55 +24,7 @@ class Reference(NamedTuple):
     is_unit: bool = False
 
 
-# Bytes of contributions to sparse features that are computed at a time.
-_BYTES = 64 * 2**20
-
-
-def explanation(detector, X, n_features, **options):
-    """Return the data frame of `explain`; `options` are passed to ``_explained``."""
-    check_is_fitted(detector, "offset_")
-    check_scalar(n_features, "n_features", Integral, min_val=0)
-    pd = import_pandas("explain")
-    outputs = read_all(detector, X)
-    frames = []
-    for _, (columns, contributions, _) in explained_blocks(
-        detector, outputs, **options
-    ):
-        found = _columns(detector, columns, contributions, n_features)
-        frames.append(pd.DataFrame(found))
-    frame = pd.concat(frames, ignore_index=True)
-    scores = detector._score_rows(outputs)
-    frame.insert(0, "score", scores)
-    frame.insert(1, "is_ood", scores < detector.offset_)
-    if hasattr(X, "iloc"):
-        frame.index = X.index
-    return frame
-
-
-def read_all(detector, X):
-    """Return the outputs for all samples."""
-    return concatenate(
-        outputs
-        for batch in detector._batches(X)
-        for outputs in detector._read(detector._checked(batch))
-    )
-
-
-def explained_blocks(detector, outputs, **options):
-    """Yield the features of blocks of samples, and their explanations.
-
-    An explanation consists of a dict of columns, of contributions of shape (n_samples,
-    n_features) and of a `Reference`.
-    """
-    chunks = detector._chunks(outputs)
-    if issparse(outputs.features):  # their contributions are dense
-        chunks = row_chunks(len(outputs), 32 * outputs.features.shape[1], _BYTES)
-    for rows in chunks:
-        block = outputs.rows(rows).to(None)
-        yield block.features, detector._explained(block, **options)
-
-
-def _columns(detector, columns, contributions, n_features):
+def leading_columns(detector, columns, contributions, n_features):
     """Return columns with the leading features of a chunk, and their contributions."""
     if n_features > contributions.shape[1]:
         raise ValueError(

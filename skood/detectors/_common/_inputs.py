@@ -6,7 +6,6 @@
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils.validation import validate_data
 
 from skood.utils._batches import (
     is_lazy,
@@ -14,21 +13,11 @@ from skood.utils._batches import (
     labeled_rows,
     loaded,
 )
-from skood.utils._input import new_samples
-from skood.utils._memory_maps import (
-    MappedRows,
-    float_rows,
-    in_memory,
-    is_mapped,
-    row_blocks,
-)
-from skood.utils._sparse import check_dense, float_samples
-from skood.utils._torch import check_tensor, is_tensor, to_numpy
+from skood.utils._sparse import check_dense
+from skood.utils._torch import is_tensor
 
 # Bytes, in float64, of a block of samples that a classifier is given.
 BLOCK_BYTES = 32 * 2**20
-
-_FLOATS = [np.float64, np.float32]
 
 
 def labels_later(X, y, estimator):
@@ -83,15 +72,8 @@ def column_labels(detector, n_columns):
     return labels
 
 
-def checked_features(detector, batches):
-    """Return outputs of consecutive samples; raise on use if features are sparse.
-
-    Unless the detector takes sparse features.
-    """
-    return batches if detector._sparse else map(_dense, batches)
-
-
-def _dense(outputs):
+def with_dense_features(outputs):
+    """Return the outputs; raise if features are sparse."""
     check_dense(outputs.features)
     return outputs
 
@@ -101,41 +83,6 @@ def stored_columns(array):
     return -(-array.nnz // array.shape[0]) if issparse(array) else array.shape[1]
 
 
-def validated(detector, X, *, reset):
-    """Validate samples that are used without a classifier; keep tensors on the GPU."""
-    if type(X) is np.ndarray:  # for the speed of small calls
-        if not reset:
-            return new_samples(detector, X, **detector._validation)
-        return validate_data(detector, X, reset=True, **detector._validation)
-    if is_mapped(X) and X.dtype not in _FLOATS:
-        X = MappedRows(X)
-    if isinstance(X, MappedRows) and 0 not in X.shape:
-        for block in row_blocks(X, BLOCK_BYTES):
-            validate_data(detector, block, reset=reset, **detector._validation)
-            reset = False
-        return float_rows(X)
-    if on_gpu(X) and not detector._fits_head:
-        return _validated_tensor(detector, X, reset=reset)
-    X = to_numpy(in_memory(X))
-    if detector._sparse:
-        return float_samples(detector, X, reset=reset, **detector._validation)
-    return validate_data(detector, X, reset=reset, **detector._validation)
-
-
 def on_gpu(X):
     """Return whether `X` is a tensor that is not on the CPU."""
     return is_tensor(X) and X.device.type != "cpu"
-
-
-def _validated_tensor(detector, X, *, reset):
-    """Return a tensor that is not on the CPU, with as many columns as in the fit."""
-    X = check_tensor(X, keep_double=True)
-    if reset:
-        detector.n_features_in_ = X.shape[1]
-        detector.__dict__.pop("feature_names_in_", None)
-    elif X.shape[1] != detector.n_features_in_:
-        raise ValueError(
-            f"X has {X.shape[1]} features, but {type(detector).__name__} is expecting "
-            f"{detector.n_features_in_} features as input."
-        )
-    return X

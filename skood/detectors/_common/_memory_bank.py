@@ -20,13 +20,13 @@ from skood.utils._array_api import (
     unit_rows,
 )
 from skood.utils._sparse import csr_lengths, inner_products
-from skood.utils._torch import is_tensor, resolve_device, row_chunks
+from skood.utils._torch import is_tensor, row_chunks
 
 # Number of values per block in `top_k_of_many` and `_block_minima`.
 _BLOCK = 64
 
 # Samples of a chunk, and bytes of the product of a chunk and a part of the bank.
-_TILE_ROWS = 512
+TILE_ROWS = 512
 _TILE_BYTES = 32 * 2**20
 
 # Bytes of float64 temporaries, which stay in the cache.
@@ -34,8 +34,8 @@ UNIT_BYTES = 2 * 2**20
 
 # Bytes of distances, and of rows of the bank in float64, that torch uses at a time: on
 # the CPU, and elsewhere.
-_CPU_BYTES = 32 * 2**20
-_GPU_BYTES = 256 * 2**20
+CPU_BYTES = 32 * 2**20
+GPU_BYTES = 256 * 2**20
 
 # The norms that metrics are based on.
 _NORMS = dict.fromkeys(("euclidean", "l2", "minkowski"), 2) | {"chebyshev": np.inf}
@@ -50,11 +50,6 @@ _BANK_SHARE = 256
 _SEARCH_BYTES = 8 * 2**20
 
 
-def bank_bytes_per_row(detector):
-    """Return the bytes that count for a sample, so that chunks have few samples."""
-    return detector._chunk_bytes // _TILE_ROWS
-
-
 def like_bank(features, bank):
     """Return features of a chunk: sparse if the bank is, else dense."""
     if issparse(bank):
@@ -62,30 +57,24 @@ def like_bank(features, bank):
     return features.toarray() if issparse(features) else features
 
 
-def bank_tiles(outputs, bank, tile_bytes=None):
+def bank_tiles(n_samples, bank, tile_bytes=None):
     """Split a bank so that products with a chunk of samples need bounded memory."""
     return row_chunks(
-        bank.shape[0], bank.dtype.itemsize * len(outputs), tile_bytes or _TILE_BYTES
+        bank.shape[0], bank.dtype.itemsize * n_samples, tile_bytes or _TILE_BYTES
     )
 
 
-def bank_scores(detector, outputs, own=None):
-    """Score samples against a bank, which is copied to a GPU once, not once per chunk.
+def bank_scores(compare, bank, chunks, device):
+    """Score chunks against a bank, which is copied to a GPU once, not once per chunk.
 
-    ``detector._bank()`` returns the arrays of the bank, ``_compare(outputs, *bank,
-    own=None)`` the scores of a chunk. `own` are the indices of the samples in the bank,
-    -1 for others: samples are not compared with themselves.
+    ``compare(outputs, *bank, own=None)`` returns the scores of a chunk; `own` are the
+    indices of its samples in the bank, -1 for others: samples are not compared with
+    themselves. `chunks` yields pairs of outputs and indices.
     """
-    device = outputs.device_for(detector._device)
-    if device is None and len(outputs) == 1:  # for the speed of small calls
-        part = detector._placed(outputs, None)
-        return as_double(detector._compare(part, *detector._bank(), own=own))
-    bank = [to_device(array, device) for array in detector._bank()]
-    scores = [
-        to_host(as_double(detector._compare(part, *bank, own=owned)))
-        for part, owned in detector._parts(outputs, own)
-    ]
-    return np.concatenate(scores)
+    if device is not None:
+        bank = [to_device(array, device) for array in bank]
+    scores = [to_host(as_double(compare(part, *bank, own=own))) for part, own in chunks]
+    return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
 
 def own_rows(kept, rows, n_bank, shares=None):
@@ -189,7 +178,7 @@ def _block_minima(gaps, k):
 
 def row_lengths(rows):
     """Return the Euclidean length of each row of an array of NumPy, in float64."""
-    rows = as_double(rows)
+    rows = rows.astype(np.float64, copy=False)
     return np.sqrt(row_dots(rows, rows))
 
 
@@ -203,8 +192,9 @@ def kth_distances(queries, bank, halves, n_neighbors, own=None):
     """
     if halves is None:
         return None
+    size = row_lengths(queries)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _candidates(queries, bank, halves, n_neighbors, own)
+        found = _candidates(queries, size, bank, halves, n_neighbors, own)
     if found is None:
         return None
     rows, columns = found
@@ -220,15 +210,15 @@ def kth_distances(queries, bank, halves, n_neighbors, own=None):
     return distances[order[first + n_neighbors - 1]]
 
 
-def _candidates(queries, bank, halves, k, own):
+def _candidates(queries, size, bank, halves, k, own):
     """Return rows and columns of distances that may be at most the k-th, or None."""
-    tiles = list(bank_tiles(queries, bank, _SEARCH_BYTES))
+    tiles = list(bank_tiles(len(queries), bank, _SEARCH_BYTES))
     if len(tiles) > 1 and 4 * k > tiles[0].stop:
         return None
     given = queries.astype(bank.dtype, copy=False)
     # |fl(q.b) - q.b| <= D u |q| |b| for any order of summation, u = eps / 2
     longest = np.sqrt(2.0 * halves.max())
-    length = row_lengths(queries) + longest
+    length = size + longest
     kind, n_features = np.finfo(bank.dtype), bank.shape[1]
     error = kind.eps * (n_features / 2 + 4) * length * longest
     error += n_features * kind.tiny  # products may underflow
@@ -279,8 +269,6 @@ def lengths(queries, metric):
     order = _NORMS[metric]
     if issparse(queries):
         return csr_lengths(queries, order)
-    if metric == "euclidean":
-        return row_lengths(queries)
     return np.linalg.norm(queries.astype(np.float64), ord=order, axis=1)
 
 
@@ -326,31 +314,7 @@ def _smallest(values, labels, k):
     return values, labels
 
 
-def distances_by_torch(detector, outputs, own=None):
-    """Return distances of all samples; the bank is copied to the device once."""
-    device = resolve_device(detector.device)
-    budget = _CPU_BYTES if device.type == "cpu" else _GPU_BYTES
-    bank = to_device(detector.bank_, device)
-    tiles = list(row_chunks(len(bank), 8 * bank.shape[1], budget))
-    # |q - b|²/2 without |q|²/2, which all neighbors of q share; in float32,
-    # neighbors much nearer to each other than to the origin would be confused
-    half_norms = [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
-    distances = []
-    per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
-    for rows in row_chunks(len(outputs), per_row, budget):
-        features = like_bank(outputs.rows(rows).features, detector.bank_)
-        queries = detector._prepared(features)
-        queries = to_device(queries, device)
-        owned = None if own is None else own[rows]
-        found = _kth_of_tiles(
-            queries.double(), bank, tiles, half_norms, detector.n_neighbors, owned
-        )
-        part = to_host((queries.double() - bank[found]).norm(dim=1))
-        distances.append(detector._without_rounding(part, to_host(queries)))
-    return np.concatenate(distances)
-
-
-def _kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, own=None):
+def kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, own=None):
     """Return the k-th neighbors in a bank of tensors, from the neighbors in each tile.
 
     `half_norms`: half the squared lengths of each tile; `own`: see `leave_out`.

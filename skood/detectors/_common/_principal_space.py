@@ -52,10 +52,8 @@ class PrincipalSpace:
         """Return the length of the residual of each sample of a chunk."""
         xp = part.xp
         dtype = np.float32 if part.features.dtype == xp.float32 else np.float64
-        complement, shift = (
-            part.asarray(cast_once(array, dtype))
-            for array in (self.complement, self._shift)
-        )
+        complement = part.asarray(cast_once(self.complement, dtype))
+        shift = part.asarray(cast_once(self._shift, dtype))
         projected = part.features @ complement
         projected -= shift
         return xp.sqrt(as_double(row_dots(projected, projected)))

@@ -13,30 +13,9 @@ from skood.utils._array_api import (
     row_max,
     row_sums,
 )
-from skood.utils._torch import is_tensor
 
 # Sums of exponentials of logits up to this magnitude neither overflow nor underflow.
 _MODERATE = 600.0
-
-
-def _columns(logits):
-    """Return a float64 copy of the shape (n_classes, n_samples).
-
-    NumPy reduces the first axis many samples at a time, a short last axis one by one.
-    """
-    columns = np.empty(logits.shape[::-1])
-    np.copyto(columns, logits.T)
-    return columns
-
-
-def _is_narrow(logits):
-    """Return whether computations on `_columns` are faster."""
-    return not is_tensor(logits) and logits.shape[1] <= NARROW
-
-
-def _is_moderate(logits):
-    """Return whether logits need not be shifted before `exp`; False for NaN."""
-    return np.max(logits) <= _MODERATE and np.min(logits) >= -_MODERATE
 
 
 def shifted_exponentials(logits, temperature=1.0):
@@ -47,8 +26,10 @@ def shifted_exponentials(logits, temperature=1.0):
     are exponentials / (1 + others), the largest 1 / (1 + others); and (l_j - max l) /
     T.
     """
-    if _is_narrow(logits):
-        shifted = _columns(logits)
+    if type(logits) is np.ndarray and logits.shape[1] <= NARROW:
+        # NumPy reduces the first axis many samples at a time, a short last one by one
+        shifted = np.empty(logits.shape[::-1])
+        np.copyto(shifted, logits.T)
         shifted -= np.maximum.reduce(shifted, axis=0)  # faster than `max` for a few
         below = shifted < 0.0
         if temperature != 1.0:
@@ -83,11 +64,13 @@ def without_largest(shifted):
 
 def logsumexp_rows(logits):
     """Return the log-sum-exp of each row, which may contain -inf, in float64."""
+    if type(logits) is np.ndarray and logits.size:
+        # False for NaN
+        if np.max(logits) <= _MODERATE and np.min(logits) >= -_MODERATE:
+            exponentials = logits.astype(np.float64)
+            np.exp(exponentials, out=exponentials)
+            return np.log(row_sums(exponentials))
     xp = array_namespace(logits)
-    if not is_tensor(logits) and logits.size and _is_moderate(logits):
-        exponentials = logits.astype(np.float64)
-        np.exp(exponentials, out=exponentials)
-        return np.log(row_sums(exponentials))
     top = as_double(row_max(logits))
     shifted = logits - top[:, None]
     xp.exp(shifted, out=shifted)
