@@ -386,13 +386,11 @@ def test_device_that_is_not_there():
 
 def test_threshold_is_estimated_from_at_most_2000_rows(monkeypatch):
     scored = []
-    original = KNN._search
+    original = module.kth_distances
     monkeypatch.setattr(
-        KNN,
-        "_search",
-        lambda self, rows, own=None: (
-            scored.append(len(rows)) or original(self, rows, own)
-        ),
+        module,
+        "kth_distances",
+        lambda rows, *options: scored.append(len(rows)) or original(rows, *options),
     )
     X = np.random.default_rng(0).normal(size=(6_000, 2))
     knn = KNN(n_neighbors=5, normalize=False, contamination=0.05).fit(X)
