@@ -25,7 +25,7 @@ from tests._thresholds import middle_of_gap
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [
-    SklearnDetector(detector=IsolationForest(n_estimators=10, random_state=0)),
+    SklearnDetector(detector=IsolationForest(n_estimators=5, random_state=0)),
     SklearnDetector(),
     SklearnDetector(detector=LocalOutlierFactor(n_neighbors=3, novelty=True)),
     SklearnDetector(detector=OneClassSVM(), per_class=True),
