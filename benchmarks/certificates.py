@@ -53,8 +53,12 @@ from skood.rejection import (
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
+    Certificate,
     CostBased,
     OperatingPoint,
+    ScoredSamples,
+    Shift,
+    Solver,
     accept,
     certify,
     ood_prior_interval,
@@ -174,7 +178,7 @@ def best_on(rule, data, labels):
 
     Its bounds hold within the groups and sources of the samples.
     """
-    best = solve(rule, *data, solver="grid", n_angles=24)
+    best = solve(rule, ScoredSamples.from_arrays(*data), Solver("grid", n_angles=24))
     if "group_id" not in labels:
         return best
     a, b, loss, a_ood, b_ood = data
@@ -210,7 +214,8 @@ def draws(population, slack, n_draws, seed, times=1, **options):
         data, labels = drawn(population, rng, times)
         labels |= options
         try:
-            point = certify(rule, *data, delta=DELTA, random_state=k, **labels)
+            samples = ScoredSamples.from_arrays(*data, **labels)
+            point = certify(rule, samples, Certificate(delta=DELTA), random_state=k)
         except NotCertifiableError:
             continue
         n_certified += 1
@@ -298,10 +303,17 @@ def improvement(args, targets):
         rule, shares, n_broken, plug_in = BoundedImprovement(risk), [], 0, []
         for k in range(args.draws):
             data, _ = drawn(population, rng)
-            best = solve(rule, *data, solver="grid", n_angles=24)
+            best = solve(
+                rule, ScoredSamples.from_arrays(*data), Solver("grid", n_angles=24)
+            )
             plug_in.append(accept(best, a, b).mean())
             try:
-                point = certify(rule, *data, delta=DELTA, random_state=k)
+                point = certify(
+                    rule,
+                    ScoredSamples.from_arrays(*data),
+                    Certificate(delta=DELTA),
+                    random_state=k,
+                )
             except NotCertifiableError:
                 continue
             inside = accept(point, a, b)
@@ -433,10 +445,12 @@ def _weighted(args, tilt, largest, slack, n=1167):
     for k in range(args.draws):
         rows = rng.integers(SIZE, size=n)
         data = 1.0 * (a[rows] > lam), None, np.zeros(n), np.full(200, 0.5), None
-        weights = {"sample_weight_id": weight[rows], "weight_max": largest}
-        for i, options in enumerate((weights, {})):
+        shift = Shift(weight_max=largest)
+        for i, weight_id in enumerate((weight[rows], None)):
             try:
-                certify(rule, *data, delta=DELTA, random_state=k, **options)
+                samples = ScoredSamples.from_arrays(*data, weight_id=weight_id)
+                certificate = Certificate(delta=DELTA, shift=shift)
+                certify(rule, samples, certificate, random_state=k)
                 found[i] += 1
             except NotCertifiableError:
                 continue
@@ -458,10 +472,11 @@ def _precision_in_use(args, targets, chance):
         a, b = rng.normal(size=(2, 1000))
         a_ood, b_ood = rng.normal(2.5 - 0.5 * source, size=(2, 1000))
         unlabeled = tuple(_mixture(rng, 3300, 0.2, 0.7)[0])
-        options = {"source_ood": source, "unlabeled": unlabeled, "delta": DELTA}
         data = a, b, np.zeros(1000), a_ood, b_ood
         try:
-            point = certify(rule, *data, random_state=k, **options)
+            samples = ScoredSamples.from_arrays(*data, source_ood=source)
+            options = {"unlabeled": unlabeled, "random_state": k}
+            point = certify(rule, samples, Certificate(delta=DELTA), **options)
         except NotCertifiableError:
             continue
         found += 1, 1 - is_ood[accept(point, *new)].mean() < 0.95
@@ -504,7 +519,11 @@ def speed(args, targets):
     a, b, loss, _ = (x[:50_000] for x in population.id)
     a_ood, b_ood, _ = (x[:50_000] for x in population.ood)
     start = time.process_time()
-    certify(bounds(population, 8), a, b, loss, a_ood, b_ood, random_state=0)
+    certify(
+        bounds(population, 8),
+        ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+        random_state=0,
+    )
     seconds = time.process_time() - start
     print(f"50,000 + 50,000 samples: {seconds:.2f} s {targets.verdict(seconds, 5.0)}")
     start = time.process_time()

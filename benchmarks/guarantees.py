@@ -74,6 +74,7 @@ from skood.rejection import (
     BoundedTPRFPR,
     Certificate,
     RejectOptionClassifier,
+    ScoredSamples,
     accept,
     certify,
     solve,
@@ -123,12 +124,21 @@ class Truth:
 
 
 METHODS = {
-    "plug-in": lambda *a, seed: solve(RULE, *a),
-    "high_probability": lambda *a, seed: certify(RULE, *a, random_state=seed),
-    "ltt": lambda *a, seed: certify(RULE, *a, guarantee="ltt", random_state=seed),
-    "precision": lambda *a, seed: certify(PRECISION, *a, random_state=seed),
+    "plug-in": lambda *a, seed: solve(RULE, ScoredSamples.from_arrays(*a)),
+    "high_probability": lambda *a, seed: certify(
+        RULE, ScoredSamples.from_arrays(*a), random_state=seed
+    ),
+    "ltt": lambda *a, seed: certify(
+        RULE, ScoredSamples.from_arrays(*a), Certificate("ltt"), random_state=seed
+    ),
+    "precision": lambda *a, seed: certify(
+        PRECISION, ScoredSamples.from_arrays(*a), random_state=seed
+    ),
     "expectation": lambda *a, seed: certify(
-        RULE, *a, guarantee="expectation", random_state=seed
+        RULE,
+        ScoredSamples.from_arrays(*a),
+        Certificate("expectation"),
+        random_state=seed,
     ),
 }
 

@@ -408,7 +408,7 @@ def calls():
     from skood.detectors import KNN, MSP, Mahalanobis, ViM
     from skood.epistemic import Laplace
     from skood.evidential import EvidentialProbe
-    from skood.rejection import RejectOptionClassifier
+    from skood.rejection import RejectOptionClassifier, ScoredSamples
     from skood.selection import NoveltySelector
 
     rng = np.random.default_rng(0)
@@ -429,9 +429,11 @@ def calls():
     risk, risk_ood = rng.random(400), rng.random(400)
     loss = (rng.random(400) < 0.3 * risk).astype(float)
     distance, distance_ood = rng.normal(size=400), rng.normal(2, 1, 400)
-    one_score = (BoundedImprovement(0.3), risk, None, loss, None, None)
-    easy = BoundedTPRFPR(tpr_min=0.6, fpr_max=0.5)
-    two_scores = (easy, risk, distance, loss, risk_ood, distance_ood)
+    one_score = ScoredSamples.from_arrays(risk, None, loss, None, None)
+    least, easy = BoundedImprovement(0.3), BoundedTPRFPR(tpr_min=0.6, fpr_max=0.5)
+    seed = {"random_state": 0}
+    scores = risk, distance, loss, risk_ood, distance_ood
+    both_scores = ScoredSamples.from_arrays(*scores)
     dsde = DSDE(members, random_state=0)
     selector = NoveltySelector(
         [("knn", KNN()), ("mahalanobis", Mahalanobis())], random_state=0
@@ -457,9 +459,9 @@ def calls():
         ("RejectOptionClassifier.predict", lambda: fitted_both.predict(X[:20]), 90, 15),
         ("RejectOptionClassifier.report", lambda: fitted_both.report(X, ood), 120, 16),
         ("RejectOptionClassifier.fit, no rule", lambda: alone.fit(X, y), 60, 10),
-        ("certify, one score", lambda: certify(*one_score, random_state=0), 75, 8),
-        ("certify, two scores", lambda: certify(*two_scores, random_state=0), 90, 10),
-        ("solve, two scores", lambda: solve(*two_scores), 90, 11),
+        ("certify, one score", lambda: certify(least, one_score, **seed), 75, 8),
+        ("certify, two scores", lambda: certify(easy, both_scores, **seed), 90, 10),
+        ("solve, two scores", lambda: solve(easy, both_scores), 90, 11),
         ("DSDE.fit", lambda: dsde.fit(X[known], y[known]), 230, 17),
         ("DSDE.predict", lambda: fitted_dsde.predict(queries), 110, 16),
         ("NoveltySelector.fit", lambda: selector.fit(X[known], y[known]), 150, 16),

@@ -22,7 +22,12 @@ from threadpoolctl import threadpool_limits
 
 from skood.detectors import KNN
 from skood.metrics import aurc, oscr
-from skood.rejection import BoundedAbstention, BoundedTPRFPR, solve
+from skood.rejection import (
+    BoundedAbstention,
+    BoundedTPRFPR,
+    ScoredSamples,
+    solve,
+)
 
 TARGET = 2.0
 
@@ -49,8 +54,10 @@ def cases(n, seed):
     return score, {
         "aurc": lambda: aurc(y, y_pred, score),
         "oscr": lambda: oscr(y_open, y_pred, score),
-        "solve, TPR-FPR": lambda: solve(tpr_fpr, *pair),
-        "solve, abstention": lambda: solve(abstention, score, None, loss, None, None),
+        "solve, TPR-FPR": lambda: solve(tpr_fpr, ScoredSamples.from_arrays(*pair)),
+        "solve, abstention": lambda: solve(
+            abstention, ScoredSamples.from_arrays(score, None, loss, None, None)
+        ),
     }
 
 

@@ -36,7 +36,15 @@ from sklearn.ensemble import IsolationForest
 from skood.combine import conformal_pvalues
 from skood.exceptions import NotCertifiableError
 from skood.monitor import ExchangeabilityMonitor
-from skood.rejection import BaseRule, BoundedPrecisionRecall, Linear, accept, certify
+from skood.rejection import (
+    BaseRule,
+    BoundedPrecisionRecall,
+    Certificate,
+    Linear,
+    ScoredSamples,
+    accept,
+    certify,
+)
 from skood.selection import select_novelties
 
 PRIOR, ERROR_MAX = 0.15, 0.15
@@ -85,7 +93,10 @@ def rules(n_draws):
         loss = np.zeros(len(a)) if rule is precision_recall else 1.0 * wrong[~ood]
         try:
             point = certify(
-                rule, a, b, loss, a_ood, b_ood, delta=0.1, random_state=seed
+                rule,
+                ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+                Certificate(delta=0.1),
+                random_state=seed,
             )
             return accept(point, *new.T)
         except NotCertifiableError:

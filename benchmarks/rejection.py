@@ -34,6 +34,8 @@ from skood.rejection import (
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     CostBased,
+    ScoredSamples,
+    Solver,
     solve,
 )
 
@@ -59,12 +61,13 @@ def make_scores(n, seed, kind):
     return a[~out], b[~out], wrong[~out].astype(float), a[out], b[out]
 
 
-def timed(rule, rows, repeat, **options):
+def timed(rule, rows, repeat, *method, **options):
     """Return the operating point and the median seconds."""
     seconds = []
     for _ in range(repeat):
         start = time.perf_counter()
-        point = solve(rule, *rows, **options)
+        samples = ScoredSamples.from_arrays(*rows)
+        point = solve(rule, samples, Solver(*method, **options))
         seconds.append(time.perf_counter() - start)
     return point, statistics.median(seconds)
 
@@ -75,7 +78,7 @@ def compare(n, kind, args):
     failures = []
     for name, rule in RULES.items():
         best, fast = timed(rule, rows, args.repeat, tol=TOL)
-        grid, slow = timed(rule, rows, args.repeat, solver="grid")
+        grid, slow = timed(rule, rows, args.repeat, "grid")
         line = (
             f"{n:>9,} {kind:<6} {name:<17} {fast:7.3f} {slow:7.3f} {slow / fast:6.1f}"
             f"  {best.objective:9.6f} {grid.objective:9.6f} {best.gap:8.5f}"

@@ -31,7 +31,7 @@ the prior of OOD samples, which are not properties of the data.
 # :math:`\varepsilon_2 = 1`, and :math:`\varepsilon_3 = 0`. This leaves two numbers.
 # In the first setting rejecting is cheap, since all samples are inspected anyway,
 # and OOD samples are common. In the second it is expensive, and OOD samples are rare.
-from skood.rejection import CostBased
+from skood.rejection import CostBased, ScoredSamples
 
 settings = {
     "cheap": CostBased(reject_id=0.05, ood_prior=0.3),
@@ -223,7 +223,7 @@ def true_cost(accepted):
     )
 
 
-plug_in = solve(PlugInCost(**prices), r, g, r, None, None)
+plug_in = solve(PlugInCost(**prices), ScoredSamples.from_arrays(r, g, r, None, None))
 accepted = accept(plug_in, r, g)
 least = true_cost(accepted)
 print(f"mu = {plug_in.mu:.4f}, lambda_0 = {prices['reject_id']}, cost = {least:.4f}")
@@ -256,11 +256,13 @@ for i, n in enumerate(sizes):
         answer = rows.target_names[rows.posteriors.argmax(axis=1)]
         point = solve(
             CostBased(**prices),
-            rows.risk[~is_ood],
-            rows.likelihood_ratio[~is_ood],
-            (answer != rows.target)[~is_ood],
-            rows.risk[is_ood],
-            rows.likelihood_ratio[is_ood],
+            ScoredSamples.from_arrays(
+                rows.risk[~is_ood],
+                rows.likelihood_ratio[~is_ood],
+                (answer != rows.target)[~is_ood],
+                rows.risk[is_ood],
+                rows.likelihood_ratio[is_ood],
+            ),
         )
         excess[i, j] = true_cost(accept(point, r, g)) - least
 

@@ -24,7 +24,14 @@ its bounds, no more than is needed for a guarantee on new data.
 import numpy as np
 
 from skood.datasets import make_reject_option_1d
-from skood.rejection import BoundedTPRFPR, accept, certify, solve
+from skood.rejection import (
+    BoundedTPRFPR,
+    Certificate,
+    ScoredSamples,
+    accept,
+    certify,
+    solve,
+)
 
 x = np.linspace(-8, 11, 20_001)
 dx = x[1] - x[0]
@@ -76,11 +83,14 @@ for user in range(n_users):
     rows = draw(n, user)
     for way in ways:
         if way == "plug-in":
-            point = solve(rule, *rows)
+            point = solve(rule, ScoredSamples.from_arrays(*rows))
         else:
             try:
                 point = certify(
-                    rule, *rows, guarantee=way, delta=0.1, random_state=user
+                    rule,
+                    ScoredSamples.from_arrays(*rows),
+                    Certificate(way, delta=0.1),
+                    random_state=user,
                 )
             except NotCertifiableError:
                 continue  # no rule is better than one that may break its bounds

@@ -40,8 +40,16 @@ from skood.decision._operating_point import (
     projected,
     weights,
 )
-from skood.decision._options import GUARANTEES, Certificate, Solver
-from skood.decision._solver import SOLVERS, grid_of_angles, search, solve
+from skood.decision._options import (
+    GUARANTEES,
+    SOLVERS,
+    Certificate,
+    Shift,
+    Solver,
+    check_certifiable,
+)
+from skood.decision._scored_samples import ScoredSamples
+from skood.decision._solver import grid_of_angles, search, solve
 from skood.decision._two_thresholds import TwoThresholds
 from skood.stats._binomial_bounds import (
     max_accepted_ood,
@@ -78,6 +86,8 @@ __all__ = [
     "Problem",
     "Rates",
     "RuleCertificate",
+    "ScoredSamples",
+    "Shift",
     "Solver",
     "TwoThresholds",
     "accept",
@@ -86,6 +96,7 @@ __all__ = [
     "boundary_acceptance",
     "certify",
     "certify_path",
+    "check_certifiable",
     "check_rule",
     "class_prior",
     "clopper_pearson",

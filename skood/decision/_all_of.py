@@ -33,10 +33,11 @@ class AllOf(BaseRule):
     --------
     Bounds on TPR, FPR and selective risk:
 
-    >>> from skood.rejection import AllOf, BoundedImprovement, BoundedTPRFPR, solve
+    >>> from skood.rejection import AllOf, BoundedImprovement, BoundedTPRFPR
+    >>> from skood.rejection import ScoredSamples, solve
     >>> rule = AllOf([BoundedTPRFPR(0.5, 0.5), BoundedImprovement(0.25)])
     >>> scores = [0, 0, 1, 1, 2, 3], None, [0, 0, 1, 0, 0, 1], [0, 2, 2, 3], None
-    >>> point = solve(rule, *scores)
+    >>> point = solve(rule, ScoredSamples.from_arrays(*scores))
     >>> point.tpr, point.risk, point.fpr
     (0.6666666666666666, 0.25, 0.25)
     """

@@ -129,7 +129,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     --------
     Least FPR at a bounded coverage and a bounded selective risk:
 
-    >>> from skood.rejection import BaseRule, Linear, solve
+    >>> from skood.rejection import BaseRule, Linear, ScoredSamples, solve
     >>> class LeastFPR(BaseRule):
     ...     def __init__(self, coverage=0.5, risk_max=0.3):
     ...         self.coverage = coverage
@@ -143,7 +143,8 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     ...
     ...     def cost(self):
     ...         return Linear(ood=1.0)  # f
-    >>> point = solve(LeastFPR(), [1, 2, 3, 4], None, [0, 0, 1, 1], [2.5, 9], None)
+    >>> scores = [1, 2, 3, 4], None, [0, 0, 1, 1], [2.5, 9], None
+    >>> point = solve(LeastFPR(), ScoredSamples.from_arrays(*scores))
     >>> point.tpr, point.risk, point.fpr
     (0.5, 0.0, 0.0)
     """
@@ -271,10 +272,10 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         """
         return None
 
-    def _point(self, problem, certificate=None):
+    def _point(self, problem, certificate=None, samples=None, rng=None):
         """Return the operating point on a `Problem` if it is known without a search.
 
-        `certificate` are the `CertificateOptions` of a guarantee. None: search a point.
+        `certificate` is the `Certificate` of a guarantee for `samples`. None: search.
         """
         return None
 

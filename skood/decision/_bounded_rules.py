@@ -53,15 +53,15 @@ class BoundedTPRFPR(BaseRule):
 
     Examples
     --------
-    >>> from skood.rejection import BoundedTPRFPR, solve
-    >>> point = solve(
-    ...     BoundedTPRFPR(tpr_min=0.5, fpr_max=0.25),
+    >>> from skood.rejection import BoundedTPRFPR, ScoredSamples, solve
+    >>> samples = ScoredSamples.from_arrays(
     ...     risk_id=[0, 0, 1, 1, 2, 3],
     ...     ood_id=None,
     ...     loss_id=[0, 0, 1, 0, 0, 1],
     ...     risk_ood=[0, 2, 2, 3],
     ...     ood_ood=None,
     ... )
+    >>> point = solve(BoundedTPRFPR(tpr_min=0.5, fpr_max=0.25), samples)
     >>> point.risk, round(point.tpr, 4), point.fpr
     (0.25, 0.6667, 0.25)
     """
@@ -137,15 +137,18 @@ class BoundedPrecisionRecall(BaseRule):
 
     Examples
     --------
-    >>> from skood.rejection import BoundedPrecisionRecall, solve
-    >>> point = solve(
-    ...     BoundedPrecisionRecall(precision_min=0.8, recall_min=0.5, ood_prior=0.25),
+    >>> from skood.rejection import BoundedPrecisionRecall, ScoredSamples, solve
+    >>> rule = BoundedPrecisionRecall(
+    ...     precision_min=0.8, recall_min=0.5, ood_prior=0.25
+    ... )
+    >>> samples = ScoredSamples.from_arrays(
     ...     risk_id=[0, 0, 1, 1, 2, 3],
     ...     ood_id=None,
     ...     loss_id=[0, 0, 1, 0, 0, 1],
     ...     risk_ood=[0, 2, 2, 3],
     ...     ood_ood=None,
     ... )
+    >>> point = solve(rule, samples)
     >>> point.risk, round(point.precision, 4), round(point.tpr, 4)
     (0.25, 0.8889, 0.6667)
     """
@@ -243,9 +246,11 @@ class BoundedAbstention(BaseRule):
 
     Examples
     --------
-    >>> from skood.rejection import BoundedAbstention, solve
+    >>> from skood.rejection import BoundedAbstention, ScoredSamples, solve
     >>> rule = BoundedAbstention(coverage=0.5)
-    >>> point = solve(rule, [0.1, 0.2, 0.3, 0.4], None, [0, 1, 0, 1], None, None)
+    >>> scores = [0.1, 0.2, 0.3, 0.4], None, [0, 1, 0, 1], None, None
+    >>> samples = ScoredSamples.from_arrays(*scores)
+    >>> point = solve(rule, samples)
     >>> round(point.risk, 4), point.tpr
     (0.3333, 0.75)
     """

@@ -138,33 +138,29 @@ def cumulated(values):
 
 
 class Problem:
-    """Scores and losses of ID and OOD samples: checked arrays, as of `solve`.
+    """View of `ScoredSamples` for a search: checked samples, as of `solve`.
 
     The arrays of all samples, such as `loss`, have ID samples first; with a single
     score they are sorted by it. With weights, which are positive, `loss` is multiplied
     by them, and numbers of samples such as `n_id` are sums of them.
     """
 
-    def __init__(
-        self,
-        risk_id,
-        ood_id,
-        loss_id,
-        risk_ood,
-        ood_ood,
-        weight_id=None,
-        weight_ood=None,
-    ):
+    def __init__(self, samples):
+        risk_id, risk_ood = self.risk_id, self.risk_ood = samples.by_kind("risk")
+        ood_id, ood_ood = self.ood_id, self.ood_ood = samples.by_kind("ood")
         self.double = ood_id is not None
-        self.risk_id, self.ood_id = risk_id, ood_id
-        self.risk_ood, self.ood_ood = risk_ood, ood_ood
+        self.loss_id = samples.by_kind("loss")[0]
         self.size_id, self.size_ood = risk_id.size, risk_ood.size
-        self.loss_id = loss_id
         self.loss: np.ndarray
         self.summands: np.ndarray
         self.weight: np.ndarray | None
         self.weight_id: np.ndarray | None
-        self._set_weights(weight_id, weight_ood)
+        self._set_weights(
+            *(
+                w if w is not None and w.size else None
+                for w in samples.by_kind("weight")
+            )
+        )
         self.is_id = np.arange(self.loss.size) < self.size_id
         risk = np.concatenate([risk_id, risk_ood])
         self.given: tuple[np.ndarray, np.ndarray | None]
@@ -208,15 +204,6 @@ class Problem:
         exact = self.whole_losses and loss_id.sum() < 2.0**53
         kind = np.int64 if exact else np.float64
         self.summands = self.loss.astype(kind, copy=False)
-
-    def take(self, rows_id, rows_ood):
-        """Return the problem of some ID and some OOD samples, which may repeat."""
-        arrays = (
-            *[(x, rows_id) for x in (self.risk_id, self.ood_id, self.loss_id)],
-            *[(x, rows_ood) for x in (self.risk_ood, self.ood_ood)],
-            *[(self.weight_id, rows_id), (self.weight_ood, rows_ood)],
-        )
-        return Problem(*(None if x is None else x[rows] for x, rows in arrays))
 
     def counts(self, rows):
         """Return N, E and F of some samples, a mask or indices."""

@@ -46,7 +46,7 @@ def nested_regions(scores, loss, weight=None):
 
 def check_losses(rule, problem, certificate):
     """Raise if the selective risk of a rule cannot be certified on these losses."""
-    if certificate.guarantee == "expectation":
+    if certificate.method == "expectation":
         other = ", or criterion='rejection'" if hasattr(rule, "criterion") else ""
         raise TypeError(
             f"The selective risk of {type(rule).__name__} cannot be bounded with "
@@ -61,7 +61,7 @@ def check_losses(rule, problem, certificate):
         )
 
 
-def certified_threshold(rule, parts, region, risk_max, delta, certificate):
+def certified_threshold(rule, parts, region, risk_max, delta, max_loss):
     """Return the largest threshold with a certified selective risk, or raise.
 
     The first of the two `parts` of the samples sets an order of thresholds, the second
@@ -69,7 +69,7 @@ def certified_threshold(rule, parts, region, risk_max, delta, certificate):
     and the losses of the ID samples that may be accepted.
     """
     first, second = region(parts[0]), region(parts[1])
-    max_loss = certificate.max_loss
+    n_id, n_ood = (parts[0].n_id + parts[1].n_id, parts[0].n_ood + parts[1].n_ood)
     thresholds, N, E = nested_regions(*first)
     # neither the method nor the order may depend on the tested samples
     counts = np.isin(parts[0].loss_id, (0.0, max_loss)).all()
@@ -96,13 +96,13 @@ def certified_threshold(rule, parts, region, risk_max, delta, certificate):
         least = float(E[k] / N[k])
         size = len(_accepted_losses(second, thresholds[k]))
         times = _times_needed(size, least / max_loss, risk_max / max_loss, delta)
-        needed = None if times is None else int(certificate.n_id * times)
+        needed = None if times is None else int(n_id * times)
     raise NotCertifiableError(
         f"{as_asked(rule)} is not certified: {parts[1].n_id} ID samples do not show a "
         f"selective risk of at most {risk_max:.4g}, with {least:.4g} on the samples "
         "that chose the thresholds.",
         needed,
-        certificate.n_ood,
+        n_ood,
     )
 
 

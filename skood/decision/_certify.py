@@ -3,28 +3,29 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from skood.decision._base_rule import BaseRule, check_rule
-from skood.decision._check_problem import check_problem
+from skood.decision._calibration_sample import Problem
 from skood.decision._distribution_shift import (
     check_guarantee,
-    check_shift,
+    shifted,
     with_margin,
 )
 from skood.decision._group_thresholds import check_thresholds
-from skood.decision._nested_certificates import (
-    CertificateOptions,
-    certify_nested,
-    split_problem,
+from skood.decision._nested_certificates import certify_nested
+from skood.decision._options import (
+    Solver,
+    check_certifiable,
+    checked_certificate,
 )
-from skood.decision._path_certificates import certify_statements, check_labels
-from skood.decision._solver import SOLVERS, warn_of_reversed
-from skood.utils._param_validation import Interval, StrOptions, validate_params
+from skood.decision._path_certificates import certify_statements
+from skood.decision._scored_samples import checked_samples
+from skood.decision._solver import warn_of_reversed
+from skood.decision._statements import Part
 
 
 def _at_priors(rule, ood_prior, unlabeled):
@@ -52,61 +53,8 @@ def _at_priors(rule, ood_prior, unlabeled):
     return [rule._at_prior(end) for end in ends]
 
 
-@validate_params(
-    {
-        "guarantee": [StrOptions({"high_probability", "ltt", "expectation"})],
-        "delta": [Interval(Real, 0, 1, closed="neither")],
-        "n_candidates": [Interval(Integral, 1, None, closed="left")],
-        "split": [Interval(Real, 0, 1, closed="neither"), tuple],
-        "n_angles": [Interval(Integral, 2, None, closed="left")],
-        "ood_prior": [Real, tuple, None],
-        "max_loss": [Interval(Real, 0, None, closed="neither")],
-        "group_id": ["array-like", None],
-        "source_ood": ["array-like", None],
-        "group_ood": ["array-like", None],
-        "thresholds": [StrOptions({"shared", "group"})],
-        "small_groups": [StrOptions({"raise", "pool", "skip"})],
-        "unlabeled": [tuple, list, None],
-        "sample_weight_id": ["array-like", None],
-        "sample_weight_ood": ["array-like", None],
-        "weights": [StrOptions({"importance", "frequency"})],
-        "weight_max": [Interval(Real, 0, None, closed="neither"), None],
-        "tv": [Interval(Real, 0, 1, closed="left")],
-        "solver": [StrOptions(set(SOLVERS))],
-        "angles": [StrOptions({"quadrant", "full"})],
-        "random_state": ["random_state"],
-    },
-    prefer_skip_nested_validation=True,
-)
 def certify(
-    rule,
-    risk_id,
-    ood_id,
-    loss_id,
-    risk_ood,
-    ood_ood,
-    *,
-    guarantee="high_probability",
-    delta=0.1,
-    n_candidates=1,
-    split=0.4,
-    n_angles=16,
-    ood_prior=None,
-    max_loss=1.0,
-    group_id=None,
-    source_ood=None,
-    group_ood=None,
-    thresholds="shared",
-    small_groups="raise",
-    unlabeled=None,
-    sample_weight_id=None,
-    sample_weight_ood=None,
-    weights="importance",
-    weight_max=None,
-    tv=0.0,
-    solver="bnb",
-    angles="quadrant",
-    random_state=None,
+    rule, samples, certificate=None, solver=None, *, unlabeled=None, random_state=None
 ):
     r"""Find an acceptance rule whose bounds hold on new data.
 
@@ -124,130 +72,29 @@ def certify(
         and "expectation" are for bounds that follow from a lower bound on the TPR and
         an upper bound on the FPR, and for :class:`TwoThresholds`.
 
-    risk_id : array-like of shape (n_id,)
-        Scores a of ID samples, high for samples that are likely misclassified.
+    samples : ScoredSamples
+        Scores and losses. Losses select among certified rules; nothing is guaranteed
+        about them unless the rule bounds the selective risk. With groups, such as
+        classes or an attribute, bounds on the TPR and the risk are certified within
+        every group, with one rule for all; bounds within every class hold for all class
+        priors. With sources of OOD samples, bounds on the FPR are certified for every
+        source, and hence for every mixture of them. Groups of OOD samples are for
+        ``Certificate(thresholds="group")``, and the meaning of weights is in
+        :class:`Shift`.
 
-    ood_id : array-like of shape (n_id,) or None
-        Scores b of ID samples, high for OOD samples. None (then also in `ood_ood`):
-        there is only the score a.
+    certificate : Certificate, default=None
+        Kind of guarantee, its error, and the samples that choose. None:
+        ``Certificate()``.
 
-    loss_id : array-like of shape (n_id,)
-        Losses of ID samples, not negative. They select among certified rules; nothing
-        is guaranteed about them unless the rule bounds the selective risk.
-
-    risk_ood : array-like of shape (n_ood,) or None
-        Scores a of OOD samples. None: no OOD samples, for rules that do not require
-        them.
-
-    ood_ood : array-like of shape (n_ood,) or None
-        Scores b of OOD samples.
-
-    guarantee : {"high_probability", "ltt", "expectation"}, default="high_probability"
-        The kind of guarantee.
-
-        - "high_probability": with a probability of at least ``1 - delta``, all bounds
-          hold on new data. One part of the samples chooses a path of candidate rules,
-          the others certify them in their order ("path" in the notes).
-        - "ltt": the same guarantee. All samples certify thresholds at each of
-          `n_angles` angles (learn then test), except for a tenth of the ID samples,
-          which set the scales of the scores.
-        - "expectation": the TPR and the FPR are within their bounds on average over
-          the draw of the given samples, by conformal order statistics. About half of
-          all draws break a bound. `delta` is not used.
-
-        With one score, bounds on the TPR, FPR or precision alone, and neither groups
-        nor sources, all samples certify thresholds ("interval" in the notes).
-
-    delta : float, default=0.1
-        Probability, in (0, 1), that the guarantee fails: that a rule is returned and
-        breaks a bound. It is a share of all draws of the samples, not of the draws for
-        which a rule is certified. Another `random_state` after a refusal voids it,
-        unless it is one of the `n_candidates`.
-
-    n_candidates : int, default=1
-        Number of certificates from which one is chosen after they were tried on these
-        samples, for example for several detectors, scores, rules or random states;
-        `delta` is divided by it. Fix it before the first, and pass it to all.
-
-    split : float or tuple of two masks, default=0.4
-        Share of the ID and of the OOD samples that choose candidates; not for "ltt". An
-        eighth of it with one score, a bounded selective risk and the coverage as the
-        objective. Or masks of shape (n_id,) and (n_ood,), True for the samples that
-        choose: these may be from other distributions, since only the others certify.
-
-    n_angles : int, default=16
-        Number of angles of "ltt". More angles come closer to the best one, but each is
-        certified with ``delta / n_angles``.
-
-    ood_prior : float or tuple (low, high), default=None
-        For rules with a prior, such as BoundedPrecisionRecall: the share of OOD samples
-        in use, or an interval for it; the guarantee holds for all of its values. None:
-        the `ood_prior` of the rule.
-
-    max_loss : float, default=1.0
-        Largest possible loss, for a bound on the selective risk. It must be known
-        beforehand: clip losses of unknown range to it.
-
-    group_id : array-like of shape (n_id,), default=None
-        Group of each ID sample, such as its class or an attribute. Bounds on the TPR
-        and the risk are then certified within every group, with one rule for all.
-        Bounds within every class hold for all class priors.
-
-    source_ood : array-like of shape (n_ood,), default=None
-        Source of each OOD sample. Bounds on the FPR are then certified for every
-        source, and hence for every mixture of them.
-
-    group_ood : array-like of shape (n_ood,), default=None
-        Group of each OOD sample, for ``thresholds="group"``.
-
-    thresholds : {"shared", "group"}, default="shared"
-        "group": each group has its own threshold, at a common angle, and `lam` of the
-        rule is a dict with the thresholds of the groups. Groups must be available for
-        new samples, so that they cannot be true classes.
-
-    small_groups : {"raise", "pool", "skip"}, default="raise"
-        What happens to groups with too few samples to certify a bound even if all of
-        them are accepted: an error, they become one group, or they are left out and
-        named in the certificate. Groups that are left out have no threshold of their
-        own: with ``thresholds="group"`` their samples are rejected.
+    solver : Solver, default=None
+        Angles to choose from, and how the angle is chosen; not for "ltt". None:
+        ``Solver()``.
 
     unlabeled : tuple (risk, ood) of array-like, default=None
         Scores of unlabeled samples in use, a mixture of ID and OOD samples; `ood` is
         None for one score. A bound on the precision is then certified for this
         mixture, and its share of OOD samples need not be known: `ood_prior` is not
         used.
-
-    sample_weight_id : array-like of shape (n_id,), default=None
-        Weights of ID samples, see `weights`. A weight of 0 leaves a sample out.
-
-    sample_weight_ood : array-like of shape (n_ood,), default=None
-        Weights of OOD samples, likewise.
-
-    weights : {"importance", "frequency"}, default="importance"
-        Meaning of the weights.
-
-        - "importance": density ratio, up to a factor, of the distribution in use and
-          of the samples (covariate shift). Bounds on the TPR, FPR and selective risk
-          are certified for the distribution that the weights describe. This is exact
-          for weights that are a fixed function of a sample, but **approximate** for
-          the distribution in use if the function is an estimate.
-        - "frequency": how many independent observations a sample stands for. Copies of
-          one observation are no frequency, and would void the guarantee.
-
-    weight_max : float, default=None
-        Largest possible importance weight, fixed beforehand. Estimated weights can be
-        clipped to it.
-
-    tv : float, default=0.0
-        Total variation distance, in [0, 1), between each distribution in use and the
-        one of the samples, weighted if they have weights. Bounds are tested with a
-        margin, so that they hold for all distributions within it.
-
-    solver : {"bnb", "exact", "grid"}, default="bnb"
-        How the angle is chosen, see :func:`solve`; not for "ltt".
-
-    angles : {"quadrant", "full"}, default="quadrant"
-        Angles to choose from, see :func:`solve`.
 
     random_state : int, RandomState instance or None, default=None
         Draws the parts of the samples.
@@ -361,107 +208,77 @@ def certify(
     Examples
     --------
     >>> import numpy as np
-    >>> from skood.rejection import BoundedTPRFPR, certify, solve
+    >>> from skood.rejection import BoundedTPRFPR, Certificate, ScoredSamples, certify
     >>> rng = np.random.default_rng(0)
     >>> risk_id, risk_ood = rng.normal(size=500), rng.normal(2.0, size=300)
     >>> loss_id = rng.uniform(size=500) < 0.1
     >>> rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.2)
-    >>> point = certify(rule, risk_id, None, loss_id, risk_ood, None, delta=0.1)
+    >>> samples = ScoredSamples.from_arrays(risk_id, None, loss_id, risk_ood, None)
+    >>> point = certify(rule, samples, Certificate(delta=0.1))
     >>> bool(point.tpr > 0.73 and point.fpr < 0.16)  # the bounds, and room for chance
     True
     """
     check_rule(rule)
-    delta = delta / n_candidates
-    rules = _at_priors(rule, ood_prior, unlabeled)
+    certificate = checked_certificate(certificate)
+    solver = Solver._checked(solver)
+    check_certifiable(solver)
+    tv, max_loss = certificate.shift.tv, certificate.max_loss
+    rules = _at_priors(rule, certificate.ood_prior, unlabeled)
     rule = rules[-1]  # the upper end, where precision is least
-    problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
+    mask = _checked_mask(rule, samples, unlabeled, certificate)
+    if mask is not None:
+        certificate.split = mask
+    samples = checked_samples(rule, samples)
+    samples, unlabeled = shifted(samples, unlabeled, certificate.shift)
     rng = check_random_state(random_state)
-    labels = check_labels(problem, group_id, source_ood, group_ood)
-    given = (sample_weight_id, sample_weight_ood), weights, weight_max, tv, unlabeled
-    problem, labels, shift = check_shift(problem, labels, *given)
-    is_labeled = any(one is not None for one in labels)
-    needs_path = problem.double or is_labeled or not shift.is_none
-    has_own = type(rule)._point is not BaseRule._point
-    check_thresholds(thresholds, rule, guarantee, labels, problem, shift, has_own)
-    check_guarantee(rule, guarantee, shift, labels, problem, has_own)
-    # linear in the prior: statements hold in between if they hold at both ends
-    bounds = _strictest(bound for one in rules for bound in one.statements())
-    is_given = isinstance(split, tuple)
-    if is_given:
-        split = _checked_masks(split, problem, rule, guarantee, given)
-    own = partial(split_problem, shares=(split, 0.0), rng=rng)
-    sizes = problem.size_id, problem.size_ood
-    largest = shift.largest_of(problem)
-    options = CertificateOptions(
-        guarantee,
-        delta,
-        *sizes,
-        own,
-        max_loss,
-        largest,
-        labels.group,
-        labels.group_ood,
-        thresholds,
-        small_groups,
-    )
-    if has_own or guarantee != "high_probability":
-        point = rule._point(problem, options)
+    own = type(rule)._point is not BaseRule._point
+    check_thresholds(rule, samples, unlabeled, certificate, own)
+    check_guarantee(rule, samples, unlabeled, certificate, own)
+    if own:
+        point = rule._point(Problem(samples), certificate, samples, rng)
         if point is not None:
             return point
-    elif (
-        needs_path or is_given or not rule.rates() or not all(map(_is_implied, bounds))
+    # linear in the prior: statements hold in between if they hold at both ends
+    bounds = _strictest(bound for one in rules for bound in one.statements())
+    labels = samples.group, samples.source, samples.weight, samples.ood, unlabeled
+    needs_path = tv > 0 or mask is not None or any(x is not None for x in labels)
+    if certificate.method == "high_probability" and (
+        needs_path or not rule.rates() or not all(map(_is_implied, bounds))
     ):
-        point = certify_statements(
-            rule,
-            [with_margin(bound, tv, max_loss) for bound in bounds],
-            problem,
-            labels,
-            shift,
-            delta=delta,
-            split=split,
-            max_loss=max_loss,
-            small_groups=small_groups,
-            solver=solver,
-            angles=angles,
-            rng=rng,
-            thresholds=thresholds,
-        )
+        bounds = [with_margin(bound, tv, max_loss) for bound in bounds]
+        whole = Part(samples, unlabeled)
+        point = certify_statements(rule, bounds, whole, certificate, solver, rng)
         warn_of_reversed(point)
         return point
-    how = split, n_angles, solver, angles, rng
-    return certify_nested(rules, bounds, problem, options, *how)
+    return certify_nested(rules, bounds, samples, certificate, solver, rng)
 
 
-def _checked_masks(split, problem, rule, guarantee, given):
-    """Return the masks of the samples that choose, or raise."""
-    weights, *_, unlabeled = given
-    if unlabeled is not None or any(weight is not None for weight in weights):
+def _checked_mask(rule, samples, unlabeled, certificate):
+    """Return the mask of the samples that choose, or None for a share, or raise."""
+    if isinstance(certificate.split, Real):
+        return None
+    if unlabeled is not None or samples.weight is not None:
         raise ValueError(
-            "split as masks excludes weights and unlabeled samples. Pass a share."
+            "split as a mask excludes weights and unlabeled samples. Pass a share."
         )
-    if guarantee != "high_probability" or type(rule)._point is not BaseRule._point:
+    method, mask = certificate.method, np.asarray(certificate.split)
+    if method != "high_probability" or type(rule)._point is not BaseRule._point:
         raise ValueError(
-            f"split as masks is for guarantee='high_probability' and rules with linear "
-            f"bounds, got guarantee={guarantee!r} and {type(rule).__name__}."
+            f"split as a mask is for guarantee='high_probability' and rules with "
+            f"linear bounds, got guarantee={method!r} and {type(rule).__name__}."
         )
-    masks, sizes = (
-        [np.asarray(mask) for mask in split],
-        (problem.size_id, problem.size_ood),
-    )
-    if [mask.shape for mask in masks] != [(n,) for n in sizes] or any(
-        mask.dtype != bool for mask in masks
-    ):
+    if mask.shape != samples.is_ood.shape or mask.dtype != bool:
         raise ValueError(
-            f"split must be a share, or two Boolean masks of the {sizes[0]} ID and the "
-            f"{sizes[1]} OOD samples, got arrays of shape "
-            f"{[mask.shape for mask in masks]}."
+            f"split must be a share, or a Boolean mask of the {samples.is_ood.size} "
+            f"samples, got an array of shape {mask.shape} and dtype {mask.dtype}."
         )
-    if not masks[0].any() or masks[0].all():
+    of_id = mask[~samples.is_ood]
+    if not of_id.any() or of_id.all():
         raise ValueError(
             "split must leave ID samples that choose and ID samples that certify, got "
-            f"{int(masks[0].sum())} and {int((~masks[0]).sum())}."
+            f"{int(of_id.sum())} and {int((~of_id).sum())}."
         )
-    return tuple(masks)
+    return mask
 
 
 def _is_implied(bound):

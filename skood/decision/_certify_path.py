@@ -12,24 +12,23 @@ from sklearn.utils import check_random_state
 
 from skood.decision._base_rule import BaseRule
 from skood.decision._certified_path import RuleCertificate, sequence
-from skood.decision._check_problem import check_problem
 from skood.decision._distribution_shift import (
     check_guarantee,
-    check_shift,
+    shifted,
     statement_tests,
     with_margin,
 )
 from skood.decision._operating_point import OperatingPoint
+from skood.decision._options import checked_certificate
 from skood.decision._path_certificates import (
     certified,
     check_attainable,
-    check_labels,
     check_path_losses,
-    part_of,
 )
-from skood.decision._statements import text_of
+from skood.decision._scored_samples import checked_samples
+from skood.decision._statements import Part, text_of
 from skood.exceptions import NotCertifiableError
-from skood.utils._param_validation import Interval, StrOptions, validate_params
+from skood.utils._param_validation import validate_params
 from skood.utils._ties import GUARD
 
 
@@ -55,16 +54,8 @@ def _checked_path(path):
 @validate_params(
     {
         "path": ["array-like"],
-        "delta": [Interval(Real, 0, 1, closed="neither")],
-        "max_loss": [Interval(Real, 0, None, closed="neither")],
         "stakes": [Real, "array-like", None],
         "two_valued": ["boolean"],
-        "unlabeled": [tuple, list, None],
-        "sample_weight_id": ["array-like", None],
-        "sample_weight_ood": ["array-like", None],
-        "weights": [StrOptions({"importance", "frequency"})],
-        "weight_max": [Interval(Real, 0, None, closed="neither"), None],
-        "tv": [Interval(Real, 0, 1, closed="left")],
         "random_state": ["random_state"],
     },
     prefer_skip_nested_validation=True,
@@ -72,24 +63,12 @@ def _checked_path(path):
 def certify_path(
     rule,
     path,
-    risk_id,
-    ood_id,
-    loss_id,
-    risk_ood,
-    ood_ood,
+    samples,
+    certificate=None,
     *,
-    delta=0.1,
-    max_loss=1.0,
-    group_id=None,
-    source_ood=None,
     stakes=None,
     two_valued=True,
     unlabeled=None,
-    sample_weight_id=None,
-    sample_weight_ood=None,
-    weights="importance",
-    weight_max=None,
-    tv=0.0,
     random_state=None,
 ):
     r"""Certify rules of one's own, in their order, on samples that did not choose them.
@@ -107,21 +86,14 @@ def certify_path(
     path : list of OperatingPoint or dict
         Candidates, as operating points or mappings with `theta`, `lam` and `scales`.
 
-    risk_id, ood_id, loss_id, risk_ood, ood_ood : array-like
-        Scores and losses, as for :func:`certify`. They must not have been used to
-        choose the path.
+    samples : ScoredSamples
+        Samples with groups and sources, as for :func:`certify`. They must not have been
+        used to choose the path.
 
-    delta : float, default=0.1
-        Probability, in (0, 1), that the guarantee fails.
-
-    max_loss : float, default=1.0
-        Largest possible loss.
-
-    group_id : array-like of shape (n_id,), default=None
-        Groups; statements about ID samples must hold in each.
-
-    source_ood : array-like of shape (n_ood,), default=None
-        Sources; statements about OOD samples must hold for each.
+    certificate : Certificate, default=None
+        Its `delta`, `max_loss` and `shift` are used. None: ``Certificate()``.
+        Importance weights need `stakes`, each at most one over the largest weighted
+        loss.
 
     stakes : float or list of float, default=None
         Stakes of bets, one or one per statement, which makes `two_valued` false. They
@@ -132,9 +104,8 @@ def certify_path(
         Losses are 0 or `max_loss`; other losses count as `max_loss` if positive. False:
         the selective risk is tested by betting, which uses the size of losses.
 
-    unlabeled, sample_weight_id, sample_weight_ood, weights, weight_max, tv
-        Description of the distributions in use, as for :func:`certify`. Importance
-        weights need `stakes`, each at most one over the largest weighted loss.
+    unlabeled : tuple (risk, ood) of array-like, default=None
+        Scores of unlabeled samples in use, as for :func:`certify`.
 
     random_state : int, RandomState instance or None, default=None
         Draws the order in which bets are placed on the samples, so that their given
@@ -168,33 +139,36 @@ def certify_path(
     Examples
     --------
     >>> import numpy as np
-    >>> from skood.rejection import BoundedTPRFPR, certify_path
+    >>> from skood.rejection import BoundedTPRFPR, ScoredSamples, certify_path
     >>> rng = np.random.default_rng(0)
     >>> risk_id, risk_ood = rng.normal(size=500), rng.normal(3.0, size=300)
     >>> path = [{"theta": 0.0, "lam": lam} for lam in (1.4, 1.2, 1.1, 1.0, 0.8)]
     >>> rule = BoundedTPRFPR(tpr_min=0.8, fpr_max=0.1)
-    >>> point = certify_path(rule, path, risk_id, None, np.zeros(500), risk_ood, None)
+    >>> scores = risk_id, None, np.zeros(500), risk_ood, None
+    >>> point = certify_path(rule, path, ScoredSamples.from_arrays(*scores))
     >>> point.lam, point.certificate.n_certified
     (1.0, 4)
     """
-    problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
-    labels = check_labels(problem, group_id, source_ood)
-    given = (sample_weight_id, sample_weight_ood), weights, weight_max, tv, unlabeled
-    problem, labels, shift = check_shift(problem, labels, *given)
+    certificate = checked_certificate(certificate)
+    delta, max_loss = certificate.delta, certificate.max_loss
+    samples = checked_samples(rule, samples)
+    samples, unlabeled = shifted(samples, unlabeled, certificate.shift)
     own = type(rule)._point is not BaseRule._point
-    check_guarantee(rule, "high_probability", shift, labels, problem, own)
+    check_guarantee(rule, samples, unlabeled, certificate, own)
     candidates = _checked_path(path)
+    tv = certificate.shift.tv
     bounds = [with_margin(bound, tv, max_loss) for bound in rule.statements()]
-    check_path_losses(bounds, problem.loss_id, max_loss)
+    # in random order, so that bets are valid
+    part = Part(samples, unlabeled).split(0.0, check_random_state(random_state))[1]
+    check_path_losses(bounds, part.loss, max_loss)
     groups, sources = (
         None if one is None else np.unique(one).tolist()
-        for one in (labels.group, labels.source)
+        for one in (part.group, part.source)
     )
     is_two_valued = two_valued and stakes is None
-    how = groups, sources, is_two_valued, max_loss, shift
+    how = groups, sources, is_two_valued, certificate, part
     tests = statement_tests(rule, bounds, *how)
     check_attainable(tests)
-    part = _permuted(part_of(problem, labels, shift), check_random_state(random_state))
     given = _stakes_of(tests, stakes, [part.sizes(test) for test in tests])
     found, failed = sequence(
         part, tests, candidates, lambda k: given, delta, stop=False
@@ -206,23 +180,10 @@ def certify_path(
             f"The first rule of the path is not certified: {text_of(tests[worst])} has "
             f"a p-value of {pvalues[0, worst]:.3g}, which is above delta={delta:g}."
         )
-    certificate = RuleCertificate(
-        delta,
-        (),
-        problem.size_id,
-        problem.size_ood,
-        len(candidates),
-        len(found),
-        path_pvalues=pvalues,
-    )
+    counts = *samples.sizes, len(candidates), len(found), (), (), pvalues
+    about = RuleCertificate(delta, (), *counts)
     last = max(found)
-    return certified(rule, part, tests, candidates[last], found[last], certificate)
-
-
-def _permuted(part, rng):
-    """Return the samples in random order, so that bets on them are valid."""
-    sizes = len(part.loss), len(part.ood[0]), len(part.new[0]) if part.new else 0
-    return part.take(*map(rng.permutation, sizes))
+    return certified(rule, part, tests, candidates[last], found[last], about)
 
 
 def _stakes_of(tests, stakes, sizes):

@@ -40,9 +40,11 @@ class BoundedImprovement(BaseRule):
 
     Examples
     --------
-    >>> from skood.rejection import BoundedImprovement, solve
+    >>> from skood.rejection import BoundedImprovement, ScoredSamples, solve
     >>> rule = BoundedImprovement(risk_max=0.3)
-    >>> point = solve(rule, [0.1, 0.2, 0.3, 0.4], None, [0, 1, 0, 0], None, None)
+    >>> scores = [0.1, 0.2, 0.3, 0.4], None, [0, 1, 0, 0], None, None
+    >>> samples = ScoredSamples.from_arrays(*scores)
+    >>> point = solve(rule, samples)
     >>> point.risk, point.tpr, point.objective
     (0.25, 1.0, -1.0)
     """
@@ -136,13 +138,16 @@ class CostBased(BaseRule):
 
     Examples
     --------
-    >>> from skood.rejection import CostBased, solve
+    >>> from skood.rejection import CostBased, ScoredSamples, solve
     >>> rule = CostBased(reject_id=0.3, accept_ood=1.0, reject_ood=0.0, ood_prior=0.25)
-    >>> point = solve(rule, [1, 2, 3, 4], None, [0, 0, 1, 1], [2.5, 3.5], None)
+    >>> scores = [1, 2, 3, 4], None, [0, 0, 1, 1], [2.5, 3.5], None
+    >>> samples = ScoredSamples.from_arrays(*scores)
+    >>> point = solve(rule, samples)
     >>> point.tpr, point.fpr, round(point.objective, 4)
     (0.5, 0.0, 0.1125)
     >>> costly = CostBased(reject_id=0.0, ood_prior=0.25)
-    >>> solve(costly, [2, 3], None, [1, 0], [1], None).tpr
+    >>> samples = ScoredSamples.from_arrays([2, 3], None, [1, 0], [1], None)
+    >>> solve(costly, samples).tpr
     0.0
     """
 
@@ -255,9 +260,11 @@ class PlugInCost(CostBased):
 
     Examples
     --------
-    >>> from skood.rejection import PlugInCost, accept, solve
+    >>> from skood.rejection import PlugInCost, ScoredSamples, accept, solve
     >>> rule = PlugInCost(reject_id=0.3, ood_prior=0.25)
-    >>> point = solve(rule, [0.1, 0.4, 0.2], [0.0, 0.1, 0.6], [0, 1, 0], None, None)
+    >>> scores = [0.1, 0.4, 0.2], [0.0, 0.1, 0.6], [0, 1, 0], None, None
+    >>> samples = ScoredSamples.from_arrays(*scores)
+    >>> point = solve(rule, samples)
     >>> round(point.mu, 4)
     0.3333
     >>> accept(point, [0.1, 0.4, 0.2], [0.0, 0.1, 0.6])

@@ -7,51 +7,15 @@ and OOD samples, and bounds may have a margin for a distance in total variation.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from typing import Any, NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
-from skood.decision._calibration_sample import Problem
 from skood.decision._operating_point import check_pair
 from skood.decision._shifted_statements import PrecisionInUse, WeightedTest
 from skood.decision._statements import tests_of
-from skood.utils._weights import check_weight
 
-
-class Shift(NamedTuple):
-    """Description of the distributions in use.
-
-    `weights` of ID and of OOD samples are arrays or None, and at most `weight_max`;
-    `tv` is a total variation distance, and `new` has both scores of unlabeled samples.
-    """
-
-    weights: tuple[Any, Any] = (None, None)
-    weight_max: float | None = None
-    tv: float = 0.0
-    new: tuple[Any, Any] | None = None
-
-    @property
-    def is_weighted(self):
-        """Whether some samples have weights."""
-        return any(weight is not None for weight in self.weights)
-
-    @property
-    def is_none(self):
-        """Whether the samples are of the distributions in use."""
-        return not self.is_weighted and self.tv == 0 and self.new is None
-
-    def largest_of(self, problem):
-        """Return the largest weights in the units of a problem, or None."""
-        totals = problem.n_id, problem.n_ood
-        return tuple(
-            None if weight is None else self.weight_max * n / weight.sum()
-            for weight, n in zip(self.weights, totals, strict=True)
-        )
-
-
-_NAMES = "sample_weight_id", "sample_weight_ood"
-
-NO_SHIFT = Shift()
+_NAMES = "weight_id", "weight_ood"
 
 
 def with_margin(bound, tv, max_loss):
@@ -65,7 +29,7 @@ def with_margin(bound, tv, max_loss):
     return bound._replace(constant=d + tv * (max(gains) - min(gains) + abs(c)))
 
 
-def _check_unlabeled(unlabeled, problem):
+def _check_unlabeled(unlabeled, double):
     """Return the checked pair of scores of unlabeled samples, or None."""
     if unlabeled is None:
         return None
@@ -76,8 +40,8 @@ def _check_unlabeled(unlabeled, problem):
         )
     risk, ood = unlabeled
     names = "unlabeled[0]", "unlabeled[1]"
-    pair = check_pair(risk, ood, names, problem.double)
-    if pair[1] is not None and not problem.double:
+    pair = check_pair(risk, ood, names, double)
+    if pair[1] is not None and not double:
         raise ValueError(
             "unlabeled has two scores although ood_id is None; pass (risk, None)."
         )
@@ -115,18 +79,21 @@ def _precisions(rule, sources):
     return tests, others
 
 
-def statement_tests(rule, bounds, groups, sources, two_valued, max_loss, shift):
+def statement_tests(rule, bounds, groups, sources, two_valued, certificate, part):
     """Return the tests of all statements of a rule about the distributions in use."""
+    shift = certificate.shift
+    is_weighted = any(weight is not None for weight in part.weights)
+    is_shifted = is_weighted or shift.tv > 0 or part.new is not None
     in_use: list = []
-    if shift.new is not None:
+    if part.new is not None:
         in_use, bounds = _precisions(rule, sources)
-    tests: list = tests_of(bounds, groups, sources, two_valued, max_loss)
-    if not shift.is_none and not (tests or in_use):
+    tests: list = tests_of(bounds, groups, sources, two_valued, certificate.max_loss)
+    if is_shifted and not (tests or in_use):
         raise ValueError(
             f"{type(rule).__name__} has no bounds, and its cost is bounded for the "
             f"distributions of the samples only. Leave weights, tv and unlabeled out."
         )
-    if not shift.is_weighted:
+    if not is_weighted:
         return [*tests, *in_use]
     found = []
     for test in tests:
@@ -136,30 +103,54 @@ def statement_tests(rule, bounds, groups, sources, two_valued, max_loss, shift):
                 f"relative within each kind, and {type(rule).__name__} has another "
                 f"bound. Bound the TPR and the FPR instead."
             )
-        weight = shift.weights[int(test.needs_ood)]
-        found.append(test if weight is None else WeightedTest(test, shift.weight_max))
+        weight = part.weights[int(test.needs_ood)]
+        found.append(
+            test if weight is None else WeightedTest(test, float(shift.weight_max))
+        )
     return found
 
 
-def _check_weights(weights, problem):
-    """Return the checked weights of ID and of OOD samples; None: there are none."""
-    sizes = problem.size_id, problem.size_ood
-    return [
-        check_weight(weight, size, name) if size else None
-        for weight, size, name in zip(weights, sizes, _NAMES, strict=True)
+def shifted(samples, unlabeled, shift):
+    """Return samples and unlabeled scores that count, or raise.
+
+    Samples are repeated by frequencies, which are no weights afterwards.
+    """
+    unlabeled = _check_unlabeled(unlabeled, samples.ood is not None)
+    if samples.weight is None:
+        return samples, unlabeled
+    pairs = [
+        (weight, name)
+        for weight, name in zip(samples.by_kind("weight"), _NAMES, strict=True)
+        if weight is not None
     ]
+    if shift.weights == "frequency":
+        for weight, name in pairs:
+            _check_whole(weight, name)
+        counts = np.where(np.isnan(samples.weight), 1, samples.weight).astype(np.intp)
+        indices = np.repeat(np.arange(counts.size), counts)
+        return replace(samples, weight=None).take(indices), unlabeled
+    if unlabeled is not None:
+        raise ValueError(
+            "Weights and unlabeled samples cannot be combined: the precision in use is "
+            "bounded for ID samples in use that are distributed as the given ones."
+        )
+    if shift.weight_max is None:
+        raise ValueError(
+            "weight_max must be given with importance weights: the largest possible "
+            "weight, fixed before the samples are seen; clip weights to it. Counts of "
+            "independent observations are weights='frequency'."
+        )
+    for weight, name in pairs:
+        if weight.max(initial=0.0) > shift.weight_max:
+            raise ValueError(
+                f"{name} has a weight of {weight.max():g}, above weight_max="
+                f"{shift.weight_max:g}. Clip the weights, or pass a larger weight_max, "
+                f"fixed beforehand."
+            )
+    return samples, unlabeled
 
 
-def _rows(weight, n_samples):
-    """Return the samples of positive weight."""
-    return np.arange(n_samples) if weight is None else np.flatnonzero(weight > 0)
-
-
-def _repeated(weight, n_samples, name):
-    """Return samples repeated by their weights, which must be whole numbers."""
-    rows = np.arange(n_samples)
-    if weight is None:
-        return rows
+def _check_whole(weight, name):
     wrong = weight != np.rint(weight)
     if wrong.any():
         raise ValueError(
@@ -167,94 +158,38 @@ def _repeated(weight, n_samples, name):
             f"samples were observed, got {weight[wrong][0]:g}. Weights of the "
             f"distribution in use are weights='importance'."
         )
-    return np.repeat(rows, weight.astype(np.intp))
 
 
-def check_shift(problem, labels, given, kind, weight_max, tv, unlabeled):
-    """Return the samples and labels that count, and the `Shift`.
-
-    Samples are repeated by `given` frequencies; samples of weight 0 are left out.
-    """
-    sizes = problem.size_id, problem.size_ood
-    weights = _check_weights(given, problem)
-    shift = Shift(tv=tv, new=_check_unlabeled(unlabeled, problem))
-    if all(weight is None for weight in weights):
-        return problem, labels, shift
-    if kind == "frequency":
-        rows = list(map(_repeated, weights, sizes, _NAMES))
-    else:
-        rows = list(map(_rows, weights, sizes))
-    labels = type(labels)(
-        *(
-            None if label is None else label[some]
-            for label, some in zip(labels, (*rows, rows[1]), strict=True)
-        )
-    )
-    problem = problem.take(*rows)
-    if kind == "frequency":
-        return problem, labels, shift
-    if shift.new is not None:
-        raise ValueError(
-            "Weights and unlabeled samples cannot be combined: the precision in use is "
-            "bounded for ID samples in use that are distributed as the given ones."
-        )
-    _check_largest(weights, weight_max)
-    weights = [
-        None if w is None else w[some] for w, some in zip(weights, rows, strict=True)
-    ]
-    of_id = problem.risk_id, problem.ood_id, problem.loss_id
-    return (
-        Problem(*of_id, problem.risk_ood, problem.ood_ood, *weights),
-        labels,
-        shift._replace(weights=tuple(weights), weight_max=float(weight_max)),
-    )
-
-
-def _check_largest(weights, weight_max):
-    if weight_max is None:
-        raise ValueError(
-            "weight_max must be given with importance weights: the largest possible "
-            "weight, fixed before the samples are seen; clip weights to it. Counts of "
-            "independent observations are weights='frequency'."
-        )
-    for weight, name in zip(weights, _NAMES, strict=True):
-        if weight is not None and weight.max() > weight_max:
-            raise ValueError(
-                f"{name} has a weight of {weight.max():g}, above weight_max="
-                f"{weight_max:g}. Clip the weights, or pass a larger weight_max, "
-                f"fixed beforehand."
-            )
-
-
-def check_guarantee(rule, guarantee, shift, labels, problem, own):
+def check_guarantee(rule, samples, unlabeled, certificate, own):
     """Raise unless a guarantee covers groups, sources and a shift.
 
     `own` is whether the rule has thresholds of its own.
     """
-    needs_path = shift.tv > 0 or shift.new is not None
-    if own and labels.source is not None:
+    tv, method = certificate.shift.tv, certificate.method
+    needs_path = tv > 0 or unlabeled is not None
+    if own and samples.source is not None:
         raise ValueError(
             f"{type(rule).__name__} bounds no rate of OOD samples, for which sources "
             "are: leave source_ood (ood_source of fit) out."
         )
     if not own:
-        needs_path |= any(label is not None for label in labels)
-    if needs_path and (own or guarantee != "high_probability"):
+        needs_path |= samples.group is not None or samples.source is not None
+    if needs_path and (own or method != "high_probability"):
         raise ValueError(
             f"group_id, source_ood, unlabeled and tv are for "
             f"guarantee='high_probability' and rules with linear bounds, got "
-            f"guarantee={guarantee!r} and {type(rule).__name__}."
+            f"guarantee={method!r} and {type(rule).__name__}."
         )
-    is_simple = guarantee == "expectation" and not problem.double
-    if shift.is_weighted and (
-        own or not (guarantee == "high_probability" or is_simple)
+    is_simple = method == "expectation" and samples.ood is None
+    if samples.weight is not None and (
+        own or not (method == "high_probability" or is_simple)
     ):
         raise ValueError(
             f"Importance weights are for guarantee='high_probability', and "
             f"'expectation' with one score, and rules with linear bounds; got "
-            f"guarantee={guarantee!r} and {type(rule).__name__}."
+            f"guarantee={method!r} and {type(rule).__name__}."
         )
-    if shift.new is not None and (labels.group is not None or shift.tv > 0):
+    if unlabeled is not None and (samples.group is not None or tv > 0):
         raise ValueError(
             "unlabeled cannot be combined with group_id or tv: the ID samples in use "
             "must be distributed as all given ones."

@@ -34,12 +34,9 @@ class GroupedPart(Part):
     """
 
     def __init__(self, part, thresholds):
-        (risk_id, ood_id), (risk_ood, ood_ood) = part.id, part.ood
-        super().__init__(
-            risk_id, ood_id, part.loss, risk_ood, ood_ood, part.group, part.source
-        )
-        given = part.group_ood is not None
-        self.group_ood = part.group_ood if given else np.empty(0, dtype=object)
+        super().__init__(part.samples)
+        if self.group_ood is None:
+            self.group_ood = np.empty(0, dtype=object)
         self.thresholds = thresholds
 
     def projected(self, theta, scales):
@@ -117,26 +114,28 @@ def named_thresholds(lam, pooled_name, pooled, skipped):
     return {**lam, **dict.fromkeys(skipped, -math.inf)}
 
 
-def check_thresholds(thresholds, rule, guarantee, labels, problem, shift, own):
+def check_thresholds(rule, samples, unlabeled, certificate, own):
     """Raise unless there may be thresholds of groups, or none are asked for.
 
     `own` is whether the rule has thresholds of its own.
     """
-    if thresholds == "shared":
-        if labels.group_ood is not None:
+    group_id, group_ood = samples.by_kind("group")
+    if certificate.thresholds == "shared":
+        if group_ood is not None and group_ood.size:
             raise ValueError(
                 "group_ood is for thresholds='group': bounds on the FPR hold for all "
                 "groups together. Leave it out, or use source_ood."
             )
         return
-    if not own and guarantee != "high_probability":
+    if not own and certificate.method != "high_probability":
         raise ValueError(
             f"thresholds='group' is for guarantee='high_probability' and rules with "
-            f"linear bounds, got guarantee={guarantee!r} and {type(rule).__name__}."
+            f"linear bounds, got guarantee={certificate.method!r} and "
+            f"{type(rule).__name__}."
         )
-    if shift.is_weighted or shift.new is not None:
+    if samples.weight is not None or unlabeled is not None:
         raise ValueError("thresholds='group' excludes weights and unlabeled samples.")
-    if labels.group is None or (labels.group_ood is None and problem.size_ood):
+    if group_id is None or group_ood is None:
         raise ValueError(
             "thresholds='group' needs the group of each sample: pass group_id, and "
             "group_ood if there are OOD samples."

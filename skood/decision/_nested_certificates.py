@@ -6,17 +6,19 @@
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from skood.decision._base_rule import BaseRule, Linear, as_asked, is_floor
+from skood.decision._calibration_sample import Problem
 from skood.decision._certified_path import RuleCertificate, statement_of
 from skood.decision._objective import Goal
+from skood.decision._options import certified_delta
 from skood.decision._solver import (
     grid_of_angles,
     grid_search,
-    search,
+    search_problem,
     warn_of_reversed,
 )
 from skood.decision._statements import Counts, tests_of
@@ -37,27 +39,6 @@ _FOR_SCALES = 0.1
 # Margins of the choice of the angle, for the difference between two samples, in
 # standard deviations: with enough data, for one in 20 per bound, else less.
 _CAUTION = (1.645, 0.8, 0.0)
-
-
-class CertificateOptions(NamedTuple):
-    """Guarantee for a rule with its own thresholds, and the samples that it is for."""
-
-    guarantee: str
-    delta: float
-    n_id: int
-    n_ood: int
-    split: partial  # problem -> its part for choices, and its part for tests
-    max_loss: float = 1.0
-    largest: tuple = (None, None)  # weights of ID and OOD samples, if they have some
-    group: Any = None  # labels of ID and of OOD samples
-    group_ood: Any = None
-    thresholds: str = "shared"
-    small_groups: str = "raise"
-
-    @property
-    def certified_delta(self):
-        """Error of the certificate; None on average."""
-        return None if self.guarantee == "expectation" else self.delta
 
 
 class _Demand(NamedTuple):
@@ -127,24 +108,12 @@ def _demand(guarantee, delta, n_angles, tpr_min, fpr_max, largest=(None, None)):
     return _Demand(tpr_min, fpr_max, rank, count, n_angles)
 
 
-def split_problem(problem, shares, rng):
-    """Return two disjoint parts, the first with these shares of ID and OOD samples."""
-    first, second = [], []
-    for n, share in zip((problem.n_id, problem.n_ood), shares, strict=True):
-        order = rng.permutation(n)
-        size = max(1, int(share * n)) if share else 0
-        first.append(np.sort(order[:size]))
-        second.append(np.sort(order[size:]))
-    return problem.take(*first), problem.take(*second)
-
-
-def _choose_angle(rule, first, second, demand, **options):
+def _choose_angle(rule, first, second, demand, solver):
     """Return the best rule on the first part with a margin for the second."""
     k, K = demand.rank(second.n_id), demand.count(second.n_ood)
     tpr, fpr = demand.tpr_min, demand.fpr_max
     cautions: tuple[float, ...] = (0.0,)
     bounded = fpr < 1
-    rows = first.risk_id, first.ood_id, first.loss_id, first.risk_ood, first.ood_ood
     if k is not None and K >= 0:
         cautions = _CAUTION
         tpr = k / second.n_id
@@ -156,7 +125,7 @@ def _choose_angle(rule, first, second, demand, **options):
             leak = fpr - caution * _deviation(fpr, first.n_ood, second.n_ood)
         target = _Tightened(rule, min(1.0, coverage), max(0.0, leak))
         with quiet():  # warned once, at the end
-            point = search(target, *rows, **options)
+            point = search_problem(target, first, solver)
         if point.feasible:
             break
     return point
@@ -232,19 +201,19 @@ def _refusal(rule, problem, second, thetas, demand, shares):
     )
 
 
-def _certificate(bounds, point, problem, demand, options):
+def _rule_certificate(bounds, point, problem, demand, certificate):
     """Return the certificate of a point with bounds that follow from TPR and FPR."""
     pvalues = math.nan, math.nan
-    if options.guarantee != "expectation":
+    if certificate.method != "expectation":
         pvalues = demand.pvalues(problem.n_id, problem.n_ood)
     counts = Counts(point.tpr, point.tpr * point.risk, 0.0, 0, point.fpr, 1, 1)
     statements = []
-    for test in tests_of(bounds, None, None, True, options.max_loss):
+    for test in tests_of(bounds, None, None, True, certificate.max_loss):
         needed = test.needs_id, test.needs_ood
         p = [p for p, is_needed in zip(pvalues, needed, strict=True) if is_needed]
         statements.append(statement_of(test, counts, max(p)))
     return RuleCertificate(
-        options.certified_delta,
+        certified_delta(certificate),
         tuple(statements),
         problem.size_id,
         problem.size_ood,
@@ -253,34 +222,32 @@ def _certificate(bounds, point, problem, demand, options):
     )
 
 
-def certify_nested(
-    rules, bounds, problem, options, share, n_angles, solver, angles, rng
-):
+def certify_nested(rules, bounds, samples, certificate, solver, rng):
     """Return the best rule between thresholds that bound TPR and FPR, or raise.
 
-    `rules` are a rule at one or two priors, `bounds` their statements, and `options`
-    the `CertificateOptions`. `share` is the share of the samples that choose the angle.
+    `rules` are a rule at one or two priors, and `bounds` their statements.
     """
-    rule, guarantee, delta = rules[-1], options.guarantee, options.delta
+    rule, method, delta = rules[-1], certificate.method, certificate.delta
     # bounds are linear in the prior: they hold in between if they hold at both ends
     tpr_min, fpr_max = zip(*map(_implied_bounds, rules), strict=True)
     rates = max(tpr_min), min(fpr_max)
+    problem = Problem(samples)
     shares = (0.0, 0.0)
     if not problem.double:
         second, thetas = problem, np.zeros(1)
-        demand = _demand(guarantee, delta, 1, *rates, options.largest)
-    elif guarantee == "ltt":
+        largest = _largest_weights(samples, problem, certificate.shift)
+        demand = _demand(method, delta, 1, *rates, largest)
+    elif method == "ltt":
         shares = (_FOR_SCALES, 0.0)
-        first, second = split_problem(problem, shares, rng)
+        first, second = map(Problem, samples.split(shares, rng))
         second.set_scales(*first.scales)
-        thetas = grid_of_angles(angles, n_angles)
-        demand = _demand(guarantee, delta, len(thetas), *rates)
+        thetas = grid_of_angles(solver.angles, certificate.n_angles)
+        demand = _demand(method, delta, len(thetas), *rates)
     else:
-        shares = (share, share)
-        first, second = split_problem(problem, shares, rng)
-        demand = _demand(guarantee, delta, 1, *rates)
-        how = {"solver": solver, "angles": angles}
-        point = _choose_angle(rule, first, second, demand, **how)
+        shares = (certificate.split, certificate.split)
+        first, second = map(Problem, samples.split(certificate.split, rng))
+        demand = _demand(method, delta, 1, *rates)
+        point = _choose_angle(rule, first, second, demand, solver)
         second.set_scales(*point.scales)
         thetas = np.array([point.theta])
     k, K = demand.rank(second.n_id), demand.count(second.n_ood)
@@ -293,6 +260,18 @@ def certify_nested(
         point = sample.describe(rule, best, **gap)
         if point is not None:
             warn_of_reversed(point)
-            certificate = _certificate(bounds, point, sample, demand, options)
-            return replace(point, certificate=certificate)
+            about = _rule_certificate(bounds, point, sample, demand, certificate)
+            return replace(point, certificate=about)
     raise _refusal(rule, problem, second, thetas, demand, shares)
+
+
+def _largest_weights(samples, problem, shift):
+    """Return the largest weights of ID and OOD samples in the units of a problem."""
+    return tuple(
+        None
+        if weight is None or not weight.size
+        else shift.weight_max * n / weight.sum()
+        for weight, n in zip(
+            samples.by_kind("weight"), (problem.n_id, problem.n_ood), strict=True
+        )
+    )

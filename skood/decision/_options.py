@@ -1,4 +1,4 @@
-"""Options of `solve` and `certify` as parameters of an estimator."""
+"""Options of `solve` and `certify`, also as parameters of an estimator."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -6,14 +6,29 @@
 import math
 from numbers import Integral, Real
 
-from skood.decision._solver import INFEASIBLE, SOLVERS
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._param_validation import Interval, StrOptions
+from skood.utils._param_validation import Interval, Number, StrOptions
 
+SOLVERS = ("bnb", "exact", "grid")
+INFEASIBLE = ("raise", "nearest")
 GUARANTEES = ("high_probability", "ltt", "expectation")
 
 
-class Solver(SkoodEstimator):
+class _Options(SkoodEstimator):
+    """Base class of options that a function takes as one object."""
+
+    @classmethod
+    def _checked(cls, given):
+        """Return valid options, the defaults for None, or raise."""
+        if given is None:
+            return cls()
+        if not isinstance(given, cls):
+            raise TypeError(f"Expected a {cls.__name__} or None, got {given!r}.")
+        given._validate_params()
+        return given
+
+
+class Solver(_Options):
     """Search for the best operating point: the options of :func:`solve`.
 
     Read more in the :ref:`User Guide <rejection>`.
@@ -21,27 +36,40 @@ class Solver(SkoodEstimator):
     Parameters
     ----------
     method : {"bnb", "exact", "grid"}, default="bnb"
-        Search over angles.
+        How angles are searched; at each angle, all thresholds are evaluated.
+
+        - "bnb": branch and bound over all angles, down to a certified gap of `tol` (or,
+          after 5000 intervals, the remaining gap). The result is never worse than the
+          result of "grid".
+        - "exact": all angles at which two samples change order, for at most 5000
+          samples.
+        - "grid": `n_angles` angles; nothing is certified.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "quadrant": both scores count against acceptance.
+        "quadrant": [0, pi/2], so that both scores count against acceptance. "full":
+        [-pi, pi), so that a score may be used reversed, with a warning.
 
     n_angles : int, default=360
-        Number of angles of "grid", which "bnb" also evaluates.
+        Number of angles of "grid", which "bnb" also evaluates where a better rule is
+        possible. Both ends of a quadrant are included, so that two scores are never
+        worse than either of them alone (if all are finite). With "full" it is rounded
+        up to a multiple of 4.
 
     tol : float, default=1e-5
         Gap of the objective at which "bnb" stops.
 
     randomize : bool, default=False
-        Accept samples at the threshold with a probability.
+        Accept the samples at the threshold with a probability, if this is better. The
+        bounds then hold for expected counts and are not rounded to whole samples. The
+        gap covers the angles at which only equal samples are tied.
 
     infeasible : {"raise", "nearest"}, default="raise"
         Behavior if no rule meets the bounds. "nearest": return the rule closest to
-        them, with a warning; not with a guarantee.
+        them, with a warning, see the notes of :func:`solve`; not with a guarantee.
 
     See Also
     --------
-    solve : The function, with a description of all options.
+    solve : The function.
     RejectOptionClassifier : Has a solver as a parameter.
 
     Examples
@@ -57,7 +85,7 @@ class Solver(SkoodEstimator):
         "method": [StrOptions(set(SOLVERS))],
         "angles": [StrOptions({"quadrant", "full"})],
         "n_angles": [Interval(Integral, 2, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
+        "tol": [Number(Real, 0, None, closed="left")],
         "randomize": ["boolean"],
         "infeasible": [StrOptions(set(INFEASIBLE))],
     }
@@ -79,13 +107,58 @@ class Solver(SkoodEstimator):
         self.randomize = randomize
         self.infeasible = infeasible
 
-    def _options(self):
-        """Return the keyword arguments of `solve`."""
-        options = self.get_params(deep=False)
-        return {"solver": options.pop("method"), **options}
+
+class Shift(_Options):
+    """Difference between the distributions in use and the ones of the samples.
+
+    Read more in the :ref:`User Guide <guarantees>`.
+
+    Parameters
+    ----------
+    weights : {"importance", "frequency"}, default="importance"
+        Meaning of the weights of the samples.
+
+        - "importance": density ratio, up to a factor, of the distribution in use and
+          of the samples (covariate shift). Bounds on the TPR, FPR and selective risk
+          are certified for the distribution that the weights describe. This is exact
+          for weights that are a fixed function of a sample, but **approximate** for
+          the distribution in use if the function is an estimate.
+        - "frequency": how many independent observations a sample stands for. Copies of
+          one observation are no frequency, and would void the guarantee.
+
+    weight_max : float, default=None
+        Largest possible importance weight, fixed beforehand. Estimated weights can be
+        clipped to it.
+
+    tv : float, default=0.0
+        Total variation distance, in [0, 1), between each distribution in use and the
+        one of the samples, weighted if they have weights. Bounds are tested with a
+        margin, so that they hold for all distributions within it.
+
+    See Also
+    --------
+    Certificate : Has a shift as a parameter.
+
+    Examples
+    --------
+    >>> from skood.rejection import Certificate, Shift
+    >>> Certificate(shift=Shift(tv=0.1)).set_params(shift__tv=0.05)
+    Certificate(shift=Shift(tv=0.05))
+    """
+
+    _parameter_constraints: dict = {
+        "weights": [StrOptions({"importance", "frequency"})],
+        "weight_max": [Interval(Real, 0, None, closed="neither"), None],
+        "tv": [Interval(Real, 0, 1, closed="left")],
+    }
+
+    def __init__(self, weights="importance", *, weight_max=None, tv=0.0):
+        self.weights = weights
+        self.weight_max = weight_max
+        self.tv = tv
 
 
-class Certificate(SkoodEstimator):
+class Certificate(_Options):
     r"""Kind of guarantee for new data: the options of :func:`certify`.
 
     Read more in the :ref:`User Guide <guarantees>`.
@@ -95,31 +168,72 @@ class Certificate(SkoodEstimator):
     method : {"high_probability", "ltt", "expectation"}, default="high_probability"
         Kind of guarantee.
 
+        - "high_probability": with a probability of at least ``1 - delta``, all bounds
+          hold on new data. One part of the samples chooses a path of candidate rules,
+          the others certify them in their order ("path" in the notes of
+          :func:`certify`).
+        - "ltt": the same guarantee. All samples certify thresholds at each of
+          `n_angles` angles (learn then test), except for a tenth of the ID samples,
+          which set the scales of the scores.
+        - "expectation": the TPR and the FPR are within their bounds on average over
+          the draw of the given samples, by conformal order statistics. About half of
+          all draws break a bound. `delta` is not used.
+
+        With one score, bounds on the TPR, FPR or precision alone, and neither groups
+        nor sources, all samples certify thresholds ("interval" in these notes).
+
     delta : float, default=0.1
-        Probability, in (0, 1), that the guarantee fails.
+        Probability, in (0, 1), that the guarantee fails: that a rule is returned and
+        breaks a bound. It is a share of all draws of the samples, not of the draws for
+        which a rule is certified. Another `random_state` after a refusal voids it,
+        unless it is one of the `n_candidates`.
 
     n_candidates : int, default=1
-        Number of predictors, rules or random states from which a certified one is
-        chosen with these calibration samples; `delta` is divided by it.
+        Number of certificates from which one is chosen after they were tried on these
+        samples, for example for several predictors, scores, rules or random states;
+        `delta` is divided by it. Fix it before the first, and pass it to all.
 
-    split : float, default=0.4
-        Share of the calibration samples that choose candidate rules; not for "ltt".
+    split : float or ndarray of shape (n_samples,), default=0.4
+        Share of the ID and of the OOD samples that choose candidates; not for "ltt". An
+        eighth of it with one score, a bounded selective risk and the coverage as the
+        objective. Or a mask, True for the samples that choose: these may be from other
+        distributions, since only the others certify.
 
     n_angles : int, default=16
-        Number of angles of "ltt".
+        Number of angles of "ltt". More angles come closer to the best one, but each is
+        certified with ``delta / n_angles``.
+
+    ood_prior : float or tuple (low, high), default=None
+        For rules with a prior, such as BoundedPrecisionRecall: the share of OOD samples
+        in use, or an interval for it; the guarantee holds for all of its values. None:
+        the `ood_prior` of the rule.
+
+    max_loss : float, default=None
+        Largest possible loss, for a bound on the selective risk. It must be known
+        beforehand: clip losses of unknown range to it. None: 1, or the largest loss of
+        the estimator that has the certificate.
+
+    shift : Shift, default=None
+        Difference between the distributions in use and the ones of the samples. None:
+        ``Shift()``.
 
     within : {"class", "predicted_class", "groups"} or None, default=None
         Bounds on the TPR and the risk then hold within every true class, within every
         predicted class, or within every group of the `groups` given to `fit`. Bounds
         within every true class hold for all class priors. None: for all ID samples
-        together.
+        together. For estimators: :func:`certify` takes groups from its samples.
 
     thresholds : {"shared", "group"}, default="shared"
-        "group": each predicted class, or each group, has its own threshold. Groups must
-        then be given to `predict` as well, and samples of other groups are rejected.
+        "group": each group, such as a predicted class, has its own threshold, at a
+        common angle, and `lam` of the rule is a dict with them. Groups must be
+        available for new samples, so that they cannot be true classes; samples of other
+        groups are rejected.
 
     small_groups : {"raise", "pool", "skip"}, default="raise"
-        What happens to groups with too few samples.
+        What happens to groups with too few samples to certify a bound even if all of
+        them are accepted: an error, they become one group, or they are left out and
+        named in the certificate. Groups that are left out have no threshold of their
+        own: with ``thresholds="group"`` their samples are rejected.
 
     schedule : {"each", "all"}, default="each"
         Guarantee of several certificates, of `fit` and of each call of `recalibrate`.
@@ -129,7 +243,7 @@ class Certificate(SkoodEstimator):
 
     See Also
     --------
-    certify : The function, with a description of all options.
+    certify : The function.
     RejectOptionClassifier : Has a guarantee as a parameter.
 
     Examples
@@ -147,13 +261,18 @@ class Certificate(SkoodEstimator):
         "method": [StrOptions(set(GUARANTEES))],
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "n_candidates": [Interval(Integral, 1, None, closed="left")],
-        "split": [Interval(Real, 0, 1, closed="neither")],
+        "split": [Interval(Real, 0, 1, closed="neither"), "array-like"],
         "n_angles": [Interval(Integral, 2, None, closed="left")],
+        "ood_prior": [Real, tuple, None],
+        "max_loss": [Interval(Real, 0, None, closed="neither"), None],
+        "shift": [Shift, None],
         "within": [StrOptions({"class", "predicted_class", "groups"}), None],
         "thresholds": [StrOptions({"shared", "group"})],
         "small_groups": [StrOptions({"raise", "pool", "skip"})],
         "schedule": [StrOptions({"each", "all"})],
     }
+
+    _default_parts: dict = {"shift": Shift}
 
     def __init__(
         self,
@@ -163,6 +282,9 @@ class Certificate(SkoodEstimator):
         n_candidates=1,
         split=0.4,
         n_angles=16,
+        ood_prior=None,
+        max_loss=None,
+        shift=None,
         within=None,
         thresholds="shared",
         small_groups="raise",
@@ -173,16 +295,49 @@ class Certificate(SkoodEstimator):
         self.n_candidates = n_candidates
         self.split = split
         self.n_angles = n_angles
+        self.ood_prior = ood_prior
+        self.max_loss = max_loss
+        self.shift = shift
         self.within = within
         self.thresholds = thresholds
         self.small_groups = small_groups
         self.schedule = schedule
 
-    def _options(self, m=1):
-        """Return the keyword arguments of `certify` for the m-th certificate."""
-        options = self.get_params(deep=False)
-        for name in ("within", "schedule"):
-            del options[name]
+    def _of(self, m, max_loss):
+        """Return the m-th certificate of an estimator with a largest loss."""
+        params = self.get_params(deep=False)
         if self.schedule == "all":  # sums to delta over all m
-            options["delta"] = 6 * self.delta / (math.pi * m) ** 2
-        return {"guarantee": options.pop("method"), **options}
+            params["delta"] = 6 * self.delta / (math.pi * m) ** 2
+        if self.max_loss is None:
+            params["max_loss"] = max_loss
+        return Certificate(**params)
+
+
+def checked_certificate(given):
+    """Return a certificate without a None, whose `delta` is of one candidate."""
+    certificate = Certificate._checked(given)
+    params = certificate.get_params(deep=False)
+    params["delta"] = certificate.delta / certificate.n_candidates
+    params["shift"] = Shift._checked(certificate.shift)
+    if certificate.max_loss is None:
+        params["max_loss"] = 1.0
+    return Certificate(**params)
+
+
+def certified_delta(certificate):
+    """Return the error of a certificate; None on average."""
+    return None if certificate.method == "expectation" else certificate.delta
+
+
+def check_certifiable(solver):
+    """Raise if a guarantee excludes an option of a solver."""
+    if solver.randomize:
+        raise ValueError(
+            "randomize=True and a guarantee exclude each other: certified thresholds "
+            "are scores. Set one of them back."
+        )
+    if solver.infeasible == "nearest":
+        raise ValueError(
+            "infeasible='nearest' and a guarantee exclude each other: bounds that no "
+            "rule meets cannot be certified. Set one of them back."
+        )

@@ -5,10 +5,8 @@
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import column_or_1d
 
 from skood.decision._base_rule import as_asked
 from skood.decision._calibration_sample import Problem
@@ -21,10 +19,10 @@ from skood.decision._certified_path import (
     statement_of,
     upper_bound,
 )
-from skood.decision._distribution_shift import NO_SHIFT, statement_tests
+from skood.decision._distribution_shift import statement_tests
 from skood.decision._group_thresholds import by_levels, named_thresholds
 from skood.decision._operating_point import OperatingPoint
-from skood.decision._solver import grid_of_angles, search
+from skood.decision._solver import grid_of_angles, search_problem
 from skood.decision._statements import Part, tests_of, text_of
 from skood.exceptions import NotCertifiableError
 from skood.utils._warnings import quiet
@@ -40,61 +38,6 @@ _MANY = 1e9
 POOLED = "pooled"
 
 
-class Labels(NamedTuple):
-    """Groups of ID samples, sources and groups of OOD samples, as arrays or None."""
-
-    group: np.ndarray | None = None
-    source: np.ndarray | None = None
-    group_ood: np.ndarray | None = None
-
-
-def check_labels(problem, group_id, source_ood, group_ood=None):
-    """Return checked labels of the samples of a problem."""
-    found: list = []
-    for labels, name, n in (
-        (group_id, "group_id", problem.size_id),
-        (source_ood, "source_ood", problem.size_ood),
-        (group_ood, "group_ood", problem.size_ood),
-    ):
-        if labels is None:
-            found.append(None)
-            continue
-        labels = column_or_1d(labels)
-        if len(labels) != n:
-            kind = "ID" if name == "group_id" else "OOD"
-            raise ValueError(
-                f"{name} must have one label per {kind} sample, got {len(labels)} for "
-                f"{n} samples."
-            )
-        if any(label is None or label != label for label in labels.tolist()):
-            raise ValueError(
-                f"{name} contains missing labels; leave these samples out, or give "
-                f"them a label of their own."
-            )
-        found.append(labels)
-    return Labels(*found)
-
-
-def _first_rows(labels, n, split, rng):
-    """Return the rows that choose, and those that certify in random order.
-
-    The split is random within each label and within nothing else: the certifying
-    samples of a label are a sample of it given the others. `split` is the share of
-    the first, or a mask of them.
-    """
-    order = rng.permutation(n)
-    if isinstance(split, np.ndarray):
-        return order[split[order]], order[~split[order]]
-    if labels is None:
-        size = max(1, int(split * n)) if n else 0
-        return order[:size], order[size:]
-    first = np.zeros(n, dtype=bool)
-    for label in set(labels.tolist()):
-        rows = order[labels[order] == label]
-        first[rows[: int(split * len(rows))]] = True
-    return order[first[order]], order[~first[order]]
-
-
 def _least_size(bounds, max_loss, delta):
     """Return how many certifying ID samples a group needs, if all are accepted."""
     least = 0.0
@@ -107,12 +50,12 @@ def _least_size(bounds, max_loss, delta):
 
 
 def without_small(labels, least, split, delta, small_groups):
-    """Return labels, the groups to certify, the pooled and the skipped groups.
+    """Return the groups to certify, the pooled and the skipped groups.
 
     Each group needs `least` certifying samples; `delta` is for the message, or None.
     """
     if labels is None:
-        return None, None, (), ()
+        return None, (), ()
     names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if isinstance(split, np.ndarray):
         certifying = np.bincount(codes, weights=~split, minlength=len(names))
@@ -125,7 +68,7 @@ def without_small(labels, least, split, delta, small_groups):
         if n < least
     }
     if not small:
-        return labels, names.tolist(), (), ()
+        return names.tolist(), (), ()
     if small_groups == "raise" or (small_groups == "skip" and len(small) == len(names)):
         listed = ", ".join(f"{name!r} ({n})" for name, n in small.items())
         raise NotCertifiableError(
@@ -137,14 +80,12 @@ def without_small(labels, least, split, delta, small_groups):
         )
     others = [name for name in names.tolist() if name not in small]
     if small_groups == "skip":
-        return labels, others, (), tuple(small)
-    return _pooled(labels, small), [*others, POOLED], tuple(small), ()
+        return others, (), tuple(small)
+    return [*others, POOLED], tuple(small), ()
 
 
-def _pooled(labels, names):
-    """Return labels after some names are replaced by one; None stays None."""
-    if labels is None or not names:
-        return labels
+def pooled_labels(labels, names):
+    """Return labels after some names are replaced by one."""
     found = labels.astype(object)
     found[np.isin(labels, list(names))] = POOLED
     return found
@@ -177,96 +118,51 @@ def check_path_losses(bounds, loss, max_loss):
         )
 
 
-def part_of(problem, labels, shift=NO_SHIFT):
-    return Part(
-        problem.risk_id,
-        problem.ood_id,
-        problem.loss_id,
-        problem.risk_ood,
-        problem.ood_ood,
-        labels.group,
-        labels.source,
-        shift.weights,
-        shift.new,
-        labels.group_ood,
-    )
-
-
-def _problem_of(part):
-    (risk_id, ood_id), (risk_ood, ood_ood) = part.id, part.ood
-    weights = (w if w is not None and w.size else None for w in part.weights)
-    return Problem(risk_id, ood_id, part.loss, risk_ood, ood_ood, *weights)
-
-
 def _is_two_valued(loss, max_loss):
     return bool(np.all((loss == 0) | (loss == max_loss)))
 
 
-def _parts(problem, labels, shift, splits, rng):
-    """Return the samples that choose, and the others, which certify."""
-    part = part_of(problem, labels, shift)
-    rows = [
-        _first_rows(labels.group, problem.size_id, splits[0], rng),
-        _first_rows(labels.source, problem.size_ood, splits[1], rng),
-    ]
-    if shift.new is not None:
-        rows.append(_first_rows(None, len(shift.new[0]), splits[0], rng))
-    return (part.take(*some) for some in zip(*rows, strict=True))
-
-
-def certify_statements(
-    rule,
-    bounds,
-    problem,
-    labels,
-    shift,
-    *,
-    delta,
-    split,
-    max_loss,
-    small_groups,
-    solver,
-    angles,
-    rng,
-    thresholds="shared",
-):
+def certify_statements(rule, bounds, whole, certificate, solver, rng):
     """Return the rule of the last certified candidate, or raise NotCertifiableError.
 
     `bounds` are the statements of `rule`, functions of rates that must not be positive,
-    and `shift` is the `Shift` of the distributions in use.
+    and `whole` has all samples, a `Part`.
     """
-    check_path_losses(bounds, problem.loss_id, max_loss)
+    delta, max_loss = certificate.delta, certificate.max_loss
+    split, by_group = certificate.split, certificate.thresholds == "group"
+    check_path_losses(bounds, whole.loss, max_loss)
     ascends = (
-        thresholds == "shared"
-        and not problem.double
-        and not isinstance(split, tuple)
+        not by_group
+        and whole.samples.ood is None
+        and not isinstance(split, np.ndarray)
         and any(bound.loss for bound in bounds)
         and _is_coverage(rule.cost())
     )
     split = split * _FOR_THRESHOLDS if ascends else split
-    splits = split if isinstance(split, tuple) else (split, split)
     least = _least_size(bounds, max_loss, delta)
-    options = least, splits[0], delta, small_groups
-    group, groups, pooled, skipped = without_small(labels.group, *options)
-    labels = Labels(group, labels.source, _pooled(labels.group_ood, pooled))
-    first, second = _parts(problem, labels, shift, splits, rng)
-    chooser = _problem_of(first)
-    sources = None if labels.source is None else np.unique(labels.source).tolist()
+    of_id = split[whole.samples.indices[0]] if isinstance(split, np.ndarray) else split
+    options = least, of_id, delta, certificate.small_groups
+    groups, pooled, skipped = without_small(whole.group, *options)
+    if pooled:
+        group = pooled_labels(whole.samples.group, pooled)
+        whole = Part(replace(whole.samples, group=group), whole.new)
+    first, second = whole.split(split, rng)
+    chooser = Problem(first.samples)
+    sources = None if whole.source is None else np.unique(whole.source).tolist()
     two_valued = _is_two_valued(first.loss, max_loss)
-    how = two_valued, max_loss, shift
+    how = two_valued, certificate, whole
     tests = statement_tests(rule, bounds, groups, sources, *how)
     check_attainable(tests)
-    about = _about(second, shift, pooled=pooled, not_certified=skipped)
+    about = _about(whole, second, certificate, pooled=pooled, not_certified=skipped)
     if not tests:
-        rows = *first.id, first.loss, *first.ood
         with quiet():
-            found = search(rule, *rows, solver=solver, angles=angles)
+            found = search_problem(rule, chooser, solver)
         return _certified_cost(
             rule, found, first, second, sources, delta, max_loss, about
         )
-    thetas = grid_of_angles(angles, _N_ANGLES) if problem.double else np.zeros(1)
+    thetas = grid_of_angles(solver.angles, _N_ANGLES) if chooser.double else np.zeros(1)
     scales, sizes = chooser.scales, [second.sizes(test) for test in tests]
-    if thresholds == "group":
+    if by_group:
         first, second = by_levels(first, second, tests, thetas, scales, delta)
     if ascends:
         path, weights = ascending(first, tests, sizes, scales, delta)
@@ -297,12 +193,12 @@ def certify_statements(
             second.counts(tests, theta, scales, np.array([lam]))
             for theta, lam, _ in candidates
         ]
-        raise _refusal(rule, problem, shift, *about_tests, failed, counts)
+        raise _refusal(rule, whole, *about_tests, failed, counts)
     last = max(found)
     about = {**about, "n_candidates": len(candidates), "n_certified": len(found)}
     certificate = RuleCertificate(delta, (), **about)
     point = certified(rule, second, tests, candidates[last], found[last], certificate)
-    if thresholds == "group":
+    if by_group:
         lam = named_thresholds(point.lam, POOLED, pooled, skipped)
         point = replace(point, lam=lam)
     return point
@@ -313,12 +209,14 @@ def _is_coverage(cost):
     return cost is not None and cost.id < 0 == cost.loss == cost.ood
 
 
-def _about(second, shift, **names):
+def _about(whole, second, certificate, **names):
     """Return fields of the certificate: the certifying samples and their shift."""
+    shift, is_weighted = certificate.shift, whole.samples.weight is not None
+    weight_max = float(shift.weight_max) if is_weighted else None
     found = {"n_id": len(second.loss), "n_ood": len(second.ood[0]), **names}
     if second.new is not None:
         found["n_unlabeled"] = len(second.new[0])
-    return {**found, "weight_max": shift.weight_max, "tv": shift.tv}
+    return {**found, "weight_max": weight_max, "tv": shift.tv}
 
 
 def _numbers(counts):
@@ -338,7 +236,7 @@ def certified(rule, part, tests, candidate, pvalues, certificate):
     lam = part.lam_of(theta, lam)
     point = OperatingPoint(theta, lam, scales=scales, certificate=certificate)
     groups = part.group, part.group_ood
-    point = _problem_of(part).evaluated(rule, point, groups)
+    point = Problem(part.samples).evaluated(rule, point, groups)
     in_use = [
         one.estimate
         for one, test in zip(statements, tests, strict=True)
@@ -377,7 +275,7 @@ def _certified_cost(rule, found, first, second, sources, delta, max_loss, about)
     )
 
 
-def _refusal(rule, problem, shift, tests, path, sizes, delta, weights, failed, counts):
+def _refusal(rule, whole, tests, path, sizes, delta, weights, failed, counts):
     """Return the error with the statement that failed and the samples needed.
 
     `failed` has the p-values of the candidates that were tested, and `counts` are those
@@ -392,8 +290,8 @@ def _refusal(rule, problem, shift, tests, path, sizes, delta, weights, failed, c
             f"{text_of(tests[len(failed[k]) - 1])} has a p-value of {p:.3g} for the "
             f"safest rule, which is above {share}delta={delta:g}"
         )
-    n_id, n_ood = problem.size_id, problem.size_ood
-    n_new = 0 if shift.new is None else len(shift.new[0])
+    n_id, n_ood = whole.samples.sizes
+    n_new = 0 if whole.new is None else len(whole.new[0])
     most = _MANY / max(n_id, n_ood, n_new)
     about = sizes, delta, most
     factor = planned = factor_needed(tests, path.counts, *about)

@@ -7,24 +7,23 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from skood.decision._base_rule import Linear, as_asked, attainable_rates, is_floor
 from skood.decision._branch_and_bound import branch_and_bound
-from skood.decision._check_problem import check_problem
+from skood.decision._calibration_sample import Problem
 from skood.decision._exact_sweep import MAX_ROWS, pivot_sweep
 from skood.decision._nearest import nearest
 from skood.decision._objective import Candidate, Goal, better
 from skood.decision._operating_point import Attainable, OperatingPoint, weights
+from skood.decision._options import Solver
+from skood.decision._scored_samples import checked_samples
 from skood.exceptions import InfeasibleError
 from skood.utils._ties import tolerance
 from skood.utils._warnings import warn
-
-SOLVERS = ("bnb", "exact", "grid")
-INFEASIBLE = ("raise", "nearest")
 
 # Gap at which any rule within the bounds will do.
 _ANY = 1e300
@@ -45,25 +44,6 @@ def grid_of_angles(angles, n_angles):
         )
         return np.concatenate([k * (math.pi / 2) + steps for k in range(-2, 2)])
     raise ValueError(f"angles must be 'quadrant' or 'full', got {angles!r}.")
-
-
-def _check_options(solver, tol, problem, infeasible):
-    """Raise unless the solver and its tolerance fit the problem."""
-    if infeasible not in INFEASIBLE:
-        raise ValueError(
-            f"infeasible must be one of {list(INFEASIBLE)}, got {infeasible!r}."
-        )
-    if solver not in SOLVERS:
-        raise ValueError(f"solver must be one of {list(SOLVERS)}, got {solver!r}.")
-    if isinstance(tol, bool) or not isinstance(tol, Real) or not float(tol) >= 0:
-        raise ValueError(f"tol must be a number of at least 0, got {tol!r}.")
-    n_rows = problem.loss.size
-    if solver == "exact" and problem.double and n_rows > MAX_ROWS:
-        raise ValueError(
-            f"solver='exact' takes at most {MAX_ROWS} samples, its work grows with "
-            f"their square; got {n_rows}. Use solver='bnb', which certifies its gap, "
-            f"with a smaller tol if need be."
-        )
 
 
 def grid_search(problem, goal, thetas, randomize=False):
@@ -135,47 +115,33 @@ def _plug_in(problem, rule):
     return problem.evaluated(rule, point)
 
 
-def search(
-    rule,
-    risk_id,
-    ood_id,
-    loss_id,
-    risk_ood,
-    ood_ood,
-    *,
-    solver="bnb",
-    angles="quadrant",
-    n_angles=360,
-    tol=1e-5,
-    randomize=False,
-    infeasible="raise",
-    sample_weight_id=None,
-    sample_weight_ood=None,
-):
+def search(rule, samples, solver=None):
     """Solve as :func:`solve`, but return an infeasible point instead of raising.
 
     The point then has ``feasible=False``, a NaN risk and the attainable bounds, and has
     the smallest total violation of the bounds.
     """
-    thetas = grid_of_angles(angles, n_angles)
-    rows = risk_id, ood_id, loss_id, risk_ood, ood_ood
-    problem = check_problem(rule, *rows, sample_weight_id, sample_weight_ood)
-    _check_options(solver, tol, problem, infeasible)
+    solver = Solver._checked(solver)
+    return search_problem(rule, Problem(checked_samples(rule, samples)), solver)
+
+
+def search_problem(rule, problem, solver):
+    """Search the best rule on checked samples with a checked solver."""
+    n_samples = problem.loss.size
+    if solver.method == "exact" and problem.double and n_samples > MAX_ROWS:
+        raise ValueError(
+            f"solver='exact' takes at most {MAX_ROWS} samples, its work grows with "
+            f"their square; got {n_samples}. Use solver='bnb', which certifies its "
+            f"gap, with a smaller tol if need be."
+        )
     if rule.plug_in() is not None:
         return _plug_in(problem, rule)
     point = rule._point(problem)
     if point is not None:
-        is_nearest = infeasible == "nearest" and not point.feasible
+        is_nearest = solver.infeasible == "nearest" and not point.feasible
         return problem.evaluated(rule, point) if is_nearest else point
-    options = {
-        "solver": solver,
-        "angles": angles,
-        "thetas": thetas,
-        "tol": tol,
-        "randomize": randomize,
-        "infeasible": infeasible,
-    }
-    if not problem.double and not randomize:
+    infeasible = solver.infeasible
+    if not problem.double and not solver.randomize:
         goal = Goal.of(rule, problem)
         found = problem.best_between_ties(goal)
         if found is not None:
@@ -183,38 +149,39 @@ def search(
     merged = problem.with_merged_ties()
     point = exact = None
     if merged.few_tied():
-        once = {**options, "infeasible": None}  # then with merged ties
-        exact, found = _best_point(problem, rule, **once)
+        exact, found = _best_point(problem, rule, solver, None)
         if found is not None and not merged.are_separated(found, problem):
             point = exact
     # Where scores are dense, ties that were merged may not stay together at an angle.
-    point = point or _best_point(merged, rule, **options)[0]
-    point = point or exact or _best_point(problem, rule, **options)[0]
+    point = point or _best_point(merged, rule, solver, infeasible)[0]
+    point = point or exact or _best_point(problem, rule, solver, infeasible)[0]
     if point.feasible:
         warn_of_reversed(point)
     return point
 
 
-def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize, infeasible):
+def _best_point(problem, rule, solver, infeasible):
     """Return the best operating point, None if it separates merged ties, and its rule.
 
     If none meets the bounds, the rule is None, and if `infeasible` is None as well, so
     is the point.
     """
+    tol, randomize = solver.tol, solver.randomize
     goal = Goal.of(rule, problem, whole=not randomize)
-    turns = (0,) if angles == "quadrant" else (-2, -1, 0, 1)
+    turns = (0,) if solver.angles == "quadrant" else (-2, -1, 0, 1)
+    thetas, method = grid_of_angles(solver.angles, solver.n_angles), solver.method
     if not problem.double:
-        thetas, solver = np.zeros(1), "grid"
+        thetas, method = np.zeros(1), "grid"
     optimize: Callable[..., Any]
     find: Callable[..., Any]
-    if solver == "bnb":
+    if method == "bnb":
         options = {"turns": turns, "grid": thetas, "randomize": randomize}
         best, bound = branch_and_bound(problem, goal, tol=tol, **options)
         tol = min(tol, 1e-3)
         optimize = partial(branch_and_bound, problem, tol=tol, **options)
         options["grid"] = ()
         find = partial(branch_and_bound, problem, tol=_ANY, **options)
-    elif solver == "exact":
+    elif method == "exact":
         optimize = partial(pivot_sweep, problem, turns=turns, randomize=randomize)
         find = optimize
         best, bound = optimize(goal)
@@ -264,23 +231,7 @@ def warn_of_reversed(point):
         )
 
 
-def solve(
-    rule,
-    risk_id,
-    ood_id,
-    loss_id,
-    risk_ood,
-    ood_ood,
-    *,
-    solver="bnb",
-    angles="quadrant",
-    n_angles=360,
-    tol=1e-5,
-    randomize=False,
-    infeasible="raise",
-    sample_weight_id=None,
-    sample_weight_ood=None,
-):
+def solve(rule, samples, solver=None):
     r"""Find the best acceptance rule on one or two scores.
 
     Scores are outlier-like here: high means reject. Among the rules
@@ -297,60 +248,12 @@ def solve(
     rule : BaseRule
         The objective and the bounds, such as :class:`BoundedTPRFPR`.
 
-    risk_id : array-like of shape (n_id,)
-        Scores a of ID samples, high for samples that are likely misclassified.
+    samples : ScoredSamples
+        Scores and losses of ID samples and, for rules that require them, OOD samples.
 
-    ood_id : array-like of shape (n_id,) or None
-        Scores b of ID samples, high for OOD samples; -inf is not allowed. None (then
-        also in `ood_ood`): there is only the score a, and the angle is 0.
-
-    loss_id : array-like of shape (n_id,)
-        Losses of ID samples, not negative.
-
-    risk_ood : array-like of shape (n_ood,) or None
-        Scores a of OOD samples. None: no OOD samples, for rules that do not require
-        them.
-
-    ood_ood : array-like of shape (n_ood,) or None
-        Scores b of OOD samples.
-
-    solver : {"bnb", "exact", "grid"}, default="bnb"
-        How angles are searched; at each angle, all thresholds are evaluated.
-
-        - "bnb": branch and bound over all angles, down to a certified gap of `tol` (or,
-          after 5000 intervals, the remaining gap). The result is never worse than the
-          result of "grid".
-        - "exact": all angles at which two samples change order, for at most 5000
-          samples.
-        - "grid": `n_angles` angles; nothing is certified.
-
-    angles : {"quadrant", "full"}, default="quadrant"
-        "quadrant": [0, pi/2], so that both scores count against acceptance. "full":
-        [-pi, pi), so that a score may be used reversed, with a warning.
-
-    n_angles : int, default=360
-        Number of angles of "grid", which "bnb" also evaluates where a better rule is
-        possible. Both ends of a quadrant are included, so that two scores are never
-        worse than either of them alone (if all are finite). With "full" it is rounded
-        up to a multiple of 4.
-
-    tol : float, default=1e-5
-        Gap of the objective at which "bnb" stops.
-
-    randomize : bool, default=False
-        Accept the samples at the threshold with a probability, if this is better. The
-        bounds then hold for expected counts and are not rounded to whole samples. The
-        certificate covers the angles at which only equal samples are tied.
-
-    infeasible : {"raise", "nearest"}, default="raise"
-        Behavior if no rule meets the bounds. "nearest": return the rule closest to
-        them, with a warning, see the notes.
-
-    sample_weight_id : array-like of shape (n_id,), default=None
-        Weights of ID samples, see :ref:`rejection_weights`. None: equal weights.
-
-    sample_weight_ood : array-like of shape (n_ood,), default=None
-        Weights of OOD samples, likewise.
+    solver : Solver, default=None
+        Search over angles, and behavior if no rule meets the bounds. None:
+        ``Solver()``.
 
     Returns
     -------
@@ -363,8 +266,8 @@ def solve(
         If no rule meets the bounds; its text gives the attainable values.
     ValueError
         If there are no ID samples or, where `rule` needs them, no OOD samples; if a
-        score is NaN, an OOD score is -inf, a loss is negative, or shapes do not fit; if
-        there are too many samples for "exact".
+        score is NaN, an OOD score is -inf or a loss is negative; if there are too many
+        samples for "exact".
 
     Warns
     -----
@@ -411,42 +314,28 @@ def solve(
     Examples
     --------
     >>> import numpy as np
-    >>> from skood.rejection import BoundedTPRFPR, solve
+    >>> from skood.rejection import BoundedTPRFPR, ScoredSamples, solve
     >>> rng = np.random.default_rng(0)
     >>> risk_id, ood_id = rng.uniform(size=(2, 500))
     >>> loss_id = rng.uniform(size=500) < risk_id / 2
     >>> risk_ood, ood_ood = rng.uniform(size=500), rng.uniform(0.7, 1.7, size=500)
     >>> rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.2)
-    >>> point = solve(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
+    >>> both = ScoredSamples.from_arrays(risk_id, ood_id, loss_id, risk_ood, ood_ood)
+    >>> point = solve(rule, both)
     >>> bool(point.tpr >= 0.7 and point.fpr <= 0.2)
     True
-    >>> single = solve(rule, ood_id, None, loss_id, ood_ood, None)
-    >>> bool(point.risk <= single.risk)
+    >>> single = ScoredSamples.from_arrays(ood_id, None, loss_id, ood_ood, None)
+    >>> bool(point.risk <= solve(rule, single).risk)
     True
     """
-    point = search(
-        rule,
-        risk_id,
-        ood_id,
-        loss_id,
-        risk_ood,
-        ood_ood,
-        solver=solver,
-        angles=angles,
-        n_angles=n_angles,
-        tol=tol,
-        randomize=randomize,
-        infeasible=infeasible,
-        sample_weight_id=sample_weight_id,
-        sample_weight_ood=sample_weight_ood,
-    )
+    point = search(rule, samples, solver)
     if not point.feasible:
-        n_ood = 0 if risk_ood is None else len(risk_ood)
+        n_id, n_ood = samples.sizes
         message = (
-            f"No acceptance rule meets {as_asked(rule)} on "
-            f"{len(risk_id)} ID and {n_ood} OOD samples."
+            f"No acceptance rule meets {as_asked(rule)} on {n_id} ID and {n_ood} OOD "
+            "samples."
         )
-        if infeasible == "raise":
+        if solver is None or solver.infeasible == "raise":
             attainable = attainable_rates(rule, point.attainable)
             raise InfeasibleError(message, **attainable)
         warn(

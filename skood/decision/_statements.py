@@ -16,6 +16,7 @@ from scipy.special import ndtri
 
 from skood.decision._base_rule import Linear
 from skood.decision._operating_point import project, standardize
+from skood.decision._scored_samples import split_indices
 from skood.stats._rate_tests import (
     at_least,
     at_most,
@@ -65,50 +66,30 @@ class Decisions(NamedTuple):
 
 
 class Part:
-    """Scores and losses of some samples, with labels of groups and sources.
-
-    `weights` of ID and of OOD samples may be None, and `new` may have both scores of
-    unlabeled samples.
-    """
+    """Scored samples by their kinds, and both scores of unlabeled samples or None."""
 
     new: tuple[Any, Any] | None
 
-    def __init__(
-        self,
-        risk_id,
-        ood_id,
-        loss_id,
-        risk_ood,
-        ood_ood,
-        group,
-        source,
-        weights=(None, None),
-        new=None,
-        group_ood=None,
-    ):
-        self.id = risk_id, ood_id
-        self.ood = risk_ood, ood_ood
-        self.loss = loss_id
-        self.group, self.source = group, source
-        self.weights = weights
-        self.new = new
-        self.group_ood = group_ood
+    def __init__(self, samples, new=None):
+        self.samples, self.new = samples, new
+        risk, ood = map(samples.by_kind, ("risk", "ood"))
+        self.id, self.ood = (risk[0], ood[0]), (risk[1], ood[1])
+        self.loss = samples.by_kind("loss")[0]
+        self.group, self.group_ood = samples.by_kind("group")
+        self.source = samples.by_kind("source")[1]
+        self.weights = samples.by_kind("weight")
 
-    def take(self, rows_id, rows_ood, rows_new=None):
-        """Return some of the samples, in the given order."""
-
-        def some(rows, *arrays):
-            return [None if array is None else array[rows] for array in arrays]
-
-        w_id, w_ood = self.weights
-        a, b, loss, group, w_id = some(rows_id, *self.id, self.loss, self.group, w_id)
-        a_ood, b_ood, source, w_ood, group_ood = some(
-            rows_ood, *self.ood, self.source, w_ood, self.group_ood
-        )
-        new = None if self.new is None else tuple(some(rows_new, *self.new))
-        weights = w_id, w_ood
-        labels = group, source
-        return Part(a, b, loss, a_ood, b_ood, *labels, weights, new, group_ood)
+    def split(self, share, rng):
+        """Return the samples that choose, and the others, which certify."""
+        first, second = self.samples.split(share, rng)
+        if self.new is None:
+            return Part(first), Part(second)
+        indices = split_indices(None, len(self.new[0]), share, rng)
+        new = [
+            tuple(None if score is None else score[some] for score in self.new)
+            for some in indices
+        ]
+        return Part(first, new[0]), Part(second, new[1])
 
     def sizes(self, test):
         """Return the numbers of ID and OOD samples that a test concerns."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from skood.decision._base_rule import BaseRule, Linear, as_asked
+from skood.decision._calibration_sample import Problem
 from skood.decision._certified_path import CertifiedStatement, RuleCertificate
 from skood.decision._certified_risk import (
     certified_threshold,
@@ -19,7 +20,8 @@ from skood.decision._certified_risk import (
 )
 from skood.decision._group_thresholds import named_thresholds
 from skood.decision._operating_point import Attainable, OperatingPoint
-from skood.decision._path_certificates import POOLED, without_small
+from skood.decision._options import certified_delta
+from skood.decision._path_certificates import POOLED, pooled_labels, without_small
 from skood.exceptions import NotCertifiableError
 from skood.stats._binomial_bounds import (
     min_accepted_id,
@@ -100,11 +102,12 @@ class TwoThresholds(BaseRule):
     Examples
     --------
     >>> import numpy as np
-    >>> from skood.rejection import TwoThresholds, accept, solve
+    >>> from skood.rejection import ScoredSamples, TwoThresholds, accept, solve
     >>> rng = np.random.default_rng(0)
     >>> a, b = rng.uniform(size=(2, 1000))
     >>> wrong = rng.uniform(size=1000) < a / 2
-    >>> point = solve(TwoThresholds(ood=0.1, risk=0.2), a, b, wrong, None, None)
+    >>> samples = ScoredSamples.from_arrays(a, b, wrong, None, None)
+    >>> point = solve(TwoThresholds(ood=0.1, risk=0.2), samples)
     >>> round(point.lam * point.scales[0], 2), round(point.ood_max, 2)
     (0.81, 0.9)
     >>> accept(point, [0.1, 0.1, 0.85], [0.5, 0.95, 0.5])
@@ -157,7 +160,7 @@ class TwoThresholds(BaseRule):
         """
         return None if self._bounds_rejection else Linear(id=-1.0)
 
-    def _point(self, problem, certificate=None):
+    def _point(self, problem, certificate=None, samples=None, rng=None):
         if not problem.double:
             raise ValueError(
                 "TwoThresholds requires two scores, got a risk score only. Pass the "
@@ -171,8 +174,8 @@ class TwoThresholds(BaseRule):
             ood_max = _conformal(problem.ood_id, problem.weight_id, self.ood, "OOD")
             return self._at(problem, risk_max, ood_max)
         if self._bounds_rejection:
-            return self._certified_shares(problem, certificate)
-        if certificate.group is not None:
+            return self._certified_shares(problem, certificate, samples)
+        if samples.group is not None:
             raise ValueError(
                 "The selective risk of TwoThresholds is not certified within groups. "
                 f"Use TwoThresholds(ood={self.ood!r}, risk=...), which bounds shares "
@@ -180,9 +183,9 @@ class TwoThresholds(BaseRule):
                 f"BoundedAbstention({1 - self.ood:g})]), which bounds the selective "
                 "risk and the coverage."
             )
-        return self._certified_risk(problem, certificate)
+        return self._certified_risk(problem, certificate, samples, rng)
 
-    def _certified_shares(self, problem, certificate):
+    def _certified_shares(self, problem, certificate, samples):
         """Return the point whose scores reject certified shares in each group."""
         by_group = certificate.thresholds == "group"
         bounds = [
@@ -195,16 +198,22 @@ class TwoThresholds(BaseRule):
         ]
 
         def error(n_groups):  # of one threshold
-            if certificate.certified_delta is None:
+            if certified_delta(certificate) is None:
                 return None
             return certificate.delta / max(1, len(bounds) * n_groups ** int(by_group))
 
-        labels = certificate.group
+        labels, labels_ood = samples.by_kind("group")
         delta = error(1 if labels is None else len(np.unique(labels)))
         least = max((_least_size(share, delta) for _, share, _ in bounds), default=0)
-        labels, groups, pooled, skipped = without_small(
-            labels, least, 0.0, certificate.certified_delta, certificate.small_groups
+        given = (
+            labels,
+            (np.empty(0, dtype=object) if labels_ood is None else labels_ood),
         )
+        groups, pooled, skipped = without_small(
+            labels, least, 0.0, certified_delta(certificate), certificate.small_groups
+        )
+        if pooled:
+            labels = pooled_labels(labels, pooled)
         groups = [None] if groups is None else groups
         delta = error(len(groups))
         limits: dict = {"risk": math.inf, "OOD": math.inf}
@@ -212,7 +221,7 @@ class TwoThresholds(BaseRule):
         for scores, share, name in bounds:
             found = {
                 group: self._certified(
-                    scores[_rows(labels, group)], share, delta, name, certificate
+                    scores[_rows(labels, group)], share, delta, name, samples
                 )
                 for group in groups
             }
@@ -235,13 +244,10 @@ class TwoThresholds(BaseRule):
                 for name, limit in limits.items()
             }
         about = {"not_certified": skipped, "pooled": pooled}
-        groups = certificate.group, certificate.group_ood
-        if groups[1] is None:
-            groups = groups[0], np.empty(0, dtype=object)
-        point = self._at(problem, limits["risk"], limits["OOD"], groups)
-        return _with_certificate(point, statements, certificate, **about)
+        point = self._at(problem, limits["risk"], limits["OOD"], given)
+        return _with_certificate(point, statements, certificate, samples, **about)
 
-    def _certified(self, scores, share, delta, name, certificate):
+    def _certified(self, scores, share, delta, name, samples):
         """Return a threshold that rejects at most a share, and its p-value, or raise.
 
         `delta` None: on average over the draw of the scores.
@@ -254,10 +260,11 @@ class TwoThresholds(BaseRule):
             pvalue = math.nan if rank is None else at_least(rank, n, kept)
         if rank is not None:
             return _above_rank(scores, rank, None), pvalue
+        n_id, n_ood = samples.sizes
         raise NotCertifiableError(
             f"{as_asked(self)} is not certified: {_too_few(n, share, name)}.",
-            math.ceil(_least_size(share, delta) * certificate.n_id / n),
-            certificate.n_ood,
+            math.ceil(_least_size(share, delta) * n_id / n),
+            n_ood,
         )
 
     def _least_risky(self, problem):
@@ -275,15 +282,15 @@ class TwoThresholds(BaseRule):
         point = self._at(problem, thresholds[k], ood_max)
         return point.infeasible(Attainable(min_risk=least), least - self.risk)
 
-    def _certified_risk(self, problem, certificate):
+    def _certified_risk(self, problem, certificate, samples, rng):
         """Return the point whose selective risk is certified by learn then test."""
         check_losses(self, problem, certificate)
-        first, second = certificate.split(problem)
+        first, second = map(Problem, samples.split((certificate.split, 0.0), rng))
         ood_max, delta, statements = math.inf, certificate.delta, []
         if self.ood > 0:
             delta /= 2
             ood_max, pvalue = self._certified(
-                first.ood_id, self.ood, delta, "OOD", certificate
+                first.ood_id, self.ood, delta, "OOD", samples
             )
             rejected = np.mean(first.ood_id > ood_max)
             statements.append(_statement("OOD", self.ood, None, rejected, pvalue))
@@ -293,7 +300,7 @@ class TwoThresholds(BaseRule):
             lambda part: _within(part, ood_max)[:2],
             self.risk,
             delta,
-            certificate,
+            certificate.max_loss,
         )
         point = self._at(second, risk_threshold, ood_max)
         statements.append(
@@ -305,7 +312,7 @@ class TwoThresholds(BaseRule):
                 limit=self.risk,
             )
         )
-        return _with_certificate(point, statements, certificate)
+        return _with_certificate(point, statements, certificate, samples)
 
     def _at(self, problem, risk_max, ood_max, groups=(None, None)):
         """Return the operating point of both thresholds."""
@@ -346,13 +353,14 @@ def _statement(name, share, group, rejected, pvalue):
     return CertifiedStatement(text, group, None, float(rejected), pvalue, limit=share)
 
 
-def _with_certificate(point, statements, certificate, **about):
+def _with_certificate(point, statements, certificate, samples, **about):
     """Return the point with a certificate of statements."""
+    n_id, n_ood = samples.sizes
     found = RuleCertificate(
-        certificate.certified_delta,
+        certified_delta(certificate),
         tuple(statements),
-        certificate.n_id,
-        certificate.n_ood,
+        n_id,
+        n_ood,
         n_candidates=1,
         n_certified=1,
         **about,

@@ -7,8 +7,8 @@ import numpy as np
 from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from skood.decision import check_rule, least_tpr
-from skood.metrics._selective_risk import reject_scores, search_rows
+from skood.decision import Solver, check_rule, least_tpr, search
+from skood.metrics._selective_risk import reject_scores
 from skood.utils._labels import check_y, is_nan, ood_mask, single_column
 from skood.utils._losses import REGRESSION_LOSSES, is_regression_loss, per_sample_loss
 from skood.utils._metaestimators import estimator_kind, known_classes, unwrap
@@ -271,7 +271,7 @@ class RuleScorer(WeightedScorer):
 
     def _judge_scores(self, estimator, X, present, is_ood, loss, weight):
         """Return the objective, or None and the violation, of the best threshold."""
-        rows = reject_scores(
+        samples = reject_scores(
             np.where(is_ood, -1, 1),
             None,
             present(estimator.score_samples(X)),
@@ -282,7 +282,7 @@ class RuleScorer(WeightedScorer):
             needs_ood=self._rule.needs_ood,
             sample_weight=weight,
         )
-        point = search_rows(self._rule, rows, **self._angles)
+        point = search(self._rule, samples, Solver(**self._angles))
         if point.feasible:
             return point.objective, 0.0
         return None, float(self._rule.violation(point.tpr, point.fpr, point.risk))

@@ -5,7 +5,13 @@
 
 import numpy as np
 
-from skood.decision import BoundedPrecisionRecall, BoundedTPRFPR, search
+from skood.decision import (
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    ScoredSamples,
+    Solver,
+    search,
+)
 from skood.metrics._sample_checks import check_scores, id_samples, require_both
 from skood.utils._losses import implied_ood_label, per_sample_loss
 from skood.utils._weights import check_weight
@@ -23,19 +29,17 @@ def reject_scores(
     needs_ood=True,
     sample_weight=None,
 ):
-    """Return the input arrays of :func:`skood.rejection.solve`, and of `Problem`.
+    """Return `ScoredSamples` of negated scores, high for samples to reject.
 
-    These are negated scores (high for samples to reject) of ID and of OOD samples,
-    losses of ID samples, zero if `loss` is None, and weights of both, which may be
-    None. Samples of weight zero are left out.
+    Losses are zero if `loss` is None. Samples of weight zero are left out.
     """
     ood_label = implied_ood_label(loss, ood_label)
     is_id, weight = id_samples(y_true, ood_label, classes, sample_weight)
-    is_ood, weights = ~is_id, (None, None)
+    is_ood, weight_ood = ~is_id, None
     if weight is not None:
         weights = check_weight(sample_weight, is_id.size)
         is_ood = (weights > 0) & ~is_id
-        weights = weight, weights[is_ood]
+        weight_ood = weights[is_ood]
     risk = -check_scores(y_score, is_id.size)
     ood = None
     if ood_score is not None:
@@ -53,23 +57,8 @@ def reject_scores(
         loss = np.zeros(is_id.size)
     loss = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
     ood_id, ood_ood = (None, None) if ood is None else (ood[is_id], ood[is_ood])
-    return risk[is_id], ood_id, loss, risk[is_ood], ood_ood, *weights
-
-
-def search_rows(rule, rows, **options):
-    """Search the best rule on arrays from `reject_scores`."""
-    risk_id, ood_id, loss_id, risk_ood, ood_ood, weight_id, weight_ood = rows
-    return search(
-        rule,
-        risk_id,
-        ood_id,
-        loss_id,
-        risk_ood,
-        ood_ood,
-        sample_weight_id=weight_id,
-        sample_weight_ood=weight_ood,
-        **options,
-    )
+    arrays = risk[is_id], ood_id, loss, risk[is_ood], ood_ood
+    return ScoredSamples.from_arrays(*arrays, weight_id=weight, weight_ood=weight_ood)
 
 
 def selective_risk_at(
@@ -159,7 +148,7 @@ def selective_risk_at(
     >>> point.feasible, point.risk, *point.attainable[:2]
     (False, nan, 0.5, 0.5)
     """
-    rows = reject_scores(
+    samples = reject_scores(
         y_true,
         y_pred,
         y_score,
@@ -170,7 +159,7 @@ def selective_risk_at(
         sample_weight=sample_weight,
     )
     rule = BoundedTPRFPR(tpr_min=tpr_min, fpr_max=fpr_max)
-    return search_rows(rule, rows, angles=angles)
+    return search(rule, samples, Solver(angles=angles))
 
 
 def selective_risk_at_precision_recall(
@@ -273,7 +262,7 @@ def selective_risk_at_precision_recall(
         precision_min=precision_min, recall_min=recall_min, ood_prior=ood_prior
     )
     rule.check_params()
-    rows = reject_scores(
+    samples = reject_scores(
         y_true,
         y_pred,
         y_score,
@@ -284,4 +273,4 @@ def selective_risk_at_precision_recall(
         needs_ood=rule.needs_ood,
         sample_weight=sample_weight,
     )
-    return search_rows(rule, rows, angles=angles)
+    return search(rule, samples, Solver(angles=angles))

@@ -263,16 +263,8 @@ class TwoScoreCurve:
             sample_weight=sample_weight,
         )
         if all_id:
-            a, b, loss_id, a_ood, b_ood, weight, _ = samples
-            samples = (
-                a,
-                b,
-                loss_id,
-                a_ood[:0],
-                b_ood if b is None else b_ood[:0],
-                weight,
-            )
-        problem = Problem(*samples)
+            samples = samples.take(~samples.is_ood)
+        problem = Problem(samples)
         n_id, n_ood = problem.n_id, max(problem.n_ood, 1)
         least = tpr_min * n_id * (1 - GUARD)
         per_id, per_ood = (1 - ood_prior) / n_id, ood_prior / n_ood
@@ -517,7 +509,7 @@ class SCODCurve:
             needs_ood=any(rule.needs_ood for rule in rules),
             sample_weight=sample_weight,
         )
-        problem = Problem(*samples)
+        problem = Problem(samples)
         goals = [Goal.of(rule, problem) for rule in rules]
         best = [None] * len(goals)
         for theta in _angles_to_try(problem, angles, n_angles):

@@ -3,9 +3,10 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import operator
 from contextlib import nullcontext
+from functools import reduce
 from numbers import Real
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -17,6 +18,7 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.parallel import delayed
 
+from skood.decision import ScoredSamples
 from skood.nn._shared_forward import (
     few_scores,
     predict,
@@ -39,19 +41,6 @@ from skood.utils._metaestimators import bind, take_rows, with_seeds
 from skood.utils._progress import in_parallel
 from skood.utils._routing import router_of as router_of_parts
 from skood.utils._warnings import warn
-
-
-class Scores(NamedTuple):
-    """Calibration data of a rule: both scores (high = reject) and predictions.
-
-    `ood_id` and `ood_ood` are None without an OOD detector.
-    """
-
-    risk_id: np.ndarray
-    ood_id: np.ndarray | None
-    pred_id: np.ndarray
-    risk_ood: np.ndarray
-    ood_ood: np.ndarray | None
 
 
 def router_of(owner):
@@ -175,15 +164,16 @@ def calibrate(parts, data, *, calibration, random_state, n_jobs):
     """Fit the parts and return out-of-sample scores.
 
     Returns the fitted parts; the indices of the ID and of the OOD samples of `data` in
-    the order of their scores; these `Scores`; and the classes without a sample in the
-    fit of the final parts. OOD samples are never fitted on.
+    the order of their scores; the `ScoredSamples`, without losses, and predictions for
+    ID samples; and the classes without a sample in the fit of the final parts. OOD
+    samples are never fitted on.
     """
     X, y, X_ood, n_ood = data.X, data.y, data.X_ood, data.n_ood
     rng = check_random_state(random_state)
     if isinstance(calibration, str):  # "same"
         fitted = fit_parts(parts, X, y, data.arguments)
         rows = np.arange(len(y)), np.arange(n_ood)
-        return fitted, *rows, labeled_scores(fitted, X, X_ood), y[:0]
+        return fitted, rows, labeled_scores(fitted, X, X_ood), y[:0]
     _check_groups(calibration, data.groups)
     folds = calibration_folds(len(y), y, calibration, rng, data.groups)
     seeded = with_seeds(parts, None if random_state is None else rng)
@@ -197,14 +187,16 @@ def calibrate(parts, data, *, calibration, random_state, n_jobs):
         ((train, held_out),), (ood,) = folds, ood_folds
         fitted = _fit_on(parts, data, train)
         scores = labeled_scores(fitted, take_rows(X, held_out), _some(X_ood, ood))
-        return fitted, held_out, ood, scores, unfitted
+        return fitted, (held_out, ood), scores, unfitted
     calls = (
         delayed(_fit_and_score)(parts, data, train, test, _some(X_ood, rows))
         for (train, test), rows in zip(folds, ood_folds, strict=True)
     )
     scores = in_parallel(calls, [1] * len(folds), desc="folds", n_jobs=n_jobs)
     order = np.concatenate([test for _, test in folds]), np.concatenate(ood_folds)
-    return fit_parts(parts, X, y, data.arguments), *order, _joined(scores), y[:0]
+    samples, predicted = zip(*scores, strict=True)
+    scored = reduce(operator.add, samples), np.concatenate(predicted)
+    return fit_parts(parts, X, y, data.arguments), order, scored, y[:0]
 
 
 def _check_groups(calibration, groups):
@@ -298,26 +290,17 @@ def _fit_and_score(parts, data, train, test, X_ood):
 
 
 def labeled_scores(fitted, X, X_ood):
-    """Return the `Scores` of ID and of OOD samples; each may be None."""
+    """Return scored samples, without losses, and predictions for the ID samples.
+
+    Either of `X`, ID samples, and `X_ood` may be None.
+    """
     none = None if fitted.ood_detector is None else np.empty(0)
-    risk_id, ood_id, pred_id = np.empty(0), none, np.empty(0)
+    risk_id, ood_id, predicted = np.empty(0), none, np.empty(0)
     risk_ood, ood_ood = np.empty(0), none
     if X is not None:
-        risk_id, ood_id, pred_id = predict_parts(fitted, X)
+        risk_id, ood_id, predicted = predict_parts(fitted, X)
         warn_of_training_samples(X, *fitted)
     if X_ood is not None:
         risk_ood, ood_ood = score_parts(fitted, X_ood)
-    return Scores(risk_id, ood_id, pred_id, risk_ood, ood_ood)
-
-
-def _joined(scores):
-    """Concatenate the scores of the folds; OOD scores are None if a fold has none."""
-    risk_id, ood_id, pred_id, risk_ood, ood_ood = zip(*scores, strict=True)
-    single = ood_id[0] is None
-    return Scores(
-        np.concatenate(risk_id),
-        None if single else np.concatenate(ood_id),
-        np.concatenate(pred_id),
-        np.concatenate(risk_ood),
-        None if single else np.concatenate(ood_ood),
-    )
+    scores = risk_id, ood_id, np.zeros(len(risk_id)), risk_ood, ood_ood
+    return ScoredSamples.from_arrays(*scores), predicted

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn import get_config
 from sklearn.frozen import FrozenEstimator
 
+from skood.decision import check_certifiable
 from skood.rejection._inputs import Parts
 from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
 from skood.utils._metaestimators import estimator_kind
@@ -73,16 +74,7 @@ def check_guarantee(owner, data, solver, certificate):
                 "samples. Set guarantee='high_probability', or leave ood_source out."
             )
         return
-    if solver.randomize:
-        raise ValueError(
-            "randomize=True and a guarantee exclude each other: certified thresholds "
-            "are scores. Set one of them back."
-        )
-    if solver.infeasible == "nearest":
-        raise ValueError(
-            "infeasible='nearest' and a guarantee exclude each other: bounds that no "
-            "rule meets cannot be certified. Set one of them back."
-        )
+    check_certifiable(solver)
     within = certificate.within
     if within == "groups" and data.groups is None:
         raise ValueError(

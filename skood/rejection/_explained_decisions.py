@@ -42,7 +42,7 @@ class ExplainedDecisions:
     operating_point_: Any
     random_state: Any
     _reference: Any
-    _pool: Any
+    _calibration: Any
     _parts: Callable
     _check_fitted: Callable
 
@@ -89,7 +89,7 @@ class ExplainedDecisions:
         """Return the groups of samples whose thresholds decide, or None."""
         if not self.operating_point_.has_group_thresholds:
             return None
-        by_prediction = self._pool.within == "predicted_class"
+        by_prediction = self._calibration.within == "predicted_class"
         return np.asarray(predicted) if by_prediction else groups
 
     @blockwise

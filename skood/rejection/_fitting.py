@@ -11,7 +11,12 @@ from skood.rejection._calibration import calibrate, fit_parts
 from skood.rejection._checks import check_calibration, fit_arguments
 from skood.rejection._inputs import detector_input
 from skood.rejection._regression_scores import reads_samples
-from skood.rejection._score_pool import calibrated_pool, choose_rule, set_rule
+from skood.rejection._score_pool import (
+    CalibrationRecord,
+    choose_rule,
+    labeled_samples,
+    set_rule,
+)
 from skood.utils._metaestimators import with_seeds
 from skood.utils._warnings import warn
 
@@ -32,14 +37,16 @@ def fit_predictor(owner, X, y, sample_weight, groups, ood_source):
     with owner._naming_ood_label(data):
         calibrated = _fit_parts(owner, parts, data)
     if owner.rule is None:
-        owner.operating_point_ = owner._reference = owner._pool = None
+        owner.operating_point_ = owner._reference = owner._calibration = None
         return
-    *rows, scores = calibrated
+    indices, scored = calibrated
     share = owner.calibration
     once = isinstance(share, str) or (isinstance(share, Real) and share < 1)
-    pool = calibrated_pool(owner, data, rows, scores, cross_fitted=not once)
-    point = choose_rule(owner, pool)
-    set_rule(owner, point, pool)
+    samples = labeled_samples(owner, data, indices, *scored)
+    certificate = owner._options()[1]
+    within = None if certificate is None else certificate.within
+    stored = CalibrationRecord(samples, within, cross_fitted=not once)
+    set_rule(owner, choose_rule(owner, stored), stored)
     # than the risk score; TwoThresholds has no weights, also if it lacks a threshold
     weighs_less = abs(owner.theta_) < math.pi / 4
     weighs_less &= not isinstance(owner.rule, TwoThresholds)

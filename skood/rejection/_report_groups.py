@@ -37,7 +37,7 @@ def evaluated_labels(owner, outputs, groups, sources, sample_weight):
                 f"{rows.size} samples."
             )
         found.append(labels[rows])
-    within = getattr(getattr(owner, "_pool", None), "within", None)
+    within = getattr(getattr(owner, "_calibration", None), "within", None)
     if groups is None and within == "predicted_class":
         found[0] = np.asarray(predicted)
     elif groups is None and within == "class":

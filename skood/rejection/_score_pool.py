@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_scalar
 
-from skood.decision import Rates, certify, projected, solve
+from skood.decision import Rates, ScoredSamples, certify, projected, solve
 from skood.exceptions import NotCertifiableError
 from skood.rejection._calibration import labeled_scores, predicted_labels
 from skood.rejection._checks import check_guarantee
@@ -19,90 +19,44 @@ from skood.utils._weights import row_weight
 
 
 @stored
-class ScorePool(NamedTuple):
-    """Scores (high = reject), losses and labels of samples, in their order.
+class CalibrationRecord(NamedTuple):
+    """Samples on which a rule was chosen.
 
-    Arrays of shape (n_id,) end with "id", of shape (n_ood,) with "ood"; all but the
-    risk and the loss may be None. ``within`` is the kind of groups, ``n_certificates``
-    counts the certificates that were tried, with ``cross_fitted`` several models
-    computed the scores, and with ``accepted_only`` the rule accepts all samples.
+    ``within`` is the kind of groups, ``n_certificates`` counts the certificates that
+    were tried, with ``cross_fitted`` several models computed the scores, and with
+    ``accepted_only`` the rule accepts all samples.
     """
 
-    risk_id: np.ndarray
-    ood_id: np.ndarray | None
-    loss_id: np.ndarray
-    group_id: np.ndarray | None
-    weight_id: np.ndarray | None
-    risk_ood: np.ndarray
-    ood_ood: np.ndarray | None
-    group_ood: np.ndarray | None
-    source_ood: np.ndarray | None
-    weight_ood: np.ndarray | None
+    samples: ScoredSamples
     within: str | None = None
     cross_fitted: bool = False
     accepted_only: bool = False
     n_certificates: int = 1
 
-    def take(self, rows_id, rows_ood):
-        """Return some of the samples, by masks or slices."""
-        pairs = [(name, rows_id) for name in _OF_ID]
-        pairs += [(name, rows_ood) for name in _OF_OOD]
-        found: dict = {}
-        for name, rows in pairs:
-            array = getattr(self, name)
-            found[name] = None if array is None else array[rows]
-        return self._replace(**found)
 
-    def latest(self, window):
-        """Return the last `window` ID and OOD samples; None: all."""
-        if window is None:
-            return self
-        return self.take(slice(-window, None), slice(-window, None))
-
-    @property
-    def sizes(self):
-        """Numbers of ID and of OOD samples."""
-        return len(self.risk_id), len(self.risk_ood)
-
-    def followed_by(self, fresh):
-        """Return these samples and `fresh` ones after them."""
-        found: dict = {}
-        kinds = zip((_OF_ID, _OF_OOD), self.sizes, fresh.sizes, strict=True)
-        for names, *sizes in kinds:
-            for name in names:
-                old, new = getattr(self, name), getattr(fresh, name)
-                if old is not None or new is not None:
-                    found[name] = _joined(name, old, new, *sizes)
-        return self._replace(**found)
+def _followed_by(stored_samples, fresh):
+    """Return stored samples and fresh ones after them, or raise if labels differ."""
+    sizes = list(zip(stored_samples.sizes, fresh.sizes, strict=True))
+    for name, label in (("group", "groups"), ("source", "ood_source")):
+        pairs = zip(stored_samples.by_kind(name), fresh.by_kind(name), strict=True)
+        for (old, new), (n_old, n_new) in zip(pairs, sizes, strict=True):
+            if n_old and n_new and (old is None) != (new is None):
+                raise ValueError(
+                    f"The {'stored' if old is None else 'given'} samples have no "
+                    f"{label}, but the others have: give {label} in each call of fit, "
+                    "with_rule and recalibrate, or in none."
+                )
+    return stored_samples + fresh
 
 
-# Arrays of ID and of OOD samples.
-_OF_ID = ("risk_id", "ood_id", "loss_id", "group_id", "weight_id")
-_OF_OOD = ("risk_ood", "ood_ood", "group_ood", "source_ood", "weight_ood")
+def labeled_samples(owner, data, indices, samples, predicted):
+    """Return scored samples with losses, groups, sources and weights.
 
-
-def _joined(name, old, new, n_old, n_new):
-    """Return an array of stored samples with that of new ones after it."""
-    if name.startswith("weight"):
-        old = np.ones(n_old) if old is None else old
-        new = np.ones(n_new) if new is None else new
-    if (n_old and old is None) or (n_new and new is None):
-        label = "groups" if name.startswith("group") else "ood_source"
-        raise ValueError(
-            f"The {'stored' if old is None else 'given'} samples have no {label}, but "
-            f"the others have: give {label} in each call of fit, with_rule and "
-            "recalibrate, or in none."
-        )
-    given = [part for part, n in ((old, n_old), (new, n_new)) if n]
-    return np.concatenate(given) if given else old
-
-
-def calibrated_pool(owner, data, rows, scores, *, cross_fitted=False):
-    """Return the pool of scores of samples; `rows` of ID and of OOD samples of `data`.
-
-    The parameter `within` of the certificate determines the labels of groups.
+    `indices` of ID and of OOD samples are positions in `data`, and `predicted` are the
+    predictions for ID samples. The parameter `within` of the certificate determines the
+    labels of groups.
     """
-    of_id, of_ood = rows
+    of_id, of_ood = indices
     certificate = owner._options()[1]
     within = None if certificate is None else certificate.within
     by_group = certificate is not None and certificate.thresholds == "group"
@@ -110,66 +64,50 @@ def calibrated_pool(owner, data, rows, scores, *, cross_fitted=False):
     if within == "class":
         group_id = data.y[of_id]
     elif within == "predicted_class":
-        group_id = np.asarray(scores.pred_id)
+        group_id = np.asarray(predicted)
         if by_group and data.X_ood is not None:
             group_ood = predicted_labels(owner._parts(), data.X_ood)[of_ood]
     elif within == "groups":
         group_id = data.groups[of_id]
         group_ood = data.groups_ood[of_ood] if by_group else None
-    return ScorePool(
-        scores.risk_id,
-        scores.ood_id,
-        owner._losses(data.y[of_id], scores.pred_id) if len(data.y) else np.empty(0),
-        group_id,
-        row_weight(data.weight, of_id),
-        scores.risk_ood,
-        scores.ood_ood,
-        group_ood,
-        None if data.source_ood is None else data.source_ood[of_ood],
-        row_weight(data.weight_ood, of_ood),
-        within,
-        cross_fitted=cross_fitted,
+    (risk_id, risk_ood), (ood_id, ood_ood) = map(samples.by_kind, ("risk", "ood"))
+    losses = owner._losses(data.y[of_id], predicted) if len(data.y) else np.empty(0)
+    return ScoredSamples.from_arrays(
+        *(risk_id, ood_id, losses, risk_ood, ood_ood),
+        group_id=group_id,
+        group_ood=group_ood,
+        source_ood=None if data.source_ood is None else data.source_ood[of_ood],
+        weight_id=row_weight(data.weight, of_id),
+        weight_ood=row_weight(data.weight_ood, of_ood),
     )
 
 
-def choose_rule(owner, pool, split=None, unlabeled=None):
-    """Return the operating point of the rule on a pool of scores.
+def choose_rule(owner, calibration, split=None, unlabeled=None):
+    """Return the operating point of the rule on calibration samples.
 
-    `split` has masks of the ID and OOD samples that choose a path; None: a random part.
+    `split` is a mask of the samples that choose a path; None: a random part.
     `unlabeled` are both scores of samples in use.
     """
-    rows = pool.risk_id, pool.ood_id, pool.loss_id, pool.risk_ood, pool.ood_ood
     solver, certificate = owner._options()
     if certificate is None:
-        return solve(
-            owner.rule,
-            *rows,
-            **solver._options(),
-            sample_weight_id=pool.weight_id,
-            sample_weight_ood=pool.weight_ood,
-        )
-    options = certificate._options(pool.n_certificates)
+        return solve(owner.rule, calibration.samples, solver)
+    certificate = certificate._of(calibration.n_certificates, owner._largest_loss())
     if split is not None:
-        options["split"] = split
-    if unlabeled is not None:
-        options["unlabeled"] = unlabeled
+        certificate.set_params(split=split)
     return certify(
         owner.rule,
-        *rows,
-        solver=solver.method,
-        angles=solver.angles,
+        calibration.samples,
+        certificate,
+        solver,
+        unlabeled=unlabeled,
         random_state=owner.random_state,
-        max_loss=owner._largest_loss(),
-        group_id=pool.group_id,
-        group_ood=pool.group_ood,
-        source_ood=pool.source_ood,
-        **options,
     )
 
 
-def set_rule(owner, point, pool, reference=None):
-    """Set the attributes of a rule that was found on a pool of scores."""
-    of_id = pool.risk_id, pool.ood_id, pool.weight_id, pool.group_id
+def set_rule(owner, point, calibration, reference=None):
+    """Set the attributes of a rule that was found on calibration samples."""
+    names = "risk", "ood", "weight", "group"
+    of_id = [calibration.samples.by_kind(name)[0] for name in names]
     found = make_reference(point, *of_id)
     if reference is not None:
         found = reference._replace(typical=found.typical)
@@ -177,7 +115,7 @@ def set_rule(owner, point, pool, reference=None):
     owner.theta_, owner.lambda_, owner.tau_ = point.theta, point.lam, point.tau
     owner.mu_, owner.gap_ = point.mu, point.gap
     owner.lower_bound_ = point.lower_bound
-    owner._reference, owner._pool = found, pool
+    owner._reference, owner._calibration = found, calibration
 
 
 def adapted(owner, scores):
@@ -192,7 +130,7 @@ def adapted(owner, scores):
         )
     risk, ood = scores
     pool = pool._replace(n_certificates=pool.n_certificates + 1)
-    unlabeled = risk, None if pool.ood_id is None else ood
+    unlabeled = risk, None if pool.samples.ood is None else ood
     point = _counted(
         owner, certificate, lambda: choose_rule(owner, pool, None, unlabeled)
     )
@@ -201,7 +139,7 @@ def adapted(owner, scores):
 
 def _stored_pool(owner):
     """Return the stored scores of a predictor, or raise."""
-    pool = getattr(owner, "_pool", None)  # absent in old files
+    pool = getattr(owner, "_calibration", None)  # absent in old files
     if owner.rule is None or pool is None:
         raise ValueError(
             "There is no rule to recalibrate, or it has no stored scores. Use "
@@ -216,8 +154,8 @@ def _counted(owner, certificate, choose):
         return choose()
     except NotCertifiableError:
         if certificate.schedule == "all":  # what was tried is spent
-            old = owner._pool
-            owner._pool = old._replace(n_certificates=old.n_certificates + 1)
+            old = owner._calibration
+            owner._calibration = old._replace(n_certificates=old.n_certificates + 1)
         raise
 
 
@@ -233,21 +171,21 @@ def recalibrated(owner, data, *, window, choose, accepted_only):
     # stored samples have chosen the rule that determines which samples are accepted
     only_fresh = choose == "previous" or accepted_only
     _check_stored(owner, certificate, stored_pool, only_fresh, accepted_only)
-    fresh = _fresh_pool(owner, data)
+    old, fresh = stored_pool.samples, _fresh_samples(owner, data)
     if accepted_only:
         _check_accepted(owner, fresh)
-        stored_pool, fresh = (_accepted(owner, one) for one in (stored_pool, fresh))
-    pool = stored_pool.followed_by(fresh).latest(window)
-    pool = pool._replace(
-        n_certificates=stored_pool.n_certificates + 1, accepted_only=accepted_only
+        old, fresh = (_accepted(owner, samples) for samples in (old, fresh))
+    samples = _followed_by(old, fresh).latest(window)
+    pool = stored_pool._replace(
+        samples=samples,
+        n_certificates=stored_pool.n_certificates + 1,
+        accepted_only=accepted_only,
     )
     split = None
     if only_fresh:
-        split = tuple(
-            np.arange(n) < n - n_fresh
-            for n, n_fresh in zip(pool.sizes, fresh.sizes, strict=True)
-        )
-        if not split[0].any():
+        n_fresh = sum(fresh.latest(window).sizes)
+        split = np.arange(sum(samples.sizes)) < sum(samples.sizes) - n_fresh
+        if not (split & ~samples.is_ood).any():
             raise ValueError(
                 f"Earlier samples choose the candidates, but window={window} has "
                 f"only the {fresh.sizes[0]} new ID samples. Use a larger window."
@@ -278,11 +216,11 @@ def _check_stored(owner, certificate, pool, only_fresh, accepted_only):
         )
 
 
-def _fresh_pool(owner, data):
-    """Return the pool of new samples; ID or OOD samples may be missing."""
+def _fresh_samples(owner, data):
+    """Return new samples with their scores; ID or OOD samples may be missing."""
     X = data.X if len(data.y) else None
-    scores = labeled_scores(owner._parts(), X, data.X_ood)
-    return calibrated_pool(owner, data, (slice(None), slice(None)), scores)
+    scored = labeled_scores(owner._parts(), X, data.X_ood)
+    return labeled_samples(owner, data, (slice(None), slice(None)), *scored)
 
 
 def _check_accepted(owner, fresh):
@@ -304,7 +242,8 @@ def _check_accepted(owner, fresh):
             "accepted_only=True is for rules with one threshold that accept all "
             f"samples below it, got {point!r}."
         )
-    rejected = projected(point, fresh.risk_id, fresh.ood_id) > point.lam
+    scores = [fresh.by_kind(name)[0] for name in ("risk", "ood")]
+    rejected = projected(point, *scores) > point.lam
     if rejected.any():
         raise ValueError(
             f"accepted_only=True, but the rule rejects {int(rejected.sum())} of "
@@ -314,24 +253,23 @@ def _check_accepted(owner, fresh):
         )
 
 
-def _accepted(owner, pool):
-    """Return the ID samples of a pool that the rule accepts."""
+def _accepted(owner, samples):
+    """Return the ID samples that the rule accepts."""
     point = owner.operating_point_
-    accepted = projected(point, pool.risk_id, pool.ood_id) <= point.lam
-    return pool.take(accepted, slice(0, 0))
+    accepted = projected(point, samples.risk, samples.ood) <= point.lam
+    return samples.take(accepted & ~samples.is_ood)
 
 
-def _choose_among_accepted(owner, pool, split):
+def _choose_among_accepted(owner, calibration, split):
     """Return a rule of the same angle that accepts some of the accepted samples.
 
     Of the samples that a rule accepts, any rule that accepts a subset has the same
     selective risk as among all samples.
     """
-    old = owner.operating_point_
-    values = projected(old, pool.risk_id, pool.ood_id)
-    new = choose_rule(
-        owner, pool._replace(risk_id=values, ood_id=None, ood_ood=None), split
-    )
+    old, samples = owner.operating_point_, calibration.samples
+    values = projected(old, samples.risk, samples.ood)
+    samples = replace(samples, risk=values, ood=None)
+    new = choose_rule(owner, calibration._replace(samples=samples), split)
     return replace(
         new,
         theta=old.theta,

@@ -8,6 +8,8 @@ import math
 import numpy as np
 from scipy.stats import norm
 
+from skood.rejection import Certificate, ScoredSamples, Shift, Solver
+
 GUARANTEES = ("high_probability", "ltt", "expectation")
 SHIFT = np.array([1.0, 2.0])  # of the OOD scores of draw
 
@@ -31,3 +33,37 @@ def increasing(n_id=200, n_ood=150):
     """The risk grows with the threshold, and OOD rows lie between ID rows."""
     a = np.arange(n_id, dtype=float)
     return a, None, a / n_id, np.linspace(0.5, 4 * n_id, n_ood), None
+
+
+def solve_arguments(*arrays, **options):
+    """Arguments of solve, by name, from arrays and options of all kinds."""
+    labels = {name: options.pop(name) for name in _LABELS & set(options)}
+    if "solver" in options:
+        options["method"] = options.pop("solver")
+    labels = {name.removeprefix("sample_"): x for name, x in labels.items()}
+    samples = ScoredSamples.from_arrays(*arrays, **labels)
+    return {"samples": samples, "solver": Solver(**options)}
+
+
+def certify_arguments(*arrays, **options):
+    """Arguments of certify and certify_path, likewise; n_angles are those of "ltt"."""
+    names = {"solver", "angles", *(_LABELS & set(options))} & set(options)
+    found = solve_arguments(*arrays, **{name: options.pop(name) for name in names})
+    if not names - _LABELS:
+        del found["solver"]
+    for name in ("unlabeled", "random_state", "stakes", "two_valued"):
+        if name in options:
+            found[name] = options.pop(name)
+    if "guarantee" in options:
+        options["method"] = options.pop("guarantee")
+    shift = {name: options.pop(name) for name in _SHIFT & set(options)}
+    if shift:
+        options["shift"] = Shift(**shift)
+    return {**found, "certificate": Certificate(**options)}
+
+
+_LABELS = {
+    *("group_id", "group_ood", "source_ood"),
+    *("sample_weight_id", "sample_weight_ood", "weight_id", "weight_ood"),
+}
+_SHIFT = {"weights", "weight_max", "tv"}

@@ -11,11 +11,14 @@ from scipy.stats import binom
 from skood.exceptions import NotCertifiableError
 from skood.rejection import (
     BoundedImprovement,
+    Certificate,
+    ScoredSamples,
     TwoThresholds,
     accept,
     certify,
     solve,
 )
+from tests.decision._scores import certify_arguments
 
 BOUND = 3.0  # on the loss
 
@@ -39,12 +42,8 @@ def _violations(n_draws, n, rule, double):
         try:
             point = certify(
                 rule,
-                *scores,
-                losses,
-                None,
-                None,
-                delta=0.2,
-                max_loss=BOUND,
+                ScoredSamples.from_arrays(*scores, losses, None, None),
+                Certificate(delta=0.2, max_loss=BOUND),
                 random_state=seed,
             )
         except NotCertifiableError:
@@ -74,7 +73,10 @@ def test_without_a_certificate_the_bound_is_broken_more_often():
     broken = 0
     for _ in range(60):
         risk, _, losses = _draw(400, rng)
-        point = solve(BoundedImprovement(0.7), risk, None, losses, None, None)
+        point = solve(
+            BoundedImprovement(0.7),
+            ScoredSamples.from_arrays(risk, None, losses, None, None),
+        )
         broken += loss[accept(point, a)].mean() > 0.7
     assert broken > 0.2 * 60
 
@@ -85,7 +87,10 @@ def test_few_samples_are_never_certified():
     for n in (1, 2, 3, 10):
         a, _, _ = _draw(n, rng)
         with pytest.raises(NotCertifiableError, match="selective risk"):
-            certify(BoundedImprovement(0.1), a, None, np.zeros(n), None, None)
+            certify(
+                BoundedImprovement(0.1),
+                ScoredSamples.from_arrays(a, None, np.zeros(n), None, None),
+            )
 
 
 def test_the_tested_samples_meet_the_bound():
@@ -93,7 +98,7 @@ def test_the_tested_samples_meet_the_bound():
     a, _, loss = _draw(1000, np.random.default_rng(1))
     rule = BoundedImprovement(0.8)
     options = {"max_loss": BOUND, "split": 0.4, "random_state": 0}
-    point = certify(rule, a, None, loss, None, None, **options)
+    point = certify(rule, **certify_arguments(a, None, loss, None, None, **options))
     # An eighth of .4 chooses thresholds: the first 5 % of the permutation.
     tested = np.sort(np.random.RandomState(0).permutation(1000)[50:])
     losses = loss[tested][accept(point, a[tested])]
@@ -103,7 +108,10 @@ def test_the_tested_samples_meet_the_bound():
     assert_allclose(statement.estimate, losses.mean())
     assert losses.mean() < 0.8
     assert statement.pvalue <= 0.1
-    assert point.tpr < solve(rule, a, None, loss, None, None).tpr
+    assert (
+        point.tpr
+        < solve(rule, ScoredSamples.from_arrays(a, None, loss, None, None)).tpr
+    )
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -118,12 +126,10 @@ def test_units_of_the_loss(double):
             points.append(
                 certify(
                     rule,
-                    a,
-                    b if double else None,
-                    factor * loss,
-                    None,
-                    None,
-                    max_loss=BOUND * factor,
+                    ScoredSamples.from_arrays(
+                        a, b if double else None, factor * loss, None, None
+                    ),
+                    Certificate(max_loss=BOUND * factor),
                     random_state=0,
                 )
             )
@@ -138,12 +144,8 @@ def test_samples_needed_in_other_units():
         with pytest.raises(NotCertifiableError) as error:
             certify(
                 BoundedImprovement(0.5 * factor),
-                a,
-                None,
-                factor * loss,
-                None,
-                None,
-                max_loss=BOUND * factor,
+                ScoredSamples.from_arrays(a, None, factor * loss, None, None),
+                Certificate(max_loss=BOUND * factor),
                 random_state=0,
             )
         needed.append(error.value.n_id_needed)
@@ -153,4 +155,7 @@ def test_samples_needed_in_other_units():
 def test_a_loss_above_the_bound():
     a, _, loss = _draw(100, np.random.default_rng(3))
     with pytest.raises(ValueError, match=r"max_loss=1\.0, but a loss is 3.* or clip"):
-        certify(BoundedImprovement(0.5), a, None, loss, None, None)
+        certify(
+            BoundedImprovement(0.5),
+            ScoredSamples.from_arrays(a, None, loss, None, None),
+        )

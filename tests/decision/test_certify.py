@@ -17,8 +17,11 @@ from skood.rejection import (
     BoundedAbstention,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
+    Certificate,
     CostBased,
     OperatingPoint,
+    ScoredSamples,
+    Solver,
     accept,
     certify,
     max_accepted_ood,
@@ -26,7 +29,13 @@ from skood.rejection import (
     risk_upper_bound,
     solve,
 )
-from tests.decision._scores import GUARANTEES, draw, increasing, true_rates
+from tests.decision._scores import (
+    GUARANTEES,
+    certify_arguments,
+    draw,
+    increasing,
+    true_rates,
+)
 
 
 def _tied(seed, n_id=40, n_ood=30, infinite=False):
@@ -101,10 +110,18 @@ def test_one_score_by_brute_force(guarantee, infinite):
         arguments = BoundedTPRFPR(phi, rho), a, None, loss, a_ood, None
         if best is None:
             with pytest.raises(NotCertifiableError):
-                certify(*arguments, guarantee=guarantee, delta=0.2)
+                certify(
+                    arguments[0],
+                    ScoredSamples.from_arrays(*arguments[1:]),
+                    Certificate(guarantee, delta=0.2),
+                )
             continue
         found += 1
-        point = certify(*arguments, guarantee=guarantee, delta=0.2)
+        point = certify(
+            arguments[0],
+            ScoredSamples.from_arrays(*arguments[1:]),
+            Certificate(guarantee, delta=0.2),
+        )
         assert point.risk == pytest.approx(best[0], abs=1e-11)
         assert (round(point.tpr * len(a)), round(point.fpr * len(a_ood))) == (
             -best[1],
@@ -122,17 +139,16 @@ def test_many_angles_by_brute_force(monkeypatch, infinite):
     for seed in range(12):
         a, b, loss, a_ood, b_ood = _tied(seed, n_id=60, n_ood=50, infinite=infinite)
         first, second = np.arange(6), np.arange(6, 60)
+        parts = first, np.arange(6, 110)
         monkeypatch.setattr(
-            _guarantee,
-            "split_problem",
-            lambda p, shares, rng, parts=(first, second): (
-                p.take(parts[0], np.arange(0)),
-                p.take(parts[1], np.arange(50)),
-            ),
+            ScoredSamples,
+            "split",
+            lambda samples, share, rng, parts=parts: tuple(map(samples.take, parts)),
         )
         phi, rho = 0.3, (0.6, 0.75)[seed % 2]
         k, K = _counts("ltt", 0.3, phi, rho, 54, 50, n_angles=5)
-        scales = Problem(a[first], b[first], loss[first], a_ood, b_ood).scales
+        sample = a[first], b[first], loss[first], a_ood, b_ood
+        scales = Problem(ScoredSamples.from_arrays(*sample)).scales
         angles = [i * math.pi / 8 for i in range(5)]
         rows = a[second], b[second], loss[second], a_ood, b_ood
         best = _brute_force(angles, scales, *rows, k, K)
@@ -140,10 +156,10 @@ def test_many_angles_by_brute_force(monkeypatch, infinite):
         options = {"guarantee": "ltt", "delta": 0.3, "n_angles": 5}
         if best is None:
             with pytest.raises(NotCertifiableError):
-                certify(*arguments, **options)
+                certify(arguments[0], **certify_arguments(*arguments[1:], **options))
             continue
         found += 1
-        point = certify(*arguments, **options)
+        point = certify(arguments[0], **certify_arguments(*arguments[1:], **options))
         assert point.risk == pytest.approx(best[0], abs=1e-11)
         assert (round(point.tpr * 54), round(point.fpr * 50)) == (-best[1], best[2])
         assert point.theta == pytest.approx(best[3], abs=1e-12)
@@ -170,7 +186,9 @@ def test_many_angles_by_brute_force(monkeypatch, infinite):
     ],
 )
 def test_lower_end(rule, guarantee, k):
-    point = certify(rule, *increasing(), guarantee=guarantee)
+    point = certify(
+        rule, ScoredSamples.from_arrays(*increasing()), Certificate(guarantee)
+    )
     assert round(point.tpr * 200) == k
 
 
@@ -187,7 +205,11 @@ def test_upper_end(rule, guarantee, K):
     # the risk falls with the threshold, and each OOD row is just below an ID row
     a = np.arange(1500, dtype=float)
     a_ood = np.arange(150) * 10 + 4.5
-    point = certify(rule, a, None, (1500 - a) ** 2, a_ood, None, guarantee=guarantee)
+    point = certify(
+        rule,
+        ScoredSamples.from_arrays(a, None, (1500 - a) ** 2, a_ood, None),
+        Certificate(guarantee),
+    )
     assert round(point.fpr * 150) == K
     # the last ID row before the next OOD row
     assert round(point.tpr * 1500) == (10 * K + 5 if K < 150 else 1500)
@@ -200,18 +222,25 @@ def test_ties_at_the_upper_end_are_counted():
     a = np.repeat([1.0, 2.0], [12, 18])
     loss = np.repeat([1.0, 0.0], [12, 18])
     rule = BoundedTPRFPR(0.2, 0.5)
-    point = certify(rule, a, None, loss, a_ood, None)
+    point = certify(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None))
     assert (point.tpr, point.fpr) == (12 / 30, (K - 1) / 20)
     # accepting the tie would have been better, and solve does so
-    assert solve(rule, a, None, loss, a_ood, None).tpr == 1
+    assert solve(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None)).tpr == 1
 
 
 def test_rows_with_infinite_scores_are_accepted_only_if_they_must_be():
     a = np.concatenate([np.arange(10.0), np.full(10, np.inf)])
     loss = np.zeros(20)
-    assert certify(BoundedAbstention(0.2), a, None, loss, None, None).tpr == 1
+    assert (
+        certify(
+            BoundedAbstention(0.2), ScoredSamples.from_arrays(a, None, loss, None, None)
+        ).tpr
+        == 1
+    )
     a_ood = np.concatenate([np.full(5, 3.5), np.full(15, np.inf)])
-    point = certify(BoundedTPRFPR(0.2, 0.6), a, None, loss, a_ood, None)
+    point = certify(
+        BoundedTPRFPR(0.2, 0.6), ScoredSamples.from_arrays(a, None, loss, a_ood, None)
+    )
     assert (point.tpr, point.fpr) == (0.5, 0.25)
     assert math.isfinite(point.lam)
 
@@ -226,7 +255,12 @@ def test_precision_by_way_of_two_rates():
     rates = BoundedTPRFPR(0.7, 0.2333333333333333)
     for guarantee in ("ltt", "expectation"):
         one, other = (
-            certify(r, *data, guarantee=guarantee, random_state=0)
+            certify(
+                r,
+                ScoredSamples.from_arrays(*data),
+                Certificate(guarantee),
+                random_state=0,
+            )
             for r in (rule, rates)
         )
         assert (one.theta, one.lam, one.scales) == (
@@ -242,12 +276,31 @@ def test_prior_may_be_an_interval():
     data = draw(np.random.default_rng(0), 900, 700)
     rule = BoundedPrecisionRecall(0.9, 0.7, ood_prior=0.1)
     upper = BoundedPrecisionRecall(0.9, 0.7, ood_prior=0.25)
-    expected = certify(upper, *data, random_state=0)
-    assert certify(rule, *data, ood_prior=(0.05, 0.25), random_state=0) == expected
-    assert certify(rule, *data, ood_prior=0.25, random_state=0) == expected
+    expected = certify(upper, ScoredSamples.from_arrays(*data), random_state=0)
+    assert (
+        certify(
+            rule,
+            ScoredSamples.from_arrays(*data),
+            Certificate(ood_prior=(0.05, 0.25)),
+            random_state=0,
+        )
+        == expected
+    )
+    assert (
+        certify(
+            rule,
+            ScoredSamples.from_arrays(*data),
+            Certificate(ood_prior=0.25),
+            random_state=0,
+        )
+        == expected
+    )
     assert rule.ood_prior == 0.1
     # larger priors leave less room for OOD rows
-    assert certify(rule, *data, random_state=0).fpr > expected.fpr
+    assert (
+        certify(rule, ScoredSamples.from_arrays(*data), random_state=0).fpr
+        > expected.fpr
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,24 +311,23 @@ def test_prior_may_be_an_interval():
 def test_precision_that_nothing_can_break(rule):
     # at the prior .05 even an FPR of one leaves a precision of .93
     a, _, loss, a_ood, _ = increasing()
-    point = certify(rule, a, None, loss, a_ood, None)
+    point = certify(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None))
     assert round(point.tpr * 200) == min_accepted_id(200, 0.7, 0.1)
 
 
 def test_no_ood_rows_are_needed_where_there_are_none_in_use():
     a, _, loss, _, _ = increasing()
-    point = certify(BoundedPrecisionRecall(0.9, 0.7, 0.0), a, None, loss, None, None)
+    point = certify(
+        BoundedPrecisionRecall(0.9, 0.7, 0.0),
+        ScoredSamples.from_arrays(a, None, loss, None, None),
+    )
     assert point.precision == 1
     assert math.isnan(point.fpr)
     with pytest.raises(ValueError, match="BoundedPrecisionRecall needs OOD samples"):
         certify(
             BoundedPrecisionRecall(0.9, 0.7, 0.0),
-            a,
-            None,
-            loss,
-            None,
-            None,
-            ood_prior=0.3,
+            ScoredSamples.from_arrays(a, None, loss, None, None),
+            Certificate(ood_prior=0.3),
         )
 
 
@@ -286,19 +338,25 @@ def test_angle_comes_from_the_first_part_only(monkeypatch):
     rng = np.random.default_rng(3)
     a, b, loss, a_ood, b_ood = draw(rng, 600, 500)
     part = np.arange(180), np.arange(180, 600), np.arange(150), np.arange(150, 500)
+    parts = np.append(part[0], 600 + part[2]), np.append(part[1], 600 + part[3])
     monkeypatch.setattr(
-        _guarantee,
-        "split_problem",
-        lambda p, shares, rng: (
-            p.take(part[0], part[2]),
-            p.take(part[1], part[3]),
-        ),
+        ScoredSamples,
+        "split",
+        lambda samples, share, rng: tuple(map(samples.take, parts)),
     )
     rule = BoundedTPRFPR(0.6, 0.3)
-    point = certify(rule, a, b, loss, a_ood, b_ood, guarantee="expectation")
+    point = certify(
+        rule,
+        ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+        Certificate("expectation"),
+    )
     loss[part[1]] = rng.permutation(loss[part[1]])
     b[part[1]] += 0.5
-    other = certify(rule, a, b, loss, a_ood, b_ood, guarantee="expectation")
+    other = certify(
+        rule,
+        ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+        Certificate("expectation"),
+    )
     assert (other.theta, other.scales) == (point.theta, point.scales)
     assert other.lam != point.lam
     # the numbers are those of the second part
@@ -310,17 +368,17 @@ def test_angle_comes_from_the_first_part_only(monkeypatch):
 
 def test_first_part_leaves_room_for_the_second(monkeypatch):
     asked = []
-    search = _guarantee.search
+    search = _guarantee.search_problem
 
-    def spy(rule, *rows, **options):
-        point = search(rule, *rows, **options)
-        asked.append((rule, len(rows[0]), len(rows[3]), point.feasible))
+    def spy(rule, problem, solver):
+        point = search(rule, problem, solver)
+        asked.append((rule, problem.n_id, problem.n_ood, point.feasible))
         return point
 
-    monkeypatch.setattr(_guarantee, "search", spy)
+    monkeypatch.setattr(_guarantee, "search_problem", spy)
     data = draw(np.random.default_rng(0), 500, 400)
     options = {"split": 0.2, "random_state": 0, "guarantee": "expectation"}
-    certify(BoundedTPRFPR(0.6, 0.4), *data, **options)
+    certify(BoundedTPRFPR(0.6, 0.4), **certify_arguments(*data, **options))
     (rule, n_id, n_ood, feasible), *more = asked
     assert (n_id, n_ood, feasible, more) == (100, 80, True, [])
     tpr = math.ceil(401 * 0.6) / 400
@@ -334,7 +392,7 @@ def test_first_part_leaves_room_for_the_second(monkeypatch):
     # if that is too much, less room, down to what the second part will be held to
     asked.clear()
     with pytest.raises(NotCertifiableError):
-        certify(BoundedTPRFPR(0.97, 0.01), *data, **options)
+        certify(BoundedTPRFPR(0.97, 0.01), **certify_arguments(*data, **options))
     assert [feasible for *_, feasible in asked] == [False, False, False]
     assert asked[-1][0].tpr_min == math.ceil(401 * 0.97) / 400
     assert asked[-1][0].fpr_max == (math.floor(321 * 0.01) - 1) / 320
@@ -345,7 +403,10 @@ def test_coverage_of_two_scores_without_ood_rows():
     rule = BoundedAbstention(0.7)
     for guarantee, n, delta in (("high_probability", 240, 0.1), ("ltt", 360, 0.1 / 16)):
         point = certify(
-            rule, a, b, loss, None, None, guarantee=guarantee, random_state=0
+            rule,
+            ScoredSamples.from_arrays(a, b, loss, None, None),
+            Certificate(guarantee),
+            random_state=0,
         )
         assert round(point.tpr * n) >= min_accepted_id(n, 0.7, delta)
         assert point.tpr * n == pytest.approx(round(point.tpr * n), abs=1e-9)
@@ -357,7 +418,12 @@ def test_reproducible(guarantee):
     data = draw(np.random.default_rng(0), 600, 600)
     rule = BoundedTPRFPR(0.6, 0.3)
     points = [
-        certify(rule, *data, guarantee=guarantee, random_state=seed)
+        certify(
+            rule,
+            ScoredSamples.from_arrays(*data),
+            Certificate(guarantee),
+            random_state=seed,
+        )
         for seed in (0, 0, 1)
     ]
     assert repr(points[0]) == repr(points[1]) != repr(points[2])
@@ -368,12 +434,23 @@ def test_reversed_score_is_warned_of_once(guarantee):
     a, b, loss, a_ood, b_ood = draw(np.random.default_rng(0), 500, 500)
     arguments = BoundedTPRFPR(0.6, 0.3), a, -b, loss, a_ood, -b_ood
     with pytest.warns(SkoodWarning, match="uses the OOD score reversed") as record:
-        point = certify(*arguments, guarantee=guarantee, angles="full", random_state=0)
+        point = certify(
+            arguments[0],
+            ScoredSamples.from_arrays(*arguments[1:]),
+            Certificate(guarantee),
+            Solver(angles="full"),
+            random_state=0,
+        )
     assert len(record) == 1
     assert point.theta < 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        certify(*_swap(arguments), guarantee=guarantee, random_state=0)
+        certify(
+            _swap(arguments)[0],
+            ScoredSamples.from_arrays(*_swap(arguments)[1:]),
+            Certificate(guarantee),
+            random_state=0,
+        )
 
 
 def _swap(arguments):
@@ -412,11 +489,13 @@ def test_promises_are_kept_where_the_plug_in_breaks_them(
     certified = dict.fromkeys(guarantees, 0)
     for seed in range(repetitions):
         data = draw(np.random.default_rng(seed), 300, 300)
-        broken["plug-in"] += _is_broken(rule, solve(rule, *data))
+        broken["plug-in"] += _is_broken(
+            rule, solve(rule, ScoredSamples.from_arrays(*data))
+        )
         for guarantee in guarantees:
             options = {"guarantee": guarantee, "delta": delta, "random_state": seed}
             try:
-                point = certify(rule, *data, **options)
+                point = certify(rule, **certify_arguments(*data, **options))
             except NotCertifiableError:
                 continue
             certified[guarantee] += 1
@@ -436,7 +515,9 @@ def test_rate_of_broken_promises_has_a_closed_form(delta):
     for _ in range(repetitions):
         a = rng.normal(size=n)
         point = certify(
-            BoundedAbstention(0.7), a, None, np.exp(a), None, None, delta=delta
+            BoundedAbstention(0.7),
+            ScoredSamples.from_arrays(a, None, np.exp(a), None, None),
+            Certificate(delta=delta),
         )
         tpr.append(norm.cdf(point.lam * point.scales[0]))
     k = min_accepted_id(n, 0.7, delta)
@@ -458,18 +539,16 @@ def test_expectations_have_closed_forms():
     for _ in range(repetitions):
         a, a_ood = rng.uniform(size=n), rng.uniform(size=n)
         point = certify(
-            BoundedTPRFPR(0.72, 1.0), a, None, a, a_ood, None, guarantee="expectation"
+            BoundedTPRFPR(0.72, 1.0),
+            ScoredSamples.from_arrays(a, None, a, a_ood, None),
+            Certificate("expectation"),
         )
         tpr.append(point.lam * point.scales[0])
         dense = np.linspace(0, 1, 401)
         point = certify(
             BoundedTPRFPR(0.0, 0.29),
-            dense,
-            None,
-            2 - dense,
-            a_ood,
-            None,
-            guarantee="expectation",
+            ScoredSamples.from_arrays(dense, None, 2 - dense, a_ood, None),
+            Certificate("expectation"),
         )
         fpr.append(point.lam * point.scales[0])
     for rates, rank in ((tpr, 29), (fpr, 11)):
@@ -509,7 +588,11 @@ def test_certificate_of_thresholds_of_one_score(guarantee):
     """Statements of the rule, with the errors of the ranks that certify them."""
     a, _, loss, a_ood, _ = draw(np.random.default_rng(3), 400, 300)
     rule = BoundedTPRFPR(0.5, 0.3)
-    point = certify(rule, a, None, loss, a_ood, None, guarantee=guarantee, delta=0.1)
+    point = certify(
+        rule,
+        ScoredSamples.from_arrays(a, None, loss, a_ood, None),
+        Certificate(guarantee, delta=0.1),
+    )
     tpr, fpr = point.certificate.statements
     assert (tpr.text, fpr.text) == ("TPR >= 0.5", "FPR <= 0.3")
     assert (tpr.estimate, fpr.estimate) == (point.tpr, point.fpr)
@@ -526,7 +609,12 @@ def test_cost_of_one_score_is_bounded():
     """The upper bound on the cost holds for new samples; there is no other bound."""
     a, _, loss, a_ood, _ = draw(np.random.default_rng(3), 2000, 1500)
     rule = CostBased()
-    point = certify(rule, a, None, loss, a_ood, None, delta=0.1, random_state=0)
+    point = certify(
+        rule,
+        ScoredSamples.from_arrays(a, None, loss, a_ood, None),
+        Certificate(delta=0.1),
+        random_state=0,
+    )
     (statement,) = point.certificate.statements
     assert "<= 0" in statement.text
     new = draw(np.random.default_rng(4), 40_000, 40_000)

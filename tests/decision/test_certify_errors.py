@@ -14,17 +14,27 @@ from skood.rejection import (
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
+    Certificate,
+    ScoredSamples,
     certify,
     max_accepted_ood,
     min_accepted_id,
 )
-from tests.decision._scores import GUARANTEES, draw, increasing
+from tests.decision._scores import (
+    GUARANTEES,
+    certify_arguments,
+    draw,
+    increasing,
+)
 
 
 def test_too_few_rows_of_a_kind():
     a, _, loss, a_ood, _ = increasing(n_id=10, n_ood=20)
     with pytest.raises(NotCertifiableError) as info:
-        certify(BoundedTPRFPR(0.9, 0.1), a, None, loss, a_ood + 100, None)
+        certify(
+            BoundedTPRFPR(0.9, 0.1),
+            ScoredSamples.from_arrays(a, None, loss, a_ood + 100, None),
+        )
     assert str(info.value).startswith(
         "BoundedTPRFPR(fpr_max=0.1, tpr_min=0.9) is not certified by 10 ID and 20 OOD "
         "samples: 10 ID samples are too few for a TPR of 0.9 and 20 OOD samples are "
@@ -37,7 +47,9 @@ def test_too_few_rows_of_a_kind():
 def test_only_id_rows_are_too_few():
     a = np.arange(10.0)
     with pytest.raises(NotCertifiableError, match=r"10 ID samples are too few") as info:
-        certify(BoundedAbstention(0.9), a, None, a, None, None)
+        certify(
+            BoundedAbstention(0.9), ScoredSamples.from_arrays(a, None, a, None, None)
+        )
     assert (info.value.n_id_needed, info.value.n_ood_needed) == (22, 0)  # .9^22 < .1
 
 
@@ -47,7 +59,7 @@ def test_no_threshold_does_both_until_there_are_more_rows():
     loss = np.zeros(100)
     rule = BoundedTPRFPR(0.75, 0.2)
     with pytest.raises(NotCertifiableError) as info:
-        certify(rule, a, None, loss, a_ood, None)
+        certify(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None))
     k, K = min_accepted_id(100, 0.75, 0.05), max_accepted_ood(80, 0.2, 0.05)
     assert (
         f"a TPR of 0.75 needs {k} of 100 ID samples accepted, an FPR of 0.2 allows {K} "
@@ -58,7 +70,10 @@ def test_no_threshold_does_both_until_there_are_more_rows():
     # copies of the rows have the same rates
     times = math.ceil(max(n_id / 100, n_ood / 80))
     point = certify(
-        rule, np.tile(a, times), None, np.tile(loss, times), np.tile(a_ood, times), None
+        rule,
+        ScoredSamples.from_arrays(
+            np.tile(a, times), None, np.tile(loss, times), np.tile(a_ood, times), None
+        ),
     )
     assert point.feasible
 
@@ -69,7 +84,12 @@ def test_named_sizes_include_the_rows_that_choose(guarantee):
     data = a, b, loss, a_ood + 9, b_ood + 9
     rule = BoundedTPRFPR(0.5, 0.06)
     with pytest.raises(NotCertifiableError, match="OOD samples are too few") as info:
-        certify(rule, *data, guarantee=guarantee, random_state=0)
+        certify(
+            rule,
+            ScoredSamples.from_arrays(*data),
+            Certificate(guarantee),
+            random_state=0,
+        )
     n = info.value.n_ood_needed
     part = n - int(0.4 * n)
     if guarantee == "expectation":
@@ -88,7 +108,7 @@ def test_no_number_of_samples_suffices(rule):
     with pytest.raises(
         NotCertifiableError, match="No number of samples suffices"
     ) as info:
-        certify(rule, *increasing())
+        certify(rule, ScoredSamples.from_arrays(*increasing()))
     assert info.value.n_id_needed is None
     assert info.value.n_ood_needed is None
 
@@ -98,25 +118,34 @@ def test_no_number_of_samples_suffices(rule):
 def test_one_row_is_too_few_to_split(guarantee, n_id, n_ood):
     data = draw(np.random.default_rng(0), n_id, n_ood)
     with pytest.raises(NotCertifiableError, match="too few for "):
-        certify(BoundedTPRFPR(0.6, 0.3), *data, guarantee=guarantee, random_state=0)
+        certify(
+            BoundedTPRFPR(0.6, 0.3),
+            ScoredSamples.from_arrays(*data),
+            Certificate(guarantee),
+            random_state=0,
+        )
 
 
 def test_rules_without_bounds_on_rates():
     rule = BoundedImprovement(0.1)
     message = "bounds of BoundedImprovement do not .* only guarantee='high_probability'"
     with pytest.raises(TypeError, match=message):
-        certify(rule, *increasing(), guarantee="ltt")
+        certify(rule, ScoredSamples.from_arrays(*increasing()), Certificate("ltt"))
 
 
 def test_no_rule():
     with pytest.raises(TypeError, match=r"rule must be an instance of a rule.*0\.7"):
-        certify(0.7, *increasing())
+        certify(0.7, ScoredSamples.from_arrays(*increasing()))
 
 
 def test_prior_of_a_rule_without_precision():
     message = "such as BoundedPrecisionRecall; BoundedTPRFPR bounds no"
     with pytest.raises(ValueError, match=message):
-        certify(BoundedTPRFPR(), *increasing(), ood_prior=0.3)
+        certify(
+            BoundedTPRFPR(),
+            ScoredSamples.from_arrays(*increasing()),
+            Certificate(ood_prior=0.3),
+        )
 
 
 @pytest.mark.parametrize(
@@ -126,25 +155,35 @@ def test_prior_that_is_no_interval(prior):
     with pytest.raises(
         ValueError, match=r"pair \(low, high\) with 0 <= low <= high, got"
     ):
-        certify(BoundedPrecisionRecall(), *increasing(), ood_prior=prior)
+        certify(
+            BoundedPrecisionRecall(),
+            ScoredSamples.from_arrays(*increasing()),
+            Certificate(ood_prior=prior),
+        )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"guarantee": "always"}, "'guarantee' parameter of certify must be a str"),
-        ({"delta": 0}, r"'delta' parameter of certify must be a float in the range \("),
-        ({"split": 1.0}, "'split' parameter of certify must be a float in the range"),
-        ({"n_angles": 1}, "'n_angles' parameter of certify must be an int"),
-        ({"ood_prior": "0.1"}, "'ood_prior' parameter of certify must be"),
-        ({"solver": "best"}, "'solver' parameter of certify must be a str among"),
-        ({"angles": "all"}, "'angles' parameter of certify must be a str among"),
+        ({"guarantee": "always"}, "'method' parameter of Certificate must be a str"),
+        (
+            {"delta": 0},
+            r"'delta' parameter of Certificate must be a float in the range \(",
+        ),
+        (
+            {"split": 1.0},
+            "'split' parameter of Certificate must be a float in the range",
+        ),
+        ({"n_angles": 1}, "'n_angles' parameter of Certificate must be an int"),
+        ({"ood_prior": "0.1"}, "'ood_prior' parameter of Certificate must be"),
+        ({"solver": "best"}, "'method' parameter of Solver must be a str among"),
+        ({"angles": "all"}, "'angles' parameter of Solver must be a str among"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
 def test_invalid_parameters(options, message):
     with pytest.raises(ValueError, match=message):
-        certify(BoundedTPRFPR(), *increasing(), **options)
+        certify(BoundedTPRFPR(), **certify_arguments(*increasing(), **options))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +199,7 @@ def test_reasons(rule, n, message):
     rng = np.random.default_rng(0)
     a, a_ood = rng.normal(size=n), rng.normal(3.0, size=n)
     with pytest.raises(NotCertifiableError, match=message):
-        certify(rule, a, None, np.zeros(n), a_ood, None)
+        certify(rule, ScoredSamples.from_arrays(a, None, np.zeros(n), a_ood, None))
 
 
 def test_sizes_are_from_the_samples_that_refused():
@@ -170,7 +209,11 @@ def test_sizes_are_from_the_samples_that_refused():
     factors = []
     for seed in range(10):
         try:
-            certify(BoundedImprovement(0.04), *data, random_state=seed)
+            certify(
+                BoundedImprovement(0.04),
+                ScoredSamples.from_arrays(*data),
+                random_state=seed,
+            )
         except NotCertifiableError as error:
             factors.append(error.factor)
             text = str(error)

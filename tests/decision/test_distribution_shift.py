@@ -30,6 +30,8 @@ from skood.rejection import (
     Certificate,
     CostBased,
     OperatingPoint,
+    ScoredSamples,
+    Shift,
     TwoThresholds,
     accept,
     certify,
@@ -38,6 +40,7 @@ from skood.rejection import (
     ood_prior_interval,
 )
 from skood.stats._mean_intervals import clopper_pearson
+from tests.decision._scores import certify_arguments
 
 VECTORS = json.loads(Path(__file__).with_name("vectors_certificates.json").read_text())
 
@@ -73,7 +76,8 @@ def test_weighted_pvalues(vector):
     found = test.pvalue(rows, 0.1, given["stake"])
     assert found == pytest.approx(expected["p"], abs=vector["tolerance"])
     scores = 1.0 - accepted
-    part = Part(scores, None, zeros, none, None, None, None, (weight, None))
+    arrays = scores, None, zeros, None, None
+    part = Part(ScoredSamples.from_arrays(*arrays, weight_id=weight))
     (counts,) = part.counts([test], 0.0, (1.0, 1.0), np.array([0.5]))
     assert_allclose(test.estimate(counts), expected["weighted_tpr"], rtol=1e-12)
 
@@ -96,7 +100,7 @@ def test_procedures(vector):
 
     tests = [Given(column) for column in pvalues.T]
     scores = np.arange(6.0)
-    part = Part(scores, None, 0 * scores, np.zeros(0), None, None, None)
+    part = Part(ScoredSamples.from_arrays(scores, None, 0 * scores, None, None))
     path = [(0.0, k - 0.5, (1.0, 1.0)) for k in range(6)]  # candidate k accepts k
     certified, failed = sequence(
         part, tests, path, lambda k: [None, None], delta, stop=False
@@ -122,8 +126,8 @@ def test_least_size_of_a_group(vector):
 @_vectors("G-spending")
 def test_error_of_each_of_many_certificates(vector):
     given = vector["input"]
-    spent = Certificate(delta=given["delta"], schedule="all")._options(given["m"])
-    assert spent["delta"] == pytest.approx(vector["expected"]["delta_m"], abs=1e-12)
+    spent = Certificate(delta=given["delta"], schedule="all")._of(given["m"], 1.0)
+    assert spent.delta == pytest.approx(vector["expected"]["delta_m"], abs=1e-12)
 
 
 # ---- levels by enumeration
@@ -361,7 +365,12 @@ def test_a_path_of_false_candidates_is_rarely_certified():
         total += chance
         a = np.repeat(np.arange(4.0), counts)
         try:
-            certify_path(rule, path, a, None, np.zeros(n), None, None, delta=delta)
+            certify_path(
+                rule,
+                path,
+                ScoredSamples.from_arrays(a, None, np.zeros(n), None, None),
+                Certificate(delta=delta),
+            )
         except NotCertifiableError:
             continue
         level += chance
@@ -384,7 +393,7 @@ def test_order_of_statements_and_labels_does_not_matter():
     data = a, b, loss, a_ood, b_ood
     options = {"sample_weight_id": weight, "weight_max": 6.0, "random_state": 0}
     points = [
-        certify(rule, *data, group_id=g, source_ood=s, **options)
+        certify(rule, **certify_arguments(*data, group_id=g, source_ood=s, **options))
         for rule, g, s in (
             (RULE, group, source),
             (_Reversed(RULE.rules), group, source),
@@ -422,7 +431,10 @@ def test_promise_for_the_weighted_distribution(n_draws):
         data = a[rows], b[rows], loss[rows], a_ood[others], b_ood[others]
         options = {"sample_weight_id": weight[rows], "weight_max": 6.0}
         try:
-            point = certify(RULE, *data, delta=0.2, random_state=seed, **options)
+            point = certify(
+                RULE,
+                **certify_arguments(*data, delta=0.2, random_state=seed, **options),
+            )
         except NotCertifiableError:
             continue
         certified += 1
@@ -430,7 +442,12 @@ def test_promise_for_the_weighted_distribution(n_draws):
         tpr = weight[inside].sum() / weight.sum()
         risk = np.average(loss[inside], weights=weight[inside])
         broken += tpr < 0.6 or risk > 0.2 or leaked > 0.3
-        unweighted = certify(RULE, *data, delta=0.2, random_state=seed)
+        unweighted = certify(
+            RULE,
+            ScoredSamples.from_arrays(*data),
+            Certificate(delta=0.2),
+            random_state=seed,
+        )
         inside = accept(unweighted, a, b)
         ignored += weight[inside].sum() / weight.sum() < 0.6
     assert certified > 0.6 * n_draws
@@ -445,7 +462,7 @@ def test_weighted_statements():
     a_ood, b_ood = rng.normal(2.2, size=(2, 3000))
     data = a, b, loss, a_ood, b_ood
     options = {"sample_weight_id": weight, "weight_max": 6.0, "random_state": 0}
-    point = certify(RULE, *data, **options)
+    point = certify(RULE, **certify_arguments(*data, **options))
     tpr, fpr, risk = point.certificate.statements
     assert tpr.estimate == pytest.approx(point.tpr)
     assert risk.estimate == pytest.approx(point.risk)
@@ -458,7 +475,7 @@ def test_weighted_statements():
     assert "only approximately for the distributions in use" in text
     # the unit of the weights does not matter
     scaled = {"sample_weight_id": 8 * weight, "weight_max": 48.0, "random_state": 0}
-    again = certify(RULE, *data, **scaled)
+    again = certify(RULE, **certify_arguments(*data, **scaled))
     assert (again.theta, again.lam) == (point.theta, point.lam)
     assert_allclose(
         [s.pvalue for s in again.certificate.statements],
@@ -480,14 +497,16 @@ def test_weight_zero_leaves_a_sample_out():
         "group_id": group,
     }
     rule = BoundedTPRFPR(0.5, 0.4)
-    point = certify(rule, a, b, loss, a_ood, b_ood, **zeros, **options)
+    point = certify(
+        rule, **certify_arguments(a, b, loss, a_ood, b_ood, **zeros, **options)
+    )
     kept = {
         "sample_weight_id": weight[~gone],
         "sample_weight_ood": of_ood[~gone_ood],
         "group_id": group[~gone],
     }
     rows = a[~gone], b[~gone], loss[~gone], a_ood[~gone_ood], b_ood[~gone_ood]
-    again = certify(rule, *rows, **kept, **options)
+    again = certify(rule, **certify_arguments(*rows, **kept, **options))
     assert (point.theta, point.lam, point.rates) == (
         again.theta,
         again.lam,
@@ -517,15 +536,19 @@ def test_frequencies_are_repeated_samples(guarantee, double):
     rule = BoundedTPRFPR(0.5, 0.4)
     point = certify(
         rule,
-        *(a, b, loss, a_ood, b_ood),
-        sample_weight_id=n,
-        sample_weight_ood=m,
-        weights="frequency",
-        **options,
+        **certify_arguments(
+            *(a, b, loss, a_ood, b_ood),
+            sample_weight_id=n,
+            sample_weight_ood=m,
+            weights="frequency",
+            **options,
+        ),
     )
     rows = repeated(a, n), repeated(b, n), repeated(loss, n)
     rows = *rows, repeated(a_ood, m), repeated(b_ood, m)
-    assert repr(point) == repr(certify(rule, *rows, **{**options, **more}))
+    assert repr(point) == repr(
+        certify(rule, **certify_arguments(*rows, **{**options, **more}))
+    )
 
 
 def test_weighted_conformal_thresholds():
@@ -543,11 +566,10 @@ def test_weighted_conformal_thresholds():
             best = min(best, np.average(loss[a <= lam], weights=weight[a <= lam]))
     point = certify(
         BoundedTPRFPR(phi, rho),
-        *(a, None, loss, a_ood, None),
-        sample_weight_id=weight,
-        sample_weight_ood=of_ood,
-        weight_max=W,
-        guarantee="expectation",
+        ScoredSamples.from_arrays(
+            *(a, None, loss, a_ood, None), weight_id=weight, weight_ood=of_ood
+        ),
+        Certificate("expectation", shift=Shift(weight_max=W)),
     )
     assert np.isfinite(best)
     assert point.risk == pytest.approx(best)
@@ -567,7 +589,10 @@ def test_weighted_conformal_coverage():
         given = {"sample_weight_id": weight[rows], "weight_max": 6.0}
         zeros, rule = np.zeros(60), BoundedAbstention(0.7)
         point = certify(
-            rule, a[rows], None, zeros, None, None, guarantee="expectation", **given
+            rule,
+            **certify_arguments(
+                a[rows], None, zeros, None, None, guarantee="expectation", **given
+            ),
         )
         tprs.append(weight[accept(point, a)].sum() / weight.sum())
     assert np.mean(tprs) >= 0.7 - 3 * np.std(tprs) / np.sqrt(150)
@@ -580,7 +605,12 @@ def test_margin_for_a_total_variation_distance():
     a, b, loss, _ = _tilted(rng, 4000)
     a_ood, b_ood = rng.normal(2.5, size=(2, 4000))
     data = a, b, loss, a_ood, b_ood
-    point = certify(RULE, *data, tv=0.05, random_state=0)
+    point = certify(
+        RULE,
+        ScoredSamples.from_arrays(*data),
+        Certificate(shift=Shift(tv=0.05)),
+        random_state=0,
+    )
     tpr, fpr, risk = point.certificate.statements
     assert (tpr.text, fpr.text) == ("TPR >= 0.65", "FPR <= 0.25")
     assert risk.text == "-0.2 TPR +1 mean loss of accepted samples +0.05 <= 0"
@@ -593,7 +623,9 @@ def test_margin_for_a_total_variation_distance():
     assert (e + 0.05) / (t + 0.05) < 0.2
     assert "total variation distance of 0.05" in point.certificate.assumptions
     with pytest.raises(NotCertifiableError, match=r"certifies a TPR of 1\."):
-        certify(RULE, *data, tv=0.4)
+        certify(
+            RULE, ScoredSamples.from_arrays(*data), Certificate(shift=Shift(tv=0.4))
+        )
 
 
 # ---- unlabeled samples
@@ -624,10 +656,11 @@ def test_promise_of_the_precision_in_use(n_draws):
         try:
             point = certify(
                 BoundedPrecisionRecall(0.95, 0.6),
-                *(a, b, np.zeros(1500), a_ood, b_ood),
-                source_ood=source,
+                ScoredSamples.from_arrays(
+                    *(a, b, np.zeros(1500), a_ood, b_ood), source_ood=source
+                ),
+                Certificate(delta=0.2),
                 unlabeled=tuple(unlabeled),
-                delta=0.2,
                 random_state=seed,
             )
         except NotCertifiableError:
@@ -647,7 +680,9 @@ def test_precision_in_use_in_the_certificate():
     rule = AllOf([BoundedPrecisionRecall(0.9, 0.6), BoundedImprovement(0.3)])
     loss = (rng.random(2000) < 0.1).astype(float)
     data = a, b, loss, a_ood, b_ood
-    point = certify(rule, *data, unlabeled=tuple(new), random_state=0)
+    point = certify(
+        rule, ScoredSamples.from_arrays(*data), unlabeled=tuple(new), random_state=0
+    )
     certificate = point.certificate
     assert [s.text for s in certificate.statements] == [
         "TPR >= 0.6",
@@ -661,7 +696,9 @@ def test_precision_in_use_in_the_certificate():
     assert point.precision == pytest.approx(precision, abs=0.03)
     # the prior of the rule is not used
     other = AllOf([BoundedPrecisionRecall(0.9, 0.6, 0.01), BoundedImprovement(0.3)])
-    again = certify(other, *data, unlabeled=tuple(new), random_state=0)
+    again = certify(
+        other, ScoredSamples.from_arrays(*data), unlabeled=tuple(new), random_state=0
+    )
     assert (again.theta, again.lam) == (point.theta, point.lam)
 
 
@@ -674,12 +711,18 @@ def test_too_few_unlabeled_samples():
     data = a, b, np.zeros(400), a_ood, b_ood
     match = r"by 400 ID, 400 OOD and 60 unlabeled samples: .*About \d+ unlabeled"
     with pytest.raises(NotCertifiableError, match=match) as error:
-        certify(rule, *data, unlabeled=tuple(new), random_state=0)
+        certify(
+            rule, ScoredSamples.from_arrays(*data), unlabeled=tuple(new), random_state=0
+        )
     assert error.value.factor >= 1
     assert error.value.n_id_needed == np.ceil(400 * error.value.factor)
     assert "times as many)" in str(error.value)
     with pytest.raises(NotCertifiableError, match="certifies a precision of 1"):
-        certify(BoundedPrecisionRecall(1.0, 0.6), *data, unlabeled=tuple(new))
+        certify(
+            BoundedPrecisionRecall(1.0, 0.6),
+            ScoredSamples.from_arrays(*data),
+            unlabeled=tuple(new),
+        )
 
 
 # ---- paths of one's own
@@ -693,7 +736,9 @@ def test_path_with_weights_and_unlabeled_samples():
     data = a, None, loss, a_ood, None
     rule = BoundedTPRFPR(0.6, 0.3)
     given = {"sample_weight_id": weight, "weight_max": 6.0, "stakes": 0.05}
-    point = certify_path(rule, path, *data, random_state=0, **given)
+    point = certify_path(
+        rule, path, **certify_arguments(*data, random_state=0, **given)
+    )
     tpr = weight[a <= 1.2].sum() / weight.sum()
     assert point.tpr == pytest.approx(tpr)
     gains = 0.05 * weight * (0.6 - (a <= 1.2))
@@ -701,15 +746,19 @@ def test_path_with_weights_and_unlabeled_samples():
     assert point.certificate.path_pvalues[1, 0] == pytest.approx(1 / wealth.max())
     new = np.append(rng.normal(size=1500), rng.normal(3.0, size=500))
     precision = BoundedPrecisionRecall(0.9, 0.6)
-    point = certify_path(precision, path, *data, unlabeled=(new, None))
+    point = certify_path(
+        precision, path, ScoredSamples.from_arrays(*data), unlabeled=(new, None)
+    )
     counts = np.sum(a <= 1.5), 2000, np.sum(a_ood <= 1.5), 1000, np.sum(new <= 1.5)
     found = precision_pvalue(0.9, *map(int, counts), 2000, 0.1)
     assert point.certificate.path_pvalues[0, 1] == pytest.approx(found)
     n = np.arange(2000) % 3
     kept = {"sample_weight_id": n, "weights": "frequency"}
     repeated = np.repeat(a, n), None, np.repeat(loss, n), a_ood, None
-    again = certify_path(rule, path, *repeated)
-    assert repr(certify_path(rule, path, *data, **kept)) == repr(again)
+    again = certify_path(rule, path, ScoredSamples.from_arrays(*repeated))
+    assert repr(certify_path(rule, path, **certify_arguments(*data, **kept))) == repr(
+        again
+    )
 
 
 @pytest.mark.parametrize(
@@ -731,14 +780,18 @@ def test_stakes_that_could_lose_more_than_there_is(rule, options, most):
     path = [{"theta": 0.0, "lam": 70.0}]
     if most > 0:
         with pytest.raises(ValueError, match=r"must be in \[0, [\d.]+\], or its test"):
-            certify_path(rule, path, *data, stakes=1.01 * most, **options)
+            certify_path(
+                rule, path, **certify_arguments(*data, stakes=1.01 * most, **options)
+            )
         try:
-            certify_path(rule, path, *data, stakes=0.99 * most, **options)
+            certify_path(
+                rule, path, **certify_arguments(*data, stakes=0.99 * most, **options)
+            )
         except NotCertifiableError:
             pass
         return
     with pytest.raises(ValueError, match=r"would not be valid; got -1\.0"):
-        certify_path(rule, path, *data, stakes=most, **options)
+        certify_path(rule, path, **certify_arguments(*data, stakes=most, **options))
 
 
 def test_weights_of_a_path_need_stakes():
@@ -747,7 +800,9 @@ def test_weights_of_a_path_need_stakes():
     given = {"sample_weight_id": np.ones(50), "weight_max": 1.0}
     with pytest.raises(ValueError, match="stakes must be given for the statement TPR"):
         certify_path(
-            BoundedAbstention(0.5), [{"theta": 0.0, "lam": 40.0}], *rows, **given
+            BoundedAbstention(0.5),
+            [{"theta": 0.0, "lam": 40.0}],
+            **certify_arguments(*rows, **given),
         )
 
 
@@ -763,19 +818,19 @@ ONES = np.ones(50)
         (
             RULE,
             {"sample_weight_id": 3 * ONES, "weight_max": 2.0},
-            "sample_weight_id has a weight of 3, above weight_max=2",
+            "weight_id has a weight of 3, above weight_max=2",
         ),
         (RULE, {"sample_weight_id": -ONES}, "Negative values in data passed to"),
         (RULE, {"sample_weight_ood": 0 * ONES}, "sample weights are zero"),
-        (RULE, {"sample_weight_ood": np.nan * ONES}, "sample_weight_ood contains NaN"),
+        (RULE, {"sample_weight_ood": np.nan * ONES}, "weight_ood contains NaN"),
         (RULE, {"sample_weight_id": [1.0, 2.0]}, r"has shape \(2,\), expected \(50,\)"),
         (
             RULE,
             {"sample_weight_id": ONES / 2, "weights": "frequency"},
-            "weights='frequency' needs whole numbers in sample_weight_id.* got 0.5",
+            "weights='frequency' needs whole numbers in weight_id.* got 0.5",
         ),
-        (RULE, {"weights": "importants"}, "'weights' parameter of certify must be a"),
-        (RULE, {"tv": 1.0}, "'tv' parameter of certify must be a float in the range"),
+        (RULE, {"weights": "importants"}, "'weights' parameter of Shift must be a"),
+        (RULE, {"tv": 1.0}, "'tv' parameter of Shift must be a float in the range"),
         (
             BoundedPrecisionRecall(),
             {"sample_weight_id": ONES, "weight_max": 1.0},
@@ -834,7 +889,9 @@ ONES = np.ones(50)
 def test_invalid_descriptions(rule, options, message):
     a = np.arange(50.0)
     with pytest.raises(ValueError, match=message):
-        certify(rule, a, a, np.zeros(50), a + 50, a + 50, **options)
+        certify(
+            rule, **certify_arguments(a, a, np.zeros(50), a + 50, a + 50, **options)
+        )
 
 
 # ---- shares in use

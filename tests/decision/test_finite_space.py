@@ -25,6 +25,8 @@ from skood.rejection import (
     CostBased,
     Linear,
     PlugInCost,
+    ScoredSamples,
+    Solver,
     solve,
     solve_finite,
 )
@@ -398,7 +400,11 @@ def test_never_worse_than_a_rule_on_two_scores(randomize):
         rows = [np.repeat(x, n_id) for x in (risk, g, risk)]
         rows += [np.repeat(x, n_ood) for x in (risk, g)]
         try:
-            point = solve(rule, *rows, solver="exact", randomize=randomize)
+            point = solve(
+                rule,
+                ScoredSamples.from_arrays(*rows),
+                Solver("exact", randomize=randomize),
+            )
         except InfeasibleError:
             continue
         solution = solve_finite(p, q, risk, rule)
@@ -414,7 +420,9 @@ def test_generic_optimum_needs_more_than_one_probability():
     rows += [np.repeat(x, n_ood) for x in (RISK, P_OOD / P_ID)]
     for randomize in (False, True):
         point = solve(
-            BoundedTPRFPR(0.6, 0.3), *rows, solver="exact", randomize=randomize
+            BoundedTPRFPR(0.6, 0.3),
+            ScoredSamples.from_arrays(*rows),
+            Solver("exact", randomize=randomize),
         )
         assert point.risk > 4141 / 20400 + 1e-4
 
@@ -430,7 +438,7 @@ def test_costs_are_a_rule_on_two_scores():
         rows += [np.repeat(x, n_ood) for x in (risk, q / p)]
         rule = CostBased(0.6, 1.0, 0.0, 0.2)
         solution = solve_finite(p, q, risk, rule)
-        point = solve(rule, *rows, solver="exact")
+        point = solve(rule, ScoredSamples.from_arrays(*rows), Solver("exact"))
         assert solution.objective == pytest.approx(point.objective, abs=1e-12)
         assert solution.precision == pytest.approx(
             0.8 * solution.tpr / (0.8 * solution.tpr + 0.2 * solution.fpr)

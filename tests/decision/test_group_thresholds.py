@@ -18,12 +18,15 @@ from skood.rejection import (
     BoundedAbstention,
     BoundedImprovement,
     BoundedTPRFPR,
+    Certificate,
     OperatingPoint,
+    ScoredSamples,
     TwoThresholds,
     accept,
     accept_proba,
     certify,
 )
+from tests.decision._scores import certify_arguments
 
 NAMES = np.array(["a", "b", "c"])
 RULE = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.15)
@@ -78,7 +81,10 @@ def test_shares_that_are_certified(n, n_draws, least, most):
         samples, labels = _draw(rng, n)
         try:
             point = certify(
-                RULE, *samples, **labels, thresholds="group", random_state=seed
+                RULE,
+                **certify_arguments(
+                    *samples, thresholds="group", random_state=seed, **labels
+                ),
             )
         except NotCertifiableError:
             pass
@@ -87,7 +93,11 @@ def test_shares_that_are_certified(n, n_draws, least, most):
             broken += _is_broken(point, POPULATION)
         if seed < 20:
             with pytest.raises(NotCertifiableError):
-                certify(RULE, *samples, group_id=labels["group_id"], random_state=seed)
+                certify(
+                    RULE,
+                    ScoredSamples.from_arrays(*samples, group_id=labels["group_id"]),
+                    random_state=seed,
+                )
     assert least * n_draws <= certified <= most * n_draws
     assert broken <= binom.ppf(0.999, n_draws, 0.1)
 
@@ -102,11 +112,9 @@ def test_promise_with_ties_where_bounds_are_just_within_reach(n_draws):
         try:
             point = certify(
                 RULE,
-                *samples,
-                **labels,
-                thresholds="group",
-                delta=0.2,
-                random_state=seed,
+                **certify_arguments(
+                    *samples, thresholds="group", delta=0.2, random_state=seed, **labels
+                ),
             )
         except NotCertifiableError:
             continue
@@ -117,7 +125,10 @@ def test_promise_with_ties_where_bounds_are_just_within_reach(n_draws):
 def _certified(rule=RULE, n=2000, seed=4, **options):
     samples, labels = _draw(np.random.default_rng(seed), n)
     labels.update(options)
-    point = certify(rule, *samples, **labels, thresholds="group", random_state=0)
+    point = certify(
+        rule,
+        **certify_arguments(*samples, thresholds="group", random_state=0, **labels),
+    )
     return point, samples, labels
 
 
@@ -138,8 +149,7 @@ def test_rates_and_decisions():
         assert decisions[i] == (value <= point.lam[labels["group_id"][i]])
     # the rates of the certifying samples, by a split of the whole that is given
     first = np.arange(2000) < 800
-    masks = first, first
-    point, *_ = _certified(rule, split=masks)
+    point, *_ = _certified(rule, split=np.tile(first, 2))
     rest = slice(800, None)
     accepted = accept(point, a[rest], b[rest], groups=labels["group_id"][rest])
     leaked = accept(point, a_ood[rest], b_ood[rest], groups=labels["group_ood"][rest])
@@ -160,11 +170,12 @@ def test_thresholds_are_quantiles_at_one_level():
     first = rows < 1000
     point = certify(
         BoundedTPRFPR(0.7, 0.6),
-        *(a[rows], None, loss[rows], a_ood[rows] + 2, None),
-        group_id=group[rows],
-        group_ood=group_ood[rows],
-        thresholds="group",
-        split=(first, first),
+        ScoredSamples.from_arrays(
+            *(a[rows], None, loss[rows], a_ood[rows] + 2, None),
+            group_id=group[rows],
+            group_ood=group_ood[rows],
+        ),
+        Certificate(thresholds="group", split=np.concatenate([first, first])),
     )
     levels = []
     for name, lam in point.lam.items():
@@ -184,7 +195,10 @@ def test_order_of_samples_and_names_of_groups_do_not_matter():
     point, samples, labels = _certified()
     number = {"a": 2, "b": 0, "c": 1}
     numbers = {k: np.array([number[g] for g in v]) for k, v in labels.items()}
-    other = certify(RULE, *samples, **numbers, thresholds="group", random_state=0)
+    other = certify(
+        RULE,
+        **certify_arguments(*samples, thresholds="group", random_state=0, **numbers),
+    )
     assert {number[g]: lam for g, lam in point.lam.items()} == other.lam
     assert all(type(g) is int for g in other.lam)
     again = pickle.loads(pickle.dumps(point))
@@ -218,14 +232,18 @@ def test_small_groups(kind):
     rows = BoundedTPRFPR(0.7, 0.5), *samples
     options = {**labels, "thresholds": "group", "random_state": 2}
     with pytest.raises(NotCertifiableError, match="fewer than 7 certifying samples"):
-        certify(*rows, **options)
-    point = certify(*rows, **options, small_groups="skip")
+        certify(rows[0], **certify_arguments(*rows[1:], **options))
+    point = certify(
+        rows[0], **certify_arguments(*rows[1:], small_groups="skip", **options)
+    )
     assert {point.lam[name] for name in small} == {-math.inf}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         decisions = accept(point, *samples[:2], groups=group)
     assert not decisions[:54].any() and decisions[54:].any()
-    point = certify(*rows, **options, small_groups="pool")
+    point = certify(
+        rows[0], **certify_arguments(*rows[1:], small_groups="pool", **options)
+    )
     (lam,) = {point.lam[name] for name in small}
     assert lam > -math.inf and len(point.lam) == 9
 
@@ -238,12 +256,21 @@ def test_infinite_scores_and_no_ood_samples():
     rule = BoundedAbstention(0.6)
     rows = rule, a, b, loss, None, None
     group = labels["group_id"]
-    point = certify(*rows, group_id=group, thresholds="group", random_state=0)
+    point = certify(
+        rows[0],
+        ScoredSamples.from_arrays(*rows[1:], group_id=group),
+        Certificate(thresholds="group"),
+        random_state=0,
+    )
     assert math.isnan(point.fpr)
     assert not accept(point, a, b, groups=group)[::50].any()
     a[group == "b"] = np.inf
     with pytest.raises(NotCertifiableError, match=r"TPR >= 0\.6 in group"):
-        certify(rule, a, *rows[2:], group_id=group, thresholds="group")
+        certify(
+            rule,
+            ScoredSamples.from_arrays(a, *rows[2:], group_id=group),
+            Certificate(thresholds="group"),
+        )
 
 
 @pytest.mark.parametrize(
@@ -273,30 +300,44 @@ def test_errors(options, message):
     samples, labels = _draw(np.random.default_rng(7), 500)
     options = {"rule": RULE, "thresholds": "group", **labels, **options}
     with pytest.raises(ValueError, match=message):
-        certify(options.pop("rule"), *samples, **options)
+        certify(options.pop("rule"), **certify_arguments(*samples, **options))
 
 
 def test_masks_of_a_split():
     samples, _ = _draw(np.random.default_rng(8), 600)
     rule = BoundedTPRFPR(0.3, 0.6)
     first = np.arange(600) % 2 == 0
-    point = certify(rule, *samples, split=(first, first), random_state=0)
+    point = certify(
+        rule,
+        ScoredSamples.from_arrays(*samples),
+        Certificate(split=np.tile(first, 2)),
+        random_state=0,
+    )
     moved = list(samples)
     for k in (0, 1):  # the samples that certify are worse
         moved[k] = np.where(first, samples[k], samples[k] + 5)
     with pytest.raises(NotCertifiableError, match=r"TPR >= 0\.3"):
-        certify(rule, *moved, split=(first, first), random_state=0)
+        certify(
+            rule,
+            ScoredSamples.from_arrays(*moved),
+            Certificate(split=np.tile(first, 2)),
+            random_state=0,
+        )
     assert point.certificate.n_id == point.certificate.n_ood == 300
     for split, message in (
-        ((first, first[1:]), "two Boolean masks of the 600 ID and the 600 OOD"),
-        ((first, first.astype(int)), "two Boolean masks of the 600 ID and"),
-        ((first | True, first), "must leave ID samples that choose and ID samples"),
+        (first, "a Boolean mask of the 1200 samples"),
+        (np.tile(first, 2).astype(int), "a Boolean mask of the 1200 samples"),
+        (np.arange(1200) < 600, "must leave ID samples that choose and ID samples"),
     ):
         with pytest.raises(ValueError, match=message):
-            certify(rule, *samples, split=split)
-    with pytest.raises(ValueError, match="masks is for guarantee='high_probability'"):
-        certify(rule, *samples, split=(first, first), guarantee="ltt")
-    with pytest.raises(ValueError, match="masks excludes weights"):
+            certify(rule, ScoredSamples.from_arrays(*samples), Certificate(split=split))
+    with pytest.raises(ValueError, match="mask is for guarantee='high_probability'"):
+        certify(
+            rule,
+            ScoredSamples.from_arrays(*samples),
+            Certificate("ltt", split=np.tile(first, 2)),
+        )
+    with pytest.raises(ValueError, match="mask excludes weights"):
         weights = {"sample_weight_id": np.ones(600), "weight_max": 1.0}
-        certify(rule, *samples, split=(first, first), **weights)
+        certify(rule, **certify_arguments(*samples, split=np.tile(first, 2), **weights))
     assert isinstance(point, OperatingPoint)

@@ -17,10 +17,13 @@ from skood.rejection import (
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     Linear,
+    ScoredSamples,
+    Solver,
     TwoThresholds,
     solve,
 )
 from tests.decision._brute_force import instance, regions
+from tests.decision._scores import solve_arguments
 
 
 class _LeastFPR(BaseRule):
@@ -80,7 +83,11 @@ def test_least_largest_violation_then_objective(rule, seed):
             value = rates[2] if cost is None else cost.at(rates[0], float(E), rates[1])
             key = (round(least, 8), round(value, 10), -N, F)
             best = key if best is None else min(best, key)
-        point = solve(rule, *scores, solver="exact", infeasible="nearest")
+        point = solve(
+            rule,
+            ScoredSamples.from_arrays(*scores),
+            Solver("exact", infeasible="nearest"),
+        )
         assert point.feasible == (best[0] == 0)
         n_infeasible += not point.feasible
         assert point.violation == pytest.approx(best[0], abs=1e-8)
@@ -89,14 +96,18 @@ def test_least_largest_violation_then_objective(rule, seed):
         assert round(point.fpr * 4) == best[3]
         if not point.feasible:
             with pytest.raises(InfeasibleError):
-                solve(rule, *scores, solver="exact")
+                solve(rule, ScoredSamples.from_arrays(*scores), Solver("exact"))
 
 
 def test_numbers_by_hand():
     # N, F at thresholds 1, 2, 3: (1, 0), (2, 1), (4, 2); violations .75, .5, 1
     args = [1, 2, 3, 3], None, [0, 1, 0, 0], [2, 3], None
     with pytest.warns(SkoodWarning) as warned:
-        point = solve(BoundedTPRFPR(1.0, 0.0), *args, infeasible="nearest")
+        point = solve(
+            BoundedTPRFPR(1.0, 0.0),
+            ScoredSamples.from_arrays(*args),
+            Solver(infeasible="nearest"),
+        )
     assert (point.tpr, point.fpr, point.risk) == (0.5, 0.5, 0.5)
     assert point.violation == pytest.approx(0.5, abs=1e-9)
     assert not point.feasible
@@ -109,7 +120,11 @@ def test_numbers_by_hand():
     # Mixtures of the thresholds 2 and 3 have f = t: 1 - t = f - 1/4 at t = 5/8.
     rule = BoundedTPRFPR(1.0, 0.25)
     with pytest.warns(SkoodWarning, match="nearest"):
-        mixed = solve(rule, *args, infeasible="nearest", randomize=True)
+        mixed = solve(
+            rule,
+            ScoredSamples.from_arrays(*args),
+            Solver(infeasible="nearest", randomize=True),
+        )
     assert_allclose([mixed.tpr, mixed.fpr], [5 / 8, 5 / 8], atol=1e-8)
     assert mixed.violation == pytest.approx(3 / 8, abs=1e-8)
 
@@ -126,7 +141,11 @@ def _nearest_by_bisection(rule, scores):
             }
         )
         try:
-            solve(loosened, *scores, solver="exact", randomize=True)
+            solve(
+                loosened,
+                ScoredSamples.from_arrays(*scores),
+                Solver("exact", randomize=True),
+            )
         except InfeasibleError:
             return False
         return True
@@ -150,8 +169,8 @@ def test_randomized_rules(high):
     rule = BoundedTPRFPR(tpr_min=0.93, fpr_max=0.04)
     scores = a, b, loss, a_ood, b_ood
     options = {"infeasible": "nearest", "randomize": True}
-    point = solve(rule, *scores, **options)
-    exact = solve(rule, *scores, solver="exact", **options)
+    point = solve(rule, **solve_arguments(*scores, **options))
+    exact = solve(rule, **solve_arguments(*scores, solver="exact", **options))
     expected = _nearest_by_bisection(rule, scores)
     assert not point.feasible and expected > 0.01
     for found in (point, exact):
@@ -164,7 +183,9 @@ def test_randomized_rules(high):
 def test_bounds_that_are_met_are_solved_as_before():
     a, b, loss, a_ood, b_ood = instance(3)
     args = BoundedTPRFPR(0.3, 0.9), a, b, loss, a_ood, b_ood
-    assert solve(*args, infeasible="nearest") == solve(*args)
+    assert solve(
+        args[0], ScoredSamples.from_arrays(*args[1:]), Solver(infeasible="nearest")
+    ) == solve(args[0], ScoredSamples.from_arrays(*args[1:]))
 
 
 def test_two_thresholds():
@@ -173,7 +194,11 @@ def test_two_thresholds():
     rule = TwoThresholds(ood=0.05, risk=0.01, criterion="selective_risk")
     b = np.random.default_rng(0).permutation(40).astype(float)
     with pytest.warns(SkoodWarning, match="The nearest rule violates a bound by"):
-        point = solve(rule, a, b, loss, None, None, infeasible="nearest")
+        point = solve(
+            rule,
+            ScoredSamples.from_arrays(a, b, loss, None, None),
+            Solver(infeasible="nearest"),
+        )
     within = b <= point.ood_max
     risks = np.cumsum(loss[within]) / np.arange(1, within.sum() + 1)
     last = np.flatnonzero(risks == risks.min())[-1]
@@ -186,12 +211,18 @@ def test_large_losses():
     point_of = BoundedImprovement(risk_max=1.0)
     with pytest.warns(SkoodWarning, match="nearest"):
         point = solve(
-            point_of, [1, 2], None, [70.0, 50.0], None, None, infeasible="nearest"
+            point_of,
+            ScoredSamples.from_arrays([1, 2], None, [70.0, 50.0], None, None),
+            Solver(infeasible="nearest"),
         )
     assert point.violation == pytest.approx(59.0, abs=1e-6)
     assert point.tpr == 1.0 and math.isnan(point.fpr)
 
 
 def test_unknown_option():
-    with pytest.raises(ValueError, match=r"infeasible must be one of .* got 'ignore'"):
-        solve(BoundedTPRFPR(), [1], None, [0], [1], None, infeasible="ignore")
+    with pytest.raises(ValueError, match=r"'infeasible' parameter of Sol.* Got 'ign"):
+        solve(
+            BoundedTPRFPR(),
+            ScoredSamples.from_arrays([1], None, [0], [1], None),
+            Solver(infeasible="ignore"),
+        )

@@ -10,7 +10,14 @@ import warnings
 import numpy as np
 import pytest
 
-from skood.rejection import BoundedAbstention, OperatingPoint, Rates, accept, solve
+from skood.rejection import (
+    BoundedAbstention,
+    OperatingPoint,
+    Rates,
+    ScoredSamples,
+    accept,
+    solve,
+)
 
 
 def test_mu():
@@ -79,11 +86,16 @@ def test_infinite_scores_are_rejected_first():
     loss = np.array([0.0, 0.0, 1.0, 1.0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        point = solve(BoundedAbstention(0.5), a, b, loss, [np.inf], [np.inf])
+        point = solve(
+            BoundedAbstention(0.5),
+            ScoredSamples.from_arrays(a, b, loss, [np.inf], [np.inf]),
+        )
         assert (point.risk, point.tpr, point.fpr) == (0.0, 0.5, 0.0)
         assert accept(point, a, b).tolist() == [True, True, False, False]
         # nothing short of accepting all rows gets at them
-        point = solve(BoundedAbstention(0.6), a, b, loss, None, None)
+        point = solve(
+            BoundedAbstention(0.6), ScoredSamples.from_arrays(a, b, loss, None, None)
+        )
         assert (point.lam, point.tpr, point.risk) == (np.inf, 1.0, 0.5)
         for theta in (-3.0, -math.pi / 2, -1.0, 0.0, 0.5, math.pi / 2, 2.0):
             rows = accept(OperatingPoint(theta=theta, lam=1e6), a, b)
@@ -93,7 +105,9 @@ def test_infinite_scores_are_rejected_first():
 def test_minus_infinity_in_the_risk_is_accepted_first():
     a, loss = [-np.inf, 0.0, 1.0, 2.0], [0, 1, 1, 1]
     for b in (None, [0.0, 0.0, 0.0, 0.0]):
-        point = solve(BoundedAbstention(0.25), a, b, loss, None, None)
+        point = solve(
+            BoundedAbstention(0.25), ScoredSamples.from_arrays(a, b, loss, None, None)
+        )
         assert (point.risk, point.tpr) == (0.0, 0.25)
         assert -0.1 < point.lam < 0.0
         assert accept(point, a, b).tolist() == [True, False, False, False]
@@ -101,5 +115,8 @@ def test_minus_infinity_in_the_risk_is_accepted_first():
 
 def test_tiny_scales_do_not_overflow_into_nan():
     a = np.array([0.0, 1e-308, 5e-309, 1e10])
-    point = solve(BoundedAbstention(0.75), a[:3], a[:3], [0, 0, 1], [1e10], [1e10])
+    point = solve(
+        BoundedAbstention(0.75),
+        ScoredSamples.from_arrays(a[:3], a[:3], [0, 0, 1], [1e10], [1e10]),
+    )
     assert accept(point, a, a).tolist() == [True, True, True, False]

@@ -11,9 +11,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from skood.decision import search
+from skood.decision import Problem, search
 from skood.decision._branch_and_bound import _Search, branch_and_bound
-from skood.decision._check_problem import check_problem
 from skood.decision._exact_sweep import pivot_sweep
 from skood.decision._interval_bounds import Line
 from skood.decision._objective import Candidate, Goal
@@ -25,6 +24,8 @@ from skood.rejection import (
     BoundedTPRFPR,
     CostBased,
     OperatingPoint,
+    ScoredSamples,
+    Solver,
     accept,
     accept_proba,
     solve,
@@ -35,6 +36,7 @@ from tests.decision._brute_force import (
     instance,
     regions,
 )
+from tests.decision._scores import solve_arguments
 
 MODELS = ["tpr_fpr", "precision_recall", "cost", "abstention", "improvement"]
 ALL_TURNS = (-2, -1, 0, 1)
@@ -95,7 +97,7 @@ def test_exact_is_brute_force(name, block):
         data = instance(seed, losses=(0, 1) if seed % 2 else (0, 0.1, 0.3, 0.7, 2))
         turns = (0,) if seed % 3 else ALL_TURNS
         best = _best(regions(*data, turns=turns), bounds, objective, name)
-        problem = check_problem(rule, *data)
+        problem = Problem(ScoredSamples.from_arrays(*data))
         found, bound = pivot_sweep(problem, Goal.of(rule, problem), turns=turns)
         if best is None:
             assert found is None
@@ -119,11 +121,13 @@ def test_branch_and_bound_is_within_its_gap(name):
         a, b, loss, a_ood, b_ood = instance(
             seed, n_id=60, n_ood=30, losses=losses, high=6 if seed % 4 < 2 else 1000
         )
-        best = search(rule, a, b, loss, a_ood, b_ood, solver="exact")
+        best = search(
+            rule, ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood), Solver("exact")
+        )
         for factor in (1.0, 1000.0):
             tol = 1e-3 if seed % 3 else 0.05
             data = a * factor, b, loss, a_ood * factor, b_ood
-            found = search(rule, *data, tol=tol)
+            found = search(rule, ScoredSamples.from_arrays(*data), Solver(tol=tol))
             assert found.feasible == best.feasible
             if not best.feasible:
                 continue
@@ -152,7 +156,7 @@ def test_bounds_of_coarse_pieces_hold(name, randomize, monkeypatch):
             for many, pieces in ((4000, 500), (10, 8), (0, 60)):
                 monkeypatch.setattr(f"{module}._MANY", many)
                 monkeypatch.setattr("skood.decision._interval_bounds._PIECES", pieces)
-                problem = check_problem(rule, *data)
+                problem = Problem(ScoredSamples.from_arrays(*data))
                 goal = Goal.of(rule, problem, whole=not randomize)
                 best, bound = branch_and_bound(
                     problem, goal, tol=0.0, randomize=randomize
@@ -167,7 +171,7 @@ def test_branch_and_bound_without_tolerance_is_exact(name, block):
     for seed in range(10 * block, 10 * block + 10):
         rule, *_ = _model(name, seed, 40, 20)
         data = instance(seed, n_id=40, n_ood=20)
-        problem = check_problem(rule, *data)
+        problem = Problem(ScoredSamples.from_arrays(*data))
         goal, turns = Goal.of(rule, problem), (0,) if seed % 2 else ALL_TURNS
         exact, _ = pivot_sweep(problem, goal, turns=turns)
         found, bound = branch_and_bound(problem, goal, turns=turns, tol=0.0)
@@ -186,11 +190,11 @@ def test_never_worse_than_the_grid_or_a_single_score(name):
         a, b = rng.normal(size=(2, 200))
         loss = (rng.uniform(size=200) < 1 / (1 + np.exp(-a - b / 2))).astype(float)
         data = a, b, loss, rng.normal(size=100), rng.normal(1.5, size=100)
-        best = search(rule, *data, n_angles=90)
+        best = search(rule, ScoredSamples.from_arrays(*data), Solver(n_angles=90))
         others = [
-            search(rule, *data, solver="grid", n_angles=90),
-            search(rule, a, None, loss, data[3], None),
-            search(rule, b, None, loss, data[4], None),
+            search(rule, ScoredSamples.from_arrays(*data), Solver("grid", n_angles=90)),
+            search(rule, ScoredSamples.from_arrays(a, None, loss, data[3], None)),
+            search(rule, ScoredSamples.from_arrays(b, None, loss, data[4], None)),
         ]
         for other in others:
             assert best.feasible or not other.feasible
@@ -207,8 +211,8 @@ def test_randomized_rules_are_brute_force(name, solver):
         losses = (0, 1) if seed % 2 else (0, 0.1, 0.3, 0.7, 2)
         data = instance(seed, losses=losses, high=4)
         options = {"solver": solver, "tol": 0.0}
-        point = search(rule, *data, **options, randomize=True)
-        plain = search(rule, *data, **options)
+        point = search(rule, **solve_arguments(*data, randomize=True, **options))
+        plain = search(rule, **solve_arguments(*data, **options))
         # rows of different scores tie at single angles only, which a solver may
         # or may not meet
         least = best_mixture(regions(*data), bounds, objective)
@@ -241,7 +245,11 @@ def test_ties_randomized():
     is_ood = np.array([0, 0, 1, 0, 0, 0, 1, 1, 1, 0], dtype=bool)
     loss = np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 1], dtype=float)
     args = score[~is_ood], None, loss[~is_ood], score[is_ood], None
-    point = solve(BoundedTPRFPR(0.5, 0.25), *args, randomize=True)
+    point = solve(
+        BoundedTPRFPR(0.5, 0.25),
+        ScoredSamples.from_arrays(*args),
+        Solver(randomize=True),
+    )
     assert point.risk == pytest.approx(1 / 6, abs=1e-12)
     assert point.lam * point.scales[0] == pytest.approx(1.5, abs=1e-12)
     assert point.tau == pytest.approx(0.5, abs=1e-12)
@@ -298,11 +306,11 @@ def test_vectors(key, solver):
         options = {"solver": solver, "tol": 0.0}
         if value is None:
             with pytest.raises(InfeasibleError):
-                solve(rule, *args, **options)
+                solve(rule, **solve_arguments(*args, **options))
             continue
         for factor in (1.0, 1000.0):
             scaled = args[0], factor * args[1], loss, args[3], factor * args[4]
-            point = solve(rule, *scaled, **options)
+            point = solve(rule, **solve_arguments(*scaled, **options))
             assert point.objective == pytest.approx(value, abs=1e-12)
             assert point.gap == 0.0
 
@@ -311,7 +319,7 @@ def test_precision_recall_infeasible():
     args = [1.0, 2.0, 3.0], None, [0, 0, 1], [0.0, 2.0], None
     rule = BoundedPrecisionRecall(0.9, 0.6, ood_prior=0.5)
     with pytest.raises(InfeasibleError) as info:
-        solve(rule, *args)
+        solve(rule, ScoredSamples.from_arrays(*args))
     # the OOD row 0 is always in: a precision of .9 would need a TPR of 4.5
     assert str(info.value).endswith(
         "Attainable on this data: a TPR of at most 0 within the asked precision, and "
@@ -332,7 +340,10 @@ def test_infinite_scores(solver, angles):
     options = {"solver": solver, "tol": 0.0, "angles": angles}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkoodWarning)
-        points = [search(r, a, b, loss, a_ood, b_ood, **options) for r in rules]
+        points = [
+            search(r, **solve_arguments(a, b, loss, a_ood, b_ood, **options))
+            for r in rules
+        ]
     counts = []
     scales = points[0].scales
     for theta in rng.uniform(
@@ -357,9 +368,13 @@ def test_infinite_scores(solver, angles):
 def test_rows_without_a_finite_score(solver):
     inf = np.full(3, np.inf)
     args = inf, np.zeros(3), [0, 0, 1], inf[:2], np.zeros(2)
-    point = solve(BoundedTPRFPR(0.5, 1.0), *args, solver=solver)
+    point = solve(
+        BoundedTPRFPR(0.5, 1.0), ScoredSamples.from_arrays(*args), Solver(solver)
+    )
     assert (point.lam, point.tpr, point.fpr) == (np.inf, 1.0, 1.0)
-    assert not search(BoundedTPRFPR(0.5, 0.5), *args, solver=solver).feasible
+    assert not search(
+        BoundedTPRFPR(0.5, 0.5), ScoredSamples.from_arrays(*args), Solver(solver)
+    ).feasible
 
 
 def test_exact_is_guarded():
@@ -368,12 +383,25 @@ def test_exact_is_guarded():
     with pytest.raises(
         ValueError, match=r"at most 5000 samples.*got 6000\. Use solver='b"
     ):
-        solve(rule, zeros, zeros, zeros, zeros, zeros, solver="exact")
+        solve(
+            rule,
+            ScoredSamples.from_arrays(zeros, zeros, zeros, zeros, zeros),
+            Solver("exact"),
+        )
     # one score needs no angle
-    solve(BoundedAbstention(), np.zeros(6000), None, np.zeros(6000), None, None)
+    solve(
+        BoundedAbstention(),
+        ScoredSamples.from_arrays(np.zeros(6000), None, np.zeros(6000), None, None),
+    )
     for tol in (-1.0, math.nan, True, "small"):
-        with pytest.raises(ValueError, match="tol must be a number of at least 0"):
-            solve(rule, zeros, zeros, zeros, zeros, zeros, tol=tol)
+        with pytest.raises(
+            ValueError, match=r"'tol' parameter of Solver must be a float"
+        ):
+            solve(
+                rule,
+                ScoredSamples.from_arrays(zeros, zeros, zeros, zeros, zeros),
+                Solver(tol=tol),
+            )
 
 
 def test_the_gap_that_is_left_is_reported(monkeypatch):
@@ -383,11 +411,17 @@ def test_the_gap_that_is_left_is_reported(monkeypatch):
     loss = (rng.uniform(size=800) < 1 / (1 + np.exp(-a))).astype(float)
     data = a, b, loss, rng.normal(size=400), rng.normal(1.0, size=400)
     rule = BoundedTPRFPR(0.7, 0.4)
-    point = solve(rule, *data)
+    point = solve(rule, ScoredSamples.from_arrays(*data))
     assert point.gap > 1e-3
-    assert solve(rule, *data, solver="exact").objective >= point.lower_bound
+    assert (
+        solve(rule, ScoredSamples.from_arrays(*data), Solver("exact")).objective
+        >= point.lower_bound
+    )
     # the angles of the grid were looked at nevertheless
-    assert point.objective <= solve(rule, *data, solver="grid").objective
+    assert (
+        point.objective
+        <= solve(rule, ScoredSamples.from_arrays(*data), Solver("grid")).objective
+    )
 
 
 def test_zero_risk_is_reached_with_the_largest_coverage_of_the_grid():
@@ -396,14 +430,17 @@ def test_zero_risk_is_reached_with_the_largest_coverage_of_the_grid():
     loss = (a + 0.3 * b > 0.9).astype(float)
     data = a, b, loss, rng.uniform(size=100), rng.uniform(0.5, 1.5, size=100)
     rule = BoundedTPRFPR(0.3, 0.9)
-    point, grid = solve(rule, *data), solve(rule, *data, solver="grid")
+    point, grid = (
+        solve(rule, ScoredSamples.from_arrays(*data)),
+        solve(rule, ScoredSamples.from_arrays(*data), Solver("grid")),
+    )
     assert point.risk == grid.risk == 0.0
     assert point.tpr >= grid.tpr
     assert 0.3 < grid.tpr
 
 
 def _search_of(rule, data):
-    problem = check_problem(rule, *data)
+    problem = Problem(ScoredSamples.from_arrays(*data))
     return _Search(problem, Goal.of(rule, problem), False)
 
 
@@ -446,7 +483,10 @@ def test_many_rows_on_one_line():
     a, loss = 299 - b, rng.integers(0, 2, 300).astype(float)
     for rule in (BoundedAbstention(0.3), BoundedImprovement(0.4), CostBased(0.3)):
         data = a, b, loss, a[:100], b[:100]
-        point, exact = search(rule, *data), search(rule, *data, solver="exact")
+        point, exact = (
+            search(rule, ScoredSamples.from_arrays(*data)),
+            search(rule, ScoredSamples.from_arrays(*data), Solver("exact")),
+        )
         assert point.gap <= 1e-3
         assert abs(point.objective - exact.objective) <= 1e-3
 
@@ -456,10 +496,14 @@ def test_rows_that_change_places_at_once_leave_no_first_cell():
     b = np.array([1.0, 0.0, 0.0, 1.0])
     loss = np.array([0.0, 1.0, 0.0, 1.0])
     data = a, b, loss, np.zeros(0), np.zeros(0)
-    point = search(BoundedAbstention(0.5), *data, solver="exact")
+    point = search(
+        BoundedAbstention(0.5), ScoredSamples.from_arrays(*data), Solver("exact")
+    )
     # row 1 enters before row 0 at all angles that can be stored, but zero
     assert (point.theta, point.risk, point.tpr) == (0.0, 1 / 3, 0.75)
-    point = search(BoundedAbstention(0.25), *data, solver="exact")
+    point = search(
+        BoundedAbstention(0.25), ScoredSamples.from_arrays(*data), Solver("exact")
+    )
     assert (point.theta, point.risk, point.tpr) == (0.0, 0.0, 0.25)
 
 
@@ -468,7 +512,10 @@ def test_attainable_bounds_are_those_of_all_angles():
     for seed in range(30):
         rule, bounds, _ = _model("tpr_fpr", seed)
         data = instance(seed)
-        found = [search(rule, *data, solver=s, tol=0.0) for s in ("exact", "bnb")]
+        found = [
+            search(rule, ScoredSamples.from_arrays(*data), Solver(s, tol=0.0))
+            for s in ("exact", "bnb")
+        ]
         assert found[0].feasible == found[1].feasible
         if found[0].feasible:
             continue
@@ -486,11 +533,14 @@ def test_attainable_bounds_are_those_of_all_angles():
 def test_thresholds_of_a_cell_change_where_a_row_meets_their_edge():
     # cells that were cut where rows cross each other only missed these optima
     data = np.array([0, 1, 0.5]), np.array([1, 0, 0.4999]), np.array([1, 1, 0.2])
-    point = solve(BoundedAbstention(0.0), *data, None, None)
+    point = solve(BoundedAbstention(0.0), ScoredSamples.from_arrays(*data, None, None))
     assert (point.risk, point.lower_bound, point.gap) == (0.2, 0.2, 0.0)
     a, b = [-0.37, 0.31], [1.04, -0.32]
     a_ood, b_ood = [-0.1, -0.95, 0.8, 0.55, -0.29], [0.92, 1.56, 1.31, 0.24, 0.3]
-    point = solve(CostBased(1.0, 1.2, 0.2, 0.5), a, b, [0, 0], a_ood, b_ood)
+    point = solve(
+        CostBased(1.0, 1.2, 0.2, 0.5),
+        ScoredSamples.from_arrays(a, b, [0, 0], a_ood, b_ood),
+    )
     assert point.objective == pytest.approx(0.2)
 
 
@@ -504,7 +554,7 @@ def test_small_problems_of_untied_rows():
         loss = rng.choice([0, 0.2, 1.0], n_id)
         data = a, b, loss, rng.normal(size=n_ood), rng.normal(0.5, size=n_ood)
         rule, *_ = _model(MODELS[seed % 5], seed, n_id, n_ood)
-        problem = check_problem(rule, *data)
+        problem = Problem(ScoredSamples.from_arrays(*data))
         goal = Goal.of(rule, problem)
         exact, _ = pivot_sweep(problem, goal)
         found, _ = branch_and_bound(problem, goal, tol=0.0)
@@ -519,7 +569,8 @@ def test_heavy_tails_are_certified():
     a, b = rng.standard_cauchy((2, 4000))
     loss = rng.uniform(size=2000) < np.where(a[:2000] > np.quantile(a, 0.8), 0.4, 0.05)
     point = solve(
-        CostBased(0.3, ood_prior=0.3), a[:2000], b[:2000], loss, a[2000:], b[2000:]
+        CostBased(0.3, ood_prior=0.3),
+        ScoredSamples.from_arrays(a[:2000], b[:2000], loss, a[2000:], b[2000:]),
     )
     assert point.gap <= 1e-3
 
@@ -528,19 +579,34 @@ def test_a_bound_that_cannot_be_broken():
     rule = BoundedPrecisionRecall(1.0, 0.5, ood_prior=0.0)
     for solver in ("bnb", "exact", "grid"):
         args = rule, [1, 2], [1, 2], [0, 1], None, None
-        assert solve(*args, solver=solver, randomize=True).risk == 0.0
+        assert (
+            solve(
+                args[0],
+                ScoredSamples.from_arrays(*args[1:]),
+                Solver(solver, randomize=True),
+            ).risk
+            == 0.0
+        )
 
 
 def test_attainable_risk_is_that_of_all_angles():
     data = np.array([0, 1, 0.5]), np.array([1, 0, 0.4999]), np.array([1, 1, 0.2])
     for solver in ("bnb", "exact"):
         with pytest.raises(InfeasibleError, match=r"a selective risk of at least 0\.2"):
-            solve(BoundedImprovement(0.1), *data, None, None, solver=solver)
+            solve(
+                BoundedImprovement(0.1),
+                ScoredSamples.from_arrays(*data, None, None),
+                Solver(solver),
+            )
 
 
 def test_attainable_bounds_of_randomized_rules():
     args = [0, 0, 1, 1], None, [0, 0, 0, 0], [0, 0, 0, 1], None
-    point = search(BoundedTPRFPR(0.6, 0.1), *args, randomize=True)
+    point = search(
+        BoundedTPRFPR(0.6, 0.1),
+        ScoredSamples.from_arrays(*args),
+        Solver(randomize=True),
+    )
     # tau of the first group with 3 tau of 4 OOD rows; then all of it and .2 of two
     assert point.attainable.max_tpr_at_fpr == pytest.approx(0.4 / 3 / 2)
     assert point.attainable.min_fpr_at_tpr == pytest.approx((3 + 0.2) / 4)

@@ -26,9 +26,12 @@ from skood.rejection import (
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
+    Certificate,
     CostBased,
     Linear,
     OperatingPoint,
+    ScoredSamples,
+    Solver,
     accept,
     certify,
     certify_path,
@@ -46,6 +49,7 @@ from skood.stats._rate_tests import (
     two_sample,
     weighted_sum,
 )
+from tests.decision._scores import certify_arguments
 
 VECTORS = json.loads(Path(__file__).with_name("vectors_certificates.json").read_text())
 
@@ -112,7 +116,9 @@ def test_path_of_candidates(vector):
     if vector["id"] == "G-path-groups":
         labels = {key: given[key] for key in ("group_id", "source_ood")}
     point = certify_path(
-        rule, given["path"], *(given[key] for key in scores), delta=0.1, **labels
+        rule,
+        given["path"],
+        **certify_arguments(*(given[key] for key in scores), delta=0.1, **labels),
     )
     assert_allclose(point.certificate.path_pvalues, expected["p"], rtol=1e-9)
     assert point.certificate.n_certified == len(expected["certified"])
@@ -120,7 +126,9 @@ def test_path_of_candidates(vector):
     # renaming and reordering groups and sources changes nothing
     names = {key: np.array(["b", "a"])[np.array(v)] for key, v in labels.items()}
     again = certify_path(
-        rule, given["path"], *(given[key] for key in scores), delta=0.1, **names
+        rule,
+        given["path"],
+        **certify_arguments(*(given[key] for key in scores), delta=0.1, **names),
     )
     assert again.lam == point.lam
     assert_allclose(
@@ -177,13 +185,15 @@ def test_weights_of_solve(vector):
     rule = getattr(skood.rejection, i["rule"])(**i["params"])
     point = solve(
         rule,
-        i["risk_id"],
-        None,
-        i["loss_id"],
-        i["risk_ood"],
-        None,
-        sample_weight_id=i["weight_id"],
-        sample_weight_ood=i["weight_ood"],
+        ScoredSamples.from_arrays(
+            i["risk_id"],
+            None,
+            i["loss_id"],
+            i["risk_ood"],
+            None,
+            weight_id=i["weight_id"],
+            weight_ood=i["weight_ood"],
+        ),
     )
     for name, value in vector["expected"].items():
         assert getattr(point, name) == pytest.approx(value, abs=1e-9)
@@ -322,7 +332,10 @@ def test_promise_on_new_samples(n_groups, n_sources, decimals, n, n_draws):
             labels = {"group_id": group, "source_ood": source}
         try:
             point = certify(
-                RULE, a, b, loss, a_ood, b_ood, delta=0.2, random_state=seed, **labels
+                RULE,
+                **certify_arguments(
+                    a, b, loss, a_ood, b_ood, delta=0.2, random_state=seed, **labels
+                ),
             )
         except NotCertifiableError:
             continue
@@ -344,7 +357,11 @@ def test_without_a_certificate_the_bounds_are_broken():
         rows, rows_ood = rng.integers(60_000, size=(2, 800))
         a, b, loss, _ = (x[rows] for x in population["id"])
         a_ood, b_ood, _ = (x[rows_ood] for x in population["ood"])
-        point = solve(RULE, a, b, loss, a_ood, b_ood, solver="grid", n_angles=24)
+        point = solve(
+            RULE,
+            ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+            Solver("grid", n_angles=24),
+        )
         broken += _rates(population, point) > 0
     assert broken > 6
 
@@ -354,7 +371,9 @@ def test_statements_in_the_certificate_are_of_the_certifying_samples():
     a, b, loss, group = population["id"]
     a_ood, b_ood, source = population["ood"]
     labels = {"group_id": group, "source_ood": source}
-    point = certify(RULE, a, b, loss, a_ood, b_ood, random_state=0, **labels)
+    point = certify(
+        RULE, **certify_arguments(a, b, loss, a_ood, b_ood, random_state=0, **labels)
+    )
     texts = {s.text: s for s in point.certificate.statements}
     assert list(texts) == [
         "TPR >= 0.7 in group 0",
@@ -388,7 +407,11 @@ def test_order_of_samples_and_names_of_labels_do_not_matter():
     a_ood, b_ood, source = population["ood"]
     rows = a, b, loss, a_ood, b_ood
     points = [
-        certify(RULE, *rows, group_id=g, source_ood=s, random_state=0)
+        certify(
+            RULE,
+            ScoredSamples.from_arrays(*rows, group_id=g, source_ood=s),
+            random_state=0,
+        )
         for g, s in (
             (group, source),
             (np.array(["x", "y"])[group], np.array([7, 9])[source]),
@@ -415,7 +438,11 @@ def test_rounding_of_scores_changes_no_decision(double):
     (a1, a_ood1), others = noisy(a, a_ood), (None, None)
     if double:
         others = noisy(b, b_ood)
-    point = certify(rule, a1, others[0], loss, a_ood1, others[1], random_state=0)
+    point = certify(
+        rule,
+        ScoredSamples.from_arrays(a1, others[0], loss, a_ood1, others[1]),
+        random_state=0,
+    )
     decisions = []
     for _ in range(2):
         scores = noisy(a, b) if double else noisy(a)
@@ -430,9 +457,15 @@ def test_infinite_scores():
     """They are rejected at all angles, unless they are -inf in the risk score."""
     a = np.append(np.arange(40.0), np.full(10, np.inf))
     with pytest.raises(NotCertifiableError, match="has a p-value"):
-        certify(BoundedImprovement(0.1), a + np.inf, a, np.zeros(50), None, None)
+        certify(
+            BoundedImprovement(0.1),
+            ScoredSamples.from_arrays(a + np.inf, a, np.zeros(50), None, None),
+        )
     a[:30] = -np.inf
-    point = certify(BoundedAbstention(0.3), a, np.zeros(50), np.zeros(50), None, None)
+    point = certify(
+        BoundedAbstention(0.3),
+        ScoredSamples.from_arrays(a, np.zeros(50), np.zeros(50), None, None),
+    )
     assert accept(point, [-np.inf, np.inf], [0.0, 0.0]).tolist() == [True, False]
 
 
@@ -446,12 +479,26 @@ def test_small_groups():
     # .5^4 < .1 < .5^3; a group keeps n - int(.4 n) samples for the tests
     named = r"than 4 .*'small' \(3\), 'tiny' \(3\)"
     with pytest.raises(NotCertifiableError, match=named):
-        certify(*rows, group_id=group, random_state=0)
-    point = certify(*rows, group_id=group, small_groups="skip", random_state=0)
+        certify(
+            rows[0],
+            ScoredSamples.from_arrays(*rows[1:], group_id=group),
+            random_state=0,
+        )
+    point = certify(
+        rows[0],
+        ScoredSamples.from_arrays(*rows[1:], group_id=group),
+        Certificate(small_groups="skip"),
+        random_state=0,
+    )
     assert point.certificate.not_certified == ("small", "tiny")
     assert [s.group for s in point.certificate.statements] == ["large", None]
     group[:20] = np.repeat(["few", "odd", "rare", "small"], 5)
-    point = certify(*rows, group_id=group, small_groups="pool", random_state=0)
+    point = certify(
+        rows[0],
+        ScoredSamples.from_arrays(*rows[1:], group_id=group),
+        Certificate(small_groups="pool"),
+        random_state=0,
+    )
     assert point.certificate.pooled == ("few", "odd", "rare", "small")
     groups = [s.group for s in point.certificate.statements]
     assert groups == ["large", "pooled", None]
@@ -468,7 +515,11 @@ def test_upper_bound_of_the_cost():
         a, b, loss, _ = (x[rows] for x in population["id"])
         a_ood, b_ood, _ = (x[rows_ood] for x in population["ood"])
         point = certify(
-            rule, a, b, loss, a_ood, b_ood, delta=0.2, solver="grid", random_state=seed
+            rule,
+            ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+            Certificate(delta=0.2),
+            Solver("grid"),
+            random_state=seed,
         )
         (statement,) = point.certificate.statements
         a, b, loss, _ = population["id"]
@@ -492,12 +543,18 @@ def test_bounded_cost():
     a, b, loss, _ = population["id"]
     a_ood, b_ood, _ = population["ood"]
     rows = a, b, loss, a_ood, b_ood
-    cost = solve(CostBased(), *rows, solver="grid").objective
+    cost = solve(
+        CostBased(), ScoredSamples.from_arrays(*rows), Solver("grid")
+    ).objective
     rule = CostBased(cost_max=cost + 0.05)
-    point = certify(rule, *rows, random_state=0)
+    point = certify(rule, ScoredSamples.from_arrays(*rows), random_state=0)
     assert point.objective < cost + 0.05
     with pytest.raises(NotCertifiableError):
-        certify(CostBased(cost_max=cost - 0.02), *rows, random_state=0)
+        certify(
+            CostBased(cost_max=cost - 0.02),
+            ScoredSamples.from_arrays(*rows),
+            random_state=0,
+        )
 
 
 def test_precision_is_tested_directly():
@@ -506,7 +563,11 @@ def test_precision_is_tested_directly():
     a, b = rng.normal(size=(2, 2000))
     a_ood, b_ood = rng.normal(1.6, size=(2, 2000))
     rule = BoundedPrecisionRecall(0.9, 0.3, ood_prior=0.3)
-    point = certify(rule, a, b, np.zeros(2000), a_ood, b_ood, random_state=0)
+    point = certify(
+        rule,
+        ScoredSamples.from_arrays(a, b, np.zeros(2000), a_ood, b_ood),
+        random_state=0,
+    )
     assert [s.text for s in point.certificate.statements] == [
         "TPR >= 0.3",
         "0.07 TPR >= 0.27 FPR",
@@ -521,7 +582,10 @@ def test_prior_in_an_interval_with_a_cost():
     a_ood, b_ood, _ = population["ood"]
     rule = CostBased(cost_max=0.3)
     point = certify(
-        rule, a, b, loss, a_ood, b_ood, ood_prior=(0.1, 0.6), random_state=0
+        rule,
+        ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+        Certificate(ood_prior=(0.1, 0.6)),
+        random_state=0,
     )
     assert len(point.certificate.statements) == 2
 
@@ -539,7 +603,11 @@ class _LargestFPR(BaseRule):
 def test_mirrored_bounds_of_a_rule_of_ones_own():
     rng = np.random.default_rng(0)
     a, a_ood = rng.normal(size=1500), rng.normal(0.3, size=1500)
-    point = certify(_LargestFPR(), a, None, np.zeros(1500), a_ood, None, random_state=0)
+    point = certify(
+        _LargestFPR(),
+        ScoredSamples.from_arrays(a, None, np.zeros(1500), a_ood, None),
+        random_state=0,
+    )
     tpr, fpr = point.certificate.statements
     assert (tpr.text, fpr.text) == ("TPR <= 0.6", "FPR >= 0.2")
     assert tpr.pvalue == pytest.approx(binom.cdf(round(tpr.estimate * 900), 900, 0.6))
@@ -559,13 +627,15 @@ def test_factor_of_the_samples_needed():
         return a, b, loss, *(x[others] for x in population["ood"][:2])
 
     with pytest.raises(NotCertifiableError, match="samples suffice") as error:
-        certify(RULE, *rows(120, 6), random_state=0)
+        certify(RULE, ScoredSamples.from_arrays(*rows(120, 6)), random_state=0)
     n = error.value.n_id_needed
     assert 150 < n == error.value.n_ood_needed < 20_000
     certified = 0
     for seed in range(10):
         try:
-            certify(RULE, *rows(n, 10 + seed), random_state=seed)
+            certify(
+                RULE, ScoredSamples.from_arrays(*rows(n, 10 + seed)), random_state=seed
+            )
         except NotCertifiableError:
             continue
         certified += 1
@@ -578,20 +648,27 @@ def test_factor_of_the_samples_needed():
         ({"group_id": [1, 2]}, "group_id must have one label per ID sample, got 2 for"),
         ({"source_ood": [None] * 40}, "source_ood contains missing labels"),
         ({"group_id": [0] * 50, "guarantee": "ltt"}, "are for guarantee='high_probab"),
-        ({"small_groups": "ignore"}, "'small_groups' parameter of certify must be"),
+        ({"small_groups": "ignore"}, "'small_groups' parameter of Certificate must be"),
     ],
 )
 def test_invalid_labels(options, message):
     a, b, loss = np.zeros(50), np.zeros(50), np.zeros(50)
     with pytest.raises(ValueError, match=message):
-        certify(BoundedTPRFPR(), a, b, loss, np.ones(40), np.ones(40), **options)
+        certify(
+            BoundedTPRFPR(),
+            **certify_arguments(a, b, loss, np.ones(40), np.ones(40), **options),
+        )
 
 
 def test_losses_below_the_largest_count_as_errors():
     """Half a loss is an error of the binomial test: 20 of 100, not 15."""
     loss = np.repeat([0.0, 0.5, 1.0], [80, 10, 10])
     data = np.arange(100.0), None, loss, None, None
-    point = certify_path(BoundedImprovement(0.4), [{"theta": 0.0, "lam": 99.5}], *data)
+    point = certify_path(
+        BoundedImprovement(0.4),
+        [{"theta": 0.0, "lam": 99.5}],
+        ScoredSamples.from_arrays(*data),
+    )
     (statement,) = point.certificate.statements
     assert_allclose(statement.pvalue, binom.cdf(20, 100, 0.4), rtol=1e-12)
 
@@ -599,9 +676,16 @@ def test_losses_below_the_largest_count_as_errors():
 def test_losses_above_the_largest():
     a = np.arange(50.0)
     with pytest.raises(ValueError, match=r"max_loss=1\.0, but a loss is 2\.0"):
-        certify(BoundedImprovement(0.5), a, None, np.full(50, 2.0), None, None)
+        certify(
+            BoundedImprovement(0.5),
+            ScoredSamples.from_arrays(a, None, np.full(50, 2.0), None, None),
+        )
     # unbounded where nothing is claimed about losses
-    certify(BoundedAbstention(0.3), a, a, np.full(50, 2.0), None, None, random_state=0)
+    certify(
+        BoundedAbstention(0.3),
+        ScoredSamples.from_arrays(a, a, np.full(50, 2.0), None, None),
+        random_state=0,
+    )
 
 
 def test_invalid_paths():
@@ -609,26 +693,41 @@ def test_invalid_paths():
     rule = BoundedAbstention(0.5)
     rows = a, None, np.zeros(50), None, None
     with pytest.raises(ValueError, match="path is empty"):
-        certify_path(rule, [], *rows)
+        certify_path(rule, [], ScoredSamples.from_arrays(*rows))
     with pytest.raises(ValueError, match="rules with one threshold"):
-        certify_path(rule, [OperatingPoint(theta=0.0, lam=1.0, tau=0.5)], *rows)
+        certify_path(
+            rule,
+            [OperatingPoint(theta=0.0, lam=1.0, tau=0.5)],
+            ScoredSamples.from_arrays(*rows),
+        )
     with pytest.raises(NotCertifiableError, match="first rule of the path is not cert"):
-        certify_path(rule, [{"theta": 0.0, "lam": 20.0}], *rows)
+        certify_path(
+            rule, [{"theta": 0.0, "lam": 20.0}], ScoredSamples.from_arrays(*rows)
+        )
     cost = CostBased(cost_max=0.5)
     with pytest.raises(ValueError, match="stakes must be given for the statement"):
-        certify_path(cost, [{"theta": 0.0, "lam": 20.0}], *rows[:3], a, None)
+        certify_path(
+            cost,
+            [{"theta": 0.0, "lam": 20.0}],
+            ScoredSamples.from_arrays(*rows[:3], a, None),
+        )
     with pytest.raises(ValueError, match="one for each of 1 statements; got 2"):
-        certify_path(rule, [{"theta": 0.0, "lam": 20.0}], *rows, stakes=[1, 2])
+        certify_path(
+            rule,
+            [{"theta": 0.0, "lam": 20.0}],
+            ScoredSamples.from_arrays(*rows),
+            stakes=[1, 2],
+        )
 
 
 def test_rules_that_cannot_be_combined():
     with pytest.raises(ValueError, match="rules of AllOf is empty"):
-        solve(AllOf([]), [1.0], None, [0], None, None)
+        solve(AllOf([]), ScoredSamples.from_arrays([1.0], None, [0], None, None))
     with pytest.raises(ValueError, match="TwoThresholds is found without a search"):
         rule = AllOf([BoundedAbstention(), skood.rejection.TwoThresholds()])
-        solve(rule, [1.0], None, [0], None, None)
+        solve(rule, ScoredSamples.from_arrays([1.0], None, [0], None, None))
     with pytest.raises(TypeError, match="rule must be an instance of a rule"):
-        solve(AllOf([0.5]), [1.0], None, [0], None, None)
+        solve(AllOf([0.5]), ScoredSamples.from_arrays([1.0], None, [0], None, None))
 
 
 def test_all_bounds_of_all_rules():
@@ -649,7 +748,7 @@ def test_all_bounds_of_all_rules():
             risk = loss[inside].mean() if t else np.inf
             if t >= 0.4 and f <= 0.5 and risk <= 0.3:
                 best = min(best, objective(t, risk, f))
-        point = solve(rule, a, None, loss, a_ood, None)
+        point = solve(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None))
         assert point.objective == pytest.approx(best)
     assert rule.ood_prior == 0.5
     assert rule.violation(0.3, 0.6, 0.4) == pytest.approx(0.1 + 0.1 + 0.1)
@@ -724,7 +823,12 @@ def test_reversed_scores_are_reported():
     a_ood, b_ood = rng.normal(size=1500), rng.normal(-2.0, size=1500)
     rows = a, b, np.zeros(1500), a_ood, b_ood
     with pytest.warns(SkoodWarning, match="reversed"):
-        certify(BoundedTPRFPR(0.7, 0.2), *rows, angles="full", random_state=0)
+        certify(
+            BoundedTPRFPR(0.7, 0.2),
+            ScoredSamples.from_arrays(*rows),
+            solver=Solver(angles="full"),
+            random_state=0,
+        )
 
 
 def test_errors_are_positive_losses():
@@ -732,7 +836,9 @@ def test_errors_are_positive_losses():
     loss = np.repeat([0.0, 0.5, 1.0], [50, 8, 2])
     path = [{"theta": 0.0, "lam": 1.0}]
     data = np.zeros(60), None, loss, None, None
-    point = certify_path(BoundedImprovement(0.3), path, *data)
+    point = certify_path(
+        BoundedImprovement(0.3), path, ScoredSamples.from_arrays(*data)
+    )
     expected = binom.cdf(10, 60, 0.3)  # the sum of the losses is 6
     assert point.certificate.path_pvalues[0, 0] == pytest.approx(expected)
 
@@ -770,7 +876,7 @@ def test_levels_of_several_starts(answers, wrong, expected):
             return pvalues[int(rows.accepted.sum())]
 
     scores = np.arange(14.0)
-    part = Part(scores, None, 0 * scores, np.zeros(0), None, None, None)
+    part = Part(ScoredSamples.from_arrays(scores, None, 0 * scores, None, None))
     path = [(0.0, k - 0.5, (1.0, 1.0)) for k in range(14)]
     weights = np.where(np.isin(np.arange(14), [0, 3, 6, 9]), 0.25, 0.0)
     how = part, [Vector()], path, lambda k: [None], 0.1

@@ -29,6 +29,7 @@ from skood.rejection import (
     solve,
     solve_finite,
 )
+from tests.decision._scores import solve_arguments
 
 TPR_FPR = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.2)
 PRECISION_RECALL = BoundedPrecisionRecall(
@@ -113,7 +114,9 @@ class _Rows(NamedTuple):
         a, b = (getattr(self, name) for name in (*names, names[0])[:2])
         loss = (self.y_true != self.y_pred)[is_id]
         b_id, b_ood = (b[is_id], b[~is_id]) if len(names) == 2 else (None, None)
-        return solve(rule, a[is_id], b_id, loss, a[~is_id], b_ood, **options)
+        return solve(
+            rule, **solve_arguments(a[is_id], b_id, loss, a[~is_id], b_ood, **options)
+        )
 
     def part(self, k, n_parts):
         """Return a part with the same share of OOD rows."""

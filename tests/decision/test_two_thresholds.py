@@ -16,6 +16,8 @@ from scipy.stats import binom, norm
 import skood.rejection
 from skood.exceptions import InfeasibleError, NotCertifiableError, SkoodWarning
 from skood.rejection import (
+    Certificate,
+    ScoredSamples,
     TwoThresholds,
     accept,
     accept_proba,
@@ -23,6 +25,7 @@ from skood.rejection import (
     min_accepted_id,
     solve,
 )
+from tests.decision._scores import certify_arguments
 
 
 def _samples(n, seed=0, *, ties=False):
@@ -45,7 +48,9 @@ def _rejected(point, a, b):
 @pytest.mark.parametrize("ood, risk", [(0.1, 0.2), (0.05, 0.0), (0.0, 0.3)])
 def test_thresholds_are_conformal_quantiles(ood, risk, ties):
     a, b, wrong = _samples(300, ties=ties)
-    point = solve(TwoThresholds(ood, risk), a, b, wrong, None, None)
+    point = solve(
+        TwoThresholds(ood, risk), ScoredSamples.from_arrays(a, b, wrong, None, None)
+    )
     expected = np.ones(300, bool)
     for score, share in ((a, risk), (b, ood)):
         if share:
@@ -61,7 +66,7 @@ def test_thresholds_are_conformal_quantiles(ood, risk, ties):
 def test_largest_coverage_at_a_bounded_selective_risk(ties):
     a, b, wrong = _samples(400, seed=1, ties=ties)
     rule = TwoThresholds(0.1, 0.12, criterion="selective_risk")
-    point = solve(rule, a, b, wrong, None, None)
+    point = solve(rule, ScoredSamples.from_arrays(a, b, wrong, None, None))
     within = b <= np.sort(b)[math.ceil(401 * 0.9 - 1e-9) - 1]
     best = 0
     for threshold in a:  # the naive loop
@@ -77,7 +82,9 @@ def test_rates_of_ood_samples():
     a, b, wrong = _samples(200)
     a_ood, b_ood, _ = _samples(100, seed=9)
     b_ood = b_ood + 3
-    point = solve(TwoThresholds(0.1, 0.1), a, b, wrong, a_ood, b_ood)
+    point = solve(
+        TwoThresholds(0.1, 0.1), ScoredSamples.from_arrays(a, b, wrong, a_ood, b_ood)
+    )
     kept = (b_ood <= point.ood_max) & (a_ood <= point.lam * point.scales[0])
     assert_allclose(point.fpr, kept.mean())
     assert_array_equal(accept_proba(point, a_ood, b_ood), kept.astype(float))
@@ -90,7 +97,9 @@ def test_marginal_level(n, ties):
     rule, shares = TwoThresholds(0.05, 0.1), []
     new = _samples(20000, seed=10**6, ties=ties)
     for seed in range(400):
-        point = solve(rule, *_samples(n, seed, ties=ties), None, None)
+        point = solve(
+            rule, ScoredSamples.from_arrays(*_samples(n, seed, ties=ties), None, None)
+        )
         shares.append(_rejected(point, *new[:2]))
     mean = np.mean(shares, axis=0)
     error = np.std(shares, axis=0) / 20 + 1 / math.sqrt(4 * 20000)
@@ -108,11 +117,8 @@ def test_certified_shares(guarantee, ties):
     for seed in range(400):
         point = certify(
             rule,
-            *_samples(150, seed, ties=ties),
-            None,
-            None,
-            guarantee=guarantee,
-            delta=delta,
+            ScoredSamples.from_arrays(*_samples(150, seed, ties=ties), None, None),
+            Certificate(guarantee, delta=delta),
         )
         ood, risk = _rejected(point, *new[:2])
         broken += ood > 0.1 or risk > 0.2
@@ -130,10 +136,8 @@ def test_certified_selective_risk(ties):
         try:
             point = certify(
                 rule,
-                *_samples(250, seed, ties=ties),
-                None,
-                None,
-                delta=0.2,
+                ScoredSamples.from_arrays(*_samples(250, seed, ties=ties), None, None),
+                Certificate(delta=0.2),
                 random_state=seed,
             )
         except NotCertifiableError:
@@ -149,23 +153,33 @@ def test_certified_selective_risk(ties):
 def test_expectation_is_the_conformal_quantile():
     rows = (*_samples(200), None, None)
     rule = TwoThresholds(0.1, 0.1)
-    point = certify(rule, *rows, guarantee="expectation")
+    point = certify(rule, ScoredSamples.from_arrays(*rows), Certificate("expectation"))
     assert point.certificate.delta is None
-    assert replace(point, certificate=None) == solve(rule, *rows)
+    assert replace(point, certificate=None) == solve(
+        rule, ScoredSamples.from_arrays(*rows)
+    )
     with pytest.raises(TypeError, match="cannot be bounded with guarantee='expect"):
         certify(
-            TwoThresholds(criterion="selective_risk"), *rows, guarantee="expectation"
+            TwoThresholds(criterion="selective_risk"),
+            ScoredSamples.from_arrays(*rows),
+            Certificate("expectation"),
         )
 
 
 def test_too_few_samples():
     a, b, wrong = _samples(18)
     with pytest.warns(SkoodWarning, match="18 ID samples .* 0.05 .*: 19 are needed"):
-        point = solve(TwoThresholds(0.05, 0.1), a, b, wrong, None, None)
+        point = solve(
+            TwoThresholds(0.05, 0.1), ScoredSamples.from_arrays(a, b, wrong, None, None)
+        )
     assert point.ood_max == math.inf
     assert point.lam < math.inf
     with pytest.raises(NotCertifiableError, match="18 ID samples are too few") as error:
-        certify(TwoThresholds(0.05, 0.0), a, b, wrong, None, None, delta=0.1)
+        certify(
+            TwoThresholds(0.05, 0.0),
+            ScoredSamples.from_arrays(a, b, wrong, None, None),
+            Certificate(delta=0.1),
+        )
     needed = error.value.n_id_needed
     assert min_accepted_id(needed, 0.95, 0.1) is not None
     assert min_accepted_id(needed - 1, 0.95, 0.1) is None
@@ -175,11 +189,11 @@ def test_risk_that_no_threshold_has():
     a, b, _ = _samples(100)
     rule = TwoThresholds(0.1, 0.2, criterion="selective_risk")
     with pytest.raises(InfeasibleError, match=r"selective_risk.*on 100 ID"):
-        solve(rule, a, b, np.ones(100), None, None)
+        solve(rule, ScoredSamples.from_arrays(a, b, np.ones(100), None, None))
     with pytest.raises(NotCertifiableError, match="do not show a selective risk"):
-        certify(rule, a, b, np.ones(100), None, None)
+        certify(rule, ScoredSamples.from_arrays(a, b, np.ones(100), None, None))
     with pytest.raises(ValueError, match=r"losses in \[0, max_loss=1\.0\], got 3"):
-        certify(rule, a, b, 3 * np.ones(100), None, None)
+        certify(rule, ScoredSamples.from_arrays(a, b, 3 * np.ones(100), None, None))
 
 
 def test_samples_needed_for_a_selective_risk():
@@ -187,29 +201,39 @@ def test_samples_needed_for_a_selective_risk():
     a, b, wrong = _samples(120)
     rule = TwoThresholds(0.1, 0.15, criterion="selective_risk")
     with pytest.raises(NotCertifiableError, match="do not show") as error:
-        certify(rule, a, b, wrong, None, None, random_state=0)
+        certify(
+            rule, ScoredSamples.from_arrays(a, b, wrong, None, None), random_state=0
+        )
     times = error.value.n_id_needed // 120
     assert times >= 2
     rows = (np.tile(one, 4 * times) for one in (a, b, wrong))
-    assert certify(rule, *rows, None, None, random_state=0).risk <= 0.15
+    assert (
+        certify(rule, ScoredSamples.from_arrays(*rows, None, None), random_state=0).risk
+        <= 0.15
+    )
 
 
 def test_bad_parameters():
     rows = (*_samples(100), None, None)
     with pytest.raises(ValueError, match=r"ood \+ risk must be below 1, got 0.5 \+ 0."):
-        solve(TwoThresholds(0.5, 0.5), *rows)
+        solve(TwoThresholds(0.5, 0.5), ScoredSamples.from_arrays(*rows))
     with pytest.raises(ValueError, match="The 'ood' parameter of TwoThresholds"):
-        solve(TwoThresholds(1.0), *rows)
+        solve(TwoThresholds(1.0), ScoredSamples.from_arrays(*rows))
     with pytest.raises(ValueError, match="The 'criterion' parameter of TwoThres"):
-        solve(TwoThresholds(criterion="coverage"), *rows)
+        solve(TwoThresholds(criterion="coverage"), ScoredSamples.from_arrays(*rows))
     with pytest.raises(ValueError, match="TwoThresholds requires two scores"):
-        solve(TwoThresholds(), rows[0], None, rows[2], None, None)
+        solve(
+            TwoThresholds(),
+            ScoredSamples.from_arrays(rows[0], None, rows[2], None, None),
+        )
 
 
 def test_infinite_scores_are_rejected():
     a, b, wrong = _samples(200)
     a[:3], b[3:6] = math.inf, math.inf
-    point = solve(TwoThresholds(0.1, 0.1), a, b, wrong, None, None)
+    point = solve(
+        TwoThresholds(0.1, 0.1), ScoredSamples.from_arrays(a, b, wrong, None, None)
+    )
     assert not accept(point, a, b)[:6].any()
     assert math.isfinite(point.ood_max)
 
@@ -217,7 +241,10 @@ def test_infinite_scores_are_rejected():
 def test_bounds_are_attacked_by_constant_scores():
     """All samples are tied: a threshold cannot reject any of them."""
     ones = np.ones(100)
-    point = solve(TwoThresholds(0.1, 0.1), ones, ones, np.zeros(100), None, None)
+    point = solve(
+        TwoThresholds(0.1, 0.1),
+        ScoredSamples.from_arrays(ones, ones, np.zeros(100), None, None),
+    )
     assert accept(point, ones, ones).all()
     near = ones * (1 + 1e-9)  # rounding in another batch
     assert accept(point, near, near).all()
@@ -230,7 +257,11 @@ def test_bounds_are_attacked_by_constant_scores():
 def test_certificate_has_a_statement_per_bound():
     a, b, wrong = _samples(300)
     delta, bounds = 0.1, {"OOD": 0.1, "risk": 0.2}
-    point = certify(TwoThresholds(0.1, 0.2), a, b, wrong, None, None, delta=delta)
+    point = certify(
+        TwoThresholds(0.1, 0.2),
+        ScoredSamples.from_arrays(a, b, wrong, None, None),
+        Certificate(delta=delta),
+    )
     certificate = point.certificate
     assert (certificate.delta, certificate.n_id, certificate.n_ood) == (delta, 300, 0)
     rejected = dict(zip(("OOD", "risk"), _rejected(point, a, b), strict=True))
@@ -252,7 +283,9 @@ def test_certificate_has_a_statement_per_bound():
 def test_certificate_of_a_selective_risk():
     rows = (*_samples(400), None, None)
     rule = TwoThresholds(0.1, 0.2, criterion="selective_risk")
-    point = certify(rule, *rows, delta=0.2, random_state=0)
+    point = certify(
+        rule, ScoredSamples.from_arrays(*rows), Certificate(delta=0.2), random_state=0
+    )
     texts = [one.text for one in point.certificate.statements]
     assert texts == ["share rejected by the OOD score <= 0.1", "selective risk <= 0.2"]
     risk = point.certificate.statements[1]
@@ -261,7 +294,11 @@ def test_certificate_of_a_selective_risk():
 
 def test_certificate_on_average():
     rows = (*_samples(300), None, None)
-    point = certify(TwoThresholds(0.1, 0.2), *rows, guarantee="expectation")
+    point = certify(
+        TwoThresholds(0.1, 0.2),
+        ScoredSamples.from_arrays(*rows),
+        Certificate("expectation"),
+    )
     assert point.certificate.delta is None
     assert all(math.isnan(one.pvalue) for one in point.certificate.statements)
     assert "on average over the draw" in str(point.certificate)
@@ -304,10 +341,12 @@ def test_certified_within_groups(thresholds, steps, n_draws):
     for seed in range(n_draws):
         samples, group = _draw_groups(seed, 300, steps)
         options = {"small_groups": "skip", "thresholds": thresholds, "delta": delta}
-        point = certify(rule, *samples, group_id=group, **options)
+        point = certify(rule, **certify_arguments(*samples, group_id=group, **options))
         refused += bool(point.certificate.not_certified)
         broken += _breaks_a_group(point, bounds, steps)
-        pooled = certify(rule, *samples, delta=delta)
+        pooled = certify(
+            rule, ScoredSamples.from_arrays(*samples), Certificate(delta=delta)
+        )
         pooled_broken += _breaks_a_group(pooled, bounds, steps)
     assert broken <= binom.isf(1e-4, n_draws, delta)
     assert pooled_broken > 0.9 * n_draws  # all samples together hide a group
@@ -358,8 +397,10 @@ def test_small_groups():
     with pytest.raises(
         NotCertifiableError, match=r"fewer than 33 .*delta=0.2: 'c' \(1"
     ):
-        certify(rule, *samples, **options)
-    skipped = certify(rule, *samples, **options, small_groups="skip")
+        certify(rule, **certify_arguments(*samples, **options))
+    skipped = certify(
+        rule, **certify_arguments(*samples, small_groups="skip", **options)
+    )
     assert skipped.certificate.not_certified == ("c",)
     assert {one.group for one in skipped.certificate.statements} == {"a", "b"}
     far = [-9.0, -9.0], [-9.0, -9.0]
@@ -367,11 +408,15 @@ def test_small_groups():
     with pytest.raises(NotCertifiableError, match="fewer than 33 certifying"):
         tiny = [x[:20] for x in samples[:3]]
         few = {**options, "group_id": options["group_id"][:20]}
-        certify(rule, *tiny, None, None, **few, small_groups="skip")
+        certify(
+            rule, **certify_arguments(*tiny, None, None, small_groups="skip", **few)
+        )
     rest = ~np.isin(options["group_id"], ["a"]) | (np.arange(keep.sum()) % 8 == 0)
     samples = [x[rest] for x in samples[:3]]  # two small groups
     options["group_id"] = options["group_id"][rest]
-    pooled = certify(rule, *samples, None, None, **options, small_groups="pool")
+    pooled = certify(
+        rule, **certify_arguments(*samples, None, None, small_groups="pool", **options)
+    )
     assert pooled.certificate.pooled == ("a", "c")
     assert pooled.lam["a"] == pooled.lam["c"] != pooled.lam["b"]
     assert pooled.ood_max["a"] == pooled.ood_max["c"] != pooled.ood_max["b"]
@@ -381,11 +426,16 @@ def test_selective_risk_within_groups_names_rules_that_work():
     samples, group = _draw_groups(0, 3000, 1e6)
     rule = TwoThresholds(0.5, 0.2, criterion="selective_risk")
     with pytest.raises(ValueError, match="not certified within groups") as error:
-        certify(rule, *samples, group_id=group)
+        certify(rule, ScoredSamples.from_arrays(*samples, group_id=group))
     named = re.search(r"AllOf\(.*\)\]\)", str(error.value)).group()
     other = eval(named, vars(skood.rejection))
-    assert certify(other, *samples, group_id=group, random_state=0).certificate
+    assert certify(
+        other, ScoredSamples.from_arrays(*samples, group_id=group), random_state=0
+    ).certificate
     with pytest.raises(
         ValueError, match=r"bounds no rate of OOD samples.*leave source"
     ):
-        certify(TwoThresholds(), *samples[:3], [1.0], [1.0], source_ood=["x"])
+        certify(
+            TwoThresholds(),
+            ScoredSamples.from_arrays(*samples[:3], [1.0], [1.0], source_ood=["x"]),
+        )

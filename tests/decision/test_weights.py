@@ -11,9 +11,12 @@ from skood.rejection import (
     BoundedTPRFPR,
     CostBased,
     PlugInCost,
+    ScoredSamples,
+    Solver,
     TwoThresholds,
     solve,
 )
+from tests.decision._scores import solve_arguments
 
 RULES = [
     BoundedTPRFPR(0.7, 0.2),
@@ -52,7 +55,7 @@ def _outcome(*args, **kwargs):
     "bnb" resolves ties among the rules that it evaluates, which may be others.
     """
     try:
-        point = solve(*args, **kwargs)
+        point = solve(args[0], **solve_arguments(*args[1:], **kwargs))
     except InfeasibleError as error:
         return np.array([error.max_tpr_at_fpr, error.min_fpr_at_tpr])
     if kwargs["solver"] == "bnb" and args[2] is not None:
@@ -85,11 +88,10 @@ def test_other_weights_have_no_scale(rule, solver):
     found = [
         solve(
             rule,
-            *rows,
-            solver=solver,
-            n_angles=31,
-            sample_weight_id=factor * of_id,
-            sample_weight_ood=of_ood / factor,
+            ScoredSamples.from_arrays(
+                *rows, weight_id=factor * of_id, weight_ood=of_ood / factor
+            ),
+            Solver(solver, n_angles=31),
         )
         for factor in (1, 1e-3, 0.7, 1e200)
     ]
@@ -119,7 +121,9 @@ def test_naive_loop_over_all_rules_of_one_score(rule):
             best = min(best, rule.objective(0.0, 0.0, 0.0, w.sum(), v.sum()))
         weights = {"sample_weight_id": w, "sample_weight_ood": v}
         try:
-            point = solve(rule, a, None, loss, a_ood, None, **weights)
+            point = solve(
+                rule, **solve_arguments(a, None, loss, a_ood, None, **weights)
+            )
         except InfeasibleError:
             assert best == np.inf
             continue
@@ -138,8 +142,8 @@ def test_bnb_and_exact_agree_on_importance_weights(rule):
                 strict=True,
             )
         )
-        exact = solve(rule, *rows, solver="exact", **weights)
-        found = solve(rule, *rows, tol=0.0, **weights)
+        exact = solve(rule, **solve_arguments(*rows, solver="exact", **weights))
+        found = solve(rule, **solve_arguments(*rows, tol=0.0, **weights))
         np.testing.assert_allclose(found.objective, exact.objective, rtol=0, atol=1e-9)
         assert found.gap <= 1e-9
 
@@ -152,12 +156,7 @@ def test_all_samples_are_accepted_at_a_rate_of_one():
         w = rng.lognormal(sigma=3, size=n)
         point = solve(
             BoundedAbstention(1.0),
-            rows[0],
-            None,
-            rows[2],
-            None,
-            None,
-            sample_weight_id=w,
+            ScoredSamples.from_arrays(rows[0], None, rows[2], None, None, weight_id=w),
         )
         assert point.tpr == 1.0
 
@@ -167,7 +166,8 @@ def test_a_rule_may_accept_the_lightest_sample_only():
     a, loss = np.array([0.1, 0.2, 0.3]), np.array([0.0, 1.0, 1.0])
     for weight in ([1, 50, 50], [0.02, 1.0, 1.1]):
         point = solve(
-            BoundedAbstention(0.0), a, None, loss, None, None, sample_weight_id=weight
+            BoundedAbstention(0.0),
+            ScoredSamples.from_arrays(a, None, loss, None, None, weight_id=weight),
         )
         assert point.risk == 0.0
         assert point.tpr == pytest.approx(weight[0] / sum(weight))
@@ -178,36 +178,47 @@ def test_two_thresholds_of_other_weights():
     b = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
     weight = np.array([2.5, 2.0, 3.0, 0.5, 0.5])
     rule = TwoThresholds(ood=0.35, risk=0.0)
-    point = solve(rule, b, b, np.zeros(5), None, None, sample_weight_id=weight)
+    point = solve(
+        rule, ScoredSamples.from_arrays(b, b, np.zeros(5), None, None, weight_id=weight)
+    )
     assert point.ood_max == pytest.approx(0.35)  # (8.5 + 3) * 0.65 = 7.475 <= 7.5
     rule = TwoThresholds(ood=0.2, risk=0.0)
     with pytest.warns(
         UserWarning, match="too few for a threshold.*: 4 of the largest weight are"
     ):
-        point = solve(rule, b, b, np.zeros(5), None, None, sample_weight_id=weight)
+        point = solve(
+            rule,
+            ScoredSamples.from_arrays(b, b, np.zeros(5), None, None, weight_id=weight),
+        )
     assert point.ood_max == np.inf
 
 
 def test_rates_of_a_plug_in_rule_are_weighted():
     rule, a = PlugInCost(reject_id=0.3), [0.1, 0.2, 0.5]
     point = solve(
-        rule, a, None, [0, 1, 0], [0.1, 0.9], None, sample_weight_id=[2, 1, 3]
+        rule,
+        ScoredSamples.from_arrays(
+            a, None, [0, 1, 0], [0.1, 0.9], None, weight_id=[2, 1, 3]
+        ),
     )
     assert (point.tpr, point.risk, point.fpr) == pytest.approx((0.5, 1 / 3, 0.5))
     args = rule, a, None, [0, 1, 0], [0.1, 0.9], None
-    assert solve(*args, sample_weight_ood=[1, 3]).fpr == 0.25
+    assert (
+        solve(args[0], ScoredSamples.from_arrays(*args[1:], weight_ood=[1, 3])).fpr
+        == 0.25
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "weight", "message"),
     [
-        ("sample_weight_id", np.ones(3), r"sample_weight_id has shape \(3,\)"),
-        ("sample_weight_ood", -np.ones(60), "Negative.*sample_weight_ood"),
-        ("sample_weight_id", np.full(60, np.nan), "sample_weight_id contains NaN"),
+        ("sample_weight_id", np.ones(3), r"weight_id has shape \(3,\)"),
+        ("sample_weight_ood", -np.ones(60), "Negative.*weight_ood"),
+        ("sample_weight_id", np.full(60, np.nan), "weight_id contains NaN"),
         ("sample_weight_id", np.zeros(60), "weights are zero"),
     ],
 )
 def test_invalid_weights(name, weight, message):
     rows, _, _ = _samples(7)
     with pytest.raises(ValueError, match=message):
-        solve(RULES[0], *rows, **{name: weight})
+        solve(RULES[0], **solve_arguments(*rows, **{name: weight}))

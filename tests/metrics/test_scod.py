@@ -13,7 +13,14 @@ from skood.datasets import make_reject_option_1d
 from skood.metrics import (
     RiskCoverageCurve,
 )
-from skood.rejection import BoundedTPRFPR, CostBased, accept, solve
+from skood.rejection import (
+    BoundedTPRFPR,
+    CostBased,
+    ScoredSamples,
+    Solver,
+    accept,
+    solve,
+)
 from tests.metrics._double_rows import (
     cost_curve,
     every_rule,
@@ -155,7 +162,9 @@ def test_the_solver_on_the_same_angles(seed):
             ood_prior=0.4,
         )
         for rule, point in zip(curve.rules, curve.points, strict=True):
-            found = solve(rule, *data, solver="grid", n_angles=91)
+            found = solve(
+                rule, ScoredSamples.from_arrays(*data), Solver("grid", n_angles=91)
+            )
             for name in ("objective", "tpr", "fpr", "risk", "theta", "lam", "tau"):
                 expected = getattr(found, name)
                 np.testing.assert_equal(getattr(point, name), expected, err_msg=name)

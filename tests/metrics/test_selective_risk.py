@@ -14,7 +14,13 @@ from skood.metrics import (
     selective_risk_at,
     selective_risk_at_precision_recall,
 )
-from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, accept, solve
+from skood.rejection import (
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    ScoredSamples,
+    accept,
+    solve,
+)
 from tests.metrics._double_rows import (
     every_rule,
     make_rows,
@@ -86,7 +92,12 @@ def test_is_the_solution_of_the_rule(metric, rule, seed):
     is_id = y_true != -1
     a, b = -y_score, -ood_score
     loss = (y_true != y_pred).astype(float)
-    double = solve(rule, a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id])
+    double = solve(
+        rule,
+        ScoredSamples.from_arrays(
+            a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
+        ),
+    )
     bounds = rule.get_params()
     point = metric(y_true, y_pred, y_score, ood_score, **bounds)
     for name in ("theta", "lam", "risk", "tpr", "fpr", "feasible", "scales", "gap"):
@@ -208,7 +219,7 @@ def test_errors(metric):
         metric(y_true, y_pred, y_score, y_score[1:])
     with pytest.raises(ValueError, match=r"ood_score contains \+inf"):
         metric(y_true, y_pred, y_score, np.full(50, np.inf))
-    with pytest.raises(ValueError, match="angles must be 'quadrant' or 'full'"):
+    with pytest.raises(ValueError, match="'angles' parameter of Solver must be a str"):
         metric(y_true, y_pred, y_score, angles="none")
 
 

@@ -20,6 +20,7 @@ from skood.metrics import (
 )
 from skood.rejection import BoundedAbstention, BoundedTPRFPR, accept, solve
 from tests._loops import looped
+from tests.decision._scores import solve_arguments
 from tests.metrics._double_rows import (
     ccr_curve,
     every_rule,
@@ -273,9 +274,13 @@ def test_the_solver_on_the_same_angles(seed):
     curve = least_risk_curve(y_true, y_pred, first, second)
     rates = ccr_curve(y_true, y_pred, first, second, tpr_min=0.6)
     for bound in (0.5, 0.7, 0.9):
-        point = solve(BoundedAbstention(coverage=bound), *rows, **grid)
+        point = solve(
+            BoundedAbstention(coverage=bound), **solve_arguments(*rows, **grid)
+        )
         assert point.risk == curve.at(bound)
-        point = solve(BoundedTPRFPR(tpr_min=0.6, fpr_max=bound), *rows, **grid)
+        point = solve(
+            BoundedTPRFPR(tpr_min=0.6, fpr_max=bound), **solve_arguments(*rows, **grid)
+        )
         assert_allclose(1 - point.risk, rates.at(bound), rtol=1e-13)
 
 

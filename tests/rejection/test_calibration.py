@@ -26,6 +26,7 @@ from skood.detectors import KNN, Energy, Mahalanobis, MaxLogit
 from skood.rejection import (
     BoundedAbstention,
     RejectOptionClassifier,
+    ScoredSamples,
     solve,
 )
 from skood.rejection._calibration import calibrate, fit_parts, score_parts
@@ -99,11 +100,13 @@ def test_held_out_point_is_that_of_recomputed_scores(share, seed):
     detector = KNN(n_neighbors=3, normalize=False).fit(X_fit)  # features are X
     point = solve(
         RULE,
-        one_minus_max(model, X_cal),
-        -detector.score_samples(X_cal),
-        model.predict(X_cal) != y_cal,
-        one_minus_max(model, X_OOD),
-        -detector.score_samples(X_OOD),
+        ScoredSamples.from_arrays(
+            one_minus_max(model, X_cal),
+            -detector.score_samples(X_cal),
+            model.predict(X_cal) != y_cal,
+            one_minus_max(model, X_OOD),
+            -detector.score_samples(X_OOD),
+        ),
     )
     assert_same_point(clf.operating_point_, point)
     assert (clf.theta_, clf.lambda_, clf.tau_) == (point.theta, point.lam, 1.0)
@@ -154,7 +157,7 @@ def test_no_row_is_scored_by_a_model_fitted_on_it(calibration, folds):
     detector = make_pipeline(KNN(n_neighbors=1, normalize=False))  # reads X
     parts = Parts(KNeighborsClassifier(1), None, detector)
     data = separate(np.r_[X_ID, X_OOD], np.r_[y, -np.ones(len(X_OOD))], None, None, -1)
-    fitted, order, ood_order, scores, unfitted = calibrate(
+    fitted, (order, ood_order), (samples, predicted), unfitted = calibrate(
         parts, data, calibration=calibration, random_state=0, n_jobs=None
     )
     assert_array_equal(np.sort(ood_order), np.arange(len(X_OOD)))
@@ -168,10 +171,11 @@ def test_no_row_is_scored_by_a_model_fitted_on_it(calibration, folds):
             distances = [np.linalg.norm(X_ID[i] - X_ID[j]) for j in train]
             nearest[i] = min(distances)
             label[i] = y[train[np.argmin(distances)]]
-    assert_array_equal(scores.pred_id, label[order])
-    assert_allclose(scores.ood_id, nearest[order], rtol=1e-6)
-    assert scores.ood_id.min() > 0
-    assert np.mean(scores.pred_id == y[order]) < 0.5
+    assert_array_equal(predicted, label[order])
+    ood_id = samples.by_kind("ood")[0]
+    assert_allclose(ood_id, nearest[order], rtol=1e-6)
+    assert ood_id.min() > 0
+    assert np.mean(predicted == y[order]) < 0.5
     # the final models have seen all rows
     assert_array_equal(fitted.estimator.predict(X_ID), y)
     assert_allclose(fitted.ood_detector.score_samples(X_ID), 0)
@@ -188,7 +192,10 @@ def test_repeated_folds_score_rows_more_than_once():
         risks.append(one_minus_max(model, X_ID[test]))
         losses.append(model.predict(X_ID[test]) != Y_ID[test])
     point = solve(
-        clf.rule, np.concatenate(risks), None, np.concatenate(losses), None, None
+        clf.rule,
+        ScoredSamples.from_arrays(
+            np.concatenate(risks), None, np.concatenate(losses), None, None
+        ),
     )
     assert len(np.concatenate(risks)) == 2 * len(Y_ID)
     assert_same_point(clf.operating_point_, point)
@@ -199,12 +206,13 @@ def test_each_ood_row_is_scored_once():
         parts = Parts(LogisticRegression(), WhichFit(), FirstColumn())
         y = np.r_[Y_ID, -np.ones(len(X_OOD))]
         data = separate(np.r_[X_ID, X_OOD], y, None, None, -1)
-        *_, ood_order, scores, _ = calibrate(
+        _, (_, ood_order), (samples, _), _ = calibrate(
             parts, data, calibration=n_folds, random_state=0, n_jobs=None
         )
-        assert_array_equal(-scores.ood_ood, X_OOD[ood_order, 0])
-        assert_array_equal(np.sort(-scores.ood_ood), np.sort(X_OOD[:, 0]))
-        _, sizes = np.unique(scores.risk_ood, return_counts=True)
+        ood_ood = samples.by_kind("ood")[1]
+        assert_array_equal(-ood_ood, X_OOD[ood_order, 0])
+        assert_array_equal(np.sort(-ood_ood), np.sort(X_OOD[:, 0]))
+        _, sizes = np.unique(samples.by_kind("risk")[1], return_counts=True)
         expected = [len(rows) for rows in np.array_split(X_OOD, n_folds)]
         assert sorted(sizes) == sorted(expected)
 
@@ -256,11 +264,13 @@ def test_same_rows_with_frozen_parts():
     ).fit(X, Y)
     point = solve(
         RULE,
-        one_minus_max(model, X_ID),
-        -detector.score_samples(X_ID),
-        model.predict(X_ID) != Y_ID,
-        one_minus_max(model, X_OOD),
-        -detector.score_samples(X_OOD),
+        ScoredSamples.from_arrays(
+            one_minus_max(model, X_ID),
+            -detector.score_samples(X_ID),
+            model.predict(X_ID) != Y_ID,
+            one_minus_max(model, X_OOD),
+            -detector.score_samples(X_OOD),
+        ),
     )
     assert_same_point(clf.operating_point_, point)
     assert clf.estimator_.estimator is model

@@ -31,6 +31,7 @@ from skood.rejection import (
     CostBased,
     PlugInCost,
     RejectOptionClassifier,
+    ScoredSamples,
     Solver,
     certify,
     solve,
@@ -217,10 +218,17 @@ def test_guarantee_is_that_of_certify():
     risk, ood = (score[chosen] for score in score_parts(clf._parts(), X[Y >= 0]))
     loss = clf.estimator_.predict(X[Y >= 0])[chosen] != Y[Y >= 0][chosen]
     for made, by in (
-        (clf, certify(rule, risk, ood, loss, risk_ood, ood_ood, random_state=0)),
+        (
+            clf,
+            certify(
+                rule,
+                ScoredSamples.from_arrays(risk, ood, loss, risk_ood, ood_ood),
+                random_state=0,
+            ),
+        ),
         (
             clone(clf).set_params(guarantee=None).fit(X, Y),
-            solve(rule, risk, ood, loss, risk_ood, ood_ood),
+            solve(rule, ScoredSamples.from_arrays(risk, ood, loss, risk_ood, ood_ood)),
         ),
     ):
         # the order of the rows, which the split depends on, is another one

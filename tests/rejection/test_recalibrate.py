@@ -140,7 +140,7 @@ def test_errors_of_all_certificates_sum_to_delta():
     assert_allclose(deltas[0], 0.060792710185402665)
     assert_allclose(deltas[1], 0.1 * 6 / np.pi**2 / 9)
     assert_allclose(deltas[-1], 0.0006079271018540266)
-    spent = [spent._options(m)["delta"] for m in range(1, 2000)]
+    spent = [spent._of(m, 1.0).delta for m in range(1, 2000)]
     assert_allclose(sum(spent), 0.1, rtol=1e-3)
 
 
@@ -379,11 +379,10 @@ def test_adapt_is_certify_with_unlabeled_scores():
     X_use, _ = _in_use(0.3)
     clf = FITTED.with_rule(PRECISE, X_BOTH, Y_BOTH, guarantee="high_probability")
     risk, ood = (-score for score in clf.score_pair(X_use))
-    pool = clf._pool
     point = certify(
         PRECISE,
-        *(pool.risk_id, pool.ood_id, pool.loss_id, pool.risk_ood, pool.ood_ood),
-        guarantee="high_probability",
+        clf._calibration.samples,
+        Certificate("high_probability"),
         unlabeled=(risk, ood),
         random_state=clf.random_state,
     )

@@ -46,6 +46,7 @@ from skood.rejection import (
     BoundedTPRFPR,
     PlugInCost,
     RejectOptionRegressor,
+    ScoredSamples,
     TwoThresholds,
     solve,
 )
@@ -190,7 +191,12 @@ def test_the_rule_is_that_of_the_function():
     ).fit(X, Y)
     risk, ood = np.abs(X[:, 1]), -detector.score_samples(X)
     loss = (Y - frozen.predict(X))[is_id] ** 2
-    point = solve(reg.rule, risk[is_id], ood[is_id], loss, risk[~is_id], ood[~is_id])
+    point = solve(
+        reg.rule,
+        ScoredSamples.from_arrays(
+            risk[is_id], ood[is_id], loss, risk[~is_id], ood[~is_id]
+        ),
+    )
     assert reg.operating_point_ == point
     assert reg.detector_inputs_ == {"risk": "estimator", "ood": "X"}
     risk_score, ood_score = reg.score_pair(X)

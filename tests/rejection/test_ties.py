@@ -21,9 +21,12 @@ from skood.rejection import (
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
+    Certificate,
     CostBased,
     PlugInCost,
     RejectOptionClassifier,
+    ScoredSamples,
+    Solver,
     accept_proba,
     certify,
     solve,
@@ -190,14 +193,14 @@ def test_rounding_changes_no_decision(solver, randomize, double):
             try:
                 point = solve(
                     rule,
-                    given[0],
-                    given[1] if double else None,
-                    loss,
-                    given[2],
-                    given[3] if double else None,
-                    solver=solver,
-                    n_angles=60,
-                    randomize=randomize,
+                    ScoredSamples.from_arrays(
+                        given[0],
+                        given[1] if double else None,
+                        loss,
+                        given[2],
+                        given[3] if double else None,
+                    ),
+                    Solver(solver, n_angles=60, randomize=randomize),
                 )
             except ValueError:  # infeasible
                 continue
@@ -221,7 +224,9 @@ def test_certified_thresholds_are_between_scores():
     loss = rng.random(300) < 0.1
     for guarantee in ("high_probability", "ltt", "expectation"):
         point = certify(
-            BoundedTPRFPR(0.6, 0.3), a, None, loss, a_ood, None, guarantee=guarantee
+            BoundedTPRFPR(0.6, 0.3),
+            ScoredSamples.from_arrays(a, None, loss, a_ood, None),
+            Certificate(guarantee),
         )
         projected = np.concatenate([a, a_ood]) / point.scales[0]
         low = projected[projected <= point.lam].max()
@@ -233,7 +238,9 @@ def test_small_risks_are_not_tied():
     """Risks of 1e-12 and 1e-9 differ; a threshold separates them."""
     a = np.repeat([1e-12, 1e-9, 0.3, 0.5], 25)
     loss = np.repeat([0.0, 1.0, 1.0, 1.0], 25)
-    point = solve(BoundedAbstention(0.25), a, None, loss, None, None)
+    point = solve(
+        BoundedAbstention(0.25), ScoredSamples.from_arrays(a, None, loss, None, None)
+    )
     assert (point.risk, point.tpr) == (0.0, 0.25)
 
 
@@ -244,7 +251,10 @@ def test_dense_scores_that_ties_do_not_keep_together():
     b = np.linspace(0.0, 1.0, 2000)[rng.permutation(2000)]
     loss = (rng.random(2000) < b).astype(float)
     for coverage in (0.3, 0.6):
-        point = solve(BoundedAbstention(coverage), a, b, loss, None, None)
+        point = solve(
+            BoundedAbstention(coverage),
+            ScoredSamples.from_arrays(a, b, loss, None, None),
+        )
         accepted = accept_proba(point, a, b)
         assert point.tpr == accepted.mean() >= coverage
         assert point.risk == pytest.approx(loss[accepted == 1].mean())

@@ -18,7 +18,12 @@ from sklearn.preprocessing import StandardScaler
 from skood.decision import _nested_certificates as _guarantee
 from skood.detectors import Mahalanobis
 from skood.exceptions import SkoodWarning
-from skood.rejection import BoundedTPRFPR, certify
+from skood.rejection import (
+    BoundedTPRFPR,
+    Certificate,
+    ScoredSamples,
+    certify,
+)
 from skood.utils import _warnings
 from skood.utils._warnings import quiet, warn
 
@@ -158,21 +163,26 @@ def test_filters_survive_certify_in_threads(monkeypatch):
     scores = [rng.normal(size=400) for _ in range(3)]
     ood = [rng.normal(size=300) + 2 for _ in range(2)]
     inside = {name: Event() for name in "ab"}
-    left, search = Event(), _guarantee.search
+    left, search = Event(), _guarantee.search_problem
 
-    def meeting(*args, **options):
+    def meeting(*args):
         name = current_thread().name[0]
         if not inside[name].is_set():
             inside[name].set()
             assert (inside["b"] if name == "a" else left).wait(60)
-        return search(*args, **options)
+        return search(*args)
 
     def run():
         rule = BoundedTPRFPR(0.5, 0.5)
         rows = scores[0], scores[1], np.abs(scores[2]) % 1, *ood
-        return certify(rule, *rows, guarantee="expectation", random_state=0)
+        return certify(
+            rule,
+            ScoredSamples.from_arrays(*rows),
+            Certificate("expectation"),
+            random_state=0,
+        )
 
-    monkeypatch.setattr(_guarantee, "search", meeting)
+    monkeypatch.setattr(_guarantee, "search_problem", meeting)
     with warnings.catch_warnings():
         before = list(warnings.filters)
         with ThreadPoolExecutor(1, "a") as one, ThreadPoolExecutor(1, "b") as two:

@@ -165,13 +165,12 @@ class AcceptanceRegionDisplay(BaseDisplay):
         """
         check_point(point)
         given = y_true, y_pred, y_score, ood_score, "zero_one", ood_label, classes
-        risk_id, ood_id, loss_id, risk_ood, ood_ood, *_ = reject_scores(
-            *given, needs_ood=False
-        )
+        samples = reject_scores(*given, needs_ood=False)
+        (risk_id, risk_ood), (ood_id, ood_ood) = map(samples.by_kind, ("risk", "ood"))
         display = cls(
             risk_id=risk_id,
             ood_id=ood_id,
-            wrong_id=loss_id > 0,
+            wrong_id=samples.by_kind("loss")[0] > 0,
             risk_ood=risk_ood,
             ood_ood=ood_ood,
             point=point,

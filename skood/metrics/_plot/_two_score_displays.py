@@ -29,10 +29,11 @@ from skood.metrics._two_score_curves import TwoScoreCurve
 from skood.utils._plotting import COLORS, DASHES, BaseDisplay, long_names
 
 
-def _rates(point, rows, ood_prior, knows_risk):
+def _rates(point, samples, ood_prior, knows_risk):
     """Return a rule with its rates on given samples."""
     check_point(point)
-    risk_id, ood_id, loss_id, risk_ood, ood_ood, *_ = rows
+    (risk_id, risk_ood), (ood_id, ood_ood) = map(samples.by_kind, ("risk", "ood"))
+    loss_id = samples.by_kind("loss")[0]
     accepted = accept_proba(point, risk_id, ood_id)
     tpr = float(accepted.mean())
     fpr = math.nan
@@ -71,7 +72,7 @@ class BoundDisplay(BaseDisplay):
         if point is not None:
             loss = None if y_pred is None else "zero_one"
             prior = params.get("ood_prior", math.nan)
-            rows = reject_scores(
+            samples = reject_scores(
                 y_true,
                 y_pred,
                 scores[0],
@@ -81,7 +82,7 @@ class BoundDisplay(BaseDisplay):
                 params["classes"],
                 needs_ood=prior != 0,
             )
-            point = _rates(point, rows, prior, y_pred is not None)
+            point = _rates(point, samples, prior, y_pred is not None)
         return {
             "curve": curve,
             "single_curves": [make(s, **params) for s in singles],

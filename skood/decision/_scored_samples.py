@@ -1,0 +1,404 @@
+"""Scored samples: the record on which rules are chosen and certified."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+from skood.decision._base_rule import check_rule
+from skood.decision._operating_point import check_pair
+from skood.utils._labels import column
+from skood.utils._stored import stored
+from skood.utils._weights import check_weight
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class ScoredSamples:
+    """Scores, losses and labels of samples, on which a rule is chosen.
+
+    The order of the samples is free, and matters only where "latest" samples are taken.
+    :meth:`from_arrays` makes the record of separate arrays of ID and of OOD samples.
+    Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    risk : ndarray of shape (n_samples,)
+        Scores a, high for samples that are likely misclassified.
+
+    ood : ndarray of shape (n_samples,) or None
+        Scores b, high for OOD samples; -inf is not allowed. None: there is only the
+        score a, and the angle of rules is 0.
+
+    loss : ndarray of shape (n_samples,)
+        Losses, not negative; 0 for OOD samples.
+
+    is_ood : ndarray of shape (n_samples,), dtype bool
+        Which samples are OOD.
+
+    group : ndarray of shape (n_samples,), default=None
+        Groups; None for all ID samples, or for all OOD samples, if these have none.
+
+    source : ndarray of shape (n_samples,), default=None
+        Sources of OOD samples; None for ID samples.
+
+    weight : ndarray of shape (n_samples,), default=None
+        Weights, see :ref:`rejection_weights`; NaN for all samples of a kind, ID or OOD,
+        that has none.
+
+    See Also
+    --------
+    solve : Finds the best rule on the samples.
+    certify : Finds a rule whose bounds hold on new data.
+
+    Examples
+    --------
+    >>> from skood.rejection import BoundedTPRFPR, ScoredSamples, solve
+    >>> samples = ScoredSamples.from_arrays(
+    ...     risk_id=[0, 0, 1, 1, 2, 3],
+    ...     ood_id=None,
+    ...     loss_id=[0, 0, 1, 0, 0, 1],
+    ...     risk_ood=[0, 2, 2, 3],
+    ...     ood_ood=None,
+    ... )
+    >>> samples.sizes
+    (6, 4)
+    >>> solve(BoundedTPRFPR(tpr_min=0.5, fpr_max=0.25), samples).risk
+    0.25
+    """
+
+    risk: np.ndarray
+    ood: np.ndarray | None
+    loss: np.ndarray
+    is_ood: np.ndarray
+    group: np.ndarray | None = None
+    source: np.ndarray | None = None
+    weight: np.ndarray | None = None
+
+    def __post_init__(self):
+        shapes = {k: np.shape(v) for k, v in vars(self).items() if v is not None}
+        if set(shapes.values()) != {(np.size(self.risk),)}:
+            raise ValueError(
+                "The arrays of ScoredSamples must have the same shape (n_samples,), "
+                f"got {shapes}."
+            )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        risk_id,
+        ood_id,
+        loss_id,
+        risk_ood,
+        ood_ood,
+        *,
+        group_id=None,
+        group_ood=None,
+        source_ood=None,
+        weight_id=None,
+        weight_ood=None,
+    ):
+        """Return the record of separate arrays of ID and of OOD samples, ID first.
+
+        Parameters
+        ----------
+        risk_id : array-like of shape (n_id,)
+            Scores a of ID samples, high for samples that are likely misclassified.
+
+        ood_id : array-like of shape (n_id,) or None
+            Scores b of ID samples, high for OOD samples; -inf is not allowed. None
+            (then also in `ood_ood`): there is only the score a.
+
+        loss_id : array-like of shape (n_id,)
+            Losses of ID samples, not negative.
+
+        risk_ood : array-like of shape (n_ood,) or None
+            Scores a of OOD samples. None: no OOD samples, for rules that do not require
+            them.
+
+        ood_ood : array-like of shape (n_ood,) or None
+            Scores b of OOD samples.
+
+        group_id, group_ood : array-like of shape (n_id,) and (n_ood,), default=None
+            Groups, such as classes or an attribute.
+
+        source_ood : array-like of shape (n_ood,), default=None
+            Sources of OOD samples.
+
+        weight_id, weight_ood : array-like of shape (n_id,) and (n_ood,), default=None
+            Weights. A weight of 0 leaves a sample out.
+
+        Returns
+        -------
+        samples : ScoredSamples
+            The samples.
+
+        Raises
+        ------
+        ValueError
+            If a score is NaN, an OOD score is -inf, a loss is negative, a label is
+            missing, or shapes do not fit.
+        """
+        double = ood_id is not None
+        risk_id, ood_id = check_pair(risk_id, ood_id, ("risk_id", "ood_id"), False)
+        n_id = risk_id.size
+        loss_id = _check_loss(loss_id, n_id, "loss_id")
+        if risk_ood is None:
+            if ood_ood is not None:
+                raise ValueError(
+                    "ood_ood is given although risk_ood is None; pass both scores of "
+                    "the OOD samples, or none."
+                )
+            risk_ood, ood_ood = np.empty(0), np.empty(0) if double else None
+        names = "risk_ood", "ood_ood"
+        risk_ood, ood_ood = check_pair(risk_ood, ood_ood, names, double)
+        n_ood = risk_ood.size
+        if ood_ood is not None and not double:
+            raise ValueError(
+                "ood_ood is given although ood_id is None; pass both scores for ID and "
+                "for OOD samples, or one for both."
+            )
+        return cls(
+            np.concatenate([risk_id, risk_ood]),
+            np.concatenate([ood_id, ood_ood]) if double else None,
+            np.concatenate([loss_id, np.zeros(n_ood)]),
+            np.repeat([False, True], [n_id, n_ood]),
+            _joined(
+                _check_labels(group_id, "group_id", n_id),
+                _check_labels(group_ood, "group_ood", n_ood),
+                (n_id, n_ood),
+                None,
+            ),
+            _joined(
+                None,
+                _check_labels(source_ood, "source_ood", n_ood),
+                (n_id, n_ood),
+                None,
+            ),
+            _joined(
+                check_weight(weight_id, n_id, "weight_id") if n_id else None,
+                check_weight(weight_ood, n_ood, "weight_ood") if n_ood else None,
+                (n_id, n_ood),
+                np.nan,
+            ),
+        )
+
+    @property
+    def sizes(self):
+        """Numbers of ID and of OOD samples."""
+        n_ood = int(np.count_nonzero(self.is_ood))
+        return self.is_ood.size - n_ood, n_ood
+
+    @property
+    def indices(self):
+        """Indices of ID and of OOD samples."""
+        return np.flatnonzero(~self.is_ood), np.flatnonzero(self.is_ood)
+
+    def by_kind(self, name):
+        """Return an array of ID and of OOD samples; None where labels are missing.
+
+        Parameters
+        ----------
+        name : str
+            Name of the array.
+
+        Returns
+        -------
+        of_id, of_ood : ndarray or None
+            Its entries of ID and of OOD samples.
+        """
+        array = getattr(self, name)
+        if array is None:
+            return None, None
+        found = array[~self.is_ood], array[self.is_ood]
+        if name in ("group", "source", "weight"):
+            return tuple(x if not x.size or _present(x).any() else None for x in found)
+        return found
+
+    def take(self, indices):
+        """Return some of the samples, in the given order.
+
+        Parameters
+        ----------
+        indices : ndarray or slice
+            Indices, which may repeat, or a mask.
+
+        Returns
+        -------
+        samples : ScoredSamples
+            The samples.
+        """
+        arrays: Any = [getattr(self, field.name) for field in fields(self)]
+        arrays = [None if array is None else array[indices] for array in arrays]
+        return ScoredSamples(*arrays)
+
+    def split(self, share, rng):
+        """Split the samples at random, ID samples first, then OOD samples.
+
+        The split is random within each group of ID samples and each source of OOD
+        samples, and within nothing else: the second samples of a label are a sample of
+        it given the first.
+
+        Parameters
+        ----------
+        share : float, tuple of (float, float) or ndarray of shape (n_samples,)
+            Share of the first samples, or shares of ID and of OOD samples, or a mask.
+
+        rng : RandomState instance
+            Draws the samples, and their order.
+
+        Returns
+        -------
+        first, second : ScoredSamples
+            The two parts, in random order.
+        """
+        labels = self.by_kind("group")[0], self.by_kind("source")[1]
+        shares = share if isinstance(share, tuple) else (share, share)
+        pairs = []
+        for indices, label, one in zip(self.indices, labels, shares, strict=True):
+            mask = one[indices] if isinstance(one, np.ndarray) else one
+            drawn = split_indices(label, len(indices), mask, rng)
+            pairs.append([indices[chosen] for chosen in drawn])
+        first, second = map(np.concatenate, zip(*pairs, strict=True))
+        return self.take(first), self.take(second)
+
+    def latest(self, window):
+        """Return the last ID and OOD samples.
+
+        Parameters
+        ----------
+        window : int or None
+            Number of samples of each kind. None: all.
+
+        Returns
+        -------
+        samples : ScoredSamples
+            The samples, in their order.
+        """
+        if window is None:
+            return self
+        latest = [indices[-window:] for indices in self.indices]
+        return self.take(np.sort(np.concatenate(latest)))
+
+    def __add__(self, other):
+        arrays: Any = []
+        for field in fields(self):
+            pair = getattr(self, field.name), getattr(other, field.name)
+            if field.name == "weight" and any(x is not None for x in pair):
+                pair = _weights_of(self), _weights_of(other)
+            if any(x is None for x in pair):
+                arrays.append(
+                    _joined(*pair, (self.is_ood.size, other.is_ood.size), None)
+                )
+            else:
+                arrays.append(np.concatenate(pair))
+        return ScoredSamples(*arrays)
+
+
+def _weights_of(samples):
+    """Return weights, 1 where samples have none."""
+    if samples.weight is None:
+        return np.ones(samples.is_ood.size)
+    return np.where(np.isnan(samples.weight), 1.0, samples.weight)
+
+
+def _present(labels):
+    """Return which labels or weights are not missing."""
+    if labels.dtype.kind == "f":
+        return ~np.isnan(labels)
+    return np.array([label is not None for label in labels.tolist()], dtype=bool)
+
+
+def _joined(first, second, sizes, missing):
+    """Return an array after another one, each may be None; labels become objects."""
+    if first is None and second is None:
+        return None
+    pair = (
+        np.full(n, missing) if array is None else array
+        for array, n in zip((first, second), sizes, strict=True)
+    )
+    if missing is None:
+        pair = (array.astype(object) for array in pair)
+    return np.concatenate(list(pair))
+
+
+def split_indices(labels, n, share, rng):
+    """Return indices that choose, and those that certify, each in random order.
+
+    `share` is the share of the first within each label, or a mask of them; `labels` may
+    be None.
+    """
+    order = rng.permutation(n)
+    if isinstance(share, np.ndarray):
+        return order[share[order]], order[~share[order]]
+    if labels is None:
+        size = max(1, int(share * n)) if n and share else 0
+        return order[:size], order[size:]
+    first = np.zeros(n, dtype=bool)
+    for label in set(labels.tolist()):
+        chosen = order[labels[order] == label]
+        first[chosen[: int(share * len(chosen))]] = True
+    return order[first[order]], order[~first[order]]
+
+
+def _check_loss(loss, n_samples, name):
+    """Return the losses as float64 of shape (n_samples,), or raise."""
+    loss = column(loss).astype(np.float64, copy=False)
+    if loss.size != n_samples:
+        raise ValueError(
+            f"{name} must have one entry per ID sample, got {loss.size} for "
+            f"{n_samples} samples."
+        )
+    bad = ~(np.isfinite(loss) & (loss >= 0))
+    if bad.any():
+        raise ValueError(
+            f"{name} must be finite and not negative, got {float(loss[bad][0])!r}."
+        )
+    return loss
+
+
+def _check_labels(labels, name, n_samples):
+    """Return the labels of samples of one kind, or raise; None stays None."""
+    if labels is None:
+        return None
+    labels = column_or_1d(labels)
+    if len(labels) != n_samples:
+        kind = "ID" if name == "group_id" else "OOD"
+        raise ValueError(
+            f"{name} must have one label per {kind} sample, got {len(labels)} for "
+            f"{n_samples} samples."
+        )
+    if any(label is None or label != label for label in labels.tolist()):
+        raise ValueError(
+            f"{name} contains missing labels; leave these samples out, or give "
+            f"them a label of their own."
+        )
+    return labels
+
+
+def checked_samples(rule, samples):
+    """Return the samples of positive weight, or raise if a rule has too few."""
+    check_rule(rule)
+    if not isinstance(samples, ScoredSamples):
+        raise TypeError(
+            f"samples must be ScoredSamples, got {type(samples).__name__}: write "
+            "ScoredSamples.from_arrays(risk_id, ood_id, loss_id, risk_ood, ood_ood)."
+        )
+    check_pair(samples.risk, samples.ood, ("risk", "ood"), False)
+    _check_loss(samples.loss, samples.risk.size, "loss")
+    n_id, n_ood = samples.sizes
+    if not n_id:
+        raise ValueError("No ID samples: risk_id is empty; a rule needs ID samples.")
+    if rule.needs_ood and not n_ood:
+        raise ValueError(
+            f"{type(rule).__name__} needs OOD samples, since it depends on the share "
+            f"of them that is accepted; got none. Add OOD samples, or use a rule that "
+            f"needs none, such as TwoThresholds(ood=0.05, risk=0.05)."
+        )
+    if samples.weight is not None and not samples.weight.all():
+        return samples.take(samples.weight != 0)
+    return samples
