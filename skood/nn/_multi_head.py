@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import weakref
+
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import (
@@ -21,7 +23,6 @@ from skood.nn._multi_head_network import (
     HeadClassifier,
     MultiHeadFactory,
     MultiHeadNet,
-    copy_with_same_net,
 )
 from skood.nn._multioutput_labels import LabelColumns
 from skood.utils._batches import blockwise
@@ -454,7 +455,23 @@ class MultiHeadClassifier(
         """
         check_is_fitted(self)
         number = self._number(column)
-        return FrozenEstimator(HeadClassifier(copy_with_same_net(self), number))
+        return FrozenEstimator(HeadClassifier(self._shared_copy(), number))
+
+    def _shared_copy(self):
+        """Return a copy of the fitted classifier that shares its network.
+
+        All heads get the same copy, stored weakly, until parameters or the network
+        change: so pickles contain it once.
+        """
+        state = {k: v for k, v in vars(self).items() if k != "_copy_of_heads"}
+        copied = getattr(self, "_copy_of_heads", lambda: None)()
+        if copied is not None and vars(copied).keys() == state.keys():
+            if all(value is state[name] for name, value in vars(copied).items()):
+                return copied
+        copied = object.__new__(type(self))
+        copied.__dict__.update(state)
+        self._copy_of_heads = weakref.ref(copied)
+        return copied
 
     def __getstate__(self):
         state = super().__getstate__()

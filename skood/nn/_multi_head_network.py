@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import weakref
 from functools import partial
 
 import numpy as np
@@ -147,23 +146,6 @@ class MultiHeadNet(TrainingNet):
         parts = self.module_.split(logits)
         predicted = [part.argmax(dim=1).cpu().numpy() for part in parts]
         return int((np.column_stack(predicted) == codes).all(axis=1).sum())
-
-
-def copy_with_same_net(classifier):
-    """Return a copy of a fitted classifier that shares its network.
-
-    All heads get the same copy, stored weakly, until parameters or the network change:
-    so pickles contain it once.
-    """
-    state = {k: v for k, v in vars(classifier).items() if k != "_copy_of_heads"}
-    copied = getattr(classifier, "_copy_of_heads", lambda: None)()
-    if copied is not None and vars(copied).keys() == state.keys():
-        if all(value is state[name] for name, value in vars(copied).items()):
-            return copied
-    copied = object.__new__(type(classifier))
-    vars(copied).update(state)
-    classifier._copy_of_heads = weakref.ref(copied)
-    return copied
 
 
 @stored
