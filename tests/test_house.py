@@ -65,7 +65,7 @@ def test_there_is_none(house, measure):
         ("reaching_functions", 57),
         ("single_importers", 82),
         ("repeated_classes", 11),
-        ("names_of_decision", 20),
+        ("names_of_decision", 0),
         ("private_all", 0),
         ("test_names", 680),
     ],

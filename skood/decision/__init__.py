@@ -10,9 +10,6 @@ from skood.decision._all_of import AllOf
 from skood.decision._base_rule import (
     BaseRule,
     Linear,
-    check_rule,
-    least_tpr,
-    rates_within,
 )
 from skood.decision._boundary import boundary_acceptance
 from skood.decision._bounded_rules import (
@@ -20,54 +17,37 @@ from skood.decision._bounded_rules import (
     BoundedPrecisionRecall,
     BoundedTPRFPR,
 )
-from skood.decision._calibration_sample import Problem
 from skood.decision._certified_path import CertifiedStatement, RuleCertificate
 from skood.decision._certify import certify
 from skood.decision._certify_path import certify_path
 from skood.decision._class_priors import class_prior, shift_posteriors
 from skood.decision._cost_rules import BoundedImprovement, CostBased, PlugInCost
 from skood.decision._finite_space import FiniteSolution, solve_finite
-from skood.decision._objective import Goal, better
 from skood.decision._ood_share import ood_prior_interval
 from skood.decision._operating_point import (
     OperatingPoint,
     Rates,
     accept,
     accept_proba,
-    draw,
-    of_groups,
-    precision_at,
-    projected,
-    weights,
 )
 from skood.decision._options import (
-    GUARANTEES,
-    SOLVERS,
     Certificate,
     Shift,
     Solver,
-    check_certifiable,
 )
 from skood.decision._scored_samples import ScoredSamples
-from skood.decision._solver import grid_of_angles, search, solve
+from skood.decision._solver import (
+    solve,
+)
 from skood.decision._two_thresholds import TwoThresholds
 from skood.stats._binomial_bounds import (
     max_accepted_ood,
     min_accepted_id,
     risk_upper_bound,
 )
-from skood.stats._evalues import e_bh
-from skood.stats._mean_intervals import (
-    UNDEFINED,
-    Estimate,
-    clopper_pearson,
-    mean_interval,
-)
+from skood.stats._mean_intervals import Estimate
 
 __all__ = [
-    "GUARANTEES",
-    "SOLVERS",
-    "UNDEFINED",
     "AllOf",
     "BaseRule",
     "BoundedAbstention",
@@ -79,11 +59,9 @@ __all__ = [
     "CostBased",
     "Estimate",
     "FiniteSolution",
-    "Goal",
     "Linear",
     "OperatingPoint",
     "PlugInCost",
-    "Problem",
     "Rates",
     "RuleCertificate",
     "ScoredSamples",
@@ -92,30 +70,15 @@ __all__ = [
     "TwoThresholds",
     "accept",
     "accept_proba",
-    "better",
     "boundary_acceptance",
     "certify",
     "certify_path",
-    "check_certifiable",
-    "check_rule",
     "class_prior",
-    "clopper_pearson",
-    "draw",
-    "e_bh",
-    "grid_of_angles",
-    "least_tpr",
     "max_accepted_ood",
-    "mean_interval",
     "min_accepted_id",
-    "of_groups",
     "ood_prior_interval",
-    "precision_at",
-    "projected",
-    "rates_within",
     "risk_upper_bound",
-    "search",
     "shift_posteriors",
     "solve",
     "solve_finite",
-    "weights",
 ]

@@ -11,7 +11,6 @@ from scipy.special import betaincinv, ndtri
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from skood.decision import clopper_pearson
 from skood.metrics._calibration import calibration_noise, expected_calibration_error
 from skood.metrics._ranking import _counts, _oriented, detection_error, fpr_at_tpr
 from skood.metrics._resampling import effective_sizes
@@ -23,6 +22,7 @@ from skood.metrics._unseen import (
     unseen_difference,
     unseen_interval,
 )
+from skood.stats._mean_intervals import clopper_pearson
 from skood.utils._warnings import warn
 
 _UNKNOWN_RANGE = (

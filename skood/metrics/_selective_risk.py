@@ -10,8 +10,8 @@ from skood.decision import (
     BoundedTPRFPR,
     ScoredSamples,
     Solver,
-    search,
 )
+from skood.decision._solver import search
 from skood.metrics._sample_checks import check_scores, id_samples, require_both
 from skood.utils._losses import implied_ood_label, per_sample_loss
 from skood.utils._weights import check_weight

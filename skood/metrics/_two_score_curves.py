@@ -9,15 +9,11 @@ from numbers import Real
 
 import numpy as np
 
-from skood.decision import (
-    CostBased,
-    Goal,
-    OperatingPoint,
-    Problem,
-    better,
-    grid_of_angles,
-    precision_at,
-)
+from skood.decision import CostBased, OperatingPoint
+from skood.decision._calibration_sample import Problem
+from skood.decision._objective import Goal, better
+from skood.decision._operating_point import precision_at
+from skood.decision._solver import grid_of_angles
 from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import Number, StrOptions, validate_params
 from skood.utils._ties import GUARD, ends_of_ties

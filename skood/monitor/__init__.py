@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.decision import e_bh
 from skood.monitor._audits import Audit
 from skood.monitor._displays import MartingaleDisplay, RateDisplay
 from skood.monitor._exchangeability import ExchangeabilityMonitor
@@ -11,6 +10,7 @@ from skood.monitor._panel import MonitorPanel
 from skood.monitor._rates import RateMonitor
 from skood.stats._betting import Alarm
 from skood.stats._detectable_shift import detectable_shift
+from skood.stats._evalues import e_bh
 from skood.stats._sequential_ranks import (
     log_histogram_bet,
     log_power_mixture,

@@ -13,10 +13,10 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from skood.decision import e_bh
 from skood.monitor._exchangeability import ExchangeabilityMonitor
 from skood.monitor._rates import RateMonitor
 from skood.stats._betting import Alarm
+from skood.stats._evalues import e_bh
 from skood.utils._atomic_fit import fresh_fit, kept_state
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import check_input, takes_input

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn import get_config
 from sklearn.frozen import FrozenEstimator
 
-from skood.decision import check_certifiable
+from skood.decision._options import check_certifiable
 from skood.rejection._inputs import Parts
 from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
 from skood.utils._metaestimators import estimator_kind

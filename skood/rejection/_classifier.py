@@ -10,7 +10,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
-from skood.decision import GUARANTEES, SOLVERS, BaseRule, Certificate, Solver, draw
+from skood.decision import (
+    BaseRule,
+    Certificate,
+    Solver,
+)
+from skood.decision._operating_point import draw
+from skood.decision._options import GUARANTEES, SOLVERS
 from skood.rejection._checks import (
     check_classes,
     check_is_classifier,

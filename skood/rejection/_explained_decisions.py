@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 
-from skood.decision import accept_proba, draw
+from skood.decision import accept_proba
+from skood.decision._operating_point import draw
 from skood.rejection._calibration import predict_parts, score_parts
 from skood.rejection._explanation import explain
 from skood.rejection._score_pool import adapted

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import Bunch
 
-from skood.decision import accept_proba, of_groups, weights
+from skood.decision import accept_proba
+from skood.decision._operating_point import of_groups, weights
 from skood.utils._stored import stored
 
 

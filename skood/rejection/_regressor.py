@@ -10,7 +10,13 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import get_tags
 
-from skood.decision import GUARANTEES, SOLVERS, BaseRule, Certificate, Solver, draw
+from skood.decision import (
+    BaseRule,
+    Certificate,
+    Solver,
+)
+from skood.decision._operating_point import draw
+from skood.decision._options import GUARANTEES, SOLVERS
 from skood.rejection._checks import check_is_regressor
 from skood.rejection._fitting import fit_predictor
 from skood.rejection._inputs import RegressionParts

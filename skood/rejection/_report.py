@@ -9,13 +9,8 @@ from html import escape
 
 import numpy as np
 
-from skood.decision import (
-    UNDEFINED,
-    Estimate,
-    clopper_pearson,
-    mean_interval,
-    precision_at,
-)
+from skood.decision import Estimate
+from skood.decision._operating_point import precision_at
 from skood.rejection._report_groups import (
     RATES,
     certified_texts,
@@ -23,6 +18,7 @@ from skood.rejection._report_groups import (
     rates_of_labels,
     shown_interval,
 )
+from skood.stats._mean_intervals import UNDEFINED, clopper_pearson, mean_interval
 from skood.utils._losses import check_no_dict, is_regression_loss
 from skood.utils._optional import import_pandas
 from skood.utils._plotting import COLORS, get_axes

@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 
-from skood.decision import UNDEFINED, Estimate
+from skood.decision import Estimate
+from skood.stats._mean_intervals import UNDEFINED
 from skood.utils._labels import column
 from skood.utils._weights import check_weight
 

@@ -9,7 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_scalar
 
-from skood.decision import Rates, ScoredSamples, certify, projected, solve
+from skood.decision import (
+    Rates,
+    ScoredSamples,
+    certify,
+    solve,
+)
+from skood.decision._operating_point import projected
 from skood.exceptions import NotCertifiableError
 from skood.rejection._calibration import labeled_scores, predicted_labels
 from skood.rejection._checks import check_guarantee

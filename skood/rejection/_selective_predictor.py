@@ -14,7 +14,13 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skood.decision import BaseRule, Certificate, Solver, check_rule, draw
+from skood.decision import (
+    BaseRule,
+    Certificate,
+    Solver,
+)
+from skood.decision._base_rule import check_rule
+from skood.decision._operating_point import draw
 from skood.rejection._calibration import router_of
 from skood.rejection._explained_decisions import ExplainedDecisions
 from skood.rejection._inputs import Parts, described_scores, separate

@@ -10,13 +10,13 @@ import numpy as np
 from sklearn.base import clone
 
 from skood.combine._base_committee import METHODS, BaseCommittee
-from skood.decision import e_bh
 from skood.selection._best_of import BestOf
 from skood.selection._scores import as_matrix
 from skood.selection._selection import Selection
 from skood.selection._step_up import StepUp, select_novelties
 from skood.selection._variants import evalues_over_splits
 from skood.stats._conformal import Calibration
+from skood.stats._evalues import e_bh
 from skood.stats._ranks import check_level
 from skood.utils._batches import blockwise
 from skood.utils._input import takes_input

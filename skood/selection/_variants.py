@@ -8,7 +8,6 @@ from numbers import Real
 
 import numpy as np
 
-from skood.decision import e_bh
 from skood.selection._auxiliary import (
     check_pruning,
     pruned,
@@ -18,6 +17,7 @@ from skood.selection._auxiliary import (
 )
 from skood.selection._scores import as_scores, check_pair
 from skood.selection._selection import Selection
+from skood.stats._evalues import e_bh
 from skood.stats._ranks import (
     check_level,
     check_pvalues,

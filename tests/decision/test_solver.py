@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from skood.decision import Problem, search
-from skood.decision._calibration_sample import sweep
+from skood.decision._calibration_sample import Problem, sweep
 from skood.decision._objective import Candidate
 from skood.decision._operating_point import project
+from skood.decision._solver import search
 from skood.exceptions import InfeasibleError, SkoodWarning
 from skood.rejection import (
     BaseRule,

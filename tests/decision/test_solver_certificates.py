@@ -11,11 +11,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from skood.decision import Problem, search
 from skood.decision._branch_and_bound import _Search, branch_and_bound
+from skood.decision._calibration_sample import Problem
 from skood.decision._exact_sweep import pivot_sweep
 from skood.decision._interval_bounds import Line
 from skood.decision._objective import Candidate, Goal
+from skood.decision._solver import search
 from skood.exceptions import InfeasibleError, SkoodWarning
 from skood.rejection import (
     BoundedAbstention,

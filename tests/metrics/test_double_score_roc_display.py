@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from skood.decision import grid_of_angles
+from skood.decision._solver import grid_of_angles
 from skood.detectors import MSP
 from skood.metrics import DoubleScoreROCDisplay, auroc
 from skood.rejection import (

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from skood.decision import clopper_pearson
 from skood.exceptions import SkoodWarning
 from skood.metrics import (
     aupr_in,
@@ -30,6 +29,7 @@ from skood.metrics import (
 )
 from skood.metrics._intervals import beta_interval, fpr_interval
 from skood.metrics._ranking import accepted_counts
+from skood.stats._mean_intervals import clopper_pearson
 
 FEW = {"n_resamples": 40, "random_state": 0}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skood.decision import grid_of_angles
+from skood.decision._solver import grid_of_angles
 from skood.metrics import PrecisionRecallDisplay
 from skood.rejection import (
     BoundedPrecisionRecall,

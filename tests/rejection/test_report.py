@@ -16,7 +16,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.datasets import load_digits_ood
-from skood.decision import clopper_pearson
 from skood.detectors import KNN, Energy
 from skood.exceptions import SkoodWarning
 from skood.rejection import (
@@ -33,6 +32,7 @@ from skood.rejection import (
     risk_upper_bound,
 )
 from skood.rejection._report import make_report, possible_losses
+from skood.stats._mean_intervals import clopper_pearson
 
 RNG = np.random.default_rng(0)
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
-from skood.decision import clopper_pearson
 from skood.rejection import max_accepted_ood, min_accepted_id, risk_upper_bound
 from skood.stats._binomial_bounds import (
     max_accepted_ood_on_average,
     min_accepted_id_on_average,
     sizes_needed,
 )
+from skood.stats._mean_intervals import clopper_pearson
 from tests._loops import looped
 
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from skood.decision import e_bh
 from skood.selection import StepUp, evalue_selection
+from skood.stats._evalues import e_bh
 
 
 def test_e_bh_by_exact_fractions():

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skood.decision import OperatingPoint, accept_proba, weights
+from skood.decision import OperatingPoint, accept_proba
+from skood.decision._operating_point import weights
 from skood.metrics._plot._rejector import (
     check_names,
     check_point,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skood.decision import clopper_pearson
 from skood.metrics._bootstrap import bootstrap_ci
 from skood.metrics._calibration import (
     confidence_bins,
     confidence_of,
     expected_calibration_error,
 )
+from skood.stats._mean_intervals import clopper_pearson
 from skood.utils._labels import check_labels, id_rows, sortable_labels
 from skood.utils._metaestimators import known_classes, unwrap
 from skood.utils._plotting import COLORS, BaseDisplay, long_names

@@ -15,9 +15,9 @@ from skood.decision import (
     BaseRule,
     Rates,
     accept_proba,
-    precision_at,
-    rates_within,
 )
+from skood.decision._base_rule import rates_within
+from skood.decision._operating_point import precision_at
 from skood.metrics._plot._rejector import (
     check_names,
     check_point,
