@@ -212,10 +212,10 @@ def draws(population, slack, n_draws, seed, times=1, **options):
     risks: list = []
     for k in range(n_draws):
         data, labels = drawn(population, rng, times)
-        labels |= options
         try:
             samples = ScoredSamples.from_arrays(*data, **labels)
-            point = certify(rule, samples, Certificate(delta=DELTA), random_state=k)
+            certificate = Certificate(delta=DELTA, **options)
+            point = certify(rule, samples, certificate, random_state=k)
         except NotCertifiableError:
             continue
         n_certified += 1
