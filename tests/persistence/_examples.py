@@ -46,6 +46,7 @@ from skood.rejection import (
     Certificate,
     RejectOptionClassifier,
     RejectOptionRegressor,
+    Shift,
     Solver,
 )
 from skood.selection import LOND, ConditionalStepUp, NoveltySelector
@@ -156,7 +157,7 @@ def _fitted_rules():
     clf = RejectOptionClassifier(
         LogisticRegression(),
         rule=BoundedTPRFPR(0.2, 0.9),
-        guarantee=Certificate(delta=0.3),
+        guarantee=Certificate(delta=0.3, shift=Shift(tv=0.01)),
         calibration=0.5,
         random_state=0,
     )
