@@ -32,7 +32,7 @@ def iris():
 def few_folds(monkeypatch):
     """Thresholds from 4 heads in place of 20, which are fitted at night."""
     if "SKOOD_NIGHTLY" not in os.environ:
-        path = "skood.detectors._common._training_scores._HEAD_FOLDS"
+        path = "skood.detectors._common._base_output_detector._HEAD_FOLDS"
         monkeypatch.setattr(path, 4)
 
 

@@ -6,7 +6,6 @@
 import math
 import re
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -356,13 +355,11 @@ def test_certified_within_groups(thresholds, steps, n_draws):
 @pytest.mark.parametrize("guarantee", ["high_probability", "expectation"])
 def test_thresholds_of_groups_are_ranks_of_their_scores(guarantee):
     (a, b, *rest), group = _draw_groups(0, 400, 1e6)
-    certify_ = partial(
-        certify, TwoThresholds(0.1, 0.15), a, b, *rest, group_id=group, delta=0.2
-    )
-    points = {
-        kind: certify_(thresholds=kind, guarantee=guarantee)
-        for kind in ("group", "shared")
-    }
+    samples = ScoredSamples.from_arrays(a, b, *rest, group_id=group)
+    points = {}
+    for kind in ("group", "shared"):
+        certificate = Certificate(guarantee, delta=0.2, thresholds=kind)
+        points[kind] = certify(TwoThresholds(0.1, 0.15), samples, certificate)
     for score, share, ends in (
         (a, 0.15, lambda p: p.lam),
         (b, 0.1, lambda p: p.ood_max),

@@ -343,8 +343,8 @@ def test_blocks(monkeypatch):
     before = aspects(net)
     rows = 0
     for block in make_network(clf, batch_size=10).iter_outputs(X, ALL):
-        assert len(block) == (30 if rows < 60 else 15)
-        rows += len(block)
+        assert block.n_samples == (30 if rows < 60 else 15)
+        rows += block.n_samples
         assert_same(aspects(net), before)
     assert rows == 75
     assert net.sizes == [10] * 7 + [5]

@@ -13,7 +13,6 @@ import torch
 from numpy.testing import assert_array_equal
 from torch import nn
 
-from skood.utils import _torch
 from skood.utils._torch import (
     check_tensor,
     evaluating,
@@ -318,7 +317,3 @@ def test_parameter_dtype(module, dtype):
 def test_parameter_device_of_a_module_without_parameters_is_the_default():
     assert parameter_device(nn.ReLU(), "meta") == torch.device("meta")
     assert parameter_device(nn.Linear(1, 1, device="meta")) == torch.device("meta")
-
-
-def test_all_is_sorted_and_complete():
-    assert _torch.__all__ == sorted(_torch.__all__)
