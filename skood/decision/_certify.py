@@ -157,9 +157,9 @@ def certify(
     A and the loss l. It is tested by betting, with the largest possible :math:`w Z` in
     place of the largest loss. With "expectation" thresholds are weighted conformal
     quantiles [5]_. With `unlabeled` samples, accepted at the rate q, the precision is
-    :math:`t (q - f) / (q (t - f))`, which grows with q and falls with t and f: a
-    candidate passes if its value at one-sided limits of the three rates, each with
-    :math:`\delta / 3`, is not below the bound.
+    :math:`t (q - f) / (q (t - f))`, which grows with q and falls with t and f. It is
+    tested by one statistic of the three counts; its p-value is the largest probability
+    over a confidence region of t and f, see :func:`ood_prior_interval`.
 
     **Thresholds of groups.** At level c the threshold of a group is a quantile of its
     scores in the first part, at :math:`t^* + c \sqrt{t^* (1 - t^*) (1 / n_1 + 1 /
@@ -225,10 +225,10 @@ def certify(
     tv, max_loss = certificate.shift.tv, certificate.max_loss
     rules = _at_priors(rule, certificate.ood_prior, unlabeled)
     rule = rules[-1]  # the upper end, where precision is least
+    samples = checked_samples(rule, samples)
     mask = _checked_mask(rule, samples, unlabeled, certificate)
     if mask is not None:
         certificate.split = mask
-    samples = checked_samples(rule, samples)
     samples, unlabeled = shifted(samples, unlabeled, certificate.shift)
     rng = check_random_state(random_state)
     own = type(rule)._point is not BaseRule._point

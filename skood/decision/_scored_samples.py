@@ -27,26 +27,26 @@ class ScoredSamples:
 
     Parameters
     ----------
-    risk : ndarray of shape (n_samples,)
+    risk : array-like of shape (n_samples,)
         Scores a, high for samples that are likely misclassified.
 
-    ood : ndarray of shape (n_samples,) or None
+    ood : array-like of shape (n_samples,) or None
         Scores b, high for OOD samples; -inf is not allowed. None: there is only the
         score a, and the angle of rules is 0.
 
-    loss : ndarray of shape (n_samples,)
+    loss : array-like of shape (n_samples,)
         Losses, not negative; 0 for OOD samples.
 
-    is_ood : ndarray of shape (n_samples,), dtype bool
+    is_ood : array-like of shape (n_samples,), dtype bool
         Which samples are OOD.
 
-    group : ndarray of shape (n_samples,), default=None
+    group : array-like of shape (n_samples,), default=None
         Groups; None for all ID samples, or for all OOD samples, if these have none.
 
-    source : ndarray of shape (n_samples,), default=None
+    source : array-like of shape (n_samples,), default=None
         Sources of OOD samples; None for ID samples.
 
-    weight : ndarray of shape (n_samples,), default=None
+    weight : array-like of shape (n_samples,), default=None
         Weights, see :ref:`rejection_weights`; NaN for all samples of a kind, ID or OOD,
         that has none.
 
@@ -80,11 +80,19 @@ class ScoredSamples:
     weight: np.ndarray | None = None
 
     def __post_init__(self):
-        shapes = {k: np.shape(v) for k, v in vars(self).items() if v is not None}
+        for name, array in vars(self).items():
+            if array is not None:
+                object.__setattr__(self, name, np.asarray(array))
+        shapes = {k: v.shape for k, v in vars(self).items() if v is not None}
         if set(shapes.values()) != {(np.size(self.risk),)}:
             raise ValueError(
                 "The arrays of ScoredSamples must have the same shape (n_samples,), "
                 f"got {shapes}."
+            )
+        if self.is_ood.dtype != bool:
+            raise ValueError(
+                f"is_ood must be Boolean, True for OOD samples, got the dtype "
+                f"{self.is_ood.dtype}."
             )
 
     @classmethod
@@ -214,10 +222,10 @@ class ScoredSamples:
         array = getattr(self, name)
         if array is None:
             return None, None
-        found = array[~self.is_ood], array[self.is_ood]
+        pair = array[~self.is_ood], array[self.is_ood]
         if name in ("group", "source", "weight"):
-            return tuple(x if not x.size or _present(x).any() else None for x in found)
-        return found
+            return tuple(x if not x.size or _present(x).any() else None for x in pair)
+        return pair
 
     def take(self, indices):
         """Return some of the samples, in the given order.
@@ -246,7 +254,7 @@ class ScoredSamples:
         Parameters
         ----------
         share : float, tuple of (float, float) or ndarray of shape (n_samples,)
-            Share of the first samples, or shares of ID and of OOD samples, or a mask.
+            Fraction of the first samples, or of ID and of OOD samples, or a mask.
 
         rng : RandomState instance
             Draws the samples, and their order.
@@ -329,8 +337,8 @@ def _joined(first, second, sizes, missing):
 def split_indices(labels, n, share, rng):
     """Return indices that choose, and those that certify, each in random order.
 
-    `share` is the share of the first within each label, or a mask of them; `labels` may
-    be None.
+    `share` is the fraction of the first within each label, or a mask of them; `labels`
+    may be None.
     """
     order = rng.permutation(n)
     if isinstance(share, np.ndarray):
@@ -391,6 +399,12 @@ def checked_samples(rule, samples):
     check_pair(samples.risk, samples.ood, ("risk", "ood"), False)
     _check_loss(samples.loss, samples.risk.size, "loss")
     n_id, n_ood = samples.sizes
+    arrays = map(samples.by_kind, ("group", "source", "weight"))
+    kinds = zip(("id", "ood"), samples.sizes, *arrays, strict=True)
+    for kind, n, group, source, weight in kinds:
+        _check_labels(group, f"group_{kind}", n)
+        _check_labels(source, f"source_{kind}", n)
+        check_weight(weight if n else None, n, f"weight_{kind}")
     if not n_id:
         raise ValueError("No ID samples: risk_id is empty; a rule needs ID samples.")
     if rule.needs_ood and not n_ood:

@@ -17,11 +17,13 @@ from skood.rejection import (
     BaseRule,
     BoundedAbstention,
     BoundedTPRFPR,
+    Certificate,
     CostBased,
     Linear,
     ScoredSamples,
     Solver,
     accept,
+    certify,
     solve,
 )
 
@@ -598,3 +600,42 @@ def test_rules_of_dense_scores_that_separate_a_pair_are_found_out():
     discrete = np.round(a, 1) * (1 + 1e-9 * b)
     tied = Problem(ScoredSamples.from_arrays(discrete, discrete, b, None, None))
     assert not tied.with_merged_ties().few_tied()
+
+
+def test_record_of_lists_equals_the_one_of_arrays():
+    rule = BoundedTPRFPR(tpr_min=0.5, fpr_max=0.5)
+    risk, loss = [0, 1, 2, 3, 1, 4], [0, 1]
+    labels = [False] * 4 + [True] * 2
+    samples = ScoredSamples(risk, None, loss * 2 + [0, 0], labels)
+    other = ScoredSamples.from_arrays(risk[:4], None, loss * 2, risk[4:], None)
+    assert repr(solve(rule, samples)) == repr(solve(rule, other))
+    assert repr(solve(rule, samples.take([5, 3, 1, 0, 4, 2]))) == repr(
+        solve(rule, other)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        # as indices, 0 and 1 would select other samples
+        ({"is_ood": [0, 0, 0, 0, 1, 1]}, "is_ood must be Boolean, .* the dtype int64"),
+        ({"loss": [0.0]}, "must have the same shape"),
+        ({"weight": [1, -5, 1, 1, 1, 1]}, "passed to weight_id: the least is -5"),
+        ({"weight": [1, np.nan, 1, 1, 1, 1]}, "weight_id contains NaN"),
+        ({"weight": [1, 1, 1, 1, 2, -1]}, "passed to weight_ood: the least is -1"),
+        ({"group": [1, None, 1, 1, None, None]}, "group_id contains missing labels"),
+        ({"source": [*[None] * 4, "a", None]}, "source_ood contains missing labels"),
+        ({"risk": [0, 1, np.nan, 3, 1, 4]}, "risk contains 1 NaN"),
+    ],
+)
+def test_invalid_records(arrays, message):
+    valid = {"risk": [0, 1, 2, 3, 1, 4], "ood": None, "loss": [0] * 6}
+    valid["is_ood"] = [False] * 4 + [True] * 2
+    with pytest.raises(ValueError, match=message):
+        solve(BoundedTPRFPR(0.5, 0.5), ScoredSamples(**{**valid, **arrays}))
+
+
+def test_mask_of_something_else_than_samples():
+    split = Certificate(split=np.array([True, False]))
+    with pytest.raises(TypeError, match="samples must be ScoredSamples, got tuple"):
+        certify(BoundedTPRFPR(0.5, 0.5), ([0.0], None), split)
