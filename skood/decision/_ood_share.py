@@ -82,8 +82,8 @@ def _outcomes(limit, N, n_id, F, n_ood, n_new, gamma):
     of the smallest rates, and q of the largest.
 
     Returns the largest t and f of the cells, values of q, the probabilities of groups
-    of N and F that have the same c, of shape (n_cells, n_cells, n_groups), and those of
-    Q of at least c for the values of q, of shape (n_values, n_groups).
+    of N and F that have the same c, of shape (n_cells, n_cells, n_groups), and the
+    probabilities of Q of at least c for the values of q, (n_values, n_groups).
     """
     t, N, of_N = _cells(N, n_id, gamma / 2)
     f, F, of_F = _cells(F, n_ood, gamma / 2)
@@ -171,7 +171,7 @@ def prior_from_counts(N, n_id, F, n_ood, Q, n_new, delta, ood="sources"):
 
 
 def precision_pvalue(precision_min, N, n_id, F, n_ood, Q, n_new, delta):
-    r"""Return the p-value of "the precision in use is at least `precision_min`".
+    r"""Return the p-value of "the precision is at least `precision_min`".
 
     The precision :math:`(1 - \pi) t / q` is below :math:`\kappa` only if
 

@@ -109,7 +109,7 @@ class Solver(_Options):
 
 
 class Shift(_Options):
-    """Difference between the distributions in use and the ones of the samples.
+    """Difference between the distributions in deployment and of the samples.
 
     Read more in the :ref:`User Guide <guarantees>`.
 
@@ -118,11 +118,12 @@ class Shift(_Options):
     weights : {"importance", "frequency"}, default="importance"
         Meaning of the weights of the samples.
 
-        - "importance": density ratio, up to a factor, of the distribution in use and
-          of the samples (covariate shift). Bounds on the TPR, FPR and selective risk
-          are certified for the distribution that the weights describe. This is exact
-          for weights that are a fixed function of a sample, but **approximate** for
-          the distribution in use if the function is an estimate.
+        - "importance": density ratio, up to a factor, of the distributions in
+          deployment and of the samples (covariate shift). Bounds on the TPR, FPR and
+          selective risk are certified for the distribution that the weights describe.
+          This is exact for weights that are a fixed function of a sample, but
+          **approximate** for the distribution in deployment if the function is an
+          estimate.
         - "frequency": how many independent observations a sample stands for. Copies of
           one observation are no frequency, and would void the guarantee.
 
@@ -131,9 +132,9 @@ class Shift(_Options):
         clipped to it.
 
     tv : float, default=0.0
-        Total variation distance, in [0, 1), between each distribution in use and the
-        one of the samples, weighted if they have weights. Bounds are tested with a
-        margin, so that they hold for all distributions within it.
+        Total variation distance, in [0, 1), between each distribution in deployment and
+        the distribution of the samples, weighted if they have weights. Bounds are
+        tested with a margin, so that they hold for all distributions within it.
 
     See Also
     --------
@@ -184,8 +185,8 @@ class Certificate(_Options):
 
     delta : float, default=0.1
         Probability, in (0, 1), that the guarantee fails: that a rule is returned and
-        breaks a bound. It is a share of all draws of the samples, not of the draws for
-        which a rule is certified. Another `random_state` after a refusal voids it,
+        breaks a bound. It is a fraction of all draws of the samples, not of the draws
+        for which a rule is certified. Another `random_state` after a refusal voids it,
         unless it is one of the `n_candidates`.
 
     n_candidates : int, default=1
@@ -194,8 +195,8 @@ class Certificate(_Options):
         `delta` is divided by it. Fix it before the first, and pass it to all.
 
     split : float or ndarray of shape (n_samples,), default=0.4
-        Share of the ID and of the OOD samples that choose candidates; not for "ltt". An
-        eighth of it with one score, a bounded selective risk and the coverage as the
+        Fraction of the ID and of the OOD samples that choose candidates; not for "ltt".
+        An eighth of it with one score, a bounded selective risk and the coverage as the
         objective. Or a mask, True for the samples that choose: these may be from other
         distributions, since only the others certify.
 
@@ -204,9 +205,9 @@ class Certificate(_Options):
         certified with ``delta / n_angles``.
 
     ood_prior : float or tuple (low, high), default=None
-        For rules with a prior, such as BoundedPrecisionRecall: the share of OOD samples
-        in use, or an interval for it; the guarantee holds for all of its values. None:
-        the `ood_prior` of the rule.
+        For rules with a prior, such as BoundedPrecisionRecall: the fraction of OOD
+        samples in deployment, or an interval for it; the guarantee holds for all of its
+        values. None: the `ood_prior` of the rule.
 
     max_loss : float, default=None
         Largest possible loss, for a bound on the selective risk. It must be known
@@ -214,7 +215,7 @@ class Certificate(_Options):
         the estimator that has the certificate.
 
     shift : Shift, default=None
-        Difference between the distributions in use and the ones of the samples. None:
+        Difference between the distributions in deployment and of the samples. None:
         ``Shift()``.
 
     within : {"class", "predicted_class", "groups"} or None, default=None
