@@ -99,18 +99,18 @@ MUTANTS = r"""
 - epistemic/_measures.py: epistemic = np.sum(weights * from_n, axis=0)
 + epistemic = np.sum(weights * to_n, axis=0)
 = both are the double sum of w_n w_m KL(n || m): to_n sums it over n first
-- epistemic/_importance.py: error = np.sqrt(n_draws / (n_draws - 1) * np.sum(shares**2, axis=0))
+- epistemic/_measures.py: error = np.sqrt(n_draws / (n_draws - 1) * np.sum(shares**2, axis=0))
 + error = np.sqrt(np.sum(shares**2, axis=0))
 - epistemic/quam/_searches.py: return softmax(-losses / self.estimator.temperature, axis=0)
 + return softmax(-losses * self.estimator.temperature, axis=0)
 @ epistemic/test_quam.py epistemic/test_base_quam.py
-- epistemic/laplace/_predictive.py: spread = variances[:, :, None] + variances[:, None, :] - 2 * covariances
+- epistemic/laplace/_laplace.py: spread = variances[:, :, None] + variances[:, None, :] - 2 * covariances
 + spread = variances[:, :, None] + variances[:, None, :] - covariances
 - epistemic/laplace/_curvature.py: outputs.diagonal().copy_((p * others).sum(0))
 + outputs.diagonal().copy_(p.sum(0))
-- epistemic/mcmc/_chains.py: r = r + (step if i + 1 < n_steps else 0.5 * step) * grad
+- epistemic/mcmc/_hmc.py: r = r + (step if i + 1 < n_steps else 0.5 * step) * grad
 + r = r + step * grad
-- evidential/_subjective.py: pairs[..., j] = 0.0
+- evidential/_dirichlet.py: pairs[..., j] = 0.0
 + pairs[..., j] *= 1.0
 @ evidential/test_graph_uncertainty.py evidential/test_dirichlet.py
 - graph/_propagation.py: received = edges.col[(edges.row != edges.col) & (edges.data != 0)]

@@ -8,10 +8,10 @@ Estimators, and torch with them, are imported on first use: the measures need ne
 
 from typing import TYPE_CHECKING
 
-from skood.epistemic._importance import importance_estimate
 from skood.epistemic._measures import (
     entropy,
     gaussian_uncertainty,
+    importance_estimate,
     kl_divergence,
     kl_divergence_gaussian,
     member_uncertainty,
@@ -20,12 +20,11 @@ from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
     from skood.epistemic._attainable_likelihood import attainable_likelihood
-    from skood.epistemic._deep_ensemble import DeepEnsemble
+    from skood.epistemic._deep_ensemble import DeepEnsemble, SnapshotEnsemble
     from skood.epistemic._integrated_gradients import integrated_gradients
     from skood.epistemic._likelihood import Categorical, Gaussian
     from skood.epistemic._mc_dropout import MCDropout
     from skood.epistemic._simplex_display import SimplexDisplay
-    from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
     from skood.epistemic.implicit._batch_ensemble import BatchEnsemble
     from skood.epistemic.implicit._packed_ensemble import PackedEnsemble
     from skood.epistemic.laplace._laplace import Laplace
@@ -91,7 +90,7 @@ _LAZY = {
     "PackedEnsemble": ".implicit._packed_ensemble",
     "QUAM": ".quam._quam",
     "SimplexDisplay": "._simplex_display",
-    "SnapshotEnsemble": "._snapshot_ensemble",
+    "SnapshotEnsemble": "._deep_ensemble",
     "attainable_likelihood": "._attainable_likelihood",
     "integrated_gradients": "._integrated_gradients",
 }

@@ -17,8 +17,9 @@ from skood.evidential._dirichlet import (
     dirichlet_kl,
     dirichlet_log_normalizer,
     dirichlet_mutual_information,
+    dissonance,
+    vacuity,
 )
-from skood.evidential._subjective import dissonance, vacuity
 from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:

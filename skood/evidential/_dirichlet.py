@@ -12,16 +12,22 @@ the large terms cancel analytically, and only the remaining terms are computed.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import numpy as np
+from numbers import Real
 
-from skood.evidential._stirling import (
-    HALF_LOG_2PI,
-    digamma_gain,
-    digamma_next_minus_log,
-    log_minus_digamma,
-    stirling_rest,
-)
+import numpy as np
+from scipy.special import digamma, gammaln
+
+from skood.utils._param_validation import Interval, validate_params
 from skood.utils._torch import to_numpy
+
+# From here on the Stirling series have full precision. They are in powers of 1 / x^2,
+# with the Bernoulli numbers B_2k: B_2k / (2k (2k - 1)) for Delta, B_2k / 2k for delta.
+_LARGE = 10.0
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+_DELTA_GAMMA = [b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI, start=1)]
+_DELTA_PSI = [b / (2 * k) for k, b in enumerate(_BERNOULLI, start=1)]
+
+HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 
 # Between these parameters no intermediate result overflows, including the ratio of the
 # sum of many parameters to one of them.
@@ -29,6 +35,85 @@ _SMALLEST, _LARGEST = 1e-150, 1e150
 
 # Two logarithms that are closer are subtracted with care (cancellation).
 _CLOSE = 1.0
+
+
+def _series(x, coefficients, start):
+    """Return the sum of coefficient k times x to the power of start - 2k."""
+    squared = x**-2
+    total = np.zeros_like(x)
+    for coefficient in reversed(coefficients):
+        total = total * squared + coefficient
+    return total * x**start
+
+
+def _by_size(x, small, large):
+    """Evaluate one function below `_LARGE`, another above."""
+    is_large = x >= _LARGE
+    found = np.empty_like(x)
+    found[is_large] = large(x[is_large])
+    found[~is_large] = small(x[~is_large])
+    return found
+
+
+def stirling_rest(x):
+    """Return the rest of Stirling's formula, Delta(x) = 1 / 12x - 1 / 360x^3 + ....
+
+    x is positive, with at least one axis.
+    """
+    return _by_size(
+        x,
+        lambda x: gammaln(x) - ((x - 0.5) * np.log(x) - x + HALF_LOG_2PI),
+        lambda x: _series(x, _DELTA_GAMMA, -1),
+    )
+
+
+def log_minus_digamma(x):
+    """Return delta(x) = log x - digamma(x) = 1 / 2x + 1 / 12x^2 - ....
+
+    x is positive, with at least one axis, and so is the result.
+    """
+    return _by_size(
+        x,
+        lambda x: 1.0 / x - (digamma(x + 1.0) - np.log(x)),
+        lambda x: 0.5 / x + _series(x, _DELTA_PSI, -2),
+    )
+
+
+def digamma_next_minus_log(x):
+    """Return digamma(x + 1) - log x = 1 / 2x - 1 / 12x^2 + ..., decreasing to 0.
+
+    x is positive, with at least one axis, and so is the result.
+    """
+    return _by_size(
+        x,
+        lambda x: digamma(x + 1.0) - np.log(x),
+        lambda x: 0.5 / x - _series(x, _DELTA_PSI, -2),
+    )
+
+
+def digamma_gain(x, gain):
+    """Return digamma(x + gain) - digamma(x) as a sum of positive numbers.
+
+    The recurrence of digamma shifts x to `_LARGE`; differences of the powers in the
+    series there are multiples of the gain. x is positive, with at least one axis, and
+    `gain` is non-negative and of the same shape.
+    """
+    total = np.zeros_like(x)
+    while (is_small := x < _LARGE).any():
+        total += np.where(is_small, gain / x / (x + gain), 0.0)
+        x = np.where(is_small, x + 1.0, x)
+    u, v = 1.0 / x, 1.0 / (x + gain)
+    difference = gain * u * v  # u - v
+    total += np.log1p(gain * u) + 0.5 * difference
+    # u^2k - v^2k = (u^2 - v^2) (u^(2k-2) + u^(2k-4) v^2 + ... + v^(2k-2))
+    sum_of_powers = np.zeros_like(total)
+    series = np.zeros_like(total)
+    v_power = np.ones_like(total)
+    for coefficient in _DELTA_PSI:
+        sum_of_powers = sum_of_powers * u**2 + v_power
+        v_power = v_power * v**2
+        series += coefficient * sum_of_powers
+    return total + difference * (u + v) * series
 
 
 # --- validation ---------------------------------------------------------------------
@@ -467,3 +552,123 @@ def _bregman_rest(b, a):
         + stirling_rest(b)
         - stirling_rest(a)
     )
+
+
+@validate_params(
+    {"prior": [Interval(Real, 0, None, closed="neither")]},
+    prefer_skip_nested_validation=True,
+)
+def vacuity(alpha, *, prior=1.0):
+    r"""Return the vacuity: lack of evidence, the uncertainty mass of subjective logic.
+
+    .. math:: u = \frac{C a}{S}, \qquad S = \sum_c \alpha_c,
+
+    with a = `prior`: 1 without evidence, and decreasing to 0 as it grows [1]_. Read
+    more in the :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    alpha : array-like of shape (..., n_classes)
+        Parameters: the evidence plus `prior`.
+
+    prior : float, default=1.0
+        Parameter of a class without evidence.
+
+    Returns
+    -------
+    vacuity : ndarray of shape (...), dtype float64
+        In (0, 1] if no evidence is negative.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not positive and finite, at least 1e-150, or their sum
+        overflows.
+
+    See Also
+    --------
+    dissonance : Conflicting evidence.
+
+    References
+    ----------
+    .. [1] A. Jøsang. Subjective logic. Springer 2016.
+
+    Examples
+    --------
+    >>> from skood.evidential import vacuity
+    >>> vacuity([[1.0, 1.0], [10.0, 10.0], [19.0, 1.0]])
+    array([1. , 0.1, 0.1])
+    """
+    alpha = check_alpha(alpha)
+    return alpha.shape[-1] * prior / alpha.sum(axis=-1)
+
+
+@validate_params(
+    {"prior": [Interval(Real, 0, None, closed="neither")]},
+    prefer_skip_nested_validation=True,
+)
+def dissonance(alpha, *, prior=1.0):
+    r"""Return the dissonance: conflicting evidence, in subjective logic.
+
+    With the belief :math:`b_c = (\alpha_c - a) / S` in each class, a = `prior`,
+
+    .. math:: \sum_c b_c \frac{\sum_{j \neq c} b_j \, \mathrm{Bal}(b_j, b_c)}
+       {\sum_{j \neq c} b_j}, \qquad
+       \mathrm{Bal}(b_j, b_c) = 1 - \frac{|b_j - b_c|}{b_j + b_c} :
+
+    large if there is much evidence for several classes, in equal amounts [1]_. Read
+    more in the :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    alpha : array-like of shape (..., n_classes)
+        Parameters: the evidence plus `prior`.
+
+    prior : float, default=1.0
+        Parameter of a class without evidence.
+
+    Returns
+    -------
+    dissonance : ndarray of shape (...), dtype float64
+        From 0 to 1 - `vacuity`.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is below `prior` or 1e-150 or not finite, or their sum overflows.
+
+    See Also
+    --------
+    vacuity : Lack of evidence.
+
+    References
+    ----------
+    .. [1] A. Jøsang, J.-H. Cho, F. Chen. Uncertainty characteristics of subjective
+       opinions. FUSION 2018.
+
+    Examples
+    --------
+    >>> from skood.evidential import dissonance
+    >>> dissonance([[1.0, 1.0], [10.0, 10.0], [19.0, 1.0]])
+    array([0. , 0.9, 0. ])
+    """
+    alpha = check_alpha(alpha)
+    if (alpha < prior).any():
+        raise ValueError(
+            f"alpha must be at least prior={prior}, the parameter of a class without "
+            f"evidence; the smallest is {alpha.min()}. If other parameters mean no "
+            "evidence, pass them as prior."
+        )
+    belief = (alpha - prior) / alpha.sum(axis=-1, keepdims=True)
+    _, others = totals(belief)
+    balance = np.zeros_like(belief)
+    for j in range(belief.shape[-1]):
+        one = belief[..., j : j + 1]
+        # b_j Bal(b_j, b_c) = 2 b_j min(b_j, b_c) / (b_j + b_c), without a difference
+        pairs = 2.0 * one * np.minimum(one, belief)
+        pairs[..., j] = 0.0
+        balance += np.divide(
+            pairs, one + belief, out=np.zeros_like(pairs), where=pairs > 0
+        )
+    ratio = np.divide(balance, others, out=np.zeros_like(balance), where=others > 0)
+    return (belief * ratio).sum(axis=-1)

@@ -3,7 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.evidential._subjective import vacuity
+from skood.evidential._dirichlet import vacuity
 from skood.graph import NodeSet
 from skood.nn._dirichlet import dirichlet_uncertainty
 

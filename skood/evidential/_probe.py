@@ -3,13 +3,21 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass
+from math import log
 from numbers import Integral, Real
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin, clone
+from scipy.special import logsumexp, softmax
+from sklearn.base import ClassifierMixin, clone, is_regressor
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    has_fit_parameter,
+)
 
 from skood.base import UncertaintyMixin
 from skood.evidential._graph_uncertainty import (
@@ -17,22 +25,36 @@ from skood.evidential._graph_uncertainty import (
     evidential_uncertainty,
     whole_graph,
 )
-from skood.evidential._probe_inputs import Samples, Seen, check_options, proba_of
 from skood.evidential._probe_objective import (
+    CAP,
+    LEAST,
+    Part,
     ProbeObjective,
     concentrations,
     evidence_of,
 )
-from skood.evidential._probe_training import fit_probe
 from skood.graph import NodeSet
 from skood.nn import TrainingOptions
-from skood.nn._make_network import has_dense_features, make_network
+from skood.nn._make_network import has_dense_features, make_network, predicts_softmax
+from skood.nn._training import OPTIMIZERS, make_schedule
+from skood.nn._training_data import check_target, stratified_split
 from skood.nn._training_options import training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
+from skood.utils._labels import label_codes
+from skood.utils._log_proba import log_proba_of
 from skood.utils._metaestimators import copy_input_attributes, fit_wrapped, wrapped_tags
 from skood.utils._param_validation import Classifier, Interval, StrOptions, fit_context
+from skood.utils._progress import progress
+from skood.utils._sparse import check_dense
+from skood.utils._torch import resolve_device, to_numpy, to_tensor
+from skood.utils._warnings import warn
+
+# Default learning rate and number of epochs for each activation.
+_LR = {"exp": 1e-2, "softplus": 3e-2}
+
+_MAX_EPOCHS = {"exp": 800, "softplus": 2000}
 
 
 class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
@@ -468,3 +490,266 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         if self.layer != "last":  # features may be X itself
             tags.input_tags.sparse &= has_dense_features(self.estimator)
         return tags
+
+
+def fit_probe(probe, objective, train, valid, options, random_state, *, is_graph):
+    """Fit a probe to `Samples`; return `coef_`, `intercept_` and `history_`.
+
+    On a graph, the terms without labels are averaged over all nodes. Other parameters
+    are attributes of the `EvidentialProbe`; for `options` see `train_probe`.
+    """
+    device, is_logits = resolve_device(probe.device), probe.layer == "last"
+    seen = train.seen if is_graph else train.own
+    center, scale = input_scale(seen.inputs, is_logits, objective.e_id)
+
+    def part(seen, codes, regularized=True):
+        return Part(
+            (seen.inputs - center) / scale,
+            seen.proba,
+            codes,
+            regularized=regularized,
+            corrected=objective.confidence == "corrected",
+            device=device,
+        )
+
+    if objective.concentration == "paper" and train.codes is not None:
+        _warn_of_poles(train.own.proba, train.codes)
+    if not is_graph:
+        parts = [part(seen, train.codes)]
+    else:
+        parts = [] if train.codes is None else [part(train.own, train.codes, False)]
+        if objective.lambda_ice or objective.lambda_pcl:
+            parts.append(part(seen, None))
+    if valid is not None:
+        valid = [part(valid.own, valid.codes)]
+    start = _initial_weights(seen.proba.shape[1], len(scale), is_logits, random_state)
+    max_epochs = probe.max_epochs or _MAX_EPOCHS[objective.activation]
+    with progress(max_epochs, desc="EvidentialProbe", verbose=probe.verbose) as bar:
+        (W, b), history = train_probe(
+            objective,
+            parts,
+            valid,
+            start,
+            lr=probe.lr or _LR[objective.activation],
+            max_epochs=max_epochs,
+            options=options,
+            bar=bar,
+        )
+    coef = W / scale
+    return coef, b - coef @ center, history
+
+
+def _warn_of_poles(proba, codes):
+    """Warn if classes have nearly no probability: their digamma is about -1 / alpha."""
+    own = proba[np.arange(len(codes)), codes]
+    n_below = int(np.sum(own * proba.shape[1] < LEAST))
+    if n_below:
+        warn(
+            f"concentration='paper' has the parameter {LEAST:g} in place of less for "
+            f"the class of {n_below} of {len(codes)} samples, whose cross-entropy is "
+            "about a million. Use concentration='shifted'."
+        )
+
+
+def _initial_weights(n_classes, n_inputs, is_logits, rng):
+    """Return W and b before training: the identity for logits, else random W."""
+    if is_logits:
+        return np.eye(n_classes), np.zeros(n_classes)
+    W = rng.uniform(-1.0, 1.0, size=(n_classes, n_inputs)) / np.sqrt(n_inputs)
+    return W, np.zeros(n_classes)
+
+
+def train_probe(objective, parts, valid, start, *, lr, max_epochs, options, bar):
+    """Minimize a `ProbeObjective` in full-batch steps; return (W, b) and the history.
+
+    `parts` and `valid` are lists of `Part`; validation samples, or None, determine the
+    stopping epoch and the weights. `start` are W and b, `options` a `TrainingOptions`
+    without None, whose `tol` is a fraction of the objective. The history has `epoch`,
+    `train_loss` before the step and, with `valid`, `valid_loss` after it.
+    """
+    like = parts[0].proba
+    weights = [to_tensor(array.copy(), like.device, like.dtype) for array in start]
+    make, defaults = OPTIMIZERS[options.optimizer]
+    optimizer = make(weights, lr=lr, weight_decay=options.weight_decay, **defaults)
+    schedule, _ = make_schedule(options.lr_schedule, optimizer, max_epochs, 1)
+    kept = [tensor.clone() for tensor in weights]
+    best, waited_for, waited, history = np.inf, np.inf, 0, []
+    for epoch in range(1, max_epochs + 1):
+        loss, gradients = objective(*weights, parts)
+        if not np.isfinite(loss):
+            raise ValueError(
+                f"The objective of the probe is {loss} in epoch {epoch}: training "
+                "diverges. Lower lr or e_id, or scale the inputs of the probe."
+            )
+        for tensor, gradient in zip(weights, gradients, strict=True):
+            tensor.grad = gradient
+        optimizer.step()
+        if schedule is not None:
+            schedule.step()
+        history.append({"epoch": epoch, "train_loss": loss})
+        bar.update(1)
+        if valid is None:
+            bar.set_postfix(train_loss=loss)
+            continue
+        loss, _ = objective(*weights, valid, gradient=False)
+        history[-1]["valid_loss"] = loss
+        bar.set_postfix(valid_loss=loss)
+        if loss < best:
+            best, kept = loss, [tensor.clone() for tensor in weights]
+        gained = loss < waited_for - options.tol * abs(waited_for)
+        if gained or not np.isfinite(waited_for):
+            waited_for, waited = loss, 0
+        else:
+            waited += 1
+            if waited >= options.n_iter_no_change:
+                break
+    if valid is None:
+        kept = weights
+    return tuple(t.cpu().numpy().astype(np.float64) for t in kept), history
+
+
+def check_options(probe, objective, options, y, X_val, y_val):
+    """Raise for regressors, and for invalid combinations of parameters."""
+    estimator = probe.estimator
+    if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
+        raise TypeError(
+            f"{type(probe).__name__} adds evidence to the probabilities of a "
+            f"classifier, and its estimator {estimator!r} is a regressor. Pass a "
+            "classifier."
+        )
+    if objective.e_ood > objective.e_id:
+        raise ValueError(
+            f"e_ood={objective.e_ood} must not be above e_id={objective.e_id}: it is "
+            "the evidence of samples that the network is not sure of."
+        )
+    if options.tol >= 1:
+        raise ValueError(
+            f"tol={options.tol} must be below 1: it is a fraction of the objective."
+        )
+    if y is None and not isinstance(probe.estimator, FrozenEstimator):
+        raise ValueError(
+            f"{type(probe).__name__} requires y to be passed, but the target y is "
+            f"None: it fits its estimator {probe.estimator!r}. Pass class labels, "
+            "or a fitted estimator inside sklearn.frozen.FrozenEstimator."
+        )
+    if y is None and not objective.lambda_ice and not objective.lambda_pcl:
+        raise ValueError(
+            "Without y only the terms that need no labels are trained, and both "
+            "lambda_ice and lambda_pcl are 0. Pass y, or raise one of them."
+        )
+    if X_val is None and y_val is not None:
+        raise ValueError("y_val was passed without X_val. Pass both, or neither.")
+    if X_val is not None and (y is None) != (y_val is None):
+        raise ValueError(
+            "Pass y_val with X_val if y is given, and leave it out if not: the "
+            "objective is the same for training and validation."
+        )
+
+
+def proba_of(network, X, logits=None, **options):
+    """Return the float64 probabilities of a network, of shape (n_samples, n_classes).
+
+    They are the softmax of the logits (computed if None, with the `options` of
+    `make_network`), or the output of ``predict_proba`` if it is another function.
+    """
+    if not predicts_softmax(network):
+        return np.exp(log_proba_of(network, to_numpy(X)))
+    if logits is None:
+        logits = make_network(network, **options).outputs(X, {"logits"}).logits
+    return softmax(np.asarray(logits, dtype=np.float64), axis=1)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Inputs of a probe and probabilities of the network for samples.
+
+    Shapes: inputs (n_samples, n_inputs), proba (n_samples, n_classes).
+    """
+
+    inputs: np.ndarray
+    proba: np.ndarray
+
+    @classmethod
+    def of(cls, network, X, want, **options):
+        """Return the outputs of a fitted network for samples, from one pass.
+
+        `want` is a set of {"features", "logits"}, see `read`; `options` see
+        `make_network`.
+        """
+        outputs = make_network(network, **options).outputs(X, want)
+        check_dense(outputs.array)
+        return cls(
+            np.asarray(outputs.array, dtype=np.float64),
+            proba_of(network, X, outputs.logits),
+        )
+
+    def __len__(self):
+        return len(self.proba)
+
+    def rows(self, part):
+        """Return the outputs for the samples `part`."""
+        return Seen(self.inputs[part], self.proba[part])
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples with outputs of a network."""
+
+    seen: Seen
+    rows: np.ndarray
+    codes: np.ndarray | None
+
+    @classmethod
+    def of(cls, X, y, seen, estimator):
+        """Return the samples whose class is in the `classes_` of an estimator.
+
+        `seen` are the outputs for all nodes of their graph, or for all samples.
+        """
+        rows = X.nodes if isinstance(X, NodeSet) else np.arange(len(seen))
+        if y is None:
+            return cls(seen, rows, None)
+        y = check_target(y, estimator)
+        check_consistent_length(rows, y)
+        codes = label_codes(y, estimator.classes_)
+        known = codes >= 0
+        if not known.any():
+            raise ValueError(
+                "No sample of y is of a class of the network, whose classes_ are "
+                f"{estimator.classes_.tolist()}; got labels such as "
+                f"{y.tolist()[0]!r}. Pass samples of these classes, or no y."
+            )
+        return cls(seen, rows[known], codes[known])
+
+    @property
+    def own(self):
+        """Return the outputs for the samples only."""
+        return self.seen.rows(self.rows)
+
+    def split(self, fraction, random_state):
+        """Split into training and validation samples, stratified by class."""
+        strata = self.codes
+        if strata is None:
+            strata = np.zeros(len(self.rows), dtype=np.int64)
+        parts = stratified_split(strata, fraction, random_state)
+        return tuple(
+            Samples(
+                self.seen,
+                self.rows[part],
+                None if self.codes is None else self.codes[part],
+            )
+            for part in parts
+        )
+
+
+def input_scale(z, is_logits, e_id):
+    """Return the center and scale, of shape (n_inputs,), for the inputs of a probe.
+
+    Logits are divided by one temperature, or not at all; features are standardized.
+    `e_id` is the evidence of a sample with full confidence.
+    """
+    if not is_logits:
+        scale = z.std(axis=0)
+        return z.mean(axis=0), np.where(scale > 0, scale, 1.0)
+    energy = np.quantile(logsumexp(z, axis=1), 0.95)
+    temperature = max(1.0, energy / max(1.0, log(CAP * e_id)))
+    return np.zeros(z.shape[1]), np.full(z.shape[1], temperature)

@@ -8,7 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from skood.epistemic import BatchEnsemble
-from skood.epistemic.implicit._batch_layers import BatchEnsembleLinear
+from skood.epistemic.implicit._batch_ensemble import BatchEnsembleLinear
 from tests.epistemic._member_nets import ensemble
 
 

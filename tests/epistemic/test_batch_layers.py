@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from skood.epistemic.implicit._batch_layers import (
+from skood.epistemic.implicit._batch_ensemble import (
     BatchEnsembleConv2d,
     BatchEnsembleLinear,
     MemberBatchNorm,

@@ -11,8 +11,8 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
-from skood.epistemic.mcmc import _chains
-from skood.epistemic.mcmc._chains import (
+from skood.epistemic.mcmc import _hmc as _chains
+from skood.epistemic.mcmc._hmc import (
     _DualAveraging,
     _Sampler,
     leapfrog,

@@ -30,7 +30,7 @@ from skood.epistemic import (
     HMCKernel,
     member_uncertainty,
 )
-from skood.epistemic.mcmc._chains import r_hat
+from skood.epistemic.mcmc._hmc import r_hat
 from skood.exceptions import SkoodWarning
 from skood.nn import TorchClassifier, pretrained
 from skood.utils._torch import seeded

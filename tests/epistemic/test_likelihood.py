@@ -34,7 +34,7 @@ from skood.epistemic import (
     MixtureLaplace,
 )
 from skood.epistemic._likelihood import Block
-from skood.epistemic.mcmc._posterior import Posterior
+from skood.epistemic.mcmc._base_sampler import Posterior
 from skood.nn import TorchClassifier, TorchRegressor
 
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from skood.epistemic import PackedEnsemble
-from skood.epistemic.implicit._packed_layers import PackedLinear
+from skood.epistemic.implicit._packed_ensemble import PackedLinear
 from skood.nn import TorchClassifier
 from tests.epistemic._member_nets import ensemble
 

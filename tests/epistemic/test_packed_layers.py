@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from torch import nn
 from torch.nn import functional
 
-from skood.epistemic.implicit._packed_layers import PackedLinear, pack, packed_width
+from skood.epistemic.implicit._packed_ensemble import PackedLinear, pack, packed_width
 from skood.nn._default_modules import MLP, SmallConvNet
 from tests.epistemic._member_nets import ResidualNet, disturbed, member_norm, rows
 from tests.nn._networks import Linear

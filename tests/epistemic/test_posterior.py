@@ -15,8 +15,8 @@ from sklearn.neural_network import MLPClassifier
 from torch import nn
 
 from skood.epistemic import Categorical
-from skood.epistemic.mcmc import _posterior
-from skood.epistemic.mcmc._posterior import (
+from skood.epistemic.mcmc import _base_sampler as _posterior
+from skood.epistemic.mcmc._base_sampler import (
     Posterior,
     StackedWeights,
     member_outputs,

@@ -13,7 +13,7 @@ from scipy import integrate, stats
 from scipy.special import expit, logsumexp, softmax
 
 from skood.epistemic.laplace._curvature import Kronecker
-from skood.epistemic.laplace._predictive import (
+from skood.epistemic.laplace._laplace import (
     bridge_log_alpha,
     bridge_proba,
     mean_field_of_blocks,

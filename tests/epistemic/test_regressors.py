@@ -38,7 +38,7 @@ from skood.epistemic import (
     MCDropout,
     gaussian_uncertainty,
 )
-from skood.epistemic.mcmc._posterior import Posterior
+from skood.epistemic.mcmc._base_sampler import Posterior
 from skood.nn import TorchRegressor
 from skood.utils._torch import seeded
 

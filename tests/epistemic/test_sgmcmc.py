@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from skood.epistemic import CyclicalSchedule, CyclicalSGHMC
-from skood.epistemic.mcmc._posterior import Posterior
+from skood.epistemic.mcmc._base_sampler import Posterior
 from skood.exceptions import SkoodWarning
 from tests.epistemic import _logistic
 

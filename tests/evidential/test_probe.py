@@ -31,7 +31,8 @@ from sklearn.preprocessing import StandardScaler
 
 from skood.base import UncertaintyDetector
 from skood.detectors import Energy
-from skood.evidential import EvidentialProbe, ProbeObjective, _probe_training
+from skood.evidential import EvidentialProbe, ProbeObjective
+from skood.evidential import _probe as probe_module
 from skood.metrics import make_misclassification_scorer, make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import TorchClassifier
@@ -111,7 +112,7 @@ def test_softplus():
 
 
 def test_usual_epochs_and_learning_rates(monkeypatch):
-    train, asked = _probe_training.train_probe, []
+    train, asked = probe_module.train_probe, []
 
     def short(*args, max_epochs, **kwargs):
         asked.append(max_epochs)
@@ -120,7 +121,7 @@ def test_usual_epochs_and_learning_rates(monkeypatch):
     for activation, lr, epochs in (("exp", 1e-2, 800), ("softplus", 3e-2, 2000)):
         usual = _probe(activation=activation, early_stopping=False, max_epochs=None)
         with monkeypatch.context() as patch:
-            patch.setattr(_probe_training, "train_probe", short)
+            patch.setattr(probe_module, "train_probe", short)
             assert usual.fit(X[:9], Y[:9]).n_iter_ == 2
         assert asked.pop() == epochs
         usual.set_params(max_epochs=2).fit(X, Y)

@@ -13,8 +13,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.evidential import EvidentialProbe, ProbeObjective, _probe_objective
+from skood.evidential._probe import train_probe
 from skood.evidential._probe_objective import Part, confidence, evidence_of
-from skood.evidential._probe_training import train_probe
 from skood.exceptions import SkoodWarning
 from skood.nn import TrainingOptions
 from skood.utils._progress import progress

@@ -26,7 +26,7 @@ from skood.detectors import MSP, Entropy
 from skood.evidential import EvidentialProbe
 from skood.exceptions import SkoodWarning
 from skood.graph import GraphPosteriorNetwork, NodeSet, Propagation, propagate
-from skood.graph import _radial_flows as _flows
+from skood.graph import _gpn as _flows
 from skood.graph._base_node_classifier import BaseGraphClassifier
 from skood.graph._tensors import GraphTensors
 from skood.utils._torch import seeded

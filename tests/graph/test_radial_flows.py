@@ -11,8 +11,8 @@ import torch
 from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
-from skood.graph import _radial_flows as module_under_test
-from skood.graph._radial_flows import RadialFlows
+from skood.graph import _gpn as module_under_test
+from skood.graph._gpn import RadialFlows
 from tests.graph._messy import naive_log_density
 
 

@@ -13,9 +13,14 @@ from torch import nn
 from torch.nn import functional
 
 from skood.graph import NodeSet
+from skood.graph._base_node_classifier import (
+    NodeRows,
+    cross_entropy,
+    neighborhood,
+    train_nodes,
+)
 from skood.graph._modules import NETWORKS
 from skood.graph._tensors import GraphTensors
-from skood.graph._training import NodeRows, cross_entropy, neighborhood, train_nodes
 from skood.nn import TrainingOptions
 from tests.graph._messy import messy_graph
 

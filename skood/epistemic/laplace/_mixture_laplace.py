@@ -11,9 +11,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 
 from skood.epistemic._base_uncertainty import BaseMembers
-from skood.epistemic._deep_ensemble import DeepEnsemble, row_blocks
+from skood.epistemic._deep_ensemble import DeepEnsemble, SnapshotEnsemble, row_blocks
 from skood.epistemic._likelihood import Block
-from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
 from skood.epistemic.laplace._laplace import Laplace, check_installed
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._metaestimators import fit_wrapped, unwrapped

@@ -11,10 +11,16 @@ import torch
 from sklearn.utils import check_consistent_length, check_random_state
 
 from skood.epistemic._base_uncertainty import BaseMembers
-from skood.epistemic._likelihood import BaseLikelihood, Block, of_rows
-from skood.epistemic.mcmc._posterior import Posterior, member_outputs
+from skood.epistemic._likelihood import BaseLikelihood, Block, Categorical, of_rows
+from skood.epistemic._vectorized import Vectorized, stacked_linear
+from skood.epistemic.quam._searched_layers import find_tail
+from skood.epistemic.quam._tails import DenseTail
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._torch import row_chunks
+
+# Memory of activations in bytes that a computation may need.
+_BUDGET = 64 * 2**20
 
 
 class BaseSampler(BaseMembers):
@@ -97,3 +103,215 @@ class BaseSampler(BaseMembers):
             predictions = likelihood.predictions(outputs)
             yield Block(predictions, reference=of_rows(reference, rows))
             start = rows.stop
+
+
+class StackedWeights:
+    """Stacked models of one `FunctionalNetwork`, each a row of weights.
+
+    Networks of linear layers with elementwise functions between them run as batched
+    matrix products, others by ``torch.func.vmap``, and networks that it cannot map one
+    after the other. `shapes` are the shapes of the parameters by name, in the order of
+    the `n_weights` weights; two of the prepared samples are run.
+    """
+
+    def __init__(self, network, rows):
+        self.network = network
+        self.shapes = {name: w.shape for name, w in network.weights().items()}
+        self.n_weights = sum(shape.numel() for shape in self.shapes.values())
+        batch = network.batch(rows[:2])
+        self.n_outputs = network.logits(batch).shape[1]
+        self._tail = find_tail(network, "full", batch)
+        self._is_chain = isinstance(self._tail, DenseTail)
+        self._each = Vectorized(self._one)
+        if self._is_chain:
+            self.bytes_per_row = self._tail.bytes_per_row
+        else:
+            # activations are unknown; assumed to be a multiple of the input size
+            self.bytes_per_row = 64 * batch[0].numel() * batch.element_size()
+
+    def features(self, rows):
+        """Return the input of the first layer with weights for prepared samples."""
+        return self._tail.features(rows)
+
+    def flatten(self, weights):
+        """Return stacked parameters, given by name, as rows of weights."""
+        return torch.cat(
+            [
+                torch.as_tensor(weights[name]).reshape(-1, shape.numel())
+                for name, shape in self.shapes.items()
+            ],
+            dim=1,
+        ).to(device=self.network.device, dtype=self.network.dtype)
+
+    def split(self, theta):
+        """Return rows of weights as stacked parameters by name: views."""
+        parts = theta.split([shape.numel() for shape in self.shapes.values()], dim=-1)
+        return {
+            name: part.reshape(*theta.shape[:-1], *shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+    def logits(self, theta, features):
+        """Return logits (n_models, n_rows, n_classes) of samples by each model.
+
+        `theta` has the shape (n_models, n_weights), and `features` are of `features`.
+        The models are independent of each other.
+        """
+        if not self._is_chain:
+            return self._each(theta, features=features)
+        weights, n_models = self.split(theta), len(theta)
+        h = features.expand(n_models, *features.shape)
+        functions = [None, *self._tail.functions]
+        for (name, bias), function in zip(self._tail.layers, functions, strict=True):
+            if function is not None:
+                h = function(h.flatten(0, 1)).view(n_models, len(features), -1)
+            biases = None if bias is None else weights[bias][:, None]
+            h = stacked_linear(h, weights[name].mT, biases)
+        return torch.cat([-h, h], dim=2) / 2 if self.network.is_margin else h
+
+    def _one(self, theta, features):
+        """Return the logits by one model, whose weights have the shape (n_weights,)."""
+        return self.network.logits(features, self.split(theta))
+
+
+def prior_scales(prior_scale, shapes):
+    """Return the standard deviations (n_weights,) of the normal priors of all weights.
+
+    `shapes` maps names of parameters to shapes. "he" gives biases, which have one
+    axis, a scale of 1.
+    """
+    if isinstance(prior_scale, dict):
+        if set(prior_scale) != set(shapes):
+            raise ValueError(
+                "prior_scale must have the scale of each parameter of the network, "
+                f"{sorted(shapes)}; got {sorted(prior_scale, key=str)}."
+            )
+        for name, scale in prior_scale.items():
+            if not isinstance(scale, Real) or not 0 < float(scale) < np.inf:
+                raise ValueError(
+                    "Scales of priors are numbers, which must be positive and finite, "
+                    f"got {scale!r:.80} for {name!r}."
+                )
+    parts = []
+    for name, shape in shapes.items():
+        if isinstance(prior_scale, dict):
+            scale = float(prior_scale[name])
+        elif isinstance(prior_scale, str):  # "he"
+            scale = np.sqrt(2 / np.prod(shape[1:])) if len(shape) > 1 else 1.0
+        else:
+            scale = float(prior_scale)
+        parts.append(np.full(int(np.prod(shape)), scale))
+    return np.concatenate(parts)
+
+
+class Posterior:
+    r"""Log posterior of stacked models, and its gradient.
+
+    .. math:: \log p(w \mid D) = \frac1T \Bigl(\sum_i \log p(y_i \mid x_i, w) -
+       \sum_j \frac{w_j^2}{2 s_j^2}\Bigr) + \text{const}
+
+    `X` and `targets`, class indices or numbers, are the training samples of a fitted
+    estimator, `prior_scale` is an argument of `prior_scales`.
+    """
+
+    def __init__(
+        self,
+        estimator,
+        X,
+        targets,
+        likelihood=None,
+        *,
+        prior_scale=1.0,
+        temperature=1.0,
+        device="auto",
+    ):
+        self.likelihood = Categorical() if likelihood is None else likelihood
+        network = self.likelihood.open(estimator, device, for_steps=True)
+        rows = network.prepare(X)
+        self.models = StackedWeights(network, rows)
+        self.features = self.models.features(rows)
+        self.targets = torch.as_tensor(targets, device=network.device)
+        if self.targets.dtype.is_floating_point:
+            self.targets = self.targets.to(network.dtype)
+        self.temperature = float(temperature)
+        scales = prior_scales(prior_scale, self.models.shapes)
+        self.scales = torch.as_tensor(
+            scales, dtype=network.dtype, device=network.device
+        )
+
+    @property
+    def n_rows(self):
+        """Number of training samples."""
+        return len(self.targets)
+
+    @property
+    def device(self):
+        """Device of the weights."""
+        return self.scales.device
+
+    @property
+    def given(self):
+        """Weights of the estimator, of shape (1, n_weights)."""
+        return self.models.flatten(self.models.network.weights())
+
+    def log_likelihood(self, theta, rows=slice(None)):
+        """Return the sum of log p(y|x, w) over samples, for each model, in float64."""
+        outputs = self.models.logits(theta, self.features[rows])
+        log_p = self.likelihood.log_density(outputs, self.targets[rows])
+        return log_p.double().sum(dim=1)
+
+    def log_prior(self, theta):
+        """Return the log prior density of each model up to a constant, in float64."""
+        return -0.5 * (theta / self.scales).double().square().sum(dim=1)
+
+    def grad_log_prior(self, theta):
+        """Return the gradient of the log prior density."""
+        return -theta / self.scales.square()
+
+    def value_and_grad(self, theta):
+        """Return each model's log posterior, up to a constant, and its gradient."""
+        grad = self.grad_log_prior(theta)
+        value = self.log_prior(theta)
+        n_bytes = len(theta) * self.models.bytes_per_row
+        for rows in row_chunks(self.n_rows, n_bytes, _BUDGET):
+            part, part_grad = self.likelihood_and_grad(theta, rows)
+            value, grad = value + part, grad + part_grad
+        return value / self.temperature, grad / self.temperature
+
+    def likelihood_and_grad(self, theta, rows=slice(None)):
+        """Return the log-likelihood of samples by each model, and its gradient."""
+        with torch.inference_mode(False), torch.enable_grad():
+            theta = theta.detach().requires_grad_()
+            value = self.log_likelihood(theta, rows)
+            (grad,) = torch.autograd.grad(value.sum(), theta)
+        return value.detach(), grad
+
+    def predictions(self, theta, rows=slice(None)):
+        """Return probabilities, or means, of training samples by each model."""
+        outputs = _outputs(self.models, theta, self.features[rows])
+        return self.likelihood.location(self.likelihood.predictions(outputs))
+
+
+def _outputs(models, theta, features):
+    """Return float64 outputs (n_models, n_rows, n_outputs), computed in chunks."""
+    parts = []
+    per_chunk = len(features) * models.bytes_per_row
+    with torch.no_grad():
+        for part in row_chunks(len(theta), per_chunk, _BUDGET):
+            outputs = models.logits(theta[part], features).double()
+            parts.append(outputs.cpu().numpy())
+    return np.concatenate(parts)
+
+
+def member_outputs(network, samples, X):
+    """Yield float64 outputs by sampled weights, for consecutive samples.
+
+    Arrays have the shape (n_models, n_rows, n_outputs).
+    """
+    rows = network.prepare(X)
+    models = StackedWeights(network, rows)
+    theta = models.flatten(samples)
+    per_row = 8 * len(theta) * models.n_outputs + models.bytes_per_row
+    for part in row_chunks(len(rows), per_row, _BUDGET // 4):
+        features = models.features(rows[part])
+        yield _outputs(models, theta, features)
