@@ -27,6 +27,7 @@ import numpy as np
 from scipy.stats import cauchy, norm
 
 from skood.metrics import (
+    Resampling,
     augrc,
     aurc,
     auroc,
@@ -310,8 +311,7 @@ def difference_rows(count, options):
                         y,
                         a,
                         b,
-                        method="bootstrap",
-                        n_resamples=RESAMPLES,
+                        resampling=Resampling(RESAMPLES, "bootstrap"),
                         random_state=seed,
                     )
                     found.append((result.low, result.high))

@@ -49,7 +49,7 @@ MUTANTS = r"""
 - metrics/_risk_coverage.py: harmonic = digamma(N + 1.0) - digamma(before + 1.0)
 + harmonic = digamma(N + 1.0) - digamma(before + 1.5)
 @ metrics/test_risk_coverage.py metrics/test_weights.py
-- metrics/_effect_size.py: scale, df = np.sqrt(1 / len(a) + 1 / len(b)), len(a) + len(b) - 2
+- metrics/_paired_test.py: scale, df = np.sqrt(1 / len(a) + 1 / len(b)), len(a) + len(b) - 2
 + scale, df = np.sqrt(1 / len(a) + 1 / len(b)), len(a) + len(b) - 1
 - metrics/_oscr.py: lowest = np.searchsorted(n_ood, bound, side="right") - 1
 + lowest = np.searchsorted(n_ood, bound, side="left") - 1

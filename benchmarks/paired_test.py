@@ -22,13 +22,13 @@ import time
 import numpy as np
 from scipy.stats import norm
 
-from skood.metrics import auroc, paired_test
+from skood.metrics import Resampling, auroc, paired_test
 
 LEVEL = 0.1
 TESTS = {
-    "permutation of ranks": {"method": "permutation"},
-    "permutation of raw scores": {"method": "permutation", "rank": False},
-    "bootstrap": {"method": "bootstrap"},
+    "permutation of ranks": ("permutation", {}),
+    "permutation of raw scores": ("permutation", {"rank": False}),
+    "bootstrap": ("bootstrap", {}),
 }
 # name: rows of either kind, mean of the ID scores of both detectors, spread of those of
 # the second; OOD scores are standard normal
@@ -55,13 +55,13 @@ def rejected(n_pairs, n_resamples, seed, *setting):
     count = dict.fromkeys(TESTS, 0)
     for pair in range(n_pairs):
         y_true, a, b = draw(np.random.default_rng([seed, pair]), *setting)
-        for name, params in TESTS.items():
+        for name, (method, params) in TESTS.items():
             result = paired_test(
                 auroc,
                 y_true,
                 a,
                 b,
-                n_resamples=n_resamples,
+                resampling=Resampling(n_resamples, method),
                 random_state=pair,
                 **params,
             )

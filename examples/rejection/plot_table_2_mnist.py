@@ -223,7 +223,7 @@ for method in PAIRS:
 # well. Rules for the bounds on precision and recall are selected on one half of the
 # held-out samples, and evaluated on the other one, where they meet the bounds up to
 # sampling noise. There is a line per split.
-from skood.metrics import paired_test
+from skood.metrics import Resampling, paired_test
 from skood.rejection import accept
 
 
@@ -279,7 +279,7 @@ for pair in ("KNN+MSP", "ViM+MSP"):
                 y_true,
                 (predicted, accepted[pair]),
                 (predicted, accepted[part]),
-                method="bootstrap",
+                resampling=Resampling(method="bootstrap"),
                 alternative="less",
                 random_state=0,
             )

@@ -11,13 +11,14 @@ from skood.utils._optional import lazy_names
 if TYPE_CHECKING:
     from skood.benchmark._average_ranks import average_ranks
     from skood.benchmark._cli import main as main
-    from skood.benchmark._compare import compare
+    from skood.benchmark._compare import Output, compare
     from skood.benchmark._hashing import code_version, content_hash
     from skood.benchmark._journal import Journal
     from skood.benchmark._page import html_page, html_table
 
 __all__ = [
     "Journal",
+    "Output",
     "average_ranks",
     "code_version",
     "compare",
@@ -30,6 +31,7 @@ __all__ = [
 # Imported on first use: ``skood --help`` does not need scikit-learn.
 _LAZY = {
     "Journal": "._journal",
+    "Output": "._compare",
     "average_ranks": "._average_ranks",
     "code_version": "._hashing",
     "compare": "._compare",

@@ -182,23 +182,21 @@ def _as_list(*args):
     return list(_run_group(*args))
 
 
-def run_cells(
-    detectors, data, repeats, *, n_jobs, cache, resume, verbose, desc="compare"
-):
+def run_cells(detectors, data, repeats, output, *, n_jobs, desc):
     """Fit and evaluate all detectors in all repeats.
 
-    `n_jobs` jobs run groups of detectors that share no network; `cache` and `resume`
-    are folders of network outputs and of finished cells, or None. Returns scores and
-    records by (detector, set), a dict for each repeat.
+    `n_jobs` jobs run groups of detectors that share no network; `output` has folders of
+    network outputs and of finished cells. Returns scores and records by (detector,
+    set), a dict for each repeat.
     """
-    keys = None if resume is None else _Keys(data)
-    ScoreJournal(resume)  # ends a broken line before a line is added
+    keys = None if output.resume is None else _Keys(data)
+    ScoreJournal(output.resume)  # ends a broken line before a line is added
     names = list(detectors)
     groups = [
         {names[i]: detectors[names[i]] for i in group}
         for group in network_groups(list(detectors.values()))
     ]
-    given = data, repeats, keys, (cache, resume)
+    given = data, repeats, keys, (output.cache, output.resume)
     if effective_n_jobs(n_jobs) == 1:
         found = (_run_group(members, *given) for members in groups)
     else:
@@ -208,7 +206,7 @@ def run_cells(
     scores: list[dict] = [{} for _ in repeats]
     records: list[dict] = [{} for _ in repeats]
     n_cells = len(repeats) * len(names) * (1 + len(data.ood))
-    with progress(n_cells, desc=desc, verbose=verbose) as bar:
+    with progress(n_cells, desc=desc, verbose=output.verbose) as bar:
         for cells in found:
             for r, name, rows, cell_scores, record in cells:
                 scores[r][name, rows] = cell_scores

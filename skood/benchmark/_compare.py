@@ -27,16 +27,64 @@ from skood.benchmark._inputs import (
     named,
     split_ood,
 )
-from skood.metrics import compare_with_best
+from skood.metrics import Resampling, compare_with_best
 from skood.nn._make_network import make_network
 from skood.nn._shared_forward import _uses
 from skood.utils._array_api import to_host
+from skood.utils._estimator import BaseOptions
 from skood.utils._metaestimators import n_rows
 from skood.utils._optional import import_pandas
-from skood.utils._param_validation import Number, validate_params
+from skood.utils._param_validation import HasMethods, Number, validate_params
 from skood.utils._warnings import warn
 
-_FOLDER = [str, os.PathLike, None]
+
+class Output(BaseOptions):
+    """Files of a comparison, and its progress bar: the options of :func:`compare`.
+
+    Read more in the :ref:`User Guide <benchmark>`.
+
+    Parameters
+    ----------
+    cache : str or path-like, default=None
+        Folder for the outputs of fitted networks, by the SHA-256 of network and
+        samples. Comparisons can share it.
+
+    resume : str or path-like, default=None
+        Folder for the scores of finished cells, a detector on a set of samples: after
+        an interruption the same call continues with the remaining cells. A cell is
+        identified by the SHA-256 of the detector, the samples and the versions of the
+        libraries. Requires an integer `random_state`, also of a splitter.
+
+    report : str or path-like, default=None
+        Self-contained HTML file to write: the table, ROC curves, histograms of scores,
+        and risk-coverage curves if detectors use a frozen classifier.
+
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    See Also
+    --------
+    compare : Compares detectors.
+
+    Examples
+    --------
+    >>> from skood.benchmark import Output
+    >>> Output(report="report.html")
+    Output(report='report.html')
+    """
+
+    _parameter_constraints: dict = {
+        "cache": [str, os.PathLike, None],
+        "resume": [str, os.PathLike, None],
+        "report": [str, os.PathLike, None],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(self, *, cache=None, resume=None, report=None, verbose=0):
+        self.cache = cache
+        self.resume = resume
+        self.report = report
+        self.verbose = verbose
 
 
 @validate_params(
@@ -45,19 +93,16 @@ _FOLDER = [str, os.PathLike, None]
         "ood": [Mapping, None],
         "metrics": [list, tuple, str],
         "groups": [Mapping, None],
-        "test_size": [
+        "train": [tuple, list, None],
+        "split": [
             Number(Integral, 1, None, closed="left"),
             Number(Real, 0, 1, closed="neither"),
+            HasMethods(["split", "get_n_splits"]),
         ],
-        "repeats": [Number(Integral, 1, None, closed="left")],
-        "n_resamples": [Number(Integral, 1, None, closed="left")],
-        "confidence_level": [Number(Real, 0, 1, closed="neither")],
-        "cache": _FOLDER,
-        "resume": _FOLDER,
-        "report": _FOLDER,
+        "resampling": [Resampling, None],
+        "output": [Output, None],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
-        "verbose": ["verbose"],
     },
     prefer_skip_nested_validation=True,
 )
@@ -67,20 +112,14 @@ def compare(
     y_id,
     ood=None,
     *,
-    X_train=None,
-    y_train=None,
+    train=None,
     metrics=("auroc", "aupr_in", "aupr_out", "fpr_at_tpr"),
     groups=None,
-    test_size=0.3,
-    repeats=1,
-    n_resamples=999,
-    confidence_level=0.95,
-    cache=None,
-    resume=None,
-    report=None,
+    split=0.3,
+    resampling=None,
+    output=None,
     n_jobs=None,
     random_state=None,
-    verbose=0,
 ):
     """Compare detectors on held-out ID samples and sets of OOD samples.
 
@@ -108,9 +147,9 @@ def compare(
         Sets of OOD samples by name. None: the samples of `X_id` that have the
         `ood_label` of the detectors (-1) in `y_id` are one set, "ood".
 
-    X_train, y_train : array-like, default=None
-        Training samples. All of `X_id` are held out then, as they are if all detectors
-        are frozen. None: part of `X_id`.
+    train : tuple of (X, y), default=None
+        Training samples and their classes, which may be None. All of `X_id` are held
+        out then, as they are if all detectors are frozen. None: part of `X_id`.
 
     metrics : str or sequence of str
         Among "auroc", "aupr_in", "aupr_out", "fpr_at_tpr" (of 0.95) and
@@ -121,33 +160,19 @@ def compare(
         Groups of sets, such as ``{"near": ["a", "b"], "far": ["c"]}``: each metric is
         also averaged over the sets of a group.
 
-    test_size : float or int, default=0.3
-        Fraction or number of ID samples to hold out.
+    split : float, int or CV splitter, default=0.3
+        Fraction or number of ID samples to hold out, in one stratified split. A
+        splitter, such as ``StratifiedShuffleSplit(5, random_state=0)``: each of its
+        splits is a repeat, and values are averaged over repeats. If all of `X_id` are
+        held out, repeats differ only by the random state of detectors.
 
-    repeats : int, default=1
-        Number of splits; values are averaged over them. With `X_train` repeats differ
-        only by the random state of detectors.
+    resampling : Resampling, default=None
+        Number of bootstrap resamples, and level of the intervals. None:
+        ``Resampling()``, 999 resamples and 95 %. A warning is issued if they are too
+        few for any detector to be significantly worse than the best.
 
-    n_resamples : int, default=999
-        Number of bootstrap resamples of the samples. A warning is issued if they are
-        too few for any detector to be significantly worse than the best.
-
-    confidence_level : float, default=0.95
-        Level of the intervals, in (0, 1).
-
-    cache : str or path-like, default=None
-        Folder for the outputs of fitted networks, by the SHA-256 of network and
-        samples. Comparisons can share it.
-
-    resume : str or path-like, default=None
-        Folder for the scores of finished cells, a detector on a set of samples: after
-        an interruption the same call continues with the remaining cells. A cell is
-        identified by the SHA-256 of the detector, the samples and the versions of the
-        libraries. Requires an integer `random_state`.
-
-    report : str or path-like, default=None
-        Self-contained HTML file to write: the table, ROC curves, histograms of scores,
-        and risk-coverage curves if detectors use a frozen classifier.
+    output : Output, default=None
+        Files to write and to continue from, and the progress bar. None: no files.
 
     n_jobs : int, default=None
         Number of joblib jobs. Detectors that use the same network are one job.
@@ -155,9 +180,6 @@ def compare(
     random_state : int, RandomState instance or None, default=None
         Controls the splits and the resamples, and seeds detectors with `random_state`
         None.
-
-    verbose : int, default=0
-        1 shows a progress bar.
 
     Returns
     -------
@@ -203,6 +225,7 @@ def compare(
     >>> from sklearn.datasets import load_digits
     >>> from skood.benchmark import compare
     >>> from skood.detectors import KNN, Mahalanobis
+    >>> from skood.metrics import Resampling
     >>> X, y = load_digits(return_X_y=True)
     >>> is_id = y < 8
     >>> table = compare(
@@ -211,7 +234,7 @@ def compare(
     ...     y[is_id],
     ...     {"eights": X[y == 8], "nines": X[y == 9]},
     ...     metrics="auroc",
-    ...     n_resamples=99,
+    ...     resampling=Resampling(n_resamples=99),
     ...     random_state=0,
     ... )
     >>> list(table.columns)[:6]
@@ -225,26 +248,22 @@ def compare(
     pd = import_pandas("compare")
     if ood is None:
         X_id, y_id, ood = split_ood(named(detectors, "detectors"), X_id, y_id)
-    page = _page(report)
+    output = Output._checked(output)
+    page = _page(output.report)
     found = run_comparison(
         detectors,
         X_id,
         y_id,
         ood,
-        X_train=X_train,
-        y_train=y_train,
+        train=train,
         metrics=metrics,
         groups=groups,
         predictions=page is not None,
-        test_size=test_size,
-        repeats=repeats,
-        n_resamples=n_resamples,
-        confidence_level=confidence_level,
-        cache=cache,
-        resume=resume,
+        split=split,
+        resampling=resampling,
+        output=output,
         n_jobs=n_jobs,
         random_state=random_state,
-        verbose=verbose,
     )
     if page is not None:
         from skood.benchmark._report import write_report
@@ -297,24 +316,31 @@ def _warn_if_none_can_lose(n_detectors, n_resamples, alpha):
         )
 
 
-def _make_repeats(data, are_frozen, test_size, n_repeats, rng):
+def _make_repeats(data, are_frozen, split, n_repeats, rng):
     """Split the ID samples, or hold all of them out."""
-    rows = np.arange(n_rows(data.X_id))
+    indices = np.arange(n_rows(data.X_id))
     classes = data.y_id
     if classes is not None and classes.ndim == 2:
         classes = classes[:, 0]
-    repeats = []
-    for seed in rng.randint(np.iinfo(np.int32).max, size=n_repeats).tolist():
-        train, test = None, rows
-        if data.X_train is None and not are_frozen:
-            train, test = map(
-                np.sort,
-                train_test_split(
-                    rows, test_size=test_size, stratify=classes, random_state=seed
-                ),
+    is_splitter = hasattr(split, "split")
+    if is_splitter:
+        n_repeats = split.get_n_splits(indices, classes)
+    seeds = rng.randint(np.iinfo(np.int32).max, size=n_repeats).tolist()
+    if data.X_train is not None or are_frozen:
+        return [Repeat(None, indices, seed) for seed in seeds]
+    if is_splitter:
+        pairs = split.split(indices, classes)
+    else:
+        pairs = (
+            train_test_split(
+                indices, test_size=split, stratify=classes, random_state=seed
             )
-        repeats.append(Repeat(train, test, seed))
-    return repeats
+            for seed in seeds
+        )
+    return [
+        Repeat(np.sort(train), np.sort(test), seed)
+        for seed, (train, test) in zip(seeds, pairs, strict=True)
+    ]
 
 
 def run_comparison(
@@ -326,22 +352,29 @@ def run_comparison(
     metrics,
     groups,
     random_state,
-    X_train=None,
-    y_train=None,
-    test_size=0.3,
+    train=None,
+    split=0.3,
     repeats=1,
-    n_resamples=999,
-    confidence_level=0.95,
+    resampling=None,
+    output=None,
+    n_jobs=None,
     predictions=False,
-    **others,
+    desc="compare",
 ):
     """Validate the arguments and run the comparison, with `wrong` if `predictions`."""
     detectors = named(detectors, "detectors", ["fit", "score_samples"])
-    data = checked_data(X_id, y_id, ood, X_train, y_train)
+    data = checked_data(X_id, y_id, ood, train)
+    output, resampling = Output._checked(output), Resampling._checked(resampling)
+    if resampling.method != "permutation" or not resampling.stratify:
+        raise ValueError(
+            "compare draws bootstrap resamples of ID and of OOD samples: method and "
+            f"stratify are options of paired_test, got {resampling!r}. Leave them out."
+        )
+    level = resampling.confidence_level
     metrics, groups = checked_metrics(metrics), checked_groups(groups, ood)
     check_id_labels(detectors, data)
-    _warn_if_none_can_lose(len(detectors), n_resamples, 1 - confidence_level)
-    if others["resume"] is not None and not isinstance(random_state, Integral):
+    _warn_if_none_can_lose(len(detectors), resampling.n_resamples, 1 - level)
+    if output.resume is not None and not isinstance(random_state, Integral):
         raise ValueError(
             f"resume needs an integer random_state, because cells depend on the "
             f"splits, got random_state={random_state!r}."
@@ -349,15 +382,17 @@ def run_comparison(
     rng = check_random_state(random_state)
     are_frozen = all(isinstance(d, FrozenEstimator) for d in detectors.values())
     entropy = np.random.RandomState(rng.randint(np.iinfo(np.int32).max))
-    plan = _make_repeats(data, are_frozen, test_size, repeats, rng)
+    plan = _make_repeats(data, are_frozen, split, repeats, rng)
     extra = predictor(detectors, data.y_id) if predictions else {}
-    scores, records = run_cells(detectors | extra, data, plan, **others)
+    scores, records = run_cells(
+        detectors | extra, data, plan, output, n_jobs=n_jobs, desc=desc
+    )
     sets = {name: n_rows(X) for name, X in data.ood.items()}
     settings = {
-        "repeats": repeats,
+        "repeats": len(plan),
         "random_state": random_state,
-        "n_resamples": n_resamples,
-        "confidence_level": confidence_level,
+        "n_resamples": resampling.n_resamples,
+        "confidence_level": level,
     }
     wrong = None
     if extra:
@@ -369,10 +404,10 @@ def run_comparison(
             plan,
             (list(detectors), sets, groups, metrics),
             {
-                "n_resamples": n_resamples,
-                "confidence_level": confidence_level,
+                "n_resamples": resampling.n_resamples,
+                "confidence_level": level,
                 "random_state": entropy,
-                "n_jobs": others["n_jobs"],
+                "n_jobs": n_jobs,
             },
         ),
         scores=scores,

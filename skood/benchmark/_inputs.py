@@ -58,17 +58,23 @@ def _labels(X, y, name):
     return y
 
 
-def checked_data(X_id, y_id, ood, X_train, y_train):
+def checked_data(X_id, y_id, ood, train):
     """Return validated samples."""
+    if train is not None and len(train) != 2:
+        raise ValueError(
+            "train must be the training samples and their classes, (X, y) or (X, "
+            f"None), got {len(train)} objects."
+        )
     X_id, y_id = labeled_rows(X_id, y_id)
+    X_train, y_train = (None, None) if train is None else train
     X_train, y_train = labeled_rows(X_train, y_train)
     ood = {k: as_rows(X, for_fit=True) for k, X in named(ood, "ood").items()}
     for name, X in {"X_id": X_id, **ood}.items():
         if n_rows(X) == 0:
             raise ValueError(f"{name} has no samples. Leave it out, or give some.")
     if X_train is None and y_train is not None:
-        raise ValueError("y_train is given without X_train. Give both, or neither.")
-    y_train = _labels(X_train, y_train, "y_train")
+        raise ValueError("train has classes but no samples. Give (X, y), or None.")
+    y_train = _labels(X_train, y_train, "y of train")
     return Data(X_id, _labels(X_id, y_id, "y_id"), ood, X_train, y_train)
 
 

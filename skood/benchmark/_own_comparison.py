@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import skood.detectors
-from skood.benchmark._compare import run_comparison
+from skood.benchmark._compare import Output, run_comparison
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._output import to_csv
 from skood.benchmark._report import leaders, tied, write_report
@@ -116,16 +116,13 @@ def run(prepared, out, *, id_file, test_size=0.3, seed=0, n_jobs=None, verbose=0
         X_test,
         y_test,
         tables.ood,
-        X_train=X,
-        y_train=y,
+        train=(X, y),
         metrics=list(METRICS),
         groups=None,
         predictions=True,
-        cache=None,
-        resume=None,
+        output=Output(verbose=verbose),
         n_jobs=n_jobs,
         random_state=seed,
-        verbose=verbose,
     )
     name = Path(id_file).name
     accuracy = float(np.mean(model.predict(X_test).reshape(-1) == y_test))

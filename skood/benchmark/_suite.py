@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.parallel import delayed
 
 from skood.base import UncertaintyDetector
-from skood.benchmark._compare import run_comparison
+from skood.benchmark._compare import Output, run_comparison
 from skood.benchmark._hashing import versions
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._output import to_csv
@@ -444,13 +444,10 @@ def _run_part(name, cells, seed, repeats, verbose):
             part.ood,
             metrics=list(METRICS),
             groups=part.groups,
-            test_size=0.5,
+            split=0.5,
             repeats=repeats,
-            cache=None,
-            resume=cells,
-            n_jobs=None,
+            output=Output(resume=cells, verbose=verbose),
             random_state=seed,
-            verbose=verbose,
             desc=name,
             predictions=True,
         )

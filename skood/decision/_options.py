@@ -6,7 +6,7 @@
 import math
 from numbers import Integral, Real
 
-from skood.utils._estimator import SkoodEstimator
+from skood.utils._estimator import BaseOptions
 from skood.utils._param_validation import Interval, Number, StrOptions
 
 SOLVERS = ("bnb", "exact", "grid")
@@ -14,21 +14,7 @@ INFEASIBLE = ("raise", "nearest")
 GUARANTEES = ("high_probability", "ltt", "expectation")
 
 
-class _Options(SkoodEstimator):
-    """Base class of options that a function takes as one object."""
-
-    @classmethod
-    def _checked(cls, given):
-        """Return valid options, the defaults for None, or raise."""
-        if given is None:
-            return cls()
-        if not isinstance(given, cls):
-            raise TypeError(f"Expected a {cls.__name__} or None, got {given!r}.")
-        given._validate_params()
-        return given
-
-
-class Solver(_Options):
+class Solver(BaseOptions):
     """Search for the best operating point: the options of :func:`solve`.
 
     Read more in the :ref:`User Guide <rejection>`.
@@ -108,7 +94,7 @@ class Solver(_Options):
         self.infeasible = infeasible
 
 
-class Shift(_Options):
+class Shift(BaseOptions):
     """Difference between the distributions in deployment and of the samples.
 
     Read more in the :ref:`User Guide <guarantees>`.
@@ -159,7 +145,7 @@ class Shift(_Options):
         self.tv = tv
 
 
-class Certificate(_Options):
+class Certificate(BaseOptions):
     r"""Kind of guarantee for new data: the options of :func:`certify`.
 
     Read more in the :ref:`User Guide <guarantees>`.

@@ -6,9 +6,8 @@
 from skood.metrics._bootstrap import bootstrap_ci
 from skood.metrics._calibration import brier, expected_calibration_error
 from skood.metrics._compare_with_best import BestComparison, compare_with_best
-from skood.metrics._effect_size import cohen_d
 from skood.metrics._oscr import ccr_at_fpr, oscr
-from skood.metrics._paired_test import PairedTestResult, paired_test
+from skood.metrics._paired_test import PairedTestResult, cohen_d, paired_test
 from skood.metrics._plot._acceptance_region_display import AcceptanceRegionDisplay
 from skood.metrics._plot._contribution_display import ContributionDisplay
 from skood.metrics._plot._reliability_display import ReliabilityDisplay
@@ -29,6 +28,7 @@ from skood.metrics._ranking import (
     ranking_metrics,
     tnr_at_tpr,
 )
+from skood.metrics._resampling import Resampling
 from skood.metrics._risk_coverage import (
     RiskCoverageCurve,
     augrc,
@@ -59,6 +59,7 @@ __all__ = [
     "PairedTestResult",
     "PrecisionRecallDisplay",
     "ReliabilityDisplay",
+    "Resampling",
     "RiskCoverageCurve",
     "RiskCoverageDisplay",
     "SCODCurve",

@@ -23,16 +23,6 @@ from skood.metrics._sample_checks import check_ood
 from skood.metrics._unseen import range_of
 from skood.utils._param_validation import Number, StrOptions, validate_params
 
-CONSTRAINTS = {
-    "metric": [callable],
-    "n_resamples": [Number(Integral, 1, None, closed="left")],
-    "confidence_level": [Number(Real, 0, 1, closed="neither")],
-    "bounds": [tuple, list, None],
-    "stratify": ["boolean"],
-    "random_state": ["random_state"],
-    "n_jobs": [Integral, None],
-}
-
 
 def checked_bounds(bounds, system, value):
     """Return the given range of a metric, or its known range."""
@@ -50,7 +40,16 @@ def checked_bounds(bounds, system, value):
 
 
 @validate_params(
-    {**CONSTRAINTS, "method": [StrOptions({"beta", "percentile", "basic", "bca"})]},
+    {
+        "metric": [callable],
+        "n_resamples": [Number(Integral, 1, None, closed="left")],
+        "method": [StrOptions({"beta", "percentile", "basic", "bca"})],
+        "confidence_level": [Number(Real, 0, 1, closed="neither")],
+        "bounds": [tuple, list, None],
+        "stratify": ["boolean"],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+    },
     prefer_skip_nested_validation=False,  # of the parameters of the metric
 )
 def bootstrap_ci(

@@ -1,22 +1,24 @@
-"""Paired tests of two systems on the same samples."""
+"""Paired tests of two systems on the same samples, and effect sizes."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 import inspect
 import math
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import nctdtrinc
 from scipy.stats import rankdata
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 
 from skood.decision import Estimate
-from skood.metrics._bootstrap import CONSTRAINTS, checked_bounds
-from skood.metrics._effect_size import noncentral_t_interval
+from skood.metrics._bootstrap import checked_bounds
 from skood.metrics._intervals import difference_interval
 from skood.metrics._resampling import (
     Bootstrap,
+    Resampling,
     effective_sizes,
     finite_value,
     finite_values,
@@ -27,7 +29,7 @@ from skood.metrics._resampling import (
 )
 from skood.metrics._sample_checks import check_ood
 from skood.metrics._unseen import relevant_strata
-from skood.utils._param_validation import StrOptions, validate_params
+from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
 # Arguments of metrics that may be replaced by their ranks, and arguments that are
@@ -128,7 +130,7 @@ def _common_scale(name, array):
         f"dimension(s), and it is unknown whether two systems share its scale: "
         f"{_SCORES} of one dimension are ranked, {_COMMON_SCALE} are taken as they "
         f"are. Pass rank=False if all arrays are on a common scale, or use "
-        f"method='bootstrap'."
+        f"Resampling(method='bootstrap')."
     )
 
 
@@ -141,7 +143,7 @@ def _check_unchanged(pair, values):
                 f"metric depends on more than the order of the scores: it is "
                 f"{value:.6g} on the scores and {ranked:.6g} on their ranks. Pass "
                 f"rank=False if the scores of both systems are on a common scale, or "
-                f"use method='bootstrap'."
+                f"use Resampling(method='bootstrap')."
             )
 
 
@@ -187,10 +189,13 @@ class _Swap:
 
 @validate_params(
     {
-        **CONSTRAINTS,
-        "method": [StrOptions({"permutation", "bootstrap"})],
+        "metric": [callable],
         "alternative": [StrOptions({"two-sided", "greater", "less"})],
         "rank": ["boolean"],
+        "bounds": [tuple, list, None],
+        "resampling": [Resampling, None],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
     },
     prefer_skip_nested_validation=False,  # of the parameters of the metric
 )
@@ -200,13 +205,10 @@ def paired_test(
     arrays_a,
     arrays_b,
     *,
-    n_resamples=999,
-    method="permutation",
     alternative="two-sided",
     rank=True,
-    confidence_level=0.95,
     bounds=None,
-    stratify=True,
+    resampling=None,
     random_state=None,
     ood_label=-1,
     classes=None,
@@ -230,32 +232,23 @@ def paired_test(
         Arguments of the metric after `y_true`, from system a and from system b: one
         array, a tuple of several, or a dict of them by name. None is allowed.
 
-    n_resamples : int, default=999
-        Number of permutations, and of bootstrap resamples.
-
-    method : {"permutation", "bootstrap"}, default="permutation"
-        Type of the test. "permutation": samples are swapped between the systems at
-        random. "bootstrap": samples are resampled. See Notes.
-
     alternative : {"two-sided", "greater", "less"}, default="two-sided"
         "greater": the metric of a is greater than the metric of b, whether higher is
         better or not.
 
     rank : bool, default=True
-        Only for "permutation": whether `y_score` and `ood_score`, identified by the
+        Only for permutations: whether `y_score` and `ood_score`, identified by the
         parameter names of the metric, are replaced by their ranks within either system
         before samples are swapped. `y_pred`, `y_proba` and `loss` are swapped as they
         are. False: all arrays are swapped as they are, which requires scores on a
         common scale.
 
-    confidence_level : float, default=0.95
-        Level of the interval of the difference, in (0, 1).
-
     bounds : tuple of (float, float), default=None
         Lowest and highest value of the metric, as in :func:`bootstrap_ci`.
 
-    stratify : bool, default=True
-        Whether the bootstrap resamples ID and OOD samples separately.
+    resampling : Resampling, default=None
+        Number of resamples, type of the test (see Notes) and level of the interval of
+        the difference. None: ``Resampling()``, 999 permutations and 95 %.
 
     random_state : int, RandomState instance or None, default=None
         Controls permutations and resamples. The result does not depend on `n_jobs`.
@@ -360,19 +353,22 @@ def paired_test(
     Examples
     --------
     >>> import numpy as np
-    >>> from skood.metrics import auroc, paired_test
+    >>> from skood.metrics import Resampling, auroc, paired_test
     >>> rng = np.random.default_rng(0)
     >>> y_true = np.repeat([0, -1], 50)
     >>> good = rng.normal(size=100) + 2 * (y_true == 0)
     >>> poor = 1000 * (rng.normal(size=100) + (y_true == 0))
-    >>> res = paired_test(auroc, y_true, good, poor, n_resamples=199, random_state=0)
+    >>> few = Resampling(n_resamples=199)
+    >>> res = paired_test(auroc, y_true, good, poor, resampling=few, random_state=0)
     >>> print(f"{res.statistic:.3f} in [{res.low:.3f}, {res.high:.3f}]")
     0.133 in [0.036, 0.237]
     >>> res.pvalue
     0.04
     """
+    resampling = Resampling._checked(resampling)
+    n_resamples, level = resampling.n_resamples, resampling.confidence_level
     weight = metric_params.get("sample_weight")
-    strata = strata_of(y_true, stratify, ood_label, classes, weight)
+    strata = strata_of(y_true, resampling.stratify, ood_label, classes, weight)
     given = metric_params, ood_label, classes
     both = [a if isinstance(a, tuple | dict) else (a,) for a in (arrays_a, arrays_b)]
     pair = [make_system(metric, y_true, arrays, *given) for arrays in both]
@@ -386,13 +382,13 @@ def paired_test(
     draws = finite_values(bootstrap, n_resamples, n_jobs, "resamples")
     is_ood = check_ood(pair[0].y_true, ood_label, classes)
     known = (value_a, value_b), draws, strata, is_ood, bounds
-    low, high = difference_interval(pair, *known, confidence_level)
+    low, high = difference_interval(pair, *known, level)
     draws = draws[:, 0] - draws[:, 1]
     sizes = effective_sizes(pair[0], relevant_strata(pair[0], strata, is_ood))
-    effect = _effect_size(difference, draws, sizes, confidence_level)
+    effect = _effect_size(difference, draws, sizes, level)
     # a difference that is equal up to rounding counts on either side
     rounding = 1e-12 * max(1.0, abs(difference))
-    if method == "bootstrap":
+    if resampling.method == "bootstrap":
         greater, less = draws <= rounding, draws >= -rounding
     else:
         if rank:
@@ -410,3 +406,103 @@ def paired_test(
     return PairedTestResult(
         difference, p[alternative], low, high, value_a, value_b, effect
     )
+
+
+@validate_params(
+    {
+        "paired": ["boolean"],
+        "confidence_level": [Interval(Real, 0, 1, closed="neither")],
+    },
+    prefer_skip_nested_validation=True,
+)
+def cohen_d(a, b, *, paired=False, confidence_level=0.95):
+    r"""Cohen's d: a difference of means in standard deviations.
+
+    For results of two methods, such as their AUROC over seeds, with means
+    :math:`\bar a, \bar b` and sample variances :math:`s_a^2, s_b^2`,
+
+    .. math:: d = \frac{\bar a - \bar b}{\sqrt{(s_a^2 + s_b^2) / 2}} ,
+
+    or, for pairs of results of the same seeds, the mean of the differences over their
+    standard deviation [1]_. Unlike a p-value it does not grow with the number of seeds.
+    Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    a, b : array-like of shape (n_a,) and (n_b,)
+        Results of the two methods, at least two of each.
+
+    paired : bool, default=False
+        Whether ``a[i]`` and ``b[i]`` belong to the same seed.
+
+    confidence_level : float, default=0.95
+        Coverage of the interval, for normally distributed results of equal variance
+        (with `paired`: normally distributed differences).
+
+    Returns
+    -------
+    d : Estimate
+        ``value``, ``low`` and ``high``: the effect size and its interval, from the
+        noncentral t distribution. Positive if `a` is larger.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two results, NaN, no spread or, with `paired`, unequal
+        numbers of results.
+
+    See Also
+    --------
+    paired_test : Compares two methods on the samples of one data set; its
+        ``effect_size`` is in units of the standard deviation over samples.
+
+    References
+    ----------
+    .. [1] J. Cohen. Statistical power analysis for the behavioral sciences. 1988.
+
+    Examples
+    --------
+    >>> from skood.metrics import cohen_d
+    >>> d = cohen_d([1, 2, 3], [0, 1, 2])
+    >>> d.value, round(d.low, 2), round(d.high, 2)
+    (1.0, -0.78, 2.68)
+    """
+    a, b = (_results(values, name) for values, name in ((a, "a"), (b, "b")))
+    if paired:
+        if len(a) != len(b):
+            raise ValueError(
+                f"paired=True needs pairs of results, got {len(a)} in a and {len(b)} "
+                "in b."
+            )
+        center, spread = np.mean(a - b), np.std(a - b, ddof=1)
+        scale, df = np.sqrt(1 / len(a)), len(a) - 1
+    else:
+        center = np.mean(a) - np.mean(b)
+        spread = np.sqrt((np.var(a, ddof=1) + np.var(b, ddof=1)) / 2)
+        scale, df = np.sqrt(1 / len(a) + 1 / len(b)), len(a) + len(b) - 2
+    # differences of equal results are rounding errors
+    if spread <= 1e-14 * max(np.abs(a).max(), np.abs(b).max()):
+        raise ValueError(
+            "The results have no spread (standard deviation 0), so that there is no "
+            f"effect size. The means differ by {center:.4g}."
+        )
+    value = center / spread
+    return noncentral_t_interval(value, scale, df, confidence_level)
+
+
+def noncentral_t_interval(value, scale, df, confidence_level):
+    """Return an effect size with its interval; value / scale is Student's t."""
+    tail = (1 - confidence_level) / 2
+    # the noncentralities for which t is the quantile of a probability
+    ends = scale * nctdtrinc(df, np.array([1 - tail, tail]), value / scale)
+    return Estimate(float(value), *ends.tolist())
+
+
+def _results(values, name):
+    """Return at least two finite numbers as an array."""
+    values = check_array(values, ensure_2d=False, dtype=np.float64, input_name=name)
+    if values.ndim != 1 or len(values) < 2:
+        raise ValueError(
+            f"{name} must have the shape (n,) with n >= 2 results, got {values.shape}."
+        )
+    return values

@@ -6,7 +6,7 @@
 import inspect
 import math
 from collections.abc import Callable
-from numbers import Real
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -15,12 +15,69 @@ from scipy.special import ndtr, ndtri
 from sklearn.utils.parallel import Parallel, delayed
 
 from skood.metrics._sample_checks import check_ood
+from skood.utils._estimator import BaseOptions
 from skood.utils._labels import check_labels
+from skood.utils._param_validation import Number, StrOptions
 from skood.utils._torch import to_numpy
 from skood.utils._weights import check_weight
 
 # Parameters with one entry per sample even if they have several dimensions.
 _PER_ROW = ("y_pred", "y_score", "ood_score", "y_proba", "sample_weight")
+
+
+class Resampling(BaseOptions):
+    """Resamples of a comparison, and the level of its intervals.
+
+    The options of :func:`paired_test` and :func:`skood.benchmark.compare`. Read more in
+    the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    n_resamples : int, default=999
+        Number of bootstrap resamples, and of permutations.
+
+    method : {"permutation", "bootstrap"}, default="permutation"
+        Type of the test of `paired_test`. "permutation": samples are swapped between
+        the systems at random. "bootstrap": samples are resampled.
+
+    confidence_level : float, default=0.95
+        Level of the intervals, in (0, 1).
+
+    stratify : bool, default=True
+        Whether the bootstrap of `paired_test` resamples ID and OOD samples separately,
+        as the bootstrap of `compare` does.
+
+    See Also
+    --------
+    paired_test : Compares two systems.
+    skood.benchmark.compare : Compares detectors.
+
+    Examples
+    --------
+    >>> from skood.metrics import Resampling
+    >>> Resampling(199, "bootstrap")
+    Resampling(method='bootstrap', n_resamples=199)
+    """
+
+    _parameter_constraints: dict = {
+        "n_resamples": [Number(Integral, 1, None, closed="left")],
+        "method": [StrOptions({"permutation", "bootstrap"})],
+        "confidence_level": [Number(Real, 0, 1, closed="neither")],
+        "stratify": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        n_resamples=999,
+        method="permutation",
+        *,
+        confidence_level=0.95,
+        stratify=True,
+    ):
+        self.n_resamples = n_resamples
+        self.method = method
+        self.confidence_level = confidence_level
+        self.stratify = stratify
 
 
 class System(NamedTuple):

@@ -135,6 +135,20 @@ class SkoodEstimator(BaseEstimator):
         return citation(self, format=format)
 
 
+class BaseOptions(SkoodEstimator):
+    """Base class of options that a function takes as one object."""
+
+    @classmethod
+    def _checked(cls, options):
+        """Return valid options, the defaults for None, or raise."""
+        if options is None:
+            return cls()
+        if not isinstance(options, cls):
+            raise TypeError(f"Expected a {cls.__name__} or None, got {options!r}.")
+        options._validate_params()
+        return options
+
+
 # Without this, nested estimators are printed in one line: scikit-learn's private
 # printer finds the layout by the __repr__ method.
 _EstimatorPrettyPrinter._dispatch[SkoodEstimator.__repr__] = (

@@ -7,9 +7,11 @@ import struct
 
 import numpy as np
 import pytest
+from sklearn.model_selection import StratifiedShuffleSplit
 
-from skood.benchmark import run_main_job
+from skood.benchmark import Output, compare, run_main_job
 from skood.benchmark._options import Options
+from skood.metrics import Resampling
 from tests._forks import killed_if
 
 
@@ -50,6 +52,21 @@ def kill_after(n_lines, journal, function):
         return journal.exists() and journal.read_bytes().count(b"\n") == n_lines
 
     killed_if(is_written, function)
+
+
+def compared(*args, **params):
+    """`compare`, with options of the resamples, files and repeats by name."""
+    for kind, parameter, names in (
+        (Resampling, "resampling", ("n_resamples", "confidence_level")),
+        (Output, "output", ("cache", "resume", "report", "verbose")),
+    ):
+        options = {name: params.pop(name) for name in names if name in params}
+        params[parameter] = kind(**options)
+    if "repeats" in params:
+        n_repeats, size = params.pop("repeats"), params.get("split", 0.3)
+        splitter = StratifiedShuffleSplit(n_repeats, test_size=size, random_state=0)
+        params["split"] = splitter
+    return compare(*args, **params)
 
 
 @pytest.fixture

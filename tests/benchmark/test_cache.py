@@ -16,12 +16,12 @@ from numpy.testing import assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
-from skood.benchmark import compare
 from skood.benchmark._cache import _save, network_outputs, read_arrays, write_arrays
 from skood.benchmark._journal import Journal, ScoreJournal
 from skood.detectors import KNN, ODIN, SSD, Energy, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import pretrained
+from tests.benchmark.conftest import compared
 
 RNG = np.random.RandomState(0)
 X = RNG.normal(size=(40, 3)).astype(np.float32)
@@ -323,7 +323,7 @@ def test_comparison_computes_cells_anew_that_were_edited(tmp_path):
     X, ood = rng.normal(size=(60, 3)), {"far": rng.normal(size=(20, 3)) + 3}
     options = {"resume": tmp_path, "n_resamples": 50, "random_state": 0}
     detectors = {"knn": KNN(n_neighbors=3), "ssd": SSD()}
-    before = compare(detectors, X, None, ood=ood, **options)
+    before = compared(detectors, X, None, ood=ood, **options)
     lines = (tmp_path / "cells.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     del records[0]["fit_seconds"]
@@ -333,7 +333,7 @@ def test_comparison_computes_cells_anew_that_were_edited(tmp_path):
     edited = "".join(json.dumps(record) + "\n" for record in records)
     (tmp_path / "cells.jsonl").write_text(edited)
     with pytest.warns(SkoodWarning, match="computed anew") as caught:
-        after = compare(detectors, X, None, ood=ood, **options)
+        after = compared(detectors, X, None, ood=ood, **options)
     assert sum("computed anew" in str(one.message) for one in caught) == 2
     numbers = [name for name in before if not name.endswith("seconds")]
     assert after[numbers].equals(before[numbers])

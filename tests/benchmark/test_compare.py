@@ -21,24 +21,24 @@ from sklearn.covariance import EllipticEnvelope
 from sklearn.ensemble import IsolationForest
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import KFold, StratifiedShuffleSplit, train_test_split
 
 import skood.benchmark
 from skood.benchmark import compare
 from skood.benchmark._inputs import METRICS
 from skood.detectors import KNN, Energy, Mahalanobis
 from skood.exceptions import SkoodWarning
-from skood.metrics import ranking_metrics
+from skood.metrics import Resampling, ranking_metrics
 from skood.nn import TorchClassifier, pretrained
 from tests._forks import forks
-from tests.benchmark.conftest import kill_after
+from tests.benchmark.conftest import compared, kill_after
 
 RNG = np.random.RandomState(0)
 X = RNG.normal(size=(90, 3))
 Y = np.arange(90) % 3
 X[:, 0] += 3 * Y
 OOD = {"near": RNG.normal(2, 2, (40, 3)), "far": RNG.normal(5, 3, (30, 3))}
-quick = partial(compare, n_resamples=59, random_state=0)
+quick = partial(compared, n_resamples=59, random_state=0)
 
 CALLS: list = []
 
@@ -112,13 +112,10 @@ def test_values_by_hand():
 
 
 def test_repeats():
-    table = quick({"norm": Norm()}, X, Y, OOD, metrics="auroc", repeats=3, test_size=30)
-    seeds = np.random.RandomState(0).randint(np.iinfo(np.int32).max, size=4)[1:]
+    table = quick({"norm": Norm()}, X, Y, OOD, metrics="auroc", repeats=3, split=30)
+    splitter = StratifiedShuffleSplit(3, test_size=30, random_state=0)
     values = []
-    for seed in seeds:
-        train, test = train_test_split(
-            np.arange(90), test_size=30, stratify=Y, random_state=seed
-        )
+    for train, test in splitter.split(X, Y):
         detector = Norm().fit(X[np.sort(train)])
         scores = [detector.score_samples(part) for part in (X[test], OOD["far"])]
         y = np.repeat([1, 0], [30, 30])
@@ -127,6 +124,23 @@ def test_repeats():
     assert row["value"] == pytest.approx(np.mean(values), rel=1e-12)
     assert row["std"] == pytest.approx(np.std(values, ddof=1), rel=1e-12)
     assert "std" not in quick({"norm": Norm()}, X, Y, OOD).columns
+
+
+def test_folds_as_repeats():
+    """Frozen detectors are scored on all samples in each repeat of a splitter."""
+    folds = KFold(3)
+    table = quick({"norm": Norm()}, X, Y, OOD, metrics="auroc", split=folds)
+    assert [call[2] for call in CALLS if call[0] == "fit"] == [60] * 3
+    assert (table.n_id == 30).all()
+    frozen = FrozenEstimator(Norm().fit(X[:20]))
+    table = quick({"norm": frozen}, X, None, OOD, metrics="auroc", split=folds)
+    assert (table.n_id == 90).all() and (table["std"] < 1e-12).all()
+
+
+@pytest.mark.parametrize("options", [{"method": "bootstrap"}, {"stratify": False}])
+def test_options_of_paired_tests(options):
+    with pytest.raises(ValueError, match="method and stratify are options of paired"):
+        compare({"a": Norm()}, X, Y, OOD, resampling=Resampling(**options))
 
 
 def test_interval_is_that_of_its_level():
@@ -180,7 +194,7 @@ def test_same_seed_same_table():
 
 
 def test_given_training_rows():
-    quick({"norm": Norm()}, X, Y, OOD, X_train=X[:50], y_train=Y[:50])
+    quick({"norm": Norm()}, X, Y, OOD, train=(X[:50], Y[:50]))
     assert CALLS[0] == ("fit", 1.0, 50)
     assert ("score", 1.0, 90) in CALLS
 
@@ -303,7 +317,7 @@ def test_resume_runs_what_is_missing(tmp_path):
 def test_resume_sees_other_training_rows(tmp_path):
     for n_train, n_calls in ((50, 4), (60, 4), (50, 0)):
         CALLS.clear()
-        quick({"one": Norm()}, X, Y, OOD, X_train=X[:n_train], resume=tmp_path)
+        quick({"one": Norm()}, X, Y, OOD, train=(X[:n_train], None), resume=tmp_path)
         assert len(CALLS) == n_calls
 
 
@@ -316,9 +330,9 @@ def test_resume_sees_a_change(tmp_path, what):
         "rows": {"X_id": X + np.eye(90, 3)[::-1] * 1e-6},
         "labels": {"y_id": np.roll(Y, 1)},
         "seed": {"random_state": 1},
-        "train": {"X_train": X[:50]},
+        "train": {"train": (X[:50], None)},
     }[what]
-    compare({"one": Norm()}, n_resamples=9, resume=tmp_path, **args)
+    compared({"one": Norm()}, n_resamples=9, resume=tmp_path, **args)
     assert [call[0] for call in CALLS] == ["fit"] + ["score"] * 3
 
 
@@ -422,7 +436,8 @@ class Gives(Norm):
         ({"ood": {"a": X[:0]}}, ValueError, "a has no samples. Leave it out"),
         ({"X_id": X[:0], "y_id": None}, ValueError, "X_id has no samples"),
         ({"y_id": Y[:5]}, ValueError, "inconsistent numbers of samples"),
-        ({"y_train": Y}, ValueError, "y_train is given without X_train"),
+        ({"train": (None, Y)}, ValueError, "train has classes but no samples"),
+        ({"train": (X, Y, Y)}, ValueError, r"samples and their classes, \(X, y\) or"),
         (
             {"detectors": {"k": KNN()}, "y_id": np.where(Y == 0, -1, Y)},
             ValueError,
@@ -435,10 +450,10 @@ class Gives(Norm):
         ({"groups": {"g": ["x"]}}, ValueError, "'g' must have distinct sets among"),
         ({"groups": {"g": []}}, ValueError, "'g' must have distinct sets among"),
         ({"groups": {"g": ["far", "far"]}}, ValueError, "must have distinct sets"),
-        ({"repeats": 0}, ValueError, "'repeats' parameter of compare must be"),
         ({"n_resamples": 0}, ValueError, "'n_resamples' parameter of compare"),
         ({"confidence_level": 1.0}, ValueError, "'confidence_level' parameter"),
-        ({"test_size": 1.5}, ValueError, "'test_size' parameter of compare must be"),
+        ({"split": 1.5}, ValueError, "'split' parameter of compare must be"),
+        ({"split": "half"}, ValueError, "'split' parameter of compare must be"),
         ({"cache": 3}, ValueError, "'cache' parameter of compare must be"),
         ({"resume": "x", "random_state": None}, ValueError, "resume needs an integer"),
         (
@@ -456,12 +471,12 @@ class Gives(Norm):
 def test_errors(changes, error, message):
     args = {"detectors": {"n": Norm()}, "X_id": X, "y_id": Y, "ood": OOD} | changes
     with pytest.raises(error, match=message):
-        compare(**{"random_state": 0, **args})
+        compared(**{"random_state": 0, **args})
 
 
 def test_too_few_resamples_for_any_pvalue_to_be_small():
     detectors = {"one": Norm(), "two": Norm(), "three": Norm(scale=[1, 2, 4])}
-    ask = partial(compare, detectors, X, Y, OOD, metrics="auroc", random_state=0)
+    ask = partial(compared, detectors, X, Y, OOD, metrics="auroc", random_state=0)
     with pytest.warns(SkoodWarning, match="With 3 .*n_resamples=58 no p-value") as w:
         ask(n_resamples=58)
     assert "below 0.0508" in str(w[0].message)
@@ -472,7 +487,7 @@ def test_too_few_resamples_for_any_pvalue_to_be_small():
         warnings.simplefilter("error")
         ask(n_resamples=59)
         ask(n_resamples=299, confidence_level=0.99)
-        compare({"one": Norm()}, X, Y, OOD, n_resamples=1, random_state=0)
+        compared({"one": Norm()}, X, Y, OOD, n_resamples=1, random_state=0)
 
 
 def test_error_in_a_fit_names_the_detector():
@@ -498,7 +513,7 @@ def test_infinite_scores():
         def score_samples(self, X):
             return np.where(X[:, 0] > 3, -np.inf, np.inf)
 
-    row = cell(quick({"n": Sure()}, X, None, OOD, X_train=X), "n", "far")
+    row = cell(quick({"n": Sure()}, X, None, OOD, train=(X, None)), "n", "far")
     share_id, share_ood = np.mean(X[:, 0] <= 3), np.mean(OOD["far"][:, 0] <= 3)
     # ties count one half
     assert row["value"] == pytest.approx((1 + share_id - share_ood) / 2, rel=1e-12)
@@ -515,17 +530,17 @@ def test_labels_in_place_of_sets():
             "knn": KNN(n_neighbors=3, ood_label=label),
             "gauss": Mahalanobis(ood_label=label),
         }
-        found = compare(detectors, X, labels, **options)
+        found = compared(detectors, X, labels, **options)
         sets = {"ood": X[y == -1]}
-        expected = compare(detectors, X[y >= 0], labels[y >= 0], sets, **options)
+        expected = compared(detectors, X[y >= 0], labels[y >= 0], sets, **options)
         assert list(found["ood"]) == ["ood", "ood"]
         assert list(found["n_ood"]) == [30, 30]
         columns = ["detector", "value", "low", "high"]
         assert found[columns].equals(expected[columns])
     with pytest.raises(ValueError, match="which are 0 of 90"):
-        compare(detectors, X[y >= 0], y[y >= 0].astype(str), **options)
+        compared(detectors, X[y >= 0], y[y >= 0].astype(str), **options)
     with pytest.raises(ValueError, match="but y_id is None"):
-        compare(detectors, X, None, **options)
+        compared(detectors, X, None, **options)
     detectors["knn"] = KNN(n_neighbors=3)
     with pytest.raises(ValueError, match="but detectors have"):
-        compare(detectors, X, y, **options)
+        compared(detectors, X, y, **options)

@@ -14,7 +14,6 @@ import pytest
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
-from skood.benchmark import compare
 from skood.benchmark._compare import Comparison
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._own_comparison import _summary
@@ -22,6 +21,7 @@ from skood.benchmark._page import html_page, html_table
 from skood.benchmark._report import _round_up, leaders, tied, write_report
 from skood.detectors import KNN, MSP, Energy, Mahalanobis
 from skood.metrics import aurc
+from tests.benchmark.conftest import compared
 
 RNG = np.random.RandomState(0)
 X = RNG.normal(size=(180, 3))
@@ -92,7 +92,7 @@ def rows_of(found, caption):
 def report(tmp_path, detectors, *, X=REST[0], y=REST[1], ood=OOD, **params):
     path = tmp_path / "page.html"
     params = {"n_resamples": 99, "random_state": 0} | params
-    table = compare(detectors, X, y, ood, report=path, **params)
+    table = compared(detectors, X, y, ood, report=path, **params)
     text = path.read_text("utf-8")
     return table, Page(text), text
 
@@ -311,7 +311,7 @@ def test_many_detectors_and_repeats(tmp_path):
 
 def test_same_table_with_and_without(tmp_path):
     with_page, *_ = report(tmp_path, DETECTORS, resume=tmp_path / "cells")
-    plain = compare(DETECTORS, *REST, OOD, n_resamples=99, random_state=0)
+    plain = compared(DETECTORS, *REST, OOD, n_resamples=99, random_state=0)
     seconds = [name for name in plain if name.endswith("seconds")]
     pd.testing.assert_frame_equal(
         with_page.drop(columns=seconds), plain.drop(columns=seconds)
@@ -340,7 +340,9 @@ def test_page_replaces_another_one(tmp_path):
 
 def test_folders(tmp_path):
     path = tmp_path / "new" / "folder" / "page.html"
-    compare({"knn": KNN()}, *REST, OOD, n_resamples=9, random_state=0, report=str(path))
+    compared(
+        {"knn": KNN()}, *REST, OOD, n_resamples=9, random_state=0, report=str(path)
+    )
     assert path.stat().st_size > 10_000
     calls = []
 
@@ -350,7 +352,7 @@ def test_folders(tmp_path):
             return super().fit(X, y)
 
     with pytest.raises(IsADirectoryError, match=r"is a folder\. Give the name of"):
-        compare({"knn": Counted()}, *REST, OOD, report=tmp_path)
+        compared({"knn": Counted()}, *REST, OOD, report=tmp_path)
     assert not calls
 
 

@@ -24,6 +24,7 @@ from skood.benchmark._cli import main
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._suite import PARTS
 from skood.detectors import KNN, MSP
+from skood.metrics import Resampling
 from skood.utils._metaestimators import n_rows
 from tests._forks import forks
 from tests.benchmark.conftest import kill_after
@@ -109,7 +110,7 @@ def parts(monkeypatch):
         return small(seed)
 
     monkeypatch.setattr(_suite, "PARTS", {"one": made, "two": made})
-    few = partial(_suite.run_comparison, n_resamples=49)
+    few = partial(_suite.run_comparison, resampling=Resampling(49))
     monkeypatch.setattr(_suite, "run_comparison", few)
     return calls
 

@@ -23,7 +23,6 @@ from skood.metrics import (
     expected_calibration_error,
     fpr_at_tpr,
     oscr,
-    paired_test,
     selective_risk_at,
 )
 from skood.metrics._resampling import (
@@ -36,6 +35,7 @@ from skood.metrics._resampling import (
     strata_of,
 )
 from skood.rejection import Estimate
+from tests.metrics._resampled import paired
 from tests.metrics._samples import tied
 
 METHODS = ["percentile", "basic", "bca"]
@@ -258,7 +258,7 @@ def test_errors_of_bootstrap_ci():
         bootstrap_ci(auroc, [0, 0, -1], [1, 2, 0], method="bca")
 
 
-@pytest.mark.parametrize("function", [bootstrap_ci, paired_test])
+@pytest.mark.parametrize("function", [bootstrap_ci, paired])
 @pytest.mark.parametrize(
     "params",
     [
@@ -274,7 +274,8 @@ def test_errors_of_bootstrap_ci():
 def test_errors_of_parameters(function, params):
     arrays = [np.zeros(2)] * (1 if function is bootstrap_ci else 2)
     name = next(iter(params))
-    with pytest.raises(ValueError, match=f"'{name}' parameter of {function.__name__}"):
+    where = "paired_test" if function is paired else "bootstrap_ci"
+    with pytest.raises(ValueError, match=f"'{name}' parameter of {where}"):
         function(mean, [0, 1], *arrays, **params)
 
 
@@ -295,7 +296,7 @@ def _far(b):
 def _p_values(n_pairs, gain, **params):
     return np.array(
         [
-            paired_test(
+            paired(
                 dominance,
                 *_pair(seed, gain=gain, scale=_far),
                 n_resamples=59,
@@ -323,10 +324,10 @@ def test_level_and_power_of_permutations_of_tied_scores(n_pairs):
     for seed in range(n_pairs):
         a, b = (rng.normal(size=(2, 200)) + 4.0 * (y_true == 0)).round()
         draw = {"n_resamples": 19, "random_state": seed}
-        rejected += paired_test(fpr_at_tpr, y_true, a, np.exp(b), **draw).pvalue <= 0.1
+        rejected += paired(fpr_at_tpr, y_true, a, np.exp(b), **draw).pvalue <= 0.1
         if seed < 5:
             worse = np.exp(b - 2.0 * (y_true == 0))
-            assert paired_test(fpr_at_tpr, y_true, a, worse, **draw).pvalue == 0.1
+            assert paired(fpr_at_tpr, y_true, a, worse, **draw).pvalue == 0.1
     assert rejected <= stats.binom.isf(1e-3, n_pairs, 0.1)
 
 
@@ -347,7 +348,7 @@ def test_permutation_test_of_scipy(alternative):
         alternative=alternative,
         n_resamples=np.inf,
     )
-    ours = paired_test(
+    ours = paired(
         mean,
         np.zeros(9),
         a,
@@ -368,7 +369,7 @@ def test_permutation_test_of_scipy(alternative):
 @pytest.mark.parametrize("method", ["permutation", "bootstrap"])
 def test_systems_that_do_not_differ(method):
     y_true, a, _ = _pair(0)
-    result = paired_test(auroc, y_true, a, _far(a), method=method, n_resamples=50)
+    result = paired(auroc, y_true, a, _far(a), method=method, n_resamples=50)
     assert isinstance(result, PairedTestResult)
     value = auroc(y_true, a)
     assert (result.statistic, result.pvalue) == (0.0, 1.0)
@@ -380,7 +381,7 @@ def test_systems_that_do_not_differ(method):
 def test_largest_difference_there_can_be():
     y_true = np.repeat([0, -1], 20)
     a = (y_true == 0).astype(float)
-    result = paired_test(
+    result = paired(
         auroc, y_true, a, -a, alternative="greater", n_resamples=99, random_state=0
     )
     assert result[:-1] == (1.0, 0.01, result.low, 1.0, 1.0, 0.0)
@@ -388,9 +389,9 @@ def test_largest_difference_there_can_be():
     assert 0.6 < result.low < 0.9
     for method, least in (("permutation", 0.02), ("bootstrap", 0.02)):
         params = {"method": method, "n_resamples": 99, "random_state": 0}
-        assert paired_test(auroc, y_true, a, -a, **params).pvalue == least
+        assert paired(auroc, y_true, a, -a, **params).pvalue == least
         # exchanging the systems exchanges the sides
-        less = paired_test(auroc, y_true, -a, a, alternative="less", **params)
+        less = paired(auroc, y_true, -a, a, alternative="less", **params)
         assert (less.statistic, less.pvalue) == (-1.0, 0.01)
 
 
@@ -398,20 +399,20 @@ def test_bootstrap_p_value_goes_with_the_interval():
     for gain, n in ((0.5, 200), (1.0, 100), (0.0, 200)):
         args = auroc, *_pair(0, n=n, gain=gain)
         params = {"method": "bootstrap", "n_resamples": 199, "random_state": 0}
-        result = paired_test(*args, **params)
+        result = paired(*args, **params)
         assert (result.low <= 0 <= result.high) == (result.pvalue > 0.05)
 
 
 def test_interval_of_the_difference_of_correlated_systems():
     y_true, a, b = _pair(1, gain=0.5, n=200)
     draw = {"n_resamples": 199, "random_state": 5}
-    result = paired_test(auroc, y_true, a, b, **draw)
+    result = paired(auroc, y_true, a, b, **draw)
     one, other = (bootstrap_ci(auroc, y_true, x, **draw) for x in (a, b))
     assert (result.value_a, result.value_b) == (one.value, other.value)
     apart = math.hypot(one.value - one.low, other.high - other.value)
     assert 0.5 * apart < result.statistic - result.low < 0.95 * apart
     # other systems, exchanged
-    turned = paired_test(auroc, y_true, b, a, **draw)
+    turned = paired(auroc, y_true, b, a, **draw)
     assert (turned.low, turned.high) == pytest.approx((-result.high, -result.low))
 
 
@@ -421,9 +422,7 @@ def test_arrays_as_tuples_and_dicts():
     other_pred = np.where(rng.uniform(size=60) < 0.5, y_pred, 0)
     other_score = 5 + rng.normal(size=60)
     params = {"n_resamples": 49, "random_state": 0}
-    one = paired_test(
-        aurc, y_true, (y_pred, y_score), (other_pred, other_score), **params
-    )
+    one = paired(aurc, y_true, (y_pred, y_score), (other_pred, other_score), **params)
     assert one.value_b == aurc(y_true, other_pred, other_score)
     # losses in place of predictions, by name
     losses = [np.where(y_true == p, 0.0, 1.0) for p in (y_pred, other_pred)]
@@ -431,11 +430,11 @@ def test_arrays_as_tuples_and_dicts():
         {"y_pred": None, "y_score": s, "loss": loss}
         for s, loss in zip((y_score, other_score), losses, strict=True)
     ]
-    named = paired_test(aurc, y_true, *by_name, **params)
+    named = paired(aurc, y_true, *by_name, **params)
     assert math.isnan(named.low) and math.isnan(named.high)  # losses without a bound
-    assert paired_test(aurc, y_true, *by_name, bounds=(0, 1), **params) == one
+    assert paired(aurc, y_true, *by_name, bounds=(0, 1), **params) == one
     # what both share is a parameter
-    shared = paired_test(
+    shared = paired(
         aurc, y_true, (None, y_score), (None, other_score), loss=losses[0], **params
     )
     assert shared.value_b == aurc(y_true, None, other_score, loss=losses[0])
@@ -447,7 +446,7 @@ def test_probabilities_and_predictions_are_swapped_as_they_are():
     y_true = rng.integers(3, size=80)
     sure, unsure = 0.9 * np.eye(3) + 0.1 / 3, 0.2 * np.eye(3) + 0.8 / 3
     params = {"n_resamples": 99, "random_state": 0}
-    result = paired_test(brier, y_true, sure[y_true], unsure[y_true], **params)
+    result = paired(brier, y_true, sure[y_true], unsure[y_true], **params)
     assert result.statistic < -0.3 and result.pvalue == 0.02
 
     def accuracy(y_true, y_pred):
@@ -455,32 +454,32 @@ def test_probabilities_and_predictions_are_swapped_as_they_are():
 
     names = np.array(["a", "bb", "ccc"])
     wrong = np.where(rng.uniform(size=80) < 0.3, (y_true + 1) % 3, y_true)
-    result = paired_test(accuracy, names[y_true], names[y_true], names[wrong], **params)
+    result = paired(accuracy, names[y_true], names[y_true], names[wrong], **params)
     assert result.value_a == 1.0 and result.pvalue == 0.02
 
 
 def test_errors_of_paired_test():
     y_true, a, b = _pair(0)
     with pytest.raises(ValueError, match=r"same arrays, got the shapes \[\(60,\)\] in"):
-        paired_test(auroc, y_true, a, (b, b))
+        paired(auroc, y_true, a, (b, b))
     with pytest.raises(ValueError, match=r"same arrays.*\[None, \(60,\)\] in arrays_b"):
-        paired_test(oscr, y_true, (b, a), (None, b), method="bootstrap")
+        paired(oscr, y_true, (b, a), (None, b), method="bootstrap")
     with pytest.raises(ValueError, match=r"same arrays.*\('loss', \(60,\)\)"):
-        paired_test(aurc, y_true, {"loss": a, "y_score": a}, {"y_score": b})
+        paired(aurc, y_true, {"loss": a, "y_score": a}, {"y_score": b})
     with pytest.raises(ValueError, match=r"an array 'x' of 1 dim.*Pass rank=False"):
-        paired_test(mean, y_true, a, b, n_resamples=5)
+        paired(mean, y_true, a, b, n_resamples=5)
     with pytest.raises(ValueError, match="an array 'y_score' of 2 dimension"):
-        paired_test(
+        paired(
             lambda y_true, y_score: 1.0, y_true, a[:, None], b[:, None], n_resamples=5
         )
     with pytest.raises(ValueError, match="an array 'without a name' of 1"):
-        paired_test(lambda *arrays: 1.0, y_true, a, b, n_resamples=5)
+        paired(lambda *arrays: 1.0, y_true, a, b, n_resamples=5)
     with pytest.raises(ValueError, match=r"more than the order .* on their ranks"):
-        paired_test(lambda y, y_score: y_score.mean(), y_true, a, b, n_resamples=5)
+        paired(lambda y, y_score: y_score.mean(), y_true, a, b, n_resamples=5)
     with pytest.raises(ValueError, match="metric is inf on system b"):
-        paired_test(lambda y, s: s.max(), y_true, a, np.full(60, np.inf))
+        paired(lambda y, s: s.max(), y_true, a, np.full(60, np.inf))
     with pytest.raises(ValueError, match="'alternative' parameter of paired_test must"):
-        paired_test(auroc, y_true, a, b, alternative="better")
+        paired(auroc, y_true, a, b, alternative="better")
 
 
 def test_loss_matrix_with_as_many_classes_as_rows_is_not_resampled():

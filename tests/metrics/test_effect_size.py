@@ -8,7 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import nct, ttest_1samp, ttest_ind
 
-from skood.metrics import auroc, brier, cohen_d, paired_test
+from skood.metrics import auroc, brier, cohen_d
+from tests.metrics._resampled import paired
 
 
 def test_values_by_hand():
@@ -86,7 +87,7 @@ def _mean(y_true, y_pred):
 def test_effect_size_of_a_mean_is_cohens_d_of_the_samples():
     rng = np.random.default_rng(3)
     a, b = rng.normal(size=(2, 60))
-    result = paired_test(
+    result = paired(
         _mean,
         np.zeros(60, dtype=int),
         a + 0.4,
@@ -110,7 +111,7 @@ def test_effect_size_counts_the_samples_that_the_metric_uses():
     expected = cohen_d(((p - one) ** 2).sum(1), ((q - one) ** 2).sum(1), paired=True)
     y = np.append(y, np.full(150, -1))
     p, q = (np.vstack([x, np.full((150, 2), 0.5)]) for x in (p, q))
-    result = paired_test(brier, y, p, q, n_resamples=800, random_state=0)
+    result = paired(brier, y, p, q, n_resamples=800, random_state=0)
     assert_allclose(result.effect_size, expected, rtol=0.08, atol=0.02)
 
 
@@ -120,8 +121,8 @@ def test_effect_size_does_not_grow_with_the_number_of_samples():
         rng = np.random.default_rng(n)
         y = np.repeat([0, -1], n)
         scores = rng.normal(size=(2, 2 * n)) + (y == 0) * [[1.5], [0.5]]
-        result = paired_test(auroc, y, *scores, n_resamples=200, random_state=0)
-        swapped = paired_test(auroc, y, *scores[::-1], n_resamples=200, random_state=0)
+        result = paired(auroc, y, *scores, n_resamples=200, random_state=0)
+        swapped = paired(auroc, y, *scores[::-1], n_resamples=200, random_state=0)
         value, low, high = result.effect_size
         assert_allclose(swapped.effect_size, [-value, -high, -low], rtol=1e-6)
         assert low < value < high

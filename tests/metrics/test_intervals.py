@@ -24,12 +24,12 @@ from skood.metrics import (
     expected_calibration_error,
     fpr_at_tpr,
     oscr,
-    paired_test,
     risk_at_coverage,
 )
 from skood.metrics._intervals import beta_interval, fpr_interval
 from skood.metrics._ranking import accepted_counts
 from skood.stats._mean_intervals import clopper_pearson
+from tests.metrics._resampled import paired
 
 FEW = {"n_resamples": 40, "random_state": 0}
 
@@ -264,7 +264,7 @@ def test_errors_of_bounds(bounds):
 
 def test_a_single_sample_bounds_nothing():
     assert bootstrap_ci(auroc, [0, 0, -1], [2.0, 1, 0], **FEW) == (1, 0, 1)
-    result = paired_test(auroc, [0, 0, -1], [2.0, 1, 0], [0.0, 1, 2], **FEW)
+    result = paired(auroc, [0, 0, -1], [2.0, 1, 0], [0.0, 1, 2], **FEW)
     assert (result.low, result.high) == (-1, 1)
 
 
@@ -313,7 +313,7 @@ def test_coverage_of_a_difference():
             common + own + shift * (y_true == 0)
             for own, shift in zip((first, second), shifts, strict=True)
         )
-        result = paired_test(
+        result = paired(
             auroc, y_true, a, b, method="bootstrap", n_resamples=30, random_state=seed
         )
         assert -1 <= result.low < result.high <= 1

@@ -22,7 +22,7 @@ from skorch.helper import SliceDataset
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from skood.base import UncertaintyDetector
-from skood.benchmark import compare
+from skood.benchmark import Output, compare
 from skood.benchmark._hashing import content_hash
 from skood.combine import DetectorEnsemble
 from skood.detectors import (
@@ -39,6 +39,7 @@ from skood.detectors import (
 )
 from skood.epistemic import QUAM, AdversarialSearch, BatchEnsemble, Laplace
 from skood.evidential import EvidentialClassifier
+from skood.metrics import Resampling
 from skood.nn import (
     FeatureExtractor,
     MultiHeadClassifier,
@@ -390,14 +391,14 @@ def test_compare(tmp_path):
     """Cells are named by the content of the items, not by the files' names."""
     detectors = {"knn": KNN(CLF, n_neighbors=3), "msp": MSP(CLF)}
     sets = {"a": X + 1, "b": X[:40] * 2}
-    options = {"metrics": "auroc", "n_resamples": 9, "random_state": 0}
+    options = {"metrics": "auroc", "random_state": 0, "resampling": Resampling(9)}
     expected = compare(detectors, X, Y, sets, **options)
 
     def run():
         lazy = {"a": Items(X + 1), "b": DataLoader(Items(X[:40] * 2), shuffle=True)}
-        items = Items(X, Y)
+        items, output = Items(X, Y), Output(resume=tmp_path, cache=tmp_path)
         return compare(
-            detectors, items, None, lazy, resume=tmp_path, cache=tmp_path, **options
+            detectors, items, None, lazy, output=output, **options
         ), items.n_loaded
 
     for n_passes in (5, 2):  # labels; hashes of all, of both parts; reading - or not
