@@ -119,7 +119,7 @@ errors = {
 from scipy.integrate import trapezoid
 
 from skood.exceptions import InfeasibleError
-from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, solve_finite
+from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, Solver, solve_finite
 
 RULES = BoundedTPRFPR(**TPR_FPR), BoundedPrecisionRecall(**PRECISION_RECALL)
 x = np.linspace(-7, 10, 4001)
@@ -314,7 +314,10 @@ plt.show()
 from skood.metrics import DoubleScoreROCDisplay
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
-names = {"score_names": ("C: r", "A: g"), "n_angles": 31}
+names = {
+    "score_names": ("C: r", "A: g"),
+    "solver": Solver("grid", n_angles=31),
+}
 display = DoubleScoreROCDisplay.from_predictions(
     y, -r, -g, y_pred=y_pred, point=points["D"], rule=RULES[0], ax=left, **names
 )
@@ -379,7 +382,7 @@ PrecisionRecallDisplay.from_predictions(
     lw=2,
 )
 both = TwoScoreCurve.from_predictions(
-    y, y_pred, -r, -g, kind="risk_coverage", n_angles=31
+    y, y_pred, -r, -g, kind="risk_coverage", solver=Solver("grid", n_angles=31)
 )
 singles = [
     RiskCoverageCurve.from_predictions(y, y_pred, *SCORES[name]) for name in "CAB"
@@ -402,7 +405,12 @@ plt.show()
 fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
 for name, style in (("A", "-."), ("B", ":"), ("C", "--"), ("D", "-")):
     best = TwoScoreCurve.from_predictions(
-        y, y_pred, *SCORES[name], kind="ccr", tpr_min=0.7, n_angles=181
+        y,
+        y_pred,
+        *SCORES[name],
+        kind="ccr",
+        tpr_min=0.7,
+        solver=Solver("grid", n_angles=181),
     )
     fpr, risk = np.append(best.bounds, 1), 1 - np.append(best.values, best.values[-1])
     ax.step(fpr, risk, style, where="post", c=COLORS[name], lw=2, label=name)

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
-from skood.utils._estimator import SkoodEstimator
-from skood.utils._param_validation import InvalidParameterError
+from skood.utils._estimator import SkoodEstimator, check_options
 from skood.utils._ties import GUARD
 
 
@@ -96,10 +95,6 @@ def excess(amount):
     return np.where(amount <= GUARD, 0.0, amount)
 
 
-class _InvalidRuleError(ValueError, TypeError):
-    """A parameter of a rule is out of its range, or of another type."""
-
-
 class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     r"""Interface of the rules of :mod:`skood.rejection`: an objective within bounds.
 
@@ -163,11 +158,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
 
     def check_params(self):
         """Raise a ValueError if a parameter is out of its range, or of another type."""
-        try:
-            self._validate_params()
-        except InvalidParameterError as error:
-            # scikit-learn's decorator of functions would replace the name of the rule
-            raise _InvalidRuleError(str(error)) from None
+        check_options(self)
 
     @abstractmethod
     def rates(self):

@@ -100,7 +100,7 @@ def boundary_acceptance(g_id, g_ood, rule, mu, *, weights_id=None, weights_ood=N
             f"rule must be a BoundedTPRFPR, got {type(rule).__name__}: the acceptance "
             "on the boundary is known for bounds on TPR and FPR."
         )
-    rule._validate_params()
+    rule.check_params()
     if isinstance(mu, bool) or not isinstance(mu, Real) or not math.isfinite(mu):
         raise ValueError(f"mu must be a finite number, got {mu!r}.")
     g, id_mass, ood_mass = _atoms(g_id, g_ood, weights_id, weights_ood)

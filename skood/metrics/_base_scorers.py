@@ -184,7 +184,9 @@ class RuleScorer(WeightedScorer):
     rule in its order; none: the rule itself.
     """
 
-    def __init__(self, name, rule, loss, ood_label, shown=(), max_loss=None, **angles):
+    def __init__(
+        self, name, rule, loss, ood_label, shown=(), max_loss=None, solver=None
+    ):
         check_rule(rule)
         self._name = name
         self._rule = rule
@@ -194,7 +196,7 @@ class RuleScorer(WeightedScorer):
         self._max_loss = max_loss
         self._ood_label = ood_label
         self._shown = shown
-        self._angles = angles
+        self._solver = None if solver is None else Solver._checked(solver)
 
     def __call__(self, estimator, X, y, sample_weight=None):
         """Score a fitted estimator; greater is better."""
@@ -284,7 +286,7 @@ class RuleScorer(WeightedScorer):
             needs_ood=self._rule.needs_ood,
             sample_weight=weight,
         )
-        point = search(self._rule, samples, Solver(**self._angles))
+        point = search(self._rule, samples, self._solver)
         if point.feasible:
             return point.objective, 0.0
         return None, float(self._rule.violation(point.tpr, point.fpr, point.risk))
@@ -297,5 +299,6 @@ class RuleScorer(WeightedScorer):
         shown.append(f"ood_label={self._ood_label!r}")
         if self._max_loss is not None:
             shown.append(f"max_loss={self._max_loss!r}")
-        shown += [f"{name}={value!r}" for name, value in self._angles.items()]
+        if self._solver is not None:
+            shown.append(f"solver={self._solver!r}")
         return f"{self._name}({', '.join(shown)})"

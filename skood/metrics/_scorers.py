@@ -373,15 +373,8 @@ def make_misclassification_scorer(component="epistemic", *, ood_label=-1):
     return _MisclassificationScorer(component, ood_label)
 
 
-def _check_angles(angles):
-    """Raise if the range of angles is unknown."""
-    if angles not in ("quadrant", "full"):
-        raise ValueError(f"angles must be 'quadrant' or 'full', got {angles!r}.")
-    return angles
-
-
 def make_rule_scorer(
-    rule, *, loss="zero_one", max_loss=None, ood_label=-1, angles="quadrant"
+    rule, *, loss="zero_one", max_loss=None, ood_label=-1, solver=None
 ):
     r"""Make a scorer of the objective of any rule, such as your own.
 
@@ -394,7 +387,7 @@ def make_rule_scorer(
     rule : BaseRule
         The objective and the bounds.
 
-    loss, max_loss, ood_label, angles
+    loss, max_loss, ood_label, solver
         As in :func:`make_selective_risk_scorer`.
 
     Returns
@@ -416,8 +409,7 @@ def make_rule_scorer(
     >>> from skood.metrics import make_rule_scorer
     >>> from skood.rejection import BoundedImprovement
     >>> make_rule_scorer(BoundedImprovement(0.1))  # doctest: +NORMALIZE_WHITESPACE
-    make_rule_scorer(BoundedImprovement(risk_max=0.1), loss='zero_one',
-    ood_label=-1, angles='quadrant')
+    make_rule_scorer(BoundedImprovement(risk_max=0.1), loss='zero_one', ood_label=-1)
     """
     return RuleScorer(
         "make_rule_scorer",
@@ -425,7 +417,7 @@ def make_rule_scorer(
         loss,
         ood_label,
         max_loss=max_loss,
-        angles=_check_angles(angles),
+        solver=solver,
     )
 
 
@@ -436,7 +428,7 @@ def make_selective_risk_scorer(
     loss="zero_one",
     max_loss=None,
     ood_label=-1,
-    angles="quadrant",
+    solver=None,
 ):
     r"""Make a scorer of the selective risk at a bounded TPR and FPR.
 
@@ -475,8 +467,8 @@ def make_selective_risk_scorer(
     ood_label : int or str, default=-1
         Label of known OOD samples in `y`. For regressors, it is always NaN.
 
-    angles : {"quadrant", "full"}, default="quadrant"
-        As in :func:`selective_risk_at`; no effect with a single score.
+    solver : Solver, default=None
+        Search for the best threshold of estimators with scores. None: ``Solver()``.
 
     Returns
     -------
@@ -557,7 +549,7 @@ def make_selective_risk_scorer(
         ood_label,
         ("tpr_min", "fpr_max"),
         max_loss=max_loss,
-        angles=_check_angles(angles),
+        solver=solver,
     )
 
 
@@ -569,7 +561,7 @@ def make_precision_recall_risk_scorer(
     loss="zero_one",
     max_loss=None,
     ood_label=-1,
-    angles="quadrant",
+    solver=None,
 ):
     r"""Make a scorer of the selective risk at a bounded precision and recall.
 
@@ -590,11 +582,8 @@ def make_precision_recall_risk_scorer(
         Share of OOD samples in use, in [0, 1). It is never estimated from the data.
         With 0 no OOD samples are needed.
 
-    loss, max_loss, ood_label
+    loss, max_loss, ood_label, solver
         As in :func:`make_selective_risk_scorer`.
-
-    angles : {"quadrant", "full"}, default="quadrant"
-        As in :func:`selective_risk_at_precision_recall`; no effect with a single score.
 
     Returns
     -------
@@ -642,7 +631,7 @@ def make_precision_recall_risk_scorer(
     >>> scorer = make_precision_recall_risk_scorer(recall_min=0.7, ood_prior=0.2)
     >>> scorer  # doctest: +NORMALIZE_WHITESPACE
     make_precision_recall_risk_scorer(precision_min=0.9, recall_min=0.7,
-    ood_prior=0.2, loss='zero_one', ood_label=-1, angles='quadrant')
+    ood_prior=0.2, loss='zero_one', ood_label=-1)
     >>> from sklearn.linear_model import LogisticRegression
     >>> from sklearn.model_selection import cross_val_score
     >>> from skood.datasets import load_digits_ood
@@ -669,7 +658,7 @@ def make_precision_recall_risk_scorer(
         ood_label,
         ("precision_min", "recall_min", "ood_prior"),
         max_loss=max_loss,
-        angles=_check_angles(angles),
+        solver=solver,
     )
 
 

@@ -9,7 +9,6 @@ from skood.decision import (
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     ScoredSamples,
-    Solver,
 )
 from skood.decision._solver import search
 from skood.metrics._sample_checks import check_scores, id_samples, require_both
@@ -72,7 +71,7 @@ def selective_risk_at(
     loss="zero_one",
     ood_label=-1,
     classes=None,
-    angles="quadrant",
+    solver=None,
     sample_weight=None,
 ):
     r"""Least selective risk at a bounded TPR and FPR, of one or two scores.
@@ -108,8 +107,8 @@ def selective_risk_at(
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
-    angles : {"quadrant", "full"}, default="quadrant"
-        With "full" a score may be used reversed, with a warning.
+    solver : Solver, default=None
+        Search for the best rule. None: ``Solver()``.
 
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the samples, see :ref:`metric_weights`. None: equal weights.
@@ -159,7 +158,7 @@ def selective_risk_at(
         sample_weight=sample_weight,
     )
     rule = BoundedTPRFPR(tpr_min=tpr_min, fpr_max=fpr_max)
-    return search(rule, samples, Solver(angles=angles))
+    return search(rule, samples, solver)
 
 
 def selective_risk_at_precision_recall(
@@ -174,7 +173,7 @@ def selective_risk_at_precision_recall(
     loss="zero_one",
     ood_label=-1,
     classes=None,
-    angles="quadrant",
+    solver=None,
     sample_weight=None,
 ):
     r"""Least selective risk at a bounded precision and recall, of one or two scores.
@@ -205,8 +204,8 @@ def selective_risk_at_precision_recall(
     ood_label, classes : int or str, default=-1, and array-like, default=None
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
-    angles : {"quadrant", "full"}, default="quadrant"
-        With "full" a score may be used reversed, with a warning.
+    solver : Solver, default=None
+        Search for the best rule. None: ``Solver()``.
 
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the samples, see :ref:`metric_weights`. None: equal weights.
@@ -273,4 +272,4 @@ def selective_risk_at_precision_recall(
         needs_ood=rule.needs_ood,
         sample_weight=sample_weight,
     )
-    return search(rule, samples, Solver(angles=angles))
+    return search(rule, samples, solver)

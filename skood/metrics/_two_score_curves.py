@@ -9,7 +9,7 @@ from numbers import Real
 
 import numpy as np
 
-from skood.decision import CostBased, OperatingPoint
+from skood.decision import CostBased, OperatingPoint, Solver
 from skood.decision._calibration_sample import Problem
 from skood.decision._objective import Goal, better
 from skood.decision._operating_point import precision_at
@@ -175,8 +175,7 @@ class TwoScoreCurve:
         loss="zero_one",
         ood_label=-1,
         classes=None,
-        angles="quadrant",
-        n_angles=91,
+        solver=None,
         sample_weight=None,
     ):
         """Make a curve from labels, predictions and scores.
@@ -226,12 +225,10 @@ class TwoScoreCurve:
         ood_label, classes : int or str, default=-1, and array-like, default=None
             OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
-        angles : {"quadrant", "full"}, default="quadrant"
-            With "full" a score may be used reversed, without a warning: see the
-            `thetas`.
-
-        n_angles : int, default=91
-            Number of angles, one degree apart by default. No effect with one score.
+        solver : Solver, default=None
+            Its `angles` and `n_angles` are searched; no effect with one score. With
+            ``angles="full"`` a score may be used reversed, without a warning: see the
+            `thetas`. None: ``Solver("grid", n_angles=91)``, one degree apart.
 
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples, see :ref:`metric_weights`. None: equal weights.
@@ -282,7 +279,7 @@ class TwoScoreCurve:
 
         at_most = kind in ("ccr", "dhamija")
         none = {"roc": (0, 0), "dhamija": None if tpr_min else (0, 1)}.get(kind)
-        thetas = _angles_to_try(problem, angles, n_angles)
+        thetas = _angles_to_try(problem, solver)
         bounds, values, rules = _best_rules(
             problem, thetas, evaluate, none=none, at_most=at_most
         )
@@ -457,8 +454,7 @@ class SCODCurve:
         loss="zero_one",
         ood_label=-1,
         classes=None,
-        angles="quadrant",
-        n_angles=91,
+        solver=None,
         sample_weight=None,
     ):
         """Make a curve from labels, predictions and scores.
@@ -474,7 +470,7 @@ class SCODCurve:
         rules : list of CostBased
             The costs and priors. If all priors are 0, no OOD samples are needed.
 
-        loss, ood_label, classes, angles, n_angles, sample_weight
+        loss, ood_label, classes, solver, sample_weight
             As in :meth:`TwoScoreCurve.from_predictions`.
 
         Returns
@@ -508,7 +504,7 @@ class SCODCurve:
         problem = Problem(samples)
         goals = [Goal.of(rule, problem) for rule in rules]
         best = [None] * len(goals)
-        for theta in _angles_to_try(problem, angles, n_angles):
+        for theta in _angles_to_try(problem, solver):
             lam, N, E, F = _worth_trying(*problem.points(theta))
             for i, goal in enumerate(goals):
                 candidate = problem.best_of(theta, lam, N, E, F, goal=goal)
@@ -524,9 +520,10 @@ def _ratio(a, b):
     return np.divide(a, b, out=np.full(b.shape, np.inf), where=b > 0)
 
 
-def _angles_to_try(problem, angles, n_angles):
+def _angles_to_try(problem, solver):
     """Return the grid of angles, or angle 0 if there is only one score."""
-    thetas = grid_of_angles(angles, n_angles)
+    solver = Solver._checked(Solver("grid", n_angles=91) if solver is None else solver)
+    thetas = grid_of_angles(solver.angles, solver.n_angles)
     return thetas if problem.double else np.zeros(1)
 
 

@@ -11,6 +11,7 @@ from sklearn.utils._pprint import _EstimatorPrettyPrinter
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from skood.utils._param_validation import InvalidParameterError
 from skood.utils._warnings import warn
 
 _STAMP = "_skood_version"  # present in pickled states only
@@ -135,6 +136,19 @@ class SkoodEstimator(BaseEstimator):
         return citation(self, format=format)
 
 
+class _InvalidOptionError(ValueError, TypeError):
+    """A parameter of a rule or of options is out of its range, or of another type."""
+
+
+def check_options(options):
+    """Raise if a parameter of a rule, or of other options, is not valid."""
+    try:
+        options._validate_params()
+    except InvalidParameterError as error:
+        # scikit-learn's decorator of functions would replace the name of the class
+        raise _InvalidOptionError(str(error)) from None
+
+
 class BaseOptions(SkoodEstimator):
     """Base class of options that a function takes as one object."""
 
@@ -145,7 +159,7 @@ class BaseOptions(SkoodEstimator):
             return cls()
         if not isinstance(options, cls):
             raise TypeError(f"Expected a {cls.__name__} or None, got {options!r}.")
-        options._validate_params()
+        check_options(options)
         return options
 
 

@@ -48,7 +48,7 @@ def least_fpr(thetas, tpr):
 @pytest.mark.parametrize("tpr", [0.1, 0.5, 0.8, 0.95, 1.0])
 def test_staircases_are_the_least_fpr_of_all_rules(tpr):
     display = DoubleScoreROCDisplay.from_predictions(
-        Y_TRUE, Y_SCORE, OOD_SCORE, n_angles=7
+        Y_TRUE, Y_SCORE, OOD_SCORE, solver=Solver("grid", n_angles=7)
     )
     assert fpr_at(display.line_, tpr) == least_fpr(grid_of_angles("quadrant", 7), tpr)
     first, second = display.single_lines_
@@ -148,7 +148,7 @@ def test_classifier_is_drawn_with_its_operating_point():
     X, y = make_blobs_ood(1)
     y = np.where(y == -1, 7, y)  # a class that it does not know
     display = DoubleScoreROCDisplay.from_estimator(
-        make_pipeline("passthrough", clf), X, y, n_angles=9
+        make_pipeline("passthrough", clf), X, y
     )
     report = clf.report(X, y)
     rates = [report.fpr.value, report.tpr.value]
@@ -157,7 +157,8 @@ def test_classifier_is_drawn_with_its_operating_point():
     assert display.rule is rule
     norm = np.linalg.norm(X, axis=1)
     proba = clf.predict_proba(X).max(axis=1)
-    curve = roc_curve(y, proba - 1, -norm, ood_label=7, angles="full", n_angles=9)
+    solver = Solver("grid", angles="full", n_angles=91)  # as that of the classifier
+    curve = roc_curve(y, proba - 1, -norm, ood_label=7, solver=solver)
     assert_allclose(display.line_.get_xdata()[1:-1], curve.values, rtol=1e-12)
     assert_allclose(display.line_.get_ydata()[1:-1], curve.bounds, rtol=1e-12)
     names = [text.split(" (")[0] for text in legend_texts(display)]

@@ -16,6 +16,7 @@ from skood.rejection import (
     BoundedTPRFPR,
     CostBased,
     OperatingPoint,
+    Solver,
 )
 from tests.metrics._double_rows import every_rule, make_rows, precision_recall_curve
 from tests.metrics._drawing import legend_texts
@@ -48,7 +49,7 @@ def largest_precision(thetas, recall, prior):
 @pytest.mark.parametrize("prior", [0.1, 0.6])
 def test_staircases_are_the_largest_precision_of_all_rules(prior, recall):
     display = PrecisionRecallDisplay.from_predictions(
-        Y_TRUE, Y_SCORE, OOD_SCORE, ood_prior=prior, n_angles=7
+        Y_TRUE, Y_SCORE, OOD_SCORE, ood_prior=prior, solver=Solver("grid", n_angles=7)
     )
     first, second = display.single_lines_
     for line, thetas in (
@@ -155,7 +156,9 @@ def test_classifier_is_drawn_at_the_prior_of_its_rule():
     rule = BoundedPrecisionRecall(precision_min=0.7, recall_min=0.8, ood_prior=0.3)
     clf = fit_rejector(rule)
     X, y = make_blobs_ood(1)
-    display = PrecisionRecallDisplay.from_estimator(clf, X, y, n_angles=9)
+    display = PrecisionRecallDisplay.from_estimator(
+        clf, X, y, solver=Solver("grid", n_angles=9)
+    )
     report = clf.report(X, y, ood_prior=0.3)
     rates = [report.tpr.value, report.precision.value]
     assert_allclose(display.point_.get_xydata(), [rates], rtol=1e-12)
@@ -164,7 +167,11 @@ def test_classifier_is_drawn_at_the_prior_of_its_rule():
     assert display.rule is rule
     norm = np.linalg.norm(X, axis=1)
     curve = precision_recall_curve(
-        y, clf.predict_proba(X).max(axis=1) - 1, -norm, ood_prior=0.3, n_angles=9
+        y,
+        clf.predict_proba(X).max(axis=1) - 1,
+        -norm,
+        ood_prior=0.3,
+        solver=Solver("grid", n_angles=9),
     )
     assert_allclose(display.line_.get_ydata()[1:], curve.values, rtol=1e-12)
     other = PrecisionRecallDisplay.from_estimator(clf, X, y, ood_prior=0.4)
@@ -179,7 +186,7 @@ def test_classifier_is_drawn_at_the_prior_of_its_rule():
 )
 def test_prior_of_other_rules(rule, prior):
     display = PrecisionRecallDisplay.from_estimator(
-        fit_rejector(rule), *make_blobs_ood(1), n_angles=3
+        fit_rejector(rule), *make_blobs_ood(1), solver=Solver("grid", n_angles=3)
     )
     assert display.ood_prior == prior
     assert display.bounds_ is None

@@ -26,7 +26,7 @@ from skood.metrics import (
     selective_risk_at_precision_recall,
 )
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
-from skood.rejection import BoundedPrecisionRecall, RejectOptionClassifier
+from skood.rejection import BoundedPrecisionRecall, RejectOptionClassifier, Solver
 from tests._loops import looped
 from tests.metrics._double_rows import cost_curve
 from tests.metrics._scored import Classify, Decider, Detector, ProbabilityDetector, rows
@@ -407,17 +407,17 @@ def test_string_labels_unseen_labels_and_pickle(make):
         (
             make_selective_risk_scorer(0.7),
             "make_selective_risk_scorer(tpr_min=0.7, fpr_max=0.2, loss='zero_one', "
-            "ood_label=-1, angles='quadrant')",
+            "ood_label=-1)",
         ),
         (
-            make_selective_risk_scorer(loss=squared, angles="full"),
+            make_selective_risk_scorer(loss=squared, solver=Solver(angles="full")),
             "make_selective_risk_scorer(tpr_min=0.8, fpr_max=0.2, loss=squared, "
-            "ood_label=-1, angles='full')",
+            "ood_label=-1, solver=Solver(angles='full'))",
         ),
         (
             make_precision_recall_risk_scorer(0.7, ood_label="junk"),
             "make_precision_recall_risk_scorer(precision_min=0.7, recall_min=0.8, "
-            "ood_prior=0.5, loss='zero_one', ood_label='junk', angles='quadrant')",
+            "ood_prior=0.5, loss='zero_one', ood_label='junk')",
         ),
         (
             make_cost_scorer(0.1, loss=[[0, 1], [2, 0]]),
@@ -438,7 +438,7 @@ def test_repr(scorer, text):
         (MAKERS[0], {"fpr_max": -0.1}, "'fpr_max' parameter of BoundedTPRFPR"),
         (MAKERS[0], {"loss": "hinge"}, "loss must be 'zero_one', .*Got 'hinge'"),
         (MAKERS[0], {"loss": [0.0, 1.0]}, "loss must be 'zero_one'"),
-        (MAKERS[0], {"angles": "half"}, "angles must be .* or 'full', got 'half'"),
+        (MAKERS[0], {"solver": Solver(angles="half")}, "'angles' parameter of Solver"),
         (
             MAKERS[1],
             {"recall_min": 1.5},
@@ -449,7 +449,7 @@ def test_repr(scorer, text):
             {"ood_prior": 1.0},
             "'ood_prior' parameter of BoundedPrecisionRecall",
         ),
-        (MAKERS[1], {"angles": "half"}, "angles must be .* or 'full', got 'half'"),
+        (MAKERS[1], {"solver": Solver(angles="half")}, "'angles' parameter of Solver"),
         (MAKERS[2], {"accept_ood": 0.0}, "accept_ood of CostBased must be above"),
         (MAKERS[2], {"loss": "hinge"}, "loss must be 'zero_one', .*Got 'hinge'"),
     ],

@@ -54,7 +54,9 @@ def test_best_risk_of_every_rule(beta, prior, seed):
         coverage = (1 - prior) * N / n + prior * F / m
         risk = (1 - beta) * (1 - prior) * E / n + beta * prior * F / m
         reached.append((coverage, risk / coverage))
-    curve = scod_risk_curve(*rows, ood_weight=beta, ood_prior=prior, n_angles=9)
+    curve = scod_risk_curve(
+        *rows, ood_weight=beta, ood_prior=prior, solver=Solver("grid", n_angles=9)
+    )
     for share in np.linspace(0, 1, 101):
         best = min(r for c, r in reached if c >= share - 1e-9)
         assert_allclose(curve.at(share), best, rtol=1e-12, atol=1e-15)
@@ -121,7 +123,7 @@ SWEEPS = {
 def test_least_cost_of_every_rule(swept, seed):
     rows = make_rows(seed)
     params = SWEEPS[swept]
-    curve = cost_curve(*rows, n_angles=9, **params)
+    curve = cost_curve(*rows, solver=Solver("grid", n_angles=9), **params)
     points = [(0, 0, 0), *every_rule(*rows, THETAS)]
     assert len(curve.rules) == len(curve.points) == params[swept].size
     for k, (cost, rule, point) in enumerate(
@@ -206,7 +208,10 @@ def test_the_cost_of_narasimhan_et_al(c_in, c_out):
         for N, E, F in [(0, 0, 0), *every_rule(*rows, THETAS)]
     )
     curve = cost_curve(
-        *rows, reject_id=c_in / rest, accept_ood=c_out / rest, n_angles=9
+        *rows,
+        reject_id=c_in / rest,
+        accept_ood=c_out / rest,
+        solver=Solver("grid", n_angles=9),
     )
     assert_allclose(2 * rest * curve.costs, [theirs], rtol=1e-12)
 
@@ -275,9 +280,11 @@ def test_a_score_reversed(metric):
     y_true, y_pred, *scores = make_rows(1)
     noise, more = np.random.default_rng(0).uniform(size=(2, 50))
     score = sum(scores) + noise  # untied, since rounding differs between mirror images
-    good = metric(y_true, y_pred, score, more, n_angles=3)
-    bad = metric(y_true, y_pred, -score, more, n_angles=3)
-    full = metric(y_true, y_pred, -score, more, angles="full", n_angles=8)
+    good = metric(y_true, y_pred, score, more, solver=Solver("grid", n_angles=3))
+    bad = metric(y_true, y_pred, -score, more, solver=Solver("grid", n_angles=3))
+    full = metric(
+        y_true, y_pred, -score, more, solver=Solver("grid", angles="full", n_angles=8)
+    )
     if metric is cost_curve:
         assert full.costs[0] <= good.costs[0] < bad.costs[0]
         assert math.cos(full.points[0].theta) < 0
@@ -289,8 +296,10 @@ def test_a_score_reversed(metric):
 @pytest.mark.parametrize("metric", METRICS)
 def test_errors(metric):
     rows = make_rows(5)
-    with pytest.raises(ValueError, match="n_angles must be at least 2, got 0"):
-        metric(*rows, n_angles=0)
+    with pytest.raises(
+        ValueError, match=r"'n_angles' parameter of Solver must.* Got 0"
+    ):
+        metric(*rows, solver=Solver("grid", n_angles=0))
     with pytest.raises(ValueError, match="y_score contains 50 NaN"):
         metric(*rows[:2], np.full(50, np.nan))
     with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1"):

@@ -18,6 +18,7 @@ from skood.rejection import (
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     ScoredSamples,
+    Solver,
     accept,
     solve,
 )
@@ -169,7 +170,9 @@ def test_reversed_score():
     for metric, bounds in zip(METRICS, (tpr_fpr, precision_recall), strict=True):
         assert not metric(y_true, y_pred, *scores, **bounds).feasible
         with pytest.warns(SkoodWarning, match="reversed") as record:
-            point = metric(y_true, y_pred, *scores, angles="full", **bounds)
+            point = metric(
+                y_true, y_pred, *scores, solver=Solver(angles="full"), **bounds
+            )
         assert record[0].filename == __file__
         assert (point.risk, point.tpr) == (0.0, 0.5)
 
@@ -220,7 +223,7 @@ def test_errors(metric):
     with pytest.raises(ValueError, match=r"ood_score contains \+inf"):
         metric(y_true, y_pred, y_score, np.full(50, np.inf))
     with pytest.raises(ValueError, match="'angles' parameter of Solver must be a str"):
-        metric(y_true, y_pred, y_score, angles="none")
+        metric(y_true, y_pred, y_score, solver=Solver(angles="none"))
 
 
 @pytest.mark.parametrize(

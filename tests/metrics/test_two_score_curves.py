@@ -18,7 +18,7 @@ from skood.metrics import (
     ccr_at_fpr,
     oscr,
 )
-from skood.rejection import BoundedAbstention, BoundedTPRFPR, accept, solve
+from skood.rejection import BoundedAbstention, BoundedTPRFPR, Solver, accept, solve
 from tests._loops import looped
 from tests.decision._scores import solve_arguments
 from tests.metrics._double_rows import (
@@ -98,7 +98,7 @@ def test_best_of_every_rule(curve, n_angles, seed):
     thetas = np.linspace(0, math.pi / 2, n_angles)
     points = [(0, 0, 0), *every_rule(*rows, thetas)]
     reached = [(bound(*p, n, m), value(*p, n, m)) for p in points]
-    result = curve(rows, n_angles=n_angles)
+    result = curve(rows, solver=Solver("grid", n_angles=n_angles))
     for share in np.linspace(0, 1, 4 * len(is_id) + 1):
         met = [
             v
@@ -116,7 +116,7 @@ def test_the_rules_reach_the_values(curve, angles):
     rows = make_rows(1)
     is_id = rows[0] != -1
     bound, value, less = READ[curve]
-    result = curve(rows, angles=angles, n_angles=N_ANGLES)
+    result = curve(rows, solver=Solver("grid", angles=angles, n_angles=N_ANGLES))
     assert np.all(np.diff(result.bounds) > 0)
     # a tighter bound costs: lower bounds are tight where large, upper where small
     worse = 1 if less else -1
@@ -169,8 +169,11 @@ def test_a_score_reversed(curve):
     y_true, y_pred, *scores = make_rows(3)
     # untied: rounding differs between an angle and its mirror image
     first, second = scores + np.random.default_rng(0).uniform(size=(2, 50))
-    good = curve((y_true, y_pred, first, second), n_angles=3)
-    full = curve((y_true, y_pred, -first, second), angles="full", n_angles=8)
+    good = curve((y_true, y_pred, first, second), solver=Solver("grid", n_angles=3))
+    full = curve(
+        (y_true, y_pred, -first, second),
+        solver=Solver("grid", angles="full", n_angles=8),
+    )
     shares = np.linspace(0, 1, 101)
     sign = 1 if READ[curve][2] else -1
     known = ~np.isnan(good.at(shares))
@@ -324,10 +327,12 @@ def test_infinite_scores(curve):
 @pytest.mark.parametrize("curve", CURVES)
 def test_errors(curve):
     rows = make_rows(5)
-    with pytest.raises(ValueError, match="n_angles must be at least 2, got 1"):
-        curve(rows, n_angles=1)
-    with pytest.raises(ValueError, match="angles must be 'quadrant' or 'full', got 1"):
-        curve(rows, angles=1)
+    with pytest.raises(
+        ValueError, match=r"'n_angles' parameter of Solver must.* Got 1"
+    ):
+        curve(rows, solver=Solver("grid", n_angles=1))
+    with pytest.raises(ValueError, match="'angles' parameter of Solver must be a str"):
+        curve(rows, solver=Solver(angles=1))
     with pytest.raises(ValueError, match="ood_score contains 50 NaN"):
         curve((*rows[:3], np.full(50, np.nan)))
     with pytest.raises(ValueError, match="y_score has 49 entries, but y_true has 50"):

@@ -12,7 +12,7 @@ from sklearn.metrics import (
 )
 
 from skood import metrics
-from skood.rejection import CostBased
+from skood.rejection import CostBased, Solver
 from tests._loops import looped
 
 # Each takes labels, predictions, a score, probabilities and keyword arguments.
@@ -74,7 +74,18 @@ def _two(kind, **params):
 
     def metric(y, p, s, q, **kw):
         make = metrics.TwoScoreCurve.from_predictions
-        return _curve(make(y, p, s, q[:, 0], kind=kind, n_angles=9, **params, **kw))
+        return _curve(
+            make(
+                y,
+                p,
+                s,
+                q[:, 0],
+                kind=kind,
+                solver=Solver("grid", n_angles=9),
+                **params,
+                **kw,
+            )
+        )
 
     return metric
 
@@ -83,7 +94,9 @@ def _costs(y, p, s, q, **kw):
     """Return the costs of two scores; the second score is the first probability."""
     rules = [CostBased(reject_id=cost) for cost in (0.1, 0.4, 0.7)]
     make = metrics.SCODCurve.from_predictions
-    return make(y, p, s, q[:, 0], rules=rules, n_angles=9, **kw).costs
+    return make(
+        y, p, s, q[:, 0], rules=rules, solver=Solver("grid", n_angles=9), **kw
+    ).costs
 
 
 METRICS |= {

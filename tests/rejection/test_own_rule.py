@@ -341,7 +341,9 @@ def test_scorer_of_a_built_in_rule_is_that_of_its_function():
 
 def test_displays():
     clf = make_clf(rule=Careful(0.35, 0.2)).fit(X, Y)
-    display = DoubleScoreROCDisplay.from_estimator(clf, X_NEW, Y_NEW, n_angles=3)
+    display = DoubleScoreROCDisplay.from_estimator(
+        clf, X_NEW, Y_NEW, solver=Solver("grid", n_angles=3)
+    )
     corners = display.bounds_.get_corners()
     assert_allclose(corners.min(axis=0), [0, 0])
     assert_allclose(corners.max(axis=0), [0.35, 1])
@@ -355,7 +357,9 @@ def test_displays():
             return super().rates()[1:]  # of any recall
 
     clf.set_params(rule=Precise(0.8, ood_prior=0.25)).fit(X, Y)
-    display = PrecisionRecallDisplay.from_estimator(clf, X_NEW, Y_NEW, n_angles=3)
+    display = PrecisionRecallDisplay.from_estimator(
+        clf, X_NEW, Y_NEW, solver=Solver("grid", n_angles=3)
+    )
     assert_allclose(display.bounds_.get_corners().min(axis=0), [0, 0.8])
     labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert "bounds: precision ≥ 0.8" in labels

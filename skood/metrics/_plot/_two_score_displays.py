@@ -14,6 +14,7 @@ import numpy as np
 from skood.decision import (
     BaseRule,
     Rates,
+    Solver,
     accept_proba,
 )
 from skood.decision._base_rule import rates_within
@@ -90,9 +91,12 @@ class BoundDisplay(BaseDisplay):
         }
 
     @classmethod
-    def _from_rejector(cls, y, read, rule, **kwargs):
+    def _from_rejector(cls, y, read, rule, solver, **kwargs):
         """Draw the result of `read_rejector`, with the bounds of `rule`."""
         clf, y_pred, y_score, ood_score, labels = read
+        if solver is None:
+            angles = getattr(clf.solver, "angles", "quadrant")
+            solver = Solver("grid", angles=angles, n_angles=91)
         return cls.from_predictions(
             y,
             y_score,
@@ -100,7 +104,7 @@ class BoundDisplay(BaseDisplay):
             y_pred=y_pred,
             point=clf.operating_point_,
             rule=rule,
-            angles=getattr(clf.solver, "angles", "quadrant"),
+            solver=solver,
             score_names=detector_names(clf, "max probability"),
             **labels,
             **kwargs,
@@ -275,8 +279,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
         rule=None,
         ood_label=-1,
         classes=None,
-        angles="quadrant",
-        n_angles=91,
+        solver=None,
         score_names=("y_score", "ood_score"),
         ax=None,
         **kwargs,
@@ -308,7 +311,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
         ood_label, classes : int or str, default=-1, and array-like, default=None
             OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
-        angles, n_angles : {"quadrant", "full"}, int
+        solver : Solver, default=None
             See :meth:`TwoScoreCurve.from_predictions`.
 
         score_names : tuple of (str, str), default=("y_score", "ood_score")
@@ -329,14 +332,13 @@ class DoubleScoreROCDisplay(BoundDisplay):
             "kind": "roc",
             "ood_label": ood_label,
             "classes": classes,
-            "angles": angles,
-            "n_angles": n_angles,
+            "solver": solver,
         }
         made = cls._compute(y_true, y_pred, (y_score, ood_score), point, params)
         return cls(**made, score_names=score_names, rule=rule).plot(ax, **kwargs)
 
     @classmethod
-    def from_estimator(cls, estimator, X, y, *, n_angles=91, ax=None, **kwargs):
+    def from_estimator(cls, estimator, X, y, *, solver=None, ax=None, **kwargs):
         """Draw the curves and the operating point of a fitted RejectOptionClassifier.
 
         Parameters
@@ -353,8 +355,9 @@ class DoubleScoreROCDisplay(BoundDisplay):
             Their labels. A sample is OOD when its label is the `ood_label` of the
             classifier or is not in its `classes_`.
 
-        n_angles : int, default=91
-            See :meth:`TwoScoreCurve.from_predictions`.
+        solver : Solver, default=None
+            See :meth:`TwoScoreCurve.from_predictions`. None: 91 angles, of the range
+            that the solver of the classifier searches.
 
         ax : matplotlib Axes, default=None
             Where to draw; None makes a new figure.
@@ -371,7 +374,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
         rule = read[0].rule
         if rule is not None and cls._marked_bounds(rule) is None:
             rule = None
-        return cls._from_rejector(y, read, rule, n_angles=n_angles, ax=ax, **kwargs)
+        return cls._from_rejector(y, read, rule, solver, ax=ax, **kwargs)
 
     @staticmethod
     def _read(curve):
@@ -531,8 +534,7 @@ class PrecisionRecallDisplay(BoundDisplay):
         rule=None,
         ood_label=-1,
         classes=None,
-        angles="quadrant",
-        n_angles=91,
+        solver=None,
         score_names=("y_score", "ood_score"),
         ax=None,
         **kwargs,
@@ -553,7 +555,7 @@ class PrecisionRecallDisplay(BoundDisplay):
         ood_prior : float, default=0.5
             Share of OOD samples in use, in [0, 1).
 
-        y_pred, point, rule, ood_label, classes, angles, n_angles, score_names, ax
+        y_pred, point, rule, ood_label, classes, solver, score_names, ax
             See :meth:`DoubleScoreROCDisplay.from_predictions`; `rule` is a
             BoundedPrecisionRecall of the same `ood_prior`.
 
@@ -570,8 +572,7 @@ class PrecisionRecallDisplay(BoundDisplay):
             "ood_prior": ood_prior,
             "ood_label": ood_label,
             "classes": classes,
-            "angles": angles,
-            "n_angles": n_angles,
+            "solver": solver,
         }
         made = cls._compute(y_true, y_pred, (y_score, ood_score), point, params)
         display = cls(**made, ood_prior=ood_prior, score_names=score_names, rule=rule)
@@ -579,7 +580,7 @@ class PrecisionRecallDisplay(BoundDisplay):
 
     @classmethod
     def from_estimator(
-        cls, estimator, X, y, *, ood_prior=None, n_angles=91, ax=None, **kwargs
+        cls, estimator, X, y, *, ood_prior=None, solver=None, ax=None, **kwargs
     ):
         """Draw the curves and the operating point of a fitted RejectOptionClassifier.
 
@@ -594,8 +595,9 @@ class PrecisionRecallDisplay(BoundDisplay):
             Share of OOD samples in use, in [0, 1). None: the prior of the classifier's
             rule, 0.5 if it has none.
 
-        n_angles : int, default=91
-            See :meth:`TwoScoreCurve.from_predictions`.
+        solver : Solver, default=None
+            See :meth:`TwoScoreCurve.from_predictions`. None: 91 angles, of the range
+            that the solver of the classifier searches.
 
         ax : matplotlib Axes, default=None
             Where to draw; None makes a new figure.
@@ -615,8 +617,8 @@ class PrecisionRecallDisplay(BoundDisplay):
             ood_prior = 0.5 if of_rule is None else of_rule
         if of_rule != ood_prior or cls._marked_bounds(rule) is None:
             rule = None
-        kwargs |= {"ood_prior": ood_prior, "n_angles": n_angles, "ax": ax}
-        return cls._from_rejector(y, read, rule, **kwargs)
+        kwargs |= {"ood_prior": ood_prior, "ax": ax}
+        return cls._from_rejector(y, read, rule, solver, **kwargs)
 
     @staticmethod
     def _read(curve):
