@@ -14,11 +14,6 @@ from sklearn.utils import check_random_state
 from skood.logic import ConstraintSearch, MLNDetector, WeightedConstraints
 from skood.logic._concepts import check_parts, label_columns
 from skood.logic.language._encoding import is_frame
-from skood.logic.search._constraint_search import (
-    aurocs,
-    held_out_reading,
-    set_constraints,
-)
 from skood.utils._labels import ood_mask
 from skood.utils._metaestimators import concept_columns, n_rows
 from skood.utils._optional import import_pandas
@@ -132,7 +127,7 @@ def _ablated(estimator, X, y, X_test, y_test, seed):
     parts = check_parts(detector.concepts, detector)
     _, id_rows, _ = detector._rows_of(X, y, parts)
     detector.fit(X, y)
-    calibration = held_out_reading(detector, X, id_rows, seed)
+    calibration = detector._held_out(X, id_rows)
     is_ood = _is_ood(detector, y_test, n_rows(X_test))
     read = detector._read(X_test)
     logic, fixed = detector._logic, detector._fixed
@@ -144,9 +139,9 @@ def _ablated(estimator, X, y, X_test, y_test, seed):
         weights = np.append(fixed[:k], fixed[len(texts) :])
         part = WeightedConstraints(some, weights=weights, prior=logic.prior)
         with may_score_nothing(detector):
-            set_constraints(detector, part, calibration)
+            detector._set_constraints(part, calibration)
         text = detector.constraints_[k - 1] if k else ""
-        found.append((text, aurocs(detector, read, is_ood)[0]))
+        found.append((text, detector._aurocs(read, is_ood)[0]))
     return found
 
 
@@ -290,7 +285,7 @@ def _searched(search, X, y, tests):
     found = []
     for X_test, y_test in tests:
         is_ood = _is_ood(detector, y_test, n_rows(X_test))
-        found.append(aurocs(detector, detector._read(X_test), is_ood))
+        found.append(detector._aurocs(detector._read(X_test), is_ood))
     return len(search.found_), search.validation_auroc_, found
 
 

@@ -4,9 +4,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from skood.logic._display import ConstraintContributionDisplay
-from skood.logic._fusion import ConceptFusion
 from skood.logic._knowledge_base import KnowledgeBase
-from skood.logic._mln_detector import MLNDetector
+from skood.logic._mln_detector import ConceptFusion, MLNDetector
 from skood.logic._strict_detector import LogicDetector
 from skood.logic._weighted_constraints import WeightedConstraints
 from skood.logic.language._formulas import C

@@ -14,21 +14,24 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.base import BaseDetector
-from skood.logic._concept_values import fit_one, read_samples, some_rows
 from skood.logic._concepts import (
     ConceptPart,
     check_parts,
     concept_domains,
+    fit_one,
     is_key,
     label_columns,
     part_labels,
     part_name,
     predict_codes,
     predict_proba,
+    read_samples,
+    some_rows,
 )
-from skood.logic._explain import explained_rows, explanation_frame
+from skood.logic._explain import Sample, explanation_frame, offense, signed
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic.language._encoding import decode
+from skood.logic.language._formulas import C
 from skood.stats._survival import fit_survival
 from skood.utils._folds import calibration_folds, check_same, warn_of_training_samples
 from skood.utils._id_samples import warn_of_earlier_steps
@@ -465,11 +468,47 @@ class ConceptDetector(_BaseComposition, BaseDetector):
             If `as_frame` is True and pandas is not installed.
         """
         check_is_fitted(self, "offset_")
-        reading = self._read(X)
-        rows = explained_rows(self, reading)
+        explanations = self._explanations(self._read(X))
         if not as_frame:
-            return rows
-        return explanation_frame(rows, self, X)
+            return explanations
+        return explanation_frame(explanations, self, X)
+
+    def _explanations(self, reading):
+        kb = self.knowledge_base_
+        outlier, penalty, soft, hard, shares = self._explained(reading)
+        all_hold = kb.truth(reading.codes).all(axis=1)
+        explanations = []
+        for i, codes in enumerate(reading.codes):
+            sample = Sample(codes, kb.domains)
+            broken = np.flatnonzero(hard[i] > 0)
+            broken = broken[np.argsort(-soft[i, broken], kind="stable")]
+            clauses = []
+            for j in broken:
+                formula = kb.formulas[j]
+                phrase = "the classifier of ID samples takes it for OOD"
+                if not isinstance(formula, C) or formula.name in self.concepts_:
+                    phrase = offense(formula, sample)
+                size = f": {signed(soft[i, j])}" if self._is_weighted else ""
+                clauses.append(phrase + size)
+            if len(kb) and not clauses:
+                clauses.append(
+                    "all constraints hold" if all_hold[i] else "no constraint counts"
+                )
+            if self.detector_ is not None:
+                clauses.append(f"detector: {signed(shares[i])}")
+            explanations.append(
+                Bunch(
+                    concepts=sample.values,
+                    violated=[kb.names[j] for j in broken],
+                    contributions=dict(zip(kb.names, soft[i].tolist(), strict=True)),
+                    penalty=float(penalty[i]),
+                    detector=float(shares[i]),
+                    outlier=float(outlier[i]),
+                    is_ood=bool(-outlier[i] < self.offset_),
+                    sentence="; ".join(clauses),
+                )
+            )
+        return explanations
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

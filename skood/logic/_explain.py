@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
-from sklearn.utils import Bunch
 
 from skood.logic.language._compiler import compile_formula, evaluate
 from skood.logic.language._formulas import And, C, Equals, Iff, Implies, Not, Or, Same
@@ -128,53 +127,10 @@ def offense(formula, sample):
     return fact(formula, sample)
 
 
-def _number(contribution):
+def signed(contribution):
     """Format a contribution with its sign, small ones with one digit."""
     number = contribution + 0.0  # avoids -0
     return f"{number:+.1f}" if abs(number) >= 0.05 or not number else f"{number:+.1g}"
-
-
-def explained_rows(detector, reading):
-    """Return a list of Bunch, the explanations of samples; see ``explain``."""
-    kb = detector.knowledge_base_
-    outlier, penalty, soft, hard, shares = detector._explained(reading)
-    all_hold = kb.truth(reading.codes).all(axis=1)
-    rows = []
-    for i, codes in enumerate(reading.codes):
-        sample = Sample(codes, kb.domains)
-        broken = np.flatnonzero(hard[i] > 0)
-        broken = broken[np.argsort(-soft[i, broken], kind="stable")]
-        clauses = []
-        for j in broken:
-            size = f": {_number(soft[i, j])}" if detector._is_weighted else ""
-            clauses.append(_offense_of(kb, j, sample, detector) + size)
-        if len(kb) and not clauses:
-            clauses.append(
-                "all constraints hold" if all_hold[i] else "no constraint counts"
-            )
-        if detector.detector_ is not None:
-            clauses.append(f"detector: {_number(shares[i])}")
-        rows.append(
-            Bunch(
-                concepts=sample.values,
-                violated=[kb.names[j] for j in broken],
-                contributions=dict(zip(kb.names, soft[i].tolist(), strict=True)),
-                penalty=float(penalty[i]),
-                detector=float(shares[i]),
-                outlier=float(outlier[i]),
-                is_ood=bool(-outlier[i] < detector.offset_),
-                sentence="; ".join(clauses),
-            )
-        )
-    return rows
-
-
-def _offense_of(kb, j, sample, detector):
-    """Return how a constraint is violated; special case for the ID classifier."""
-    formula = kb.formulas[j]
-    if isinstance(formula, C) and formula.name not in detector.concepts_:
-        return "the classifier of ID samples takes it for OOD"
-    return offense(formula, sample)
 
 
 def explanation_frame(rows, detector, X):

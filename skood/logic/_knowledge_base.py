@@ -3,26 +3,153 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
+from typing import Any
+
 import numpy as np
 
-from skood.logic.inference._expectation import check_probabilities, expected_tables
 from skood.logic.inference._partition import Partition, constraint_weights
 from skood.logic.inference._weights import (
     fit_pseudo_weights,
     fit_weights,
     pseudo_log_likelihood,
 )
-from skood.logic.language._compiled_constraints import (
-    MAX_AXES,
-    MAX_TABLE,
-    CompiledConstraints,
+from skood.logic.language._compiler import (
+    comparisons,
+    compile_formula,
+    evaluate,
+    truth_table,
 )
 from skood.logic.language._domains import check_domains
-from skood.logic.language._encoding import check_codes, decode, encode, is_frame
+from skood.logic.language._encoding import (
+    check_codes,
+    decode,
+    encode,
+    is_frame,
+    narrow_columns,
+)
 from skood.logic.language._parser import read_constraints
 from skood.utils._stored import stored
-from skood.utils._torch import to_numpy
+from skood.utils._torch import is_tensor, row_chunks, to_numpy
 from skood.utils._warnings import warn
+
+# A truth table has at most this many entries, and axes.
+MAX_TABLE, MAX_AXES = 2**24, 32
+
+# Bytes of the columns and comparisons in memory at a time: on the CPU so that they
+# stay in its cache, with at most 2**15 samples; more on a device.
+_BUDGET, _DEVICE_BUDGET = 2**23, 2**28
+_MIN_KEPT = 2**8
+
+
+@stored
+class CompiledConstraints:
+    """Bound formulas, compiled: their concepts, tables (None: too large), and truth."""
+
+    def __init__(self, formulas, domains):
+        columns = {name: j for j, name in enumerate(domains)}
+        self.sizes = tuple(len(values) for values in domains.values())
+        self._compiled = [compile_formula(formula, domains) for formula in formulas]
+        kept = set().union(*(comparisons(part) for part in self._compiled))
+        self._n_kept = max(len(self.sizes) + len(kept), _MIN_KEPT)
+        self.scopes = [
+            tuple(sorted(columns[name] for name in formula.concepts()))
+            for formula in formulas
+        ]
+        self.tables = [
+            truth_table(compiled, scope, self.sizes)
+            if len(scope) <= MAX_AXES
+            and math.prod(self.sizes[j] for j in scope) <= MAX_TABLE
+            else None
+            for compiled, scope in zip(self._compiled, self.scopes, strict=True)
+        ]
+
+    def truth(self, Z):
+        """Return the truth (n_samples, n_constraints) of valid codes."""
+        shape = len(Z), len(self._compiled)
+        out: Any = np.empty(shape, dtype=bool)
+        if is_tensor(Z):
+            import torch
+
+            out = torch.empty(shape, dtype=torch.bool, device=Z.device)
+        for rows, found in self.chunks(Z):
+            for i, truth in enumerate(found):
+                out[rows, i] = truth
+        return out
+
+    def chunks(self, Z):
+        """Yield slices of samples, and the truth of each constraint for valid codes."""
+        budget = _DEVICE_BUDGET if is_tensor(Z) else _BUDGET
+        for rows in row_chunks(len(Z), self._n_kept, budget=budget):
+            columns = narrow_columns(Z[rows], self.sizes)
+            cache: dict = {}
+            yield rows, (evaluate(part, columns, cache) for part in self._compiled)
+
+
+# Entries of the tables and of their sums in memory at a time.
+_MAX_ENTRIES = 2**22
+
+# Rows that are summed at a time.
+_ROWS = 64
+
+# Tolerance of sums of probabilities: networks return float32 or float16.
+_MAX_ROUNDING = 1e-2
+
+
+def check_probabilities(P, domains):
+    """Return float64 probabilities, (n_samples, n_values) each, or raise."""
+    if len(P) != len(domains):
+        raise ValueError(
+            f"Expected probabilities of {len(domains)} concepts, got {len(P)}."
+        )
+    P = [np.asarray(to_numpy(p), dtype=np.float64) for p in P]
+    for p, (name, values) in zip(P, domains.items(), strict=True):
+        shape = len(P[0]), len(values)
+        if p.shape != shape:
+            raise ValueError(
+                f"Expected probabilities of shape {shape} of the concept {name!r}, got "
+                f"{p.shape}."
+            )
+        off = np.abs(p.sum(axis=1) - 1)
+        if not ((p >= 0).all() and (off <= _MAX_ROUNDING).all()):  # also true for NaN
+            raise ValueError(
+                f"Probabilities of the concept {name!r} are negative, or NaN, or do "
+                "not sum to 1 in each row."
+            )
+    return P
+
+
+def expected_tables(P, scopes, tables):
+    """Return the expectation of truth tables, (n_samples, n_constraints)."""
+    out = np.empty((len(P[0]), len(scopes)))
+    groups: dict = {}
+    for i, scope in enumerate(scopes):
+        groups.setdefault(scope, []).append(i)
+    for scope, same in groups.items():
+        for some in row_chunks(len(same), tables[same[0]].size, budget=_MAX_ENTRIES):
+            members = same[some]
+            stacked = np.stack([tables[i] for i in members], axis=-1)
+            out[:, members] = _summed(stacked, [P[j] for j in scope])
+    return np.minimum(out, 1.0)
+
+
+def _summed(tables, P):
+    """Sum tables of the same concepts over their values."""
+    flat = tables.reshape(len(tables), -1).astype(np.float64)
+    # padded to a constant number of rows, so that all sums have the same order
+    n_rows = min(_ROWS, max(1, _MAX_ENTRIES // flat.shape[1]))
+    out = np.empty((len(P[0]), tables.shape[-1]))
+    for start in range(0, len(out), n_rows):
+        rows = slice(start, min(start + n_rows, len(out)))
+        parts = [np.zeros((n_rows, p.shape[1])) for p in P]
+        for part, p in zip(parts, P, strict=True):
+            part[: rows.stop - start] = p[rows]
+        left = parts[0] @ flat
+        for part in parts[1:]:
+            left = left.reshape(n_rows, part.shape[1], -1)
+            left = np.einsum("nv,nvr->nr", part, left)
+        out[rows] = left[: rows.stop - start]
+    return out
 
 
 @stored

@@ -14,7 +14,7 @@ from skood.logic import (
     MLNDetector,
     WeightedConstraints,
 )
-from skood.logic.search._splits import split_rows
+from skood.logic.search._constraint_search import split_rows
 from tests.logic._signs import with_parts
 
 NAMES = ["a", "b", "c", "d"]

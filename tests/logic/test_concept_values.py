@@ -14,7 +14,7 @@ from sklearn.neural_network import MLPClassifier
 
 from skood.detectors import KNN, MSP, Mahalanobis
 from skood.logic import ConceptFusion, MLNDetector
-from skood.logic._concept_values import fit_one, some_rows
+from skood.logic._concepts import fit_one, some_rows
 from skood.nn import pretrained
 from tests.logic._signs import Column, columns, signs
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from skood.logic.inference import _expectation
-from skood.logic.inference._expectation import check_probabilities, expected_tables
+from skood.logic import _knowledge_base
+from skood.logic._knowledge_base import check_probabilities, expected_tables
 
 SIZES = (3, 2, 4, 1)
 
@@ -48,7 +48,7 @@ def test_sums_over_all_worlds():
 def test_in_small_pieces(monkeypatch):
     P, scopes, tables = _problem(1)
     whole = expected_tables(P, scopes, tables)
-    monkeypatch.setattr(_expectation, "_MAX_ENTRIES", 10)
+    monkeypatch.setattr(_knowledge_base, "_MAX_ENTRIES", 10)
     np.testing.assert_allclose(expected_tables(P, scopes, tables), whole, rtol=1e-14)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from skood.detectors import SSD
 from skood.logic import KnowledgeBase, MLNDetector
-from skood.logic._explain import Sample, _number, fact, offense
+from skood.logic._explain import Sample, fact, offense, signed
 from tests.logic._signs import RULES, Column, mln, signs
 
 DOMAINS = {
@@ -190,7 +190,7 @@ def test_values_in_common():
     ],
 )
 def test_numbers(number, text):
-    assert _number(number) == text
+    assert signed(number) == text
 
 
 def test_facts_are_true_of_the_sample():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from skood.logic import ConceptFusion
-from skood.logic._fusion import check_product
+from skood.logic._mln_detector import check_product
 from skood.metrics import auroc
 
 D = np.array([-3.0, -3.0, 0.0, 1.5])

@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 
 from skood.logic import KnowledgeBase
-from skood.logic.inference._world_groups import Groups, Split, inverse_of, minimized
 from skood.logic.search import _incremental_network as module
-from skood.logic.search._incremental_network import Factor, SearchModel
+from skood.logic.search._incremental_network import (
+    Factor,
+    Groups,
+    SearchModel,
+    Split,
+    inverse_of,
+    minimized,
+)
 
 DOMAINS = {
     "u": ["p", "q", "r"],

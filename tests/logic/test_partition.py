@@ -7,15 +7,14 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from skood.logic.inference import _partition
 from skood.logic.inference import _truth_vectors as _grouping
-from skood.logic.inference import _variable_elimination as _elimination
-from skood.logic.inference._partition import Partition
+from skood.logic.inference._partition import EliminationPlan, Partition
 from skood.logic.inference._truth_vectors import (
     distinct_columns,
     pack_bits,
     unpack_bits,
 )
-from skood.logic.inference._variable_elimination import EliminationPlan
 from tests._loops import looped
 
 METHODS = ["enumeration", "grouping", "components", "elimination", "auto"]
@@ -451,7 +450,7 @@ def test_blocks_and_chunks_do_not_change_numbers(monkeypatch, n_constraints):
     monkeypatch.setattr(_grouping, "_BLOCK_WORLDS", (4, 4))
     monkeypatch.setattr(_grouping, "_PENDING", 10)
     monkeypatch.setattr(_grouping, "_UNPACKED", 100)
-    monkeypatch.setattr(_elimination, "_BATCH_ENTRIES", 1)
+    monkeypatch.setattr(_partition, "_BATCH_ENTRIES", 1)
     for method in METHODS:
         partition = Partition(sizes, factors, method)
         assert_moments_equal(moments(partition, weights), expected[method], 1e-12)

@@ -6,7 +6,7 @@
 import numpy as np
 import pytest
 
-from skood.logic.search._splits import split_rows
+from skood.logic.search._constraint_search import split_rows
 
 
 def test_split_of_rows():

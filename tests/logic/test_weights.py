@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skood.exceptions import SkoodWarning
-from skood.logic.inference import _newton, _weights
+from skood.logic.inference import _weights
 from skood.logic.inference._partition import Partition
 from skood.logic.inference._weights import (
     fit_pseudo_weights,
@@ -255,7 +255,7 @@ def test_mean_truths_beyond_all_worlds_stay_finite():
     [("_MAX_ITER", 2, 0.999, r"0\.\d+ "), ("_MAX_HALVINGS", 0, 0.95, r"0\.2")],
 )
 def test_a_search_without_progress_ends(monkeypatch, limit, number, mean, gradient):
-    monkeypatch.setattr(_newton, limit, number)
+    monkeypatch.setattr(_weights, limit, number)
     with pytest.warns(SkoodWarning, match=f"not converged: a gradient is {gradient}"):
         fit_weights(Partition(*stop_rule()), [mean], 2000)
 

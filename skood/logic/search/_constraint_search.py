@@ -5,6 +5,7 @@
 
 from functools import wraps
 from numbers import Integral, Real
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -16,17 +17,104 @@ from skood.logic._concepts import check_parts
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._mln_detector import MLNDetector
 from skood.logic._weighted_constraints import WeightedConstraints
-from skood.logic.search._candidates import constraint_candidates
-from skood.logic.search._greedy import ORDERS, GreedySearch, Validation
-from skood.logic.search._incremental_network import SearchModel
-from skood.logic.search._splits import distinct, grown, pool_of, split_rows
-from skood.metrics import auroc
+from skood.logic.search._candidates import constraint_candidates, truth_key
+from skood.logic.search._greedy import ORDERS, Candidate, GreedySearch, Validation
+from skood.logic.search._incremental_network import Factor, SearchModel
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._folds import calibration_folds
 from skood.utils._metaestimators import copy_input_attributes, take_rows, wrapped_tags
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
+
+
+class Rows(NamedTuple):
+    """Sorted indices of the training, validation and test samples of a search."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+
+
+def split_rows(id_rows, ood_rows, validation, test, rng, *, keep_ood):
+    """Draw validation and test samples: fractions of the ID samples.
+
+    OOD samples are divided in this proportion; with `keep_ood` by the same fractions.
+    """
+    # ID samples first, so that OOD samples do not affect their split
+    parts = [_drawn(id_rows, validation, test, rng, "ID")]
+    if len(ood_rows) and keep_ood:
+        parts.append(_drawn(ood_rows, validation, test, rng, "OOD"))
+    elif len(ood_rows):
+        drawn = rng.permutation(ood_rows)
+        n_validation = len(drawn) - _share(len(drawn), test / (validation + test))
+        parts.append((drawn[:0], drawn[:n_validation], drawn[n_validation:]))
+    return Rows(*(np.sort(np.concatenate(some)) for some in zip(*parts, strict=True)))
+
+
+def _share(n, share):
+    """Return a fraction of samples as an integer, at least one if not zero."""
+    return max(1, round(share * n)) if share > 0.0 else 0
+
+
+def _drawn(rows, validation, test, rng, kind):
+    n_validation, n_test = _share(len(rows), validation), _share(len(rows), test)
+    n_train = len(rows) - n_validation - n_test
+    if n_train < 2:
+        raise ValueError(
+            f"validation={validation} and test={test} leave {max(n_train, 0)} {kind} "
+            f"samples of n_samples={len(rows)} to fit the estimator on. Give more "
+            "samples, or smaller shares."
+        )
+    return np.split(rng.permutation(rows), [n_train, n_train + n_validation])
+
+
+def candidates_of(kb, fixed, codes, truth):
+    """Return a `Candidate` for each constraint of `kb` that is not constant.
+
+    `codes` are codes of calibration samples, `truth` the truth of the constraints, or
+    its expectation, for kinds of validation samples.
+    """
+    total = np.zeros(len(kb))
+    for chunk in row_chunks(len(codes), max(len(kb), 1)):
+        total += kb.truth(codes[chunk]).sum(axis=0)
+    truth = np.ascontiguousarray(truth.T)
+    candidates = []
+    for i, (scope, table) in enumerate(zip(kb.scopes, kb.tables, strict=True)):
+        if table is None:
+            raise ValueError(
+                f"The constraint {kb.constraints[i]!r} names concepts with too "
+                "many combinations of values for a search. Split it."
+            )
+        if truth_key(scope, table) is not None:
+            factor = Factor(scope, table, float(total[i]) / len(codes), float(fixed[i]))
+            candidates.append(Candidate(kb.constraints[i], factor, truth[i]))
+    return candidates
+
+
+def distinct(candidates, known):
+    """Return candidates not equivalent to an earlier one, or to its negation."""
+    seen, found = set(), []
+    for n, candidate in enumerate([*known, *candidates]):
+        key = truth_key(candidate.factor.scope, candidate.factor.table)
+        if n >= len(known) and key not in seen:
+            found.append(candidate)
+        seen.add(key)
+    return found
+
+
+def grown(model, start):
+    """Return the fitted network with the initial constraints of a search, or raise."""
+    for candidate in start:
+        larger = model.extended(candidate.factor)
+        if larger is None:
+            raise ValueError(
+                f"The constraint {candidate.text!r} connects too many concepts for an "
+                "exact partition function, which a search needs. Split it, or leave it "
+                "out."
+            )
+        model = larger.fit().settled()
+    return model
 
 
 def _attribute(name):
@@ -286,7 +374,7 @@ class ConstraintSearch(BaseDetector):
         detector.fit(take_rows(X, rows.train), y_train)
         # outputs for its held-out samples, to which weights are fitted
         own = np.setdiff1d(rows.train, ood_rows)
-        calibration = held_out_reading(detector, X, own, detector.random_state)
+        calibration = detector._held_out(X, own)
         read = detector._read(take_rows(X, rows.validation))
         is_ood = np.isin(rows.validation, ood_rows)
         self._find(search, detector, calibration, read, is_ood, rng)
@@ -330,18 +418,26 @@ class ConstraintSearch(BaseDetector):
     def _find(self, search, detector, calibration, read, is_ood, rng):
         """Run the search, and store its history and result."""
         kb = detector.knowledge_base_
-        pool, kinds = pool_of(detector, calibration, read)
-        start = pool.candidates(kb, detector._fixed)
+        codes, kinds = read.codes, np.arange(len(read.codes))
+        if not detector.marginalize:
+            codes, kinds = np.unique(codes, axis=0, return_inverse=True)
+
+        def listed(kb, fixed):
+            marginal = detector.marginalize
+            truth = kb.expected(read.proba) if marginal else kb.truth(codes)
+            return candidates_of(kb, fixed, calibration.codes, truth)
+
+        start = listed(kb, detector._fixed)
         formulas = self.candidates
         if formulas is None:
             domains = {name: kb.domains[name] for name in detector.concepts_}
             formulas = constraint_candidates(domains, self.depth)
-        listed = KnowledgeBase(list(formulas), kb.domains)
-        candidates = pool.candidates(listed, np.full(len(listed), np.nan))
+        others = KnowledgeBase(list(formulas), kb.domains)
+        candidates = listed(others, np.full(len(others), np.nan))
         candidates = distinct(candidates, start)
         validation = Validation(
             is_ood,
-            kinds,
+            np.ravel(kinds),
             detector._log_sf(read),
             fusion=detector._fusion,
             objective=self.objective,
@@ -394,7 +490,7 @@ class ConstraintSearch(BaseDetector):
             unknown = np.full(len(self.found_), np.nan)
             weights = np.insert(detector._fixed, len(given), unknown)
         logic = WeightedConstraints(found, weights=weights, prior=logic.prior)
-        set_constraints(detector, logic, calibration)
+        detector._set_constraints(logic, calibration)
         self.estimator_ = detector
         copy_input_attributes(self, detector)
 
@@ -402,7 +498,7 @@ class ConstraintSearch(BaseDetector):
         """Store AUROCs with and without logic, if there are ID and OOD samples."""
         found = baseline = None
         if is_ood.any() and not is_ood.all():
-            found, baseline = aurocs(self.estimator_, read, is_ood)
+            found, baseline = self.estimator_._aurocs(read, is_ood)
         setattr(self, f"{name}_auroc_", found)
         setattr(self, f"baseline_{name}_auroc_", baseline)
         setattr(self, f"n_{name}_", (int(np.sum(~is_ood)), int(np.sum(is_ood))))
@@ -444,26 +540,3 @@ class ConstraintSearch(BaseDetector):
         tags.target_tags.multi_output = True
         tags.target_tags.required |= self.objective == "auroc"
         return tags
-
-
-def held_out_reading(detector, X, id_rows, seed):
-    """Return the reading of the samples that a detector held out of its ID samples."""
-    ((_, held_out),) = calibration_folds(len(id_rows), None, detector.calibration, seed)
-    return detector._read(take_rows(X, id_rows[held_out]))
-
-
-def set_constraints(detector, logic, calibration):
-    """Set the constraints of a fitted detector, and fit their weights."""
-    detector.set_params(constraints=logic)
-    kb = detector.knowledge_base_
-    detector._set_knowledge_base({k: kb.domains[k] for k in detector.concepts_})
-    detector._set_offset(detector._calibrate(calibration))
-
-
-def aurocs(detector, read, is_ood):
-    """Return the AUROC of a detector, and of its outlier scores without logic."""
-    labels = np.where(is_ood, -1, 0)
-    penalty = detector._penalty_of(detector._truth(read))
-    found = auroc(labels, -detector._fused(penalty, detector._log_sf(read)))
-    own = np.zeros(len(labels)) if read.outlier is None else -read.outlier
-    return found, auroc(labels, own)
