@@ -6,6 +6,7 @@
 from abc import ABCMeta, abstractmethod
 from inspect import signature
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from sklearn.base import OutlierMixin, is_regressor
@@ -16,6 +17,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from skood.utils._array_api import all_finite
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import labeled_rows, loaded_blocks, weighted_rows
 from skood.utils._estimator import SkoodEstimator
@@ -39,7 +41,7 @@ from skood.utils._metaestimators import (
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._routing import router_of
 from skood.utils._sample_keys import SampleKeys, stored_keys
-from skood.utils._scores import finite_scores, saturated, score_threshold
+from skood.utils._ties import threshold_at
 from skood.utils._torch import to_numpy
 from skood.utils._weights import check_weight, weighted
 
@@ -88,6 +90,9 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         "contamination": [Interval(Real, 0, 0.5, closed="right")],
         "ood_label": [Integral, str],
     }
+
+    # Whether samples or features may be NaN.
+    _allows_nan: Any = False
 
     def __init__(self, *, contamination=0.05, ood_label=-1):
         self.contamination = contamination
@@ -148,7 +153,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
 
     @property
     def _fits_parts(self):
-        """Return whether an estimator in the detector is not frozen."""
+        """Return whether the detector fits an estimator, which is not frozen."""
         parts = self._fitted_parts().values()
         return not all(isinstance(part, FrozenEstimator) for part in parts)
 
@@ -188,7 +193,15 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         weight = None
         if isinstance(scores, tuple):
             scores, weight = scores
-        self.offset_ = score_threshold(self, scores, weight)
+        scores = _checked_scores(self, scores)
+        offset = threshold_at(scores, self.contamination, weight)
+        if not np.isfinite(offset):
+            raise ValueError(
+                f"{type(self).__name__} has no finite threshold: the training scores "
+                f"at contamination={self.contamination} are infinite. Scale X, or look "
+                "at the network's outputs."
+            )
+        self.offset_ = offset
 
     @abstractmethod
     def _fit(self, X, y):
@@ -220,7 +233,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """
         self._check_fitted()
         scores = [*map(self._score, self._checked(X))]
-        return finite_scores(self, np.concatenate(scores))
+        return _finite_scores(self, np.concatenate(scores))
 
     def _checked(self, X):
         """Return an iterable over samples of any kind, as `_score` takes them."""
@@ -244,7 +257,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             Non-negative for samples predicted as in-distribution.
         """
         self._check_fitted()
-        return saturated(self.score_samples(X) - self.offset_)
+        return _saturated(self.score_samples(X) - self.offset_)
 
     def predict(self, X):
         """Predict whether samples are in-distribution.
@@ -317,11 +330,6 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         return score
 
     @property
-    def _allows_nan(self):
-        """Return whether samples or features may be NaN."""
-        return False
-
-    @property
     def _validation(self):
         """Return the options of `validate_data` for samples without an estimator."""
         finite = "allow-nan" if self._allows_nan else True
@@ -345,6 +353,34 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     def _validate(self, X, *, reset):
         """Validate samples for use without an estimator: float32 or float64, 2-D."""
         return validate_data(self, to_numpy(X), reset=reset, **self._validation)
+
+
+def _checked_scores(detector, scores):
+    """Return scores as float64; raise on NaN."""
+    scores = np.asarray(scores, dtype=np.float64)
+    if not np.isfinite(scores).all() and np.isnan(scores).any():
+        raise ValueError(
+            f"{type(detector).__name__} got NaN as the score of "
+            f"{int(np.isnan(scores).sum())} of {scores.shape[0]} samples: its features "
+            "or logits overflow. Scale X, or look at the network's outputs."
+        )
+    return scores
+
+
+def _finite_scores(detector, scores):
+    """Return new float64 scores, infinite ones replaced; raise on NaN."""
+    scores = np.array(scores, dtype=np.float64)
+    if all_finite(scores):
+        return scores
+    return _saturated(_checked_scores(detector, scores))
+
+
+def _saturated(scores):
+    """Replace infinite scores by the nearest finite number."""
+    if all_finite(scores):
+        return np.array(scores)  # a copy, as below
+    largest = np.finfo(np.float64).max
+    return np.clip(scores, -largest, largest)
 
 
 class UncertaintyMixin(metaclass=ABCMeta):

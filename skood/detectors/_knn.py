@@ -5,12 +5,12 @@
 
 from importlib.util import find_spec
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn import config_context
-from sklearn.neighbors import NearestNeighbors
+from sklearn.neighbors import VALID_METRICS_SPARSE, NearestNeighbors
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._explain import Reference
@@ -26,9 +26,7 @@ from skood.detectors._common._memory_bank import (
     kth_of_tiles,
     lengths,
     like_bank,
-    needs_dense,
     own_rows,
-    row_lengths,
     unit_features,
 )
 from skood.nn._make_network import has_dense_features, make_network
@@ -58,6 +56,10 @@ _WORKING_MEMORY = 64
 # A distance is 0 if it is at most this many times the rounding error of the features:
 # the features of a sample vary with the batch that a network computes them in.
 _ROUNDING_ERRORS = 64
+
+# Searches and metrics that sparse features do, or do not, have.
+_DENSE_SEARCHES = "faiss", "torch"
+_SPARSE_METRICS = VALID_METRICS_SPARSE["brute"]
 
 # Advice for metrics that need more than two vectors.
 _REFUSED_METRICS = {
@@ -205,6 +207,7 @@ class KNN(OutputDetector):
 
     _needs: ClassVar[frozenset] = frozenset({"features"})
     _sparse: ClassVar[str | None] = "kept"
+    _device: Any = "cpu"  # only torch uses a GPU, and copies the bank once per call
     # Each score is a search in the bank: a standard error sqrt(.05 * .95 / n) of .005.
     _max_offset_rows = 2000
 
@@ -264,25 +267,32 @@ class KNN(OutputDetector):
             self.bank_ = self.bank_.copy()
         self._halves = half_squares(self.bank_) if self.metric == "euclidean" else None
         self._neighbors = None
-        if self._algorithm == "sklearn":
+        if self._algorithm in ("sklearn", "metric"):
             self._neighbors = self._index()
 
     def _choose(self, features):
-        """Resolve `algorithm` to an implementation that is available."""
-        if self.algorithm in ("faiss", "torch") and self.metric != "euclidean":
+        """Return the search: a resolved `algorithm`, "sparse", or "metric"."""
+        if self.algorithm in _DENSE_SEARCHES and self.metric != "euclidean":
             raise ValueError(
                 f"algorithm={self.algorithm!r} needs metric='euclidean', got "
                 f"{self.metric!r}. Use algorithm='sklearn'."
             )
         if issparse(features):
-            found = needs_dense(self.algorithm, self.metric)
-            if found is not None:
+            option = remedy = None
+            if self.algorithm in _DENSE_SEARCHES:
+                option, remedy = f"algorithm={self.algorithm!r}", "algorithm='auto'"
+            elif self.metric not in _SPARSE_METRICS:
+                option = f"metric={self.metric!r}"
+                remedy = "metric='euclidean', 'cosine' or 'manhattan'"
+            if option is not None:
                 raise TypeError(
-                    f"KNN({found[0]}) needs dense features, got a sparse matrix. Use "
-                    f"{found[1]}, or reduce it first: make_pipeline(TruncatedSVD(100), "
-                    f"KNN({found[0]}))."
+                    f"KNN({option}) needs dense features, got a sparse matrix. Use "
+                    f"{remedy}, or reduce it first: make_pipeline(TruncatedSVD(100), "
+                    f"KNN({option}))."
                 )
-            return "sparse" if self.metric == "euclidean" else "sklearn"
+            return "sparse" if self.metric == "euclidean" else "metric"
+        if self.metric != "euclidean":
+            return "metric"
         if self.algorithm == "faiss" and find_spec("faiss") is None:
             raise ValueError(
                 "algorithm='faiss' needs the package faiss, which is not installed: "
@@ -290,24 +300,15 @@ class KNN(OutputDetector):
             )
         if self.algorithm != "auto":
             return self.algorithm
-        if self.metric != "euclidean":
-            return "sklearn"
         if array_device(self.device, features) is not None:
             return "torch"
         return "sklearn" if find_spec("faiss") is None else "faiss"
 
-    @property
-    def _is_unit(self):
-        # detectors saved by version 0.1 have the parameter only
-        return getattr(self, "normalize_", self.normalize)
-
     def _prepared(self, features):
         """Return features for comparison: of unit length, in their own precision."""
-        return unit_features(features) if self._is_unit else features
-
-    @property
-    def _device(self):
-        return "cpu"  # only torch uses a GPU, and copies the bank once per call
+        # detectors saved by version 0.1 have the parameter only, here and below
+        is_unit = getattr(self, "normalize_", self.normalize)
+        return unit_features(features) if is_unit else features
 
     def _bytes_per_row(self, outputs):
         if issparse(self.bank_):
@@ -341,7 +342,8 @@ class KNN(OutputDetector):
                 "In ONNX the bank of KNN must be dense, and it is sparse. Reduce the "
                 "features first: make_pipeline(TruncatedSVD(100), KNN())."
             )
-        rows = outputs.features.unit() if self._is_unit else outputs.features
+        is_unit = getattr(self, "normalize_", self.normalize)
+        rows = outputs.features.unit() if is_unit else outputs.features
         bank = self.bank_.astype(np.float64)
         return -rows.nearest(bank, self.n_neighbors).apply("Sqrt")
 
@@ -362,20 +364,18 @@ class KNN(OutputDetector):
 
     def _search(self, queries, own=None):
         """Return distances to the k-th neighbors, without rows `own` of the bank."""
-        if self.metric != "euclidean":
+        k, halves = self.n_neighbors, self._halves
+        if self._algorithm == "metric":
             distances, nearest = self._kneighbors(queries, self._count(own))
             column = self._column(nearest, own)
-            found = np.take_along_axis(distances, column, axis=1)[:, 0]
-            return self._without_rounding(found, queries)
+            distances = np.take_along_axis(distances, column, axis=1)[:, 0]
+            return self._without_rounding(distances, queries)
         if self._algorithm == "sparse":
-            k, halves = self.n_neighbors, self._halves
             nearest = kth_of_sparse(queries, self.bank_, halves, k, own)
             return self._distances(queries, nearest)
         if len(queries) > _SEARCH_ROWS:
             return self._search_in_threads(queries, own)
-        distances = kth_distances(
-            queries, self.bank_, self._halves, self.n_neighbors, own
-        )
+        distances = kth_distances(queries, self.bank_, halves, k, own)
         if distances is not None:
             return self._without_rounding(distances, queries)
         if self._algorithm == "faiss":
@@ -441,7 +441,7 @@ class KNN(OutputDetector):
         """Return distances, set to 0 for features that are equal up to rounding."""
         eps = max(np.finfo(queries.dtype).eps, np.finfo(self.bank_.dtype).eps)
         is_dense = self.metric == "euclidean" and not issparse(queries)
-        size = row_lengths(queries) if is_dense else lengths(queries, self.metric)
+        size = lengths(queries, None if is_dense else self.metric)
         least = _ROUNDING_ERRORS * eps * size
         return np.where(distances <= least, 0.0, distances)
 
@@ -562,11 +562,12 @@ class KNN(OutputDetector):
         gaps = queries.astype(np.float64) - self.bank_[nearest[:, -1]]
         if issparse(gaps):
             queries, gaps = queries.toarray(), gaps.toarray()
-        reference = Reference(queries - gaps, "neighbor", is_unit=self._is_unit)
+        is_unit = getattr(self, "normalize_", self.normalize)
+        reference = Reference(queries - gaps, "neighbor", is_unit=is_unit)
         return columns, gaps**2, reference
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        if needs_dense(self.algorithm, self.metric):
+        if self.algorithm in _DENSE_SEARCHES or self.metric not in _SPARSE_METRICS:
             tags.input_tags.sparse &= has_dense_features(self.estimator)
         return tags

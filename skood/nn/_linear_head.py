@@ -253,6 +253,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         require_penultimate(self, layer)
         network = LinearNetwork(self, device)
         network.features_are_hidden = True  # the input of a network's last layer
+        network.coef, network.intercept, _ = self._weights()
         return network
 
     @blockwise

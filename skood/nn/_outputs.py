@@ -10,7 +10,6 @@ import numpy as np
 from scipy.sparse import issparse
 
 from skood.utils._array_api import (
-    array_device,
     array_namespace,
     as_double,
     asarray_like,
@@ -94,16 +93,14 @@ class NetworkOutputs(NamedTuple):
         like = self.logits if self.features is None else self.features
         return array if type(like) is np.ndarray else asarray_like(array, like)
 
-    def device_for(self, device):
-        """Return the torch device to compute on, or None for NumPy."""
-        array = self.logits if self.features is None else self.features
-        return array_device(device, array)
-
     def to(self, device):
         """Return the outputs with its arrays on a torch device, or None: NumPy."""
-        if device is None and _is_plain(self.features) and _is_plain(self.logits):
-            return self
-        return self._mapped(lambda array: to_device(array, device))
+        for array in (self.features, self.logits):
+            is_dense = type(array) is np.ndarray and array.flags.c_contiguous
+            is_as_wanted = array is None or is_dense or issparse(array)
+            if device is not None or not is_as_wanted:
+                return self._mapped(lambda values: to_device(values, device))
+        return self
 
     def chunk(self, rows, device, sparse):
         """Return the outputs of a slice of samples on a torch device, or None: NumPy.
@@ -156,13 +153,6 @@ class NetworkOutputs(NamedTuple):
             for array in (self.features, self.logits)
         )
         return NetworkOutputs(features, logits, self.head, self.weight)
-
-
-def _is_plain(array):
-    """Return whether an array is None, or contiguous and of NumPy, or sparse."""
-    if array is None or issparse(array):
-        return True
-    return type(array) is np.ndarray and array.flags.c_contiguous
 
 
 def concatenate(batches):

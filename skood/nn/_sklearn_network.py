@@ -95,7 +95,9 @@ class ArrayNetwork(Network):
     is_validated = False
 
     def __init__(self, estimator, device="auto"):
-        check_is_fitted(estimator)
+        is_fitted = getattr(estimator, "__sklearn_is_fitted__", bool)
+        if not is_fitted():  # for the speed of small calls
+            check_is_fitted(estimator)
         self.estimator = estimator
         self.device = device  # only validated: it runs on the CPU
 
@@ -305,7 +307,7 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
 
     def rows(self, X):
         X = super().rows(X)
-        width = np.shape(self._coef)[-1]
+        width = np.shape(self.coef)[-1]
         if X.shape[1] != width:
             raise ValueError(
                 f"X has {X.shape[1]} features, but {type(self.estimator).__name__} is "
@@ -328,13 +330,18 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         return super()._logits_of(rows, X)
 
     @cached_property
-    def _coef(self):
+    def coef(self):
         """Weights of the estimator, which may be validated each time they are read."""
         return self.estimator.coef_
 
+    @cached_property
+    def intercept(self):
+        """Biases of the estimator."""
+        return self.estimator.intercept_
+
     def _product(self, rows):
         """Return the logits of samples that have been checked, from the weights."""
-        coef, intercept = self._coef, self.estimator.intercept_
+        coef, intercept = self.coef, self.intercept
         if hasattr(self.estimator, "predict_logits"):
             return linear_logits(rows, coef, intercept)
         # overflow is reported as not finite
@@ -356,7 +363,7 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         method = getattr(kind, "predict_logits", kind.decision_function)
         return (
             f"{method.__module__}.{method.__qualname__}" in _PRODUCTS
-            and type(self._coef) is np.ndarray  # not sparse
+            and type(self.coef) is np.ndarray  # not sparse
         )
 
     def layer_index(self, layer):
@@ -369,7 +376,7 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         return len(shape) == 1 or shape[0] == 1
 
     def _head(self):
-        coef, intercept = self._coef, self.estimator.intercept_
+        coef, intercept = self.coef, self.intercept
         coef = np.atleast_2d(coef.toarray() if hasattr(coef, "toarray") else coef)
         if np.shape(intercept) != coef.shape[:1]:
             intercept = np.broadcast_to(intercept, coef.shape[:1])

@@ -69,7 +69,7 @@ def drawn_copies(keys, weight=None, limit=MAX_OFFSET_ROWS):
     in all, those with the smallest `copy_numbers` are drawn.
     """
     if weight is None:
-        rows, shares, counts = np.arange(len(keys)), None, None
+        rows, shares, counts = np.arange(keys.n_samples), None, None
     else:
         rows, shares = units(weight)
         counts = unit_counts(weight)
@@ -114,12 +114,14 @@ def folds(keys, rows, y=None, n_folds=None, weight=None, shares=None, n_seen=Non
     With weights (n_samples,), `rows` and `shares` are from `drawn_copies`. `n_seen`:
     the number of samples of the fit, if these are drawn from more.
     """
-    counts = np.ones(len(keys), np.intp) if weight is None else unit_counts(weight)
+    counts = np.ones(keys.n_samples, np.intp) if weight is None else unit_counts(weight)
     n_copies = int(counts.sum()) if n_seen is None else n_seen
     n_folds = n_folds or (20 if n_copies < _FEW else 10)
     if n_copies < 2:
         return []
-    _, codes = np.unique(np.zeros(len(keys)) if y is None else y, return_inverse=True)
+    _, codes = np.unique(
+        np.zeros(keys.n_samples) if y is None else y, return_inverse=True
+    )
     totals = np.bincount(codes, counts)
     _, contents = np.unique(keys.values, return_inverse=True)
     sizes = np.bincount(contents, counts).astype(np.intp)

@@ -9,6 +9,7 @@ and subsamples depend on the set of samples and their weights, not on their posi
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from functools import lru_cache
 from hashlib import blake2b
 from numbers import Number
 
@@ -41,10 +42,7 @@ class SampleKeys:
     def __init__(self, X=None, values=None):
         self._X = X
         self._values = values
-        self._n_samples = n_rows(X) if values is None else len(values)
-
-    def __len__(self):
-        return self._n_samples
+        self.n_samples = n_rows(X) if values is None else len(values)
 
     @property
     def values(self):
@@ -120,33 +118,29 @@ def merged_keys(*stored):
 def compared_keys(X):
     """Return keys to look samples up among others; None if `X` has no rows to compare.
 
-    Numbers are compared in float32, so that copies in another precision are equal.
+    Numbers are compared in float32, so that copies in another precision are equal, and
+    at most 256 columns of an array.
     """
     if is_lazy(X):
         return None
     try:
-        nodes = getattr(X, "nodes", None)
-        if isinstance(nodes, np.ndarray):  # graphs may have nodes of equal numbers
-            return _keys(_in_single(X.features)) ^ _keys(X)
-        return _keys(_in_single(X))
+        is_graph = isinstance(getattr(X, "nodes", None), np.ndarray)
+        values = X.features if is_graph else X
+        if hasattr(values, "columns"):
+            table = values.to_numpy()
+            values = table if table.dtype.kind in "biuf" else values
+        elif type(values) is not np.ndarray and not issparse(values):
+            values = _as_array(to_numpy(values))
+        if not hasattr(values, "columns") and values.dtype.kind in "biuf":
+            if not issparse(values):
+                values = values.reshape(len(values), -1)
+                values = values[:, :: math.ceil(values.shape[1] / _MAX_COMPARED) or 1]
+            with np.errstate(over="ignore"):
+                values = values.astype(np.float32)
+        keys = _keys(values)
+        return keys ^ _keys(X) if is_graph else keys  # nodes may have equal numbers
     except (TypeError, ValueError):  # such as samples of different shapes
         return None
-
-
-def _in_single(X):
-    """Return samples with numbers in float32; of many columns, some of these."""
-    if hasattr(X, "columns"):
-        values = X.to_numpy()
-        X = X if values.dtype.kind not in "biuf" else values
-    elif not issparse(X):
-        X = to_numpy(X) if is_tensor(X) else _as_array(X)
-    if hasattr(X, "columns") or X.dtype.kind not in "biuf":
-        return X
-    if not issparse(X):
-        X = X.reshape(len(X), -1)
-        X = X[:, :: math.ceil(X.shape[1] / _MAX_COMPARED) or 1]
-    with np.errstate(over="ignore"):
-        return X.astype(np.float32)
 
 
 def _keys(X):
@@ -185,6 +179,7 @@ def _keys_of_columns(columns):
     return mixed(np.sum(terms, axis=0, dtype=np.uint64))
 
 
+@lru_cache(maxsize=8)
 def _factors(n_columns):
     """Return an odd factor for each column."""
     return mixed(np.arange(n_columns, dtype=np.uint64)) | np.uint64(1)

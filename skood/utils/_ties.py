@@ -121,7 +121,8 @@ def tie_scale_of_ranked(ranked, weight=None):
     typical = _median_of_sizes(finite, weight)
     least = typical if finite[0] < 0 < finite[-1] else 0.0
     for tail in _TAILS:
-        low, high = (quantile_of_ranked(finite, q, ends) for q in (tail, 1 - tail))
+        low = quantile_of_ranked(finite, tail, ends)
+        high = quantile_of_ranked(finite, 1 - tail, ends)
         if high - low > _COLLAPSED * typical:
             return least, float(high - low)
     return least, typical

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
-import skood.nn._outputs as outputs
+import skood.detectors._common._base_output_detector as base
 from skood.exceptions import SkoodWarning
 
 
@@ -32,18 +32,18 @@ def assert_torch_path_agrees(detector, X, y, rtol=1e-9):
         expected = clone(detector).fit(X, y)
         seen = []
 
-        def device_for(self, device):
+        def array_device(device, array):
             seen.append(device)
             return torch.device("cpu")
 
-        original = outputs.NetworkOutputs.device_for
-        outputs.NetworkOutputs.device_for = device_for
+        original = base.array_device
+        base.array_device = array_device
         try:
             fitted = clone(detector).fit(X, y)
             scores = fitted.score_samples(X)
             crossed = expected.score_samples(X)
         finally:
-            outputs.NetworkOutputs.device_for = original
+            base.array_device = original
     assert seen, "The detector never asked where to compute"
     for name, value in vars(fitted).items():
         assert not isinstance(value, torch.Tensor), f"{name} is a tensor"

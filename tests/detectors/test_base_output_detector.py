@@ -360,9 +360,9 @@ def gpu(monkeypatch):
     """Have tensors on the CPU treated as those on a GPU are."""
     monkeypatch.setattr(module, "on_gpu", torch.is_tensor)
     monkeypatch.setattr(
-        module.NetworkOutputs,
-        "device_for",
-        lambda self, device: self.array.device if is_tensor(self.array) else None,
+        module,
+        "array_device",
+        lambda device, array: array.device if is_tensor(array) else None,
     )
 
 

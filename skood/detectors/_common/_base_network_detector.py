@@ -122,7 +122,7 @@ def held_out_copies(keys, y, fraction, random_state, weight=None):
     Returns the samples, sorted and with repeats by weight, the weights of their copies,
     None without `weight`, and the weights (n_samples,) that remain, 1 without.
     """
-    rows, shares = np.arange(len(keys)), np.ones(len(keys))
+    rows, shares = np.arange(keys.n_samples), np.ones(keys.n_samples)
     if weight is not None:
         rows, shares = units(weight)
     size = max(1, round(fraction * len(rows)))
@@ -141,7 +141,7 @@ def held_out_copies(keys, y, fraction, random_state, weight=None):
     ends = np.flatnonzero(np.diff(numbers[order], append=0)) + 1
     n_drawn = ends[ends <= size].max(initial=0)
     drawn = np.sort(order[:n_drawn])
-    rest = np.ones(len(keys)) if weight is None else np.zeros(len(keys))
+    rest = np.ones(keys.n_samples) if weight is None else np.zeros(keys.n_samples)
     if weight is None:
         rest[drawn] = 0.0
         return drawn, None, rest

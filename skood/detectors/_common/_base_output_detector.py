@@ -200,7 +200,8 @@ class OutputDetector(BaseDetector):
         outputs = self._all_outputs(X)
         if sample_weight is not None:
             outputs = outputs.weighted(sample_weight)
-        if y is None and is_torch_data(X):  # its labels have been loaded by now
+        # labels of torch data have been loaded by now
+        if y is None and type(X) is not np.ndarray and is_torch_data(X):
             _, y, self._id_rows = id_samples(self, X, X.labels())
             outputs = outputs if self._id_rows is None else outputs.take(self._id_rows)
         few_threads = one_thread(outputs.n_samples * outputs.array.shape[1] ** 2)
@@ -506,8 +507,8 @@ class OutputDetector(BaseDetector):
         return "head" in self._needs or {"features", "logits"} <= self._needs
 
     @property
-    def _depends_on_samples(self):
-        return self._fits_head or super()._depends_on_samples
+    def _fits_parts(self):
+        return self._fits_head or super()._fits_parts
 
     @property
     def _rescales(self):
@@ -593,9 +594,10 @@ class OutputDetector(BaseDetector):
 
     def _all_outputs(self, X):
         """Return the outputs for all validated samples of `X`."""
-        if not (
-            hasattr(self, "estimator_") and "features" in self._needs and is_matrix(X)
-        ):
+        if not hasattr(self, "estimator_"):
+            (outputs,) = self._outputs(X)
+            return outputs
+        if not ("features" in self._needs and is_matrix(X)):
             return concatenate(self._outputs(X))
         network = make_network(self.estimator_)
         if not network.features_are_rows:
@@ -633,8 +635,8 @@ class OutputDetector(BaseDetector):
 
     def _chunking(self, outputs):
         """Return the options of `map_samples`: size, device, threads and sparse."""
-        device, per_row = outputs.device_for(self._device), self._bytes_per_row(outputs)
-        size = self._chunk_bytes
+        device = array_device(self._device, outputs.array)
+        size, per_row = self._chunk_bytes, self._bytes_per_row(outputs)
         if outputs.features is None and device is None:
             least = self._logit_chunk_rows * per_row
             size = min(size, max(self._logit_chunk_bytes, least))
@@ -736,11 +738,13 @@ class OutputDetector(BaseDetector):
             yield block.features, self._explained(block, **options)
 
     def __sklearn_tags__(self):
-        tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
+        tags = super().__sklearn_tags__()
         if self.estimator is None:
             tags.target_tags.required = self._fits_head
             tags.input_tags.sparse = self._sparse is not None
-        elif "features" in self._needs:
+            return tags
+        tags = wrapped_tags(tags, self.estimator)
+        if "features" in self._needs:
             tags.input_tags.allow_nan &= self._allows_nan
             if self._sparse is None:
                 tags.input_tags.sparse &= has_dense_features(self.estimator)

@@ -7,7 +7,6 @@ from numbers import Integral
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
-from sklearn.neighbors import VALID_METRICS_SPARSE
 from sklearn.utils import check_random_state
 
 from skood.utils._array_api import (
@@ -22,7 +21,7 @@ from skood.utils._array_api import (
 from skood.utils._sparse import csr_lengths, inner_products
 from skood.utils._torch import is_tensor, row_chunks
 
-# Number of values per block in `top_k_of_many` and `_block_minima`.
+# Number of values per block in `top_k_of_many` and `_candidates`.
 _BLOCK = 64
 
 # Samples of a chunk, and bytes of the product of a chunk and a part of the bank.
@@ -57,11 +56,9 @@ def like_bank(features, bank):
     return features.toarray() if issparse(features) else features
 
 
-def bank_tiles(n_samples, bank, tile_bytes=None):
+def bank_tiles(n_samples, bank, tile_bytes=_TILE_BYTES):
     """Split a bank so that products with a chunk of samples need bounded memory."""
-    return row_chunks(
-        bank.shape[0], bank.dtype.itemsize * n_samples, tile_bytes or _TILE_BYTES
-    )
+    return row_chunks(bank.shape[0], bank.dtype.itemsize * n_samples, tile_bytes)
 
 
 def bank_scores(compare, bank, chunks, device):
@@ -165,23 +162,6 @@ def half_squares(bank):
     return halves if np.isfinite(halves).all() else None
 
 
-def _block_minima(gaps, k):
-    """Return minima of blocks of rows: the k-th smallest bounds that of the gaps."""
-    size = min(_BLOCK, len(gaps) // (4 * k))
-    if size < 2:
-        return gaps
-    n_blocks = len(gaps) // size
-    cut = n_blocks * size
-    minima = gaps[:cut].reshape(size, n_blocks, -1).min(axis=0)
-    return np.concatenate([minima, gaps[cut:]])
-
-
-def row_lengths(rows):
-    """Return the Euclidean length of each row of an array of NumPy, in float64."""
-    rows = rows.astype(np.float64, copy=False)
-    return np.sqrt(row_dots(rows, rows))
-
-
 def kth_distances(queries, bank, halves, n_neighbors, own=None):
     """Return distances to the k-th neighbors in float64; None for other searches.
 
@@ -192,14 +172,14 @@ def kth_distances(queries, bank, halves, n_neighbors, own=None):
     """
     if halves is None:
         return None
-    size = row_lengths(queries)
+    size = lengths(queries)
     with np.errstate(over="ignore", invalid="ignore"):
         found = _candidates(queries, size, bank, halves, n_neighbors, own)
     if found is None:
         return None
     rows, columns = found
     if len(queries) == 1:  # for the speed of small calls
-        distances = row_lengths(queries - bank[columns].astype(np.float64))
+        distances = lengths(queries - bank[columns].astype(np.float64))
         distances.partition(n_neighbors - 1)
         return distances[n_neighbors - 1 : n_neighbors]
     distances = np.empty(len(rows))
@@ -212,7 +192,8 @@ def kth_distances(queries, bank, halves, n_neighbors, own=None):
 
 def _candidates(queries, size, bank, halves, k, own):
     """Return rows and columns of distances that may be at most the k-th, or None."""
-    tiles = list(bank_tiles(len(queries), bank, _SEARCH_BYTES))
+    per_row = bank.dtype.itemsize * len(queries)
+    tiles = list(row_chunks(len(bank), per_row, _SEARCH_BYTES))
     if len(tiles) > 1 and 4 * k > tiles[0].stop:
         return None
     given = queries.astype(bank.dtype, copy=False)
@@ -233,7 +214,11 @@ def _candidates(queries, size, bank, halves, k, own):
             gaps = bank[tile] @ given.T
         np.subtract(halves[tile, None], gaps, out=gaps)
         leave_out(gaps.T, own, tile, np.inf)
-        least = np.concatenate([least, _block_minima(gaps, k)])
+        # minima of blocks of rows: their k-th smallest bounds that of the gaps
+        size = max(1, min(_BLOCK, len(gaps) // (4 * k)))
+        cut = len(gaps) // size * size
+        minima = gaps[:cut].reshape(size, cut // size, -1).min(axis=0)
+        least = np.concatenate([least, minima, gaps[cut:]])
         least = np.partition(least, k - 1, axis=0)[:k]
         limit = least.max(axis=0) + 2 * error
         if not np.isfinite(limit).all():
@@ -262,23 +247,20 @@ def distances_to(bank, nearest, queries):
     return distances
 
 
-def lengths(queries, metric):
-    """Return the norms of samples, in float64, that distances are compared with."""
+def lengths(queries, metric=None):
+    """Return norms, in float64, that distances by a metric are compared with.
+
+    None: of an array of NumPy, as they are in `kth_distances`.
+    """
+    if metric is None:
+        queries = queries.astype(np.float64, copy=False)
+        return np.sqrt(row_dots(queries, queries))
     if metric not in _NORMS:
         return 1.0
     order = _NORMS[metric]
     if issparse(queries):
         return csr_lengths(queries, order)
     return np.linalg.norm(queries.astype(np.float64), ord=order, axis=1)
-
-
-def needs_dense(algorithm, metric):
-    """Return a parameter of `KNN` that needs dense features and a remedy, or None."""
-    if algorithm in ("faiss", "torch"):
-        return f"algorithm={algorithm!r}", "algorithm='auto'"
-    if metric not in VALID_METRICS_SPARSE["brute"]:
-        return f"metric={metric!r}", "metric='euclidean', 'cosine' or 'manhattan'"
-    return None
 
 
 def kth_of_sparse(queries, bank, halves, n_neighbors, own=None):
