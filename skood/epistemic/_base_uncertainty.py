@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import ABCMeta, abstractmethod
+from functools import partial
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin, clone
@@ -60,6 +61,10 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
     @abstractmethod
     def _blocks(self, X):
         """Yield a `Block` for consecutive samples; memory is bounded by the blocks."""
+
+    def _check_fitted(self):
+        if "estimator_" not in vars(self):  # for the speed of small calls
+            check_is_fitted(self)
 
     # --- kind of estimator ---------------------------------------------------
 
@@ -123,7 +128,7 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
             Of a classifier the probabilities in the order of ``classes_``, of a
             regressor the means, in float64.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         location = self.likelihood_.location
         parts = [location(block.predictions) for block in self._blocks(X)]
         return np.concatenate(parts, axis=1)
@@ -144,7 +149,7 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
             Probabilities of the mixture of all members in setting "a", of the given
             model in setting "b", in the order of ``classes_``.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         if self._setting() == "b":
             return np.exp(self._reference(X))
         return self._mixture_proba(X)
@@ -181,7 +186,7 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
         y_std : ndarray of shape (n_samples,), dtype float64
             Standard deviations. Only with `return_std`.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         if return_std not in (False, True, "epistemic"):
             raise ValueError(
                 f"return_std must be False, True or 'epistemic', got {return_std!r}."
@@ -230,7 +235,7 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
             With `return_error` also ``epistemic_error`` and ``n_effective`` of shape
             (n_samples,), and ``epistemic_interval`` of shape (n_samples, 2).
         """
-        check_is_fitted(self)
+        self._check_fitted()
         found = self._uncertainty(X, return_error)
         if return_error:
             warn_of_few_members(self, found.n_effective)
@@ -238,10 +243,9 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
 
     def _uncertainty(self, X, return_error):
         """Return the uncertainty of samples in memory."""
-        setting, uncertainty = self._setting(), self.likelihood_.uncertainty
-        return joined(
-            [uncertainty(block, setting, return_error) for block in self._blocks(X)]
-        )
+        options = {"setting": self._setting(), "return_error": return_error}
+        uncertainty = partial(self.likelihood_.uncertainty, **options)
+        return joined([*map(uncertainty, self._blocks(X))])
 
     def score(self, X, y, sample_weight=None):
         """Return the accuracy of a classifier, or the R^2 of a regressor.

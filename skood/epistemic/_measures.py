@@ -397,25 +397,25 @@ def member_uncertainty(
         aleatoric = _entropy(reference)
         divergence = _kl(reference, log_p)
     epistemic = np.sum(weights * divergence, axis=0)
-    found = _parts(aleatoric, epistemic)
-    return _with_error(found, divergence, weights, groups) if return_error else found
+    total = aleatoric + epistemic
+    result = Bunch(total=total, aleatoric=aleatoric, epistemic=epistemic)
+    if return_error:
+        result.update(_error(epistemic, divergence, weights, groups))
+    return result
 
 
-def _parts(aleatoric, epistemic):
-    return Bunch(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
-
-
-def _with_error(found, influence, weights, groups):
-    """Add the standard error of the epistemic part from the members' influences."""
+def _error(epistemic, influence, weights, groups):
+    """Return the standard error of the epistemic part from the members' influences."""
     estimate = importance_estimate(
         influence, np.broadcast_to(weights, influence.shape), groups=groups
     )
     # the influences may have another mean than the epistemic part
-    shift = (found.epistemic - estimate.estimate)[:, None]
-    found.epistemic_error = estimate.standard_error
-    found.epistemic_interval = np.maximum(estimate.interval + shift, 0.0)
-    found.n_effective = estimate.n_effective
-    return found
+    shift = (epistemic - estimate.estimate)[:, None]
+    return {
+        "epistemic_error": estimate.standard_error,
+        "epistemic_interval": np.maximum(estimate.interval + shift, 0.0),
+        "n_effective": estimate.n_effective,
+    }
 
 
 def _moments(mean, variance, name):
@@ -594,5 +594,8 @@ def gaussian_uncertainty(
         aleatoric = 0.5 * np.log(2 * np.pi * np.e * np.broadcast_to(sigma2, mu.shape))
         divergence = kl_divergence_gaussian(mu, sigma2, mean, variance)
         epistemic = np.sum(weights * divergence, axis=0)
-    found = _parts(aleatoric, epistemic)
-    return _with_error(found, divergence, weights, groups) if return_error else found
+    total = aleatoric + epistemic
+    result = Bunch(total=total, aleatoric=aleatoric, epistemic=epistemic)
+    if return_error:
+        result.update(_error(epistemic, divergence, weights, groups))
+    return result

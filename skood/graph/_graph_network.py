@@ -200,7 +200,7 @@ class GraphNetwork(TorchNetwork):
 
     # --- weights -------------------------------------------------------------
 
-    def _open(self, source, **options):
+    def copied_module(self, one_margin=False):
         raise TypeError(
             "A graph network cannot be opened as a function of its weights: its "
             "output for a node depends on the whole graph. Split it, body, head = "

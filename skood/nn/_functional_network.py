@@ -62,7 +62,7 @@ class _FunctionalModule:
 
     head_name: str | None = None
     is_margin = False
-    _probed = False
+    _probed = _keeps_logits = False
 
     # Attributes that the first call of `prepare` determines from outputs.
     _found_names: tuple[str, ...] = ("head_name",)
@@ -91,6 +91,17 @@ class _FunctionalModule:
         for name, value in found.items():
             setattr(self, name, value)
         self._probed = True
+        if self._keeps_logits:
+            self._keep_logits_of_head()
+
+    def _keep_logits_of_head(self):
+        """Store the output of the last linear layer in each forward pass."""
+        self._keeps_logits = True
+        head = self.module.get_submodule(self.head_name)
+        head.register_forward_hook(self._keep_logits)
+
+    def _keep_logits(self, head, args, output):
+        self._kept = output
 
     def batch(self, rows):
         """Return samples as an input tensor of the module; a copy."""
@@ -146,7 +157,6 @@ class FunctionalNetwork(_FunctionalModule):
     """
 
     _found_names = "head_name", "is_margin", "_gives_probabilities", "_keeps_logits"
-    _keeps_logits = False
 
     def __init__(self, network, *, device="auto", one_margin=False, **options):
         self._network, self._core = network, network.core
@@ -204,20 +214,6 @@ class FunctionalNetwork(_FunctionalModule):
                 "network: it may have been trained as one model for each class against "
                 "the rest. Use LogisticRegression or MLPClassifier."
             )
-
-    def restore(self, found):
-        super().restore(found)
-        if self._keeps_logits:
-            self._keep_logits_of_head()
-
-    def _keep_logits_of_head(self):
-        """Store the output of the last linear layer in each forward pass."""
-        self._keeps_logits = True
-        head = self.module.get_submodule(self.head_name)
-        head.register_forward_hook(self._keep_logits)
-
-    def _keep_logits(self, head, args, output):
-        self._kept = output
 
     # --- logits --------------------------------------------------------------
 

@@ -160,13 +160,9 @@ class Network(ABC):
 
     def with_weights(self, **options):
         """Return a copy as a function of its weights, see `FunctionalNetwork`."""
-        return self.core._open(self, **options)
-
-    def _open(self, source, **options):
-        """Return `with_weights` for the samples of `source`, maybe a pipeline."""
         from skood.nn._functional_network import FunctionalNetwork
 
-        return FunctionalNetwork(source, **options)
+        return FunctionalNetwork(self, **options)
 
     def with_dropout(self, device, seed):
         """Return the networks that dropout makes of it, see `ThinnedNetwork`."""

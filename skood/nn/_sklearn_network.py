@@ -126,24 +126,21 @@ class ArrayNetwork(Network):
         if self.is_validated:
             return X
         with _clear_errors(type(self.estimator).__name__):
-            return self._checked_rows(X)
+            if hasattr(self.estimator, "_checked_input"):  # a LinearHead
+                return self.estimator._checked_input(X)
+            if is_instance(self.estimator, "catboost", "CatBoost") and not issparse(X):
+                X = np.asarray(X)  # it has feature_names_, not feature_names_in_
+            finite = {"ensure_all_finite": "allow-nan" if self.allows_nan else True}
+            if getattr(self.estimator, "n_features_in_", 0):  # 0 in copies of CatBoost
+                return new_samples(self.estimator, X, accept_sparse=True, **finite)
+            dtype = [np.float64, np.float32]
+            return check_array(X, dtype=dtype, input_name="X", **finite)
 
     def check_no_nan(self, features):
         """Raise for NaN in cached features, unless this reader allows it."""
         if not self.allows_nan:
             with _clear_errors(type(self.estimator).__name__):
                 _finite(features, "X")
-
-    def _checked_rows(self, X):
-        if hasattr(self.estimator, "_checked_input"):  # a LinearHead
-            return self.estimator._checked_input(X)
-        if is_instance(self.estimator, "catboost", "CatBoost") and not issparse(X):
-            X = np.asarray(X)  # it has feature_names_, not feature_names_in_
-        finite = {"ensure_all_finite": "allow-nan" if self.allows_nan else True}
-        if getattr(self.estimator, "n_features_in_", 0):  # 0 in copies of CatBoost
-            return new_samples(self.estimator, X, accept_sparse=True, **finite)
-        dtype = [np.float64, np.float32]
-        return check_array(X, dtype=dtype, input_name="X", **finite)
 
     @abstractmethod
     def _arrays(self, X, wanted):

@@ -138,10 +138,12 @@ def _refuse_frames(X):
 
 def loaded(X):
     """Return all samples in memory, as one array; `X` itself if it is in memory."""
+    if type(X) is np.ndarray or not is_lazy(X):  # for the speed of small calls
+        return X
     if is_dask(X):
         _refuse_frames(X)
         return X.compute()
-    return np.concatenate([to_numpy(b) for b in loaded_blocks(X)]) if is_lazy(X) else X
+    return np.concatenate([to_numpy(block) for block in loaded_blocks(X)])
 
 
 def joined(parts, axis=0):
@@ -151,7 +153,7 @@ def joined(parts, axis=0):
     axis of the samples. Returns `result`: the result for all samples.
     """
     first = parts[0]
-    if len(parts) == 1 and isinstance(first, np.ndarray):
+    if len(parts) == 1 and isinstance(first, (np.ndarray, Bunch)):
         return first
     if first is None:
         return None
@@ -175,13 +177,8 @@ def blockwise(method=None, *, axis=0):
     if method is None:
         return functools.partial(blockwise, axis=axis)
 
-    in_memory = takes_input(method)
-
-    @functools.wraps(method)
     def by_blocks(self, X, *args, **kwargs):
-        if not is_lazy(X):
-            return in_memory(self, X, *args, **kwargs)
         parts = [method(self, block, *args, **kwargs) for block in loaded_blocks(X)]
         return joined(parts, axis)
 
-    return by_blocks
+    return takes_input(method, is_lazy, by_blocks)

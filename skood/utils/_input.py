@@ -258,14 +258,17 @@ def _holds_numbers(X):
     return not any(value is None for value in array.ravel())
 
 
-def takes_input(method):
+def takes_input(method, is_lazy=None, by_blocks=None):
     """Decorate a method ``(self, X, ...)``: see `check_input` and `clear_errors`.
 
-    A dict is passed on if the owner has a true attribute ``_takes_dict``.
+    A dict is passed on if the owner has a true attribute ``_takes_dict``. Samples for
+    which `is_lazy` is true are passed to `by_blocks` instead.
     """
 
     @functools.wraps(method)
     def with_input(self, X, *args, **kwargs):
+        if is_lazy is not None and type(X) is not np.ndarray and is_lazy(X):
+            return by_blocks(self, X, *args, **kwargs)
         try:  # not `clear_errors`: a context manager takes longer
             if type(X) is not np.ndarray and not (
                 getattr(self, "_takes_dict", False) and isinstance(X, Mapping)

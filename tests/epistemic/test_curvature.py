@@ -250,11 +250,13 @@ def test_last_layer_gives_the_logits(bias, n_outputs):
     assert features.shape == (6, 5 + bias)
     assert part.weights.shape == (n_outputs, 5 + bias)
     outputs = features @ part.weights.T
-    assert_allclose(outputs @ part.spread.T, logits, atol=1e-6)
+    spread = torch.tensor([[-0.5], [0.5]]) if n_outputs == 1 else torch.eye(n_outputs)
+    spread = spread.double()
+    assert_allclose(outputs @ spread.T, logits, atol=1e-6)
     draws = torch.randn(2, n_outputs, 5 + bias, generator=torch.Generator()).double()
     changes = part.changes(features, draws)
     for s in range(2):
-        moved = (features @ (part.weights + draws[s]).T) @ part.spread.T
+        moved = (features @ (part.weights + draws[s]).T) @ spread.T
         assert_allclose(logits + changes[s], moved, atol=1e-6)
     assert not network.module.get_submodule(network.head_name)._forward_pre_hooks
 
@@ -310,7 +312,7 @@ def test_symmetric_weights_of_two_outputs_stay_two():
     network, _ = _open(net, 2)
     part = LastLayer(network)
     assert part.weights.shape == (2, 6)
-    assert torch.equal(part.spread, torch.eye(2, dtype=torch.float64))
+    assert not part.is_margin
 
 
 def test_full_matrix_that_is_too_large():

@@ -30,29 +30,29 @@ _MATRIX_BYTES = 4 * 2**30
 
 
 class Outputs:
-    """Outputs with uncertain weights, and the corresponding logits.
+    """Base class of outputs with uncertain weights, and the corresponding logits.
 
-    The outputs are the logits, or one output that is a binary margin m with the logits
-    (-m/2, m/2). `spread` (n_classes, n_outputs) maps their change to a change of the
-    logits, in the dtype and on the device of `like`.
+    The outputs are the logits or, with `is_margin`, a binary margin m with the logits
+    (-m/2, m/2).
     """
 
-    def __init__(self, n_outputs, like):
-        self.spread = torch.eye(n_outputs).to(like)
-        if n_outputs == 1:
-            self.spread = torch.tensor([[-0.5], [0.5]]).to(like)
+    is_margin: bool
+
+    def to_logits(self, outputs, dim=-1):
+        """Return the logits, or changes of these, of outputs along an axis."""
+        if not self.is_margin:
+            return outputs
+        return torch.cat([-outputs, outputs], dim=dim) / 2
 
     def class_moments(self, variances, row_sums):
         """Return variances and row sums of the logits' covariance from the outputs'."""
-        if self.spread.shape[1] > 1:
+        if not self.is_margin:
             return variances, row_sums
         return variances.expand(-1, 2) / 4, torch.zeros_like(variances.expand(-1, 2))
 
     def class_covariances(self, covariances):
         """Return covariances of the logits from covariances of the outputs."""
-        if self.spread.shape[1] > 1:
-            return covariances
-        return self.spread @ covariances @ self.spread.T
+        return self.to_logits(self.to_logits(covariances), dim=-2)
 
 
 class LastLayer(Outputs):
@@ -75,7 +75,7 @@ class LastLayer(Outputs):
             parts.append(self._layer.bias.detach().double()[:, None])
         self._has_bias = len(parts) == 2
         self.weights = torch.cat(parts, dim=1)
-        super().__init__(len(self.weights), self.weights)
+        self.is_margin = len(self.weights) == 1
 
     def read(self, batch):
         """Return float64 features and logits (n_rows, n_classes) of a batch.
@@ -110,7 +110,7 @@ class LastLayer(Outputs):
 
         Draws have the shape (n_draws, n_outputs, n_features).
         """
-        return features @ draws.transpose(1, 2) @ self.spread.T
+        return self.to_logits(features @ draws.transpose(1, 2))
 
 
 def check_full(hessian, n_weights):

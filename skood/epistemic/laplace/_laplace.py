@@ -17,7 +17,6 @@ from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._likelihood import BaseLikelihood, Block, Gaussian
 from skood.epistemic.laplace._curvature import (
     STRUCTURES,
-    Full,
     GaussianFit,
     GaussianHead,
     Kronecker,
@@ -42,6 +41,7 @@ from skood.utils._torch import row_chunks
 
 # Forms of H by the names under which they are stored: arrays, no objects.
 _KINDS: dict = {**STRUCTURES, "blocks": Eigenbasis}
+_WIDE = "full", "blocks"  # with eigenvectors over all weights
 
 # Bytes of draws that are made at a time, and of draws that a call may store.
 _DRAW_BYTES = 64 * 2**20
@@ -345,10 +345,18 @@ class Laplace(BaseMembers):
             else:
                 self._check_subset_of_regressor()
             y = self._fit_estimator(X, y)
+            subset = self.subset
+            self._fitted_subset = subset if isinstance(subset, str) else list(subset)
+            self._network_kind = None
+            part, rows = self._open(X)
+            self._network_kind = part.network.found()
             if self.likelihood_.kind == "classifier":
-                self._fit_softmax(X, y)
+                codes = self.likelihood_.targets(y, self)
+                check_consistent_length(rows, codes)
+                self._fit_softmax(part, rows, codes)
             else:
-                self._fit_gaussian(X, y)
+                check_consistent_length(rows, y)
+                self._fit_gaussian(part, rows, y)
             random_state = check_random_state(self.random_state)
             self._seed = int(random_state.randint(np.iinfo(np.int32).max))
         return self
@@ -366,15 +374,66 @@ class Laplace(BaseMembers):
                     f"the exact posterior of its last layer. Use {name}={values[0]!r}."
                 )
 
+    def _open(self, X):
+        """Return the uncertain weights with their network, and prepared samples."""
+        is_classifier = self.likelihood_.kind == "classifier"
+        is_last = self._fitted_subset == "last_layer"
+        options: dict = {"one_margin": True} if is_classifier else {}
+        if not (is_classifier and is_last):
+            options["dtype"] = torch.float64
+        network = self.likelihood_.open(self.estimator_, self.device, **options)
+        if self._network_kind is not None:  # known from the fit
+            network.restore(self._network_kind)
+        rows = network.prepare(X)
+        if not is_last:
+            return Linearized(network, self._fitted_subset), rows
+        if network.head_name is None and not is_classifier:
+            raise ValueError(
+                "Laplace of a regressor is about the torch.nn.Linear that gives the "
+                f"output, but the output of {type(network.module).__name__} is not the "
+                "output of one. Use HMC, MCDropout or DeepEnsemble."
+            )
+        return LastLayer(network), rows
+
+    def _passes(self, part, rows, n_arrays, is_wide=False):
+        """Yield features and outputs of batches, for `n_arrays` numbers per output.
+
+        Wide batches include Jacobians, with a number per weight, and derived arrays.
+        """
+        n_arrays += 2 * part.weights.numel() if is_wide else 0
+        n_outputs = len(vars(self).get("classes_", [0]))
+        for chunk in row_chunks(len(rows), 16 * n_outputs * n_arrays):
+            for batch in part.network.batches(rows[chunk], self.batch_size):
+                yield part.read(batch)
+
+    def _blocks(self, X):
+        part, rows = self._open(X)
+        if self.likelihood_.kind == "classifier":
+            return self._softmax_blocks(part, rows)
+        return self._gaussian_blocks(part, rows)
+
+    def _uncertainty(self, X, return_error):
+        """Return the uncertainty, of a regressor in closed form and without error."""
+        setting, is_classifier = self._setting(), self.likelihood_.kind == "classifier"
+        if is_classifier:
+            options = {"setting": setting, "return_error": return_error}
+            uncertainty = partial(self.likelihood_.uncertainty, **options)
+            return joined([*map(uncertainty, self._blocks(X))])
+        exact = [
+            exact_uncertainty(normals, spread, setting)
+            for _, normals, spread in self._gaussian_passes(*self._open(X))
+        ]
+        result = joined(exact)
+        if return_error:
+            result.epistemic_error = np.zeros_like(result.epistemic)
+            result.epistemic_interval = np.column_stack([result.epistemic] * 2)
+            result.n_effective = np.full_like(result.epistemic, np.inf)
+        return result
+
     # --- classifiers: curvature of the softmax -------------------------------
 
-    def _fit_softmax(self, X, y):
+    def _fit_softmax(self, part, rows, codes):
         """Fit the normal distribution of weights before a softmax."""
-        subset = self.subset
-        self._fitted_subset = subset if isinstance(subset, str) else list(subset)
-        codes = self.likelihood_.targets(y, self)
-        part, rows = self._open(X)
-        check_consistent_length(rows, codes)
         curvature, log_likelihood = self._accumulate(part, rows, codes)
         (self._form,) = (k for k, v in _KINDS.items() if type(curvature) is v)
         self._arrays = vars(curvature)
@@ -393,84 +452,45 @@ class Laplace(BaseMembers):
         """Return the form of H from its stored arrays."""
         return _KINDS[self._form].of(self._arrays)
 
-    def _open(self, X):
-        """Return the network with its uncertain weights, and prepared samples."""
-        last = self._fitted_subset == "last_layer"
-        network = self.likelihood_.open(
-            self.estimator_,
-            self.device,
-            dtype=None if last else torch.float64,
-            one_margin=True,
-        )
-        rows = network.prepare(X)
-        if last:
-            return LastLayer(network), rows
-        return Linearized(network, self._fitted_subset), rows
-
     def _accumulate(self, part, rows, codes):
         """Return curvature of the loss and log-likelihood of the training samples."""
-        if isinstance(part, Linearized) and self.hessian == "kron":
+        is_wide = isinstance(part, Linearized)
+        if is_wide and self.hessian == "kron":
             return kronecker_curvature(part, rows, codes, self.batch_size, self.verbose)
         total: list = []
         log_likelihood, start = 0.0, 0
         name = type(self).__name__
         with progress(len(rows), desc=name, verbose=self.verbose) as bar:
-            wide = isinstance(part, Linearized)
-            for batch in self._batches(part, rows, 2, wide):
-                features, logits = part.read(batch)
+            for features, logits in self._passes(part, rows, 2, is_wide):
                 sums = part.sums(self.hessian, features, logits)
                 total = [*map(torch.add, total, sums)] if total else [*sums]
-                here = torch.as_tensor(codes[start : start + len(batch)])
+                of_batch = torch.as_tensor(codes[start : start + len(logits)])
                 log_p = torch.log_softmax(logits, 1)
-                picked = log_p.gather(1, here.to(log_p.device)[:, None])
+                picked = log_p.gather(1, of_batch.to(log_p.device)[:, None])
                 log_likelihood += float(picked.sum())
-                start += len(batch)
-                bar.update(len(batch))
+                start += len(logits)
+                bar.update(len(logits))
         arrays = tuple(tensor.cpu().numpy() for tensor in total)
         return part.curvature(self.hessian, arrays, len(rows)), log_likelihood
 
-    def _batches(self, part, rows, n_arrays, wide):
-        """Yield batches of bounded memory, for `n_arrays` numbers per sample and class.
-
-        Wide batches include Jacobians, with a number per weight, and derived arrays.
-        """
-        numbers = n_arrays + 2 * part.weights.numel() if wide else n_arrays
-        row_bytes = 16 * len(self.classes_) * numbers
-        for chunk in row_chunks(len(rows), row_bytes):
-            yield from part.network.batches(rows[chunk], self.batch_size)
-
-    def _passes(self, X, n_arrays):
-        """Yield the network, and features and logits of blocks of samples."""
-        part, rows = self._open(X)
-        wide = isinstance(self._curvature, Eigenbasis | Full)
-        for batch in self._batches(part, rows, n_arrays, wide):
-            yield part, *part.read(batch)
-
     def _draws(self, weights):
         """Yield changes of the weights, the same in each call, in parts."""
-        rng = np.random.default_rng(self._seed)
-        curvature = self._curvature
-        for some in row_chunks(self.n_samples, 8 * weights.numel(), _DRAW_BYTES):
-            normals = rng.standard_normal((some.stop - some.start, *weights.shape))
+        rng, curvature = np.random.default_rng(self._seed), self._curvature
+        for chunk in row_chunks(self.n_samples, 8 * weights.numel(), _DRAW_BYTES):
+            normals = rng.standard_normal((chunk.stop - chunk.start, *weights.shape))
             on_device = torch.from_numpy(normals).to(weights.device)
             yield curvature.draw(on_device, self.prior_precision_)
 
-    def _blocks(self, X):
-        is_classifier = self.likelihood_.kind == "classifier"
-        return self._softmax_blocks(X) if is_classifier else self._gaussian_blocks(X)
-
-    def _softmax_blocks(self, X):
-        draws = None
-        for part, features, logits in self._passes(X, self.n_samples):
-            if draws is None:
-                draws = partial(self._draws, part.weights)
-                if 8 * part.weights.numel() * self.n_samples <= _KEPT_BYTES:
-                    kept = list(draws())
-                    draws = partial(iter, kept)  # else they are drawn for each block
-            members = [
-                torch.log_softmax(logits + part.changes(features, some), 2).cpu()
-                for some in draws()
-            ]
+    def _softmax_blocks(self, part, rows):
+        draws = partial(self._draws, part.weights)
+        if 8 * part.weights.numel() * self.n_samples <= _KEPT_BYTES:
+            draws = partial(iter, [*draws()])  # else they are drawn for each block
+        is_wide = self._form in _WIDE
+        for features, logits in self._passes(part, rows, self.n_samples, is_wide):
+            members = []
+            for changes in draws():
+                of_draws = logits + part.changes(features, changes)
+                members.append(torch.log_softmax(of_draws, 2).cpu())
             yield Block(
                 torch.cat(members).numpy(),
                 reference=torch.log_softmax(logits, 1).cpu().numpy(),
@@ -481,69 +501,70 @@ class Laplace(BaseMembers):
         if self.predictive == "mc":
             return super()._mixture_proba(X)
         # the covariances of single samples would take too long
+        curvature, n_classes = self._curvature, len(self.classes_)
         has_many_classes = (
             self.predictive == "mean_field"
-            and isinstance(self._curvature, Kronecker)
-            and len(self.classes_) >= _MANY_CLASSES
+            and isinstance(curvature, Kronecker)
+            and n_classes >= _MANY_CLASSES
         )
-        proba = self._mean_field_of_many(X) if has_many_classes else self._by_moments(X)
+        part, rows = self._open(X)
+        n_arrays = 2 if has_many_classes else 4 + 4 * n_classes
+        passes = self._passes(part, rows, n_arrays, self._form in _WIDE)
+        if has_many_classes:
+            proba = self._mean_field_of_many(curvature, passes)
+        else:
+            proba = [self._by_moments(part, curvature, *batch) for batch in passes]
+        proba = np.concatenate(proba)
         check_no_overflow(proba, "A logit, or its variance,")
         return proba
 
-    def _mean_field_of_many(self, X):
+    def _mean_field_of_many(self, curvature, passes):
         """Return mean-field probabilities in groups of samples, blocks of classes."""
-        curvature, parts, group = self._curvature, [], []
-        step = None
-        for _, features, logits in self._passes(X, 2):
-            if step is None:
-                numbers = features.shape[1] + logits.shape[1]
-                step = max(1, _GROUP_BYTES // (8 * numbers))
+        proba, n_samples = [], 0
+        group: list = []
+
+        def finish():
+            features, logits = map(torch.cat, zip(*group, strict=True))
+            options = self.prior_precision_, _BLOCK_BYTES
+            blocks = curvature.pair_variances(features, *options)
+            proba.append(mean_field_of_blocks(logits, blocks))
+
+        for features, logits in passes:
             group.append((features, logits))
-            if sum(len(logits) for _, logits in group) >= step:
-                parts.append(self._mean_field_of_group(curvature, group))
-                group = []
+            n_samples += len(logits)
+            n_numbers = features.shape[1] + logits.shape[1]
+            if n_samples >= max(1, _GROUP_BYTES // (8 * n_numbers)):
+                finish()
+                group, n_samples = [], 0
         if group:
-            parts.append(self._mean_field_of_group(curvature, group))
-        return np.concatenate(parts)
+            finish()
+        return proba
 
-    def _mean_field_of_group(self, curvature, group):
-        features, logits = map(torch.cat, zip(*group, strict=True))
-        blocks = curvature.pair_variances(features, self.prior_precision_, _BLOCK_BYTES)
-        return mean_field_of_blocks(logits, blocks)
-
-    def _by_moments(self, X):
+    def _by_moments(self, part, curvature, features, logits):
         """Return probabilities from the moments of each sample's logits."""
-        parts = []
-        for part, features, logits in self._passes(X, 4 + 4 * len(self.classes_)):
-            moments = self._logit_moments(part, features)
-            arrays = [moment.cpu().numpy() for moment in (logits, *moments)]
-            parts.append(_CLOSED_FORMS[self.predictive](*arrays))
-        return np.concatenate(parts)
-
-    def _logit_moments(self, part, features):
-        """Return the moments that the predictive needs besides the mean logits."""
         how = features, self.prior_precision_
         if self.predictive == "mean_field":
-            return (part.class_covariances(self._curvature.covariances(*how)),)
-        variances = self._curvature.variances(*how)
-        if self.predictive == "probit":
-            return (variances,)
-        return part.class_moments(variances, self._curvature.row_sums(*how))
+            moments = (part.class_covariances(curvature.covariances(*how)),)
+        elif self.predictive == "probit":
+            moments = (curvature.variances(*how),)
+        else:
+            variances, row_sums = curvature.variances(*how), curvature.row_sums(*how)
+            moments = part.class_moments(variances, row_sums)
+        arrays = [tensor.cpu().numpy() for tensor in (logits, *moments)]
+        return _CLOSED_FORMS[self.predictive](*arrays)
 
     # --- regressors: exact posterior of the last layer -----------------------
 
-    def _fit_gaussian(self, X, y):
+    def _fit_gaussian(self, part, rows, y):
         """Fit the normal distribution of the last layer's weights, with the variance.
 
         Sets ``variance_`` of the likelihood.
         """
-        head, rows = self._open_gaussian(X)
-        check_consistent_length(rows, y)
-        check_full("full", head.weights.shape[1])
+        check_full("full", part.weights.shape[1])
         name = type(self).__name__
         with progress(len(rows), desc=name, verbose=self.verbose) as bar:
-            passes = self._read(head, rows, bar)
-            weights, variance = head.weights[0], self.likelihood_.variance
+            passes = self._read(part, rows, bar)
+            weights, variance = part.weights[0], self.likelihood_.variance
             fit = GaussianFit(passes, y, weights, variance, self.prior_precision)
         if fit.variance is not None:
             self.likelihood_.variance_ = fit.variance
@@ -563,39 +584,23 @@ class Laplace(BaseMembers):
             raise AttributeError("covariance_ is an attribute of regressors only.")
         return self._head.covariance
 
-    def _open_gaussian(self, X):
-        """Return the last layer of the network, and prepared samples."""
-        options = {"dtype": torch.float64}
-        network = self.likelihood_.open(self.estimator_, self.device, **options)
-        rows = network.prepare(X)
-        if network.head_name is None:
-            raise ValueError(
-                "Laplace of a regressor is about the torch.nn.Linear that gives the "
-                f"output, but the output of {type(network.module).__name__} is not the "
-                "output of one. Use HMC, MCDropout or DeepEnsemble."
-            )
-        return LastLayer(network), rows
-
-    def _read(self, head, rows, bar=None):
-        """Yield float64 features and outputs of batches of prepared samples."""
-        for batch in head.network.batches(rows, self.batch_size):
-            features, outputs = head.read(batch)
+    def _read(self, part, rows, bar=None):
+        """Yield float64 features and outputs of batches as ndarrays."""
+        for features, outputs in self._passes(part, rows, part.weights.numel()):
             yield features.cpu().numpy(), outputs.cpu().numpy()
             if bar is not None:
-                bar.update(len(batch))
+                bar.update(len(outputs))
 
-    def _gaussian_passes(self, X):
+    def _gaussian_passes(self, part, rows):
         """Yield features, the normals of the network, and the variance of its mean."""
-        head, rows = self._open_gaussian(X)
         posterior = self._head
-        for chunk in row_chunks(len(rows), 16 * len(posterior.vectors)):
-            for features, outputs in self._read(head, rows[chunk]):
-                normals = self.likelihood_.predictions(outputs)
-                yield features, normals, posterior.spread(features)
+        for features, outputs in self._read(part, rows):
+            normals = self.likelihood_.predictions(outputs)
+            yield features, normals, posterior.spread(features)
 
-    def _gaussian_blocks(self, X):
+    def _gaussian_blocks(self, part, rows):
         draws = self._head.draws(self.n_samples, self._seed)
-        for features, (mean, variance), _ in self._gaussian_passes(X):
+        for features, (mean, variance), _ in self._gaussian_passes(part, rows):
             yield Block((mean + draws @ features.T, variance))
 
     def _mean(self, X):
@@ -606,25 +611,9 @@ class Laplace(BaseMembers):
         return joined(
             [
                 (mean, np.broadcast_to(variance, mean.shape), spread)
-                for _, (mean, variance), spread in self._gaussian_passes(X)
+                for _, (mean, variance), spread in self._gaussian_passes(*self._open(X))
             ]
         )
-
-    def _uncertainty(self, X, return_error):
-        """Return the uncertainty, of a regressor in closed form and without error."""
-        if self.likelihood_.kind == "classifier":
-            return super()._uncertainty(X, return_error)
-        setting = self._setting()
-        parts = [
-            exact_uncertainty(normals, spread, setting)
-            for _, normals, spread in self._gaussian_passes(X)
-        ]
-        found = joined(parts)
-        if return_error:
-            found.epistemic_error = np.zeros_like(found.epistemic)
-            found.epistemic_interval = np.column_stack([found.epistemic] * 2)
-            found.n_effective = np.full_like(found.epistemic, np.inf)
-        return found
 
 
 def check_installed(subset, hessian):

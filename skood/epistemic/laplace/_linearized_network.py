@@ -57,15 +57,14 @@ class Linearized(Outputs):
         self.names = list(self._given)
         parts = [tensor.double().flatten() for tensor in self._given.values()]
         self.weights = torch.cat(parts)
-        n_outputs = 1 if network.is_margin else len(network.classes)
-        super().__init__(n_outputs, self.weights)
+        self.is_margin = network.is_margin
         self._derivatives = Vectorized(self._mapped_derivatives, self._row_derivatives)
 
     def read(self, batch):
         """Return Jacobians, of shape (n_rows, n_outputs, n_weights), and logits."""
         with torch.no_grad():
             jacobian, logits = self._derivatives(batch)
-        if self.network.is_margin:
+        if self.is_margin:
             jacobian = 2 * jacobian[:, 1:]  # the logit of the second class is m / 2
         return jacobian.double(), finite(logits.double())
 
@@ -100,8 +99,7 @@ class Linearized(Outputs):
         """Return a tuple of tensors: contribution of a batch to H or its diagonal."""
         check_full(hessian, self.weights.numel())
         p = torch.softmax(logits, 1)[:, :, None]
-        if self.network.is_margin:
-            features = self.spread @ features
+        features = self.to_logits(features, dim=1)
         # sum of p (J - mean)(J - mean)ᵀ, whose terms are not negative
         centered = features - (p * features).sum(1, keepdim=True)
         stacked = (p.sqrt() * centered).flatten(0, 1)
@@ -115,8 +113,7 @@ class Linearized(Outputs):
 
     def changes(self, features, draws):
         """Return changes of the logits, of shape (n_draws, n_rows, n_classes)."""
-        changes = (features @ draws.T).movedim(-1, 0)
-        return changes @ self.spread.T if self.network.is_margin else changes
+        return self.to_logits((features @ draws.T).movedim(-1, 0))
 
 
 class Eigenbasis(DenseCurvature):
