@@ -3,7 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.evidential._dirichlet import vacuity
+from skood.evidential._dirichlet import check_alpha
 from skood.graph import NodeSet
 from skood.nn._dirichlet import dirichlet_uncertainty
 
@@ -64,10 +64,11 @@ def evidential_uncertainty(
     elif kind == "vacuity-paper":
         total = alpha.sum(axis=1)
         alpha = alpha * (walk(total, kind) / total)[:, None]
-    u = vacuity(alpha)
+    alpha = check_alpha(alpha)
+    vacuity = alpha.shape[1] / alpha.sum(axis=1)
     if kind in ("vacuity", "both"):
-        u = walk(u, "vacuity")
-    found = dirichlet_uncertainty(alpha[nodes], u[nodes])
+        vacuity = walk(vacuity, "vacuity")
+    uncertainty = dirichlet_uncertainty(alpha[nodes], vacuity[nodes])
     if proba is not None and kind in (None, "vacuity", "vacuity-paper"):
-        found.aleatoric = -proba[nodes].max(axis=1)
-    return found
+        uncertainty.aleatoric = -proba[nodes].max(axis=1)
+    return uncertainty

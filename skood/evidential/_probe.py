@@ -28,7 +28,7 @@ from skood.evidential._graph_uncertainty import (
 from skood.evidential._probe_objective import (
     CAP,
     LEAST,
-    Part,
+    ObjectiveSamples,
     ProbeObjective,
     concentrations,
     evidence_of,
@@ -53,7 +53,6 @@ from skood.utils._warnings import warn
 
 # Default learning rate and number of epochs for each activation.
 _LR = {"exp": 1e-2, "softplus": 3e-2}
-
 _MAX_EPOCHS = {"exp": 800, "softplus": 2000}
 
 
@@ -298,7 +297,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         with fresh_fit(self):
             self._objective = clone(self._part("objective"))
             options = training_options(self)
-            check_options(self, self._objective, options, y, X_val, y_val)
+            self._check_options(options, y, X_val, y_val)
             self._layer = self.layer
             self.estimator_ = self._fit_network(X, y, X_val, y_val)
             self.classes_ = np.asarray(self.estimator_.classes_)
@@ -312,6 +311,46 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     # --- fit ---------------------------------------------------------------------
 
+    def _check_options(self, options, y, X_val, y_val):
+        """Raise for regressors, and for invalid combinations of parameters."""
+        name, estimator, objective = (
+            type(self).__name__,
+            self.estimator,
+            self._objective,
+        )
+        if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
+            raise TypeError(
+                f"{name} adds evidence to the probabilities of a classifier, and its "
+                f"estimator {estimator!r} is a regressor. Pass a classifier."
+            )
+        if objective.e_ood > objective.e_id:
+            raise ValueError(
+                f"e_ood={objective.e_ood} must not be above e_id={objective.e_id}: it "
+                "is the evidence of samples that the network is not sure of."
+            )
+        if options.tol >= 1:
+            raise ValueError(
+                f"tol={options.tol} must be below 1: it is a fraction of the objective."
+            )
+        if y is None and not isinstance(estimator, FrozenEstimator):
+            raise ValueError(
+                f"{name} requires y to be passed, but the target y is None: it fits "
+                f"its estimator {estimator!r}. Pass class labels, or a fitted "
+                "estimator inside sklearn.frozen.FrozenEstimator."
+            )
+        if y is None and not objective.lambda_ice and not objective.lambda_pcl:
+            raise ValueError(
+                "Without y only the terms that need no labels are trained, and both "
+                "lambda_ice and lambda_pcl are 0. Pass y, or raise one of them."
+            )
+        if X_val is None and y_val is not None:
+            raise ValueError("y_val was passed without X_val. Pass both, or neither.")
+        if X_val is not None and (y is None) != (y_val is None):
+            raise ValueError(
+                "Pass y_val with X_val if y is given, and leave it out if not: the "
+                "objective is the same for training and validation."
+            )
+
     def _fit_network(self, X, y, X_val, y_val):
         """Return the fitted network, or the frozen one."""
         estimator = self.estimator
@@ -321,35 +360,85 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         copy_input_attributes(self, fitted)
         return fitted
 
-    def _samples(self, X, y, X_val, y_val, options, rng):
-        """Return samples to train on, and to validate on or None."""
-        seen = self._read_whole(X)
-        train = Samples.of(X, y, seen, self)
-        if X_val is not None:
-            both = isinstance(X, NodeSet) and isinstance(X_val, NodeSet)
-            if not (both and X_val.graph is X.graph):
-                seen = self._read_whole(X_val)
-            return train, Samples.of(X_val, y_val, seen, self)
-        if not options.early_stopping:
-            return train, None
-        return train.split(options.validation_fraction, rng)
+    def _labeled(self, X, y, outputs):
+        """Return the outputs for samples whose class is in the `classes_`.
+
+        `outputs` are for all nodes of their graph, or for all samples.
+        """
+        indices = X.nodes if isinstance(X, NodeSet) else np.arange(len(outputs.proba))
+        if y is None:
+            return outputs.take(indices)
+        y = check_target(y, self)
+        check_consistent_length(indices, y)
+        codes = label_codes(y, self.classes_)
+        known = codes >= 0
+        if not known.any():
+            raise ValueError(
+                "No sample of y is of a class of the network, whose classes_ are "
+                f"{self.classes_.tolist()}; got labels such as {y.tolist()[0]!r}. Pass "
+                "samples of these classes, or no y."
+            )
+        return outputs.take(indices[known], codes[known])
 
     def _fit_probe(self, X, y, X_val, y_val, options):
-        """Train the probe on the outputs of the network."""
-        rng = check_random_state(self.random_state)
-        train, valid = self._samples(X, y, X_val, y_val, options, rng)
-        self.coef_, self.intercept_, self.history_ = fit_probe(
-            self,
-            self._objective,
-            train,
-            valid,
-            options,
-            rng,
-            is_graph=isinstance(X, NodeSet),
-        )
+        """Train the probe on the outputs of the network.
+
+        On a graph, the terms without labels are averaged over all nodes.
+        """
+        rng, objective = check_random_state(self.random_state), self._objective
+        outputs = self._outputs(whole_graph(X, self))
+        train, valid = self._labeled(X, y, outputs), None
+        is_graph = isinstance(X, NodeSet)
+        if X_val is not None:
+            is_same = is_graph and isinstance(X_val, NodeSet) and X_val.graph is X.graph
+            of_valid = outputs if is_same else self._outputs(whole_graph(X_val, self))
+            valid = self._labeled(X_val, y_val, of_valid)
+        elif options.early_stopping:
+            train, valid = train.split(options.validation_fraction, rng)
+        device, is_logits = resolve_device(self.device), self.layer == "last"
+        inputs = (outputs if is_graph else train).inputs
+        center, scale = input_scale(inputs, is_logits, objective.e_id)
+
+        def scaled(samples, regularized=True):
+            return ObjectiveSamples(
+                (samples.inputs - center) / scale,
+                samples.proba,
+                samples.codes,
+                regularized=regularized,
+                corrected=objective.confidence == "corrected",
+                device=device,
+            )
+
+        if objective.concentration == "paper" and train.codes is not None:
+            _warn_of_poles(train.proba, train.codes)
+        if not is_graph:
+            training = [scaled(train)]
+        else:
+            training = [] if train.codes is None else [scaled(train, False)]
+            if objective.lambda_ice or objective.lambda_pcl:
+                training.append(scaled(outputs))
+        n_classes = len(self.classes_)
+        start = np.eye(n_classes), np.zeros(n_classes)
+        if not is_logits:
+            W = rng.uniform(-1.0, 1.0, size=(n_classes, len(scale)))
+            start = W / np.sqrt(len(scale)), start[1]
+        max_epochs = self.max_epochs or _MAX_EPOCHS[objective.activation]
+        with progress(max_epochs, desc="EvidentialProbe", verbose=self.verbose) as bar:
+            (W, b), self.history_ = train_probe(
+                objective,
+                training,
+                None if valid is None else [scaled(valid)],
+                start,
+                lr=self.lr or _LR[objective.activation],
+                max_epochs=max_epochs,
+                options=options,
+                bar=bar,
+            )
+        self.coef_ = W / scale
+        self.intercept_ = b - self.coef_ @ center
         self.n_iter_ = len(self.history_)
 
-    # --- input of the probe ------------------------------------------------------
+    # --- outputs of the network --------------------------------------------------
 
     @property
     def _needs(self):
@@ -363,24 +452,42 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         layer, options = getattr(self, "_layer", self.layer), {"device": self.device}
         return options if layer == "last" else {"layer": layer, **options}
 
-    def _read(self, X):
-        return Seen.of(self.estimator_, X, self._needs, **self._network_options)
+    def _outputs(self, X):
+        """Return the inputs of the probe and the probabilities, from one pass."""
+        if "estimator_" not in vars(self):  # for the speed of small calls
+            check_is_fitted(self)
+        network = make_network(self.estimator_, **self._network_options)
+        outputs = network.outputs(X, self._needs)
+        inputs = outputs.logits
+        if outputs.features is not None:
+            check_dense(inputs := outputs.features)
+        inputs = np.asarray(inputs, dtype=np.float64)
+        return ProbeSamples(inputs, self._proba(X, outputs.logits))
 
-    def _read_whole(self, X):
-        """Return the outputs for all nodes of a graph, or for an array."""
-        return self._read(whole_graph(X, self))
+    def _proba(self, X, logits=None):
+        """Return the float64 probabilities of the network, (n_samples, n_classes).
 
-    def _evidence(self, seen):
+        They are the softmax of the logits (computed if None), or the output of
+        ``predict_proba`` if it is another function.
+        """
+        if not predicts_softmax(self.estimator_):
+            return np.exp(log_proba_of(self.estimator_, to_numpy(X)))
+        logits = self._logits(X) if logits is None else logits
+        return softmax(np.asarray(logits, dtype=np.float64), axis=1)
+
+    def _logits(self, X):
+        network = make_network(self.estimator_, device=self.device)
+        return network.outputs(X, {"logits"}).logits
+
+    def _evidence(self, outputs):
         # not by @, whose last digit depends on the number of samples
-        scores = np.einsum("nd,cd->nc", seen.inputs, self.coef_)
-        q = evidence_of(
-            scores + self.intercept_, self._objective.activation, self._objective.e_id
-        )
-        return q.sum(axis=1)
+        scores = np.einsum("nd,cd->nc", outputs.inputs, self.coef_) + self.intercept_
+        objective = self._objective
+        return evidence_of(scores, objective.activation, objective.e_id).sum(axis=1)
 
-    def _alpha(self, seen):
+    def _alpha(self, outputs):
         kind = self._objective.concentration
-        return concentrations(self._evidence(seen), seen.proba, kind)
+        return concentrations(self._evidence(outputs), outputs.proba, kind)
 
     # --- prediction --------------------------------------------------------------
 
@@ -400,7 +507,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             ``predict_proba``, the softmax of its logits.
         """
         check_is_fitted(self)
-        return proba_of(self.estimator_, X, device=self.device)
+        return self._proba(X)
 
     @takes_input
     def predict(self, X):
@@ -417,9 +524,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             Class labels.
         """
         check_is_fitted(self)
-        network = make_network(self.estimator_, device=self.device)
-        logits = network.outputs(X, {"logits"}).logits
-        return self.classes_[logits.argmax(axis=1)]
+        return self.classes_[self._logits(X).argmax(axis=1)]
 
     @takes_input
     def predict_evidence(self, X):
@@ -436,8 +541,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             e, not negative; larger for samples with confident predictions. It is not
             propagated.
         """
-        check_is_fitted(self)
-        return self._evidence(self._read(X))
+        return self._evidence(self._outputs(X))
 
     @takes_input
     def predict_alpha(self, X):
@@ -454,8 +558,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             :math:`e \tilde p + 1`, or as set by ``objective__concentration``, in the
             order of ``classes_``. They are not propagated.
         """
-        check_is_fitted(self)
-        return self._alpha(self._read(X))
+        return self._alpha(self._outputs(X))
 
     @takes_input
     def predict_uncertainty(self, X):
@@ -474,15 +577,16 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             (C + e). On nodes of a graph after the `propagation`. Each is an ndarray of
             shape (n_samples,), larger for more uncertain samples.
         """
-        check_is_fitted(self)
-        seen = self._read_whole(X)
+        outputs = self._outputs(whole_graph(X, self))
+        kind = self._objective.concentration
+        alpha = concentrations(self._evidence(outputs), outputs.proba, kind)
         return evidential_uncertainty(
-            self._alpha(seen),
+            alpha,
             X,
             propagation=self.propagation,
             n_steps=self.n_steps,
             teleport=self.teleport,
-            proba=seen.proba,
+            proba=outputs.proba,
         )
 
     def __sklearn_tags__(self):
@@ -492,57 +596,36 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         return tags
 
 
-def fit_probe(probe, objective, train, valid, options, random_state, *, is_graph):
-    """Fit a probe to `Samples`; return `coef_`, `intercept_` and `history_`.
+@dataclass(frozen=True)
+class ProbeSamples:
+    """Inputs of the probe, probabilities of the network, and classes or None.
 
-    On a graph, the terms without labels are averaged over all nodes. Other parameters
-    are attributes of the `EvidentialProbe`; for `options` see `train_probe`.
+    Shapes: inputs (n_samples, n_inputs), proba (n_samples, n_classes), codes
+    (n_samples,).
     """
-    device, is_logits = resolve_device(probe.device), probe.layer == "last"
-    seen = train.seen if is_graph else train.own
-    center, scale = input_scale(seen.inputs, is_logits, objective.e_id)
 
-    def part(seen, codes, regularized=True):
-        return Part(
-            (seen.inputs - center) / scale,
-            seen.proba,
-            codes,
-            regularized=regularized,
-            corrected=objective.confidence == "corrected",
-            device=device,
-        )
+    inputs: np.ndarray
+    proba: np.ndarray
+    codes: np.ndarray | None = None
 
-    if objective.concentration == "paper" and train.codes is not None:
-        _warn_of_poles(train.own.proba, train.codes)
-    if not is_graph:
-        parts = [part(seen, train.codes)]
-    else:
-        parts = [] if train.codes is None else [part(train.own, train.codes, False)]
-        if objective.lambda_ice or objective.lambda_pcl:
-            parts.append(part(seen, None))
-    if valid is not None:
-        valid = [part(valid.own, valid.codes)]
-    start = _initial_weights(seen.proba.shape[1], len(scale), is_logits, random_state)
-    max_epochs = probe.max_epochs or _MAX_EPOCHS[objective.activation]
-    with progress(max_epochs, desc="EvidentialProbe", verbose=probe.verbose) as bar:
-        (W, b), history = train_probe(
-            objective,
-            parts,
-            valid,
-            start,
-            lr=probe.lr or _LR[objective.activation],
-            max_epochs=max_epochs,
-            options=options,
-            bar=bar,
+    def take(self, indices, codes=None):
+        """Return a selection of samples, with classes or without."""
+        return ProbeSamples(self.inputs[indices], self.proba[indices], codes)
+
+    def split(self, fraction, random_state):
+        """Split into training and validation samples, stratified by class."""
+        codes = self.codes
+        strata = np.zeros(len(self.proba), dtype=np.int64) if codes is None else codes
+        return tuple(
+            self.take(fold, None if codes is None else codes[fold])
+            for fold in stratified_split(strata, fraction, random_state)
         )
-    coef = W / scale
-    return coef, b - coef @ center, history
 
 
 def _warn_of_poles(proba, codes):
     """Warn if classes have nearly no probability: their digamma is about -1 / alpha."""
-    own = proba[np.arange(len(codes)), codes]
-    n_below = int(np.sum(own * proba.shape[1] < LEAST))
+    of_class = proba[np.arange(len(codes)), codes]
+    n_below = int(np.sum(of_class * proba.shape[1] < LEAST))
     if n_below:
         warn(
             f"concentration='paper' has the parameter {LEAST:g} in place of less for "
@@ -551,28 +634,20 @@ def _warn_of_poles(proba, codes):
         )
 
 
-def _initial_weights(n_classes, n_inputs, is_logits, rng):
-    """Return W and b before training: the identity for logits, else random W."""
-    if is_logits:
-        return np.eye(n_classes), np.zeros(n_classes)
-    W = rng.uniform(-1.0, 1.0, size=(n_classes, n_inputs)) / np.sqrt(n_inputs)
-    return W, np.zeros(n_classes)
-
-
 def train_probe(objective, parts, valid, start, *, lr, max_epochs, options, bar):
     """Minimize a `ProbeObjective` in full-batch steps; return (W, b) and the history.
 
-    `parts` and `valid` are lists of `Part`; validation samples, or None, determine the
-    stopping epoch and the weights. `start` are W and b, `options` a `TrainingOptions`
-    without None, whose `tol` is a fraction of the objective. The history has `epoch`,
-    `train_loss` before the step and, with `valid`, `valid_loss` after it.
+    `parts` and `valid` are lists of `ObjectiveSamples`; validation samples, or None,
+    determine the stopping epoch and the weights. `start` are W and b, `options` a
+    `TrainingOptions` without None, whose `tol` is a fraction of the objective. The
+    history has `epoch`, `train_loss` before the step and `valid_loss` after it.
     """
     like = parts[0].proba
     weights = [to_tensor(array.copy(), like.device, like.dtype) for array in start]
     make, defaults = OPTIMIZERS[options.optimizer]
     optimizer = make(weights, lr=lr, weight_decay=options.weight_decay, **defaults)
     schedule, _ = make_schedule(options.lr_schedule, optimizer, max_epochs, 1)
-    kept = [tensor.clone() for tensor in weights]
+    best_weights = [tensor.clone() for tensor in weights]
     best, waited_for, waited, history = np.inf, np.inf, 0, []
     for epoch in range(1, max_epochs + 1):
         loss, gradients = objective(*weights, parts)
@@ -595,7 +670,7 @@ def train_probe(objective, parts, valid, start, *, lr, max_epochs, options, bar)
         history[-1]["valid_loss"] = loss
         bar.set_postfix(valid_loss=loss)
         if loss < best:
-            best, kept = loss, [tensor.clone() for tensor in weights]
+            best, best_weights = loss, [tensor.clone() for tensor in weights]
         gained = loss < waited_for - options.tol * abs(waited_for)
         if gained or not np.isfinite(waited_for):
             waited_for, waited = loss, 0
@@ -603,142 +678,8 @@ def train_probe(objective, parts, valid, start, *, lr, max_epochs, options, bar)
             waited += 1
             if waited >= options.n_iter_no_change:
                 break
-    if valid is None:
-        kept = weights
-    return tuple(t.cpu().numpy().astype(np.float64) for t in kept), history
-
-
-def check_options(probe, objective, options, y, X_val, y_val):
-    """Raise for regressors, and for invalid combinations of parameters."""
-    estimator = probe.estimator
-    if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
-        raise TypeError(
-            f"{type(probe).__name__} adds evidence to the probabilities of a "
-            f"classifier, and its estimator {estimator!r} is a regressor. Pass a "
-            "classifier."
-        )
-    if objective.e_ood > objective.e_id:
-        raise ValueError(
-            f"e_ood={objective.e_ood} must not be above e_id={objective.e_id}: it is "
-            "the evidence of samples that the network is not sure of."
-        )
-    if options.tol >= 1:
-        raise ValueError(
-            f"tol={options.tol} must be below 1: it is a fraction of the objective."
-        )
-    if y is None and not isinstance(probe.estimator, FrozenEstimator):
-        raise ValueError(
-            f"{type(probe).__name__} requires y to be passed, but the target y is "
-            f"None: it fits its estimator {probe.estimator!r}. Pass class labels, "
-            "or a fitted estimator inside sklearn.frozen.FrozenEstimator."
-        )
-    if y is None and not objective.lambda_ice and not objective.lambda_pcl:
-        raise ValueError(
-            "Without y only the terms that need no labels are trained, and both "
-            "lambda_ice and lambda_pcl are 0. Pass y, or raise one of them."
-        )
-    if X_val is None and y_val is not None:
-        raise ValueError("y_val was passed without X_val. Pass both, or neither.")
-    if X_val is not None and (y is None) != (y_val is None):
-        raise ValueError(
-            "Pass y_val with X_val if y is given, and leave it out if not: the "
-            "objective is the same for training and validation."
-        )
-
-
-def proba_of(network, X, logits=None, **options):
-    """Return the float64 probabilities of a network, of shape (n_samples, n_classes).
-
-    They are the softmax of the logits (computed if None, with the `options` of
-    `make_network`), or the output of ``predict_proba`` if it is another function.
-    """
-    if not predicts_softmax(network):
-        return np.exp(log_proba_of(network, to_numpy(X)))
-    if logits is None:
-        logits = make_network(network, **options).outputs(X, {"logits"}).logits
-    return softmax(np.asarray(logits, dtype=np.float64), axis=1)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Inputs of a probe and probabilities of the network for samples.
-
-    Shapes: inputs (n_samples, n_inputs), proba (n_samples, n_classes).
-    """
-
-    inputs: np.ndarray
-    proba: np.ndarray
-
-    @classmethod
-    def of(cls, network, X, want, **options):
-        """Return the outputs of a fitted network for samples, from one pass.
-
-        `want` is a set of {"features", "logits"}, see `read`; `options` see
-        `make_network`.
-        """
-        outputs = make_network(network, **options).outputs(X, want)
-        check_dense(outputs.array)
-        return cls(
-            np.asarray(outputs.array, dtype=np.float64),
-            proba_of(network, X, outputs.logits),
-        )
-
-    def __len__(self):
-        return len(self.proba)
-
-    def rows(self, part):
-        """Return the outputs for the samples `part`."""
-        return Seen(self.inputs[part], self.proba[part])
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Samples with outputs of a network."""
-
-    seen: Seen
-    rows: np.ndarray
-    codes: np.ndarray | None
-
-    @classmethod
-    def of(cls, X, y, seen, estimator):
-        """Return the samples whose class is in the `classes_` of an estimator.
-
-        `seen` are the outputs for all nodes of their graph, or for all samples.
-        """
-        rows = X.nodes if isinstance(X, NodeSet) else np.arange(len(seen))
-        if y is None:
-            return cls(seen, rows, None)
-        y = check_target(y, estimator)
-        check_consistent_length(rows, y)
-        codes = label_codes(y, estimator.classes_)
-        known = codes >= 0
-        if not known.any():
-            raise ValueError(
-                "No sample of y is of a class of the network, whose classes_ are "
-                f"{estimator.classes_.tolist()}; got labels such as "
-                f"{y.tolist()[0]!r}. Pass samples of these classes, or no y."
-            )
-        return cls(seen, rows[known], codes[known])
-
-    @property
-    def own(self):
-        """Return the outputs for the samples only."""
-        return self.seen.rows(self.rows)
-
-    def split(self, fraction, random_state):
-        """Split into training and validation samples, stratified by class."""
-        strata = self.codes
-        if strata is None:
-            strata = np.zeros(len(self.rows), dtype=np.int64)
-        parts = stratified_split(strata, fraction, random_state)
-        return tuple(
-            Samples(
-                self.seen,
-                self.rows[part],
-                None if self.codes is None else self.codes[part],
-            )
-            for part in parts
-        )
+    result = weights if valid is None else best_weights
+    return tuple(t.cpu().numpy().astype(np.float64) for t in result), history
 
 
 def input_scale(z, is_logits, e_id):

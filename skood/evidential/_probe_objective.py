@@ -55,7 +55,7 @@ def concentrations(evidence, proba, kind):
     return np.maximum((evidence[:, None] + proba.shape[1]) * proba, LEAST)
 
 
-class Part:
+class ObjectiveSamples:
     """Samples over which terms of the objective are averaged.
 
     Shapes: features (n_rows, n_features), proba (n_rows, n_classes), codes (n_rows,).

@@ -83,7 +83,8 @@ class Network(ABC):
 
         `needs` is a set of {"features", "logits", "head"}; the others are None.
         """
-        return concatenate(self.iter_outputs(X, needs))
+        blocks = [*self.iter_outputs(X, needs)]
+        return blocks[0] if len(blocks) == 1 else concatenate(blocks)
 
     def iter_outputs(self, X, needs):
         """Yield outputs of consecutive samples, see `outputs`; read-only if cached."""

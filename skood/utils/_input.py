@@ -126,7 +126,7 @@ def is_shaped_as_fitted(estimator, X):
 
 def new_samples(estimator, X, *, accept_sparse=False, **options):
     """Return `validate_data` of samples after the fit, in float32 or float64."""
-    if is_as_fitted(estimator, X):  # for the speed of small calls
+    if is_shaped_as_fitted(estimator, X) and is_float_matrix(X):  # for small calls
         return X
     if accept_sparse:
         return float_samples(estimator, X, reset=False, **options)

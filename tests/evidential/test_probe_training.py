@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from skood.evidential import EvidentialProbe, ProbeObjective, _probe_objective
 from skood.evidential._probe import train_probe
-from skood.evidential._probe_objective import Part, confidence, evidence_of
+from skood.evidential._probe_objective import ObjectiveSamples, confidence, evidence_of
 from skood.exceptions import SkoodWarning
 from skood.nn import TrainingOptions
 from skood.utils._progress import progress
@@ -36,7 +36,7 @@ def _options(**params):
 
 
 def _part(z=LOGITS, codes=CODES, *, logits=None, regularized=True, corrected=True):
-    return Part(
+    return ObjectiveSamples(
         z,
         softmax(z if logits is None else logits, axis=1),
         codes,
