@@ -124,7 +124,7 @@ MUTANTS = r"""
 + target = (n * mean_truth + prior * 0.5) / (n + prior)
 - logic/language/_compiler.py: return "or", (("not", compiled(node.left)), compiled(node.right))
 + return "or", (compiled(node.left), ("not", compiled(node.right)))
-- persistence/_trees.py: within = (children > inner) & (children < n)
+- persistence/_arrays.py: within = (children > inner) & (children < n)
 + within = (children >= inner) & (children < n)
 @ persistence/test_arrays.py::test_node_that_is_its_own_child_is_refused
 - model_selection/_split.py: in_test |= is_out & ~np.isin(units, units[in_train])

@@ -64,7 +64,7 @@ _LEAVES = (
 )
 
 
-class _Swap:
+class _PartReplacement:
     """Copy of an estimator in which ``swap(value, path)`` replaces parts.
 
     Objects without such a part are shared, not copied, and nothing is modified.
@@ -120,7 +120,7 @@ def find_modules(estimator):
             return value
         return None if _has_own_network(value) else value  # not searched
 
-    _Swap(note)(estimator, type(estimator).__name__)
+    _PartReplacement(note)(estimator, type(estimator).__name__)
     return found
 
 
@@ -150,7 +150,7 @@ def detach(estimator):
         )
         return new
 
-    new = _Swap(swap)(estimator, type(estimator).__name__)
+    new = _PartReplacement(swap)(estimator, type(estimator).__name__)
     if len(found) != 1:
         how_many = f"{len(found)} networks, at {list(found)}" if found else "no network"
         raise ValueError(
@@ -180,7 +180,7 @@ def attach(estimator, network):
             )
         return _matching(value, network)
 
-    new = _Swap(swap)(estimator, type(estimator).__name__)
+    new = _PartReplacement(swap)(estimator, type(estimator).__name__)
     if network is not None and not found:
         raise ValueError(
             "network was given, but the file was written with its network, or the "

@@ -39,7 +39,7 @@ from skood.metrics import (
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from skood.monitor import RateMonitor
 from skood.nn import LinearHead, MultiHeadClassifier, TrainingOptions
-from skood.persistence._archive import seal
+from skood.persistence._files import seal
 from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,

@@ -22,7 +22,7 @@ import skood
 from skood.detectors import KNN, SSD, SklearnDetector
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
-from skood.persistence import _archive as _seal
+from skood.persistence import _files as _seal
 from skood.persistence import dump, dumps, load, loads
 from tests.persistence._examples import data_for, npy, rewritten
 

@@ -20,6 +20,7 @@ from sklearn.metrics import balanced_accuracy_score
 
 from skood.base import UncertaintyDetector
 from skood.detectors import SSD, Energy, SklearnDetector
+from skood.metrics import Resampling
 from skood.nn import pretrained
 from skood.persistence import dumps, loads, trusted_types
 from tests._instances import PlainUncertainty
@@ -89,7 +90,7 @@ def _named(data):
 
 def test_the_list_is_what_is_needed(examples):
     """No estimator holds anything that is not listed, or skops trusts; all is held."""
-    more = [dumps(base) for base in knowledge_bases()]
+    more = [dumps(base) for base in (*knowledge_bases(), Resampling())]
     more += [_without_network("torch"), _without_network("graph")]
     written = [*(data for _, _, data, _ in examples), *more]
     unknown = set().union(
