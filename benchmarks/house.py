@@ -22,6 +22,7 @@ they are nested. Comprehensions count as functions in Python 3.11.
 import argparse
 import ast
 import inspect
+import os
 import re
 import statistics
 import sys
@@ -374,26 +375,53 @@ def mentions():
 # --- calls ----------------------------------------------------------------------------
 
 
-def traced(function):
-    """Return how many functions of skood a second call runs, and their depth."""
+def called(function):
+    """Return the tree of skood's functions that a second call runs.
+
+    It maps (name, file) to the tree of the functions called there; calls of a function
+    by one other are merged.
+    """
     function()
-    codes = set()
-    depth = deepest = 0
-    folder = str(ROOT / "skood")
+    tree = {}
+    path = [tree]
+    folder = ROOT / "skood"
 
     def profile(frame, event, _):
-        nonlocal depth, deepest
-        if event in ("call", "return") and frame.f_code.co_filename.startswith(folder):
-            codes.add(frame.f_code)
-            depth += 1 if event == "call" else -1
-            deepest = max(deepest, depth)
+        code = frame.f_code
+        if event not in ("call", "return") or not code.co_filename.startswith(
+            f"{folder}{os.sep}"
+        ):
+            return
+        if event == "call":
+            file = Path(code.co_filename).relative_to(folder).as_posix()
+            key = code.co_qualname, file, code.co_firstlineno
+            path.append(path[-1].setdefault(key, {}))
+        else:
+            path.pop()
 
     sys.setprofile(profile)
     try:
         function()
     finally:
         sys.setprofile(None)
-    return len(codes), deepest
+    return tree
+
+
+def functions_of(tree):
+    """Return the set of functions in a tree of calls."""
+    return set(tree).union(*map(functions_of, tree.values()))
+
+
+def depth_of(tree):
+    """Return how deep the calls of a tree are nested."""
+    return max((1 + depth_of(branch) for branch in tree.values()), default=0)
+
+
+def drawn(tree, deepest, indent=0):
+    """Yield the lines of a tree of calls, at most `deepest` levels of it."""
+    for (name, file, _), branch in tree.items() if deepest else ():
+        yield f"{'  ' * indent + name:58} {file}"
+        yield from drawn(branch, deepest - 1, indent + 1)
 
 
 def calls():
@@ -640,9 +668,10 @@ def call_measures():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, function, most, deepest in calls():
-            number, depth = traced(function)
+            tree = called(function)
+            number = len(functions_of(tree))
             yield Measure(f"functions of {name}", number, most, [])
-            yield Measure(f"depth of {name}", depth, deepest, [])
+            yield Measure(f"depth of {name}", depth_of(tree), deepest, drawn(tree, 99))
 
 
 def main(argv=None):

@@ -116,8 +116,24 @@ def _write_layout(app):
     (folder / "layout.inc").write_text("\n".join(lines) + "\n")
 
 
+def _write_calls(app):
+    """Write the functions that two calls run, as a run of them shows."""
+    path = Path(app.srcdir).parent / "benchmarks" / "house.py"
+    spec = importlib.util.spec_from_file_location("house", path)
+    house = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(house)
+    functions = {name: function for name, function, *_ in house.calls()}
+    levels = {"KNN.score_samples": 10, "RejectOptionClassifier.fit": 7}
+    for name, deepest in levels.items():
+        lines = house.drawn(house.called(functions[name]), deepest)
+        text = "".join(f"    {line}\n" for line in lines)
+        file = Path(app.srcdir) / "generated" / f"{name}.inc"
+        file.write_text(f"::\n\n{text}")
+
+
 def setup(app):
     """Connect the functions of this file to events of Sphinx."""
     app.connect("builder-inited", _write_layout)
+    app.connect("builder-inited", _write_calls)
     app.connect("autodoc-skip-member", _skip_what_others_wrote)
     app.connect("doctree-read", _summaries_without_references)

@@ -76,11 +76,15 @@ def test_measures_do_not_grow(house, measure, most):
     assert len(places) <= most, "\n".join(places)
 
 
-def test_traced_functions_and_their_depth(house):
+def test_tree_of_calls(house):
     from skood.utils._ties import tolerance
 
     def twice():
         tolerance(1.0, 0.0, 1.0)
         tolerance(2.0, 0.0, 1.0)
 
-    assert house.traced(twice) == (1, 1)
+    tree = house.called(twice)
+    assert (len(house.functions_of(tree)), house.depth_of(tree)) == (1, 1)
+    (line,) = house.drawn(tree, 1)
+    assert line.split() == ["tolerance", "utils/_ties.py"]
+    assert not list(house.drawn(tree, 0))
