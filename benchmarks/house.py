@@ -61,7 +61,6 @@ LAYERS = (
 BELOW_ALL = (
     "skood.utils.discovery",
     "skood.utils.estimator_checks",
-    "skood.utils._expected_failures",
 )
 
 WORDS = (

@@ -31,11 +31,11 @@ from skood.base import BaseDetector
 from skood.detectors import KNN
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
-from skood.utils._expected_failures import takes_logits
 from skood.utils.discovery import all_estimators
 from skood.utils.estimator_checks import (
     check_detector,
     expected_failed_checks,
+    takes_logits,
     yield_detector_checks,
 )
 from tests._instances import (

@@ -25,7 +25,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from skood.utils._column_trace import trace_columns
+from skood.detectors._column_contributions import trace_columns
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(
