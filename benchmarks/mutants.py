@@ -60,11 +60,11 @@ MUTANTS = r"""
 - combine/_base_combiner.py: last = len(p) - rejected[::-1].argmax(axis=0)
 + last = rejected.sum(axis=0)
 @ combine/test_multiple_tests.py
-- selection/_auxiliary.py: return passed & (xi * counts <= loosened(largest))
+- selection/_best_of.py: return passed & (xi * counts <= loosened(largest))
 + return passed & (xi * counts <= loosened(largest + 1))
 @ selection/test_best_of.py
 = with one more sample of xi R_j <= R* + 1 there are R* + 1 of them, and R* is not the maximum
-- selection/_auxiliary.py: n_within = bounds.searchsorted(loosened(r), side="right")
+- selection/_best_of.py: n_within = bounds.searchsorted(loosened(r), side="right")
 + n_within = bounds.searchsorted(r, side="left")
 @ selection/test_best_of.py
 - selection/_step_up.py: return (1 + np.count_nonzero(ranks >= first)) / (1 - first / (n + 1))

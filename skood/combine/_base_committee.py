@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import abstractmethod
+from itertools import chain, starmap
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -51,6 +52,10 @@ class Fold(NamedTuple):
     train: np.ndarray | None  # None: all
     held_out: np.ndarray
     counts: np.ndarray | None = None  # of each held-out sample; None: 1
+
+    def training(self, X):
+        """Return the training samples of `X`, None if it is None."""
+        return X if self.train is None or X is None else take_rows(X, self.train)
 
     def repeated(self, values, subset=slice(None)):
         """Return values of a subset of the held-out samples, repeated by counts."""
@@ -129,15 +134,38 @@ class BaseCommittee(_BaseComposition, BaseDetector):
         return self._set_params("detectors", **params)
 
     def _fit(self, X, y, sample_weight=None):
-        n_samples = n_rows(X)
         names, detectors = self._named_members()
         self._check_members(names, detectors, y)
         weights, counts = self._member_weights(names, detectors, sample_weight)
         rng = check_random_state(self.random_state)
-        folds = self._folds(n_samples, y, counts, rng)
+        folds = self._folds(len(names), n_rows(X), y, counts, rng)
         seeds = None if self.random_state is None else rng
-        parts = with_seeds([self.estimator, *detectors], seeds)
-        scores = self._fit_members(names, parts, folds, X, y, weights)
+        estimator, *detectors = with_seeds([self.estimator, *detectors], seeds)
+        estimators = self._fit_estimators(estimator, folds, X, y, weights[None])
+        # the fold and the indices of the members that use one network, as one job
+        tasks, calls, sizes = [], [], []
+        for k, (inner, fold) in enumerate(zip(estimators, folds, strict=True)):
+            members = detectors
+            if inner is not None:
+                is_frozen = isinstance(inner, FrozenEstimator)
+                inner = inner if is_frozen else FrozenEstimator(inner)
+                members = [bind(detector, inner) for detector in detectors]
+            for group in network_groups(members):
+                jobs = zip(*((names[i], members[i]) for i in group), strict=True)
+                calls.append(delayed(_fit_group)(*jobs, weights, X, y, fold))
+                tasks.append((k, group))
+                sizes.append(len(group))
+        results = in_parallel(
+            calls, sizes, desc="members", n_jobs=self.n_jobs, verbose=self.verbose
+        )
+        committees: list = [[None] * len(names) for _ in folds]
+        scores = [np.empty((len(fold.held_out), len(names))) for fold in folds]
+        for (k, group), (fitted, group_scores) in zip(tasks, results, strict=True):
+            scores[k][:, group] = group_scores
+            for i, detector in zip(group, fitted, strict=True):
+                committees[k][i] = detector
+        warn_of_training_samples(X, *committees[0], rows=folds[0].held_out)
+        self._store_members(names, committees, [estimators[0], *committees[0]], y)
         self._alpha = float(self.alpha)
         # a level that equals alpha up to rounding is rejected
         self.offset_ = float(np.log(loosened(self._alpha)))
@@ -190,7 +218,7 @@ class BaseCommittee(_BaseComposition, BaseDetector):
             )
         return weights, counts
 
-    def _folds(self, n_samples, y, counts, rng):
+    def _folds(self, n_members, n_samples, y, counts, rng):
         """Return the folds; each sample counts as many times as `counts` gives."""
         folds = calibration_folds(n_samples, y, self.calibration, rng)
         return [
@@ -198,57 +226,19 @@ class BaseCommittee(_BaseComposition, BaseDetector):
             for train, held_out in folds
         ]
 
-    def _fit_members(self, names, parts, folds, X, y, weights):
-        """Fit `parts`, the estimator and the members, per fold; score held-out samples.
-
-        `weights` are keyword arguments of each fit, see `_member_weights`. Returns a
-        list of scores of shape (n_held_out, n_members).
-        """
-        how = {"n_jobs": self.n_jobs, "verbose": self.verbose}
-        estimator, *detectors = parts
-        estimators, bound = [estimator] * len(folds), [detectors] * len(folds)
-        if estimator is not None:
-            frozen = estimators
-            if self._fits_estimator:
-                calls = (
-                    delayed(_fit_clone)(
-                        estimator,
-                        _rows(X, train),
-                        _rows(y, train),
-                        weights[None],
-                        train,
-                    )
-                    for train, *_ in folds
-                )
-                estimators = in_parallel(calls, [1] * len(folds), desc="folds", **how)
-                frozen = [FrozenEstimator(fitted) for fitted in estimators]
-            bound = [
-                [bind(detector, inner) for detector in detectors] for inner in frozen
-            ]
-            self.estimator_ = estimators[0]
-        # the fold, indices and detectors of the members that use one network
-        tasks = [
-            (k, group, [members[i] for i in group])
-            for k, members in enumerate(bound)
-            for group in network_groups(members)
-        ]
-        calls = (
-            delayed(_fit_group)(
-                [names[i] for i in group], members, X, y, folds[k], weights
-            )
-            for k, group, members in tasks
-        )
-        sizes = [len(group) for _, group, _ in tasks]
-        results = in_parallel(calls, sizes, desc="members", **how)
-        committees: list = [[None] * len(names) for _ in folds]
-        scores = [np.empty((len(fold.held_out), len(names))) for fold in folds]
-        for (k, group, _), (fitted, group_scores) in zip(tasks, results, strict=True):
-            scores[k][:, group] = group_scores
-            for i, detector in zip(group, fitted, strict=True):
-                committees[k][i] = detector
-        warn_of_training_samples(X, *committees[0], rows=folds[0].held_out)
-        self._store_members(names, committees, [estimators[0], *committees[0]], y)
-        return scores
+    def _fit_estimators(self, estimator, folds, X, y, weights):
+        """Return the estimator of each fold: fitted, frozen, or None."""
+        if estimator is None:
+            return [None] * len(folds)
+        estimators = [estimator] * len(folds)
+        if self._fits_estimator:
+            fit = delayed(_fit_estimator)
+            calls = (fit(estimator, X, y, weights, fold) for fold in folds)
+            options = {"n_jobs": self.n_jobs, "verbose": self.verbose}
+            sizes = [1] * len(folds)
+            estimators = in_parallel(calls, sizes, desc="folds", **options)
+        self.estimator_ = estimators[0]
+        return estimators
 
     def _store_members(self, names, committees, fitted, y):
         """Store the members, and attributes of the first `fitted` that has them."""
@@ -256,10 +246,10 @@ class BaseCommittee(_BaseComposition, BaseDetector):
         self.named_detectors_ = Bunch(**dict(zip(names, committees[0], strict=True)))
         # Groups of all members by network, with `distinct_uses` and `read_alike`: at
         # once, since committees may use the same network.
-        members = [detector for committee in committees for detector in committee]
+        members = list(chain(*committees))
         self._groups = []
         for group in network_groups(members):
-            alike = [members[i] for i in group]
+            alike = [*map(members.__getitem__, group)]
             self._groups.append((group, distinct_uses(alike), read_alike(alike)))
         for part in reversed(fitted):
             if part is not None:
@@ -276,28 +266,24 @@ class BaseCommittee(_BaseComposition, BaseDetector):
 
     def _member_scores(self, X):
         """Return scores by each committee, (n_folds, n_samples, n_members)."""
-        names = list(self.named_detectors_)
-        members = [detector for committee in self._committees for detector in committee]
-        tasks = [
-            (
-                [names[i % len(names)] for i in group],
-                [members[i] for i in group],
-                X,
-                *how,
-            )
-            for group, *how in self._groups
-        ]
+        n_folds = len(self._committees)
+        names = list(self.named_detectors_) * n_folds
+        members = list(chain(*self._committees))
+        scores = np.empty((n_rows(X), len(members)))
+        tasks = []
+        for group, *how in self._groups:
+            same = (list(map(each.__getitem__, group)) for each in (names, members))
+            tasks.append((X, *same, *how))
         # joblib is slow for a sample
         if len(tasks) == 1 or effective_n_jobs(self.n_jobs) == 1:
-            results = [_score_group(*task) for task in tasks]
+            results = starmap(_score_group, tasks)
         else:
             results = Parallel(n_jobs=self.n_jobs)(
-                delayed(_score_group)(*task) for task in tasks
+                starmap(delayed(_score_group), tasks)
             )
-        scores = np.empty((n_rows(X), len(members)))
         for (group, *_), columns in zip(self._groups, results, strict=True):
             scores[:, group] = columns
-        return scores.reshape(len(scores), -1, len(names)).transpose(1, 0, 2)
+        return scores.reshape(len(scores), n_folds, -1).transpose(1, 0, 2)
 
     def _pairs(self):
         """Return names and detectors, or the parameter that is a single detector."""
@@ -327,36 +313,40 @@ class BaseCommittee(_BaseComposition, BaseDetector):
         return tags
 
 
-def _rows(X, indices):
-    return X if indices is None or X is None else take_rows(X, indices)
+def _fit_clone(estimator, X, y, weights, fold):
+    """Fit a clone on training samples; a frozen one is passed `y` also if it is None.
 
-
-def _fit_clone(estimator, X, y, weights, train):
-    """Fit a clone; pass `y` only if it is given or the estimator is frozen."""
+    `weights` are keyword arguments, of all samples.
+    """
+    for name in weights:
+        weights = {**weights, name: fold.training(weights[name])}
     estimator = clone(estimator)
-    weights = {name: _rows(weight, train) for name, weight in weights.items()}
     if y is None and not isinstance(estimator, FrozenEstimator):
         return estimator.fit(X, **weights)
     return estimator.fit(X, y, **weights)
 
 
-def _fit_group(names, detectors, X, y, fold, weights):
+def _fit_estimator(estimator, X, y, weights, fold):
+    return _fit_clone(estimator, fold.training(X), fold.training(y), weights, fold)
+
+
+def _fit_group(names, detectors, weights, X, y, fold):
     """Fit members that use the same network, and score the held-out samples."""
-    X_train, y_train = _rows(X, fold.train), _rows(y, fold.train)
+    X_train, y_train = fold.training(X), fold.training(y)
     fitted = []
     with shared_outputs(detectors), unused_thresholds():
         for name, detector in zip(names, detectors, strict=True):
             try:
                 fitted.append(
-                    _fit_clone(detector, X_train, y_train, weights[name], fold.train)
+                    _fit_clone(detector, X_train, y_train, weights[name], fold)
                 )
             except Exception as error:
                 error.add_note(f"This happened in fitting the member {name!r}.")
                 raise
-    return fitted, _score_group(names, fitted, take_rows(X, fold.held_out))
+    return fitted, _score_group(take_rows(X, fold.held_out), names, fitted)
 
 
-def _score_group(names, detectors, X, users=None, alike=False):
+def _score_group(X, names, detectors, users=None, alike=False):
     """Score samples by members that use the same network, which runs once.
 
     `users` are the `distinct_uses` of the members, if known; `alike`: `read_alike`.

@@ -226,43 +226,38 @@ class DetectorEnsemble(BaseCommittee):
         self.random_state = random_state
         self.ood_label = ood_label
 
-    def _combiner(self):
-        # not `_part`: a combiner need not be one of ours
-        return self._as_part("combiner", self.combiner)
-
     def _check_members(self, names, detectors, y):
+        # not `_part`: a combiner need not be one of ours
+        combiner = self._as_part("combiner", self.combiner)
         # a combiner that does not support so many members raises here, before the fit
-        self._combiner().statistic(np.full((1, len(names)), 0.5))
+        combiner.statistic(np.full((1, len(names)), 0.5))
+        self.combiner_ = clone(combiner, safe=False)
         super()._check_members(names, detectors, y)
 
-    def _folds(self, n_samples, y, counts, rng):
+    def _folds(self, n_members, n_samples, y, counts, rng):
         """Return the folds; choose the kind of the levels by their sizes."""
-        folds = super()._folds(n_samples, y, counts, rng)
+        folds = super()._folds(n_members, n_samples, y, counts, rng)
         sizes = [
-            [len(fold.repeated(fold.held_out, half)) for half in _HALVES]
+            len(fold.repeated(fold.held_out, half))
             for fold in folds
+            for half in _HALVES
         ]
-        correction = correction_of(self._combiner(), len(self._named_members()[0]))
         self.level_ = kind_of_levels(
-            np.array(sizes), self.level, self.alpha, correction or 1.0
+            np.reshape(sizes, (-1, 2)),
+            self.level,
+            self.alpha,
+            correction_of(self.combiner_, n_members) or 1.0,
         )
         return folds
 
     def _calibrate(self, X, folds, scores, rng):
-        halves = _HALVES if self.level_ == "conformal" else (slice(None), slice(0))
-        self.combiner_ = clone(self._combiner(), safe=False)
-        self._levels = Levels.of(
-            self.combiner_,
-            self.method,
-            self.level_,
-            [
-                [fold.repeated(fold_scores, half) for half in halves]
-                for fold, fold_scores in zip(folds, scores, strict=True)
-            ],
-        )
-        self.n_calibration_ = self._levels.n_calibration
-        self.n_level_ = self._levels.n_level
-        self._levels.warn_if_deaf(self._alpha, len(self.named_detectors_))
+        levels = Levels(self.combiner_, self.method, self.level_, [], [])
+        for fold, fold_scores in zip(folds, scores, strict=True):
+            levels.add_fold(fold, fold_scores)
+        self._levels = levels
+        self.n_calibration_ = levels.n_calibration
+        self.n_level_ = levels.n_level
+        levels.warn_if_deaf(self._alpha, len(self.named_detectors_))
 
     @blockwise
     def _evaluate(self, X):
@@ -337,7 +332,8 @@ class DetectorEnsemble(BaseCommittee):
         )
 
     def _has_pi0(self):
-        return hasattr(getattr(self, "combiner_", self._combiner()), "pi0")
+        combiner = self._as_part("combiner", self.combiner)
+        return hasattr(getattr(self, "combiner_", combiner), "pi0")
 
     @available_if(_has_pi0)
     def pi0(self, X):
@@ -448,20 +444,21 @@ class Levels:
     calibrations: list
     statistics: list  # sorted, empty unless levels are conformal
 
-    @classmethod
-    def of(cls, combiner, method, kind, folds):
-        """Calibrate on scores of each fold: those for p-values, and those to rank."""
-        levels = cls(combiner, method, kind, [], [])
-        for for_pvalues, for_levels in folds:
-            calibration = Calibration.of(for_pvalues)
-            statistics = np.empty(0)
-            if len(for_levels):
-                counts = calibration.counts(for_levels)
-                P = pvalues_of(counts, len(calibration), method)
-                statistics = np.sort(levels.statistic(P))
-            levels.calibrations.append(calibration)
-            levels.statistics.append(statistics)
-        return levels
+    def add_fold(self, fold, scores):
+        """Calibrate on the scores of the held-out samples of a fold.
+
+        If levels are conformal, every second one ranks statistics.
+        """
+        is_conformal = self.kind == "conformal"
+        for_pvalues, for_levels = _HALVES if is_conformal else (slice(None), slice(0))
+        calibration = Calibration.of(fold.repeated(scores, for_pvalues))
+        scores, statistics = fold.repeated(scores, for_levels), np.empty(0)
+        if len(scores):
+            counts = calibration.counts(scores)
+            P = pvalues_of(counts, len(calibration), self.method)
+            statistics = np.sort(self.statistic(P))
+        self.calibrations.append(calibration)
+        self.statistics.append(statistics)
 
     @property
     def n_calibration(self):

@@ -6,9 +6,13 @@
 from skood.selection._best_of import BestOf
 from skood.selection._display import SelectionDisplay
 from skood.selection._fusion import ClassifierFusion
-from skood.selection._selection import Selection
 from skood.selection._selector import NoveltySelector
-from skood.selection._step_up import ConditionalStepUp, StepUp, select_novelties
+from skood.selection._step_up import (
+    ConditionalStepUp,
+    Selection,
+    StepUp,
+    select_novelties,
+)
 from skood.selection._variants import LOND, evalue_selection, weighted_selection
 from skood.stats._fdp import FDPPower, fdp_bound, fdp_power
 

@@ -1,4 +1,4 @@
-"""BestOf: a choice among detectors that is made on the batch itself."""
+"""BestOf: the choice among detectors, with a valid false discovery rate."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -9,20 +9,69 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skood.combine import DOSStorey, Fisher
-from skood.selection._auxiliary import auxiliary_counts, pruned, xi_of
 from skood.selection._scores import (
     check_pair,
     member_names,
     n_reference,
     split_reference,
 )
-from skood.selection._selection import Selection
+from skood.selection._step_up import Selection
 from skood.stats._conformal import Calibration
 from skood.stats._fdp import bound_of_selection
 from skood.stats._ranks import check_level
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._ties import loosened
+
+# The lemma of all procedures that let the batch choose: for a sample j that is ID, the
+# auxiliary selections are functions of the unordered set of the calibration samples and
+# j, and of the other samples of the batch, while the p-value of j is super-uniform
+# given these.
+
+
+def auxiliary_counts(scores, calibration_scores, alpha):
+    """Return R_j, the size of the Benjamini-Hochberg set with p_j = 0, shape (m,).
+
+    The other p-values are relative to the n calibration samples and j, divided by
+    n + 1. Takes O((m + n) log(m + n)) for all samples.
+    """
+    m, n = len(scores), len(calibration_scores)
+    alpha = loosened(alpha)
+    ranked = np.sort(scores)
+    c = np.sort(calibration_scores).searchsorted(ranked, side="right")
+    i = np.arange(1, m + 1)
+    # of a sample above j or tied with it, the count includes j: its rank stays i
+    reached = np.flatnonzero((c + 1) * m <= alpha * i * (n + 1))
+    last = reached[-1] + 1 if len(reached) else 0
+    # of a sample below j it does not, and the rank is i + 1, since p_j = 0 is the first
+    below = np.where(c * m <= alpha * (i + 1) * (n + 1), i + 1, 1)
+    best_below = np.maximum.accumulate(np.concatenate([[1], below]))
+    n_less = ranked.searchsorted(scores, side="left")
+    n_at_most = ranked.searchsorted(scores, side="right")
+    # if `last` is the rank of j alone, the sample before it has this rank as well
+    return np.maximum(best_below[n_less], np.where(last >= n_at_most, last, 0))
+
+
+def xi_of(pruning, random_state):
+    """Return xi of the pruning: 1, one uniform draw in (0, 1], or the given number."""
+    if pruning == "none":
+        return 1.0
+    if pruning == "shared":
+        return 1.0 - check_random_state(random_state).random_sample()
+    return float(pruning)
+
+
+def pruned(passed, counts, xi):
+    """Return which samples that passed their test are selected, of shape (m,).
+
+    R* = max{r : #{j passed : xi R_j <= r} >= r}; selected are those with
+    xi R_j <= R*.
+    """
+    bounds = np.sort(xi * counts[passed])
+    r = np.arange(len(bounds) + 1)
+    n_within = bounds.searchsorted(loosened(r), side="right")
+    largest = r[n_within >= r].max()
+    return passed & (xi * counts <= loosened(largest))
 
 
 class BestOf(SkoodEstimator):

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
 from skood.selection._scores import check_pair, n_reference, split_reference
-from skood.selection._selection import Selection
+from skood.selection._step_up import Selection
 from skood.stats._conformal import Calibration
 from skood.stats._fdp import bound_of_selection
 from skood.stats._ranks import check_level, step_up

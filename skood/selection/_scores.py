@@ -48,13 +48,13 @@ def check_pair(scores, calibration_scores, ndim=2):
 def member_names(names, n_detectors):
     """Return the names of the detectors, their indices if None; raise for others."""
     if names is None:
-        return [str(k) for k in range(n_detectors)]
+        return list(map(str, range(n_detectors)))
     if isinstance(names, str) or len(names) != n_detectors:
         raise ValueError(
             f"names must be a list of {n_detectors} names, one for each detector, got "
             f"{names!r}."
         )
-    return [str(name) for name in names]
+    return list(map(str, names))
 
 
 def split_reference(held_out, share, rng):

@@ -5,20 +5,19 @@
 
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
-from skood.combine._base_committee import METHODS, BaseCommittee
+from skood.combine._base_committee import METHODS, BaseCommittee, Fold
 from skood.selection._best_of import BestOf
 from skood.selection._scores import as_matrix
-from skood.selection._selection import Selection
-from skood.selection._step_up import StepUp, select_novelties
-from skood.selection._variants import evalues_over_splits
+from skood.selection._step_up import Selection, StepUp, evalues_of, select_novelties
 from skood.stats._conformal import Calibration
 from skood.stats._evalues import e_bh
 from skood.stats._ranks import check_level
-from skood.utils._batches import blockwise
+from skood.utils._batches import loaded_blocks
 from skood.utils._input import takes_input
 from skood.utils._metaestimators import take_rows
 from skood.utils._named_estimators import PYOD_ADVICE
@@ -217,11 +216,6 @@ class NoveltySelector(BaseCommittee):
             )
         return ["detector"], [detector]
 
-    def _choice(self, n_detectors):
-        if n_detectors == 1 and self.choice is None:
-            return None
-        return self._as_part("choice", self.choice)
-
     @property
     def _is_cross(self):
         """Return whether folds, or a splitter, calibrate: without a proof."""
@@ -230,8 +224,11 @@ class NoveltySelector(BaseCommittee):
         return isinstance(calibration, Integral) or not is_share
 
     def _check_members(self, names, detectors, y):
-        choice = self._choice(len(names))
-        several = choice is not None
+        self.choice_: Any = None
+        if len(names) > 1 or self.choice is not None:
+            choice = self._as_part("choice", self.choice)
+            self.choice_ = clone(choice, safe=False)
+        several = self.choice_ is not None
         if several and self.procedure is not None:
             raise ValueError(
                 "procedure is for the p-values of one detector, but there are "
@@ -254,7 +251,7 @@ class NoveltySelector(BaseCommittee):
                 "n_splits > 1 selects by e-values, and uses no procedure. Leave "
                 "procedure or n_splits out."
             )
-        if self.n_splits > 1 and several and not isinstance(choice, BestOf):
+        if self.n_splits > 1 and several and not isinstance(self.choice_, BestOf):
             raise ValueError(
                 "n_splits > 1 needs e-values, which BestOf has, got "
                 f"choice={self.choice!r}."
@@ -265,21 +262,18 @@ class NoveltySelector(BaseCommittee):
                 "Leave it out, or hold a share of the samples out once, such as "
                 "calibration=0.5."
             )
-        if choice is not None and hasattr(choice, "_validate_params"):
-            choice._validate_params()
+        if hasattr(self.choice_, "_validate_params"):
+            self.choice_._validate_params()
         super()._check_members(names, detectors, y)
 
-    def _folds(self, n_samples, y, counts, rng):
+    def _folds(self, n_members, n_samples, y, counts, rng):
         folds = []
         for _ in range(self.n_splits):
-            folds += super()._folds(n_samples, y, counts, rng)
+            folds += super()._folds(n_members, n_samples, y, counts, rng)
         return folds
 
     def _calibrate(self, X, folds, scores, rng):
-        pairs = list(zip(folds, scores, strict=True))
-        self._held_out = [fold.repeated(fold_scores) for fold, fold_scores in pairs]
-        choice = self._choice(len(self.named_detectors_))
-        self.choice_ = None if choice is None else clone(choice, safe=False)
+        self._held_out = list(map(Fold.repeated, folds, scores))
         self.procedure_ = clone(self._as_part("procedure", self.procedure), safe=False)
         if self._uses_samples():
             held_out = folds[0].repeated(folds[0].held_out)
@@ -330,11 +324,10 @@ class NoveltySelector(BaseCommittee):
         self._check_fitted()
         return over_splits(self._ranks.pvalues(self._batch_scores(X)))
 
-    @blockwise(axis=1)
     def _batch_scores(self, X):
         if getattr(X, "shape", (1,))[:1] == (0,):  # detectors take one sample or more
             return np.empty((len(self._held_out), 0, len(self.named_detectors_)))
-        return self._member_scores(X)
+        return np.concatenate([*map(self._member_scores, loaded_blocks(X))], axis=1)
 
     @takes_input
     def select(self, X, *, alpha=None, ties="conservative"):
@@ -387,7 +380,7 @@ class NoveltySelector(BaseCommittee):
             )
 
     def _select(self, X, scores, alpha, ties):
-        names = list(self.named_detectors_)
+        names: list | None = list(self.named_detectors_)
         choice = self.choice_
         if len(self._held_out) > 1 and not self._ranks.is_cross:
             return self._select_by_evalues(scores, alpha)
@@ -398,26 +391,30 @@ class NoveltySelector(BaseCommittee):
             found = select_novelties(
                 p, self.n_calibration_, alpha, self.procedure_, delta=self._delta
             )
-            return replace(found, detector=np.full(len(p), names[0]))
+            return replace(
+                found, detector=np.full(len(p), next(iter(self.named_detectors_)))
+            )
         test, calibration = scores[0], self._held_out[0]
         if self._uses_samples():
-            test, calibration = as_matrix(X), self._samples
-        return choice.select(
-            test,
-            calibration,
-            alpha,
-            names=None if self._uses_samples() else names,
-            random_state=self._seed,
-            **({} if self._delta is None else {"delta": self._delta}),
-        )
+            test, calibration, names = as_matrix(X), self._samples, None
+        options = {} if self._delta is None else {"delta": self._delta}
+        options |= {"names": names, "random_state": self._seed}
+        return choice.select(test, calibration, alpha, **options)
 
     def _select_by_evalues(self, scores, alpha):
-        P = self._ranks.pvalues(scores)
-        evalues = evalues_over_splits(
-            P, scores, self._held_out, alpha / 2, self.choice_, self._seed
-        )
+        """Select by the mean of the e-values of each split."""
+        P, evalues = self._ranks.pvalues(scores), []
+        for b, calibration in enumerate(self._held_out):
+            if self.choice_ is None:
+                n = len(calibration)
+                ranks = np.rint(P[b, :, 0] * (n + 1)).astype(np.intp)
+                evalues.append(evalues_of(ranks, n, alpha / 2))
+                continue
+            rng = np.random.RandomState([self._seed, b])
+            choose = self.choice_.evalues
+            evalues.append(choose(scores[b], calibration, alpha / 2, random_state=rng))
         return Selection(
-            selected=e_bh(evalues, alpha),
+            selected=e_bh(np.mean(evalues, axis=0), alpha),
             pvalues=sample_pvalues(P),
             alpha=alpha,
             n_calibration=self.n_calibration_,
@@ -512,9 +509,9 @@ class SplitRanks:
     @classmethod
     def of(cls, held_out, is_cross):
         """Calibrate on the scores of each split, (n_held_out, n_detectors)."""
-        calibrations = [Calibration.of(scores) for scores in held_out]
-        spreads = [_spread(one.scores) for one in calibrations]
-        return cls(calibrations, spreads, is_cross)
+        calibrations = list(map(Calibration.of, held_out))
+        ranked = [calibration.scores for calibration in calibrations]
+        return cls(calibrations, list(map(_spread, ranked)), is_cross)
 
     @property
     def n_calibration(self):

@@ -8,26 +8,22 @@ from numbers import Real
 
 import numpy as np
 
-from skood.selection._auxiliary import (
-    check_pruning,
-    pruned,
-    weighted_counts,
-    weighted_pvalues,
-    xi_of,
-)
+from skood.selection._best_of import pruned, xi_of
 from skood.selection._scores import as_scores, check_pair
-from skood.selection._selection import Selection
+from skood.selection._step_up import Selection, evalues_of
 from skood.stats._evalues import e_bh
 from skood.stats._ranks import (
     check_level,
     check_pvalues,
     check_ranks,
-    step_up,
 )
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, fit_context
 from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
+
+# Number of float64 that a block of a matrix of pairs of samples may have.
+_BLOCK = 2**20
 
 # Number of samples of a stream among which LOND distributes its level.
 _HORIZON = 10**6
@@ -111,37 +107,6 @@ def evalue_selection(pvalues, n_calibration, alpha=0.1, *, alpha_bh=None):
         for one, level in zip(ranks, levels, strict=True)
     ]
     return e_bh(np.mean(each, axis=0), alpha)
-
-
-def evalues_of(ranks, n, alpha):
-    """Return the e-values of one split, of shape (n_samples,)."""
-    m = len(ranks)
-    levels = step_up(ranks, np.arange(n + 2) / (n + 1), float(m))
-    n_selected = np.count_nonzero(levels[ranks] <= loosened(alpha))
-    if n_selected == 0:
-        return np.zeros(m)
-    largest = np.floor(loosened(alpha * (n + 1) * n_selected / m))
-    return np.where(ranks <= largest, (n + 1) / largest, 0.0)
-
-
-def evalues_over_splits(P, scores, held_out, alpha, choice, seed):
-    """Return the mean over splits of e-values, with a `BestOf` or for one detector.
-
-    P-values and scores have shape (n_splits, n_samples, n_detectors), and `held_out`
-    holds an array (n_held_out, n_detectors) for each split.
-    """
-    evalues = []
-    for b, calibration in enumerate(held_out):
-        n = len(calibration)
-        if choice is None:
-            ranks = np.rint(P[b, :, 0] * (n + 1)).astype(np.intp)
-            evalues.append(evalues_of(ranks, n, alpha))
-        else:
-            drawn = np.random.RandomState([seed, b])
-            evalues.append(
-                choice.evalues(scores[b], calibration, alpha, random_state=drawn)
-            )
-    return np.mean(evalues, axis=0)
 
 
 def weighted_selection(
@@ -363,3 +328,53 @@ def _shares():
     shares /= shares.sum()
     shares.flags.writeable = False
     return shares
+
+
+def weighted_counts(scores, weights, calibration_scores, calibration_weights, alpha):
+    """Return R_j of weighted p-values, of shape (m,), in O(m^2) by blocks."""
+    m = len(scores)
+    alpha = loosened(alpha)
+    order = np.argsort(scores, kind="stable")
+    ranked = scores[order]
+    mass = _mass_at_most(ranked, calibration_scores, calibration_weights)
+    total = calibration_weights.sum()
+    ends = ranked.searchsorted(ranked, side="right")
+    positions = np.arange(m)
+    counts = np.empty(m, dtype=np.intp)
+    size = max(1, _BLOCK // max(m, 1))
+    for start in range(0, m, size):
+        at = positions[start : start + size, None]
+        j = order[start : start + size]
+        below = ranked < ranked[at]  # (block, m): samples l with s_l < s_j
+        own = weights[j][:, None]
+        rank = ends + below  # p_j = 0 is before the samples below j
+        reached = (mass + own * ~below) * m <= alpha * rank * (total + own)
+        reached &= positions != at
+        counts[j] = np.where(reached, rank, 1).max(axis=1)
+    return counts
+
+
+def _mass_at_most(scores, calibration_scores, calibration_weights):
+    """Return the weight of the calibration scores that are at most each score."""
+    order = np.argsort(calibration_scores, kind="stable")
+    cumulated = np.concatenate([[0.0], np.cumsum(calibration_weights[order])])
+    at = calibration_scores[order].searchsorted(scores, side="right")
+    return cumulated[at]
+
+
+def weighted_pvalues(scores, weights, calibration_scores, calibration_weights):
+    """Return (sum_i w_i 1{s_i <= s_j} + w_j) / (sum_i w_i + w_j)."""
+    mass = _mass_at_most(scores, calibration_scores, calibration_weights)
+    total = calibration_weights.sum()
+    return (mass + weights) / (total + weights)
+
+
+def check_pruning(pruning):
+    """Raise unless `pruning` is "none", "shared" or a number in (0, 1]."""
+    if pruning in ("none", "shared") if isinstance(pruning, str) else False:
+        return
+    number = isinstance(pruning, Real) and not isinstance(pruning, bool)
+    if not (number and 0 < pruning <= 1):
+        raise ValueError(
+            f"pruning must be 'shared', 'none' or a number in (0, 1], got {pruning!r}."
+        )

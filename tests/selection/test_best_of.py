@@ -10,8 +10,7 @@ import pytest
 
 from skood.combine import BenjaminiHochberg, Bonferroni, Fisher, conformal_pvalues
 from skood.selection import BestOf, StepUp, fdp_power, select_novelties
-from skood.selection._auxiliary import auxiliary_counts, pruned
-from skood.selection._best_of import best_of
+from skood.selection._best_of import auxiliary_counts, best_of, pruned
 from skood.stats._fdp_bands import local_envelope
 from tests.selection._cases import vector
 

@@ -16,8 +16,9 @@ from skood.selection import (
     fdp_power,
     weighted_selection,
 )
-from skood.selection._auxiliary import auxiliary_counts, weighted_counts
-from skood.selection._variants import _shares, evalues_of
+from skood.selection._best_of import auxiliary_counts
+from skood.selection._step_up import evalues_of
+from skood.selection._variants import _shares, weighted_counts
 from skood.stats._ranks import check_ranks
 from tests.selection._cases import orders, vector
 
