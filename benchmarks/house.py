@@ -117,6 +117,10 @@ IDENTIFIER_WORDS = {
 }
 
 
+# Methods of named tuples are public: the underscore keeps them apart from fields.
+NAMED_TUPLE = {"_replace", "_asdict", "_fields"}
+
+
 class Measure(NamedTuple):
     """A number, its limit, and the places that it counts."""
 
@@ -303,10 +307,10 @@ def wide_functions():
         callables = {name: value}
         if inspect.isclass(value):
             callables = {
-                f"{name}.{attribute}": method
+                f"{name}.{attribute}": getattr(value, attribute)
                 for attribute, method in vars(value).items()
-                if inspect.isfunction(method)
-                and (attribute == "__init__" or not attribute.startswith("_"))
+                if inspect.isfunction(method) or isinstance(method, classmethod)
+                if attribute == "__init__" or not attribute.startswith("_")
             }
         for place, function in callables.items():
             if _parameters(function) > 12:
@@ -332,6 +336,7 @@ def reaching_functions():
                         isinstance(inner.ctx, ast.Store | ast.Del)
                         or re.match("_(?!_)", inner.attr)
                     )
+                    and inner.attr not in NAMED_TUPLE
                 ):
                     places.append(f"{name}.{node.name}: {ast.unparse(inner)}")
                     break

