@@ -44,7 +44,7 @@ from skood.metrics import (
 )
 from skood.nn import split
 from skood.rectifiers import ReAct
-from skood.rejection import accept
+from skood.rejection import BoundedTPRFPR, accept
 
 # --- Table 2: networks ----------------------------------------------------------------
 
@@ -156,7 +156,9 @@ def _areas(y, y_pred, scores):
 
 
 def _risk(y, y_pred, scores, fpr_max):
-    point = selective_risk_at(y, y_pred, *scores, tpr_min=TPR, fpr_max=fpr_max)
+    point = selective_risk_at(
+        y, y_pred, *scores, rule=BoundedTPRFPR(tpr_min=TPR, fpr_max=fpr_max)
+    )
     return point.risk if point.feasible else None
 
 
@@ -168,8 +170,7 @@ def _held_out_risk(y, y_pred, scores, fpr_max, seed):
     point = selective_risk_at(
         *(y[choose], y_pred[choose]),
         *(s[choose] for s in scores),
-        tpr_min=TPR,
-        fpr_max=fpr_max,
+        rule=BoundedTPRFPR(tpr_min=TPR, fpr_max=fpr_max),
     )
     if not point.feasible:
         return None

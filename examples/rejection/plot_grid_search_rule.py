@@ -76,14 +76,15 @@ pipeline = make_pipeline(
 # of an error, and an accepted OOD one as much as an error; there are no bounds.
 from skood.metrics import (
     make_cost_scorer,
-    make_precision_recall_risk_scorer,
+    make_rule_scorer,
     make_selective_risk_scorer,
 )
+from skood.rejection import BoundedPrecisionRecall
 
 scoring = {
     "risk at TPR, FPR": make_selective_risk_scorer(tpr_min=0.75, fpr_max=0.2),
-    "risk at precision, recall": make_precision_recall_risk_scorer(
-        precision_min=0.95, recall_min=0.75, ood_prior=0.2
+    "risk at precision, recall": make_rule_scorer(
+        BoundedPrecisionRecall(0.95, 0.75, ood_prior=0.2)
     ),
     "cost": make_cost_scorer(reject_id=0.3, ood_prior=0.2),
 }

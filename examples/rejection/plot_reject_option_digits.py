@@ -125,7 +125,9 @@ for name, scores, style in (
     ("both", (confidence, nearness), "k-"),
 ):
     risks = [
-        selective_risk_at(y_test, y_pred, *scores, tpr_min=0.8, fpr_max=bound).risk
+        selective_risk_at(
+            y_test, y_pred, *scores, rule=BoundedTPRFPR(tpr_min=0.8, fpr_max=bound)
+        ).risk
         for bound in bounds
     ]
     ax.plot(bounds, risks, style, label=name)

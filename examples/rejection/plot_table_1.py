@@ -71,16 +71,10 @@ print(f"error of the classifier on ID samples: {np.mean(y_pred != y, where=is_id
 # Metrics of :mod:`skood.metrics` take scores that are high for samples to accept, hence
 # the signs. D is two scores and a different rule for either pair of bounds, so it has
 # no AUROC. The standard error is estimated from ten parts of the sample.
-from skood.metrics import (
-    aupr_in,
-    auroc,
-    oscr,
-    selective_risk_at,
-    selective_risk_at_precision_recall,
-)
+from skood.metrics import aupr_in, auroc, oscr, selective_risk_at
+from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR
 
-TPR_FPR = {"tpr_min": 0.7, "fpr_max": 0.2}
-PRECISION_RECALL = {"precision_min": 0.9, "recall_min": 0.7, "ood_prior": PRIOR}
+RULES = BoundedTPRFPR(0.7, 0.2), BoundedPrecisionRecall(0.9, 0.7, ood_prior=PRIOR)
 SCORES = {"A": (-g,), "B": (-(r + 0.2 * g),), "C": (-r,), "D": (-r, -g)}
 MEANING = {"A": "g", "B": "r + 0.2 g", "C": "r", "D": "r + μ g"}
 
@@ -89,10 +83,8 @@ def measure(scores, rows=slice(None)):
     """Return the five numbers of the table on some samples."""
     labels, predicted, scores = y[rows], y_pred[rows], [s[rows] for s in scores]
     risks = [
-        selective_risk_at(labels, predicted, *scores, **TPR_FPR).risk,
-        selective_risk_at_precision_recall(
-            labels, predicted, *scores, **PRECISION_RECALL
-        ).risk,
+        selective_risk_at(labels, predicted, *scores, rule=RULES[0]).risk,
+        selective_risk_at(labels, predicted, *scores, rule=RULES[1]).risk,
     ]
     if len(scores) == 2:
         return [*risks, np.nan, np.nan, np.nan]
@@ -119,9 +111,8 @@ errors = {
 from scipy.integrate import trapezoid
 
 from skood.exceptions import InfeasibleError
-from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, Solver, solve_finite
+from skood.rejection import Solver, solve_finite
 
-RULES = BoundedTPRFPR(**TPR_FPR), BoundedPrecisionRecall(**PRECISION_RECALL)
 x = np.linspace(-7, 10, 4001)
 
 
@@ -223,7 +214,10 @@ from skood.rejection import accept
 
 points = {
     name: selective_risk_at(
-        y, y_pred, *scores, tpr_min=0.7, fpr_max=1.0 if name == "C" else 0.2
+        y,
+        y_pred,
+        *scores,
+        rule=BoundedTPRFPR(tpr_min=0.7, fpr_max=1.0 if name == "C" else 0.2),
     )
     for name, scores in SCORES.items()
 }
@@ -367,7 +361,7 @@ from skood.metrics import (
 )
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
-point = selective_risk_at_precision_recall(y, y_pred, -r, -g, **PRECISION_RECALL)
+point = selective_risk_at(y, y_pred, -r, -g, rule=RULES[1])
 names["ood_prior"] = PRIOR
 PrecisionRecallDisplay.from_predictions(
     y, -r, -g, y_pred=y_pred, point=point, rule=RULES[1], ax=left, **names

@@ -132,8 +132,8 @@ from skood.metrics import (
     auroc,
     oscr,
     selective_risk_at,
-    selective_risk_at_precision_recall,
 )
+from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR
 
 HEADER = (
     "AUROC",
@@ -144,7 +144,7 @@ HEADER = (
     "prec./rec.",
     "least FPR",
 )
-PRECISION_RECALL = {"precision_min": 0.9, "recall_min": 0.8, "ood_prior": 0.5}
+PRECISION_RECALL = BoundedPrecisionRecall(0.9, 0.8, ood_prior=0.5)
 SINGLES = list(splits[0][2])
 PAIRS = [f"{name}+MSP" for name in ("MaxLogit", "KNN", "Mahalanobis", "ViM")]
 METHODS = [*SINGLES, *PAIRS]
@@ -167,12 +167,12 @@ def measure(method, y_true, y_pred, scores, common):
             oscr(y_true, y_pred, *score),
         ]
     at_fpr = [
-        selective_risk_at(y_true, y_pred, *score, tpr_min=0.8, fpr_max=fpr_max).risk
+        selective_risk_at(
+            y_true, y_pred, *score, rule=BoundedTPRFPR(tpr_min=0.8, fpr_max=fpr_max)
+        ).risk
         for fpr_max in (0.2, common)
     ]
-    at_precision = selective_risk_at_precision_recall(
-        y_true, y_pred, *score, **PRECISION_RECALL
-    )
+    at_precision = selective_risk_at(y_true, y_pred, *score, rule=PRECISION_RECALL)
     return [*areas, *at_fpr, at_precision.risk]
 
 
@@ -241,11 +241,11 @@ def judge(y_true, y_pred, scores, seed):
     accepted = {}
     for method in ("MSP", "KNN", "ViM", "KNN+MSP", "ViM+MSP"):
         score = of(method, scores)
-        point = selective_risk_at_precision_recall(
+        point = selective_risk_at(
             y_true[choose],
             y_pred[choose],
             *(s[choose] for s in score),
-            **PRECISION_RECALL,
+            rule=PRECISION_RECALL,
         )
         if point.feasible:
             accepted[method] = accept(point, *(-s[test] for s in score))
@@ -337,9 +337,11 @@ from skood.metrics import AcceptanceRegionDisplay
 
 y_held, y_pred, scores = splits[0]
 pair = scores["MSP"], scores["KNN"]
-point = selective_risk_at_precision_recall(y_held, y_pred, *pair, **PRECISION_RECALL)
+point = selective_risk_at(y_held, y_pred, *pair, rule=PRECISION_RECALL)
 if not point.feasible:  # without SKOOD_DATA the bounds may be too strict
-    point = selective_risk_at(y_held, y_pred, *pair, tpr_min=0.6, fpr_max=0.2)
+    point = selective_risk_at(
+        y_held, y_pred, *pair, rule=BoundedTPRFPR(tpr_min=0.6, fpr_max=0.2)
+    )
 fig, ax = plt.subplots(figsize=(7.5, 5.5), layout="constrained")
 AcceptanceRegionDisplay.from_predictions(
     y_held,

@@ -119,8 +119,7 @@ def _add_risks(rows, scores, result, options):
             result.y_true,
             result.y_pred,
             *score,
-            tpr_min=options.tpr_min,
-            fpr_max=fpr_max,
+            rule=BoundedTPRFPR(tpr_min=options.tpr_min, fpr_max=fpr_max),
         )
 
     for row, score in zip(rows, scores, strict=True):
@@ -136,7 +135,7 @@ def _add_risks(rows, scores, result, options):
 
 
 def _compare(detectors, Z_train, y_train, Z_held, result, options, verbose):
-    """Fit and evaluate all detectors, and their pairs."""
+    """Fit and evaluate all detectors, and their pairs; return rows and common FPR."""
     rows, seconds = [], {}
     for name, detector in progress(
         list(detectors.items()), desc="detectors", verbose=verbose
@@ -151,10 +150,10 @@ def _compare(detectors, Z_train, y_train, Z_held, result, options, verbose):
         rows.append(_pair_row(name))
         scores.append((result.scores[risk], result.scores[ood]))
         seconds[name] = seconds[risk] + seconds[ood]
-    result.common_fpr = _add_risks(rows, scores, result, options)
+    common_fpr = _add_risks(rows, scores, result, options)
     for row in rows:
         row["fit_seconds"], row["score_seconds"] = map(float, seconds[row["method"]])
-    result.table = rows
+    return rows, common_fpr
 
 
 def _tune(head, risk, ood, Z_val, y_val, Z_test, y_test, options):
@@ -211,7 +210,9 @@ def run(options, parts, *, verbose=0):
         result.accuracy = float(np.mean((result.y_pred == result.y_true)[is_id]))
         result.n_epochs = network.n_iter_
         detectors = _make_detectors(head, options, len(Z_train))
-        _compare(detectors, Z_train, parts.y_train, Z_held, result, options, verbose)
+        result.table, result.common_fpr = _compare(
+            detectors, Z_train, parts.y_train, Z_held, result, options, verbose
+        )
         tuning = (Z_val, parts.y_val)
         judging = (Z_held[result.is_test], result.y_true[result.is_test])
         for name, risk, ood in PAIRS:

@@ -108,7 +108,7 @@ class BoundedPrecisionRecall(BaseRule):
     See Also
     --------
     BoundedTPRFPR : Bounds TPR and FPR, which do not depend on a prior.
-    skood.metrics.selective_risk_at_precision_recall : The selective risk of the best
+    skood.metrics.selective_risk_at : The selective risk of the best
         such rule.
 
     Notes

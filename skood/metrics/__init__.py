@@ -41,13 +41,11 @@ from skood.metrics._scorers import (
     make_cost_scorer,
     make_misclassification_scorer,
     make_ood_scorer,
-    make_precision_recall_risk_scorer,
     make_rule_scorer,
     make_selective_risk_scorer,
 )
 from skood.metrics._selective_risk import (
     selective_risk_at,
-    selective_risk_at_precision_recall,
 )
 from skood.metrics._two_score_curves import SCODCurve, TwoScoreCurve
 
@@ -84,7 +82,6 @@ __all__ = [
     "make_cost_scorer",
     "make_misclassification_scorer",
     "make_ood_scorer",
-    "make_precision_recall_risk_scorer",
     "make_rule_scorer",
     "make_selective_risk_scorer",
     "max_f1",
@@ -93,6 +90,5 @@ __all__ = [
     "ranking_metrics",
     "risk_at_coverage",
     "selective_risk_at",
-    "selective_risk_at_precision_recall",
     "tnr_at_tpr",
 ]

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from skood.decision import BoundedPrecisionRecall, BoundedTPRFPR, CostBased
+from skood.decision import BoundedTPRFPR, CostBased
 from skood.metrics._base_scorers import (
     RuleScorer,
     WeightedScorer,
@@ -385,7 +385,9 @@ def make_rule_scorer(
     Parameters
     ----------
     rule : BaseRule
-        The objective and the bounds.
+        The objective and the bounds, such as
+        :class:`~skood.rejection.BoundedPrecisionRecall` for a bound on the precision
+        in use instead of the FPR. With an `ood_prior` of 0 no OOD samples are needed.
 
     loss, max_loss, ood_label, solver
         As in :func:`make_selective_risk_scorer`.
@@ -396,7 +398,8 @@ def make_rule_scorer(
         ``scorer(estimator, X, y)`` returns a float; greater is better: minus the
         objective or, if a bound is violated, :math:`-(L + v)` with the
         :meth:`violation <skood.rejection.BaseRule.violation>` v of the rule and an
-        upper bound L of the objective, which is the same for all candidates.
+        upper bound L of the objective, which is the same for all candidates. On one
+        fold, candidates that violate a bound rank below all candidates that do not.
 
     See Also
     --------
@@ -406,10 +409,19 @@ def make_rule_scorer(
 
     Examples
     --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from skood.datasets import load_digits_ood
+    >>> from skood.detectors import MSP
     >>> from skood.metrics import make_rule_scorer
-    >>> from skood.rejection import BoundedImprovement
-    >>> make_rule_scorer(BoundedImprovement(0.1))  # doctest: +NORMALIZE_WHITESPACE
-    make_rule_scorer(BoundedImprovement(risk_max=0.1), loss='zero_one', ood_label=-1)
+    >>> from skood.model_selection import OODStratifiedKFold
+    >>> from skood.rejection import BoundedPrecisionRecall
+    >>> X, y = load_digits_ood(left_out=(0, 4), ood_label=-1, return_X_y=True)
+    >>> scorer = make_rule_scorer(BoundedPrecisionRecall(recall_min=0.7, ood_prior=0.2))
+    >>> msp, cv = MSP(LogisticRegression(max_iter=200)), OODStratifiedKFold(2)
+    >>> scores = cross_val_score(msp, X, y, scoring=scorer, cv=cv)
+    >>> bool((scores <= 0).all() and (scores > -0.1).all())
+    True
     """
     return RuleScorer(
         "make_rule_scorer",
@@ -487,7 +499,7 @@ def make_selective_risk_scorer(
     See Also
     --------
     selective_risk_at : The risk for the second kind of estimators.
-    make_precision_recall_risk_scorer : Bounds the precision instead of the FPR.
+    make_rule_scorer : Other bounds, such as on precision and recall.
     make_cost_scorer : Scores the expected cost, without bounds.
     make_ood_scorer : Scores the ranking of ID above OOD samples.
 
@@ -548,115 +560,6 @@ def make_selective_risk_scorer(
         loss,
         ood_label,
         ("tpr_min", "fpr_max"),
-        max_loss=max_loss,
-        solver=solver,
-    )
-
-
-def make_precision_recall_risk_scorer(
-    precision_min=0.9,
-    recall_min=0.8,
-    ood_prior=0.5,
-    *,
-    loss="zero_one",
-    max_loss=None,
-    ood_label=-1,
-    solver=None,
-):
-    r"""Make a scorer of the selective risk at a bounded precision and recall.
-
-    Like :func:`make_selective_risk_scorer`, for the same estimators, with a bound on
-    the precision instead of the FPR. ID samples are positive.
-
-    Read more in the :ref:`User Guide <model_selection>`.
-
-    Parameters
-    ----------
-    precision_min : float, default=0.9
-        Least share of ID samples among accepted samples.
-
-    recall_min : float, default=0.8
-        Least share of ID samples to accept.
-
-    ood_prior : float, default=0.5
-        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
-        With 0 no OOD samples are needed.
-
-    loss, max_loss, ood_label, solver
-        As in :func:`make_selective_risk_scorer`.
-
-    Returns
-    -------
-    scorer : callable
-        ``scorer(estimator, X, y)`` returns a float; greater is better. It raises errors
-        as in :func:`make_selective_risk_scorer`, except that with `ood_prior` 0 no OOD
-        samples are needed.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a bound is not a number in [0, 1], the prior not one in [0, 1), or the loss
-        is of another kind.
-
-    See Also
-    --------
-    selective_risk_at_precision_recall : The risk for estimators with scores.
-    make_selective_risk_scorer : Bounds TPR and FPR, which do not depend on a prior.
-
-    Notes
-    -----
-    With the TPR, FPR and selective risk R of :func:`make_selective_risk_scorer`, and
-    the prior :math:`\pi`, the score is :math:`-R` if
-
-    .. math::
-
-        P = \frac{(1 - \pi) \mathrm{TPR}}{(1 - \pi) \mathrm{TPR} +
-        \pi \mathrm{FPR}} \ge \kappa \quad\text{and}\quad \mathrm{TPR} \ge \phi
-
-    and otherwise
-
-    .. math::
-
-        -\left(L + \max(0, \kappa - P) + \max(0, \phi - \mathrm{TPR})\right)
-
-    with :math:`\kappa` = `precision_min` and :math:`\phi` = `recall_min`, where the
-    precision of accepting nothing counts as 0 and :math:`\phi` then as at least
-    :math:`1/n_I`. :math:`L` is defined in :func:`make_selective_risk_scorer`: on one
-    fold, candidates that violate a bound rank below all candidates that do not; the
-    mean over several folds does not preserve this order.
-
-    Examples
-    --------
-    >>> from skood.metrics import make_precision_recall_risk_scorer
-    >>> scorer = make_precision_recall_risk_scorer(recall_min=0.7, ood_prior=0.2)
-    >>> scorer  # doctest: +NORMALIZE_WHITESPACE
-    make_precision_recall_risk_scorer(precision_min=0.9, recall_min=0.7,
-    ood_prior=0.2, loss='zero_one', ood_label=-1)
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from sklearn.model_selection import cross_val_score
-    >>> from skood.datasets import load_digits_ood
-    >>> from skood.detectors import MSP
-    >>> from skood.model_selection import OODStratifiedKFold
-    >>> X, y = load_digits_ood(left_out=(0, 4), ood_label=-1, return_X_y=True)
-    >>> scores = cross_val_score(
-    ...     MSP(LogisticRegression(max_iter=200)),
-    ...     X,
-    ...     y,
-    ...     scoring=scorer,
-    ...     cv=OODStratifiedKFold(2),
-    ... )
-    >>> bool((scores <= 0).all() and (scores > -0.1).all())
-    True
-    """
-    rule = BoundedPrecisionRecall(
-        precision_min=precision_min, recall_min=recall_min, ood_prior=ood_prior
-    )
-    return RuleScorer(
-        "make_precision_recall_risk_scorer",
-        rule,
-        loss,
-        ood_label,
-        ("precision_min", "recall_min", "ood_prior"),
         max_loss=max_loss,
         solver=solver,
     )

@@ -5,11 +5,8 @@
 
 import numpy as np
 
-from skood.decision import (
-    BoundedPrecisionRecall,
-    BoundedTPRFPR,
-    ScoredSamples,
-)
+from skood.decision import BoundedTPRFPR, ScoredSamples
+from skood.decision._base_rule import check_rule
 from skood.decision._solver import search
 from skood.metrics._sample_checks import check_scores, id_samples, require_both
 from skood.utils._losses import implied_ood_label, per_sample_loss
@@ -66,15 +63,14 @@ def selective_risk_at(
     y_score,
     ood_score=None,
     *,
-    tpr_min=0.8,
-    fpr_max=0.2,
+    rule=None,
     loss="zero_one",
     ood_label=-1,
     classes=None,
     solver=None,
     sample_weight=None,
 ):
-    r"""Least selective risk at a bounded TPR and FPR, of one or two scores.
+    r"""Least selective risk within the bounds of a rule, of one or two scores.
 
     The best acceptance rule is searched on the given data, so this evaluates the
     scores, not a rule on new data. Read more in the :ref:`User Guide <metrics>`.
@@ -95,11 +91,10 @@ def selective_risk_at(
         A second score, high for ID samples; +inf is not allowed. The best rule on both
         scores is searched. None: `y_score` is the only score.
 
-    tpr_min : float, default=0.8
-        Least share of ID samples to accept.
-
-    fpr_max : float, default=0.2
-        Largest share of OOD samples to accept.
+    rule : BaseRule, default=None
+        The bounds, such as :class:`~skood.rejection.BoundedTPRFPR`, or
+        :class:`~skood.rejection.BoundedPrecisionRecall` of precision and recall in use.
+        None: ``BoundedTPRFPR(tpr_min=0.8, fpr_max=0.2)``.
 
     loss : "zero_one", callable or array-like, default="zero_one"
         As in :meth:`RiskCoverageCurve.from_predictions`.
@@ -108,7 +103,9 @@ def selective_risk_at(
         OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
     solver : Solver, default=None
-        Search for the best rule. None: ``Solver()``.
+        The search; it returns an infeasible point in place of raising. With
+        ``angles="full"`` a score may be used reversed, with a warning. None:
+        ``Solver()``.
 
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the samples, see :ref:`metric_weights`. None: equal weights.
@@ -121,125 +118,30 @@ def selective_risk_at(
         has the attainable rates. The rule applies to the negated
         scores: ``accept(point, -y_score, -ood_score)``.
 
-    See Also
-    --------
-    skood.rejection.BoundedTPRFPR : The rule.
-    skood.rejection.solve : The same from scores, raising if infeasible.
-    selective_risk_at_precision_recall : Bounds the precision instead of the FPR.
-    TwoScoreCurve : With kind "ccr", the same for every bound on the FPR.
-    oscr : The area under a curve of selective risks.
-
-    Notes
-    -----
-    .. math::
-        \min_{\theta, \lambda} R \quad\text{such that}\quad
-        \mathrm{TPR} \ge \phi,\ \mathrm{FPR} \le \rho
-
-    Examples
-    --------
-    >>> from skood.metrics import selective_risk_at
-    >>> y_true, y_pred = [0, 1, 1, 0, -1, -1], [0, 1, 0, 0, 0, 1]
-    >>> y_score = [0.9, 0.8, 0.3, 0.7, 0.75, 0.1]
-    >>> point = selective_risk_at(y_true, y_pred, y_score, tpr_min=0.7, fpr_max=0.5)
-    >>> point.risk, point.tpr, point.fpr
-    (0.0, 0.75, 0.5)
-    >>> point = selective_risk_at(y_true, y_pred, y_score, tpr_min=0.7, fpr_max=0.0)
-    >>> point.feasible, point.risk, *point.attainable[:2]
-    (False, nan, 0.5, 0.5)
-    """
-    samples = reject_scores(
-        y_true,
-        y_pred,
-        y_score,
-        ood_score,
-        loss,
-        ood_label,
-        classes,
-        sample_weight=sample_weight,
-    )
-    rule = BoundedTPRFPR(tpr_min=tpr_min, fpr_max=fpr_max)
-    return search(rule, samples, solver)
-
-
-def selective_risk_at_precision_recall(
-    y_true,
-    y_pred,
-    y_score,
-    ood_score=None,
-    *,
-    precision_min=0.9,
-    recall_min=0.8,
-    ood_prior=0.5,
-    loss="zero_one",
-    ood_label=-1,
-    classes=None,
-    solver=None,
-    sample_weight=None,
-):
-    r"""Least selective risk at a bounded precision and recall, of one or two scores.
-
-    The best acceptance rule is searched on the given data, so this evaluates the
-    scores, not a rule on new data. ID samples are positive: precision is the share of
-    ID samples among accepted samples, recall the accepted share of ID samples. Read
-    more in the :ref:`User Guide <metrics>`.
-
-    Parameters
-    ----------
-    y_true, y_pred, y_score, ood_score : array-like of shape (n_samples,)
-        As in :func:`selective_risk_at`; `ood_score` may be None.
-
-    precision_min : float, default=0.9
-        Least share of ID samples among accepted samples.
-
-    recall_min : float, default=0.8
-        Least share of ID samples to accept.
-
-    ood_prior : float, default=0.5
-        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
-        With 0 no OOD samples are needed.
-
-    loss : "zero_one", callable or array-like, default="zero_one"
-        As in :meth:`RiskCoverageCurve.from_predictions`.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
-    solver : Solver, default=None
-        Search for the best rule. None: ``Solver()``.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
-
-    Returns
-    -------
-    point : OperatingPoint
-        The rule, with the selective risk in `risk`; lower is better. Its `precision` is
-        at `ood_prior`, its `tpr` is the recall. If no rule meets the bounds, `feasible`
-        is False and `risk` is NaN. The rule applies to the negated scores:
-        ``accept(point, -y_score, -ood_score)``.
-
     Raises
     ------
     ValueError, TypeError
-        If there are no ID samples or, with a positive `ood_prior`, no OOD samples, if a
+        If there are no ID samples or, where the rule needs them, no OOD samples, if a
         score is NaN, or if a bound is out of its range.
 
     See Also
     --------
-    skood.rejection.BoundedPrecisionRecall : The rule.
-    selective_risk_at : Bounds TPR and FPR, which do not depend on a prior.
-    TwoScoreCurve : With kind "precision_recall", the best precision at every recall.
+    skood.rejection.solve : The same from scores, raising if infeasible.
+    TwoScoreCurve : The best value at every bound.
+    oscr : The area under a curve of selective risks.
 
     Notes
     -----
-    With the prior :math:`\pi`,
+    The default rule has the bounds :math:`\phi` = `tpr_min` and :math:`\rho` =
+    `fpr_max`, and :class:`~skood.rejection.BoundedPrecisionRecall`, with the prior
+    :math:`\pi`, :math:`\kappa` = `precision_min` and :math:`\phi` = `recall_min`
+    [1]_:
 
     .. math::
         \min_{\theta, \lambda} R \quad\text{such that}\quad
-        \frac{(1 - \pi) \mathrm{TPR}}{(1 - \pi) \mathrm{TPR} + \pi \mathrm{FPR}}
-        \ge \kappa,\ \mathrm{TPR} \ge \phi
-
-    with :math:`\kappa` = `precision_min` and :math:`\phi` = `recall_min` [1]_.
+        \mathrm{TPR} \ge \phi \text{ and } \mathrm{FPR} \le \rho
+        \text{ or } \frac{(1 - \pi) \mathrm{TPR}}{(1 - \pi) \mathrm{TPR} +
+        \pi \mathrm{FPR}} \ge \kappa
 
     References
     ----------
@@ -248,19 +150,25 @@ def selective_risk_at_precision_recall(
 
     Examples
     --------
-    >>> from skood.metrics import selective_risk_at_precision_recall
+    >>> from skood.metrics import selective_risk_at
+    >>> from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR
     >>> y_true, y_pred = [0, 1, 1, 0, -1, -1], [0, 1, 0, 0, 0, 1]
     >>> y_score = [0.9, 0.8, 0.3, 0.7, 0.75, 0.1]
-    >>> point = selective_risk_at_precision_recall(
-    ...     y_true, y_pred, y_score, precision_min=0.8, recall_min=0.7, ood_prior=0.25
-    ... )
+    >>> rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.5)
+    >>> point = selective_risk_at(y_true, y_pred, y_score, rule=rule)
+    >>> point.risk, point.tpr, point.fpr
+    (0.0, 0.75, 0.5)
+    >>> rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.0)
+    >>> point = selective_risk_at(y_true, y_pred, y_score, rule=rule)
+    >>> point.feasible, point.risk, *point.attainable[:2]
+    (False, nan, 0.5, 0.5)
+    >>> rule = BoundedPrecisionRecall(0.8, 0.7, ood_prior=0.25)
+    >>> point = selective_risk_at(y_true, y_pred, y_score, rule=rule)
     >>> point.risk, point.tpr, round(point.precision, 4)
     (0.0, 0.75, 0.8182)
     """
-    rule = BoundedPrecisionRecall(
-        precision_min=precision_min, recall_min=recall_min, ood_prior=ood_prior
-    )
-    rule.check_params()
+    rule = BoundedTPRFPR() if rule is None else rule
+    check_rule(rule)
     samples = reject_scores(
         y_true,
         y_pred,

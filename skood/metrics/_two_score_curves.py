@@ -60,7 +60,7 @@ class TwoScoreCurve:
     SCODCurve : The least expected cost, with a cost of rejection.
     DoubleScoreROCDisplay, PrecisionRecallDisplay : Plots of the curves.
     selective_risk_at : The least selective risk at bounds on TPR and FPR.
-    selective_risk_at_precision_recall : The same at bounds on precision and recall.
+    selective_risk_at : The same at bounds on precision and recall.
 
     Notes
     -----

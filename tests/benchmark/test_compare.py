@@ -450,11 +450,11 @@ class Gives(Norm):
         ({"groups": {"g": ["x"]}}, ValueError, "'g' must have distinct sets among"),
         ({"groups": {"g": []}}, ValueError, "'g' must have distinct sets among"),
         ({"groups": {"g": ["far", "far"]}}, ValueError, "must have distinct sets"),
-        ({"n_resamples": 0}, ValueError, "'n_resamples' parameter of compare"),
+        ({"n_resamples": 0}, ValueError, "'n_resamples' parameter of Resampling"),
         ({"confidence_level": 1.0}, ValueError, "'confidence_level' parameter"),
         ({"split": 1.5}, ValueError, "'split' parameter of compare must be"),
         ({"split": "half"}, ValueError, "'split' parameter of compare must be"),
-        ({"cache": 3}, ValueError, "'cache' parameter of compare must be"),
+        ({"cache": 3}, ValueError, "'cache' parameter of Output must be"),
         ({"resume": "x", "random_state": None}, ValueError, "resume needs an integer"),
         (
             {"detectors": {"a": Gives("nan")}},

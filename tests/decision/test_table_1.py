@@ -18,7 +18,6 @@ from skood.metrics import (
     auroc,
     oscr,
     selective_risk_at,
-    selective_risk_at_precision_recall,
 )
 from skood.rejection import (
     BoundedPrecisionRecall,
@@ -185,17 +184,16 @@ def case(request):
 def _numbers(rows, model):
     """The numbers of SINGLE by the metrics."""
     y_true, y_pred, y_score = rows.y_true, rows.y_pred, rows.score(model)
-    bounds = TPR_FPR.get_params(), PRECISION_RECALL.get_params()
     return (
-        selective_risk_at(y_true, y_pred, y_score, **bounds[0]).risk,
-        selective_risk_at_precision_recall(y_true, y_pred, y_score, **bounds[1]).risk,
+        selective_risk_at(y_true, y_pred, y_score, rule=TPR_FPR).risk,
+        selective_risk_at(y_true, y_pred, y_score, rule=PRECISION_RECALL).risk,
         auroc(y_true, y_score),
         aupr_in(y_true, y_score),
         oscr(y_true, y_pred, y_score),
         oscr(y_true, y_pred, y_score, definition="dhamija"),
         # no threshold has this TPR, so that the one there is is reported
         selective_risk_at(
-            y_true, y_pred, y_score, tpr_min=0.95, fpr_max=0.2
+            y_true, y_pred, y_score, rule=BoundedTPRFPR(tpr_min=0.95, fpr_max=0.2)
         ).attainable.max_tpr_at_fpr,
     )
 

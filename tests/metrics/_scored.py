@@ -7,6 +7,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
+from skood.metrics import make_rule_scorer
+from skood.rejection import BoundedPrecisionRecall
+
 
 class Classify(BaseEstimator):
     """Predicts column 0 of X."""
@@ -73,3 +76,11 @@ class ProbabilityDetector(BaseEstimator):
 
 def rows(y_pred, score):
     return np.column_stack([y_pred, score]).astype(float)
+
+
+def make_precision_recall_scorer(
+    precision_min=0.9, recall_min=0.8, ood_prior=0.5, **options
+):
+    """A scorer of the selective risk at a bounded precision and recall."""
+    rule = BoundedPrecisionRecall(precision_min, recall_min, ood_prior)
+    return make_rule_scorer(rule, **options)

@@ -35,7 +35,7 @@ from skood.metrics._resampling import (
     strata_of,
 )
 from skood.rejection import Estimate
-from tests.metrics._resampled import paired
+from tests.metrics._resampled import OPTIONS, paired
 from tests.metrics._samples import tied
 
 METHODS = ["percentile", "basic", "bca"]
@@ -274,7 +274,9 @@ def test_errors_of_bootstrap_ci():
 def test_errors_of_parameters(function, params):
     arrays = [np.zeros(2)] * (1 if function is bootstrap_ci else 2)
     name = next(iter(params))
-    where = "paired_test" if function is paired else "bootstrap_ci"
+    where = "bootstrap_ci"
+    if function is paired:
+        where = "Resampling" if name in OPTIONS else "paired_test"
     with pytest.raises(ValueError, match=f"'{name}' parameter of {where}"):
         function(mean, [0, 1], *arrays, **params)
 

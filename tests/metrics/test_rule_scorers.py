@@ -20,20 +20,31 @@ from sklearn.preprocessing import FunctionTransformer
 from skood.detectors import KNN
 from skood.metrics import (
     make_cost_scorer,
-    make_precision_recall_risk_scorer,
+    make_rule_scorer,
     make_selective_risk_scorer,
     selective_risk_at,
-    selective_risk_at_precision_recall,
 )
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
-from skood.rejection import BoundedPrecisionRecall, RejectOptionClassifier, Solver
+from skood.rejection import (
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    RejectOptionClassifier,
+    Solver,
+)
 from tests._loops import looped
 from tests.metrics._double_rows import cost_curve
-from tests.metrics._scored import Classify, Decider, Detector, ProbabilityDetector, rows
+from tests.metrics._scored import (
+    Classify,
+    Decider,
+    Detector,
+    ProbabilityDetector,
+    make_precision_recall_scorer,
+    rows,
+)
 
 MAKERS = [
     make_selective_risk_scorer,
-    make_precision_recall_risk_scorer,
+    make_precision_recall_scorer,
     make_cost_scorer,
 ]
 
@@ -75,7 +86,7 @@ def test_accepting_nothing_is_infeasible_even_where_nothing_is_asked():
     [
         (make_selective_risk_scorer, {"tpr_min": 0.0}),
         (make_selective_risk_scorer, {"tpr_min": 0.1}),
-        (make_precision_recall_risk_scorer, {"precision_min": 0, "recall_min": 0.0}),
+        (make_precision_recall_scorer, {"precision_min": 0, "recall_min": 0.0}),
     ],
     ids=["tpr 0", "tpr 0.1", "recall 0"],
 )
@@ -96,7 +107,7 @@ def uneven(y_true, y_pred):
 
 @pytest.mark.parametrize("loss", [UNEVEN, uneven], ids=["matrix", "callable"])
 @pytest.mark.parametrize(
-    "make", [make_selective_risk_scorer, make_precision_recall_risk_scorer]
+    "make", [make_selective_risk_scorer, make_precision_recall_scorer]
 )
 def test_infeasible_is_below_feasible_whatever_is_predicted(make, loss):
     """One accepts all and is always right; the other is wrong within the bounds.
@@ -273,7 +284,7 @@ def test_both_kinds_of_rows_are_needed(make, estimator):
             make()(fitted, X, y)
 
 
-# ------------------------------------------------ make_precision_recall_risk_scorer
+# ------------------------------------------------ make_precision_recall_scorer
 
 
 def test_precision_and_recall_of_decisions():
@@ -284,9 +295,9 @@ def test_precision_and_recall_of_decisions():
         (precision + 0.01, -1.01),
         (1.0, -2 + precision),
     ):
-        scorer = make_precision_recall_risk_scorer(asked, 0.75, 1 / 3)
+        scorer = make_precision_recall_scorer(asked, 0.75, 1 / 3)
         assert_allclose(scorer(Decider().fit(), ACCEPTING, Y_TRUE), score, rtol=1e-12)
-    scorer = make_precision_recall_risk_scorer(precision, 0.8, 1 / 3)
+    scorer = make_precision_recall_scorer(precision, 0.8, 1 / 3)
     assert_allclose(scorer(Decider().fit(), ACCEPTING, Y_TRUE), -1.05, rtol=1e-12)
     nothing = scorer(Decider(0.0).fit(), ACCEPTING, Y_TRUE)
     assert_allclose(nothing, -1 - 0.8 - precision, rtol=1e-12)
@@ -312,7 +323,7 @@ def test_precision_and_recall_at_the_best_threshold(seed):
         else:
             violated.append(violation)
     expected = -min(feasible) if feasible else -1 - min(violated)
-    scorer = make_precision_recall_risk_scorer(kappa, phi, prior)
+    scorer = make_precision_recall_scorer(kappa, phi, prior)
     found = scorer(Detector().fit(y=[0, 1]), rows(y_pred, score), y)
     assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
 
@@ -364,7 +375,7 @@ def test_cost_with_another_loss():
         assert_allclose(found, -(8 + 0.3) / 4, rtol=1e-14)
 
 
-@pytest.mark.parametrize("make", [make_precision_recall_risk_scorer, make_cost_scorer])
+@pytest.mark.parametrize("make", [make_precision_recall_scorer, make_cost_scorer])
 @pytest.mark.parametrize("estimator", [Detector(), Decider()], ids=["score", "accept"])
 def test_folds_without_ood_rows_if_none_are_in_use(make, estimator):
     fitted = estimator.fit(y=[0, 1])
@@ -415,9 +426,9 @@ def test_string_labels_unseen_labels_and_pickle(make):
             "ood_label=-1, solver=Solver(angles='full'))",
         ),
         (
-            make_precision_recall_risk_scorer(0.7, ood_label="junk"),
-            "make_precision_recall_risk_scorer(precision_min=0.7, recall_min=0.8, "
-            "ood_prior=0.5, loss='zero_one', ood_label='junk')",
+            make_precision_recall_scorer(0.7, ood_label="junk"),
+            "make_rule_scorer(BoundedPrecisionRecall(precision_min=0.7), "
+            "loss='zero_one', ood_label='junk')",
         ),
         (
             make_cost_scorer(0.1, loss=[[0, 1], [2, 0]]),
@@ -463,45 +474,31 @@ def test_construction_errors(make, params, message):
 
 
 @pytest.mark.parametrize(
-    ("scorer", "metric"),
-    [
-        (make_selective_risk_scorer(0.7, 0.4), selective_risk_at),
-        (
-            make_precision_recall_risk_scorer(0.6, 0.7, 0.3),
-            selective_risk_at_precision_recall,
-        ),
-    ],
+    "rule",
+    [BoundedTPRFPR(0.7, 0.4), BoundedPrecisionRecall(0.6, 0.7, 0.3)],
     ids=["tpr_fpr", "precision_recall"],
 )
-def test_grid_search_with_left_out_classes(scorer, metric):
-    """The score of each split is what the metric says of the same split."""
+def test_grid_search_with_left_out_classes(rule):
+    """The score of each split is the metric on the same split."""
     X, y = load_digits(return_X_y=True)
     X, y = X[::4] / 16, y[::4]
     cv = LeaveClassesOut(3, random_state=0)
     search = GridSearchCV(
         ProbabilityDetector(),
         {"C": [1e-3, 1.0]},
-        scoring=scorer,
+        scoring=make_rule_scorer(rule),
         cv=cv,
         error_score="raise",
     ).fit(X, y)
     results, feasible = search.cv_results_, 0
-    bounds = {
-        selective_risk_at: {"tpr_min": 0.7, "fpr_max": 0.4},
-        selective_risk_at_precision_recall: {
-            "precision_min": 0.6,
-            "recall_min": 0.7,
-            "ood_prior": 0.3,
-        },
-    }[metric]
     for i, (train, test) in enumerate(cv.split(X, y)):
         fitted = ProbabilityDetector().fit(X[train], y[train])
-        point = metric(
+        point = selective_risk_at(
             y[test],
             fitted.estimator_.predict(X[test]),
             fitted.score_samples(X[test]),
             classes=fitted.classes_,
-            **bounds,
+            rule=rule,
         )
         found = results[f"split{i}_test_score"][1]
         feasible += point.feasible

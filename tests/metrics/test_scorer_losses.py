@@ -10,16 +10,16 @@ import pytest
 
 from skood.metrics import (
     make_cost_scorer,
-    make_precision_recall_risk_scorer,
     make_selective_risk_scorer,
 )
 from skood.metrics._base_scorers import largest_loss
 from skood.utils._losses import per_sample_loss
+from tests.metrics._scored import make_precision_recall_scorer
 
 MATRIX = np.array([[0.0, 2, 5], [3, 0, 1], [9, 8, 0]])
 MAKERS = [
     make_cost_scorer,
-    make_precision_recall_risk_scorer,
+    make_precision_recall_scorer,
     make_selective_risk_scorer,
 ]
 

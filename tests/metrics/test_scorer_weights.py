@@ -14,16 +14,19 @@ from skood.metrics import (
     make_cost_scorer,
     make_misclassification_scorer,
     make_ood_scorer,
-    make_precision_recall_risk_scorer,
     make_rule_scorer,
     make_selective_risk_scorer,
 )
-from skood.rejection import BoundedImprovement, RejectOptionClassifier
+from skood.rejection import (
+    BoundedImprovement,
+    BoundedPrecisionRecall,
+    RejectOptionClassifier,
+)
 
 RULES = {
     "risk": make_selective_risk_scorer(tpr_min=0.6, fpr_max=0.4),
     "infeasible": make_selective_risk_scorer(tpr_min=0.95, fpr_max=0.0),
-    "precision": make_precision_recall_risk_scorer(0.7, 0.5, 0.3),
+    "precision": make_rule_scorer(BoundedPrecisionRecall(0.7, 0.5, 0.3)),
     "cost": make_cost_scorer(reject_id=0.6, ood_prior=0.2),
     "improvement": make_rule_scorer(BoundedImprovement(0.05)),
 }

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from skood.datasets import make_reject_option_1d
 from skood.exceptions import SkoodWarning
 from skood.metrics import (
     selective_risk_at,
-    selective_risk_at_precision_recall,
 )
 from skood.rejection import (
     BoundedPrecisionRecall,
@@ -31,7 +31,6 @@ from tests.metrics._double_rows import (
 from tests.metrics._samples import check_input_errors
 
 SEEDS = range(5)
-METRICS = [selective_risk_at, selective_risk_at_precision_recall]
 
 
 @pytest.fixture(scope="module")
@@ -55,22 +54,20 @@ def table_1_sample():
 )
 def test_table_1(table_1_sample, model, tpr_fpr, precision_recall):
     y_true, y_pred, scores = table_1_sample
-    for metric, expected, bounds in (
-        (selective_risk_at, tpr_fpr, {"tpr_min": 0.7, "fpr_max": 0.2}),
-        (
-            selective_risk_at_precision_recall,
-            precision_recall,
-            {"precision_min": 0.9, "recall_min": 0.7, "ood_prior": 0.25},
-        ),
+    for expected, rule in (
+        (tpr_fpr, BoundedTPRFPR(0.7, 0.2)),
+        (precision_recall, BoundedPrecisionRecall(0.9, 0.7, 0.25)),
     ):
-        point = metric(y_true, y_pred, *scores[model], **bounds)
+        point = selective_risk_at(y_true, y_pred, *scores[model], rule=rule)
         assert point.feasible == (expected is not None)
         if expected is None:
             assert math.isnan(point.risk)
         else:
             assert point.risk == pytest.approx(expected, abs=0.006)
     if model == "C":
-        point = selective_risk_at(y_true, y_pred, *scores["C"], tpr_min=0.7)
+        point = selective_risk_at(
+            y_true, y_pred, *scores["C"], rule=BoundedTPRFPR(tpr_min=0.7)
+        )
         assert point.attainable.max_tpr_at_fpr == pytest.approx(
             0.5888419058518811, abs=0.006
         )
@@ -78,17 +75,11 @@ def test_table_1(table_1_sample, model, tpr_fpr, precision_recall):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    ("metric", "rule"),
-    [
-        (selective_risk_at, BoundedTPRFPR(tpr_min=0.6, fpr_max=0.4)),
-        (
-            selective_risk_at_precision_recall,
-            BoundedPrecisionRecall(precision_min=0.8, recall_min=0.6, ood_prior=0.3),
-        ),
-    ],
+    "rule",
+    [BoundedTPRFPR(0.6, 0.4), BoundedPrecisionRecall(0.8, 0.6, ood_prior=0.3)],
     ids=["tpr_fpr", "precision_recall"],
 )
-def test_is_the_solution_of_the_rule(metric, rule, seed):
+def test_is_the_solution_of_the_rule(rule, seed):
     y_true, y_pred, y_score, ood_score = make_rows(seed)
     is_id = y_true != -1
     a, b = -y_score, -ood_score
@@ -99,12 +90,11 @@ def test_is_the_solution_of_the_rule(metric, rule, seed):
             a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
         ),
     )
-    bounds = rule.get_params()
-    point = metric(y_true, y_pred, y_score, ood_score, **bounds)
+    point = selective_risk_at(y_true, y_pred, y_score, ood_score, rule=rule)
     for name in ("theta", "lam", "risk", "tpr", "fpr", "feasible", "scales", "gap"):
         assert getattr(point, name) == getattr(double, name)
     assert accept(point, a, b)[is_id].mean() == point.tpr
-    single = metric(y_true, y_pred, ood_score, **bounds)
+    single = selective_risk_at(y_true, y_pred, ood_score, rule=rule)
     assert not single.feasible or point.risk <= single.risk
 
 
@@ -120,15 +110,24 @@ def test_precision_and_recall_of_one_score_in_a_loop(seed):
         for N, E, F in every_rule(y_true, y_pred, y_score, y_score, [0])
         if N >= 0.9 * n and 0.7 * N / n / (0.7 * N / n + 0.3 * F / m) >= best - 0.05
     ]
-    bounds = {"recall_min": 0.9, "ood_prior": 0.3}
-    point = selective_risk_at_precision_recall(
-        y_true, y_pred, y_score, precision_min=best - 0.05, **bounds
+    point = selective_risk_at(
+        y_true,
+        y_pred,
+        y_score,
+        rule=BoundedPrecisionRecall(
+            precision_min=best - 0.05, recall_min=0.9, ood_prior=0.3
+        ),
     )
     assert point.risk == min(risks)
     assert best - 0.05 <= point.precision <= best
     for asked, met in ((best - 1e-6, True), (best + 1e-6, False)):
-        point = selective_risk_at_precision_recall(
-            y_true, y_pred, y_score, precision_min=asked, **bounds
+        point = selective_risk_at(
+            y_true,
+            y_pred,
+            y_score,
+            rule=BoundedPrecisionRecall(
+                precision_min=asked, recall_min=0.9, ood_prior=0.3
+            ),
         )
         assert point.feasible == met
 
@@ -138,14 +137,17 @@ def test_without_ood_rows_in_use():
     rows = make_rows(0)
     only_id = tuple(x[rows[0] != -1] for x in rows)
     for given in (rows, only_id):
-        point = selective_risk_at_precision_recall(
-            *given, precision_min=1.0, recall_min=0.5, ood_prior=0.0
+        point = selective_risk_at(
+            *given,
+            rule=BoundedPrecisionRecall(
+                precision_min=1.0, recall_min=0.5, ood_prior=0.0
+            ),
         )
         assert point.feasible and point.precision == 1.0
-        loose = selective_risk_at(*rows, tpr_min=0.5, fpr_max=1.0)
+        loose = selective_risk_at(*rows, rule=BoundedTPRFPR(tpr_min=0.5, fpr_max=1.0))
         assert point.risk == pytest.approx(loose.risk, abs=1e-3)  # gaps of the solver
     with pytest.raises(ValueError, match="No OOD samples"):
-        selective_risk_at_precision_recall(*only_id)
+        selective_risk_at(*only_id, rule=BoundedPrecisionRecall())
     with pytest.raises(ValueError, match="No OOD samples"):
         selective_risk_at(*only_id)
 
@@ -153,11 +155,18 @@ def test_without_ood_rows_in_use():
 def test_infinite_scores():
     y_true, y_pred = [0, 0, 0, -1, -1], [0, 0, 1, 0, 0]
     point = selective_risk_at(
-        y_true, y_pred, [np.inf, 1, -np.inf, 0, -np.inf], tpr_min=0.6, fpr_max=0.0
+        y_true,
+        y_pred,
+        [np.inf, 1, -np.inf, 0, -np.inf],
+        rule=BoundedTPRFPR(tpr_min=0.6, fpr_max=0.0),
     )
     assert (point.risk, point.tpr, point.fpr) == (0.0, 2 / 3, 0.0)
     point = selective_risk_at(
-        y_true, y_pred, [1, 1, 1, 1, 1], [1, 1, 1, 0, -np.inf], tpr_min=1, fpr_max=0.0
+        y_true,
+        y_pred,
+        [1, 1, 1, 1, 1],
+        [1, 1, 1, 0, -np.inf],
+        rule=BoundedTPRFPR(tpr_min=1, fpr_max=0.0),
     )
     assert (point.risk, point.tpr, point.fpr) == (1 / 3, 1.0, 0.0)
 
@@ -165,27 +174,22 @@ def test_infinite_scores():
 def test_reversed_score():
     y_true, y_pred = [0, 0, 0, 0, -1], [0, 0, 1, 1, 0]
     scores = [1.0, 2.0, 3.0, 4.0, 5.0], [0.0] * 5
-    tpr_fpr = {"tpr_min": 0.5, "fpr_max": 0.0}
-    precision_recall = {"recall_min": 0.5, "precision_min": 0.9}
-    for metric, bounds in zip(METRICS, (tpr_fpr, precision_recall), strict=True):
-        assert not metric(y_true, y_pred, *scores, **bounds).feasible
+    for rule in (BoundedTPRFPR(0.5, 0.0), BoundedPrecisionRecall(0.9, 0.5)):
+        args = {"rule": rule, "solver": Solver(angles="full")}
+        assert not selective_risk_at(y_true, y_pred, *scores, rule=rule).feasible
         with pytest.warns(SkoodWarning, match="reversed") as record:
-            point = metric(
-                y_true, y_pred, *scores, solver=Solver(angles="full"), **bounds
-            )
+            point = selective_risk_at(y_true, y_pred, *scores, **args)
         assert record[0].filename == __file__
         assert (point.risk, point.tpr) == (0.0, 0.5)
 
 
 @pytest.mark.parametrize(
-    ("metric", "bounds"),
-    [
-        (METRICS[0], {"tpr_min": 0.6, "fpr_max": 0.7}),
-        (METRICS[1], {"recall_min": 0.6, "precision_min": 0.7, "ood_prior": 0.3}),
-    ],
+    "rule",
+    [BoundedTPRFPR(0.6, 0.7), BoundedPrecisionRecall(0.7, 0.6, ood_prior=0.3)],
     ids=["tpr_fpr", "precision_recall"],
 )
-def test_losses_and_labels(metric, bounds):
+def test_losses_and_labels(rule):
+    metric = partial(selective_risk_at, rule=rule)
     y_true, y_pred, y_score, _ = make_rows(3)
     is_id = y_true != -1
     matrix = np.array([[0, 1, 4], [2, 0, 1], [3, 5, 0]])
@@ -196,22 +200,23 @@ def test_losses_and_labels(metric, bounds):
         assert np.all(true != -1)
         return matrix[true, pred]
 
-    expected = metric(y_true, None, y_score, loss=loss, **bounds)
+    expected = metric(y_true, None, y_score, loss=loss)
     assert expected.feasible and expected.risk > 0
     args = y_true, y_pred, y_score
-    assert metric(*args, loss=table, **bounds) == expected
-    assert metric(*args, loss=matrix, classes=[0, 1, 2], **bounds) == expected
-    plain = metric(*args, **bounds)
+    assert metric(*args, loss=table) == expected
+    assert metric(*args, loss=matrix, classes=[0, 1, 2]) == expected
+    plain = metric(*args)
     assert plain.risk < expected.risk
     names = relabel(y_true), relabel(y_pred), y_score
     for kw in ({"ood_label": "other"}, {"classes": ["a", "b", "c"]}):
-        assert metric(*names, **kw, **bounds) == plain
+        assert metric(*names, **kw) == plain
     unseen = np.where(is_id, y_true, 9)
-    assert metric(unseen, *args[1:], classes=[0, 1, 2], **bounds) == plain
+    assert metric(unseen, *args[1:], classes=[0, 1, 2]) == plain
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_errors(metric):
+@pytest.mark.parametrize("rule", [BoundedTPRFPR, BoundedPrecisionRecall])
+def test_errors(rule):
+    metric = partial(selective_risk_at, rule=rule())
     y_true, y_pred, y_score, _ = make_rows(4)
     check_input_errors(metric, y_true, y_pred, y_score)
     with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
@@ -227,27 +232,40 @@ def test_errors(metric):
 
 
 @pytest.mark.parametrize(
-    ("metric", "bounds", "says"),
+    ("rule", "bounds", "says"),
     [
-        (METRICS[0], {"tpr_min": 1.5}, r"'tpr_min' .* BoundedTPRFPR .* \[0.0, 1.0\]"),
-        (METRICS[0], {"fpr_max": -0.1}, r"'fpr_max' .* BoundedTPRFPR .* \[0.0, 1.0\]"),
         (
-            METRICS[1],
+            BoundedTPRFPR,
+            {"tpr_min": 1.5},
+            r"'tpr_min' .* BoundedTPRFPR .* \[0.0, 1.0\]",
+        ),
+        (
+            BoundedTPRFPR,
+            {"fpr_max": -0.1},
+            r"'fpr_max' .* BoundedTPRFPR .* \[0.0, 1.0\]",
+        ),
+        (
+            BoundedPrecisionRecall,
             {"recall_min": 2},
             "'recall_min' parameter of BoundedPrecisionRecall",
         ),
         (
-            METRICS[1],
+            BoundedPrecisionRecall,
             {"precision_min": -1},
             "'precision_min' parameter of BoundedPrecisionRecall",
         ),
-        (METRICS[1], {"ood_prior": 1.0}, r"'ood_prior' .* \[0.0, 1.0\)"),
+        (BoundedPrecisionRecall, {"ood_prior": 1.0}, r"'ood_prior' .* \[0.0, 1.0\)"),
     ],
 )
-def test_bounds_out_of_range(metric, bounds, says):
+def test_bounds_out_of_range(rule, bounds, says):
     y_true, y_pred, y_score, _ = make_rows(4)
     with pytest.raises(ValueError, match=says):
-        metric(y_true, y_pred, y_score, **bounds)
+        selective_risk_at(y_true, y_pred, y_score, rule=rule(**bounds))
+
+
+def test_rule_that_is_none():
+    with pytest.raises(TypeError, match="BoundedTPRFPR: write BoundedTPRFPR"):
+        selective_risk_at([0, -1], [0, 0], [1.0, 0.0], rule=BoundedTPRFPR)
 
 
 def test_bound_of_another_type():
@@ -255,7 +273,9 @@ def test_bound_of_another_type():
     with pytest.raises(
         TypeError, match=r"'ood_prior' parameter of .* must be a float.*'half'"
     ):
-        selective_risk_at_precision_recall(y_true, y_pred, y_score, ood_prior="half")
+        selective_risk_at(
+            y_true, y_pred, y_score, rule=BoundedPrecisionRecall(ood_prior="half")
+        )
 
 
 def test_second_score_of_several_columns():

@@ -12,7 +12,7 @@ from sklearn.metrics import (
 )
 
 from skood import metrics
-from skood.rejection import CostBased, Solver
+from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, CostBased, Solver
 from tests._loops import looped
 
 # Each takes labels, predictions, a score, probabilities and keyword arguments.
@@ -111,12 +111,16 @@ METRICS |= {
     },
     "selective_risk_at": lambda y, p, s, q, **kw: (
         metrics.selective_risk_at(
-            y, p, s, q[:, 0], tpr_min=0.6, fpr_max=0.5, **kw
+            y, p, s, q[:, 0], rule=BoundedTPRFPR(tpr_min=0.6, fpr_max=0.5), **kw
         ).objective
     ),
     "selective_risk_at_precision_recall": lambda y, p, s, q, **kw: (
-        metrics.selective_risk_at_precision_recall(
-            y, p, s, precision_min=0.55, recall_min=0.5, **kw
+        metrics.selective_risk_at(
+            y,
+            p,
+            s,
+            rule=BoundedPrecisionRecall(precision_min=0.55, recall_min=0.5),
+            **kw,
         ).rates
     ),
     "least risk": _two("risk_coverage"),

@@ -18,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 from skood.exceptions import NotCertifiableError
 from skood.metrics import (
     make_cost_scorer,
-    make_precision_recall_risk_scorer,
+    make_rule_scorer,
     make_selective_risk_scorer,
 )
 from skood.model_selection import OODStratifiedKFold
@@ -272,7 +272,7 @@ def test_guarantees_that_cannot_be_given():
         (
             BoundedPrecisionRecall(0.8, 0.6, ood_prior=0.2),
             {"rule__precision_min": [0.6, 0.8]},
-            make_precision_recall_risk_scorer(0.75, 0.5, ood_prior=0.2),
+            make_rule_scorer(BoundedPrecisionRecall(0.75, 0.5, ood_prior=0.2)),
         ),
         (
             CostBased(ood_prior=0.2),

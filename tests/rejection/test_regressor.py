@@ -628,7 +628,11 @@ def test_curves_of_targets():
     )
     assert_allclose(curve.risk, [0, 0.25, 0.5])
     point = selective_risk_at(
-        y, predicted, score, tpr_min=0.3, fpr_max=0.0, loss="absolute_error"
+        y,
+        predicted,
+        score,
+        rule=BoundedTPRFPR(tpr_min=0.3, fpr_max=0.0),
+        loss="absolute_error",
     )
     assert (point.tpr, point.fpr, point.risk) == (1 / 3, 0.0, 0.0)
     with pytest.raises(ValueError, match="y_true contains NaN"):
