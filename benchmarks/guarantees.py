@@ -79,7 +79,6 @@ from skood.rejection import (
     certify,
     solve,
 )
-from skood.rejection._calibration import score_parts
 
 TPR_MIN, FPR_MAX = 0.7, 0.2
 RULE = BoundedTPRFPR(TPR_MIN, FPR_MAX)
@@ -219,7 +218,7 @@ def mixture_repetition(n_samples, n_classes, seed, n_new=20_000):
             warnings.simplefilter("ignore", SkoodWarning)  # classes without samples
             clf.fit(X, y)
         if n_scores not in scores:
-            scores[n_scores] = score_parts(clf._parts(), X_new)
+            scores[n_scores] = clf._parts().score(X_new)
         covered = accept(clf.operating_point_, *scores[n_scores]).mean()
         coverage[f"{guarantee}, {n_scores} score{'s'[: n_scores - 1]}"] = covered
     return coverage

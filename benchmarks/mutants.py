@@ -140,7 +140,7 @@ MUTANTS = r"""
 @ utils/test_folds.py combine/test_detector_ensemble.py
 - nn/_evidential_loss.py: variance = mean * (1.0 - mean) / (total + 1.0)
 + variance = mean * (1.0 - mean) / total
-- rejection/_report_groups.py: row[rate] = estimate(1 - (1 - level) / len(cells))
+- rejection/_report.py: row[rate] = estimate(1 - (1 - level) / len(cells))
 + row[rate] = estimate(level)
 @ rejection/test_groups.py::test_report_of_groups_has_simultaneous_intervals
 """  # noqa: E501

@@ -18,10 +18,8 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from skood.base import BaseDetector
 from skood.nn._shared_forward import (
-    distinct_uses,
-    few_scores,
+    NetworkPlan,
     network_groups,
-    read_alike,
     shared_blocks,
     shared_outputs,
 )
@@ -92,6 +90,9 @@ class BaseCommittee(_BaseComposition, BaseDetector):
     }
 
     _depends_on_samples = BaseDetector._fits_parts
+
+    # Plans of the networks of the members, which files do not contain.
+    _plans: Any = None
 
     detectors: Any
     estimator: Any
@@ -244,13 +245,7 @@ class BaseCommittee(_BaseComposition, BaseDetector):
         """Store the members, and attributes of the first `fitted` that has them."""
         self._committees = committees
         self.named_detectors_ = Bunch(**dict(zip(names, committees[0], strict=True)))
-        # Groups of all members by network, with `distinct_uses` and `read_alike`: at
-        # once, since committees may use the same network.
-        members = list(chain(*committees))
-        self._groups = []
-        for group in network_groups(members):
-            alike = [*map(members.__getitem__, group)]
-            self._groups.append((group, distinct_uses(alike), read_alike(alike)))
+        self._plans = self._planned()
         for part in reversed(fitted):
             if part is not None:
                 copy_input_attributes(self, part)
@@ -260,20 +255,35 @@ class BaseCommittee(_BaseComposition, BaseDetector):
                     self.classes_ = np.asarray(part.classes_)
                     break
 
+    def _planned(self):
+        """Return indices of all members on one network, and its plan, per network.
+
+        All at once, since committees may use the same network.
+        """
+        members = list(chain(*self._committees))
+        plans = []
+        for group in network_groups(members):
+            plans.append((group, NetworkPlan(None, [*map(members.__getitem__, group)])))
+        return plans
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        return {**state, "_plans": None} if "_plans" in state else state
+
     @abstractmethod
     def _calibrate(self, X, folds, scores, rng):
         """Calibrate on the scores of the held-out samples of each fold."""
 
     def _member_scores(self, X):
         """Return scores by each committee, (n_folds, n_samples, n_members)."""
+        if self._plans is None:  # of a file
+            self._plans = self._planned()
         n_folds = len(self._committees)
         names = list(self.named_detectors_) * n_folds
-        members = list(chain(*self._committees))
-        scores = np.empty((n_rows(X), len(members)))
+        scores = np.empty((n_rows(X), len(names)))
         tasks = []
-        for group, *how in self._groups:
-            same = (list(map(each.__getitem__, group)) for each in (names, members))
-            tasks.append((X, *same, *how))
+        for group, plan in self._plans:
+            tasks.append((X, list(map(names.__getitem__, group)), plan))
         # joblib is slow for a sample
         if len(tasks) == 1 or effective_n_jobs(self.n_jobs) == 1:
             results = starmap(_score_group, tasks)
@@ -281,7 +291,7 @@ class BaseCommittee(_BaseComposition, BaseDetector):
             results = Parallel(n_jobs=self.n_jobs)(
                 starmap(delayed(_score_group), tasks)
             )
-        for (group, *_), columns in zip(self._groups, results, strict=True):
+        for (group, _), columns in zip(self._plans, results, strict=True):
             scores[:, group] = columns
         return scores.reshape(len(scores), n_folds, -1).transpose(1, 0, 2)
 
@@ -343,19 +353,17 @@ def _fit_group(names, detectors, weights, X, y, fold):
             except Exception as error:
                 error.add_note(f"This happened in fitting the member {name!r}.")
                 raise
-    return fitted, _score_group(take_rows(X, fold.held_out), names, fitted)
+    plan = NetworkPlan(None, fitted)
+    return fitted, _score_group(take_rows(X, fold.held_out), names, plan)
 
 
-def _score_group(X, names, detectors, users=None, alike=False):
-    """Score samples by members that use the same network, which runs once.
-
-    `users` are the `distinct_uses` of the members, if known; `alike`: `read_alike`.
-    """
-    shared = few_scores(detectors, X) if alike else None
-    if shared is not None:  # else a member is named in the error
-        return shared[0]
-    blocks = []
-    with shared_outputs(detectors if users is None else [detectors[i] for i in users]):
+def _score_group(X, names, plan):
+    """Score samples by members that use the same network, which runs once."""
+    columns = plan.direct(X)
+    if columns is not None:  # else a member is named in the error
+        return np.stack(columns, axis=1)
+    blocks, detectors = [], plan.detectors
+    with plan.shared():
         for chunk in shared_blocks(X, len(detectors)):
             block = np.empty((n_rows(chunk), len(detectors)))
             for j, (name, detector) in enumerate(zip(names, detectors, strict=True)):

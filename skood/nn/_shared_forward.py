@@ -10,6 +10,7 @@ outputs that all of them need, and the others use the cached results.
 
 import threading
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -26,10 +27,12 @@ from skood.nn._make_network import SHARING, make_network, plain_network
 from skood.nn._outputs import NetworkOutputs, concatenate
 from skood.nn._sklearn_network import LinearNetwork, MLPNetwork
 from skood.utils._array_api import all_finite
+from skood.utils._batches import joined, loaded_blocks
 from skood.utils._labels import single_column
+from skood.utils._memory_maps import in_memory
 from skood.utils._metaestimators import n_rows, take_rows, unwrapped
 from skood.utils._optional import is_instance
-from skood.utils._parallel import ONE_THREAD
+from skood.utils._parallel import NO_LIMIT, ONE_THREAD
 from skood.utils._torch import row_chunks
 
 # Number of samples at a time whose shared outputs are cached.
@@ -108,26 +111,6 @@ def network_groups(detectors):
                 indices, networks = group[0] + indices, networks | group[1]
         groups = [*rest, (indices, networks)]
     return sorted(sorted(indices) for indices, _ in groups)
-
-
-def distinct_uses(detectors):
-    """Return the indices of detectors for which `shared_outputs` is as for all.
-
-    With many detectors of one network, finding their uses takes longer than a block.
-    """
-    uses: dict = {}
-    indices = []
-    for i, detector in enumerate(detectors):
-        is_new = False
-        for use in _uses(detector):
-            known = uses.setdefault(id(use.network), [])
-            # outputs that are used twice are stored
-            if use.want is not None and (len(known) < 2 or use not in known):
-                known.append(use)
-                is_new = True
-        if is_new:
-            indices.append(i)
-    return indices
 
 
 class _Memory:
@@ -267,11 +250,14 @@ def shared_outputs(detectors, classifiers=()):
         if _by_logits(network, "predict"):
             use = _Use(network, frozenset({"logits"}), {})
             uses.setdefault(id(network), []).append(use)
-    for use in (use for detector in detectors for use in _uses(detector)):
-        if use.want is not None:
-            uses.setdefault(id(use.network), []).append(use)
-    # Outputs that are used only once are not stored.
-    memories = {key: _Memory(found) for key, found in uses.items() if len(found) > 1}
+    for detector in detectors:
+        for use in _uses(detector):
+            if use.want is not None:
+                uses.setdefault(id(use.network), []).append(use)
+    memories = {}
+    for key, of_network in uses.items():
+        if len(of_network) > 1:  # outputs that are used only once are not stored
+            memories[key] = _Memory(of_network)
     token = SHARING.set((*SHARING.get(), memories))
     try:
         yield
@@ -291,62 +277,152 @@ def shared_blocks(X, n_users=2):
         yield take_rows(X, rows)
 
 
-# --- few samples -----------------------------------------------------------------
+# --- plans ------------------------------------------------------------------------
 
 
-def read_alike(detectors, network=None):
-    """Return whether detectors use the outputs of one network for `X`, nothing else.
-
-    It is the network of the first, or the one given.
-    """
-    if not all(
+def _is_reader(detector, network):
+    """Return whether a fitted detector uses the outputs of a network, nothing else."""
+    return (
         hasattr(detector, "_score_outputs")
+        and network is not None
         and getattr(detector, "estimator", None) is not None
-        and hasattr(detector, "estimator_")
+        and unwrapped(getattr(detector, "estimator_", None)) is network
         and not getattr(detector, "_keeps_names", False)
         and getattr(type(detector), "score_samples", None) is BaseDetector.score_samples
-        for detector in detectors
-    ):
-        return False
-    networks = [unwrapped(detector.estimator_) for detector in detectors]
-    first = networks[0] if network is None else unwrapped(network)
-    return all(one is first for one in networks)
+    )
 
 
-def few_scores(detectors, X, needs=frozenset()):
-    """Return scores of a few samples by detectors that `read_alike`, and outputs.
+class NetworkPlan:
+    """How detectors, and predictions of a classifier, share forward passes.
 
-    These are the scores of `score_samples`, of shape (n_samples, n_detectors), without
-    what it does around each: for a few samples this takes longer than the scores. The
-    outputs also have the arrays `needs`. None, if there are many samples, or anything
-    is wrong: then `score_samples` raises, or finds the same.
+    Made once after a fit, and not stored in files. Detectors are direct if all use the
+    outputs of one network for `X`, and nothing else: the network of `estimator` or, if
+    it is None, of the first detector. Others share passes by `shared_outputs`.
     """
-    if type(X) is not np.ndarray or not X.shape[:1] <= (_FEW_ROWS,):
+
+    def __init__(self, estimator, detectors):
+        self.estimator, self.detectors = estimator, detectors
+        first = getattr(detectors[0], "estimator_", None) if estimator is None else None
+        self.network = unwrapped(estimator if first is None else first)
+        # methods of the classifier that are functions of its logits
+        self.methods = set()
+        for name in ("predict", "predict_proba"):
+            if estimator is not None and _by_logits(estimator, name):
+                self.methods.add(name)
+        self.is_direct = True
+        self._needs: list = []
+        self._large: list = []
+        for detector in detectors:
+            self.is_direct = self.is_direct and _is_reader(detector, self.network)
+            self._needs.append(getattr(detector, "_needs", frozenset()))
+            # a bank is large, whatever the samples are
+            self._large.append(hasattr(detector, "bank_"))
+
+    @cached_property
+    def users(self):
+        """Detectors for which `shared_outputs` is as for all.
+
+        With many detectors of a network, finding their uses takes longer than a block.
+        """
+        uses: dict = {}
+        users = []
+        for detector in self.detectors:
+            is_new = False
+            for use in _uses(detector):
+                known = uses.setdefault(id(use.network), [])
+                # outputs that are used twice are stored
+                if use.want is not None and (len(known) < 2 or use not in known):
+                    known.append(use)
+                    is_new = True
+            if is_new:
+                users.append(detector)
+        return users
+
+    def run(self, X, methods=()):
+        """Return a list of the scores of each detector, and of results of methods.
+
+        `methods` of the estimator are "predict" and "predict_proba". The network runs
+        once for all of them.
+        """
+        results = self.direct(X, methods)
+        if results is not None:
+            return results
+        shares = "predict" in self.methods
+        results = [
+            self._run_shared(in_memory(block) if shares else block, methods)
+            for samples in loaded_blocks(X)
+            for block in (shared_blocks(samples) if shares else (samples,))
+        ]
+        if len(results) == 1:
+            return results[0]
+        return [joined(list(column)) for column in zip(*results, strict=True)]
+
+    def _run_shared(self, X, methods):
+        """Return `run`, by the methods of the detectors and the estimator."""
+        with self.shared(methods) if "predict" in self.methods else nullcontext():
+            scores = [detector.score_samples(X) for detector in self.detectors]
+            functions = {"predict": predict, "predict_proba": predict_proba}
+            return scores + [functions[name](self.estimator, X) for name in methods]
+
+    def shared(self, methods=()):
+        """Return a block of `shared_outputs` for the detectors and some methods."""
+        return shared_outputs(self.users, [self.estimator] * len(methods))
+
+    def direct(self, X, methods=()):
+        """Return `run` of a NumPy array by direct detectors, from one forward pass.
+
+        These are the scores of `score_samples`, without the calls around each, which
+        take longer than the scores of a few samples. None, if it is not possible or
+        anything is wrong: then `score_samples` raises, or returns the same.
+        """
+        is_block = type(X) is np.ndarray and X.shape[:1] <= (_SHARED_ROWS,)
+        if not (self.is_direct and is_block and self.methods.issuperset(methods)):
+            return None
+        with suppress(Exception):
+            needs = frozenset({"logits"} if methods else ()).union(*self._needs)
+            network = make_network(self.network)
+            if network.memory is not None:
+                outputs = network.outputs(X, needs)
+            else:
+                blocks = []
+                for (block,) in network.outputs_together(X, [(network, needs)]):
+                    blocks.append(block)
+                outputs = blocks[0] if len(blocks) == 1 else concatenate(blocks)
+            results = self._scores(network, outputs, len(X))
+            if not all(map(all_finite, results)):
+                return None
+            last = _last(self.estimator) if methods else None
+            for name in methods:
+                function = _classes_of if name == "predict" else _proba_of
+                results.append(function(last, outputs.logits))
+            return results
         return None
-    with suppress(Exception):
-        reads = [detector._needs for detector in detectors]
-        network = make_network(detectors[0].estimator_)
-        whole = network.outputs(X, needs.union(*reads)).to(None)
-        parts = {
-            own: NetworkOutputs(**{name: getattr(whole, name) for name in own})
-            for own in set(reads)
-        }
-        alone = len(X) == 1 and not issparse(whole.features)
-        scores = np.empty((len(X), len(detectors)))
-        # a bank is large, whatever the samples are
-        large = [hasattr(detector, "bank_") for detector in detectors]
-        for is_large in set(large):
+
+    def _scores(self, network, outputs, n_samples):
+        """Return the scores by direct detectors from their common outputs."""
+        if n_samples <= _FEW_ROWS:
+            outputs = outputs.to(None)
+        used: dict = {}
+        for names in set(self._needs):
+            others = {"features", "logits", "head"} - names
+            used[names] = outputs._replace(**dict.fromkeys(others))
+        scores: list = [None] * len(self.detectors)
+        if n_samples > _FEW_ROWS:
+            for j, detector in enumerate(self.detectors):
+                blocks = network.blocks(used[self._needs[j]])
+                scores[j] = np.concatenate([*map(detector._scores, blocks)])
+            return scores
+        alone = n_samples == 1 and not issparse(outputs.features)
+        for is_large in set(self._large):
             with (
-                nullcontext() if is_large else ONE_THREAD,
+                NO_LIMIT if is_large else ONE_THREAD,
                 np.errstate(over="ignore", invalid="ignore"),
             ):
-                for j, detector in enumerate(detectors):
-                    if large[j] is is_large:
+                for j, detector in enumerate(self.detectors):
+                    if self._large[j] is is_large:
                         score = detector._score_one if alone else detector._scores
-                        scores[:, j] = score(parts[reads[j]])
-        if all_finite(scores):
-            return scores, whole
-    return None
+                        scores[j] = score(used[self._needs[j]])
+        return scores
 
 
 # --- predictions -----------------------------------------------------------------
@@ -357,13 +433,12 @@ def predict(classifier, X):
     logits = _shared_logits(classifier, X, "predict")
     if logits is None:
         return single_column(classifier.predict(X))  # of CatBoost
-    return predicted_classes(classifier, logits)
+    return _classes_of(_last(classifier), logits)
 
 
-def predicted_classes(classifier, logits):
-    """Return the predictions of a classifier that `uses_network`, from its logits."""
+def _classes_of(last, logits):
+    """Return the predictions of a classifier `_by_logits`."""
     codes = logits.argmax(axis=1)
-    last = _last(classifier)
     return codes if _is_skorch(last) else np.asarray(last.classes_)[codes]
 
 
@@ -372,7 +447,12 @@ def predict_proba(classifier, X):
     logits = _shared_logits(classifier, X, "predict_proba")
     if logits is None:
         return classifier.predict_proba(X)
-    if not is_instance(_last(classifier), "sklearn.linear_model", "LogisticRegression"):
+    return _proba_of(_last(classifier), logits)
+
+
+def _proba_of(last, logits):
+    """Return the probabilities of a classifier `_by_logits`."""
+    if not is_instance(last, "sklearn.linear_model", "LogisticRegression"):
         return softmax(np.asarray(logits, dtype=np.float64), axis=1)
     if logits.shape[1] > 2:
         return sklearn_softmax(logits)

@@ -39,8 +39,8 @@ from skood.decision import (
     solve_finite,
 )
 from skood.rejection._classifier import RejectOptionClassifier
+from skood.rejection._explanation import RejectionExplanation
 from skood.rejection._regressor import RejectOptionRegressor
-from skood.rejection._rejection_explanation import RejectionExplanation
 from skood.rejection._report import RejectionReport
 
 __all__ = [

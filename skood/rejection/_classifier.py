@@ -17,24 +17,21 @@ from skood.decision import (
 )
 from skood.decision._operating_point import draw
 from skood.decision._options import GUARANTEES, SOLVERS
-from skood.rejection._checks import (
-    check_classes,
-    check_is_classifier,
-    check_ood_labels,
-)
-from skood.rejection._fitting import fit_predictor
-from skood.rejection._inputs import Parts
+from skood.rejection._parts import Parts
 from skood.rejection._report import possible_losses
 from skood.rejection._selective_predictor import SelectivePredictor
-from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import blockwise, labeled_rows
-from skood.utils._labels import label_codes, naming_ood_label, put_label
+from skood.utils._batches import blockwise
+from skood.utils._labels import (
+    has_label,
+    label_codes,
+    naming_ood_label,
+    ood_mask,
+    put_label,
+)
 from skood.utils._linalg import check_no_overflow
 from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import (
-    check_given,
     check_one_column,
-    copy_input_attributes,
 )
 from skood.utils._param_validation import (
     Classifier,
@@ -315,29 +312,40 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         ValueError
             If the data or a parameter is invalid.
         """
-        X, y = labeled_rows(X, y)
-        check_given(X)
-        if y is None:
-            raise ValueError(
-                "RejectOptionClassifier requires y to be passed, but the target y is "
-                "None."
-            )
-        with fresh_fit(self):
-            check_is_classifier(self.estimator)
-            fit_predictor(self, X, y, sample_weight, groups, ood_source)
-        return self
+        return self._fit(X, y, sample_weight, groups, ood_source)
 
-    def _given_parts(self):
+    def _make_parts(self):
         return Parts(self.estimator, self.risk_detector, self.ood_detector)
 
-    def _check_data(self, data, parts):
+    def _check_data(self, data):
         classes = np.unique(data.y)
         self.reject_label_ = self._reject_label(classes)
-        check_classes(self, classes, data.y)
-        check_ood_labels(parts, data.y)
+        self._check_classes(classes, data.y)
+
+    def _check_classes(self, classes, y):
+        """Raise if labels are ambiguous, or unknown to the classifier.
+
+        `classes` has shape (n_classes,), `y` has the labels of ID samples, shape
+        (n_id,).
+        """
+        labels = {"reject_label": self.reject_label_, "ood_label": self.ood_label}
+        for name, label in labels.items():
+            if has_label(classes, label):
+                raise ValueError(
+                    f"{name}={label!r} is one of the classes. Choose a label that no "
+                    "class has."
+                )
+        unknown = ood_mask(y, ood_label=self.ood_label, classes=classes)
+        if unknown.any():
+            raise ValueError(
+                f"y has the labels {np.unique(y[unknown]).tolist()}, which are none of "
+                f"the classes {classes.tolist()} of the fitted classifier. Label OOD "
+                f"samples ood_label={self.ood_label!r}; give each class enough samples "
+                "to be both fitted and held out."
+            )
 
     def _check_labels(self, y):
-        check_classes(self, self.classes_, y)
+        self._check_classes(self.classes_, y)
 
     def _naming_ood_label(self, data):
         return naming_ood_label(data.y, data.n_ood, self.ood_label, warns=True)
@@ -346,17 +354,16 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         """Return the label of rejected samples, of the kind of the classes."""
         if self.reject_label != "auto":
             return self.reject_label
-        is_text = all(isinstance(v, (str, bool)) for v in classes.tolist())
-        return "reject" if is_text else -1
+        kinds = set(map(type, classes.tolist()))
+        return "reject" if kinds <= {str, np.str_, bool} else -1
 
-    def _store(self, parts, y_id, unfitted):
-        self.estimator_, self.risk_detector_, self.ood_detector_ = parts
+    def _store(self, parts, y_id):
+        super()._store(parts, y_id)
         check_one_column(self.estimator_)
         # classes without a training sample are ID classes as well
-        known = np.asarray(self.estimator_.classes_)
+        known, unfitted = np.asarray(self.estimator_.classes_), parts.unfitted
         self.classes_ = np.union1d(known, unfitted) if len(unfitted) else known
-        check_classes(self, self.classes_, y_id)
-        copy_input_attributes(self, self.estimator_)
+        self._check_classes(self.classes_, y_id)
 
     def _possible_losses(self, max_loss=None):
         return possible_losses(self.loss, max_loss)
@@ -398,7 +405,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
             Class labels, `reject_label` where rejected.
         """
         self._check_fitted()
-        labels, accept = self._answers(X, groups)
+        labels, accept = self._decided(X, groups)
         if self.operating_point_ is None:
             return labels
         rejected = ~draw(accept, self.random_state)

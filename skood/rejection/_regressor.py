@@ -17,18 +17,12 @@ from skood.decision import (
 )
 from skood.decision._operating_point import draw
 from skood.decision._options import GUARANTEES, SOLVERS
-from skood.rejection._checks import check_is_regressor
-from skood.rejection._fitting import fit_predictor
-from skood.rejection._inputs import RegressionParts
+from skood.rejection._parts import RegressionParts
 from skood.rejection._regression_scores import COMPONENTS, as_score
 from skood.rejection._report import possible_losses
 from skood.rejection._selective_predictor import SelectivePredictor
-from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import labeled_rows
 from skood.utils._losses import REGRESSION_LOSSES, per_sample_loss
 from skood.utils._metaestimators import (
-    check_given,
-    copy_input_attributes,
     estimator_kind,
 )
 from skood.utils._named_estimators import missing_methods
@@ -199,8 +193,6 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
     True
     """
 
-    _part_names = ("estimator", "uncertainty", "ood_detector")
-
     _parts_type = RegressionParts
 
     _uncertain = "uncertain value"
@@ -320,18 +312,9 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
             If `y` has OOD samples that the rule does not use: their targets may be
             missing by mistake.
         """
-        X, y = labeled_rows(X, y)
-        check_given(X)
-        if y is None:
-            raise ValueError(
-                "RejectOptionRegressor requires y to be passed, but the target y is "
-                "None."
-            )
-        with fresh_fit(self):
-            check_is_regressor(self.estimator)
-            self._check_uncertainty()
-            fit_predictor(self, X, y, sample_weight, groups, ood_source)
-        return self
+        self._parts_type.check_estimator(self.estimator)
+        self._check_uncertainty()
+        return self._fit(X, y, sample_weight, groups, ood_source)
 
     def _check_uncertainty(self):
         """Raise unless the uncertainty is of a known kind."""
@@ -350,11 +333,11 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
                 f"classifier {ends!r}."
             )
 
-    def _given_parts(self):
+    def _make_parts(self):
         score = as_score(self.uncertainty, self.estimator, self.loss, self.max_loss)
         return RegressionParts(self.estimator, score, self.ood_detector)
 
-    def _check_data(self, data, parts):
+    def _check_data(self, data):
         if data.n_ood and (self.rule is None or not self.rule.needs_ood):
             warn(
                 f"y is NaN for {data.n_ood} of {data.n_ood + len(data.y)} samples: "
@@ -368,10 +351,6 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
                     f"A guarantee of {self.rule!r} is a bound on a mean loss, and "
                     "requires bounded losses: set max_loss, to which they are clipped."
                 )
-
-    def _store(self, parts, y_id, unfitted):
-        self.estimator_, self.risk_detector_, self.ood_detector_ = parts
-        copy_input_attributes(self, self.estimator_)
 
     def _possible_losses(self, max_loss=None):
         return possible_losses(
@@ -414,7 +393,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
             Predictions of the regressor; NaN, or masked, where rejected.
         """
         self._check_fitted()
-        values, accept = self._answers(X, groups)
+        values, accept = self._decided(X, groups)
         if values.ndim != 1:
             raise ValueError(
                 "The regressor must predict one target, got predictions of shape "

@@ -11,17 +11,13 @@ import numpy as np
 
 from skood.decision import Estimate
 from skood.decision._operating_point import precision_at
-from skood.rejection._report_groups import (
-    RATES,
-    certified_texts,
-    group_lines,
-    rates_of_labels,
-    shown_interval,
-)
 from skood.stats._mean_intervals import UNDEFINED, clopper_pearson, mean_interval
-from skood.utils._losses import check_no_dict, is_regression_loss
+from skood.utils._losses import REGRESSION_LOSSES, check_no_dict
 from skood.utils._optional import import_pandas
 from skood.utils._plotting import COLORS, get_axes
+
+# Rates of groups.
+_RATES = ("tpr", "fpr", "risk")
 
 # Losses of whole weights are repeated up to this number, to bound memory.
 _MAX_REPEATED = 10_000_000
@@ -225,7 +221,7 @@ class RejectionReport:
         rates = "tpr", "fpr", "coverage", "risk", "precision"
         cells = [(rate, None, None, getattr(self, rate)) for rate in rates]
         for group, row in (self.groups or {}).items():
-            cells += [(rate, group, None, row[rate]) for rate in RATES]
+            cells += [(rate, group, None, row[rate]) for rate in _RATES]
         for rate, estimate in (self.gaps or {}).items():
             cells.append((f"{rate}_gap", None, None, estimate))
         for source, row in (self.sources or {}).items():
@@ -254,7 +250,7 @@ class RejectionReport:
         }
         rows = []
         for name, text in meanings.items():
-            estimate, bounds = getattr(self, name), certified_texts(self, name)
+            estimate, bounds = getattr(self, name), _certified_texts(self, name)
             if bounds:
                 text += f"; certified: {bounds}"
             rows.append((name, estimate, text))
@@ -272,16 +268,16 @@ class RejectionReport:
         level = f"{100 * self.confidence_level:g} %"
         lines = [f"{'':<10}{'value':>8}  {level + ' interval':<18}"]
         for name, estimate, text in self._rows():
-            interval = shown_interval(estimate)
+            interval = _shown_interval(estimate)
             lines.append(f"{name:<10}{estimate.value:>8.4f}  {interval:<18}  {text}")
-        return "\n".join([*lines, *group_lines(self), *self._notes()])
+        return "\n".join([*lines, *_group_lines(self), *self._notes()])
 
     def _repr_html_(self):
         """Return the table for notebooks."""
         level = f"{100 * self.confidence_level:g} % interval"
         rows = [
             f"<tr><th>{name}</th><td>{estimate.value:.4f}</td>"
-            f"<td>{shown_interval(estimate)}</td>"
+            f"<td>{_shown_interval(estimate)}</td>"
             f'<td style="text-align: left">{escape(text)}</td></tr>'
             for name, estimate, text in self._rows()
         ]
@@ -290,7 +286,7 @@ class RejectionReport:
         caption = f"<caption>{line}</caption>" if line else ""
         body = ["<tbody>", *rows, "</tbody>"]
         table = ["<table>", caption, f"<thead>{head}</thead>", *body, "</table>"]
-        more = group_lines(self)
+        more = _group_lines(self)
         if more:
             table += ["<pre>", *map(escape, more), "</pre>"]
         return "\n".join(table)
@@ -316,7 +312,7 @@ def possible_losses(loss, max_loss=None):
     Shapes: loss (n_classes, n_classes).
     """
     check_no_dict(loss)
-    if callable(loss) or is_regression_loss(loss):
+    if callable(loss) or (isinstance(loss, str) and loss in REGRESSION_LOSSES):
         if max_loss is None:
             return None
         if not 0 < max_loss < math.inf:
@@ -380,7 +376,7 @@ def make_report(
         weights = None if ones else of_id[rows]
         return _risk(loss[rows], weights, possible, confidence_level)
 
-    tables = rates_of_labels(accepted, is_ood, labels, level, weight, _share, risk)
+    tables = _rates_of_labels(accepted, is_ood, labels, level, weight, _share, risk)
     report = RejectionReport(
         tpr=_share(taken, of_id, level),
         fpr=_share(accepted[is_ood], of_ood, level),
@@ -444,3 +440,114 @@ def _risk(loss, weight, possible, confidence_level):
     if weight.dtype.kind == "i" and weight.sum() <= _MAX_REPEATED:
         return mean_interval(np.repeat(loss, weight), possible, confidence_level)
     return Estimate(mean, math.nan, math.nan)
+
+
+# --- groups and sources -------------------------------------------------------------
+
+
+def _names(labels):
+    """Return the distinct labels in their order."""
+    return np.unique(labels.tolist()).tolist() if len(labels) else []
+
+
+def _rates_of_labels(accepted, is_ood, labels, level, weight, share, risk):
+    """Return the tables of groups and sources of a report, and the gaps.
+
+    ``share(among, weight, level)`` and ``risk(rows, level)`` are estimates. All
+    intervals hold simultaneously.
+    """
+    groups, sources = labels
+    of_id, of_ood = weight[~is_ood], weight[is_ood]
+    taken, leaked = accepted[~is_ood], accepted[is_ood]
+    tables: dict = {"groups": None, "sources": None, "gaps": None}
+    cells: list = []  # row of a table, rate, estimate at a level
+
+    def add_share(row, rate, among, weights):
+        cells.append((row, rate, lambda level: share(among, weights, level)))
+
+    if groups is not None:
+        tables["groups"] = {}
+        group_id, group_ood = groups[~is_ood], groups[is_ood]
+        for name in _names(group_id):
+            rows, others = group_id == name, group_ood == name
+            row = {
+                "n_id": of_id[rows].sum().item(),
+                "n_ood": of_ood[others].sum().item(),
+            }
+            tables["groups"][name] = {**row, "fpr": UNDEFINED}
+            row = tables["groups"][name]
+            add_share(row, "tpr", taken[rows], of_id[rows])
+            if others.any():
+                add_share(row, "fpr", leaked[others], of_ood[others])
+            both = rows & taken
+            cells.append((row, "risk", lambda level, both=both: risk(both, level)))
+    if sources is not None:
+        tables["sources"] = {}
+        for name in _names(sources[is_ood]):
+            others = sources[is_ood] == name
+            row = tables["sources"][name] = {"n_ood": of_ood[others].sum().item()}
+            add_share(row, "fpr", leaked[others], of_ood[others])
+    for row, rate, estimate in cells:
+        row[rate] = estimate(1 - (1 - level) / len(cells))
+    if groups is not None:
+        rows = list(tables["groups"].values())
+        tables["gaps"] = {rate: _gap([row[rate] for row in rows]) for rate in _RATES}
+    return tables
+
+
+def _gap(estimates):
+    """Return the difference of the largest and the smallest of some rates."""
+    found = np.array([one for one in estimates if not math.isnan(one.value)])
+    if not len(found):
+        return UNDEFINED
+    (value, low, high), (least, least_low, least_high) = found.max(0), found.min(0)
+    ends = np.maximum(0.0, low - least_high), high - least_low  # NaN stays NaN
+    return Estimate(float(value - least), *map(float, ends))
+
+
+def _shown_interval(estimate):
+    """Return the interval as text."""
+    if math.isnan(estimate.low):
+        return "unknown"
+    return f"[{estimate.low:.4f}, {estimate.high:.4f}]"
+
+
+def _certified_texts(report, rate, group=None, source=None):
+    """Return the certified bounds of a rate in a group or of a source, as text."""
+    label = group, source
+    found = [one for one in report.certified if (one.group, one.source) == label]
+    texts = [one.text for one in found if one.rate == rate]
+    return ", ".join(
+        text.split(" in group ")[0].split(" for source ")[0] for text in texts
+    )
+
+
+def _shown(estimate):
+    if math.isnan(estimate.value):
+        return f"{'':<25}"
+    return f"{f'{estimate.value:.4f} {_shown_interval(estimate)}':<25}"
+
+
+def _group_lines(report):
+    """Return the tables of groups and sources as lines of text."""
+    lines = []
+    if report.groups is not None:
+        lines.append(
+            f"{'group':<12}{'n':>8}  {'tpr':<25}  {'fpr':<25}  {'risk':<25}  certified"
+        )
+        for name, row in report.groups.items():
+            rates = "  ".join(_shown(row[rate]) for rate in _RATES)
+            bounds = [
+                _certified_texts(report, rate, group=name) for rate in (*_RATES, None)
+            ]
+            shown = ", ".join(filter(None, bounds))
+            lines.append(f"{name!s:<12}{row['n_id']:>8.6g}  {rates}  {shown}".rstrip())
+        rates = "  ".join(_shown(report.gaps[rate]) for rate in _RATES)
+        lines.append(f"{'gap':<12}{'':>8}  {rates}".rstrip())
+    if report.sources is not None:
+        lines.append(f"{'source':<12}{'n':>8}  {'fpr':<25}  certified")
+        for name, row in report.sources.items():
+            bounds = _certified_texts(report, "fpr", source=name)
+            shown = f"{name!s:<12}{row['n_ood']:>8.6g}  {_shown(row['fpr'])}  {bounds}"
+            lines.append(shown.rstrip())
+    return lines

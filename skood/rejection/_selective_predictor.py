@@ -1,51 +1,103 @@
-"""Base class of predictors with a reject option: their fit and their evaluation."""
+"""Base class of predictors with a reject option: their fit, and their rule."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+import operator
 from abc import abstractmethod
 from contextlib import nullcontext
 from copy import copy
-from typing import Any
+from dataclasses import replace
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import get_tags
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils import check_scalar, get_tags
+from sklearn.utils.metadata_routing import MethodMapping
+from sklearn.utils.validation import check_is_fitted
 
 from skood.decision import (
     BaseRule,
     Certificate,
+    Rates,
+    ScoredSamples,
     Solver,
+    TwoThresholds,
+    certify,
+    solve,
 )
 from skood.decision._base_rule import check_rule
-from skood.decision._operating_point import draw
-from skood.rejection._calibration import router_of
-from skood.rejection._explained_decisions import ExplainedDecisions
-from skood.rejection._inputs import Parts, described_scores, separate
-from skood.rejection._report import make_report
-from skood.rejection._report_groups import evaluated_labels
-from skood.rejection._score_pool import recalibrated
+from skood.decision._operating_point import projected
+from skood.decision._options import check_certifiable
+from skood.exceptions import NotCertifiableError
+from skood.rejection._decisions import Decisions
+from skood.rejection._explanation import ScoreReference
+from skood.rejection._parts import LabeledSamples, Parts
+from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import labeled_rows
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._id_samples import warn_of_earlier_steps
-from skood.utils._labels import check_y, ood_mask
-from skood.utils._metaestimators import bind, wrapped_tags
-from skood.utils._weights import count_weights
+from skood.utils._labels import (
+    check_y,
+)
+from skood.utils._metaestimators import (
+    bind,
+    check_given,
+    copy_input_attributes,
+    with_seeds,
+    wrapped_tags,
+)
+from skood.utils._routing import router_of
+from skood.utils._stored import stored
+from skood.utils._warnings import warn
+from skood.utils._weights import row_weight
+
+# Labels of OOD samples in public data sets.
+_OOD_NAMES = {"oos", "ood", "outlier", "anomaly", "unknown", "novel", "out_of_scope"}
 
 
-class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
+@stored
+class CalibrationRecord(NamedTuple):
+    """Samples on which a rule was chosen.
+
+    ``within`` is the kind of groups, ``n_certificates`` counts the certificates that
+    were tried, with ``cross_fitted`` several models computed the scores, and with
+    ``accepted_only`` the rule accepts all samples.
+    """
+
+    samples: ScoredSamples
+    within: str | None = None
+    cross_fitted: bool = False
+    accepted_only: bool = False
+    n_certificates: int = 1
+
+
+def _followed_by(stored_samples, fresh):
+    """Return stored samples and fresh ones after them, or raise if labels differ."""
+    sizes = list(zip(stored_samples.sizes, fresh.sizes, strict=True))
+    for name, label in (("group", "groups"), ("source", "ood_source")):
+        pairs = zip(stored_samples.by_kind(name), fresh.by_kind(name), strict=True)
+        for (old, new), (n_old, n_new) in zip(pairs, sizes, strict=True):
+            if n_old and n_new and (old is None) != (new is None):
+                raise ValueError(
+                    f"The {'stored' if old is None else 'given'} samples have no "
+                    f"{label}, but the others have: give {label} in each call of fit, "
+                    "with_rule and recalibrate, or in none."
+                )
+    return stored_samples + fresh
+
+
+class SelectivePredictor(Decisions, SkoodEstimator):
     """Base class of classifiers and regressors with a rule.
 
     A subclass defines `ood_label` (NaN in a regression), the parts that are fitted, and
     the losses and the values of predictions.
     """
 
-    #: Parameters with the parts, in their order in `Parts`.
-    _part_names = Parts._fields
-
     _parts_type = Parts
+    _planned_parts: Any = None
 
     _default_parts: dict = {"guarantee": Certificate, "solver": Solver}
 
@@ -59,16 +111,18 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
     n_jobs: Any
 
     @abstractmethod
-    def _given_parts(self):
+    def _make_parts(self):
         """Return the unfitted parts."""
 
     @abstractmethod
-    def _check_data(self, data, parts):
-        """Raise if the parts do not suit the samples."""
+    def _check_data(self, data):
+        """Raise if the parameters do not suit the samples."""
 
-    @abstractmethod
-    def _store(self, parts, y_id, unfitted):
+    def _store(self, parts, y_id):
         """Set the attributes of the fitted parts."""
+        self.estimator_, self.risk_detector_, self.ood_detector_ = parts
+        self._planned_parts = parts
+        copy_input_attributes(self, self.estimator_)
 
     @abstractmethod
     def _losses(self, y, predicted, is_id=None):
@@ -96,7 +150,7 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
     def _validate_params(self):
         if isinstance(self.rule, type):
             check_rule(self.rule)
-        for name in self._part_names[1:]:
+        for name in self._parts_type.names[1:]:
             if isinstance(getattr(self, name), BaseRule):
                 raise TypeError(
                     f"{name} is the rule {getattr(self, name)!r}: give rules by "
@@ -104,14 +158,120 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
                 )
         super()._validate_params()
 
-    def _separated(self, X, y, sample_weight, groups, ood_source, **options):
-        """Return the ID and the OOD samples as `Data`."""
+    def _fit(self, X, y, sample_weight, groups, ood_source):
+        """Fit the parts, and choose the rule; a failing fit changes nothing."""
+        X, y = labeled_rows(X, y)
+        check_given(X)
+        if y is None:
+            name = type(self).__name__
+            raise ValueError(
+                f"{name} requires y to be passed, but the target y is None."
+            )
+        with fresh_fit(self):
+            parts = self._make_parts()
+            parts.check_estimator(self.estimator)
+            self._possible_losses()  # raises if the loss is of another kind
+            data = self._separated(X, y, sample_weight, groups, ood_source)
+            self._check_data(data)
+            parts = parts.checked(data)
+            if self.rule is not None:
+                self._check_rule(parts, data)
+            self.detector_inputs_ = parts.inputs()
+            certificate, labeled = self._options()[1], data
+            if certificate is not None and certificate.within == "groups":
+                # they are no groups of dependent samples, which are held out together
+                labeled = data._replace(groups=None, groups_ood=None)
+            labeled = labeled._replace(arguments=parts.arguments(self, labeled))
+            with self._naming_ood_label(data):
+                if self.rule is None:
+                    parts = type(parts)(*with_seeds(parts, self.random_state))
+                    self._store(parts.fit(labeled), data.y)
+                else:
+                    how = self.calibration, self.random_state, self.n_jobs
+                    parts, *scored = parts.fit_and_score(labeled, *how)
+                    self._store(parts, data.y)
+            if self.rule is None:
+                self.operating_point_ = self._reference = self._calibration = None
+            else:
+                record = self._record(data, *scored)
+                self._set_rule(self._choose_rule(record), record)
+                self._warn_of_weight(data)
+        return self
+
+    def _warn_of_weight(self, data):
+        """Warn if only errors on ID samples determine a small weight of the OOD score.
+
+        TwoThresholds has no weights, also if it lacks a threshold.
+        """
+        if data.X_ood is not None or self.ood_detector is None:
+            return
+        if abs(self.theta_) >= math.pi / 4 or isinstance(self.rule, TwoThresholds):
+            return
+        warn(
+            "y has no OOD samples, so that the weight of ood_detector was chosen by "
+            f"the errors on ID samples alone: theta_ = {self.theta_:.3g} (at 0 only "
+            f"the risk score counts, at pi / 2 only the OOD score), mu_ = "
+            f"{self.mu_:.3g}. OOD samples may be accepted, however low the detector "
+            f"scores them. Add known OOD samples, {self._marked_ood()}, and use a rule "
+            "that bounds their rate, such as BoundedTPRFPR; or use "
+            "rule=TwoThresholds(), which has a threshold for each score."
+        )
+
+    # --- samples, and checks before a long fit ------------------------------------
+
+    def _separated(self, X, y, sample_weight, groups, ood_source, needs_id=True):
+        """Return the samples of positive weight as `LabeledSamples`."""
         y = check_y(y, self.ood_label)
-        given = sample_weight, groups, self.ood_label, ood_source
-        data = separate(X, y, *given, **options)
+        labels = y, sample_weight, groups, ood_source
+        data = LabeledSamples.of(X, *labels, self.ood_label, needs_id)
         if data.n_ood:
             warn_of_earlier_steps(self)
         return data
+
+    def _check_rule(self, parts, data):
+        """Raise before a long fit on errors that would only occur after it."""
+        solver, certificate = self._options()
+        self.rule.check_params()
+        solver._validate_params()
+        if certificate is not None:
+            certificate._validate_params()
+        if self.rule.needs_ood and data.X_ood is None:
+            names = [
+                label
+                for label in np.unique(data.y).tolist()
+                if isinstance(label, str) and label.casefold() in _OOD_NAMES
+            ]
+            advice = ""
+            if names:
+                label = names[0]
+                advice = (
+                    f"If {label!r} is the label of OOD samples, pass "
+                    f"ood_label={label!r}. "
+                )
+            raise ValueError(
+                f"{self.rule!r} needs OOD samples: samples {self._marked_ood()} in y. "
+                f"{advice}Give some, or use a rule that needs none, such as "
+                "TwoThresholds(ood=0.05, risk=0.05)."
+            )
+        self._check_guarantee(data)
+        if not isinstance(self.calibration, str):
+            share = isinstance(self.calibration, Real) and self.calibration < 1
+            if certificate is not None and not share:
+                raise ValueError(
+                    f"guarantee={self.guarantee!r} needs calibration samples scored "
+                    f"by the final models; calibration={self.calibration!r} cross-fits."
+                    " Hold samples out, with calibration=0.3."
+                )
+            return
+        parts.check_frozen()
+
+    def _check_guarantee(self, data):
+        """Raise if samples or options exclude the guarantee, or need one."""
+        solver, certificate = self._options()
+        if certificate is not None:
+            check_certifiable(solver)
+        is_classifier = hasattr(self, "reject_label")
+        data.check_guarantee(self.guarantee, certificate, is_classifier)
 
     def _options(self):
         """Return the solver, and the certificate or None, as objects."""
@@ -129,7 +289,16 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
             The request of the estimator itself, and the routing to `estimator`, the
             detectors and a splitter in `calibration`.
         """
-        return router_of(self)
+        parts = {
+            name: getattr(self, name)
+            for name in self._parts_type.names
+            if hasattr(getattr(self, name), "fit")
+        }
+        router = router_of(self, None, parts)
+        if hasattr(self.calibration, "get_n_splits"):
+            splits = MethodMapping().add(caller="fit", callee="split")
+            router.add(method_mapping=splits, splitter=self.calibration)
+        return router
 
     def _largest_loss(self):
         """Return the largest loss, for a guarantee; 1 if it is unknown."""
@@ -141,11 +310,19 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
             check_is_fitted(self, "estimator_")
 
     def _parts(self):
+        """Return the fitted parts with their plan, which files do not contain."""
         fitted = self.estimator_, self.risk_detector_, self.ood_detector_
-        return self._parts_type(*fitted)
+        parts = self._planned_parts
+        if parts is None or any(map(operator.is_not, parts, fitted)):
+            parts = self._planned_parts = self._parts_type(*fitted)
+        return parts
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        return {**state, "_planned_parts": None} if "_planned_parts" in state else state
 
     def _drawn_parts(self):
-        parts = dict(zip(self._part_names, self._parts(), strict=True))
+        parts = dict(zip(self._parts_type.names, self._parts(), strict=True))
         if self.risk_detector_ is None:
             parts["risk_detector"] = "1 - max probability"
         if self.ood_detector_ is None:
@@ -234,7 +411,7 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         """
         self._check_fitted()
         fitted, parts = self._parts(), {}
-        for name, part in zip(self._part_names, fitted, strict=True):
+        for name, part in zip(self._parts_type.names, fitted, strict=True):
             frozen = part is None or isinstance(part, FrozenEstimator)
             parts[name] = part if frozen else FrozenEstimator(part)
         params = {**self.get_params(deep=False), **parts, "rule": rule}
@@ -243,6 +420,7 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         new = type(self)(**{**params, "calibration": "same"})
         new.fit(X, y, sample_weight, groups, ood_source)
         new.estimator_, new.risk_detector_, new.ood_detector_ = fitted
+        new._planned_parts = fitted
         new.detector_inputs_ = dict(self.detector_inputs_)
         return new
 
@@ -344,178 +522,272 @@ class SelectivePredictor(ExplainedDecisions, SkoodEstimator):
         of_samples = sample_weight, groups, ood_source
         data = self._separated(X, y, *of_samples, needs_id=False)
         self._check_labels(data.y)
-        recalibrated(
-            self, data, window=window, choose=choose, accepted_only=accepted_only
+        record = self._recorded()
+        if choose not in ("split", "previous"):
+            raise ValueError(f"choose must be 'split' or 'previous', got {choose!r}.")
+        if window is not None:
+            check_scalar(window, "window", int, min_val=1)
+        self._check_guarantee(data)
+        # stored samples have chosen the rule that determines which are accepted
+        only_fresh = choose == "previous" or accepted_only
+        self._check_recorded(record, only_fresh, accepted_only)
+        scored = self._parts().labeled_scores(
+            data.X if len(data.y) else None, data.X_ood
         )
+        every = slice(None), slice(None)
+        old, fresh = record.samples, self._record(data, every, *scored).samples
+        if accepted_only:
+            self._check_accepted(fresh)
+            old, fresh = self._accepted(old), self._accepted(fresh)
+        samples = _followed_by(old, fresh).latest(window)
+        n_certificates = record.n_certificates + 1
+        record = record._replace(
+            samples=samples, n_certificates=n_certificates, accepted_only=accepted_only
+        )
+        split = None
+        if only_fresh:
+            n_samples, n_fresh = len(samples.risk), len(fresh.latest(window).risk)
+            split = np.arange(n_samples) < n_samples - n_fresh
+            if not (split & ~samples.is_ood).any():
+                raise ValueError(
+                    f"Earlier samples choose the candidates, but window={window} has "
+                    f"only the {fresh.sizes[0]} new ID samples. Use a larger window."
+                )
+        choose_rule = (
+            self._choose_among_accepted if accepted_only else self._choose_rule
+        )
+        point = self._counted(choose_rule, record, split)
+        typical = self._reference.typical if accepted_only else None
+        self._set_rule(point, record, typical)
         return self
 
-    def report(
-        self,
-        X,
-        y,
-        *,
-        confidence_level=0.95,
-        ood_prior=None,
-        max_loss=None,
-        sample_weight=None,
-        groups=None,
-        ood_source=None,
-    ):
-        """Return the rates of decisions on given samples, with confidence intervals.
+    def adapt(self, X):
+        """Certify the precision in use with unlabeled samples, refitting nothing.
+
+        The stored calibration samples and the samples in use, a mixture of ID and OOD
+        samples with an unknown share of OOD samples, certify a bound on the precision
+        for this mixture, see :func:`certify`. If this fails, the estimator is
+        unchanged. Read more in the :ref:`User Guide <recalibration>`.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            The samples; for unbiased rates, not the samples of fit.
-
-        y : array-like of shape (n_samples,)
-            Labels or targets. A sample is OOD when its label is `ood_label` or is not
-            in ``classes_``; in a regression, when its target is NaN.
-
-        confidence_level : float, default=0.95
-            Level of each interval, in (0, 1).
-
-        ood_prior : float, default=None
-            Share of OOD samples in use, for the precision; in [0, 1).
-
-        max_loss : float, default=None
-            Largest value that a callable `loss`, or one of a regression, can take.
-            None: the `max_loss` of a regressor or, without one, no interval of the
-            risk. The values of other losses are known.
-
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights, see :ref:`rejection_weights`. Intervals take whole weights for
-            numbers of independent samples; with others there are none.
-
-        groups, ood_source : array-like of shape (n_samples,), default=None
-            Groups and sources as in `fit`, whose rates are reported too. None: with
-            ``Certificate(within=)`` classes or predicted classes are the groups.
+            Samples in use, all of a period, whether or not they were accepted.
 
         Returns
         -------
-        report : RejectionReport
-            TPR, FPR, coverage, selective risk and precision; print it for a table.
+        self : object
+            The estimator with the new rule. ``operating_point_.certificate`` has
+            ``n_unlabeled``, the number of samples in use that certify it; the others
+            choose the candidates.
+
+        Raises
+        ------
+        NotCertifiableError
+            If there are too few samples for the guarantee.
+        ValueError
+            If the rule bounds something else than a precision, or if `guarantee` is not
+            "high_probability".
+
+        See Also
+        --------
+        recalibrate : With labeled samples.
+
+        Notes
+        -----
+        The guarantee assumes that the ID samples in use have the distribution of those
+        of the calibration, and that the OOD samples are a mixture of its sources.
         """
         self._check_fitted()
-        if not 0 < confidence_level < 1:
+        record, certificate = self._recorded(), self._options()[1]
+        self._check_recorded(record)
+        if certificate is None or certificate.method != "high_probability":
             raise ValueError(
-                f"confidence_level must be in (0, 1), got {confidence_level!r}."
+                "adapt is for guarantee='high_probability', got "
+                f"guarantee={self.guarantee!r}."
             )
-        if ood_prior is not None and not 0 <= ood_prior < 1:
-            raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
-        possible = self._possible_losses(max_loss)
-        outputs = self._evaluated(X, y, sample_weight, groups)
-        y, predicted, accepted, is_ood, weight = outputs
-        labels = evaluated_labels(self, outputs, groups, ood_source, sample_weight)
+        risk, ood = self._risks(X)
+        record = record._replace(n_certificates=record.n_certificates + 1)
+        unlabeled = risk, None if record.samples.ood is None else ood
+        point = self._counted(self._choose_rule, record, None, unlabeled)
+        self._set_rule(point, record)
+        return self
+
+    # --- the rule -----------------------------------------------------------------
+
+    def _record(self, data, indices, samples, predicted):
+        """Return the record of scored samples: losses, groups, sources and weights.
+
+        `indices` of ID and of OOD samples are positions in `data`, and `predicted` are
+        the predictions for ID samples. The parameter `within` of the certificate
+        determines the labels of groups.
+        """
+        of_id, of_ood = indices
+        certificate = self._options()[1]
+        within = None if certificate is None else certificate.within
+        by_group = certificate is not None and certificate.thresholds == "group"
+        group_id = group_ood = None
+        if within == "class":
+            group_id = data.y[of_id]
+        elif within == "predicted_class":
+            group_id = np.asarray(predicted)
+            if by_group and data.X_ood is not None:
+                group_ood = self._parts().predict(data.X_ood)[2][of_ood]
+        elif within == "groups":
+            group_id = data.groups[of_id]
+            group_ood = data.groups_ood[of_ood] if by_group else None
+        (risk_id, risk_ood), (ood_id, ood_ood) = map(samples.by_kind, ("risk", "ood"))
+        losses = self._losses(data.y[of_id], predicted) if len(data.y) else np.empty(0)
+        samples = ScoredSamples.from_arrays(
+            *(risk_id, ood_id, losses, risk_ood, ood_ood),
+            group_id=group_id,
+            group_ood=group_ood,
+            source_ood=None if data.source_ood is None else data.source_ood[of_ood],
+            weight_id=row_weight(data.weight, of_id),
+            weight_ood=row_weight(data.weight_ood, of_ood),
+        )
+        share = self.calibration
+        once = isinstance(share, str) or (isinstance(share, Real) and share < 1)
+        return CalibrationRecord(samples, within, cross_fitted=not once)
+
+    def _choose_rule(self, record, split=None, unlabeled=None):
+        """Return the operating point of the rule on calibration samples.
+
+        `split` is a mask of the samples that choose a path; None: a random subset.
+        `unlabeled` are both scores of samples in use.
+        """
+        solver, certificate = self._options()
+        if certificate is None:
+            return solve(self.rule, record.samples, solver)
+        certificate = certificate._of(record.n_certificates, self._largest_loss())
+        if split is not None:
+            certificate.set_params(split=split)
+        return certify(
+            self.rule,
+            record.samples,
+            certificate,
+            solver,
+            unlabeled=unlabeled,
+            random_state=self.random_state,
+        )
+
+    def _set_rule(self, point, record, typical=None):
+        """Set the attributes of a rule that was chosen on calibration samples."""
+        names = "risk", "ood", "weight", "group"
+        of_id = [record.samples.by_kind(name)[0] for name in names]
+        reference = ScoreReference.of(point, *of_id)
+        if typical is not None:
+            reference = reference._replace(typical=typical)
+        self.operating_point_ = point
+        self.theta_, self.lambda_, self.tau_ = point.theta, point.lam, point.tau
+        self.mu_, self.gap_ = point.mu, point.gap
+        self.lower_bound_ = point.lower_bound
+        self._reference, self._calibration = reference, record
+
+    def _recorded(self):
+        """Return the record of the calibration samples, or raise."""
+        record = getattr(self, "_calibration", None)  # absent in old files
+        if self.rule is None or record is None:
+            raise ValueError(
+                "There is no rule to recalibrate, or it has no stored scores. Use "
+                "with_rule(rule, X, y), which chooses a rule for the fitted parts."
+            )
+        return record
+
+    def _counted(self, choose, *arguments):
+        """Return the chosen rule; a refused certificate counts if all must hold."""
+        try:
+            return choose(*arguments)
+        except NotCertifiableError:
+            if self._options()[1].schedule == "all":  # what was tried is spent
+                old = self._calibration
+                counted = old._replace(n_certificates=old.n_certificates + 1)
+                self._calibration = counted
+            raise
+
+    def _check_recorded(self, record, only_fresh=False, accepted_only=False):
+        """Raise unless the stored scores suit the kind of calibration."""
+        certificate = self._options()[1]
+        if certificate is not None and record.cross_fitted:
+            raise ValueError(
+                f"guarantee={self.guarantee!r} needs scores of the final models, but "
+                "the stored ones were cross-fitted, with "
+                f"calibration={self.calibration!r}. Use with_rule(rule, X, y), which "
+                "starts with the samples given to it."
+            )
+        is_high = certificate is not None and certificate.method == "high_probability"
+        if only_fresh and not is_high:
+            raise ValueError(
+                "choose='previous' and accepted_only=True are for "
+                f"guarantee='high_probability', got guarantee={self.guarantee!r}."
+            )
+        if record.accepted_only and not accepted_only:
+            raise ValueError(
+                "The stored samples are accepted samples only, from a call with "
+                "accepted_only=True. Use with_rule(rule, X, y) to start with samples "
+                "labeled regardless of decisions."
+            )
+
+    def _check_accepted(self, fresh):
+        """Raise unless labels of accepted samples alone can certify the rule."""
         point = self.operating_point_
-        certificate = None if point is None else point.certificate
-        return make_report(
-            draw(accepted, self.random_state),
-            self._losses(y, predicted, ~is_ood),
-            is_ood,
-            confidence_level=confidence_level,
-            ood_prior=ood_prior,
-            possible=possible,
-            weight=weight,
-            labels=labels,
-            scores=described_scores(self),
-            certified=() if certificate is None else certificate.statements,
-            rule=None if point is None else self.rule,
-        )
-
-    def score(self, X, y, sample_weight=None, groups=None):
-        """Return minus the objective of the rule.
-
-        With ``rule=None``, it is the accuracy of a classifier, and R² of a regressor.
-
-        Bounds of the rule are ignored: searches over them need a scorer with bounds,
-        such as :func:`skood.metrics.make_selective_risk_scorer`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        y : array-like of shape (n_samples,)
-            Labels or targets. A sample is OOD when its label is `ood_label` or is not
-            in ``classes_``; in a regression, when its target is NaN.
-
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples.
-
-        groups : array-like of shape (n_samples,), default=None
-            Groups of the samples, as for `predict`.
-
-        Returns
-        -------
-        score : float
-            Greater is better; minus infinity if the objective is a risk and no ID
-            sample is accepted.
-        """
-        self._check_fitted()
-        if self.operating_point_ is None:
-            return self._plain_score(X, y, sample_weight)
-        accepted, loss, is_ood, weight = self._outcomes(X, y, sample_weight, groups)
-        self._check_has_id(is_ood)
-        is_id = ~is_ood
-        weight = np.ones(len(is_id), dtype=np.int64) if weight is None else weight
-        accepted = accepted * weight
-        objective = self.rule.objective(
-            accepted[is_id].sum(),
-            (accepted[is_id] * loss).sum(),
-            accepted[is_ood].sum(),
-            weight[is_id].sum(),
-            weight[is_ood].sum(),
-        )
-        if math.isnan(objective):
+        statements = self.rule.statements()
+        if not statements or any(
+            bound.loss <= 0 or bound.id > 0 or bound.ood or bound.constant
+            for bound in statements
+        ):
             raise ValueError(
-                f"No OOD samples in y, but the cost of {self.rule!r} depends on them: "
-                f"samples {self._marked_ood()}."
+                f"accepted_only=True: labels of accepted samples certify bounds on the "
+                f"selective risk alone, but {self.rule!r} has other ones, or none: TPR "
+                "and FPR are shares of all samples. Use BoundedImprovement, or label "
+                "samples regardless of decisions."
             )
-        return -float(objective)
-
-    def _check_has_id(self, is_ood):
-        """Raise if all samples are OOD."""
-        if is_ood.all():
-            classes = getattr(self, "classes_", None)
-            why = (
-                "every target is NaN" if classes is None else f"classes_ are {classes}"
+        if point.tau != 1 or point.has_two_thresholds or point.has_group_thresholds:
+            raise ValueError(
+                "accepted_only=True is for rules with one threshold that accept all "
+                f"samples below it, got {point!r}."
             )
-            raise ValueError(f"No in-distribution samples in y: {why}.")
+        scores = [fresh.by_kind(name)[0] for name in ("risk", "ood")]
+        rejected = projected(point, *scores) > point.lam
+        if rejected.any():
+            raise ValueError(
+                f"accepted_only=True, but the rule rejects {int(rejected.sum())} of "
+                f"{rejected.size} ID samples. Give accepted samples, all whose labels "
+                "are known; or set accepted_only=False if samples were labeled "
+                "regardless of decisions."
+            )
 
-    def _outcomes(self, X, y, sample_weight, groups):
-        """Return acceptance, losses of ID samples, the OOD mask, and weights or None.
+    def _accepted(self, samples):
+        """Return the ID samples that the rule accepts."""
+        point = self.operating_point_
+        accepted = projected(point, samples.risk, samples.ood) <= point.lam
+        return samples.take(accepted & ~samples.is_ood)
 
-        Samples with a weight of zero are left out.
+    def _choose_among_accepted(self, record, split):
+        """Return a rule of the same angle that accepts some of the accepted samples.
+
+        Of the samples that a rule accepts, any rule that accepts a subset has the same
+        selective risk as among all samples.
         """
-        outputs = self._evaluated(X, y, sample_weight, groups)
-        y, predicted, accept, is_ood, weight = outputs
-        return accept, self._losses(y, predicted, ~is_ood), is_ood, weight
-
-    def _evaluated(self, X, y, sample_weight, groups=None):
-        """Return targets, predictions, acceptance, the OOD mask, and weights or None.
-
-        Samples with a weight of zero are left out.
-        """
-        y = check_y(y, self.ood_label)
-        predicted, accept = self._answers(X, groups)
-        check_consistent_length(predicted, y)
-        weight = count_weights(sample_weight, len(y))
-        if weight is not None and not weight.all():
-            rows = weight > 0
-            y, predicted, accept = y[rows], predicted[rows], accept[rows]
-            weight = weight[rows]
-        classes = getattr(self, "classes_", None)
-        is_ood = ood_mask(y, ood_label=self.ood_label, classes=classes)
-        return y, predicted, accept, is_ood, weight
+        old, samples = self.operating_point_, record.samples
+        values = projected(old, samples.risk, samples.ood)
+        samples = replace(samples, risk=values, ood=None)
+        new = self._choose_rule(record._replace(samples=samples), split)
+        return replace(
+            new,
+            theta=old.theta,
+            lam=min(new.lam * new.scales[0], old.lam),
+            scales=old.scales,
+            rates=Rates(risk=new.risk),
+        )
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
         tags.target_tags.required = True
-        parts = self._given_parts()
+        parts = self._make_parts()
         for detector in parts[1:]:
             if hasattr(detector, "__sklearn_tags__"):
-                if not parts.regression:
+                if self._parts_type is Parts:
                     detector = bind(detector, self.estimator, copy=copy)
                 inner = get_tags(detector).input_tags
                 tags.input_tags.sparse &= inner.sparse

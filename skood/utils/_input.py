@@ -258,11 +258,12 @@ def _holds_numbers(X):
     return not any(value is None for value in array.ravel())
 
 
-def takes_input(method, is_lazy=None, by_blocks=None):
+def takes_input(method, is_lazy=None, by_blocks=None, *, labels=False):
     """Decorate a method ``(self, X, ...)``: see `check_input` and `clear_errors`.
 
     A dict is passed on if the owner has a true attribute ``_takes_dict``. Samples for
-    which `is_lazy` is true are passed to `by_blocks` instead.
+    which `is_lazy` is true are passed to `by_blocks` instead. With `labels`, a tensor
+    as the next argument `y` becomes an array.
     """
 
     @functools.wraps(method)
@@ -274,6 +275,10 @@ def takes_input(method, is_lazy=None, by_blocks=None):
                 getattr(self, "_takes_dict", False) and isinstance(X, Mapping)
             ):
                 X = check_input(X)
+            if labels and args and type(args[0]) is not np.ndarray:
+                args = (to_numpy(args[0]), *args[1:])
+            elif labels and "y" in kwargs:
+                kwargs["y"] = to_numpy(kwargs["y"])
             return method(self, X, *args, **kwargs)
         except (TypeError, ValueError, OverflowError) as error:
             clear = dense_error(self, error) or _clear_error(error, X)

@@ -8,8 +8,6 @@ in scikit-learn requires a change in one place only.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import functools
-
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import (
     HasMethods as _HasMethods,
@@ -24,7 +22,6 @@ from sklearn.utils._param_validation import (  # noqa: F401 (for all other modul
 
 from skood.utils._input import takes_input
 from skood.utils._named_estimators import PYOD_ADVICE, missing_methods
-from skood.utils._torch import to_numpy
 
 
 class Number(Interval):
@@ -62,20 +59,8 @@ def fit_context(*, prefer_skip_nested_validation):
     `prefer_skip_nested_validation`: nested estimators need not validate theirs.
     """
 
-    def decorate(fit):
-        @functools.wraps(fit)
-        def on_arrays(self, X, *args, **kwargs):
-            if args:
-                args = (to_numpy(args[0]), *args[1:])
-            elif "y" in kwargs:
-                kwargs["y"] = to_numpy(kwargs["y"])
-            return fit(self, X, *args, **kwargs)
-
-        return _fit_context(
-            prefer_skip_nested_validation=prefer_skip_nested_validation
-        )(takes_input(on_arrays))
-
-    return decorate
+    context = _fit_context(prefer_skip_nested_validation=prefer_skip_nested_validation)
+    return lambda fit: context(takes_input(fit, labels=True))
 
 
 class Classifier(HasMethods):

@@ -132,7 +132,7 @@ def to_numpy(X):
 
     bfloat16, which NumPy does not have, becomes float32; the meta device raises.
     """
-    if not is_tensor(X):
+    if type(X) is np.ndarray or not is_tensor(X):
         return X
     import torch
 

@@ -30,12 +30,7 @@ from skood.detectors import (
 )
 from skood.nn import FeatureExtractor, LinearHead
 from skood.nn._make_network import make_network
-from skood.nn._shared_forward import (
-    few_scores,
-    network_groups,
-    read_alike,
-    shared_outputs,
-)
+from skood.nn._shared_forward import NetworkPlan, network_groups, shared_outputs
 from tests.nn._conv_net import conv_classifier
 from tests.nn._members import MEMBERS, NEW, X, check_same, counted, fit_all, score_all
 from tests.nn._outputs import ALL, data
@@ -335,27 +330,35 @@ def test_extractor_that_fails_to_fit():
     assert vars(extractor) == before
 
 
-# --- few samples --------------------------------------------------------------------
+# --- plans --------------------------------------------------------------------------
+
+
+def is_direct(detectors, network=None):
+    return NetworkPlan(network, detectors).is_direct
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
-@pytest.mark.parametrize("n_samples", [1, 7])
-def test_few_scores_are_those_of_score_samples(n_samples):
-    """Bit for bit, from one forward pass, by all detectors that read."""
+@pytest.mark.parametrize("n_samples", [1, 7, 300])
+def test_direct_scores_equal_score_samples(n_samples):
+    """Bit for bit, from one forward pass, by all detectors of outputs."""
     clf, sizes = counted()
     kinds = [getattr(skood.detectors, name) for name in skood.detectors.__all__]
     kinds = [kind for kind in kinds if getattr(kind, "_needs", None)]
     fitted = fit_all([kind(estimator=clf) for kind in kinds], X, clf.predict(X), True)
-    assert read_alike(fitted)
-    expected = np.stack(score_all(fitted, NEW[:n_samples], shared=True), axis=1)
+    plan = NetworkPlan(clf, fitted)
+    assert plan.is_direct and NetworkPlan(None, fitted).is_direct
+    new = np.resize(NEW, (n_samples, *NEW.shape[1:]))
+    expected = score_all(fitted, new, shared=True)
     del sizes[:]
-    scores, outputs = few_scores(fitted, NEW[:n_samples], frozenset({"logits"}))
-    assert sizes == [n_samples]
+    *scores, predicted, proba = plan.direct(new, ("predict", "predict_proba"))
+    assert sum(sizes) == n_samples
     assert_array_equal(scores, expected)
-    assert_array_equal(outputs.logits, clf.predict_logits(NEW[:n_samples]))
+    assert_array_equal(predicted, clf.predict(new))
+    assert_allclose(proba, clf.predict_proba(new), rtol=1e-6)
+    assert_array_equal(NetworkPlan(None, fitted).direct(new), expected)
 
 
-def test_what_few_scores_leaves_to_score_samples():
+def test_what_plans_leave_to_score_samples():
     clf, _ = counted()
     energy, other = Energy(clf).fit(X), Energy(conv_classifier()[1]).fit(X)
 
@@ -363,22 +366,25 @@ def test_what_few_scores_leaves_to_score_samples():
         def score_samples(self, X):
             return 2 * super().score_samples(X)
 
-    assert read_alike([energy]) and read_alike([energy], clf)
-    assert not read_alike([energy, other]) and not read_alike([energy], other)
-    assert not read_alike([energy, Doubled(clf).fit(X)])
-    assert not read_alike([energy, make_pipeline(Energy(clf)).fit(X)])
-    assert not read_alike([energy, Gram(clf).fit(X, clf.predict(X))])
-    assert not read_alike([KNN().fit(X.reshape(len(X), -1))])
-    assert few_scores([energy], NEW[:3].tolist()) is None
-    assert few_scores([energy], NEW[:3, 0]) is None  # `score_samples` raises
-    assert few_scores([energy], np.repeat(NEW, 10, axis=0)) is None
+    assert is_direct([energy]) and is_direct([energy], clf)
+    assert not is_direct([energy, other]) and not is_direct([energy], other)
+    assert not is_direct([energy, Doubled(clf).fit(X)])
+    assert not is_direct([energy, make_pipeline(Energy(clf)).fit(X)])
+    assert not is_direct([energy, Gram(clf).fit(X, clf.predict(X))])
+    assert not is_direct([KNN().fit(X.reshape(len(X), -1))])
+    plan = NetworkPlan(clf, [energy])
+    assert plan.direct(NEW[:3].tolist()) is None
+    assert plan.direct(NEW[:3, 0]) is None  # `score_samples` raises
+    assert plan.direct(np.resize(NEW, (8200, *NEW.shape[1:]))) is None
 
 
-def test_few_scores_beyond_float64_are_clipped_by_score_samples():
-    rows = np.random.default_rng(0).normal(size=(60, 2))
+def test_direct_scores_beyond_float64_are_clipped_by_score_samples():
+    samples = np.random.default_rng(0).normal(size=(60, 2))
     head = FrozenEstimator(LinearHead(np.eye(2), np.zeros(2)))
-    detector = Mahalanobis(head).fit(rows, rows.argmax(axis=1))
+    detector = Mahalanobis(head).fit(samples, samples.argmax(axis=1))
     far = np.array([[1e200, 0.0]])
-    assert few_scores([detector], far) is None
+    plan = NetworkPlan(head, [detector])
+    assert plan.direct(far) is None
     with np.errstate(over="raise"):
+        assert plan.run(far)[0] == detector.score_samples(far)
         assert detector.score_samples(far) == [-np.finfo(np.float64).max]

@@ -28,11 +28,7 @@ from skood.detectors import (
 )
 from skood.nn import FeatureExtractor, LinearHead, _shared_forward, pretrained
 from skood.nn._make_network import SHARING, make_network
-from skood.nn._shared_forward import (
-    distinct_uses,
-    network_groups,
-    shared_outputs,
-)
+from skood.nn._shared_forward import NetworkPlan, network_groups, shared_outputs
 from tests.nn._members import MEMBERS, NEW, X, counted, fit_all, score_all
 from tests.nn._outputs import ALL, Counter, data
 
@@ -263,7 +259,7 @@ def test_two_threads_at_once():
         assert_array_equal(scores, expected)
 
 
-def test_distinct_uses():
+def test_users_of_a_plan():
     """A block of these few detectors serves all, and a network is opened once."""
     clf, sizes = counted()
     other = pretrained(Counter())
@@ -281,7 +277,8 @@ def test_distinct_uses():
         make_pipeline(clone(extractor), KNN()),
         ODIN(clf),  # runs it itself
     ]
-    indices = distinct_uses(detectors)
+    users = NetworkPlan(None, detectors).users
+    indices = [i for i, each in enumerate(detectors) if any(each is u for u in users)]
     assert indices == [0, 2, 4, 5, 7]
     own = [one for i, one in enumerate(detectors) if i not in (1, 5, 10)]
     y = clf.predict(X)

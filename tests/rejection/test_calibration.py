@@ -29,8 +29,7 @@ from skood.rejection import (
     ScoredSamples,
     solve,
 )
-from skood.rejection._calibration import calibrate, fit_parts, score_parts
-from skood.rejection._inputs import Parts, separate
+from skood.rejection._parts import LabeledSamples, Parts
 from skood.utils._metaestimators import bind
 from tests.rejection._problem import PLAIN_KNN, RULE, make_data
 
@@ -156,14 +155,15 @@ def test_no_row_is_scored_by_a_model_fitted_on_it(calibration, folds):
     y = np.random.default_rng(0).permutation(Y_ID)
     detector = make_pipeline(KNN(n_neighbors=1, normalize=False))  # reads X
     parts = Parts(KNeighborsClassifier(1), None, detector)
-    data = separate(np.r_[X_ID, X_OOD], np.r_[y, -np.ones(len(X_OOD))], None, None, -1)
-    fitted, (order, ood_order), (samples, predicted), unfitted = calibrate(
-        parts, data, calibration=calibration, random_state=0, n_jobs=None
+    labels = np.r_[y, -np.ones(len(X_OOD))]
+    data = LabeledSamples.of(np.r_[X_ID, X_OOD], labels, None, None, None, -1)
+    fitted, (order, ood_order), samples, predicted = parts.fit_and_score(
+        data, calibration, random_state=0, n_jobs=None
     )
     assert_array_equal(np.sort(ood_order), np.arange(len(X_OOD)))
     splits = list((folds or calibration).split(X_ID, y))
     assert sorted(order) == list(range(len(y)))
-    assert len(unfitted) == 0
+    assert len(fitted.unfitted) == 0
 
     nearest, label = np.empty(len(y)), np.empty(len(y), dtype=int)
     for train, test in splits:
@@ -205,9 +205,9 @@ def test_each_ood_row_is_scored_once():
     for n_folds in (3, 5):
         parts = Parts(LogisticRegression(), WhichFit(), FirstColumn())
         y = np.r_[Y_ID, -np.ones(len(X_OOD))]
-        data = separate(np.r_[X_ID, X_OOD], y, None, None, -1)
-        _, (_, ood_order), (samples, _), _ = calibrate(
-            parts, data, calibration=n_folds, random_state=0, n_jobs=None
+        data = LabeledSamples.of(np.r_[X_ID, X_OOD], y, None, None, None, -1)
+        _, (_, ood_order), samples, _ = parts.fit_and_score(
+            data, n_folds, random_state=0, n_jobs=None
         )
         ood_ood = samples.by_kind("ood")[1]
         assert_array_equal(-ood_ood, X_OOD[ood_order, 0])
@@ -376,7 +376,7 @@ def test_confident_rows_are_not_tied():
             small = np.array([1e-30, 1e-25, 1e-20])
             return np.column_stack([small, np.ones(3), small])
 
-    risk, ood = score_parts(Parts(Sure(), None, None), X[:3])
+    risk, ood = Parts(Sure(), None, None).score(X[:3])
     assert_allclose(risk, [2e-30, 2e-25, 2e-20])
     assert ood is None
 
@@ -388,7 +388,7 @@ def test_probabilities_are_not_written_to():
         def predict_proba(self, X):
             return kept
 
-    risk, _ = score_parts(Parts(Stored(), None, None), X[:2])
+    risk, _ = Parts(Stored(), None, None).score(X[:2])
     assert_array_equal(risk, [0.25, 0.5])
     assert_array_equal(kept, [[0.25, 0.75], [0.5, 0.5]])
 
@@ -414,7 +414,8 @@ def test_classifier_without_probabilities():
 
 def test_parts_are_cloned():
     model, detector = LogisticRegression(), KNN(n_neighbors=3)
-    fitted = fit_parts(Parts(model, None, detector), X_ID, Y_ID)
+    data = LabeledSamples.of(X_ID, Y_ID, None, None, None, -1)
+    fitted = Parts(model, None, detector).fit(data)
     assert not hasattr(model, "coef_")
     assert not hasattr(detector, "offset_")
     assert fitted.risk_detector is None

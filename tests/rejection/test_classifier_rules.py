@@ -36,7 +36,6 @@ from skood.rejection import (
     certify,
     solve,
 )
-from skood.rejection._calibration import score_parts
 from tests.rejection._problem import X_NEW, Y_NEW, X, Y, make_clf, make_data
 
 RULES = [
@@ -65,7 +64,7 @@ def test_every_rule(rule, labels):
         clf.set_params(ood_detector=None)  # a distance is no likelihood ratio
     clf.fit(X, y)
     point = clf.operating_point_
-    scores = score_parts(clf._parts(), X_NEW)
+    scores = clf._parts().score(X_NEW)
     accepted = clf.accept_proba(X_NEW) == 1
     if clf.ood_detector is None:
         assert_array_equal(accepted, scores[0] / point.scales[0] <= point.lam)
@@ -151,10 +150,7 @@ def test_randomized_acceptance(randomized):
     assert 0 < tau < 1
     proba = randomized.accept_proba(X_NEW)
     assert_array_equal(np.unique(proba), [0.0, tau, 1.0])
-    risk = (
-        score_parts(randomized._parts(), X_NEW)[0]
-        / randomized.operating_point_.scales[0]
-    )
+    risk = randomized._parts().score(X_NEW)[0] / randomized.operating_point_.scales[0]
     point = randomized.operating_point_
     tied = (risk > point.lam_low) & (risk <= point.lam)
     assert_array_equal(proba == tau, tied)
@@ -212,10 +208,10 @@ def test_guarantee_is_that_of_certify():
     held_out = make_clf(rule=BoundedAbstention(0.5), calibration=0.5).fit(X, Y)
     # the rows that were held out are those whose scores made the percentiles
     assert_array_equal(clf._reference.risk, held_out._reference.risk)
-    risk_ood, ood_ood = score_parts(clf._parts(), X[Y < 0])
-    chosen = np.isin(score_parts(clf._parts(), X[Y >= 0])[0], clf._reference.risk)
+    risk_ood, ood_ood = clf._parts().score(X[Y < 0])
+    chosen = np.isin(clf._parts().score(X[Y >= 0])[0], clf._reference.risk)
     assert chosen.sum() == len(clf._reference.risk) == 600
-    risk, ood = (score[chosen] for score in score_parts(clf._parts(), X[Y >= 0]))
+    risk, ood = (score[chosen] for score in clf._parts().score(X[Y >= 0]))
     loss = clf.estimator_.predict(X[Y >= 0])[chosen] != Y[Y >= 0][chosen]
     for made, by in (
         (

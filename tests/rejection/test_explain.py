@@ -30,7 +30,7 @@ from skood.rejection import (
     RejectOptionClassifier,
     TwoThresholds,
 )
-from skood.rejection._sentences import _value
+from skood.rejection._explanation import _value
 
 RNG = np.random.default_rng(0)
 Y = np.repeat(["good", "poor"], 200)

@@ -20,7 +20,7 @@ from skood.rejection import (
     RejectOptionClassifier,
     accept,
 )
-from skood.rejection._explanation import explain, make_reference
+from skood.rejection._explanation import ScoreReference
 
 RNG = np.random.default_rng(0)
 A, B = RNG.normal(size=(2, 200))
@@ -55,7 +55,7 @@ def test_shares_equal_a_naive_loop(theta):
     point = point_at(theta)
     kept = accept(point, A, B)
     mean_a, mean_b = A[kept].mean(), B[kept].mean()
-    reason = explain(point, make_reference(point, A, B), A_NEW, B_NEW)
+    reason = ScoreReference.of(point, A, B).explain(point, A_NEW, B_NEW)
     accepted = accept(point, A_NEW, B_NEW)
     assert 0 < accepted.sum() < len(accepted)
     for i, (a, b) in enumerate(zip(A_NEW, B_NEW, strict=True)):
@@ -76,20 +76,20 @@ def test_shares_equal_a_naive_loop(theta):
 def test_a_score_that_the_rule_does_not_use_is_no_reason():
     for theta, name in ((0.0, NAMES[1]), (math.pi / 2, NAMES[2])):
         point = point_at(theta)
-        reason = explain(point, make_reference(point, A, B), A_NEW, B_NEW)
+        reason = ScoreReference.of(point, A, B).explain(point, A_NEW, B_NEW)
         assert set(reason.reason) == {"accepted", name}
 
 
 def test_equal_excess_is_uncertainty():
     point = OperatingPoint(theta=math.pi / 4, lam=0.0)
-    reference = make_reference(point, np.zeros(3), np.zeros(3))
-    reason = explain(point, reference, np.ones(1), np.ones(1))
+    reference = ScoreReference.of(point, np.zeros(3), np.zeros(3))
+    reason = reference.explain(point, np.ones(1), np.ones(1))
     assert (reason.reason[0], reason.ood_share[0]) == ("uncertain class", 0.5)
 
 
 def test_single_score():
     point = point_at(0.0, b=None)
-    reason = explain(point, make_reference(point, A, None), A_NEW, None)
+    reason = ScoreReference.of(point, A, None).explain(point, A_NEW, None)
     rejected = ~accept(point, A_NEW)
     assert_array_equal(reason.reason == "uncertain class", rejected)
     assert_array_equal(reason.risk_share, rejected.astype(float))
@@ -101,7 +101,7 @@ def test_single_score():
 def test_a_reversed_score(theta):
     # rejected because of a small score: its term of the excess still is positive
     point = point_at(theta)
-    reason = explain(point, make_reference(point, A, B), A_NEW, B_NEW)
+    reason = ScoreReference.of(point, A, B).explain(point, A_NEW, B_NEW)
     rejected = ~accept(point, A_NEW, B_NEW)
     assert_array_equal(reason.risk_share + reason.ood_share, rejected.astype(float))
     w_b = math.sin(theta)
@@ -118,20 +118,19 @@ def test_percentiles_equal_a_naive_loop():
     a, b = np.round(A, 1), np.round(B, 1)  # with ties
     point = point_at(0.8, a=a, b=b)
     new_a, new_b = np.round(A_NEW, 1), np.round(B_NEW, 1)
-    reason = explain(point, make_reference(point, a, b), new_a, new_b)
+    reason = ScoreReference.of(point, a, b).explain(point, new_a, new_b)
     for i in range(len(new_a)):
         assert reason.risk_percentile[i] == 100 * sum(v <= new_a[i] for v in a) / 200
         assert reason.ood_percentile[i] == 100 * sum(v <= new_b[i] for v in b) / 200
-    extremes = explain(
-        point, make_reference(point, a, b), np.array([-9.0, 9.0]), np.array([9.0, -9.0])
-    )
+    ends = np.array([-9.0, 9.0])
+    extremes = ScoreReference.of(point, a, b).explain(point, ends, -ends)
     assert extremes.risk_percentile.tolist() == [0.0, 100.0]
     assert extremes.ood_percentile.tolist() == [100.0, 0.0]
 
 
 def test_calibration_rows_rank_uniformly():
     point = point_at(0.8)
-    reason = explain(point, make_reference(point, A, B), A, B)
+    reason = ScoreReference.of(point, A, B).explain(point, A, B)
     expected = 100 * np.arange(1, 201) / 200
     assert_allclose(np.sort(reason.risk_percentile), expected)
     assert_allclose(np.sort(reason.ood_percentile), expected)
@@ -144,9 +143,8 @@ def test_infinite_scores_are_the_reason():
     inf = np.inf
     for theta in THETAS:  # a row with an infinite score is rejected at every angle
         point = point_at(theta)
-        reason = explain(
+        reason = ScoreReference.of(point, A, B).explain(
             point,
-            make_reference(point, A, B),
             np.array([inf, 0.0, inf, -inf]),
             np.array([0.0, inf, inf, inf]),
         )
@@ -160,15 +158,15 @@ def test_infinite_calibration_scores_do_not_spoil_the_mean():
     a, b = np.append(A, -np.inf), np.append(B, 0.0)
     point = point_at(0.8)
     assert accept(point, a, b)[-1]
-    with_inf = explain(point, make_reference(point, a, b), A_NEW, B_NEW)
-    without = explain(point, make_reference(point, A, B), A_NEW, B_NEW)
+    with_inf = ScoreReference.of(point, a, b).explain(point, A_NEW, B_NEW)
+    without = ScoreReference.of(point, A, B).explain(point, A_NEW, B_NEW)
     assert_array_equal(with_inf.risk_share, without.risk_share)
 
 
 def test_only_infinite_rows_are_accepted():
     a, b = np.array([-np.inf, 0.0, 1.0]), np.zeros(3)
     point = OperatingPoint(theta=0.5, lam=-np.inf)
-    reason = explain(point, make_reference(point, a, b), np.array([-5.0, 1.0]), b[:2])
+    reason = ScoreReference.of(point, a, b).explain(point, np.array([-5.0, 1.0]), b[:2])
     assert reason.reason.tolist() == ["uncertain class"] * 2
     assert reason.risk_share.tolist() == [1, 1]
 
@@ -178,10 +176,10 @@ def test_rounding_gives_no_nan():
     lam = 0.1
     a = np.full(3, lam)
     point = OperatingPoint(theta=0.0, lam=lam)
-    reference = make_reference(point, a, None)
+    reference = ScoreReference.of(point, a, None)
     assert reference.typical[0] > lam
     new = np.full(1, np.nextafter(lam, 1))
-    reason = explain(point, reference, new, None)
+    reason = reference.explain(point, new, None)
     assert (reason.risk_share[0], reason.ood_share[0]) == (1, 0)
 
 
