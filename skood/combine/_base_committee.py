@@ -165,7 +165,7 @@ class BaseCommittee(_BaseComposition, BaseDetector):
             scores[k][:, group] = group_scores
             for i, detector in zip(group, fitted, strict=True):
                 committees[k][i] = detector
-        warn_of_training_samples(X, *committees[0], rows=folds[0].held_out)
+        warn_of_training_samples(X, *committees[0], indices=folds[0].held_out)
         self._store_members(names, committees, [estimators[0], *committees[0]], y)
         self._alpha = float(self.alpha)
         # a level that equals alpha up to rounding is rejected

@@ -213,7 +213,7 @@ class ConceptDetector(_BaseComposition, BaseDetector):
         self._fit_parts(parts, jobs, None if self.random_state is None else rng)
         self.n_calibration_ = len(held_out)
         reading = self._read(some_rows(X, rows[held_out]))
-        warn_of_training_samples(X, self.detector_, rows=rows[held_out])
+        warn_of_training_samples(X, self.detector_, indices=rows[held_out])
         self._fit_normalizer(reading.outlier)
         return self._calibrate(reading)
 

@@ -116,8 +116,8 @@ def array_device(device, array):
             return None
     elif isinstance(device, str) and device == "cpu":
         return None
-    found = resolve_device(device)
-    return None if found.type == "cpu" or issparse(array) else found
+    resolved = resolve_device(device)
+    return None if resolved.type == "cpu" or issparse(array) else resolved
 
 
 def to_device(array, device):
@@ -155,11 +155,11 @@ def cast_once(array, dtype):
     if array.dtype == dtype:
         return array
     key = id(array), dtype
-    found = _CASTS.get(key)
-    if found is None or found[0]() is not array:
+    entry = _CASTS.get(key)
+    if entry is None or entry[0]() is not array:
         gone = ref(array, lambda _: _CASTS.pop(key, None))
-        found = _CASTS[key] = gone, array.astype(dtype)
-    return found[1]
+        entry = _CASTS[key] = gone, array.astype(dtype)
+    return entry[1]
 
 
 def row_indices(array):
@@ -170,13 +170,13 @@ def row_indices(array):
     return xp.arange(array.shape[0])
 
 
-def centered_rows(rows, center):
+def centered_rows(array, center):
     """Return rows minus a float64 vector, in float64."""
-    if type(rows) is np.ndarray:
-        centered = rows.astype(np.float64)  # mixed types are slower
+    if type(array) is np.ndarray:
+        centered = array.astype(np.float64)  # mixed types are slower
     else:
-        xp = array_namespace(rows)
-        centered = xp.astype(rows, xp.float64, copy=True)
+        xp = array_namespace(array)
+        centered = xp.astype(array, xp.float64, copy=True)
     centered -= center
     return centered
 
@@ -190,7 +190,7 @@ def row_dots(a, b):
     return np.einsum("id,id->i", a, b)
 
 
-def dots_with(rows, vector):
+def dots_with(matrix, vector):
     """Return the inner products of the rows of a NumPy array and a vector.
 
     OpenBLAS reads several rows at a time: outside of the cache its product takes .3 to
@@ -198,9 +198,9 @@ def dots_with(rows, vector):
     1.1 to 1.3 times, or more, for longer rows.
     """
     is_short = vector.nbytes < _LONG_ROW_BYTES
-    if _VECDOT is None or is_short or rows.nbytes <= _CACHE_BYTES:
-        return rows @ vector
-    return _VECDOT(rows, vector)
+    if _VECDOT is None or is_short or matrix.nbytes <= _CACHE_BYTES:
+        return matrix @ vector
+    return _VECDOT(matrix, vector)
 
 
 def row_sums(array):

@@ -118,13 +118,13 @@ def _chunks(X):
     """Yield the chunks of a dask array, computing one at a time."""
     _refuse_frames(X)
     X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
-    rows_found = False
-    for part in X.to_delayed().ravel():
-        block = part.compute()
+    has_samples = False
+    for chunk in X.to_delayed().ravel():
+        block = chunk.compute()
         if len(block):
-            rows_found = True
+            has_samples = True
             yield block
-    if not rows_found:
+    if not has_samples:
         raise ValueError("X has no samples: all chunks of the dask array are empty.")
 
 

@@ -74,17 +74,17 @@ def citation(obj, format="text"):
 
     if format not in ("text", "bibtex"):
         raise ValueError(f"format must be 'text' or 'bibtex', got {format!r}.")
-    found = list(_by_key(_cited(obj)).values())
+    cited = list(_by_key(_cited(obj)).values())
     if format == "text":
-        own = f'{_AUTHORS}. "{_TITLE}". Version {__version__}.'
-        return "\n".join([*(reference.text for reference in found), own])
+        software = f'{_AUTHORS}. "{_TITLE}". Version {__version__}.'
+        return "\n".join([*(reference.text for reference in cited), software])
     fields = {
         "author": f"{{{_AUTHORS}}}",
         "title": f"{{{_TITLE}}}",
         "version": __version__,
     }
-    own = _entry("software", "skood", fields)
-    return "\n\n".join([*(reference.bibtex() for reference in found), own])
+    software = _entry("software", "skood", fields)
+    return "\n\n".join([*(reference.bibtex() for reference in cited), software])
 
 
 # --- what is cited ------------------------------------------------------------------
@@ -97,19 +97,19 @@ def _cited(obj):
         return
     todo, seen = [obj], set()
     while todo:
-        part = todo.pop(0)
-        if isinstance(part, (list, tuple)):
-            todo.extend(part)
-        elif isinstance(part, dict):
-            todo.extend(part.values())
-        elif _is_estimator(part) and id(part) not in seen:
-            seen.add(id(part))
-            if _is_ours(type(part)):
-                yield from references(type(part))
-            todo.extend(part.get_params(deep=False).values())
+        item = todo.pop(0)
+        if isinstance(item, (list, tuple)):
+            todo.extend(item)
+        elif isinstance(item, dict):
+            todo.extend(item.values())
+        elif _is_estimator(item) and id(item) not in seen:
+            seen.add(id(item))
+            if _is_ours(type(item)):
+                yield from references(type(item))
+            todo.extend(item.get_params(deep=False).values())
             todo.extend(
                 value
-                for name, value in sorted(vars(part).items())
+                for name, value in sorted(vars(item).items())
                 if name.endswith("_") and not name.startswith("_")
             )
 
@@ -123,10 +123,10 @@ def _is_ours(cls):
     return any(base.__module__.split(".")[0] == "skood" for base in cls.__mro__)
 
 
-def _by_key(found):
+def _by_key(cited):
     """Return references by key; of two texts for one reference, the longer."""
-    unique: dict[str, Reference] = {}
-    for reference in found:
+    unique: dict[str, CitedReference] = {}
+    for reference in cited:
         known = unique.get(reference.key)
         if known is None or len(known.text) < len(reference.text):
             unique[reference.key] = reference
@@ -148,7 +148,7 @@ def references(obj):
 
 
 @dataclass(frozen=True)
-class Reference:
+class CitedReference:
     """A reference and its parts."""
 
     text: str
@@ -183,24 +183,24 @@ class Reference:
 def parse_reference(text):
     """Parse *authors. title. venue, year.*, the title with or without quotation marks.
 
-    Names are *A. B. Surname*. Another form gives a Reference with the text alone.
+    Names are *A. B. Surname*. Another form gives a reference with the text alone.
     """
-    found = re.match(r'(.+?)[.,]? "([^"]+)"[.,]? (.+)', text) or re.match(
+    match = re.match(r'(.+?)[.,]? "([^"]+)"[.,]? (.+)', text) or re.match(
         # a full stop after two letters does not belong to an initial
         r"(.+?\w\w)\. (.+?)\. (.+)",
         text,
     )
-    if found is None:
-        return Reference(text)
-    years = list(re.finditer(r"\b(?:1[89]|20)\d\d\b", found[3]))
+    if match is None:
+        return CitedReference(text)
+    years = list(re.finditer(r"\b(?:1[89]|20)\d\d\b", match[3]))
     if not years:
-        return Reference(text)
-    names = re.split(r",? and |, ", re.sub(r",? et al\.?$", ", others", found[1]))
-    return Reference(
+        return CitedReference(text)
+    names = re.split(r",? and |, ", re.sub(r",? et al\.?$", ", others", match[1]))
+    return CitedReference(
         text,
         authors=tuple(names),
-        title=found[2].rstrip(".,"),
-        venue=found[3][: years[-1].start()].strip(" ,."),
+        title=match[2].rstrip(".,"),
+        venue=match[3][: years[-1].start()].strip(" ,."),
         year=years[-1][0],
     )
 
@@ -210,8 +210,8 @@ def _last_name_first(name):
     initials = re.match(r"((?:[A-Z]\.[- ]?)+)(?<=[. ])(.+)", name)
     if initials:
         return f"{initials[2].strip()}, {initials[1].strip()}"
-    given, _, surname = name.rpartition(" ")
-    return f"{surname}, {given}" if given else name
+    first_names, _, surname = name.rpartition(" ")
+    return f"{surname}, {first_names}" if first_names else name
 
 
 def _kind_and_place(venue):

@@ -47,11 +47,11 @@ class SkoodEstimator(BaseEstimator):
     def _drawn_parts(self):
         """Return the parts that a notebook shows for the fitted estimator, by name."""
         return {
-            name: getattr(self, f"{name}_", part)
-            for name, part in self.get_params(deep=False).items()
-            if hasattr(part, "get_params")
-            and hasattr(part, "fit")
-            and not isinstance(part, type)
+            name: getattr(self, f"{name}_", estimator)
+            for name, estimator in self.get_params(deep=False).items()
+            if hasattr(estimator, "get_params")
+            and hasattr(estimator, "fit")
+            and not isinstance(estimator, type)
         }
 
     # Without it, scikit-learn draws parameters: unfitted parts of a fitted estimator,
@@ -60,10 +60,10 @@ class SkoodEstimator(BaseEstimator):
     def _sk_visual_block_(self):
         """Return the picture of the fitted parts; text stands for other parts."""
         names, parts = [], []
-        for name, part in self._drawn_parts().items():
-            drawn = not isinstance(part, str) and _is_fitted(part)
-            names.append(f"{name}: {type(part).__name__}" if drawn else name)
-            parts.append(part if drawn else str(part))
+        for name, estimator in self._drawn_parts().items():
+            drawn = not isinstance(estimator, str) and _is_fitted(estimator)
+            names.append(f"{name}: {type(estimator).__name__}" if drawn else name)
+            parts.append(estimator if drawn else str(estimator))
         return _VisualBlock(
             "parallel", parts, names=names, name_details=list(map(str, parts))
         )
@@ -95,28 +95,28 @@ class SkoodEstimator(BaseEstimator):
         """
         for name in self._default_parts:
             if any(key.startswith(f"{name}__") for key in params):
-                given = params.get(name, getattr(self, name))
-                params = {**params, name: self._as_part(name, given)}
+                value = params.get(name, getattr(self, name))
+                params = {**params, name: self._as_part(name, value)}
         return super().set_params(**params)
 
-    def _as_part(self, name, given):
+    def _as_part(self, name, value):
         """Return a part for a value of its parameter."""
-        if given is None:
+        if value is None:
             return self._default_parts[name]()
-        return self._default_parts[name](given) if isinstance(given, str) else given
+        return self._default_parts[name](value) if isinstance(value, str) else value
 
     def _part(self, name, **defaults):
         """Return the part of a parameter, or its default; raise if it is not valid.
 
         With `defaults` it is a copy, with these in place of parameters that are None.
         """
-        part = self._as_part(name, getattr(self, name))
-        part._validate_params()
+        component = self._as_part(name, getattr(self, name))
+        component._validate_params()
         if not defaults:
-            return part
-        params = part.get_params(deep=False)
+            return component
+        params = component.get_params(deep=False)
         params = {key: value for key, value in params.items() if value is not None}
-        return type(part)(**{**defaults, **params})
+        return type(component)(**{**defaults, **params})
 
     def citation(self, format="text"):
         """Return the references to cite for this estimator, and skood.

@@ -90,21 +90,22 @@ def check_same(names, detectors):
             )
 
 
-def warn_of_training_samples(X, *estimators, rows=None):
+def warn_of_training_samples(X, *estimators, indices=None):
     """Warn if fitted estimators are calibrated on their detectors' training samples.
 
-    The calibration samples are the `rows` of `X` (None: all). Detectors are compared by
-    the keys that they store, in frozen pipelines after the steps before them.
+    The calibration samples are `X` at `indices` (None: all). Detectors are
+    compared by the keys that they store, in frozen pipelines after the steps before
+    them.
     """
-    parts = [one for estimator in estimators for one in _detectors(estimator)]
-    if not parts:
+    pairs = [pair for estimator in estimators for pair in _detectors(estimator)]
+    if not pairs:
         return
-    drawn, n_samples = drawn_samples(X, rows)
-    for part, detector in parts:
-        is_piped = part is not detector
+    drawn, n_samples = drawn_samples(X, indices)
+    for fitted, detector in pairs:
+        is_piped = fitted is not detector
         # steps before the detector, such as a network, may take long
         samples = take_rows(drawn, slice(_MAX_PIPED)) if is_piped else drawn
-        keys = compared_keys(unwrap(part, samples)[1] if is_piped else samples)
+        keys = compared_keys(unwrap(fitted, samples)[1] if is_piped else samples)
         if keys is None or len(keys) == 0:
             continue
         n_stored, stored = detector._training_keys
@@ -120,11 +121,11 @@ def warn_of_training_samples(X, *estimators, rows=None):
 def _detectors(estimator):
     """Yield pairs of a fitted estimator and the detector in it, with stored keys."""
     owner = getattr(estimator, "__self__", None)  # of a method
-    part = estimator if owner is None else owner
-    frozen = owner is not None or isinstance(part, FrozenEstimator)
-    detector = unwrap(part)[0] if frozen else part
+    fitted = estimator if owner is None else owner
+    frozen = owner is not None or isinstance(fitted, FrozenEstimator)
+    detector = unwrap(fitted)[0] if frozen else fitted
     if getattr(detector, "_training_keys", None) is not None:
-        yield (part if unwrapped(part) is not detector else detector), detector
+        yield (fitted if unwrapped(fitted) is not detector else detector), detector
     if hasattr(detector, "get_params") and not isinstance(detector, type):
         for value in detector.get_params().values():
             if isinstance(value, FrozenEstimator):

@@ -42,8 +42,8 @@ def id_samples(detector, X, y, sample_weight=None, *, copy=True):
     if y is None:
         if sample_weight is None or sample_weight.all():
             return X, None, None
-        rows = np.flatnonzero(sample_weight)
-        return _chosen(X, rows, copy), None, rows
+        indices = np.flatnonzero(sample_weight)
+        return _chosen(X, indices, copy), None, indices
     y = check_labels(y)
     check_consistent_length(X, y)
     is_id = id_rows(y, detector.ood_label)
@@ -67,9 +67,9 @@ def id_samples(detector, X, y, sample_weight=None, *, copy=True):
     detector.classes_, _ = unique_codes(y_id)
     if is_id.all():
         return X, y_id, None
-    rows = np.flatnonzero(is_id)
+    indices = np.flatnonzero(is_id)
     _warn_of_binary_classes(y, y_id, detector)
-    return _chosen(X, rows, copy), y_id, rows
+    return _chosen(X, indices, copy), y_id, indices
 
 
 def warn_of_earlier_steps(owner):
@@ -96,8 +96,8 @@ def warn_of_earlier_steps(owner):
 
 def _warn_of_steps(names, owner):
     label = owner.ood_label
-    given = "" if label == -1 else f", ood_label={label!r}"
-    remedy = f"Wrap each in skood.model_selection.IDOnly(...{given})"
+    option = "" if label == -1 else f", ood_label={label!r}"
+    remedy = f"Wrap each in skood.model_selection.IDOnly(...{option})"
     if is_nan(label):
         remedy = "Make the estimator a pipeline of them"
     warn(
@@ -112,9 +112,9 @@ def _learns(step, ood_label):
     """Return whether a transformer is fitted on samples labeled `ood_label`."""
     for name in ("steps", "transformers", "transformer_list"):
         if hasattr(step, name):
-            parts = [part[1] for part in getattr(step, name)]
-            parts.append(getattr(step, "remainder", None))
-            return any(_learns(part, ood_label) for part in parts)
+            steps = [inner[1] for inner in getattr(step, name)]
+            steps.append(getattr(step, "remainder", None))
+            return any(_learns(inner, ood_label) for inner in steps)
     if not hasattr(step, "get_params"):  # None, or a text
         return False
     params = step.get_params(deep=False)
@@ -138,9 +138,9 @@ def _warn_of_binary_classes(y, y_id, detector):
         )
 
 
-def _chosen(X, rows, copy):
+def _chosen(X, indices, copy):
     lazy = not copy and is_mapped(X)
-    return MappedRows(X, rows) if lazy else take_rows(X, rows)
+    return MappedRows(X, indices) if lazy else take_rows(X, indices)
 
 
 @contextmanager
@@ -150,15 +150,15 @@ def id_only(detector, X, y, sample_weight=None, *, copy=True):
     Errors and warnings name `ood_label` if only one class is left; see `id_samples`.
     ``detector._id_rows`` are the indices of the samples.
     """
-    X_id, y_id, rows = id_samples(detector, X, y, sample_weight, copy=copy)
-    detector._id_rows = rows
-    n_left_out = 0 if rows is None else n_rows(X) - len(rows)
+    X_id, y_id, indices = id_samples(detector, X, y, sample_weight, copy=copy)
+    detector._id_rows = indices
+    n_left_out = 0 if indices is None else n_rows(X) - len(indices)
     estimator = getattr(detector, "estimator", None)
     warns = estimator is not None and not isinstance(estimator, FrozenEstimator)
     with naming_ood_label(y_id, n_left_out, detector.ood_label, warns=warns):
         if sample_weight is None:
             yield X_id, y_id
         else:
-            yield X_id, y_id, row_weight(sample_weight, rows)
+            yield X_id, y_id, row_weight(sample_weight, indices)
     detector._store_keys(X_id)
     del detector._id_rows  # as long as X

@@ -55,7 +55,9 @@ def check_input(X):
         return _plain_tensor(X)
     if isinstance(X, (list, tuple)) and X and all(is_tensor(row) for row in X):
         arrays = [to_numpy(row) for row in X]
-        return arrays if len({one.shape for one in arrays}) > 1 else np.stack(arrays)
+        return (
+            arrays if len({array.shape for array in arrays}) > 1 else np.stack(arrays)
+        )
     if isinstance(X, Mapping) and not hasattr(X, "toarray"):  # of SciPy
         raise TypeError(
             f"X must hold one sample per row, got a {type(X).__name__} with the keys "
@@ -151,9 +153,9 @@ def clear_errors(X):
 
 def _clear_error(error, X):
     """Return the error that replaces one of a library, None if it is clear."""
-    found = _MISSING.match(str(error))
+    match = _MISSING.match(str(error))
     has_axes = _AXES.match(str(error)) is not None
-    if found is None and not has_axes and not _is_raw(error):
+    if match is None and not has_axes and not _is_raw(error):
         return None
     if has_axes:
         clear: Exception = ValueError(
@@ -162,8 +164,8 @@ def _clear_error(error, X):
             "shape (n, K, h, w), give one row per pixel, such as numpy.moveaxis(X, 1, "
             "-1).reshape(-1, K): see the recipe of segmentation."
         )
-    elif found is not None:
-        what, name = found.groups()
+    elif match is not None:
+        what, name = match.groups()
         clear = ValueError(
             f"{what}, which {name} does not take. Impute the missing values, as in "
             f"make_pipeline(SimpleImputer(), {name}()), or leave their samples out."

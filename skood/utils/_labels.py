@@ -75,10 +75,10 @@ def check_y(y, ood_label):
     return check_targets(y) if is_nan(ood_label) else check_labels(y)
 
 
-def check_labels(y, name="y", *, rows=slice(None)):
+def check_labels(y, name="y", *, where=slice(None)):
     """Return `y` of shape (n_samples,), or raise.
 
-    `rows` are the samples whose labels must not be missing.
+    `where` selects the samples whose labels must not be missing.
     """
     if y is None:
         raise ValueError(f"{name} is required, got None.")
@@ -96,9 +96,9 @@ def check_labels(y, name="y", *, rows=slice(None)):
         ) from error
     if y.dtype.kind not in "biufOUSMm":
         raise ValueError(f"{name} must hold class labels, got the dtype {y.dtype}.")
-    if y.dtype.kind == "f" and not np.all(np.isfinite(y[rows])):
+    if y.dtype.kind == "f" and not np.all(np.isfinite(y[where])):
         raise ValueError(f"Input {name} contains NaN or infinity.")
-    if y.dtype.kind == "O" and any(_is_missing(v) for v in y[rows]):
+    if y.dtype.kind == "O" and any(_is_missing(v) for v in y[where]):
         raise ValueError(f"Input {name} contains NaN or None.")
     return y
 
@@ -129,18 +129,18 @@ def single_column(y):
 def _as_table(y):
     """Return `y` as an array if it has two axes and several columns, else None."""
     if isinstance(y, (list, tuple)):
-        rows = [to_numpy(row).tolist() if hasattr(row, "shape") else row for row in y]
-        if not rows or not all(isinstance(row, (list, tuple)) for row in rows):
+        lists = [to_numpy(row).tolist() if hasattr(row, "shape") else row for row in y]
+        if not lists or not all(isinstance(row, (list, tuple)) for row in lists):
             return None
-        lengths = sorted({len(row) for row in rows})
+        lengths = sorted({len(row) for row in lists})
         if len(lengths) > 1:
             raise ValueError(
                 f"y must have the same number of labels for each sample, got from "
                 f"{lengths[0]} to {lengths[-1]}."
             )
-        kinds = {isinstance(value, str) for row in rows for value in row}
+        kinds = {isinstance(value, str) for row in lists for value in row}
         # NumPy would turn numbers beside text into text
-        table = np.array(rows, dtype=object if len(kinds) == 2 else None)
+        table = np.array(lists, dtype=object if len(kinds) == 2 else None)
     else:
         table = np.asarray(to_numpy(y))
     return table if table.ndim == 2 and table.shape[1] > 1 else None
@@ -165,10 +165,10 @@ def sortable_labels(y):
     if y.dtype.kind != "O":
         return y
     examples = {type(label).__name__: label for label in y.tolist()}
-    found = ", ".join(f"{kind} ({label!r:.40})" for kind, label in examples.items())
+    kinds = ", ".join(f"{kind} ({label!r:.40})" for kind, label in examples.items())
     raise ValueError(
         f"The labels of ID samples in y must be of one kind, text or numbers; got "
-        f"{found}. Convert them. Known OOD samples carry the ood_label of an "
+        f"{kinds}. Convert them. Known OOD samples carry the ood_label of an "
         "estimator that has one, and are left out for others."
     )
 
@@ -207,8 +207,8 @@ def _same_in_print(y, label):
             number = float(label)
         except ValueError:
             return None
-        found = y[y == number]
-        return found.tolist()[0] if len(found) else None
+        equal = y[y == number]
+        return equal.tolist()[0] if len(equal) else None
     return str(label) if (y == str(label)).any() else None
 
 
@@ -220,22 +220,22 @@ def _check_kinds(y, is_ood, ood_label, classes):
     """
     if classes is not None:
         known, others = _label_kinds(classes), y[~is_ood]
-        given = _label_kinds(others)
-        if sorted([*known, *given]) == ["numbers", "text"] and len(known) == 1:
+        of_y = _label_kinds(others)
+        if sorted([*known, *of_y]) == ["numbers", "text"] and len(known) == 1:
             raise ValueError(
-                f"The labels are {given.pop()}, such as {others.tolist()[0]!r}, but "
+                f"The labels are {of_y.pop()}, such as {others.tolist()[0]!r}, but "
                 f"the classes are {known.pop()}, such as {classes.tolist()[0]!r}: "
                 "every sample would be OOD. Give the labels as they were in fit, and "
                 f"known OOD samples the label ood_label={ood_label!r}."
             )
     kinds = _label_kinds(y) if y.dtype.kind in "UOiuf" else set()
     if kinds == {"numbers" if isinstance(ood_label, str) else "text"}:
-        found = _same_in_print(y, ood_label)
-        if found is not None:
+        alike = _same_in_print(y, ood_label)
+        if alike is not None:
             raise ValueError(
-                f"The labels are {kinds.pop()} and contain {found!r}, but ood_label="
+                f"The labels are {kinds.pop()} and contain {alike!r}, but ood_label="
                 f"{ood_label!r} is of another kind, so that no sample has it. Set "
-                f"ood_label={found!r} if these samples are OOD; else set an ood_label "
+                f"ood_label={alike!r} if these samples are OOD; else set an ood_label "
                 "that no class has, of the kind of the labels."
             )
 
@@ -312,14 +312,14 @@ def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
         warn(why)
 
 
-def check_nested_ood_labels(name, part, y, owner):
+def check_nested_ood_labels(name, estimator, y, owner):
     """Raise if a part would treat samples of an ID class as OOD and leave them out.
 
     `name` is the parameter of the class `owner` that contains the part.
     """
-    if isinstance(part, FrozenEstimator):
+    if isinstance(estimator, FrozenEstimator):
         return
-    for key, label in getattr(part, "get_params", dict)().items():
+    for key, label in getattr(estimator, "get_params", dict)().items():
         if key.split("__")[-1] == "ood_label" and ood_mask(y, ood_label=label).any():
             raise ValueError(
                 f"{name}__{key}={label!r} is one of the classes, so that samples of "
@@ -350,7 +350,7 @@ def unique_codes(y):
     return np.unique(y, return_inverse=True)
 
 
-def put_label(y, rows, label):
+def put_label(y, where, label):
     """Return labels with some replaced by a label of any type.
 
     Text among numbers, or a number among texts or Booleans, gives an array of objects.
@@ -362,5 +362,5 @@ def put_label(y, rows, label):
         y = y.astype(np.result_type(y.dtype, np.asarray(label).dtype))
     else:
         y = y.astype(np.int64 if y.dtype.kind in "biu" else y.dtype)
-    y[rows] = label
+    y[where] = label
     return y

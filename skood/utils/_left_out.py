@@ -69,20 +69,20 @@ def drawn_copies(keys, weight=None, limit=MAX_OFFSET_ROWS):
     in all, those with the smallest `copy_numbers` are drawn.
     """
     if weight is None:
-        rows, shares, counts = np.arange(keys.n_samples), None, None
+        indices, shares, counts = np.arange(keys.n_samples), None, None
     else:
-        rows, shares = units(weight)
+        indices, shares = units(weight)
         counts = unit_counts(weight)
-    if limit is None or len(rows) <= limit:
-        return rows, shares
+    if limit is None or len(indices) <= limit:
+        return indices, shares
     numbers = copy_numbers(keys.values, counts)
     drawn = np.sort(np.argpartition(numbers, limit)[:limit])
-    return rows[drawn], None if shares is None else shares[drawn]
+    return indices[drawn], None if shares is None else shares[drawn]
 
 
 @dataclass(frozen=True)
-class Fold:
-    """Copies that are scored by a fit without them: positions in the drawn `rows`.
+class LeftOutFold:
+    """Copies that are scored by a fit without them: positions in `drawn`.
 
     ``gone`` are the samples of the copies that this fit leaves out, and ``shares`` the
     weights of these copies, None without weights.
@@ -99,7 +99,7 @@ class Fold:
         return remaining_weight(weight, self.gone, self.shares)
 
 
-def folds(keys, rows, y=None, n_folds=None, weight=None, shares=None, n_seen=None):
+def folds(keys, drawn, y=None, n_folds=None, weight=None, shares=None, n_seen=None):
     """Split drawn samples into folds that are left out of fits.
 
     All copies of a sample are in one fold, by its key: a fit that has seen a copy would
@@ -111,7 +111,7 @@ def folds(keys, rows, y=None, n_folds=None, weight=None, shares=None, n_seen=Non
     samples, and of each class at least one sample is left. A sample that is alone in
     its class is in no fold. Empty if no sample can be left out.
 
-    With weights (n_samples,), `rows` and `shares` are from `drawn_copies`. `n_seen`:
+    With weights (n_samples,), `drawn` and `shares` are from `drawn_copies`. `n_seen`:
     the number of samples of the fit, if these are drawn from more.
     """
     counts = np.ones(keys.n_samples, np.intp) if weight is None else unit_counts(weight)
@@ -127,28 +127,33 @@ def folds(keys, rows, y=None, n_folds=None, weight=None, shares=None, n_seen=Non
     sizes = np.bincount(contents, counts).astype(np.intp)
     split = sizes > counts.sum() / n_folds
     split[_wholes(contents, codes, counts, totals)] = True
-    single, numbers = split[contents[rows]], mixed(keys.values[rows])
-    numbers[single] = copy_numbers(keys.values[rows[single]])
-    chosen = np.flatnonzero(totals[codes[rows]] > 1)
-    numbers, sizes = numbers[chosen], np.where(single, 1, sizes[contents[rows]])[chosen]
-    labels = codes[rows[chosen]]
-    found = []
-    for part in _dealt(numbers, sizes, labels, n_folds / n_copies, n_copies):
-        part = chosen[part]
+    single, numbers = split[contents[drawn]], mixed(keys.values[drawn])
+    numbers[single] = copy_numbers(keys.values[drawn[single]])
+    chosen = np.flatnonzero(totals[codes[drawn]] > 1)
+    numbers, sizes = (
+        numbers[chosen],
+        np.where(single, 1, sizes[contents[drawn]])[chosen],
+    )
+    labels = codes[drawn[chosen]]
+    left_out = []
+    for members in _dealt(numbers, sizes, labels, n_folds / n_copies, n_copies):
+        members = chosen[members]
         while True:
-            whole = np.isin(contents, contents[rows[part[~single[part]]]]).nonzero()[0]
-            ones = part[single[part]]
-            gone = np.concatenate([whole, rows[ones]])
+            whole = np.isin(
+                contents, contents[drawn[members[~single[members]]]]
+            ).nonzero()[0]
+            ones = members[single[members]]
+            gone = np.concatenate([whole, drawn[ones]])
             n_gone = np.concatenate([counts[whole], np.ones(len(ones))])
             lost = np.bincount(codes[gone], n_gone, minlength=len(totals)) == totals
             if n_seen is not None or not lost.any():
                 break
             # a class would be gone: no fit leaves out its samples
-            part = part[~lost[codes[rows[part]]]]
-        own = None if weight is None else np.append(weight[whole], shares[ones])
-        if len(part):
-            found.append(Fold(part, gone, own))
-    return found
+            members = members[~lost[codes[drawn[members]]]]
+        gone_shares = None if weight is None else np.append(weight[whole], shares[ones])
+        if len(members):
+            left_out.append(LeftOutFold(members, gone, gone_shares))
+    return left_out
 
 
 def _wholes(contents, codes, counts, totals):
@@ -172,78 +177,78 @@ def _dealt(numbers, sizes, codes, share, n_copies):
     lowest = np.full(len(first), codes.max())
     np.minimum.at(lowest, items, codes)  # copies may have different labels
     total = int(sizes.sum())
-    n_parts = min(len(first), max(1, int(np.ceil(share * total - 1e-9))))
-    if n_parts == 1 and total == n_copies:
-        n_parts = 2
+    n_piles = min(len(first), max(1, int(np.ceil(share * total - 1e-9))))
+    if n_piles == 1 and total == n_copies:
+        n_piles = 2
     order = np.argsort(lowest, kind="stable")
     fold = np.empty(len(first), dtype=np.intp)
     if sizes.max() == 1:
-        fold[order] = np.arange(len(order)) % n_parts
+        fold[order] = np.arange(len(order)) % n_piles
     else:
-        fold[order] = _balanced(sizes[order], lowest[order], n_parts)
-    return [np.flatnonzero(fold[items] == one) for one in range(n_parts)]
+        fold[order] = _balanced(sizes[order], lowest[order], n_piles)
+    return [np.flatnonzero(fold[items] == k) for k in range(n_piles)]
 
 
-def _balanced(sizes, codes, n_parts):
+def _balanced(sizes, codes, n_piles):
     """Return a fold for each item, in turn the one with the fewest copies of its class.
 
     Of several, it is the one with the fewest copies in all.
     """
-    found, filled = np.empty(len(sizes), dtype=np.intp), [0] * n_parts
+    assigned, filled = np.empty(len(sizes), dtype=np.intp), [0] * n_piles
     for code in np.unique(codes):
         heap = [(0, n, fold) for fold, n in enumerate(filled)]
         heapq.heapify(heap)
         for i in np.flatnonzero(codes == code):
-            own, n, fold = heap[0]
+            n_same, n, fold = heap[0]
             size = int(sizes[i])
-            heapq.heapreplace(heap, (own + size, n + size, fold))
-            found[i], filled[fold] = fold, n + size
-    return found
+            heapq.heapreplace(heap, (n_same + size, n + size, fold))
+            assigned[i], filled[fold] = fold, n + size
+    return assigned
 
 
-def cross_fitted(detector, outputs, y, rows, n_folds=None, rescale=False, shares=None):
+def cross_fitted(detector, outputs, y, drawn, n_folds=None, rescale=False, shares=None):
     """Return scores of samples, each from a copy of the detector fitted without it.
 
     The `outputs` of the classifier, fitted on all samples, are reused.
     `rescale` maps the scores of copies to the detector's scale, if it depends on the
     number of samples. If no copy can be fitted, warns and returns the detector's own
-    scores. With weights, `rows` and `shares` are from `drawn_copies`.
+    scores. With weights, `drawn` and `shares` are from `drawn_copies`.
     """
 
-    def own_scores():
-        return weighted(detector._scores(outputs.take(rows)), shares)
+    def training_scores():
+        return weighted(detector._scores(outputs.take(drawn)), shares)
 
     if _UNUSED.get():
-        return own_scores()
-    scores = np.full(len(rows), np.nan)
+        return training_scores()
+    scores = np.full(len(drawn), np.nan)
     try:
         with quiet():
             keys = outputs.content
-            for fold in folds(keys, rows, y, n_folds, outputs.weight, shares):
+            for fold in folds(keys, drawn, y, n_folds, outputs.weight, shares):
                 other = copy.copy(detector)
                 other._is_fold = True
                 chosen, weight = fold.others(outputs.weight, outputs.n_samples)
                 gone = np.setdiff1d(np.arange(outputs.n_samples), chosen)
-                kept = outputs.without(gone).weighted(weight)
-                other._fit_outputs(kept, without(y, gone))
-                scores[fold.part] = other._scores(outputs.take(rows[fold.part]))
+                remaining = outputs.without(gone).weighted(weight)
+                other._fit_outputs(remaining, without(y, gone))
+                scores[fold.part] = other._scores(outputs.take(drawn[fold.part]))
                 if rescale:
                     compared = _compared(keys, chosen, weight)
                     seen = outputs.take(chosen[compared])
-                    own, others = other._scores(seen), detector._scores(seen)
-                    scores[fold.part] = _rescaled(scores[fold.part], own, others)
+                    copied, reference = other._scores(seen), detector._scores(seen)
+                    scores[fold.part] = _rescaled(scores[fold.part], copied, reference)
     except ValueError as error:
-        return in_sample(detector, own_scores(), error)
-    found = found_scores(scores, shares)
-    return in_sample(detector, own_scores()) if found is None else found
+        return in_sample(detector, training_scores(), error)
+    valid = found_scores(scores, shares)
+    return in_sample(detector, training_scores()) if valid is None else valid
 
 
 def found_scores(scores, shares=None):
     """Return scores that are not NaN, with their weights; None if there is none."""
-    found = ~np.isnan(scores)
-    if not found.any():
+    valid = ~np.isnan(scores)
+    if not valid.any():
         return None
-    return weighted(scores[found], None if shares is None else shares[found])
+    return weighted(scores[valid], None if shares is None else shares[valid])
 
 
 def _compared(keys, chosen, weight):
@@ -292,47 +297,49 @@ def refitted_scores(
     none can be fitted, warns and returns the detector's own scores; see `cross_fitted`.
     """
 
-    def own_scores():
+    def training_scores():
         return weighted(detector._score_validated(X), weight)
 
-    n_samples, found, weights = n_rows(X), [], []
+    n_samples, blocks, weights = n_rows(X), [], []
     keys = SampleKeys(X) if keys is None else keys
-    rows, shares = drawn_copies(keys, weight, MAX_REFITTED_ROWS)
+    drawn, shares = drawn_copies(keys, weight, MAX_REFITTED_ROWS)
     try:
         with quiet():
             strata = y if stratify else None
-            for fold in folds(keys, rows, strata, n_folds, weight, shares):
-                kept, left = fold.others(weight, n_samples)
-                own = None if shares is None else shares[fold.part]
+            for fold in folds(keys, drawn, strata, n_folds, weight, shares):
+                remaining, left = fold.others(weight, n_samples)
+                fold_shares = None if shares is None else shares[fold.part]
                 other = copy.copy(detector)
                 with unused_thresholds():  # of detectors inside the copy
-                    labels = None if y is None else y[kept]
-                    fit(other, take_rows(X, kept), labels, left)
-                scores = score(other, rows[fold.part], own)
+                    labels = None if y is None else y[remaining]
+                    fit(other, take_rows(X, remaining), labels, left)
+                scores = score(other, drawn[fold.part], fold_shares)
                 if weight is not None:
-                    scores, own = scores
-                    weights.append(own)
+                    scores, fold_shares = scores
+                    weights.append(fold_shares)
                 if rescale:
-                    seen = take_rows(X, kept[_compared(keys, kept, left)])
-                    pair = (one._score_validated(seen) for one in (other, detector))
+                    seen = take_rows(X, remaining[_compared(keys, remaining, left)])
+                    pair = (
+                        scorer._score_validated(seen) for scorer in (other, detector)
+                    )
                     scores = _rescaled(scores, *pair)
-                found.append(scores)
+                blocks.append(scores)
     except ValueError as error:
-        return in_sample(detector, own_scores(), error)
-    if not found:
-        return in_sample(detector, own_scores())
-    scores = np.concatenate(found)
+        return in_sample(detector, training_scores(), error)
+    if not blocks:
+        return in_sample(detector, training_scores())
+    scores = np.concatenate(blocks)
     return scores if weight is None else (scores, np.concatenate(weights))
 
 
-def _rescaled(scores, own, others):
+def _rescaled(scores, copied, reference):
     """Rescale scores of a copy to the detector's, by quartiles on common samples.
 
     A classifier fitted on fewer samples has logits of another scale, and the score of a
     one-class SVM is a sum over its support vectors.
     """
     (low, middle, high), quartiles = np.percentile(
-        [own, others], [25, 50, 75], axis=1
+        [copied, reference], [25, 50, 75], axis=1
     ).T
     spread = high - low
     scale = (quartiles[2] - quartiles[0]) / spread if spread > 0 else 1.0

@@ -30,13 +30,13 @@ def implied_ood_label(loss, ood_label):
     return np.nan if is_regression_loss(loss) else ood_label
 
 
-def _zero_one(y_true, y_pred, rows):
+def _zero_one(y_true, y_pred, where):
     """Return 1.0 where the labels differ, also between strings and numbers."""
     if (y_true.dtype.kind in "US") != (y_pred.dtype.kind in "US"):
         y_true, y_pred = y_true.astype(object), y_pred.astype(object)
     if "O" in (y_true.dtype.kind, y_pred.dtype.kind):  # others may not be comparable
-        y_true, y_pred, rows = y_true[rows], y_pred[rows], slice(None)
-    return np.asarray(y_true != y_pred, dtype=bool)[rows].astype(np.float64)
+        y_true, y_pred, where = y_true[where], y_pred[where], slice(None)
+    return np.asarray(y_true != y_pred, dtype=bool)[where].astype(np.float64)
 
 
 def _codes(y, classes, name):
@@ -65,13 +65,13 @@ def _from_matrix(y_true, y_pred, matrix, classes):
             f"A loss matrix for {len(classes)} classes must have shape "
             f"({len(classes)}, {len(classes)}), got {matrix.shape}."
         )
-    rows = _codes(y_true, classes, "y_true")
+    where = _codes(y_true, classes, "y_true")
     columns = _codes(y_pred, classes, "y_pred")
-    return matrix[rows, columns]
+    return matrix[where, columns]
 
 
-def _check_pred(y_pred, n_samples, rows):
-    y_pred = check_labels(y_pred, "y_pred", rows=rows)
+def _check_pred(y_pred, n_samples, where):
+    y_pred = check_labels(y_pred, "y_pred", where=where)
     if y_pred.shape[0] != n_samples:
         raise ValueError(
             f"y_pred has {y_pred.shape[0]} entries, but y_true has {n_samples}; pass "
@@ -103,10 +103,10 @@ def _residuals(y_true, y_pred):
         return y_true.astype(np.float64) - y_pred.astype(np.float64)
 
 
-def _named(y_true, y_pred, loss, rows):
+def _named(y_true, y_pred, loss, where):
     """Return the losses of ID samples by name."""
     if loss == "zero_one":
-        return _zero_one(y_true, y_pred, rows)
+        return _zero_one(y_true, y_pred, where)
     if not is_regression_loss(loss):
         names = ", ".join(map(repr, ["zero_one", *REGRESSION_LOSSES]))
         raise ValueError(
@@ -114,7 +114,7 @@ def _named(y_true, y_pred, loss, rows):
             f"got {loss!r}."
         )
     with np.errstate(over="ignore"):
-        return REGRESSION_LOSSES[loss](_residuals(y_true[rows], y_pred[rows]))
+        return REGRESSION_LOSSES[loss](_residuals(y_true[where], y_pred[where]))
 
 
 def per_sample_loss(
@@ -128,23 +128,23 @@ def per_sample_loss(
     are ID. Losses are clipped to `max_loss`, unless it is None.
     """
     check_no_dict(loss)
-    rows: slice | np.ndarray = slice(None)
+    where: slice | np.ndarray = slice(None)
     if is_id is not None and not is_id.all():
-        rows = np.flatnonzero(is_id)  # faster than the mask
-    y_true = check_labels(y_true, "y_true", rows=rows)
+        where = np.flatnonzero(is_id)  # faster than the mask
+    y_true = check_labels(y_true, "y_true", where=where)
     n_samples = y_true.shape[0]
     if isinstance(loss, str):
-        values = _named(y_true, _check_pred(y_pred, n_samples, rows), loss, rows)
+        values = _named(y_true, _check_pred(y_pred, n_samples, where), loss, where)
     elif callable(loss):
-        id_true, id_pred = y_true[rows], _check_pred(y_pred, n_samples, rows)[rows]
+        id_true, id_pred = y_true[where], _check_pred(y_pred, n_samples, where)[where]
         values = _per_row(loss(id_true, id_pred), id_true.shape[0])
     else:
         array = np.asarray(loss, dtype=np.float64)
         if array.ndim == 2:
-            y_pred = _check_pred(y_pred, n_samples, rows)
-            values = _from_matrix(y_true[rows], y_pred[rows], array, classes)
+            y_pred = _check_pred(y_pred, n_samples, where)
+            values = _from_matrix(y_true[where], y_pred[where], array, classes)
         else:
-            values = _per_row(array, n_samples)[rows]
+            values = _per_row(array, n_samples)[where]
     if max_loss is not None:
         values = np.minimum(values, max_loss)
     good = np.isfinite(values) & (values >= 0)

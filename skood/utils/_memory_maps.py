@@ -21,15 +21,15 @@ class MappedRows:
     """View of rows of a memory-mapped matrix, loaded and converted on access.
 
     Indexing, or conversion, of the matrix itself would copy nearly all of the file.
-    `rows` are indices, None: all; `dtype` None is the dtype of the file.
+    `indices` None: all rows; `dtype` None is the dtype of the file.
     """
 
     ndim = 2
 
-    def __init__(self, X, rows=None, dtype=None):
+    def __init__(self, X, indices=None, dtype=None):
         self.X = X
-        self.chosen = rows
-        self.shape = (len(X) if rows is None else len(rows), X.shape[1])
+        self.chosen = indices
+        self.shape = (len(X) if indices is None else len(indices), X.shape[1])
         self.dtype = np.dtype(X.dtype if dtype is None else dtype)
 
     def __len__(self):
@@ -45,13 +45,13 @@ class MappedRows:
         dtype = np.float32 if self.X.dtype == np.float32 else np.float64
         return MappedRows(self.X, self.chosen, dtype)
 
-    def __getitem__(self, part):
-        rows = part if self.chosen is None else self.chosen[part]
-        return np.asarray(self.X[rows]).astype(self.dtype, copy=False)
+    def __getitem__(self, key):
+        indices = key if self.chosen is None else self.chosen[key]
+        return np.asarray(self.X[indices]).astype(self.dtype, copy=False)
 
     def __array__(self, dtype=None, copy=None):
-        rows = self[:]
-        return rows if dtype is None else rows.astype(dtype, copy=False)
+        array = self[:]
+        return array if dtype is None else array.astype(dtype, copy=False)
 
     def __array_namespace__(self, api_version=None):
         return numpy_namespace()
@@ -86,8 +86,8 @@ def row_blocks(X, budget):
 
     Narrow rows count as wider ones: a classifier may compute larger arrays from them.
     """
-    for rows in row_chunks(len(X), 8 * max(X.shape[1], _LEAST_WIDTH), budget):
-        yield X[rows]
+    for chunk in row_chunks(len(X), 8 * max(X.shape[1], _LEAST_WIDTH), budget):
+        yield X[chunk]
 
 
 def without(array, left_out):

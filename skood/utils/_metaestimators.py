@@ -81,17 +81,17 @@ def warn_of_known_classes(estimator, y, is_ood, ood_label):
     if not hasattr(estimator, "get_params") or np.ndim(y) != 1:
         return
     left_out = {v for v in np.asarray(y)[is_ood].tolist() if v != ood_label}
-    for name, part in estimator.get_params().items() if left_out else ():
-        if not isinstance(part, FrozenEstimator):
+    for name, inner in estimator.get_params().items() if left_out else ():
+        if not isinstance(inner, FrozenEstimator):
             continue
-        classes = getattr(part, "classes_", None)
+        classes = getattr(inner, "classes_", None)
         if classes is None or np.ndim(classes) != 1:
             continue
         known = sorted(left_out.intersection(np.asarray(classes).tolist()), key=str)
         if known:
             warn(
                 f"The samples of the classes {known} count as OOD, but {name}, a "
-                f"frozen {type(unwrapped(part)).__name__}, was fitted on these "
+                f"frozen {type(unwrapped(inner)).__name__}, was fitted on these "
                 "classes: its scores do not measure how new they are. Pass the "
                 "classifier unfrozen, so that it is fitted without them in each "
                 "split, or score samples "
@@ -162,20 +162,20 @@ def check_given(X):
         )
 
 
-def take_rows(X, rows):
+def take_rows(X, indices):
     """Return samples by index, of an array, tensor, data frame, list or array-like.
 
     Samples of a torch dataset or loader are not loaded yet.
     """
     X = as_rows(X)
     if is_tensor(X):
-        return X[rows]
+        return X[indices]
     if issparse(X):
-        return X.tocsr()[rows]
+        return X.tocsr()[indices]
     if not hasattr(X, "__getitem__"):
         X = np.asarray(X)
     _check_has_rows(X)
-    return _safe_indexing(X, rows)
+    return _safe_indexing(X, indices)
 
 
 def n_rows(X):
@@ -244,7 +244,9 @@ def join_input_tags(tags, inner):
         ("positive_only", any),
         ("three_d_array", any),
     ):
-        value = bool(inner) and of(getattr(one.input_tags, name) for one in inner)
+        value = bool(inner) and of(
+            getattr(inner_tags.input_tags, name) for inner_tags in inner
+        )
         setattr(tags.input_tags, name, value)
 
 

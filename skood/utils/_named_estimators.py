@@ -31,7 +31,7 @@ def _can_have(estimator, method):
 def named_parts(pairs):
     """Return the pairs of a name and a part, none if they are invalid, see `fit`."""
     try:
-        return [(name, part) for name, part in pairs if isinstance(name, str)]
+        return [(name, estimator) for name, estimator in pairs if isinstance(name, str)]
     except (TypeError, ValueError):
         return []
 
@@ -51,8 +51,8 @@ def check_parts(owner, what, methods):
             f"{what}=[('knn', KNN()), ('vim', ViM())]."
         )
     names = [name for name, _ in pairs]
-    own = set(owner.get_params(deep=False))
-    bad = [name for name in names if not name or "__" in name or name in own]
+    reserved = set(owner.get_params(deep=False))
+    bad = [name for name in names if not name or "__" in name or name in reserved]
     if bad:
         raise ValueError(
             f"Names in {what} must not be empty, contain '__' or be a parameter of "
@@ -61,18 +61,18 @@ def check_parts(owner, what, methods):
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"Names in {what} must be distinct, got twice: {twice}.")
-    kept = [(n, p) for n, p in pairs if not (isinstance(p, str) and p == "drop")]
-    if not kept:
+    used = [(n, p) for n, p in pairs if not (isinstance(p, str) and p == "drop")]
+    if not used:
         raise ValueError(
             f"{what}={pairs!r} has no estimator. Give at least one that is not 'drop'."
         )
-    for name, part in kept:
-        lacking = missing_methods(part, methods)
-        if lacking or isinstance(part, type):
+    for name, estimator in used:
+        lacking = missing_methods(estimator, methods)
+        if lacking or isinstance(estimator, type):
             raise TypeError(
                 f"{name!r} in {what} must be an estimator with "
-                f"{' and '.join(methods)}, or 'drop', got {part!r}"
+                f"{' and '.join(methods)}, or 'drop', got {estimator!r}"
                 + (f" without {', '.join(lacking)}." if lacking else ": a class.")
                 + (f" Instead {PYOD_ADVICE}." if "score_samples" in lacking else "")
             )
-    return [name for name, _ in kept], [part for _, part in kept]
+    return [name for name, _ in used], [estimator for _, estimator in used]

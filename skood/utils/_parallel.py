@@ -27,11 +27,11 @@ _FEW, _MANY = 2**18, 2**34
 
 def _libraries():
     """Return the controller of the threaded libraries that have been imported."""
-    return _found_libraries(*(name in sys.modules for name in _THREADED))
+    return _imported_libraries(*(name in sys.modules for name in _THREADED))
 
 
 @cache
-def _found_libraries(*imported):
+def _imported_libraries(*imported):
     """Return the controller of the libraries, searched once for each of these."""
     return ThreadpoolController()
 

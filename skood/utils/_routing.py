@@ -39,15 +39,15 @@ def weight_params(owner, name, estimator, sample_weight, *, required=True):
     if sample_weight is None or isinstance(estimator, FrozenEstimator):
         return {}
     # a part that is None by default is not the user's, and requests nothing
-    is_given = hasattr(getattr(owner, name, estimator), "fit")
-    if is_given and get_config()["enable_metadata_routing"]:
+    is_user_part = hasattr(getattr(owner, name, estimator), "fit")
+    if is_user_part and get_config()["enable_metadata_routing"]:
         routed = process_routing(owner, "fit", sample_weight=sample_weight)
         return routed[name].fit
     names = _weight_names(estimator, required)
     if not names and required:
-        part = _last_step(estimator)
+        last = _last_step(estimator)
         raise ValueError(
-            f"sample_weight was passed, but {type(part).__name__} has no "
+            f"sample_weight was passed, but {type(last).__name__} has no "
             f"sample_weight in its fit, and {type(owner).__name__} fits it. Leave "
             "sample_weight out, or use an estimator that has it."
         )
@@ -77,9 +77,9 @@ def _weight_names(estimator, required):
         takes = has_fit_parameter(estimator, "sample_weight")
         return ["sample_weight"] if takes else []
     steps = [
-        (name, part)
-        for name, part in estimator.steps
-        if part is not None and not isinstance(part, str)
+        (name, step)
+        for name, step in estimator.steps
+        if step is not None and not isinstance(step, str)
     ]
     last = steps[-1][1] if steps else None
     if required and not (
@@ -87,5 +87,7 @@ def _weight_names(estimator, required):
     ):
         return []
     return [
-        f"{step}__{name}" for step, part in steps for name in _weight_names(part, False)
+        f"{step}__{name}"
+        for step, inner in steps
+        for name in _weight_names(inner, False)
     ]

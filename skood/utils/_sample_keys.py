@@ -51,9 +51,9 @@ class SampleKeys:
             self._values, self._X = _keys(self._X), None
         return self._values
 
-    def rows(self, part):
-        """Return the keys of the samples `part`."""
-        return SampleKeys(values=self.values[part])
+    def rows(self, indices):
+        """Return the keys of the samples `indices`."""
+        return SampleKeys(values=self.values[indices])
 
 
 def mixed(keys):
@@ -84,17 +84,17 @@ def copy_numbers(keys, counts=None, seed=0):
     return mixed(np.repeat(keys, counts) ^ mixed(rank ^ salt))
 
 
-def drawn_samples(X, rows=None):
-    """Return at most 2,000 of the samples `rows` (None: all), drawn with a fixed seed.
+def drawn_samples(X, indices=None):
+    """Return at most 2,000 of the samples `indices` (None: all), by a fixed seed.
 
     Also returns the number of samples from which they are drawn.
     """
-    n_samples = n_rows(X) if rows is None else len(rows)
+    n_samples = n_rows(X) if indices is None else len(indices)
     if n_samples > _MAX_STORED:
         rng = np.random.default_rng(0)
         drawn = rng.choice(n_samples, _MAX_STORED, replace=False)
-        rows = drawn if rows is None else rows[drawn]
-    return X if rows is None else take_rows(X, rows), n_samples
+        indices = drawn if indices is None else indices[drawn]
+    return X if indices is None else take_rows(X, indices), n_samples
 
 
 def stored_keys(X):
@@ -175,7 +175,7 @@ def _series(X, j):
 def _keys_of_columns(columns):
     """Return the keys of samples with columns of any types."""
     factors = _factors(len(columns))
-    terms = [_column(one) * c for one, c in zip(columns, factors, strict=True)]
+    terms = [_column(column) * c for column, c in zip(columns, factors, strict=True)]
     return mixed(np.sum(terms, axis=0, dtype=np.uint64))
 
 
@@ -204,12 +204,12 @@ def _sums(X):
     """Return the sum over columns of the bits of a value times the column's factor."""
     n_samples, width = X.shape[0], math.prod(X.shape[1:])
     factors, sums = _factors(width), np.empty(n_samples, dtype=np.uint64)
-    parts = list(row_chunks(n_samples, 8 * width, _BLOCK_BYTES))
-    memory = np.empty((parts[0].stop if parts else 0, width))
-    for part in parts:
-        block = to_numpy(X[part]).reshape(-1, width)
+    chunks = list(row_chunks(n_samples, 8 * width, _BLOCK_BYTES))
+    memory = np.empty((chunks[0].stop if chunks else 0, width))
+    for chunk in chunks:
+        block = to_numpy(X[chunk]).reshape(-1, width)
         bits = _bits(block, memory[: len(block)])
-        np.einsum("ij,j->i", bits, factors, out=sums[part])
+        np.einsum("ij,j->i", bits, factors, out=sums[chunk])
     return sums
 
 
@@ -231,15 +231,17 @@ def _column(values):
         return _bits(values)
     if values.dtype.kind in "mM":
         return _bits(values.astype(np.int64))
-    found: dict[str, int] = {}
-    return np.array([_hash(value, found) for value in values.tolist()], dtype=np.uint64)
+    hashes: dict[str, int] = {}
+    return np.array(
+        [_hash(value, hashes) for value in values.tolist()], dtype=np.uint64
+    )
 
 
-def _hash(value, found):
+def _hash(value, hashes):
     """Return a hash of a value that is the same in every process."""
     plain = isinstance(value, (str, bytes, Number)) or value is None
     name = repr(value) if plain else joblib_hash(value)
-    if name not in found:
+    if name not in hashes:
         digest = blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest()
-        found[name] = int.from_bytes(digest, "little")
-    return found[name]
+        hashes[name] = int.from_bytes(digest, "little")
+    return hashes[name]

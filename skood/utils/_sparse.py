@@ -91,16 +91,16 @@ def csr_lengths(X, order=2):
 
 def unit_csr(X):
     """Scale rows of a CSR array to unit Euclidean length, see `unit_rows`."""
-    rows, values = _row_of_entries(X), X.data.astype(np.float64)
+    row_index, values = _row_of_entries(X), X.data.astype(np.float64)
     if X.dtype == np.float64:
         largest = np.zeros(X.shape[0])
-        np.maximum.at(largest, rows, np.abs(values))
+        np.maximum.at(largest, row_index, np.abs(values))
         largest[largest == 0] = 1.0
-        values /= largest[rows]
+        values /= largest[row_index]
     X = csr_array((values, X.indices, X.indptr), shape=X.shape)
     lengths = csr_lengths(X)
     lengths[lengths == 0] = 1.0
-    X.data /= lengths[rows]
+    X.data /= lengths[row_index]
     return X
 
 
@@ -119,9 +119,9 @@ def stacked(parts):
     return parts[0].copy() if len(parts) == 1 else vstack(parts, format="csr")
 
 
-def inner_products(queries, rows):
+def inner_products(queries, vectors):
     """Return the dense inner products, (n_queries, n_rows), of two sets of rows."""
-    if not issparse(rows):
-        return queries @ rows.T
+    if not issparse(vectors):
+        return queries @ vectors.T
     # Only the queries, which are fewer, are converted for the product.
-    return (rows @ queries.T).toarray(order="F").T
+    return (vectors @ queries.T).toarray(order="F").T

@@ -70,12 +70,12 @@ def ranked_scores(scores):
     if (ranked[1:] < ranked[:-1]).any():
         keys &= ~low
         same = keys[1:] == keys[:-1]
-        rows = np.flatnonzero(np.append(same, False) | np.append(False, same))
-        if rows.size > scores.size / 8:
+        unsorted = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        if unsorted.size > scores.size / 8:
             order = np.argsort(scores)
             return order, scores[order]
-        again = rows[np.lexsort((ranked[rows], keys[rows]))]
-        order[rows], ranked[rows] = order[again], ranked[again]
+        again = unsorted[np.lexsort((ranked[unsorted], keys[unsorted]))]
+        order[unsorted], ranked[unsorted] = order[again], ranked[again]
     return order, ranked
 
 
@@ -144,10 +144,10 @@ def quantile_of_ranked(ranked, share, ends=None):
     position = share * (ranked.size - 1)
     k = min(int(position), ranked.size - 1)
     low, high = float(ranked[k]), float(ranked[min(k + 1, ranked.size - 1)])
-    part = position - k
-    if part >= 0.5:
-        return high - (high - low) * (1 - part)
-    return low + (high - low) * part
+    fraction = position - k
+    if fraction >= 0.5:
+        return high - (high - low) * (1 - fraction)
+    return low + (high - low) * fraction
 
 
 def _median_of_sizes(finite, weight):
@@ -245,11 +245,11 @@ def merged_ties(scores, weight=None):
         return scores
     order, ranked = ranked_scores(scores)
     ranked_weight = None if weight is None else weight[order]
-    found = merged_ties_of_ranked(ranked, ranked_weight)
-    if found is ranked:
+    merged_ranked = merged_ties_of_ranked(ranked, ranked_weight)
+    if merged_ranked is ranked:
         return scores
     merged = np.empty_like(ranked)
-    merged[order] = found
+    merged[order] = merged_ranked
     return merged
 
 
@@ -272,9 +272,9 @@ def merged_ties_of_ranked(ranked, weight=None, scale=None):
         return ranked
     first, last = first[tied], last[tied]
     size = last - first + 1
-    rows = np.arange(size.sum()) + np.repeat(last + 1 - np.cumsum(size), size)
+    indices = np.arange(size.sum()) + np.repeat(last + 1 - np.cumsum(size), size)
     merged = ranked.copy()
-    merged[rows] = np.repeat(ranked[first] / 2 + ranked[last] / 2, size)
+    merged[indices] = np.repeat(ranked[first] / 2 + ranked[last] / 2, size)
     return merged
 
 

@@ -30,23 +30,23 @@ def resolve_device(device="auto"):
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        found = torch.device(device)
+        resolved = torch.device(device)
     except RuntimeError as error:
         raise ValueError(
             f"Unknown device {device!r}. Pass 'auto', 'cpu', 'cuda', 'cuda:<index>' "
             f"or another device name of torch."
         ) from error
-    if found.type == "cuda":
-        return _resolve_cuda(found)
-    if found.type != "cpu":
+    if resolved.type == "cuda":
+        return _resolve_cuda(resolved)
+    if resolved.type != "cpu":
         try:  # the only test that works for every type of device
-            torch.empty(1, device=found).cpu()
+            torch.empty(1, device=resolved).cpu()
         except (AssertionError, NotImplementedError, RuntimeError) as error:
             raise ValueError(
-                f"Device {str(found)!r} cannot hold data on this machine. Pass "
+                f"Device {str(resolved)!r} cannot hold data on this machine. Pass "
                 f"device='auto' or device='cpu'."
             ) from error
-    return found
+    return resolved
 
 
 def _resolve_cuda(device):
@@ -156,11 +156,11 @@ def to_tensor(X, device=None, dtype=None):
     return X.to(device=device, dtype=dtype)
 
 
-def row_chunks(n_rows, bytes_per_row, budget=64 * 2**20):
+def row_chunks(n_samples, bytes_per_row, budget=64 * 2**20):
     """Yield slices of consecutive rows that need at most `budget` bytes, or one row."""
     step = max(1, int(budget) // max(1, int(bytes_per_row)))
-    for start in range(0, n_rows, step):
-        yield slice(start, min(start + step, n_rows))
+    for start in range(0, n_samples, step):
+        yield slice(start, min(start + step, n_samples))
 
 
 @contextlib.contextmanager
@@ -205,15 +205,15 @@ def training(random_state, device=None):
 @contextlib.contextmanager
 def evaluating(module):
     """Set a module to eval mode inside a `with` block, then restore each submodule."""
-    modes = [(part, part.training) for part in module.modules()]
+    modes = [(submodule, submodule.training) for submodule in module.modules()]
     try:
         # Not module.eval(): a user-defined train() may do more than set the mode.
-        for part, _ in modes:
-            part.training = False
+        for submodule, _ in modes:
+            submodule.training = False
         yield module
     finally:
-        for part, training in modes:
-            part.training = training
+        for submodule, training in modes:
+            submodule.training = training
 
 
 def _first_float(module):

@@ -58,22 +58,22 @@ class DatasetRows:
         """A tuple of the number of samples; their shape is unknown before loading."""
         return (len(self),)
 
-    def __getitem__(self, rows):
-        if isinstance(rows, tuple):  # scikit-learn indexes with [rows, ...]
-            rows = rows[0]
-        part = DatasetRows(self.dataset, self.indices[rows], self.options)
-        part._knows_labels = self._knows_labels
+    def __getitem__(self, key):
+        if isinstance(key, tuple):  # scikit-learn indexes with [rows, ...]
+            key = key[0]
+        subset = DatasetRows(self.dataset, self.indices[key], self.options)
+        subset._knows_labels = self._knows_labels
         if self._labels is not None:
-            part._labels = self._labels[rows]
-        return part
+            subset._labels = self._labels[key]
+        return subset
 
     def without_labels(self):
         """Return the same samples; labels of the items are ignored."""
         if self._knows_labels:
             return self
-        rows = DatasetRows(self.dataset, self.indices, self.options)
-        rows._knows_labels = True
-        return rows
+        subset = DatasetRows(self.dataset, self.indices, self.options)
+        subset._knows_labels = True
+        return subset
 
     def __array__(self, dtype=None, copy=None):
         return np.asarray(np.concatenate(list(iter_batches(self))), dtype=dtype)
@@ -105,7 +105,7 @@ class DatasetRows:
         )
         labels = []
         for asked, batch in zip(batches, loader, strict=True):
-            X = _rows(batch)
+            X = _samples(batch)
             if len(X) != len(asked):
                 raise ValueError(
                     f"The collate_fn of the loader gave {len(X)} samples for "
@@ -121,21 +121,21 @@ class DatasetRows:
 def _collate(items):
     """Stack samples; labels, which may be text, remain in a list."""
     items = [item if isinstance(item, (tuple, list)) else (item,) for item in items]
-    rows = [item[0] for item in items]
-    for x in rows:
-        if not isinstance(x, _ROW_KINDS):
-            raise TypeError(_NOT_ROWS.format(f"an item with a {_name(x)}"))
-    if all(isinstance(x, torch.Tensor) for x in rows):
-        X = torch.stack(rows)
+    samples = [item[0] for item in items]
+    for x in samples:
+        if not isinstance(x, _SAMPLE_KINDS):
+            raise TypeError(_NOT_SAMPLES.format(f"an item with a {_name(x)}"))
+    if all(isinstance(x, torch.Tensor) for x in samples):
+        X = torch.stack(samples)
     else:
-        X = torch.from_numpy(np.stack([to_numpy(x) for x in rows]))
+        X = torch.from_numpy(np.stack([to_numpy(x) for x in samples]))
     if all(len(item) == 1 for item in items):
         return X
     return X, [item[1] if len(item) > 1 else None for item in items]
 
 
-_ROW_KINDS = (torch.Tensor, np.ndarray, np.generic, int, float)
-_NOT_ROWS = (
+_SAMPLE_KINDS = (torch.Tensor, np.ndarray, np.generic, int, float)
+_NOT_SAMPLES = (
     "Items of a torch dataset must be a tensor or an array, or (x, label) with one, "
     "and a batch of them likewise; got {}. Give the dataset a transform that makes "
     "tensors, or give a DataLoader with a collate_fn that returns (X, y)."
@@ -147,7 +147,7 @@ def _name(thing):
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
-def _rows(batch):
+def _samples(batch):
     """Return the samples of a batch as an array."""
     if isinstance(batch, (tuple, list)) and len(batch):
         batch = batch[0]
@@ -155,18 +155,19 @@ def _rows(batch):
         return to_numpy(batch) if batch.device.type == "cpu" else batch
     if isinstance(batch, np.ndarray):
         return batch
-    raise TypeError(_NOT_ROWS.format(f"a batch with a {_name(batch)}"))
+    raise TypeError(_NOT_SAMPLES.format(f"a batch with a {_name(batch)}"))
 
 
-def _labels(batch, n_rows):
+def _labels(batch, n_samples):
     """Return the labels of a batch as a list, or None."""
     if not isinstance(batch, (tuple, list)) or len(batch) < 2 or batch[1] is None:
         return None
     y = batch[1]
-    if len(y) != n_rows:
+    if len(y) != n_samples:
         raise ValueError(
-            f"A batch of the torch dataset has {n_rows} samples and {len(y)} labels: "
-            "there must be one for each sample. Make the items (x, label), or pass y."
+            f"A batch of the torch dataset has {n_samples} samples and {len(y)} "
+            "labels: there must be one for each sample. Make the items (x, label), or "
+            "pass y."
         )
     y = to_numpy(y)
     return y.tolist() if hasattr(y, "tolist") else [_plain(label) for label in y]
@@ -187,7 +188,7 @@ def _merged(labels):
             "Some batches of the torch dataset have labels and others have none. Give "
             "all items a label, or none, or pass y."
         )
-    values = [value for part in labels for value in part]
+    values = [value for batch in labels for value in batch]
     if len({isinstance(value, str) for value in values}) == 2:
         return np.array(values, dtype=object)
     try:
@@ -292,7 +293,7 @@ def iter_batches(X):
     if isinstance(X, DatasetRows):
         blocks = X.blocks()
     elif _is_stream(X):
-        blocks = (_rows(batch) for batch in _stream(X))
+        blocks = (_samples(batch) for batch in _stream(X))
     else:
         blocks = rows_of(X).without_labels().blocks()
     for block in blocks:

@@ -52,11 +52,11 @@ def check_weight(sample_weight, n_samples, name="sample_weight"):
     return weight
 
 
-def row_weight(sample_weight, rows):
+def row_weight(sample_weight, indices):
     """Return the weights of some samples (None: all); None stays None."""
-    if sample_weight is None or rows is None:
+    if sample_weight is None or indices is None:
         return sample_weight
-    return sample_weight[rows]
+    return sample_weight[indices]
 
 
 def left_out_weight(weight):
@@ -92,16 +92,16 @@ def units(weight):
     one. The order is the one of ``numpy.repeat``.
     """
     counts, sizes = unit_counts(weight), _sizes(weight)
-    rows = np.repeat(np.arange(len(weight)), counts)
-    shares = np.ones(len(rows))
+    indices = np.repeat(np.arange(len(weight)), counts)
+    shares = np.ones(len(indices))
     shares[np.cumsum(counts) - 1] = sizes - (counts - 1)
-    return rows, shares if sizes is weight else shares * (weight.sum() / _MAX_UNITS)
+    return indices, shares if sizes is weight else shares * (weight.sum() / _MAX_UNITS)
 
 
-def repeated_rows(rows, weight, what):
+def repeated_rows(samples, weight, what):
     """Return rows repeated by integer weights (None: themselves), for `what`."""
     if weight is None:
-        return rows
+        return samples
     counts = weight.astype(np.intp)
     wrong = counts != weight
     if wrong.any():
@@ -110,7 +110,7 @@ def repeated_rows(rows, weight, what):
             "be repeated for it, and the weights are no integers, such as "
             f"{weight[wrong][0]:g}. Give integers, or leave sample_weight out."
         )
-    return np.repeat(rows, counts, axis=0)
+    return np.repeat(samples, counts, axis=0)
 
 
 def remaining_weight(weight, left_out, shares):
@@ -119,8 +119,8 @@ def remaining_weight(weight, left_out, shares):
     `left_out` are the samples of the units, with repeats, and `shares` their weights.
     """
     left = weight - np.bincount(left_out, weights=shares, minlength=len(weight))
-    kept = np.flatnonzero(left > _ROUNDING * weight)
-    return kept, left[kept]
+    remaining = np.flatnonzero(left > _ROUNDING * weight)
+    return remaining, left[remaining]
 
 
 def weighted(scores, weight):
@@ -148,10 +148,10 @@ def weighted_quantile(ranked, ends, share):
     rank = np.floor(position)
     low = float(ranked[first_above(ends, rank)])
     high = float(ranked[first_above(ends, rank + 1)])
-    part = position - rank
-    if part >= 0.5:
-        return high - (high - low) * (1 - part)
-    return low + (high - low) * part
+    fraction = position - rank
+    if fraction >= 0.5:
+        return high - (high - low) * (1 - fraction)
+    return low + (high - low) * fraction
 
 
 def count_weights(sample_weight, n_samples):

@@ -83,7 +83,7 @@ def all_estimators(kind=None):
     """
     if kind is not None and kind not in _KINDS:
         raise ValueError(f"kind must be None or one of {sorted(_KINDS)}, got {kind!r}.")
-    found = {}
+    estimators = {}
     for room in ROOMS:
         module = importlib.import_module(f"skood.{room}")
         for name in module.__all__:
@@ -96,5 +96,5 @@ def all_estimators(kind=None):
                 and value is not BaseDetector
                 and (kind is None or _KINDS[kind] in _types(value))
             ):
-                found[name] = value
-    return sorted(found.items())
+                estimators[name] = value
+    return sorted(estimators.items())

@@ -24,7 +24,7 @@ from sklearn.utils.validation import has_fit_parameter
 from skood.base import BaseDetector
 from skood.exceptions import SkoodWarning
 
-_NO_OOD_ROWS = (
+_NO_OOD_SAMPLES = (
     "`score` is the AUROC of ID against OOD samples, and the data of this check have "
     "no OOD samples."
 )
@@ -273,7 +273,7 @@ def _failures_of_scikit_learn(estimator):
     if isinstance(estimator, BaseDetector):
         scorer = estimator.estimator if name == "Propagation" else estimator
         scored = ("check_fit_score_takes_y", "check_pipeline_consistency")
-        failures.update(dict.fromkeys(scored, _NO_OOD_ROWS))
+        failures.update(dict.fromkeys(scored, _NO_OOD_SAMPLES))
         required = get_tags(estimator).target_tags.required
         if required or getattr(estimator, "per_class", False):
             failures.update(dict.fromkeys(_OUTLIERS, _NEEDS_Y))
@@ -421,15 +421,15 @@ def check_score_type(detector):
     X, y, X_ood = _data()
     for dtype in (np.float32, np.float64):
         fitted = _fit(detector, X.astype(dtype), y)
-        for rows in (X, X_ood):
+        for samples in (X, X_ood):
             for method in (fitted.score_samples, fitted.decision_function):
-                scores = method(rows.astype(dtype))
+                scores = method(samples.astype(dtype))
                 kind = type(scores)
                 assert kind is np.ndarray, f"scores must be an ndarray, got {kind}"
                 kind = scores.dtype
                 assert kind == np.float64, f"scores must be float64, got {kind}"
                 shape = scores.shape
-                assert shape == (len(rows),), (
+                assert shape == (len(samples),), (
                     f"expected one score per sample, got {shape}"
                 )
                 assert np.isfinite(scores).all(), "scores must be finite"
@@ -517,12 +517,14 @@ def check_batch_of_one(detector):
     """Check that a sample's score does not depend on other samples of the call."""
     X, y, X_ood = _data()
     fitted = _fit(detector, X, y)
-    rows = np.concatenate([X[:10], X_ood[:10]])
-    together = fitted.score_samples(rows)
-    alone = [fitted.score_samples(rows[i : i + 1])[0] for i in range(len(rows))]
+    samples = np.concatenate([X[:10], X_ood[:10]])
+    together = fitted.score_samples(samples)
+    alone = [fitted.score_samples(samples[i : i + 1])[0] for i in range(len(samples))]
     _same(alone, together, "scoring one by one")
-    order = np.random.default_rng(0).permutation(len(rows))
-    _same(fitted.score_samples(rows[order]), together[order], "permuting the samples")
+    order = np.random.default_rng(0).permutation(len(samples))
+    _same(
+        fitted.score_samples(samples[order]), together[order], "permuting the samples"
+    )
 
 
 def check_ties(detector):
@@ -534,10 +536,10 @@ def check_ties(detector):
     X, y = _repeated()
     samples, copies = np.unique(X, axis=0, return_inverse=True)
     for fitted, dtype in _fits_on_ties(detector, X, y):
-        rows = X.astype(dtype)
-        expected = fitted.predict(rows)
-        alone = [fitted.predict(one[None].astype(dtype))[0] for one in samples]
-        sevens = [fitted.predict(rows[i : i + 7]) for i in range(0, len(rows), 7)]
+        batch = X.astype(dtype)
+        expected = fitted.predict(batch)
+        alone = [fitted.predict(sample[None].astype(dtype))[0] for sample in samples]
+        sevens = [fitted.predict(batch[i : i + 7]) for i in range(0, len(batch), 7)]
         others = {
             "one by one": np.array(alone)[copies],
             "in batches of 7": np.concatenate(sevens),

@@ -22,7 +22,7 @@ from skood.metrics import paired_test
 from skood.rectifiers import ReAct
 from skood.rejection import BoundedPrecisionRecall, RejectOptionClassifier
 from skood.utils import citation
-from skood.utils._citation import Reference, _by_key, parse_reference, references
+from skood.utils._citation import CitedReference, _by_key, parse_reference, references
 from skood.utils.discovery import all_estimators
 from tests._loops import looped
 
@@ -136,7 +136,7 @@ def test_bibtex_of_all_is_sound():
 )
 def test_parts_of_a_reference(text, authors, title, venue, year):
     found = parse_reference(text)
-    assert found == Reference(text, authors, title, venue, year)
+    assert found == CitedReference(text, authors, title, venue, year)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_reference_that_is_written_otherwise():
         """
 
     undated = "A. Bee. A page on this. My blog."
-    assert parse_reference(undated) == Reference(undated)
+    assert parse_reference(undated) == CitedReference(undated)
     assert citation(Own()).splitlines()[0].startswith("See my_page & the blog, it")
     entry = citation(Own(), format="bibtex").split("\n\n")[0]
     assert entry == (
