@@ -75,7 +75,7 @@ MUTANTS = r"""
 - stats/_reference_ranks.py: bets /= totals[:, :-1]
 + bets /= totals[:, 1:]
 @ monitor/test_exchangeability.py
-- monitor/_rate_stage.py: value = np.where(lost, 0.0, x if is_upper else 1 - x)
+- monitor/_rates.py: value = np.where(lost, 0.0, x if is_upper else 1 - x)
 + value = np.where(lost, 1.0, x if is_upper else 1 - x)
 @ monitor/test_rates.py
 - detectors/_gen.py: terms = (1.0 + others)[:, None] - exponentials

@@ -3,11 +3,10 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.monitor._audits import Audit
 from skood.monitor._displays import MartingaleDisplay, RateDisplay
 from skood.monitor._exchangeability import ExchangeabilityMonitor
 from skood.monitor._panel import MonitorPanel
-from skood.monitor._rates import RateMonitor
+from skood.monitor._rates import Audit, RateMonitor
 from skood.stats._betting import Alarm
 from skood.stats._detectable_shift import detectable_shift
 from skood.stats._evalues import e_bh

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skood.monitor._panel import MonitorPanel
 from skood.monitor._rates import RateMonitor
 from skood.utils._plotting import COLORS, DASHES, BaseDisplay, long_names
 
@@ -99,7 +98,7 @@ class MartingaleDisplay(BaseDisplay):
             If there is no monitor.
         """
         highlighted, alarms = None, None
-        if isinstance(monitor, MonitorPanel):
+        if hasattr(monitor, "named_monitors_"):
             monitors = monitor.named_monitors_
             highlighted = [one in monitor.culprits_ for one in monitors]
             alarms = [] if monitor.alarm_ is None else [monitor.alarm_]

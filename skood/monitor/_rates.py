@@ -3,33 +3,68 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils import check_random_state
+from scipy.stats import beta
+from sklearn.utils import Bunch, check_random_state
 
-from skood.monitor._audits import (
-    QUANTITIES,
-    Audit,
-    audit_weights,
-    check_values,
-    outcomes,
-    promised,
-    reject_label,
-    waiting,
-)
-from skood.monitor._rate_results import RateResults
-from skood.monitor._rate_stage import Stage, rate_bettors
+from skood.stats._betting import Bettors, Capital, History
+from skood.stats._confidence_sequences import FRACTIONS, CountBand, HedgedBand
 from skood.stats._reference_ranks import stream_uniforms
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import check_input
+from skood.utils._labels import ood_mask
 from skood.utils._metaestimators import known_classes, n_rows, unwrap
 from skood.utils._param_validation import HasMethods, Number, StrOptions
+from skood.utils._stored import stored
 from skood.utils._torch import to_numpy
 
+# Default side, and the parameter of a rule that promises a bound.
+_QUANTITIES = {
+    "acceptance": ("lower", "acceptance_min"),
+    "tpr": ("lower", "tpr_min"),
+    "fpr": ("upper", "fpr_max"),
+    "ood_share": ("upper", None),
+    "selective_risk": ("upper", "risk_max"),
+    "precision": ("lower", "precision_min"),
+}
 
-class RateMonitor(RateResults, SkoodEstimator):
+# Audited samples of the recent interval.
+_WINDOW = 1000
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Samples for which a monitor needs labels.
+
+    Parameters
+    ----------
+    ids : ndarray of shape (n_samples,)
+        Numbers of the samples in the stream, from 1.
+
+    audited : ndarray of bool of shape (n_samples,)
+        Whether the label of the sample is needed.
+
+    probability : ndarray of shape (n_samples,)
+        Probability of an audit of each sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.monitor import Audit
+    >>> Audit(np.array([7, 8]), np.array([True, False]), np.ones(2)).ids
+    array([7, 8])
+    """
+
+    ids: np.ndarray
+    audited: np.ndarray
+    probability: np.ndarray
+
+
+class RateMonitor(SkoodEstimator):
     r"""Alarm, at any time, if a rate of a deployed classifier violates its bound.
 
     A rate is :math:`m = E[g x] / E[g]` with :math:`g \in \{0, 1\}`, the samples that
@@ -187,7 +222,7 @@ class RateMonitor(RateResults, SkoodEstimator):
 
     _parameter_constraints: dict = {
         "estimator": [HasMethods(["predict"]), None],
-        "quantity": [StrOptions(set(QUANTITIES))],
+        "quantity": [StrOptions(set(_QUANTITIES))],
         "bound": [Number(Real, 0, 1, closed="neither"), None],
         "side": [StrOptions({"lower", "upper", "both"}), None],
         "alpha": [Number(Real, 0, 1, closed="neither")],
@@ -260,12 +295,21 @@ class RateMonitor(RateResults, SkoodEstimator):
         if n == 0:
             return Audit(ids, np.zeros(0, dtype=bool), np.zeros(0))
         predicted = np.asarray(self.estimator.predict(X))
-        accepted = predicted != reject_label(self.estimator)
+        classifier = unwrap(self.estimator)[0]
+        if not hasattr(classifier, "reject_label_"):
+            raise ValueError(
+                "update(X) needs a fitted classifier with a reject option, got "
+                f"{type(classifier).__name__} without reject_label_. Give a "
+                "RejectOptionClassifier, or call update_values(x)."
+            )
+        accepted = predicted != classifier.reject_label_
         if self.quantity == "acceptance":
-            used = np.ones(n)
-            self.stage_ = self._used(stage, ids, accepted.astype(float), used, None, n)
+            accepted = accepted.astype(float)
+            self.stage_ = self._advance(stage, ids, accepted, np.ones(n), None, n)[1]
             return Audit(ids, np.zeros(n, dtype=bool), np.zeros(n))
-        probability = self._probability(X, n)
+        probability = self.audit(X) if callable(self.audit) else np.full(n, self.audit)
+        probability = np.asarray(to_numpy(probability), dtype=np.float64)
+        self._weights(probability, n)
         audited = stream_uniforms(self.seed_, ids - 1) < probability
         if self.quantity in ("selective_risk", "precision"):
             audited &= accepted  # the label of a rejected sample has no effect
@@ -304,7 +348,7 @@ class RateMonitor(RateResults, SkoodEstimator):
             label is then used.
         """
         stage = self._started()
-        ids = waiting(stage.pending, ids)
+        ids = _waiting(stage.pending, ids)
         y = np.asarray(to_numpy(y))
         if y.shape != (len(ids),):
             raise ValueError(
@@ -313,9 +357,7 @@ class RateMonitor(RateResults, SkoodEstimator):
             )
         if len(ids):
             entries = [stage.pending[i] for i in ids]
-            classes = known_classes(unwrap(self.estimator)[0])
-            found = outcomes(entries, y, self.quantity, self.loss, classes)
-            self.stage_ = self._resolved(stage, ids, found)
+            self.stage_ = self._resolved(stage, ids, self._outcomes(entries, y))
         return self
 
     def write_off(self, ids):
@@ -332,7 +374,7 @@ class RateMonitor(RateResults, SkoodEstimator):
             The monitor.
         """
         stage = self._started()
-        ids = waiting(stage.pending, ids)
+        ids = _waiting(stage.pending, ids)
         self.stage_ = self._resolved(stage, ids, [(0.0, True, True)] * len(ids))
         return self
 
@@ -367,7 +409,7 @@ class RateMonitor(RateResults, SkoodEstimator):
                 "that wait for labels. Call add_labels or write_off first."
             )
         x = np.asarray(to_numpy(x), dtype=np.float64)
-        check_values(x, self.quantity, self._binary())
+        self._check_values(x, self._binary())
         n = len(x)
         weight = np.ones(n)
         if included is not None:
@@ -403,7 +445,9 @@ class RateMonitor(RateResults, SkoodEstimator):
             The monitor. The probability of an alarm from now on is at most `alpha`.
         """
         stage = self._started()
-        self.stage_ = stage.restarted()
+        each = zip(stage.bettors, stage.capitals, strict=True)
+        capitals = tuple(Capital.initial(bets, old.alarms) for bets, old in each)
+        self.stage_ = replace(stage, capitals=capitals, n_restarted=stage.n_seen)
         return self
 
     # --- the start --------------------------------------------------------------------
@@ -422,16 +466,29 @@ class RateMonitor(RateResults, SkoodEstimator):
             raise ValueError(
                 f"min_audit={self.min_audit} must be at most audit={self.audit}."
             )
-        given = self.bound is not None
-        bound = self.bound if given else promised(self.estimator, self.quantity)
+        bound = self.bound
+        if bound is None:
+            rule = getattr(unwrap(self.estimator)[0], "rule", None)
+            bound = getattr(rule, _QUANTITIES[self.quantity][1] or "", None)
+        if bound is None or not 0 < bound < 1:
+            raise ValueError(
+                "bound=None needs an estimator whose rule promises a bound on "
+                f"{self.quantity!r} in (0, 1), got {rule!r}. Give bound. A bound that "
+                "was estimated from data is no promise: to compare with a calibration "
+                "set, monitor accepted samples (0 or 1) with ExchangeabilityMonitor."
+            )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.bound_, self.seed_ = float(bound), seed
-        return Stage.initial(self._bettors(), self._counts())
-
-    def _bettors(self):
-        side = self.side or QUANTITIES[self.quantity][0]
+        side = self.side or _QUANTITIES[self.quantity][0]
         sides = ("lower", "upper") if side == "both" else (side,)
-        return rate_bettors(sides, self.alpha, float(self.time_scale))
+        n, threshold = len(FRACTIONS), float(np.log(len(sides) / self.alpha))
+        weight, scale = np.full(n, -np.log(n)), float(self.time_scale)
+        labels = [((side, None),) * n for side in sides]
+        bettors = [Bettors(weight, label, threshold, scale) for label in labels]
+        capitals = [*map(Capital.initial, bettors)]
+        histories = tuple(History.empty() for _ in bettors)
+        band = CountBand() if self._counts() else HedgedBand.empty()
+        return Stage(tuple(bettors), tuple(capitals), histories, band)
 
     def _binary(self):
         """Return whether x is 0 or 1 by definition."""
@@ -443,36 +500,301 @@ class RateMonitor(RateResults, SkoodEstimator):
 
     # --- samples ----------------------------------------------------------------------
 
-    def _probability(self, X, n):
-        """Return the probabilities of audits, of shape (n_samples,)."""
-        if not callable(self.audit):
-            return np.full(n, float(self.audit))
-        probability = np.asarray(to_numpy(self.audit(X)), dtype=np.float64)
-        self._weights(probability, n)
-        return probability
-
     def _weights(self, probability, n):
         """Return pi_min / pi_t, or raise if a probability is not valid."""
-        fixed = self.audit if self._counts() else None
         least = self.audit if self.min_audit is None else self.min_audit
-        return audit_weights(probability, n, least, fixed)
+        is_fixed = self._counts()
+        good = (
+            probability.shape == (n,)
+            and ((probability >= least) & (probability <= 1)).all()
+        )
+        if not good or (is_fixed and (probability != self.audit).any()):
+            expected = f"audit={self.audit}" if is_fixed else f"in [{least}, 1]"
+            raise ValueError(
+                f"Probabilities of audits must have the shape ({n},) and be {expected},"
+                f" got {probability!r:.80}. Set min_audit if they vary."
+            )
+        return least / probability
 
-    def _resolved(self, stage, ids, found):
+    def _check_values(self, x, binary):
+        """Raise if values are not in [0, 1], or not 0 or 1 where they have to be."""
+        if x.ndim != 1 or not ((x >= 0) & (x <= 1)).all():
+            ends = (x.min(), x.max()) if x.size else (None, None)
+            raise ValueError(
+                "Values must be in [0, 1] and have the shape (n_samples,), got the "
+                f"shape {x.shape}, {ends[0]} to {ends[1]}. Scale losses by their "
+                "maximum."
+            )
+        if binary and not ((x == 0) | (x == 1)).all():
+            raise ValueError(
+                f"Values of {self.quantity!r} must be 0 or 1, got {x!r:.80}. For other "
+                "losses set quantity='selective_risk' and a callable loss."
+            )
+
+    def _outcomes(self, entries, y):
+        """Return a list of (x, included, False) for samples with labels `y`.
+
+        `entries` are tuples of prediction, acceptance and more.
+        """
+        is_id = ~ood_mask(y, classes=known_classes(unwrap(self.estimator)[0]))
+        predicted, accepted, *_ = map(np.array, zip(*entries, strict=True))
+        included, x = np.ones(len(y), dtype=bool), np.zeros(len(y))
+        if self.quantity in ("tpr", "fpr"):
+            included = is_id if self.quantity == "tpr" else ~is_id
+            x[:] = accepted
+        elif self.quantity == "selective_risk":
+            included = is_id & accepted
+            if included.any():
+                true, predicted = y[included], predicted[included]
+                has_loss = callable(self.loss)
+                x[included] = (
+                    self.loss(true, predicted) if has_loss else true != predicted
+                )
+        else:
+            x[:] = is_id if self.quantity == "precision" else ~is_id
+        self._check_values(x, binary=False)
+        counts = np.asarray(included, dtype=bool).tolist()
+        return [(*pair, False) for pair in zip(x.tolist(), counts, strict=True)]
+
+    def _resolved(self, stage, ids, outcomes):
         """Return the state with outcomes, used up to the first that is missing."""
-        stage, ready, entries = stage.resolve(ids, found)
+        pending = dict(stage.pending)
+        for i, outcome in zip(ids, outcomes, strict=True):
+            pending[i] = (*pending[i][:3], outcome)
+        ready = []
+        for i, entry in pending.items():
+            if entry[3] is None:
+                break
+            ready.append(i)
+        entries = [pending.pop(i) for i in ready]
+        stage = replace(stage, pending=pending)
         if not ready:
             return stage
-        results = zip(*(one[3] for one in entries), strict=True)
-        x, included, lost = (np.array(one) for one in results)
-        probability = np.array([one[2] for one in entries])
-        weight = included * self._weights(probability, len(ready))
-        return self._used(stage, np.array(ready), x, weight, lost, 0)
-
-    def _used(self, *samples):
-        return self._advance(*samples)[1]
+        _, _, probability, results = zip(*entries, strict=True)
+        x, included, lost = map(np.array, zip(*results, strict=True))
+        weight = included * self._weights(np.array(probability), len(ready))
+        return self._advance(stage, np.array(ready), x, weight, lost, 0)[1]
 
     def _advance(self, stage, ids, x, weight, lost, n_new):
         """Return the path over audited samples in order, and the state after them."""
         lost = np.zeros(len(x), dtype=bool) if lost is None else lost
         delta = 1 - self.confidence_level
         return stage.advance(self.bound_, ids, x, weight, lost, delta, n_new)
+
+    # --- results ----------------------------------------------------------------------
+
+    @property
+    def n_seen_(self):
+        return self._started().n_seen
+
+    @property
+    def n_audited_(self):
+        return self._started().n_audited
+
+    @property
+    def n_pending_(self):
+        return len(self._started().pending)
+
+    @property
+    def log_martingale_(self):
+        return max(capital.log_martingale for capital in self._started().capitals)
+
+    @property
+    def max_log_martingale_(self):
+        capitals = self._started().capitals
+        return max(capital.largest for capital in capitals) - np.log(len(capitals))
+
+    @property
+    def threshold_(self):
+        return self._started().bettors[0].threshold
+
+    @property
+    def leader_(self):
+        stage = self._started()
+        side = int(np.argmax([capital.log_martingale for capital in stage.capitals]))
+        return stage.capitals[side].leader(stage.bettors[side])
+
+    @property
+    def alarm_(self):
+        alarms = [capital.alarm for capital in self._started().capitals]
+        alarms = [alarm for alarm in alarms if alarm is not None]
+        return min(alarms, key=lambda alarm: alarm.row, default=None)
+
+    @property
+    def alarms_(self):
+        alarms = [capital.alarms for capital in self._started().capitals]
+        return sorted(chain(*alarms), key=lambda alarm: alarm.row)
+
+    @property
+    def estimate_(self):
+        return float(self._started().band.estimate)
+
+    @property
+    def interval_(self):
+        return self._started().band.interval(1 - self.confidence_level)
+
+    @property
+    def recent_(self):
+        if not self._counts():
+            return None
+        recent, tail = self._started().recent, (1 - self.confidence_level) / 2
+        n, k = len(recent), int(recent.sum())
+        low = float(beta.ppf(tail, k, n - k + 1)) if k else 0.0
+        return low, float(beta.isf(tail, k + 1, n - k)) if k < n else 1.0
+
+    @property
+    def history_(self):
+        stage = self._started()
+        tables = [history.table() for history in stage.histories]
+        table = tables[0]
+        for name in ("log_martingale", "largest"):
+            table[name] = np.max([each[name] for each in tables], axis=0)
+        lines = stage.intervals
+        if len(table.row) and (not len(lines) or lines[-1, 0] < table.row[-1]):
+            now = (table.row[-1], self.estimate_, *self.interval_)
+            lines = np.vstack([lines, now])
+        table.interval_row = lines[:, 0].astype(np.int64)
+        table.estimate, table.low, table.high = lines[:, 1:].T.copy()
+        return table
+
+    def pooled(self, *others):
+        """Return the estimate and interval of the samples of several monitors together.
+
+        For a stream that is split over several machines, each with a monitor of its
+        own. The states of the intervals are added; the interval covers a rate that is
+        constant and the same for all monitors, at all times. Alarms stay apart: give
+        the monitors to a :class:`MonitorPanel`.
+
+        Parameters
+        ----------
+        *others : RateMonitor
+            Other monitors, of other samples, of the same quantity and bound.
+
+        Returns
+        -------
+        pooled : Bunch
+            ``estimate``, ``interval`` and ``n_audited``, as the attributes of a single
+            monitor.
+
+        Raises
+        ------
+        ValueError
+            If quantities, bounds, weights of audits or kinds of losses differ, or a
+            monitor is given twice.
+        """
+        monitors = (self, *others)
+        if len({id(getattr(one, "stage_", one)) for one in monitors}) < len(monitors):
+            raise ValueError(
+                "A monitor, or its copy, is pooled with itself, which would count its "
+                "samples twice. Give each monitor once."
+            )
+        stages = [one._started() for one in monitors]
+        kinds = {
+            (one.quantity, one.bound_, one._counts(), one.min_audit) for one in monitors
+        }
+        if len(kinds) > 1:
+            raise ValueError(
+                "Pooled monitors must have the same quantity, bound, min_audit, and "
+                "losses of 0 and 1 or other ones, got (quantity, bound, 0 and 1, "
+                f"min_audit) = {sorted(kinds, key=str)}."
+            )
+        band = stages[0].band
+        for stage in stages[1:]:
+            band = band + stage.band
+        n_audited = sum(stage.n_audited for stage in stages)
+        interval = band.interval(1 - self.confidence_level)
+        return Bunch(
+            estimate=float(band.estimate), interval=interval, n_audited=n_audited
+        )
+
+
+@stored
+@dataclass(frozen=True)
+class Stage:
+    """State of a monitor of a rate; replaced by every update.
+
+    Bets use samples after `n_restarted`, the number of samples before the last restart.
+    `pending` maps numbers of audited samples, in order, to (prediction, accepted,
+    probability, resolved), with None or (x, included, lost) as the last. `intervals`
+    has lines of number of the sample, estimate, and both ends of the interval.
+    """
+
+    bettors: tuple
+    capitals: tuple
+    histories: tuple
+    band: CountBand | HedgedBand
+    recent: np.ndarray = field(default_factory=lambda: np.empty(0))
+    intervals: np.ndarray = field(default_factory=lambda: np.empty((0, 4)))
+    pending: dict = field(default_factory=dict)
+    n_seen: int = 0
+    n_audited: int = 0
+    n_restarted: int = 0
+
+    def advance(self, bound, ids, x, weight, lost, delta, n_new):
+        """Return the path over samples with weights r_t, and the state after them.
+
+        `n_new` is the number of new samples of the stream, audited or not.
+        """
+        capitals, histories, paths = [], [], []
+        each = zip(self.bettors, self.capitals, self.histories, strict=True)
+        new = slice(int(np.searchsorted(ids, self.n_restarted, side="right")), None)
+        for one, capital, history in each:
+            is_upper = one.labels[0][0] == "upper"
+            value = np.where(lost, 0.0, x if is_upper else 1 - x)
+            gain = weight * (value / (bound if is_upper else 1 - bound) - 1)
+            path = np.full(len(ids), capital.log_martingale)
+            if len(ids[new]):
+                bets = 1 + FRACTIONS[:, None] * gain[new]
+                path[new], capital = capital.advance(one, bets, ids[new])
+            capitals.append(capital)
+            histories.append(history.extend(ids, path))
+            paths.append(path)
+        recent = self.recent
+        if isinstance(self.band, CountBand):
+            recent = np.r_[recent, x[(weight > 0) & ~lost]][-_WINDOW:]
+        band, intervals = self._extended_band(ids, x, weight, lost, delta)
+        after = replace(
+            self,
+            capitals=tuple(capitals),
+            histories=tuple(histories),
+            band=band,
+            recent=recent,
+            intervals=intervals,
+            n_seen=self.n_seen + n_new,
+            n_audited=self.n_audited + len(x),
+        )
+        return paths[0] if len(paths) == 1 else np.maximum(*paths), after
+
+    def _extended_band(self, ids, x, weight, lost, delta):
+        """Return the band after more samples, and the lines of `intervals`."""
+        band, lines, done = self.band, [], 0
+        stop = _next_stop(self.n_audited) - self.n_audited
+        while stop <= len(x):
+            part = slice(done, stop)
+            band = band.extend(weight[part], x[part], lost[part])
+            lines.append((ids[stop - 1], band.estimate, *band.interval(delta)))
+            done, stop = stop, _next_stop(self.n_audited + stop) - self.n_audited
+        if done < len(x):
+            band = band.extend(weight[done:], x[done:], lost[done:])
+        return band, np.vstack([self.intervals, *lines]) if lines else self.intervals
+
+
+def _waiting(pending, ids):
+    """Return numbers of samples as a list, or raise if one is not waited for."""
+    ids = np.asarray(to_numpy(ids)).tolist()
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"ids must differ, got {ids!r:.80}.")
+    for i in ids:
+        if i not in pending or pending[i][3] is not None:
+            raise ValueError(
+                f"Sample {i!r} does not wait for a label: it was not audited, or its "
+                "label has been given or written off. Give each label of an audited "
+                "sample once."
+            )
+    return ids
+
+
+def _next_stop(n):
+    """Return the next length of an interval's record: all to 32, 16 per doubling."""
+    step = 1 << max(int(n).bit_length() - 5, 0)
+    return (n // step + 1) * step

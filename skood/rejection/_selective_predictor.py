@@ -300,11 +300,6 @@ class SelectivePredictor(Decisions, SkoodEstimator):
             router.add(method_mapping=splits, splitter=self.calibration)
         return router
 
-    def _largest_loss(self):
-        """Return the largest loss, for a guarantee; 1 if it is unknown."""
-        possible = self._possible_losses()
-        return 1.0 if possible is None else float(possible.max())
-
     def _check_fitted(self):
         if "estimator_" not in vars(self):  # for the speed of small calls
             check_is_fitted(self, "estimator_")
@@ -659,7 +654,9 @@ class SelectivePredictor(Decisions, SkoodEstimator):
         solver, certificate = self._options()
         if certificate is None:
             return solve(self.rule, record.samples, solver)
-        certificate = certificate._of(record.n_certificates, self._largest_loss())
+        losses = self._possible_losses()
+        largest = 1.0 if losses is None else float(losses.max())
+        certificate = certificate._of(record.n_certificates, largest)
         if split is not None:
             certificate.set_params(split=split)
         return certify(
