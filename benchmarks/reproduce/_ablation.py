@@ -125,7 +125,7 @@ def _ablated(estimator, X, y, X_test, y_test, seed):
     """Return the last constraint and the AUROC with the first k ones, for each k."""
     detector = clone(estimator).set_params(random_state=seed)
     parts = check_parts(detector.concepts, detector)
-    _, id_rows, _ = detector._rows_of(X, y, parts)
+    _, id_rows, _ = detector._labels_and_indices(X, y, parts)
     detector.fit(X, y)
     calibration = detector._held_out(X, id_rows)
     is_ood = _is_ood(detector, y_test, n_rows(X_test))

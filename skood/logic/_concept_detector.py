@@ -15,18 +15,18 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.base import BaseDetector
 from skood.logic._concepts import (
-    ConceptPart,
+    ConceptSource,
     check_parts,
     concept_domains,
-    fit_one,
+    fit_named,
     is_key,
     label_columns,
-    part_labels,
-    part_name,
     predict_codes,
     predict_proba,
     read_samples,
-    some_rows,
+    samples_at,
+    source_labels,
+    source_name,
 )
 from skood.logic._explain import Sample, explanation_frame, offense, signed
 from skood.logic._knowledge_base import KnowledgeBase
@@ -50,7 +50,7 @@ from skood.utils._param_validation import HasMethods, Interval, StrOptions
 class ConceptDetector(_BaseComposition, BaseDetector):
     """Base class of OOD detectors that compare predicted concepts with constraints.
 
-    A subclass implements ``_calibrate(reading)``, which returns the scores of the
+    A subclass implements ``_calibrate(outputs)``, which returns the scores of the
     held-out samples, and ``_score(X)``.
     """
 
@@ -105,7 +105,11 @@ class ConceptDetector(_BaseComposition, BaseDetector):
     def _named_concepts(self):
         """The classifiers by name; names of several concepts are joined by "_"."""
         try:
-            return [(part_name(key), one) for key, one in self.concepts if is_key(key)]
+            return [
+                (source_name(key), classifier)
+                for key, classifier in self.concepts
+                if is_key(key)
+            ]
         except (TypeError, ValueError):  # reported by fit
             return []
 
@@ -113,8 +117,8 @@ class ConceptDetector(_BaseComposition, BaseDetector):
     def _named_concepts(self, pairs):
         new = dict(pairs)
         self.concepts = [
-            (key, new[part_name(key)] if is_key(key) else one)
-            for key, one in self.concepts
+            (key, new[source_name(key)] if is_key(key) else classifier)
+            for key, classifier in self.concepts
         ]
 
     def get_params(self, deep=True):
@@ -192,12 +196,12 @@ class ConceptDetector(_BaseComposition, BaseDetector):
         return self._fit(X, y)  # it uses OOD samples, too
 
     def _fit(self, X, y):
-        parts = check_parts(self.concepts, self)
-        self._check_same(parts)
-        columns, rows, ood_rows = self._rows_of(X, y, parts)
+        sources = check_parts(self.concepts, self)
+        self._check_same(sources)
+        columns, indices, ood_indices = self._labels_and_indices(X, y, sources)
         domains, observed = concept_domains(
-            parts,
-            {name: column[rows] for name, column in columns.items()},
+            sources,
+            {name: column[indices] for name, column in columns.items()},
             self.domains,
             self.ood_label,
         )
@@ -205,21 +209,23 @@ class ConceptDetector(_BaseComposition, BaseDetector):
         first = self.concepts_[0]
         self.classes_ = plain_labels(np.array(observed[first], dtype=object))
         self._set_knowledge_base(domains)
-        self._check_nested_labels(parts, columns, rows)
+        self._check_nested_labels(sources, columns, indices)
         rng = check_random_state(self.random_state)
-        ((train, held_out),) = calibration_folds(len(rows), None, self.calibration, rng)
-        train = rows if train is None else rows[train]
-        jobs = self._jobs(parts, X, columns, train, ood_rows)
-        self._fit_parts(parts, jobs, None if self.random_state is None else rng)
+        ((train, held_out),) = calibration_folds(
+            len(indices), None, self.calibration, rng
+        )
+        train = indices if train is None else indices[train]
+        jobs = self._jobs(sources, X, columns, train, ood_indices)
+        self._fit_parts(sources, jobs, None if self.random_state is None else rng)
         self.n_calibration_ = len(held_out)
-        reading = self._read(some_rows(X, rows[held_out]))
-        warn_of_training_samples(X, self.detector_, indices=rows[held_out])
-        self._fit_normalizer(reading.outlier)
-        return self._calibrate(reading)
+        outputs = self._read(samples_at(X, indices[held_out]))
+        warn_of_training_samples(X, self.detector_, indices=indices[held_out])
+        self._fit_normalizer(outputs.outlier)
+        return self._calibrate(outputs)
 
     @abstractmethod
-    def _calibrate(self, reading):
-        """Calibrate on the reading of held-out ID samples, and return their scores."""
+    def _calibrate(self, outputs):
+        """Calibrate on outputs for held-out ID samples, and return their scores."""
 
     def _fit_normalizer(self, outlier):
         """Fit the survival function of the detector's outlier scores, if any."""
@@ -227,16 +233,16 @@ class ConceptDetector(_BaseComposition, BaseDetector):
         if outlier is not None:
             self.normalizer_ = fit_survival(self._normalizer, outlier)
 
-    def _log_sf(self, reading):
+    def _log_sf(self, outputs):
         """Return the log survival probabilities; 0 without a detector."""
         if self.normalizer_ is None:
-            return np.zeros(len(reading.codes))
-        return self.normalizer_.log_sf(reading.outlier)
+            return np.zeros(len(outputs.codes))
+        return self.normalizer_.log_sf(outputs.outlier)
 
-    def _check_same(self, parts):
+    def _check_same(self, sources):
         """Raise an error if a part is fitted on calibration samples."""
         if self.calibration == "same":
-            pairs = [(part.name, part.classifier) for part in parts]
+            pairs = [(source.name, source.classifier) for source in sources]
             if self._fits_detector:
                 pairs.append(("detector", self.detector))
             check_same(*zip(*pairs, strict=True))
@@ -245,10 +251,12 @@ class ConceptDetector(_BaseComposition, BaseDetector):
     def _fits_detector(self):
         return self.detector is not None and not isinstance(self.detector, str)
 
-    def _rows_of(self, X, y, parts):
+    def _labels_and_indices(self, X, y, sources):
         """Return labels by concept, indices of ID samples, indices of OOD samples."""
         if y is None:
-            fitted = [p for p in parts if not isinstance(p.classifier, FrozenEstimator)]
+            fitted = [
+                p for p in sources if not isinstance(p.classifier, FrozenEstimator)
+            ]
             if fitted:
                 raise ValueError(
                     f"{type(self).__name__} requires y to be passed, but the target y "
@@ -257,7 +265,7 @@ class ConceptDetector(_BaseComposition, BaseDetector):
                     "sklearn.frozen.FrozenEstimator."
                 )
             return {}, np.arange(n_rows(X)), np.arange(0)
-        names = [concept for part in parts for concept in part.concepts]
+        names = [concept for source in sources for concept in source.concepts]
         columns, is_id = label_columns(y, names, self.ood_label)
         check_consistent_length(X, columns[0])
         if not is_id.all():
@@ -278,57 +286,59 @@ class ConceptDetector(_BaseComposition, BaseDetector):
         """Return the constraints, including the ones added to them."""
         return self.constraints
 
-    def _check_nested_labels(self, parts, columns, rows):
+    def _check_nested_labels(self, sources, columns, indices):
         """Raise an error if a nested fit would leave out all samples of a class."""
         uses = [
-            (part.name, part.classifier, c) for part in parts for c in part.concepts
+            (source.name, source.classifier, c)
+            for source in sources
+            for c in source.concepts
         ]
         if self._fits_detector:
-            uses.append(("detector", self.detector, parts[0].concepts[0]))
+            uses.append(("detector", self.detector, sources[0].concepts[0]))
         for name, estimator, concept in uses if columns else ():
-            labels = columns[concept][rows]
+            labels = columns[concept][indices]
             check_nested_ood_labels(name, estimator, labels, type(self).__name__)
 
-    def _fit_parts(self, parts, jobs, random_state):
+    def _fit_parts(self, sources, jobs, random_state):
         """Fit classifiers and the detector on ID samples that are not held out."""
         names, estimators, *data = zip(*jobs, strict=True)
         jobs = zip(names, with_seeds(estimators, random_state), *data, strict=True)
-        fitted = Parallel(n_jobs=self.n_jobs)(delayed(fit_one)(*job) for job in jobs)
+        fitted = Parallel(n_jobs=self.n_jobs)(delayed(fit_named)(*job) for job in jobs)
         self._readers = [
-            part._replace(classifier=one)
-            for part, one in zip(parts, fitted, strict=False)
+            source._replace(classifier=estimator)
+            for source, estimator in zip(sources, fitted, strict=False)
         ]
         self.named_concepts_ = Bunch(
-            **{part.name: part.classifier for part in self._readers}
+            **{source.name: source.classifier for source in self._readers}
         )
-        rest = fitted[len(parts) :]
+        rest = fitted[len(sources) :]
         self.detector_ = self.detector
         if self._fits_detector:
             self.detector_ = rest.pop(0)
-        self._keep_rest(rest)
-        members = [part.classifier for part in reversed(self._readers)]
+        self._store_rest(rest)
+        members = [source.classifier for source in reversed(self._readers)]
         if self._fits_detector:
             members.insert(0, self.detector_)
-        for one in members:
-            copy_input_attributes(self, one)
+        for estimator in members:
+            copy_input_attributes(self, estimator)
 
-    def _jobs(self, parts, X, columns, train, ood_rows):
+    def _jobs(self, sources, X, columns, train, ood_indices):
         """Return the fits to run: (name, estimator, rows, labels)."""
-        X = some_rows(X, train)
+        X = samples_at(X, train)
         if self._fits_detector:
-            first = parts[0].concepts[:1]
-            parts = [*parts, ConceptPart("detector", first, self.detector)]
+            first = sources[0].concepts[:1]
+            sources = [*sources, ConceptSource("detector", first, self.detector)]
         return [
             (
-                part.name,
-                part.classifier,
+                source.name,
+                source.classifier,
                 X,
-                part_labels(part, columns, train) if columns else None,
+                source_labels(source, columns, train) if columns else None,
             )
-            for part in parts
+            for source in sources
         ]
 
-    def _keep_rest(self, fitted):
+    def _store_rest(self, fitted):
         """Store the remaining fitted estimators."""
 
     def score(self, X, y):
@@ -351,7 +361,7 @@ class ConceptDetector(_BaseComposition, BaseDetector):
         """
         return super().score(X, concept_columns(y, self))
 
-    # -- reading
+    # -- outputs
 
     @property
     def _needs_proba(self):
@@ -368,7 +378,7 @@ class ConceptDetector(_BaseComposition, BaseDetector):
             self._needs_proba,
         )
 
-    # -- what is read
+    # -- methods of concepts
 
     @takes_input
     def predict_concepts(self, X):
@@ -388,9 +398,9 @@ class ConceptDetector(_BaseComposition, BaseDetector):
         check_is_fitted(self, "offset_")
         domains = self.knowledge_base_.domains
         codes: list = []
-        for part in self._readers:
-            if part.is_given:
-                codes += predict_codes(part, X, domains)
+        for source in self._readers:
+            if source.is_input:
+                codes += predict_codes(source, X, domains)
         return decode(
             np.stack(codes, axis=1), {name: domains[name] for name in self.concepts_}
         )
@@ -416,13 +426,13 @@ class ConceptDetector(_BaseComposition, BaseDetector):
         """
         check_is_fitted(self, "offset_")
         proba: list = []
-        for part in self._readers:
-            if part.is_given:
-                proba += predict_proba(part, X, self.knowledge_base_.domains)
+        for source in self._readers:
+            if source.is_input:
+                proba += predict_proba(source, X, self.knowledge_base_.domains)
         return proba
 
     @abstractmethod
-    def _explained(self, reading):
+    def _explained(self, outputs):
         """Return outlier scores, penalties, two arrays of contributions and shares.
 
         Contributions are of shape (n_samples, n_constraints): first the terms of the
@@ -473,12 +483,12 @@ class ConceptDetector(_BaseComposition, BaseDetector):
             return explanations
         return explanation_frame(explanations, self, X)
 
-    def _explanations(self, reading):
+    def _explanations(self, outputs):
         kb = self.knowledge_base_
-        outlier, penalty, soft, hard, shares = self._explained(reading)
-        all_hold = kb.truth(reading.codes).all(axis=1)
+        outlier, penalty, soft, hard, shares = self._explained(outputs)
+        all_hold = kb.truth(outputs.codes).all(axis=1)
         explanations = []
-        for i, codes in enumerate(reading.codes):
+        for i, codes in enumerate(outputs.codes):
             sample = Sample(codes, kb.domains)
             broken = np.flatnonzero(hard[i] > 0)
             broken = broken[np.argsort(-soft[i, broken], kind="stable")]
@@ -512,14 +522,18 @@ class ConceptDetector(_BaseComposition, BaseDetector):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        parts = [one for _, one in self._named_concepts]
-        parts = [one for one in parts if hasattr(one, "get_params")]
-        fits = any(not isinstance(one, FrozenEstimator) for one in parts)
+        estimators = [estimator for _, estimator in self._named_concepts]
+        estimators = [
+            estimator for estimator in estimators if hasattr(estimator, "get_params")
+        ]
+        fits = any(
+            not isinstance(estimator, FrozenEstimator) for estimator in estimators
+        )
         if hasattr(self.detector, "get_params"):
-            parts.append(self.detector)
-        inner = [get_tags(one) for one in parts]
+            estimators.append(self.detector)
+        inner = [get_tags(estimator) for estimator in estimators]
         join_input_tags(tags, inner)
         tags.target_tags.required = fits or any(t.target_tags.required for t in inner)
         tags.target_tags.multi_output = True
-        tags.non_deterministic = any(one.non_deterministic for one in inner)
+        tags.non_deterministic = any(estimator.non_deterministic for estimator in inner)
         return tags

@@ -33,16 +33,16 @@ _MAX_SHOWN = 200
 
 
 @stored
-class ConceptPart(NamedTuple):
-    """A classifier and its concepts; `is_given`: it is in the parameter `concepts`."""
+class ConceptSource(NamedTuple):
+    """A classifier and its concepts; `is_input`: it is in the parameter `concepts`."""
 
     name: str
     concepts: tuple
     classifier: Any
-    is_given: bool = True
+    is_input: bool = True
 
 
-def part_name(key):
+def source_name(key):
     """Return the name of the parameter of a concept, or of a tuple of concepts."""
     return key if isinstance(key, str) else "_".join(key)
 
@@ -69,34 +69,36 @@ def check_parts(pairs, owner):
         raise ValueError(
             "concepts=[] has no classifier. Give at least one (name, classifier)."
         )
-    parts = [
-        ConceptPart(part_name(key), (key,) if isinstance(key, str) else tuple(key), one)
-        for key, one in pairs
+    sources = [
+        ConceptSource(
+            source_name(key), (key,) if isinstance(key, str) else tuple(key), classifier
+        )
+        for key, classifier in pairs
     ]
-    own = set(BaseEstimator.get_params(owner, deep=False))
-    concepts = [concept for part in parts for concept in part.concepts]
-    names = list(dict.fromkeys([part.name for part in parts] + concepts))
-    bad = [name for name in names if not name or "__" in name or name in own]
+    reserved = set(BaseEstimator.get_params(owner, deep=False))
+    concepts = [concept for source in sources for concept in source.concepts]
+    names = list(dict.fromkeys([source.name for source in sources] + concepts))
+    bad = [name for name in names if not name or "__" in name or name in reserved]
     if bad:
         raise ValueError(
             "Names in concepts must not be empty, contain '__' or be a parameter of "
             f"{type(owner).__name__}, got {bad}. Rename them."
         )
-    several = [part.name for part in parts if len(part.concepts) > 1]
+    several = [source.name for source in sources if len(source.concepts) > 1]
     twice = sorted(
         {name for name in concepts + several if (concepts + several).count(name) > 1}
     )
     if twice:
         raise ValueError(f"Names in concepts must be distinct, got twice: {twice}.")
-    for part in parts:
-        lacking = missing_methods(part.classifier, ("fit", "predict"))
-        if lacking or isinstance(part.classifier, type):
+    for source in sources:
+        lacking = missing_methods(source.classifier, ("fit", "predict"))
+        if lacking or isinstance(source.classifier, type):
             raise TypeError(
-                f"{part.name!r} in concepts must be a classifier with fit and predict, "
-                f"got {part.classifier!r}"
+                f"{source.name!r} in concepts must be a classifier with fit and "
+                f"predict, got {source.classifier!r}"
                 + (f" without {', '.join(lacking)}." if lacking else ": a class.")
             )
-    return parts
+    return sources
 
 
 def label_columns(y, concepts, ood_label):
@@ -125,24 +127,24 @@ def label_columns(y, concepts, ood_label):
     return columns, id_rows(table if len(columns) > 1 else columns[0], ood_label)
 
 
-def _known_values(part):
+def _known_values(source):
     """Return the classes of a frozen classifier, a list for each concept, or None."""
-    if not isinstance(part.classifier, FrozenEstimator):
+    if not isinstance(source.classifier, FrozenEstimator):
         return None
-    classes = getattr(part.classifier, "classes_", None)
+    classes = getattr(source.classifier, "classes_", None)
     if classes is None:
         return None
-    n_concepts = len(part.concepts)
+    n_concepts = len(source.concepts)
     if n_concepts == 1:
-        check_one_column(part.classifier)
+        check_one_column(source.classifier)
         return [np.asarray(classes)]
-    if len(classes) != n_concepts or any(np.ndim(one) != 1 for one in classes):
+    if len(classes) != n_concepts or any(np.ndim(values) != 1 for values in classes):
         raise ValueError(
-            f"The classifier of the concepts {list(part.concepts)} is frozen, and its "
-            f"classes_ are not {n_concepts} arrays, one for each of them: "
+            f"The classifier of the concepts {list(source.concepts)} is frozen, and "
+            f"its classes_ are not {n_concepts} arrays, one for each of them: "
             f"{_shown(classes)}. Name the columns of y that it was fitted on."
         )
-    return [np.asarray(one) for one in classes]
+    return [np.asarray(values) for values in classes]
 
 
 def _shown(classes):
@@ -162,47 +164,47 @@ def _in_order(values):
         return values
 
 
-def concept_domains(parts, columns, given, ood_label):
+def concept_domains(sources, columns, user_domains, ood_label):
     """Return the values of each concept: all, and the ones to be learned.
 
-    `columns` are labels of ID samples by concept, if any; `given` the given domains.
+    `columns` are labels of ID samples by concept, if any; `user_domains` their domains.
     """
-    given = {} if given is None else given
-    concepts = [concept for part in parts for concept in part.concepts]
-    unknown = [name for name in given if name not in concepts]
+    user_domains = {} if user_domains is None else user_domains
+    concepts = [concept for source in sources for concept in source.concepts]
+    unknown = [name for name in user_domains if name not in concepts]
     if unknown:
         raise ValueError(
             f"domains names {unknown}, which are not among the concepts {concepts}."
         )
     domains, observed = {}, {}
-    for part in parts:
-        known = _known_values(part)
-        for j, name in enumerate(part.concepts):
-            found = [] if known is None else known[j].tolist()
+    for source in sources:
+        known = _known_values(source)
+        for j, name in enumerate(source.concepts):
+            values = [] if known is None else known[j].tolist()
             if name in columns:
-                found += list(dict.fromkeys(columns[name].tolist()))
-            if not found and name not in given:
+                values += list(dict.fromkeys(columns[name].tolist()))
+            if not values and name not in user_domains:
                 raise ValueError(
                     f"The values of the concept {name!r} are unknown: its classifier "
                     "is frozen and has no classes_. Give them in domains, or labels "
                     "in y."
                 )
-            if ood_mask(np.array(found, dtype=object), ood_label=ood_label).any():
+            if ood_mask(np.array(values, dtype=object), ood_label=ood_label).any():
                 raise ValueError(
                     f"ood_label={ood_label!r} is a value of the concept {name!r}, so "
                     "that samples with this value would count as OOD. Pass another "
                     "ood_label."
                 )
-            observed[name] = _in_order(found)
-            domains[name] = _with_given(name, observed[name], given)
+            observed[name] = _in_order(values)
+            domains[name] = _values_of(name, observed[name], user_domains)
     return domains, observed
 
 
-def _with_given(name, observed, given):
+def _values_of(name, observed, user_domains):
     """Values of a concept: those given, which must comprise those observed."""
-    if name not in given:
+    if name not in user_domains:
         return observed
-    values = check_domains({name: given[name]})[name]
+    values = check_domains({name: user_domains[name]})[name]
     lacking = [value for value in observed if value not in values]
     if lacking:
         raise ValueError(
@@ -212,10 +214,10 @@ def _with_given(name, observed, given):
     return values
 
 
-def part_labels(part, columns, rows):
+def source_labels(source, columns, indices):
     """Return what a classifier is fitted on: one column, or one for each concept."""
-    chosen = [plain_labels(columns[name][rows]) for name in part.concepts]
-    for name, labels in zip(part.concepts, chosen, strict=True):
+    chosen = [plain_labels(columns[name][indices]) for name in source.concepts]
+    for name, labels in zip(source.concepts, chosen, strict=True):
         if type_of_target(labels).startswith("continuous"):
             raise ValueError(
                 f"Unknown label type: continuous. The labels of the concept {name!r} "
@@ -225,35 +227,35 @@ def part_labels(part, columns, rows):
         return chosen[0]
     table = np.stack(
         chosen
-        if len({one.dtype.kind for one in chosen}) == 1
-        else [one.astype(object) for one in chosen],
+        if len({column.dtype.kind for column in chosen}) == 1
+        else [column.astype(object) for column in chosen],
         axis=1,
     )
     return table
 
 
-def predict_proba(part, X, domains):
+def predict_proba(source, X, domains):
     """Return probabilities, (n_samples, n_values), for each concept of a part."""
-    if not hasattr(part.classifier, "predict_proba"):
+    if not hasattr(source.classifier, "predict_proba"):
         raise TypeError(
-            f"The probabilities of the concept {part.name!r} are needed (by "
+            f"The probabilities of the concept {source.name!r} are needed (by "
             "detector='confidence', marginalize=True or concept_proba), but its "
-            f"classifier {part.classifier!r} has no predict_proba. Use another one, or "
-            "wrap it in sklearn.calibration.CalibratedClassifierCV."
+            f"classifier {source.classifier!r} has no predict_proba. Use another one, "
+            "or wrap it in sklearn.calibration.CalibratedClassifierCV."
         )
-    found = _shared_forward.predict_proba(part.classifier, X)
-    classes = part.classifier.classes_
-    if len(part.concepts) == 1:
-        found, classes = [found], [classes]
-    elif not isinstance(found, (list, tuple)):
+    predicted = _shared_forward.predict_proba(source.classifier, X)
+    classes = source.classifier.classes_
+    if len(source.concepts) == 1:
+        predicted, classes = [predicted], [classes]
+    elif not isinstance(predicted, (list, tuple)):
         raise TypeError(
-            f"The classifier of the concepts {list(part.concepts)} gives an array of "
-            f"shape {np.shape(found)} as their probabilities, and not a list of "
+            f"The classifier of the concepts {list(source.concepts)} gives an array of "
+            f"shape {np.shape(predicted)} as their probabilities, and not a list of "
             "arrays, one for each of them. Use another one, or a classifier for each "
             "concept."
         )
     spread = []
-    for name, proba, known in zip(part.concepts, found, classes, strict=True):
+    for name, proba, known in zip(source.concepts, predicted, classes, strict=True):
         codes = _codes(np.asarray(known), name, domains)
         full = np.zeros((len(proba), len(domains[name])))
         full[:, codes] = proba
@@ -261,19 +263,19 @@ def predict_proba(part, X, domains):
     return spread
 
 
-def predict_codes(part, X, domains):
+def predict_codes(source, X, domains):
     """Return the codes of the predicted values, (n_samples,), for each concept."""
-    labels = np.asarray(_shared_forward.predict(part.classifier, X))
-    if len(part.concepts) == 1:
+    labels = np.asarray(_shared_forward.predict(source.classifier, X))
+    if len(source.concepts) == 1:
         labels = labels.reshape(-1, 1)
-    if labels.ndim != 2 or labels.shape[1] != len(part.concepts):
+    if labels.ndim != 2 or labels.shape[1] != len(source.concepts):
         raise ValueError(
-            f"The classifier of the concepts {list(part.concepts)} predicts an array "
+            f"The classifier of the concepts {list(source.concepts)} predicts an array "
             f"of shape {labels.shape}, not one column for each of them."
         )
     return [
         _codes(column, name, domains)
-        for name, column in zip(part.concepts, labels.T, strict=True)
+        for name, column in zip(source.concepts, labels.T, strict=True)
     ]
 
 
@@ -289,14 +291,14 @@ def _codes(labels, name, domains):
     return codes
 
 
-def some_rows(X, rows):
+def samples_at(X, indices):
     """Return samples by index; the same object if these are all samples in order."""
-    if np.array_equal(rows, np.arange(n_rows(X))):
+    if np.array_equal(indices, np.arange(n_rows(X))):
         return X
-    return take_rows(X, rows)
+    return take_rows(X, indices)
 
 
-def fit_one(name, estimator, X, y):
+def fit_named(name, estimator, X, y):
     """Fit a clone; errors contain the name of the estimator."""
     fitted = clone(estimator)
     try:
@@ -314,22 +316,22 @@ def fit_one(name, estimator, X, y):
         raise
 
 
-def read_samples(parts, detector, X, domains, needs_proba):
+def read_samples(sources, detector, X, domains, needs_proba):
     """Return a Bunch of codes (n_samples, n_concepts), a list of probabilities
     (n_samples, n_values), if needed, and outlier scores (n_samples,), if any.
     """
     networks = [
-        part.classifier
-        for part in parts
-        if isinstance(part.classifier, FrozenEstimator)
-        and uses_network(part.classifier)
+        source.classifier
+        for source in sources
+        if isinstance(source.classifier, FrozenEstimator)
+        and uses_network(source.classifier)
     ]
     if not networks or not hasattr(detector, "score_samples"):
-        return _outputs(parts, detector, X, domains, needs_proba)
+        return _outputs(sources, detector, X, domains, needs_proba)
     # a frozen network that a concept shares with the detector is run once
     with shared_outputs([detector], networks):
         blocks = [
-            _outputs(parts, detector, block, domains, needs_proba)
+            _outputs(sources, detector, block, domains, needs_proba)
             for block in shared_blocks(X)
         ]
     proba = None
@@ -343,19 +345,19 @@ def read_samples(parts, detector, X, domains, needs_proba):
     )
 
 
-def _outputs(parts, detector, X, domains, needs_proba):
+def _outputs(sources, detector, X, domains, needs_proba):
     """Return the outputs for a block of samples, see `read_samples`."""
     codes: list = []
     proba: list = []
     confidence: list = []
-    for part in parts:
-        found = predict_proba(part, X, domains) if needs_proba else []
-        proba += found
-        confidence += [p.max(axis=1) for p in found if part.is_given]
-        if found and uses_network(part.classifier):
-            codes += [np.argmax(p, axis=1) for p in found]  # a network runs once
+    for source in sources:
+        predicted = predict_proba(source, X, domains) if needs_proba else []
+        proba += predicted
+        confidence += [p.max(axis=1) for p in predicted if source.is_input]
+        if predicted and uses_network(source.classifier):
+            codes += [np.argmax(p, axis=1) for p in predicted]  # a network runs once
         else:
-            codes += predict_codes(part, X, domains)
+            codes += predict_codes(source, X, domains)
     outlier = None
     if isinstance(detector, str):
         outlier = -np.mean(confidence, axis=0)

@@ -66,7 +66,7 @@ def fact(formula, sample):
     if isinstance(formula, (C, Equals, Same)):
         return _atom(formula, sample)
     if isinstance(formula, Not):
-        return fact(formula.part, sample)
+        return fact(formula.operand, sample)
     if isinstance(formula, Implies):
         if truth:  # described by its left side, or else by its right side
             left = sample.holds(formula.left)
@@ -74,23 +74,23 @@ def fact(formula, sample):
         return f"{fact(formula.left, sample)} and {fact(formula.right, sample)}"
     if isinstance(formula, Iff):
         return _unique([fact(formula.left, sample), fact(formula.right, sample)])
-    parts = formula.parts
+    operands = formula.operands
     if isinstance(formula, And) and not truth:
-        parts = [part for part in parts if not sample.holds(part)]
+        operands = [operand for operand in operands if not sample.holds(operand)]
     elif isinstance(formula, Or) and truth:
-        parts = [part for part in parts if sample.holds(part)]
-    elif isinstance(formula, Or) and _is_choice(parts):
-        words = [sample.state(part.name, part.value) for part in parts]
-        actual = _word(sample.values[parts[0].name])
+        operands = [operand for operand in operands if sample.holds(operand)]
+    elif isinstance(formula, Or) and _is_choice(operands):
+        words = [sample.state(operand.name, operand.value) for operand in operands]
+        actual = _word(sample.values[operands[0].name])
         return f"neither {' nor '.join(words)} ({actual})"
-    return _unique(fact(part, sample) for part in parts)
+    return _unique(fact(operand, sample) for operand in operands)
 
 
-def _is_choice(parts):
+def _is_choice(operands):
     """Return whether a formula requires one concept to have one of several values."""
-    return all(isinstance(part, Equals) and part.equal for part in parts) and (
-        len({part.name for part in parts}) == 1
-    )
+    return all(
+        isinstance(operand, Equals) and operand.equal for operand in operands
+    ) and (len({operand.name for operand in operands}) == 1)
 
 
 def _atom(formula, sample):
@@ -133,19 +133,21 @@ def signed(contribution):
     return f"{number:+.1f}" if abs(number) >= 0.05 or not number else f"{number:+.1g}"
 
 
-def explanation_frame(rows, detector, X):
+def explanation_frame(explanations, detector, X):
     """Return explanations as a pandas.DataFrame, with the index of `X` if any."""
     pd = import_pandas("explain")
     columns = {
-        "score": [-row.outlier for row in rows],
-        "is_ood": [row.is_ood for row in rows],
-        "penalty": [row.penalty for row in rows],
-        "detector": [row.detector for row in rows],
-        "violated": ["; ".join(row.violated) for row in rows],
-        "sentence": [row.sentence for row in rows],
+        "score": [-row.outlier for row in explanations],
+        "is_ood": [row.is_ood for row in explanations],
+        "penalty": [row.penalty for row in explanations],
+        "detector": [row.detector for row in explanations],
+        "violated": ["; ".join(row.violated) for row in explanations],
+        "sentence": [row.sentence for row in explanations],
     }
     for name in detector.knowledge_base_.concepts:
-        columns[f"concept_{name}"] = [row.concepts[name] for row in rows]
+        columns[f"concept_{name}"] = [row.concepts[name] for row in explanations]
     for name in detector.knowledge_base_.names:
-        columns[f"contribution_{name}"] = [row.contributions[name] for row in rows]
+        columns[f"contribution_{name}"] = [
+            row.contributions[name] for row in explanations
+        ]
     return pd.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)

@@ -39,7 +39,7 @@ MAX_TABLE, MAX_AXES = 2**24, 32
 # Bytes of the columns and comparisons in memory at a time: on the CPU so that they
 # stay in its cache, with at most 2**15 samples; more on a device.
 _BUDGET, _DEVICE_BUDGET = 2**23, 2**28
-_MIN_KEPT = 2**8
+_MIN_STORED = 2**8
 
 
 @stored
@@ -50,8 +50,8 @@ class CompiledConstraints:
         columns = {name: j for j, name in enumerate(domains)}
         self.sizes = tuple(len(values) for values in domains.values())
         self._compiled = [compile_formula(formula, domains) for formula in formulas]
-        kept = set().union(*(comparisons(part) for part in self._compiled))
-        self._n_kept = max(len(self.sizes) + len(kept), _MIN_KEPT)
+        compared = set().union(*(comparisons(compiled) for compiled in self._compiled))
+        self._n_stored = max(len(self.sizes) + len(compared), _MIN_STORED)
         self.scopes = [
             tuple(sorted(columns[name] for name in formula.concepts()))
             for formula in formulas
@@ -72,25 +72,28 @@ class CompiledConstraints:
             import torch
 
             out = torch.empty(shape, dtype=torch.bool, device=Z.device)
-        for rows, found in self.chunks(Z):
-            for i, truth in enumerate(found):
-                out[rows, i] = truth
+        for chunk, truths in self.chunks(Z):
+            for i, truth in enumerate(truths):
+                out[chunk, i] = truth
         return out
 
     def chunks(self, Z):
         """Yield slices of samples, and the truth of each constraint for valid codes."""
         budget = _DEVICE_BUDGET if is_tensor(Z) else _BUDGET
-        for rows in row_chunks(len(Z), self._n_kept, budget=budget):
-            columns = narrow_columns(Z[rows], self.sizes)
+        for chunk in row_chunks(len(Z), self._n_stored, budget=budget):
+            columns = narrow_columns(Z[chunk], self.sizes)
             cache: dict = {}
-            yield rows, (evaluate(part, columns, cache) for part in self._compiled)
+            yield (
+                chunk,
+                (evaluate(compiled, columns, cache) for compiled in self._compiled),
+            )
 
 
 # Entries of the tables and of their sums in memory at a time.
 _MAX_ENTRIES = 2**22
 
 # Rows that are summed at a time.
-_ROWS = 64
+_SUMMED_SAMPLES = 64
 
 # Tolerance of sums of probabilities: networks return float32 or float16.
 _MAX_ROUNDING = 1e-2
@@ -126,8 +129,8 @@ def expected_tables(P, scopes, tables):
     for i, scope in enumerate(scopes):
         groups.setdefault(scope, []).append(i)
     for scope, same in groups.items():
-        for some in row_chunks(len(same), tables[same[0]].size, budget=_MAX_ENTRIES):
-            members = same[some]
+        for chunk in row_chunks(len(same), tables[same[0]].size, budget=_MAX_ENTRIES):
+            members = same[chunk]
             stacked = np.stack([tables[i] for i in members], axis=-1)
             out[:, members] = _summed(stacked, [P[j] for j in scope])
     return np.minimum(out, 1.0)
@@ -137,18 +140,18 @@ def _summed(tables, P):
     """Sum tables of the same concepts over their values."""
     flat = tables.reshape(len(tables), -1).astype(np.float64)
     # padded to a constant number of rows, so that all sums have the same order
-    n_rows = min(_ROWS, max(1, _MAX_ENTRIES // flat.shape[1]))
+    n_samples = min(_SUMMED_SAMPLES, max(1, _MAX_ENTRIES // flat.shape[1]))
     out = np.empty((len(P[0]), tables.shape[-1]))
-    for start in range(0, len(out), n_rows):
-        rows = slice(start, min(start + n_rows, len(out)))
-        parts = [np.zeros((n_rows, p.shape[1])) for p in P]
-        for part, p in zip(parts, P, strict=True):
-            part[: rows.stop - start] = p[rows]
-        left = parts[0] @ flat
-        for part in parts[1:]:
-            left = left.reshape(n_rows, part.shape[1], -1)
-            left = np.einsum("nv,nvr->nr", part, left)
-        out[rows] = left[: rows.stop - start]
+    for start in range(0, len(out), n_samples):
+        chunk = slice(start, min(start + n_samples, len(out)))
+        blocks = [np.zeros((n_samples, p.shape[1])) for p in P]
+        for padded, p in zip(blocks, P, strict=True):
+            padded[: chunk.stop - start] = p[chunk]
+        left = blocks[0] @ flat
+        for padded in blocks[1:]:
+            left = left.reshape(n_samples, padded.shape[1], -1)
+            left = np.einsum("nv,nvr->nr", padded, left)
+        out[chunk] = left[: chunk.stop - start]
     return out
 
 
@@ -398,10 +401,10 @@ default="auto"
         """
         weights, Z = constraint_weights(weights, len(self)), self._codes(Z)
         out = np.zeros(len(Z))
-        for rows, found in self._compiled.chunks(Z):
+        for chunk, truths in self._compiled.chunks(Z):
             # term by term: samples that satisfy the same constraints are exactly tied
-            for weight, truth in zip(weights, found, strict=True):
-                out[rows] -= weight * to_numpy(truth)
+            for weight, truth in zip(weights, truths, strict=True):
+                out[chunk] -= weight * to_numpy(truth)
         return out
 
     def max_penalty(self, weights):
@@ -496,8 +499,8 @@ default="auto"
             raise ValueError("Weights cannot be fitted to 0 samples.")
         if self.method_ != "pseudo-likelihood":
             counts = np.zeros(len(self))
-            for _, found in self._compiled.chunks(Z):
-                counts += [int(truth.sum()) for truth in found]
+            for _, truths in self._compiled.chunks(Z):
+                counts += [int(truth.sum()) for truth in truths]
             return self.fit_weights_to(counts / len(Z), len(Z), prior, fixed=fixed)
         largest = max(len(c["concepts"]) for c in self.components_)
         warn(

@@ -14,8 +14,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skood.logic._concept_detector import ConceptDetector
-from skood.logic._concepts import ConceptPart
-from skood.logic._weighted_constraints import WeightedConstraints, given_weights
+from skood.logic._concepts import ConceptSource
+from skood.logic._weighted_constraints import WeightedConstraints, user_weights
 from skood.metrics import auroc
 from skood.stats._survival import NORMALIZERS
 from skood.utils._atomic_fit import kept_state
@@ -391,7 +391,7 @@ class MLNDetector(ConceptDetector):
                 "Give constraints, or a detector."
             )
         # before a long fit: raises for unknown constraints
-        self._fixed = self._given_weights(self._logic.weights)
+        self._fixed = self._user_weights(self._logic.weights)
 
     def _all_constraints(self):
         constraints = self._logic.constraints
@@ -406,21 +406,21 @@ class MLNDetector(ConceptDetector):
             return {**constraints, _IS_ID: _IS_ID}
         return [*constraints, _IS_ID]
 
-    def _given_weights(self, weights):
+    def _user_weights(self, weights):
         kb = self.knowledge_base_
-        return given_weights(kb, weights, len(kb) - self._is_supervised)
+        return user_weights(kb, weights, len(kb) - self._is_supervised)
 
-    def _jobs(self, parts, X, columns, train, ood_rows):
-        jobs = super()._jobs(parts, X, columns, train, ood_rows)
+    def _jobs(self, sources, X, columns, train, ood_indices):
+        jobs = super()._jobs(sources, X, columns, train, ood_indices)
         if self._is_supervised and not isinstance(self.id_estimator, FrozenEstimator):
-            jobs.append(self._id_job(parts, X, train, ood_rows))
+            jobs.append(self._id_job(sources, X, train, ood_indices))
         return jobs
 
-    def _id_job(self, parts, X, train, ood_rows):
+    def _id_job(self, sources, X, train, ood_indices):
         """Return the job that fits the classifier of ID samples."""
         estimator = self.id_estimator
         if isinstance(estimator, str):  # "clone"
-            first = parts[0]
+            first = sources[0]
             if isinstance(first.classifier, FrozenEstimator) or len(first.concepts) > 1:
                 kind = "has several outputs" if len(first.concepts) > 1 else "is frozen"
                 raise ValueError(
@@ -429,20 +429,25 @@ class MLNDetector(ConceptDetector):
                     "against OOD samples."
                 )
             estimator = first.classifier
-        if len(ood_rows) == 0:
+        if len(ood_indices) == 0:
             raise ValueError(
                 "id_estimator learns from OOD samples, and no sample of y has "
                 f"ood_label={self.ood_label!r}. Add some, or pass id_estimator=None."
             )
-        rows = np.sort(np.concatenate([train, ood_rows]))
-        return "id_estimator", estimator, take_rows(X, rows), ~np.isin(rows, ood_rows)
+        indices = np.sort(np.concatenate([train, ood_indices]))
+        return (
+            "id_estimator",
+            estimator,
+            take_rows(X, indices),
+            ~np.isin(indices, ood_indices),
+        )
 
-    def _check_same(self, parts):
-        super()._check_same(parts)
+    def _check_same(self, sources):
+        super()._check_same(sources)
         if self.calibration == "same" and self._is_supervised:
             check_same(["id_estimator"], [self.id_estimator])
 
-    def _keep_rest(self, fitted):
+    def _store_rest(self, fitted):
         self.id_estimator_ = None
         if not self._is_supervised:
             return
@@ -454,19 +459,19 @@ class MLNDetector(ConceptDetector):
                 f"1) for ID samples, got the frozen classes {list(classes)}."
             )
         self._readers.append(
-            ConceptPart(_IS_ID, (_IS_ID,), self.id_estimator_, is_given=False)
+            ConceptSource(_IS_ID, (_IS_ID,), self.id_estimator_, is_input=False)
         )
 
-    def _calibrate(self, reading):
+    def _calibrate(self, outputs):
         kb = self.knowledge_base_
         self.weights_ = self._fixed
         if np.isnan(self._fixed).any():
             self.weights_ = kb.fit_weights(
-                reading.codes, self._logic.prior, fixed=self._fixed
+                outputs.codes, self._logic.prior, fixed=self._fixed
             )
         self._set_max_penalty()
-        self._calibration_truth = self._truth(reading)
-        self._calibration_log_sf = self._log_sf(reading)
+        self._calibration_truth = self._truth(outputs)
+        self._calibration_log_sf = self._log_sf(outputs)
         return self._calibration_scores()
 
     def _set_max_penalty(self):
@@ -507,8 +512,8 @@ class MLNDetector(ConceptDetector):
         """
         check_is_fitted(self, "offset_")
         with kept_state(self):
-            given = self._given_weights(weights)
-            self.weights_ = np.where(np.isnan(given), self.weights_, given)
+            changed = self._user_weights(weights)
+            self.weights_ = np.where(np.isnan(changed), self.weights_, changed)
             self._set_max_penalty()
             self._set_offset(self._calibration_scores())
         return self
@@ -519,11 +524,11 @@ class MLNDetector(ConceptDetector):
     def _needs_proba(self):
         return super()._needs_proba or self.marginalize
 
-    def _truth(self, reading):
+    def _truth(self, outputs):
         """Return the truth of the constraints, or its expectation."""
         if self.marginalize:
-            return self.knowledge_base_.expected(reading.proba)
-        return self.knowledge_base_.truth(reading.codes)
+            return self.knowledge_base_.expected(outputs.proba)
+        return self.knowledge_base_.truth(outputs.codes)
 
     def _penalty_of(self, truth):
         # summed in the same order for any number of samples
@@ -536,9 +541,9 @@ class MLNDetector(ConceptDetector):
         return fusion.fuse(penalty, log_sf, largest)
 
     def _score(self, X):
-        reading = self._read(X)
+        outputs = self._read(X)
         return -self._fused(
-            self._penalty_of(self._truth(reading)), self._log_sf(reading)
+            self._penalty_of(self._truth(outputs)), self._log_sf(outputs)
         )
 
     def penalty(self, X):
@@ -564,26 +569,26 @@ class MLNDetector(ConceptDetector):
         )
         return self._read(take_rows(X, indices[held_out]))
 
-    def _set_constraints(self, logic, reading):
+    def _set_constraints(self, logic, outputs):
         """Set the constraints of the fitted detector, and fit their weights."""
         self.set_params(constraints=logic)
         domains = self.knowledge_base_.domains
         self._set_knowledge_base({name: domains[name] for name in self.concepts_})
-        self._set_offset(self._calibrate(reading))
+        self._set_offset(self._calibrate(outputs))
 
-    def _aurocs(self, reading, is_ood):
+    def _aurocs(self, outputs, is_ood):
         """Return the AUROC of the scores, and of the detector's without logic."""
         labels = np.where(is_ood, -1, 0)
-        penalty = self._penalty_of(self._truth(reading))
-        fused = auroc(labels, -self._fused(penalty, self._log_sf(reading)))
-        if reading.outlier is None:
+        penalty = self._penalty_of(self._truth(outputs))
+        fused = auroc(labels, -self._fused(penalty, self._log_sf(outputs)))
+        if outputs.outlier is None:
             return fused, 0.5
-        return fused, auroc(labels, -reading.outlier)
+        return fused, auroc(labels, -outputs.outlier)
 
-    def _explained(self, reading):
-        soft = self._truth(reading)
-        hard = self.knowledge_base_.truth(reading.codes)
-        penalty, log_sf = self._penalty_of(soft), self._log_sf(reading)
+    def _explained(self, outputs):
+        soft = self._truth(outputs)
+        hard = self.knowledge_base_.truth(outputs.codes)
+        penalty, log_sf = self._penalty_of(soft), self._log_sf(outputs)
         counts = self._fusion.gamma if self._fusion.rule == "log" else 1.0
         return (
             self._fused(penalty, log_sf),

@@ -166,29 +166,29 @@ class LogicDetector(ConceptDetector):
         # confidence is already in (0, 1]
         super()._fit_normalizer(None if isinstance(self.detector, str) else outlier)
 
-    def _calibrate(self, reading):
-        return self._scores(reading)
+    def _calibrate(self, outputs):
+        return self._scores(outputs)
 
-    def _log_confidence(self, reading):
+    def _log_confidence(self, outputs):
         """Return the logarithm of c."""
         if isinstance(self.detector_, str):
-            return np.log(-reading.outlier)
-        return self._log_sf(reading)
+            return np.log(-outputs.outlier)
+        return self._log_sf(outputs)
 
-    def _scores(self, reading):
-        satisfied = self.knowledge_base_.truth(reading.codes).all(axis=1)
-        confidence = np.exp(np.minimum(self._log_confidence(reading), 700.0))
+    def _scores(self, outputs):
+        satisfied = self.knowledge_base_.truth(outputs.codes).all(axis=1)
+        confidence = np.exp(np.minimum(self._log_confidence(outputs), 700.0))
         return np.where(satisfied, confidence, 0.0)
 
     def _score(self, X):
         return self._scores(self._read(X))
 
-    def _explained(self, reading):
-        broken = 1.0 - self.knowledge_base_.truth(reading.codes)
+    def _explained(self, outputs):
+        broken = 1.0 - self.knowledge_base_.truth(outputs.codes)
         return (
-            -self._scores(reading),
+            -self._scores(outputs),
             (broken.sum(axis=1) > 0).astype(np.float64),
             broken,
             broken,
-            -self._log_confidence(reading),
+            -self._log_confidence(outputs),
         )

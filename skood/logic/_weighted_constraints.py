@@ -64,11 +64,11 @@ class WeightedConstraints(SkoodEstimator):
         self.prior = prior
 
 
-def given_weights(kb, weights, n_given):
-    """Return weights by constraint, NaN if not given; an array has `n_given` or all."""
-    given = np.full(len(kb), np.nan)
+def user_weights(kb, weights, n_user):
+    """Return weights by constraint, NaN if not given; an array has `n_user` or all."""
+    by_constraint = np.full(len(kb), np.nan)
     if weights is None:
-        return given
+        return by_constraint
     if isinstance(weights, dict):
         places = [_constraint_index(kb, key) for key in weights]
         twice = [kb.names[i] for i in places if places.count(i) > 1]
@@ -77,22 +77,22 @@ def given_weights(kb, weights, n_given):
                 f"weights names the constraint {twice[0]!r} twice, by its name and "
                 "by its text. Leave one of them out."
             )
-        given[places] = _numbers(list(weights.values()))
+        by_constraint[places] = _numbers(list(weights.values()))
     else:
         weights = _numbers(weights)
-        if weights.ndim != 1 or len(weights) not in (n_given, len(kb)):
+        if weights.ndim != 1 or len(weights) not in (n_user, len(kb)):
             raise ValueError(
-                f"weights must hold one number for each of the {n_given} "
+                f"weights must hold one number for each of the {n_user} "
                 "constraints, NaN for those that are to be fitted, or be a dict "
                 f"with their names. Got an array of shape {weights.shape}."
             )
-        given[: len(weights)] = weights
-    if np.isinf(given).any():
+        by_constraint[: len(weights)] = weights
+    if np.isinf(by_constraint).any():
         raise ValueError(
             "weights must be finite, got infinity. A constraint that must not be "
             "violated has a large weight, such as 20; or use LogicDetector."
         )
-    return given
+    return by_constraint
 
 
 def _numbers(weights):

@@ -32,7 +32,7 @@ def holds(formula, world, domains=DOMAINS):
     if isinstance(formula, Same):
         return (world[formula.name] == world[formula.other]) == formula.equal
     if isinstance(formula, Not):
-        return not holds(formula.part, world, domains)
+        return not holds(formula.operand, world, domains)
     if isinstance(formula, Implies):
         left, right = formula.left, formula.right
         return not holds(left, world, domains) or holds(right, world, domains)
@@ -40,7 +40,7 @@ def holds(formula, world, domains=DOMAINS):
         return holds(formula.left, world, domains) == holds(
             formula.right, world, domains
         )
-    parts = [holds(part, world, domains) for part in formula.parts]
+    parts = [holds(part, world, domains) for part in formula.operands]
     if isinstance(formula, And):
         return all(parts)
     if isinstance(formula, Or):

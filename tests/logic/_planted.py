@@ -14,7 +14,7 @@ from skood.logic import (
     MLNDetector,
     WeightedConstraints,
 )
-from skood.logic.search._constraint_search import split_rows
+from skood.logic.search._constraint_search import split_samples
 from tests.logic._signs import with_parts
 
 NAMES = ["a", "b", "c", "d"]
@@ -102,7 +102,7 @@ def planted_search(detector=None, *, random_state=0, **params):
 
 def rows_of(y, seed, validation=0.2, test=0.2):
     is_ood = (y == -1).any(axis=1)
-    return split_rows(
+    return split_samples(
         np.flatnonzero(~is_ood),
         np.flatnonzero(is_ood),
         validation,

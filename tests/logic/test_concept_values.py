@@ -14,7 +14,7 @@ from sklearn.neural_network import MLPClassifier
 
 from skood.detectors import KNN, MSP, Mahalanobis
 from skood.logic import ConceptFusion, MLNDetector
-from skood.logic._concepts import fit_one, some_rows
+from skood.logic._concepts import fit_named, samples_at
 from skood.nn import pretrained
 from tests.logic._signs import Column, columns, signs
 
@@ -118,18 +118,18 @@ def test_a_network_reads_the_same_labels_with_and_without_probabilities():
     assert [p.shape for p in found[1].proba] == [(100, 3), (100, 2), (100, 2)]
 
 
-def test_some_rows():
+def test_samples_at():
     X = np.arange(6).reshape(3, 2)
-    assert some_rows(X, np.arange(3)) is X
-    np.testing.assert_array_equal(some_rows(X, np.array([2, 1, 0])), X[::-1])
-    np.testing.assert_array_equal(some_rows(X, np.array([1])), X[[1]])
+    assert samples_at(X, np.arange(3)) is X
+    np.testing.assert_array_equal(samples_at(X, np.array([2, 1, 0])), X[::-1])
+    np.testing.assert_array_equal(samples_at(X, np.array([1])), X[[1]])
 
 
-def test_fit_one():
+def test_fit_named():
     X, y = signs(20)
     column = Column()
-    fitted = fit_one("a", column, X, y[:, 0])
+    fitted = fit_named("a", column, X, y[:, 0])
     assert fitted is not column
     frozen = FrozenEstimator(fitted)
-    assert fit_one("a", frozen, X, None) is frozen
-    assert fit_one("m", Mahalanobis(), X, None).offset_ < 0
+    assert fit_named("a", frozen, X, None) is frozen
+    assert fit_named("m", Mahalanobis(), X, None).offset_ < 0

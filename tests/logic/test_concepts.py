@@ -16,13 +16,13 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skood.logic import MLNDetector
 from skood.logic._concepts import (
-    ConceptPart,
+    ConceptSource,
     check_parts,
     concept_domains,
     label_columns,
-    part_labels,
     predict_codes,
     predict_proba,
+    source_labels,
 )
 from tests.logic._signs import NAMES, Column, signs
 
@@ -74,7 +74,7 @@ def test_check_parts():
     parts = check_parts([("a", LINEAR), (["b", "c"], Column())], detector([]))
     assert [part.name for part in parts] == ["a", "b_c"]
     assert [part.concepts for part in parts] == [("a",), ("b", "c")]
-    assert all(part.is_given for part in parts)
+    assert all(part.is_input for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -161,22 +161,22 @@ def test_labels_of_a_part():
         "d": np.array([7, 8, 9]),
     }
     rows = np.array([0, 1])
-    one = part_labels(ConceptPart("a", ("a",), None), columns, rows)
+    one = source_labels(ConceptSource("a", ("a",), None), columns, rows)
     assert one.dtype.kind == "U"
     assert one.tolist() == ["x", "y"]
-    same = part_labels(ConceptPart("b_d", ("b", "d"), None), columns, rows)
+    same = source_labels(ConceptSource("b_d", ("b", "d"), None), columns, rows)
     assert same.dtype.kind == "i"
-    mixed = part_labels(ConceptPart("a_b", ("a", "b"), None), columns, rows)
+    mixed = source_labels(ConceptSource("a_b", ("a", "b"), None), columns, rows)
     assert mixed.tolist() == [["x", 3], ["y", 4]]
     with pytest.raises(ValueError, match=r"label type: continuous. .* concept 'c'"):
-        part_labels(ConceptPart("c", ("c",), None), columns, rows)
+        source_labels(ConceptSource("c", ("c",), None), columns, rows)
 
 
 # ----------------------------------------------------------------------------- values
 
 
 def part(name="a", classifier=None):
-    return ConceptPart(name, (name,), classifier)
+    return ConceptSource(name, (name,), classifier)
 
 
 def frozen(labels):
@@ -234,7 +234,7 @@ def test_bad_domains(given, columns, text):
 def test_values_of_a_frozen_classifier_of_several_concepts():
     labels = np.array([["x", "u"], ["y", "u"], ["x", "v"]])
     tree = DecisionTreeClassifier().fit(np.zeros((3, 1)), labels)
-    part = ConceptPart("a_b", ("a", "b"), FrozenEstimator(tree))
+    part = ConceptSource("a_b", ("a", "b"), FrozenEstimator(tree))
     domains, _ = concept_domains([part], {}, None, -1)
     assert domains == {"a": ["x", "y"], "b": ["u", "v"]}
 
@@ -250,7 +250,7 @@ def test_values_of_a_frozen_classifier_of_several_concepts():
 )
 def test_frozen_classifiers_of_other_columns(concepts, labels, text):
     tree = DecisionTreeClassifier().fit(np.zeros((len(labels), 1)), labels)
-    part = ConceptPart("_".join(concepts), concepts, FrozenEstimator(tree))
+    part = ConceptSource("_".join(concepts), concepts, FrozenEstimator(tree))
     with pytest.raises(ValueError, match=text):
         concept_domains([part], {}, None, -1)
 
@@ -259,7 +259,7 @@ def test_probabilities_of_several_concepts_are_a_list():
     """A classifier of several labels at once gives an array."""
     X, y = np.arange(12.0).reshape(6, 2), np.array([[0, 1], [1, 0], [1, 1]] * 2)
     both = OneVsRestClassifier(LogisticRegression()).fit(X, y)
-    part = ConceptPart("a_b", ("a", "b"), both)
+    part = ConceptSource("a_b", ("a", "b"), both)
     with pytest.raises(TypeError, match=r"array of shape \(6, 2\) .* not a list"):
         predict_proba(part, X, {"a": [0, 1], "b": [0, 1]})
 
@@ -290,7 +290,7 @@ def test_several_outputs():
     X, y = signs(200)
     y = y[:, 1:].astype(str)
     several = MultiOutputClassifier(LINEAR).fit(X, y)
-    one = ConceptPart("color_shape", ("color", "shape"), several)
+    one = ConceptSource("color_shape", ("color", "shape"), several)
     domains = {"color": ["blue", "red"], "shape": ["triangle", "octagon"]}
     found = predict_codes(one, X, domains)
     labels = several.predict(X)
@@ -306,7 +306,7 @@ def test_reading_errors():
     one = part("a", Column().fit(None, np.array(["x", "y"])))
     with pytest.raises(ValueError, match=r"predicts 'y', which is not among .*'x'"):
         predict_codes(one, np.array([[1.0]]), {"a": ["x"]})
-    two = ConceptPart("a_b", ("a", "b"), one.classifier)
+    two = ConceptSource("a_b", ("a", "b"), one.classifier)
     with pytest.raises(ValueError, match=r"shape \(1,\), not one column for each"):
         predict_codes(two, np.array([[1.0]]), {"a": ["x", "y"], "b": ["x", "y"]})
 

@@ -150,7 +150,7 @@ def test_formulas_are_keys_and_do_not_change():
     assert len({a & b, And((C("a"), C("b"))), b & a, a | b}) == 3
     assert a.eq(1) != a.ne(1)
     assert a.eq("b") != a.eq(b)
-    for formula, name in [(a, "name"), (a.eq(1), "value"), (a & b, "parts")]:
+    for formula, name in [(a, "name"), (a.eq(1), "value"), (a & b, "operands")]:
         with pytest.raises(FrozenInstanceError):
             setattr(formula, name, "x")
 

@@ -229,7 +229,7 @@ def test_depth_is_bounded():
         parse_constraint("b or " + "not " * 50 + "a", BOOL)
     assert caught.value.column == 6
     # parentheses side by side are not nested
-    assert len(parse_constraint(" and ".join(["(a or b)"] * 60), BOOL).parts) == 60
+    assert len(parse_constraint(" and ".join(["(a or b)"] * 60), BOOL).operands) == 60
 
 
 def test_a_formula_as_deep_as_may_be_is_written_and_read():
@@ -263,7 +263,7 @@ def test_few_frames_of_the_stack_are_needed():
 def test_a_long_chain():
     text = " or ".join(["a and not b", "c"] * 1_000)
     formula = parse_constraint(text, BOOL)
-    assert len(formula.parts) == 2_000
+    assert len(formula.operands) == 2_000
     assert formula.depth == 4
     assert str(formula) == text
 

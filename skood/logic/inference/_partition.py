@@ -59,16 +59,16 @@ class EliminationPlan:
         self.largest, self.entries = 1, 0
         self.steps: list = []
         self.feasible = True
-        kept = 0
+        n_stored = 0
         for concept, joint in self._order(sizes, scopes):
             table = math.prod(sizes[c] for c in joint)
             self.entries += table
             self.largest = max(self.largest, table)
-            kept += table // sizes[concept]
-            self.feasible = max(table, kept) <= max_table
+            n_stored += table // sizes[concept]
+            self.feasible = max(table, n_stored) <= max_table
             if not self.feasible:
                 self.steps = []
-                self.largest = max(self.largest, kept)
+                self.largest = max(self.largest, n_stored)
                 return
             self.steps.append((concept, joint))
         self._lay_out(sizes, scopes)
@@ -204,11 +204,11 @@ class Elimination:
         factors = self._forward(weights)
         m = len(self.tables)
         step = max(1, _BATCH_ENTRIES // self.plan.largest)
-        rows = [
+        blocks = [
             self._tangents(factors, np.eye(m)[start : start + step])
             for start in range(0, m, step)
         ]
-        covariance = np.concatenate(rows)
+        covariance = np.concatenate(blocks)
         return (covariance + covariance.T) / 2
 
     def _tangents(self, factors, directions):
@@ -320,12 +320,14 @@ class Partition:
         self.max_table = max_table
         self._canonical(factors)
         self.parts_ = self._components()
-        for part in self.parts_:
-            part.method, part.solver = self._solver(part)
-        touched = {concept for part in self.parts_ for concept in part.concepts}
+        for component in self.parts_:
+            component.method, component.solver = self._solver(component)
+        touched = {
+            concept for component in self.parts_ for concept in component.concepts
+        }
         free = [size for c, size in enumerate(self.sizes) if c not in touched]
         self._log_free = float(np.log(free).sum())
-        used = {part.method for part in self.parts_}
+        used = {component.method for component in self.parts_}
         least = [tier for tier in _TIERS if tier in used] or [_TIERS[0]]
         self.method_ = least[-1] if method == "auto" else method
 
@@ -360,35 +362,37 @@ class Partition:
             if self.method == "enumeration":
                 touched = set(range(len(self.sizes)))
             return [self._component(sorted(touched), varying)]
-        found: list = []  # concepts and constraints of each component so far
+        groups: list = []  # concepts and constraints of each component so far
         for i in varying:
             concepts, constraints, apart = set(self._factors[i][0]), [i], []
-            for other in found:
+            for other in groups:
                 if concepts.isdisjoint(other[0]):
                     apart.append(other)
                 else:
                     concepts |= other[0]
                     constraints += other[1]
-            found = [*apart, (concepts, constraints)]
-        parts = [self._component(sorted(c), sorted(members)) for c, members in found]
-        return sorted(parts, key=lambda part: part.constraints)
+            groups = [*apart, (concepts, constraints)]
+        parts = [self._component(sorted(c), sorted(members)) for c, members in groups]
+        return sorted(parts, key=lambda component: component.constraints)
 
     def _component(self, concepts, constraints):
         n_worlds = math.prod(self.sizes[c] for c in concepts)
         return ConnectedComponent(concepts, constraints, n_worlds)
 
-    def _solver(self, part):
+    def _solver(self, component):
         """Return the method of a component, and its solver."""
-        place = {c: k for k, c in enumerate(part.concepts)}
-        sizes = [self.sizes[c] for c in part.concepts]
-        factors = [self._factors[i] for i in part.constraints]
+        place = {c: k for k, c in enumerate(component.concepts)}
+        sizes = [self.sizes[c] for c in component.concepts]
+        factors = [self._factors[i] for i in component.constraints]
         scopes = [tuple(place[c] for c in scope) for scope, _ in factors]
         tables = [table for _, table in factors]
         known = all(table is not None for table in tables)
         groupable = (
-            known and part.n_worlds <= self.max_worlds and self.method != "elimination"
+            known
+            and component.n_worlds <= self.max_worlds
+            and self.method != "elimination"
         )
-        most_groups = min(part.n_worlds, 2 ** len(tables))
+        most_groups = min(component.n_worlds, 2 ** len(tables))
         plan = None
         if known and self.method in ("auto", "elimination"):
             if not groupable or most_groups > _MANY_GROUPS:
@@ -400,7 +404,7 @@ class Partition:
             merge = self.method != "enumeration"
             name = "grouping" if merge else "enumeration"
             return name, GroupedWorlds(sizes, scopes, tables, merge)
-        reason = self._too_large(part, known, plan)
+        reason = self._too_large(component, known, plan)
         if self.method != "auto":
             raise ValueError(
                 f"{reason} method={self.method!r} cannot do this: take method='auto'."
@@ -413,11 +417,11 @@ class Partition:
             "concepts together."
         )
 
-    def _too_large(self, part, known, plan):
+    def _too_large(self, component, known, plan):
         """Return the reason why a component cannot be solved."""
         text = (
-            f"{len(part.constraints)} constraints tie {len(part.concepts)} concepts "
-            f"together, with {_count(part.n_worlds)} worlds "
+            f"{len(component.constraints)} constraints tie {len(component.concepts)} "
+            f"concepts together, with {_count(component.n_worlds)} worlds "
             f"(max_worlds={self.max_worlds})"
         )
         if not known:
@@ -434,13 +438,13 @@ class Partition:
         """Return the components as dicts: their contents, method and cost."""
         return [
             {
-                "concepts": list(part.concepts),
-                "constraints": list(part.constraints),
-                "method": part.method,
-                "n_worlds": part.n_worlds,
-                "n_groups": part.solver.n_groups,
+                "concepts": list(component.concepts),
+                "constraints": list(component.constraints),
+                "method": component.method,
+                "n_worlds": component.n_worlds,
+                "n_groups": component.solver.n_groups,
             }
-            for part in self.parts_
+            for component in self.parts_
         ]
 
     def canonical_truth(self, truth):
@@ -461,27 +465,27 @@ class Partition:
         weights, canonical = self._prepared(weights)
         log_z = self._log_free + float(weights[self._flipped].sum())
         return log_z + sum(
-            part.solver.log_partition(canonical[part.constraints])
-            for part in self.parts_
+            component.solver.log_partition(canonical[component.constraints])
+            for component in self.parts_
         )
 
     def expected_truth(self, weights):
         """Return the expected truth of each constraint, the gradient of log Z."""
         _, canonical = self._prepared(weights)
         truth = np.zeros(self.n_constraints)
-        for part in self.parts_:
-            own = canonical[part.constraints]
-            truth[part.constraints] = part.solver.expected_truth(own)
+        for component in self.parts_:
+            local = canonical[component.constraints]
+            truth[component.constraints] = component.solver.expected_truth(local)
         return self.canonical_truth(truth)
 
     def covariance(self, weights):
         """Return the covariance of the constraints' truth, the Hessian of log Z."""
         _, canonical = self._prepared(weights)
         covariance = np.zeros((self.n_constraints, self.n_constraints))
-        for part in self.parts_:
-            own = canonical[part.constraints]
-            covariance[np.ix_(part.constraints, part.constraints)] = (
-                part.solver.covariance(own)
+        for component in self.parts_:
+            local = canonical[component.constraints]
+            covariance[np.ix_(component.constraints, component.constraints)] = (
+                component.solver.covariance(local)
             )
         covariance[self._flipped] *= -1.0
         covariance[:, self._flipped] *= -1.0
@@ -491,7 +495,8 @@ class Partition:
         """Return the largest penalty -w · φ of a world."""
         weights, canonical = self._prepared(weights)
         return -float(weights[self._flipped].sum()) + sum(
-            part.solver.max_penalty(canonical[part.constraints]) for part in self.parts_
+            component.solver.max_penalty(canonical[component.constraints])
+            for component in self.parts_
         )
 
     def uniform_truth(self, canonical=False):
@@ -506,10 +511,10 @@ class Partition:
 
 def reduced(scope, table):
     """Remove concepts that do not affect the truth from a scope and its table."""
-    kept = list(scope)
+    remaining = list(scope)
     for axis in reversed(range(table.ndim)):
         first = table.take([0], axis=axis)
         if (table == first).all():
             table = first.squeeze(axis)
-            del kept[axis]
-    return tuple(kept), table
+            del remaining[axis]
+    return tuple(remaining), table

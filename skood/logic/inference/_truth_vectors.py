@@ -48,8 +48,8 @@ def unpack_bits(words, m):
 def distinct_columns(words, counts=None):
     """Return the distinct columns of words (n_words, n), n >= 1, and summed counts."""
     if len(words) == 1 and counts is None:
-        found, counts = np.unique(words[0], return_counts=True)
-        return found[np.newaxis], counts
+        distinct, counts = np.unique(words[0], return_counts=True)
+        return distinct[np.newaxis], counts
     order = np.argsort(words[0]) if len(words) == 1 else np.lexsort(words)
     words = words[:, order]
     new = (words[:, 1:] != words[:, :-1]).any(axis=0)
@@ -106,7 +106,7 @@ class _Blocks:
         places, table = places[axes], table.transpose(axes)
         n_outer = int(np.sum(places < cut))
         shape = table.shape
-        rows = table.reshape(math.prod(shape[:n_outer]), -1)
+        slices = table.reshape(math.prod(shape[:n_outer]), -1)
         strides = np.zeros(cut + len(self.inner), dtype=np.intp)
         for k, place in enumerate(places):
             end = n_outer if k < n_outer else len(shape)
@@ -114,7 +114,7 @@ class _Blocks:
         level = int(places[n_outer]) - cut if n_outer < len(places) else len(self.inner)
         row = _flat_index(self.outer, strides[:cut])
         index = _flat_index(self.inner[level:], strides[cut + level :])
-        return level, (i // 64, np.uint64(i % 64), rows, row, index)
+        return level, (i // 64, np.uint64(i % 64), slices, row, index)
 
     def __iter__(self):
         for block in range(math.prod(self.outer)):
@@ -122,8 +122,8 @@ class _Blocks:
             for level in range(len(self.inner), -1, -1):
                 if level < len(self.inner):
                     words = np.tile(words, self.inner[level])
-                for word, bit, rows, row, index in self.lookups[level]:
-                    truth = rows[row[block]].astype(_WORD) << bit
+                for word, bit, slices, row, index in self.lookups[level]:
+                    truth = slices[row[block]].astype(_WORD) << bit
                     words[word] |= truth.take(index)
             yield words
 
@@ -166,9 +166,9 @@ class GroupedWorlds:
         m = len(self.scopes)
         step = max(1, _UNPACKED // m)
         for start in range(0, len(counts), step):
-            part = slice(start, start + step)
-            truth = unpack_bits(words[:, part], m).astype(np.float64)
-            chunk = truth, np.log(counts[part])
+            place = slice(start, start + step)
+            truth = unpack_bits(words[:, place], m).astype(np.float64)
+            chunk = truth, np.log(counts[place])
             if step >= len(counts):
                 self._small = chunk
             yield chunk
@@ -216,27 +216,27 @@ class GroupedWorlds:
 
 def _merged(blocks):
     """Return the distinct columns of all blocks, merged at intervals."""
-    kept, waiting = [], 0
+    merged, waiting = [], 0
     for words in blocks:
-        kept.append(distinct_columns(words))
-        waiting += kept[-1][0].shape[1]
-        if waiting > max(_PENDING, kept[0][0].shape[1] / 2):
-            kept, waiting = [merge_columns(kept)], 0
-    return merge_columns(kept)
+        merged.append(distinct_columns(words))
+        waiting += merged[-1][0].shape[1]
+        if waiting > max(_PENDING, merged[0][0].shape[1] / 2):
+            merged, waiting = [merge_columns(merged)], 0
+    return merge_columns(merged)
 
 
-def merge_columns(kept):
-    """Return the distinct columns of blocks, and summed weights; empties `kept`."""
-    if len(kept) == 1:
-        return kept.pop()
-    total = sum(len(counts) for _, counts in kept)
-    words = np.empty((len(kept[0][0]), total), dtype=_WORD)
-    counts = np.empty(total, dtype=kept[0][1].dtype)
-    while kept:
-        own, weights = kept.pop()
-        part = slice(total - len(weights), total)
-        words[:, part], counts[part] = own, weights
-        total = part.start
+def merge_columns(blocks):
+    """Return the distinct columns of blocks, and summed weights; empties `blocks`."""
+    if len(blocks) == 1:
+        return blocks.pop()
+    total = sum(len(counts) for _, counts in blocks)
+    words = np.empty((len(blocks[0][0]), total), dtype=_WORD)
+    counts = np.empty(total, dtype=blocks[0][1].dtype)
+    while blocks:
+        block, weights = blocks.pop()
+        place = slice(total - len(weights), total)
+        words[:, place], counts[place] = block, weights
+        total = place.start
     columns = [words, counts]
     del words, counts
     return distinct_columns(columns.pop(0), columns.pop())

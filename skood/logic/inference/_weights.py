@@ -68,8 +68,8 @@ class Fit:
         self.converged, self.gradient = True, 0.0
 
     def value(self, weights):
-        own = weights[self.free]
-        return self._value(weights) + self.ridge * float(own @ own) / 2
+        fitted = weights[self.free]
+        return self._value(weights) + self.ridge * float(fitted @ fitted) / 2
 
     def derivatives(self, weights):
         gradient, hessian = self._derivatives(weights)
@@ -290,18 +290,20 @@ class _Conditionals:
     def __init__(self, truth, sizes, scopes, Z, sample_weights):
         self.n_constraints = len(scopes)
         self.observed = np.zeros(len(scopes))
-        found: dict = {}
+        by_scope: dict = {}
         times = np.array([len(scope) for scope in scopes])
-        for rows, part in _sample_chunks(Z, sizes, scopes):
-            own = sample_weights[rows]
-            self.observed += own @ np.asarray(truth(part), dtype=np.float64) * times
-            for concept, members, values in _alternatives(truth, sizes, scopes, part):
+        for chunk, codes in _sample_chunks(Z, sizes, scopes):
+            chunk_weights = sample_weights[chunk]
+            self.observed += (
+                chunk_weights @ np.asarray(truth(codes), dtype=np.float64) * times
+            )
+            for concept, members, values in _alternatives(truth, sizes, scopes, codes):
                 flat = np.concatenate(values, axis=1)
-                block = distinct_columns(pack_bits(flat), own)
-                found.setdefault((concept, members), []).append(block)
+                block = distinct_columns(pack_bits(flat), chunk_weights)
+                by_scope.setdefault((concept, members), []).append(block)
         self.parts = [
             (list(members), sizes[concept], *merge_columns(blocks))
-            for (concept, members), blocks in found.items()
+            for (concept, members), blocks in by_scope.items()
         ]
 
     def _chunks(self):
@@ -309,28 +311,28 @@ class _Conditionals:
         for members, size, words, weights in self.parts:
             step = max(1, _CHUNK // (size * len(members)))
             for start in range(0, len(weights), step):
-                part = slice(start, start + step)
-                truth = unpack_bits(words[:, part], size * len(members))
+                chunk = slice(start, start + step)
+                truth = unpack_bits(words[:, chunk], size * len(members))
                 shape = (-1, size, len(members))
-                yield members, truth.reshape(shape).astype(float), weights[part]
+                yield members, truth.reshape(shape).astype(float), weights[chunk]
 
     def value(self, weights):
         """Return minus the mean pseudo-log-likelihood, up to a constant."""
         total = -float(self.observed @ weights)
-        for members, truth, own in self._chunks():
-            total += float(own @ logsumexp(truth @ weights[members], axis=1))
+        for members, truth, counts in self._chunks():
+            total += float(counts @ logsumexp(truth @ weights[members], axis=1))
         return total
 
     def derivatives(self, weights):
         """Return the gradient and the Hessian of the value."""
         gradient = -self.observed
         hessian = np.zeros((self.n_constraints, self.n_constraints))
-        for members, truth, own in self._chunks():
+        for members, truth, counts in self._chunks():
             proba = softmax(truth @ weights[members], axis=1)
             mean = np.einsum("gv,gvm->gm", proba, truth)
-            gradient[members] += own @ mean
+            gradient[members] += counts @ mean
             centered = (truth - mean[:, np.newaxis]).reshape(-1, len(members))
-            share = (proba * own[:, np.newaxis]).reshape(-1, 1)
+            share = (proba * counts[:, np.newaxis]).reshape(-1, 1)
             hessian[np.ix_(members, members)] += (centered * share).T @ centered
         return gradient, hessian
 
@@ -339,8 +341,8 @@ def _sample_chunks(Z, sizes, scopes):
     """Yield slices of samples, and their codes, in chunks of bounded memory."""
     step = max(1, _CHUNK // max(1, max(sizes) * len(scopes)))
     for start in range(0, len(Z), step):
-        rows = slice(start, start + step)
-        yield rows, Z[rows]
+        chunk = slice(start, start + step)
+        yield chunk, Z[chunk]
 
 
 def _alternatives(truth, sizes, scopes, Z):
@@ -373,9 +375,9 @@ def fit_pseudo_weights(truth, sizes, scopes, Z, prior=1.0, fixed=None, *, names=
         share = np.full(_N_PSEUDO_SAMPLES, prior / _N_PSEUDO_SAMPLES)
         sample_weights = np.concatenate([sample_weights, share])
     sample_weights /= sample_weights.sum()
-    own = _Conditionals(truth, sizes, scopes, Z, sample_weights)
+    conditionals = _Conditionals(truth, sizes, scopes, Z, sample_weights)
     free = np.isnan(fixed)
-    fit = Fit(own.value, own.derivatives, free)
+    fit = Fit(conditionals.value, conditionals.derivatives, free)
     what = "do not change with any single concept of any sample"
     _warn_constant(free & ~fit.free, what, names)
     fit.solve(np.nan_to_num(fixed), np.zeros(m, dtype=bool))
@@ -389,8 +391,8 @@ def pseudo_log_likelihood(truth, sizes, scopes, Z, weights):
     touched = {concept for scope in scopes for concept in scope}
     alone = [size for concept, size in enumerate(sizes) if concept not in touched]
     out = np.full(len(Z), -float(np.log(alone).sum()))
-    for rows, part in _sample_chunks(Z, sizes, scopes):
-        for concept, members, values in _alternatives(truth, sizes, scopes, part):
+    for chunk, codes in _sample_chunks(Z, sizes, scopes):
+        for concept, members, values in _alternatives(truth, sizes, scopes, codes):
             # sums term by term: the same in any batch
             energies = [
                 sum(w * value[:, k] for k, w in enumerate(weights[list(members)]))
@@ -398,6 +400,6 @@ def pseudo_log_likelihood(truth, sizes, scopes, Z, weights):
             ]
             top = np.maximum.reduce(energies)
             total = sum(np.exp(energy - top) for energy in energies)
-            own = np.array(energies)[part[:, concept], np.arange(len(part))]
-            out[rows] += own - top - np.log(total)
+            observed = np.array(energies)[codes[:, concept], np.arange(len(codes))]
+            out[chunk] += observed - top - np.log(total)
     return out

@@ -72,10 +72,10 @@ def bind(formula, domains):
             )
         return formula
     if isinstance(formula, Not):
-        return Not(bind(formula.part, domains))
+        return Not(bind(formula.operand, domains))
     if isinstance(formula, (Implies, Iff)):
         return type(formula)(bind(formula.left, domains), bind(formula.right, domains))
-    return type(formula)(tuple(bind(part, domains) for part in formula.parts))
+    return type(formula)(tuple(bind(operand, domains) for operand in formula.operands))
 
 
 def compile_formula(formula, domains):
@@ -92,13 +92,13 @@ def compile_formula(formula, domains):
             atom = "same", columns[node.name], columns[node.other]
             return atom if node.equal else ("not", atom)
         if isinstance(node, Not):
-            return "not", compiled(node.part)
+            return "not", compiled(node.operand)
         if isinstance(node, Implies):
             return "or", (("not", compiled(node.left)), compiled(node.right))
         if isinstance(node, Iff):
             return "not", ("xor", (compiled(node.left), compiled(node.right)))
         name = {And: "and", Or: "or", Xor: "xor"}[type(node)]
-        return name, tuple(compiled(part) for part in node.parts)
+        return name, tuple(compiled(operand) for operand in node.operands)
 
     return compiled(formula)
 
@@ -108,8 +108,8 @@ def comparisons(compiled):
     kind, *rest = compiled
     if kind in ("value", "same"):
         return {compiled} if kind == "value" else set()
-    parts = rest if kind == "not" else rest[0]
-    return set().union(*(comparisons(part) for part in parts))
+    operands = rest if kind == "not" else rest[0]
+    return set().union(*(comparisons(operand) for operand in operands))
 
 
 def evaluate(compiled, columns, cache):
@@ -125,8 +125,8 @@ def evaluate(compiled, columns, cache):
         return ~evaluate(rest[0], columns, cache)
     first, *others = rest[0]
     truth = evaluate(first, columns, cache)
-    for part in others:
-        other = evaluate(part, columns, cache)
+    for operand in others:
+        other = evaluate(operand, columns, cache)
         if kind == "and":
             truth = truth & other
         elif kind == "or":

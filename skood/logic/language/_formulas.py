@@ -98,8 +98,8 @@ class Formula:
             The names.
         """
         names: dict = {}
-        for part in self._parts():
-            names.update(dict.fromkeys(part.concepts()))
+        for operand in self._operands():
+            names.update(dict.fromkeys(operand.concepts()))
         return list(names)
 
     def __bool__(self):
@@ -116,14 +116,14 @@ class Formula:
     def __deepcopy__(self, memo):
         return self
 
-    def _parts(self):
+    def _operands(self):
         """Return the operands of this formula."""
         return ()
 
-    def _written(self, part, loosest):
+    def _written(self, operand, loosest):
         """Return a part as a string, in parentheses if it binds less than `loosest`."""
-        text = str(part)
-        return text if part.precedence >= loosest else f"({text})"
+        text = str(operand)
+        return text if operand.precedence >= loosest else f"({text})"
 
 
 def _checked(formula):
@@ -143,9 +143,9 @@ def _combined(kind, left, right):
     return kind((left, right)) if issubclass(kind, _Joined) else kind(left, right)
 
 
-def _set_depth(formula, parts):
+def _set_depth(formula, operands):
     """Store the depth of a formula, or raise an error."""
-    depth = 1 + max(part.depth for part in parts)
+    depth = 1 + max(operand.depth for operand in operands)
     if depth > MAX_DEPTH:
         raise ValueError(
             f"The formula is nested deeper than {MAX_DEPTH} levels. Write it as "
@@ -239,10 +239,10 @@ class C(Formula):
                 f"C({self.name!r}).isin() takes a list of values, got the str "
                 f"{values!r}. For one value use .eq()."
             )
-        parts = tuple(self.eq(value) for value in values)
-        if not parts:
+        operands = tuple(self.eq(value) for value in values)
+        if not operands:
             raise ValueError(f"C({self.name!r}).isin() needs at least one value.")
-        return parts[0] if len(parts) == 1 else Or(parts)
+        return operands[0] if len(operands) == 1 else Or(operands)
 
     def _compared(self, value, equal):
         if isinstance(value, C):
@@ -310,51 +310,55 @@ class Same(Formula):
 class Not(Formula):
     """Negation of a formula."""
 
-    part: Formula
+    operand: Formula
     depth: int = field(init=False, compare=False)
     precedence: ClassVar[int] = 6
 
     def __post_init__(self):
-        _set_depth(self, [_checked(self.part)])
+        _set_depth(self, [_checked(self.operand)])
 
-    def _parts(self):
-        return (self.part,)
+    def _operands(self):
+        return (self.operand,)
 
     def __str__(self):
-        return f"not {self._written(self.part, self.precedence)}"
+        return f"not {self._written(self.operand, self.precedence)}"
 
     def __repr__(self):
-        return f"~{self.part!r}"
+        return f"~{self.operand!r}"
 
 
 @dataclass(frozen=True, repr=False)
 class _Joined(Formula):
     """Formulas joined by an associative operator: a chain is one formula."""
 
-    parts: tuple
+    operands: tuple
     depth: int = field(init=False, compare=False)
     word: ClassVar[str]
     sign: ClassVar[str]
 
     def __post_init__(self):
-        parts: list = []
-        for part in self.parts:
-            same = type(part) is type(self)
-            parts.extend(part.parts if same else [_checked(part)])
-        if len(parts) < 2:
+        operands: list = []
+        for operand in self.operands:
+            same = type(operand) is type(self)
+            operands.extend(operand.operands if same else [_checked(operand)])
+        if len(operands) < 2:
             raise ValueError(f"{self.word!r} joins at least two formulas.")
-        object.__setattr__(self, "parts", tuple(parts))
-        _set_depth(self, parts)
+        object.__setattr__(self, "operands", tuple(operands))
+        _set_depth(self, operands)
 
-    def _parts(self):
-        return self.parts
+    def _operands(self):
+        return self.operands
 
     def __str__(self):
         tighter = self.precedence + 1
-        return f" {self.word} ".join(self._written(p, tighter) for p in self.parts)
+        return f" {self.word} ".join(self._written(p, tighter) for p in self.operands)
 
     def __repr__(self):
-        return "(" + f" {self.sign} ".join(repr(part) for part in self.parts) + ")"
+        return (
+            "("
+            + f" {self.sign} ".join(repr(operand) for operand in self.operands)
+            + ")"
+        )
 
 
 @stored
@@ -390,12 +394,12 @@ class _Pair(Formula):
     def __post_init__(self):
         _set_depth(self, [_checked(self.left), _checked(self.right)])
 
-    def _parts(self):
+    def _operands(self):
         return self.left, self.right
 
     def __str__(self):
         tighter = self.precedence + 1
-        left, right = (self._written(part, tighter) for part in self._parts())
+        left, right = (self._written(operand, tighter) for operand in self._operands())
         return f"{left} {self.sign} {right}"
 
 

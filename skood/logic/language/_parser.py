@@ -92,7 +92,7 @@ def _unreadable(text, position):
     return ConstraintSyntaxError(message, text, position)
 
 
-class _Parser:
+class _ConstraintParser:
     """Recursive parser of the tokens of a string."""
 
     def __init__(self, text, domains):
@@ -118,9 +118,9 @@ class _Parser:
 
     def take(self, *signs):
         """Consume the next token if it is one of some signs; return whether it was."""
-        found = self.at(*signs)
-        self.index += found
-        return found
+        matches = self.at(*signs)
+        self.index += matches
+        return matches
 
     def parse(self):
         """Parse the whole string."""
@@ -152,13 +152,13 @@ class _Parser:
                     "parentheses"
                 )
             self.index += 1
-            parts = [left, self.formula(kind.precedence + 1)]
+            operands = [left, self.formula(kind.precedence + 1)]
             if kind in (Implies, Iff):
-                left = self.checked(operator, kind, *parts)
+                left = self.checked(operator, kind, *operands)
             else:
                 while self.take(operator.text):
-                    parts.append(self.formula(kind.precedence + 1))
-                left = self.checked(operator, kind, tuple(parts))
+                    operands.append(self.formula(kind.precedence + 1))
+                left = self.checked(operator, kind, tuple(operands))
             last = kind
         return left
 
@@ -231,7 +231,7 @@ def parse(text, domains):
     """Parse a constraint over validated domains; see `parse_constraint`."""
     if not isinstance(text, str):
         raise TypeError(f"A constraint must be a str, got {brief(text)}.")
-    return _Parser(text, domains).parse()
+    return _ConstraintParser(text, domains).parse()
 
 
 def parse_constraint(text, domains):

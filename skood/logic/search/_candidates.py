@@ -223,7 +223,7 @@ def _drawn(count, n, rng):
 
 def _first_of_each(formulas, domains, *, signed, constants=False):
     """Return the first of formulas with equal truth tables."""
-    found: dict = {}
+    first: dict = {}
     sizes = tuple(len(values) for values in domains.values())
     columns = {name: column for column, name in enumerate(domains)}
     for formula in formulas:
@@ -233,23 +233,23 @@ def _first_of_each(formulas, domains, *, signed, constants=False):
         if key is None and constants:
             key = bool(table.flat[0])
         if key is not None:
-            found.setdefault(key, formula)
-    return list(found.values())
+            first.setdefault(key, formula)
+    return list(first.values())
 
 
 class _Rules:
     """Literals, and rules with conditions on different concepts."""
 
     def __init__(self, literals, depth):
-        self.groups = [some for some in literals if some]
+        self.groups = [group for group in literals if group]
         self.literals = list(chain.from_iterable(literals))
         longest = min(depth - 1, len(self.groups))
         # elementary symmetric polynomials: ways[k][c] chooses literals of c of the
         # concepts from the k-th one on
         ways = [[1] + [0] * longest]
-        for some in reversed(self.groups):
+        for group in reversed(self.groups):
             after = ways[0]
-            more = [after[c] + len(some) * after[c - 1] for c in range(1, longest + 1)]
+            more = [after[c] + len(group) * after[c - 1] for c in range(1, longest + 1)]
             ways.insert(0, [1, *more])
         self.ways = ways
         self.count = len(self.literals) * (1 + sum(ways[0][1:]))
@@ -275,20 +275,20 @@ class _Rules:
         """Return the conjunction i of literals of different concepts."""
         chosen: list = []
         n_ways = 1  # of choosing literals of the concepts so far
-        for k, some in enumerate(self.groups):
+        for k, group in enumerate(self.groups):
             if len(chosen) == n_conditions:
                 break
-            n_with = n_ways * len(some)
+            n_with = n_ways * len(group)
             n_with *= self.ways[k + 1][n_conditions - len(chosen) - 1]
             if i < n_with:
-                chosen.append(some)
-                n_ways *= len(some)
+                chosen.append(group)
+                n_ways *= len(group)
             else:
                 i -= n_with
         condition = None
-        for some in chosen:
-            n_ways //= len(some)
-            literal, i = some[i // n_ways], i % n_ways
+        for group in chosen:
+            n_ways //= len(group)
+            literal, i = group[i // n_ways], i % n_ways
             condition = literal if condition is None else condition & literal
         return condition
 

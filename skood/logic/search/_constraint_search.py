@@ -18,7 +18,12 @@ from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._mln_detector import MLNDetector
 from skood.logic._weighted_constraints import WeightedConstraints
 from skood.logic.search._candidates import constraint_candidates, truth_key
-from skood.logic.search._greedy import ORDERS, Candidate, GreedySearch, Validation
+from skood.logic.search._greedy import (
+    ORDERS,
+    ConstraintCandidate,
+    GreedySearch,
+    Validation,
+)
 from skood.logic.search._incremental_network import Factor, SearchModel
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._metaestimators import copy_input_attributes, take_rows, wrapped_tags
@@ -28,7 +33,7 @@ from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 
 
-class Rows(NamedTuple):
+class SearchSplit(NamedTuple):
     """Sorted indices of the training, validation and test samples of a search."""
 
     train: np.ndarray
@@ -36,20 +41,22 @@ class Rows(NamedTuple):
     test: np.ndarray
 
 
-def split_rows(id_rows, ood_rows, validation, test, rng, *, keep_ood):
+def split_samples(id_indices, ood_indices, validation, test, rng, *, keep_ood):
     """Draw validation and test samples: fractions of the ID samples.
 
     OOD samples are divided in this proportion; with `keep_ood` by the same fractions.
     """
     # ID samples first, so that OOD samples do not affect their split
-    parts = [_drawn(id_rows, validation, test, rng, "ID")]
-    if len(ood_rows) and keep_ood:
-        parts.append(_drawn(ood_rows, validation, test, rng, "OOD"))
-    elif len(ood_rows):
-        drawn = rng.permutation(ood_rows)
+    parts = [_drawn(id_indices, validation, test, rng, "ID")]
+    if len(ood_indices) and keep_ood:
+        parts.append(_drawn(ood_indices, validation, test, rng, "OOD"))
+    elif len(ood_indices):
+        drawn = rng.permutation(ood_indices)
         n_validation = len(drawn) - _share(len(drawn), test / (validation + test))
         parts.append((drawn[:0], drawn[:n_validation], drawn[n_validation:]))
-    return Rows(*(np.sort(np.concatenate(some)) for some in zip(*parts, strict=True)))
+    return SearchSplit(
+        *(np.sort(np.concatenate(indices)) for indices in zip(*parts, strict=True))
+    )
 
 
 def _share(n, share):
@@ -57,16 +64,16 @@ def _share(n, share):
     return max(1, round(share * n)) if share > 0.0 else 0
 
 
-def _drawn(rows, validation, test, rng, kind):
-    n_validation, n_test = _share(len(rows), validation), _share(len(rows), test)
-    n_train = len(rows) - n_validation - n_test
+def _drawn(indices, validation, test, rng, kind):
+    n_validation, n_test = _share(len(indices), validation), _share(len(indices), test)
+    n_train = len(indices) - n_validation - n_test
     if n_train < 2:
         raise ValueError(
             f"validation={validation} and test={test} leave {max(n_train, 0)} {kind} "
-            f"samples of n_samples={len(rows)} to fit the estimator on. Give more "
+            f"samples of n_samples={len(indices)} to fit the estimator on. Give more "
             "samples, or smaller shares."
         )
-    return np.split(rng.permutation(rows), [n_train, n_train + n_validation])
+    return np.split(rng.permutation(indices), [n_train, n_train + n_validation])
 
 
 def candidates_of(kb, fixed, codes, truth):
@@ -88,19 +95,19 @@ def candidates_of(kb, fixed, codes, truth):
             )
         if truth_key(scope, table) is not None:
             factor = Factor(scope, table, float(total[i]) / len(codes), float(fixed[i]))
-            candidates.append(Candidate(kb.constraints[i], factor, truth[i]))
+            candidates.append(ConstraintCandidate(kb.constraints[i], factor, truth[i]))
     return candidates
 
 
 def distinct(candidates, known):
     """Return candidates not equivalent to an earlier one, or to its negation."""
-    seen, found = set(), []
+    seen, new = set(), []
     for n, candidate in enumerate([*known, *candidates]):
         key = truth_key(candidate.factor.scope, candidate.factor.table)
         if n >= len(known) and key not in seen:
-            found.append(candidate)
+            new.append(candidate)
         seen.add(key)
-    return found
+    return new
 
 
 def grown(model, start):
@@ -360,29 +367,29 @@ class ConstraintSearch(BaseDetector):
         search = self._part("search")
         detector = self._unfitted()
         parts = check_parts(detector.concepts, detector)
-        _, id_rows, ood_rows = detector._rows_of(X, y, parts)
-        self._check_rows(ood_rows)
-        rows = split_rows(
-            id_rows,
-            ood_rows,
+        _, id_indices, ood_indices = detector._labels_and_indices(X, y, parts)
+        self._check_n_ood(ood_indices)
+        split = split_samples(
+            id_indices,
+            ood_indices,
             self.validation,
             self.test,
             rng,
             keep_ood=detector._is_supervised,
         )
-        y_train = None if y is None else take_rows(y, rows.train)
-        detector.fit(take_rows(X, rows.train), y_train)
+        y_train = None if y is None else take_rows(y, split.train)
+        detector.fit(take_rows(X, split.train), y_train)
         # outputs for its held-out samples, to which weights are fitted
-        own = np.setdiff1d(rows.train, ood_rows)
-        calibration = detector._held_out(X, own)
-        read = detector._read(take_rows(X, rows.validation))
-        is_ood = np.isin(rows.validation, ood_rows)
+        train_id = np.setdiff1d(split.train, ood_indices)
+        calibration = detector._held_out(X, train_id)
+        read = detector._read(take_rows(X, split.validation))
+        is_ood = np.isin(split.validation, ood_indices)
         self._find(search, detector, calibration, read, is_ood, rng)
         self._finish(detector, calibration)
         self._report("validation", read, is_ood)
-        if len(rows.test):
-            read = detector._read(take_rows(X, rows.test))
-        self._report("test", read, np.isin(rows.test, ood_rows))
+        if len(split.test):
+            read = detector._read(take_rows(X, split.test))
+        self._report("test", read, np.isin(split.test, ood_indices))
 
     def _unfitted(self):
         """Return a clone of the estimator, whose logic is replaced at the end."""
@@ -404,13 +411,13 @@ class ConstraintSearch(BaseDetector):
             random_state=seed,
         )
 
-    def _check_rows(self, ood_rows):
+    def _check_n_ood(self, ood_indices):
         """Raise an error if samples required by the objective are missing."""
         needed = 2 if self.test > 0.0 else 1
-        if self.objective == "auroc" and len(ood_rows) < needed:
+        if self.objective == "auroc" and len(ood_indices) < needed:
             raise ValueError(
                 f"objective='auroc' needs OOD samples, at least {needed} with test="
-                f"{self.test}, and y has {len(ood_rows)} that are labeled ood_label="
+                f"{self.test}, and y has {len(ood_indices)} that are labeled ood_label="
                 f"{self.ood_label!r}. Add some, such as samples of classes that are "
                 "left out, or search with objective='likelihood', which needs none."
             )
@@ -446,7 +453,7 @@ class ConstraintSearch(BaseDetector):
         model = grown(SearchModel(kb.sizes, len(calibration.codes), prior), start)
         greedy = search._run(model, start, candidates, validation, rng, self.verbose)
         self._warn(greedy)
-        self.found_ = [candidates[i].text for i in greedy.found]
+        self.found_ = [candidates[i].text for i in greedy.selected]
         self._history = greedy.written()
 
     def _warn(self, greedy):
@@ -458,7 +465,7 @@ class ConstraintSearch(BaseDetector):
                 "connect too many concepts for an exact partition function. Give "
                 "fewer candidates, or max_constraints."
             )
-        if not greedy.found:
+        if not greedy.selected:
             values = greedy.history["after"]
             best = f"; the best reached {max(values):.4f}" if values else ""
             warn(
@@ -471,7 +478,7 @@ class ConstraintSearch(BaseDetector):
     def _finish(self, detector, calibration):
         """Set the constraints of the detector, and fit their weights."""
         logic = self.estimator._logic
-        given, weights = logic.constraints, logic.weights
+        constraints, weights = logic.constraints, logic.weights
         del detector._may_score_nothing
         has_constraints = len(detector.knowledge_base_) or self.found_
         if not has_constraints and detector.detector is None:
@@ -480,26 +487,31 @@ class ConstraintSearch(BaseDetector):
                 "nor a detector: nothing is left to score samples by. Give it a "
                 "detector, other candidates or a smaller min_improvement."
             )
-        if isinstance(given, dict):
-            names = [text if text not in given else f"({text})" for text in self.found_]
-            found: dict | list = {**given, **dict(zip(names, self.found_, strict=True))}
+        if isinstance(constraints, dict):
+            names = [
+                text if text not in constraints else f"({text})" for text in self.found_
+            ]
+            extended: dict | list = {
+                **constraints,
+                **dict(zip(names, self.found_, strict=True)),
+            }
         else:
-            found = [*given, *self.found_]
+            extended = [*constraints, *self.found_]
         if weights is not None and not isinstance(weights, dict):
             # found constraints are placed after the given ones and before "is_id"
             unknown = np.full(len(self.found_), np.nan)
-            weights = np.insert(detector._fixed, len(given), unknown)
-        logic = WeightedConstraints(found, weights=weights, prior=logic.prior)
+            weights = np.insert(detector._fixed, len(constraints), unknown)
+        logic = WeightedConstraints(extended, weights=weights, prior=logic.prior)
         detector._set_constraints(logic, calibration)
         self.estimator_ = detector
         copy_input_attributes(self, detector)
 
     def _report(self, name, read, is_ood):
         """Store AUROCs with and without logic, if there are ID and OOD samples."""
-        found = baseline = None
+        fused = baseline = None
         if is_ood.any() and not is_ood.all():
-            found, baseline = self.estimator_._aurocs(read, is_ood)
-        setattr(self, f"{name}_auroc_", found)
+            fused, baseline = self.estimator_._aurocs(read, is_ood)
+        setattr(self, f"{name}_auroc_", fused)
         setattr(self, f"baseline_{name}_auroc_", baseline)
         setattr(self, f"n_{name}_", (int(np.sum(~is_ood)), int(np.sum(is_ood))))
 

@@ -18,7 +18,7 @@ from skood.utils._progress import progress
 ORDERS = frozenset({"listed", "random", "gain"})
 
 
-class Candidate(NamedTuple):
+class ConstraintCandidate(NamedTuple):
     """A constraint, its `Factor`, and its truth (n_kinds,) in validation samples."""
 
     text: str
@@ -155,7 +155,7 @@ class Greedy:
         self.validation = validation
         self.min_improvement = min_improvement
         self.n_most = n_most
-        self.found: list = []
+        self.selected: list = []
         self.inexact: set = set()
         self.before = self.value = validation.value(model, self.start)
         self.history: dict = {
@@ -163,13 +163,13 @@ class Greedy:
             for name in ("candidate", "gain", "before", "after", "accepted", "seconds")
         }
 
-    def _chosen(self, found):
-        return self.start + [self.candidates[i] for i in found]
+    def _chosen(self, indices):
+        return self.start + [self.candidates[i] for i in indices]
 
     def _try(self, i, model, started):
         """Fit the network with a candidate, and record the result."""
         gain = self.model.gain(self.candidates[i].factor)
-        value = self.validation.value(model.fit(), self._chosen([*self.found, i]))
+        value = self.validation.value(model.fit(), self._chosen([*self.selected, i]))
         accepted = value > self.value + self.min_improvement
         row = (i, gain, self.value, value, accepted, perf_counter() - started)
         for column, entry in zip(self.history.values(), row, strict=True):
@@ -177,7 +177,7 @@ class Greedy:
         return value, accepted
 
     def _accept(self, i, model, value):
-        self.found.append(i)
+        self.selected.append(i)
         self.model, self.value = model.settled(), value
 
     def _extended(self, i):
@@ -196,7 +196,7 @@ class Greedy:
     def in_order(self, order, bar):
         """Try candidates once in an order, and add the ones that help."""
         for i in order:
-            if len(self.found) >= self.n_most:
+            if len(self.selected) >= self.n_most:
                 return
             started = perf_counter()
             model = self._extended(i)
@@ -210,7 +210,7 @@ class Greedy:
     def by_gain(self, n_refits, bar):
         """Add the best of the `n_refits` largest gains, until none improves."""
         rest = list(range(len(self.candidates)))
-        while rest and len(self.found) < self.n_most:
+        while rest and len(self.selected) < self.n_most:
             gains = {i: self._gain(i) for i in rest}
             rest = [i for i in rest if gains[i] is not None]
             ranked = sorted(rest, key=lambda i: -gains[i])  # stable for ties
@@ -233,19 +233,19 @@ class Greedy:
 
     def prune(self):
         """Remove constraints, the least useful first, unless the objective falls."""
-        while self.found:
+        while self.selected:
             best = None
-            for place in reversed(range(len(self.found))):  # of ties, the last added
+            for place in reversed(range(len(self.selected))):  # of ties, the last added
                 model = self.model.without(len(self.start) + place)
                 if model is None:
                     continue
-                rest = [i for k, i in enumerate(self.found) if k != place]
+                rest = [i for k, i in enumerate(self.selected) if k != place]
                 value = self.validation.value(model.fit(), self._chosen(rest))
                 if value >= self.value and (best is None or value > best[0]):
                     best = value, model, rest
             if best is None:
                 return
-            self.value, model, self.found = best
+            self.value, model, self.selected = best
             self.model = model.settled()
 
     def written(self):
@@ -258,9 +258,9 @@ class Greedy:
             "before": np.array(self.history["before"], dtype=np.float64),
             "after": np.array(self.history["after"], dtype=np.float64),
             "accepted": accepted,
-            "kept": accepted & np.isin(tried, self.found),
+            "kept": accepted & np.isin(tried, self.selected),
             "seconds": np.array(self.history["seconds"], dtype=np.float64),
         }
 
     def _show(self, bar):
-        bar.set_postfix(found=len(self.found), objective=f"{self.value:.4f}")
+        bar.set_postfix(found=len(self.selected), objective=f"{self.value:.4f}")

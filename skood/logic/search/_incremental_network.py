@@ -39,7 +39,7 @@ class Groups(GroupedWorlds):
         self._log_counts = np.log(self.counts)
         self._small = self.features, self._log_counts  # summed by the base class
         self._uniform = self.counts @ self.features / index.size
-        self._kept: dict = {}
+        self._joint: dict = {}
 
     def without(self, column):
         """Remove a constraint; groups that are now equal are not merged."""
@@ -60,11 +60,11 @@ class Groups(GroupedWorlds):
     def marginal(self, weights, axes):
         """Return the joint probabilities of concepts (`axes`, ascending), cached."""
         key = weights.tobytes()
-        if key not in self._kept:
+        if key not in self._joint:
             p = self._normalized(weights)[1] / self.counts
-            self._kept = {key: p[self.index]}
+            self._joint = {key: p[self.index]}
         others = tuple(axis for axis in range(self.index.ndim) if axis not in axes)
-        return self._kept[key].sum(axis=others)
+        return self._joint[key].sum(axis=others)
 
 
 class Split:
@@ -147,8 +147,8 @@ def inverse_of(covariance, free):
     if free.any():
         values, vectors, rank = symmetric_eigh(covariance[np.ix_(free, free)])
         vectors = vectors[:, len(values) - rank :]
-        found = (vectors / values[len(values) - rank :]) @ vectors.T
-        inverse[np.ix_(free, free)] = found
+        block = (vectors / values[len(values) - rank :]) @ vectors.T
+        inverse[np.ix_(free, free)] = block
     return inverse
 
 
@@ -258,7 +258,7 @@ class SearchModel:
             if worlds is None:
                 return None
         changed = NetworkComponent(base.concepts, members, worlds)
-        kept = [c for c in self.components if c.members[0] not in base.members]
+        others = [c for c in self.components if c.members[0] not in base.members]
         weight, inverse = factor.fixed, None
         if _is_free(factor):
             weight = 0.0
@@ -266,7 +266,7 @@ class SearchModel:
                 weight = float(logit(self._observed(factor)))
                 weight -= float(logit(self._predicted(factor)))
                 inverse = self._inverse_of(base)
-        model = self._like(factors, np.append(self.weights, weight), (*kept, changed))
+        model = self._like(factors, np.append(self.weights, weight), (*others, changed))
         model._changed, model._inverse = changed, inverse
         return model
 
@@ -274,19 +274,19 @@ class SearchModel:
         """Return the network without a constraint, not fitted; None if too large."""
         rest = [i for i in range(len(self.factors)) if i != member]
         (old,) = [c for c in self.components if member in c.members]
-        kept = [i for i in old.members if i != member]
+        remaining = [i for i in old.members if i != member]
         changed, inverse = None, None
-        if kept and isinstance(old.worlds, Groups):
+        if remaining and isinstance(old.worlds, Groups):
             place = old.members.index(member)
             changed = NetworkComponent(
-                old.concepts, tuple(kept), old.worlds.without(place)
+                old.concepts, tuple(remaining), old.worlds.without(place)
             )
             inverse = _smaller(self._inverse_of(old), place)
-        elif kept:
-            worlds = self._partition(old.concepts, [self.factors[i] for i in kept])
+        elif remaining:
+            worlds = self._partition(old.concepts, [self.factors[i] for i in remaining])
             if worlds is None:
                 return None
-            changed = NetworkComponent(old.concepts, tuple(kept), worlds)
+            changed = NetworkComponent(old.concepts, tuple(remaining), worlds)
         components = [c for c in self.components if c is not old]
         components += [changed] if changed else []
         place = {i: k for k, i in enumerate(rest)}
@@ -392,11 +392,11 @@ class SearchModel:
         if self._changed is None:
             return self
         component = self._changed
-        found = self._refitted(component)
-        if found is None:
-            found = self._fitted(component)
+        fitted = self._refitted(component)
+        if fitted is None:
+            fitted = self._fitted(component)
         self.weights = self.weights.copy()
-        self.weights[list(component.members)] = found
+        self.weights[list(component.members)] = fitted
         self._changed = self._inverse = None
         return self
 
