@@ -3,7 +3,9 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import copy
 from abc import ABCMeta, abstractmethod
+from contextlib import contextmanager
 from inspect import signature
 from numbers import Integral, Real
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import OutlierMixin, is_regressor
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
@@ -21,14 +24,30 @@ from skood.utils._array_api import all_finite
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import labeled_rows, loaded_blocks, weighted_rows
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._id_samples import id_only
+from skood.utils._id_samples import (
+    chosen_samples,
+    warn_of_binary_classes,
+    warn_of_earlier_steps,
+)
 from skood.utils._input import takes_input
-from skood.utils._labels import check_label_rows, ood_mask
+from skood.utils._labels import (
+    check_label_rows,
+    check_labels,
+    id_rows,
+    naming_ood_label,
+    ood_mask,
+    sortable_labels,
+    unique_codes,
+)
 from skood.utils._left_out import (
     MAX_REFITTED_ROWS,
+    NETWORK_FOLDS,
+    compared_samples,
     drawn_copies,
+    folds,
     is_fixed,
-    refitted_scores,
+    rescaled,
+    unused_thresholds,
 )
 from skood.utils._metaestimators import (
     check_given,
@@ -43,7 +62,8 @@ from skood.utils._routing import router_of
 from skood.utils._sample_keys import SampleKeys, stored_keys
 from skood.utils._ties import threshold_at
 from skood.utils._torch import to_numpy
-from skood.utils._weights import check_weight, weighted
+from skood.utils._warnings import quiet, warn
+from skood.utils._weights import check_weight, row_weight, weighted
 
 __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
 
@@ -182,11 +202,71 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             X, y = labeled_rows(X, y)
         else:
             X, y = weighted_rows(X, y)
-        with id_only(self, X, y, sample_weight) as training:
+        with self._id_only(X, y, sample_weight) as training:
             scores = self._fit(*training)
             if sample_weight is None or scores is None or isinstance(scores, tuple):
                 return scores
             return scores, training[2]
+
+    @contextmanager
+    def _id_only(self, X, y, sample_weight=None, *, copy=True):
+        """Yield what to fit on: ID samples, labels and, if there are any, weights.
+
+        Errors and warnings name `ood_label` if only one class is left; see
+        `_id_samples`. ``self._id_rows`` are the indices of the samples.
+        """
+        X_id, y_id, rows = self._id_samples(X, y, sample_weight, copy=copy)
+        self._id_rows = rows
+        n_left_out = 0 if rows is None else n_rows(X) - len(rows)
+        estimator = getattr(self, "estimator", None)
+        warns = estimator is not None and not isinstance(estimator, FrozenEstimator)
+        with naming_ood_label(y_id, n_left_out, self.ood_label, warns=warns):
+            if sample_weight is None:
+                yield X_id, y_id
+            else:
+                yield X_id, y_id, row_weight(sample_weight, rows)
+        self._store_keys(X_id)
+        del self._id_rows  # as long as X
+
+    def _id_samples(self, X, y, sample_weight=None, *, copy=True):
+        """Return ID samples, their labels and indices (None: all), and set `classes_`.
+
+        Samples of weight zero are left out as well. Without `copy`, samples chosen from
+        a memory-mapped file are not loaded yet.
+        """
+        if y is None:
+            if sample_weight is None or sample_weight.all():
+                return X, None, None
+            rows = np.flatnonzero(sample_weight)
+            return chosen_samples(X, rows, copy), None, rows
+        y = check_labels(y)
+        check_consistent_length(X, y)
+        is_id = id_rows(y, self.ood_label)
+        if not is_id.all():
+            warn_of_earlier_steps(self)
+        if sample_weight is not None:
+            is_id = is_id & (sample_weight > 0)
+            if not is_id.any():
+                raise ValueError(
+                    "The sample weights of all ID samples are zero: only samples with "
+                    f"ood_label={self.ood_label!r} have a weight. Give ID samples a "
+                    "positive sample_weight."
+                )
+        y_id = sortable_labels(y[is_id])
+        # integers and text are classes, and need no second search for unique labels
+        if y_id.dtype.kind not in "biuUS" and type_of_target(y_id).startswith(
+            "continuous"
+        ):
+            raise ValueError(
+                "Unknown label type: continuous. y must hold class labels (and "
+                f"ood_label={self.ood_label!r} for known OOD samples)."
+            )
+        self.classes_, _ = unique_codes(y_id)
+        if is_id.all():
+            return X, y_id, None
+        rows = np.flatnonzero(is_id)
+        warn_of_binary_classes(y, y_id, self)
+        return chosen_samples(X, rows, copy), y_id, rows
 
     def _set_offset(self, scores):
         """Set the threshold from scores of ID samples, or the scores and weights."""
@@ -202,6 +282,69 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
                 "at the network's outputs."
             )
         self.offset_ = offset
+
+    def _scores_of_refits(
+        self,
+        X,
+        y,
+        fit,
+        score,
+        n_folds=NETWORK_FOLDS,
+        rescale=True,
+        weight=None,
+        stratify=True,
+        keys=None,
+    ):
+        """Return scores of at most 1,000 samples, each from a fit without it.
+
+        ``fit(other, X, y, weight)`` fits the classifier of a copy, ``score(other,
+        left_out, shares)`` scores the other samples with it; with weights, the samples
+        are copies of these weights, and it returns a pair, see `weighted`. `stratify`:
+        folds are by the labels `y`, not targets of a regression. `keys`: of the samples
+        (None: computed). If none can be fitted, warns and returns scores of this fit.
+        """
+        n_samples, scores, weights, reason = n_rows(X), [], [], None
+        keys = SampleKeys(X) if keys is None else keys
+        drawn, shares = drawn_copies(keys, weight, MAX_REFITTED_ROWS)
+        try:
+            with quiet():
+                strata = y if stratify else None
+                for fold in folds(keys, drawn, strata, n_folds, weight, shares):
+                    chosen, chosen_weight = fold.others(weight, n_samples)
+                    fold_shares = None if shares is None else shares[fold.part]
+                    other = copy.copy(self)
+                    with unused_thresholds():  # of detectors inside the copy
+                        labels = None if y is None else y[chosen]
+                        fit(other, take_rows(X, chosen), labels, chosen_weight)
+                    left_out = score(other, drawn[fold.part], fold_shares)
+                    if weight is not None:
+                        left_out, fold_shares = left_out
+                        weights.append(fold_shares)
+                    if rescale:
+                        compared = compared_samples(keys, chosen, chosen_weight)
+                        seen = take_rows(X, chosen[compared])
+                        pair = (one._score_validated(seen) for one in (other, self))
+                        left_out = rescaled(left_out, *pair)
+                    scores.append(left_out)
+        except ValueError as error:
+            scores, reason = [], error
+        if not scores:
+            return self._in_sample(weighted(self._score_validated(X), weight), reason)
+        shares = None if weight is None else np.concatenate(weights)
+        return weighted(np.concatenate(scores), shares)
+
+    def _in_sample(self, scores, error=None):
+        """Return scores of samples that it was fitted on, and warn."""
+        reason = "" if error is None else f" ({error})"
+        n_samples = len(scores[0] if isinstance(scores, tuple) else scores)
+        warn(
+            f"The threshold of {type(self).__name__} is taken from scores of samples "
+            "that it was fitted on, so that more than contamination="
+            f"{self.contamination} of new ID samples may be rejected: with n_samples ="
+            f" {n_samples} none can be left out of the fit{reason}. Give more samples, "
+            "or set the threshold on others by DetectorEnsemble(calibration=)."
+        )
+        return scores
 
     @abstractmethod
     def _fit(self, X, y):
@@ -515,8 +658,7 @@ class UncertaintyDetector(BaseDetector):
 
         fit(self, X, y, sample_weight)
         if not is_fixed(self.estimator):
-            return refitted_scores(
-                self,
+            return self._scores_of_refits(
                 X,
                 y,
                 fit,

@@ -17,9 +17,8 @@ from skood.nn._make_network import make_network
 from skood.nn._outputs import NetworkOutputs
 from skood.utils._array_api import to_host
 from skood.utils._batches import labeled_rows, weighted_rows
-from skood.utils._id_samples import id_samples
 from skood.utils._labels import ood_mask
-from skood.utils._left_out import drawn_copies, in_sample, is_fixed
+from skood.utils._left_out import drawn_copies, is_fixed
 from skood.utils._metaestimators import fit_wrapped, take_rows
 from skood.utils._param_validation import HasMethods, StrOptions
 from skood.utils._sample_keys import SampleKeys
@@ -169,7 +168,7 @@ class MultiLayerMahalanobis(NetworkDetector):
                 is_ood &= sample_weight > 0
             if is_ood.any():
                 known_ood = np.flatnonzero(is_ood)
-        X_id, y_id, id_rows = id_samples(self, X, y, sample_weight)
+        X_id, y_id, id_rows = self._id_samples(X, y, sample_weight)
         weight = row_weight(sample_weight, id_rows)
         self.estimator_ = fit_wrapped(self, self.estimator, X_id, y_id, weight)
         network = make_network(self.estimator_, device=self.device)
@@ -218,7 +217,7 @@ class MultiLayerMahalanobis(NetworkDetector):
             columns = [scores for scores, _ in columns]
         if len({len(column) for column in columns}) > 1:  # not all could leave one out
             scores = self._scores_of(self.detectors_, features)
-            return in_sample(self, (scores, weight))
+            return self._in_sample((scores, weight))
         return np.stack(columns, axis=1), shares
 
     def _features(self, network, rows):

@@ -15,7 +15,6 @@ from skood.utils._labels import check_nested_ood_labels
 from skood.utils._left_out import (
     NETWORK_FOLDS,
     is_fixed,
-    refitted_scores,
     unused_thresholds,
 )
 from skood.utils._metaestimators import (
@@ -322,8 +321,8 @@ class Propagation(BaseDetector):
         if is_fixed(self.estimator) or not learns:
             return weighted(self._score(X), sample_weight)
         folds = NETWORK_FOLDS if fits_network else None
-        return refitted_scores(
-            self, X, y, refit, score, folds, rescale=fits_network, weight=sample_weight
+        return self._scores_of_refits(
+            X, y, refit, score, folds, rescale=fits_network, weight=sample_weight
         )
 
     def _score(self, X):

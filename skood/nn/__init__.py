@@ -13,8 +13,7 @@ from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
     from skood.nn._classifier import TorchClassifier
-    from skood.nn._extractor import FeatureExtractor
-    from skood.nn._linear_head import LinearHead, split
+    from skood.nn._linear_head import FeatureExtractor, LinearHead, split
     from skood.nn._multi_head import MultiHeadClassifier
     from skood.nn._pretrained import pretrained
     from skood.nn._regressor import TorchRegressor
@@ -35,7 +34,7 @@ __all__ = [
 
 # Names that are imported on first use, and the file that defines them.
 _LAZY = {
-    "FeatureExtractor": "._extractor",
+    "FeatureExtractor": "._linear_head",
     "LinearHead": "._linear_head",
     "MultiHeadClassifier": "._multi_head",
     "TorchClassifier": "._classifier",

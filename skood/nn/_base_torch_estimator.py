@@ -14,11 +14,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skood.nn._training import (
     TrainingNet,
     forward,
-    make_net,
     restore_net,
     restored_on_error,
     state_to_numpy,
-    train,
 )
 from skood.nn._training_data import (
     check_same_classes,
@@ -274,9 +272,8 @@ class BaseTorchEstimator(SkoodEstimator):
         device = resolve_device(self.device)
         bar = progress(epochs, desc=type(self).__name__, verbose=self.verbose)
         with training(seed, device), bar:
-            net = make_net(config, device, self._net_kind)
-            history = train(
-                net,
+            net = self._net_kind.from_config(config, device)
+            history = net.train_epochs(
                 rows,
                 valid=valid,
                 epochs=epochs,
@@ -296,7 +293,7 @@ class BaseTorchEstimator(SkoodEstimator):
         with training(seed, net.device), restored_on_error(net), bar:
             for group in net.optimizer_.param_groups:
                 group.update(lr=self.lr, weight_decay=options.weight_decay)
-            history = train(net, rows, options=options, epochs=1, bar=bar)
+            history = net.train_epochs(rows, options=options, epochs=1, bar=bar)
         self._finish(net, self.history_, history)
 
     def _finish(self, net, before, history):

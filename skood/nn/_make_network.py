@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
-from skood.nn._boosters import BoosterNetwork
 from skood.nn._network import PipelineNetwork
 from skood.nn._sklearn_network import (
+    BoosterNetwork,
     LinearNetwork,
     MarginNetwork,
     MLPNetwork,

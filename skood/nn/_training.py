@@ -121,8 +121,37 @@ class TrainingNet(NeuralNetClassifier):
     transform_ = None
     mixed_precision_ = False
 
-    # Builder of the module, which checks its output.
     _builder = ModuleBuilder
+
+    @classmethod
+    def from_config(cls, config, device):
+        """Return an initialized net for a config of `_fit_new`; call it in `training`.
+
+        The module is built by ``_builder``, which checks its output.
+        """
+        builder = cls._builder(
+            config["module"],
+            config["module_params"],
+            config["input_shape"],
+            config["n_classes"],
+        )
+        optimizer, options = OPTIMIZERS[config["optimizer"]]
+        return cls(
+            builder,
+            criterion=cls._loss(config.get("criterion")),
+            optimizer=optimizer,
+            optimizer__weight_decay=config["weight_decay"],
+            lr=config["lr"],
+            max_epochs=config["max_epochs"],
+            batch_size=config["batch_size"],
+            iterator_train__shuffle=True,
+            train_split=None,
+            classes=list(range(config["n_classes"])),
+            callbacks="disable",
+            verbose=0,
+            device=device,
+            **{f"optimizer__{name}": value for name, value in options.items()},
+        ).initialize()
 
     @staticmethod
     def _loss(criterion):
@@ -130,6 +159,49 @@ class TrainingNet(NeuralNetClassifier):
         if criterion is None:
             return WeightedCrossEntropy
         return WeightedCriterion(criterion)
+
+    def train_epochs(self, rows, *, epochs, bar, options, valid=None):
+        """Train in place for some epochs; return their results, a list of dicts.
+
+        `options` is a `TrainingOptions` without None. With validation samples `valid`
+        it stops `n_iter_no_change` epochs after the loss fell by `tol`, and restores
+        the weights with the smallest.
+        """
+        batches = row_batches(len(rows), self.batch_size, shuffle=False)
+        schedule, by_batch = make_schedule(
+            options.lr_schedule, self.optimizer_, epochs, sum(1 for _ in batches)
+        )
+        self.batch_schedule_ = schedule if by_batch else None
+        self.transform_ = options.transform
+        on_cuda = parameter_device(self.module_, self.device).type == "cuda"
+        self.mixed_precision_ = options.mixed_precision and on_cuda
+        self.train_split = None if valid is None else predefined_split(valid)
+        history: list[dict] = []
+        best_loss, best_state, waited = np.inf, None, 0
+        self.notify("on_train_begin", X=rows, y=None)
+        while len(history) < epochs and waited < options.n_iter_no_change:
+            with suitable_threads(self, rows):
+                self.fit_loop(rows, epochs=1)
+            done = self.last_epoch()
+            history.append(done)
+            check_finite(self.module_, done["train_loss"], len(history))
+            if schedule is not None and not by_batch:
+                schedule.step()
+            if valid is not None:
+                fell = done["valid_loss"] < best_loss - options.tol
+                waited = 0 if fell else waited + 1
+                if done["valid_loss"] < best_loss:
+                    best_loss = done["valid_loss"]
+                    best_state = copy.deepcopy(self.module_.state_dict())
+            bar.set_postfix(**{name: f"{value:.3g}" for name, value in done.items()})
+            bar.update(1)
+        self.notify("on_train_end", X=rows, y=None)
+        self.batch_schedule_ = self.transform_ = self.train_split = None
+        self.mixed_precision_ = False
+        if best_state is not None:
+            self.module_.load_state_dict(best_state)
+        self.module_.eval()
+        return history
 
     def get_iterator(self, dataset, training=False):
         """Gather the batches of `Rows` at once; other data as skorch does."""
@@ -203,33 +275,6 @@ def _transformed(transform, x):
     return found
 
 
-def make_net(config, device, kind=TrainingNet):
-    """Return an initialized net for a config of `_fit_new`; call it in `training`."""
-    builder = kind._builder(
-        config["module"],
-        config["module_params"],
-        config["input_shape"],
-        config["n_classes"],
-    )
-    optimizer, options = OPTIMIZERS[config["optimizer"]]
-    return kind(
-        builder,
-        criterion=kind._loss(config.get("criterion")),
-        optimizer=optimizer,
-        optimizer__weight_decay=config["weight_decay"],
-        lr=config["lr"],
-        max_epochs=config["max_epochs"],
-        batch_size=config["batch_size"],
-        iterator_train__shuffle=True,
-        train_split=None,
-        classes=list(range(config["n_classes"])),
-        callbacks="disable",
-        verbose=0,
-        device=device,
-        **{f"optimizer__{name}": value for name, value in options.items()},
-    ).initialize()
-
-
 # --- the epochs --------------------------------------------------------------
 
 
@@ -266,50 +311,6 @@ def suitable_threads(net, rows):
         yield
     finally:
         torch.set_num_threads(n_threads)
-
-
-def train(net, rows, *, epochs, bar, options, valid=None):
-    """Train in place for some epochs; return their results, a list of dicts.
-
-    `options` is a `TrainingOptions` without None. With validation samples `valid` it
-    stops `n_iter_no_change` epochs after the loss fell by `tol`, and restores the
-    weights with the smallest.
-    """
-    n_batches = sum(1 for _ in row_batches(len(rows), net.batch_size, shuffle=False))
-    schedule, by_batch = make_schedule(
-        options.lr_schedule, net.optimizer_, epochs, n_batches
-    )
-    net.batch_schedule_ = schedule if by_batch else None
-    net.transform_ = options.transform
-    on_cuda = parameter_device(net.module_, net.device).type == "cuda"
-    net.mixed_precision_ = options.mixed_precision and on_cuda
-    net.train_split = None if valid is None else predefined_split(valid)
-    history: list[dict] = []
-    best_loss, best_state, waited = np.inf, None, 0
-    net.notify("on_train_begin", X=rows, y=None)
-    while len(history) < epochs and waited < options.n_iter_no_change:
-        with suitable_threads(net, rows):
-            net.fit_loop(rows, epochs=1)
-        done = net.last_epoch()
-        history.append(done)
-        check_finite(net.module_, done["train_loss"], len(history))
-        if schedule is not None and not by_batch:
-            schedule.step()
-        if valid is not None:
-            fell = done["valid_loss"] < best_loss - options.tol
-            waited = 0 if fell else waited + 1
-            if done["valid_loss"] < best_loss:
-                best_loss = done["valid_loss"]
-                best_state = copy.deepcopy(net.module_.state_dict())
-        bar.set_postfix(**{name: f"{value:.3g}" for name, value in done.items()})
-        bar.update(1)
-    net.notify("on_train_end", X=rows, y=None)
-    net.batch_schedule_ = net.transform_ = net.train_split = None
-    net.mixed_precision_ = False
-    if best_state is not None:
-        net.module_.load_state_dict(best_state)
-    net.module_.eval()
-    return history
 
 
 @contextmanager
@@ -425,6 +426,6 @@ def restore_net(config, state, device, kind=TrainingNet):
         )
     # seeded as in fit, so that random values that a module does not save are restored
     with training(config["seed"], found):
-        net = make_net(config, found, kind)
+        net = kind.from_config(config, found)
         load_state(net, state)
     return net

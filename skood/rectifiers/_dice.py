@@ -165,7 +165,7 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
         X = self._validated(X, reset=True)
         weight = check_weight(sample_weight, len(X))
         rows = known_rows(y, X, self.ood_label, weight)
-        head = fit_head(self, estimator, X, y, rows, weight)
+        self.estimator_, head = fit_head(self, estimator, X, y, rows, weight)
         contribution = head.coef * _mean_row(X, rows, weight)
         self.mask_ = np.ones(contribution.shape, dtype=bool)
         if self.sparsity > 0:

@@ -108,7 +108,7 @@ class LTS(BaseRectifier):
         if self.estimator is None:
             return
         rows = known_rows(y, X, self.ood_label, weight)
-        head = fit_head(self, self.estimator, X, y, rows, weight)
+        self.estimator_, head = fit_head(self, self.estimator, X, y, rows, weight)
         self.origin_ = head.origin
         rest = np.abs(head.coef @ self.origin_ + head.intercept).max()
         if rest > 1e-3 * np.abs(head.intercept).max():

@@ -4,72 +4,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import sys
-from contextlib import contextmanager
 from numbers import Integral
 from types import FrameType
 from typing import Any
 
 import numpy as np
-from sklearn.frozen import FrozenEstimator
-from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_consistent_length
 
 from skood.utils._labels import (
-    check_labels,
-    id_rows,
     is_nan,
-    naming_ood_label,
-    sortable_labels,
-    unique_codes,
 )
 from skood.utils._left_out import is_fixed
 from skood.utils._memory_maps import MappedRows, is_mapped
-from skood.utils._metaestimators import n_rows, take_rows
+from skood.utils._metaestimators import take_rows
 from skood.utils._optional import is_instance
 from skood.utils._warnings import warn
-from skood.utils._weights import row_weight
 
 # Share of samples from which it is unusual that they are labeled as OOD for a fit.
 _MANY_OOD = 0.2
-
-
-def id_samples(detector, X, y, sample_weight=None, *, copy=True):
-    """Return the ID samples, their labels and indices (None: all), and set `classes_`.
-
-    Samples of weight zero are left out as well. Without `copy`, samples chosen from a
-    memory-mapped file are not loaded yet.
-    """
-    if y is None:
-        if sample_weight is None or sample_weight.all():
-            return X, None, None
-        indices = np.flatnonzero(sample_weight)
-        return _chosen(X, indices, copy), None, indices
-    y = check_labels(y)
-    check_consistent_length(X, y)
-    is_id = id_rows(y, detector.ood_label)
-    if not is_id.all():
-        warn_of_earlier_steps(detector)
-    if sample_weight is not None:
-        is_id = is_id & (sample_weight > 0)
-        if not is_id.any():
-            raise ValueError(
-                "The sample weights of all ID samples are zero: only samples with "
-                f"ood_label={detector.ood_label!r} have a weight. Give ID samples a "
-                "positive sample_weight."
-            )
-    y_id = sortable_labels(y[is_id])
-    # integers and text are classes, and need no second search for unique labels
-    if y_id.dtype.kind not in "biuUS" and type_of_target(y_id).startswith("continuous"):
-        raise ValueError(
-            "Unknown label type: continuous. y must hold class labels (and "
-            f"ood_label={detector.ood_label!r} for known OOD samples)."
-        )
-    detector.classes_, _ = unique_codes(y_id)
-    if is_id.all():
-        return X, y_id, None
-    indices = np.flatnonzero(is_id)
-    _warn_of_binary_classes(y, y_id, detector)
-    return _chosen(X, indices, copy), y_id, indices
 
 
 def warn_of_earlier_steps(owner):
@@ -125,7 +76,7 @@ def _learns(step, ood_label):
     return not (fixed or ("estimator" in params and is_fixed(params["estimator"])))
 
 
-def _warn_of_binary_classes(y, y_id, detector):
+def warn_of_binary_classes(y, y_id, detector):
     """Warn if many samples are left out, and the labels may be two classes -1 and 1."""
     label = detector.ood_label
     n_ood = np.count_nonzero(y == label) if isinstance(label, Integral) else 0
@@ -138,27 +89,7 @@ def _warn_of_binary_classes(y, y_id, detector):
         )
 
 
-def _chosen(X, indices, copy):
+def chosen_samples(X, indices, copy):
+    """Return samples by index; without `copy`, a memory-mapped file is not loaded."""
     lazy = not copy and is_mapped(X)
     return MappedRows(X, indices) if lazy else take_rows(X, indices)
-
-
-@contextmanager
-def id_only(detector, X, y, sample_weight=None, *, copy=True):
-    """Yield what to fit on: ID samples, labels and, if there are any, weights.
-
-    Errors and warnings name `ood_label` if only one class is left; see `id_samples`.
-    ``detector._id_rows`` are the indices of the samples.
-    """
-    X_id, y_id, indices = id_samples(detector, X, y, sample_weight, copy=copy)
-    detector._id_rows = indices
-    n_left_out = 0 if indices is None else n_rows(X) - len(indices)
-    estimator = getattr(detector, "estimator", None)
-    warns = estimator is not None and not isinstance(estimator, FrozenEstimator)
-    with naming_ood_label(y_id, n_left_out, detector.ood_label, warns=warns):
-        if sample_weight is None:
-            yield X_id, y_id
-        else:
-            yield X_id, y_id, row_weight(sample_weight, indices)
-    detector._store_keys(X_id)
-    del detector._id_rows  # as long as X

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import copy
 import heapq
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,11 +13,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from skood.utils._memory_maps import without
-from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._optional import is_instance
-from skood.utils._sample_keys import SampleKeys, copy_numbers, mixed
-from skood.utils._warnings import quiet, warn
+from skood.utils._sample_keys import copy_numbers, mixed
 from skood.utils._weights import (
     remaining_weight,
     unit_counts,
@@ -40,7 +36,7 @@ NETWORK_FOLDS = 5
 _MAX_COMPARED = 1000
 
 # Whether the thresholds of detectors fitted now, in this thread, are unused.
-_UNUSED: ContextVar[bool] = ContextVar("unused_thresholds", default=False)
+UNUSED: ContextVar[bool] = ContextVar("unused_thresholds", default=False)
 
 # Below this number of samples more folds are used: a model of nine tenths of few
 # samples scores worse than the model of all of them.
@@ -54,11 +50,11 @@ def unused_thresholds():
     For members of an ensemble, which are used for scores: their thresholds are computed
     from scores of samples that they were fitted on.
     """
-    token = _UNUSED.set(True)
+    token = UNUSED.set(True)
     try:
         yield
     finally:
-        _UNUSED.reset(token)
+        UNUSED.reset(token)
 
 
 def drawn_copies(keys, weight=None, limit=MAX_OFFSET_ROWS):
@@ -206,43 +202,6 @@ def _balanced(sizes, codes, n_piles):
     return assigned
 
 
-def cross_fitted(detector, outputs, y, drawn, n_folds=None, rescale=False, shares=None):
-    """Return scores of samples, each from a copy of the detector fitted without it.
-
-    The `outputs` of the classifier, fitted on all samples, are reused.
-    `rescale` maps the scores of copies to the detector's scale, if it depends on the
-    number of samples. If no copy can be fitted, warns and returns the detector's own
-    scores. With weights, `drawn` and `shares` are from `drawn_copies`.
-    """
-
-    def training_scores():
-        return weighted(detector._scores(outputs.take(drawn)), shares)
-
-    if _UNUSED.get():
-        return training_scores()
-    scores = np.full(len(drawn), np.nan)
-    try:
-        with quiet():
-            keys = outputs.content
-            for fold in folds(keys, drawn, y, n_folds, outputs.weight, shares):
-                other = copy.copy(detector)
-                other._is_fold = True
-                chosen, weight = fold.others(outputs.weight, outputs.n_samples)
-                gone = np.setdiff1d(np.arange(outputs.n_samples), chosen)
-                remaining = outputs.without(gone).weighted(weight)
-                other._fit_outputs(remaining, without(y, gone))
-                scores[fold.part] = other._scores(outputs.take(drawn[fold.part]))
-                if rescale:
-                    compared = _compared(keys, chosen, weight)
-                    seen = outputs.take(chosen[compared])
-                    copied, reference = other._scores(seen), detector._scores(seen)
-                    scores[fold.part] = _rescaled(scores[fold.part], copied, reference)
-    except ValueError as error:
-        return in_sample(detector, training_scores(), error)
-    valid = found_scores(scores, shares)
-    return in_sample(detector, training_scores()) if valid is None else valid
-
-
 def found_scores(scores, shares=None):
     """Return scores that are not NaN, with their weights; None if there is none."""
     valid = ~np.isnan(scores)
@@ -251,7 +210,7 @@ def found_scores(scores, shares=None):
     return weighted(scores[valid], None if shares is None else shares[valid])
 
 
-def _compared(keys, chosen, weight):
+def compared_samples(keys, chosen, weight):
     """Return, of the samples of a fit, those on which two fits are compared."""
     if weight is None and len(chosen) <= _MAX_COMPARED:
         return slice(None)
@@ -263,7 +222,7 @@ def is_fixed(estimator):
 
     True as well if thresholds are unused, since only they need a refit.
     """
-    if _UNUSED.get():
+    if UNUSED.get():
         return True
     if is_instance(estimator, "sklearn.pipeline", "Pipeline"):
         return all(is_fixed(step) for _, step in estimator.steps)
@@ -276,63 +235,7 @@ def is_fixed(estimator):
     return True
 
 
-def refitted_scores(
-    detector,
-    X,
-    y,
-    fit,
-    score,
-    n_folds=NETWORK_FOLDS,
-    rescale=True,
-    weight=None,
-    stratify=True,
-    keys=None,
-):
-    """Return scores of at most 1,000 samples, each from a classifier fitted without it.
-
-    ``fit(other, X, y, weight)`` fits the classifier of a copy, ``score(other, left_out,
-    shares)`` scores the other samples with it; with weights, the samples are copies of
-    these weights, and it returns a pair, see `weighted`. `stratify`: folds are by the
-    labels `y`, not targets of a regression. `keys`: of the samples (None: computed). If
-    none can be fitted, warns and returns the detector's own scores; see `cross_fitted`.
-    """
-
-    def training_scores():
-        return weighted(detector._score_validated(X), weight)
-
-    n_samples, blocks, weights = n_rows(X), [], []
-    keys = SampleKeys(X) if keys is None else keys
-    drawn, shares = drawn_copies(keys, weight, MAX_REFITTED_ROWS)
-    try:
-        with quiet():
-            strata = y if stratify else None
-            for fold in folds(keys, drawn, strata, n_folds, weight, shares):
-                remaining, left = fold.others(weight, n_samples)
-                fold_shares = None if shares is None else shares[fold.part]
-                other = copy.copy(detector)
-                with unused_thresholds():  # of detectors inside the copy
-                    labels = None if y is None else y[remaining]
-                    fit(other, take_rows(X, remaining), labels, left)
-                scores = score(other, drawn[fold.part], fold_shares)
-                if weight is not None:
-                    scores, fold_shares = scores
-                    weights.append(fold_shares)
-                if rescale:
-                    seen = take_rows(X, remaining[_compared(keys, remaining, left)])
-                    pair = (
-                        scorer._score_validated(seen) for scorer in (other, detector)
-                    )
-                    scores = _rescaled(scores, *pair)
-                blocks.append(scores)
-    except ValueError as error:
-        return in_sample(detector, training_scores(), error)
-    if not blocks:
-        return in_sample(detector, training_scores())
-    scores = np.concatenate(blocks)
-    return scores if weight is None else (scores, np.concatenate(weights))
-
-
-def _rescaled(scores, copied, reference):
+def rescaled(scores, copied, reference):
     """Rescale scores of a copy to the detector's, by quartiles on common samples.
 
     A classifier fitted on fewer samples has logits of another scale, and the score of a
@@ -344,17 +247,3 @@ def _rescaled(scores, copied, reference):
     spread = high - low
     scale = (quartiles[2] - quartiles[0]) / spread if spread > 0 else 1.0
     return quartiles[1] + scale * (scores - middle)
-
-
-def in_sample(detector, scores, error=None):
-    """Return scores of samples that a detector was fitted on, and warn."""
-    reason = "" if error is None else f" ({error})"
-    n_samples = len(scores[0] if isinstance(scores, tuple) else scores)
-    warn(
-        f"The threshold of {type(detector).__name__} is taken from scores of samples "
-        "that it was fitted on, so that more than contamination="
-        f"{detector.contamination} of new ID samples may be rejected: with n_samples ="
-        f" {n_samples} none can be left out of the fit{reason}. Give more samples, "
-        "or set the threshold on others by DetectorEnsemble(calibration=)."
-    )
-    return scores

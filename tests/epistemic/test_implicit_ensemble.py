@@ -26,7 +26,7 @@ from skood.epistemic import (
     member_uncertainty,
 )
 from skood.nn._default_modules import MLP, SmallConvNet
-from skood.nn._training import WeightedCrossEntropy, make_net
+from skood.nn._training import TrainingNet, WeightedCrossEntropy
 from skood.nn._training_data import stratified_split
 from skood.utils._torch import seeded
 from tests.epistemic._member_nets import ResidualNet, ensemble
@@ -206,7 +206,9 @@ def test_overflow_is_an_error(kind):
 def initial_network(clf):
     """The network as it was before it was trained."""
     with seeded(clf.estimator_._net_config["seed"], torch.device("cpu")):
-        return make_net(clf.estimator_._net_config, torch.device("cpu")).module_
+        return TrainingNet.from_config(
+            clf.estimator_._net_config, torch.device("cpu")
+        ).module_
 
 
 def test_loss_is_the_mean_of_the_members(iris, quick):

@@ -15,10 +15,10 @@ from torch import nn
 
 from skood.nn import TorchClassifier, _training
 from skood.nn._training import (
+    TrainingNet,
     WeightedCrossEntropy,
     forward,
     load_state,
-    make_net,
     make_schedule,
     restored_on_error,
     state_to_numpy,
@@ -27,7 +27,7 @@ from skood.nn._training_data import Rows
 from skood.nn._training_options import training_options
 from skood.utils._progress import progress
 
-train = partial(_training.train, options=training_options(TorchClassifier()))
+train = partial(TrainingNet.train_epochs, options=training_options(TorchClassifier()))
 
 CONFIG = {
     "module": None,
@@ -61,7 +61,7 @@ def y(X):
 
 
 def net_of(**config):
-    return make_net({**CONFIG, **config}, torch.device("cpu"))
+    return TrainingNet.from_config({**CONFIG, **config}, torch.device("cpu"))
 
 
 # --- loss --------------------------------------------------------------------

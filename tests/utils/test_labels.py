@@ -18,7 +18,6 @@ from skood.epistemic import DeepEnsemble, Laplace
 from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor, LinearHead, TorchClassifier
 from skood.rejection import RejectOptionClassifier
-from skood.utils._id_samples import id_samples
 from skood.utils._labels import (
     check_label_rows,
     check_labels,
@@ -444,7 +443,7 @@ def test_classes_equal_numpy_unique(dtype):
     for low, high, n in [(-128, 128, 400), (3, 6, 50), (0, 127, 20), (5, 6, 10)]:
         y = rng.integers(low, high, n).astype("i8").astype(dtype)
         detector = MSP(ood_label="none" if dtype == "U3" else 4)
-        id_samples(detector, y, y)
+        detector._id_samples(y, y)
         expected = np.unique(y[y != detector.ood_label])
         assert detector.classes_.dtype == expected.dtype
         np.testing.assert_array_equal(detector.classes_, expected)
@@ -453,5 +452,5 @@ def test_classes_equal_numpy_unique(dtype):
 @pytest.mark.parametrize("ends", [(-(2**63), 2**63 - 1), (2**63 - 3, 2**63 - 1)])
 def test_classes_of_the_largest_integers(ends):
     detector, y = MSP(), np.repeat(ends, 3)
-    id_samples(detector, y, y)
+    detector._id_samples(y, y)
     assert detector.classes_.tolist() == list(ends)

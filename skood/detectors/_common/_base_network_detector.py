@@ -13,7 +13,6 @@ from skood.nn._make_network import make_network
 from skood.utils._left_out import (
     drawn_copies,
     is_fixed,
-    refitted_scores,
 )
 from skood.utils._metaestimators import fit_wrapped, take_rows, wrapped_tags
 from skood.utils._param_validation import Classifier
@@ -61,7 +60,7 @@ class NetworkDetector(BaseDetector):
         def score(other, left_out, shares):
             return weighted(other._score(take_rows(X, left_out)), shares)
 
-        return refitted_scores(self, X, y, fit, score, weight=sample_weight)
+        return self._scores_of_refits(X, y, fit, score, weight=sample_weight)
 
     def _score(self, X):
         network = make_network(self.estimator_, device=self.device)

@@ -41,17 +41,17 @@ from skood.utils._batches import (
     loaded,
     weighted_rows,
 )
-from skood.utils._id_samples import id_only, id_samples
 from skood.utils._input import is_as_fitted, takes_input
 from skood.utils._left_out import (
     MAX_OFFSET_ROWS,
     NETWORK_FOLDS,
-    cross_fitted,
+    UNUSED,
+    compared_samples,
     drawn_copies,
     folds,
     found_scores,
     is_fixed,
-    refitted_scores,
+    rescaled,
 )
 from skood.utils._memory_maps import (
     MappedRows,
@@ -60,6 +60,7 @@ from skood.utils._memory_maps import (
     is_mapped,
     is_matrix,
     row_blocks,
+    without,
 )
 from skood.utils._metaestimators import fit_wrapped, n_rows, wrapped_tags
 from skood.utils._optional import import_pandas
@@ -134,7 +135,7 @@ class OutputDetector(BaseDetector):
 
     # Whether this is a fit without some samples, for the threshold: it shrinks what the
     # fit on all samples shrinks.
-    _is_fold: ClassVar[bool] = False
+    _is_fold: bool = False
 
     # Whether covariances were shrunk, for few samples.
     _shrinks: Any = False
@@ -176,7 +177,7 @@ class OutputDetector(BaseDetector):
         else:
             X, y = weighted_rows(X, y)
             X = X if self.estimator is not None else loaded(X)
-        with id_only(self, X, y, sample_weight, copy=False) as training:
+        with self._id_only(X, y, sample_weight, copy=False) as training:
             return self._fit(*training)
 
     def _fit(self, X, y, sample_weight=None):
@@ -202,7 +203,7 @@ class OutputDetector(BaseDetector):
             outputs = outputs.weighted(sample_weight)
         # labels of torch data have been loaded by now
         if y is None and type(X) is not np.ndarray and is_torch_data(X):
-            _, y, self._id_rows = id_samples(self, X, X.labels())
+            _, y, self._id_rows = self._id_samples(X, X.labels())
             outputs = outputs if self._id_rows is None else outputs.take(self._id_rows)
         few_threads = one_thread(outputs.n_samples * outputs.array.shape[1] ** 2)
         with few_threads:
@@ -329,7 +330,7 @@ class OutputDetector(BaseDetector):
         if not first:
             self._check_as_before(y, weight)
         earlier: Any = [] if first or y is None else self.classes_
-        X, y, rows = id_samples(self, X, y, weight)
+        X, y, rows = self._id_samples(X, y, weight)
         weight = row_weight(weight, rows)
         added = stored_keys(X)
         if self.estimator is None:
@@ -413,10 +414,44 @@ class OutputDetector(BaseDetector):
             )
             if scores is not None:
                 return scores
+        if UNUSED.get():
+            return weighted(self._scores(outputs.take(rows)), shares)
+        return self._cross_fitted(outputs, y, rows, shares)
+
+    def _cross_fitted(self, outputs, y, rows, shares):
+        """Return scores of samples, each from a copy that is fitted without it.
+
+        The `outputs` of the classifier, fitted on all samples, are reused. If no copy
+        can be fitted, warns and returns the scores of this fit.
+        """
+        scores, reason = np.full(len(rows), np.nan), None
         n_folds = self._n_folds
         if self._shrinks and outputs.features.shape[1] <= _NARROW:
             n_folds = _SHRUNK_FOLDS
-        return cross_fitted(self, outputs, y, rows, n_folds, self._rescales, shares)
+        try:
+            with quiet():
+                keys = outputs.content
+                for fold in folds(keys, rows, y, n_folds, outputs.weight, shares):
+                    other = copy.copy(self)
+                    other._is_fold = True
+                    chosen, weight = fold.others(outputs.weight, outputs.n_samples)
+                    gone = np.setdiff1d(np.arange(outputs.n_samples), chosen)
+                    training = outputs.without(gone).weighted(weight)
+                    other._fit_outputs(training, without(y, gone))
+                    left_out = other._scores(outputs.take(rows[fold.part]))
+                    if self._rescales:
+                        compared = compared_samples(keys, chosen, weight)
+                        seen = outputs.take(chosen[compared])
+                        pair = other._scores(seen), self._scores(seen)
+                        left_out = rescaled(left_out, *pair)
+                    scores[fold.part] = left_out
+        except ValueError as error:
+            scores, reason = scores[:0], error
+        numbers = found_scores(scores, shares)
+        if numbers is not None:
+            return numbers
+        scores = self._scores(outputs.take(rows))
+        return self._in_sample(weighted(scores, shares), reason)
 
     def _scores_by_formula(self, outputs, y):
         """Return scores and weights of samples that can be left out, or None."""
@@ -485,8 +520,8 @@ class OutputDetector(BaseDetector):
         n_folds = NETWORK_FOLDS
         if self.estimator is None and n_rows(X) < _FEW_HEAD_ROWS:
             n_folds = _HEAD_FOLDS
-        return refitted_scores(
-            self, X, y, fit, score, n_folds, weight=sample_weight, keys=keys
+        return self._scores_of_refits(
+            X, y, fit, score, n_folds, weight=sample_weight, keys=keys
         )
 
     # --- scores -----------------------------------------------------------------
@@ -496,7 +531,7 @@ class OutputDetector(BaseDetector):
         """Score a chunk of samples: float64, high = ID.
 
         A class that also defines ``_onnx_score(outputs)`` can be exported: it returns
-        the same scores, (n_samples, 1), of a `skood.onnx._graph.GraphOutputs`.
+        the same scores, (n_samples, 1), of a `skood.onnx._export.GraphOutputs`.
         """
 
     @property
