@@ -232,7 +232,7 @@ def load_digit_concepts(
         concepts = as_concept_frame(concepts, _DOMAINS, "load_digit_concepts")
     if return_X_y:
         return bunch.data, concepts
-    kept = [digit for digit in range(10) if digit not in bunch.left_out]
+    id_digits = [digit for digit in range(10) if digit not in bunch.left_out]
     names = list(_DOMAINS)
     return Bunch(
         data=bunch.data,
@@ -241,7 +241,7 @@ def load_digit_concepts(
         concept_names=names,
         domains={
             **{name: list(values) for name, values in _DOMAINS.items()},
-            "class": [str(digit) for digit in kept],
+            "class": [str(digit) for digit in id_digits],
         },
         constraints=[
             f"class={digit} -> "
@@ -249,7 +249,7 @@ def load_digit_concepts(
                 f"{name}={value}"
                 for name, value in zip(names[1:], _TABLE[digit, 1:], strict=True)
             )
-            for digit in kept
+            for digit in id_digits
         ],
         is_ood=bunch.is_ood,
         digit=bunch.target,

@@ -47,11 +47,11 @@ def ood_bunch(images, labels, *, left_out, ood_label, scale, as_images, descr):
     target = labels.astype(np.int64)
     is_ood = np.isin(target, np.asarray(left_out, dtype=np.int64))
     if ood_label is not None:
-        kept = sorted({int(c) for c in classes} - set(left_out))
-        if ood_label in kept:
+        id_classes = sorted({int(c) for c in classes} - set(left_out))
+        if ood_label in id_classes:
             raise ValueError(
                 f"ood_label={ood_label!r} is one of the classes that are kept, "
-                f"{kept}. Use a number that is no class, such as -1."
+                f"{id_classes}. Use a number that is no class, such as -1."
             )
         target[is_ood] = ood_label
     n_samples, height, width = images.shape

@@ -34,8 +34,8 @@ _NPZ_FILES = {
     "CoauthorPhysics": ("Coauthor", "Physics", "Physics", "ms_academic_phy"),
 }
 _ARXIV_FILES = (
-    *(f"raw/{part}.csv.gz" for part in ("edge", "node-feat", "node-label")),
-    *(f"split/time/{part}.csv.gz" for part in ("train", "valid", "test")),
+    *(f"raw/{name}.csv.gz" for name in ("edge", "node-feat", "node-label")),
+    *(f"split/time/{name}.csv.gz" for name in ("train", "valid", "test")),
 )
 _PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
@@ -78,7 +78,7 @@ def _paths(name, root):
         files = [f"{file}.npz"]
     else:
         dataset, key, folder = "Planetoid", name, name
-        files = [f"ind.{name.lower()}.{part}" for part in _PLANETOID_PARTS]
+        files = [f"ind.{name.lower()}.{suffix}" for suffix in _PLANETOID_PARTS]
     return dataset, key, [root / folder / "raw" / file for file in files]
 
 
@@ -98,20 +98,20 @@ def _read_npz(path, max_bytes):
     """Read the three parts of a graph in compressed sparse format."""
     kind = "a graph in compressed sparse rows, with the arrays attr_*, adj_* and labels"
     with decoding(path, kind), BoundedZip(path, max_bytes) as file:
-        X, adjacency = _rows(file, "attr"), _rows(file, "adj")
+        X, adjacency = _matrix(file, "attr"), _matrix(file, "adj")
         labels = file.read_array("labels").astype(np.int64)
         class_names = _text(file, "class_names")
     adjacency.data[:] = 1
     return X, adjacency, labels, class_names, None
 
 
-def _rows(file, part):
+def _matrix(file, name):
     """Return one of the two matrices, after validation of its parts."""
     matrix = sparse.csr_array(
         tuple(
-            file.read_array(f"{part}_{what}") for what in ("data", "indices", "indptr")
+            file.read_array(f"{name}_{what}") for what in ("data", "indices", "indptr")
         ),
-        shape=tuple(int(n) for n in file.read_array(f"{part}_shape")),
+        shape=tuple(int(n) for n in file.read_array(f"{name}_shape")),
         dtype=np.float32,
     )
     matrix.check_format(full_check=True)
@@ -141,8 +141,8 @@ def _read_planetoid(folder, name):
     shape = (X.shape[0], X.shape[0])
     adjacency = sparse.csr_array(sparse.coo_array((ones, tuple(edges)), shape=shape))
     split = {
-        part: np.flatnonzero(mask.numpy())
-        for part, mask in (
+        subset: np.flatnonzero(mask.numpy())
+        for subset, mask in (
             ("train", data.train_mask),
             ("valid", data.val_mask),
             ("test", data.test_mask),
@@ -180,8 +180,8 @@ def _read_arxiv(paths, max_bytes):
     adjacency = sparse.csr_array(adjacency)
     adjacency.data[:] = 1  # repeated edges
     split = {
-        name: np.sort(part[:, 0])
-        for name, part in zip(("train", "valid", "test"), parts, strict=True)
+        name: np.sort(nodes[:, 0])
+        for name, nodes in zip(("train", "valid", "test"), parts, strict=True)
     }
     if len(np.unique(np.concatenate(list(split.values())))) < sum(map(len, parts)):
         raise ValueError(f"The files of {paths[3].parent} name a node more than once.")

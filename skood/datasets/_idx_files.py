@@ -66,12 +66,12 @@ def _read_idx(path, ndim, max_bytes):
             f"header of {n_header}. Copy or download it again."
         )
     shape = tuple(int(n) for n in np.frombuffer(content, ">u4", ndim, offset=4))
-    n_expected, n_found = math.prod(shape), len(content) - n_header
-    if n_found != n_expected:
-        what = "truncated" if n_found < n_expected else "too long"
+    n_expected, n_bytes = math.prod(shape), len(content) - n_header
+    if n_bytes != n_expected:
+        what = "truncated" if n_bytes < n_expected else "too long"
         raise ValueError(
             f"{path} is {what}: its header has shape {shape}, that is {n_expected} "
-            f"bytes, but {n_found} follow. Copy or download it again."
+            f"bytes, but {n_bytes} follow. Copy or download it again."
         )
     return np.frombuffer(content, np.uint8, offset=n_header).reshape(shape)
 
@@ -87,20 +87,20 @@ def _subset_of(prefix):
 
 def _find_pairs(folder):
     """Return {subset: (images, labels)} of the IDX files in `folder`."""
-    found: dict[str, dict[str, Path]] = {}
+    by_prefix: dict[str, dict[str, Path]] = {}
     # sorted: "a" comes before "a.gz", and the first of the two is used
     for path in sorted(folder.iterdir()):
         match = _IDX_NAME.fullmatch(path.name)
         if match is not None and path.is_file():
-            found.setdefault(match["prefix"], {}).setdefault(match["kind"], path)
-    if not found:
+            by_prefix.setdefault(match["prefix"], {}).setdefault(match["kind"], path)
+    if not by_prefix:
         raise FileNotFoundError(
             f"No IDX files in {folder}: expected names such as "
             "'t10k-images-idx3-ubyte.gz' and 't10k-labels-idx1-ubyte.gz'. Name the "
             "files by images= and labels= if they are called otherwise."
         )
     pairs: dict[str, tuple[Path, Path]] = {}
-    for prefix, files in found.items():
+    for prefix, files in by_prefix.items():
         for kind, other in (("images", "labels"), ("labels", "images")):
             if kind not in files:
                 raise FileNotFoundError(
@@ -121,8 +121,8 @@ def _find_pairs(folder):
 def choose_pairs(folder, subset, images=None, labels=None):
     """Return the (images, labels) paths to read, training files first."""
     if (images is None) != (labels is None):
-        given, missing = ("images", "labels")[:: 1 if labels is None else -1]
-        raise ValueError(f"{given}= was given without {missing}=. Give both or none.")
+        name, missing = ("images", "labels")[:: 1 if labels is None else -1]
+        raise ValueError(f"{name}= was given without {missing}=. Give both or none.")
     if images is not None:
         if subset != "all":
             raise ValueError(
@@ -392,15 +392,15 @@ def fetch_mnist(
     raw: Bunch = fetch_openml(
         "mnist_784", version=1, as_frame=False, data_home=data_home, cache=cache
     )
-    rows = {
+    samples = {
         "all": slice(None),
         "train": slice(_N_MNIST_TRAIN),
         "test": slice(_N_MNIST_TRAIN, None),
     }[subset]
-    data = np.asarray(raw.data)[rows]
+    data = np.asarray(raw.data)[samples]
     bunch = ood_bunch(
         data.reshape(len(data), 28, 28),
-        np.asarray(raw.target)[rows].astype(np.int64),
+        np.asarray(raw.target)[samples].astype(np.int64),
         left_out=left_out,
         ood_label=ood_label,
         scale=255.0 if scaled else 1.0,

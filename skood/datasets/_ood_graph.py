@@ -228,9 +228,9 @@ def _draw_words(codes, n_classes, n_features, signal, rng):
     n_words = round(np.sqrt(n_features))
     words = np.empty((len(codes), n_words), dtype=np.int64)
     for code in range(n_classes):
-        rows = codes == code
-        drawn = rng.uniform(size=(int(rows.sum()), n_words))
-        words[rows] = np.searchsorted(shares[code], drawn, side="right")
+        members = codes == code
+        drawn = rng.uniform(size=(int(members.sum()), n_words))
+        words[members] = np.searchsorted(shares[code], drawn, side="right")
     nodes = np.repeat(np.arange(len(codes)), n_words)
     ones = np.ones(words.size, dtype=np.float32)
     shape = (len(codes), n_features)

@@ -61,7 +61,7 @@ class _RejectOption1D:
             return np.exp(self._log_ood(x) - logsumexp(self._log_joint(x), axis=1))
 
 
-def _draw_ood_rows(n_samples, ood_prior, rng):
+def _draw_ood_mask(n_samples, ood_prior, rng):
     """Return a mask of OOD samples: random for one number, exact for a pair."""
     if isinstance(n_samples, Integral):
         return rng.uniform(size=n_samples) < ood_prior
@@ -192,7 +192,7 @@ def make_reject_option_1d(
             "number, such as -1."
         )
     rng = check_random_state(random_state)
-    is_ood = _draw_ood_rows(n_samples, ood_prior, rng)
+    is_ood = _draw_ood_mask(n_samples, ood_prior, rng)
     component = rng.choice(len(_CLASSES), size=is_ood.size, p=_PRIORS)
     noise = rng.standard_normal(is_ood.size)
     x = np.where(is_ood, ood_mean + np.sqrt(ood_var) * noise, _MEANS[component] + noise)

@@ -38,11 +38,11 @@ def _check_nodes(left, right, is_leaf, features, n_features, max_depth=None):
     if max_depth is None:
         return
     depth = np.zeros(n, dtype=np.int64)
-    for node, one, other in zip(
+    for node, left_child, right_child in zip(
         inner.tolist(), left.tolist(), right.tolist(), strict=True
     ):
-        depth[one] = max(depth[one], depth[node] + 1)
-        depth[other] = max(depth[other], depth[node] + 1)
+        depth[left_child] = max(depth[left_child], depth[node] + 1)
+        depth[right_child] = max(depth[right_child], depth[node] + 1)
     require(depth.max() <= max_depth, f"the depth is {depth.max()}, not {max_depth}")
 
 
@@ -88,16 +88,18 @@ def check_boosting(estimator):
     n_classes = getattr(estimator, "n_classes_", 1)
     expected = 1 if n_classes <= 2 else n_classes
     require(n_columns == expected, f"n_trees_per_iteration_ is not {expected}")
-    for one in trees.ravel():
-        tree = one.tree_
+    for regressor in trees.ravel():
+        tree = regressor.tree_
         require(type(tree).__name__ == "Tree", f"tree_ is a {type(tree).__name__}")
         require(
             tree.n_features == estimator.n_features_in_,
             f"a tree has {tree.n_features} features for {estimator.n_features_in_}",
         )
         require(tree.n_outputs == tree.max_n_classes == 1, "a tree is no regressor")
-    found = estimator._raw_predict_init(np.zeros((1, estimator.n_features_in_)))
-    require(found.shape == (1, n_columns), f"init_ predicts {found.shape[1:]} columns")
+    initial = estimator._raw_predict_init(np.zeros((1, estimator.n_features_in_)))
+    require(
+        initial.shape == (1, n_columns), f"init_ predicts {initial.shape[1:]} columns"
+    )
 
 
 def check_hist_boosting(estimator):
@@ -149,7 +151,7 @@ def _check_predictor(predictor, n_features, is_categorical):
 def check_neighbor_tree(tree):
     """Check the nodes of a KDTree or a BallTree."""
     state = tree.__getstate__()
-    data, index, nodes, bounds = (np.asarray(part) for part in state[:4])
+    data, index, nodes, bounds = (np.asarray(array) for array in state[:4])
     leaf_size, n_levels, n_nodes = state[4:7]
     n, n_features = data.shape
     # queries divide by it, and it determines the levels
@@ -174,19 +176,19 @@ def check_neighbor_tree(tree):
 
 def check_arrays(estimator):
     """Raise a ValueError if a part is not as `fit` of a compiled estimator makes it."""
-    found = [
-        (_CHECKS[name], part)
-        for part in _parts(estimator)
-        for kind in type(part).__mro__
+    checks = [
+        (_CHECKS[name], component)
+        for component in _parts(estimator)
+        for kind in type(component).__mro__
         if (name := f"{kind.__module__}.{kind.__qualname__}") in _CHECKS
     ]
     # boosting comes last: it calls its initial estimator
-    for check, part in sorted(found, key=lambda pair: pair[0] is check_boosting):
+    for check, component in sorted(checks, key=lambda pair: pair[0] is check_boosting):
         try:
-            check(part)
+            check(component)
         except Exception as error:  # a forged file may contain anything
             raise ValueError(
-                f"The file contains a {type(part).__name__} that no fit creates: "
+                f"The file contains a {type(component).__name__} that no fit creates: "
                 f"{error or type(error).__name__}. Its predictions would access memory "
                 "beyond its arrays, so that nothing of the file is used. "
                 "skood.persistence.dump wrote no such file: do not trust it."
@@ -197,23 +199,25 @@ def _parts(value):
     """Yield an object and all its parts, each once."""
     todo, seen = [value], {}
     while todo:
-        part = todo.pop()
-        if id(part) in seen or isinstance(part, (str, bytes, int, float, type(None))):
+        component = todo.pop()
+        if id(component) in seen or isinstance(
+            component, (str, bytes, int, float, type(None))
+        ):
             continue
-        seen[id(part)] = part  # a reference keeps its id unique
-        yield part
-        if isinstance(part, dict):
-            todo += [*part, *part.values()]
-        elif isinstance(part, (list, tuple, set, frozenset)):
-            todo += part
-        elif isinstance(part, np.ndarray):
-            todo += part.ravel().tolist() if part.dtype == object else []
-        elif isinstance(part, partial):
-            todo += [part.func, part.args, part.keywords]
-        elif isinstance(part, MethodType):
-            todo.append(part.__self__)
-        elif not isinstance(part, type):
-            todo.append(getattr(part, "__dict__", None))
+        seen[id(component)] = component  # a reference keeps its id unique
+        yield component
+        if isinstance(component, dict):
+            todo += [*component, *component.values()]
+        elif isinstance(component, (list, tuple, set, frozenset)):
+            todo += component
+        elif isinstance(component, np.ndarray):
+            todo += component.ravel().tolist() if component.dtype == object else []
+        elif isinstance(component, partial):
+            todo += [component.func, component.args, component.keywords]
+        elif isinstance(component, MethodType):
+            todo.append(component.__self__)
+        elif not isinstance(component, type):
+            todo.append(getattr(component, "__dict__", None))
 
 
 # --- libsvm ---------------------------------------------------------------------------
@@ -245,7 +249,7 @@ def _check_svm(svm):
 
 def _check_support_vectors(svm, n_vectors, n_classes):
     shape = n_classes - 1, n_vectors
-    n_rows, n_columns = (int(n) for n in svm.shape_fit_)
+    n_fitted, n_columns = (int(n) for n in svm.shape_fit_)
     if svm._sparse:
         for name, expected in (
             ("support_vectors_", (n_vectors, svm.n_features_in_)),
@@ -264,12 +268,12 @@ def _check_support_vectors(svm, n_vectors, n_classes):
     _check_array(svm, "_dual_coef_", np.float64, shape)
     if callable(svm.kernel) or svm.kernel == "precomputed":
         _check_array(svm, "support_vectors_", np.float64, (0, 0))
-        within = (svm.support_ >= 0) & (svm.support_ < n_rows)
-        require(within.all(), f"support_ has indices outside of [0, {n_rows})")
+        within = (svm.support_ >= 0) & (svm.support_ < n_fitted)
+        require(within.all(), f"support_ has indices outside of [0, {n_fitted})")
         if callable(svm.kernel):
-            n_rows = len(svm._BaseLibSVM__Xfit)
+            n_fitted = len(svm._BaseLibSVM__Xfit)
         require(
-            n_rows == (int(svm.shape_fit_[0]) if callable(svm.kernel) else n_columns),
+            n_fitted == (int(svm.shape_fit_[0]) if callable(svm.kernel) else n_columns),
             f"shape_fit_ is {svm.shape_fit_}",
         )
         return
@@ -334,14 +338,14 @@ def _check_neighbors(estimator):
     if classes is None:
         return
     require(targets.dtype.kind == "i", f"_y has dtype {targets.dtype}")
-    one = targets.ndim == 1 or not isinstance(classes, list)
-    for labels, found in zip(
-        [targets.ravel()] if one else targets.T,
-        [classes] if one else classes,
+    is_single = targets.ndim == 1 or not isinstance(classes, list)
+    for labels, labels_of in zip(
+        [targets.ravel()] if is_single else targets.T,
+        [classes] if is_single else classes,
         strict=True,
     ):
-        within = (labels >= 0) & (labels < len(found))
-        require(within.all(), f"_y has labels outside of [0, {len(found)})")
+        within = (labels >= 0) & (labels < len(labels_of))
+        require(within.all(), f"_y has labels outside of [0, {len(labels_of)})")
 
 
 def _check_sparse(matrix):

@@ -54,8 +54,12 @@ def versions():
     import skood
 
     others = [name for name in (*_COMPARED, "skops") if name != "skood"]
-    found = {name: _version(name) for name in others}
-    return {"skood": skood.__version__, **found, "python": platform.python_version()}
+    installed = {name: _version(name) for name in others}
+    return {
+        "skood": skood.__version__,
+        **installed,
+        "python": platform.python_version(),
+    }
 
 
 def _version(name):
@@ -68,15 +72,15 @@ def _version(name):
 
 def _digest(stream, n_bytes):
     """Return the SHA-256 of the first bytes of a stream, in hexadecimal digits."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     stream.seek(0)
     while n_bytes:
         block = stream.read(min(n_bytes, _BLOCK_BYTES))
         if not block:
             break
-        found.update(block)
+        digest.update(block)
         n_bytes -= len(block)
-    return found.hexdigest().encode()
+    return digest.hexdigest().encode()
 
 
 def seal(stream, note):
@@ -337,12 +341,12 @@ def _nodes(archive):
     """Yield the dicts of the schema of an archive."""
     todo = [json.loads(archive.read("schema.json"))]
     while todo:
-        part = todo.pop()
-        if isinstance(part, dict):
-            yield part
-            todo.extend(part.values())
-        elif isinstance(part, list):
-            todo.extend(part)
+        content = todo.pop()
+        if isinstance(content, dict):
+            yield content
+            todo.extend(content.values())
+        elif isinstance(content, list):
+            todo.extend(content)
 
 
 def _check_names(estimator, nodes):

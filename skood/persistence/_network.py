@@ -35,7 +35,7 @@ def _is_module(value):
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
-def _has_own_network(value):
+def _has_built_network(value):
     """Return whether a classifier has built its network, unlike a pretrained one.
 
     Its placeholder replaces the network only: the other state, such as the optimizer,
@@ -43,9 +43,9 @@ def _has_own_network(value):
     """
     if not isinstance(value, BaseEstimator) or isinstance(value, FrozenEstimator):
         return False
-    own = vars(value)
-    given = _is_module(own.get("module")) and "module_" not in own
-    return not given and _is_module(getattr(value, "module_", None))
+    attributes = vars(value)
+    is_pretrained = _is_module(attributes.get("module")) and "module_" not in attributes
+    return not is_pretrained and _is_module(getattr(value, "module_", None))
 
 
 # Types without parts to search.
@@ -64,7 +64,7 @@ _LEAVES = (
 )
 
 
-class _PartReplacement:
+class _Replacement:
     """Copy of an estimator in which ``swap(value, path)`` replaces parts.
 
     Objects without such a part are shared, not copied, and nothing is modified.
@@ -101,9 +101,9 @@ class _PartReplacement:
             return type(value)(*parts) if named else type(value)(parts)
         if _is_module(value) or not hasattr(value, "__dict__"):
             return value
-        own = vars(value)
-        attributes = {k: self(v, f"{path}.{k}") for k, v in own.items()}
-        if all(attributes[k] is v for k, v in own.items()):
+        before = vars(value)
+        attributes = {k: self(v, f"{path}.{k}") for k, v in before.items()}
+        if all(attributes[k] is v for k, v in before.items()):
             return value
         new = object.__new__(type(value))
         vars(new).update(attributes)
@@ -112,16 +112,16 @@ class _PartReplacement:
 
 def find_modules(estimator):
     """Return paths of torch modules that an estimator has not built itself."""
-    found = []
+    paths = []
 
     def note(value, path):
         if _is_module(value):
-            found.append(path)
+            paths.append(path)
             return value
-        return None if _has_own_network(value) else value  # not searched
+        return None if _has_built_network(value) else value  # not searched
 
-    _PartReplacement(note)(estimator, type(estimator).__name__)
-    return found
+    _Replacement(note)(estimator, type(estimator).__name__)
+    return paths
 
 
 def detach(estimator):
@@ -131,11 +131,11 @@ def detach(estimator):
     """
     from skood.nn._weight_hash import weight_table
 
-    found: dict = {}
+    removed: dict = {}
 
     def swap(value, path):
         is_module = _is_module(value)
-        if not is_module and not _has_own_network(value):
+        if not is_module and not _has_built_network(value):
             return value
         if value is estimator:
             raise ValueError(
@@ -143,16 +143,18 @@ def detach(estimator):
                 "is left to save. Save it with network=True, or by torch."
             )
         module = value if is_module else value.module_
-        found[path] = new = DetachedNetwork(
+        removed[path] = new = DetachedNetwork(
             "module" if is_module else "classifier",
             type(value).__name__,
             json.dumps(weight_table(module)),
         )
         return new
 
-    new = _PartReplacement(swap)(estimator, type(estimator).__name__)
-    if len(found) != 1:
-        how_many = f"{len(found)} networks, at {list(found)}" if found else "no network"
+    new = _Replacement(swap)(estimator, type(estimator).__name__)
+    if len(removed) != 1:
+        how_many = "no network"
+        if removed:
+            how_many = f"{len(removed)} networks, at {list(removed)}"
         raise ValueError(
             "network=False saves an estimator without the one torch network that it "
             f"uses, and this {type(estimator).__name__} uses {how_many}. Save it with "
@@ -167,12 +169,12 @@ def attach(estimator, network):
     Raises a TypeError for a network of another kind, a ValueError for another network,
     a missing or a needless one.
     """
-    found = []
+    paths = []
 
     def swap(value, path):
         if not isinstance(value, DetachedNetwork):
             return value
-        found.append(path)
+        paths.append(path)
         if network is None:
             raise ValueError(
                 f"The file was written with network=False: it has no {value.name}. "
@@ -180,8 +182,8 @@ def attach(estimator, network):
             )
         return _matching(value, network)
 
-    new = _PartReplacement(swap)(estimator, type(estimator).__name__)
-    if network is not None and not found:
+    new = _Replacement(swap)(estimator, type(estimator).__name__)
+    if network is not None and not paths:
         raise ValueError(
             "network was given, but the file was written with its network, or the "
             "estimator has none. Leave network out."
@@ -193,15 +195,19 @@ def _matching(note, network):
     """Return the replacement of a placeholder from the given network."""
     from skood.nn._weight_hash import first_difference, weight_table
 
-    given = network if _is_module(network) else unwrapped(network)
-    held = (given, getattr(given, "module", None), getattr(given, "module_", None))
-    module = next((one for one in held if _is_module(one)), None)
+    classifier = network if _is_module(network) else unwrapped(network)
+    held = (
+        classifier,
+        getattr(classifier, "module", None),
+        getattr(classifier, "module_", None),
+    )
+    module = next((candidate for candidate in held if _is_module(candidate)), None)
     if module is None:
         raise TypeError(
             "network must be a torch module, or a fitted classifier that has one, got "
             f"{network!r}."
         )
-    if note.kind == "classifier" and not _has_own_network(given):
+    if note.kind == "classifier" and not _has_built_network(classifier):
         raise TypeError(
             f"The file was written with a fitted {note.name}, and network is a "
             f"{type(network).__name__}: pass the fitted {note.name}."
@@ -213,4 +219,4 @@ def _matching(note, network):
             f"{difference}. Pass that network, with the weights that it had, or fit "
             "the estimator again on this one."
         )
-    return module if note.kind == "module" else given
+    return module if note.kind == "module" else classifier

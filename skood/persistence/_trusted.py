@@ -115,10 +115,10 @@ def names_of(trusted):
     """Return the full names of a list of types, functions or names, or raise."""
     if isinstance(trusted, (list, tuple, set, frozenset)):
         names = [
-            one
-            if isinstance(one, str)
-            else f"{getattr(one, '__module__', None)}.{getattr(one, '__name__', None)}"
-            for one in trusted
+            t
+            if isinstance(t, str)
+            else f"{getattr(t, '__module__', None)}.{getattr(t, '__name__', None)}"
+            for t in trusted
         ]
         if not any("None" in name.split(".") for name in names):
             return names
