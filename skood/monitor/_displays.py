@@ -100,20 +100,20 @@ class MartingaleDisplay(BaseDisplay):
         highlighted, alarms = None, None
         if hasattr(monitor, "named_monitors_"):
             monitors = monitor.named_monitors_
-            highlighted = [one in monitor.culprits_ for one in monitors]
+            highlighted = [label in monitor.culprits_ for label in monitors]
             alarms = [] if monitor.alarm_ is None else [monitor.alarm_]
         else:
             monitors = monitor if isinstance(monitor, dict) else {None: monitor}
         if not monitors:
             raise ValueError("monitor must contain at least one monitor, got none.")
         if alarms is None:
-            alarms = [alarm for one in monitors.values() for alarm in one.alarms_]
-        threshold = min(one.threshold_ for one in monitors.values())
-        name = None if None in monitors else [str(one) for one in monitors]
-        histories = [one.history_ for one in monitors.values()]
+            alarms = [alarm for each in monitors.values() for alarm in each.alarms_]
+        threshold = min(each.threshold_ for each in monitors.values())
+        name = None if None in monitors else [str(label) for label in monitors]
+        histories = [each.history_ for each in monitors.values()]
         display = cls(
-            row=[one.row for one in histories],
-            log_martingale=[one.log_martingale for one in histories],
+            row=[each.row for each in histories],
+            log_martingale=[each.log_martingale for each in histories],
             threshold=threshold,
             alarms=alarms,
             name=name,

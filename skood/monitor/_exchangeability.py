@@ -324,7 +324,7 @@ class ExchangeabilityMonitor(SkoodEstimator):
             fitted = clone(detector)
             with named_errors(detector):
                 fitted.fit(
-                    *(take_rows(one, train) for one in (X, y) if one is not None)
+                    *(take_rows(array, train) for array in (X, y) if array is not None)
                 )
             X = take_rows(X, np.sort(held_out))
             detector = fitted
@@ -422,7 +422,7 @@ class ExchangeabilityMonitor(SkoodEstimator):
         score = detector.score_samples if hasattr(detector, "fit") else detector
         return as_scores(score(X), of="The detector", n_samples=n_rows(X))
 
-    def _advance(self, scores, rows=None):
+    def _advance(self, scores, times=None):
         """Return the path over samples, and the progress after them.
 
         `rows` are numbers of the samples in the stream of a panel.
@@ -434,32 +434,32 @@ class ExchangeabilityMonitor(SkoodEstimator):
         first = -now.n_seen % every  # the first sample to use
         used = scores[first::every] if every > 1 else scores
         if (
-            len(scores) == 1 and first == 0 and rows is None
+            len(scores) == 1 and first == 0 and times is None
         ):  # for the speed of small calls
             return self._chunk(now, scores, now.n_seen + 1)
         n_seen = now.n_seen
         paths = [np.full(min(first, len(scores)), now.capital.log_martingale)]
         for at in range(0, len(used), _CHUNK):
-            part = slice(at, at + _CHUNK)
-            numbers = None if rows is None else rows[part]
-            path, now = self._chunk(now, used[part], n_seen, numbers)
+            block = slice(at, at + _CHUNK)
+            numbers = None if times is None else times[block]
+            path, now = self._chunk(now, used[block], n_seen, numbers)
             paths.append(np.repeat(path, every) if every > 1 else path)
         path = np.concatenate(paths)[: len(scores)]
         return path, replace(now, n_seen=n_seen + len(scores))
 
-    def _chunk(self, now, scores, n_seen, rows=None):
+    def _chunk(self, now, scores, n_seen, times=None):
         """Return the path over samples that are used, and the new progress."""
 
-        def own_ties(positions):
+        def draw_ties(positions):
             return stream_uniforms(self.seed_, now.n_used + positions)
 
         n_before = self.n_calibration_ + now.n_used
-        bets, total = self.reference_.bets(scores, own_ties, now.total, n_before)
+        bets, total = self.reference_.bets(scores, draw_ties, now.total, n_before)
         n_used = now.n_used + len(scores)
-        if rows is None:
-            rows = np.arange(now.n_used, n_used) * self.every + 1
-        path, capital = now.capital.advance(self.bettors_, bets, rows)
-        history = now.history.extend(rows, path)
+        if times is None:
+            times = np.arange(now.n_used, n_used) * self.every + 1
+        path, capital = now.capital.advance(self.bettors_, bets, times)
+        history = now.history.extend(times, path)
         return path, Progress(total, capital, history, n_seen, n_used)
 
     @property

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from copy import copy
+from itertools import compress
 from numbers import Real
 
 import numpy as np
@@ -186,7 +187,7 @@ class MonitorPanel(SkoodEstimator):
         names = [name for name, _ in self.monitors]
         if len(set(names)) < len(names):
             raise ValueError(f"Names of monitors must differ, got {names}.")
-        scored = [name for name, one in self.monitors if hasattr(one, "fit")]
+        scored = [name for name, monitor in self.monitors if hasattr(monitor, "fit")]
         if _is_named(X) and set(X) != set(scored):
             raise ValueError(
                 f"X must have the keys {scored}, the names of the monitors of scores, "
@@ -215,15 +216,15 @@ class MonitorPanel(SkoodEstimator):
         classes, counts = np.unique(predicted, return_counts=True)
         known = getattr(self.by, "classes_", classes)
         count = dict(zip(classes.tolist(), counts.tolist(), strict=True))
-        few = [one for one in np.asarray(known).tolist() if count.get(one, 0) < 2]
+        few = [label for label in np.asarray(known).tolist() if count.get(label, 0) < 2]
         if few or len(known) < 1:
             raise ValueError(
                 f"Each class needs at least 2 calibration samples, but {few} have "
                 "fewer. Give more samples of normal operation."
             )
         self.named_monitors_ = {
-            one: clone(template).fit(take_rows(X, np.flatnonzero(predicted == one)))
-            for one in classes.tolist()
+            label: clone(template).fit(take_rows(X, np.flatnonzero(predicted == label)))
+            for label in classes.tolist()
         }
         self.n_seen_: int = 0
         self._alarm_of_classes: tuple = (None, None)
@@ -256,17 +257,17 @@ class MonitorPanel(SkoodEstimator):
         if self.by is not None:
             return self._update_classes(X)
         monitors = self.named_monitors_
-        given = X if _is_named(X) else dict.fromkeys(monitors, X)
-        unknown = [name for name in given if name not in monitors]
+        samples = X if _is_named(X) else dict.fromkeys(monitors, X)
+        unknown = [name for name in samples if name not in monitors]
         if unknown:
             raise ValueError(f"No monitor is named {unknown}; names: {list(monitors)}.")
-        before = {name: vars(one).copy() for name, one in monitors.items()}
+        before = {name: vars(monitor).copy() for name, monitor in monitors.items()}
         try:
             paths = {}
-            for name, values in given.items():
-                one = monitors[name]
-                door = one.update if hasattr(one, "fit") else one.update_values
-                paths[name] = door(values)
+            for name, values in samples.items():
+                monitor = monitors[name]
+                method = "update" if hasattr(monitor, "fit") else "update_values"
+                paths[name] = getattr(monitor, method)(values)
         except BaseException:
             for name, state in before.items():
                 vars(monitors[name]).clear()
@@ -278,7 +279,7 @@ class MonitorPanel(SkoodEstimator):
         """Return the path of all classes, and pass samples to their monitors."""
         monitors = self.named_monitors_
         n = n_rows(X)
-        now = np.array([one.log_martingale_ for one in monitors.values()])
+        now = np.array([monitor.log_martingale_ for monitor in monitors.values()])
         path = np.tile(now, (n, 1))
         if n == 0:
             return path
@@ -290,14 +291,14 @@ class MonitorPanel(SkoodEstimator):
                 "Fit the panel on samples of all classes."
             )
         after = {}
-        for k, (name, one) in enumerate(monitors.items()):
+        for k, (name, monitor) in enumerate(monitors.items()):
             at = np.flatnonzero(predicted == name)
             if len(at):
-                scores = one._scores(take_rows(X, at))
-                found, progress = one._advance(scores, self.n_seen_ + 1 + at)
+                scores = monitor._scores(take_rows(X, at))
+                of_class, progress = monitor._advance(scores, self.n_seen_ + 1 + at)
                 after[name] = progress
                 moved = np.searchsorted(at, np.arange(n), side="right")
-                path[:, k] = np.r_[now[k], found][moved]
+                path[:, k] = np.r_[now[k], of_class][moved]
         with kept_state(self):
             for name, progress in after.items():
                 monitors[name].progress_ = progress
@@ -311,8 +312,8 @@ class MonitorPanel(SkoodEstimator):
         if self._alarm_of_classes[0] is not None or mean.max() < -np.log(self.alpha):
             return
         at = int((mean >= -np.log(self.alpha)).argmax())
-        name, one = list(self.named_monitors_.items())[int(path[at].argmax())]
-        direction, shape, start = one.leader_
+        name, monitor = list(self.named_monitors_.items())[int(path[at].argmax())]
+        direction, shape, start = monitor.leader_
         alarm = Alarm(self.n_seen_ + at + 1, start, direction, shape, float(mean[at]))
         self._alarm_of_classes = (alarm, name)
 
@@ -338,11 +339,11 @@ class MonitorPanel(SkoodEstimator):
         self.update(X)
         return self
 
-    def _found(self):
+    def _first_alarm(self):
         """Return the first alarm and the name of its monitor."""
         if self.by is not None:
             return self._alarm_of_classes
-        alarms = [(one.alarm_, name) for name, one in self.named_monitors_.items()]
+        alarms = [(each.alarm_, name) for name, each in self.named_monitors_.items()]
         alarms = [pair for pair in alarms if pair[0] is not None]
         return min(
             alarms,
@@ -352,22 +353,22 @@ class MonitorPanel(SkoodEstimator):
 
     @property
     def alarm_(self):
-        return self._found()[0]
+        return self._first_alarm()[0]
 
     @property
     def alarm_name_(self):
-        return self._found()[1]
+        return self._first_alarm()[1]
 
     @property
     def culprits_(self):
         monitors = self.named_monitors_
         if self.by is not None:
-            log_e = np.array([one.log_martingale_ for one in monitors.values()])
+            log_e = np.array([monitor.log_martingale_ for monitor in monitors.values()])
         else:
-            log_e = np.array([one.max_log_martingale_ for one in monitors.values()])
+            log_e = np.array([each.max_log_martingale_ for each in monitors.values()])
             log_e -= np.log((1 / np.arange(1, len(log_e) + 1)).sum())
         selected = e_bh(np.exp(np.minimum(log_e, 700.0)), self.fdr)
-        return [name for name, one in zip(monitors, selected, strict=True) if one]
+        return list(compress(monitors, selected))
 
     def explain(self):
         """Return a table of the monitors, the largest evidence first.
@@ -383,8 +384,8 @@ class MonitorPanel(SkoodEstimator):
         pandas = import_pandas("MonitorPanel.explain")
         named = self.culprits_
         lines = [
-            (name, one.log_martingale_, one.max_log_martingale_, *one.leader_[::-2])
-            for name, one in self.named_monitors_.items()
+            (name, m.log_martingale_, m.max_log_martingale_, *m.leader_[::-2])
+            for name, m in self.named_monitors_.items()
         ]
         columns = ["name", "log_martingale", "largest", "start", "direction"]
         table = pandas.DataFrame(lines, columns=columns)
@@ -395,16 +396,16 @@ class MonitorPanel(SkoodEstimator):
         copied = self.__class__.__new__(self.__class__)
         copied.__setstate__(self.__getstate__())
         if hasattr(self, "named_monitors_"):  # the copy has a stream of its own
-            monitors = {name: copy(one) for name, one in self.named_monitors_.items()}
-            copied.named_monitors_ = monitors
+            monitors = self.named_monitors_.items()
+            copied.named_monitors_ = {name: copy(each) for name, each in monitors}
         return copied
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         parts = self.monitors
         if isinstance(parts, list):
-            parts = [one for _, one in parts if hasattr(one, "fit")]
-            join_input_tags(tags, [get_tags(one) for one in parts])
+            parts = [monitor for _, monitor in parts if hasattr(monitor, "fit")]
+            join_input_tags(tags, [get_tags(monitor) for monitor in parts])
         return tags
 
 

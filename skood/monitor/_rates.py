@@ -320,7 +320,7 @@ class RateMonitor(SkoodEstimator):
         stage = replace(stage, pending=pending, n_seen=stage.n_seen + n)
         if self.max_delay is not None:
             last = stage.n_seen - self.max_delay
-            late = [i for i, one in pending.items() if i < last and one[3] is None]
+            late = [i for i, entry in pending.items() if i < last and entry[3] is None]
             stage = self._resolved(stage, late, [(0.0, True, True)] * len(late))
         self.stage_ = stage
         return Audit(ids, audited, probability)
@@ -683,15 +683,14 @@ class RateMonitor(SkoodEstimator):
             monitor is given twice.
         """
         monitors = (self, *others)
-        if len({id(getattr(one, "stage_", one)) for one in monitors}) < len(monitors):
+        streams = {id(getattr(monitor, "stage_", monitor)) for monitor in monitors}
+        if len(streams) < len(monitors):
             raise ValueError(
                 "A monitor, or its copy, is pooled with itself, which would count its "
                 "samples twice. Give each monitor once."
             )
-        stages = [one._started() for one in monitors]
-        kinds = {
-            (one.quantity, one.bound_, one._counts(), one.min_audit) for one in monitors
-        }
+        stages = [monitor._started() for monitor in monitors]
+        kinds = {(m.quantity, m.bound_, m._counts(), m.min_audit) for m in monitors}
         if len(kinds) > 1:
             raise ValueError(
                 "Pooled monitors must have the same quantity, bound, min_audit, and "
@@ -738,14 +737,14 @@ class Stage:
         capitals, histories, paths = [], [], []
         each = zip(self.bettors, self.capitals, self.histories, strict=True)
         new = slice(int(np.searchsorted(ids, self.n_restarted, side="right")), None)
-        for one, capital, history in each:
-            is_upper = one.labels[0][0] == "upper"
+        for bettors, capital, history in each:
+            is_upper = bettors.labels[0][0] == "upper"
             value = np.where(lost, 0.0, x if is_upper else 1 - x)
             gain = weight * (value / (bound if is_upper else 1 - bound) - 1)
             path = np.full(len(ids), capital.log_martingale)
             if len(ids[new]):
                 bets = 1 + FRACTIONS[:, None] * gain[new]
-                path[new], capital = capital.advance(one, bets, ids[new])
+                path[new], capital = capital.advance(bettors, bets, ids[new])
             capitals.append(capital)
             histories.append(history.extend(ids, path))
             paths.append(path)
@@ -770,8 +769,8 @@ class Stage:
         band, lines, done = self.band, [], 0
         stop = _next_stop(self.n_audited) - self.n_audited
         while stop <= len(x):
-            part = slice(done, stop)
-            band = band.extend(weight[part], x[part], lost[part])
+            block = slice(done, stop)
+            band = band.extend(weight[block], x[block], lost[block])
             lines.append((ids[stop - 1], band.estimate, *band.interval(delta)))
             done, stop = stop, _next_stop(self.n_audited + stop) - self.n_audited
         if done < len(x):

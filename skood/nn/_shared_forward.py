@@ -12,6 +12,7 @@ import threading
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from operator import attrgetter
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,10 +37,10 @@ from skood.utils._parallel import NO_LIMIT, ONE_THREAD
 from skood.utils._torch import row_chunks
 
 # Number of samples at a time whose shared outputs are cached.
-_SHARED_ROWS = 8192
+_SHARED_SAMPLES = 8192
 
 # Up to this number of samples, the calls around scores take a share of their time.
-_FEW_ROWS = 256
+_FEW_SAMPLES = 256
 
 
 class _Use(NamedTuple):
@@ -56,10 +57,10 @@ class _Use(NamedTuple):
 
 def _named(pairs):
     """Return the estimators of (name, estimator) pairs, without dropped ones."""
-    return [part for _, part in pairs if part is not None and not isinstance(part, str)]
+    return [inner for _, inner in pairs if not isinstance(inner, str | NoneType)]
 
 
-def _parts(estimator):
+def _nested(estimator):
     """Return the estimators inside another one that are given the same samples."""
     if isinstance(estimator, Pipeline):
         return _named(estimator.steps)[:1]
@@ -76,8 +77,8 @@ def _parts(estimator):
 def _uses(estimator):
     """Yield the uses of networks by an estimator, fitted or not."""
     estimator = unwrapped(estimator)
-    for part in _parts(estimator):
-        yield from _uses(part)
+    for nested in _nested(estimator):
+        yield from _uses(nested)
     inner = getattr(estimator, "estimator_", None)
     is_fitted = inner is not None
     if not is_fitted:
@@ -168,31 +169,31 @@ class _Memory:
         want, key = frozenset(want), self._keys.get(id(reader))
         if (id(reader), want) in self._served:
             return self._served[id(reader), want]
-        is_own = key is not None  # opened in the block, so that its id stays unique
+        is_opened = key is not None  # opened in the block, so that its id stays unique
         if key is None:
             key = reader.target, reader.place
         target, place = key
         if target not in self._targets:
             self._targets.add(target)
-            own = {place: (reader, want)}
-            wanted = self._all_wanted(own, target)
-            if wanted != own:
+            requested = {place: (reader, want)}
+            wanted = self._all_wanted(requested, target)
+            if wanted != requested:
                 # If not all can be read, each reader reads only its own outputs: an
                 # error is raised for the reader that causes it.
                 with suppress(Exception):
                     self._keep(X, wanted, target)
-        found = self._outputs.get(key, NetworkOutputs())
-        if any(getattr(found, name) is None for name in want):
+        cached = self._outputs.get(key, NetworkOutputs())
+        if any(getattr(cached, name) is None for name in want):
             self._keep(X, {place: (reader, want)}, target)
-            found = self._outputs[key]
-        outputs = NetworkOutputs(**{name: getattr(found, name) for name in want})
-        if is_own:
+            cached = self._outputs[key]
+        outputs = NetworkOutputs(**{name: getattr(cached, name) for name in want})
+        if is_opened:
             self._served[id(reader), want] = outputs
         return outputs
 
-    def _all_wanted(self, own, target):
+    def _all_wanted(self, requested, target):
         """Return the outputs requested of a network on one device, by layer."""
-        wanted = dict(own)
+        wanted = dict(requested)
         for options, outputs in self._wants:
             with suppress(Exception):  # raised for the reader that requests it
                 reader = self.open(options)
@@ -206,7 +207,7 @@ class _Memory:
         """Read together, and store the result."""
         readers = [reader for reader, _ in wanted.values()]
         blocks = readers[0].outputs_together(X, list(wanted.values()))
-        parts = [list(part) for part in zip(*blocks, strict=True)]
+        parts = [list(column) for column in zip(*blocks, strict=True)]
         for place in wanted:
             new = concatenate(parts.pop(0))
             old = self._outputs.get((target, place), NetworkOutputs())
@@ -270,11 +271,11 @@ def shared_outputs(detectors, classifiers=()):
 def shared_blocks(X, n_users=2):
     """Yield samples whose outputs are cached at once; a graph is not cut."""
     n_samples = n_rows(X)
-    if n_users < 2 or n_samples <= _SHARED_ROWS or hasattr(X, "adjacency"):
+    if n_users < 2 or n_samples <= _SHARED_SAMPLES or hasattr(X, "adjacency"):
         yield X
         return
-    for rows in row_chunks(n_samples, 1, _SHARED_ROWS):
-        yield take_rows(X, rows)
+    for indices in row_chunks(n_samples, 1, _SHARED_SAMPLES):
+        yield take_rows(X, indices)
 
 
 # --- plans ------------------------------------------------------------------------
@@ -375,7 +376,7 @@ class NetworkPlan:
         take longer than the scores of a few samples. None, if it is not possible or
         anything is wrong: then `score_samples` raises, or returns the same.
         """
-        is_block = type(X) is np.ndarray and X.shape[:1] <= (_SHARED_ROWS,)
+        is_block = type(X) is np.ndarray and X.shape[:1] <= (_SHARED_SAMPLES,)
         if not (self.is_direct and is_block and self.methods.issuperset(methods)):
             return None
         with suppress(Exception):
@@ -400,14 +401,14 @@ class NetworkPlan:
 
     def _scores(self, network, outputs, n_samples):
         """Return the scores by direct detectors from their common outputs."""
-        if n_samples <= _FEW_ROWS:
+        if n_samples <= _FEW_SAMPLES:
             outputs = outputs.to(None)
         used: dict = {}
         for names in set(self._needs):
             others = {"features", "logits", "head"} - names
             used[names] = outputs._replace(**dict.fromkeys(others))
         scores: list = [None] * len(self.detectors)
-        if n_samples > _FEW_ROWS:
+        if n_samples > _FEW_SAMPLES:
             for j, detector in enumerate(self.detectors):
                 blocks = network.blocks(used[self._needs[j]])
                 scores[j] = np.concatenate([*map(detector._scores, blocks)])
@@ -480,23 +481,23 @@ def _is_skorch(estimator):
 def _by_logits(classifier, method):
     """Return whether a method of a network is a function of its logits alone."""
     last = _last(classifier)
-    own = getattr(type(last), method, None)
+    function = getattr(type(last), method, None)
     if _is_skorch(last):
         from skorch import NeuralNetClassifier
 
         is_plain = getattr(last, "predict_nonlinearity", None) == "auto"
-        return is_plain and own is getattr(NeuralNetClassifier, method)
-    if own is getattr(LogitsMixin, method):
+        return is_plain and function is getattr(NeuralNetClassifier, method)
+    if function is getattr(LogitsMixin, method):
         return hasattr(last, "module_") or LinearNetwork.serves(last)
     if MLPNetwork.serves(last):
         from sklearn.neural_network import MLPClassifier
 
-        return own is getattr(MLPClassifier, method)
+        return function is getattr(MLPClassifier, method)
     if LinearNetwork.serves(last):
         from sklearn.linear_model import LogisticRegression
 
         # it inherits `predict` from a base class of most linear classifiers
-        return own is getattr(LogisticRegression, method)
+        return function is getattr(LogisticRegression, method)
     return False
 
 

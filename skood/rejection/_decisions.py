@@ -393,9 +393,9 @@ class Decisions:
         check_consistent_length(predicted, y)
         weight = count_weights(sample_weight, len(y))
         if weight is not None and not weight.all():
-            rows = weight > 0
-            y, predicted, accept = y[rows], predicted[rows], accept[rows]
-            weight = weight[rows]
+            used = weight > 0
+            y, predicted, accept = y[used], predicted[used], accept[used]
+            weight = weight[used]
         classes = getattr(self, "classes_", None)
         is_ood = ood_mask(y, ood_label=self.ood_label, classes=classes)
         return y, predicted, accept, is_ood, weight
@@ -408,28 +408,28 @@ class Decisions:
         """
         y, predicted, _, is_ood, weight = outputs
         if weight is not None and len(np.atleast_1d(sample_weight)) > len(weight):
-            rows = check_weight(sample_weight, len(sample_weight)) > 0
+            used = check_weight(sample_weight, len(sample_weight)) > 0
         else:
-            rows = np.ones(len(y), dtype=bool)
-        found: list = []
+            used = np.ones(len(y), dtype=bool)
+        checked: list = []
         for labels, name in ((groups, "groups"), (sources, "ood_source")):
             if labels is None:
-                found.append(None)
+                checked.append(None)
                 continue
             labels = column(labels)
-            if labels.shape != rows.shape:
+            if labels.shape != used.shape:
                 raise ValueError(
                     f"{name} must have one label per sample, got {labels.size} for "
-                    f"{rows.size} samples."
+                    f"{used.size} samples."
                 )
-            found.append(labels[rows])
+            checked.append(labels[used])
         within = getattr(getattr(self, "_calibration", None), "within", None)
         if groups is None and within == "predicted_class":
-            found[0] = np.asarray(predicted)
+            checked[0] = np.asarray(predicted)
         elif groups is None and within == "class":
-            found[0] = np.asarray(y, dtype=object).copy()
-            found[0][is_ood] = None
-        return found
+            checked[0] = np.asarray(y, dtype=object).copy()
+            checked[0][is_ood] = None
+        return checked
 
     def _described_scores(self):
         """Return which scores the rule uses, or None without a rule."""

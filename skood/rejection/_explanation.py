@@ -85,8 +85,8 @@ class ScoreReference(NamedTuple):
                 typical = self.typical
                 if isinstance(typical, dict):
                     unknown = np.zeros(2)
-                    found = [typical.get(name, unknown) for name in groups.tolist()]
-                    typical = np.reshape(found, (-1, 2)).T
+                    means = [typical.get(name, unknown) for name in groups.tolist()]
+                    typical = np.reshape(means, (-1, 2)).T
                 else:
                     typical = typical[:, None]
                 excess = _terms(point, risk, ood) - typical
@@ -281,14 +281,14 @@ class RejectionExplanation:
         """
         pd = import_pandas("RejectionExplanation.table")
         order = np.argsort(-self.contributions[i], kind="stable")
-        found = {
+        columns = {
             "value": self.observed,
             "reference": self.references,
             "deviation": self.deviations,
             "contribution": self.contributions,
         }
         return pd.DataFrame(
-            {name: rows[i][order] for name, rows in found.items()},
+            {name: values[i][order] for name, values in columns.items()},
             index=pd.Index(self.columns[order], name="column"),
         )
 
@@ -296,17 +296,17 @@ class RejectionExplanation:
         """Return a table of the sentences for notebooks."""
         cells = zip(self.index, self.reason, self.sentences, strict=True)
         left = 'style="text-align: left"'  # notebooks align cells to the right
-        rows = [
+        lines = [
             "".join(f"<td {left}>{escape(str(cell))}</td>" for cell in row)
             for row in list(cells)[:_MAX_SHOWN]
         ]
-        rows = [f"<tr>{row}</tr>" for row in rows]
+        lines = [f"<tr>{row}</tr>" for row in lines]
         names = ("sample", "reason", "explanation")
         head = "".join(f"<th {left}>{name}</th>" for name in names)
         head = f"<tr>{head}</tr>"
-        hidden = len(self) - len(rows)
+        hidden = len(self) - len(lines)
         note = f"<caption>and {hidden} more samples</caption>" if hidden else ""
-        body = ["<tbody>", *rows, "</tbody>"]
+        body = ["<tbody>", *lines, "</tbody>"]
         return "\n".join(["<table>", note, f"<thead>{head}</thead>", *body, "</table>"])
 
 
@@ -319,7 +319,7 @@ def explain_decisions(clf, X, n_columns, groups=None):
     if hasattr(risk_detector, "_described"):  # a score of the estimator itself
         risk_detector = None
     detectors = {"ood": clf.ood_detector_, "risk": risk_detector}
-    found = {
+    details = {
         name: _details(detector, X, n_samples, n_columns, regression)
         for name, detector in detectors.items()
         if detector is not None
@@ -331,7 +331,7 @@ def explain_decisions(clf, X, n_columns, groups=None):
     sentences = []
     for i, reason in enumerate(reasons.reason):
         if reason == "out-of-distribution":
-            why = _why("ood", found, detectors, reasons, i)
+            why = _why("ood", details, detectors, reasons, i)
             sentences.append(f"rejected as out-of-distribution{why}")
             continue
         if reason == "unknown group":
@@ -347,11 +347,11 @@ def explain_decisions(clf, X, n_columns, groups=None):
             continue
         why = ""
         if risk_detector is not None or not likely[0]:
-            why = _why("risk", found, detectors, reasons, i)
+            why = _why("risk", details, detectors, reasons, i)
         end = "".join(f"; {p}" if why else f": {p}" for p in likely if p)
         kind = "uncertain" if regression else "likely misclassified"
         sentences.append(f"rejected as {kind}{why}{end}")
-    tables = [one for one in found.values() if "contributions" in one]
+    tables = [each for each in details.values() if "contributions" in each]
     table = tables[0] if tables else _empty(n_samples)
     names = ("columns", "contributions", "observed", "references", "deviations")
     return RejectionExplanation(
@@ -382,10 +382,10 @@ def _probability(classes, probabilities, i, reason):
     return f"probability {first[0]} of {first[1]} against {second[0]} of {second[1]}"
 
 
-def _why(name, found, detectors, reasons, i):
+def _why(name, details, detectors, reasons, i):
     """Return the end of a sentence on the score of one detector."""
-    if name in found and found[name].get("phrases") is not None:
-        return found[name]["phrases"][i]
+    if name in details and details[name].get("phrases") is not None:
+        return details[name]["phrases"][i]
     percentile = reasons[f"{name}_percentile"][i]
     than = "all" if percentile == 100 else f"{percentile:.3g} % of"
     detector = detectors[name]
@@ -442,14 +442,15 @@ def _members(ensemble, X):
 
 def _violations(detector, X):
     """Return contributions of constraints, and phrases about violated ones."""
-    rows = detector.explain(X)
+    explanations = detector.explain(X)
     names = list(detector.knowledge_base_.names)
-    parts = np.array([[row.contributions[name] for name in names] for row in rows])
-    unknown = np.full(parts.shape, np.nan)
+    terms = [[each.contributions[name] for name in names] for each in explanations]
+    contributions = np.array(terms)
+    unknown = np.full(contributions.shape, np.nan)
     return Bunch(
-        phrases=[f": {row.sentence}" for row in rows],
+        phrases=[f": {each.sentence}" for each in explanations],
         columns=np.array(names, dtype=object),
-        contributions=parts,
+        contributions=contributions,
         observed=unknown,
         references=unknown,
         deviations=unknown,

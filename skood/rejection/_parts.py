@@ -180,7 +180,7 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
     def plan(self):
         """How the detectors share the network of the fitted estimator."""
         return NetworkPlan(
-            self.estimator, [part for part in self[1:] if part is not None]
+            self.estimator, [detector for detector in self[1:] if detector is not None]
         )
 
     # --- the kind of the estimator ------------------------------------------------
@@ -213,16 +213,17 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
 
     def checked(self, data):
         """Return the parts; raise if an `ood_label` of one would exclude a class."""
-        for name, part in zip(self.names, self, strict=True):
-            if part is not None:
-                check_nested_ood_labels(name, part, data.y, "RejectOptionClassifier")
+        for name, estimator in zip(self.names, self, strict=True):
+            if estimator is not None:
+                owner = "RejectOptionClassifier"
+                check_nested_ood_labels(name, estimator, data.y, owner)
         return self
 
     def check_frozen(self):
         """Raise if a part is to be fitted on the samples that choose the rule."""
-        for name, part in zip(self.names, self, strict=True):
-            learns = part is not None and not isinstance(part, FrozenEstimator)
-            if learns and getattr(part, "_fits_samples", True):
+        for name, estimator in zip(self.names, self, strict=True):
+            frozen = estimator is None or isinstance(estimator, FrozenEstimator)
+            if not frozen and getattr(estimator, "_fits_samples", True):
                 raise ValueError(
                     f"calibration='same' needs frozen parts, but {name} would be fitted"
                     " on the samples that choose the rule. Put a fitted one in "
@@ -238,12 +239,12 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
         if data.weight is None and data.groups is None:
             return {}, {}, {}
         every = []
-        for name, part in zip(self.names, self, strict=True):
+        for name, estimator in zip(self.names, self, strict=True):
             arguments = {}
-            learns = part is not None and getattr(part, "_fits_samples", True)
+            learns = estimator is not None and getattr(estimator, "_fits_samples", True)
             if data.weight is not None and learns:
-                arguments = _weight_argument(owner, name, part, data.weight)
-            if data.groups is not None and getattr(part, "_splits_groups", False):
+                arguments = _weight_argument(owner, name, estimator, data.weight)
+            if data.groups is not None and getattr(estimator, "_splits_groups", False):
                 arguments = {**arguments, "groups": data.groups}
             every.append(arguments)
         return tuple(every)
@@ -305,9 +306,9 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
         """Return fitted copies of the detectors; a network runs once for all."""
         fitted = list(self[1:])
         frozen, present = FrozenEstimator(estimator), []
-        for i, part in enumerate(fitted):
-            if part is not None:
-                fitted[i] = self._bound(part, frozen)
+        for i, detector in enumerate(fitted):
+            if detector is not None:
+                fitted[i] = self._bound(detector, frozen)
                 present.append(i)
         if not present:
             return fitted
@@ -542,17 +543,18 @@ def _ood_folds(data, folds, rng):
     return [order[unseen.any(axis=1) & (fold == k)] for k in range(len(folds))]
 
 
-def _weight_argument(owner, name, part, weight):
+def _weight_argument(owner, name, estimator, weight):
     """Return the argument that passes sample weights to the fit of a part, or none.
 
     With metadata routing it is what the part requests. Else a detector that takes
     no weights is fitted without them, with a warning.
     """
-    found = weight_params(owner, name, part, weight, required=name == "estimator")
+    required = name == "estimator"
+    arguments = weight_params(owner, name, estimator, weight, required=required)
     routed = get_config()["enable_metadata_routing"]
-    if not (found or routed or isinstance(part, FrozenEstimator)):
+    if not (arguments or routed or isinstance(estimator, FrozenEstimator)):
         warn(
-            f"{name} is fitted without sample_weight: {type(part).__name__} has no "
-            "sample_weight in its fit."
+            f"{name} is fitted without sample_weight: {type(estimator).__name__} has "
+            "no sample_weight in its fit."
         )
-    return found
+    return arguments

@@ -44,8 +44,8 @@ def as_score(uncertainty, regressor, loss, max_loss):
 
 def bound_score(detector, regressor):
     """Copy a detector; if it is one of this file, give it the fitted regressor."""
-    own = isinstance(detector, RegressionScore)
-    return bind(detector, regressor) if own else clone(detector)
+    is_score = isinstance(detector, RegressionScore)
+    return bind(detector, regressor) if is_score else clone(detector)
 
 
 def reads_samples(parts, detector):
@@ -90,8 +90,8 @@ class RegressionScore(SkoodEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         inner = [get_tags(estimator).input_tags for estimator in self._inner()]
-        tags.input_tags.sparse = all(one.sparse for one in inner)
-        tags.input_tags.allow_nan = all(one.allow_nan for one in inner)
+        tags.input_tags.sparse = all(tags_.sparse for tags_ in inner)
+        tags.input_tags.allow_nan = all(tags_.allow_nan for tags_ in inner)
         return tags
 
     def score_samples(self, X):

@@ -138,7 +138,7 @@ class RejectionReport:
         result = asdict(self)
         for name in ("tpr", "fpr", "coverage", "risk", "precision"):
             result[name] = _finite(getattr(self, name))
-        result["certified"] = [one._asdict() for one in self.certified]
+        result["certified"] = [bound._asdict() for bound in self.certified]
         for name in ("groups", "sources"):
             table = getattr(self, name)
             if table is not None:
@@ -237,7 +237,7 @@ class RejectionReport:
             limits = [limit for name, limit in self.limits if name == rate]
         return "certified bound" if certified else "bound of the rule", limits
 
-    def _rows(self):
+    def _lines(self):
         """Return name, estimate and meaning of each defined rate."""
         meanings = {
             "tpr": f"{self.n_accepted_id:.6g} of {self.n_id:.6g} ID samples accepted",
@@ -248,26 +248,26 @@ class RejectionReport:
             "risk": "mean loss of the accepted ID samples",
             "precision": f"share of ID among accepted, {self.ood_prior} of samples OOD",
         }
-        rows = []
+        lines = []
         for name, text in meanings.items():
             estimate, bounds = getattr(self, name), _certified_texts(self, name)
             if bounds:
                 text += f"; certified: {bounds}"
-            rows.append((name, estimate, text))
-        return [row for row in rows if not math.isnan(row[1].value)]
+            lines.append((name, estimate, text))
+        return [row for row in lines if not math.isnan(row[1].value)]
 
     def _notes(self):
         """Return lines on the scores of the rule, and on bounds that it violates."""
-        found = dict(self.scores or {})
-        others = {name: found.pop(name, None) for name in ("bounds", "certified")}
-        scores = "; ".join(f"{k} score: {v}" for k, v in found.items())
+        texts = dict(self.scores or {})
+        others = {name: texts.pop(name, None) for name in ("bounds", "certified")}
+        scores = "; ".join(f"{k} score: {v}" for k, v in texts.items())
         notes = [f"{name}: {text}" for name, text in others.items() if text]
         return [scores, *notes] if scores else notes
 
     def __str__(self):
         level = f"{100 * self.confidence_level:g} %"
         lines = [f"{'':<10}{'value':>8}  {level + ' interval':<18}"]
-        for name, estimate, text in self._rows():
+        for name, estimate, text in self._lines():
             interval = _shown_interval(estimate)
             lines.append(f"{name:<10}{estimate.value:>8.4f}  {interval:<18}  {text}")
         return "\n".join([*lines, *_group_lines(self), *self._notes()])
@@ -275,16 +275,16 @@ class RejectionReport:
     def _repr_html_(self):
         """Return the table for notebooks."""
         level = f"{100 * self.confidence_level:g} % interval"
-        rows = [
+        lines = [
             f"<tr><th>{name}</th><td>{estimate.value:.4f}</td>"
             f"<td>{_shown_interval(estimate)}</td>"
             f'<td style="text-align: left">{escape(text)}</td></tr>'
-            for name, estimate, text in self._rows()
+            for name, estimate, text in self._lines()
         ]
         head = f"<tr><th></th><th>value</th><th>{level}</th><th></th></tr>"
         line = "<br/>".join(map(escape, self._notes()))
         caption = f"<caption>{line}</caption>" if line else ""
-        body = ["<tbody>", *rows, "</tbody>"]
+        body = ["<tbody>", *lines, "</tbody>"]
         table = ["<table>", caption, f"<thead>{head}</thead>", *body, "</table>"]
         more = _group_lines(self)
         if more:
@@ -372,9 +372,9 @@ def make_report(
         )
     taken = accepted[~is_ood]
 
-    def risk(rows, confidence_level=level):
-        weights = None if ones else of_id[rows]
-        return _risk(loss[rows], weights, possible, confidence_level)
+    def risk(among, confidence_level=level):
+        weights = None if ones else of_id[among]
+        return _risk(loss[among], weights, possible, confidence_level)
 
     tables = _rates_of_labels(accepted, is_ood, labels, level, weight, _share, risk)
     report = RejectionReport(
@@ -469,17 +469,17 @@ def _rates_of_labels(accepted, is_ood, labels, level, weight, share, risk):
         tables["groups"] = {}
         group_id, group_ood = groups[~is_ood], groups[is_ood]
         for name in _names(group_id):
-            rows, others = group_id == name, group_ood == name
+            in_group, others = group_id == name, group_ood == name
             row = {
-                "n_id": of_id[rows].sum().item(),
+                "n_id": of_id[in_group].sum().item(),
                 "n_ood": of_ood[others].sum().item(),
             }
             tables["groups"][name] = {**row, "fpr": UNDEFINED}
             row = tables["groups"][name]
-            add_share(row, "tpr", taken[rows], of_id[rows])
+            add_share(row, "tpr", taken[in_group], of_id[in_group])
             if others.any():
                 add_share(row, "fpr", leaked[others], of_ood[others])
-            both = rows & taken
+            both = in_group & taken
             cells.append((row, "risk", lambda level, both=both: risk(both, level)))
     if sources is not None:
         tables["sources"] = {}
@@ -490,17 +490,17 @@ def _rates_of_labels(accepted, is_ood, labels, level, weight, share, risk):
     for row, rate, estimate in cells:
         row[rate] = estimate(1 - (1 - level) / len(cells))
     if groups is not None:
-        rows = list(tables["groups"].values())
-        tables["gaps"] = {rate: _gap([row[rate] for row in rows]) for rate in _RATES}
+        every = list(tables["groups"].values())
+        tables["gaps"] = {rate: _gap([row[rate] for row in every]) for rate in _RATES}
     return tables
 
 
 def _gap(estimates):
     """Return the difference of the largest and the smallest of some rates."""
-    found = np.array([one for one in estimates if not math.isnan(one.value)])
-    if not len(found):
+    values = np.array([each for each in estimates if not math.isnan(each.value)])
+    if not len(values):
         return UNDEFINED
-    (value, low, high), (least, least_low, least_high) = found.max(0), found.min(0)
+    (value, low, high), (least, least_low, least_high) = values.max(0), values.min(0)
     ends = np.maximum(0.0, low - least_high), high - least_low  # NaN stays NaN
     return Estimate(float(value - least), *map(float, ends))
 
@@ -515,8 +515,8 @@ def _shown_interval(estimate):
 def _certified_texts(report, rate, group=None, source=None):
     """Return the certified bounds of a rate in a group or of a source, as text."""
     label = group, source
-    found = [one for one in report.certified if (one.group, one.source) == label]
-    texts = [one.text for one in found if one.rate == rate]
+    bounds = [bound for bound in report.certified if bound.rate == rate]
+    texts = [bound.text for bound in bounds if (bound.group, bound.source) == label]
     return ", ".join(
         text.split(" in group ")[0].split(" for source ")[0] for text in texts
     )

@@ -406,9 +406,9 @@ class SelectivePredictor(Decisions, SkoodEstimator):
         """
         self._check_fitted()
         fitted, parts = self._parts(), {}
-        for name, part in zip(self._parts_type.names, fitted, strict=True):
-            frozen = part is None or isinstance(part, FrozenEstimator)
-            parts[name] = part if frozen else FrozenEstimator(part)
+        for name, estimator in zip(self._parts_type.names, fitted, strict=True):
+            frozen = estimator is None or isinstance(estimator, FrozenEstimator)
+            parts[name] = estimator if frozen else FrozenEstimator(estimator)
         params = {**self.get_params(deep=False), **parts, "rule": rule}
         if not (isinstance(guarantee, str) and guarantee == "auto"):
             params["guarantee"] = guarantee

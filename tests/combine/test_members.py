@@ -66,7 +66,7 @@ def test_many_rows_are_read_in_parts(monkeypatch):
     X, y = images(60), np.arange(60) % 3
     ensemble = quiet(DetectorEnsemble(_members(network), random_state=0).fit, X, y)
     (whole,) = ensemble._member_scores(X)
-    monkeypatch.setattr("skood.nn._shared_forward._SHARED_ROWS", 25)
+    monkeypatch.setattr("skood.nn._shared_forward._SHARED_SAMPLES", 25)
     rows_run.clear()
     (parts,) = ensemble._member_scores(X)
     assert rows_run == [25, 25, 10]

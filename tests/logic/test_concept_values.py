@@ -96,7 +96,7 @@ def test_chunks(monkeypatch):
             **params,
         ).fit(X, y)
         together = one.score_samples(X)
-        monkeypatch.setattr("skood.nn._shared_forward._SHARED_ROWS", 64)
+        monkeypatch.setattr("skood.nn._shared_forward._SHARED_SAMPLES", 64)
         np.testing.assert_allclose(one.score_samples(X), together, rtol=1e-5)
         monkeypatch.undo()
 

@@ -221,7 +221,7 @@ def test_trained_network_and_large_arrays(monkeypatch):
     whole, pair = clf.predict(X), clf.score_pair(X)
     accepted = whole != -1
     assert_array_equal(whole[accepted], clf.estimator_.predict(X)[accepted])
-    monkeypatch.setattr("skood.nn._shared_forward._SHARED_ROWS", 25)
+    monkeypatch.setattr("skood.nn._shared_forward._SHARED_SAMPLES", 25)
     assert_array_equal(clf.predict(X), whole)
     for part, all_at_once in zip(clf.score_pair(X), pair, strict=True):
         assert_allclose(part, all_at_once, rtol=1e-4)
