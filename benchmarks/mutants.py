@@ -126,7 +126,7 @@ MUTANTS = r"""
 + return "or", (compiled(node.left), ("not", compiled(node.right)))
 - persistence/_arrays.py: within = (children > inner) & (children < n)
 + within = (children >= inner) & (children < n)
-@ persistence/test_arrays.py::test_node_that_is_its_own_child_is_refused
+@ persistence/test_arrays.py::test_node_that_is_a_child_of_itself_is_refused
 - model_selection/_split.py: in_test |= is_out & ~np.isin(units, units[in_train])
 + in_test |= is_out
 - datasets/_ood_graph.py: means *= signal / np.sqrt(2) / np.linalg.norm(means, axis=1, keepdims=True)

@@ -114,7 +114,7 @@ def test_later_of_images():
         np.testing.assert_array_equal(method(X_dask), found.compute())
 
 
-def test_unknown_numbers_of_rows(fitted):
+def test_unknown_numbers_of_samples(fitted):
     """Chunks may turn out to have no rows."""
     X_dask = da.from_array(X, chunks=(100, 64))
     kept = np.arange(len(X)) >= 150
@@ -138,7 +138,7 @@ def test_fit_computes_what_is_learned_from(network):
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
-def test_chunks_can_be_learned_from_one_by_one():
+def test_partial_fit_of_chunks():
     X_dask = da.from_array(X, chunks=(200, 64))
     detector = Mahalanobis()
     for start, chunk in zip((0, 200, 400), X_dask.blocks, strict=True):

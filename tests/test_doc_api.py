@@ -54,7 +54,7 @@ def _listed():
     return names
 
 
-def test_a_public_name_has_one_module():
+def test_public_names_are_of_a_single_module():
     """Names that `skood.decision` exports as well are the same objects."""
     modules = {}
     for module in MODULES:

@@ -21,7 +21,7 @@ def test_not_certifiable_names_the_sizes():
     assert isinstance(error, ValueError)
 
 
-def test_not_certifiable_with_any_number_of_rows():
+def test_not_certifiable_with_any_number_of_samples():
     error = NotCertifiableError("Asked for too much.")
     assert (error.n_id_needed, error.n_ood_needed) == (None, None)
     assert str(error) == (

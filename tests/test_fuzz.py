@@ -107,7 +107,7 @@ def test_raised_by_a_statement(fuzz, code, on_purpose):
     assert fuzz._by_raise(_raised(lambda: exec(code, {}))) is on_purpose
 
 
-def test_changed_global_state_is_found(fuzz):
+def test_changed_global_state_is_detected(fuzz):
     before = fuzz._state()
     assert fuzz._state() == before
     with np.errstate(over="raise"):

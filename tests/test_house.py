@@ -32,7 +32,7 @@ def test_listed_words(house):
     assert not found, "\n".join(found)
 
 
-def test_listed_words_are_found(house, monkeypatch):
+def test_listed_words_are_detected(house, monkeypatch):
     text = "It says which rows of those of the bank are drawn to zero."
     monkeypatch.setattr(house, "prose", lambda: [("skood/x.py:1", text)])
     assert len(house.listed_words()) == 3

@@ -83,7 +83,7 @@ def test_grid_search_over_a_network_inside_a_detector(digits):
     assert not hasattr(network, "module_")
 
 
-def test_cross_validation_with_known_ood_rows(digits):
+def test_cross_validation_with_known_ood_samples(digits):
     X, y = digits
     y = np.where(y >= 8, -1, y)
     detector = ViM(LogisticRegression(max_iter=500))
@@ -100,7 +100,7 @@ def test_cross_validation_with_known_ood_rows(digits):
 
 
 @pytest.mark.filterwarnings("ignore:The within-class covariance is singular")
-def test_one_network_serves_many_detectors(digits):
+def test_network_of_many_detectors(digits):
     """Read directly, or body and head apart, or in a pipeline: the same scores."""
     X, y = digits
     known = np.where(y >= 8, -1, y)

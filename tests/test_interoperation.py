@@ -140,7 +140,7 @@ def test_pipeline_of_frames(library, rows):
     np.testing.assert_allclose(inside, outside, rtol=1e-12)
 
 
-def test_rows_are_taken(library):
+def test_samples_are_taken(library):
     frame = _frame(library, np.arange(12.0).reshape(4, 3))
     taken = take_rows(frame, np.array([2, 0]))
     assert type(taken) is type(frame)

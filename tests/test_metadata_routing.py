@@ -107,7 +107,7 @@ def test_detectors_of_other_parts():
         Mahalanobis(covariance=EmpiricalCovariance()).fit(X, Y, sample_weight=WEIGHT)
 
 
-def test_id_only_drops_weights_with_their_rows():
+def test_id_only_drops_weights_with_their_samples():
     y = np.where(np.arange(90) % 5 == 0, -1, Y)
     weight = np.where(y == -1, 1e6, WEIGHT)
     expected = np.average(X[y >= 0], axis=0, weights=WEIGHT[y >= 0])

@@ -247,7 +247,7 @@ def test_constraints_pin_all_that_is_used():
     assert set(needed) <= set(pins)
 
 
-def test_extras_are_part_of_what_is_tested():
+def test_extras_are_tested():
     extras = PROJECT["optional-dependencies"]
     tested = _bounds(extras["test"])
     for extra in ("plot", "graph", "faiss", "dask", "persistence"):

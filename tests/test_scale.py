@@ -174,7 +174,7 @@ def test_partial_fit_on_parts_of_a_file(frozen, tmp_path):
     np.testing.assert_array_equal(one.score_samples(X), two.score_samples(mapped))
 
 
-def test_explain_the_rows_of_a_file(tmp_path):
+def test_explain_samples_of_a_file(tmp_path):
     pd = pytest.importorskip("pandas")
     X, y = _rows()
     X = X.astype(np.float16)
@@ -184,7 +184,7 @@ def test_explain_the_rows_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_what_is_kept_does_not_grow_with_the_rows(method):
+def test_fitted_state_does_not_grow_with_the_samples(method):
     X, y = _rows()
     X, y = np.tile(X, (12_000 // N_ROWS, 1)), np.tile(y, 12_000 // N_ROWS)
     few, many = (
@@ -195,7 +195,7 @@ def test_what_is_kept_does_not_grow_with_the_rows(method):
 
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_ood_rows_may_hold_anything_others_not(dtype, tmp_path):
+def test_ood_samples_may_have_any_values(dtype, tmp_path):
     X, y = _rows()
     X = X.astype(dtype)
     X[np.flatnonzero(y == -1)[-1]] = np.nan

@@ -84,7 +84,7 @@ def test_data_are_those_of_load_digits_ood():
 
 
 @pytest.mark.parametrize("ood_label", [-1, "none"])
-def test_left_out_digits_are_the_ood_rows(ood_label):
+def test_samples_of_left_out_digits_are_ood(ood_label):
     digits = load_digit_concepts((3, 8), ood_label=ood_label)
     left_out = np.isin(digits.digit, (3, 8))
     assert_array_equal(digits.is_ood, left_out)
@@ -97,7 +97,7 @@ def test_left_out_digits_are_the_ood_rows(ood_label):
     assert not any("class=3" in rule for rule in digits.constraints)
 
 
-def test_rules_hold_for_id_rows_and_name_values_of_domains():
+def test_rules_hold_for_id_samples_and_name_values_of_domains():
     digits = load_digit_concepts((5,))
     assert list(digits.domains) == NAMES
     for column, values in zip(digits.concepts.T, digits.domains.values(), strict=True):

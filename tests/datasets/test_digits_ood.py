@@ -43,7 +43,7 @@ def test_unscaled_data_and_images():
         ((), ()),
     ],
 )
-def test_left_out_classes_are_the_ood_rows(left_out, expected):
+def test_samples_of_left_out_classes_are_ood(left_out, expected):
     digits = load_digits_ood(left_out)
     assert digits.left_out == expected
     assert all(type(label) is int for label in digits.left_out)

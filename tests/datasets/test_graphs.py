@@ -132,7 +132,7 @@ def test_as_the_file_has_it(tmp_path):
     assert_array_equal(nodes.adjacency.toarray(), ADJACENCY)
 
 
-def test_options_one_by_one(tmp_path):
+def test_each_option_alone(tmp_path):
     write_npz(tmp_path)
     shares = load_graph("CoraML", tmp_path, binarize=False).features
     assert_allclose(shares.toarray()[0], [0.2, 0, 0.8], rtol=1e-6)
@@ -145,13 +145,13 @@ def test_options_one_by_one(tmp_path):
     assert looped[4, 4] == looped[1, 2] == 1
 
 
-def test_edges_have_weight_one(tmp_path):
+def test_edges_have_unit_weight(tmp_path):
     weights = np.full(4, 0.5, np.float32)
     write_npz(tmp_path, adj_data=weights)
     assert_array_equal(load_graph("CoraML", tmp_path).adjacency.data, np.ones(4))
 
 
-def test_repeated_entries_are_one(tmp_path):
+def test_repeated_entries_are_merged(tmp_path):
     # node 0 has the word 2 twice, and the edge 0 -> 1 twice
     write_npz(
         tmp_path,

@@ -157,7 +157,7 @@ def test_words_without_signal():
     assert_allclose(shares, 1 - 0.9**3, atol=0.01)
 
 
-def test_one_feature():
+def test_single_feature():
     nodes = make_ood_graph(100, n_features=1, features="words", random_state=0)
     assert_array_equal(nodes.features.toarray(), np.ones((100, 1)))
 

@@ -45,7 +45,7 @@ def test_numbers_up_to_depth_2(n, total, tautologies, signed, distinct):
     assert len(constraint_candidates(domains)) == distinct
 
 
-def test_one_concept_by_hand():
+def test_single_concept_by_hand():
     texts = [str(f) for f in constraint_candidates({"a": "bool"}, distinct=False)]
     assert texts == [
         "a",

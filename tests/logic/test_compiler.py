@@ -112,7 +112,7 @@ def test_truth_tables(formula):
         assert table[index] == holds(formula, world, SMALL)
 
 
-def test_a_formula_that_is_one_comparison_leaves_the_cache_alone():
+def test_comparison_alone_leaves_the_cache_alone():
     columns, cache = np.array([[0, 1, 1]]), {}
     found = evaluate(("not", ("value", 0, 1)), columns, cache)
     assert found.tolist() == [True, False, False]

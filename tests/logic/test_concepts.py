@@ -131,7 +131,7 @@ def test_columns_of_frames_keep_their_kinds():
 
 
 @pytest.mark.parametrize("y", [[3, -1, 4], pd.DataFrame({"a": [3, -1, 4]})])
-def test_one_concept(y):
+def test_single_concept(y):
     (column,), is_id = label_columns(y, ["a"], -1)
     assert column.tolist() == [3, -1, 4]
     assert is_id.tolist() == [True, False, True]
@@ -153,7 +153,7 @@ def test_bad_labels(y, text):
         label_columns(y, ["a", "b"], -1)
 
 
-def test_labels_of_a_part():
+def test_labels_of_a_concept_source():
     columns = {
         "a": np.array(["x", "y", -1], dtype=object),
         "b": np.array([3, 4, 5]),
@@ -302,7 +302,7 @@ def test_several_outputs():
     np.testing.assert_array_equal(shape, theirs[1][:, ::-1])
 
 
-def test_reading_errors():
+def test_prediction_errors():
     one = part("a", Column().fit(None, np.array(["x", "y"])))
     with pytest.raises(ValueError, match=r"predicts 'y', which is not among .*'x'"):
         predict_codes(one, np.array([[1.0]]), {"a": ["x"]})

@@ -45,7 +45,7 @@ X, y = planted_data()
 FEW = ["a -> b", "c <-> d", "b or c", "not d"]
 
 
-def test_planted_rule_is_found_and_helps():
+def test_planted_rule_is_selected_and_helps():
     X, y = planted_data(1500, 1000)
     search = planted_search(order="gain").fit(X, y)
     assert "a -> b" in search.found_
@@ -335,7 +335,7 @@ def test_nothing_to_find():
     assert not search.search_history_["accepted"].any()
 
 
-def test_likelihood_needs_no_ood_rows():
+def test_likelihood_needs_no_ood_samples():
     is_id = ~(y == -1).any(axis=1)
     search = planted_search(
         objective="likelihood", order="gain", random_state=3, prune=False
@@ -366,7 +366,7 @@ def test_likelihood_needs_no_ood_rows():
     assert unlabeled.found_ == search.found_
 
 
-def test_no_test_rows():
+def test_no_test_samples():
     search = planted_search(test=0.0, candidates=FEW)
     search.fit(X, y)
     assert search.n_validation_ == (120, 400)

@@ -97,7 +97,7 @@ def test_a_failed_fit_keeps_the_state():
     }
 
 
-def test_an_error_names_the_part():
+def test_an_error_names_the_classifier():
     X, y = signs(50)
     with pytest.raises(ValueError) as raised:
         MLNDetector(RULES, [*columns()[:2], ("shape", LogisticRegression(C=-1))]).fit(
@@ -183,7 +183,7 @@ def test_concepts_of_several_kinds():
     )
 
 
-def test_one_concept_takes_labels_with_one_axis():
+def test_single_concept_takes_flat_labels():
     X, y = signs(100, 20)
     one = MLNDetector(
         ["class != zebra"],
@@ -292,7 +292,7 @@ def test_pickle():
     assert loaded.set_weights([1.0, 2.0]).offset_ == one.set_weights([1, 2]).offset_
 
 
-def test_rows_do_not_depend_on_each_other():
+def test_samples_do_not_depend_on_each_other():
     X, y = signs(150, 50, noise=0.4)
     one = mln(RULES, GAUSSIAN, marginalize=True).fit(X, y)
     alone = [one.score_samples(X[i : i + 1])[0] for i in range(140, 160)]
@@ -326,7 +326,7 @@ def test_boolean_concepts_take_labels_of_the_first():
         assert make_ood_scorer()(one, X, labels) == expected
 
 
-def test_one_column_with_two_axes_warns_of_nothing():
+def test_single_column_with_two_axes_warns_of_nothing():
     X, y = signs(200, 60)
     one = MLNDetector(["class != yield"], columns()[:1], random_state=0)
     expected = one.fit(X, y[:, 0]).score(X, y[:, 0])

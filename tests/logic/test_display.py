@@ -55,7 +55,7 @@ def test_a_bar_for_each_sample(wrapped):
     assert low > high  # the first sample is on top
 
 
-def test_means_of_id_and_ood_rows():
+def test_means_of_id_and_ood_samples():
     one = mln(RULES_BY_NAME).fit(X, Y)
     rows = one.explain(X)
     values = np.array([list(row.contributions.values()) for row in rows])

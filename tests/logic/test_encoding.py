@@ -58,7 +58,7 @@ def test_labels_of_numbers():
     assert encode(np.array([[True], [False]]), {"b": [1, 0]}).tolist() == [[0], [1]]
 
 
-def test_one_concept_may_have_a_flat_column():
+def test_single_concept_may_have_a_flat_column():
     assert encode(["b", "a"], {"x": ["a", "b"]}).tolist() == [[1], [0]]
     assert encode(np.array([["b"]]), {"x": ["a", "b"]}).tolist() == [[1]]
 
@@ -72,7 +72,7 @@ def test_one_concept_may_have_a_flat_column():
         torch.empty(0, 4),
     ],
 )
-def test_no_rows(Y):
+def test_no_samples(Y):
     Z = encode(Y, DOMAINS)
     assert Z.shape == (0, 4)
     assert Z.dtype == np.int64
@@ -177,7 +177,7 @@ def test_codes_become_labels():
         ([False, 3], "O"),
     ],
 )
-def test_labels_of_one_kind_keep_it(values, kind):
+def test_labels_of_equal_kinds_keep_it(values, kind):
     domains = {"p": values, "q": values}
     Z = np.array([[0, 1], [1, 1], [1, 0]])
     Y = decode(Z, domains)

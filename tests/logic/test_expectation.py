@@ -52,7 +52,7 @@ def test_in_small_pieces(monkeypatch):
     np.testing.assert_allclose(expected_tables(P, scopes, tables), whole, rtol=1e-14)
 
 
-def test_what_always_holds_has_the_expectation_one():
+def test_what_always_holds_has_the_expectation_1():
     P, scopes, tables = _problem(3, n_samples=1000)
     found = expected_tables(P, scopes, [np.ones_like(table) for table in tables])
     assert found.max() == 1.0
@@ -60,7 +60,7 @@ def test_what_always_holds_has_the_expectation_one():
 
 
 @pytest.mark.parametrize("n_samples", [1, 63, 64, 65, 200])
-def test_rows_do_not_depend_on_each_other(n_samples):
+def test_samples_do_not_depend_on_each_other(n_samples):
     P, scopes, tables = _problem(4, n_samples)
     whole = expected_tables(P, scopes, tables)
     order = np.random.default_rng(0).permutation(n_samples)
@@ -71,7 +71,7 @@ def test_rows_do_not_depend_on_each_other(n_samples):
         assert (alone == whole[row]).all()
 
 
-def test_no_rows_and_no_constraints():
+def test_no_samples_and_no_constraints():
     P, scopes, tables = _problem(5)
     assert expected_tables([p[:0] for p in P], scopes, tables).shape == (0, 7)
     assert expected_tables(P, [], []).shape == (5, 0)

@@ -166,7 +166,7 @@ def test_phrases(rule, values, phrase):
         ("digit = '3' -> round = yes", "digit 3, but not round"),
     ],
 )
-def test_values_that_are_no_words_of_their_own(rule, phrase):
+def test_values_without_a_meaning_alone(rule, phrase):
     one = Sample([0, 0, 2, 0, 1], ALIKE)
     found = formula(rule, ALIKE)
     assert one.holds(found) == phrase.endswith("unusual")
@@ -265,7 +265,7 @@ def test_expected_contributions():
     assert [row.violated for row in rows] == [row.violated for row in hard]
 
 
-def test_the_classifier_of_id_rows_has_its_own_words():
+def test_words_for_the_classifier_of_id_samples():
     X, y = signs(200, 80)
     X = np.column_stack([X, y[:, 0] != -1])
     one = mln(RULES, "confidence", id_estimator=Column(3), normalizer="norm").fit(X, y)

@@ -58,7 +58,7 @@ def test_the_formula_of_the_specification():
     assert rule.concepts() == ["class", "color", "shape"]
 
 
-def test_chains_are_one_formula():
+def test_chains_are_single_formulas():
     assert a & b & c == a & (b & c) == And((a, b, c))
     assert (a | b) | (c | a) == Or((a, b, c, a))
     assert a ^ (b ^ c) == Xor((a, b, c))

@@ -95,7 +95,7 @@ def _check_equals_scratch(model, rules, fixed=None):
 
 
 @pytest.mark.usefixtures("method")
-def test_grown_one_by_one_equals_from_scratch():
+def test_grown_network_equals_fit_from_scratch():
     model = SearchModel(SIZES, len(ROWS), 1.0)
     assert model.log_partition() == pytest.approx(math.log(3 * 4 * 2**4))
     assert model.max_penalty() == 0.0
@@ -127,7 +127,7 @@ def test_without_equals_from_scratch(member, method):
     _check_equals_scratch(model, [*rest, RULES[member]])
 
 
-def test_without_the_only_one():
+def test_without_the_only_constraint():
     model = _grown(RULES[:1]).without(0).fit()
     assert model.weights.shape == (0,)
     assert model.components == ()

@@ -67,7 +67,7 @@ def test_a_stop_sign():
         (200, 200, 1, 5.589742425278634),
     ],
 )
-def test_the_weight_of_one_constraint(n_kept, n, prior, weight):
+def test_weight_of_a_single_constraint(n_kept, n, prior, weight):
     kb = KnowledgeBase([STOP], SIGNS)
     Y = [["stop_sign", "red", "octagon"]] * n_kept
     Y += [["stop_sign", "red", "triangle"]] * (n - n_kept)
@@ -161,7 +161,7 @@ def test_a_pseudo_likelihood():
     np.testing.assert_allclose(kb.log_partition([1.2, -0.7]), 2.7974703342918876)
 
 
-def test_a_predicate_of_its_own():
+def test_concept_as_constraint():
     kb = KnowledgeBase(["is_id"], {"is_id": "bool", "other": ["x", "y", "z"]})
     found = kb.fit_weights_to([0.97], 1000, prior=1)
     np.testing.assert_allclose(found, [3.4600847189956982], rtol=0, atol=1e-10)
@@ -250,7 +250,7 @@ def test_codes_that_need_more_than_a_byte():
     assert kb.truth(Z[[0, 2]].astype(np.uint8)).tolist() == [expected[0], expected[2]]
 
 
-def test_no_rows(messy):
+def test_no_samples(messy):
     kb, codes, _ = messy
     assert kb.truth(codes[:0]).shape == (0, 20)
     assert kb.truth(torch.as_tensor(codes[:0])).shape == (0, 20)
@@ -259,7 +259,7 @@ def test_no_rows(messy):
     assert kb.expected([np.empty((0, size)) for size in kb.sizes]).shape == (0, 20)
 
 
-def test_many_rows_are_as_few(messy):
+def test_many_samples_are_as_few(messy):
     kb, codes, truth = messy
     rows = np.random.default_rng(1).integers(len(codes), size=70_000)
     weights = np.random.default_rng(2).normal(size=20)
@@ -269,7 +269,7 @@ def test_many_rows_are_as_few(messy):
         assert (kb.penalty(Z, weights) == few[rows]).all()
 
 
-def test_memory_of_a_million_rows():
+def test_memory_of_a_million_samples():
     kb = _traffic_signs()
     rng = np.random.default_rng(0)
     Z = np.stack([rng.integers(size, size=10**6) for size in kb.sizes], axis=1)
@@ -333,7 +333,7 @@ def test_penalties_are_sums(messy):
     assert (kb.penalty(frame, weights.tolist()) == found).all()
 
 
-def test_rows_that_satisfy_the_same_have_equal_penalties(messy):
+def test_samples_that_satisfy_the_same_have_equal_penalties(messy):
     kb, codes, _ = messy
     weights = np.random.default_rng(1).normal(size=20)
     twice = np.concatenate([codes, codes[::-1], codes[:7]])
@@ -378,7 +378,7 @@ def test_bad_weights(weights, message):
 # ---------------------------------------------------------------- distributions
 
 
-def test_probabilities_of_all_worlds_sum_to_one():
+def test_probabilities_of_all_worlds_sum_to_1():
     kb = KnowledgeBase(SEVEN_RULES, {**SEVEN, "free": [1, 2, 3]})
     every = _all_worlds(kb.sizes)
     log_proba = kb.log_probability(every, SEVEN_WEIGHTS)
@@ -387,14 +387,14 @@ def test_probabilities_of_all_worlds_sum_to_one():
     np.testing.assert_allclose(kb.expected_truth(SEVEN_WEIGHTS), mean, rtol=1e-12)
 
 
-def test_weights_are_found_again():
+def test_fit_recovers_weights():
     kb = KnowledgeBase(SEVEN_RULES, SEVEN)
     expected = kb.expected_truth(SEVEN_WEIGHTS)
     found = kb.fit_weights_to(expected, 100, prior=0)
     np.testing.assert_allclose(found, SEVEN_WEIGHTS, rtol=0, atol=1e-6)
 
 
-def test_weights_of_rows_of_any_kind(messy):
+def test_weights_of_samples_of_any_kind(messy):
     kb, codes, truth = messy
     with pytest.warns(SkoodWarning, match="hold in all worlds, or in none: 'one = on"):
         weights = kb.fit_weights(codes)

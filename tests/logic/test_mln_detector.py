@@ -95,7 +95,7 @@ def test_confidence_is_the_mean_of_the_largest_probabilities():
     assert one.detector_ == "confidence"
 
 
-def test_the_detector_is_used_as_given():
+def test_frozen_detector_is_not_copied():
     """On ID rows that are not held out, and the labels of the first concept."""
     one = mln(RULES, MSP(LogisticRegression())).fit(X, y)
     assert one.detector_.classes_.tolist() == ["other", "stop_sign", "yield"]
@@ -136,7 +136,7 @@ def test_marginalize_needs_probabilities():
         MLNDetector(RULES, readers).fit(X, y).concept_proba(X)
 
 
-def test_one_classifier_of_several_concepts():
+def test_classifier_of_several_concepts():
     X, y = signs(300, 40)
     several = MultiOutputClassifier(LogisticRegression())
     one = MLNDetector(
@@ -196,7 +196,7 @@ def test_relabeled_constraints_rank_alike_by_shifted_product():
 # ------------------------------------------------------------------------ calibration
 
 
-def test_calibration_rows_are_held_out():
+def test_calibration_samples_are_held_out():
     """Weights, survival and threshold come from rows that nothing is fitted on."""
     one = mln(RULES, GAUSSIAN, calibration=0.25, contamination=0.1).fit(X, y)
     assert one.n_calibration_ == 50
@@ -212,7 +212,7 @@ def test_calibration_rows_are_held_out():
     assert one.offset_ == pytest.approx(middle_of_gap(scores, 0.1), abs=1e-12)
 
 
-def test_frozen_parts_may_be_calibrated_on_all_rows():
+def test_frozen_estimators_may_be_calibrated_on_all_samples():
     fitted = [
         (name, FrozenEstimator(one.fit(X, labels)))
         for (name, one), labels in zip(columns(), y[:200].T, strict=True)
@@ -242,7 +242,7 @@ def test_labels_are_required():
         mln().fit(X)
 
 
-def test_ood_rows_change_nothing():
+def test_ood_samples_change_nothing():
     for detector in (None, GAUSSIAN):
         with_ood = mln(RULES, detector).fit(X, y)
         without = mln(RULES, detector).fit(X[:200], y[:200])
@@ -268,7 +268,7 @@ def test_same_seed_same_numbers():
 # ---------------------------------------------------------------------------- weights
 
 
-def test_given_weights():
+def test_weights_of_the_user():
     X, y = signs(200)
     fitted = mln().fit(X, y).weights_
     given = [
@@ -370,7 +370,7 @@ def test_supervised():
     )
 
 
-def test_weight_of_the_classifier_of_id_rows():
+def test_weight_of_the_classifier_of_id_samples():
     """n = 1000, 97 % of held-out ID rows are taken for ID: its logit, smoothed."""
     X = np.zeros((1020, 1))
     X[:970] = 1.0

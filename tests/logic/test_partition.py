@@ -185,7 +185,7 @@ def test_forty_concepts_with_forty_rules_are_exact_and_quick():
     assert log_z == pytest.approx(np.logaddexp(*parts), abs=1e-10)
 
 
-def test_hundreds_of_constraints_in_one_component():
+def test_component_of_hundreds_of_constraints():
     rng = np.random.default_rng(0)
     tables = rng.random((150, 6, 5, 4)) < 0.5
     factors = [((0, 1, 2), table) for table in tables]

@@ -37,7 +37,7 @@ def test_distance_from_a_polyline_by_a_naive_loop():
     assert_allclose(_stroke_distance(*where.T, points), naive, atol=1e-6)
 
 
-def test_distance_from_one_point_is_that_of_a_disc():
+def test_distance_from_a_point_is_that_of_a_disc():
     x, y = np.array([0.3, -1.0]), np.array([0.0, 0.4])
     expected = [np.hypot(0.2, 0.2), np.hypot(1.1, 0.6)]
     assert_allclose(_stroke_distance(x, y, [(0.1, -0.2)]), expected)

@@ -65,7 +65,7 @@ def test_area_within_the_edge(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_distance_grows_by_one_per_unit(shape, rng):
+def test_distance_grows_by_1_per_unit(shape, rng):
     """The gradient of a distance has length 1, everywhere but on its ridges."""
     x, y = rng.uniform(-1, 1, size=(2, 200))
     h = 1e-6

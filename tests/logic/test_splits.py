@@ -9,7 +9,7 @@ import pytest
 from skood.logic.search._constraint_search import split_samples
 
 
-def test_split_of_rows():
+def test_split_of_samples():
     id_rows, ood_rows = np.arange(100), np.arange(100, 130)
     draw = np.random.RandomState
     rows = split_samples(id_rows, ood_rows, 0.2, 0.1, draw(0), keep_ood=False)

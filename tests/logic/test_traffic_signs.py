@@ -66,7 +66,7 @@ def test_domains_name_all_values(signs):
     assert len(signs.domains["class"]) == len(signs.constraints) == 29
 
 
-def test_rules_hold_for_id_rows(signs, rules):
+def test_rules_hold_for_id_samples(signs, rules):
     assert signs.constraints[0] == "class=stop -> color=red and shape=octagon"
     for name, color, shape in signs.concepts[~signs.is_ood]:
         assert rules[name] == (color, shape)
@@ -92,7 +92,7 @@ def test_classes_share_colors_and_shapes():
     assert len(pairs) < len(_SIGNS)
 
 
-def test_ood_rows_hold_the_label_in_all_columns(signs):
+def test_ood_samples_have_the_label_in_all_columns(signs):
     assert signs.target.dtype == signs.concepts.dtype == object
     assert_array_equal(ood_mask(signs.target), signs.is_ood)
     for column in signs.concepts.T:
@@ -101,14 +101,14 @@ def test_ood_rows_hold_the_label_in_all_columns(signs):
     assert_array_equal(signs.ood_kind != "id", signs.is_ood)
 
 
-def test_text_as_label_of_ood_rows():
+def test_text_as_label_of_ood_samples():
     signs = make_traffic_signs(60, ood=0.5, ood_label="none", random_state=0)
     assert signs.concepts.dtype.kind == signs.target.dtype.kind == "U"
     assert_array_equal(ood_mask(signs.target, ood_label="none"), signs.is_ood)
     assert_array_equal(signs.concepts[signs.is_ood], "none")
 
 
-def test_changed_signs_break_their_rule_by_one_concept(signs, rules):
+def test_changed_signs_break_their_rule_by_a_single_concept(signs, rules):
     for kind, other in (("color", 1), ("shape", 0)):
         drawn = signs.drawn[signs.ood_kind == kind]
         assert len(drawn) == 100
@@ -239,14 +239,14 @@ def test_classes_are_equally_likely():
         (5, dict.fromkeys(_OOD_KINDS, 1 / 6), [1, 1, 0, 1, 1, 1]),
     ],
 )
-def test_number_of_rows_of_each_kind(n_samples, ood, expected):
+def test_number_of_samples_of_each_kind(n_samples, ood, expected):
     signs = make_traffic_signs(n_samples, ood=ood, random_state=0)
     counts = [int(np.sum(signs.ood_kind == kind)) for kind in _OOD_KINDS]
     assert counts == expected
     assert signs.is_ood.sum() == sum(expected)
 
 
-def test_rows_come_in_random_order(signs):
+def test_samples_come_in_random_order(signs):
     for kind in ("id", *_OOD_KINDS):
         rows = np.flatnonzero(signs.ood_kind == kind)
         assert 400 < rows.mean() < 800

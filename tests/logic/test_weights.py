@@ -151,7 +151,7 @@ def test_fixed_weights_stay_and_the_others_fit_around_them():
     assert_array_equal(all_fixed, [1.0, -2.0, 0.0])
 
 
-def test_weights_that_fight_fixed_ones_are_found():
+def test_weights_opposed_to_fixed_weights():
     # a is all but certain by a fixed weight, yet 30 % of the rows say "not a"
     factors = [((0,), TRUE), ((0,), TRUE[::-1])]
     partition = Partition([2], factors)
@@ -162,7 +162,7 @@ def test_weights_that_fight_fixed_ones_are_found():
 # where there is no maximum
 
 
-def test_without_prior_a_rule_that_always_holds_is_kept_finite():
+def test_without_prior_a_rule_that_always_holds_is_finite():
     message = (
         r"The likelihood has no maximum: the weights of 1 constraint\(s\) would "
         r"diverge \('stop'\), because no sample violates it\. They are kept finite by "
@@ -348,7 +348,7 @@ def test_pseudo_likelihood_of_single_concepts_is_the_likelihood():
     assert_array_equal(again, with_prior)
 
 
-def test_pseudo_weights_approach_those_that_made_the_rows():
+def test_pseudo_weights_approach_the_true_weights():
     rng = np.random.default_rng(0)
     factors = [((0, 1), IMPLIES), ((1, 2), XOR), ((0, 2), OR)]
     weights = np.array([1.5, -0.8, 0.6])

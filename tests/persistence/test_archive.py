@@ -73,7 +73,7 @@ def test_the_seal_is_the_hash_of_all_before_it():
     assert set(note["versions"]) >= {"numpy", "scipy", "torch", "skops", "python"}
 
 
-def test_every_damaged_byte_is_found():
+def test_every_damaged_byte_is_detected():
     for position in range(len(DATA)):
         changed = bytearray(DATA)
         changed[position] ^= 1
@@ -81,7 +81,7 @@ def test_every_damaged_byte_is_found():
             _seal.check_seal(io.BytesIO(changed))
 
 
-def test_every_cut_is_found():
+def test_every_cut_is_detected():
     for n_bytes in range(len(DATA)):
         with pytest.raises(ValueError, match=rf"its end is missing after {n_bytes} by"):
             _seal.check_seal(io.BytesIO(DATA[:n_bytes]))
@@ -285,7 +285,7 @@ def test_another_version_warns(name, index):
     np.testing.assert_array_equal(loaded.predict_proba(X), HEAD.predict_proba(X))
 
 
-def test_all_other_versions_are_in_one_warning():
+def test_all_other_versions_are_in_a_single_warning():
     old = {"skood": "0.0.1", "numpy": "0.9.0"}
     with pytest.warns(SkoodWarning) as record:
         loads(_written_with(**old))

@@ -372,7 +372,7 @@ def test_support_vectors_of_another_shape_are_refused(change):
         loads(_forged_vectors(change))
 
 
-def test_a_part_is_found_wherever_it_is():
+def test_nested_objects_are_checked():
     svm = OneClassSVM().fit(X)
     svm.support_vectors_ = svm.support_vectors_[:, :1].copy()
     places = [{"a": [(svm,)]}, np.array([svm, None], dtype=object), {"a": svm.predict}]
@@ -383,7 +383,7 @@ def test_a_part_is_found_wherever_it_is():
             loads(dumps(detector), trusted=TRUSTED)
 
 
-def test_node_that_is_its_own_child_is_refused():
+def test_node_that_is_a_child_of_itself_is_refused():
     """A prediction would never end."""
     estimator = ESTIMATORS["HistGradientBoosting"]()
     check_arrays(estimator)

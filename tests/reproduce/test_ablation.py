@@ -67,7 +67,7 @@ def test_no_constraints_are_the_detector_and_all_are_the_estimator(marginalize):
 
 
 @pytest.mark.parametrize("kind", ["list", "dict", "named weights", "array"])
-def test_given_weights_and_names(kind):
+def test_weights_and_names_of_the_user(kind):
     """Weights belong to constraints, and the prior to all of them."""
     rules = (
         RULES

@@ -92,7 +92,7 @@ def log(tmp_path, monkeypatch):
     return tmp_path / "log"
 
 
-def test_experiments_share_rows(tmp_path, log):
+def test_experiments_share_methods(tmp_path, log):
     """As where a table has a column for each data set."""
 
     def renamed(parts):
@@ -135,7 +135,7 @@ def test_interval_of_a_single_run(tmp_path, log):
     assert (risk.value, risk.low, risk.high, risk.n_runs) == (1.0, 0.5, 1.5, 1)
 
 
-def test_finished_rows_are_not_computed_again(tmp_path, log):
+def test_finished_methods_are_not_computed_again(tmp_path, log):
     def computed(paper, **options):
         log.unlink(missing_ok=True)
         reproduce(paper, out=tmp_path / "out", **options)
@@ -203,7 +203,7 @@ def test_digest_of_large_files_and_folders(tmp_path):
     assert digest("folder") != first
 
 
-def test_selected_rows_and_tables(tmp_path, log):
+def test_selected_methods_and_tables(tmp_path, log):
     result = reproduce(paper_of(), ["1"], out=tmp_path, only=["b*", "wor??"])
     assert set(result.cells.row) == {"best", "worst"}
     assert len(log.read_text().splitlines()) == 4
@@ -403,13 +403,13 @@ def test_size_of_chunks(command, log):
         assert runs.pop().max_bytes == size
 
 
-def test_own_methods(command, log, tmp_path):
+def test_methods_of_the_user(command, log, tmp_path):
     assert command("1", "--seeds", "1", "--method", "mine=skood.detectors:KNN") == 0
     assert "mine 0" in log.read_text().splitlines()
     assert "mine" in pd.read_csv(tmp_path / "out" / "cells.csv").row.tolist()
 
 
-def test_network_of_an_own_method():
+def test_network_of_a_method_of_the_user():
     network = LogisticRegression()
     for method in (MSP, lambda estimator: MSP(estimator), MSP(temperature=2.0)):
         assert own_method(method, network).estimator is not None

@@ -282,7 +282,7 @@ def test_classes_are_folders(tmp_path, name, folder):
         load(name, tmp_path)
 
 
-def test_own_folder(tmp_path):
+def test_folder_of_the_user(tmp_path):
     write(tmp_path / "flat", PICTURES)
     assert_array_equal(load_images("folder", tmp_path / "flat").target, [-1, -1, -1])
     write(tmp_path / "deep", {f"{c}/x/0.png": png(COLOR[0]) for c in "qp"})

@@ -100,7 +100,7 @@ def test_lists(data, tmp_path):
     assert [claim["table"] for claim in result.claims] == ["cifar10-fs"]
 
 
-def test_own_weights(data, tmp_path):
+def test_weights_of_the_user(data, tmp_path):
     """They replace training; ImageNet is not run without."""
     module = _networks.lenet((3, 32, 32), 10)
     path = data / "weights" / "openood-cifar10-0.pth"

@@ -44,7 +44,7 @@ def test_interval_over_runs():
     assert ours.n_runs == 3
 
 
-def test_one_run_has_its_own_interval():
+def test_single_run_has_an_interval():
     ours = summarize(np.array([[0.5, 0.5 - 1.959964, 0.5 + 1.959964]]))
     assert_allclose(ours[:5], [0.5, -1.459964, 2.459964, 1.0, 1.0], rtol=1e-6)
     assert math.isnan(over_runs(0.5).error)
@@ -205,7 +205,7 @@ def test_identities_hold_in_every_run():
     assert (row["verdict"], row["mean"]) == ("fails", 0.75)
 
 
-def test_claims_of_other_tables_and_without_rows():
+def test_claims_of_other_tables_and_without_records():
     assert test_claims(paper_with([[1.0, 2.0]]), NONE, ["1"]) == []
     absent = Paper("franc", "", (), (), claims=[Claim("", "2", lambda _: None)])
     assert test_claims(absent, NONE) == []

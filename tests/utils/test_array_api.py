@@ -185,7 +185,7 @@ def test_row_reductions(make):
             np.testing.assert_allclose(to_host(got), list(expected), rtol=1e-12)
 
 
-def test_row_max_leaves_the_rows_as_they_are():
+def test_row_max_does_not_modify_its_input():
     rows = _rows()
     row_max(rows)
     np.testing.assert_array_equal(rows, _rows())
@@ -193,7 +193,7 @@ def test_row_max_leaves_the_rows_as_they_are():
 
 @each_kind
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_unit_rows(make, dtype):
+def test_unit_length(make, dtype):
     rows = _rows(dtype=dtype)
     rows[2] = 0
     units = unit_rows(make(rows))
@@ -209,7 +209,7 @@ def test_unit_rows(make, dtype):
 @pytest.mark.parametrize(
     "dtype, scale", [(np.float64, 1e300), (np.float64, 5e-324), (np.float32, 5e37)]
 )
-def test_unit_rows_without_overflow(make, dtype, scale):
+def test_unit_length_without_overflow(make, dtype, scale):
     rows = np.array([[3.0, 4.0], [1.0, 0.0]], dtype=dtype) * dtype(scale)
     rtol = 1e-6 if dtype is np.float32 else 1e-14
     got = to_host(unit_rows(make(rows)))

@@ -51,7 +51,7 @@ def test_fits_may_be_nested():
     assert outer.seen_ and not hasattr(outer, "done_")
 
 
-def test_state_is_kept_as_it_is_where_nothing_raises():
+def test_state_after_a_block_that_does_not_raise():
     estimator = Estimator()
     with kept_state(estimator):
         assert estimator.seen_ == "from an earlier fit"

@@ -83,7 +83,7 @@ def test_blockwise(X_lazy):
 
 
 @pytest.mark.parametrize("X_lazy", LAZY.values(), ids=LAZY)
-def test_rows(X_lazy):
+def test_as_rows(X_lazy):
     np.testing.assert_array_equal(loaded(X_lazy), X)
     assert n_rows(X_lazy) == 12
     for rows in (np.array([3, 1]), np.arange(12) < 5):
@@ -92,7 +92,7 @@ def test_rows(X_lazy):
         np.testing.assert_array_equal(loaded(part), X[rows])
 
 
-def test_rows_in_memory_pass_through():
+def test_samples_in_memory_pass_through():
     assert loaded(X) is X
     assert as_rows(X) is X
     assert labeled_rows(X, None) == (X, None)
@@ -110,7 +110,7 @@ def test_labels():
     assert len(rows) == 12
 
 
-def test_given_labels_do_not_go_with_a_shuffling_loader():
+def test_labels_of_the_user_with_a_shuffling_loader_raise():
     loader = DataLoader(DATA, shuffle=True)
     assert labeled_rows(loader, None)[1] is not None
     with pytest.raises(ValueError, match="The DataLoader shuffles"):
@@ -127,7 +127,7 @@ def test_joined_tables(n_tables):
 # ---- dask
 
 
-def test_chunks_are_computed_one_at_a_time():
+def test_chunks_are_computed_in_turn():
     alive = []
 
     def note(block):
@@ -151,7 +151,7 @@ def test_unknown_and_empty_chunks():
         list(loaded_blocks(X_dask[X_dask[:, 0] > 99]))
 
 
-def test_one_axis():
+def test_single_axis():
     blocks = list(loaded_blocks(da.arange(4, chunks=2)))
     assert [block.tolist() for block in blocks] == [[0, 1], [2, 3]]
 

@@ -73,7 +73,7 @@ def test_every_reference_can_be_taken_apart():
         assert not re.search(r"\d{4}|\"", reference.venue.partition(":")[0]), text
 
 
-def test_keys_are_of_one_paper_each():
+def test_keys_of_papers_differ():
     titles = {}
     for _, obj in _public():
         for reference in references(obj):
@@ -218,7 +218,7 @@ def test_reference_that_is_written_otherwise():
 # --- what is gathered -----------------------------------------------------------------
 
 
-def test_one_detector():
+def test_single_detector():
     text = citation(MSP())
     first, last = text.splitlines()
     assert first == (
@@ -286,7 +286,7 @@ def test_dictionaries_of_parts():
     assert {"hendrycks2017baseline", "liu2020energy", "sun2022out"} <= keys
 
 
-def test_the_longer_text_of_one_paper():
+def test_the_longer_text_of_a_paper():
     long = parse_reference("J. Geng et al. DSDE: more. arXiv:2411.01487, 2024.")
     short = parse_reference("J. Geng et al. DSDE: more. 2024.")
     assert list(_by_key([short, long, short]).values()) == [long]

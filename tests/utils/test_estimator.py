@@ -53,7 +53,7 @@ def test_every_estimator_is_stamped(cls):
 
 
 @pytest.mark.parametrize("cls", [BaseDetector, BaseCombiner, BaseRule])
-def test_own_subclasses_are_stamped(cls):
+def test_subclasses_of_the_user_are_stamped(cls):
     assert issubclass(cls, SkoodEstimator)
 
 

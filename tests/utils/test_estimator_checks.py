@@ -440,7 +440,7 @@ def test_detectors_that_read_no_linear_classifier_share_none():
     estimator_checks.check_two_detectors_share_a_network(uncertain)
 
 
-def test_a_frozen_network_that_a_detector_brings_is_the_shared_one():
+def test_frozen_network_of_a_detector_is_shared():
     X, y, _ = estimator_checks._data()
     own = FrozenEstimator(LogisticRegression().fit(X, y))
     estimator_checks.check_two_detectors_share_a_network(MSP(own))
@@ -475,7 +475,7 @@ def test_expected_failures_that_are_no_checks():
         check_detector(Good(), expected_failed_checks={"check_poles": "A typo."})
 
 
-def test_data_have_one_logit_per_class_and_far_ood_rows():
+def test_data_have_a_logit_per_class_and_far_ood_samples():
     X, y, X_ood = estimator_checks._data()
     np.testing.assert_array_equal(X.argmax(axis=1), y)
     assert np.bincount(y).tolist() == [40] * 5

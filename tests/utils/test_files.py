@@ -53,7 +53,7 @@ def test_a_long_name(tmp_path):
 
 @posix
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o400])
-def test_permissions_are_kept(tmp_path, mode):
+def test_permissions_are_preserved(tmp_path, mode):
     path = tmp_path / "a"
     path.write_text("secret")
     path.chmod(mode)
@@ -146,7 +146,7 @@ def test_a_full_disk(tmp_path):
     assert _mode(path) == 0o600
 
 
-def test_two_processes_write_one_file(tmp_path):
+def test_two_processes_write_the_same_file(tmp_path):
     code = """
         import sys
         from skood.utils._files import write_text

@@ -36,12 +36,12 @@ def test_labels_do_not_matter_to_what_is_held_out():
 
 
 @pytest.mark.parametrize("share, n_held_out", [(0.01, 1), (0.5, 2), (0.99, 2)])
-def test_at_least_one_row_on_each_side(share, n_held_out):
+def test_at_least_a_sample_on_each_side(share, n_held_out):
     ((train, held),) = calibration_folds(3, None, share, 0)
     assert (len(train), len(held)) == (3 - n_held_out, n_held_out)
 
 
-def test_same_calibrates_on_all_rows():
+def test_same_calibrates_on_all_samples():
     ((train, held),) = calibration_folds(20, None, "same", 0)
     assert train is None
     assert sorted(held) == list(range(20))

@@ -174,7 +174,7 @@ def test_list_of_tensors_is_an_array():
     assert len(str(raised.value)) < 1000
 
 
-def test_notes_of_an_error_are_kept():
+def test_notes_of_an_error_are_preserved():
     huge = np.array([[10**400, 1]], dtype=object)
     with pytest.raises(ValueError, match="cannot be converted") as raised:
         with clear_errors(huge):

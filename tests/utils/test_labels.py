@@ -198,7 +198,7 @@ def test_ood_label_that_is_among_the_classes_still_is_ood():
     assert ood_mask([0, -1], ood_label=-1, classes=[-1, 0]).tolist() == [False, True]
 
 
-def test_id_rows():
+def test_id_mask():
     assert id_rows([0, -1, 5]).tolist() == [True, False, True]
     assert id_rows(["a", "x"], "x").tolist() == [True, False]
     for ood_label in (-1, "x"):
@@ -211,7 +211,7 @@ def test_id_rows():
         id_rows([])
 
 
-def test_an_error_about_one_class_names_the_ood_label():
+def test_an_error_about_a_single_class_names_the_ood_label():
     y, error = np.array([1, 1]), "needs two classes"
     with (
         pytest.raises(
@@ -299,7 +299,7 @@ TABLE = [["cat", 1], ["dog", -1], ["cow", 2], [-1, 3]]
         [np.array(row, dtype=object) for row in TABLE],
     ],
 )
-def test_rows_of_labels(y):
+def test_tables_of_labels(y):
     table = check_label_rows(y)
     assert table.tolist() == TABLE
     assert ood_mask(y).tolist() == [False, True, False, True]
@@ -312,7 +312,7 @@ def test_rows_of_labels(y):
 
 
 @pytest.mark.parametrize("kind", [int, float, str])
-def test_rows_of_labels_of_one_kind(kind):
+def test_tables_of_labels_of_equal_kinds(kind):
     y = np.array([[0, 5], [1, -1], [2, 5]]).astype(kind)
     label = "-1" if kind is str else -1
     classes = np.array([0, 1]).astype(kind)
@@ -321,7 +321,7 @@ def test_rows_of_labels_of_one_kind(kind):
     assert ood_mask(torch.tensor([[0, 5], [-1, 5]])).tolist() == [False, True]
 
 
-def test_one_axis_stays_as_it_was():
+def test_flat_labels_are_unchanged():
     for y in ([0, 1], ["a", -1], np.array([0, 1]), pd.Series(["a", "b"]), []):
         np.testing.assert_array_equal(check_label_rows(y), check_labels(y))
     with pytest.warns(match="A column-vector y was passed"):
@@ -341,7 +341,7 @@ def test_one_axis_stays_as_it_was():
         pd.DataFrame({"a": ["x", pd.NA], "b": [1, 2]}),
     ],
 )
-def test_missing_labels_in_rows_raise(y):
+def test_missing_labels_in_tables_raise(y):
     with pytest.raises(ValueError, match="Input labels contains NaN"):
         check_label_rows(y, "labels")
 
@@ -388,7 +388,7 @@ def test_single_column():
 
 
 @pytest.mark.parametrize("as_list", [False, True])
-def test_names_and_minus_one_in_one_array(as_list):
+def test_names_and_minus_1_in_an_array(as_list):
     """Text as classes, the number -1 for OOD samples: detectors leave these out."""
     rng = np.random.default_rng(0)
     codes = np.arange(60) % 3

@@ -40,7 +40,7 @@ def test_what_is_mapped(tmp_path):
 
 @pytest.mark.parametrize("dtype", [None, np.float64])
 @pytest.mark.parametrize("rows", [None, np.array([4, 0, 2])])
-def test_rows_are_those_of_the_array(rows, dtype, tmp_path):
+def test_view_equals_the_array(rows, dtype, tmp_path):
     X = _mapped(tmp_path)
     found = MappedRows(X, rows, dtype)
     expected = np.array(X if rows is None else X[rows], dtype=dtype)
@@ -87,7 +87,7 @@ def test_floats_as_scikit_learn_converts_them(dtype, expected, tmp_path):
 @pytest.mark.parametrize(
     ("n_columns", "n_rows"), [(3, 10), (256, 10), (512, 5), (4000, 1)]
 )
-def test_blocks_of_rows(n_columns, n_rows):
+def test_blocks_of_samples(n_columns, n_rows):
     X = np.arange(23.0)[:, None] * np.ones(n_columns)
     blocks = list(row_blocks(X, 8 * 256 * 10))
     assert [len(block) for block in blocks[:-1]] == [n_rows] * ((23 - 1) // n_rows)

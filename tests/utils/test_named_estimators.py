@@ -39,7 +39,7 @@ def test_parameters_of_parts():
     assert team.size == 4
 
 
-def test_replace_a_part_and_set_its_parameters():
+def test_replace_an_estimator_and_set_its_parameters():
     team = _team().set_params(b=Ridge(), b__alpha=5.0)
     assert isinstance(team.parts[1][1], Ridge)
     assert team.parts[1][1].alpha == 5.0

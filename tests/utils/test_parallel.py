@@ -48,7 +48,7 @@ def test_threads_are_started_for_what_takes_longer_than_starting_them(monkeypatc
     assert first == here and here not in others
 
 
-def test_few_chunks_or_one_thread_stay_in_this_thread(monkeypatch):
+def test_few_chunks_or_a_single_thread_stay_in_this_thread(monkeypatch):
     monkeypatch.setattr(_threads, "_n_threads", lambda: 1)
     here = threading.get_ident()
     assert set(map_chunks(lambda _: threading.get_ident(), range(9))) == {here}
@@ -71,7 +71,7 @@ def test_number_of_threads_follows_the_limits():
         assert _threads._n_threads() == 1
 
 
-def test_libraries_have_one_thread_meanwhile(monkeypatch):
+def test_libraries_have_a_single_thread_meanwhile(monkeypatch):
     assert np.ones(2) @ np.ones(2) == 2.0  # NumPy and its BLAS are loaded
     monkeypatch.setattr(_threads, "_LEAST_SECONDS", 0)
     with threadpool_limits(limits=2):
@@ -137,7 +137,7 @@ def test_blocks_of_threads_that_overlap_restore_the_number(libraries):
     assert counts(libraries) == [4, 1]
 
 
-def test_few_samples_are_scored_on_one_thread(libraries):
+def test_few_samples_are_scored_on_a_single_thread(libraries):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 5)), np.arange(600) % 3
     detector, found = Mahalanobis().fit(X, y), []

@@ -50,7 +50,7 @@ def test_large_arrays_are_read_in_blocks(tmp_path):
     np.testing.assert_array_equal(_keys(mapped), _keys(X))
 
 
-def test_entries_that_are_given_in_parts():
+def test_entries_stored_as_summands():
     parts = csr_array(([1.0, 1.0, 0.0], [2, 2, 1], [0, 3]), shape=(1, 4))
     np.testing.assert_array_equal(_keys(parts), _keys(np.array([[0.0, 0, 2, 0]])))
     assert parts.nnz == 3

@@ -62,7 +62,7 @@ def test_ensembles(kind, calibration):
     assert (scores(None) != scores(None)).any()
 
 
-def test_members_keep_the_seeds_that_they_were_given():
+def test_members_keep_their_seeds():
     ensemble = DetectorEnsemble(_members(7), random_state=0, level="nominal").fit(X)
     assert {one.random_state for one in ensemble.named_detectors_.values()} == {7}
     ensemble = DetectorEnsemble(_members(), random_state=0, level="nominal").fit(X)

@@ -36,7 +36,7 @@ def _tied(scores, one, other):
     return abs(one - other) <= tol
 
 
-def test_small_scores_of_one_sign_are_compared_relatively():
+def test_small_scores_of_equal_sign_are_compared_relatively():
     scores = np.logspace(-12, 0, 100)
     assert not _tied(scores, 1e-12, 1e-9)
     assert not _tied(scores, 1e-12, 1.001e-12)
@@ -57,7 +57,7 @@ def test_a_large_constant_ties_nothing():
 
 
 @pytest.mark.parametrize("share", [0.6, 0.95, 0.995, 1.0])
-def test_a_common_score_is_one_level_whatever_its_rounding(share):
+def test_common_score_is_a_single_level_for_any_rounding(share):
     rng = np.random.default_rng(0)
     n = round(share * 1000)
     common = 3.0 * (1 + 1e-7 * rng.uniform(-1, 1, size=n))

@@ -184,7 +184,7 @@ def test_check_tensor_kind(X):
 
 @looped("n_rows", [0, 1, 7, 8, 9])
 @looped("bytes_per_row, longest", [(1, 8), (3, 2), (8, 1), (100, 1)])
-def test_row_chunks_cover_all_rows_within_the_budget(n_rows, bytes_per_row, longest):
+def test_row_chunks_cover_all_samples_within_the_budget(n_rows, bytes_per_row, longest):
     chunks = list(row_chunks(n_rows, bytes_per_row, budget=8))
     rows = [row for chunk in chunks for row in range(n_rows)[chunk]]
     assert rows == list(range(n_rows))
@@ -274,7 +274,7 @@ def test_training_in_a_mode_of_the_caller(mode):
 # --- modules -----------------------------------------------------------------
 
 
-def test_evaluating_restores_the_mode_of_each_part():
+def test_evaluating_restores_the_mode_of_each_submodule():
     module = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Dropout(), nn.ReLU()))
     module[1].eval()
     module[1][1].train()

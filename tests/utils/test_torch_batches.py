@@ -79,11 +79,11 @@ class BatchItems(Dataset):
         DatasetRows(Items(X)),
     ],
 )
-def test_all_rows_in_order(data):
+def test_all_samples_in_order(data):
     assert rows(data) == X.tolist()
 
 
-def test_batches_of_a_loader_are_kept():
+def test_batches_of_a_loader_are_preserved():
     loader = DataLoader(Items(X), batch_size=5)
     assert [len(batch) for batch in batches(loader)] == [5, 5, 2]
     assert [len(batch) for batch in batches(rows_of(loader)[np.arange(7)])] == [5, 2]
@@ -109,7 +109,7 @@ def test_batch_sampler_of_the_user():
         (np.array([1, 2]), ...),
     ],
 )
-def test_rows_are_chosen_without_loading(chosen):
+def test_samples_are_chosen_without_loading(chosen):
     items = Items(X, Y)
     part = rows_of(items)[chosen]
     kept = chosen[0] if isinstance(chosen, tuple) else chosen
@@ -120,7 +120,7 @@ def test_rows_are_chosen_without_loading(chosen):
     assert items.n_loaded == len(part)  # labels were noted while rows were read
 
 
-def test_known_labels_are_chosen_with_the_rows():
+def test_known_labels_are_chosen_with_the_samples():
     items = Items(X, Y)
     data = rows_of(items)
     np.testing.assert_array_equal(data.labels(), Y)
@@ -129,7 +129,7 @@ def test_known_labels_are_chosen_with_the_rows():
     assert items.n_loaded == 0
 
 
-def test_rows_without_labels_are_asked_once():
+def test_items_without_labels_are_loaded_once():
     items = Items(X)
     data = rows_of(items)
     assert data.labels() is None
@@ -191,7 +191,7 @@ def test_shuffling_loaders_are_for_fit(options):
     np.testing.assert_array_equal(found.labels(), Y[found.indices])
 
 
-def test_one_row_cannot_be_shuffled():
+def test_single_sample_cannot_be_shuffled():
     loader = DataLoader(Items(X[:1]), shuffle=True)
     assert rows(loader) == X[:1].tolist()
 
@@ -206,7 +206,7 @@ def test_generators_stay_as_they_are():
     assert torch.equal(torch.get_rng_state(), before[1])
 
 
-def test_dropped_rows():
+def test_dropped_samples():
     loader = DataLoader(Items(X), batch_size=5, drop_last=True)
     with pytest.raises(ValueError, match="leaves out the last 2 of 12 samples"):
         rows(loader)
@@ -226,7 +226,7 @@ def test_dropped_rows():
 @pytest.mark.parametrize(
     "data", [Stream(Items(X)), DataLoader(Stream(Items(X)))], ids=["data", "loader"]
 )
-def test_streams_have_no_rows_to_choose(data):
+def test_streams_cannot_be_indexed(data):
     with pytest.raises(TypeError, match="gives samples one after the other, and here"):
         rows_of(data, for_fit=True)
 
@@ -290,7 +290,7 @@ def test_batches_of_numpy():
     assert rows_of(loader).labels().tolist() == Y.tolist()
 
 
-def test_collate_that_loses_rows():
+def test_collate_that_loses_samples():
     loader = DataLoader(Items(X, Y), batch_size=6, collate_fn=loses_rows)
     with pytest.raises(
         ValueError, match="gave 5 samples for 6 items: there must be one"
@@ -336,7 +336,7 @@ def test_labels_of_several_lengths():
         rows_of(data).labels()
 
 
-def test_labels_of_some_items():
+def test_labels_of_a_few_items():
     data = ConcatDataset([Items(X[:6], Y[:6]), Items(X[6:])])
     with pytest.raises(ValueError, match="have labels and others have none"):
         rows_of(DataLoader(data, batch_size=6)).labels()
@@ -345,7 +345,7 @@ def test_labels_of_some_items():
 
 
 @pytest.mark.parametrize("data", [Items(X[:0]), Stream(Items(X[:0]))])
-def test_no_rows(data):
+def test_no_samples(data):
     with pytest.raises(
         ValueError, match="X has no samples: the torch dataset gave none"
     ):

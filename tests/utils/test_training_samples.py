@@ -95,7 +95,7 @@ def test_from_five_percent_on(n_shared, n_warnings):
     assert all(one.startswith(f"{n_shared} of 500") for one in messages)
 
 
-def test_five_percent_of_one_hundred():
+def test_five_percent_of_a_hundred():
     knn = KNN().fit(A[:100])
     assert len(_monitored(knn, np.vstack([A[:5], B[:95]]))) == 1
 
@@ -132,7 +132,7 @@ def test_sparse_and_mixed_columns():
     assert not _monitored(detector, frame.assign(text="another"))
 
 
-def test_nodes_of_one_graph_and_of_another():
+def test_nodes_of_two_graphs():
     adjacency = np.diag(np.ones(499), 1)
     features = FunctionTransformer(lambda nodes: nodes.features)
     detector = Propagation(make_pipeline(features, KNN()))

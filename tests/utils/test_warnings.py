@@ -125,7 +125,7 @@ def test_can_be_an_error():
             Mahalanobis().fit(*_few())
 
 
-def test_quiet_is_of_one_thread():
+def test_quiet_is_of_a_single_thread():
     """Blocks that overlap in threads, and the other thread goes on warning."""
     f = _ours("def f():\n    warn('few rows')")
     inside, done = Event(), Event()
