@@ -59,7 +59,6 @@ from skood.rejection import (
     ScoredSamples,
     Shift,
     Solver,
-    accept,
     certify,
     ood_prior_interval,
     risk_upper_bound,
@@ -151,7 +150,7 @@ def broken(population, rule, point):
     """Return whether a point breaks a bound, and its selective risk."""
     a, b, loss, group = population.id
     a_ood, b_ood, source = population.ood
-    inside, leaked = accept(point, a, b), accept(point, a_ood, b_ood)
+    inside, leaked = point.accept(a, b), point.accept(a_ood, b_ood)
     rates, risk = rule.rules[0], rule.rules[1].risk_max
     worst = max(leaked[source == s].mean() - rates.fpr_max for s in np.unique(source))
     for g in np.unique(group):
@@ -306,7 +305,7 @@ def improvement(args, targets):
             best = solve(
                 rule, ScoredSamples.from_arrays(*data), Solver("grid", n_angles=24)
             )
-            plug_in.append(accept(best, a, b).mean())
+            plug_in.append(best.accept(a, b).mean())
             try:
                 point = certify(
                     rule,
@@ -316,7 +315,7 @@ def improvement(args, targets):
                 )
             except NotCertifiableError:
                 continue
-            inside = accept(point, a, b)
+            inside = point.accept(a, b)
             shares.append(inside.mean())
             n_broken += loss[inside].mean() > risk + 1e-12
         violated = n_broken / args.draws
@@ -479,7 +478,7 @@ def _precision_in_use(args, targets, chance):
             point = certify(rule, samples, Certificate(delta=DELTA), **options)
         except NotCertifiableError:
             continue
-        found += 1, 1 - is_ood[accept(point, *new)].mean() < 0.95
+        found += 1, 1 - is_ood[point.accept(*new)].mean() < 0.95
     certified, violated = found / args.draws
     print(
         f"precision in use: certified {certified:.2f}, violated {violated:.3f} "

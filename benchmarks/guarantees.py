@@ -75,7 +75,6 @@ from skood.rejection import (
     Certificate,
     RejectOptionClassifier,
     ScoredSamples,
-    accept,
     certify,
     solve,
 )
@@ -219,7 +218,7 @@ def mixture_repetition(n_samples, n_classes, seed, n_new=20_000):
             clf.fit(X, y)
         if n_scores not in scores:
             scores[n_scores] = clf._parts().score(X_new)
-        covered = accept(clf.operating_point_, *scores[n_scores]).mean()
+        covered = clf.operating_point_.accept(*scores[n_scores]).mean()
         coverage[f"{guarantee}, {n_scores} score{'s'[: n_scores - 1]}"] = covered
     return coverage
 

@@ -42,7 +42,6 @@ from skood.rejection import (
     Certificate,
     Linear,
     ScoredSamples,
-    accept,
     certify,
 )
 from skood.selection import select_novelties
@@ -98,7 +97,7 @@ def rules(n_draws):
                 Certificate(delta=0.1),
                 random_state=seed,
             )
-            return accept(point, *new.T)
+            return point.accept(*new.T)
         except NotCertifiableError:
             return None
 

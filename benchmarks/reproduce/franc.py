@@ -44,7 +44,7 @@ from skood.metrics import (
 )
 from skood.nn import split
 from skood.rectifiers import ReAct
-from skood.rejection import BoundedTPRFPR, accept
+from skood.rejection import BoundedTPRFPR
 
 # --- Table 2: networks ----------------------------------------------------------------
 
@@ -174,7 +174,7 @@ def _held_out_risk(y, y_pred, scores, fpr_max, seed):
     )
     if not point.feasible:
         return None
-    accepted = accept(point, *(-s[test] for s in scores)) & (y[test] != -1)
+    accepted = point.accept(*(-s[test] for s in scores)) & (y[test] != -1)
     return float(np.mean(y_pred[test][accepted] != y[test][accepted]))
 
 

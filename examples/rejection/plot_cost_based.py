@@ -205,7 +205,7 @@ plt.show()
 # :func:`~skood.datasets.make_reject_option_1d` both functions are known, and the cost
 # of any rule is an integral over the line.
 from skood.datasets import make_reject_option_1d
-from skood.rejection import PlugInCost, accept, solve
+from skood.rejection import PlugInCost, solve
 
 prices = {"reject_id": 0.3, "ood_prior": 0.25}
 x = np.linspace(-8, 11, 20_001)
@@ -224,7 +224,7 @@ def true_cost(accepted):
 
 
 plug_in = solve(PlugInCost(**prices), ScoredSamples.from_arrays(r, g, r, None, None))
-accepted = accept(plug_in, r, g)
+accepted = plug_in.accept(r, g)
 least = true_cost(accepted)
 print(f"mu = {plug_in.mu:.4f}, lambda_0 = {prices['reject_id']}, cost = {least:.4f}")
 
@@ -264,14 +264,14 @@ for i, n in enumerate(sizes):
                 rows.likelihood_ratio[is_ood],
             ),
         )
-        excess[i, j] = true_cost(accept(point, r, g)) - least
+        excess[i, j] = true_cost(point.accept(r, g)) - least
 
 fig, ax = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
 low, middle, high = np.percentile(excess, [10, 50, 90], axis=1)
 ax.fill_between(sizes, low, high, color="C0", alpha=0.2, lw=0, label="10 to 90 %")
 ax.plot(sizes, middle, "C0o-", label="CostBased, searched: median")
 for factor, style in ((0.25, "C1--"), (4, "C3-.")):
-    wrong = true_cost(accept(plug_in, r, factor * g)) - least
+    wrong = true_cost(plug_in.accept(r, factor * g)) - least
     ax.axhline(wrong, color=style[:2], ls=style[2:], label=f"PlugInCost, {factor} g")
     print(f"plug-in rule with {factor} times the true ratio: {wrong:.4f} above least")
 ax.set(

@@ -28,7 +28,6 @@ from skood.rejection import (
     BoundedTPRFPR,
     Certificate,
     ScoredSamples,
-    accept,
     certify,
     solve,
 )
@@ -41,7 +40,7 @@ densities = model.density_id(x), model.density_ood(x), model.density_id(x) * sco
 
 
 def true_rates(point):
-    accepted = accept(point, *scores)
+    accepted = point.accept(*scores)
     tpr, fpr, errors = (dx * density[accepted].sum() for density in densities)
     return tpr, fpr, errors / tpr
 

@@ -210,8 +210,6 @@ for text, mean, variance in (
 # smallest risk at the same TPR, for any FPR.
 import matplotlib.pyplot as plt
 
-from skood.rejection import accept
-
 points = {
     name: selective_risk_at(
         y,
@@ -225,7 +223,7 @@ COLORS = {"A": "#009E73", "B": "#CC79A7", "C": "#D55E00", "D": "#0072B2"}
 model = problem.model
 r_x, g_x = model.risk(x), model.likelihood_ratio(x)
 on_grid = {"A": (g_x,), "B": (r_x + 0.2 * g_x,), "C": (r_x,), "D": (r_x, g_x)}
-accepted = {name: accept(points[name], *on_grid[name]) for name in points}
+accepted = {name: points[name].accept(*on_grid[name]) for name in points}
 
 fig, (top, middle, bottom) = plt.subplots(
     3, 1, figsize=(8, 8), sharex=True, height_ratios=(3, 3, 2.2), layout="constrained"

@@ -224,7 +224,6 @@ for method in PAIRS:
 # held-out samples, and evaluated on the other one, where they meet the bounds up to
 # sampling noise. There is a line per split.
 from skood.metrics import Resampling, paired_test
-from skood.rejection import accept
 
 
 def risk_of_accepted(y_true, y_pred, accepted):
@@ -248,7 +247,7 @@ def judge(y_true, y_pred, scores, seed):
             rule=PRECISION_RECALL,
         )
         if point.feasible:
-            accepted[method] = accept(point, *(-s[test] for s in score))
+            accepted[method] = point.accept(*(-s[test] for s in score))
     return y_true[test], y_pred[test], accepted
 
 

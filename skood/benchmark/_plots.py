@@ -8,7 +8,6 @@ from sklearn.metrics import roc_curve
 
 from skood.benchmark._parts import OOD
 from skood.metrics import RiskCoverageDisplay, ScoreHistogramDisplay
-from skood.rejection import accept
 from skood.utils._files import replacing
 from skood.utils._plotting import COLORS, DASHES
 
@@ -137,7 +136,7 @@ def _draw_region(ax, point):
     a = np.geomspace(left, right, 400)
     b = np.linspace(bottom, top, 400)
     grid_a, grid_b = np.meshgrid(a, b)
-    accepted = accept(point, grid_a.ravel(), grid_b.ravel()).reshape(grid_a.shape)
+    accepted = point.accept(grid_a.ravel(), grid_b.ravel()).reshape(grid_a.shape)
     if accepted.any():
         ax.contourf(a, b, accepted, levels=[0.5, 1.5], colors=["0.9"], zorder=0)
     if accepted.any() and not accepted.all():

@@ -27,8 +27,6 @@ from skood.decision._ood_share import ood_prior_interval
 from skood.decision._operating_point import (
     OperatingPoint,
     Rates,
-    accept,
-    accept_proba,
 )
 from skood.decision._options import (
     Certificate,
@@ -68,8 +66,6 @@ __all__ = [
     "Shift",
     "Solver",
     "TwoThresholds",
-    "accept",
-    "accept_proba",
     "boundary_acceptance",
     "certify",
     "certify_path",

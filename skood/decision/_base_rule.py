@@ -5,6 +5,7 @@
 
 import math
 from abc import ABCMeta, abstractmethod
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,12 +150,14 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
 
     _parameter_constraints: dict = {}
 
+    # Whether `_point` finds the operating point without a search.
+    _has_point = False
+
     @property
     def needs_ood(self):
         """Whether OOD samples are required: if a bound or the cost depends on f."""
-        cost = self.cost()
-        functions = self.rates() if cost is None else (*self.rates(), cost)
-        return any(function.ood != 0 for function in functions)
+        functions = [*self.rates(), self.cost() or Linear()]
+        return any(map(itemgetter(2), functions))
 
     def check_params(self):
         """Raise a ValueError if a parameter is out of its range, or of another type."""
@@ -209,10 +212,12 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
             Functions of N, E and F that must not be positive.
         """
         rates = self.rates()
-        found = [_bound_on_counts(rate, n_id, n_ood, whole) for rate in rates]
+        bounds = []
         if any(map(_bounds_risk, rates)) and not any(map(is_floor, rates)):
-            found.insert(0, Linear(id=-1.0, constant=1.0))
-        return tuple(found)
+            bounds.append(Linear(id=-1.0, constant=1.0))
+        for rate in rates:
+            bounds.append(_bound_on_counts(rate, n_id, n_ood, whole))
+        return tuple(bounds)
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
         """Return the total amount by which the bounds are broken.

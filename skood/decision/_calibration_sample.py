@@ -14,10 +14,8 @@ import numpy as np
 from skood.decision._objective import Candidate, better, pick, within
 from skood.decision._operating_point import (
     OperatingPoint,
-    Rates,
-    precision_at,
-    proba_of,
     project,
+    rates_of,
     standardize,
 )
 from skood.utils._ties import (
@@ -53,13 +51,28 @@ def _scale(score_id, score_ood, weight):
 
     It is larger if some score would overflow with it. `weight` (n_id,) may be None.
     """
-    parts = [score[np.isfinite(score)] for score in (score_id, score_ood)]
-    largest = max(np.abs(finite).max(initial=0.0) for finite in parts)
+    is_finite = np.isfinite(score_id)
+    finite, finite_ood = score_id[is_finite], score_ood[np.isfinite(score_ood)]
+    largest = np.abs(finite_ood).max(initial=np.abs(finite).max(initial=0.0))
     if weight is None:
-        return _scale_of_ranked(np.sort(parts[0]) / 2, largest)
-    weight = weight[np.isfinite(score_id)]
-    order = np.argsort(parts[0])
-    return _scale_of_ranked(parts[0][order] / 2, largest, np.cumsum(weight[order]))
+        return _scale_of_ranked(np.sort(finite) / 2, largest)
+    order = np.argsort(finite)
+    ends = np.cumsum(weight[is_finite][order])
+    return _scale_of_ranked(finite[order] / 2, largest, ends)
+
+
+def scales_of(samples):
+    """Return the scales of both scores, see `_scale`."""
+    of_id, of_ood = samples.by_kind("weight")
+    weight = None
+    if of_id is not None or (of_ood is not None and of_ood.size):
+        weight = _unit_weights(of_id, samples.sizes[0])
+    scales = [1.0, 1.0]
+    for k, name in enumerate(("risk", "ood")):
+        score_id, score_ood = samples.by_kind(name)
+        if score_id is not None:
+            scales[k] = _scale(score_id, score_ood, weight)
+    return tuple(scales)
 
 
 class _Halves(NamedTuple):
@@ -83,37 +96,15 @@ def _scale_of_ranked(halves, largest, ends=None):
     """
     if halves.size == 0:
         return 1.0
-    low, high = (quantile_of_ranked(halves, share, ends) for share in (0.05, 0.95))
+    low = quantile_of_ranked(halves, 0.05, ends)
+    high = quantile_of_ranked(halves, 0.95, ends)
     spread = min(2 * float(high - low), np.finfo(np.float64).max) or 1.0
     return float(max(spread, largest / _LARGEST))
 
 
-def sweep(projected, n_id, loss, weight=None):
-    """Return all operating points of one angle.
-
-    Thresholds exist at distinct projected scores only: tied samples are accepted
-    together. Sums of losses that are integers of NumPy take less time. Losses are
-    multiplied by the weights.
-
-    Shapes: projected (n_id + n_ood,), loss (n_id + n_ood,), weight (n_id + n_ood,) or
-    None -> lam, N, E, F (n_points,).
-    """
-    order, ranked = ranked_scores(projected)
-    weight = None if weight is None else weight[order]
-    return _points_of_ranked(ranked, order < n_id, loss[order], weight)
-
-
-def _points_of_ranked(ranked, is_id, loss, weight):
-    """Return the operating points of sorted scores."""
-    last = ends_of_ties(ranked)
-    N = at_ends(np.cumsum(is_id if weight is None else weight * is_id), last)
-    E = at_ends(np.cumsum(loss), last).astype(np.float64, copy=False)
-    if weight is not None:
-        F = at_ends(np.cumsum(weight * ~is_id), last)
-        return at_ends(ranked, last), N, E, F
-    F = last + 1
-    F -= N
-    return at_ends(ranked, last), N, E, F
+def points_before(*counts):
+    """Return the counts of operating points without the samples at the thresholds."""
+    return [np.append(0, count[:-1]) for count in counts]
 
 
 def _unit_weights(weight, n_samples):
@@ -155,20 +146,14 @@ class Problem:
         self.summands: np.ndarray
         self.weight: np.ndarray | None
         self.weight_id: np.ndarray | None
-        self._set_weights(
-            *(
-                w if w is not None and w.size else None
-                for w in samples.by_kind("weight")
-            )
-        )
+        self._set_weights(*samples.by_kind("weight"))
         self.is_id = np.arange(self.loss.size) < self.size_id
         risk = np.concatenate([risk_id, risk_ood])
         self.given: tuple[np.ndarray, np.ndarray | None]
         self.merged: tuple[np.ndarray, np.ndarray | None]
         if self.double:
             self.given = self.merged = risk, np.concatenate([ood_id, ood_ood])
-            scores = (risk_id, risk_ood), (ood_id, ood_ood)
-            self.set_scales(*(_scale(*pair, self.weight_id) for pair in scores))
+            self.set_scales(*scales_of(samples))
             return
         order, ranked = ranked_scores(risk)
         self.loss, self.is_id = self.loss[order], order < self.size_id
@@ -188,6 +173,10 @@ class Problem:
         self.n_id, self.n_ood = self.size_id, self.size_ood
         self.weight_id = self.weight_ood = self.weight = None
         self.whole, loss_id = True, self.loss_id
+        if weight_id is not None and not weight_id.size:
+            weight_id = None
+        if weight_ood is not None and not weight_ood.size:
+            weight_ood = None
         if weight_id is not None or weight_ood is not None:
             # weights of either kind have a unit of their own: only rates matter
             self.weight_id = _unit_weights(weight_id, self.size_id)
@@ -244,9 +233,8 @@ class Problem:
         risk, ood = self.given
         problem = copy.copy(self)
         if self.double:
-            problem.merged = tuple(
-                merged_ties(score, self.weight) for score in (risk, ood)
-            )
+            weight = self.weight
+            problem.merged = merged_ties(risk, weight), merged_ties(ood, weight)
         else:
             problem.merged = merged_ties_of_ranked(risk, self.weight), None
         problem.set_scales(*self.scales)
@@ -296,17 +284,32 @@ class Problem:
         return ((u, v), (v, -u), (-u, -v), (-v, u))[turn % 4]
 
     def points(self, theta):
-        """Return the operating points of one angle: thresholds, N, E and F."""
-        projected = project(theta, *self.scaled)
+        """Return the operating points of one angle: thresholds, N, E and F.
+
+        Thresholds exist at distinct projected scores only: tied samples are accepted
+        together.
+        """
+        ranked, is_id = project(theta, *self.scaled), self.is_id
+        loss, weight = self.summands, self.weight
         if self.double:
-            return sweep(projected, self.size_id, self.summands, self.weight)
-        return _points_of_ranked(projected, self.is_id, self.summands, self.weight)
+            order, ranked = ranked_scores(ranked)
+            is_id, loss = order < self.size_id, loss[order]
+            weight = None if weight is None else weight[order]
+        last = ends_of_ties(ranked)
+        N = at_ends(np.cumsum(is_id if weight is None else weight * is_id), last)
+        E = at_ends(np.cumsum(loss), last).astype(np.float64, copy=False)
+        if weight is not None:
+            F = at_ends(np.cumsum(weight * ~is_id), last)
+        else:
+            F = last + 1
+            F -= N
+        return at_ends(ranked, last), N, E, F
 
     def best_at(self, theta, goal, *, randomize=False):
         """Return the best threshold at an angle, None if no rule meets the bounds."""
-        lam, *after = self.points(theta)
-        before = [np.append(0, count[:-1]) for count in after] if randomize else None
-        return self.best_of(theta, lam, *after, goal=goal, before=before)
+        lam, N, E, F = self.points(theta)
+        before = points_before(N, E, F) if randomize else None
+        return self.best_of(theta, lam, N, E, F, goal=goal, before=before)
 
     def best_of(self, theta, lam, N, E, F, *, goal, before=None):
         """Return the best of given operating points, None if none meets the bounds.
@@ -365,9 +368,10 @@ class Problem:
         their sum, up to rounding.
         """
         projected = project(theta, *self.scaled)
-        lam = self.score_at(projected, size)
-        after = self._count(projected <= lam)
-        before = self._count(projected < lam) if randomize else None
+        lam, before = self.score_at(projected, size), None
+        after = np.reshape(self.counts(projected <= lam), (3, 1))
+        if randomize:
+            before = np.reshape(self.counts(projected < lam), (3, 1))
         lam = np.array([lam])
         return self.best_of(theta, lam, *after, goal=goal, before=before)
 
@@ -380,10 +384,6 @@ class Problem:
         ends = np.cumsum(self.weight[rows][order])
         k = np.searchsorted(ends, size * (1 - 1e-12))
         return float(projected[order[min(k, projected.size - 1)]])
-
-    def _count(self, accepted):
-        """Return N, E and F of some samples as arrays of one entry."""
-        return [np.array([count]) for count in self.counts(accepted)]
 
     def describe(self, rule, found, **certificate):
         """Return the operating point of a rule that was found.
@@ -440,25 +440,13 @@ class Problem:
 
         `groups` of ID and of OOD samples are for thresholds of groups.
         """
-        accepted = proba_of(point, self.risk_id, self.ood_id, groups[0])
-        leaked = proba_of(point, self.risk_ood, self.ood_ood, groups[1])
+        accepted = point._proba(self.risk_id, self.ood_id, groups[0])
+        leaked = point._proba(self.risk_ood, self.ood_ood, groups[1])
         if self.weight is None:
             N, F = float(accepted.sum()), float(leaked.sum())
         else:
             N, F = float(accepted @ self.weight_id), float(leaked @ self.weight_ood)
             accepted = accepted * self.weight_id
         E = float(accepted @ self.loss_id)
-        tpr = N / self.n_id
-        fpr = F / self.n_ood if self.n_ood else math.nan
-        precision = math.nan
-        if rule.ood_prior is not None:
-            leaked = fpr if rule.ood_prior else 0.0
-            precision = float(precision_at(rule.ood_prior, tpr, leaked))
-        rates = Rates(
-            risk=E / N if N else math.nan,
-            tpr=tpr,
-            fpr=fpr,
-            precision=precision,
-            objective=float(rule.objective(N, E, F, self.n_id, self.n_ood)),
-        )
+        rates = rates_of(rule, N, E, F, self.n_id, self.n_ood)
         return replace(point, rates=rates, **certificate)

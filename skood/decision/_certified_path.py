@@ -21,7 +21,7 @@ References
 
 import math
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -208,10 +208,8 @@ distributions in use, and no detector or classifier was fitted on them.
 class Path(NamedTuple):
     """Candidates, the safest first, and everything that was evaluated to find them."""
 
-    theta: np.ndarray
-    lam: np.ndarray
+    candidates: list  # (theta, lam, scales)
     counts: list  # of all angles and thresholds: a list of `Counts` per angle
-    margin: np.ndarray
 
 
 def thresholds_between(projected, most=_N_THRESHOLDS):
@@ -238,28 +236,35 @@ def thresholds_between(projected, most=_N_THRESHOLDS):
     return np.append(between, values[-1] + tolerance(values[-1], *scale))
 
 
-def plan(rule, part, tests, thetas, scales, sizes, delta):
-    """Return the `Path` of candidates, chosen on one part of the samples.
+def plan(rule, first, thetas, scales, sizes, delta):
+    """Return the `Path` of candidates, chosen on the first of the samples.
 
     `sizes` are the numbers of ID and OOD samples that certify, for each test.
     """
-    found = []
+    columns: tuple = [], [], [], []
+    counts = []
     for theta in thetas:
-        lam = thresholds_between(np.concatenate(part.projected(theta, scales)[:2]))
-        *counts, whole = part.counts([*tests, _Everything()], theta, scales, lam)
+        lam = thresholds_between(first.samples.project(theta, scales))
+        of_tests, everything = first.counts(theta, lam, scales)
         margin = np.full(lam.size, np.inf)
-        for test, count, (n_id, n_ood) in zip(tests, counts, sizes, strict=True):
+        for test, count, (n_id, n_ood) in zip(
+            first.tests, of_tests, sizes, strict=True
+        ):
             margin = np.fmin(margin, test.margin(count, n_id, n_ood, delta))
-        objective = rule.objective(whole.N, whole.E, whole.F, whole.n_id, whole.n_ood)
-        found.append((np.full(lam.size, theta), lam, margin, objective, counts))
-    theta, lam, margin, objective = (
-        np.concatenate(column) for column in list(zip(*found, strict=True))[:4]
-    )
+        N, E, *_, F, n_id, n_ood = everything
+        objective = rule.objective(N, E, F, n_id, n_ood)
+        for column, values in zip(
+            columns, (np.full(lam.size, theta), lam, margin, objective), strict=True
+        ):
+            column.append(values)
+        counts.append(of_tests)
+    theta, lam, margin, objective = map(np.concatenate, columns)
     best = _front(margin, objective)
-    return Path(theta[best], lam[best], [one[4] for one in found], margin)
+    pairs = zip(theta[best].tolist(), lam[best].tolist(), strict=True)
+    return Path([(*pair, scales) for pair in pairs], counts)
 
 
-def ascending(part, tests, sizes, scales, delta):
+def ascending(first, sizes, scales, delta):
     """Return a `Path` of ever larger thresholds of one score, and its weights.
 
     The thresholds are at quantiles of the ID scores. Losses are not used, so that few
@@ -267,33 +272,26 @@ def ascending(part, tests, sizes, scales, delta):
     pass at all are expected, the second for scores whose least values have a large
     risk.
     """
-    scores = part.projected(0.0, scales)[0]
+    scores = first.samples.project(0.0, scales)[~first.samples.is_ood]
     lam = thresholds_between(scores)
     if np.isfinite(lam).any():
         lam = lam[np.isfinite(lam)]
         at = np.linspace(0, lam.size - 1, max(_N_STEPS, lam.size))
         lam = np.interp(at, np.arange(lam.size), lam)
     share = np.searchsorted(np.sort(scores), lam, side="right") / scores.size
-    first, second = _STARTS
-    for test, (n_id, _) in zip(tests, sizes, strict=True):
+    start, other = _STARTS
+    for test, (n_id, _) in zip(first.tests, sizes, strict=True):
         if test.kind in ("errors", "losses") and 0 < test.limit < 1:
             least = math.log(delta / 2) / math.log1p(-test.limit)
-            first = max(first, 5 * least / max(n_id, 1))
+            start = max(start, 5 * least / max(n_id, 1))
         elif test.kind == "tpr_min":
             spread = math.sqrt(test.limit * (1 - test.limit) / max(n_id, 1))
-            first = max(first, test.limit + 3 * spread)
+            start = max(start, test.limit + 3 * spread)
     weights = np.zeros(lam.size)
-    for start, weight in zip((first, max(first, second)), _WEIGHTS, strict=True):
-        weights[min(np.searchsorted(share, start), lam.size - 1)] += weight
-    counts = [part.counts(tests, 0.0, scales, lam)]
-    return Path(np.zeros(lam.size), lam, counts, np.zeros(lam.size)), weights
-
-
-class _Everything(NamedTuple):
-    """All samples, for `Part.counts`."""
-
-    group: object = None
-    source: object = None
+    for low, weight in zip((start, max(start, other)), _WEIGHTS, strict=True):
+        weights[min(np.searchsorted(share, low), lam.size - 1)] += weight
+    counts = [first.counts(0.0, lam, scales)[0]]
+    return Path(list(zip(repeat(0.0), lam.tolist(), repeat(scales))), counts), weights
 
 
 def _front(margin, objective):
@@ -312,18 +310,7 @@ def _front(margin, objective):
     return front
 
 
-def _pvalues(part, tests, theta, lam, scales, level, stakes, delta, stop):
-    """Return the p-values of a candidate; with `stop` until one is above `level`."""
-    decisions = part.decided(theta, lam, scales)
-    found = []
-    for test, stake in zip(tests, stakes, strict=True):
-        found.append(test.pvalue(part.of_test(test, *decisions), delta, stake))
-        if stop and found[-1] > level:
-            break
-    return found
-
-
-def sequence(part, tests, candidates, stakes_of, delta, *, weights=(1.0,), stop=True):
+def sequence(second, candidates, stakes_of, delta, *, weights=(1.0,), stop=True):
     """Test candidates in their order, each at a level that depends on the one before.
 
     The level of a candidate is its weight times delta, plus the level of the one before
@@ -333,9 +320,10 @@ def sequence(part, tests, candidates, stakes_of, delta, *, weights=(1.0,), stop=
     :math:`i_{r-1}`, so that any of them is certified with a probability of at most
     delta. A weight of 1 for the first candidate is the fixed sequence.
 
-    `candidates` has tuples (theta, lam, scales), and ``stakes_of(k)`` the stakes of
-    each test. Returns two dicts of p-values by candidate, of certified candidates and
-    of others. Without `stop` all p-values are computed.
+    `second` are `TestedSamples` that did not choose the candidates, tuples (theta, lam,
+    scales), and ``stakes_of(k)`` has the stakes of each test. Returns two dicts of
+    p-values by candidate, of certified candidates and of others. Without `stop` all
+    p-values are computed.
     """
     certified, failed, level = {}, {}, 0.0
     for k, (theta, lam, scales) in enumerate(candidates):
@@ -344,8 +332,8 @@ def sequence(part, tests, candidates, stakes_of, delta, *, weights=(1.0,), stop=
             if not any(weights[k:]):
                 break
             continue
-        stakes = stakes_of(k)
-        pvalues = _pvalues(part, tests, theta, lam, scales, level, stakes, delta, stop)
+        highest = level if stop else math.inf
+        pvalues = second.pvalues(theta, lam, scales, stakes_of(k), delta, highest)
         if level and max(pvalues) <= level:
             certified[k] = pvalues
         else:
@@ -366,8 +354,8 @@ def factor_needed(tests, counts_of_angles, sizes, delta, most):
             margin = np.inf
             for test, count, (n_id, n_ood) in zip(tests, counts, sizes, strict=True):
                 grown = type(count)(*(factor * np.asarray(x, float) for x in count))
-                found = test.margin(grown, factor * n_id, factor * n_ood, delta)
-                margin = np.fmin(margin, found)
+                expected = test.margin(grown, factor * n_id, factor * n_ood, delta)
+                margin = np.fmin(margin, expected)
             if np.max(margin) >= _LIKELY:
                 return True
         return False
@@ -384,17 +372,17 @@ def factor_needed(tests, counts_of_angles, sizes, delta, most):
     return high if high == 1 else max(high, 1.01)
 
 
-def upper_bound(test, rows, stakes, ends, delta):
+def upper_bound(test, samples, accepted, stakes, ends, delta):
     """Return the least u such that "the function is at most u" is certified.
 
     The stakes are fixed, so that the p-value falls with u. `test` is about the function
-    with u = 0, whose values are between the `ends`, and `rows` are its `Decisions`.
+    with u = 0, whose values are between the `ends`.
     """
 
     def is_certified(u):
         bound = test.bound._replace(constant=test.bound.constant - u)
         moved = test._replace(bound=bound)
-        return moved.pvalue(rows, delta, stakes) <= delta
+        return moved.pvalue(samples, accepted, None, delta, stakes) <= delta
 
     low, high = ends
     if not is_certified(high):

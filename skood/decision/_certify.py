@@ -3,16 +3,19 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import itertools
+import operator
 from numbers import Real
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skood.decision._base_rule import BaseRule, check_rule
+from skood.decision._base_rule import check_rule
 from skood.decision._calibration_sample import Problem
 from skood.decision._distribution_shift import (
     check_guarantee,
-    shifted,
+    checked_unlabeled,
+    weighted,
     with_margin,
 )
 from skood.decision._group_thresholds import check_thresholds
@@ -25,13 +28,11 @@ from skood.decision._options import (
 from skood.decision._path_certificates import certify_statements
 from skood.decision._scored_samples import checked_samples
 from skood.decision._solver import warn_of_reversed
-from skood.decision._statements import Part
 
 
 def _at_priors(rule, ood_prior, unlabeled):
     """Return the rule at the ends of `ood_prior`, a number or a pair (low, high)."""
-    if ood_prior is None:
-        return [rule]
+    check_rule(rule)
     if unlabeled is not None:
         raise ValueError(
             "Pass ood_prior or unlabeled, not both: with unlabeled samples the "
@@ -218,51 +219,56 @@ def certify(
     >>> bool(point.tpr > 0.73 and point.fpr < 0.16)  # the bounds, and room for chance
     True
     """
-    check_rule(rule)
     certificate = checked_certificate(certificate)
     solver = Solver._checked(solver)
     check_certifiable(solver)
-    tv, max_loss = certificate.shift.tv, certificate.max_loss
-    rules = _at_priors(rule, certificate.ood_prior, unlabeled)
+    tv, by_mask = certificate.shift.tv, not isinstance(certificate.split, Real)
+    rules = [rule]
+    if certificate.ood_prior is not None:
+        rules = _at_priors(rule, certificate.ood_prior, unlabeled)
     rule = rules[-1]  # the upper end, where precision is least
     samples = checked_samples(rule, samples)
-    mask = _checked_mask(rule, samples, unlabeled, certificate)
-    if mask is not None:
-        certificate.split = mask
-    samples, unlabeled = shifted(samples, unlabeled, certificate.shift)
+    if by_mask:
+        certificate.split = _checked_mask(rule, samples, unlabeled, certificate)
+    if unlabeled is not None:
+        unlabeled = checked_unlabeled(unlabeled, samples.ood is not None)
+    if samples.weight is not None:
+        samples = weighted(samples, unlabeled, certificate.shift)
     rng = check_random_state(random_state)
-    own = type(rule)._point is not BaseRule._point
-    check_thresholds(rule, samples, unlabeled, certificate, own)
-    check_guarantee(rule, samples, unlabeled, certificate, own)
-    if own:
+    is_weighted = samples.weight is not None
+    has_labels = samples.group is not None or samples.source is not None
+    is_special = is_weighted or has_labels or tv > 0 or unlabeled is not None
+    if is_special or certificate.thresholds == "group":
+        check_thresholds(rule, samples, unlabeled, certificate)
+        check_guarantee(rule, samples, unlabeled, certificate)
+    if rule._has_point:
         point = rule._point(Problem(samples), certificate, samples, rng)
         if point is not None:
             return point
     # linear in the prior: statements hold in between if they hold at both ends
-    bounds = _strictest(bound for one in rules for bound in one.statements())
-    labels = samples.group, samples.source, samples.weight, samples.ood, unlabeled
-    needs_path = tv > 0 or mask is not None or any(x is not None for x in labels)
+    bounds = _strictest(rules)
+    needs_path = is_special or by_mask or samples.ood is not None
     if certificate.method == "high_probability" and (
         needs_path or not rule.rates() or not all(map(_is_implied, bounds))
     ):
-        bounds = [with_margin(bound, tv, max_loss) for bound in bounds]
-        whole = Part(samples, unlabeled)
-        point = certify_statements(rule, bounds, whole, certificate, solver, rng)
+        if tv:
+            bounds = [with_margin(bound, tv, certificate.max_loss) for bound in bounds]
+        point = certify_statements(
+            rule, bounds, samples, unlabeled, certificate, solver, rng
+        )
         warn_of_reversed(point)
         return point
     return certify_nested(rules, bounds, samples, certificate, solver, rng)
 
 
 def _checked_mask(rule, samples, unlabeled, certificate):
-    """Return the mask of the samples that choose, or None for a share, or raise."""
-    if isinstance(certificate.split, Real):
-        return None
+    """Return the mask of the samples that choose, or raise."""
     if unlabeled is not None or samples.weight is not None:
         raise ValueError(
             "split as a mask excludes weights and unlabeled samples. Pass a share."
         )
     method, mask = certificate.method, np.asarray(certificate.split)
-    if method != "high_probability" or type(rule)._point is not BaseRule._point:
+    if method != "high_probability" or rule._has_point:
         raise ValueError(
             f"split as a mask is for guarantee='high_probability' and rules with "
             f"linear bounds, got guarantee={method!r} and {type(rule).__name__}."
@@ -286,14 +292,12 @@ def _is_implied(bound):
     return bound.loss == 0 and bound.id <= 0 <= bound.ood
 
 
-def _strictest(bounds):
-    """Return bounds without those that others imply, for all rates."""
-    bounds = list(dict.fromkeys(bounds))
-    return [
-        bound
-        for bound in bounds
-        if not any(
-            other != bound and all(a >= b for a, b in zip(other, bound, strict=True))
-            for other in bounds
-        )
-    ]
+def _strictest(rules):
+    """Return the statements of rules without those that others imply."""
+    bounds: dict = {}
+    for rule in rules:
+        bounds |= dict.fromkeys(rule.statements())
+    for bound, other in list(itertools.permutations(bounds, 2)):
+        if all(map(operator.ge, other, bound)):
+            bounds.pop(bound, None)
+    return list(bounds)

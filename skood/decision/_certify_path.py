@@ -10,12 +10,12 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skood.decision._base_rule import BaseRule
 from skood.decision._certified_path import RuleCertificate, sequence
 from skood.decision._distribution_shift import (
     check_guarantee,
-    shifted,
+    checked_unlabeled,
     statement_tests,
+    weighted,
     with_margin,
 )
 from skood.decision._operating_point import OperatingPoint
@@ -26,7 +26,7 @@ from skood.decision._path_certificates import (
     check_path_losses,
 )
 from skood.decision._scored_samples import checked_samples
-from skood.decision._statements import Part, text_of
+from skood.decision._statements import TestedSamples, text_of
 from skood.exceptions import NotCertifiableError
 from skood.utils._param_validation import validate_params
 from skood.utils._ties import GUARD
@@ -34,21 +34,21 @@ from skood.utils._ties import GUARD
 
 def _checked_path(path):
     """Return candidates (theta, lam, scales) of a user's path."""
-    found = []
-    for one in path:
-        if isinstance(one, OperatingPoint):
-            if one.tau != 1 or one.has_two_thresholds or one.has_group_thresholds:
+    candidates = []
+    for point in path:
+        if isinstance(point, OperatingPoint):
+            if point.tau != 1 or point.has_two_thresholds or point.has_group_thresholds:
                 raise ValueError(
                     "path must have rules with one threshold that accept all samples "
-                    f"at it, got {one!r}."
+                    f"at it, got {point!r}."
                 )
-            found.append((one.theta, one.lam, one.scales))
+            candidates.append((point.theta, point.lam, point.scales))
         else:
-            scales = tuple(one.get("scales", (1.0, 1.0)))
-            found.append((float(one["theta"]), float(one["lam"]), scales))
-    if not found:
+            scales = tuple(point.get("scales", (1.0, 1.0)))
+            candidates.append((float(point["theta"]), float(point["lam"]), scales))
+    if not candidates:
         raise ValueError("path is empty; pass at least one rule.")
-    return found
+    return candidates
 
 
 @validate_params(
@@ -152,38 +152,42 @@ def certify_path(
     certificate = checked_certificate(certificate)
     delta, max_loss = certificate.delta, certificate.max_loss
     samples = checked_samples(rule, samples)
-    samples, unlabeled = shifted(samples, unlabeled, certificate.shift)
-    own = type(rule)._point is not BaseRule._point
-    check_guarantee(rule, samples, unlabeled, certificate, own)
+    if unlabeled is not None:
+        unlabeled = checked_unlabeled(unlabeled, samples.ood is not None)
+    if samples.weight is not None:
+        samples = weighted(samples, unlabeled, certificate.shift)
+    check_guarantee(rule, samples, unlabeled, certificate)
     candidates = _checked_path(path)
     tv = certificate.shift.tv
     bounds = [with_margin(bound, tv, max_loss) for bound in rule.statements()]
     # in random order, so that bets are valid
-    part = Part(samples, unlabeled).split(0.0, check_random_state(random_state))[1]
-    check_path_losses(bounds, part.loss, max_loss)
-    groups, sources = (
-        None if one is None else np.unique(one).tolist()
-        for one in (part.group, part.source)
+    samples = samples.split(0.0, check_random_state(random_state))[1]
+    if any(map(operator.attrgetter("loss"), bounds)):
+        check_path_losses(samples, max_loss)
+    labels = [
+        None if label is None else np.unique(label).tolist()
+        for label in (samples.by_kind("group")[0], samples.by_kind("source")[1])
+    ]
+    two_valued = two_valued and stakes is None
+    how = two_valued, certificate, samples, unlabeled
+    tested = TestedSamples(
+        statement_tests(rule, bounds, labels, *how), samples, unlabeled
     )
-    is_two_valued = two_valued and stakes is None
-    how = groups, sources, is_two_valued, certificate, part
-    tests = statement_tests(rule, bounds, *how)
-    check_attainable(tests)
-    given = _stakes_of(tests, stakes, [part.sizes(test) for test in tests])
-    found, failed = sequence(
-        part, tests, candidates, lambda k: given, delta, stop=False
-    )
-    pvalues = np.array([{**found, **failed}[k] for k in range(len(candidates))])
-    if not found:
+    check_attainable(tested.tests)
+    of_tests = _stakes_of(tested.tests, stakes, tested.sizes)
+    passed, failed = sequence(tested, candidates, lambda k: of_tests, delta, stop=False)
+    pvalues = np.array([{**passed, **failed}[k] for k in range(len(candidates))])
+    if not passed:
         worst = int(np.argmax(pvalues[0] > delta))
         raise NotCertifiableError(
-            f"The first rule of the path is not certified: {text_of(tests[worst])} has "
-            f"a p-value of {pvalues[0, worst]:.3g}, which is above delta={delta:g}."
+            f"The first rule of the path is not certified: "
+            f"{text_of(tested.tests[worst])} has a p-value of {pvalues[0, worst]:.3g}, "
+            f"which is above delta={delta:g}."
         )
-    counts = *samples.sizes, len(candidates), len(found), (), (), pvalues
+    counts = *samples.sizes, len(candidates), len(passed), (), (), pvalues
+    last = max(passed)
     about = RuleCertificate(delta, (), *counts)
-    last = max(found)
-    return certified(rule, part, tests, candidates[last], found[last], about)
+    return certified(rule, tested, candidates[last], passed[last], about)
 
 
 def _stakes_of(tests, stakes, sizes):
@@ -204,7 +208,7 @@ def _stakes_of(tests, stakes, sizes):
             f"stakes must be a number, or have one for each of {len(tests)} "
             f"statements; got {len(stakes)}."
         )
-    return [_stake_of(*one) for one in zip(tests, stakes, sizes, strict=True)]
+    return list(map(_stake_of, tests, stakes, sizes))
 
 
 def _stake_of(test, stake, sizes):

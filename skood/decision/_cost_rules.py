@@ -260,14 +260,14 @@ class PlugInCost(CostBased):
 
     Examples
     --------
-    >>> from skood.rejection import PlugInCost, ScoredSamples, accept, solve
+    >>> from skood.rejection import PlugInCost, ScoredSamples, solve
     >>> rule = PlugInCost(reject_id=0.3, ood_prior=0.25)
     >>> scores = [0.1, 0.4, 0.2], [0.0, 0.1, 0.6], [0, 1, 0], None, None
     >>> samples = ScoredSamples.from_arrays(*scores)
     >>> point = solve(rule, samples)
     >>> round(point.mu, 4)
     0.3333
-    >>> accept(point, [0.1, 0.4, 0.2], [0.0, 0.1, 0.6])
+    >>> point.accept([0.1, 0.4, 0.2], [0.0, 0.1, 0.6])
     array([ True, False, False])
     """
 

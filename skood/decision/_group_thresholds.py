@@ -14,56 +14,46 @@ References
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
 from skood.decision._base_rule import is_floor
 from skood.decision._certified_path import thresholds_between
-from skood.decision._statements import Part
+from skood.decision._scored_samples import ScoredSamples
 
 # Levels of the path, in standard deviations of the difference between two samples.
 _LEVELS = np.arange(-1.0, 8.01, 0.25)
 
 
-class GroupedPart(Part):
+@dataclass(frozen=True, eq=False)
+class GroupedSamples(ScoredSamples):
     """Samples with a level in place of their projected score.
 
     It is the first level whose threshold for the group of the sample accepts it, so
     that a threshold of levels decides. Samples of groups without thresholds have none.
+    `thresholds` has the thresholds of groups at all levels, for each angle.
     """
 
-    def __init__(self, part, thresholds):
-        super().__init__(part.samples)
-        if self.group_ood is None:
-            self.group_ood = np.empty(0, dtype=object)
-        self.thresholds = thresholds
+    thresholds: Any = None
 
-    def projected(self, theta, scales):
-        """Return the levels of ID and of OOD samples, and None."""
-        of_id, of_ood, _ = super().projected(theta, scales)
-        by_group = self.thresholds[theta]
-        return (
-            _levels(of_id, self.group, by_group),
-            _levels(of_ood, self.group_ood, by_group),
-            None,
-        )
+    def project(self, theta, scales):
+        """Return the levels; inf where no level accepts a sample."""
+        projected = super().project(theta, scales)
+        levels = np.full(projected.size, np.inf)
+        for name, thresholds in self.thresholds[theta].items():
+            indices = np.flatnonzero(self.group == name)
+            level = np.searchsorted(thresholds, projected[indices], side="left")
+            is_accepted = level < thresholds.size
+            levels[indices[is_accepted]] = level[is_accepted]
+        return levels
 
-    def lam_of(self, theta, level):
+    def thresholds_at(self, theta, level):
         """Return the thresholds of the groups at a level."""
-        found = self.thresholds[theta].items()
-        return {group: float(lam[math.floor(level)]) for group, lam in found}
-
-
-def _levels(projected, group, by_group):
-    """Return the levels of samples; inf where no level accepts them."""
-    found = np.full(projected.size, np.inf)
-    for name, thresholds in by_group.items():
-        rows = np.flatnonzero(group == name)
-        levels = np.searchsorted(thresholds, projected[rows], side="left")
-        is_accepted = levels < thresholds.size
-        found[rows[is_accepted]] = levels[is_accepted]
-    return found
+        by_group = self.thresholds[theta].items()
+        return {group: float(lam[math.floor(level)]) for group, lam in by_group}
 
 
 def by_levels(first, second, tests, thetas, scales, delta):
@@ -75,19 +65,25 @@ def by_levels(first, second, tests, thetas, scales, delta):
     for test in tests:
         if test.kind == "tpr_min":
             floors[test.group] = max(test.limit, floors.get(test.group, 0.0))
-    found: dict = {}
+    sizes = {
+        group: np.count_nonzero(~second.is_ood & (second.group == group))
+        for group in floors
+    }
+    of_groups = {
+        group: first.take(~first.is_ood & (first.group == group)) for group in floors
+    }
+    thresholds: dict = {}
     for theta in thetas:
-        projected = first.projected(theta, scales)[0]
-        found[theta] = {
+        thresholds[theta] = {
             group: _thresholds(
-                projected[first.group == group],
-                np.count_nonzero(second.group == group),
-                floor,
-                delta,
+                of_groups[group].project(theta, scales), sizes[group], floor, delta
             )
             for group, floor in floors.items()
         }
-    return GroupedPart(first, found), GroupedPart(second, found)
+    return (
+        GroupedSamples(**vars(first), thresholds=thresholds),
+        GroupedSamples(**vars(second), thresholds=thresholds),
+    )
 
 
 def _thresholds(projected, n_certify, floor, delta):
@@ -114,11 +110,8 @@ def named_thresholds(lam, pooled_name, pooled, skipped):
     return {**lam, **dict.fromkeys(skipped, -math.inf)}
 
 
-def check_thresholds(rule, samples, unlabeled, certificate, own):
-    """Raise unless there may be thresholds of groups, or none are asked for.
-
-    `own` is whether the rule has thresholds of its own.
-    """
+def check_thresholds(rule, samples, unlabeled, certificate):
+    """Raise unless there may be thresholds of groups, or none are requested."""
     group_id, group_ood = samples.by_kind("group")
     if certificate.thresholds == "shared":
         if group_ood is not None and group_ood.size:
@@ -127,7 +120,7 @@ def check_thresholds(rule, samples, unlabeled, certificate, own):
                 "groups together. Leave it out, or use source_ood."
             )
         return
-    if not own and certificate.method != "high_probability":
+    if not rule._has_point and certificate.method != "high_probability":
         raise ValueError(
             f"thresholds='group' is for guarantee='high_probability' and rules with "
             f"linear bounds, got guarantee={certificate.method!r} and "
@@ -140,7 +133,7 @@ def check_thresholds(rule, samples, unlabeled, certificate, own):
             "thresholds='group' needs the group of each sample: pass group_id, and "
             "group_ood if there are OOD samples."
         )
-    if not own and not any(is_floor(bound) for bound in rule.statements()):
+    if not rule._has_point and not any(is_floor(bound) for bound in rule.statements()):
         raise ValueError(
             f"thresholds='group' needs a lower bound on the TPR within groups, such as "
             f"tpr_min of BoundedTPRFPR, which {type(rule).__name__} does not have. Add "

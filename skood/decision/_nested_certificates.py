@@ -10,18 +10,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skood.decision._angle_search import grid_search
 from skood.decision._base_rule import BaseRule, Linear, as_asked, is_floor
 from skood.decision._calibration_sample import Problem
 from skood.decision._certified_path import RuleCertificate, statement_of
 from skood.decision._objective import Goal
 from skood.decision._options import certified_delta
+from skood.decision._scored_samples import Counts
 from skood.decision._solver import (
     grid_of_angles,
-    grid_search,
     search_problem,
     warn_of_reversed,
 )
-from skood.decision._statements import Counts, tests_of
+from skood.decision._statements import tests_of
 from skood.exceptions import NotCertifiableError
 from skood.stats._binomial_bounds import (
     max_accepted_ood,

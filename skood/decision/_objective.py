@@ -70,9 +70,13 @@ class Goal:
         self.bounds = bounds
         self.rtol = rtol
         # least number of ID samples; the risk of an empty region is undefined
-        least = [b.constant / -b.id for b in bounds if is_floor(b)]
-        self.n_min = max(least, default=0.0 if cost is not None else 1.0)
-        nothing = cost is not None and all(b.constant <= GUARD for b in bounds)
+        self.n_min, nothing = -np.inf, cost is not None
+        for bound in bounds:
+            nothing &= bound.constant <= GUARD
+            if is_floor(bound):
+                self.n_min = max(self.n_min, bound.constant / -bound.id)
+        if self.n_min == -np.inf:
+            self.n_min = 0.0 if cost is not None else 1.0
         self.none = cost.constant if nothing else np.inf
 
     @classmethod
@@ -108,10 +112,10 @@ class Goal:
 
     def excess(self, N, E, F):
         """Return the total violation of the bounds, in samples."""
-        return sum(
-            (np.maximum(b.at(N, E, F), 0) for b in self.bounds),
-            start=np.zeros(np.shape(N)),
-        )
+        total = np.zeros(np.shape(N))
+        for bound in self.bounds:
+            total += np.maximum(bound.at(N, E, F), 0)
+        return total
 
     def mixtures(self, before, after):
         """Return value, tau, N and F of the best mixtures of two regions each.

@@ -13,10 +13,7 @@ from scipy.stats import binom, chi2
 from sklearn.utils.validation import column_or_1d
 
 from skood.decision._operating_point import (
-    accept_proba,
     check_pair,
-    project,
-    standardize,
 )
 from skood.stats._mean_intervals import clopper_pearson
 from skood.utils._param_validation import Interval, StrOptions, validate_params
@@ -217,11 +214,6 @@ def precision_pvalue(precision_min, N, n_id, F, n_ood, Q, n_new, delta):
     return min(1.0, gamma + float(largest) + 2 * _TAIL)
 
 
-def _projected(point, risk, ood):
-    risk, ood = check_pair(risk, ood, ("risk", "ood"), False)
-    return project(point.theta, *standardize(risk, ood, point.scales))
-
-
 def _likelihood_interval(p_id, p_ood, p_new, delta):
     r"""Return an approximate interval of the OOD share from projected scores.
 
@@ -400,12 +392,13 @@ def ood_prior_interval(
     for name, (risk, ood) in pairs.items():
         if risk is None or len(risk) == 0:
             raise ValueError(f"No {name} samples; the interval needs some.")
-        accepted[name] = accept_proba(point, risk, ood)
+        accepted[name] = point.accept_proba(risk, ood)
         if point.tau != 1:
             raise ValueError("The rule must accept all samples at its threshold.")
     if method == "em":
         p_id, p_ood, p_new = (
-            _projected(point, *pairs[name]) for name in ("ID", "OOD", "unlabeled")
+            point.project(*check_pair(*pairs[name], ("risk", "ood"), False))
+            for name in ("ID", "OOD", "unlabeled")
         )
         return _likelihood_interval(p_id, p_ood, p_new, delta)
     id_counts, new_counts = (

@@ -86,7 +86,7 @@ class OperatingPoint:
     .. math::
         \cos\theta \, a / c_a + \sin\theta \, b / c_b \le \lambda .
 
-    :func:`accept` applies it. Read more in the :ref:`User Guide <rejection>`.
+    :meth:`accept` applies it. Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
@@ -137,15 +137,19 @@ class OperatingPoint:
     See Also
     --------
     solve : Finds the best one.
-    accept : Applies it.
-    accept_proba : Returns the probability of acceptance.
+    certify : Finds one whose bounds hold on new data.
 
     Examples
     --------
-    >>> from skood.rejection import OperatingPoint, accept
+    >>> import numpy as np
+    >>> from skood.rejection import OperatingPoint
     >>> point = OperatingPoint(theta=0.0, lam=0.5)
-    >>> accept(point, [0.2, 0.7])
+    >>> point.accept([0.2, 0.7])
     array([ True, False])
+    >>> OperatingPoint(theta=0.0, lam=0.5, tau=0.25).accept_proba([0.4, 0.5, 0.6])
+    array([1.  , 0.25, 0.  ])
+    >>> OperatingPoint(np.pi / 4, 1.0).accept([0.5, 0.5, 0], [0.5, 1, np.inf])
+    array([ True, False, False])
     >>> point.mu
     0.0
     """
@@ -222,6 +226,86 @@ class OperatingPoint:
             return math.copysign(math.inf, w_b)
         return w_b / w_a * self.scales[0] / self.scales[1]
 
+    def project(self, risk, ood=None):
+        """Return the projected scores, which the rule compares with `lam`.
+
+        Parameters
+        ----------
+        risk, ood : ndarray of shape (n_samples,)
+            Both scores, without NaN; `ood` may be None if the rule has one score.
+
+        Returns
+        -------
+        projected : ndarray of shape (n_samples,)
+            Projected scores, high for samples to reject.
+        """
+        return project(self.theta, *standardize(risk, ood, self.scales))
+
+    def accept_proba(self, risk, ood=None, *, groups=None):
+        """Return the probability that the rule accepts each sample.
+
+        Parameters
+        ----------
+        risk : array-like of shape (n_samples,)
+            The risk-like score, high for samples that are likely misclassified.
+
+        ood : array-like of shape (n_samples,), default=None
+            The OOD-like score, high for OOD samples. None: `risk` is the only score.
+
+        groups : array-like of shape (n_samples,), default=None
+            Groups of the samples, if the rule has a threshold for each group. Samples
+            of other groups are rejected, with a warning.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples,), dtype float64
+            1 below the threshold, `tau` at it, 0 above it. A sample with an infinite
+            score is above every finite threshold, at any angle.
+
+        Raises
+        ------
+        ValueError
+            If a score contains NaN, `ood` contains -inf, or `ood` or `groups` is
+            missing.
+        """
+        needs_ood = weights(self.theta)[1] != 0 or self.has_two_thresholds
+        risk, ood = check_pair(risk, ood, ("risk", "ood"), needs_ood)
+        if self.has_group_thresholds:
+            groups = _check_groups(self.lam, groups, risk.size)
+        return self._proba(risk, ood, groups)
+
+    def _proba(self, risk, ood, groups=None):
+        """Return the probability of acceptance for checked scores and groups."""
+        lam, ood_max, low = self.lam, self.ood_max, self.lam_low
+        if isinstance(lam, dict):
+            lam = of_groups(lam, groups)
+        values = project(self.theta, *standardize(risk, ood, self.scales))
+        proba = (values <= lam).astype(np.float64)
+        if self.tau != 1:
+            at = values == lam if low is None else (proba > 0) & (values > low)
+            proba[at] = self.tau
+        if ood_max != math.inf:
+            proba[ood > of_groups(ood_max, groups)] = 0.0
+        return proba
+
+    def accept(self, risk, ood=None, *, groups=None, random_state=None):
+        """Return which samples the rule accepts.
+
+        Parameters
+        ----------
+        risk, ood, groups : array-like of shape (n_samples,)
+            As in :meth:`accept_proba`.
+
+        random_state : int, RandomState instance or None, default=None
+            Controls the draws for samples at the threshold of a randomized rule.
+
+        Returns
+        -------
+        accepted : ndarray of shape (n_samples,), dtype bool
+            True where the sample is accepted.
+        """
+        return draw(self.accept_proba(risk, ood, groups=groups), random_state)
+
 
 def weights(theta):
     """Return cos and sin of `theta`, exact at multiples of a right angle."""
@@ -244,6 +328,25 @@ def precision_at(ood_prior, tpr, fpr):
     right = (1 - ood_prior) * tpr
     accepted = right + ood_prior * fpr
     return right / accepted if accepted > 0 else math.nan
+
+
+def rates_of(rule, N, E, F, n_id, n_ood):
+    """Return the rates of a rule that accepts N of n_id ID and F of n_ood OOD samples.
+
+    E is the summed loss of the accepted ID samples.
+    """
+    tpr, fpr = N / n_id, F / n_ood if n_ood else math.nan
+    precision = math.nan
+    if rule.ood_prior is not None:
+        leaked = fpr if rule.ood_prior else 0.0
+        precision = float(precision_at(rule.ood_prior, tpr, leaked))
+    return Rates(
+        risk=E / N if N else math.nan,
+        tpr=tpr,
+        fpr=fpr,
+        precision=precision,
+        objective=float(rule.objective(N, E, F, n_id, n_ood)),
+    )
 
 
 def _check_score(score, name, *, below=True):
@@ -312,66 +415,12 @@ def project(theta, u, v, top):
     return projected
 
 
-def accept_proba(point, risk, ood=None, *, groups=None):
-    """Return the probability that an operating point accepts each sample.
-
-    Read more in the :ref:`User Guide <rejection>`.
-
-    Parameters
-    ----------
-    point : OperatingPoint
-        The rule, as :func:`solve` returns it.
-
-    risk : array-like of shape (n_samples,)
-        The risk-like score, high for samples that are likely misclassified.
-
-    ood : array-like of shape (n_samples,), default=None
-        The OOD-like score, high for OOD samples. None: `risk` is the only score.
-
-    groups : array-like of shape (n_samples,), default=None
-        Groups of the samples, if the rule has a threshold for each group. Samples of
-        other groups are rejected.
-
-    Returns
-    -------
-    proba : ndarray of shape (n_samples,), dtype float64
-        1 below the threshold, `tau` at it, 0 above it. A sample with an infinite score
-        is above every finite threshold, at any angle.
-
-    Raises
-    ------
-    ValueError
-        If a score contains NaN, `ood` contains -inf, or `ood` or `groups` is missing.
-
-    Warns
-    -----
-    SkoodWarning
-        If `groups` contains groups for which the rule has no threshold.
-
-    See Also
-    --------
-    accept : The decisions.
-    solve : Finds the best operating point.
-
-    Examples
-    --------
-    >>> from skood.rejection import OperatingPoint, accept_proba
-    >>> accept_proba(OperatingPoint(theta=0.0, lam=0.5, tau=0.25), [0.4, 0.5, 0.6])
-    array([1.  , 0.25, 0.  ])
-    """
-    needs_ood = weights(point.theta)[1] != 0 or point.has_two_thresholds
-    risk, ood = check_pair(risk, ood, ("risk", "ood"), needs_ood)
-    if point.has_group_thresholds:
-        groups = _check_groups(point, groups, risk.size)
-    return proba_of(point, risk, ood, groups)
-
-
-def _check_groups(point, groups, n_samples):
+def _check_groups(lam, groups, n_samples):
     """Return the groups of samples, or raise; warn of groups without a threshold."""
     if groups is None:
         raise ValueError(
             "The rule has a threshold for each group; pass groups, the group of each "
-            f"sample, such as {next(iter(point.lam))!r}."
+            f"sample, such as {next(iter(lam))!r}."
         )
     groups = column(groups)
     if groups.shape != (n_samples,):
@@ -379,7 +428,7 @@ def _check_groups(point, groups, n_samples):
             f"groups must have one label per sample, got {groups.size} for {n_samples} "
             "samples."
         )
-    other = [group not in point.lam for group in groups.tolist()]
+    other = [group not in lam for group in groups.tolist()]
     if any(other):
         names = list(dict.fromkeys(groups[other].tolist()))
         shown = ", ".join(map(repr, names[:5])) + ", ..." * (len(names) > 5)
@@ -388,78 +437,6 @@ def _check_groups(point, groups, n_samples):
             f"threshold for their groups {shown}. Recalibrate with samples of them."
         )
     return groups
-
-
-def projected(point, risk, ood):
-    """Return the projected scores, which an operating point compares with `lam`."""
-    return project(point.theta, *standardize(risk, ood, point.scales))
-
-
-def proba_of(point, risk, ood, groups=None):
-    """Return the probability of acceptance for checked scores and groups."""
-    values = projected(point, risk, ood)
-    proba = (values <= of_groups(point.lam, groups)).astype(np.float64)
-    low = point.lam_low
-    if point.tau != 1:
-        at = values == point.lam if low is None else (proba > 0) & (values > low)
-        proba[at] = point.tau
-    if point.has_two_thresholds:
-        proba[ood > of_groups(point.ood_max, groups)] = 0.0
-    return proba
-
-
-def accept(point, risk, ood=None, *, groups=None, random_state=None):
-    """Return which samples an operating point accepts.
-
-    Read more in the :ref:`User Guide <rejection>`.
-
-    Parameters
-    ----------
-    point : OperatingPoint
-        The rule, as :func:`solve` returns it.
-
-    risk : array-like of shape (n_samples,)
-        The risk-like score, high for samples that are likely misclassified.
-
-    ood : array-like of shape (n_samples,), default=None
-        The OOD-like score, high for OOD samples. None: `risk` is the only score.
-
-    groups : array-like of shape (n_samples,), default=None
-        Groups of the samples, as for :func:`accept_proba`.
-
-    random_state : int, RandomState instance or None, default=None
-        Controls the draws for samples at the threshold of a randomized rule.
-
-    Returns
-    -------
-    accepted : ndarray of shape (n_samples,), dtype bool
-        True where the sample is accepted. A sample with an infinite score is accepted
-        only if the threshold is infinite, at any angle.
-
-    Raises
-    ------
-    ValueError
-        If a score contains NaN, `ood` contains -inf, or `ood` or `groups` is missing.
-
-    Warns
-    -----
-    SkoodWarning
-        As :func:`accept_proba`.
-
-    See Also
-    --------
-    accept_proba : The probabilities.
-    solve : Finds the best operating point.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.rejection import OperatingPoint, accept
-    >>> point = OperatingPoint(theta=np.pi / 4, lam=1.0)
-    >>> accept(point, [0.5, 0.5, 0.0], [0.5, 1.0, np.inf])
-    array([ True, False, False])
-    """
-    return draw(accept_proba(point, risk, ood, groups=groups), random_state)
 
 
 def draw(proba, random_state):

@@ -5,11 +5,13 @@
 
 import math
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
 from skood.decision._base_rule import as_asked
-from skood.decision._calibration_sample import Problem
+from skood.decision._calibration_sample import Problem, scales_of
 from skood.decision._certified_path import (
     RuleCertificate,
     ascending,
@@ -21,9 +23,9 @@ from skood.decision._certified_path import (
 )
 from skood.decision._distribution_shift import statement_tests
 from skood.decision._group_thresholds import by_levels, named_thresholds
-from skood.decision._operating_point import OperatingPoint
+from skood.decision._operating_point import OperatingPoint, rates_of
 from skood.decision._solver import grid_of_angles, search_problem
-from skood.decision._statements import Part, tests_of, text_of
+from skood.decision._statements import TestedSamples, tests_of, text_of
 from skood.exceptions import NotCertifiableError
 from skood.utils._warnings import quiet
 
@@ -108,115 +110,118 @@ def check_attainable(tests):
         raise NotCertifiableError(f"{reason[0].upper()}{reason[1:]}.")
 
 
-def check_path_losses(bounds, loss, max_loss):
-    """Raise if a statement is about losses, and one is above `max_loss`."""
-    if any(bound.loss for bound in bounds) and loss.max(initial=0.0) > max_loss:
+def check_path_losses(samples, max_loss):
+    """Raise if a loss is above `max_loss`, for statements about losses."""
+    largest = samples.by_kind("loss")[0].max(initial=0.0)
+    if largest > max_loss:
         raise ValueError(
             f"The rule bounds losses, and a guarantee needs their largest possible "
-            f"value: max_loss={max_loss!r}, but a loss is {float(loss.max())!r}. Pass "
+            f"value: max_loss={max_loss!r}, but a loss is {float(largest)!r}. Pass "
             f"a larger max_loss, or clip the losses."
         )
 
 
-def _is_two_valued(loss, max_loss):
-    return bool(np.all((loss == 0) | (loss == max_loss)))
-
-
-def certify_statements(rule, bounds, whole, certificate, solver, rng):
+def certify_statements(rule, bounds, samples, unlabeled, certificate, solver, rng):
     """Return the rule of the last certified candidate, or raise NotCertifiableError.
 
-    `bounds` are the statements of `rule`, functions of rates that must not be positive,
-    and `whole` has all samples, a `Part`.
+    `bounds` are the statements of `rule`, functions of rates that must not be positive.
     """
-    delta, max_loss = certificate.delta, certificate.max_loss
-    split, by_group = certificate.split, certificate.thresholds == "group"
-    check_path_losses(bounds, whole.loss, max_loss)
-    ascends = (
-        not by_group
-        and whole.samples.ood is None
-        and not isinstance(split, np.ndarray)
-        and any(bound.loss for bound in bounds)
-        and _is_coverage(rule.cost())
-    )
+    delta, max_loss, split = certificate.delta, certificate.max_loss, certificate.split
+    by_group = certificate.thresholds == "group"
+    ascends = False
+    if any(map(attrgetter("loss"), bounds)):
+        check_path_losses(samples, max_loss)
+        single = samples.ood is None and not by_group
+        cost, by_share = rule.cost(), not isinstance(split, np.ndarray)
+        if single and by_share and cost is not None:  # and the largest coverage
+            ascends = cost.id < 0 == cost.loss == cost.ood
     split = split * _FOR_THRESHOLDS if ascends else split
-    least = _least_size(bounds, max_loss, delta)
-    of_id = split[whole.samples.indices[0]] if isinstance(split, np.ndarray) else split
-    options = least, of_id, delta, certificate.small_groups
-    groups, pooled, skipped = without_small(whole.group, *options)
-    if pooled:
-        group = pooled_labels(whole.samples.group, pooled)
-        whole = Part(replace(whole.samples, group=group), whole.new)
-    first, second = whole.split(split, rng)
-    chooser = Problem(first.samples)
-    sources = None if whole.source is None else np.unique(whole.source).tolist()
-    two_valued = _is_two_valued(first.loss, max_loss)
-    how = two_valued, certificate, whole
-    tests = statement_tests(rule, bounds, groups, sources, *how)
+    sizes = (*samples.sizes, 0 if unlabeled is None else unlabeled.is_ood.size)
+    groups, pooled, skipped = None, (), ()
+    if samples.by_kind("group")[0] is not None:
+        least = _least_size(bounds, max_loss, delta)
+        samples, *names = _with_large_groups(samples, least, split, certificate)
+        groups, pooled, skipped = names
+    first, second = samples.split(split, rng)
+    new: tuple = (None, None)
+    if unlabeled is not None:
+        new = unlabeled.split(split, rng)
+    source = samples.by_kind("source")[1]
+    sources = None if source is None else np.unique(source).tolist()
+    two_valued = bool(np.isin(first.by_kind("loss")[0], (0, max_loss)).all())
+    how = two_valued, certificate, samples, unlabeled
+    tests = statement_tests(rule, bounds, (groups, sources), *how)
     check_attainable(tests)
-    about = _about(whole, second, certificate, pooled=pooled, not_certified=skipped)
+    about = _about(second, new[1], certificate.shift, pooled, skipped)
     if not tests:
         with quiet():
-            found = search_problem(rule, chooser, solver)
-        return _certified_cost(
-            rule, found, first, second, sources, delta, max_loss, about
-        )
-    thetas = grid_of_angles(solver.angles, _N_ANGLES) if chooser.double else np.zeros(1)
-    scales, sizes = chooser.scales, [second.sizes(test) for test in tests]
+            point = search_problem(rule, Problem(first), solver)
+        return _certified_cost(rule, point, first, second, sources, certificate, about)
+    thetas, scales = np.zeros(1), scales_of(first)
+    if samples.ood is not None:
+        thetas = grid_of_angles(solver.angles, _N_ANGLES)
     if by_group:
         first, second = by_levels(first, second, tests, thetas, scales, delta)
+    chosen = TestedSamples(tests, first, new[0])
+    tested = TestedSamples(tests, second, new[1])
     if ascends:
-        path, weights = ascending(first, tests, sizes, scales, delta)
+        path, weights = ascending(chosen, tested.sizes, scales, delta)
     else:
-        path, weights = plan(rule, first, tests, thetas, scales, sizes, delta), (1.0,)
-    candidates = [
-        (float(theta), float(lam), scales)
-        for theta, lam in zip(path.theta, path.lam, strict=True)
-    ]
-
-    def stakes_of(k):
-        needs_none = not any(test.needs_stakes for test in tests) and ascends
-        if needs_none or not any(test.bets for test in tests):
-            return [None] * len(tests)
-        theta, lam, _ = candidates[k]
-        counts = first.counts(tests, theta, scales, np.array([lam]))
-        return [
-            test.stakes(_numbers(count), *size, delta)
-            for test, count, size in zip(tests, counts, sizes, strict=True)
-        ]
-
-    found, failed = sequence(
-        second, tests, candidates, stakes_of, delta, weights=weights
-    )
-    if not found:
-        about_tests = tests, path, sizes, delta, weights
-        counts = [
-            second.counts(tests, theta, scales, np.array([lam]))
-            for theta, lam, _ in candidates
-        ]
-        raise _refusal(rule, whole, *about_tests, failed, counts)
-    last = max(found)
-    about = {**about, "n_candidates": len(candidates), "n_certified": len(found)}
+        path = plan(rule, chosen, thetas, scales, tested.sizes, delta)
+        weights = (1.0,)
+    candidates = path.candidates
+    stakes_of = partial(_stakes, chosen, tested.sizes, candidates, delta, ascends)
+    passed, failed = sequence(tested, candidates, stakes_of, delta, weights=weights)
+    if not passed:
+        raise _refusal(rule, sizes, tested, path, delta, weights, failed)
+    last = max(passed)
+    about |= {"n_candidates": len(candidates), "n_certified": len(passed)}
     certificate = RuleCertificate(delta, (), **about)
-    point = certified(rule, second, tests, candidates[last], found[last], certificate)
+    point = certified(rule, tested, candidates[last], passed[last], certificate)
     if by_group:
-        lam = named_thresholds(point.lam, POOLED, pooled, skipped)
-        point = replace(point, lam=lam)
+        lam = second.thresholds_at(point.theta, point.lam)
+        point = replace(point, lam=named_thresholds(lam, POOLED, pooled, skipped))
     return point
 
 
-def _is_coverage(cost):
-    """Return whether an objective is the largest coverage."""
-    return cost is not None and cost.id < 0 == cost.loss == cost.ood
+def _with_large_groups(samples, least, split, certificate):
+    """Return samples with small groups pooled, and the groups; see `without_small`."""
+    if isinstance(split, np.ndarray):
+        split = split[samples.indices[0]]
+    labels = samples.by_kind("group")[0]
+    options = least, split, certificate.delta, certificate.small_groups
+    groups, pooled, skipped = without_small(labels, *options)
+    if pooled:
+        samples = replace(samples, group=pooled_labels(samples.group, pooled))
+    return samples, groups, pooled, skipped
 
 
-def _about(whole, second, certificate, **names):
+def _stakes(chosen, sizes, candidates, delta, ascends, k):
+    """Return the stakes of the tests of a candidate, None where they are no bets."""
+    tests = chosen.tests
+    needs_none = ascends and not any(map(attrgetter("needs_stakes"), tests))
+    if needs_none or not any(map(attrgetter("bets"), tests)):
+        return [None] * len(tests)
+    theta, lam, scales = candidates[k]
+    counts, _ = chosen.counts(theta, np.array([lam]), scales)
+    return [
+        test.stakes(_numbers(count), *size, delta)
+        for test, count, size in zip(tests, counts, sizes, strict=True)
+    ]
+
+
+def _about(second, unlabeled, shift, pooled, skipped):
     """Return fields of the certificate: the certifying samples and their shift."""
-    shift, is_weighted = certificate.shift, whole.samples.weight is not None
-    weight_max = float(shift.weight_max) if is_weighted else None
-    found = {"n_id": len(second.loss), "n_ood": len(second.ood[0]), **names}
-    if second.new is not None:
-        found["n_unlabeled"] = len(second.new[0])
-    return {**found, "weight_max": weight_max, "tv": shift.tv}
+    n_id, n_ood = second.sizes
+    return {
+        "n_id": n_id,
+        "n_ood": n_ood,
+        "pooled": pooled,
+        "not_certified": skipped,
+        "n_unlabeled": 0 if unlabeled is None else unlabeled.is_ood.size,
+        "weight_max": None if second.weight is None else float(shift.weight_max),
+        "tv": shift.tv,
+    }
 
 
 def _numbers(counts):
@@ -224,65 +229,62 @@ def _numbers(counts):
     return type(counts)(*(np.ravel(count)[0] for count in counts))
 
 
-def certified(rule, part, tests, candidate, pvalues, certificate):
+def certified(rule, tested, candidate, pvalues, certificate):
     """Return the operating point of a certified candidate."""
     theta, lam, scales = candidate
-    counts = part.counts(tests, theta, scales, np.array([lam]))
-    statements = tuple(
-        statement_of(test, _numbers(count), p)
-        for test, count, p in zip(tests, counts, pvalues, strict=True)
-    )
-    certificate = replace(certificate, statements=statements)
-    lam = part.lam_of(theta, lam)
-    point = OperatingPoint(theta, lam, scales=scales, certificate=certificate)
-    groups = part.group, part.group_ood
-    point = Problem(part.samples).evaluated(rule, point, groups)
-    in_use = [
-        one.estimate
-        for one, test in zip(statements, tests, strict=True)
-        if test.kind == "in_use"
-    ]
+    counts, everything = tested.counts(theta, np.array([lam]), scales)
+    statements, in_use = [], []
+    for test, count, p in zip(tested.tests, counts, pvalues, strict=True):
+        statements.append(statement_of(test, _numbers(count), p))
+        if test.kind == "in_use":
+            in_use.append(statements[-1].estimate)
+    N, E, *_, F, n_id, n_ood = everything
+    rates = rates_of(rule, float(N[0]), float(E[0]), float(F[0]), n_id, n_ood)
     if in_use:  # not the precision at the prior of the rule
-        rates = point.rates._replace(precision=min(in_use))
-        point = replace(point, rates=rates)
-    return point
-
-
-def _certified_cost(rule, found, first, second, sources, delta, max_loss, about):
-    """Return the best rule on the first part, with an upper bound on its cost."""
-    if found.lam_low is not None or found.tau != 1:
-        found = replace(found, tau=float(found.lam > -math.inf), lam_low=None)
-    candidate = found.theta, found.lam, found.scales
-    certificate = RuleCertificate(delta, (), n_candidates=1, n_certified=1, **about)
-    cost = rule.cost()
-    if cost is None:
-        return certified(rule, second, [], candidate, [], certificate)
-    check_path_losses([cost], np.append(first.loss, second.loss), max_loss)
-    tests = tests_of([cost], None, sources, True, max_loss)
-    decisions = second.decided(found.theta, found.lam, found.scales)
-    a, b, c, d = cost
-    least = d + min(a, 0.0) + min(c, 0.0)
-    most = d + max(a + max(b, 0.0) * max_loss, 0.0) + max(c, 0.0)
-    bounded = []
-    for test in tests:
-        count = first.counts([test], found.theta, found.scales, np.array([found.lam]))
-        stakes = test.stakes(_numbers(count[0]), *second.sizes(test), delta)
-        rows = second.of_test(test, *decisions)
-        high = upper_bound(test, rows, stakes, (least, most), delta)
-        bounded.append(test._replace(bound=cost._replace(constant=d - high)))
-    return certified(
-        rule, second, bounded, candidate, [delta] * len(bounded), certificate
+        rates = rates._replace(precision=min(in_use))
+    certificate = replace(certificate, statements=tuple(statements))
+    return OperatingPoint(
+        theta, lam, scales=scales, rates=rates, certificate=certificate
     )
 
 
-def _refusal(rule, whole, tests, path, sizes, delta, weights, failed, counts):
+def _certified_cost(rule, point, first, second, sources, certificate, about):
+    """Return the best rule on the first samples, with an upper bound on its cost."""
+    delta, max_loss = certificate.delta, certificate.max_loss
+    cost = rule.cost()
+    if point.lam_low is not None or point.tau != 1:
+        point = replace(point, tau=float(point.lam > -math.inf), lam_low=None)
+    candidate = point.theta, point.lam, point.scales
+    certificate = RuleCertificate(delta, (), n_candidates=1, n_certified=1, **about)
+    tests: list = []
+    if cost is not None:
+        check_path_losses(first + second, max_loss)
+        tests = tests_of([cost], None, sources, True, max_loss)
+        a, b, c, d = cost
+        ends = (
+            d + min(a, 0.0) + min(c, 0.0),
+            d + max(a + max(b, 0.0) * max_loss, 0.0) + max(c, 0.0),
+        )
+    chosen, tested = TestedSamples(tests, first), TestedSamples(tests, second)
+    counts, _ = chosen.counts(point.theta, np.array([point.lam]), point.scales)
+    for k, test in enumerate(tests):
+        stakes = test.stakes(_numbers(counts[k]), *tested.sizes[k], delta)
+        samples = tested.subsets[k]
+        accepted = samples.project(point.theta, point.scales) <= point.lam
+        high = upper_bound(test, samples, accepted, stakes, ends, delta)
+        tested.tests[k] = test._replace(bound=cost._replace(constant=d - high))
+    return certified(rule, tested, candidate, [delta] * len(tests), certificate)
+
+
+def _refusal(rule, sizes, tested, path, delta, weights, failed):
     """Return the error with the statement that failed and the samples needed.
 
-    `failed` has the p-values of the candidates that were tested, and `counts` are those
-    of all candidates on the samples that test.
+    `sizes` are the numbers of all ID, OOD and unlabeled samples, and `failed` has the
+    p-values of the candidates that were tested.
     """
+    tests, n = tested.tests, tested.sizes
     if not failed:
-        reason = _too_few(tests, path.counts, sizes, delta)
+        reason = _too_few(tests, path.counts, n, delta)
     else:
         k = min(failed)
         p, share = failed[k][-1], "" if weights[k] == 1 else f"{weights[k]:g} * "
@@ -290,13 +292,15 @@ def _refusal(rule, whole, tests, path, sizes, delta, weights, failed, counts):
             f"{text_of(tests[len(failed[k]) - 1])} has a p-value of {p:.3g} for the "
             f"safest rule, which is above {share}delta={delta:g}"
         )
-    n_id, n_ood = whole.samples.sizes
-    n_new = 0 if whole.new is None else len(whole.new[0])
-    most = _MANY / max(n_id, n_ood, n_new)
-    about = sizes, delta, most
-    factor = planned = factor_needed(tests, path.counts, *about)
+    n_id, n_ood, n_new = sizes
+    most = _MANY / max(sizes)
+    factor = planned = factor_needed(tests, path.counts, n, delta, most)
     if failed:
-        factor = factor_needed(tests, counts, *about)
+        counts = [
+            tested.counts(theta, np.array([lam]), scales)[0]
+            for theta, lam, scales in path.candidates
+        ]
+        factor = factor_needed(tests, counts, n, delta, most)
     if factor == 1 or (factor is None and planned is not None):
         factor = math.nan
     needed: tuple = (None, None, factor)
@@ -306,11 +310,11 @@ def _refusal(rule, whole, tests, path, sizes, delta, weights, failed, counts):
             reason += (
                 f". About {math.ceil(factor * n_new)} unlabeled samples are needed"
             )
-    given = f"{n_id} ID and {n_ood} OOD samples"
+    samples = f"{n_id} ID and {n_ood} OOD samples"
     if n_new:
-        given = f"{n_id} ID, {n_ood} OOD and {n_new} unlabeled samples"
+        samples = f"{n_id} ID, {n_ood} OOD and {n_new} unlabeled samples"
     return NotCertifiableError(
-        f"{as_asked(rule)} is not certified by {given}: {reason}.", *needed
+        f"{as_asked(rule)} is not certified by {samples}: {reason}.", *needed
     )
 
 

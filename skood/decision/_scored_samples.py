@@ -3,17 +3,35 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
 from skood.decision._base_rule import check_rule
-from skood.decision._operating_point import check_pair
+from skood.decision._operating_point import check_pair, project, standardize
 from skood.utils._labels import column
 from skood.utils._stored import stored
 from skood.utils._weights import check_weight
+
+_ARRAYS = "risk", "ood", "loss", "is_ood", "group", "source", "weight"
+
+
+class Counts(NamedTuple):
+    """Accepted samples at some thresholds, and their losses; sums of weights with them.
+
+    Shapes: (n_thresholds,), or numbers. ``n_lossy`` counts positive losses, ``squares``
+    is the sum of squared losses.
+    """
+
+    N: Any
+    E: Any
+    squares: Any
+    n_lossy: Any
+    F: Any
+    n_id: float
+    n_ood: float
 
 
 @stored
@@ -80,10 +98,12 @@ class ScoredSamples:
     weight: np.ndarray | None = None
 
     def __post_init__(self):
-        for name, array in vars(self).items():
+        shapes = {}
+        for name in _ARRAYS:
+            array = getattr(self, name)
             if array is not None:
                 object.__setattr__(self, name, np.asarray(array))
-        shapes = {k: v.shape for k, v in vars(self).items() if v is not None}
+                shapes[name] = np.shape(array)
         if set(shapes.values()) != {(np.size(self.risk),)}:
             raise ValueError(
                 "The arrays of ScoredSamples must have the same shape (n_samples,), "
@@ -240,9 +260,11 @@ class ScoredSamples:
         samples : ScoredSamples
             The samples.
         """
-        arrays: Any = [getattr(self, field.name) for field in fields(self)]
-        arrays = [None if array is None else array[indices] for array in arrays]
-        return ScoredSamples(*arrays)
+        arrays: dict = {}
+        for name in _ARRAYS:
+            array = getattr(self, name)
+            arrays[name] = None if array is None else array[indices]
+        return replace(self, **arrays)
 
     def split(self, share, rng):
         """Split the samples at random, ID samples first, then OOD samples.
@@ -266,13 +288,14 @@ class ScoredSamples:
         """
         labels = self.by_kind("group")[0], self.by_kind("source")[1]
         shares = share if isinstance(share, tuple) else (share, share)
-        pairs = []
-        for indices, label, one in zip(self.indices, labels, shares, strict=True):
-            mask = one[indices] if isinstance(one, np.ndarray) else one
-            drawn = split_indices(label, len(indices), mask, rng)
-            pairs.append([indices[chosen] for chosen in drawn])
-        first, second = map(np.concatenate, zip(*pairs, strict=True))
-        return self.take(first), self.take(second)
+        first: list = []
+        second: list = []
+        for indices, label, size in zip(self.indices, labels, shares, strict=True):
+            mask = size[indices] if isinstance(size, np.ndarray) else size
+            chosen, others = split_indices(label, len(indices), mask, rng)
+            first.append(indices[chosen])
+            second.append(indices[others])
+        return self.take(np.concatenate(first)), self.take(np.concatenate(second))
 
     def latest(self, window):
         """Return the last ID and OOD samples.
@@ -292,11 +315,58 @@ class ScoredSamples:
         latest = [indices[-window:] for indices in self.indices]
         return self.take(np.sort(np.concatenate(latest)))
 
+    def project(self, theta, scales):
+        """Return the scores that a rule compares with its threshold.
+
+        Parameters
+        ----------
+        theta : float
+            The angle between the two scores, see :class:`OperatingPoint`.
+
+        scales : tuple of (float, float)
+            The scales of the two scores.
+
+        Returns
+        -------
+        projected : ndarray of shape (n_samples,)
+            Projected scores, high for samples to reject.
+        """
+        return project(theta, *standardize(self.risk, self.ood, scales))
+
+    def counts(self, theta, lam, scales):
+        """Return the counts of accepted samples at thresholds of projected scores.
+
+        Parameters
+        ----------
+        theta : float
+            The angle between the two scores, see :class:`OperatingPoint`.
+
+        lam : ndarray of shape (n_thresholds,)
+            The thresholds.
+
+        scales : tuple of (float, float)
+            The scales of the two scores.
+
+        Returns
+        -------
+        counts : Counts
+            Accepted ID samples ``N``, their summed loss ``E``, accepted OOD samples
+            ``F``; with weights, their sums.
+        """
+        projected = self.project(theta, scales)
+        of_id, of_ood = ~self.is_ood, self.is_ood
+        w_id, w_ood = self.by_kind("weight")
+        N, E, squares, n_lossy, n_id = sums_up_to(
+            lam, projected[of_id], w_id, self.loss[of_id]
+        )
+        F, *_, n_ood = sums_up_to(lam, projected[of_ood], w_ood)
+        return Counts(N, E, squares, n_lossy, F, n_id, n_ood)
+
     def __add__(self, other):
         arrays: Any = []
-        for field in fields(self):
-            pair = getattr(self, field.name), getattr(other, field.name)
-            if field.name == "weight" and any(x is not None for x in pair):
+        for name in _ARRAYS:
+            pair = getattr(self, name), getattr(other, name)
+            if name == "weight" and any(x is not None for x in pair):
                 pair = _weights_of(self), _weights_of(other)
             if any(x is None for x in pair):
                 arrays.append(
@@ -305,6 +375,27 @@ class ScoredSamples:
             else:
                 arrays.append(np.concatenate(pair))
         return ScoredSamples(*arrays)
+
+
+def sums_up_to(lam, projected, weight, loss=None):
+    """Return N, E, summed squares, positive losses at thresholds; and the size.
+
+    With weights all are sums of them. Without `loss` only N and the size.
+    """
+    if loss is None and weight is None:
+        N = np.searchsorted(np.sort(projected), lam, side="right")
+        return N, None, None, None, projected.size
+    order = np.argsort(projected, kind="stable")
+    N = np.searchsorted(projected[order], lam, side="right")
+    sums: list = [None] * 3
+    if loss is not None:
+        for k, column in enumerate((loss, loss**2, loss > 0)):
+            column = column if weight is None else weight * column
+            sums[k] = np.append(0.0, np.cumsum(column[order]))[N]
+    if weight is None:
+        return N, *sums, projected.size
+    ends = np.append(0.0, np.cumsum(weight[order]))
+    return ends[N], *sums, ends[-1]
 
 
 def _weights_of(samples):
@@ -402,9 +493,11 @@ def checked_samples(rule, samples):
     arrays = map(samples.by_kind, ("group", "source", "weight"))
     kinds = zip(("id", "ood"), samples.sizes, *arrays, strict=True)
     for kind, n, group, source, weight in kinds:
-        _check_labels(group, f"group_{kind}", n)
-        _check_labels(source, f"source_{kind}", n)
-        check_weight(weight if n else None, n, f"weight_{kind}")
+        for name, labels in (("group", group), ("source", source)):
+            if labels is not None:
+                _check_labels(labels, f"{name}_{kind}", n)
+        if weight is not None and n:
+            check_weight(weight, n, f"weight_{kind}")
     if not n_id:
         raise ValueError("No ID samples: risk_id is empty; a rule needs ID samples.")
     if rule.needs_ood and not n_ood:

@@ -11,21 +11,33 @@ from typing import Any
 
 import numpy as np
 
-from skood.decision._base_rule import Linear, as_asked, attainable_rates, is_floor
-from skood.decision._branch_and_bound import branch_and_bound
-from skood.decision._calibration_sample import Problem
-from skood.decision._exact_sweep import MAX_ROWS, pivot_sweep
-from skood.decision._nearest import nearest
+from skood.decision._angle_search import (
+    MAX_SAMPLES,
+    branch_and_bound,
+    grid_search,
+    pivot_sweep,
+)
+from skood.decision._base_rule import (
+    BaseRule,
+    Linear,
+    as_asked,
+    attainable_rates,
+    is_floor,
+)
+from skood.decision._calibration_sample import Problem, points_before
 from skood.decision._objective import Candidate, Goal, better
 from skood.decision._operating_point import Attainable, OperatingPoint, weights
 from skood.decision._options import Solver
 from skood.decision._scored_samples import checked_samples
 from skood.exceptions import InfeasibleError
-from skood.utils._ties import tolerance
+from skood.utils._ties import GUARD, tolerance
 from skood.utils._warnings import warn
 
 # Gap at which any rule within the bounds will do.
 _ANY = 1e300
+
+# Accuracy of the least violation: less than a sample in a billion.
+_ACCURACY = 1e-9
 
 
 def grid_of_angles(angles, n_angles):
@@ -37,14 +49,67 @@ def grid_of_angles(angles, n_angles):
     return np.concatenate([k * (math.pi / 2) + steps for k in range(-2, 2)])
 
 
-def grid_search(problem, goal, thetas, randomize=False):
-    """Return the best rule over given angles, or None, and its value."""
-    best = None
-    for theta in thetas:
-        found = problem.best_at(theta, goal, randomize=randomize)
-        if found is not None and better(found, best, goal.rtol):
-            best = found
-    return best, math.inf if best is None else best.value
+class _Loosened(BaseRule):
+    """A rule whose bounds may each be violated by an amount."""
+
+    def __init__(self, rule, amount):
+        self.rule = rule
+        self.amount = amount
+
+    def rates(self):
+        return self.rule._loosened_rates(self.amount)
+
+    def cost(self):
+        return self.rule.cost()
+
+
+def _nearest(problem, rule, optimize, find, *, whole, randomize):
+    """Return the best rule of those with the least largest violation, and the latter.
+
+    `optimize` returns the best rule of a goal, or None; `find` returns some rule that
+    meets its bounds, or None. `whole` is as in `BaseRule.bounds`.
+
+    The violation is bracketed: each rule that is found lowers the upper end to the
+    least violation at its angle. The bracket is halved, or the violation just below the
+    upper end is tried, which is the last search if no rule has it.
+    """
+
+    def goal(amount):
+        return Goal.of(_Loosened(rule, amount), problem, whole=whole)
+
+    low, high = 0.0, 1.0
+    best = find(goal(high))
+    while best is None:
+        low, high = high, 2 * high  # a risk of large losses
+        best = find(goal(high))
+    accuracy = _ACCURACY * max(high, 1.0)
+    halves = False
+    while high - low > 1.5 * accuracy:  # differences are rounded
+        if best is not None:
+            high = _least_at(problem, best.theta, goal, low, high, accuracy, randomize)
+            halves = not halves and high - low > 2 * accuracy
+        amount = (low + high) / 2 if halves else high - accuracy
+        best = find(goal(amount))
+        if best is not None:
+            high = amount
+        else:
+            low, halves = amount, False
+    # Rules with equal violations may differ by the guard against rounding.
+    return optimize(goal(high + GUARD + accuracy)), round(high, 9)
+
+
+def _least_at(problem, theta, goal, low, high, accuracy, randomize):
+    """Return the least violation of the rules of an angle, which have at most `high`.
+
+    It is at least `low`, and is found by bisection.
+    """
+    lam, *after = problem.points(theta)
+    before = points_before(*after) if randomize else None
+    while high - low > accuracy / 2:
+        middle = (low + high) / 2
+        best = problem.best_of(theta, lam, *after, goal=goal(middle), before=before)
+        low, high = (middle, high) if best is None else (low, middle)
+    return high
 
 
 def _least_violation(problem, rule, thetas, optimize, find, randomize, infeasible):
@@ -62,11 +127,11 @@ def _least_violation(problem, rule, thetas, optimize, find, randomize, infeasibl
         fpr = F / n_ood if n_ood else np.full(N.shape, np.nan)
         broken = np.where(N > 0, rule.violation(N / n_id, fpr, risk), math.inf)
         k = np.lexsort((F, -N, broken))[0]
-        found = Candidate(
+        candidate = Candidate(
             float(broken[k]), float(N[k]), float(F[k]), float(theta), float(lam[k])
         )
-        if better(found, best, 0.0):
-            best = found
+        if better(candidate, best, 0.0):
+            best = candidate
     bounds = rule.bounds(n_id, n_ood, whole=whole)
     floors = tuple(bound for bound in bounds if is_floor(bound))
     others = tuple(bound for bound in bounds if not is_floor(bound))
@@ -82,7 +147,7 @@ def _least_violation(problem, rule, thetas, optimize, find, randomize, infeasibl
         point = problem.describe(rule, best)
         return point and point.infeasible(attainable)
     options = {"whole": whole, "randomize": randomize}
-    best, violation = nearest(problem, rule, optimize, find, **options)
+    best, violation = _nearest(problem, rule, optimize, find, **options)
     point = problem.describe(rule, best)
     return point and replace(point, attainable=attainable, violation=violation)
 
@@ -119,34 +184,34 @@ def search(rule, samples, solver=None):
 def search_problem(rule, problem, solver):
     """Search the best rule on checked samples with a checked solver."""
     n_samples = problem.loss.size
-    if solver.method == "exact" and problem.double and n_samples > MAX_ROWS:
+    if solver.method == "exact" and problem.double and n_samples > MAX_SAMPLES:
         raise ValueError(
-            f"solver='exact' takes at most {MAX_ROWS} samples, its work grows with "
+            f"solver='exact' takes at most {MAX_SAMPLES} samples, its work grows with "
             f"their square; got {n_samples}. Use solver='bnb', which certifies its "
             f"gap, with a smaller tol if need be."
         )
     if rule.plug_in() is not None:
         return _plug_in(problem, rule)
-    point = rule._point(problem)
+    point = rule._point(problem) if rule._has_point else None
     if point is not None:
         is_nearest = solver.infeasible == "nearest" and not point.feasible
         return problem.evaluated(rule, point) if is_nearest else point
     infeasible = solver.infeasible
     if not problem.double and not solver.randomize:
         goal = Goal.of(rule, problem)
-        found = problem.best_between_ties(goal)
-        if found is not None:
-            return _with_gap(problem.describe(rule, found), found.value)
+        best = problem.best_between_ties(goal)
+        if best is not None:
+            return _with_gap(problem.describe(rule, best), best.value)
     merged = problem.with_merged_ties()
     point = exact = None
     if merged.few_tied():
-        exact, found = _best_point(problem, rule, solver, None)
-        if found is not None and not merged.are_separated(found, problem):
+        exact, best = _best_point(problem, rule, solver, None)
+        if best is not None and not merged.are_separated(best, problem):
             point = exact
     # Where scores are dense, ties that were merged may not stay together at an angle.
     point = point or _best_point(merged, rule, solver, infeasible)[0]
     point = point or exact or _best_point(problem, rule, solver, infeasible)[0]
-    if point.feasible:
+    if point.attainable is None:
         warn_of_reversed(point)
     return point
 
@@ -201,20 +266,18 @@ def _best_point(problem, rule, solver, infeasible):
 
 def _with_gap(point, bound):
     """Return the operating point with its gap to a bound of the objective."""
-    gap = point.objective - bound  # NaN if nothing is certified
-    if gap <= 1e-12 * abs(point.objective):
+    objective = point.rates.objective
+    gap = objective - bound  # NaN if nothing is certified
+    if gap <= 1e-12 * abs(objective):
         gap = 0.0  # also removes negative rounding errors
     return replace(point, gap=gap)
 
 
 def warn_of_reversed(point):
     """Warn if a rule accepts samples because a score is high."""
-    reversed_scores = [
-        name
-        for name, weight in zip(("risk", "OOD"), weights(point.theta), strict=True)
-        if weight < 0
-    ]
-    if reversed_scores:
+    w_a, w_b = weights(point.theta)
+    if min(w_a, w_b) < 0:
+        reversed_scores = ["risk"] * (w_a < 0) + ["OOD"] * (w_b < 0)
         warn(
             f"The best rule uses the {' and the '.join(reversed_scores)} score "
             f"reversed (theta={point.theta:.4g}): it accepts samples because that "
@@ -267,7 +330,7 @@ def solve(rule, samples, solver=None):
 
     See Also
     --------
-    accept : Applies the rule to other samples.
+    OperatingPoint.accept : Applies the rule to other samples.
     solve_finite : For a finite input space, with a probability for each input.
     skood.metrics.selective_risk_at : The same from labels and predictions.
 
@@ -319,14 +382,15 @@ def solve(rule, samples, solver=None):
     >>> bool(point.risk <= solve(rule, single).risk)
     True
     """
-    point = search(rule, samples, solver)
-    if not point.feasible:
+    solver = Solver._checked(solver)
+    point = search_problem(rule, Problem(checked_samples(rule, samples)), solver)
+    if point.attainable is not None:
         n_id, n_ood = samples.sizes
         message = (
             f"No acceptance rule meets {as_asked(rule)} on {n_id} ID and {n_ood} OOD "
             "samples."
         )
-        if solver is None or solver.infeasible == "raise":
+        if solver.infeasible == "raise":
             attainable = attainable_rates(rule, point.attainable)
             raise InfeasibleError(message, **attainable)
         warn(

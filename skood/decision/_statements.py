@@ -1,13 +1,14 @@
 """Statements about rates, each for a group of ID samples and a source of OOD samples.
 
 A statement is a linear function of the rates of an acceptance rule that must not be
-positive. `Part` has the samples that choose candidate rules, or test them;
-`StatementTest` the margin of a statement on the first, and its p-value on the second.
+positive. `StatementTest` has the margin of a statement on the samples that choose
+candidate rules, and its p-value on the samples that test them.
 """
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -15,8 +16,6 @@ import numpy as np
 from scipy.special import ndtri
 
 from skood.decision._base_rule import Linear
-from skood.decision._operating_point import project, standardize
-from skood.decision._scored_samples import split_indices
 from skood.stats._rate_tests import (
     at_least,
     at_most,
@@ -34,153 +33,63 @@ _FEW, _UNKNOWN = 5, -9.0
 BETTING = 0.8
 
 
-class Counts(NamedTuple):
-    """Accepted samples of a group and a source at some thresholds, and their losses.
+class TestedSamples:
+    """Samples, and the subset that each of some tests concerns.
 
-    Shapes: (n_thresholds,), or numbers. ``n_lossy`` counts positive losses, ``squares``
-    is the sum of squared losses.
+    `sizes` are the numbers of ID and OOD samples in the subsets. Tests of precisions
+    also use the unlabeled samples.
     """
 
-    N: Any
-    E: Any
-    squares: Any
-    n_lossy: Any
-    F: Any
-    n_id: float
-    n_ood: float
+    __test__ = False  # no tests for pytest
 
-
-class Decisions(NamedTuple):
-    """Samples that a test concerns, and which of them a rule accepts.
-
-    Losses, decisions and weights of ID samples, decisions and weights of OOD samples,
-    and decisions on unlabeled samples. Weights and the last may be None.
-    """
-
-    loss: np.ndarray
-    accepted: np.ndarray
-    weight_id: np.ndarray | None
-    leaked: np.ndarray
-    weight_ood: np.ndarray | None
-    accepted_new: np.ndarray | None
-
-
-class Part:
-    """Scored samples by their kinds, and both scores of unlabeled samples or None."""
-
-    new: tuple[Any, Any] | None
-
-    def __init__(self, samples, new=None):
-        self.samples, self.new = samples, new
-        risk, ood = map(samples.by_kind, ("risk", "ood"))
-        self.id, self.ood = (risk[0], ood[0]), (risk[1], ood[1])
-        self.loss = samples.by_kind("loss")[0]
-        self.group, self.group_ood = samples.by_kind("group")
-        self.source = samples.by_kind("source")[1]
-        self.weights = samples.by_kind("weight")
-
-    def split(self, share, rng):
-        """Return the samples that choose, and the others, which certify."""
-        first, second = self.samples.split(share, rng)
-        if self.new is None:
-            return Part(first), Part(second)
-        indices = split_indices(None, len(self.new[0]), share, rng)
-        new = [
-            tuple(None if score is None else score[some] for score in self.new)
-            for some in indices
-        ]
-        return Part(first, new[0]), Part(second, new[1])
-
-    def sizes(self, test):
-        """Return the numbers of ID and OOD samples that a test concerns."""
-        in_group, in_source = self.rows(test)
-        return len(self.loss[in_group]), len(self.ood[0][in_source])
-
-    def rows(self, test):
-        """Return which ID and which OOD samples a test concerns."""
-        everyone = slice(None)
-        in_group = everyone if test.group is None else self.group == test.group
-        in_source = everyone if test.source is None else self.source == test.source
-        return in_group, in_source
-
-    def projected(self, theta, scales):
-        """Return the projected scores of ID, OOD and unlabeled samples, or None."""
-        return tuple(
-            None if pair is None else project(theta, *standardize(*pair, scales))
-            for pair in (self.id, self.ood, self.new)
-        )
-
-    def lam_of(self, theta, lam):
-        """Return the threshold of operating points for one of projected scores."""
-        return lam
-
-    def decided(self, theta, lam, scales):
-        """Return the decisions on ID, OOD and unlabeled samples, or None."""
-        return tuple(
-            None if projected is None else projected <= lam
-            for projected in self.projected(theta, scales)
-        )
-
-    def of_test(self, test, of_id, of_ood, of_new):
-        """Return the `Decisions` that a test concerns, from those on all samples."""
-        in_group, in_source = self.rows(test)
-        w_id, w_ood = self.weights
-        return Decisions(
-            self.loss[in_group],
-            of_id[in_group],
-            None if w_id is None else w_id[in_group],
-            of_ood[in_source],
-            None if w_ood is None else w_ood[in_source],
-            of_new,
-        )
-
-    def counts(self, tests, theta, scales, lam):
-        """Return the counts of each test at thresholds (n_thresholds,).
-
-        They are `Counts`, of weights if there are some, unless a test needs others.
-        """
-        projected = self.projected(theta, scales)
-        id_parts: dict = {}
-        ood_parts: dict = {}
-        found = []
+    def __init__(self, tests, samples, unlabeled=None):
+        self.tests, self.samples, self.unlabeled = tests, samples, unlabeled
+        subsets: dict = {(None, None, True, True): samples}
+        self.subsets: list = []
+        self.sizes: list = []
         for test in tests:
-            rows = self.of_test(test, *projected)
-            if test.group not in id_parts:
-                id_parts[test.group] = sums_up_to(
-                    lam, rows.accepted, rows.weight_id, rows.loss
-                )
-            if test.source not in ood_parts:
-                F, _, _, _, n_ood = sums_up_to(lam, rows.leaked, rows.weight_ood)
-                ood_parts[test.source] = F, n_ood
-            N, E, squares, n_lossy, n_id = id_parts[test.group]
-            F, n_ood = ood_parts[test.source]
-            counts = Counts(N, E, squares, n_lossy, F, n_id, n_ood)
-            own = getattr(test, "counts", None)
-            found.append(own(counts, rows, lam) if own else counts)
-        return found
+            key: tuple = (None, None, True, True)
+            if test.group is not None or test.source is not None:
+                key = test.group, test.source, test.needs_id, test.needs_ood
+            if key not in subsets:
+                of_id, of_ood = ~samples.is_ood, samples.is_ood
+                if test.group is not None:
+                    of_id = of_id & (samples.group == test.group)
+                if test.source is not None:
+                    of_ood = of_ood & (samples.source == test.source)
+                mask = (of_id & test.needs_id) | (of_ood & test.needs_ood)
+                subsets[key] = samples.take(mask)
+            self.subsets.append(subsets[key])
+            self.sizes.append(subsets[key].sizes)
 
+    def counts(self, theta, lam, scales):
+        """Return the counts of each test at thresholds, and `Counts` of all samples."""
+        shared = {id(self.samples): self.samples.counts(theta, lam, scales)}
+        counts = []
+        for test, samples in zip(self.tests, self.subsets, strict=True):
+            if id(samples) not in shared:
+                shared[id(samples)] = samples.counts(theta, lam, scales)
+            count = shared[id(samples)]
+            if not isinstance(test, StatementTest):
+                count = test.counts(count, samples, self.unlabeled, theta, lam, scales)
+            counts.append(count)
+        return counts, shared[id(self.samples)]
 
-def sums_up_to(lam, projected, weight, loss=None):
-    """Return N, E, summed squares, positive losses at thresholds; and the size.
-
-    With weights all are sums of them. Without `loss` only N and the size.
-    """
-    if loss is None and weight is None:
-        N = np.searchsorted(np.sort(projected), lam, side="right")
-        return N, None, None, None, projected.size
-    order = np.argsort(projected, kind="stable")
-    N = np.searchsorted(projected[order], lam, side="right")
-    columns = [None] * 3 if loss is None else [loss, loss**2, loss > 0]
-    if weight is not None:
-        columns = [None if x is None else weight * x for x in columns]
-        weight = weight[order]
-    sums = [
-        None if x is None else np.append(0.0, np.cumsum(x[order]))[N] for x in columns
-    ]
-    if weight is None:
-        return N, *sums, projected.size
-    ends = np.append(0.0, np.cumsum(weight))
-    return ends[N], *sums, ends[-1]
+    def pvalues(self, theta, lam, scales, stakes, delta, level=math.inf):
+        """Return the p-values of a rule, until one is above a level."""
+        accepted: dict = {}
+        if self.unlabeled is not None:
+            accepted[None] = self.unlabeled.project(theta, scales) <= lam
+        pvalues = []
+        for test, samples, stake in zip(self.tests, self.subsets, stakes, strict=True):
+            key = id(samples)
+            if key not in accepted:
+                accepted[key] = samples.project(theta, scales) <= lam
+            decisions = samples, accepted[key], accepted.get(None)
+            pvalues.append(test.pvalue(*decisions, delta, stake))
+            if pvalues[-1] > level:
+                break
+        return pvalues
 
 
 def _share_margin(count, n, limit, sign, n_test, delta):
@@ -368,13 +277,15 @@ class StatementTest(NamedTuple):
             return 1 - self.limit, 0.0
         return max(d, a + d + max(b, 0.0) * self.max_loss) + max(c, 0.0), abs(c)
 
-    def pvalue(self, rows, delta, stakes):
-        """Return the p-value from the `Decisions` on samples that did not choose it.
+    def pvalue(self, samples, accepted, unlabeled, delta, stakes):
+        """Return the p-value from the decisions on samples that did not choose them.
 
-        `stakes` None: predictable ones, for `kind` "losses".
+        `unlabeled` has the decisions on unlabeled samples, or is None. `stakes` None:
+        predictable ones, for `kind` "losses".
         """
-        loss, accepted, leaked = rows.loss, rows.accepted, rows.leaked
-        kind = self.kind
+        kind, of_id = self.kind, ~samples.is_ood
+        loss, leaked = samples.loss[of_id], accepted[samples.is_ood]
+        accepted = accepted[of_id]
         N, n_id = int(np.count_nonzero(accepted)), accepted.size
         F, n_ood = int(np.count_nonzero(leaked)), leaked.size
         if kind == "tpr_min":
@@ -443,13 +354,10 @@ def tests_of(bounds, groups, sources, two_valued, max_loss):
     `groups` and `sources` are lists of labels, or None. A statement on the TPR or the
     loss must hold in each group, one on the FPR for each source.
     """
-    found = []
+    tests = []
     for bound in bounds:
         by_group = groups if groups and (bound.id or bound.loss) else [None]
         by_source = sources if sources and bound.ood else [None]
-        found += [
-            StatementTest(bound, group, source, two_valued, max_loss)
-            for group in by_group
-            for source in by_source
-        ]
-    return found
+        for labels in itertools.product(by_group, by_source):
+            tests.append(StatementTest(bound, *labels, two_valued, max_loss))
+    return tests

@@ -102,7 +102,7 @@ class TwoThresholds(BaseRule):
     Examples
     --------
     >>> import numpy as np
-    >>> from skood.rejection import ScoredSamples, TwoThresholds, accept, solve
+    >>> from skood.rejection import ScoredSamples, TwoThresholds, solve
     >>> rng = np.random.default_rng(0)
     >>> a, b = rng.uniform(size=(2, 1000))
     >>> wrong = rng.uniform(size=1000) < a / 2
@@ -110,7 +110,7 @@ class TwoThresholds(BaseRule):
     >>> point = solve(TwoThresholds(ood=0.1, risk=0.2), samples)
     >>> round(point.lam * point.scales[0], 2), round(point.ood_max, 2)
     (0.81, 0.9)
-    >>> accept(point, [0.1, 0.1, 0.85], [0.5, 0.95, 0.5])
+    >>> point.accept([0.1, 0.1, 0.85], [0.5, 0.95, 0.5])
     array([ True, False, False])
     """
 
@@ -119,6 +119,8 @@ class TwoThresholds(BaseRule):
         "risk": [Number(Real, 0, None, closed="left")],
         "criterion": [StrOptions({"rejection", "selective_risk"})],
     }
+
+    _has_point = True
 
     def __init__(self, ood=0.05, risk=0.05, *, criterion="rejection"):
         self.ood = ood

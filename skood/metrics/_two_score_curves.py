@@ -138,8 +138,7 @@ class TwoScoreCurve:
     ... )
     >>> curve.bounds.round(4), curve.values.round(4)
     (array([0.6667, 1.    ]), array([1.    , 0.8571]))
-    >>> from skood.rejection import accept
-    >>> accept(curve.rule_at(1.0), [-0.25, -0.35])
+    >>> curve.rule_at(1.0).accept([-0.25, -0.35])
     array([False,  True])
     """
 
@@ -333,7 +332,7 @@ class TwoScoreCurve:
         -------
         point : OperatingPoint
             The rule, on the negated scores: apply it by
-            ``skood.rejection.accept(point, -y_score, -ood_score)``.
+            ``point.accept(-y_score, -ood_score)``.
 
         Raises
         ------

@@ -13,7 +13,6 @@ from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
-from skood.decision import accept_proba
 from skood.decision._operating_point import draw
 from skood.rejection._explanation import explain_decisions
 from skood.rejection._report import make_report
@@ -79,7 +78,7 @@ class Decisions:
             return self._ones(X)
         if self.operating_point_.has_group_thresholds:
             return self._decided(X, groups)[1]
-        return accept_proba(self.operating_point_, *self._risks(X))
+        return self.operating_point_.accept_proba(*self._risks(X))
 
     @blockwise
     def _ones(self, X):
@@ -93,7 +92,7 @@ class Decisions:
             return values, np.ones(len(values))
         risk, ood, values = self._parts().predict(X)
         groups = self._groups_of(values, groups)
-        accept = accept_proba(self.operating_point_, risk, ood, groups=groups)
+        accept = self.operating_point_.accept_proba(risk, ood, groups=groups)
         return np.array(values), accept
 
     def _groups_of(self, predicted, groups):
@@ -176,7 +175,7 @@ class Decisions:
             groups = None if groups is None else column(groups)
         else:
             (risk, ood), groups = self._risks(X), None
-        proba = accept_proba(point, risk, ood, groups=groups)
+        proba = point.accept_proba(risk, ood, groups=groups)
         accepted = draw(proba, self.random_state)
         scores = risk, ood, accepted, self._uncertain, groups
         return self._reference.explain(point, *scores)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import Bunch
 
-from skood.decision import accept_proba
 from skood.decision._operating_point import of_groups, weights
 from skood.utils._labels import single_column
 from skood.utils._metaestimators import unwrap, unwrapped
@@ -45,7 +44,7 @@ class ScoreReference(NamedTuple):
     def of(cls, point, risk, ood, weight=None, groups=None):
         """Return the reference of calibration ID samples; scores are (n_id,)."""
         terms = _terms(point, risk, ood)
-        accepted = accept_proba(point, risk, ood, groups=groups) > 0
+        accepted = point.accept_proba(risk, ood, groups=groups) > 0
         if point.has_group_thresholds:
             typical: dict | np.ndarray = {
                 name: _typical(terms, accepted, weight, groups == name)
@@ -67,7 +66,7 @@ class ScoreReference(NamedTuple):
         a high risk, and `groups` are for thresholds of groups.
         """
         if accepted is None:
-            accepted = accept_proba(point, risk, ood, groups=groups) > 0
+            accepted = point.accept_proba(risk, ood, groups=groups) > 0
         is_known = np.ones(len(accepted), dtype=bool)
         if point.has_group_thresholds:
             is_known = np.array(

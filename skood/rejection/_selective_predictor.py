@@ -29,7 +29,6 @@ from skood.decision import (
     solve,
 )
 from skood.decision._base_rule import check_rule
-from skood.decision._operating_point import projected
 from skood.decision._options import check_certifiable
 from skood.exceptions import NotCertifiableError
 from skood.rejection._decisions import Decisions
@@ -745,7 +744,7 @@ class SelectivePredictor(Decisions, SkoodEstimator):
                 f"samples below it, got {point!r}."
             )
         scores = [fresh.by_kind(name)[0] for name in ("risk", "ood")]
-        rejected = projected(point, *scores) > point.lam
+        rejected = point.project(*scores) > point.lam
         if rejected.any():
             raise ValueError(
                 f"accepted_only=True, but the rule rejects {int(rejected.sum())} of "
@@ -757,7 +756,7 @@ class SelectivePredictor(Decisions, SkoodEstimator):
     def _accepted(self, samples):
         """Return the ID samples that the rule accepts."""
         point = self.operating_point_
-        accepted = projected(point, samples.risk, samples.ood) <= point.lam
+        accepted = point.project(samples.risk, samples.ood) <= point.lam
         return samples.take(accepted & ~samples.is_ood)
 
     def _choose_among_accepted(self, record, split):
@@ -767,7 +766,7 @@ class SelectivePredictor(Decisions, SkoodEstimator):
         selective risk as among all samples.
         """
         old, samples = self.operating_point_, record.samples
-        values = projected(old, samples.risk, samples.ood)
+        values = old.project(samples.risk, samples.ood)
         samples = replace(samples, risk=values, ood=None)
         new = self._choose_rule(record._replace(samples=samples), split)
         return replace(

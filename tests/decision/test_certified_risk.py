@@ -14,7 +14,6 @@ from skood.rejection import (
     Certificate,
     ScoredSamples,
     TwoThresholds,
-    accept,
     certify,
     solve,
 )
@@ -49,7 +48,7 @@ def _violations(n_draws, n, rule, double):
         except NotCertifiableError:
             continue
         certified += 1
-        accepted = accept(point, a, b if double else None)
+        accepted = point.accept(a, b if double else None)
         broken += loss[accepted].mean() > rule.risk_max
     return certified, broken
 
@@ -77,7 +76,7 @@ def test_without_a_certificate_the_bound_is_broken_more_often():
             BoundedImprovement(0.7),
             ScoredSamples.from_arrays(risk, None, losses, None, None),
         )
-        broken += loss[accept(point, a)].mean() > 0.7
+        broken += loss[point.accept(a)].mean() > 0.7
     assert broken > 0.2 * 60
 
 
@@ -101,7 +100,7 @@ def test_the_tested_samples_meet_the_bound():
     point = certify(rule, **certify_arguments(a, None, loss, None, None, **options))
     # An eighth of .4 chooses thresholds: the first 5 % of the permutation.
     tested = np.sort(np.random.RandomState(0).permutation(1000)[50:])
-    losses = loss[tested][accept(point, a[tested])]
+    losses = loss[tested][point.accept(a[tested])]
     assert_allclose(point.risk, losses.mean())
     assert point.tpr == len(losses) / 950
     (statement,) = point.certificate.statements

@@ -22,7 +22,6 @@ from skood.rejection import (
     OperatingPoint,
     ScoredSamples,
     Solver,
-    accept,
     certify,
     max_accepted_ood,
     min_accepted_id,
@@ -127,8 +126,8 @@ def test_one_score_by_brute_force(guarantee, infinite):
             -best[1],
             best[2],
         )
-        assert accept(point, a).mean() == point.tpr
-        assert accept(point, a_ood).mean() == point.fpr
+        assert point.accept(a).mean() == point.tpr
+        assert point.accept(a_ood).mean() == point.fpr
         assert (point.theta, point.gap, point.objective) == (0, 0, point.risk)
     assert 5 < found < 25
 
@@ -360,10 +359,10 @@ def test_angle_comes_from_the_first_part_only(monkeypatch):
     assert (other.theta, other.scales) == (point.theta, point.scales)
     assert other.lam != point.lam
     # the numbers are those of the second part
-    inside = accept(other, a[part[1]], b[part[1]])
+    inside = other.accept(a[part[1]], b[part[1]])
     assert other.tpr == inside.mean()
     assert other.risk == pytest.approx(loss[part[1]][inside].mean(), rel=1e-12)
-    assert other.fpr == accept(other, a_ood[part[3]], b_ood[part[3]]).mean()
+    assert other.fpr == other.accept(a_ood[part[3]], b_ood[part[3]]).mean()
 
 
 def test_first_part_leaves_room_for_the_second(monkeypatch):
@@ -576,7 +575,7 @@ def test_risk_bound_with_a_fixed_rule_and_with_candidates():
         a, _, loss, _, _ = draw(np.random.default_rng(seed), 40, 1)
         risks = [loss[a <= lam].mean() for lam in fixed]
         best = int(np.argmin(risks))
-        accepted = loss[accept(OperatingPoint(0.0, fixed[best]), a)]
+        accepted = loss[OperatingPoint(0.0, fixed[best]).accept(a)]
         broken += risk_upper_bound(accepted, delta, n_candidates=6) < true[best]
         broken_if_ignored += np.mean(accepted) < true[best]
     assert broken <= _allowed(repetitions, delta)
@@ -618,7 +617,7 @@ def test_cost_of_one_score_is_bounded():
     (statement,) = point.certificate.statements
     assert "<= 0" in statement.text
     new = draw(np.random.default_rng(4), 40_000, 40_000)
-    accepted, leaked = accept(point, new[0]), accept(point, new[3])
+    accepted, leaked = point.accept(new[0]), point.accept(new[3])
     cost = rule.cost().at(accepted.mean(), (accepted * new[2]).mean(), leaked.mean())
     assert point.objective < cost + 0.1
     assert cost <= point.objective - statement.estimate

@@ -20,7 +20,6 @@ from skood.rejection import (
     Certificate,
     RejectOptionClassifier,
     ScoredSamples,
-    accept,
     certify,
     certify_path,
 )
@@ -95,10 +94,10 @@ def test_promises_with_ties_and_heavy_tails(guarantee, double, n_draws):
             random_state=seed,
         )
         new = _heavy(rng, 4000), _heavy(rng, 4000) if double else None
-        accepted = accept(point, *new)
+        accepted = point.accept(*new)
         coverage.append(accepted.mean())
         alone = [
-            accept(point, new[0][[i]], new[1][[i]] if double else None)[0]
+            point.accept(new[0][[i]], new[1][[i]] if double else None)[0]
             for i in range(15)
         ]
         assert alone == accepted[:15].tolist()
@@ -182,7 +181,7 @@ def test_one_score_within_a_bounded_risk(name, n, n_draws):
             )
         except NotCertifiableError:
             continue
-        n_broken += loss[accept(point, new)].mean() > 0.08
+        n_broken += loss[point.accept(new)].mean() > 0.08
     assert n_broken <= binom.isf(1e-3, n_draws, 0.1)
 
 

@@ -14,7 +14,6 @@ from skood.rejection import (
     CostBased,
     PlugInCost,
     ScoredSamples,
-    accept,
     solve,
 )
 
@@ -91,7 +90,7 @@ def test_accept_none_and_accept_all():
     assert (point.tpr, point.fpr, point.objective, point.gap) == (0, 0, 0, 0)
     assert (point.lam, point.tau) == (-math.inf, 0.0)
     assert math.isnan(point.risk) and math.isnan(point.precision)
-    assert not accept(point, [-1e300, -math.inf]).any()
+    assert not point.accept([-1e300, -math.inf]).any()
     # errors are cheaper than rejections
     point = solve(
         CostBased(5.0, ood_prior=0.1),
@@ -116,7 +115,7 @@ def test_plug_in_is_the_formula(ood_prior):
     point = solve(rule, ScoredSamples.from_arrays(r, g, r < 0.2, None, None))
     formula = r + (1.5 - 0.5) * ood_prior / (1 - ood_prior) * g <= 0.3
     assert 0 < formula.mean() < 1
-    np.testing.assert_array_equal(accept(point, r, g), formula)
+    np.testing.assert_array_equal(point.accept(r, g), formula)
     assert point.mu == pytest.approx(ood_prior / (1 - ood_prior))
     assert point.risk == pytest.approx(np.mean(r[formula] < 0.2))
     assert math.isnan(point.gap)
@@ -127,11 +126,11 @@ def test_plug_in_without_ood_score_is_chows_rule():
         PlugInCost(reject_id=0.3),
         ScoredSamples.from_arrays([0.1, 0.3, 0.31], None, [0] * 3, None, None),
     )
-    assert accept(point, [0.1, 0.3, 0.31]).tolist() == [True, True, False]
+    assert point.accept([0.1, 0.3, 0.31]).tolist() == [True, True, False]
     assert (point.theta, point.scales) == (0.0, (1.0, 1.0))
     assert point.lam == pytest.approx(0.3, rel=2e-5)
     # 1 - 0.7 exceeds 0.3 by rounding
-    assert accept(point, [1 - 0.7, 0.3001]).tolist() == [True, False]
+    assert point.accept([1 - 0.7, 0.3001]).tolist() == [True, False]
 
 
 def test_plug_in_is_optimal_for_known_densities():

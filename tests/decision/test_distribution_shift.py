@@ -15,10 +15,10 @@ from scipy.stats import binom, multinomial, norm
 
 from skood.decision._base_rule import Linear
 from skood.decision._certified_path import sequence
+from skood.decision._distribution_shift import WeightedTest
 from skood.decision._ood_share import precision_pvalue, prior_from_counts
 from skood.decision._path_certificates import _least_size
-from skood.decision._shifted_statements import WeightedTest
-from skood.decision._statements import Decisions, Part, StatementTest
+from skood.decision._statements import StatementTest, TestedSamples
 from skood.exceptions import NotCertifiableError
 from skood.metrics._compare_with_best import holm
 from skood.rejection import (
@@ -33,7 +33,6 @@ from skood.rejection import (
     ScoredSamples,
     Shift,
     TwoThresholds,
-    accept,
     certify,
     certify_path,
     class_prior,
@@ -71,14 +70,12 @@ def test_weighted_pvalues(vector):
     given, expected = vector["input"], vector["expected"]
     weight, accepted = np.array(given["weight"]), np.array(given["accepted"])
     test = _weighted(Linear(id=-1.0, constant=given["phi"]), 3.0)
-    none, zeros = np.zeros(0), np.zeros(weight.size)
-    rows = Decisions(zeros, accepted, weight, none, None, None)
-    found = test.pvalue(rows, 0.1, given["stake"])
-    assert found == pytest.approx(expected["p"], abs=vector["tolerance"])
-    scores = 1.0 - accepted
-    arrays = scores, None, zeros, None, None
-    part = Part(ScoredSamples.from_arrays(*arrays, weight_id=weight))
-    (counts,) = part.counts([test], 0.0, (1.0, 1.0), np.array([0.5]))
+    arrays = 1.0 - accepted, None, np.zeros(weight.size), None, None
+    samples = ScoredSamples.from_arrays(*arrays, weight_id=weight)
+    pvalue = test.pvalue(samples, accepted, None, 0.1, given["stake"])
+    assert pvalue == pytest.approx(expected["p"], abs=vector["tolerance"])
+    tested = TestedSamples([test], samples)
+    (counts,), _ = tested.counts(0.0, np.array([0.5]), (1.0, 1.0))
     assert_allclose(test.estimate(counts), expected["weighted_tpr"], rtol=1e-12)
 
 
@@ -95,21 +92,22 @@ def test_procedures(vector):
         def __init__(self, column):
             self.column = column
 
-        def pvalue(self, rows, delta, stakes):
-            return self.column[int(rows.accepted.sum())]
+        def pvalue(self, samples, accepted, unlabeled, delta, stakes):
+            return self.column[int(accepted.sum())]
 
     tests = [Given(column) for column in pvalues.T]
     scores = np.arange(6.0)
-    part = Part(ScoredSamples.from_arrays(scores, None, 0 * scores, None, None))
+    samples = ScoredSamples.from_arrays(scores, None, 0 * scores, None, None)
+    tested = TestedSamples(tests, samples)
     path = [(0.0, k - 0.5, (1.0, 1.0)) for k in range(6)]  # candidate k accepts k
     certified, failed = sequence(
-        part, tests, path, lambda k: [None, None], delta, stop=False
+        tested, path, lambda k: [None, None], delta, stop=False
     )
     matrix = [{**certified, **failed}[k] for k in range(6)]
     largest = np.max(matrix, axis=1)
     assert_allclose(largest, expected["p_candidate"])
     assert list(certified) == expected["fixed_sequence"]
-    certified, failed = sequence(part, tests, path, lambda k: [None, None], delta)
+    certified, failed = sequence(tested, path, lambda k: [None, None], delta)
     assert list(certified) == expected["fixed_sequence"]
     assert [len(p) for p in failed.values()] == [1]  # the first statement of it
     assert np.flatnonzero(holm(largest) <= delta).tolist() == expected["holm"]
@@ -146,19 +144,20 @@ def _at_the_border(gains):
 def test_level_of_weighted_tests(name, stake, delta):
     """All outcomes of 5 samples with weights 1/2 and 2; the border is in the null."""
     test, n = _weighted(LIMITS[name], 2.0), 5
-    accepted, loss = np.array([1, 0, 1, 0, 1]), np.array([0.0, 1.0, 1.0, 0.0, 0.5])
-    weight = np.array([0.5, 2.0, 2.0, 0.5, 2.0])
+    accepted = np.array([True, False, True, False, True])
+    loss, weight = np.array([0.0, 1, 1, 0, 0.5]), np.array([0.5, 2, 2, 0.5, 2])
     a, b, c, d = test.bound
     gains = weight * ((a + b * loss + c) * accepted + d)
     chances = _at_the_border(gains)
     assert chances @ gains == pytest.approx(0, abs=1e-12)
     assert gains.max() <= test.ends[1]
+    is_ood = np.full(n, bool(c))
+    samples = ScoredSamples(np.zeros(n), None, loss, is_ood, weight=weight)
     stake, level = stake / test.ends[1], 0.0
     for outcome in itertools.product(range(5), repeat=n):
-        rows = list(outcome)
-        of_id = loss[rows], accepted[rows], weight[rows]
-        p = test.pvalue(Decisions(*of_id, *of_id[1:], None), delta, stake)
-        level += chances[rows].prod() * (p <= delta)
+        drawn = list(outcome)
+        p = test.pvalue(samples.take(drawn), accepted[drawn], None, delta, stake)
+        level += chances[drawn].prod() * (p <= delta)
     assert level <= delta
     assert delta < 0.8 or level > 0  # the test has some power
 
@@ -438,7 +437,7 @@ def test_promise_for_the_weighted_distribution(n_draws):
         except NotCertifiableError:
             continue
         certified += 1
-        inside, leaked = accept(point, a, b), accept(point, a_ood, b_ood).mean()
+        inside, leaked = point.accept(a, b), point.accept(a_ood, b_ood).mean()
         tpr = weight[inside].sum() / weight.sum()
         risk = np.average(loss[inside], weights=weight[inside])
         broken += tpr < 0.6 or risk > 0.2 or leaked > 0.3
@@ -448,7 +447,7 @@ def test_promise_for_the_weighted_distribution(n_draws):
             Certificate(delta=0.2),
             random_state=seed,
         )
-        inside = accept(unweighted, a, b)
+        inside = unweighted.accept(a, b)
         ignored += weight[inside].sum() / weight.sum() < 0.6
     assert certified > 0.6 * n_draws
     assert broken <= binom.ppf(0.999, n_draws, 0.2)
@@ -468,7 +467,7 @@ def test_weighted_statements():
     assert risk.estimate == pytest.approx(point.risk)
     count = round(fpr.estimate * 1800)
     assert fpr.pvalue == pytest.approx(binom.cdf(count, 1800, 0.3))
-    everyone = accept(point, a, b)
+    everyone = point.accept(a, b)
     assert point.tpr == pytest.approx(np.average(everyone, weights=weight), abs=0.02)
     text = str(point.certificate) + point.certificate.assumptions
     assert "for the weighted distribution" in text
@@ -573,8 +572,8 @@ def test_weighted_conformal_thresholds():
     )
     assert np.isfinite(best)
     assert point.risk == pytest.approx(best)
-    kept = weight[accept(point, a)].sum()
-    leaked = of_ood[accept(point, a_ood)].sum()
+    kept = weight[point.accept(a)].sum()
+    leaked = of_ood[point.accept(a_ood)].sum()
     assert kept >= phi * (weight.sum() + W)
     assert leaked + W <= rho * (of_ood.sum() + W)
 
@@ -594,7 +593,7 @@ def test_weighted_conformal_coverage():
                 a[rows], None, zeros, None, None, guarantee="expectation", **given
             ),
         )
-        tprs.append(weight[accept(point, a)].sum() / weight.sum())
+        tprs.append(weight[point.accept(a)].sum() / weight.sum())
     assert np.mean(tprs) >= 0.7 - 3 * np.std(tprs) / np.sqrt(150)
     assert np.mean(tprs) < 0.95
 
@@ -615,7 +614,7 @@ def test_margin_for_a_total_variation_distance():
     assert (tpr.text, fpr.text) == ("TPR >= 0.65", "FPR <= 0.25")
     assert risk.text == "-0.2 TPR +1 mean loss of accepted samples +0.05 <= 0"
     new = [rng.normal(size=(2, 100_000)), rng.normal(2.5, size=(2, 100_000))]
-    t, f = (accept(point, *scores).mean() for scores in new)
+    t, f = (point.accept(*scores).mean() for scores in new)
     e = point.risk * t
     assert t - 0.05 > 0.6
     assert f + 0.05 < 0.3
@@ -666,7 +665,7 @@ def test_promise_of_the_precision_in_use(n_draws):
         except NotCertifiableError:
             continue
         certified += 1
-        inside = accept(point, *new)
+        inside = point.accept(*new)
         broken += 1 - is_ood[inside].mean() < 0.95
     assert certified > 0.6 * n_draws
     assert broken <= binom.ppf(0.999, n_draws, 0.2)
@@ -692,7 +691,7 @@ def test_precision_in_use_in_the_certificate():
     assert certificate.n_unlabeled == 3000
     assert "1200 ID, 600 OOD and 3000 unlabeled samples certify" in str(certificate)
     assert "independent draws from a mixture" in certificate.assumptions
-    precision = 1 - is_ood[accept(point, *new)].mean()
+    precision = 1 - is_ood[point.accept(*new)].mean()
     assert point.precision == pytest.approx(precision, abs=0.03)
     # the prior of the rule is not used
     other = AllOf([BoundedPrecisionRecall(0.9, 0.6, 0.01), BoundedImprovement(0.3)])

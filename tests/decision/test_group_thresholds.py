@@ -22,8 +22,6 @@ from skood.rejection import (
     OperatingPoint,
     ScoredSamples,
     TwoThresholds,
-    accept,
-    accept_proba,
     certify,
 )
 from tests.decision._scores import certify_arguments
@@ -60,8 +58,8 @@ def _draw(rng, n, population=POPULATION):
 
 def _is_broken(point, population):
     (a, b, _, group), (a_ood, b_ood, group_ood) = population
-    accepted = accept(point, a, b, groups=group)
-    leaked = accept(point, a_ood, b_ood, groups=group_ood)
+    accepted = point.accept(a, b, groups=group)
+    leaked = point.accept(a_ood, b_ood, groups=group_ood)
     return min(accepted[group == g].mean() for g in NAMES) < 0.7 or leaked.mean() > 0.15
 
 
@@ -142,7 +140,7 @@ def test_rates_and_decisions():
     by_group = [s.group for s in certificate.statements]
     assert by_group == ["a", "b", "c", None, "a", "b", "c"]
     assert max(s.pvalue for s in certificate.statements) <= 0.1
-    decisions = accept(point, a, b, groups=labels["group_id"])
+    decisions = point.accept(a, b, groups=labels["group_id"])
     cos, sin = math.cos(point.theta), math.sin(point.theta)
     for i in range(0, 2000, 40):
         value = cos * a[i] / point.scales[0] + sin * b[i] / point.scales[1]
@@ -151,8 +149,8 @@ def test_rates_and_decisions():
     first = np.arange(2000) < 800
     point, *_ = _certified(rule, split=np.tile(first, 2))
     rest = slice(800, None)
-    accepted = accept(point, a[rest], b[rest], groups=labels["group_id"][rest])
-    leaked = accept(point, a_ood[rest], b_ood[rest], groups=labels["group_ood"][rest])
+    accepted = point.accept(a[rest], b[rest], groups=labels["group_id"][rest])
+    leaked = point.accept(a_ood[rest], b_ood[rest], groups=labels["group_ood"][rest])
     assert_allclose(
         [point.tpr, point.fpr, point.risk],
         [accepted.mean(), leaked.mean(), loss[rest][accepted].mean()],
@@ -208,16 +206,16 @@ def test_order_of_samples_and_names_of_groups_do_not_matter():
 def test_groups_without_a_threshold_are_rejected():
     point, (a, b, *_), labels = _certified()
     groups = labels["group_id"].astype(object)
-    before = accept(point, a, b, groups=groups)
+    before = point.accept(a, b, groups=groups)
     groups[:3], groups[3], groups[4] = "z", None, math.nan
     with pytest.warns(SkoodWarning, match=r"5 of 2000 samples are rejected.*'z', None"):
-        decisions = accept(point, a, b, groups=groups)
+        decisions = point.accept(a, b, groups=groups)
     assert not decisions[:5].any()
     assert_array_equal(decisions[5:], before[5:])
     with pytest.raises(ValueError, match=r"threshold for each group; pass groups"):
-        accept_proba(point, a, b)
+        point.accept_proba(a, b)
     with pytest.raises(ValueError, match="one label per sample, got 3 for 2000"):
-        accept_proba(point, a, b, groups=["a"] * 3)
+        point.accept_proba(a, b, groups=["a"] * 3)
 
 
 @pytest.mark.parametrize("kind", ["strings", "numbers"])
@@ -239,7 +237,7 @@ def test_small_groups(kind):
     assert {point.lam[name] for name in small} == {-math.inf}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        decisions = accept(point, *samples[:2], groups=group)
+        decisions = point.accept(*samples[:2], groups=group)
     assert not decisions[:54].any() and decisions[54:].any()
     point = certify(
         rows[0], **certify_arguments(*rows[1:], small_groups="pool", **options)
@@ -263,7 +261,7 @@ def test_infinite_scores_and_no_ood_samples():
         random_state=0,
     )
     assert math.isnan(point.fpr)
-    assert not accept(point, a, b, groups=group)[::50].any()
+    assert not point.accept(a, b, groups=group)[::50].any()
     a[group == "b"] = np.inf
     with pytest.raises(NotCertifiableError, match=r"TPR >= 0\.6 in group"):
         certify(

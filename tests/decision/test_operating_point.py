@@ -15,7 +15,6 @@ from skood.rejection import (
     OperatingPoint,
     Rates,
     ScoredSamples,
-    accept,
     solve,
 )
 
@@ -35,32 +34,32 @@ def test_mu():
     a, b = np.random.default_rng(3).uniform(size=(2, 400))
     point = OperatingPoint(theta=0.7, lam=0.4, scales=scales)
     bound = point.lam * scales[0] / math.cos(point.theta)
-    np.testing.assert_array_equal(accept(point, a, b), a + point.mu * b <= bound)
+    np.testing.assert_array_equal(point.accept(a, b), a + point.mu * b <= bound)
 
 
 def test_errors_of_accept():
     point = OperatingPoint(theta=0.5, lam=1.0)
     with pytest.raises(ValueError, match="ood is None although the rule has two"):
-        accept(point, [1.0])
+        point.accept([1.0])
     with pytest.raises(ValueError, match="risk contains 1 NaN"):
-        accept(point, [np.nan], [1.0])
+        point.accept([np.nan], [1.0])
     with pytest.raises(ValueError, match="ood contains -inf"):
-        accept(point, [1.0], [-np.inf])
+        point.accept([1.0], [-np.inf])
     with pytest.raises(ValueError, match="risk and ood must have one entry per sample"):
-        accept(point, [1.0], [1.0, 2.0])
+        point.accept([1.0], [1.0, 2.0])
 
 
 def test_exact_at_right_angles():
     # cos(pi / 2) is not zero in floating point: a must not leak into the rule on b
     a, b = np.array([1e30, -1e30, 0.0]), np.array([1.0, 1.0, 2.0])
     point = OperatingPoint(theta=math.pi / 2, lam=1.0)
-    assert accept(point, a, b).tolist() == [True, True, False]
-    assert accept(OperatingPoint(theta=0.0, lam=0.0), b - 1, a).tolist() == [
+    assert point.accept(a, b).tolist() == [True, True, False]
+    assert OperatingPoint(theta=0.0, lam=0.0).accept(b - 1, a).tolist() == [
         True,
         True,
         False,
     ]
-    assert accept(OperatingPoint(theta=-math.pi / 2, lam=-1.5), a, b).tolist() == [
+    assert OperatingPoint(theta=-math.pi / 2, lam=-1.5).accept(a, b).tolist() == [
         False,
         False,
         True,
@@ -69,7 +68,7 @@ def test_exact_at_right_angles():
 
 def test_scales_divide_the_scores():
     point = OperatingPoint(theta=math.pi / 4, lam=math.sqrt(2), scales=(2.0, 5.0))
-    assert accept(point, [1.9, 2.1], [5.0, 5.0]).tolist() == [True, False]
+    assert point.accept([1.9, 2.1], [5.0, 5.0]).tolist() == [True, False]
 
 
 def test_frozen_and_picklable():
@@ -91,14 +90,14 @@ def test_infinite_scores_are_rejected_first():
             ScoredSamples.from_arrays(a, b, loss, [np.inf], [np.inf]),
         )
         assert (point.risk, point.tpr, point.fpr) == (0.0, 0.5, 0.0)
-        assert accept(point, a, b).tolist() == [True, True, False, False]
+        assert point.accept(a, b).tolist() == [True, True, False, False]
         # nothing short of accepting all rows gets at them
         point = solve(
             BoundedAbstention(0.6), ScoredSamples.from_arrays(a, b, loss, None, None)
         )
         assert (point.lam, point.tpr, point.risk) == (np.inf, 1.0, 0.5)
         for theta in (-3.0, -math.pi / 2, -1.0, 0.0, 0.5, math.pi / 2, 2.0):
-            rows = accept(OperatingPoint(theta=theta, lam=1e6), a, b)
+            rows = OperatingPoint(theta=theta, lam=1e6).accept(a, b)
             assert rows.tolist() == [True, True, False, False]
 
 
@@ -110,7 +109,7 @@ def test_minus_infinity_in_the_risk_is_accepted_first():
         )
         assert (point.risk, point.tpr) == (0.0, 0.25)
         assert -0.1 < point.lam < 0.0
-        assert accept(point, a, b).tolist() == [True, False, False, False]
+        assert point.accept(a, b).tolist() == [True, False, False, False]
 
 
 def test_tiny_scales_do_not_overflow_into_nan():
@@ -119,4 +118,4 @@ def test_tiny_scales_do_not_overflow_into_nan():
         BoundedAbstention(0.75),
         ScoredSamples.from_arrays(a[:3], a[:3], [0, 0, 1], [1e10], [1e10]),
     )
-    assert accept(point, a, a).tolist() == [True, True, True, False]
+    assert point.accept(a, a).tolist() == [True, True, True, False]

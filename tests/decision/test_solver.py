@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from skood.decision._calibration_sample import Problem, sweep
+from skood.decision._calibration_sample import Problem
 from skood.decision._objective import Candidate
 from skood.decision._operating_point import project
 from skood.decision._solver import search
@@ -22,7 +22,6 @@ from skood.rejection import (
     Linear,
     ScoredSamples,
     Solver,
-    accept,
     certify,
     solve,
 )
@@ -149,9 +148,10 @@ def test_brute_force_instances_are_of_both_kinds():
 
 def test_ties_points():
     # A-ties-points: one operating point per distinct score
-    order = np.argsort(TIED_OOD, kind="stable")  # ID rows first
-    loss = np.where(TIED_OOD, 0.0, TIED_LOSS)[order]
-    lam, N, E, F = sweep(TIED_SCORE[order], n_id=6, loss=loss)
+    loss = np.where(TIED_OOD, 0.0, TIED_LOSS)
+    problem = Problem(ScoredSamples(TIED_SCORE, np.zeros(10), loss, TIED_OOD))
+    problem.set_scales(1.0, 1.0)
+    lam, N, E, F = problem.points(0.0)
     np.testing.assert_array_equal(lam, [0, 1, 2, 3])
     np.testing.assert_array_equal(N, [2, 4, 5, 6])
     np.testing.assert_array_equal(E, [0, 1, 1, 2])
@@ -265,12 +265,12 @@ def test_reported_numbers_are_those_of_the_stored_rule(seed, angles):
         ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
         Solver("grid", angles=angles, n_angles=40),
     )
-    accepted, leaked = accept(point, a, b), accept(point, a_ood, b_ood)
+    accepted, leaked = point.accept(a, b), point.accept(a_ood, b_ood)
     assert point.tpr == accepted.mean()
     assert point.fpr == leaked.mean()
     assert point.risk == loss[accepted].mean()
     # one row at a time gives the same answer as all at once
-    rows = [bool(accept(point, [x], [y])[0]) for x, y in zip(a, b, strict=True)]
+    rows = [bool(point.accept([x], [y])[0]) for x, y in zip(a, b, strict=True)]
     assert rows == accepted.tolist()
 
 
@@ -550,7 +550,7 @@ def test_reads_tensors():
         BoundedAbstention(0.5),
         ScoredSamples.from_arrays(a, None, [0, 0, 1, 1], None, None),
     )
-    assert accept(point, a).tolist() == [True, True, False, False]
+    assert point.accept(a).tolist() == [True, True, False, False]
 
 
 @pytest.mark.parametrize("kind", ["distinct", "tied", "nearly tied", "infinite"])

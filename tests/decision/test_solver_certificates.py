@@ -11,10 +11,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from skood.decision._branch_and_bound import _Search, branch_and_bound
+from skood.decision._angle_search import (
+    Line,
+    _Search,
+    branch_and_bound,
+    pivot_sweep,
+)
 from skood.decision._calibration_sample import Problem
-from skood.decision._exact_sweep import pivot_sweep
-from skood.decision._interval_bounds import Line
 from skood.decision._objective import Candidate, Goal
 from skood.decision._solver import search
 from skood.exceptions import InfeasibleError, SkoodWarning
@@ -27,8 +30,6 @@ from skood.rejection import (
     OperatingPoint,
     ScoredSamples,
     Solver,
-    accept,
-    accept_proba,
     solve,
 )
 from tests.decision._brute_force import (
@@ -147,7 +148,7 @@ def test_branch_and_bound_is_within_its_gap(name):
 )
 @pytest.mark.parametrize("name", MODELS)
 def test_bounds_of_coarse_pieces_hold(name, randomize, monkeypatch):
-    module = "skood.decision._branch_and_bound"
+    module = "skood.decision._angle_search"
     rng = np.random.default_rng(0)
     for high in (5, 1000):
         rule, *_ = _model(name, 1, 60, 40)
@@ -156,7 +157,7 @@ def test_bounds_of_coarse_pieces_hold(name, randomize, monkeypatch):
             found = []
             for many, pieces in ((4000, 500), (10, 8), (0, 60)):
                 monkeypatch.setattr(f"{module}._MANY", many)
-                monkeypatch.setattr("skood.decision._interval_bounds._PIECES", pieces)
+                monkeypatch.setattr("skood.decision._angle_search._PIECES", pieces)
                 problem = Problem(ScoredSamples.from_arrays(*data))
                 goal = Goal.of(rule, problem, whole=not randomize)
                 best, bound = branch_and_bound(
@@ -230,7 +231,7 @@ def test_randomized_rules_are_brute_force(name, solver):
             assert point.objective <= plain.objective + 1e-12
         gains += not plain.feasible or point.objective < plain.objective - 1e-9
         # the reported numbers are those of the stored rule
-        c, leaked = accept_proba(point, *data[:2]), accept_proba(point, *data[3:])
+        c, leaked = point.accept_proba(*data[:2]), point.accept_proba(*data[3:])
         assert set(np.r_[c, leaked]) <= {0.0, point.tau, 1.0}
         assert point.tpr == pytest.approx(c.mean())
         assert point.fpr == pytest.approx(leaked.mean())
@@ -255,13 +256,13 @@ def test_ties_randomized():
     assert point.lam * point.scales[0] == pytest.approx(1.5, abs=1e-12)
     assert point.tau == pytest.approx(0.5, abs=1e-12)
     assert (point.tpr, point.fpr) == (0.5, 0.25)
-    proba = accept_proba(point, [0.0, 1.0, 2.0])
+    proba = point.accept_proba([0.0, 1.0, 2.0])
     np.testing.assert_allclose(proba, [1.0, 0.5, 0.0], atol=1e-12)
-    drawn = [accept(point, np.ones(1000), random_state=seed) for seed in (0, 0, 1)]
+    drawn = [point.accept(np.ones(1000), random_state=seed) for seed in (0, 0, 1)]
     assert abs(drawn[0].mean() - 0.5) < 5 * 0.5 / math.sqrt(1000)
     np.testing.assert_array_equal(drawn[0], drawn[1])
     assert (drawn[0] != drawn[2]).any()
-    assert accept(point, [0.0, 2.0]).tolist() == [True, False]
+    assert point.accept([0.0, 2.0]).tolist() == [True, False]
 
 
 A_EXACT = {
@@ -355,7 +356,7 @@ def test_infinite_scores(solver, angles):
             if np.isfinite(x) and np.isfinite(y):
                 lam = np.cos(theta) * (x / scales[0]) + np.sin(theta) * (y / scales[1])
             at = OperatingPoint(theta=theta, lam=lam + 1e-9, scales=scales)
-            c, f = accept(at, a, b), accept(at, a_ood, b_ood)
+            c, f = at.accept(a, b), at.accept(a_ood, b_ood)
             counts.append((c.sum(), loss[c].sum(), f.sum()))
     counts = np.array(counts).T
     for rule, point in zip(rules, points, strict=True):
@@ -406,7 +407,7 @@ def test_exact_is_guarded():
 
 
 def test_the_gap_that_is_left_is_reported(monkeypatch):
-    monkeypatch.setattr("skood.decision._branch_and_bound._MAX_NODES", 8)
+    monkeypatch.setattr("skood.decision._angle_search._MAX_NODES", 8)
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 800))
     loss = (rng.uniform(size=800) < 1 / (1 + np.exp(-a))).astype(float)
@@ -459,7 +460,7 @@ def test_intervals_too_narrow_to_be_halved_are_searched_at_one_angle():
     search = _search_of(BoundedAbstention(0.5), data)
     node = next(node for node in search.roots(0) if node is not None)
     node = node._replace(s=Line(0.3, 0.3 + 1e-13), stuck=True)
-    assert node.rows.size > 40
+    assert node.indices.size > 40
     best, search.best = search.best, None
     assert search.search_cells(node)
     assert search.best.theta == pytest.approx(math.atan2(0.3, 0.7))
@@ -470,11 +471,11 @@ def test_intervals_too_narrow_to_be_halved_are_searched_at_one_angle():
 
 
 def test_many_tied_points_are_not_compared_in_pairs(monkeypatch):
-    monkeypatch.setattr("skood.decision._branch_and_bound._PAIRS", 5)
+    monkeypatch.setattr("skood.decision._angle_search._PAIRS", 5)
     data = instance(3, n_id=60, n_ood=10)
     search = _search_of(BoundedAbstention(0.5), data)
     node = next(node for node in search.roots(0) if node is not None)
-    assert search.cells(node._replace(rows=np.arange(70)), 100) is None
+    assert search.cells(node._replace(indices=np.arange(70)), 100) is None
 
 
 def test_many_rows_on_one_line():

@@ -17,7 +17,7 @@ import skood.rejection
 from skood.decision._certified_path import sequence
 from skood.decision._class_priors import solve_confusion
 from skood.decision._ood_share import precision_pvalue, prior_from_counts
-from skood.decision._statements import Part
+from skood.decision._statements import TestedSamples
 from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (
     AllOf,
@@ -32,7 +32,6 @@ from skood.rejection import (
     OperatingPoint,
     ScoredSamples,
     Solver,
-    accept,
     certify,
     certify_path,
     class_prior,
@@ -300,7 +299,7 @@ def _rates(population, point):
     """Largest excess of TPR .7, FPR .25 and risk .12 in all groups and sources."""
     a, b, loss, group = population["id"]
     a_ood, b_ood, source = population["ood"]
-    inside, leaked = accept(point, a, b), accept(point, a_ood, b_ood)
+    inside, leaked = point.accept(a, b), point.accept(a_ood, b_ood)
     found = [leaked[source == s].mean() - 0.25 for s in np.unique(source)]
     for g in np.unique(group):
         accepted = inside[group == g]
@@ -446,7 +445,7 @@ def test_rounding_of_scores_changes_no_decision(double):
     decisions = []
     for _ in range(2):
         scores = noisy(a, b) if double else noisy(a)
-        decisions.append(accept(point, *scores))
+        decisions.append(point.accept(*scores))
     np.testing.assert_array_equal(*decisions)
     for value in np.unique(a):  # with one score an atom is accepted or not
         if not double:
@@ -466,7 +465,7 @@ def test_infinite_scores():
         BoundedAbstention(0.3),
         ScoredSamples.from_arrays(a, np.zeros(50), np.zeros(50), None, None),
     )
-    assert accept(point, [-np.inf, np.inf], [0.0, 0.0]).tolist() == [True, False]
+    assert point.accept([-np.inf, np.inf], [0.0, 0.0]).tolist() == [True, False]
 
 
 def test_small_groups():
@@ -523,8 +522,8 @@ def test_upper_bound_of_the_cost():
         )
         (statement,) = point.certificate.statements
         a, b, loss, _ = population["id"]
-        inside = accept(point, a, b)
-        leaked = accept(point, *population["ood"][:2])
+        inside = point.accept(a, b)
+        leaked = point.accept(*population["ood"][:2])
         cost = rule.cost().at(inside.mean(), (loss * inside).mean(), leaked.mean())
         bound = rule.cost().constant - _constant(statement)
         excess.append(bound - cost)
@@ -872,13 +871,13 @@ def test_levels_of_several_starts(answers, wrong, expected):
 
         group = source = None
 
-        def pvalue(self, rows, delta, stakes):
-            return pvalues[int(rows.accepted.sum())]
+        def pvalue(self, samples, accepted, unlabeled, delta, stakes):
+            return pvalues[int(accepted.sum())]
 
     scores = np.arange(14.0)
-    part = Part(ScoredSamples.from_arrays(scores, None, 0 * scores, None, None))
+    samples = ScoredSamples.from_arrays(scores, None, 0 * scores, None, None)
     path = [(0.0, k - 0.5, (1.0, 1.0)) for k in range(14)]
     weights = np.where(np.isin(np.arange(14), [0, 3, 6, 9]), 0.25, 0.0)
-    how = part, [Vector()], path, lambda k: [None], 0.1
+    how = TestedSamples([Vector()], samples), path, lambda k: [None], 0.1
     certified, _ = sequence(*how, weights=weights)
     assert list(certified) == expected

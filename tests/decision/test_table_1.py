@@ -24,7 +24,6 @@ from skood.rejection import (
     BoundedTPRFPR,
     CostBased,
     PlugInCost,
-    accept,
     solve,
     solve_finite,
 )
@@ -253,7 +252,7 @@ def test_costs(case):
     wrong = (rows.y_true != rows.y_pred)[is_id]
     assert wrong.mean() == pytest.approx(ID_ERROR, abs=atol)
     chow = rows.solve(PlugInCost(**COSTS), "r")
-    np.testing.assert_array_equal(accept(chow, rows.r), rows.r <= 0.3)
+    np.testing.assert_array_equal(chow.accept(rows.r), rows.r <= 0.3)
     best = rows.solve(PlugInCost(**COSTS), "r", "g")
     found = best.objective, chow.objective
     assert_allclose(found, COST[mean], rtol=0, atol=atol)

@@ -18,8 +18,6 @@ from skood.rejection import (
     Certificate,
     ScoredSamples,
     TwoThresholds,
-    accept,
-    accept_proba,
     certify,
     min_accepted_id,
     solve,
@@ -55,7 +53,7 @@ def test_thresholds_are_conformal_quantiles(ood, risk, ties):
         if share:
             rank = math.ceil(301 * (1 - share) - 1e-9)
             expected &= score <= np.sort(score)[rank - 1]
-    assert_array_equal(accept(point, a, b), expected)
+    assert_array_equal(point.accept(a, b), expected)
     assert_allclose(point.tpr, expected.mean())
     assert_allclose(point.risk, wrong[expected].mean())
     assert point.tpr >= 1 - ood - risk
@@ -86,7 +84,7 @@ def test_rates_of_ood_samples():
     )
     kept = (b_ood <= point.ood_max) & (a_ood <= point.lam * point.scales[0])
     assert_allclose(point.fpr, kept.mean())
-    assert_array_equal(accept_proba(point, a_ood, b_ood), kept.astype(float))
+    assert_array_equal(point.accept_proba(a_ood, b_ood), kept.astype(float))
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -142,7 +140,7 @@ def test_certified_selective_risk(ties):
         except NotCertifiableError:
             refused += 1
             continue
-        kept = accept(point, *new[:2])
+        kept = point.accept(*new[:2])
         ood, _ = _rejected(point, *new[:2])
         broken += ood > 0.1 or new[2][kept].mean() > 0.15
     assert refused < 75  # it certifies more often than not
@@ -233,7 +231,7 @@ def test_infinite_scores_are_rejected():
     point = solve(
         TwoThresholds(0.1, 0.1), ScoredSamples.from_arrays(a, b, wrong, None, None)
     )
-    assert not accept(point, a, b)[:6].any()
+    assert not point.accept(a, b)[:6].any()
     assert math.isfinite(point.ood_max)
 
 
@@ -244,10 +242,10 @@ def test_bounds_are_attacked_by_constant_scores():
         TwoThresholds(0.1, 0.1),
         ScoredSamples.from_arrays(ones, ones, np.zeros(100), None, None),
     )
-    assert accept(point, ones, ones).all()
+    assert point.accept(ones, ones).all()
     near = ones * (1 + 1e-9)  # rounding in another batch
-    assert accept(point, near, near).all()
-    assert not accept(point, [1.0], [1.1]).any()
+    assert point.accept(near, near).all()
+    assert not point.accept([1.0], [1.1]).any()
 
 
 # ---- certificates
@@ -401,7 +399,7 @@ def test_small_groups():
     assert skipped.certificate.not_certified == ("c",)
     assert {one.group for one in skipped.certificate.statements} == {"a", "b"}
     far = [-9.0, -9.0], [-9.0, -9.0]
-    assert_array_equal(accept(skipped, *far, groups=["a", "c"]), [True, False])
+    assert_array_equal(skipped.accept(*far, groups=["a", "c"]), [True, False])
     with pytest.raises(NotCertifiableError, match="fewer than 33 certifying"):
         tiny = [x[:20] for x in samples[:3]]
         few = {**options, "group_id": options["group_id"][:20]}

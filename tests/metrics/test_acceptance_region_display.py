@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from skood.detectors import MSP
 from skood.metrics import AcceptanceRegionDisplay
-from skood.rejection import BoundedAbstention, BoundedTPRFPR, OperatingPoint, accept
+from skood.rejection import BoundedAbstention, BoundedTPRFPR, OperatingPoint
 from tests.metrics._double_rows import make_rows, relabel, roc_curve
 from tests.metrics._drawing import legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood
@@ -56,7 +56,7 @@ def points_in(display, n=4000):
     near = np.zeros(n, dtype=bool)
     for shift in ((0.5, 0), (-0.5, 0), (0, 0.5), (0, -0.5)):
         moved = ax.transData.inverted().transform(screen + shift)
-        near |= accept(point, *points.T) != accept(point, *moved.T)
+        near |= point.accept(*points.T) != point.accept(*moved.T)
     return points[~near]
 
 
@@ -71,7 +71,7 @@ def test_shaded_is_what_the_rule_accepts(theta, scales):
     point = OperatingPoint(theta=theta, lam=float(middle[0]), scales=c)
     display = draw(point, xscale=scales, yscale=scales)
     points = points_in(display)
-    accepted = accept(point, *points.T)
+    accepted = point.accept(*points.T)
     assert 0 < accepted.sum() < accepted.size
     assert points.shape[0] > 3900
     assert_array_equal(shaded(display, points), accepted)
@@ -81,7 +81,7 @@ def test_shaded_with_one_logarithmic_axis():
     point = OperatingPoint(theta=0.8, lam=1.0, scales=(0.5, 0.2))
     display = draw(point, yscale="log")
     points = points_in(display)
-    assert_array_equal(shaded(display, points), accept(point, *points.T))
+    assert_array_equal(shaded(display, points), point.accept(*points.T))
     assert display.ax_.get_xscale() == "linear"
 
 
@@ -283,7 +283,7 @@ def test_classifier_is_drawn_with_its_rule():
     assert display.points_ood_.get_alpha() == 0.2
     points = points_in(display)
     point = clf.operating_point_
-    assert_array_equal(shaded(display, points), accept(point, *points.T))
+    assert_array_equal(shaded(display, points), point.accept(*points.T))
 
 
 def test_classifier_with_one_detector():

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skood.metrics import TwoScoreCurve
-from skood.rejection import OperatingPoint, accept
+from skood.rejection import OperatingPoint
 from tests.metrics._double_rows import roc_curve
 
 
@@ -77,8 +77,8 @@ def test_the_rule_that_accepts_nothing():
     curve = roc_curve([0, 0, -1, -1], scores)
     assert_array_equal(curve.bounds, [0, 1])
     assert_array_equal(curve.values, [0, 0.5])
-    assert not accept(curve.rule_at(0.0), -scores).any()
-    assert_array_equal(accept(curve.rule_at(0.1), -scores), [True, True, True, False])
+    assert not curve.rule_at(0.0).accept(-scores).any()
+    assert_array_equal(curve.rule_at(0.1).accept(-scores), [True, True, True, False])
 
 
 def test_repr_is_short():

@@ -18,7 +18,6 @@ from skood.rejection import (
     CostBased,
     ScoredSamples,
     Solver,
-    accept,
     solve,
 )
 from tests.metrics._double_rows import (
@@ -61,7 +60,7 @@ def test_best_risk_of_every_rule(beta, prior, seed):
         best = min(r for c, r in reached if c >= share - 1e-9)
         assert_allclose(curve.at(share), best, rtol=1e-12, atol=1e-15)
     for bound, value in zip(curve.bounds, curve.values, strict=True):
-        accepted = accept(curve.rule_at(bound), -rows[2], -rows[3])
+        accepted = curve.rule_at(bound).accept(-rows[2], -rows[3])
         weight = np.where(rows[0] == -1, prior / m, (1 - prior) / n)[accepted]
         cost = np.where(rows[0] == -1, beta, (1 - beta) * (rows[0] != rows[1]))
         assert_allclose(weight.sum(), bound, rtol=1e-12)
@@ -134,7 +133,7 @@ def test_least_cost_of_every_rule(swept, seed):
         costs = [cost_of(*p, *sizes(rows), *e) for p in points]
         assert_allclose(cost, min(costs), rtol=1e-12)
         assert point.objective == cost
-        accepted = accept(point, -rows[2], -rows[3])
+        accepted = point.accept(-rows[2], -rows[3])
         is_id = rows[0] != -1
         assert (accepted[is_id].mean(), accepted[~is_id].mean()) == (
             point.tpr,

@@ -19,7 +19,6 @@ from skood.rejection import (
     BoundedTPRFPR,
     ScoredSamples,
     Solver,
-    accept,
     solve,
 )
 from tests.metrics._double_rows import (
@@ -93,7 +92,7 @@ def test_is_the_solution_of_the_rule(rule, seed):
     point = selective_risk_at(y_true, y_pred, y_score, ood_score, rule=rule)
     for name in ("theta", "lam", "risk", "tpr", "fpr", "feasible", "scales", "gap"):
         assert getattr(point, name) == getattr(double, name)
-    assert accept(point, a, b)[is_id].mean() == point.tpr
+    assert point.accept(a, b)[is_id].mean() == point.tpr
     single = selective_risk_at(y_true, y_pred, ood_score, rule=rule)
     assert not single.feasible or point.risk <= single.risk
 

@@ -18,7 +18,7 @@ from skood.metrics import (
     ccr_at_fpr,
     oscr,
 )
-from skood.rejection import BoundedAbstention, BoundedTPRFPR, Solver, accept, solve
+from skood.rejection import BoundedAbstention, BoundedTPRFPR, Solver, solve
 from tests._loops import looped
 from tests.decision._scores import solve_arguments
 from tests.metrics._double_rows import (
@@ -123,7 +123,7 @@ def test_the_rules_reach_the_values(curve, angles):
     tighter = -1 if curve in AT_MOST else 1
     assert np.all(worse * tighter * np.diff(result.values) > 0)
     for b, v in zip(result.bounds, result.values, strict=True):
-        accepted = accept(result.rule_at(b), -rows[2], -rows[3])
+        accepted = result.rule_at(b).accept(-rows[2], -rows[3])
         args = (*counts(*rows[:2], accepted), is_id.sum(), (~is_id).sum())
         assert_allclose(bound(*args), b, rtol=1e-13)
         assert_allclose(value(*args), v, rtol=1e-13)
@@ -261,7 +261,7 @@ def test_ccr_with_a_bound_on_the_tpr_may_start_late():
 def test_ccr_prefers_more_rows_among_equals():
     """All of the first three rules have CCR 1 at FPR 0."""
     curve = ccr_curve([0, 0, 0, 0, -1], [0, 0, 0, 1, 0], [5, 4, 3, 2, 1])
-    assert accept(curve.rule_at(0.0), -np.arange(5.0)).sum() == 2
+    assert curve.rule_at(0.0).accept(-np.arange(5.0)).sum() == 2
 
 
 # ----------------------------------------------------------------- the same by rules
@@ -321,7 +321,7 @@ def test_infinite_scores(curve):
     for value in (np.inf, -np.inf):  # one threshold, at which all are accepted
         result = curve((y_true, y_pred, np.full(50, value)))
         assert result.bounds[-1] == 1.0
-        assert accept(result.rule_at(1.0), np.full(3, -value)).all()
+        assert result.rule_at(1.0).accept(np.full(3, -value)).all()
 
 
 @pytest.mark.parametrize("curve", CURVES)
@@ -367,7 +367,7 @@ def test_other_losses():
         y_true, y_pred, first, second, loss=matrix, classes=[0, 1, 2]
     )
     assert_array_equal(by_array.values, by_matrix.values)
-    accepted = accept(by_array.rule_at(0.8), -first, -second)
+    accepted = by_array.rule_at(0.8).accept(-first, -second)
     assert by_array.at(0.8) == loss[accepted & is_id].mean()
     assert_allclose(by_array.at(1.0), loss[is_id].mean(), rtol=1e-13)
 

@@ -27,7 +27,6 @@ from skood.rejection import (
     BoundedTPRFPR,
     RejectOptionClassifier,
     Solver,
-    accept,
 )
 from tests.rejection._problem import (
     PLAIN_KNN,
@@ -86,7 +85,7 @@ def test_accepts_by_its_operating_point(fitted):
     projected += np.sin(point.theta) * b / point.scales[1]
     assert np.abs(projected - point.lam).min() > 1e-9
     assert_array_equal(fitted.accept_proba(X_NEW) == 1, projected <= point.lam)
-    assert_array_equal(fitted.accept_proba(X_NEW) == 1, accept(point, a, b))
+    assert_array_equal(fitted.accept_proba(X_NEW) == 1, point.accept(a, b))
     assert_array_equal(
         fitted.accept_proba(X_NEW) == 1,
         a + fitted.mu_ * b <= fitted.lambda_ * point.scales[0] / np.cos(point.theta),

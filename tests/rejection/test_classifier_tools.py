@@ -28,7 +28,6 @@ from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,
     RejectOptionClassifier,
-    accept,
 )
 from tests.rejection._problem import (
     X_NEW,
@@ -238,7 +237,7 @@ def test_score_pair_is_compared_with_the_threshold():
     risk, ood = clf.score_pair(X_NEW)
     assert_allclose(risk, clf.risk_detector_.score_samples(X_NEW))
     assert_allclose(ood, clf.ood_detector_.score_samples(X_NEW))
-    accepted = accept(clf.operating_point_, -risk, -ood)
+    accepted = clf.operating_point_.accept(-risk, -ood)
     assert_array_equal(accepted, clf.accept_proba(X_NEW) > 0)
     one = make_clf(ood_detector=None, rule=BoundedAbstention(0.2)).fit(X, Y)
     risk, ood = one.score_pair(X_NEW)

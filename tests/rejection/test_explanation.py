@@ -18,7 +18,6 @@ from skood.rejection import (
     BoundedTPRFPR,
     OperatingPoint,
     RejectOptionClassifier,
-    accept,
 )
 from skood.rejection._explanation import ScoreReference
 
@@ -53,10 +52,10 @@ def no_warnings():
 @pytest.mark.parametrize("theta", THETAS)
 def test_shares_equal_a_naive_loop(theta):
     point = point_at(theta)
-    kept = accept(point, A, B)
+    kept = point.accept(A, B)
     mean_a, mean_b = A[kept].mean(), B[kept].mean()
     reason = ScoreReference.of(point, A, B).explain(point, A_NEW, B_NEW)
-    accepted = accept(point, A_NEW, B_NEW)
+    accepted = point.accept(A_NEW, B_NEW)
     assert 0 < accepted.sum() < len(accepted)
     for i, (a, b) in enumerate(zip(A_NEW, B_NEW, strict=True)):
         shares = reason.risk_share[i], reason.ood_share[i]
@@ -90,7 +89,7 @@ def test_equal_excess_is_uncertainty():
 def test_single_score():
     point = point_at(0.0, b=None)
     reason = ScoreReference.of(point, A, None).explain(point, A_NEW, None)
-    rejected = ~accept(point, A_NEW)
+    rejected = ~point.accept(A_NEW)
     assert_array_equal(reason.reason == "uncertain class", rejected)
     assert_array_equal(reason.risk_share, rejected.astype(float))
     assert_array_equal(reason.ood_share, 0)
@@ -102,12 +101,12 @@ def test_a_reversed_score(theta):
     # rejected because of a small score: its term of the excess still is positive
     point = point_at(theta)
     reason = ScoreReference.of(point, A, B).explain(point, A_NEW, B_NEW)
-    rejected = ~accept(point, A_NEW, B_NEW)
+    rejected = ~point.accept(A_NEW, B_NEW)
     assert_array_equal(reason.risk_share + reason.ood_share, rejected.astype(float))
     w_b = math.sin(theta)
     blamed = reason.reason == "out-of-distribution"
     assert blamed.any()
-    excess = w_b * (B_NEW[blamed] - B[accept(point, A, B)].mean())
+    excess = w_b * (B_NEW[blamed] - B[point.accept(A, B)].mean())
     assert (excess > 0).all()
 
 
@@ -157,7 +156,7 @@ def test_infinite_scores_are_the_reason():
 def test_infinite_calibration_scores_do_not_spoil_the_mean():
     a, b = np.append(A, -np.inf), np.append(B, 0.0)
     point = point_at(0.8)
-    assert accept(point, a, b)[-1]
+    assert point.accept(a, b)[-1]
     with_inf = ScoreReference.of(point, a, b).explain(point, A_NEW, B_NEW)
     without = ScoreReference.of(point, A, B).explain(point, A_NEW, B_NEW)
     assert_array_equal(with_inf.risk_share, without.risk_share)

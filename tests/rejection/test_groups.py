@@ -27,7 +27,6 @@ from skood.rejection import (
     RejectOptionClassifier,
     RejectOptionRegressor,
     TwoThresholds,
-    accept,
 )
 
 BY_GROUP = Certificate(within="groups", thresholds="group")
@@ -69,7 +68,7 @@ def test_thresholds_of_groups_decide():
     point = CLF.operating_point_
     assert list(point.lam) == list(SITES) and CLF.lambda_ is point.lam
     risk, ood = (-score for score in CLF.score_pair(X_NEW))
-    expected = accept(point, risk, ood, groups=SITE_NEW)
+    expected = point.accept(risk, ood, groups=SITE_NEW)
     assert_array_equal(CLF.accept_proba(X_NEW, SITE_NEW) == 1, expected)
     decisions = CLF.predict(X_NEW, groups=SITE_NEW)
     labels = CLF.estimator_.predict(X_NEW)
@@ -121,7 +120,7 @@ def test_thresholds_of_predicted_classes_need_no_groups():
     assert list(point.lam) == [0, 1]
     risk, ood = (-score for score in clf.score_pair(X_NEW))
     predicted = clf.estimator_.predict(X_NEW)
-    expected = accept(point, risk, ood, groups=predicted)
+    expected = point.accept(risk, ood, groups=predicted)
     assert_array_equal(clf.predict(X_NEW) != clf.reject_label_, expected)
     assert_array_equal(clf.accept_proba(X_NEW) == 1, expected)
     assert list(clf.report(X_NEW, Y_NEW).groups) == [0, 1]

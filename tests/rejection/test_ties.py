@@ -27,7 +27,6 @@ from skood.rejection import (
     RejectOptionClassifier,
     ScoredSamples,
     Solver,
-    accept_proba,
     certify,
     solve,
 )
@@ -205,8 +204,8 @@ def test_rounding_changes_no_decision(solver, randomize, double):
             except ValueError:  # infeasible
                 continue
             found = [
-                accept_proba(
-                    point, _noisy(a, noise), _noisy(b, noise + 1) if double else None
+                point.accept_proba(
+                    _noisy(a, noise), _noisy(b, noise + 1) if double else None
                 )
                 for noise in (20, 30, 40)
             ]
@@ -255,7 +254,7 @@ def test_dense_scores_that_ties_do_not_keep_together():
             BoundedAbstention(coverage),
             ScoredSamples.from_arrays(a, b, loss, None, None),
         )
-        accepted = accept_proba(point, a, b)
+        accepted = point.accept_proba(a, b)
         assert point.tpr == accepted.mean() >= coverage
         assert point.risk == pytest.approx(loss[accepted == 1].mean())
         assert point.gap <= 1.1e-3

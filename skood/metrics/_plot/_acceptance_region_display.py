@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skood.decision import OperatingPoint, accept_proba
+from skood.decision import OperatingPoint
 from skood.decision._operating_point import weights
 from skood.metrics._plot._rejector import (
     check_names,
@@ -326,7 +326,7 @@ class AcceptanceRegionDisplay(BaseDisplay):
             finite = np.isfinite(x) & np.isfinite(y)
             label = None
             if x.size:
-                share = accept_proba(self.point, x, ood).mean()
+                share = self.point.accept_proba(x, ood).mean()
                 label = f"{name}: {100 * share:.1f} % of {x.size} accepted"
                 label += _hidden(np.sum(~finite), np.sum(finite & ~shown))
             groups.append((x[shown], y[shown], label, color, marker))

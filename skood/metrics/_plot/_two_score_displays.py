@@ -15,7 +15,6 @@ from skood.decision import (
     BaseRule,
     Rates,
     Solver,
-    accept_proba,
 )
 from skood.decision._base_rule import rates_within
 from skood.decision._operating_point import precision_at
@@ -35,11 +34,11 @@ def _rates(point, samples, ood_prior, knows_risk):
     check_point(point)
     (risk_id, risk_ood), (ood_id, ood_ood) = map(samples.by_kind, ("risk", "ood"))
     loss_id = samples.by_kind("loss")[0]
-    accepted = accept_proba(point, risk_id, ood_id)
+    accepted = point.accept_proba(risk_id, ood_id)
     tpr = float(accepted.mean())
     fpr = math.nan
     if risk_ood.size:
-        fpr = float(accept_proba(point, risk_ood, ood_ood).mean())
+        fpr = float(point.accept_proba(risk_ood, ood_ood).mean())
     risk = math.nan
     if knows_risk and tpr > 0:
         risk = float(accepted @ loss_id / accepted.sum())
