@@ -55,7 +55,7 @@ MUTANTS = r"""
 + lowest = np.searchsorted(n_ood, bound, side="left") - 1
 - stats/_conformal.py: return (1.0 + counts) / (n_calibration + 1.0)
 + return (1.0 + counts) / (n_calibration + 2.0)
-- stats/_null_proportion.py: count = np.count_nonzero(p > lam, axis=0) + int(plus_one)
+- stats/_ranks.py: count = np.count_nonzero(p > lam, axis=0) + int(plus_one)
 + count = np.count_nonzero(p >= lam, axis=0) + int(plus_one)
 - combine/_base_combiner.py: last = len(p) - rejected[::-1].argmax(axis=0)
 + last = rejected.sum(axis=0)

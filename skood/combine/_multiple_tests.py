@@ -16,7 +16,7 @@ from skood.combine._base_combiner import (
     parameters_checked,
 )
 from skood.stats._conformal import reaches
-from skood.stats._null_proportion import (
+from skood.stats._ranks import (
     LAMBDA_GRID,
     bootstrap_proportion,
     change_point,

@@ -335,7 +335,7 @@ def rates_of(rule, N, E, F, n_id, n_ood):
 
     E is the summed loss of the accepted ID samples.
     """
-    tpr, fpr = N / n_id, F / n_ood if n_ood else math.nan
+    tpr, fpr = float(N / n_id), float(F / n_ood) if n_ood else math.nan
     precision = math.nan
     if rule.ood_prior is not None:
         leaked = fpr if rule.ood_prior else 0.0

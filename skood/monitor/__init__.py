@@ -7,8 +7,7 @@ from skood.monitor._displays import MartingaleDisplay, RateDisplay
 from skood.monitor._exchangeability import ExchangeabilityMonitor
 from skood.monitor._panel import MonitorPanel
 from skood.monitor._rates import Audit, RateMonitor
-from skood.stats._betting import Alarm
-from skood.stats._detectable_shift import detectable_shift
+from skood.stats._betting import Alarm, detectable_shift
 from skood.stats._evalues import e_bh
 from skood.stats._sequential_ranks import (
     log_histogram_bet,

@@ -12,8 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skood.stats._betting import Bettors, Capital, History
-from skood.stats._detectable_shift import detectable_shift
+from skood.stats._betting import Bettors, Capital, History, detectable_shift
 from skood.stats._reference_ranks import SHAPES, Reference, as_scores, stream_uniforms
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator

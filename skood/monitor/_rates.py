@@ -11,8 +11,14 @@ import numpy as np
 from scipy.stats import beta
 from sklearn.utils import Bunch, check_random_state
 
-from skood.stats._betting import Bettors, Capital, History
-from skood.stats._confidence_sequences import FRACTIONS, CountBand, HedgedBand
+from skood.stats._betting import (
+    FRACTIONS,
+    Bettors,
+    Capital,
+    CountBand,
+    HedgedBand,
+    History,
+)
 from skood.stats._reference_ranks import stream_uniforms
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import check_input

@@ -5,33 +5,14 @@
 
 import numpy as np
 
+from skood.stats._conformal import check_scores
 from skood.utils._torch import to_numpy
-
-
-def as_scores(scores, name, ndim):
-    """Return scores as float64 with one or two axes, or raise. Infinity is allowed."""
-    scores = np.asarray(to_numpy(scores))
-    shape = "(n_samples,)" if ndim == 1 else "(n_samples, n_detectors)"
-    if scores.dtype.kind not in "biuf" and scores.size:
-        raise ValueError(
-            f"{name} must be an array of real numbers, got dtype {scores.dtype}."
-        )
-    if scores.ndim != ndim or scores.shape[1:] == (0,):
-        raise ValueError(f"{name} must have the shape {shape}, got {scores.shape}.")
-    scores = scores.astype(np.float64, copy=False)
-    if np.isnan(scores).any():
-        raise ValueError(
-            f"{name} has {int(np.isnan(scores).sum())} NaN among {scores.size} values, "
-            "and a missing score has no p-value. Leave these samples, or the detector "
-            "that gives them, out."
-        )
-    return scores
 
 
 def check_pair(scores, calibration_scores, ndim=2):
     """Return scores of the batch and of the calibration samples, or raise."""
-    scores = as_scores(scores, "scores", ndim)
-    calibration = as_scores(calibration_scores, "calibration_scores", ndim)
+    scores = check_scores(scores, "scores", ndim)
+    calibration = check_scores(calibration_scores, "calibration_scores", ndim)
     if scores.shape[1:] != calibration.shape[1:]:
         raise ValueError(
             "scores and calibration_scores must have one column for each detector, got "

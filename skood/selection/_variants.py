@@ -9,8 +9,9 @@ from numbers import Real
 import numpy as np
 
 from skood.selection._best_of import pruned, xi_of
-from skood.selection._scores import as_scores, check_pair
+from skood.selection._scores import check_pair
 from skood.selection._step_up import Selection, evalues_of
+from skood.stats._conformal import check_scores
 from skood.stats._evalues import e_bh
 from skood.stats._ranks import (
     check_level,
@@ -217,7 +218,7 @@ def weighted_selection(
 
 def _check_weights(weights, name, n_samples):
     """Return weights of shape (n_samples,), or raise."""
-    weights = as_scores(weights, name, 1)
+    weights = check_scores(weights, name, 1)
     if len(weights) != n_samples:
         raise ValueError(f"{name} must have {n_samples} values, got {len(weights)}.")
     wrong = weights[(weights < 0) | np.isinf(weights)]

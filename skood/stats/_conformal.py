@@ -39,14 +39,18 @@ def pvalues_of(counts, n_calibration, method):
     return (1.0 + counts) / (n_calibration + 1.0)
 
 
-def _as_scores(scores, name):
-    """Return scores as float64 with one or two axes; raise for NaN or other types."""
+def check_scores(scores, name, ndim=None):
+    """Return scores as float64 with `ndim` axes, None: one or two; or raise."""
     scores = np.asarray(to_numpy(scores))
-    if scores.dtype.kind not in "biuf":
+    if scores.dtype.kind not in "biuf" and (ndim is None or scores.size):
         raise ValueError(
             f"{name} must be an array of real numbers, got dtype {scores.dtype}."
         )
-    if scores.ndim not in (1, 2) or scores.shape[1:] == (0,):
+    allowed = (1, 2) if ndim is None else (ndim,)
+    if scores.ndim not in allowed or scores.shape[1:] == (0,):
+        if ndim is not None:
+            shape = "(n_samples,)" if ndim == 1 else "(n_samples, n_detectors)"
+            raise ValueError(f"{name} must have the shape {shape}, got {scores.shape}.")
         raise ValueError(
             f"{name} must have the shape (n_samples,), or (n_samples, n_detectors) for "
             f"several detectors. Got the shape {scores.shape}."
@@ -158,8 +162,8 @@ def conformal_pvalues(
     ... ).tolist()
     [0.0, 0.75, 0.75, 1.0]
     """
-    scores = _as_scores(scores, "scores")
-    calibration = _as_scores(calibration_scores, "calibration_scores")
+    scores = check_scores(scores, "scores")
+    calibration = check_scores(calibration_scores, "calibration_scores")
     if scores.shape[1:] != calibration.shape[1:]:
         raise ValueError(
             "scores and calibration_scores must be of the same detectors, in both one "

@@ -21,7 +21,7 @@ from skood.combine import (
     min_calibration_size,
 )
 from skood.metrics import auroc, fpr_at_tpr
-from skood.stats._null_proportion import change_point_range
+from skood.stats._ranks import change_point_range
 
 # No division by zero, and no NaN on the way.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from skood.monitor import RateMonitor
 from skood.persistence import dump, load
 from skood.rejection import BoundedAbstention, RejectOptionClassifier
-from skood.stats._confidence_sequences import CountBand, HedgedBand, beta_interval
+from skood.stats._betting import CountBand, HedgedBand, beta_interval
 from tests.monitor._vectors import VECTORS
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from skood.stats._null_proportion import (
+from skood.stats._ranks import (
     change_point,
     change_point_proportion,
     change_point_range,
