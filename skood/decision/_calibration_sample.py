@@ -25,13 +25,12 @@ from skood.utils._ties import (
     finite_of_ranked,
     merged_ties,
     merged_ties_of_ranked,
-    quantile_of_ranked,
     ranked_scores,
     threshold_between,
     tie_around,
     tie_scale_of_ranked,
 )
-from skood.utils._weights import count_weights
+from skood.utils._weights import count_weights, weighted_quantile
 
 # Scaled scores are kept below this, so that sums and products of them are finite.
 _LARGEST = 1e150
@@ -96,8 +95,8 @@ def _scale_of_ranked(halves, largest, ends=None):
     """
     if halves.size == 0:
         return 1.0
-    low = quantile_of_ranked(halves, 0.05, ends)
-    high = quantile_of_ranked(halves, 0.95, ends)
+    low = weighted_quantile(halves, ends, 0.05)
+    high = weighted_quantile(halves, ends, 0.95)
     spread = min(2 * float(high - low), np.finfo(np.float64).max) or 1.0
     return float(max(spread, largest / _LARGEST))
 

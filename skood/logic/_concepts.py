@@ -139,18 +139,14 @@ def _known_values(source):
         check_one_column(source.classifier)
         return [np.asarray(classes)]
     if len(classes) != n_concepts or any(np.ndim(values) != 1 for values in classes):
+        text = repr(classes)
+        shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
         raise ValueError(
             f"The classifier of the concepts {list(source.concepts)} is frozen, and "
             f"its classes_ are not {n_concepts} arrays, one for each of them: "
-            f"{_shown(classes)}. Name the columns of y that it was fitted on."
+            f"{shown}. Name the columns of y that it was fitted on."
         )
     return [np.asarray(values) for values in classes]
-
-
-def _shown(classes):
-    """Return classes for an error message, shortened."""
-    text = repr(classes)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _in_order(values):

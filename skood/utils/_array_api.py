@@ -50,15 +50,6 @@ _VECDOT = getattr(np, "vecdot", None)
 _CASTS: dict = {}
 
 
-def numpy_namespace():
-    """Return NumPy as a namespace of the array API standard."""
-    if _HAS_ASTYPE:
-        return np
-    from array_api_compat import numpy
-
-    return numpy
-
-
 def has_finite_squares(array):
     """Return whether the squares of a few values are finite; False for many values."""
     if array.size > 2 * _FEW_VALUES:

@@ -50,11 +50,9 @@ def is_lazy(X):
 
 
 def as_rows(X, *, for_fit=False):
-    """Return samples that can be counted and indexed.
+    """Return samples that can be counted and indexed: `DatasetRows` of torch data.
 
-    `for_fit`: whether the order of the samples does not matter, so that a loader
-    may shuffle. Returns `X`: `DatasetRows` of a torch dataset or loader; else `X`
-    itself.
+    `for_fit`: whether a loader may shuffle, since the order does not matter.
     """
     if not is_torch_data(X):
         return X
@@ -64,12 +62,9 @@ def as_rows(X, *, for_fit=False):
 
 
 def labeled_rows(X, y, *, wait=False):
-    """Return samples to fit on, and their labels, taken from torch data if not given.
+    """Return samples to fit on, and their labels, of torch data if `y` is None.
 
-    `y` of shape (n_samples,) or None: labels; None: labels of the items of torch
-    data. `wait`: whether to defer labels until the samples have been loaded in any
-    case. Returns `X`: samples that can be counted and indexed, and `y` of shape
-    (n_samples,) or None: None if there are no labels, or none yet.
+    `wait`: whether to defer labels until the samples have been loaded in any case.
     """
     if not is_torch_data(X):
         return X, y
@@ -88,11 +83,7 @@ def weighted_rows(X, y):
 
 
 def loaded_blocks(X):
-    """Yield blocks of samples, in their order, as arrays in memory.
-
-    Yields `block`: a batch of a dataset or loader, or a chunk of a dask array;
-    other `X` unchanged.
-    """
+    """Yield samples in memory: batches of torch data, chunks of dask, or `X` itself."""
     if not is_lazy(X):
         yield X
     elif is_dask(X):
@@ -168,11 +159,8 @@ def joined(parts, axis=0):
 def blockwise(method=None, *, axis=0):
     """Decorate a method whose result for a sample depends on this sample alone.
 
-    For samples that are not in memory, the method is called block by block, and the
-    results are concatenated.
-
-    `method`: takes ``(self, X, ...)``. `axis`: the axis of the samples in the
-    result. Returns `method`: the decorated method.
+    For samples that are not in memory, the method, of ``(self, X, ...)``, is called
+    block by block, and the results are concatenated along `axis`.
     """
     if method is None:
         return functools.partial(blockwise, axis=axis)

@@ -104,7 +104,8 @@ def _cited(obj):
             todo.extend(item.values())
         elif _is_estimator(item) and id(item) not in seen:
             seen.add(id(item))
-            if _is_ours(type(item)):
+            bases = (base.__module__.split(".")[0] for base in type(item).__mro__)
+            if "skood" in bases:
                 yield from references(type(item))
             todo.extend(item.get_params(deep=False).values())
             todo.extend(
@@ -116,11 +117,6 @@ def _cited(obj):
 
 def _is_estimator(obj):
     return hasattr(obj, "get_params") and not isinstance(obj, type)
-
-
-def _is_ours(cls):
-    """Return whether a class is defined in skood, or derived from such a class."""
-    return any(base.__module__.split(".")[0] == "skood" for base in cls.__mro__)
 
 
 def _by_key(cited):

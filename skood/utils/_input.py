@@ -170,7 +170,7 @@ def _clear_error(error, X):
             f"{what}, which {name} does not take. Impute the missing values, as in "
             f"make_pipeline(SimpleImputer(), {name}()), or leave their samples out."
         )
-    elif _in_validation(error):
+    elif any(name in _VALIDATION for name in _modules(error)):
         clear = ValueError(
             "The input cannot be converted to an array of numbers: "
             f"{error}{_encoding_of(error)}"
@@ -236,11 +236,6 @@ def _modules(error):
     while at is not None:
         yield at.tb_frame.f_globals.get("__name__", "")
         at = at.tb_next
-
-
-def _in_validation(error):
-    """Return whether scikit-learn's conversion of an input raised an error."""
-    return any(name in _VALIDATION for name in _modules(error))
 
 
 def _holds_numbers(X):

@@ -37,13 +37,8 @@ class ForkSafeLock:
             self._lock = threading.RLock()
 
 
-def _renew_all():
-    for lock in _LOCKS:
-        lock.renew()
-
-
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_renew_all)
+    os.register_at_fork(after_in_child=lambda: [lock.renew() for lock in _LOCKS])
 
 
 # For state of torch that threads share: its random generators, one per device and

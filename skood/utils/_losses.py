@@ -91,18 +91,6 @@ def _per_row(values, n_samples):
     return values
 
 
-def _residuals(y_true, y_pred):
-    """Return differences of targets and predictions, or raise."""
-    for values, name in ((y_true, "y_true"), (y_pred, "y_pred")):
-        if values.dtype.kind not in "biuf":
-            raise ValueError(
-                f"A loss of regression is for numbers, got {name} of the dtype "
-                f"{values.dtype}."
-            )
-    with np.errstate(over="ignore"):
-        return y_true.astype(np.float64) - y_pred.astype(np.float64)
-
-
 def _named(y_true, y_pred, loss, where):
     """Return the losses of ID samples by name."""
     if loss == "zero_one":
@@ -113,8 +101,15 @@ def _named(y_true, y_pred, loss, where):
             f"loss must be {names}, a callable, an array of losses or a loss matrix, "
             f"got {loss!r}."
         )
+    for values, name in ((y_true, "y_true"), (y_pred, "y_pred")):
+        if values.dtype.kind not in "biuf":
+            raise ValueError(
+                f"A loss of regression is for numbers, got {name} of the dtype "
+                f"{values.dtype}."
+            )
     with np.errstate(over="ignore"):
-        return REGRESSION_LOSSES[loss](_residuals(y_true[where], y_pred[where]))
+        residuals = y_true[where].astype(np.float64) - y_pred[where].astype(np.float64)
+        return REGRESSION_LOSSES[loss](residuals)
 
 
 def per_sample_loss(

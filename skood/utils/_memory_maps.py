@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from skood.utils._array_api import numpy_namespace
+from skood.utils._array_api import array_namespace
 from skood.utils._torch import row_chunks
 
 # Least number of columns assumed for the size of a block.
@@ -54,7 +54,7 @@ class MappedRows:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __array_namespace__(self, api_version=None):
-        return numpy_namespace()
+        return array_namespace(np.empty(0))
 
 
 def float_rows(X):

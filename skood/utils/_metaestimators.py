@@ -139,18 +139,16 @@ def with_seeds(estimators, random_state):
     if random_state is None:
         return estimators
     rng = check_random_state(random_state)
-    return [_with_seed(estimator, rng) for estimator in estimators]
-
-
-def _with_seed(estimator, rng):
-    if not hasattr(estimator, "get_params"):
-        return estimator
-    seeds = {
-        name: int(rng.randint(np.iinfo(np.int32).max))
-        for name, value in sorted(estimator.get_params(deep=True).items())
-        if name.split("__")[-1] == "random_state" and value is None
-    }
-    return clone(estimator).set_params(**seeds) if seeds else estimator
+    for i, estimator in enumerate(estimators):
+        params: dict = getattr(estimator, "get_params", dict)()
+        seeds = {
+            name: int(rng.randint(np.iinfo(np.int32).max))
+            for name, value in sorted(params.items())
+            if name.split("__")[-1] == "random_state" and value is None
+        }
+        if seeds:
+            estimators[i] = clone(estimator).set_params(**seeds)
+    return estimators
 
 
 def check_given(X):

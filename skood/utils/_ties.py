@@ -121,8 +121,8 @@ def tie_scale_of_ranked(ranked, weight=None):
     typical = _median_of_sizes(finite, weight)
     least = typical if finite[0] < 0 < finite[-1] else 0.0
     for tail in _TAILS:
-        low = quantile_of_ranked(finite, tail, ends)
-        high = quantile_of_ranked(finite, 1 - tail, ends)
+        low = weighted_quantile(finite, ends, tail)
+        high = weighted_quantile(finite, ends, 1 - tail)
         if high - low > _COLLAPSED * typical:
             return least, float(high - low)
     return least, typical
@@ -132,22 +132,6 @@ def finite_of_ranked(ranked):
     """Return the finite scores of sorted scores."""
     first = np.searchsorted(ranked, -np.inf, side="right")
     return ranked[first : np.searchsorted(ranked, np.inf)]
-
-
-def quantile_of_ranked(ranked, share, ends=None):
-    """Return a quantile of sorted scores, in the arithmetic of `np.quantile`.
-
-    `ends` are cumulated weights, see `weighted_quantile`.
-    """
-    if ends is not None:
-        return weighted_quantile(ranked, ends, share)
-    position = share * (ranked.size - 1)
-    k = min(int(position), ranked.size - 1)
-    low, high = float(ranked[k]), float(ranked[min(k + 1, ranked.size - 1)])
-    fraction = position - k
-    if fraction >= 0.5:
-        return high - (high - low) * (1 - fraction)
-    return low + (high - low) * fraction
 
 
 def _median_of_sizes(finite, weight):

@@ -284,11 +284,7 @@ def _stream(X):
 
 
 def iter_batches(X):
-    """Yield the samples of a dataset or loader batch by batch, in their order.
-
-    `X`: iterable datasets, and loaders of them, are iterated over once. Yields
-    `block` of shape (n_rows, ...).
-    """
+    """Yield the samples of a dataset or loader batch by batch, in their order."""
     n_samples = 0
     if isinstance(X, DatasetRows):
         blocks = X.blocks()

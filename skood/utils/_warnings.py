@@ -32,7 +32,7 @@ def quiet():
 def warn(message):
     """Emit a `SkoodWarning` at the line of the first caller outside skood.
 
-    Inside `quiet` nothing is emitted. `message`: what happened, and what to do.
+    Inside `quiet` nothing is emitted.
     """
     if _QUIET.get():
         return

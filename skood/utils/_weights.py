@@ -134,20 +134,23 @@ def first_above(ends, level):
 
 
 def weighted_quantile(ranked, ends, share):
-    """Return a quantile of sorted values with cumulated weights `ends`.
+    """Return a quantile of sorted values with cumulated weights `ends` (None: equal).
 
     For integer weights it is the quantile of repeated values in the arithmetic of
     `numpy.quantile`, which interpolates between the values of the ranks next to
     ``share * (n - 1)``; n is the sum of the weights. Weights whose sum is less than the
     number of values are scaled to it.
     """
-    total = ends[-1]
-    if total < len(ends):
+    total = len(ranked) if ends is None else ends[-1]
+    if ends is not None and total < len(ends):
         ends, total = ends * (len(ends) / total), float(len(ends))
     position = share * (total - 1)
-    rank = np.floor(position)
-    low = float(ranked[first_above(ends, rank)])
-    high = float(ranked[first_above(ends, rank + 1)])
+    rank = int(position)
+    if ends is None:
+        low, high = float(ranked[rank]), float(ranked[min(rank + 1, total - 1)])
+    else:
+        low = float(ranked[first_above(ends, rank)])
+        high = float(ranked[first_above(ends, rank + 1)])
     fraction = position - rank
     if fraction >= 0.5:
         return high - (high - low) * (1 - fraction)

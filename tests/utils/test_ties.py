@@ -11,7 +11,6 @@ from skood.utils._ties import (
     at_ends,
     ends_of_ties,
     merged_ties,
-    quantile_of_ranked,
     ranked_scores,
     threshold_at,
     threshold_between,
@@ -19,6 +18,7 @@ from skood.utils._ties import (
     tie_scale,
     tolerance,
 )
+from skood.utils._weights import weighted_quantile
 from tests._loops import looped
 
 
@@ -184,7 +184,7 @@ def test_quantiles_are_of_numpy(n):
     del scores["infinite"]
     for values in scores.values():
         for share in (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0):
-            found = quantile_of_ranked(np.sort(values), share)
+            found = weighted_quantile(np.sort(values), None, share)
             assert found == np.quantile(values, share)
 
 
