@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.persistence._files import dump, dumps, load, loads
-from skood.persistence._trusted import trusted_types
+from skood.persistence._files import dump, dumps, load, loads, trusted_types
 
 __all__ = ["dump", "dumps", "load", "loads", "trusted_types"]

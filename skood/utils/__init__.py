@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
-    from skood.utils._citation import citation
+    from skood.utils._estimator import citation
 
 __all__ = ["citation"]
 
 # Names that are imported on first use, and the file that defines them.
-_LAZY = {"citation": "._citation"}
+_LAZY = {"citation": "._estimator"}
 
 __getattr__, __dir__ = lazy_names(__name__, __all__, _LAZY)

@@ -97,11 +97,10 @@ def unit_csr(X):
         np.maximum.at(largest, row_index, np.abs(values))
         largest[largest == 0] = 1.0
         values /= largest[row_index]
-    X = csr_array((values, X.indices, X.indptr), shape=X.shape)
-    lengths = csr_lengths(X)
+    lengths = np.sqrt(np.bincount(row_index, values**2, minlength=X.shape[0]))
     lengths[lengths == 0] = 1.0
-    X.data /= lengths[row_index]
-    return X
+    values /= lengths[row_index]
+    return csr_array((values, X.indices, X.indptr), shape=X.shape)
 
 
 def scaled_rows(X, factors):

@@ -196,7 +196,7 @@ def test_a_dtype_with_a_forged_state_is_refused(loader):
 
 
 def test_a_function_is_trusted_by_itself():
-    from skood.persistence._trusted import names_of
+    from skood.persistence._files import names_of
 
     name = f"{balanced_accuracy_score.__module__}.balanced_accuracy_score"
     assert names_of({balanced_accuracy_score}) == [name]

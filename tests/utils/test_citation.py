@@ -22,7 +22,7 @@ from skood.metrics import paired_test
 from skood.rectifiers import ReAct
 from skood.rejection import BoundedPrecisionRecall, RejectOptionClassifier
 from skood.utils import citation
-from skood.utils._citation import CitedReference, _by_key, parse_reference, references
+from skood.utils._estimator import CitedReference, _unique, parse_reference, references
 from skood.utils.discovery import all_estimators
 from tests._loops import looped
 
@@ -289,7 +289,7 @@ def test_dictionaries_of_parts():
 def test_the_longer_text_of_a_paper():
     long = parse_reference("J. Geng et al. DSDE: more. arXiv:2411.01487, 2024.")
     short = parse_reference("J. Geng et al. DSDE: more. 2024.")
-    assert list(_by_key([short, long, short]).values()) == [long]
+    assert _unique([short, long, short]) == [long]
 
 
 def test_function_and_what_has_no_references():
