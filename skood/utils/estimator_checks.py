@@ -352,20 +352,18 @@ _N_CLASSES = 5
 _N_NEW = 2000  # new samples from the distribution of the training samples
 
 
-def _data(
-    seed=0, n_per_class=40, n_ood=40, n_features=_N_CLASSES, n_classes=_N_CLASSES
-):
+def _data(seed=0, n_features=_N_CLASSES, n_classes=_N_CLASSES):
     """Return samples that are plausible features and plausible logits.
 
     ID samples of class k are around 8 times the k-th unit vector; OOD samples around
     minus 8 times the vector of ones: far from all classes, and with equal, low logits.
     """
     rng = np.random.default_rng(seed)
-    y = np.repeat(np.arange(n_classes), n_per_class)
+    y = np.repeat(np.arange(n_classes), 40)
     rng.shuffle(y)
     X = rng.normal(size=(len(y), n_features))
     X[np.arange(len(y)), y] += 8
-    X_ood = rng.normal(scale=0.5, size=(n_ood, n_features)) - 8
+    X_ood = rng.normal(scale=0.5, size=(40, n_features)) - 8
     return X, y, X_ood
 
 
