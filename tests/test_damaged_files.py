@@ -23,8 +23,7 @@ from PIL import Image
 from scipy.io import savemat
 
 import skood
-from skood.benchmark._cache import read_arrays
-from skood.benchmark._journal import Journal, ScoreJournal
+from skood.benchmark._cells import Journal, ScoreJournal, read_arrays
 from skood.datasets import load_graph
 from skood.persistence import dumps, loads
 from tests._forks import forked, forks

@@ -10,11 +10,11 @@ from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
     from skood.benchmark._average_ranks import average_ranks
+    from skood.benchmark._cells import Journal
     from skood.benchmark._cli import main as main
     from skood.benchmark._compare import Output, compare
     from skood.benchmark._hashing import code_version, content_hash
-    from skood.benchmark._journal import Journal
-    from skood.benchmark._page import html_page, html_table
+    from skood.benchmark._report import html_page, html_table
 
 __all__ = [
     "Journal",
@@ -30,14 +30,14 @@ __all__ = [
 
 # Imported on first use: ``skood --help`` does not need scikit-learn.
 _LAZY = {
-    "Journal": "._journal",
+    "Journal": "._cells",
     "Output": "._compare",
     "average_ranks": "._average_ranks",
     "code_version": "._hashing",
     "compare": "._compare",
     "content_hash": "._hashing",
-    "html_page": "._page",
-    "html_table": "._page",
+    "html_page": "._report",
+    "html_table": "._report",
     "main": "._cli",
 }
 

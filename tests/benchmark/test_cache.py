@@ -16,8 +16,14 @@ from numpy.testing import assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
-from skood.benchmark._cache import _save, network_outputs, read_arrays, write_arrays
-from skood.benchmark._journal import Journal, ScoreJournal
+from skood.benchmark._cells import (
+    Journal,
+    ScoreJournal,
+    _save,
+    network_outputs,
+    read_arrays,
+    write_arrays,
+)
 from skood.detectors import KNN, ODIN, SSD, Energy, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import pretrained

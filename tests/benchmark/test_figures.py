@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skood.benchmark._figures import (
+from skood.benchmark._report import (
     N_COLORS,
     N_DASHES,
     _corners,

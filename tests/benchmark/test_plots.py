@@ -18,7 +18,7 @@ from skood.rejection import OperatingPoint
 
 pytest.importorskip("matplotlib")
 
-from skood.benchmark import _plots
+from skood.benchmark import _output
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_png_files(digits_result):
 
 
 def test_roc_curves(digits_result, options):
-    figure = _plots._roc(digits_result, options)
+    figure = _output._roc(digits_result, options)
     whole, corner = figure.axes
     assert whole.get_xlim()[1] >= 1
     assert corner.get_ylim()[0] == 0.7
@@ -49,7 +49,7 @@ def test_roc_curves(digits_result, options):
 
 
 def test_risk_coverage_curves(digits_result, options):
-    figure = _plots._risk_coverage(digits_result, options)
+    figure = _output._risk_coverage(digits_result, options)
     for row, line in zip(digits_result.table, figure.axes[0].lines[:7], strict=False):
         assert line.get_label() == f"{row['method']} (AURC = {row['aurc']:.5f})"
         assert line.get_ydata()[-1] == pytest.approx(1 - digits_result.accuracy)
@@ -61,12 +61,12 @@ def test_risk_coverage_curves_without_errors(digits_result, options):
     result.y_pred = result.y_true
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = _plots._risk_coverage(result, options)
+        figure = _output._risk_coverage(result, options)
     assert figure.axes[1].get_ylim()[0] == 0
 
 
 def test_score_histograms(digits_result, options):
-    figure = _plots._histograms(digits_result, options)
+    figure = _output._histograms(digits_result, options)
     titles = [ax.get_title() for ax in figure.axes]
     assert titles == [
         f"{row['method']} (AUROC = {row['auroc']:.4f})"
@@ -77,7 +77,7 @@ def test_score_histograms(digits_result, options):
 
 
 def test_acceptance_shows_the_test_rows(digits_result, options):
-    figure = _plots._acceptance(digits_result, options)
+    figure = _output._acceptance(digits_result, options)
     test = digits_result.is_test
     y_true, y_pred = digits_result.y_true[test], digits_result.y_pred[test]
     for ax, name in zip(figure.axes, ("KNN", "ViM"), strict=True):
@@ -97,11 +97,11 @@ def test_acceptance_shows_the_test_rows(digits_result, options):
 
 @pytest.mark.parametrize("theta", [0.0, 0.4, np.pi / 2])
 def test_region_is_that_of_the_rule(theta):
-    figure = _plots._new_figure(4, 4)
+    figure = _output._new_figure(4, 4)
     ax = figure.subplots()
     ax.set(xscale="log", xlim=(1e-6, 1), ylim=(-3, 5))
     point = OperatingPoint(theta, 0.3, scales=(0.5, 4.0))
-    _plots._draw_region(ax, point)
+    _output._draw_region(ax, point)
     filled = ax.collections[0].get_paths()[0]
     for a, b in [(1e-4, -2), (1e-4, 4), (0.1, 0), (0.9, -2), (0.9, 4), (0.2, 1)]:
         accepted = np.cos(theta) * a / 0.5 + np.sin(theta) * b / 4.0 <= 0.3
@@ -111,12 +111,12 @@ def test_region_is_that_of_the_rule(theta):
 
 @pytest.mark.parametrize(("lam", "n_drawn"), [(-100.0, 0), (100.0, 1)])
 def test_region_that_is_nothing_or_everything(lam, n_drawn):
-    figure = _plots._new_figure(4, 4)
+    figure = _output._new_figure(4, 4)
     ax = figure.subplots()
     ax.set(xscale="log", xlim=(1e-6, 1), ylim=(-3, 5))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _plots._draw_region(ax, OperatingPoint(0.5, lam))
+        _output._draw_region(ax, OperatingPoint(0.5, lam))
     assert len(ax.collections) == n_drawn
 
 
@@ -127,14 +127,14 @@ def test_bounds_that_are_not_met(digits_result, options):
         "KNN+MSP": Bunch(error=error),
         "ViM+MSP": Bunch(error=error),
     }
-    figure = _plots._acceptance(result, options)
+    figure = _output._acceptance(result, options)
     assert figure.axes[0].get_title() == "KNN+MSP: infeasible"
     assert len(figure.axes[0].collections) == 3
 
 
 def test_dollars_in_names_are_no_formulas(tmp_path):
-    title = _plots._title(SimpleNamespace(id_data="a$b", ood_name="$c"))
-    figure = _plots._new_figure(3, 1)
+    title = _output._title(SimpleNamespace(id_data="a$b", ood_name="$c"))
+    figure = _output._new_figure(3, 1)
     text = figure.suptitle(title)
     figure.savefig(tmp_path / "title.png")
     assert text.get_text() == r"a\$b (ID) against \$c (OOD)"

@@ -17,8 +17,14 @@ from sklearn.linear_model import LogisticRegression
 from skood.benchmark._compare import Comparison
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._own_comparison import _summary
-from skood.benchmark._page import html_page, html_table
-from skood.benchmark._report import _round_up, leaders, tied, write_report
+from skood.benchmark._report import (
+    _round_up,
+    html_page,
+    html_table,
+    leaders,
+    tied,
+    write_report,
+)
 from skood.detectors import KNN, MSP, Energy, Mahalanobis
 from skood.metrics import aurc
 from tests.benchmark.conftest import compared

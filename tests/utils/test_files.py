@@ -13,7 +13,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from skood.benchmark._cache import write_arrays
+from skood.benchmark._cells import write_arrays
 from skood.detectors import KNN
 from skood.persistence import dump
 from skood.utils._files import replacing, write_text
