@@ -6,7 +6,6 @@
 from skood.metrics._bootstrap import bootstrap_ci
 from skood.metrics._calibration import brier, expected_calibration_error
 from skood.metrics._compare_with_best import BestComparison, compare_with_best
-from skood.metrics._oscr import ccr_at_fpr, oscr
 from skood.metrics._paired_test import PairedTestResult, cohen_d, paired_test
 from skood.metrics._plot._acceptance_region_display import AcceptanceRegionDisplay
 from skood.metrics._plot._contribution_display import ContributionDisplay
@@ -33,8 +32,10 @@ from skood.metrics._risk_coverage import (
     RiskCoverageCurve,
     augrc,
     aurc,
+    ccr_at_fpr,
     coverage_at_risk,
     e_aurc,
+    oscr,
     risk_at_coverage,
 )
 from skood.metrics._scorers import (
@@ -44,10 +45,11 @@ from skood.metrics._scorers import (
     make_rule_scorer,
     make_selective_risk_scorer,
 )
-from skood.metrics._selective_risk import (
+from skood.metrics._two_score_curves import (
+    SCODCurve,
+    TwoScoreCurve,
     selective_risk_at,
 )
-from skood.metrics._two_score_curves import SCODCurve, TwoScoreCurve
 
 __all__ = [
     "AcceptanceRegionDisplay",

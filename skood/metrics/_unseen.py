@@ -10,7 +10,6 @@ import math
 import numpy as np
 
 from skood.metrics._calibration import brier, expected_calibration_error
-from skood.metrics._oscr import ccr_at_fpr, oscr
 from skood.metrics._ranking import (
     aupr_in,
     aupr_out,
@@ -25,8 +24,10 @@ from skood.metrics._resampling import parameters_of
 from skood.metrics._risk_coverage import (
     augrc,
     aurc,
+    ccr_at_fpr,
     coverage_at_risk,
     e_aurc,
+    oscr,
     risk_at_coverage,
 )
 
