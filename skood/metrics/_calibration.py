@@ -69,7 +69,7 @@ def _one_hot_and_proba(y_true, y_proba, classes, ood_label, sample_weight=None):
     return y_true[:, None] == known, proba, weight
 
 
-def _bins(proba, n_bins, strategy, weight):
+def bins_of(proba, n_bins, strategy, weight=None):
     """Return the bin of every probability; bins are open below, closed above."""
     k = np.arange(1, n_bins)
     if strategy == "uniform":
@@ -87,7 +87,7 @@ def _bins(proba, n_bins, strategy, weight):
 
 def _binned_error(proba, happened, weight, n_bins, strategy, norm):
     """Calibration error of the probability of one event."""
-    bins = _bins(proba, n_bins, strategy, weight)
+    bins = bins_of(proba, n_bins, strategy, weight)
     if weight is not None:
         happened, proba = happened * weight, proba * weight
     count = np.bincount(bins, weight)
@@ -107,7 +107,7 @@ def _norm(gap, share, norm):
 
 def _noise_draws(proba, happened, weight, n_bins, strategy, norm, multipliers):
     """Return draws of the norm of the sampling errors of the gaps of all bins."""
-    bins = _bins(proba, n_bins, strategy, weight)
+    bins = bins_of(proba, n_bins, strategy, weight)
     count = np.bincount(bins, weight, minlength=n_bins)
     sums = np.zeros((_N_DRAWS, n_bins))
     residuals = happened - proba
@@ -159,7 +159,7 @@ def calibration_noise(
     return float(np.quantile(np.mean(draws, axis=0), level))
 
 
-def _confidence(y_true, y_proba, y_pred, ood_label, classes, sample_weight):
+def confidence_of(y_true, y_proba, y_pred, ood_label, classes, sample_weight=None):
     """Return the confidences of the ID samples, whether they are right, weights."""
     if y_pred is None:
         one_hot, proba, weight = _one_hot_and_proba(
@@ -181,22 +181,11 @@ def _confidence(y_true, y_proba, y_pred, ood_label, classes, sample_weight):
     return confidence, right, weight
 
 
-def confidence_of(y_true, y_proba, y_pred, *, ood_label, classes):
-    """Return the confidences of the ID samples, and whether predictions are right."""
-    found = _confidence(y_true, y_proba, y_pred, ood_label, classes, None)
-    return found[:2]
-
-
-def confidence_bins(confidence, n_bins, strategy):
-    """Return the bin of each confidence, from 0."""
-    return _bins(confidence, n_bins, strategy, None)
-
-
 def _events(y_true, y_proba, y_pred, classwise, ood_label, classes, sample_weight):
     """Return probabilities, outcomes and weights (n_id,) of one event, or per class."""
     rest = ood_label, classes, sample_weight
     if not classwise:
-        return [_confidence(y_true, y_proba, y_pred, *rest)]
+        return [confidence_of(y_true, y_proba, y_pred, *rest)]
     if y_pred is not None:
         raise ValueError(
             "classwise=True needs the probabilities of all classes; leave y_pred out."
@@ -350,17 +339,8 @@ def brier(y_true, y_proba, *, ood_label=-1, classes=None, sample_weight=None):
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_proba : array-like of shape (n_samples, n_classes)
-        Probabilities of the classes, as returned by ``predict_proba``.
-
-    ood_label, classes
-        As in :func:`expected_calibration_error`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
+    y_true, y_proba, ood_label, classes, sample_weight
+        As in :func:`expected_calibration_error`, with the probabilities of all classes.
 
     Returns
     -------

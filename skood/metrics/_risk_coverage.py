@@ -580,26 +580,15 @@ def oscr(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD samples are ignored.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for samples to accept first. Infinities are allowed.
+    y_true, y_pred, y_score, ood_label, classes, sample_weight
+        As in :meth:`RiskCoverageCurve.from_predictions`; entries of OOD samples in
+        `y_pred` are ignored.
 
     definition : {"selective_risk", "dhamija"}, default="selective_risk"
         The correct classification rate (CCR). "selective_risk": the share of correct
         among accepted ID samples, one minus the selective risk [1]_. "dhamija": the
         share of ID samples that are accepted and correct [2]_. The two definitions rank
         detectors differently: the first ignores the number of rejected ID samples.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------

@@ -92,38 +92,19 @@ def selective_risk_at(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-    y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
-        an array of losses.
-
-    y_score : array-like of shape (n_samples,)
-        Scores, high for samples to accept: a confidence, or an ID score.
-
-    ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID samples; +inf is not allowed. The best rule on both
-        scores is searched. None: `y_score` is the only score.
+    y_true, y_pred, y_score, ood_score, loss, ood_label, classes, sample_weight
+        As in :meth:`TwoScoreCurve.from_predictions`. Of two scores, the best rule on
+        both is searched.
 
     rule : BaseRule, default=None
         The bounds, such as :class:`~skood.rejection.BoundedTPRFPR`, or
         :class:`~skood.rejection.BoundedPrecisionRecall` of precision and recall in use.
         None: ``BoundedTPRFPR(tpr_min=0.8, fpr_max=0.2)``.
 
-    loss : "zero_one", callable or array-like, default="zero_one"
-        As in :meth:`RiskCoverageCurve.from_predictions`.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
     solver : Solver, default=None
         The search; it returns an infeasible point in place of raising. With
         ``angles="full"`` a score may be used reversed, with a warning. None:
         ``Solver()``.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------

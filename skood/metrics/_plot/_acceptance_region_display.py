@@ -131,32 +131,18 @@ class AcceptanceRegionDisplay(BaseDisplay):
 
         Parameters
         ----------
-        y_true : array-like of shape (n_samples,)
-            Labels of ID and, if there are any, OOD samples.
-
-        y_pred : array-like of shape (n_samples,)
-            Predicted labels; entries of OOD samples are ignored.
-
-        y_score : array-like of shape (n_samples,)
-            Scores, high for samples to accept; a is minus this.
-
-        ood_score : array-like of shape (n_samples,), default=None
-            A second score, high for ID samples; b is minus this. None: a single score.
+        y_true, y_pred, y_score, ood_score, ood_label, classes
+            As in :func:`selective_risk_at`; a is minus `y_score`, b minus `ood_score`.
+            There need be no OOD samples.
 
         point : OperatingPoint
             A rule on the negated scores, as :func:`selective_risk_at`,
             :meth:`TwoScoreCurve.rule_at` and :func:`skood.rejection.solve` return it.
 
-        ood_label, classes : int or str, default=-1, and array-like, default=None
-            OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
         score_names : tuple of (str, str), default=("-y_score", "-ood_score")
             Names of a and b, for the axes.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
+        ax, **kwargs
             Passed to `plot`.
 
         Returns
@@ -195,10 +181,7 @@ class AcceptanceRegionDisplay(BaseDisplay):
             Their labels. A sample is OOD when its label is the `ood_label` of the
             classifier or is not in its `classes_`.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
+        ax, **kwargs
             Passed to `plot`.
 
         Returns

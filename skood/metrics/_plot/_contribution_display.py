@@ -80,10 +80,7 @@ class ContributionDisplay(BaseDisplay):
         name : str, default=None
             Title; None: the sentence on the sample, if there is one.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
+        ax, **kwargs
             Passed to `plot`.
 
         Returns
@@ -127,10 +124,7 @@ class ContributionDisplay(BaseDisplay):
         name : str, default=None
             Title; None: the sentence on the sample.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
+        ax, **kwargs
             Passed to `plot`.
 
         Returns

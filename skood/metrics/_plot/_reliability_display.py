@@ -9,7 +9,7 @@ import numpy as np
 
 from skood.metrics._bootstrap import bootstrap_ci
 from skood.metrics._calibration import (
-    confidence_bins,
+    bins_of,
     confidence_of,
     expected_calibration_error,
 )
@@ -115,26 +115,14 @@ class ReliabilityDisplay(BaseDisplay):
 
         Parameters
         ----------
-        y_true : array-like of shape (n_samples,)
-            Labels. OOD samples are excluded, see `ood_label` and `classes`.
-
-        y_proba : array-like of shape (n_samples, n_classes) or (n_samples,)
-            Probabilities, as in :func:`expected_calibration_error`.
-
-        y_pred : array-like of shape (n_samples,), default=None
-            Predicted labels, for a one-dimensional `y_proba`.
-
-        n_bins, strategy : int, default=15, and str, default="uniform"
-            The bins, as in :func:`expected_calibration_error`.
+        y_true, y_proba, y_pred, n_bins, strategy, ood_label, classes
+            As in :func:`expected_calibration_error`.
 
         confidence_level : float, default=0.95
             Coverage of all intervals.
 
         n_resamples, random_state : int, default=999, and default=0
             Number and seed of the resamples of the interval of the error.
-
-        ood_label, classes : int or str, default=-1, and array-like, default=None
-            OOD samples have the label `ood_label`, or a label that is not in `classes`.
 
         name : str, default=None
             Name of the classifier, for the legend.
@@ -168,8 +156,8 @@ class ReliabilityDisplay(BaseDisplay):
             **known,
             **binning,
         )
-        confidence, right = confidence_of(y_true, y_proba, y_pred, **known)
-        bins = confidence_bins(confidence, **binning)
+        confidence, right, _ = confidence_of(y_true, y_proba, y_pred, **known)
+        bins = bins_of(confidence, **binning)
         present, codes, counts = np.unique(
             bins, return_inverse=True, return_counts=True
         )
@@ -215,10 +203,7 @@ class ReliabilityDisplay(BaseDisplay):
         name : str, default=None
             Name for the legend; None: the name of the estimator's class.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
+        ax, **kwargs
             Passed to `from_predictions`.
 
         Returns

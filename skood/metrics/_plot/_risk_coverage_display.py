@@ -105,37 +105,18 @@ class RiskCoverageDisplay(BaseDisplay):
 
         Parameters
         ----------
-        y_true : array-like of shape (n_samples,)
-            Labels. Samples with `ood_label` or, with `classes` given, a label that is
-            not among them, are excluded.
-
-        y_pred : array-like of shape (n_samples,)
-            Predicted labels. May be None when `loss` is an array.
+        y_true, y_pred, loss, ood_label, classes
+            As in :meth:`RiskCoverageCurve.from_predictions`.
 
         y_score : array-like of shape (n_samples,) or dict of str to array-like
             Confidence, high for samples to accept first. A dict maps names to several
             scores, one curve each.
 
-        loss : "zero_one", callable or array-like, default="zero_one"
-            As in :meth:`RiskCoverageCurve.from_predictions`.
-
-        ood_label : int, str or NaN, default=-1
-            Label of known OOD samples.
-
-        classes : array-like of shape (n_classes,), default=None
-            The known classes; needed by a loss matrix.
-
         name : str, default=None
             Name of a single curve.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        plot_random, plot_oracle : bool, default=False
-            Whether to draw the risk of a random, and of the best possible score.
-
-        **kwargs : dict
-            Passed to matplotlib's ``plot``, of every curve.
+        ax, plot_random, plot_oracle, **kwargs
+            Passed to `plot`.
 
         Returns
         -------
@@ -223,14 +204,8 @@ class RiskCoverageDisplay(BaseDisplay):
         name : str, default=None
             Name of the curve; None: the name of the estimator's class.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        plot_random, plot_oracle : bool, default=False
-            Whether to draw the reference lines.
-
-        **kwargs : dict
-            Passed to matplotlib's ``plot``.
+        ax, plot_random, plot_oracle, **kwargs
+            Passed to `plot`.
 
         Returns
         -------
@@ -272,19 +247,10 @@ class RiskCoverageDisplay(BaseDisplay):
                 f"ood_label={ood_label!r} or is not in classes_ of "
                 f"{type(final).__name__}."
             )
-        return cls.from_predictions(
-            y,
-            y_pred,
-            y_score,
-            classes=classes,
-            loss=loss,
-            ood_label=ood_label,
-            name=type(final).__name__ if name is None else name,
-            ax=ax,
-            plot_random=plot_random,
-            plot_oracle=plot_oracle,
-            **kwargs,
-        )
+        kwargs |= {"ax": ax, "plot_random": plot_random, "plot_oracle": plot_oracle}
+        kwargs |= {"classes": classes, "loss": loss, "ood_label": ood_label}
+        name = type(final).__name__ if name is None else name
+        return cls.from_predictions(y, y_pred, y_score, name=name, **kwargs)
 
     def plot(
         self, ax=None, *, name=None, plot_random=False, plot_oracle=False, **kwargs

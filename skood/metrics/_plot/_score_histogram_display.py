@@ -104,25 +104,16 @@ class ScoreHistogramDisplay(BaseDisplay):
 
         Parameters
         ----------
-        y_true : array-like of shape (n_samples,)
-            Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-        y_score : array-like of shape (n_samples,)
-            Scores, high for ID samples.
+        y_true, y_score, ood_label, classes
+            As in :func:`auroc`.
 
         threshold : float, default=None
             Where to draw the threshold.
 
-        ood_label, classes : int or str, default=-1, and array-like, default=None
-            OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
         name : str, default=None
             Title.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
+        ax, **kwargs
             Passed to `plot`.
 
         Returns
@@ -166,10 +157,7 @@ class ScoreHistogramDisplay(BaseDisplay):
         name : str, default=None
             Title; None: the detector's class.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
+        ax, **kwargs
             Passed to `plot`.
 
         Returns

@@ -286,17 +286,9 @@ class DoubleScoreROCDisplay(BoundDisplay):
 
         Parameters
         ----------
-        y_true : array-like of shape (n_samples,)
-            Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-        y_score : array-like of shape (n_samples,)
-            Scores, high for samples to accept.
-
-        ood_score : array-like of shape (n_samples,), default=None
-            A second score, high for ID samples. None: only the curve of `y_score`.
-
-        y_pred : array-like of shape (n_samples,), default=None
-            Predicted labels, for the selective risk at `point`.
+        y_true, y_score, ood_score, y_pred, ood_label, classes, solver
+            As in :meth:`TwoScoreCurve.from_predictions`. Predicted labels are for the
+            selective risk at `point`, None: without.
 
         point : OperatingPoint, default=None
             A rule on the negated scores, as :func:`selective_risk_at` and
@@ -306,19 +298,10 @@ class DoubleScoreROCDisplay(BoundDisplay):
         rule : BaseRule, default=None
             Its bounds on TPR and FPR are shaded.
 
-        ood_label, classes : int or str, default=-1, and array-like, default=None
-            OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
-        solver : Solver, default=None
-            See :meth:`TwoScoreCurve.from_predictions`.
-
         score_names : tuple of (str, str), default=("y_score", "ood_score")
             Names of the scores, for the legend.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
+        ax, **kwargs
             Passed to `plot`.
 
         Returns
@@ -357,10 +340,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
             See :meth:`TwoScoreCurve.from_predictions`. None: 91 angles, of the range
             that the solver of the classifier searches.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
+        ax, **kwargs
             Passed to `plot`.
 
         Returns
@@ -462,23 +442,8 @@ class PrecisionRecallDisplay(BoundDisplay):
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib Axes, matplotlib Figure
-        The axes and the figure.
-
-    line_ : matplotlib Line2D
-        The curve of the best rule.
-
-    single_lines_ : list of matplotlib Line2D
-        The curves of each score alone.
-
-    point_ : matplotlib Line2D or None
-        The marker of the operating point.
-
-    bounds_ : matplotlib Rectangle or None
-        Where the bounds of the rule are met.
-
-    random_line_ : matplotlib Line2D or None
-        The precision of a random score.
+    ax_, figure_, line_, single_lines_, point_, bounds_, random_line_
+        As of :class:`DoubleScoreROCDisplay`.
 
     fpr_lines_ : list of matplotlib Line2D
         Lines of equal FPR.
@@ -541,24 +506,15 @@ class PrecisionRecallDisplay(BoundDisplay):
 
         Parameters
         ----------
-        y_true : array-like of shape (n_samples,)
-            Labels of ID and OOD samples, see `ood_label` and `classes`.
-
-        y_score : array-like of shape (n_samples,)
-            Scores, high for samples to accept.
-
-        ood_score : array-like of shape (n_samples,), default=None
-            A second score, high for ID samples. None: only the curve of `y_score`.
+        y_true, y_score, ood_score, y_pred, point, rule, ood_label, classes, solver
+            As in :meth:`DoubleScoreROCDisplay.from_predictions`; `rule` is a
+            BoundedPrecisionRecall of the same `ood_prior`.
 
         ood_prior : float, default=0.5
             Share of OOD samples in use, in [0, 1).
 
-        y_pred, point, rule, ood_label, classes, solver, score_names, ax
-            See :meth:`DoubleScoreROCDisplay.from_predictions`; `rule` is a
-            BoundedPrecisionRecall of the same `ood_prior`.
-
-        **kwargs : dict
-            Passed to `plot`.
+        score_names, ax, **kwargs
+            As in :meth:`DoubleScoreROCDisplay.from_predictions`.
 
         Returns
         -------
@@ -597,10 +553,7 @@ class PrecisionRecallDisplay(BoundDisplay):
             See :meth:`TwoScoreCurve.from_predictions`. None: 91 angles, of the range
             that the solver of the classifier searches.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
+        ax, **kwargs
             Passed to `plot`.
 
         Returns
@@ -631,11 +584,8 @@ class PrecisionRecallDisplay(BoundDisplay):
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        plot_single : bool, default=True
-            Whether to draw the curves of each score alone.
+        ax, plot_single, **kwargs
+            As in :meth:`DoubleScoreROCDisplay.plot`.
 
         plot_random : bool, default=False
             Whether to draw the precision of a random score, which accepts as large a
@@ -643,9 +593,6 @@ class PrecisionRecallDisplay(BoundDisplay):
 
         fpr_lines : array-like of float, default=()
             Values of the FPR at which to draw lines of equal FPR.
-
-        **kwargs : dict
-            Passed to matplotlib's ``plot``, of the curve of the best rule.
 
         Returns
         -------
