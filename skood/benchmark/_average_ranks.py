@@ -126,8 +126,8 @@ def average_ranks(table, *, block, method, value, greater_is_better=True, alpha=
 def _columns(table, names):
     """Return columns of a table in any form as arrays."""
     if isinstance(table, (list, tuple)):
-        found = set().union(*table)
-        table = {name: [row.get(name, np.nan) for row in table] for name in found}
+        keys = set().union(*table)
+        table = {name: [row.get(name, np.nan) for row in table] for name in keys}
     missing = [name for name in names if name not in table]
     if missing:
         raise ValueError(
@@ -146,10 +146,10 @@ def _columns(table, names):
 
 def _cells(blocks, methods, values):
     """Return values of shape (n_blocks, n_methods), NaN if missing, and the methods."""
-    known, rows = np.unique(blocks, return_inverse=True)
+    known, positions = np.unique(blocks, return_inverse=True)
     names, columns = np.unique(methods, return_inverse=True)
     counts = np.zeros((len(known), len(names)), dtype=int)
-    np.add.at(counts, (rows, columns), 1)
+    np.add.at(counts, (positions, columns), 1)
     if counts.max() > 1:
         i, j = np.argwhere(counts > 1)[0]
         raise ValueError(
@@ -157,7 +157,7 @@ def _cells(blocks, methods, values):
             f"{known[i]!s}. Average them first, for example over seeds."
         )
     cells = np.full(counts.shape, np.nan)
-    cells[rows, columns] = values
+    cells[positions, columns] = values
     empty = np.isnan(cells).all(axis=0)
     if empty.any():
         raise ValueError(f"The method {names[empty][0]!s} has no value.")

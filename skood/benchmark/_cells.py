@@ -83,14 +83,14 @@ class _StoredOutputs(_Memory):
         if self._folder is None:
             return super().read(reader, X, want)
         paths = {name: self._path(reader, X, name) for name in want}
-        found = {name: _load(path, name) for name, path in paths.items()}
-        missing = [name for name, part in found.items() if part is None]
+        stored = {name: _load(path, name) for name, path in paths.items()}
+        missing = [name for name, array in stored.items() if array is None]
         if missing:
             outputs = super().read(reader, X, want)
             for name in missing:
                 _save(paths[name], name, getattr(outputs, name))
-            found.update((name, getattr(outputs, name)) for name in missing)
-        return NetworkOutputs(**found)
+            stored.update((name, getattr(outputs, name)) for name in missing)
+        return NetworkOutputs(**stored)
 
     def close(self):
         """Clear the cache, and do not cache from now on."""
@@ -118,11 +118,11 @@ def _load(path, name):
     return Head(*arrays) if name == "head" else arrays[0]
 
 
-def _save(path, name, part):
+def _save(path, name, array):
     if name == "head":
-        write_arrays(path, coef=part.coef, intercept=part.intercept)
-    elif isinstance(part, np.ndarray):  # a tensor stays on its device
-        write_arrays(path, array=part)
+        write_arrays(path, coef=array.coef, intercept=array.intercept)
+    elif isinstance(array, np.ndarray):  # a tensor stays on its device
+        write_arrays(path, array=array)
 
 
 @contextmanager
@@ -138,7 +138,9 @@ def network_outputs(detectors, folder):
     for use in (use for detector in detectors for use in _uses(detector)):
         if use.want is not None:
             uses.setdefault(id(use.network), []).append(use)
-    memories = {key: _StoredOutputs(found, folder) for key, found in uses.items()}
+    memories = {
+        key: _StoredOutputs(network_uses, folder) for key, network_uses in uses.items()
+    }
 
     def read(X):
         start = time.perf_counter()
@@ -360,7 +362,7 @@ ID = ""
 
 
 @dataclass(frozen=True)
-class Data:
+class ComparisonData:
     """Samples of a comparison.
 
     ``X_id`` and ``y_id`` are ID samples and their classes (or None), ``ood`` sets of
@@ -374,14 +376,14 @@ class Data:
     X_train: Any
     y_train: Any
 
-    def training_rows(self, repeat):
+    def training_samples(self, repeat):
         """Return the training samples, and their classes."""
         if repeat.train is None:
             return self.X_train, self.y_train
         y = None if self.y_id is None else self.y_id[repeat.train]
         return take_rows(self.X_id, repeat.train), y
 
-    def scored_rows(self, repeat):
+    def scored_sets(self, repeat):
         """Return the sets of samples to score, by name."""
         X_test = self.X_id
         if len(repeat.test) < n_rows(X_test):
@@ -406,15 +408,15 @@ class _Keys:
     """Hashes of the inputs of cells; samples are hashed once."""
 
     def __init__(self, data):
-        self._rows = {name: content_hash(X) for name, X in data.ood.items()}
+        self._sets = {name: content_hash(X) for name, X in data.ood.items()}
         self._id = content_hash(data.X_id, data.y_id)
         self._train = content_hash(data.X_train, data.y_train)
         self._code = code_version()
 
-    def of(self, detector, repeat, rows):
+    def of(self, detector, repeat, set_name):
         """Return the key of a cell."""
         train = (self._id if repeat.train is not None else self._train), repeat.train
-        scored = (self._id, repeat.test) if rows == ID else self._rows[rows]
+        scored = (self._id, repeat.test) if set_name == ID else self._sets[set_name]
         return content_hash(detector, train, repeat.seed, scored, self._code)
 
 
@@ -436,9 +438,9 @@ def _fit(name, detector, X, y):
     return seconds
 
 
-def _score(name, detector, X, rows):
+def _score(name, detector, X, set_name):
     """Return scores of a set of samples, and seconds."""
-    where = "held-out ID samples" if rows == ID else f"OOD samples {rows!r}"
+    where = "held-out ID samples" if set_name == ID else f"OOD samples {set_name!r}"
     try:
         scores, seconds = _seconds(detector.score_samples, X)
     except Exception as error:
@@ -464,31 +466,33 @@ def _run_group(members, data, repeats, keys, folders):
     for r, repeat in enumerate(repeats):
         # each detector separately, so that the others do not affect it
         seeded = {
-            name: with_seeds([clone(one)], repeat.seed)[0]
-            for name, one in members.items()
+            name: with_seeds([clone(detector)], repeat.seed)[0]
+            for name, detector in members.items()
         }
         missing: dict = {}
         for name, detector in seeded.items():
-            for rows in (ID, *data.ood):
-                key = None if keys is None else keys.of(detector, repeat, rows)
-                n_samples = len(repeat.test) if rows == ID else n_rows(data.ood[rows])
+            for set_name in (ID, *data.ood):
+                key = None if keys is None else keys.of(detector, repeat, set_name)
+                n_samples = (
+                    len(repeat.test) if set_name == ID else n_rows(data.ood[set_name])
+                )
                 cell = None if key is None else journal.get(key, n_samples)
                 if cell is None:
-                    missing.setdefault(rows, {})[name] = key
+                    missing.setdefault(set_name, {})[name] = key
                 else:
-                    yield r, name, rows, *cell
+                    yield r, name, set_name, *cell
         if missing:
             for cell in _run_missing(seeded, missing, data, repeat, cache):
-                name, rows, scores, record = cell
-                journal.add(missing[rows][name], scores, repeat=r, **record)
-                yield r, name, rows, scores, record
+                name, set_name, scores, record = cell
+                journal.add(missing[set_name][name], scores, repeat=r, **record)
+                yield r, name, set_name, scores, record
 
 
 def _run_missing(seeded, missing, data, repeat, cache):
     """Yield detector, set of samples, scores and record of missing cells."""
-    X, y = data.training_rows(repeat)
-    scored = data.scored_rows(repeat)
-    members = {name: seeded[name] for part in missing.values() for name in part}
+    X, y = data.training_samples(repeat)
+    scored = data.scored_sets(repeat)
+    members = {name: seeded[name] for names in missing.values() for name in names}
     fit_seconds = {}
     with network_outputs(list(members.values()), cache) as read:
         unfitted = [m for m in members.values() if not isinstance(m, FrozenEstimator)]
@@ -497,19 +501,21 @@ def _run_missing(seeded, missing, data, repeat, cache):
             fit_seconds[name] = _fit(name, detector, X, y)
     # the fitted parts of a detector are new objects
     with network_outputs(list(members.values()), cache) as read:
-        for rows, names in missing.items():
-            read_seconds = read(scored[rows])
+        for set_name, names in missing.items():
+            read_seconds = read(scored[set_name])
             for name in names:
-                scores, seconds = _score(name, members[name], scored[rows], rows)
+                scores, seconds = _score(
+                    name, members[name], scored[set_name], set_name
+                )
                 record = {
                     "detector": name,
-                    "rows": rows,
+                    "rows": set_name,
                     "n_samples": len(scores),
                     "fit_seconds": fit_seconds[name],
                     "score_seconds": seconds,
                     "network_seconds": network_seconds + read_seconds,
                 }
-                yield name, rows, scores, record
+                yield name, set_name, scores, record
             network_seconds = 0.0  # of the fit: counted with the first set of rows
 
 
@@ -531,20 +537,20 @@ def run_cells(detectors, data, repeats, output, *, n_jobs, desc):
         {names[i]: detectors[names[i]] for i in group}
         for group in network_groups(list(detectors.values()))
     ]
-    given = data, repeats, keys, (output.cache, output.resume)
+    arguments = data, repeats, keys, (output.cache, output.resume)
     if effective_n_jobs(n_jobs) == 1:
-        found = (_run_group(members, *given) for members in groups)
+        results = (_run_group(members, *arguments) for members in groups)
     else:
-        found = as_they_come(n_jobs)(
-            delayed(_as_list)(members, *given) for members in groups
+        results = as_they_come(n_jobs)(
+            delayed(_as_list)(members, *arguments) for members in groups
         )
     scores: list[dict] = [{} for _ in repeats]
     records: list[dict] = [{} for _ in repeats]
     n_cells = len(repeats) * len(names) * (1 + len(data.ood))
     with progress(n_cells, desc=desc, verbose=output.verbose) as bar:
-        for cells in found:
-            for r, name, rows, cell_scores, record in cells:
-                scores[r][name, rows] = cell_scores
-                records[r][name, rows] = record
+        for cells in results:
+            for r, name, set_name, cell_scores, record in cells:
+                scores[r][name, set_name] = cell_scores
+                records[r][name, set_name] = record
                 bar.update(1)
     return scores, records

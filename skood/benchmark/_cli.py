@@ -112,7 +112,7 @@ def _share(text):
 
 def _classes(text):
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(int(number) for number in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"must be class numbers with commas between them, such as 8,9, got {text!r}"

@@ -250,7 +250,7 @@ def compare(
         X_id, y_id, ood = split_ood(named(detectors, "detectors"), X_id, y_id)
     output = Output._checked(output)
     page = _page(output.report)
-    found = run_comparison(
+    comparison = run_comparison(
         detectors,
         X_id,
         y_id,
@@ -268,20 +268,20 @@ def compare(
     if page is not None:
         from skood.benchmark._report import write_report
 
-        write_report(page, [("Comparison of detectors", "", found)])
-    return pd.DataFrame(found.rows)
+        write_report(page, [("Comparison of detectors", "", comparison)])
+    return pd.DataFrame(comparison.entries)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A comparison and its results.
 
-    ``rows`` are the rows of the table, ``scores`` is from `run_cells`, ``wrong`` a mask
+    ``entries`` are rows of the table, ``scores`` is from `run_cells`, ``wrong`` a mask
     of ID samples of the first repeat that the classifier misclassifies, or None;
     ``sets`` has numbers of OOD samples, ``n_train`` is 0 if all detectors are frozen.
     """
 
-    rows: list
+    entries: list
     scores: list
     wrong: Any
     sets: dict
@@ -397,9 +397,9 @@ def run_comparison(
     wrong = None
     if extra:
         y, columns = data.y_id[plan[0].test], scores[0][PREDICTED, ID]
-        wrong = wrong_rows(extra[PREDICTED], columns, y)
+        wrong = misclassified(extra[PREDICTED], columns, y)
     return Comparison(
-        rows=_table(
+        entries=_table(
             (scores, records),
             plan,
             (list(detectors), sets, groups, metrics),
@@ -423,10 +423,10 @@ def _n_train(data, plan):
     return n_rows(data.X_train) if plan[0].train is None else len(plan[0].train)
 
 
-def _table(found, plan, asked, sampling):
+def _table(cells, plan, columns, sampling):
     """Return all rows of the table."""
-    scores, records = found
-    names, sizes, groups, metrics = asked
+    scores, records = cells
+    names, sizes, groups, metrics = columns
     result = compare_with_best(
         [np.stack([s[name, ID] for name in names]) for s in scores],
         {
@@ -444,11 +444,11 @@ def _table(found, plan, asked, sampling):
         {"ood": ood, "is_group": column >= len(sizes), "metric": metric, **row}
         for column, ood in enumerate([*sizes, *groups])
         for k, metric in enumerate(metrics)
-        for row in _rows(
+        for row in _entries(
             names,
             METRICS[metric],
             result.values[..., column, k],
-            [part[:, column, k].tolist() for part in result[1:]],
+            [ends[:, column, k].tolist() for ends in result[1:]],
             (len(plan[0].test), n_ood[column]),
             seconds,
         )
@@ -457,22 +457,24 @@ def _table(found, plan, asked, sampling):
 
 def _seconds(records, name, sets):
     """Return the average seconds of a detector in a repeat."""
-    found = [[record[name, rows] for rows in (ID, *sets)] for record in records]
+    repeats = [
+        [record[name, set_name] for set_name in (ID, *sets)] for record in records
+    ]
     return {
-        "fit_seconds": float(np.mean([cells[0]["fit_seconds"] for cells in found])),
+        "fit_seconds": float(np.mean([cells[0]["fit_seconds"] for cells in repeats])),
         **{
-            key: float(np.mean([sum(cell[key] for cell in cells) for cells in found]))
+            key: float(np.mean([sum(cell[key] for cell in cells) for cells in repeats]))
             for key in ("score_seconds", "network_seconds")
         },
     }
 
 
-def _rows(names, sign, each, others, sizes, seconds):
+def _entries(names, sign, each, others, sizes, seconds):
     """Return rows of the table for one metric on one set, all detectors."""
     values = each.mean(axis=0)
     best = (sign * values).max()
     for j, name in enumerate(names):
-        low, high, pvalue = (part[j] for part in others)
+        low, high, pvalue = (ends[j] for ends in others)
         row = {"detector": name, "value": float(values[j]), "low": low, "high": high}
         if len(each) > 1:
             row["std"] = float(each[:, j].std(ddof=1))
@@ -500,8 +502,8 @@ class _Predictions(BaseEstimator):
 
     def score_samples(self, X):
         """Return the column of the largest logit."""
-        parts = make_network(self.estimator).iter_outputs(X, self._needs)
-        columns = [np.argmax(to_host(part.logits), axis=1) for part in parts]
+        chunks = make_network(self.estimator).iter_outputs(X, self._needs)
+        columns = [np.argmax(to_host(chunk.logits), axis=1) for chunk in chunks]
         return np.concatenate(columns).astype(np.float64)
 
 
@@ -530,7 +532,7 @@ def _knows(network, y):
     return bool(np.isin(y, classes).any())
 
 
-def wrong_rows(predicting, columns, y):
+def misclassified(predicting, columns, y):
     """Return a mask of misclassified samples, from the scores of a `predictor`."""
     classes = predicting.estimator.estimator.classes_
     return np.asarray(classes)[columns.astype(int)] != y

@@ -83,10 +83,10 @@ def versions():
         "scipy": scipy,
         "scikit-learn": sklearn,
     }
-    found = {name: str(library.__version__) for name, library in libraries.items()}
+    numbers = {name: str(library.__version__) for name, library in libraries.items()}
     # not imported, which takes seconds
-    found |= {name: version(name) for name in ("torch", "skorch")}
-    return {**found, "python": platform.python_version()}
+    numbers |= {name: version(name) for name in ("torch", "skorch")}
+    return {**numbers, "python": platform.python_version()}
 
 
 @functools.cache
@@ -121,19 +121,19 @@ def code_version():
     """
     import skood
 
-    found = versions()
-    if "dev" in found["skood"]:
-        found["sources"] = _hash_of_sources(Path(skood.__file__).parent)
-    return found
+    numbers = versions()
+    if "dev" in numbers["skood"]:
+        numbers["sources"] = _hash_of_sources(Path(skood.__file__).parent)
+    return numbers
 
 
-def _join(kind, *parts):
+def _join(kind, *items):
     """Return the digest of a kind and of parts, with unambiguous boundaries."""
     digest = hashlib.sha256()
-    for part in (kind, *parts):
-        part = part.encode() if isinstance(part, str) else part
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
+    for item in (kind, *items):
+        item = item.encode() if isinstance(item, str) else item
+        digest.update(len(item).to_bytes(8, "little"))
+        digest.update(item)
     return digest.digest()
 
 
@@ -187,17 +187,17 @@ class _Digests:
         kind = self.of(type(thing))
         if isinstance(thing, dict):
             items = sorted((self.of(key), self.of(thing[key])) for key in thing)
-            return _join("dict", kind, *(part for item in items for part in item))
-        parts = [self.of(part) for part in thing]
+            return _join("dict", kind, *(digest for item in items for digest in item))
+        digests = [self.of(digest) for digest in thing]
         if isinstance(thing, set | frozenset):
-            parts.sort()
-        return _join("sequence", kind, *parts)
+            digests.sort()
+        return _join("sequence", kind, *digests)
 
     def _object(self, thing):
         if isinstance(thing, types.FunctionType):
             return self._function(thing)
         if is_lazy(thing):
-            return self._rows(thing)
+            return self._lazy_samples(thing)
         if issparse(thing):
             X = thing.tocsr().sorted_indices()
             parts = thing.format, X.shape, X.data, X.indices, X.indptr
@@ -222,16 +222,16 @@ class _Digests:
         if array.dtype.hasobject:
             return _join("objects", *kind, *(self.of(v) for v in array.ravel()))
         digest = hashlib.sha256(_join("array", *kind))
-        rows = array if array.ndim else array[None]
-        step = max(1, _CHUNK_BYTES // max(1, rows[:1].nbytes))
-        for start in range(0, len(rows), step):
-            digest.update(rows[start : start + step].tobytes())
+        blocks = array if array.ndim else array[None]
+        step = max(1, _CHUNK_BYTES // max(1, blocks[:1].nbytes))
+        for start in range(0, len(blocks), step):
+            digest.update(blocks[start : start + step].tobytes())
         return digest.digest()
 
-    def _rows(self, rows):
+    def _lazy_samples(self, X):
         """Return the digest of samples that are loaded batch by batch."""
         digest, n_samples, kind = hashlib.sha256(b"rows"), 0, None
-        for block in loaded_blocks(rows):
+        for block in loaded_blocks(X):
             block = to_numpy(block)
             if kind != (str(block.dtype), repr(block.shape[1:])):
                 kind = str(block.dtype), repr(block.shape[1:])
@@ -251,9 +251,9 @@ class _Digests:
         parts = [cls.__module__, cls.__qualname__]
         for base in cls.__mro__:
             if not _is_library(base):
-                own = vars(base).values()
-                own = [getattr(member, "__func__", member) for member in own]
-                code = [f for f in own if isinstance(f, types.FunctionType)]
+                members = vars(base).values()
+                members = [getattr(member, "__func__", member) for member in members]
+                code = [f for f in members if isinstance(f, types.FunctionType)]
                 parts += [base.__qualname__, self.of(code)]
         return _join("class", *parts)
 
@@ -262,8 +262,10 @@ class _Digests:
         if _is_library(function) and function.__closure__ is None:
             return _join("function", *name)
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
-        given = function.__defaults__, function.__kwdefaults__, cells
-        return _join("function", *name, self._code(function.__code__), self.of(given))
+        variables = function.__defaults__, function.__kwdefaults__, cells
+        return _join(
+            "function", *name, self._code(function.__code__), self.of(variables)
+        )
 
     def _code(self, code):
         return _join("code", code.co_code, self.of([code.co_names, code.co_consts]))
@@ -305,5 +307,5 @@ class _Digests:
         make, args, state, *items = [*reduced, None] if len(reduced) == 2 else reduced
         if isinstance(state, dict):
             state = {k: v for k, v in state.items() if k not in _NOT_CONTENT}
-        items = [None if part is None else list(part) for part in items[:2]]
+        items = [None if item is None else list(item) for item in items[:2]]
         return _join("object", *map(self.of, (type(thing), make, args, state, items)))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from sklearn.utils import check_consistent_length
 
-from skood.benchmark._cells import Data
+from skood.benchmark._cells import ComparisonData
 from skood.utils._batches import as_rows, labeled_rows
 from skood.utils._labels import check_label_rows, ood_mask
 from skood.utils._metaestimators import n_rows, take_rows
@@ -24,14 +24,14 @@ METRICS = {
 }
 
 
-def named(given, what, methods=()):
+def named(objects, what, methods=()):
     """Return a dict of names to objects, or raise an error."""
-    pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
+    pairs = list(objects.items()) if isinstance(objects, Mapping) else list(objects)
     is_pairs = all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs)
     if not pairs or not is_pairs or not all(isinstance(k, str) for k, _ in pairs):
         raise ValueError(
             f"{what} must be a dict with one name or more, or a list of (name, "
-            f"value), got {given!r}. Write {what}={{'name': …}}."
+            f"value), got {objects!r}. Write {what}={{'name': …}}."
         )
     names = [name for name, _ in pairs]
     bad = sorted({name for name in names if not name or names.count(name) > 1})
@@ -75,13 +75,13 @@ def checked_data(X_id, y_id, ood, train):
     if X_train is None and y_train is not None:
         raise ValueError("train has classes but no samples. Give (X, y), or None.")
     y_train = _labels(X_train, y_train, "y of train")
-    return Data(X_id, _labels(X_id, y_id, "y_id"), ood, X_train, y_train)
+    return ComparisonData(X_id, _labels(X_id, y_id, "y_id"), ood, X_train, y_train)
 
 
 def split_ood(detectors, X_id, y_id):
     """Return the data with the samples labeled as OOD split off as the set "ood"."""
     X_id, y_id = labeled_rows(X_id, y_id)
-    labels = {getattr(one, "ood_label", -1) for one in detectors.values()}
+    labels = {getattr(detector, "ood_label", -1) for detector in detectors.values()}
     if y_id is None or len(labels) > 1:
         raise ValueError(
             "ood=None takes the samples of X_id that are labeled ood_label in y_id, "

@@ -171,8 +171,8 @@ def _scatter(ax, result, risk, ood):
             {"marker": "^", "color": COLORS[4], "edgecolors": "black", "s": 34},
         ),
     )
-    for name, rows, style in kinds:
-        ax.scatter(a[rows], b[rows], label=f"{name} ({rows.sum():,})", **style)
+    for name, mask, style in kinds:
+        ax.scatter(a[mask], b[mask], label=f"{name} ({mask.sum():,})", **style)
     ax.set_xscale("log")
 
 

@@ -68,16 +68,16 @@ def _classifier(name):
     if "" not in sys.path:
         sys.path.insert(0, "")  # modules in the current folder
     try:
-        found = getattr(import_module(module), attribute)
+        classifier = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"--classifier {name} cannot be imported: {error}.") from error
-    found = found() if callable(found) else found
-    if not (hasattr(found, "__sklearn_tags__") and is_classifier(found)):
+    classifier = classifier() if callable(classifier) else classifier
+    if not (hasattr(classifier, "__sklearn_tags__") and is_classifier(classifier)):
         raise ValueError(
             f"--classifier {name} must be a classifier of scikit-learn, or a function "
-            f"or class that returns one without arguments, got {found!r}."
+            f"or class that returns one without arguments, got {classifier!r}."
         )
-    return clone(found)
+    return clone(classifier)
 
 
 def _detector_class(name):
@@ -134,7 +134,7 @@ def run(prepared, out, *, id_file, test_size=0.3, seed=0, n_jobs=None, verbose=0
     )
     page = [(f"{name} against {', '.join(tables.ood)}", text, comparison)]
     write_report(out / FILES[0], page, title=f"skood: {name}")
-    write_text(out / FILES[1], to_csv(comparison.rows))
+    write_text(out / FILES[1], to_csv(comparison.entries))
     return "\n".join([text, "", *_summary(comparison)])
 
 
@@ -144,15 +144,15 @@ def _summary(comparison):
     Detectors within 0.01 of the best are marked as a tie.
     """
     (_, means), best = leaders(comparison), tied(comparison)
-    found = {
+    areas = {
         (row["detector"], row["ood"]): row["value"]
-        for row in comparison.rows
+        for row in comparison.entries
         if row["metric"] == "auroc"
     }
     width = max(len(name) for name, _ in means) + 2
     yield "AUROC".ljust(width) + "  ".join(f"{name:>8}" for name in comparison.sets)
     for name, _ in means:
-        values = (found[name, ood] for ood in comparison.sets)
+        values = (areas[name, ood] for ood in comparison.sets)
         columns = zip(values, comparison.sets, strict=True)
         numbers = "  ".join(f"{v:>{max(8, len(ood))}.3f}" for v, ood in columns)
         tie = "  tie" if len(best) > 1 and name in best else ""
@@ -236,7 +236,7 @@ def _read(path):
 def _siblings(path):
     if not path.parent.is_dir():
         return []
-    return [one.name for one in path.parent.iterdir() if one.suffix in _SUFFIXES]
+    return [file.name for file in path.parent.iterdir() if file.suffix in _SUFFIXES]
 
 
 def _from_arrays(path):
@@ -257,10 +257,10 @@ def _from_arrays(path):
 
 def _near(name, names):
     """Return the most similar of some names, or all of a few, for an error."""
-    near = difflib.get_close_matches(str(name), [str(one) for one in names], n=3)
+    near = difflib.get_close_matches(str(name), [str(other) for other in names], n=3)
     if near:
         return f"; similar: {', '.join(near)}"
-    shown = [str(one) for one in list(names)[: 2 * _SHOWN]]
+    shown = [str(other) for other in list(names)[: 2 * _SHOWN]]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
     return f"; there are: {', '.join(shown)}{more}" if shown else ""
 
@@ -380,11 +380,11 @@ def _check_columns(table, X, file, path):
     missing = [name for name in X.columns if name not in table.columns]
     extra = [name for name in table.columns if name not in X.columns]
     if missing or extra:
-        found = [f"no {_listed(missing)}"] * bool(missing)
-        found += [f"also {_listed(extra)}"] * bool(extra)
+        problems = [f"no {_listed(missing)}"] * bool(missing)
+        problems += [f"also {_listed(extra)}"] * bool(extra)
         raise ValueError(
             f"{file} must have the columns of {path}, but it has "
-            f"{', and '.join(found)}. Rename columns, or leave some out by --drop."
+            f"{', and '.join(problems)}. Rename columns, or leave some out by --drop."
         )
 
 

@@ -67,8 +67,8 @@ def stratified_order(labels, rng):
     """
     place = np.empty(len(labels))
     for label in np.unique(labels):
-        rows = rng.permutation(np.flatnonzero(labels == label))
-        place[rows] = (np.arange(len(rows)) + rng.uniform()) / len(rows)
+        members = rng.permutation(np.flatnonzero(labels == label))
+        place[members] = (np.arange(len(members)) + rng.uniform()) / len(members)
     return np.argsort(place, kind="stable")
 
 

@@ -53,7 +53,7 @@ def roc(id_scores, ood_scores):
     scores = np.concatenate([id_scores, ood_scores])
     order = np.argsort(scores)[::-1]
     is_ood, last = order >= len(id_scores), ends_of_ties(scores[order])
-    accepted = [np.cumsum(part)[last] for part in (is_ood, ~is_ood)]
+    accepted = [np.cumsum(mask)[last] for mask in (is_ood, ~is_ood)]
     fpr, tpr = (np.append(0.0, n / n[-1]) for n in accepted)
     return fpr, tpr
 
@@ -85,15 +85,15 @@ def histogram(label, id_scores, ood_scores):
     low, high = _range(np.concatenate([id_scores, ood_scores]))
     edges = np.linspace(low, high, _N_BINS + 1)
     shares = [
-        np.sqrt(np.histogram(np.clip(part, low, high), edges)[0] / len(part))
-        for part in (id_scores, ood_scores)
+        np.sqrt(np.histogram(np.clip(scores, low, high), edges)[0] / len(scores))
+        for scores in (id_scores, ood_scores)
     ]
-    top = max(part.max() for part in shares)
+    top = max(scores.max() for scores in shares)
     width, height, left, right, _, bottom = _SMALL
     parts = [_opening(label, _SMALL, "small")]
-    for part, kind in zip(shares, ("id", "ood"), strict=True):
+    for scores, kind in zip(shares, ("id", "ood"), strict=True):
         x = np.repeat(np.linspace(0, 1, _N_BINS + 1), 2)
-        y = np.concatenate([[0], np.repeat(part, 2), [0]])
+        y = np.concatenate([[0], np.repeat(scores, 2), [0]])
         points = _points(x, y, top, _SMALL)
         parts.append(f'<polygon class="{kind}" points="{points}"/>')
     cut = np.quantile(np.clip(id_scores, low, high), 0.05)
@@ -141,8 +141,8 @@ def _points(x, y, y_max, box=_BOX):
 
 def _corners(places):
     """Return the points needed to draw a line (Ramer, Douglas and Peucker)."""
-    kept = np.zeros(len(places), dtype=bool)
-    kept[[0, -1]] = True
+    corner = np.zeros(len(places), dtype=bool)
+    corner[[0, -1]] = True
     pieces = [(0, len(places) - 1)]
     while pieces:
         first, last = pieces.pop()
@@ -158,9 +158,9 @@ def _corners(places):
         farthest = int(np.argmax(off))
         if off[farthest] > _PIXEL:
             middle = first + 1 + farthest
-            kept[middle] = True
+            corner[middle] = True
             pieces += [(first, middle), (middle, last)]
-    return kept
+    return corner
 
 
 def _axes(x_label, y_label, y_max):
@@ -333,12 +333,12 @@ def write_report(path, comparisons, *, title="skood: comparison", command=None):
 
 def leaders(comparison):
     """Return the first metric, and pairs (detector, mean over sets), the best first."""
-    metric = comparison.rows[0]["metric"]
+    metric = comparison.entries[0]["metric"]
     values: dict = {}
-    for row in comparison.rows:
+    for row in comparison.entries:
         if row["metric"] == metric and not row["is_group"]:
             values.setdefault(row["detector"], []).append(row["value"])
-    means = [(name, float(np.mean(found))) for name, found in values.items()]
+    means = [(name, float(np.mean(numbers))) for name, numbers in values.items()]
     return metric, sorted(means, key=lambda pair: -METRICS[metric] * pair[1])
 
 
@@ -373,7 +373,7 @@ def _list(pairs):
 
 def _facts(comparisons, command):
     """Return the date, the software, the machine, the seed and the command."""
-    seeds = {str(found.settings["random_state"]) for *_, found in comparisons}
+    seeds = {str(comparison.settings["random_state"]) for *_, comparison in comparisons}
     machine = platform.system(), platform.machine(), f"{os.cpu_count()} CPUs"
     return _list(
         {
@@ -391,7 +391,7 @@ def _overview(comparisons):
     rows = []
     for i, (name, _, comparison) in enumerate(comparisons):
         metric, means = leaders(comparison)
-        first = comparison.rows[0]
+        first = comparison.entries[0]
         link = f'<a href="#part-{i}">{escape(name)}</a>'
         best, value = means[0]
         rows.append(
@@ -433,7 +433,7 @@ def _section(anchor, name, text, comparison):
         yield f"<p>{escape(text)}</p>"
     yield _settings(comparison)
     yield _sets(comparison)
-    metrics = list(dict.fromkeys(row["metric"] for row in comparison.rows))
+    metrics = list(dict.fromkeys(row["metric"] for row in comparison.entries))
     yield f"<h3>{_header(metrics[0])}</h3>"
     yield _metric_table(comparison, metrics[0], with_seconds=True)
     for metric in metrics[1:]:
@@ -441,9 +441,9 @@ def _section(anchor, name, text, comparison):
         yield _metric_table(comparison, metric)
         yield "</details>"
     yield "<h3>ROC curves and scores</h3>"
-    for i, rows in enumerate(comparison.sets):
+    for i, set_name in enumerate(comparison.sets):
         yield f"<details{'' if i else ' open'}>"
-        yield from _set_figures(comparison, rows)
+        yield from _set_figures(comparison, set_name)
         yield "</details>"
     yield from _risk_coverage(comparison)
     yield "</section>"
@@ -451,25 +451,25 @@ def _section(anchor, name, text, comparison):
 
 def _settings(comparison):
     """Return a description of the settings of the comparison."""
-    given, first = comparison.settings, comparison.rows[0]
-    n = len({row["detector"] for row in comparison.rows})
+    settings, first = comparison.settings, comparison.entries[0]
+    n = len({row["detector"] for row in comparison.entries})
     fitted = (
         f"fitted on {comparison.n_train:,} ID samples"
         if comparison.n_train
         else "frozen"
     )
-    many = given["repeats"] > 1
+    many = settings["repeats"] > 1
     return (
         f'<p class="soft">{n} {"detectors" if n > 1 else "detector"}, {fitted}, '
-        f"evaluated on {first['n_id']:,} held-out ID samples; {given['repeats']} "
+        f"evaluated on {first['n_id']:,} held-out ID samples; {settings['repeats']} "
         f"{'repeats, of which values are averages' if many else 'repeat'}; seed "
-        f"{escape(str(given['random_state']))}; {_percent(given)} intervals from "
-        f"{given['n_resamples']:,} resamples.</p>"
+        f"{escape(str(settings['random_state']))}; {_percent(settings)} intervals from "
+        f"{settings['n_resamples']:,} resamples.</p>"
     )
 
 
-def _percent(given):
-    return f"{100 * given['confidence_level']:.4g} %"
+def _percent(settings):
+    return f"{100 * settings['confidence_level']:.4g} %"
 
 
 def _sets(comparison):
@@ -494,9 +494,9 @@ def _sets(comparison):
 
 def _metric_table(comparison, metric, with_seconds=False):
     """Return a table of one metric: detectors by sets and groups."""
-    rows = [row for row in comparison.rows if row["metric"] == metric]
+    rows = [row for row in comparison.entries if row["metric"] == metric]
     columns = {row["ood"]: row["is_group"] for row in rows}
-    found = {(row["detector"], row["ood"]): row for row in rows}
+    cells = {(row["detector"], row["ood"]): row for row in rows}
     alpha = 1 - comparison.settings["confidence_level"]
     seconds = _second_columns(rows) if with_seconds else {}
     head = [cell("detector", "th", scope="col")]
@@ -507,8 +507,8 @@ def _metric_table(comparison, metric, with_seconds=False):
     lines = []
     for name in dict.fromkeys(row["detector"] for row in rows):
         line = [cell(escape(name), "th", scope="row")]
-        line += [_value(found[name, column], alpha) for column in columns]
-        any_row = found[name, next(iter(columns))]
+        line += [_value(cells[name, column], alpha) for column in columns]
+        any_row = cells[name, next(iter(columns))]
         line += [cell(f"{any_row[k]:.3f}", name="group") for k in seconds]
         lines.append(line)
     what = _METRICS[metric][1]
@@ -557,28 +557,28 @@ def _chart(what, caption, lines, areas, axes, digits, **options):
 
 
 def _detectors(comparison):
-    return list(dict.fromkeys(row["detector"] for row in comparison.rows))
+    return list(dict.fromkeys(row["detector"] for row in comparison.entries))
 
 
 def _first_repeat(comparison):
     return " of the first repeat" if comparison.settings["repeats"] > 1 else ""
 
 
-def _set_figures(comparison, rows):
+def _set_figures(comparison, set_name):
     """Return ROC curves and histograms of one set of OOD samples."""
     scores = comparison.scores[0]
     lines, areas = {}, {}
     for i, name in enumerate(_detectors(comparison)):
-        fpr, tpr = roc(scores[name, ID], scores[name, rows])
+        fpr, tpr = roc(scores[name, ID], scores[name, set_name])
         lines[name], areas[name] = (i, fpr, tpr), auc(fpr, tpr)
     areas = dict(sorted(areas.items(), key=lambda pair: -pair[1]))
     best, area = next(iter(areas.items()))
     yield (
-        f'<summary>{escape(rows)} <span class="soft">best AUROC {area:.3f}: '
+        f'<summary>{escape(set_name)} <span class="soft">best AUROC {area:.3f}: '
         f"{escape(best)}</span></summary>"
     )
     yield _chart(
-        f"ROC curves, ID samples against {rows}. AUROC",
+        f"ROC curves, ID samples against {set_name}. AUROC",
         f"ROC curves{_first_repeat(comparison)}; AUROC behind the names",
         lines,
         areas,
@@ -588,16 +588,16 @@ def _set_figures(comparison, rows):
     )
     yield (
         f'<p class="soft">Scores{_first_repeat(comparison)}: ID samples filled, '
-        f"{escape(rows)} dashed; high is ID. 95 % of the ID samples are right of the "
-        "vertical line. Heights are square roots of shares.</p>"
+        f"{escape(set_name)} dashed; high is ID. 95 % of the ID samples are right of "
+        "the vertical line. Heights are square roots of shares.</p>"
         '<div class="grid-of">'
     )
     for name in _detectors(comparison):
         label = (
-            f"Histograms of the scores of {name}: ID samples against {rows}, AUROC "
+            f"Histograms of the scores of {name}: ID samples against {set_name}, AUROC "
             f"{areas[name]:.3f}"
         )
-        drawn = histogram(label, scores[name, ID], scores[name, rows])
+        drawn = histogram(label, scores[name, ID], scores[name, set_name])
         yield f"<figure><figcaption>{escape(name)}</figcaption>{drawn}</figure>"
     yield "</div>"
 
@@ -627,8 +627,8 @@ def _risk_coverage(comparison):
     lines, areas = {}, {}
     for i, name in enumerate(_detectors(comparison)):
         ranks = np.unique(comparison.scores[0][name, ID], return_inverse=True)[1]
-        given = truth, wrong.astype(int), ranks.astype(float)
-        curve = RiskCoverageCurve.from_predictions(*given)
+        predictions = truth, wrong.astype(int), ranks.astype(float)
+        curve = RiskCoverageCurve.from_predictions(*predictions)
         lines[name], areas[name] = (i, curve.coverage, curve.risk), curve.aurc
     top = max(r[c >= 0.1].max() for _, c, r in lines.values())
     yield (

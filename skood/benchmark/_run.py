@@ -36,7 +36,7 @@ from skood.utils._progress import progress
 #: Pairs of scores: name, score for misclassification, score for OOD.
 PAIRS = (("KNN+MSP", "MSP", "KNN"), ("ViM+MSP", "MSP", "ViM"))
 
-_SHOWN_ROWS = 80_000  # approximate number of samples processed in all epochs
+_N_PROCESSED = 80_000  # approximate number of samples processed in all epochs
 _LEAST_EPOCHS, _MOST_EPOCHS = 10, 40
 
 
@@ -59,7 +59,9 @@ def _one_thread():
 def _make_network(options, n_train, verbose):
     epochs = options.max_epochs
     if epochs is None:
-        epochs = min(_MOST_EPOCHS, max(_LEAST_EPOCHS, math.ceil(_SHOWN_ROWS / n_train)))
+        epochs = min(
+            _MOST_EPOCHS, max(_LEAST_EPOCHS, math.ceil(_N_PROCESSED / n_train))
+        )
     return TorchClassifier(
         module_params={"hidden": 128, "dropout": 0.2},
         max_epochs=epochs,
@@ -175,10 +177,10 @@ def _tune(head, risk, ood, Z_val, y_val, Z_test, y_test, options):
     reason = clf.reject_reason(Z_test).reason
     reasons = {
         kind: {
-            name: int(np.sum(reason[rows] == name))
+            name: int(np.sum(reason[mask] == name))
             for name in ("uncertain class", "out-of-distribution")
         }
-        for kind, rows in (("id", y_test != OOD), ("ood", y_test == OOD))
+        for kind, mask in (("id", y_test != OOD), ("ood", y_test == OOD))
     }
     return Bunch(
         classifier=clf, report=clf.report(Z_test, y_test), reasons=reasons, error=None

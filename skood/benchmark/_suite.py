@@ -62,7 +62,7 @@ from skood.utils._progress import as_they_come, progress
 
 
 @dataclass(frozen=True)
-class Part:
+class SuitePart:
     """A part of the suite: its description, detectors, samples and groups of sets.
 
     ``X`` and ``y`` are ID samples not used for the network, and their classes; ``ood``
@@ -98,10 +98,10 @@ def digits(seed):
         random_state=seed,
     ).fit(X_net, y_net)
     net = FrozenEstimator(network)
-    body, head = (FrozenEstimator(part) for part in split(network))
+    body, head = (FrozenEstimator(half) for half in split(network))
     forest = IsolationForest(random_state=seed)
-    some = rng.choice(len(X_id), 200, replace=False)
-    return Part(
+    drawn = rng.choice(len(X_id), 200, replace=False)
+    return SuitePart(
         "Handwritten digits",
         "A convolutional network is trained on the digits 0 to 7. Near-OOD are the "
         "left-out classes; far-OOD are ID digits with black and white exchanged, and "
@@ -137,7 +137,7 @@ def digits(seed):
         {
             "eights": images[y == 8],
             "nines": images[y == 9],
-            "inverted": 1 - X_id[some],
+            "inverted": 1 - X_id[drawn],
             "noise": rng.random((200, 1, 8, 8), dtype=np.float32),
         },
         {"near": ["eights", "nines"], "far": ["inverted", "noise"]},
@@ -152,10 +152,10 @@ def tabular(seed):
     scaler = StandardScaler().fit(X_net)
     classifier = LogisticRegression(max_iter=500).fit(scaler.transform(X_net), y_net)
     head = FrozenEstimator(classifier)
-    X_id, Z = (scaler.transform(part) for part in (X_id, X_net))
+    X_id, Z = (scaler.transform(samples) for samples in (X_id, X_net))
     lof = LocalOutlierFactor(novelty=True)
     forest = IsolationForest(random_state=seed)
-    return Part(
+    return SuitePart(
         "A table",
         "Logistic regression on 30 measurements of tumors. In shuffled samples each "
         "measurement is of another patient; in coarse samples a third of them is "
@@ -271,8 +271,8 @@ def signs(seed):
         random_state=seed,
     ).fit(X_net, y_net)
     net = FrozenEstimator(network)
-    body, head = (FrozenEstimator(part) for part in split(network))
-    return Part(
+    body, head = (FrozenEstimator(half) for half in split(network))
+    return SuitePart(
         "Generated images",
         "A small network is trained on eight traffic signs. Near-OOD are other signs, "
         "and signs of an invalid color or shape; far-OOD are textures, and backgrounds "
@@ -306,8 +306,8 @@ def graph(seed):
     nodes, y = make_ood_graph(
         1200, feature_signal=1.5, left_out=3, return_X_y=True, random_state=seed
     )
-    rows = np.flatnonzero(y != -1)
-    train, test = _halves(rows, y[rows], seed)[:2]
+    known = np.flatnonzero(y != -1)
+    train, test = _halves(known, y[known], seed)[:2]
     network = GraphClassifier(max_epochs=150, random_state=seed)
     network.fit(nodes[train], y[train])
     net = FrozenEstimator(network)
@@ -315,7 +315,7 @@ def graph(seed):
     other, _ = make_ood_graph(
         300, feature_signal=0, return_X_y=True, random_state=(seed + 1) % 2**32
     )
-    return Part(
+    return SuitePart(
         "A graph",
         "A graph network is trained on three classes of nodes. Near-OOD are the nodes "
         "of a fourth class of the same graph; far-OOD is another graph, whose features "
@@ -365,7 +365,7 @@ def concepts(seed):
             list(data.constraints), readers, detector, random_state=seed, **params
         )
 
-    return Part(
+    return SuitePart(
         "Concepts and rules",
         "Forests predict the class of a digit, whether it is odd, has a loop, …; rules "
         "relate these concepts. Near-OOD are the digits 8 and 9, which are in no rule; "
@@ -416,34 +416,36 @@ def run_suite(folder, names=None, *, seed=0, repeats=1, n_jobs=None, verbose=0):
                 f"{path} is a folder, and a file of this name is to be written. Give "
                 "another folder, or move it away."
             )
-    given = str(folder / "cells"), seed, repeats
+    arguments = str(folder / "cells"), seed, repeats
     if effective_n_jobs(n_jobs) == 1:
-        found = dict(_run_part(name, *given, verbose) for name in names)
+        components = dict(_run_component(name, *arguments, verbose) for name in names)
     else:
         parts = as_they_come(n_jobs)(
-            delayed(_run_part)(name, *given, 0) for name in names
+            delayed(_run_component)(name, *arguments, 0) for name in names
         )
-        found = {}
+        components = {}
         with progress(len(names), desc="parts", verbose=verbose) as bar:
-            for name, part in parts:
-                found[name] = part
+            for name, component in parts:
+                components[name] = component
                 bar.update(1)
-    found = {name: found[name] for name in names}
-    _write(folder, found, seed, repeats)
-    return "\n".join(_line(name, part[2]) for name, part in found.items())
+    components = {name: components[name] for name in names}
+    _write(folder, components, seed, repeats)
+    return "\n".join(
+        _line(name, component[2]) for name, component in components.items()
+    )
 
 
-def _run_part(name, cells, seed, repeats, verbose):
+def _run_component(name, cells, seed, repeats, verbose):
     """Run a part; return its name, and its title, text and comparison."""
     with _one_thread():
-        part = PARTS[name](seed)
+        component = PARTS[name](seed)
         comparison = run_comparison(
-            part.detectors,
-            part.X,
-            part.y,
-            part.ood,
+            component.detectors,
+            component.X,
+            component.y,
+            component.ood,
             metrics=list(METRICS),
-            groups=part.groups,
+            groups=component.groups,
             split=0.5,
             repeats=repeats,
             output=Output(resume=cells, verbose=verbose),
@@ -451,7 +453,7 @@ def _run_part(name, cells, seed, repeats, verbose):
             desc=name,
             predictions=True,
         )
-    return name, (part.title, part.text, comparison)
+    return name, (component.title, component.text, comparison)
 
 
 def _line(name, comparison):
@@ -463,17 +465,17 @@ def _line(name, comparison):
     return f"{name + ':':<10}{metric} {best}{end}"
 
 
-def _write(folder, found, seed, repeats):
+def _write(folder, components, seed, repeats):
     page, table, numbers = (folder / name for name in FILES)
-    options = ["--out", str(folder), "--suite", ",".join(found)]
+    options = ["--out", str(folder), "--suite", ",".join(components)]
     options += ["--seed", str(seed), "--repeats", str(repeats)]
     command = shlex.join(["skood", "benchmark", *options])
     title = "skood: the offline suite"
-    write_report(page, list(found.values()), title=title, command=command)
+    write_report(page, list(components.values()), title=title, command=command)
     rows = [
         {"part": name, **row}
-        for name, (_, _, comparison) in found.items()
-        for row in comparison.rows
+        for name, (_, _, comparison) in components.items()
+        for row in comparison.entries
     ]
     write_text(table, to_csv(rows))
     content = {
@@ -488,9 +490,9 @@ def _write(folder, found, seed, repeats):
                 "sets": comparison.sets,
                 "groups": comparison.groups,
                 "settings": comparison.settings,
-                "rows": comparison.rows,
+                "rows": comparison.entries,
             }
-            for name, (title, text, comparison) in found.items()
+            for name, (title, text, comparison) in components.items()
         },
     }
     write_text(numbers, json.dumps(content, indent=1, allow_nan=False) + "\n")

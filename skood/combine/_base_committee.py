@@ -199,11 +199,11 @@ class BaseCommittee(_BaseComposition, BaseDetector):
         pairs = [(None, self.estimator), *zip(names, detectors, strict=True)]
         weights = {
             key: {}
-            if part is None
+            if estimator is None
             else weight_params(
-                self, key or "estimator", part, sample_weight, required=False
+                self, key or "estimator", estimator, sample_weight, required=False
             )
-            for key, part in pairs
+            for key, estimator in pairs
         }
         if sample_weight is None:
             return weights, None
@@ -246,13 +246,13 @@ class BaseCommittee(_BaseComposition, BaseDetector):
         self._committees = committees
         self.named_detectors_ = Bunch(**dict(zip(names, committees[0], strict=True)))
         self._plans = self._planned()
-        for part in reversed(fitted):
-            if part is not None:
-                copy_input_attributes(self, part)
+        for estimator in reversed(fitted):
+            if estimator is not None:
+                copy_input_attributes(self, estimator)
         if y is None:
-            for part in fitted:
-                if hasattr(part, "classes_"):
-                    self.classes_ = np.asarray(part.classes_)
+            for estimator in fitted:
+                if hasattr(estimator, "classes_"):
+                    self.classes_ = np.asarray(estimator.classes_)
                     break
 
     def _planned(self):
@@ -313,7 +313,9 @@ class BaseCommittee(_BaseComposition, BaseDetector):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         inner = [
-            get_tags(part) for _, part in self._pairs() if hasattr(part, "get_params")
+            get_tags(detector)
+            for _, detector in self._pairs()
+            if hasattr(detector, "get_params")
         ]
         join_input_tags(tags, inner)
         if self._fits_estimator:

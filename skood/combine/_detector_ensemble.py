@@ -320,8 +320,8 @@ class DetectorEnsemble(BaseCommittee):
             `alpha`; see the :ref:`User Guide <combine>`. With cross-conformal levels,
             accepted samples have no selected members.
         """
-        found, alpha = self._evaluate(X), self._checked_alpha(alpha)
-        return self._levels.selected(found, alpha)
+        evaluation, alpha = self._evaluate(X), self._checked_alpha(alpha)
+        return self._levels.selected(evaluation, alpha)
 
     def _checked_alpha(self, alpha):
         self._check_fitted()
@@ -375,21 +375,21 @@ class DetectorEnsemble(BaseCommittee):
         ImportError
             If pandas is not installed.
         """
-        found = self._evaluate(X)
+        evaluation = self._evaluate(X)
         pd = import_pandas("explain")
-        selected = self._levels.selected(found, self._alpha)
-        score = self._levels.log_level(found)
+        selected = self._levels.selected(evaluation, self._alpha)
+        score = self._levels.log_level(evaluation)
         columns = {
             "score": score,
             "is_ood": score - self.offset_ < 0,
-            "level": found.level,
-            "statistic": found.statistic,
+            "level": evaluation.level,
+            "statistic": evaluation.statistic,
         }
         if hasattr(self.combiner_, "pi0"):
-            columns["pi0"] = self.combiner_.pi0(found.pvalues)
+            columns["pi0"] = self.combiner_.pi0(evaluation.pvalues)
         columns["n_selected"] = selected.sum(axis=1)
         for j, name in enumerate(self.named_detectors_):
-            columns[f"pvalue_{name}"] = found.pvalues[:, j]
+            columns[f"pvalue_{name}"] = evaluation.pvalues[:, j]
         for j, name in enumerate(self.named_detectors_):
             columns[f"selected_{name}"] = selected[:, j]
         return pd.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)
@@ -491,10 +491,12 @@ class Levels:
         for calibration, statistics, fold_scores in zip(
             self.calibrations, self.statistics, scores, strict=True
         ):
-            found = calibration.counts(fold_scores)
-            counts = counts + found
+            fold_counts = calibration.counts(fold_scores)
+            counts = counts + fold_counts
             if self.kind == "conformal":
-                q = self.statistic(pvalues_of(found, len(calibration), self.method))
+                q = self.statistic(
+                    pvalues_of(fold_counts, len(calibration), self.method)
+                )
                 n_below = n_below + _at_most(statistics, q)
         P = pvalues_of(counts, self.n_calibration, self.method)
         if self.kind == "nominal":
@@ -505,12 +507,14 @@ class Levels:
         level = (1.0 + n_below) / (self.n_level + 1.0)
         return Bunch(pvalues=P, statistic=q, level=level)
 
-    def log_level(self, found):
+    def log_level(self, evaluation):
         """Return the logarithm of the level, with the statistic as tie-break."""
-        scores = np.log(np.maximum(found.level, np.finfo(np.float64).tiny))
+        scores = np.log(np.maximum(evaluation.level, np.finfo(np.float64).tiny))
         if self.kind == "conformal":
             with np.errstate(divide="ignore", over="ignore"):
-                evidence = np.log1p(1.0 / found.statistic)  # about -log q for small q
+                evidence = np.log1p(
+                    1.0 / evaluation.statistic
+                )  # about -log q for small q
             scores -= _TIE_BREAK * (1.0 - 1.0 / (1.0 + evidence))
         return scores
 
@@ -525,15 +529,15 @@ class Levels:
         pooled = np.sort(np.concatenate(self.statistics))
         return float(pooled[r - 1]) * (1 - 1e-11)
 
-    def selected(self, found, alpha):
+    def selected(self, evaluation, alpha):
         """Return the members that reject each sample, (n_samples, n_members)."""
         level = self.nominal(alpha)
         if level <= 0.0:  # nothing is rejected
-            return np.zeros(found.pvalues.shape, dtype=bool)
-        selected = self.combiner.selected(found.pvalues, level)
+            return np.zeros(evaluation.pvalues.shape, dtype=bool)
+        selected = self.combiner.selected(evaluation.pvalues, level)
         if self.kind == "conformal" and len(self.calibrations) > 1:
             # levels refer to statistics of single folds, p-values to all samples
-            selected &= reaches(found.level, alpha)[:, None]
+            selected &= reaches(evaluation.level, alpha)[:, None]
         return selected
 
     def warn_if_deaf(self, alpha, n_members):

@@ -16,7 +16,7 @@ from skood.utils._plotting import COLORS, BaseDisplay, long_names
 from skood.utils._torch import to_numpy
 
 # Largest number of panels that are readable in one figure.
-_MAX_ROWS = 12
+_MAX_PANELS = 12
 
 # Names with this many letters in total are slanted; with this many names, upright.
 _LONG_NAMES = 60
@@ -234,15 +234,15 @@ class PValuePlotDisplay(BaseDisplay):
                 "own."
             )
         alpha = final._checked_alpha(alpha)
-        found = final._evaluate(X)
+        evaluation = final._evaluate(X)
         display = cls(
-            pvalues=found.pvalues,
-            selected=final._levels.selected(found, alpha),
-            level=found.level,
+            pvalues=evaluation.pvalues,
+            selected=final._levels.selected(evaluation, alpha),
+            level=evaluation.level,
             alpha=alpha,
             cut=final._levels.nominal(alpha),
             names=list(final.named_detectors_),
-            **_estimates(final.combiner_, found.pvalues),
+            **_estimates(final.combiner_, evaluation.pvalues),
         )
         return display.plot(ax, **kwargs)
 
@@ -282,9 +282,9 @@ class PValuePlotDisplay(BaseDisplay):
 
     def _check_plot(self, n_rows, n_members):
         """Return the names of the members; raise if their number is wrong."""
-        if not 1 <= n_rows <= _MAX_ROWS:
+        if not 1 <= n_rows <= _MAX_PANELS:
             raise ValueError(
-                f"Each sample gets a panel of its own, and from 1 to {_MAX_ROWS} fit "
+                f"Each sample gets a panel of its own, and from 1 to {_MAX_PANELS} fit "
                 f"in a figure. Got {n_rows} samples: choose a few, such as X[:4]."
             )
         if self.names is None:
@@ -341,7 +341,9 @@ class _Panel:
         self.line_, self.selected_line_ = self._draw_pvalues(self.ax_, style)
         self._label()
         self.zoom_ax_ = self._draw_zoom(style) if plot_zoom else None
-        return {name: one for name, one in vars(self).items() if name.endswith("_")}
+        return {
+            name: artist for name, artist in vars(self).items() if name.endswith("_")
+        }
 
     def _draw_thresholds(self, ax):
         """Draw the lines that p-values are compared with."""

@@ -23,7 +23,7 @@ def scored_ood_label(estimator, ood_label):
     return np.nan if estimator_kind(estimator) == "regressor" else ood_label
 
 
-def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
+def ood_samples(y, ood_label, classes, owner, *, needs_ood=True):
     """Return the mask of OOD samples of a fold; raise if a kind is missing.
 
     `classes` may be None; `owner` is the name of the scored method, for the error.
@@ -117,8 +117,8 @@ def largest_loss(y, loss, is_id, classes, max_loss=None):
         losses = [per_sample_loss(y, pred, loss, is_id=is_id) for pred in every]
     else:
         there = set(y[is_id].tolist())
-        of_rows = [label in there for label in np.asarray(classes).tolist()]
-        losses = [np.asarray(loss, dtype=np.float64)[of_rows]]
+        is_present = [label in there for label in np.asarray(classes).tolist()]
+        losses = [np.asarray(loss, dtype=np.float64)[is_present]]
     return max(1.0, float(np.max(losses)))
 
 
@@ -170,10 +170,10 @@ class _Present:
     """Return the samples of positive weight, all without weights (None)."""
 
     def __init__(self, weight):
-        self.rows = None if weight is None else np.flatnonzero(weight)
+        self.indices = None if weight is None else np.flatnonzero(weight)
 
     def __call__(self, values):
-        return values if self.rows is None else np.asarray(values)[self.rows]
+        return values if self.indices is None else np.asarray(values)[self.indices]
 
 
 @stored
@@ -219,7 +219,7 @@ class RuleScorer(WeightedScorer):
         present = _Present(weight)
         y, weight = present(y), None if weight is None else present(weight)
         classes = known_classes(final, classifier)
-        is_ood = ood_rows(
+        is_ood = ood_samples(
             y,
             ood_label,
             classes,

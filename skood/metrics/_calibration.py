@@ -92,8 +92,8 @@ def _binned_error(proba, happened, weight, n_bins, strategy, norm):
         happened, proba = happened * weight, proba * weight
     count = np.bincount(bins, weight)
     gap = np.abs(np.bincount(bins, happened) - np.bincount(bins, proba))
-    some = count > 0
-    return _norm(gap[some] / count[some], count[some] / count.sum(), norm)
+    occupied = count > 0
+    return _norm(gap[occupied] / count[occupied], count[occupied] / count.sum(), norm)
 
 
 def _norm(gap, share, norm):
@@ -113,11 +113,13 @@ def _noise_draws(proba, happened, weight, n_bins, strategy, norm, multipliers):
     residuals = happened - proba
     if weight is not None:
         residuals = residuals * weight
-    for rows, drawn in multipliers(proba.size):
-        terms = residuals[rows, None] * (bins[rows, None] == np.arange(n_bins))
+    for block, drawn in multipliers(proba.size):
+        terms = residuals[block, None] * (bins[block, None] == np.arange(n_bins))
         sums += drawn @ terms
-    some = count > 0
-    return _norm(abs(sums[:, some]) / count[some], count[some] / count.sum(), norm)
+    occupied = count > 0
+    return _norm(
+        abs(sums[:, occupied]) / count[occupied], count[occupied] / count.sum(), norm
+    )
 
 
 def calibration_noise(
@@ -145,8 +147,8 @@ def calibration_noise(
     def multipliers(n):
         rng = np.random.default_rng(0)  # the same for all classes, and in each call
         for start in range(0, n, _BLOCK):
-            rows = slice(start, min(n, start + _BLOCK))
-            yield rows, rng.normal(size=(_N_DRAWS, rows.stop - start))
+            block = slice(start, min(n, start + _BLOCK))
+            yield block, rng.normal(size=(_N_DRAWS, block.stop - start))
 
     events = _events(
         y_true, y_proba, y_pred, classwise, ood_label, classes, sample_weight
@@ -166,8 +168,8 @@ def confidence_of(y_true, y_proba, y_pred, ood_label, classes, sample_weight=Non
             y_true, y_proba, classes, ood_label, sample_weight
         )
         top = proba.argmax(axis=1)
-        rows = np.arange(top.size)
-        return proba[rows, top], one_hot[rows, top], weight
+        samples = np.arange(top.size)
+        return proba[samples, top], one_hot[samples, top], weight
     is_id, weight = id_samples(y_true, ood_label, classes, sample_weight)
     confidence = np.asarray(to_numpy(y_proba), dtype=np.float64)
     if confidence.shape != is_id.shape:

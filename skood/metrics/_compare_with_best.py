@@ -221,36 +221,40 @@ def compare_with_best(
     values, draws = signs * each.mean(axis=0), signs * draws
     pvalues = np.empty_like(values)
     for column, k in np.ndindex(values.shape[1:]):
-        found = pvalues_of_best(values[:, column, k], draws[..., column, k])
-        pvalues[:, column, k] = holm(found)
+        unadjusted = pvalues_of_best(values[:, column, k], draws[..., column, k])
+        pvalues[:, column, k] = holm(unadjusted)
     return BestComparison(each, intervals[..., 0], intervals[..., 1], pvalues)
 
 
 def _checked(id_scores, ood_scores, held_out):
     """Return scores as arrays by repeat, and the indices of ID samples."""
-    ids = [np.asarray(part, dtype=np.float64) for part in id_scores]
+    ids = [np.asarray(scores, dtype=np.float64) for scores in id_scores]
     if held_out is None:
-        held_out = [np.arange(part.shape[-1]) for part in ids]
+        held_out = [np.arange(scores.shape[-1]) for scores in ids]
     oods = [
-        [np.asarray(part[r], dtype=np.float64) for part in ood_scores.values()]
-        for r in range(min(len(ids), *(len(part) for part in ood_scores.values())))
+        [np.asarray(scores[r], dtype=np.float64) for scores in ood_scores.values()]
+        for r in range(min(len(ids), *(len(scores) for scores in ood_scores.values())))
     ]
-    shapes = [part.shape[:-1] for part in ids]
-    shapes += [part.shape[:-1] for parts in oods for part in parts]
+    shapes = [scores.shape[:-1] for scores in ids]
+    shapes += [scores.shape[:-1] for sets in oods for scores in sets]
     sizes = [(len(test),) for test in held_out]
-    lengths = {len(ids), len(held_out), *(len(part) for part in ood_scores.values())}
+    lengths = {
+        len(ids),
+        len(held_out),
+        *(len(scores) for scores in ood_scores.values()),
+    }
     if (
         len(lengths) > 1
         or len(set(shapes)) > 1
         or len(shapes[0]) != 1
-        or sizes != [part.shape[1:] for part in ids]
+        or sizes != [scores.shape[1:] for scores in ids]
     ):
         raise ValueError(
             "id_scores, the lists in ood_scores and held_out must have one entry per "
             "repeat; scores must have the shape (n_detectors, n_samples), with the "
             "same detectors everywhere. Got the shapes "
-            f"{[part.shape for part in ids]} in id_scores, "
-            f"{[[part.shape for part in parts] for parts in oods]} in ood_scores and "
+            f"{[scores.shape for scores in ids]} in id_scores, "
+            f"{[[scores.shape for scores in sets] for sets in oods]} in ood_scores and "
             f"{len(held_out)} repeats in held_out."
         )
     return ids, oods, [np.asarray(test) for test in held_out]
@@ -292,7 +296,7 @@ class Resamples:
         self.tests = tests
         self.held_out = np.unique(np.concatenate(tests))
         self.n_id = int(self.held_out[-1]) + 1
-        self.n_ood = [part.shape[1] for part in ood_scores[0]]
+        self.n_ood = [scores.shape[1] for scores in ood_scores[0]]
         self.groups = groups
         self.metrics = metrics
         self.entropy = seed_of(random_state)
@@ -360,8 +364,8 @@ class Resamples:
             if has_closed_form(system):
                 ends.append(exact_interval(system, confidence_level))
                 continue
-            given = system.value(), system, strata, is_ood, (0.0, 1.0)
-            ends.append(unseen_interval(*given, confidence_level))
+            arguments = system.value(), system, strata, is_ood, (0.0, 1.0)
+            ends.append(unseen_interval(*arguments, confidence_level))
         return ends
 
     def _draw(self, i):

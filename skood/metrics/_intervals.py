@@ -159,10 +159,10 @@ def _farther_limit(system, value, confidence_level):
     else:
         return value
     params = {name: known[name] for name in names if name not in system.row_params}
-    found = system._replace(metric=limit, params=params).value()
+    bound = system._replace(metric=limit, params=params).value()
     if metric is coverage_at_risk:
-        return max(value, found)
-    return max(0.0, value - found)
+        return max(value, bound)
+    return max(0.0, value - bound)
 
 
 def _plausible_coverage(

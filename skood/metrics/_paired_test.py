@@ -183,7 +183,7 @@ class _Swap:
             name: mix(name, x, b.row_params[name]) for name, x in a.row_params.items()
         }
         return a._replace(
-            arrays=tuple(mix(*part) for part in named), row_params=row_params
+            arrays=tuple(mix(*arrays) for arrays in named), row_params=row_params
         )
 
 
@@ -369,9 +369,9 @@ def paired_test(
     n_resamples, level = resampling.n_resamples, resampling.confidence_level
     weight = metric_params.get("sample_weight")
     strata = strata_of(y_true, resampling.stratify, ood_label, classes, weight)
-    given = metric_params, ood_label, classes
+    arguments = metric_params, ood_label, classes
     both = [a if isinstance(a, tuple | dict) else (a,) for a in (arrays_a, arrays_b)]
-    pair = [make_system(metric, y_true, arrays, *given) for arrays in both]
+    pair = [make_system(metric, y_true, arrays, *arguments) for arrays in both]
     _check_alike(*pair)
     value_a = finite_value(pair[0], "system a")
     value_b = finite_value(pair[1], "system b")
@@ -393,7 +393,7 @@ def paired_test(
     else:
         if rank:
             both = [_ranked(metric, arrays) for arrays in both]
-            pair = [make_system(metric, y_true, arrays, *given) for arrays in both]
+            pair = [make_system(metric, y_true, arrays, *arguments) for arrays in both]
             _check_unchanged(pair, (value_a, value_b))
         swap = _Swap(pair, rank, random_state)
         draws = finite_values(swap, n_resamples, n_jobs, "permutations")

@@ -20,7 +20,7 @@ from skood.utils._weights import count_weights
 
 def accepted_counts(is_ood, y_score, weight=None):
     """Return counts of accepted ID and OOD samples at distinct scores, decreasing."""
-    order, ranked = (part[::-1] for part in ranked_scores(y_score))
+    order, ranked = (ascending[::-1] for ascending in ranked_scores(y_score))
     last = ends_of_ties(ranked)
     if weight is not None:
         kinds = (weight * kind for kind in (~is_ood, is_ood))

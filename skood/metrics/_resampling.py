@@ -89,12 +89,12 @@ class System(NamedTuple):
     row_params: dict
     params: dict
 
-    def value(self, rows=slice(None)):
+    def value(self, indices=slice(None)):
         """Return the metric of some samples, which must be a number."""
         value = self.metric(
-            self.y_true[rows],
-            *(None if a is None else a[rows] for a in self.arrays),
-            **{name: a[rows] for name, a in self.row_params.items()},
+            self.y_true[indices],
+            *(None if a is None else a[indices] for a in self.arrays),
+            **{name: a[indices] for name, a in self.row_params.items()},
             **self.params,
         )
         if not isinstance(value, Real):
@@ -113,7 +113,7 @@ def parameters_of(metric):
         return {}
 
 
-def _rows_of(array, n_samples, name):
+def _per_sample(array, n_samples, name):
     """Return an array with one entry per sample."""
     array = np.asarray(to_numpy(array))
     if array.ndim == 0 or array.shape[0] != n_samples:
@@ -153,11 +153,11 @@ def make_system(metric, y_true, arrays, metric_params, ood_label, classes):
     named, positional = (arrays, ()) if isinstance(arrays, dict) else ({}, arrays)
     for name, value in {**metric_params, **named}.items():
         if value is not None and (name in named or _is_per_row(name, value, n_samples)):
-            row_params[name] = _rows_of(value, n_samples, name)
+            row_params[name] = _per_sample(value, n_samples, name)
         else:
             params[name] = value
     positional = tuple(
-        None if a is None else _rows_of(a, n_samples, f"Array {i} after y_true")
+        None if a is None else _per_sample(a, n_samples, f"Array {i} after y_true")
         for i, a in enumerate(positional, 1)
     )
     return System(metric, y_true, positional, row_params, params)
@@ -174,16 +174,16 @@ def strata_of(y_true, stratify, ood_label, classes, sample_weight=None):
     if not stratify:
         return [np.flatnonzero(present)]
     kinds = ~is_ood & present, is_ood & present
-    return [rows for rows in map(np.flatnonzero, kinds) if rows.size]
+    return [indices for indices in map(np.flatnonzero, kinds) if indices.size]
 
 
 def effective_sizes(system, strata):
     """Return the numbers of samples of strata; with weights, the effective numbers."""
     weight = system.row_params.get("sample_weight")
     if weight is None:
-        return [rows.size for rows in strata]
+        return [indices.size for indices in strata]
     # (sum w)^2 / sum w^2: L. Kish. Survey sampling, section 11.7. Wiley, 1965.
-    parts = [weight[rows] / weight[rows].max() for rows in strata]
+    parts = [weight[indices] / weight[indices].max() for indices in strata]
     return [float(w.sum() ** 2 / (w @ w)) for w in parts]
 
 
@@ -231,7 +231,7 @@ class Bootstrap:
         self.strata = strata
         self.entropy = seed_of(random_state)
 
-    def rows(self, i):
+    def draw(self, i):
         """Draw samples with replacement, with the size of each stratum."""
         rng = np.random.default_rng([*self.entropy, i])
         return np.concatenate(
@@ -239,26 +239,26 @@ class Bootstrap:
         )
 
     def __call__(self, i):
-        rows = self.rows(i)
-        return [system.value(rows) for system in self.systems]
+        draw = self.draw(i)
+        return [system.value(draw) for system in self.systems]
 
 
 class _LeaveOneOut:
     """Return the metric without the i-th of some samples."""
 
-    def __init__(self, system, rows):
+    def __init__(self, system, indices):
         self.system = system
-        self.rows = rows
+        self.indices = indices
 
     def __call__(self, i):
         keep = np.ones(self.system.y_true.shape[0], dtype=bool)
-        keep[self.rows[i]] = False
+        keep[self.indices[i]] = False
         return self.system.value(keep)
 
 
 def jackknife_values(system, strata, n_jobs):
     """Return the leave-one-out values of every stratum."""
-    smallest = min(rows.size for rows in strata)
+    smallest = min(indices.size for indices in strata)
     if smallest < 2:
         raise ValueError(
             "The BCa interval leaves out one sample at a time, but there is a single "
@@ -266,9 +266,9 @@ def jackknife_values(system, strata, n_jobs):
         )
     return [
         finite_values(
-            _LeaveOneOut(system, rows), rows.size, n_jobs, "leave-one-out samples"
+            _LeaveOneOut(system, indices), indices.size, n_jobs, "leave-one-out samples"
         )
-        for rows in strata
+        for indices in strata
     ]
 
 

@@ -542,7 +542,7 @@ def _curve_counts(
     correct[np.flatnonzero(correct)] = loss == 0
     if weight is not None:
         return _weighted_counts(y_score, weight, is_ood, correct)
-    order, ranked = (part[::-1] for part in ranked_scores(y_score))
+    order, ranked = (ascending[::-1] for ascending in ranked_scores(y_score))
     last = ends_of_ties(ranked)
     # sums of Booleans, and ratios of floats, are faster
     n_ood, n_correct = (
@@ -554,11 +554,11 @@ def _curve_counts(
 
 def _weighted_counts(y_score, weight, is_ood, correct):
     """Return the sums of weights; whole ones are counts."""
-    rows = np.flatnonzero(weight)
-    order, ranked = (part[::-1] for part in ranked_scores(y_score[rows]))
-    last, rows = ends_of_ties(ranked), rows[order]
+    indices = np.flatnonzero(weight)
+    order, ranked = (part[::-1] for part in ranked_scores(y_score[indices]))
+    last, indices = ends_of_ties(ranked), indices[order]
     return tuple(
-        at_ends(np.cumsum(weight[rows] * mask[rows]), last)
+        at_ends(np.cumsum(weight[indices] * mask[indices]), last)
         for mask in (is_ood, ~is_ood, correct)
     )
 
@@ -632,9 +632,9 @@ def oscr(
         fpr = np.append(0.0, n_ood / n_ood[-1])
         ccr = np.append(0.0, n_correct / n_id[-1])
     else:
-        some = slice(np.searchsorted(n_id, 0, side="right"), None)
-        ccr = n_correct[some] / n_id[some]
-        fpr = np.append(0.0, n_ood[some] / n_ood[-1])
+        accepted = slice(np.searchsorted(n_id, 0, side="right"), None)
+        ccr = n_correct[accepted] / n_id[accepted]
+        fpr = np.append(0.0, n_ood[accepted] / n_ood[-1])
         ccr = np.append(ccr[0], ccr)
     area = np.diff(fpr)
     area *= ccr[1:] + ccr[:-1]

@@ -147,7 +147,7 @@ class RankedLosses(NamedTuple):
     @classmethod
     def of(cls, scores, loss, weight):
         """Rank samples of shape (n_id,)."""
-        order, ranked = (part[::-1] for part in ranked_scores(scores))
+        order, ranked = (ascending[::-1] for ascending in ranked_scores(scores))
         weight = None if weight is None else weight[order]
         return cls(ranked, loss[order], ends_of_ties(ranked), weight)
 

@@ -13,7 +13,7 @@ from skood.decision import BoundedTPRFPR, CostBased
 from skood.metrics._base_scorers import (
     RuleScorer,
     WeightedScorer,
-    ood_rows,
+    ood_samples,
     scored_ood_label,
 )
 from skood.metrics._ranking import (
@@ -55,11 +55,11 @@ _METRICS = {
 }
 
 
-def _weights_of(sample_weight, rows):
+def _weights_of(sample_weight, mask):
     """Return arguments of a metric: the weights of some samples, if there are any."""
     if sample_weight is None:
         return {}
-    return {"sample_weight": check_weight(sample_weight, len(rows))[rows]}
+    return {"sample_weight": check_weight(sample_weight, len(mask))[mask]}
 
 
 @stored
@@ -89,7 +89,7 @@ class _OODScorer(WeightedScorer):
             )
         y = concept_columns(y, estimator)
         ood_label = scored_ood_label(final, self._ood_label)
-        is_ood = ood_rows(y, ood_label, known_classes(estimator, final), owner)
+        is_ood = ood_samples(y, ood_label, known_classes(estimator, final), owner)
         if not is_nan(ood_label):
             warn_of_known_classes(final, y, is_ood, ood_label)
         y_true = np.where(is_ood, -1, 1)
@@ -120,8 +120,8 @@ class _OODScorer(WeightedScorer):
 
 def _check_metric_params(name, metric, metric_params):
     """Raise if the named metric does not have the parameters."""
-    given_here = ("y_true", "y_score", "ood_label", "classes", "sample_weight")
-    allowed = [p for p in inspect.signature(metric).parameters if p not in given_here]
+    passed = ("y_true", "y_score", "ood_label", "classes", "sample_weight")
+    allowed = [p for p in inspect.signature(metric).parameters if p not in passed]
     unknown = sorted(set(metric_params) - set(allowed))
     if unknown:
         raise TypeError(
@@ -298,7 +298,7 @@ class _MisclassificationScorer(WeightedScorer):
                 f"predict_uncertainty; {owner} has no predict_uncertainty."
             )
         y = check_labels(y)
-        is_id = ~ood_rows(y, self._ood_label, final.classes_, owner, needs_ood=False)
+        is_id = ~ood_samples(y, self._ood_label, final.classes_, owner, needs_ood=False)
         if sample_weight is not None:
             is_id &= check_weight(sample_weight, len(y)) > 0
         wrong = final.predict(final_X)[is_id] != y[is_id]

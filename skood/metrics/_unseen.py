@@ -46,15 +46,15 @@ def known_metric(system):
 
     The metric may be a `functools.partial`; parameters include the defaults.
     """
-    given: dict = {}
+    arguments: dict = {}
     metric = system.metric
     while isinstance(metric, functools.partial) and not metric.args:
-        given = metric.keywords | given
+        arguments = metric.keywords | arguments
         metric = metric.func
     if not (callable(metric) and any(metric is m for m in (*_OF_BOTH, *_OF_ID))):
         return None, {}
     defaults = {name: p.default for name, p in parameters_of(metric).items()}
-    return metric, defaults | given | system.params
+    return metric, defaults | arguments | system.params
 
 
 def range_of(system):
@@ -76,7 +76,7 @@ def relevant_strata(system, strata, is_ood):
     """Return the strata that the metric uses: ID strata only, if it ignores OOD."""
     if known_metric(system)[0] not in _OF_ID:
         return strata
-    return [rows for rows in strata if not is_ood[rows].all()]
+    return [indices for indices in strata if not is_ood[indices].all()]
 
 
 def _unseen_share(n, tail):
@@ -107,17 +107,17 @@ def _label_pairs(system, params, row):
 def _extreme_samples(system, params, row, bounds, is_ood):
     """Yield arrays by name: possible inputs of an unseen sample like `row`."""
     names = list(parameters_of(system.metric))[1:]
-    given = dict(zip(names, system.arrays, strict=False)) | system.row_params
-    given = {name: array for name, array in given.items() if array is not None}
+    inputs = dict(zip(names, system.arrays, strict=False)) | system.row_params
+    inputs = {name: array for name, array in inputs.items() if array is not None}
     values = {
         name: (-np.inf, np.inf)
         for name in ("y_score", "ood_score")
-        if name in given and given[name].ndim == 1
+        if name in inputs and inputs[name].ndim == 1
     }
-    if "loss" in given:
-        values["loss"] = 0.0, max(bounds[1], float(np.max(given["loss"])))
+    if "loss" in inputs:
+        values["loss"] = 0.0, max(bounds[1], float(np.max(inputs["loss"])))
     pairs = [(system.y_true[row], None)]
-    if not is_ood and "y_pred" in given:
+    if not is_ood and "y_pred" in inputs:
         pairs = _label_pairs(system, params, row)
     for (label, predicted), chosen in itertools.product(
         pairs, itertools.product(*values.values())
@@ -135,8 +135,8 @@ def _extended(system, row, label, sample, copies):
     def extend(name, array):
         if array is None:
             return None
-        one = np.asarray([sample[name]]) if name in sample else array[row][None]
-        return np.concatenate([array, np.repeat(one, copies, axis=0)])
+        entry = np.asarray([sample[name]]) if name in sample else array[row][None]
+        return np.concatenate([array, np.repeat(entry, copies, axis=0)])
 
     return system._replace(
         y_true=np.concatenate([system.y_true, np.repeat([label], copies)]),
@@ -154,14 +154,14 @@ def unseen_values(system, strata, is_ood, bounds, confidence_level):
     with half the error.
     """
     params, value = known_metric(system)[1], system.value()
-    found = []
-    for rows in strata:
-        share = _unseen_share(rows.size, (1 - confidence_level) / 2)
-        copies = math.ceil(rows.size * share / (1 - share))
+    kinds = []
+    for indices in strata:
+        share = _unseen_share(indices.size, (1 - confidence_level) / 2)
+        copies = math.ceil(indices.size * share / (1 - share))
         # the share of whole copies is larger; their effect is about proportional to it
-        weight = share * (1 + rows.size / copies)
+        weight = share * (1 + indices.size / copies)
         for kind in (False, True):
-            alike = rows[is_ood[rows] == kind]
+            alike = indices[is_ood[indices] == kind]
             if alike.size == 0:
                 continue
             row = alike[0]
@@ -172,8 +172,8 @@ def unseen_values(system, strata, is_ood, bounds, confidence_level):
                 _extended(system, row, label, sample | mean, copies).value()
                 for label, sample in samples
             ]
-            found.append([value + weight * (end - value) for end in values])
-    return found
+            kinds.append([value + weight * (end - value) for end in values])
+    return kinds
 
 
 def unseen_interval(value, system, strata, is_ood, bounds, confidence_level):
@@ -184,10 +184,10 @@ def unseen_interval(value, system, strata, is_ood, bounds, confidence_level):
     """
     metric, _ = known_metric(system)
     if metric is not None and metric not in _WITHOUT_SCORES:
-        values = unseen_values(system, strata, is_ood, bounds, confidence_level)
-        found = [value, *itertools.chain.from_iterable(values)]
-        return min(found), max(found)
-    smallest = min(rows.size for rows in strata)
+        of_kinds = unseen_values(system, strata, is_ood, bounds, confidence_level)
+        values = [value, *itertools.chain.from_iterable(of_kinds)]
+        return min(values), max(values)
+    smallest = min(indices.size for indices in strata)
     share = _unseen_share(smallest, (1 - confidence_level) / 2)
     return tuple(value + share * (end - value) for end in bounds)
 
@@ -197,7 +197,7 @@ def unseen_difference(pair, values, strata, is_ood, bounds, confidence_level):
     difference = values[0] - values[1]
     metric, _ = known_metric(pair[0])
     if metric is None or metric in _WITHOUT_SCORES:
-        smallest, width = min(rows.size for rows in strata), bounds[1] - bounds[0]
+        smallest, width = min(indices.size for indices in strata), bounds[1] - bounds[0]
         share = _unseen_share(smallest, (1 - confidence_level) / 2)
         return tuple(difference + share * (end - difference) for end in (-width, width))
     first, second = (

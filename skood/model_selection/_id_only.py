@@ -138,9 +138,9 @@ class IDOnly(TransformerMixin, SkoodEstimator):
                         "samples a positive sample_weight."
                     )
             if not is_used.all():
-                rows = np.flatnonzero(is_used)
-                X, y = take_rows(X, rows), None if y is None else take_rows(y, rows)
-                weight = row_weight(weight, rows)
+                used = np.flatnonzero(is_used)
+                X, y = take_rows(X, used), None if y is None else take_rows(y, used)
+                weight = row_weight(weight, used)
             params = weight_params(
                 self, "transformer", self.transformer, weight, required=False
             )

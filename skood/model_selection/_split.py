@@ -202,10 +202,12 @@ class OODStratifiedKFold(_OODSplitter):
 
     def _splits(self, classes, codes, groups):
         is_ood = codes == -1
-        kind_rows = ("out-of-distribution", is_ood), ("in-distribution", ~is_ood)
+        kinds = ("out-of-distribution", is_ood), ("in-distribution", ~is_ood)
         unit = "samples" if groups is None else "groups of samples"
-        for kind, rows in kind_rows:
-            n_units = rows.sum() if groups is None else np.unique(groups[rows]).size
+        for kind, members in kinds:
+            n_units = (
+                members.sum() if groups is None else np.unique(groups[members]).size
+            )
             if n_units < self.n_splits:
                 raise ValueError(
                     f"y has {n_units} {kind} {unit} (ood_label={self.ood_label!r}), "
@@ -214,8 +216,8 @@ class OODStratifiedKFold(_OODSplitter):
                     "use LeaveClassesOut."
                 )
         for in_test in self._test_folds(codes, groups):
-            for kind, rows in kind_rows:
-                if not (in_test & rows).any():
+            for kind, members in kinds:
+                if not (in_test & members).any():
                     raise ValueError(
                         f"A test fold has no {kind} samples: their groups are too "
                         f"large for n_splits={self.n_splits} folds. Lower n_splits."
@@ -381,8 +383,8 @@ class LeaveClassesOut(_OODSplitter):
             is_out = (codes == -1) | np.isin(codes, group)
             in_test = np.zeros(codes.size, dtype=bool)
             for code in np.setdiff1d(np.arange(len(classes)), group):
-                rows = np.flatnonzero(codes == code)
-                tested = self._test_units(units[rows], in_test[rows], rng)
+                members = np.flatnonzero(codes == code)
+                tested = self._test_units(units[members], in_test[members], rng)
                 in_test |= np.isin(units, tested)
             in_train = ~in_test & ~is_out
             in_test |= is_out & ~np.isin(units, units[in_train])
@@ -409,9 +411,9 @@ class LeaveClassesOut(_OODSplitter):
     def _check_classes(self, classes, codes, group, in_train, in_test, groups):
         """Raise if a remaining class has no training or no test samples."""
         for code, label in enumerate(classes.tolist()):
-            rows = codes == code
+            in_class = codes == code
             is_left_out = code in group
-            if in_test[rows].any() and (is_left_out or in_train[rows].any()):
+            if in_test[in_class].any() and (is_left_out or in_train[in_class].any()):
                 continue
             if is_left_out:
                 raise ValueError(
@@ -454,8 +456,8 @@ class LeaveClassesOut(_OODSplitter):
             return [listed[i] for i in rng.permutation(n_sets)[: self.n_splits]]
         drawn: dict[tuple, None] = {}
         while len(drawn) < self.n_splits:
-            some = rng.choice(n_known, size=n_out, replace=False)
-            drawn[tuple(sorted(some.tolist()))] = None
+            chosen = rng.choice(n_known, size=n_out, replace=False)
+            drawn[tuple(sorted(chosen.tolist()))] = None
         return list(drawn)
 
     def _listed_set(self, group, classes):
@@ -467,10 +469,10 @@ class LeaveClassesOut(_OODSplitter):
                 f"left_out names {unknown}, which y does not contain. Its classes are "
                 f"{list(numbers)}."
             )
-        found = np.unique([numbers[label] for label in group]).astype(np.intp)
-        if not 0 < found.size < len(classes) or found.size < len(group):
+        listed = np.unique([numbers[label] for label in group]).astype(np.intp)
+        if not 0 < listed.size < len(classes) or listed.size < len(group):
             raise ValueError(
                 "Each tuple of left_out must name at least one class, each class "
                 f"once, and not all {len(classes)} of them. Got {group!r}."
             )
-        return found
+        return listed

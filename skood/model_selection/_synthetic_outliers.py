@@ -26,12 +26,12 @@ _TAIL = 1e-4
 def _other_class(codes, first, rng):
     """Return, for each sample of `first`, a random sample of another class."""
     counts = np.bincount(codes)
-    n_own = counts[codes[first]]
+    n_class = counts[codes[first]]
     order = np.argsort(codes, kind="stable")
-    drawn = rng.randint(len(codes) - n_own)
+    drawn = rng.randint(len(codes) - n_class)
     # skip the block of the own class in the samples sorted by class
-    own_start = (np.cumsum(counts) - counts)[codes[first]]
-    return order[drawn + np.where(drawn >= own_start, n_own, 0)]
+    class_start = (np.cumsum(counts) - counts)[codes[first]]
+    return order[drawn + np.where(drawn >= class_start, n_class, 0)]
 
 
 def _half_of_columns(shape, rng):
@@ -66,20 +66,20 @@ def _boundary(X, codes, n_samples, rng):
     residuals = X - centers[codes]
     _, values, axes = np.linalg.svd(residuals, full_matrices=False)
     # without this, rounding errors would be directions of a singular covariance
-    kept = values > values.max() * max(X.shape) * np.finfo(X.dtype).eps
+    nonzero = values > values.max() * max(X.shape) * np.finfo(X.dtype).eps
     freedom = len(X) - n_classes
-    if freedom < 1 or not kept.any():
+    if freedom < 1 or not nonzero.any():
         raise ValueError(
             "kind='boundary' requires a class with two different samples, whose spread "
             f"is estimated; got {len(X)} samples of {n_classes} classes."
         )
-    directions = rng.normal(size=(n_samples, kept.sum()))
+    directions = rng.normal(size=(n_samples, nonzero.sum()))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     tail = _TAIL * (1 - rng.uniform(size=(n_samples, 1)))  # in (0, _TAIL]
     radii = np.sqrt(chi2.isf(tail, directions.shape[1]))
-    scaled = directions * (values[kept] / np.sqrt(freedom))
+    scaled = directions * (values[nonzero] / np.sqrt(freedom))
     drawn = codes[rng.randint(len(codes), size=n_samples)]
-    return centers[drawn] + radii * scaled @ axes[kept]
+    return centers[drawn] + radii * scaled @ axes[nonzero]
 
 
 _NUMERIC = {
@@ -90,7 +90,7 @@ _NUMERIC = {
 }
 
 
-def _swapped_rows(shape, codes, n_samples, rng):
+def _swapped_indices(shape, codes, n_samples, rng):
     """Return the sample that each entry of an outlier is taken from."""
     first, second = _pairs(codes, n_samples, rng)
     taken = _half_of_columns((n_samples, shape[1]), rng)
@@ -98,12 +98,14 @@ def _swapped_rows(shape, codes, n_samples, rng):
 
 
 def _swapping(X, codes, n_samples, rng):
-    return np.take_along_axis(X, _swapped_rows(X.shape, codes, n_samples, rng), axis=0)
+    return np.take_along_axis(
+        X, _swapped_indices(X.shape, codes, n_samples, rng), axis=0
+    )
 
 
 def _swapped_frame(X, codes, n_samples, rng):
-    rows = _swapped_rows(X.shape, codes, n_samples, rng)
-    return {name: X[name].array[rows[:, j]] for j, name in enumerate(X.columns)}
+    indices = _swapped_indices(X.shape, codes, n_samples, rng)
+    return {name: X[name].array[indices[:, j]] for j, name in enumerate(X.columns)}
 
 
 def _numeric(X, kind):
@@ -259,8 +261,8 @@ def make_synthetic_outliers(
     X, y = _check_samples(X), check_labels(y)
     check_consistent_length(X, y)
     rng = check_random_state(random_state)
-    rows = np.flatnonzero(id_rows(y, ood_label))
-    classes, codes = np.unique(sortable_labels(y[rows]), return_inverse=True)
+    id_indices = np.flatnonzero(id_rows(y, ood_label))
+    classes, codes = np.unique(sortable_labels(y[id_indices]), return_inverse=True)
     if kind in ("mixing", "swapping") and len(classes) < 2:
         raise ValueError(
             f"kind={kind!r} requires samples of two classes, got only the class "
@@ -272,16 +274,16 @@ def make_synthetic_outliers(
             f"kind={kind!r} changes half of the columns, and X has {n_columns}. Use "
             "another kind."
         )
-    n_samples = len(rows) if n_samples is None else n_samples
-    X_all = _with_outliers(X, rows, codes, kind, n_samples, rng)
-    labels = np.concatenate([y, np.repeat(y[rows[:1]], n_samples)])
+    n_samples = len(id_indices) if n_samples is None else n_samples
+    X_all = _with_outliers(X, id_indices, codes, kind, n_samples, rng)
+    labels = np.concatenate([y, np.repeat(y[id_indices[:1]], n_samples)])
     return X_all, put_label(labels, slice(len(y), None), ood_label)
 
 
-def _with_outliers(X, rows, codes, kind, n_samples, rng):
+def _with_outliers(X, id_indices, codes, kind, n_samples, rng):
     """Return the samples followed by outliers, in the type of the samples."""
     is_frame = hasattr(X, "iloc")
-    known = X.iloc[rows] if is_frame else X[rows]
+    known = X.iloc[id_indices] if is_frame else X[id_indices]
     if kind != "swapping":
         values = _numeric(known, kind)
         outliers = _NUMERIC[kind](values, codes, n_samples, rng).astype(values.dtype)

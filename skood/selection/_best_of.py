@@ -221,16 +221,16 @@ class BestOf(SkoodEstimator):
         names = member_names(names, scores.shape[1])
         candidates, calibration, test = self._candidates(names, held_out, scores, rng)
         xi = xi_of(self.pruning, rng)
-        found = best_of(test, calibration, alpha, self.tau)
-        selected = pruned(found["passed"], found["counts"], xi)
+        choices = best_of(test, calibration, alpha, self.tau)
+        selected = pruned(choices["passed"], choices["counts"], xi)
         return Selection(
             selected=selected,
-            pvalues=found["pvalues"],
+            pvalues=choices["pvalues"],
             alpha=alpha,
             n_calibration=len(calibration),
-            detector=np.array(candidates)[found["choice"]],
+            detector=np.array(candidates)[choices["choice"]],
             fdp_bound=bound_of_selection(
-                found["ranks"], len(calibration), selected, delta, found["choice"]
+                choices["ranks"], len(calibration), selected, delta, choices["choice"]
             ),
         )
 
@@ -271,8 +271,8 @@ class BestOf(SkoodEstimator):
         names = member_names(None, scores.shape[1])
         rng = check_random_state(random_state)
         _, calibration, test = self._candidates(names, held_out, scores, rng)
-        found = best_of(test, calibration, alpha, self.tau)
-        return np.where(found["passed"], len(test) / (alpha * found["counts"]), 0.0)
+        choices = best_of(test, calibration, alpha, self.tau)
+        return np.where(choices["passed"], len(test) / (alpha * choices["counts"]), 0.0)
 
     def _n_calibration(self, n_held_out, n_detectors):
         if not self._combiners(n_detectors):
@@ -293,11 +293,14 @@ class BestOf(SkoodEstimator):
         reference, calibration = split_reference(held_out, self.reference, rng)
         ranks = Calibration.of(reference)
         columns: tuple[list, list] = ([], [])
-        for rows, of in zip((calibration, scores), columns, strict=True):
-            p = (1.0 + ranks.counts(rows)) / (len(reference) + 1.0)
+        for block, of in zip((calibration, scores), columns, strict=True):
+            p = (1.0 + ranks.counts(block)) / (len(reference) + 1.0)
             of += [_statistic(combiner, p) for combiner in combiners]
-            of += list(rows.T)
-        names = [*_distinct([type(one).__name__ for one in combiners], names), *names]
+            of += list(block.T)
+        names = [
+            *_distinct([type(combiner).__name__ for combiner in combiners], names),
+            *names,
+        ]
         return names, np.stack(columns[0], axis=1), np.stack(columns[1], axis=1)
 
 
@@ -313,14 +316,14 @@ def _statistic(combiner, p):
 
 def _distinct(combined, names):
     """Return names of the combiners, with a number where another part has the name."""
-    taken, found = set(names), []
+    taken, distinct = set(names), []
     for name in combined:
         number, free = 2, name
         while free in taken:
             free, number = f"{name}{number}", number + 1
         taken.add(free)
-        found.append(free)
-    return found
+        distinct.append(free)
+    return distinct
 
 
 def best_of(scores, calibration, alpha, tau):
@@ -336,13 +339,13 @@ def best_of(scores, calibration, alpha, tau):
         counts[k] = auxiliary_counts(scores[:, k], calibration[:, k], alpha)
     most = counts.max(axis=0)
     choice = (loosened(counts) >= (1 - tau) * most).argmax(axis=0)
-    rows = np.arange(m)
+    samples = np.arange(m)
     ranks = 1 + Calibration.of(calibration).counts(scores)
-    own, chosen = ranks[rows, choice], counts[choice, rows]
+    chosen_ranks, chosen_counts = ranks[samples, choice], counts[choice, samples]
     return {
         "choice": choice,
-        "counts": chosen,
+        "counts": chosen_counts,
         "ranks": ranks,
-        "pvalues": own / (n + 1),
-        "passed": own * m <= loosened(alpha) * chosen * (n + 1),
+        "pvalues": chosen_ranks / (n + 1),
+        "passed": chosen_ranks * m <= loosened(alpha) * chosen_counts * (n + 1),
     }

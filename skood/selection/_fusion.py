@@ -176,17 +176,17 @@ def _balanced(n_reference, n_mixed):
     return labels, np.where(labels, n / (2 * n_mixed), n / (2 * n_reference))
 
 
-def _in_order(rows):
+def _in_order(samples):
     """Return rows sorted by value: learning must not depend on their order."""
-    return rows[np.lexsort(rows.T[::-1])]
+    return samples[np.lexsort(samples.T[::-1])]
 
 
-def _features(reference, rows):
+def _features(reference, scores):
     """Return asinh((median - s) / IQR), (n_rows, n_detectors); high = OOD."""
     reference = np.clip(reference, -_LARGE, _LARGE)
     low, median, high = np.percentile(reference, [25, 50, 75], axis=0)
     spread = np.where(high > low, high - low, 1.0)
-    return np.arcsinh((median - np.clip(rows, -_LARGE, _LARGE)) / spread)
+    return np.arcsinh((median - np.clip(scores, -_LARGE, _LARGE)) / spread)
 
 
 def fused_scores(reference, mixed, C):
@@ -209,10 +209,10 @@ def fused_scores(reference, mixed, C):
     bounds = [(0, None)] * X.shape[1] + [(None, None)]
     start = np.zeros(X.shape[1] + 1)
     options = {"ftol": 1e-12, "gtol": 1e-8, "maxiter": 1000}
-    found = minimize(
+    fit = minimize(
         loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
     )
-    return -(features @ found.x[:-1]) - _TIE_BREAK * features.mean(axis=1)
+    return -(features @ fit.x[:-1]) - _TIE_BREAK * features.mean(axis=1)
 
 
 def _classified(reference, mixed, classifier, rng):

@@ -388,11 +388,11 @@ class NoveltySelector(BaseCommittee):
             is_random = ties == "random"
             rng = np.random.default_rng([self._seed, 1]) if is_random else None
             p = self._ranks.pvalues(scores, rng)[0, :, 0]
-            found = select_novelties(
+            selection = select_novelties(
                 p, self.n_calibration_, alpha, self.procedure_, delta=self._delta
             )
             return replace(
-                found, detector=np.full(len(p), next(iter(self.named_detectors_)))
+                selection, detector=np.full(len(p), next(iter(self.named_detectors_)))
             )
         test, calibration = scores[0], self._held_out[0]
         if self._uses_samples():
@@ -525,14 +525,16 @@ class SplitRanks:
         With a generator `rng`, ties are broken at random.
         """
         pairs = list(zip(self.calibrations, scores, strict=True))
-        counts = [one.counts(part, rng) for one, part in pairs]
+        counts = [
+            calibration.counts(split_scores, rng) for calibration, split_scores in pairs
+        ]
         if self.is_cross:
             total = np.sum(counts, axis=0, keepdims=True)
             return (1.0 + total) / (self.n_calibration + 1.0)
         return np.stack(
             [
-                (1.0 + found) / (len(one) + 1.0)
-                for found, (one, _) in zip(counts, pairs, strict=True)
+                (1.0 + split_counts) / (len(calibration) + 1.0)
+                for split_counts, (calibration, _) in zip(counts, pairs, strict=True)
             ]
         )
 
@@ -540,7 +542,7 @@ class SplitRanks:
         """Return the logarithm of the p-value of each sample, ties broken by scores."""
         p = sample_pvalues(self.pvalues(scores))
         pairs = zip(scores, self.spreads, strict=True)
-        above = [_share(part, *spread) for part, spread in pairs]
+        above = [_share(split_scores, *spread) for split_scores, spread in pairs]
         return np.log(p) - _TIE_BREAK * (1 - np.mean(above, axis=(0, 2)))
 
 

@@ -124,10 +124,10 @@ class Selection:
         """Return a table of the ten samples of the smallest p-values, for notebooks."""
         names = ["selected", "pvalues", "qvalues", "detector"]
         names = [name for name in names if getattr(self, name) is not None]
-        rows = np.argsort(self.pvalues, kind="stable")[:_SHOWN]
+        smallest = np.argsort(self.pvalues, kind="stable")[:_SHOWN]
         head = "".join(f"<th>{name}</th>" for name in ["sample", *names])
         lines = []
-        for i in rows.tolist():
+        for i in smallest.tolist():
             values = [getattr(self, name)[i] for name in names]
             cells = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
             columns = "".join(f"<td>{escape(cell)}</td>" for cell in cells)

@@ -95,8 +95,8 @@ def evalue_selection(pvalues, n_calibration, alpha=0.1, *, alpha_bh=None):
     """
     alpha = check_level(alpha)
     ranks = check_ranks(pvalues, n_calibration, ndim=2)
-    given = alpha / 2 if alpha_bh is None else alpha_bh
-    levels = [check_level(one, "alpha_bh") for one in np.atleast_1d(given).tolist()]
+    levels = np.atleast_1d(alpha / 2 if alpha_bh is None else alpha_bh).tolist()
+    levels = [check_level(level, "alpha_bh") for level in levels]
     if len(ranks) == 0 or len(levels) not in (1, len(ranks)):
         raise ValueError(
             "pvalues needs one row of each split, and alpha_bh one number, or one for "
@@ -104,8 +104,8 @@ def evalue_selection(pvalues, n_calibration, alpha=0.1, *, alpha_bh=None):
         )
     levels = levels * len(ranks) if len(levels) == 1 else levels
     each = [
-        evalues_of(one, n_calibration, level)
-        for one, level in zip(ranks, levels, strict=True)
+        evalues_of(split_ranks, n_calibration, level)
+        for split_ranks, level in zip(ranks, levels, strict=True)
     ]
     return e_bh(np.mean(each, axis=0), alpha)
 
@@ -314,8 +314,8 @@ class LOND(SkoodEstimator):
         shares = _shares()[seen : seen + len(p)]
         shares = np.append(shares, np.zeros(len(p) - len(shares)))
         selected = np.zeros(len(p), dtype=bool)
-        for t, (one, share) in enumerate(zip(p, shares, strict=True)):
-            selected[t] = one <= loosened(self.alpha * share * (n_selected + 1))
+        for t, (pvalue, share) in enumerate(zip(p, shares, strict=True)):
+            selected[t] = pvalue <= loosened(self.alpha * share * (n_selected + 1))
             n_selected += int(selected[t])
         self.n_seen_, self.n_selected_ = seen + len(p), n_selected
         return selected
@@ -347,9 +347,9 @@ def weighted_counts(scores, weights, calibration_scores, calibration_weights, al
         at = positions[start : start + size, None]
         j = order[start : start + size]
         below = ranked < ranked[at]  # (block, m): samples l with s_l < s_j
-        own = weights[j][:, None]
+        weight = weights[j][:, None]
         rank = ends + below  # p_j = 0 is before the samples below j
-        reached = (mass + own * ~below) * m <= alpha * rank * (total + own)
+        reached = (mass + weight * ~below) * m <= alpha * rank * (total + weight)
         reached &= positions != at
         counts[j] = np.where(reached, rank, 1).max(axis=1)
     return counts

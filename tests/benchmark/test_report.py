@@ -363,8 +363,8 @@ def test_folders(tmp_path):
 
 
 class _Comparison:
-    def __init__(self, rows):
-        self.rows = rows
+    def __init__(self, entries):
+        self.entries = entries
 
 
 @pytest.mark.parametrize(("metric", "first"), [("auroc", "b"), ("fpr_at_tpr", "a")])

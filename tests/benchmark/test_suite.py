@@ -90,7 +90,7 @@ def small(seed):
     """A part that is run at once."""
     rng = np.random.RandomState(seed % 1000)
     X = rng.normal(size=(40, 2))
-    return _suite.Part(
+    return _suite.SuitePart(
         "Small <part>",
         "Of few rows.",
         {"knn": KNN(n_neighbors=2), "msp": MSP()},
@@ -189,7 +189,7 @@ def test_killed(tmp_path, monkeypatch):
     def part(seed):
         X = np.random.RandomState(0).normal(size=(40, 2))
         many = {str(i): Numbered(i) for i in range(4)}
-        return _suite.Part("t", "", many, X, np.arange(40) % 2, {"a": X + 5})
+        return _suite.SuitePart("t", "", many, X, np.arange(40) % 2, {"a": X + 5})
 
     monkeypatch.setattr(_suite, "PARTS", {"one": part})
     run = partial(_suite.run_suite, tmp_path)

@@ -151,8 +151,8 @@ class AcceptanceRegionDisplay(BaseDisplay):
             The display, drawn.
         """
         check_point(point)
-        given = y_true, y_pred, y_score, ood_score, "zero_one", ood_label, classes
-        samples = reject_scores(*given, needs_ood=False)
+        arguments = y_true, y_pred, y_score, ood_score, "zero_one", ood_label, classes
+        samples = reject_scores(*arguments, needs_ood=False)
         (risk_id, risk_ood), (ood_id, ood_ood) = map(samples.by_kind, ("risk", "ood"))
         display = cls(
             risk_id=risk_id,
@@ -267,7 +267,7 @@ class AcceptanceRegionDisplay(BaseDisplay):
                 ax.set_xscale(xscale)
             if yscale is not None:
                 ax.set_yscale(yscale)
-            self._draw_rows(ax, max_points, check_random_state(random_state), kwargs)
+            self._draw_samples(ax, max_points, check_random_state(random_state), kwargs)
             self._draw_region(ax)
             ax.set_xlabel(f"a = {self.score_names[0]}  (high = reject)")
             if double:
@@ -298,7 +298,7 @@ class AcceptanceRegionDisplay(BaseDisplay):
             (self.risk_ood, self.ood_ood),
         ]
 
-    def _draw_rows(self, ax, max_points, rng, kwargs):
+    def _draw_samples(self, ax, max_points, rng, kwargs):
         """Set the limits of the axes, and draw the samples."""
         groups = []
         for (name, (color, marker, height)), (x, ood) in zip(
@@ -327,10 +327,10 @@ class AcceptanceRegionDisplay(BaseDisplay):
                 "label": label,
                 **long_names(kwargs),
             }
-            rows = np.arange(x.size)
+            subset = np.arange(x.size)
             if x.size > max_points:
-                rows = np.sort(rng.choice(x.size, max_points, replace=False))
-            drawn += ax.plot(x[rows], y[rows], **style) if label else [None]
+                subset = np.sort(rng.choice(x.size, max_points, replace=False))
+            drawn += ax.plot(x[subset], y[subset], **style) if label else [None]
         self.points_right_, self.points_wrong_, self.points_ood_ = drawn
 
     def _draw_region(self, ax):
@@ -457,7 +457,7 @@ def _rectangle(a_max, b_max, xlim, ylim):
 
 def _along(factors, lam, start, end, axes):
     """Return points of the border between two, dense in the units of both axes."""
-    found = []
+    pieces = []
     for k in (0, 1):
         other = 1 - k
         if factors[other] == 0:
@@ -468,8 +468,8 @@ def _along(factors, lam, start, end, axes):
         points = np.empty((values.size, 2))
         points[:, k] = values
         points[:, other] = (lam - factors[k] * values) / factors[other]
-        found.append(points)
+        pieces.append(points)
     low, high = np.minimum(start, end), np.maximum(start, end)
-    points = np.clip(np.concatenate(found), low, high)
+    points = np.clip(np.concatenate(pieces), low, high)
     towards = np.sign(end - start)
     return points[np.lexsort((towards[1] * points[:, 1], towards[0] * points[:, 0]))]
