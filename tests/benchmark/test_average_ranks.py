@@ -48,7 +48,7 @@ def test_critical_difference(n_blocks, expected):
     np.testing.assert_allclose(found.critical_difference, expected, atol=1e-4)
 
 
-def test_missing_results_leave_out_one_method():
+def test_missing_results_leave_out_a_single_method():
     cells = np.array([[3.0, 2.0, 1.0], [np.nan, 2.0, 1.0], [3.0, 1.0, 2.0]])
     found = average_ranks(_table(cells), **COLUMNS)
     assert dict(zip(found.methods.tolist(), found.n_blocks, strict=True)) == {

@@ -193,13 +193,13 @@ def test_same_seed_same_table():
     assert cell(other, "forest", "far")["value"] != cell(one, "forest", "far")["value"]
 
 
-def test_given_training_rows():
+def test_training_samples_of_the_user():
     quick({"norm": Norm()}, X, Y, OOD, train=(X[:50], Y[:50]))
     assert CALLS[0] == ("fit", 1.0, 50)
     assert ("score", 1.0, 90) in CALLS
 
 
-def test_frozen_detectors_are_judged_on_all_rows():
+def test_frozen_detectors_score_all_samples():
     frozen = FrozenEstimator(Norm().fit(X[:20]))
     CALLS.clear()
     table = quick({"norm": frozen}, X, None, OOD, metrics="auroc")
@@ -233,7 +233,7 @@ def test_labels_in_several_columns():
     pd.testing.assert_frame_equal(without_seconds(found), without_seconds(expected))
 
 
-def test_kinds_of_rows_and_labels():
+def test_kinds_of_samples_and_labels():
     names = np.array(["ant", "bee", "cow"])[Y]
     detectors = {"gauss": Mahalanobis()}
     expected = without_seconds(quick(detectors, X, Y, OOD))
@@ -283,7 +283,7 @@ def test_network_runs_once(tmp_path):
     pd.testing.assert_frame_equal(without_seconds(table), without_seconds(again))
 
 
-def test_network_of_its_own():
+def test_unfrozen_network():
     net = TorchClassifier(max_epochs=1)
     one, again = (
         without_seconds(quick({"energy": Energy(net)}, X, Y, OOD)) for _ in range(2)
@@ -314,7 +314,7 @@ def test_resume_runs_what_is_missing(tmp_path):
     assert CALLS == []
 
 
-def test_resume_sees_other_training_rows(tmp_path):
+def test_resume_sees_other_training_samples(tmp_path):
     for n_train, n_calls in ((50, 4), (60, 4), (50, 0)):
         CALLS.clear()
         quick({"one": Norm()}, X, Y, OOD, train=(X[:n_train], None), resume=tmp_path)
@@ -336,7 +336,7 @@ def test_resume_sees_a_change(tmp_path, what):
     assert [call[0] for call in CALLS] == ["fit"] + ["score"] * 3
 
 
-def test_what_was_finished_before_an_error_is_kept(tmp_path):
+def test_cells_finished_before_an_error_are_stored(tmp_path):
     class Fails(Norm):
         def score_samples(self, X):
             if len(X) == 30:

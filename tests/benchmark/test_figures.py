@@ -134,7 +134,7 @@ def test_histogram_by_hand():
 
 
 @pytest.mark.parametrize("value", [0.0, 1e300, -7.0, np.inf])
-def test_histogram_of_one_score(value):
+def test_histogram_of_a_single_score(value):
     svg = histogram("h", np.full(3, value), np.full(2, value))
     assert "nan" not in svg
     assert "inf" not in svg.replace("info", "")

@@ -82,7 +82,7 @@ def test_page_and_table(files, capsys):
     )
 
 
-def test_arrays_and_own_classifier(files, capsys):
+def test_arrays_and_custom_classifier(files, capsys):
     """Labels -1 and 1, and a classifier from a module in the current folder."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 3))

@@ -76,7 +76,7 @@ def test_score_histograms(digits_result, options):
     assert all(ax.get_legend() is None for ax in figure.axes)
 
 
-def test_acceptance_shows_the_test_rows(digits_result, options):
+def test_acceptance_shows_the_test_samples(digits_result, options):
     figure = _output._acceptance(digits_result, options)
     test = digits_result.is_test
     y_true, y_pred = digits_result.y_true[test], digits_result.y_pred[test]

@@ -33,7 +33,7 @@ def test_predictions_are_those_of_the_classifier(net):
     assert_array_equal(wrong_rows(found[1], columns, y), wrong)
 
 
-def test_one_classifier_is_read():
+def test_single_classifier_predicts():
     net, other = FrozenEstimator(NET), FrozenEstimator(OTHER)
     assert predictor({"a": MSP(net), "b": Energy(net)}, Y)
     assert not predictor({"a": MSP(net), "b": Energy(other)}, Y)

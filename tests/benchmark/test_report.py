@@ -338,7 +338,7 @@ def test_infinite_scores(tmp_path):
     assert "Risk and coverage" in text
 
 
-def test_page_replaces_another_one(tmp_path):
+def test_page_replaces_another_page(tmp_path):
     (tmp_path / "page.html").write_text("old")
     report(tmp_path, {"knn": KNN()})
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]

@@ -179,7 +179,7 @@ def test_reject_options(digits_result, pair):
     assert report.n_ood == result.parts["test"]["ood"] == np.sum(~is_id)
 
 
-def test_rules_are_certified_on_the_validation_part(digits_result):
+def test_rules_are_certified_on_the_validation_samples(digits_result):
     options = Options(**digits_result.options | {"out": None})
     parts = prepare(options)
     option = digits_result.reject_options["KNN+MSP"]

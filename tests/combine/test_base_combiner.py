@@ -36,7 +36,7 @@ each = pytest.mark.parametrize("combiner", ALL, ids=repr)
 
 
 @each
-def test_rows_columns_and_chunks_do_not_matter(combiner, monkeypatch):
+def test_order_of_samples_columns_and_chunks_does_not_matter(combiner, monkeypatch):
     rng = np.random.default_rng(0)
     P = mixed_pvalues(rng, 100, 7)
     q, selected = combiner.statistic(P), combiner.selected(P)
@@ -90,7 +90,7 @@ def test_float32_is_taken_for_what_it_is(combiner):
 
 
 @each
-def test_zero_and_one_as_integers_and_with_a_sign(combiner):
+def test_integer_and_signed_pvalues_at_the_ends(combiner):
     P = np.random.default_rng(1).integers(0, 2, (40, 5))
     for other in (P.astype(float), P.astype(bool), np.where(P == 0, -0.0, 1.0)):
         q = combiner.statistic(other)
@@ -136,7 +136,7 @@ def test_a_larger_level_selects_more(combiner):
 
 
 @each
-def test_one_detector(combiner):
+def test_single_detector(combiner):
     if isinstance(combiner, DOSStorey):
         with pytest.raises(ValueError, match="needs at least 2 detectors"):
             combiner.statistic([[0.5]])
@@ -258,7 +258,7 @@ class Median(BaseCombiner):
         return np.where(self._statistic(p) <= alpha, len(p) // 2 + 1, 0)
 
 
-def test_own_combiner():
+def test_custom_combiner():
     P = np.random.default_rng(0).random((50, 5))
     q = Median().statistic(P)
     assert_array_equal(q, np.median(P, axis=1))
@@ -283,7 +283,7 @@ class Fixed(BaseCombiner):
         return [self.number] * p.shape[1]
 
 
-def test_own_combiner_that_returns_lists():
+def test_custom_combiner_that_returns_lists():
     P = [[0.0, 0.5, 0.7], [0.3, 0.2, 0.2]]
     assert Fixed(0).statistic(P).tolist() == [0.0, 0.2]
     assert not Fixed(0).selected(P).any()  # nor the p-value of 0

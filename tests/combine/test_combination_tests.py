@@ -143,7 +143,7 @@ def test_ones(combiner):
 
 
 @each
-def test_close_to_zero_and_one_is_like_them(combiner):
+def test_pvalues_close_to_the_ends_count_as_the_ends(combiner):
     for row in ([0.0, 0.4, 0.7], [1.0, 0.4, 0.7], [1.0, 1.0, 1.0]):
         near = np.clip(row, 5e-324, 1 - 2**-53)
         q, limit = combiner.statistic([row, near])
@@ -225,7 +225,7 @@ def test_seven_members(combiner):
 
 
 @each
-def test_who_is_named_is_part_of_what_is_rejected(combiner):
+def test_selected_detectors_are_among_the_rejecting(combiner):
     rng = np.random.default_rng(1)
     P = rng.random((4000, 7)) ** rng.integers(1, 4, (4000, 1))
     rejected = reaches(combiner.statistic(P), 0.05)

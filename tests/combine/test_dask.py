@@ -134,7 +134,7 @@ def test_members_are_fitted_side_by_side_in_the_workers(client, tmp_path, n_jobs
 
 
 @pytest.mark.parametrize("calibration", [0.3, 3])
-def test_same_as_in_one_process(client, digits, calibration):
+def test_same_as_in_a_single_process(client, digits, calibration):
     X, y, X_test = digits
     ensemble = DSDE(
         [

@@ -114,7 +114,7 @@ def test_nominal_level_is_the_statistic():
 
 
 @pytest.mark.parametrize("c_m", [None, 2 / 7, 2 / 15])
-def test_part_of_a_library_is_dsde_on_its_members(c_m):
+def test_subset_of_a_library_is_dsde_on_its_members(c_m):
     """Columns of the p-values of all members, so that studies need no new fits."""
     rng = np.random.default_rng(2)
     X, X_new = rng.normal(size=(200, 9)), rng.normal(size=(60, 9)) - 1
@@ -174,7 +174,7 @@ def test_selected_where_rejected(combiner):
 
 
 @pytest.mark.parametrize("rho", [pytest.param(0.0, marks=pytest.mark.slow), 0.6])
-def test_share_of_rejected_id_rows_of_a_trained_ensemble(rho):
+def test_share_of_rejected_id_samples_of_a_trained_ensemble(rho):
     """Members that are fitted, on rows that others are: TPR is 1 - alpha."""
     rng = np.random.default_rng(0)
     accepted = []
@@ -410,7 +410,7 @@ def test_dropped_member():
 @pytest.mark.parametrize(
     "backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)]
 )
-def test_members_of_one_network_with_n_jobs(digits, backend):
+def test_members_of_a_shared_network_with_n_jobs(digits, backend):
     X, X_test, y, _ = digits
     network = FrozenEstimator(
         LogisticRegression(max_iter=300).fit(X[y != -1], y[y != -1])
@@ -431,7 +431,7 @@ def test_members_of_one_network_with_n_jobs(digits, backend):
         assert_allclose(found, expected)
 
 
-def test_known_ood_rows_change_nothing():
+def test_known_ood_samples_change_nothing():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(100, 3)), np.arange(100) % 2
     both = np.concatenate([X, np.full((20, 3), -50.0)])
@@ -482,7 +482,7 @@ def test_explain(digits):
     assert_allclose(table["statistic"], DOSStorey().statistic(P))
 
 
-def test_pi0_only_where_the_combiner_has_one():
+def test_pi0_only_where_the_combiner_has_it():
     X = np.random.default_rng(0).normal(size=(100, 4))
     ensemble = frozen_ensemble(4, random_state=0).fit(X)
     assert not hasattr(ensemble, "pi0")
@@ -556,7 +556,7 @@ def test_levels_at_the_ends_and_in_single_precision(alpha):
     assert_array_equal(ensemble.selected_detectors(X).any(axis=1), rejected)
 
 
-def test_tiny_statistics_of_one_level_are_ranked():
+def test_tiny_statistics_of_equal_levels_are_ranked():
     rng = np.random.default_rng(0)
     ensemble = frozen_ensemble(9, Fisher(), random_state=0).fit(
         rng.normal(size=(2000, 9))
@@ -610,7 +610,7 @@ def test_combiner_that_gives_nan():
         (np.array(1.0), "Expected 2D array, got scalar array instead"),
     ],
 )
-def test_what_is_no_rows(X, message):
+def test_invalid_samples(X, message):
     ensemble = DetectorEnsemble([("a", Column())])
     with pytest.raises(ValueError, match=message):
         ensemble.fit(X)
@@ -803,7 +803,7 @@ def test_broken_member(kind, error, says):
     assert pickle.dumps(good) == before  # the state of the fit before
 
 
-def test_too_many_members_for_the_rows_warns():
+def test_too_many_members_for_the_samples_warns():
     X = np.random.default_rng(0).normal(size=(138, 7))
     ensemble = frozen_ensemble(7, level="nominal")
     with pytest.warns(SkoodWarning, match="Calibrate on at least 139 samples"):
@@ -814,7 +814,7 @@ def test_too_many_members_for_the_rows_warns():
         ensemble.set_params(combiner=None, method="ecdf").fit(X)  # p can be 0
 
 
-def test_no_warning_where_one_member_is_heard():
+def test_no_warning_where_a_single_member_can_reject():
     """A conformal level does not compare the statistic with alpha."""
     X = equicorrelated(np.random.default_rng(0), 200, 7, 0.9)
     ensemble = frozen_ensemble(7, random_state=0)

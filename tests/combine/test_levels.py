@@ -46,7 +46,7 @@ def test_halves(n):
         assert_allclose(ensemble._levels.statistics[0], pvalues)
 
 
-def test_too_few_rows_for_a_conformal_level():
+def test_too_few_samples_for_a_conformal_level():
     sizes = _sizes(37)
     with pytest.warns(
         SkoodWarning, match=r"needs 19 samples.* of the 37 samples .* 18 can"
@@ -60,12 +60,12 @@ def test_too_few_rows_for_a_conformal_level():
     assert (ensemble.n_calibration_, ensemble.n_level_) == (37, 0)
 
 
-def test_rows_that_a_level_needs_despite_rounding():
+def test_samples_that_a_level_needs_despite_rounding():
     """1 / alpha is 49.00000000000001 for alpha = 1/49: 48 rows are enough."""
     assert _kind(_sizes(96), "conformal", alpha=1 / 49) == "conformal"
 
 
-def test_rows_for_levels_are_counted_over_folds():
+def test_samples_for_levels_are_counted_over_folds():
     assert _kind(_sizes(40, 5), "conformal") == "conformal"
     ensemble = DetectorEnsemble([("a", Column())], level="conformal", calibration=5)
     quiet(ensemble.fit, np.arange(40.0)[:, None])
@@ -92,7 +92,7 @@ def test_each_fold_needs_pvalues_that_are_small_enough():
         kind_of_levels(_sizes(400, 10), "auto", 0.05, 2.0)
 
 
-def test_leave_one_out_has_no_rows_for_levels():
+def test_leaving_single_samples_out_has_no_samples_for_levels():
     with pytest.warns(SkoodWarning, match="of the 50 samples held out 0 can be had"):
         assert kind_of_levels(_sizes(50, 50), "auto", 0.05) == "nominal"
 

@@ -60,7 +60,7 @@ def test_a_network_reads_each_row_once(calibration):
         assert sum(rows_run) == 35  # whatever the number of folds
 
 
-def test_many_rows_are_read_in_parts(monkeypatch):
+def test_many_samples_are_scored_in_chunks(monkeypatch):
     """Bounded memory for what is kept, and the same scores."""
     network, rows_run = counted()
     X, y = images(60), np.arange(60) % 3
@@ -73,7 +73,7 @@ def test_many_rows_are_read_in_parts(monkeypatch):
     assert_allclose(parts, whole, rtol=1e-5)
 
 
-def test_estimator_is_not_fitted_on_held_out_rows():
+def test_estimator_is_not_fitted_on_held_out_samples():
     class Counting(LogisticRegression):
         def fit(self, X, y):
             self.n_rows_ = len(X)
@@ -159,7 +159,7 @@ def test_a_classifier_to_fit_needs_labels():
         assert get_tags(ensemble).target_tags.required == required
 
 
-def test_warning_counts_the_rows_of_the_smallest_fold():
+def test_warning_counts_the_samples_of_the_smallest_fold():
     """Statistics of a fold come from its p-values alone."""
     X = np.random.default_rng(0).normal(size=(300, 3))
     members = [(f"m{j}", Column(j)) for j in range(3)]
@@ -178,7 +178,7 @@ def test_warning_counts_the_rows_of_the_smallest_fold():
         ensemble.fit(X)
 
 
-def test_one_warning_is_enough():
+def test_single_warning():
     X = np.random.default_rng(0).normal(size=(200, 18))
     ensemble = frozen_ensemble(18, Bonferroni(), random_state=0)
     with pytest.warns(SkoodWarning) as caught:

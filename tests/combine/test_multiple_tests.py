@@ -76,7 +76,7 @@ def test_step_up_sample_by_sample(combiner, m):
 
 
 @pytest.mark.parametrize("m", [1, 2, 7, 18])
-def test_one_by_one_sample_by_sample(m):
+def test_samples_are_independent(m):
     P = mixed_pvalues(np.random.default_rng(m), 400, m)
     for combiner, factor in ((Bonferroni(), m), (Naive(), 1)):
         q, selected = combiner.statistic(P), combiner.selected(P, 0.1)
@@ -200,7 +200,7 @@ def test_rejected_iff_a_member_is_selected(combiner, m, alpha):
 @pytest.mark.parametrize(
     "combiner", [Bonferroni(), BenjaminiHochberg(), DOSStorey(), Storey()], ids=repr
 )
-def test_one_detector_at_the_smallest_conformal_pvalue(combiner, n, m):
+def test_single_detector_at_the_smallest_conformal_pvalue(combiner, n, m):
     # m / (n + 1) is the level, and m / n is more
     P = np.array([[1 / (n + 1)] + [1.0] * (m - 1), [1 / n] + [1.0] * (m - 1)])
     assert reaches(combiner.statistic(P), 0.05).tolist() == [True, False]

@@ -220,7 +220,7 @@ def test_several_samples_have_a_panel_each():
     assert display.slope_lines_[2] is None
 
 
-def test_given_axes():
+def test_axes_of_the_user():
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2)
@@ -256,7 +256,7 @@ def test_few_members(m):
     display.figure_.canvas.draw()
 
 
-def test_ensemble_is_drawn_with_its_own_numbers():
+def test_ensemble_is_drawn_with_its_numbers():
     rng = np.random.default_rng(0)
     X = equicorrelated(rng, 400, 7, 0.3)
     ensemble = DSDE(
@@ -336,7 +336,7 @@ def test_errors():
         PValuePlotDisplay.from_estimator(DSDE(frozen_columns(4)), [[0.0] * 4])
 
 
-def test_axes_must_be_one_for_each_sample():
+def test_axes_must_match_the_samples():
     import matplotlib.pyplot as plt
 
     _, ax = plt.subplots()

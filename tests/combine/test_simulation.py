@@ -174,7 +174,7 @@ def test_least_tpr_of_dsde(m, rho):
     ("method", "expected"),
     [("ecdf", 0.909), pytest.param("conformal", 0.996, marks=slow)],
 )
-def test_tpr_with_200_calibration_rows(method, expected):
+def test_tpr_with_200_calibration_samples(method, expected):
     rng = np.random.default_rng(0)
     shares = []
     for _ in range(400):

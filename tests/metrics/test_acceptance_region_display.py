@@ -77,7 +77,7 @@ def test_shaded_is_what_the_rule_accepts(theta, scales):
     assert_array_equal(shaded(display, points), accepted)
 
 
-def test_shaded_with_one_logarithmic_axis():
+def test_shaded_with_a_logarithmic_axis():
     point = OperatingPoint(theta=0.8, lam=1.0, scales=(0.5, 0.2))
     display = draw(point, yscale="log")
     points = points_in(display)
@@ -133,7 +133,7 @@ def test_border_out_of_sight(lam, share, label):
     )
 
 
-def test_points_are_the_rows_and_the_legend_tells_the_shares():
+def test_points_are_the_samples_and_the_legend_has_the_shares():
     point = OperatingPoint(theta=0.5, lam=0.4, scales=(0.9, 0.6))
     display = draw(point)
     kinds = IS_ID & ~WRONG, IS_ID & WRONG, ~IS_ID
@@ -160,7 +160,7 @@ def test_points_are_the_rows_and_the_legend_tells_the_shares():
         )
 
 
-def test_part_of_many_rows_is_drawn():
+def test_subset_of_many_samples_is_drawn():
     point = OperatingPoint(theta=0.5, lam=0.4)
     whole = draw(point)
     part = draw(point, max_points=40)
@@ -216,7 +216,7 @@ def test_single_score_is_a_strip_for_each_kind(xscale, theta):
     assert display.ax_.get_ylabel() == ""
 
 
-def test_rows_that_cannot_be_drawn_are_counted():
+def test_samples_that_cannot_be_drawn_are_counted():
     y_true, y_pred = [0, 0, 0, 0, -1, -1], [0, 0, 0, 1, 0, 0]
     y_score = [-1.0, -2.0, np.inf, -1.0, 3.0, -0.5]
     ood_score = [-1.0, -np.inf, -1.0, -1.0, -2.0, -3.0]
@@ -247,7 +247,7 @@ def test_probabilities_on_a_logit_axis():
     )
 
 
-def test_one_row_has_room_around_it():
+def test_single_sample_has_margins():
     display = AcceptanceRegionDisplay.from_predictions(
         [0], [0], [-4.0], [-2.0], point=OperatingPoint(theta=0.1, lam=1.0)
     )
@@ -286,7 +286,7 @@ def test_classifier_is_drawn_with_its_rule():
     assert_array_equal(shaded(display, points), point.accept(*points.T))
 
 
-def test_classifier_with_one_detector():
+def test_classifier_with_a_single_detector():
     clf = fit_rejector(BoundedAbstention(0.7), ood_detector=False, risk_detector=MSP())
     X, y = make_blobs_ood(1)
     display = AcceptanceRegionDisplay.from_estimator(clf, X[y != -1], y[y != -1])

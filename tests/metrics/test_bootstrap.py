@@ -124,7 +124,7 @@ def test_coverage_is_close_to_nominal(method):
     assert hits / 100 == pytest.approx(0.8, abs=3 * math.sqrt(0.8 * 0.2 / 100))
 
 
-def test_rows_stay_together_and_strata_keep_their_sizes():
+def test_arrays_are_drawn_together_and_strata_have_constant_sizes():
     y_true = np.repeat([3, 5, -1], [20, 15, 4])
     rows = np.arange(39)
 
@@ -152,7 +152,7 @@ def test_without_strata_a_resample_may_lack_a_kind():
         )
 
 
-def test_label_of_ood_rows_and_classes_reach_the_metric_if_it_has_them():
+def test_ood_label_and_classes_reach_the_metric_if_it_has_them():
     y_true, y_pred, y_score = tied(0)
     draw = {"n_resamples": 20, "random_state": 0}
     expected = bootstrap_ci(oscr, y_true, y_pred, y_score, **draw)
@@ -223,7 +223,7 @@ def test_bca_levels_at_extremes():
             interval(value, draws, "bca", 0.9, flat)
 
 
-def test_jackknife_leaves_out_one_row_of_a_stratum():
+def test_jackknife_leaves_out_single_samples_of_a_stratum():
     x = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
     system = make_system(mean, np.array([0, 0, 0, -1, -1]), (x,), {}, -1, None)
     first, second = jackknife_values(
@@ -484,7 +484,7 @@ def test_errors_of_paired_test():
         paired(auroc, y_true, a, b, alternative="better")
 
 
-def test_loss_matrix_with_as_many_classes_as_rows_is_not_resampled():
+def test_loss_matrix_with_as_many_classes_as_samples_is_not_resampled():
     """The metric is the summed loss of the rows drawn, by the matrix as it is."""
     matrix = np.arange(9.0).reshape(3, 3)
     y_true, y_score = np.array([0, 1, 2]), np.array([3.0, 2.0, 1.0])
@@ -514,7 +514,7 @@ def test_named_arrays_of_several_dimensions_are_resampled():
     )
 
 
-def test_arrays_that_may_or_may_not_belong_to_the_rows():
+def test_arrays_that_may_or_may_not_belong_to_the_samples():
     def metric(y_true, y_score, weights=None):
         return float(y_score.mean())
 

@@ -47,7 +47,7 @@ def naive(scores, tests, id_rows, ood_rows):
 
 
 @pytest.mark.parametrize("tests", [[range(25)], [range(0, 20), range(10, 30)]])
-def test_metrics_of_rows_and_of_resamples(tests):
+def test_metrics_of_samples_and_of_resamples(tests):
     scores, resamples = make(tests)
     everything = np.arange(30), [np.arange(30), np.arange(20)]
     expected = naive(scores, tests, *everything)
@@ -62,7 +62,7 @@ def test_metrics_of_rows_and_of_resamples(tests):
     assert (resamples(3) != resamples(4)).any()
 
 
-def test_rows_of_one_repeat_only_are_all_drawn_from():
+def test_samples_of_a_single_repeat_are_all_drawn_from():
     _, resamples = make([[4, 7, 9]])
     drawn = sum(resamples._draw(i)[0] for i in range(100))
     assert_array_equal(np.flatnonzero(drawn), [4, 7, 9])
@@ -109,7 +109,7 @@ def test_pvalues_by_a_loop():
     assert pvalues_of_best(values, draws)[values.argmax()] == 1.0
 
 
-def test_pvalue_of_equal_systems_is_one():
+def test_pvalue_of_equal_systems():
     draws = RNG.normal(size=(20, 1)) + np.zeros(3)
     assert_array_equal(pvalues_of_best(np.zeros(3), draws), 1.0)
 
@@ -120,7 +120,7 @@ def test_systems_that_never_vary():
     assert_array_equal(pvalues_of_best(values, draws), [1.0, 1 / 20, 1.0])
 
 
-def test_one_that_varies_much_hides_no_difference():
+def test_system_of_large_variance_hides_no_difference():
     values = np.array([0.97, 0.93, 0.5])
     draws = values + RNG.normal(size=(999, 3)) * [0.005, 0.005, 0.2]
     found = pvalues_of_best(values, draws)

@@ -67,7 +67,7 @@ def test_negative_contributions_have_another_color():
     assert not display.ax_.get_yticklabels()[0].get_parse_math()
 
 
-def test_of_a_detector_and_given_axes():
+def test_of_a_detector_and_axes_of_the_user():
     detector = make_pipeline(StandardScaler(), Mahalanobis()).fit(X)
     found = column_contributions(detector, X[:3])
     _, ax = plt.subplots()

@@ -87,7 +87,7 @@ def test_single_score_without_ties_has_the_auroc():
     assert legend_texts(display) == [f"mine (area {auroc(Y_TRUE, score):.3f})"]
 
 
-def test_point_is_marked_at_its_rates_on_these_rows():
+def test_point_is_marked_at_its_rates_on_these_samples():
     point = OperatingPoint(0.0, -5.0, tau=0.25, rates=Rates(tpr=0.123, fpr=0.456))
     params = {"y_pred": Y_PRED, "point": point}
     display = DoubleScoreROCDisplay.from_predictions(

@@ -232,7 +232,7 @@ def test_losses_without_a_bound_have_no_interval():
     assert 0 < found.low < found.high == found.value == 2
 
 
-def test_metric_of_your_own():
+def test_custom_metric():
     y_true, y_score = draw_normal(0.9, 30, 20, np.random.default_rng(0))
 
     def own(y_true, y_score):

@@ -146,7 +146,7 @@ def test_random_score_lies_on_its_line():
     assert_allclose(display.line_.get_ydata(), 0.8)
 
 
-def test_no_ood_rows_in_use():
+def test_ood_prior_of_zero():
     display = PrecisionRecallDisplay.from_predictions(Y_TRUE, Y_SCORE, ood_prior=0.0)
     assert_array_equal(display.line_.get_ydata(), 1.0)
     assert display.ax_.get_ylim()[0] < 0.9
@@ -232,7 +232,7 @@ def test_axis_ends_at_zero():
     assert display.ax_.get_ylim()[0] == 0
 
 
-def test_no_ood_rows_at_hand_nor_in_use():
+def test_ood_prior_of_zero_without_ood_samples():
     point = OperatingPoint(theta=0.0, lam=-2.0)
     display = PrecisionRecallDisplay.from_predictions(
         [0, 0, 1], [1.0, 2.0, 3.0], ood_prior=0, point=point

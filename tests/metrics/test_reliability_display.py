@@ -79,7 +79,7 @@ def test_a_calibrated_draw():
     assert np.all(overconfident.accuracy[1:] < overconfident.confidence[1:])
 
 
-def test_several_classifiers_on_one_axes(iris):
+def test_several_classifiers_on_shared_axes(iris):
     X, y = iris
     options = {"n_resamples": 19}
     first = ReliabilityDisplay.from_estimator(

@@ -48,7 +48,7 @@ def test_risk_coverage_curve_naive(seed):
 
 
 @pytest.mark.parametrize("metric", ALL)
-def test_ood_rows_are_left_out(metric):
+def test_ood_samples_are_left_out(metric):
     y_true, y_pred, y_score = tied(1)
     is_id = y_true != -1
     expected = metric(y_true[is_id], y_pred[is_id], y_score[is_id])
@@ -61,7 +61,7 @@ def test_ood_rows_are_left_out(metric):
 
 
 @pytest.mark.parametrize("metric", ALL)
-def test_order_of_rows_and_scale_of_scores_do_not_matter(metric):
+def test_order_of_samples_and_scale_of_scores_do_not_matter(metric):
     y_true, y_pred, y_score = tied(2)
     result = metric(y_true, y_pred, y_score)
     order = np.random.default_rng(0).permutation(60)

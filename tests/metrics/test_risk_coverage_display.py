@@ -82,7 +82,7 @@ def test_losses_instead_of_predictions():
     assert_allclose(display.oracle_risk[0], loss[Y != -1].min())
 
 
-def test_plot_on_given_axes_goes_on_with_the_colors():
+def test_plot_on_used_axes_continues_the_colors():
     first = RiskCoverageDisplay.from_predictions(Y, PRED, SCORE, name="a")
     second = RiskCoverageDisplay.from_predictions(
         Y, PRED, -SCORE, name="b", ax=first.ax_
@@ -180,7 +180,7 @@ def test_errors_of_from_estimator():
 
 
 @pytest.mark.parametrize("wrap", [False, True], ids=["alone", "pipeline"])
-def test_rejected_rows_are_no_errors(wrap):
+def test_rejected_samples_are_no_errors(wrap):
     """The curve is that of the classifier: rejections are not in its predictions."""
     clf = fit_rejector(BoundedTPRFPR(tpr_min=0.6, fpr_max=0.3))
     X, y = make_blobs_ood(1)

@@ -175,7 +175,7 @@ def test_other_losses(loss):
     assert_allclose(scorer(Decider().fit(), X, Y_TRUE), -16.05)
 
 
-def test_zero_one_loss_is_its_matrix():
+def test_loss_of_errors_is_its_matrix():
     X = rows(Y_PRED, ACCEPT)
     one, other = (
         make_selective_risk_scorer(tpr_min=0.7, loss=loss)(Decider().fit(), X, Y_TRUE)
@@ -277,7 +277,7 @@ def test_other_estimators_are_refused(estimator):
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("estimator", [Detector(), Decider()], ids=["score", "accept"])
-def test_both_kinds_of_rows_are_needed(make, estimator):
+def test_both_kinds_of_samples_are_needed(make, estimator):
     fitted, X = estimator.fit(y=[0, 1]), rows([0, 1], [1, 1])
     for y, kind in (([0, 1], "out-of-distribution"), ([-1, 5], "in-distribution")):
         with pytest.raises(ValueError, match=rf"no {kind} samples .*LeaveClassesOut"):
@@ -377,7 +377,7 @@ def test_cost_with_another_loss():
 
 @pytest.mark.parametrize("make", [make_precision_recall_scorer, make_cost_scorer])
 @pytest.mark.parametrize("estimator", [Detector(), Decider()], ids=["score", "accept"])
-def test_folds_without_ood_rows_if_none_are_in_use(make, estimator):
+def test_folds_without_ood_samples_at_a_prior_of_zero(make, estimator):
     fitted = estimator.fit(y=[0, 1])
     is_id = np.isin(Y_TRUE, [0, 1])
     scorer = make(ood_prior=0.0)

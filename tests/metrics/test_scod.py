@@ -70,7 +70,7 @@ def test_best_risk_of_every_rule(beta, prior, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_ood_rows_as_rows_of_one_more_class_that_is_never_right(seed):
+def test_ood_samples_as_a_further_class_that_is_never_right(seed):
     """At the prior of the sample, and twice the weight of one half."""
     y_true, y_pred, y_score, _ = make_rows(seed)
     prior = float(np.mean(y_true == -1))
@@ -171,7 +171,7 @@ def test_the_solver_on_the_same_angles(seed):
                 np.testing.assert_equal(getattr(point, name), expected, err_msg=name)
 
 
-def test_chow_without_ood_rows():
+def test_chow_without_ood_samples():
     """For r in [0, 1]: reject where r > e, at a cost of e minus e squared / 2."""
     n = 2000
     r = (np.arange(n) + 0.5) / n
@@ -341,7 +341,7 @@ def test_parameters_of_the_cost(params, error, says):
         cost_curve(*make_rows(5), **params)
 
 
-def test_no_ood_rows_are_needed_without_any_in_use():
+def test_no_ood_samples_are_needed_at_a_prior_of_zero():
     rows = make_rows(0)
     only_id = tuple(x[rows[0] != -1] for x in rows)
     expected = cost_curve(*rows, ood_prior=0.0, reject_id=[0.2, 0.4])

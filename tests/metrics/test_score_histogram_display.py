@@ -28,7 +28,7 @@ SCORE = RNG.normal(size=300).round(1) + (Y != -1)
 X_IRIS, Y_IRIS = load_iris(return_X_y=True)
 
 
-def test_counts_are_those_of_the_rows():
+def test_counts_of_the_samples():
     display = ScoreHistogramDisplay.from_predictions(Y, SCORE, bins=17, density=False)
     assert display.bin_edges_.size == 18
     assert display.counts_id_.sum() == np.sum(Y != -1)
@@ -45,7 +45,7 @@ def test_counts_are_those_of_the_rows():
     assert display.line_ is None
 
 
-def test_densities_have_area_one():
+def test_densities_have_unit_area():
     display = ScoreHistogramDisplay.from_predictions(Y, SCORE)
     width = np.diff(display.bin_edges_)
     assert_allclose(np.sum(display.counts_id_ * width), 1)

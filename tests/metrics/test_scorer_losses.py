@@ -54,13 +54,13 @@ def test_largest_loss_is_that_of_the_worst_predictions(labels, loss):
     assert largest_loss(y, loss, is_id, classes) == worst
 
 
-def test_largest_loss_is_one_at_least():
+def test_largest_loss_is_at_least_unity():
     y, is_id = np.array([0, 1, -1]), np.array([True, True, False])
     assert largest_loss(y, "zero_one", is_id, [0, 1]) == 1.0
     assert largest_loss(y, [[0, 0.5], [0.2, 0]], is_id, [0, 1]) == 1.0
 
 
-def test_without_classes_the_labels_of_the_rows_could_be_predicted():
+def test_without_classes_any_label_could_be_predicted():
     y, is_id = np.array([0, 3, 7, -1]), np.array([True, True, True, False])
 
     def distance(y_true, y_pred):

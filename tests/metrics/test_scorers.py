@@ -129,7 +129,7 @@ def test_string_labels_and_ood_label():
 @pytest.mark.parametrize(
     ("y", "kind"), [([0, 1], "out-of-distribution"), ([-1, -1], "in-distribution")]
 )
-def test_fold_without_ood_or_id_rows(y, kind, known):
+def test_fold_without_ood_or_id_samples(y, kind, known):
     detector = Detector().fit(y=[0, 1] if known else None)
     hint = "is not in its classes_" if known else "has no classes_ to identify"
     with pytest.raises(
@@ -329,7 +329,7 @@ def test_grid_search_with_left_out_classes():
     assert results["mean_test_auroc"].max() > 0.8
 
 
-def test_cross_validation_with_known_ood_rows():
+def test_cross_validation_with_known_ood_samples():
     X = np.concatenate([np.linspace(-1, 1, 40), np.linspace(5, 9, 10)])[:, None]
     y = np.repeat([0, -1], [40, 10])
     cv = OODStratifiedKFold(5, ood_in_train=False)

@@ -98,7 +98,7 @@ def test_is_the_solution_of_the_rule(rule, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_precision_and_recall_of_one_score_in_a_loop(seed):
+def test_precision_and_recall_of_a_single_score_in_a_loop(seed):
     y_true, y_pred, _, y_score = make_rows(seed)
     n = (y_true != -1).sum()
     m = y_true.size - n
@@ -131,7 +131,7 @@ def test_precision_and_recall_of_one_score_in_a_loop(seed):
         assert point.feasible == met
 
 
-def test_without_ood_rows_in_use():
+def test_prior_of_zero():
     """A prior of 0: any precision is met, and no OOD rows are needed."""
     rows = make_rows(0)
     only_id = tuple(x[rows[0] != -1] for x in rows)

@@ -131,7 +131,7 @@ def test_the_rules_reach_the_values(curve, angles):
 
 @looped("seed", SEEDS)
 @pytest.mark.parametrize("curve", CURVES)
-def test_two_scores_are_never_worse_than_one(curve, seed):
+def test_two_scores_are_never_worse_than_either(curve, seed):
     y_true, y_pred, first, second = make_rows(seed)
     shares = np.linspace(0, 1, 201)
     sign = 1 if READ[curve][2] else -1
@@ -185,7 +185,7 @@ def test_a_score_reversed(curve):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_one_score_risk_coverage(seed):
+def test_single_score_risk_coverage(seed):
     y_true, y_pred, y_score, _ = make_rows(seed)
     curve = least_risk_curve(y_true, y_pred, y_score)
     points = RiskCoverageCurve.from_predictions(y_true, y_pred, y_score)
@@ -199,7 +199,7 @@ def test_one_score_risk_coverage(seed):
     assert curve.area <= aurc(y_true, y_pred, untied) + 1e-12
 
 
-def test_risk_coverage_needs_no_ood_rows():
+def test_risk_coverage_needs_no_ood_samples():
     rows = make_rows(0)
     curve = least_risk_curve(*rows)
     again = least_risk_curve(*(x[rows[0] != -1] for x in rows))
@@ -208,7 +208,7 @@ def test_risk_coverage_needs_no_ood_rows():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_one_score_roc(seed):
+def test_single_score_roc(seed):
     y_true, _, y_score, _ = make_rows(seed)
     is_id = y_true != -1
     above = [s > t for s in y_score[is_id] for t in y_score[~is_id]]
@@ -220,7 +220,7 @@ def test_one_score_roc(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_one_score_precision_recall(seed):
+def test_single_score_precision_recall(seed):
     y_true, _, y_score, _ = make_rows(seed)
     prior = float(np.mean(y_true == -1))
     curve = precision_recall_curve(y_true, y_score, ood_prior=prior)
@@ -234,7 +234,7 @@ def test_one_score_precision_recall(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_one_score_ccr(seed):
+def test_single_score_ccr(seed):
     y_true, y_pred, y_score, _ = make_rows(seed)
     curve = ccr_curve(y_true, y_pred, y_score, kind="dhamija")
     for fpr in np.linspace(0, 1, 21):
@@ -258,7 +258,7 @@ def test_ccr_with_a_bound_on_the_tpr_may_start_late():
         assert_array_equal(curve.at([0.0, 1.0]), [start, 0.75])
 
 
-def test_ccr_prefers_more_rows_among_equals():
+def test_ccr_prefers_more_samples_among_equals():
     """All of the first three rules have CCR 1 at FPR 0."""
     curve = ccr_curve([0, 0, 0, 0, -1], [0, 0, 0, 1, 0], [5, 4, 3, 2, 1])
     assert curve.rule_at(0.0).accept(-np.arange(5.0)).sum() == 2
@@ -372,7 +372,7 @@ def test_other_losses():
     assert_allclose(by_array.at(1.0), loss[is_id].mean(), rtol=1e-13)
 
 
-def test_precision_without_ood_rows():
+def test_precision_without_ood_samples():
     """With none in use, none is needed, and the best rule accepts everything."""
     curve = precision_recall_curve([0, 1, 1], [1, 2, 3], ood_prior=0)
     assert curve.bounds.tolist() == curve.values.tolist() == [1.0]

@@ -56,7 +56,7 @@ def test_is_a_scikit_learn_splitter(cv):
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("ood_in_train", [True, False])
-def test_folds_partition_the_rows(shuffle, ood_in_train):
+def test_folds_partition_the_samples(shuffle, ood_in_train):
     y = RNG.permutation(np.repeat([0, 1, 2, -1], [23, 31, 12, 17]))
     cv = OODStratifiedKFold(
         4,
@@ -84,7 +84,7 @@ def test_without_shuffling_strata_keep_their_order():
     assert_array_equal(parts[1][1], [2, 4, 5])
 
 
-def test_equals_stratified_k_fold_when_ood_rows_come_last():
+def test_equals_stratified_k_fold_when_ood_samples_come_last():
     y = np.repeat([3, 5, 4, -1], 10)
     pairs = zip(
         splits(OODStratifiedKFold(5, shuffle=True, random_state=1), y),
@@ -97,7 +97,7 @@ def test_equals_stratified_k_fold_when_ood_rows_come_last():
 
 
 @pytest.mark.filterwarnings("ignore:The least populated class")
-def test_classes_smaller_than_n_splits_still_give_id_rows_to_each_fold():
+def test_classes_smaller_than_n_splits_still_give_id_samples_to_each_fold():
     """StratifiedKFold on these labels has a test fold without any ID row."""
     y = np.repeat([0, -1, 1], [3, 6, 3])
     plain = [y[test] for _, test in StratifiedKFold(5).split(zeros(y), y)]
@@ -199,7 +199,7 @@ def test_share_is_never_empty_and_never_everything():
             assert [np.sum(y[test] == label) for label in kept] == [n_test] * 2
 
 
-def test_without_shuffling_the_last_rows_are_tested_on():
+def test_without_shuffling_the_last_samples_are_tested_on():
     y = np.array([0, 1, 0, 1, 0, 1])
     train, test = splits(LeaveClassesOut(shuffle=False, test_size=0.4), y)[0]
     assert_array_equal(test, [0, 2, 4, 5])
@@ -229,7 +229,7 @@ def test_random_class_sets_are_distinct(n_known, n_classes, n_splits):
     assert out == [tuple(sorted(set(y) - set(y[train]))) for train, _ in splits(cv, y)]
 
 
-def test_random_class_sets_without_shuffling_rows():
+def test_random_class_sets_without_shuffling_samples():
     y = np.repeat(np.arange(6), 5)
     cv = LeaveClassesOut(2, n_splits=3, shuffle=False, random_state=0)
     for train, test in splits(cv, y):
@@ -343,7 +343,7 @@ def test_groups_are_not_divided(cv, pure):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_groups_of_one_sample_are_as_no_groups(shuffle):
+def test_groups_of_single_samples_are_as_no_groups(shuffle):
     y = np.random.default_rng(1).permutation(np.repeat([0, 1, 2, -1], [9, 7, 5, 4]))
     cv = LeaveClassesOut(shuffle=shuffle, random_state=3 if shuffle else None)
     single = np.random.default_rng(2).permutation(25)

@@ -64,7 +64,7 @@ def test_checked_choice(case):
     assert found["counts"].tolist() == expected["R"]
 
 
-def test_one_detector_is_benjamini_hochberg(rng):
+def test_single_detector_is_benjamini_hochberg(rng):
     for seed in range(30):
         scores = np.round(rng.normal(size=(40, 1)) - 2 * (rng.random((40, 1)) < 0.3), 1)
         calibration = np.round(rng.normal(size=(60, 1)), 1)

@@ -189,7 +189,7 @@ def test_order_of_the_batch_does_not_matter_and_nothing_changes(data, rng):
         np.testing.assert_array_equal(loaded.selected, found.selected)
 
 
-def test_one_sample_and_none(data):
+def test_single_sample_and_empty_batch(data):
     X, batch, _ = data
     selector = NoveltySelector(KNN(n_neighbors=3, normalize=False), random_state=0).fit(
         X
