@@ -11,18 +11,18 @@ COLUMNS = {"block": "data", "method": "name", "value": "auroc"}
 
 def _table(cells):
     """Return a table in long form, in random order, of values (n_blocks, n_methods)."""
-    rows = [
+    entries = [
         {"data": i, "name": f"m{j:02d}", "auroc": value}
         for i, row in enumerate(cells)
         for j, value in enumerate(row)
     ]
-    np.random.default_rng(0).shuffle(rows)
-    return rows
+    np.random.default_rng(0).shuffle(entries)
+    return entries
 
 
 def test_ranks_as_in_a_loop_with_ties():
     cells = np.random.default_rng(1).integers(4, size=(9, 5)).astype(float)
-    found = average_ranks(_table(cells), **COLUMNS)
+    ranking = average_ranks(_table(cells), **COLUMNS)
     means = []
     for j in range(5):
         ranks = [
@@ -31,47 +31,50 @@ def test_ranks_as_in_a_loop_with_ties():
         ]
         means.append(sum(ranks) / 9)
     order = np.argsort(means, kind="stable")
-    assert found.methods.tolist() == [f"m{j:02d}" for j in order]
-    np.testing.assert_allclose(found.mean_rank, np.sort(means), rtol=1e-12)
+    assert ranking.methods.tolist() == [f"m{j:02d}" for j in order]
+    np.testing.assert_allclose(ranking.mean_rank, np.sort(means), rtol=1e-12)
     statistic, pvalue = friedmanchisquare(*cells.T)
-    np.testing.assert_allclose(found.statistic, statistic, rtol=1e-12)
-    np.testing.assert_allclose(found.pvalue, pvalue, rtol=1e-12)
+    np.testing.assert_allclose(ranking.statistic, statistic, rtol=1e-12)
+    np.testing.assert_allclose(ranking.pvalue, pvalue, rtol=1e-12)
     least = average_ranks(_table(-cells), greater_is_better=False, **COLUMNS)
-    np.testing.assert_array_equal(least.mean_rank, found.mean_rank)
+    np.testing.assert_array_equal(least.mean_rank, ranking.mean_rank)
 
 
 @pytest.mark.parametrize("n_blocks, expected", [(8, 7.0146), (40, 3.1370)])
 def test_critical_difference(n_blocks, expected):
     """Quantile 3.35362 for 14 methods, by the specification."""
     cells = np.random.default_rng(0).normal(size=(n_blocks, 14))
-    found = average_ranks(_table(cells), **COLUMNS)
-    np.testing.assert_allclose(found.critical_difference, expected, atol=1e-4)
+    ranking = average_ranks(_table(cells), **COLUMNS)
+    np.testing.assert_allclose(ranking.critical_difference, expected, atol=1e-4)
 
 
 def test_missing_results_leave_out_a_single_method():
     cells = np.array([[3.0, 2.0, 1.0], [np.nan, 2.0, 1.0], [3.0, 1.0, 2.0]])
-    found = average_ranks(_table(cells), **COLUMNS)
-    assert dict(zip(found.methods.tolist(), found.n_blocks, strict=True)) == {
+    ranking = average_ranks(_table(cells), **COLUMNS)
+    assert dict(zip(ranking.methods.tolist(), ranking.n_blocks, strict=True)) == {
         "m00": 2,
         "m01": 3,
         "m02": 3,
     }
-    np.testing.assert_allclose(found.mean_rank, [1, 2, 7 / 3])
-    assert np.isnan([found.statistic, found.pvalue]).all()  # two methods are whole
-    np.testing.assert_allclose(found.critical_difference, 1.9600 / 3**0.5, atol=1e-4)
+    np.testing.assert_allclose(ranking.mean_rank, [1, 2, 7 / 3])
+    assert np.isnan([ranking.statistic, ranking.pvalue]).all()  # two methods are whole
+    np.testing.assert_allclose(ranking.critical_difference, 1.9600 / 3**0.5, atol=1e-4)
     no_row = [row for row in _table(cells) if row["auroc"] == row["auroc"]]
     again = average_ranks(no_row, **COLUMNS)
-    np.testing.assert_array_equal(again.mean_rank, found.mean_rank)
+    np.testing.assert_array_equal(again.mean_rank, ranking.mean_rank)
 
 
 def test_a_data_frame():
     pandas = pytest.importorskip("pandas")
     cells = np.random.default_rng(2).normal(size=(4, 3))
-    rows = _table(cells)
-    frame = pandas.DataFrame(rows)
-    found, expected = average_ranks(frame, **COLUMNS), average_ranks(rows, **COLUMNS)
-    np.testing.assert_array_equal(found.mean_rank, expected.mean_rank)
-    assert found.methods.tolist() == expected.methods.tolist()
+    entries = _table(cells)
+    frame = pandas.DataFrame(entries)
+    actual, expected = (
+        average_ranks(frame, **COLUMNS),
+        average_ranks(entries, **COLUMNS),
+    )
+    np.testing.assert_array_equal(actual.mean_rank, expected.mean_rank)
+    assert actual.methods.tolist() == expected.methods.tolist()
 
 
 @pytest.mark.parametrize(

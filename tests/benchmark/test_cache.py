@@ -72,7 +72,7 @@ def test_file_is_whole_or_not_there(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         write_arrays(path, x=X + 1)
     assert_array_equal(read_arrays(path, "x")[0], X)
-    assert [found.name for found in path.parent.iterdir()] == ["a.npz"]
+    assert [actual.name for actual in path.parent.iterdir()] == ["a.npz"]
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_journal(tmp_path):
     journal = ScoreJournal(folder)
     assert journal.get("k", 2) is None
     journal.add("k", np.array([1.0, np.inf]), detector="knn", **SECONDS)
-    found, record = ScoreJournal(folder).get("k", 2)
-    assert_array_equal(found, [1.0, np.inf])
+    actual, record = ScoreJournal(folder).get("k", 2)
+    assert_array_equal(actual, [1.0, np.inf])
     assert record["detector"] == "knn"
     assert ScoreJournal(folder).get("other", 2) is None
 
@@ -340,7 +340,7 @@ def test_comparison_computes_cells_anew_that_were_edited(tmp_path):
     (tmp_path / "cells.jsonl").write_text(edited)
     with pytest.warns(SkoodWarning, match="computed anew") as caught:
         after = compared(detectors, X, None, ood=ood, **options)
-    assert sum("computed anew" in str(one.message) for one in caught) == 2
+    assert sum("computed anew" in str(each.message) for each in caught) == 2
     numbers = [name for name in before if not name.endswith("seconds")]
     assert after[numbers].equals(before[numbers])
 
@@ -364,4 +364,4 @@ def test_files_of_many_writers_at_once(tmp_path):
             job.result()
     (scores,) = read_arrays(path, "scores")
     assert len(set(scores)) == 1
-    assert [one.name for one in tmp_path.iterdir()] == ["a.npz"]
+    assert [each.name for each in tmp_path.iterdir()] == ["a.npz"]

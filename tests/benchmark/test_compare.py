@@ -68,12 +68,12 @@ def calls():
 
 def cell(table, detector, ood, metric="auroc"):
     is_it = (table.detector == detector) & (table.ood == ood)
-    (found,) = table[is_it & (table.metric == metric)].to_dict("records")
-    return found
+    (actual,) = table[is_it & (table.metric == metric)].to_dict("records")
+    return actual
 
 
 def expected_metrics(detector, X_test, ood):
-    scores = [detector.score_samples(part) for part in (X_test, ood)]
+    scores = [detector.score_samples(subset) for subset in (X_test, ood)]
     y = np.repeat([0, -1], [len(X_test), len(ood)])
     return ranking_metrics(y, np.concatenate(scores))
 
@@ -103,11 +103,13 @@ def test_values_by_hand():
             mean = (values["near"][metric] + values["far"][metric]) / 2
             assert row["value"] == pytest.approx(mean, rel=1e-12)
             assert (row["is_group"], row["n_ood"]) == (True, 70)
-    for _, part in table.groupby(["ood", "metric"]):
-        sign = METRICS[part.metric.iloc[0]]
-        assert_array_equal(part.is_best, sign * part.value == (sign * part.value).max())
-        assert (part.pvalue[part.is_best] == 1).all()
-        assert part.pvalue.between(2 / 60, 1).all()
+    for _, subset in table.groupby(["ood", "metric"]):
+        sign = METRICS[subset.metric.iloc[0]]
+        assert_array_equal(
+            subset.is_best, sign * subset.value == (sign * subset.value).max()
+        )
+        assert (subset.pvalue[subset.is_best] == 1).all()
+        assert subset.pvalue.between(2 / 60, 1).all()
     assert not table.isna().any(axis=None)
 
 
@@ -117,7 +119,7 @@ def test_repeats():
     values = []
     for train, test in splitter.split(X, Y):
         detector = Norm().fit(X[np.sort(train)])
-        scores = [detector.score_samples(part) for part in (X[test], OOD["far"])]
+        scores = [detector.score_samples(subset) for subset in (X[test], OOD["far"])]
         y = np.repeat([1, 0], [30, 30])
         values.append(roc_auc_score(y, np.concatenate(scores)))
     row = cell(table, "norm", "far")
@@ -167,8 +169,8 @@ def test_a_clear_gap_is_significant_for_every_metric():
 
 
 def test_default_metrics():
-    found = quick([("a", Norm())], X, Y, OOD).metric.unique().tolist()
-    assert found == ["auroc", "aupr_in", "aupr_out", "fpr_at_tpr"]
+    actual = quick([("a", Norm())], X, Y, OOD).metric.unique().tolist()
+    assert actual == ["auroc", "aupr_in", "aupr_out", "fpr_at_tpr"]
 
 
 def without_seconds(table):
@@ -179,18 +181,20 @@ def test_same_seed_same_table():
     # one job: several would add up the trees in any order, and break ties by rounding
     forest = IsolationForest(n_estimators=5, n_jobs=1)
     detectors = {"forest": forest, "knn": KNN()}
-    one, again = (
+    first, again = (
         without_seconds(quick(detectors, X, Y, OOD, repeats=2)) for _ in range(2)
     )
-    pd.testing.assert_frame_equal(one, again)
+    pd.testing.assert_frame_equal(first, again)
     with parallel_config(backend="threading", n_jobs=2):
         parallel = without_seconds(quick(detectors, X, Y, OOD, repeats=2))
-    pd.testing.assert_frame_equal(one, parallel)
+    pd.testing.assert_frame_equal(first, parallel)
     # a detector draws the same beside others
     alone = without_seconds(quick({"forest": forest}, X, Y, OOD, repeats=2))
-    assert_array_equal(alone.value, one[one.detector == "forest"].value)
+    assert_array_equal(alone.value, first[first.detector == "forest"].value)
     other = quick(detectors, X, Y, OOD, random_state=1)
-    assert cell(other, "forest", "far")["value"] != cell(one, "forest", "far")["value"]
+    assert (
+        cell(other, "forest", "far")["value"] != cell(first, "forest", "far")["value"]
+    )
 
 
 def test_training_samples_of_the_user():
@@ -228,9 +232,9 @@ def test_labels_in_several_columns():
             assert self.n_rows_.tolist() == [21, 21, 21]  # split by the first column
             return super().fit(X)
 
-    found = quick({"r": Reads()}, X, table, OOD)
+    actual = quick({"r": Reads()}, X, table, OOD)
     expected = quick({"r": Norm()}, X, table[:, 0], OOD)
-    pd.testing.assert_frame_equal(without_seconds(found), without_seconds(expected))
+    pd.testing.assert_frame_equal(without_seconds(actual), without_seconds(expected))
 
 
 def test_kinds_of_samples_and_labels():
@@ -238,7 +242,10 @@ def test_kinds_of_samples_and_labels():
     detectors = {"gauss": Mahalanobis()}
     expected = without_seconds(quick(detectors, X, Y, OOD))
     frame = pd.DataFrame(X, columns=list("abc"))
-    ood = {name: pd.DataFrame(rows, columns=list("abc")) for name, rows in OOD.items()}
+    ood = {
+        name: pd.DataFrame(samples, columns=list("abc"))
+        for name, samples in OOD.items()
+    }
     pd.testing.assert_frame_equal(
         without_seconds(quick(detectors, frame, names, ood)), expected
     )
@@ -272,23 +279,23 @@ def test_network_runs_once(tmp_path):
     counts: list = []
     net = counted_network(counts)
     detectors = {"energy": Energy(net), "knn": KNN(net), "gauss": Mahalanobis(net)}
-    rows = {k: v.astype(np.float32) for k, v in OOD.items()}
-    table = quick(detectors, X.astype(np.float32), Y, rows, cache=tmp_path / "c")
+    samples = {k: v.astype(np.float32) for k, v in OOD.items()}
+    table = quick(detectors, X.astype(np.float32), Y, samples, cache=tmp_path / "c")
     assert sorted(counts) == sorted([63, 27, 40, 30])
     assert (table.network_seconds > 0).all()
     assert table.network_seconds.nunique() == 1
     counts.clear()
-    again = quick(detectors, X.astype(np.float32), Y, rows, cache=tmp_path / "c")
+    again = quick(detectors, X.astype(np.float32), Y, samples, cache=tmp_path / "c")
     assert counts == []
     pd.testing.assert_frame_equal(without_seconds(table), without_seconds(again))
 
 
 def test_unfrozen_network():
     net = TorchClassifier(max_epochs=1)
-    one, again = (
+    first, again = (
         without_seconds(quick({"energy": Energy(net)}, X, Y, OOD)) for _ in range(2)
     )
-    pd.testing.assert_frame_equal(one, again)  # seeded
+    pd.testing.assert_frame_equal(first, again)  # seeded
 
 
 def test_resume_runs_what_is_missing(tmp_path):
@@ -358,13 +365,13 @@ def test_jobs_share_the_folder(tmp_path, backend):
         pytest.skip("SKOOD_NIGHTLY is not set: each process imports everything")
     detectors = {f"norm {i}": Norm(scale=i + 1.0) for i in range(4)}
     with parallel_config(backend=backend):
-        one = quick(detectors, X, Y, OOD, resume=tmp_path, repeats=2, n_jobs=2)
+        first = quick(detectors, X, Y, OOD, resume=tmp_path, repeats=2, n_jobs=2)
     assert (CALLS == []) == (backend == "loky")  # they were elsewhere
     CALLS.clear()
     assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 4 * 2 * 3
     again = quick(detectors, X, Y, OOD, resume=tmp_path, repeats=2)
     assert CALLS == []
-    pd.testing.assert_frame_equal(one, again)
+    pd.testing.assert_frame_equal(first, again)
 
 
 class Powers(Norm):
@@ -530,13 +537,13 @@ def test_labels_in_place_of_sets():
             "knn": KNN(n_neighbors=3, ood_label=label),
             "gauss": Mahalanobis(ood_label=label),
         }
-        found = compared(detectors, X, labels, **options)
+        table = compared(detectors, X, labels, **options)
         sets = {"ood": X[y == -1]}
         expected = compared(detectors, X[y >= 0], labels[y >= 0], sets, **options)
-        assert list(found["ood"]) == ["ood", "ood"]
-        assert list(found["n_ood"]) == [30, 30]
+        assert list(table["ood"]) == ["ood", "ood"]
+        assert list(table["n_ood"]) == [30, 30]
         columns = ["detector", "value", "low", "high"]
-        assert found[columns].equals(expected[columns])
+        assert table[columns].equals(expected[columns])
     with pytest.raises(ValueError, match="which are 0 of 90"):
         compared(detectors, X[y >= 0], y[y >= 0].astype(str), **options)
     with pytest.raises(ValueError, match="but y_id is None"):

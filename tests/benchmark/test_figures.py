@@ -62,12 +62,12 @@ def distance(point, places):
 def test_drawn_line_is_near_its_points():
     steps = RNG.exponential(size=(150, 2)) * (RNG.rand(150, 1) < [[0.5, 2]])
     places = np.cumsum(steps, axis=0)
-    kept = _corners(places)
-    assert kept[0]
-    assert kept[-1]
-    assert kept.sum() < 130
-    for point in places[~kept]:
-        assert distance(point, places[kept]) <= 0.41
+    accepted = _corners(places)
+    assert accepted[0]
+    assert accepted[-1]
+    assert accepted.sum() < 130
+    for point in places[~accepted]:
+        assert distance(point, places[accepted]) <= 0.41
     straight = np.linspace([0, 0], [10, 20], 30)
     assert _corners(straight).sum() == 2
     there_and_back = np.array([[0.0, 0], [5, 0], [0, 0]])
@@ -97,8 +97,8 @@ def test_curves_are_in_the_frame():
     assert_allclose(
         corners(svg, "guide"), [(left, top + height), (left + width, top)], atol=0.05
     )
-    for part in ("<title>&lt;a&gt;</title>", ">up &amp; down<", ">0.5</text>", ">2<"):
-        assert part in svg
+    for subset in ("<title>&lt;a&gt;</title>", ">up &amp; down<", ">0.5</text>", ">2<"):
+        assert subset in svg
     assert 'role="img" aria-label="what is seen"' in svg
 
 
@@ -115,18 +115,18 @@ def test_histogram_by_hand():
             bin_ = int((min(max(score, low), high) - low) / (high - low) * 40)
             counts[min(bin_, 39)] += 1
         shares.append(np.sqrt(np.array(counts) / len(scores)))
-    for part, kind in zip(shares, ("id", "ood"), strict=True):
+    for subset, kind in zip(shares, ("id", "ood"), strict=True):
         drawn = corners(svg, kind)
         at_top, bottom = drawn[:, 1].min(), drawn[:, 1].max()
         assert bottom == 100
         height = 100 - 4
         assert at_top == pytest.approx(
-            100 - height * part.max() / np.max(shares), abs=0.06
+            100 - height * subset.max() / np.max(shares), abs=0.06
         )
         # the height in the middle of each bin
         middles = 6 + (np.arange(40) + 0.5) / 40 * (220 - 12)
         order = np.interp(middles, drawn[:, 0], drawn[:, 1])
-        assert_allclose(order, 100 - height * part / np.max(shares), atol=0.6)
+        assert_allclose(order, 100 - height * subset / np.max(shares), atol=0.6)
     cut = (np.quantile(np.clip(id_scores, low, high), 0.05) - low) / (high - low)
     assert_allclose(corners(svg, "cut")[:, 0], 6 + cut * (220 - 12), atol=0.06)
     assert f">{high:.3g}<" in svg

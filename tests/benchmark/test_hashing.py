@@ -217,8 +217,8 @@ def test_what_holds_itself():
 
 
 def test_what_is_there_twice_is_looked_at_once():
-    part = Plain(X)
-    assert content_hash([part, part]) == content_hash([part, Plain(X.copy())])
+    subset = Plain(X)
+    assert content_hash([subset, subset]) == content_hash([subset, Plain(X.copy())])
 
 
 def test_code_of_a_class_counts():
@@ -256,18 +256,18 @@ def test_unknown_content():
 
 
 def test_versions():
-    found = versions()
-    assert found["skood"] == skood.__version__
-    assert found["numpy"] == np.__version__
+    actual = versions()
+    assert actual["skood"] == skood.__version__
+    assert actual["numpy"] == np.__version__
     libraries = {"numpy", "python", "scikit-learn", "scipy", "skood", "skorch", "torch"}
-    assert set(found) == libraries
+    assert set(actual) == libraries
 
 
 def test_sources_count_in_a_development_version(monkeypatch):
     monkeypatch.setattr(skood, "__version__", "1.2.0.dev0")
-    found = code_version()
-    assert len(found.pop("sources")) == 64
-    assert found == versions()
+    actual = code_version()
+    assert len(actual.pop("sources")) == 64
+    assert actual == versions()
     monkeypatch.setattr(skood, "__version__", "1.2.0")
     assert code_version() == versions()
 

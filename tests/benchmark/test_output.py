@@ -23,9 +23,9 @@ def options(digits_result):
 
 def test_csv_has_every_digit(digits_result, options):
     with (options.out / "table.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(digits_result.table)
-    for written, row in zip(rows, digits_result.table, strict=True):
+        entries = list(csv.DictReader(file))
+    assert len(entries) == len(digits_result.table)
+    for written, row in zip(entries, digits_result.table, strict=True):
         assert list(written) == list(row)
         assert written.pop("method") == row["method"]
         for key, text in written.items():

@@ -64,15 +64,15 @@ def test_page_and_table(files, capsys):
     assert out.startswith("120 ID samples of 2 classes, 3 columns of numbers and 1 of ")
     assert out.endswith("written to out: report.html, table.csv\n")
     page = (files / "out" / "report.html").read_text()
-    found = pd.read_csv(files / "out" / "table.csv").query("metric == 'auroc'")
-    assert list(found["ood"].unique()) == ["ood", "pink"]
-    for name, value in zip(found["detector"], found["value"], strict=True):
+    actual = pd.read_csv(files / "out" / "table.csv").query("metric == 'auroc'")
+    assert list(actual["ood"].unique()) == ["ood", "pink"]
+    for name, value in zip(actual["detector"], actual["value"], strict=True):
         assert f">{name}</th>" in page
         assert f"{value:.3f}" in page
         assert f"{value:.3f}" in out
-    values = found.set_index(["detector", "ood"])["value"]
+    values = actual.set_index(["detector", "ood"])["value"]
     assert values["Mahalanobis"].min() > 0.95
-    assert set(found["n_id"]) == {36}
+    assert set(actual["n_id"]) == {36}
     again = line.replace("--out out", "--out again")
     assert _run(again) == 0
     seconds = ["fit_seconds", "score_seconds", "network_seconds"]
@@ -95,9 +95,9 @@ def test_arrays_and_custom_classifier(files, capsys):
     line = "--id id.npz --ood ood.npz --classifier own_model:model --out out --quiet"
     assert _run(f"{line} --detectors KNN,Energy --test 0.5 --seed 3") == 0
     assert "GaussianNB on held-out samples: 0.9" in capsys.readouterr().out
-    found = pd.read_csv("out/table.csv").query("metric == 'auroc'")
-    value = found.set_index("detector")["value"]["KNN"]
-    assert found["n_id"].iloc[0] == 100
+    actual = pd.read_csv("out/table.csv").query("metric == 'auroc'")
+    value = actual.set_index("detector")["value"]["KNN"]
+    assert actual["n_id"].iloc[0] == 100
     distance = np.linalg.norm(np.r_[X, X_ood], axis=1)
     expected = roc_auc_score(np.arange(260) >= 200, distance)
     assert value == pytest.approx(expected, abs=0.05)
@@ -112,8 +112,8 @@ def test_parquet(files):
     table.assign(width=table["width"] + 9).to_parquet("ood.parquet")
     line = f"--id id.parquet --label kind --ood ood.parquet {FAST} --out out"
     assert _run(line) == 0
-    found = pd.read_csv("out/table.csv").query("metric == 'auroc'")
-    assert found.set_index("detector")["value"]["Mahalanobis"] > 0.9
+    actual = pd.read_csv("out/table.csv").query("metric == 'auroc'")
+    assert actual.set_index("detector")["value"]["Mahalanobis"] > 0.9
 
 
 def test_parquet_without_pyarrow(files, monkeypatch, capsys):
@@ -229,11 +229,11 @@ def test_bad_id_files(line, text, files, capsys):
     (files / "broken.npz").write_bytes(b"not an archive")
     np.savez("other.npz", data=np.eye(3))
     np.savez("images.npz", X=np.zeros((12, 2, 2)), y=np.arange(12) % 2)
-    found = _error(f"{line} --ood ood.csv", capsys)
-    assert found.startswith(text)
+    actual = _error(f"{line} --ood ood.csv", capsys)
+    assert actual.startswith(text)
     assert not (files / "out").exists()
     if "semicolons" in line:
-        assert found.endswith(
+        assert actual.endswith(
             "Columns must be separated by commas, or by tabs in a .tsv file.\n"
         )
 
@@ -290,8 +290,8 @@ def test_bad_ood_files_and_names(line, text, files, capsys):
     table[:0].to_csv("none.csv", index=False)
     arguments = f"--id id.csv --label kind --out out --quiet {line}"
     assert _run(arguments) == 2
-    found = capsys.readouterr().err
-    assert found.startswith(f"skood: error: {text}")
+    actual = capsys.readouterr().err
+    assert actual.startswith(f"skood: error: {text}")
     assert not (files / "out").exists()
 
 

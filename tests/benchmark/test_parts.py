@@ -78,8 +78,8 @@ def test_parts_do_not_overlap(two_sets, n_ood, held, val, test):
     assert len(set(tuned)) == 100 + val
     n_shared = len(set(tuned[100:]) & set(held_out))
     assert n_shared == held - test
-    for rows, y in ((train, parts.y_train), (held_out, parts.y_held)):
-        assert_array_equal(y, np.where(rows >= 2000, -1, rows % 4 == 0))
+    for samples, y in ((train, parts.y_train), (held_out, parts.y_held)):
+        assert_array_equal(y, np.where(samples >= 2000, -1, samples % 4 == 0))
     assert_array_equal(parts.y_val == -1, tuned >= 2000)
     assert parts.y_train.mean() == pytest.approx(0.25, abs=0.005)
     assert parts.y_val[:100].mean() == pytest.approx(0.25, abs=0.02)

@@ -23,14 +23,14 @@ OTHER = LogisticRegression(C=0.01).fit(X, Y)
 @pytest.mark.parametrize("net", [NET, LogisticRegression().fit(X, Y == "a")])
 def test_predictions_are_those_of_the_classifier(net):
     y = Y if net is NET else Y == "a"
-    given = {"knn": KNN(), "msp": MSP(FrozenEstimator(net))}
-    (found,) = predictor(given, y).items()
-    assert found[0] == PREDICTED
-    columns = found[1].score_samples(X)
+    arguments = {"knn": KNN(), "msp": MSP(FrozenEstimator(net))}
+    (actual,) = predictor(arguments, y).items()
+    assert actual[0] == PREDICTED
+    columns = actual[1].score_samples(X)
     assert columns.dtype == np.float64
     wrong = net.predict(X) != y
     assert 0 < wrong.sum() < len(X)
-    assert_array_equal(wrong_rows(found[1], columns, y), wrong)
+    assert_array_equal(wrong_rows(actual[1], columns, y), wrong)
 
 
 def test_single_classifier_predicts():

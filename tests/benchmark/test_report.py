@@ -77,22 +77,22 @@ class Page(HTMLParser):
         ]
 
 
-def rows_of(found, caption):
+def rows_of(actual, caption):
     """The cells of the table whose caption begins so, by row."""
     start = next(
         i
-        for i, e in enumerate(found.elements)
+        for i, e in enumerate(actual.elements)
         if e["tag"] == "caption" and e["text"].startswith(caption)
     )
-    rows = []
-    for element in found.elements[start:]:
+    samples = []
+    for element in actual.elements[start:]:
         if element["tag"] == "table":
             break
         if element["tag"] == "tr":
-            rows.append([])
+            samples.append([])
         elif element["tag"] in ("td", "th"):
-            rows[-1].append(element)
-    return rows
+            samples[-1].append(element)
+    return samples
 
 
 def report(tmp_path, detectors, *, X=REST[0], y=REST[1], ood=OOD, **params):
@@ -115,10 +115,10 @@ def written(tmp_path_factory):
 
 
 def test_page_needs_nothing_else(written):
-    _, found, text = written
+    _, actual, text = written
     assert not re.search(r"https?:|url\(|@import|src=|<link|<script|javascript:", text)
-    assert [e["href"] for e in found.all("a")] == []
-    (style,) = found.all("style")
+    assert [e["href"] for e in actual.all("a")] == []
+    (style,) = actual.all("style")
     assert "prefers-color-scheme: dark" in style["text"]
     assert "@media print" in style["text"]
     assert style["text"].count("{") == style["text"].count("}")
@@ -126,31 +126,31 @@ def test_page_needs_nothing_else(written):
     assert used <= set(re.findall(r"(--\w+):", style["text"]))
     assert "nan" not in re.sub(r"[a-z]nan|nan[a-z]", "", text.lower())
     assert text.startswith("<!DOCTYPE html>")
-    assert found.all("html")[0]["lang"] == "en"
+    assert actual.all("html")[0]["lang"] == "en"
 
 
 def test_page_can_be_read_aloud(written):
-    _, found, _ = written
-    assert len(found.all("table")) == len(found.all("caption")) == 1 + len(METRICS)
-    assert all(e["scope"] in ("row", "col") for e in found.all("th"))
-    drawn = [e for e in found.all("svg") if "aria-hidden" not in e]
+    _, actual, _ = written
+    assert len(actual.all("table")) == len(actual.all("caption")) == 1 + len(METRICS)
+    assert all(e["scope"] in ("row", "col") for e in actual.all("th"))
+    drawn = [e for e in actual.all("svg") if "aria-hidden" not in e]
     assert all(e["role"] == "img" and e["aria-label"] for e in drawn)
     # two sets, and risk; one histogram for each detector and set
     kinds = Counter(e["class"] for e in drawn)
     assert kinds == {"chart": 3, "small": 6}
-    ids = [e["id"] for e in found.elements if "id" in e]
+    ids = [e["id"] for e in actual.elements if "id" in e]
     assert len(ids) == len(set(ids))
     headings = [
-        int(e["tag"][1]) for e in found.elements if re.match("h[1-6]", e["tag"])
+        int(e["tag"][1]) for e in actual.elements if re.match("h[1-6]", e["tag"])
     ]
     assert headings[0] == 1
     assert all(b - a <= 1 for a, b in pairwise(headings))
-    summaries, details = found.all("summary"), found.all("details")
+    summaries, details = actual.all("summary"), actual.all("details")
     assert len(summaries) == len(details) == 1 + (len(METRICS) - 1) + 2
 
 
 def test_values_and_marks(written):
-    table, found, _ = written
+    table, actual, _ = written
     captions = {
         "auroc": "Area under",
         "aupr_in": "Average precision of finding the ID",
@@ -159,11 +159,11 @@ def test_values_and_marks(written):
         "detection_error": "Error rate",
     }
     for metric, caption in captions.items():
-        head, *rows = rows_of(found, caption)
+        head, *samples = rows_of(actual, caption)
         names = ["detector", "near", "far", "all mean of group"]
         assert [cell["text"] for cell in head[:4]] == names
-        assert [row[0]["text"] for row in rows] == list(DETECTORS)
-        for row in rows:
+        assert [row[0]["text"] for row in samples] == list(DETECTORS)
+        for row in samples:
             for cell, ood in zip(row[1:4], ("near", "far", "all"), strict=True):
                 is_it = (table.detector == row[0]["text"]) & (table.ood == ood)
                 ((_, it),) = table[is_it & (table.metric == metric)].iterrows()
@@ -173,38 +173,38 @@ def test_values_and_marks(written):
                 assert ("best" in cell.get("class", "")) == (it.pvalue > 0.05)
         assert len(head) == (7 if metric == "auroc" else 4)
     assert table.pvalue.le(0.05).any()  # so both kinds of cells were seen
-    head, *rows = rows_of(found, "Area under")
+    head, *samples = rows_of(actual, "Area under")
     assert [cell["text"] for cell in head[4:]] == [
         "fit s",
         "score s",
         "network s shared",
     ]
     seconds = table.drop_duplicates("detector").set_index("detector")
-    for row in rows:
+    for row in samples:
         assert row[4]["text"] == f"{seconds.fit_seconds[row[0]['text']]:.3f}"
 
 
 def test_sets_and_settings(written):
-    _, found, _ = written
-    assert [[c["text"] for c in row] for row in rows_of(found, "OOD sets")] == [
+    _, actual, _ = written
+    assert [[c["text"] for c in row] for row in rows_of(actual, "OOD sets")] == [
         ["OOD set", "samples", "groups"],
         ["near", "40", "all"],
         ["far", "30", "all"],
     ]
-    (said,) = (e["text"] for e in found.all("p") if "detectors, fitted" in e["text"])
+    (said,) = (e["text"] for e in actual.all("p") if "detectors, fitted" in e["text"])
     assert said == (
         "3 detectors, fitted on 84 ID samples, evaluated on 36 held-out ID samples; "
         "1 repeat; seed 0; 95 % intervals from 99 resamples."
     )
-    facts = " ".join(e["text"] for e in found.all("dd")[:3])
+    facts = " ".join(e["text"] for e in actual.all("dd")[:3])
     for name in ("skood", "numpy", "scikit-learn", "torch", "python", "CPUs"):
         assert name in facts
     assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d", facts)
 
 
-def legend(found, after):
+def legend(actual, after):
     """Names and numbers of the list behind a caption."""
-    texts = [(e["tag"], e["text"]) for e in found.elements]
+    texts = [(e["tag"], e["text"]) for e in actual.elements]
     start = texts.index(
         next(e for e in texts if e[0] == "figcaption" and e[1].startswith(after))
     )
@@ -220,23 +220,25 @@ def legend(found, after):
 
 
 def test_curves_are_sorted(written):
-    table, found, _ = written
-    names, numbers = legend(found, "ROC curves; AUROC")
+    table, actual, _ = written
+    names, numbers = legend(actual, "ROC curves; AUROC")
     near = table[(table.ood == "near") & (table.metric == "auroc")]
     near = near.sort_values("value", ascending=False)
     assert names == list(near.detector)
     assert numbers == [round(value, 3) for value in near.value]
-    (summary,) = (e["text"] for e in found.all("summary") if "near" in e["text"])
+    (summary,) = (e["text"] for e in actual.all("summary") if "near" in e["text"])
     assert summary == f"near best AUROC {near.value.iloc[0]:.3f}: {names[0]}"
     (label,) = (
         e["aria-label"]
-        for e in found.all("svg")
+        for e in actual.all("svg")
         if e.get("aria-label", "").startswith("ROC curves, ID samples against near")
     )
     pairs = zip(names, near.value, strict=True)
     assert label.endswith(", ".join(f"{name} {value:.3f}" for name, value in pairs))
     # the same name, the same style, in each chart
-    keys = {(e["text"], e["class"]) for e in found.all("li") if e["within"][-1] == "ol"}
+    keys = {
+        (e["text"], e["class"]) for e in actual.all("li") if e["within"][-1] == "ol"
+    }
     assert (
         len({name for name, _ in {(t.rstrip("0123456789."), k) for t, k in keys}}) == 3
     )
@@ -246,14 +248,14 @@ def test_risk_is_that_of_the_classifier(tmp_path):
     """All rows are held out, so that it can be computed here."""
     detectors = {"msp": MSP(NET), "energy": Energy(NET), "gauss": Mahalanobis(NET)}
     fitted = {k: FrozenEstimator(d.fit(X[:60], Y[:60])) for k, d in detectors.items()}
-    _, found, text = report(tmp_path, fitted)
+    _, actual, text = report(tmp_path, fitted)
     wrong = NET.predict(REST[0]) != REST[1]
     expected = {
         name: aurc(REST[1], NET.predict(REST[0]), detector.score_samples(REST[0]))
         for name, detector in fitted.items()
     }
     order = sorted(expected, key=expected.get)
-    names, numbers = legend(found, "Risk; the area")
+    names, numbers = legend(actual, "Risk; the area")
     assert names == order
     assert numbers == [round(expected[name], 4) for name in order]
     assert (
@@ -263,36 +265,39 @@ def test_risk_is_that_of_the_classifier(tmp_path):
 
 
 def test_no_classifier_no_risk(tmp_path):
-    table, found, text = report(tmp_path, {"knn": KNN()}, metrics="fpr_at_tpr")
+    table, actual, text = report(tmp_path, {"knn": KNN()}, metrics="fpr_at_tpr")
     assert "Risk and coverage" not in text
     assert "1 detector, fitted" in text
     assert "network s" not in text
-    assert [row[0]["text"] for row in rows_of(found, "Share of")] == ["detector", "knn"]
+    assert [row[0]["text"] for row in rows_of(actual, "Share of")] == [
+        "detector",
+        "knn",
+    ]
     assert (table.metric == "fpr_at_tpr").all()
 
 
 def test_no_errors_no_risk(tmp_path):
     far = np.eye(3)[Y] * 50 + X
     net = FrozenEstimator(LogisticRegression().fit(far, Y))
-    _, found, text = report(tmp_path, {"msp": MSP(net)}, X=far, y=Y)
+    _, actual, text = report(tmp_path, {"msp": MSP(net)}, X=far, y=Y)
     assert (
         "gives 0 of 54 held-out ID samples a wrong class (risk 0.0000). There" in text
     )
-    assert len([e for e in found.all("svg") if e["class"] == "chart"]) == 2
+    assert len([e for e in actual.all("svg") if e["class"] == "chart"]) == 2
 
 
 def test_names_are_text(tmp_path):
-    _, found, text = report(
+    _, actual, text = report(
         tmp_path,
         {EVIL: MSP(NET), "b" * 300: Energy(NET)},
         ood={EVIL: OOD["near"], "ü ∂ \ud800": OOD["far"]},
         groups={EVIL + "2": [EVIL]},
     )
-    assert not found.all("script")
+    assert not actual.all("script")
     assert "<script" not in text
-    assert rows_of(found, "Area under")[1][0]["text"] == EVIL
-    assert rows_of(found, "OOD sets")[1][0]["text"] == EVIL
-    assert any(EVIL in e.get("aria-label", "") for e in found.all("svg"))
+    assert rows_of(actual, "Area under")[1][0]["text"] == EVIL
+    assert rows_of(actual, "OOD sets")[1][0]["text"] == EVIL
+    assert any(EVIL in e.get("aria-label", "") for e in actual.all("svg"))
     assert Page(html_page(EVIL, [])).all("h1")[0]["text"] == EVIL
 
 
@@ -307,11 +312,11 @@ def test_table_of_a_data_frame():
 
 def test_many_detectors_and_repeats(tmp_path):
     many = {f"{k} neighbors": KNN(n_neighbors=k) for k in range(1, 14)}
-    _, found, text = report(tmp_path, many, repeats=2, confidence_level=0.8)
+    _, actual, text = report(tmp_path, many, repeats=2, confidence_level=0.8)
     assert "2 repeats, of which values are averages; seed 0; 80 % intervals" in text
     assert "ROC curves of the first repeat" in text
     assert "(p &gt; 0.2)" in text
-    styles = [e["class"] for e in found.all("polyline") if e["class"][:6] == "curve "]
+    styles = [e["class"] for e in actual.all("polyline") if e["class"][:6] == "curve "]
     assert len({s.split(" ", 2)[2] for s in styles}) == 13
 
 
@@ -333,8 +338,8 @@ def test_infinite_scores(tmp_path):
             scores = super().score_samples(X)
             return np.where(scores < np.median(scores), -np.inf, scores)
 
-    _, found, text = report(tmp_path, {"sure": Sure(), "msp": MSP(NET)})
-    assert len(found.all("svg", **{"class": "small"})) == 4
+    _, actual, text = report(tmp_path, {"sure": Sure(), "msp": MSP(NET)})
+    assert len(actual.all("svg", **{"class": "small"})) == 4
     assert "Risk and coverage" in text
 
 
@@ -369,13 +374,13 @@ class _Comparison:
 
 @pytest.mark.parametrize(("metric", "first"), [("auroc", "b"), ("fpr_at_tpr", "a")])
 def test_leaders(metric, first):
-    rows = [
+    samples = [
         {"metric": metric, "detector": d, "ood": o, "is_group": o == "g", "value": v}
         for d, o, v in [("a", "x", 0.2), ("a", "y", 0.4), ("a", "g", 9.0),
                         ("b", "x", 0.3), ("b", "y", 0.6), ("b", "g", 0.0)]
     ]  # fmt: skip
-    rows.append(rows[0] | {"metric": "aupr_in", "value": 5.0})
-    name, means = leaders(_Comparison(rows))
+    samples.append(samples[0] | {"metric": "aupr_in", "value": 5.0})
+    name, means = leaders(_Comparison(samples))
     assert name == metric
     assert dict(means) == pytest.approx({"a": 0.3, "b": 0.45})
     assert means[0][0] == first
@@ -394,18 +399,18 @@ def test_error_leaves_no_half_page(tmp_path):
     (path / "file").touch()
     with pytest.raises(OSError, match="page"):
         write_report(path, [])
-    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+    assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
 
 
 def comparison(**means):
     """A comparison whose detectors have these AUROCs on two sets, on average."""
-    rows = [
+    samples = [
         {"detector": name, "ood": ood, "metric": "auroc", "value": value + shift}
         for name, value in means.items()
         for ood, shift in (("a", -0.005), ("b", 0.005))
     ]
-    rows = [row | {"is_group": False} for row in rows]
-    return Comparison(rows, [], None, {"a": 9, "b": 9}, {}, 0, {})
+    samples = [row | {"is_group": False} for row in samples]
+    return Comparison(samples, [], None, {"a": 9, "b": 9}, {}, 0, {})
 
 
 def test_less_than_a_hundredth_is_a_tie():
@@ -437,11 +442,11 @@ def test_verdict_and_seed_are_at_the_top(written, tmp_path):
 
 def test_lines_of_a_chart_differ(written):
     """In color and, for readers who do not see it, in dashes."""
-    _, found, _ = written
-    for chart in (e for e in found.elements if e.get("class") == "chart"):
-        place = found.elements.index(chart)
+    _, actual, _ = written
+    for chart in (e for e in actual.elements if e.get("class") == "chart"):
+        place = actual.elements.index(chart)
         lines = []
-        for element in found.elements[place + 1 :]:
+        for element in actual.elements[place + 1 :]:
             if element["tag"] == "svg":
                 break
             if element.get("class", "").startswith("curve "):

@@ -42,11 +42,13 @@ def operating_points(result, score):
     """TPR, FPR and risk at every threshold, one row after the other."""
     is_id = result.y_true != -1
     wrong = result.y_pred != result.y_true
-    kept = score >= np.unique(score)[:, None]
-    n_kept = np.sum(kept & is_id, axis=1)
+    accepted = score >= np.unique(score)[:, None]
+    n_accepted = np.sum(accepted & is_id, axis=1)
     with np.errstate(invalid="ignore"):  # no ID row is kept: no risk
-        risk = np.sum(kept & is_id & wrong, axis=1) / n_kept
-    return np.transpose([n_kept / is_id.sum(), kept[:, ~is_id].mean(axis=1), risk])
+        risk = np.sum(accepted & is_id & wrong, axis=1) / n_accepted
+    return np.transpose(
+        [n_accepted / is_id.sum(), accepted[:, ~is_id].mean(axis=1), risk]
+    )
 
 
 def least_risk(points, tpr_min, fpr_max):
@@ -93,34 +95,34 @@ def test_accuracy_is_that_of_the_network(digits_result):
 def test_ranking_metrics(digits_result, name):
     score = digits_result.scores[name]
     is_id = digits_result.y_true != -1
-    found = row(digits_result, name)
-    assert found["auroc"] == pytest.approx(roc_auc_score(is_id, score))
-    assert found["aupr_in"] == pytest.approx(average_precision_score(is_id, score))
-    assert found["aupr_out"] == pytest.approx(average_precision_score(~is_id, -score))
+    actual = row(digits_result, name)
+    assert actual["auroc"] == pytest.approx(roc_auc_score(is_id, score))
+    assert actual["aupr_in"] == pytest.approx(average_precision_score(is_id, score))
+    assert actual["aupr_out"] == pytest.approx(average_precision_score(~is_id, -score))
     points = operating_points(digits_result, score)
-    assert found["fpr95"] == pytest.approx(points[points[:, 0] >= 0.95, 1].min())
+    assert actual["fpr95"] == pytest.approx(points[points[:, 0] >= 0.95, 1].min())
 
 
 @pytest.mark.parametrize("name", SINGLES)
 def test_selective_metrics(digits_result, name):
     score = digits_result.scores[name]
     is_id = digits_result.y_true != -1
-    found = row(digits_result, name)
+    actual = row(digits_result, name)
     points = operating_points(digits_result, score)
     # without ties, the area under the risk-coverage curve is a plain mean
     order = np.argsort(-score[is_id])
     wrong = (digits_result.y_pred != digits_result.y_true)[is_id][order]
     assert len(np.unique(score)) == len(score)
     risks = np.cumsum(wrong) / np.arange(1, is_id.sum() + 1)
-    assert found["aurc"] == pytest.approx(risks.mean())
-    some = points[~np.isnan(points[:, 2])][::-1]
-    fpr, right = np.append(0, some[:, 1]), 1 - np.append(some[0, 2], some[:, 2])
-    assert found["oscr"] == pytest.approx(auc(fpr, right))
+    assert actual["aurc"] == pytest.approx(risks.mean())
+    subset = points[~np.isnan(points[:, 2])][::-1]
+    fpr, right = np.append(0, subset[:, 1]), 1 - np.append(subset[0, 2], subset[:, 2])
+    assert actual["oscr"] == pytest.approx(auc(fpr, right))
     risk = least_risk(points, 0.6, 0.3)
-    assert found["risk"] == pytest.approx(risk, nan_ok=True)
+    assert actual["risk"] == pytest.approx(risk, nan_ok=True)
     common = least_risk(points, 0.6, digits_result.common_fpr)
-    assert found["risk_common"] == pytest.approx(common)
-    assert found["min_fpr"] == points[points[:, 0] >= 0.6, 1].min()
+    assert actual["risk_common"] == pytest.approx(common)
+    assert actual["min_fpr"] == points[points[:, 0] >= 0.6, 1].min()
 
 
 def test_common_fpr_is_the_least_that_all_reach(digits_result):
@@ -132,24 +134,24 @@ def test_common_fpr_is_the_least_that_all_reach(digits_result):
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_pairs_are_the_best_weighted_sums(digits_result, pair):
-    found = row(digits_result, pair)
+    actual = row(digits_result, pair)
     points = [
         operating_points(digits_result, s) for s in combinations(digits_result, pair)
     ]
     for key, fpr_max in (("risk", 0.3), ("risk_common", digits_result.common_fpr)):
         risks = [least_risk(p, 0.6, fpr_max) for p in points]
-        assert found[key] == pytest.approx(np.nanmin(risks))
+        assert actual[key] == pytest.approx(np.nanmin(risks))
         # no worse than the better of the two
-        assert found[key] <= np.nanmin(
-            [row(digits_result, single)[key] for single in PAIRS[pair]]
+        assert actual[key] <= np.nanmin(
+            [row(digits_result, each)[key] for each in PAIRS[pair]]
         )
     reached = [p[p[:, 0] >= 0.6, 1].min() for p in points]
-    assert found["min_fpr"] == pytest.approx(min(reached))
+    assert actual["min_fpr"] == pytest.approx(min(reached))
     for key in ("auroc", "aupr_in", "aupr_out", "fpr95", "oscr", "aurc"):
-        assert math.isnan(found[key])
+        assert math.isnan(actual[key])
     for key in ("fit_seconds", "score_seconds"):
-        parts = [row(digits_result, single)[key] for single in PAIRS[pair]]
-        assert found[key] == pytest.approx(sum(parts))
+        parts = [row(digits_result, each)[key] for each in PAIRS[pair]]
+        assert actual[key] == pytest.approx(sum(parts))
         assert min(parts) > 0
 
 
@@ -173,8 +175,8 @@ def test_reject_options(digits_result, pair):
     assert report.coverage.value == np.mean(accepted)
     wrong = (y_pred != y_true)[accepted & is_id]
     assert report.risk.value == np.mean(wrong)
-    for kind, rows in (("id", is_id), ("ood", ~is_id)):
-        assert sum(option.reasons[kind].values()) == np.sum(rows & ~accepted)
+    for kind, samples in (("id", is_id), ("ood", ~is_id)):
+        assert sum(option.reasons[kind].values()) == np.sum(samples & ~accepted)
     assert report.n_id == result.parts["test"]["id"] == is_id.sum()
     assert report.n_ood == result.parts["test"]["ood"] == np.sum(~is_id)
 
@@ -188,7 +190,7 @@ def test_rules_are_certified_on_the_validation_samples(digits_result):
         Z_val = split(digits_result.classifier)[0].transform(parts.X_val)
         again = clone(option.classifier).fit(Z_val, parts.y_val).operating_point_
     assert (again.theta, again.lam, again.tpr) == (point.theta, point.lam, point.tpr)
-    p_values = [found.pvalue for found in point.certificate.statements]
+    p_values = [actual.pvalue for actual in point.certificate.statements]
     assert len(p_values) == 2
     assert max(p_values) <= point.certificate.delta
 

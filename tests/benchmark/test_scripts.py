@@ -209,13 +209,13 @@ def test_detectors_are_timed(tmp_path, capsys):
     assert energy.split()[:2] == ["Energy", "skood"]
     assert react.split()[:2] == ["ReAct", "skood"]
     assert "2 targets OK, 0 missed" in printed
-    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
-    for row in rows:
+    samples = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    for row in samples:
         assert 0 < row["score_cpu"] < 10 > row["score"] > 0
         assert row["auroc"] > 0.7
         assert row["score_mib"] < 50
-    assert 0 < rows[0]["threshold"] < rows[0]["fit"]  # rectifiers have none
-    assert "threshold" not in rows[1]
+    assert 0 < samples[0]["threshold"] < samples[0]["fit"]  # rectifiers have none
+    assert "threshold" not in samples[1]
 
 
 def test_unknown_methods(capsys):
@@ -264,12 +264,12 @@ def test_what_detectors_must_reach(ours, missed):
         _row("wrong", 0.1, 0.1, correct=False),
         {"workload": "F", "method": "KNN", "library": "broken", "failed": "no"},
     ]
-    rows = module.add_ratios([ours, *others])
-    assert [text for text, met in module.targets(rows, 2) if not met] == missed
+    samples = module.add_ratios([ours, *others])
+    assert [text for text, met in module.targets(samples, 2) if not met] == missed
     fit = ours["fit_cpu"] - ours.get("threshold_cpu", 0)
-    assert (rows[0]["x_fit"], rows[0]["x_score"]) == (fit, ours["score"])
-    assert rows[3]["x_score"] == 0.1
-    assert "x_score" not in rows[4]
+    assert (samples[0]["x_fit"], samples[0]["x_score"]) == (fit, ours["score"])
+    assert samples[3]["x_score"] == 0.1
+    assert "x_score" not in samples[4]
     assert module.targets(others, 2) == []  # nothing of ours
 
 

@@ -43,25 +43,25 @@ def untrained(monkeypatch):
 
 @pytest.mark.parametrize("name", PARTS)
 def test_parts(name, untrained):
-    part = PARTS[name](3)
-    assert len(part.detectors) >= 6
-    assert sorted(part.groups) == ["far", "near"]
-    assert sorted(chain(*part.groups.values())) == sorted(part.ood)
-    assert n_rows(part.X) == len(part.y) >= 60
-    for X in part.ood.values():
+    subset = PARTS[name](3)
+    assert len(subset.detectors) >= 6
+    assert sorted(subset.groups) == ["far", "near"]
+    assert sorted(chain(*subset.groups.values())) == sorted(subset.ood)
+    assert n_rows(subset.X) == len(subset.y) >= 60
+    for X in subset.ood.values():
         assert n_rows(X) >= 12
     again = PARTS[name](3)
     other = PARTS[name](2**32 - 1)
-    for ood in part.ood:
-        if isinstance(part.ood[ood], np.ndarray):
-            assert_array_equal(part.ood[ood], again.ood[ood])
-            assert part.ood[ood].shape[1:] == part.X.shape[1:]
+    for ood in subset.ood:
+        if isinstance(subset.ood[ood], np.ndarray):
+            assert_array_equal(subset.ood[ood], again.ood[ood])
+            assert subset.ood[ood].shape[1:] == subset.X.shape[1:]
     if name != "concepts":  # all rows are ID rows there, whatever the seed
-        assert not np.array_equal(part.y, other.y)
+        assert not np.array_equal(subset.y, other.y)
     networks = {
-        id(one.estimator.estimator)
-        for one in part.detectors.values()
-        if isinstance(getattr(one, "estimator", None), FrozenEstimator)
+        id(first.estimator.estimator)
+        for first in subset.detectors.values()
+        if isinstance(getattr(first, "estimator", None), FrozenEstimator)
     }
     assert len(networks) == (0 if name == "concepts" else 1)
 
@@ -124,8 +124,10 @@ def test_what_is_written(parts, tmp_path):
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["benchmark.csv", "benchmark.json", "cells", "report.html"]
     with (folder / "benchmark.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 2 * 3 * len(METRICS)  # parts, detectors, sets and a group
+        entries = list(csv.DictReader(file))
+    assert len(entries) == 2 * 2 * 3 * len(
+        METRICS
+    )  # parts, detectors, sets and a group
     content = json.loads((folder / "benchmark.json").read_text("utf-8"))
     assert (content["seed"], content["repeats"]) == (5, 1)
     flat = [
@@ -133,7 +135,7 @@ def test_what_is_written(parts, tmp_path):
         for name in ("two", "one")
         for row in content["parts"][name]["rows"]
     ]
-    assert [{k: str(v) for k, v in row.items()} for row in flat] == rows
+    assert [{k: str(v) for k, v in row.items()} for row in flat] == entries
     assert content["parts"]["one"]["sets"] == {"a": 40, "b": 40}
     page = (folder / "report.html").read_text("utf-8")
     command = f"skood benchmark --out {folder} --suite two,one --seed 5 --repeats 1"
@@ -158,9 +160,11 @@ def test_jobs_and_repeats(parts, tmp_path, capsys):
         together = _suite.run_suite(tmp_path / "b", repeats=2, n_jobs=2, verbose=1)
     assert together == alone
     assert "parts: " in capsys.readouterr().err
-    rows = json.loads((tmp_path / "b" / "benchmark.json").read_text())["parts"]["one"]
-    assert rows["settings"]["repeats"] == 2
-    assert rows["rows"][0]["std"] >= 0
+    entries = json.loads((tmp_path / "b" / "benchmark.json").read_text())["parts"][
+        "one"
+    ]
+    assert entries["settings"]["repeats"] == 2
+    assert entries["rows"][0]["std"] >= 0
 
 
 FITS: list = []
@@ -264,10 +268,12 @@ def test_whole_suite(tmp_path):
     start = time.process_time()
     assert main(["benchmark", "--out", str(tmp_path), "--quiet"]) == 0
     assert time.process_time() - start < 60
-    found = json.loads((tmp_path / "benchmark.json").read_text())["parts"]
-    for part in found.values():
-        rows = [r for r in part["rows"] if (r["metric"], r["ood"]) == ("auroc", "far")]
-        assert max(row["value"] for row in rows) > 0.75
+    actual = json.loads((tmp_path / "benchmark.json").read_text())["parts"]
+    for subset in actual.values():
+        entries = [
+            r for r in subset["rows"] if (r["metric"], r["ood"]) == ("auroc", "far")
+        ]
+        assert max(row["value"] for row in entries) > 0.75
 
 
 def test_file_that_is_a_folder(parts, tmp_path, capsys):

@@ -44,8 +44,8 @@ def test_table_shows_the_numbers(digits_result):
         "s",
     ]
     start = lines.index(header) + 2
-    rows = lines[start : start + len(digits_result.table)]
-    for line, row in zip(rows, digits_result.table, strict=True):
+    samples = lines[start : start + len(digits_result.table)]
+    for line, row in zip(samples, digits_result.table, strict=True):
         method, *cells = line.split()
         assert method == row["method"]
         numbers = list(row.values())[1:]

@@ -40,9 +40,9 @@ def test_order_of_samples_columns_and_chunks_does_not_matter(combiner, monkeypat
     rng = np.random.default_rng(0)
     P = mixed_pvalues(rng, 100, 7)
     q, selected = combiner.statistic(P), combiner.selected(P)
-    for rows in ([0], [99], [3, 60], slice(None, None, -1)):
-        assert_array_equal(combiner.statistic(P[rows]), q[rows])
-        assert_array_equal(combiner.selected(P[rows]), selected[rows])
+    for samples in ([0], [99], [3, 60], slice(None, None, -1)):
+        assert_array_equal(combiner.statistic(P[samples]), q[samples])
+        assert_array_equal(combiner.selected(P[samples]), selected[samples])
     order = rng.permutation(7)
     assert_array_equal(combiner.statistic(P[:, order]), q)
     assert_array_equal(combiner.selected(P[:, order]), selected[:, order])

@@ -25,11 +25,11 @@ each = pytest.mark.parametrize("combiner", ALL, ids=repr)
 def _harmonic(p):
     m = len(p)
     factor = {1: 1.0, 2: 2.0}.get(m, math.e * math.log(max(m, 1)))
-    return factor * m / math.fsum(1 / one for one in p)
+    return factor * m / math.fsum(1 / each for each in p)
 
 
 def _fisher(p):
-    return chi2.sf(-2 * math.fsum(math.log(one) for one in p), 2 * len(p))
+    return chi2.sf(-2 * math.fsum(math.log(each) for each in p), 2 * len(p))
 
 
 def _stouffer(p):
@@ -37,7 +37,7 @@ def _stouffer(p):
 
 
 def _cauchy(p):
-    total = math.fsum(1 / math.tan(math.pi * one) for one in p)
+    total = math.fsum(1 / math.tan(math.pi * each) for each in p)
     return math.atan2(1, total / len(p)) / math.pi
 
 
@@ -59,15 +59,15 @@ def _digits(name, p):
     """The combined p-value, with 400 digits in between."""
     mp = pytest.importorskip("mpmath").mp
     with mp.workdps(400):
-        p, m = [mp.mpf(one) for one in p], len(p)
+        p, m = [mp.mpf(each) for each in p], len(p)
         if name == "Fisher":
-            x = -sum(mp.log(one) for one in p)
+            x = -sum(mp.log(each) for each in p)
             q = mp.exp(-x) * sum(x**i / mp.factorial(i) for i in range(m))
         elif name == "HarmonicMean":
             factor = m if m < 3 else mp.e * mp.log(m)
-            q = factor * m / sum(1 / one for one in p)
+            q = factor * m / sum(1 / each for each in p)
         else:
-            total = sum(mp.cot(mp.pi * one) for one in p) / m
+            total = sum(mp.cot(mp.pi * each) for each in p) / m
             q = mp.atan(1 / total) / mp.pi
             q = q + 1 if q < 0 else q
         return float(q)
@@ -90,7 +90,7 @@ def _digits(name, p):
     ],
 )
 def test_many_digits(name, p):
-    combiner = next(one for one in ALL if type(one).__name__ == name)
+    combiner = next(each for each in ALL if type(each).__name__ == name)
     expected = _digits(name, p)
     assert combiner.statistic([p])[0] == pytest.approx(expected, rel=1e-10, abs=1e-320)
     assert expected > 0

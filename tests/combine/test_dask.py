@@ -70,8 +70,8 @@ def digits():
     return X[:900], y[:900], X[900:]
 
 
-def _columns(n_rows=400, m=2, seed=0):
-    return np.random.default_rng(seed).normal(size=(n_rows, m))
+def _columns(n_samples=400, m=2, seed=0):
+    return np.random.default_rng(seed).normal(size=(n_samples, m))
 
 
 def _network():
@@ -89,10 +89,10 @@ def _on_dask(ensemble, X, y, X_test):
         return _said(ensemble.fit(X, y), X_test)
 
 
-def _assert_same(found, expected):
-    assert found.keys() == expected.keys()
+def _assert_same(actual, expected):
+    assert actual.keys() == expected.keys()
     for key, values in expected.items():
-        assert_array_equal(found[key], values, err_msg=key)
+        assert_array_equal(actual[key], values, err_msg=key)
 
 
 def _processes(folder, what):
@@ -165,8 +165,8 @@ def test_fitted_ensemble_that_is_sent_once(client, digits):
     on_workers = client.scatter(ensemble, broadcast=True)
     batches = np.array_split(X_test, 5)
     futures = [
-        client.submit(DetectorEnsemble.score_samples, on_workers, rows)
-        for rows in batches
+        client.submit(DetectorEnsemble.score_samples, on_workers, samples)
+        for samples in batches
     ]
     assert_array_equal(
         np.concatenate(client.gather(futures)), ensemble.score_samples(X_test)
@@ -206,8 +206,8 @@ def test_members_share_a_network(client, n_jobs):
     )
     expected = _said(clone(ensemble).set_params(n_jobs=None).fit(X, y), X_test)
     _assert_same(_on_dask(ensemble, X, y, X_test), expected)
-    first, *others = (one.estimator_ for one in ensemble.named_detectors_.values())
-    assert all(one is first for one in others)
+    first, *others = (each.estimator_ for each in ensemble.named_detectors_.values())
+    assert all(each is first for each in others)
     # the user's own network is as it was
     assert ensemble.detectors[0][1].estimator is classifier
     assert net.training

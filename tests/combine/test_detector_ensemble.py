@@ -81,7 +81,7 @@ def test_levels_by_hand(combiner, method):
     assert_allclose(ensemble.pvalues(X_new), P, rtol=1e-15)
     q = combiner.statistic(P)
     q_cal = combiner.statistic(conformal_pvalues(second, first, method=method))
-    level = [(1 + np.sum(q_cal <= one * (1 + 1e-12))) / 151 for one in q]
+    level = [(1 + np.sum(q_cal <= each * (1 + 1e-12))) / 151 for each in q]
     assert_allclose(ensemble.levels(X_new), level, rtol=1e-15)
     scores = ensemble.score_samples(X_new)
     assert_allclose(scores, np.log(level), rtol=0, atol=1.01e-9)
@@ -120,12 +120,12 @@ def test_subset_of_a_library_is_dsde_on_its_members(c_m):
     X, X_new = rng.normal(size=(200, 9)), rng.normal(size=(60, 9)) - 1
     library = frozen_columns(9)
     P = conformal_pvalues(X_new, X)
-    for part in ([0, 3, 4, 8], [8, 1, 0, 2, 5, 7], list(range(9))):
-        members = [library[j] for j in part]
+    for subset in ([0, 3, 4, 8], [8, 1, 0, 2, 5, 7], list(range(9))):
+        members = [library[j] for j in subset]
         dsde = DSDE(
             members, DOSStorey(c_m=c_m), calibration="same", level="nominal"
         ).fit(X)
-        expected = DOSStorey(c_m=c_m).statistic(P[:, part])
+        expected = DOSStorey(c_m=c_m).statistic(P[:, subset])
         assert_allclose(dsde.levels(X_new), expected, rtol=0, atol=1e-12)
         assert 0.1 < np.mean(expected <= 0.05) < 0.9
 
@@ -236,8 +236,8 @@ def test_cross_conformal_levels_by_hand():
         first, second = X[test[::2]], X[test[1::2]]
         fitted = [clone(member).fit(X[train]) for _, member in members]
 
-        def scores(rows, fitted=fitted):
-            return np.column_stack([one.score_samples(rows) for one in fitted])
+        def scores(samples, fitted=fitted):
+            return np.column_stack([each.score_samples(samples) for each in fitted])
 
         q_cal = BenjaminiHochberg().statistic(
             conformal_pvalues(scores(second), scores(first))
@@ -299,9 +299,9 @@ def test_alpha_that_no_conformal_level_reaches_selects_nobody():
 def test_votes_are_those_of_the_members():
     X = np.random.default_rng(0).normal(size=(400, 3))
     ensemble = frozen_ensemble(3, Vote(0.6), level="nominal").fit(X)
-    rows = np.array([[-9.0, 9, 9], [-9, -9, 9]])
-    assert_array_equal(ensemble.predict(rows), [1, -1])
-    assert_array_equal(ensemble.selected_detectors(rows), rows < 0)
+    samples = np.array([[-9.0, 9, 9], [-9, -9, 9]])
+    assert_array_equal(ensemble.predict(samples), [1, -1])
+    assert_array_equal(ensemble.selected_detectors(samples), samples < 0)
 
 
 # -----------------------------------------------------------------------------
@@ -347,10 +347,10 @@ def test_members_of_all_kinds(digits):
             )
         ]
     )
-    found = ensemble.pvalues(X_test)
+    pvalues = ensemble.pvalues(X_test)
     # but where scores are equal up to 1e-5
-    assert_allclose(found, P, rtol=0, atol=1.01 / len(held_out[::2]))
-    assert np.isclose(found, P).mean() > 0.999
+    assert_allclose(pvalues, P, rtol=0, atol=1.01 / len(held_out[::2]))
+    assert np.isclose(pvalues, P).mean() > 0.999
     assert ensemble.score(X_test, y_test) > 0.85
     assert np.mean(ensemble.predict(X_test[y_test != -1]) == 1) > 0.9
 
@@ -427,8 +427,8 @@ def test_members_of_a_shared_network_with_n_jobs(digits, backend):
     for n_jobs in (1, 2):
         parallel = clone(ensemble).set_params(n_jobs=n_jobs, verbose=0)
         with joblib.parallel_config(backend):
-            found = quiet(parallel.fit, X, y).score_samples(X_test)
-        assert_allclose(found, expected)
+            scores = quiet(parallel.fit, X, y).score_samples(X_test)
+        assert_allclose(scores, expected)
 
 
 def test_known_ood_samples_change_nothing():
@@ -437,9 +437,9 @@ def test_known_ood_samples_change_nothing():
     both = np.concatenate([X, np.full((20, 3), -50.0)])
     labels = np.concatenate([y, np.full(20, -1)])
     members = [("a", Column(0)), ("b", Mahalanobis())]
-    one = quiet(DetectorEnsemble(members, random_state=0).fit, X, y)
+    first = quiet(DetectorEnsemble(members, random_state=0).fit, X, y)
     two = quiet(DetectorEnsemble(members, random_state=0).fit, both, labels)
-    assert_array_equal(one.score_samples(both), two.score_samples(both))
+    assert_array_equal(first.score_samples(both), two.score_samples(both))
     assert two.named_detectors_.a.n_rows_ == 80
 
 
@@ -469,12 +469,12 @@ def test_explain(digits):
         *(f"pvalue_{name}" for name in names),
         *(f"selected_{name}" for name in names),
     ]
-    rows = X_test[:30]
-    assert_array_equal(table["score"], ensemble.score_samples(rows))
-    assert_array_equal(table["is_ood"], ensemble.predict(rows) == -1)
-    assert_array_equal(table["level"], ensemble.levels(rows))
-    assert_array_equal(table["pi0"], ensemble.pi0(rows))
-    P, selected = ensemble.pvalues(rows), ensemble.selected_detectors(rows)
+    samples = X_test[:30]
+    assert_array_equal(table["score"], ensemble.score_samples(samples))
+    assert_array_equal(table["is_ood"], ensemble.predict(samples) == -1)
+    assert_array_equal(table["level"], ensemble.levels(samples))
+    assert_array_equal(table["pi0"], ensemble.pi0(samples))
+    P, selected = ensemble.pvalues(samples), ensemble.selected_detectors(samples)
     assert_array_equal(table["n_selected"], selected.sum(axis=1))
     for j, name in enumerate(names):
         assert_array_equal(table[f"pvalue_{name}"], P[:, j])
@@ -543,8 +543,8 @@ def test_cross_conformal_selection_goes_with_the_decision():
     # p-values of all folds and statistics of one can differ at the edge
     assert (rejected & ~selected).mean() < 0.02 < rejected.mean()
     for alpha in (0.01, 0.2):
-        found = ensemble.selected_detectors(X_new, alpha).any(axis=1)
-        assert not (found & (ensemble.levels(X_new) > alpha * (1 + 1e-9))).any()
+        actual = ensemble.selected_detectors(X_new, alpha).any(axis=1)
+        assert not (actual & (ensemble.levels(X_new) > alpha * (1 + 1e-9))).any()
 
 
 @pytest.mark.parametrize("alpha", [np.float32(0.05), 0.95, 0.999])
@@ -583,10 +583,10 @@ def test_combiner_of_another_kind():
 
     X = np.random.default_rng(0).normal(size=(200, 2))
     options = {"calibration": "same", "random_state": 0}
-    found = DetectorEnsemble(frozen_columns(2), Smallest(), **options).fit(X)
+    fitted = DetectorEnsemble(frozen_columns(2), Smallest(), **options).fit(X)
     expected = DetectorEnsemble(frozen_columns(2), Naive(), **options).fit(X)
-    assert_array_equal(found.levels(X), expected.levels(X))
-    assert_array_equal(found.selected_detectors(X), expected.selected_detectors(X))
+    assert_array_equal(fitted.levels(X), expected.levels(X))
+    assert_array_equal(fitted.selected_detectors(X), expected.selected_detectors(X))
 
 
 def test_combiner_that_gives_nan():
@@ -661,8 +661,8 @@ def test_explain_without_pandas(monkeypatch):
 
 def test_grid_search_of_dsde_and_members(digits):
     X, _, y, _ = digits
-    id_rows = y != -1
-    X, y = X[id_rows][:300], y[id_rows][:300]
+    id_samples = y != -1
+    X, y = X[id_samples][:300], y[id_samples][:300]
     members = [(f"k{k}", KNN(n_neighbors=k)) for k in (1, 3, 5, 9, 20, 30)]
     search = GridSearchCV(
         DSDE(members, DOSStorey(), random_state=0, level="nominal"),

@@ -51,12 +51,12 @@ def _accepted(combiner, m, rho, n, *, level, n_draws, n_new=200, seed=0, scores=
     shares = []
     ensemble = frozen_ensemble(m, combiner, level=level)
     for draw in range(n_draws):
-        rows = (scores or equicorrelated)(rng, n + n_new, m, rho)
+        samples = (scores or equicorrelated)(rng, n + n_new, m, rho)
         ensemble.set_params(random_state=draw)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SkoodWarning)
-            ensemble.fit(rows[:n])
-        shares.append(np.mean(ensemble.predict(rows[n:]) == 1))
+            ensemble.fit(samples[:n])
+        shares.append(np.mean(ensemble.predict(samples[n:]) == 1))
     return np.mean(shares), np.std(shares) / np.sqrt(n_draws)
 
 
@@ -78,8 +78,8 @@ def test_conformal_level(members, rho, n):
     [
         (Fisher(), 60),
         *(
-            pytest.param(one, 200, marks=pytest.mark.slow)
-            for one in (BenjaminiHochberg(), Fisher(), Stouffer())
+            pytest.param(first, 200, marks=pytest.mark.slow)
+            for first in (BenjaminiHochberg(), Fisher(), Stouffer())
         ),
     ],
 )
@@ -87,8 +87,8 @@ def test_conformal_level_with_any_combiner_and_dependence(combiner, n_draws):
     """Members that contradict each other, and scores with many ties."""
 
     def opposed(rng, n, m, _):
-        rows = rng.normal(size=(n, 1)) * np.resize([1, -1], m)
-        return np.round(rows, 1) + rng.integers(0, 2, size=(n, m))
+        samples = rng.normal(size=(n, 1)) * np.resize([1, -1], m)
+        return np.round(samples, 1) + rng.integers(0, 2, size=(n, m))
 
     mean, error = _accepted(
         combiner, 4, None, 200, level="conformal", n_draws=n_draws, scores=opposed

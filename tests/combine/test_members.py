@@ -45,31 +45,31 @@ def _members(network):
 
 @pytest.mark.parametrize("calibration", [0.4, 3])
 def test_a_network_reads_each_row_once(calibration):
-    network, rows_run = counted()
+    network, samples_run = counted()
     X, X_new, y = images(60), images(35, seed=1), np.arange(60) % 3
     members = _members(network)
     ensemble = DetectorEnsemble(members, calibration=calibration, random_state=0)
-    rows_run.clear()
+    samples_run.clear()
     quiet(ensemble.fit, X, y)
     # per fold the training and the held-out rows; FeatureExtractor needs no row more
     n_folds = 1 if calibration == 0.4 else 3
-    assert sum(rows_run) == 60 * n_folds
+    assert sum(samples_run) == 60 * n_folds
     for method in (ensemble.levels, ensemble.predict, ensemble.explain):
-        rows_run.clear()
+        samples_run.clear()
         method(X_new)
-        assert sum(rows_run) == 35  # whatever the number of folds
+        assert sum(samples_run) == 35  # whatever the number of folds
 
 
 def test_many_samples_are_scored_in_chunks(monkeypatch):
     """Bounded memory for what is kept, and the same scores."""
-    network, rows_run = counted()
+    network, samples_run = counted()
     X, y = images(60), np.arange(60) % 3
     ensemble = quiet(DetectorEnsemble(_members(network), random_state=0).fit, X, y)
     (whole,) = ensemble._member_scores(X)
     monkeypatch.setattr("skood.nn._shared_forward._SHARED_SAMPLES", 25)
-    rows_run.clear()
+    samples_run.clear()
     (parts,) = ensemble._member_scores(X)
-    assert rows_run == [25, 25, 10]
+    assert samples_run == [25, 25, 10]
     assert_allclose(parts, whole, rtol=1e-5)
 
 
@@ -216,7 +216,7 @@ def test_a_linear_classifier_runs_once(kind, frozen, calibration):
         estimator = FrozenEstimator(estimator.fit(X, y))
     members = [MSP(), Energy(), ViM(n_components=2), KNN(), Mahalanobis()]
     dsde = DSDE(
-        [(type(one).__name__, one) for one in members],
+        [(type(each).__name__, each) for each in members],
         estimator=estimator,
         calibration=calibration,
         random_state=0,

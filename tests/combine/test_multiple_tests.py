@@ -33,7 +33,7 @@ def _pi0(combiner, p):
     """The share of true null hypotheses, of sorted p-values of one sample."""
     m = len(p)
     if isinstance(combiner, Storey):
-        above = sum(one > combiner.lam for one in p) + combiner.plus_one
+        above = sum(each > combiner.lam for each in p) + combiner.plus_one
         return min(1.0, above / (m * (1 - combiner.lam)))
     if not isinstance(combiner, DOSStorey):
         return 1.0
@@ -72,7 +72,7 @@ def test_step_up_sample_by_sample(combiner, m):
         assert q[s] == pytest.approx(min(scaled), rel=1e-12, abs=0)
         k_hat = max([k for k in range(1, m + 1) if reaches(scaled[k - 1], 0.1)] + [0])
         largest = p[k_hat - 1] if k_hat else -1
-        assert selected[s].tolist() == [one <= largest for one in row]
+        assert selected[s].tolist() == [each <= largest for each in row]
 
 
 @pytest.mark.parametrize("m", [1, 2, 7, 18])
@@ -116,7 +116,7 @@ def test_share_of_true_null_hypotheses(combiner, m):
 
 
 def test_who_estimates_the_share():
-    assert [hasattr(one, "pi0") for one in ALL] == [False] * 2 + [True] * 4 + [
+    assert [hasattr(each, "pi0") for each in ALL] == [False] * 2 + [True] * 4 + [
         False
     ] * 8
 
@@ -221,10 +221,10 @@ def test_levels_against_fractions(alpha):
         equal += level in q
         passed = [k for k in range(m) if q[k] <= level]
         largest = ranked[passed[-1]] if passed else 0
-        expected[s] = [one <= largest for one in row]
+        expected[s] = [each <= largest for each in row]
     assert equal > 10
-    found = BenjaminiHochberg().selected(counts / (n + 1), float(level))
-    assert_array_equal(found, expected)
+    selected = BenjaminiHochberg().selected(counts / (n + 1), float(level))
+    assert_array_equal(selected, expected)
 
 
 # ---- parameters

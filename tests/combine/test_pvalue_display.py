@@ -227,10 +227,10 @@ def test_axes_of_the_user():
     display = PValuePlotDisplay.from_pvalues([P_ROW, P_ROW], ax=axes)
     assert display.ax_ == list(axes)
     assert display.figure_ is figure
-    one = PValuePlotDisplay.from_pvalues(P_ROW, ax=axes[0], c="black", marker="s")
-    assert one.ax_ is axes[0]
-    assert one.line_.get_color() == one.selected_line_.get_color() == "black"
-    assert one.line_.get_marker() == one.selected_line_.get_marker() == "s"
+    first = PValuePlotDisplay.from_pvalues(P_ROW, ax=axes[0], c="black", marker="s")
+    assert first.ax_ is axes[0]
+    assert first.line_.get_color() == first.selected_line_.get_color() == "black"
+    assert first.line_.get_marker() == first.selected_line_.get_marker() == "s"
 
 
 def test_names_are_written_so_that_they_fit():

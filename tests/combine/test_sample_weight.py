@@ -56,15 +56,15 @@ def test_repeated_calibration_scores_of_frozen_members(combiner):
     np.testing.assert_array_equal(weighted.pvalues(NEW), repeated.pvalues(NEW))
     np.testing.assert_array_equal(weighted.levels(NEW), repeated.levels(NEW))
     assert weighted.n_calibration_ == WEIGHT[Y >= 0].sum()
-    own = MEMBERS[0][1].score_samples(X[ROWS][Y[ROWS] >= 0])
-    expected = conformal_pvalues(MEMBERS[0][1].score_samples(NEW), own)
+    individual = MEMBERS[0][1].score_samples(X[ROWS][Y[ROWS] >= 0])
+    expected = conformal_pvalues(MEMBERS[0][1].score_samples(NEW), individual)
     np.testing.assert_allclose(weighted.pvalues(NEW)[:, 0], expected)
 
 
 def test_members_are_fitted_on_weighted_samples():
     """A splitter that holds out whole samples makes both fits equal."""
-    id_rows = np.flatnonzero(Y >= 0)
-    kept = id_rows[WEIGHT[id_rows] > 0]
+    id_samples = np.flatnonzero(Y >= 0)
+    accepted = id_samples[WEIGHT[id_samples] > 0]
     members = [("near", Mahalanobis()), ("proba", MSP())]
 
     def fitted(X, y, groups, weight=None):
@@ -76,12 +76,12 @@ def test_members_are_fitted_on_weighted_samples():
             random_state=0,
         ).fit(X, y, sample_weight=weight)
 
-    rows = np.repeat(kept, WEIGHT[kept])
-    weighted = fitted(X, Y, kept, WEIGHT)
-    repeated = fitted(X[rows], Y[rows], rows)
+    samples = np.repeat(accepted, WEIGHT[accepted])
+    weighted = fitted(X, Y, accepted, WEIGHT)
+    repeated = fitted(X[samples], Y[samples], samples)
     np.testing.assert_allclose(weighted.pvalues(NEW), repeated.pvalues(NEW), rtol=1e-12)
     near = weighted.named_detectors_["near"]
-    train = kept[kept % 2 == 0]
+    train = accepted[accepted % 2 == 0]
     expected = Mahalanobis().fit(X[train], Y[train], sample_weight=WEIGHT[train])
     np.testing.assert_allclose(near.location_, expected.location_, rtol=1e-12)
 
@@ -104,9 +104,9 @@ def test_members_without_weights_are_fitted_without():
     ensemble.fit(X, Y, sample_weight=WEIGHT)
     plain = DetectorEnsemble(members, random_state=0).fit(X[WEIGHT > 0], Y[WEIGHT > 0])
     both = (ensemble, plain)
-    pairs = [one.named_detectors_["lof"].score_samples(NEW) for one in both]
+    pairs = [each.named_detectors_["lof"].score_samples(NEW) for each in both]
     np.testing.assert_array_equal(*pairs)
-    near = [one.named_detectors_["near"].location_ for one in both]
+    near = [each.named_detectors_["near"].location_ for each in both]
     assert not np.allclose(*near)
 
 

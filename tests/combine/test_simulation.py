@@ -110,13 +110,13 @@ NULL = {  # B-null-tpr-7, B-null-tpr-18
 @pytest.mark.parametrize("m", [7, pytest.param(18, marks=slow)])
 def test_tpr_of_independent_detectors(m):
     P, expected = null_pvalues(m), NULL[m]
-    found = {
-        name: tpr(one, P) for name, one in combiners(m).items() if name in expected
+    actual = {
+        name: tpr(first, P) for name, first in combiners(m).items() if name in expected
     }
-    found["eq15_as_printed"] = np.mean(as_printed(m, P) > ALPHA)
-    found["mean_pi0"] = DOSStorey(c_m=C_M[m]).pi0(P).mean()
+    actual["eq15_as_printed"] = np.mean(as_printed(m, P) > ALPHA)
+    actual["mean_pi0"] = DOSStorey(c_m=C_M[m]).pi0(P).mean()
     # the exact ones have a standard error of at most 0.0011 here, the others of 0.0006
-    assert found == pytest.approx(expected, abs=0.002)
+    assert actual == pytest.approx(expected, abs=0.002)
     for name in ("fisher", "stouffer", "cauchy"):
         assert tpr(combiners(m)[name], P) == pytest.approx(0.95, abs=0.002)
 
@@ -144,10 +144,10 @@ def test_exact_tprs_are_those_of_closed_forms(m):
 )
 def test_tpr_of_dependent_detectors(rho, expected):
     P = null_pvalues(7, rho)
-    found = {name: tpr(one, P) for name, one in combiners(7).items()}
-    assert {k: found[k] for k in expected} == pytest.approx(expected, abs=0.003)
+    actual = {name: tpr(first, P) for name, first in combiners(7).items()}
+    assert {k: actual[k] for k in expected} == pytest.approx(expected, abs=0.003)
     # the level is kept under positive, or under any dependence
-    assert min(found[k] for k in ("bonferroni", "bh", "by", "hmp")) > 0.9485
+    assert min(actual[k] for k in ("bonferroni", "bh", "by", "hmp")) > 0.9485
 
 
 @pytest.mark.parametrize(
@@ -272,8 +272,8 @@ def test_ood_samples(expected, shift):
     assert statistics.keys() == expected.keys()
     for name, q in statistics.items():
         accepted = q > ALPHA
-        found = [np.mean(accepted[y == 0]), np.mean(accepted[y == -1])]
-        found += [auroc(y, q), fpr_at_tpr(y, q)]
-        assert [100 * one for one in found] == pytest.approx(expected[name], abs=0.8), (
-            name
-        )
+        actual = [np.mean(accepted[y == 0]), np.mean(accepted[y == -1])]
+        actual += [auroc(y, q), fpr_at_tpr(y, q)]
+        assert [100 * each for each in actual] == pytest.approx(
+            expected[name], abs=0.8
+        ), name

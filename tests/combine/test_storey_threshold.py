@@ -20,7 +20,7 @@ few = pytest.mark.filterwarnings("ignore:lam=")
 
 
 def _estimate(p, lam, plus_one=False):
-    return (sum(one > lam for one in p) + plus_one) / (len(p) * (1 - lam))
+    return (sum(each > lam for each in p) + plus_one) / (len(p) * (1 - lam))
 
 
 def _bootstrap(p, grid, plus_one):
@@ -29,7 +29,7 @@ def _bootstrap(p, grid, plus_one):
     low = np.quantile(curve, 0.1)
     errors = []
     for lam, estimate in zip(grid, curve, strict=True):
-        w = sum(one > lam for one in p)
+        w = sum(each > lam for each in p)
         variance = w / (m**2 * (1 - lam) ** 2) * (1 - w / m)
         errors.append(variance + (estimate - low) ** 2)
     best = min(errors)

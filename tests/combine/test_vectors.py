@@ -103,9 +103,9 @@ DSDE = {
 def test_dsde(name):
     p, d, k, pi0, q_values, simes, n_selected, product = DSDE[name]
     for combiner in (DOSStorey(beta=1, c_m=2 / 7), DOSStorey()):
-        found = combiner.dos([p])[0]
-        assert np.isnan(found[0])
-        assert found[1:] == pytest.approx(d, abs=1e-12)
+        actual = combiner.dos([p])[0]
+        assert np.isnan(actual[0])
+        assert actual[1:] == pytest.approx(d, abs=1e-12)
         assert combiner.change_point([p]).tolist() == [k]
         assert combiner.pi0([p]) == pytest.approx(pi0, abs=1e-12)
         q = combiner.statistic([p])
@@ -114,7 +114,7 @@ def test_dsde(name):
         assert combiner.selected([p], 0.05).sum() == n_selected
         assert BenjaminiHochberg().statistic([p]) == pytest.approx(simes, abs=1e-12)
         for level in q_values:  # the members up to which q is at most the level
-            count = sum(one <= level for one in q_values)
+            count = sum(each <= level for each in q_values)
             assert combiner.selected([p], level).sum() == count
             fewer = combiner.selected([p], level * (1 - 1e-9)).sum()
             assert fewer < count or level == 0
@@ -174,4 +174,4 @@ def test_ranks_that_are_the_same():
     assert quality(HarmonicMean().statistic(P)) == factor_free
     different = {naive, bh, vote, factor_free, quality(Storey().statistic(P))}
     assert len(different) == 5
-    assert all(0.55 < one[0] < 0.98 for one in different)
+    assert all(0.55 < each[0] < 0.98 for each in different)

@@ -74,7 +74,7 @@ class ProbabilityDetector(BaseEstimator):
         return self.estimator_.predict_proba(X).max(axis=1)
 
 
-def rows(y_pred, score):
+def outputs(y_pred, score):
     return np.column_stack([y_pred, score]).astype(float)
 
 

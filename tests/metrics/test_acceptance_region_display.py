@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from skood.detectors import MSP
 from skood.metrics import AcceptanceRegionDisplay
 from skood.rejection import BoundedAbstention, BoundedTPRFPR, OperatingPoint
-from tests.metrics._double_rows import make_rows, relabel, roc_curve
+from tests.metrics._double_samples import make_samples, relabel, roc_curve
 from tests.metrics._drawing import legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood
 
@@ -22,7 +22,7 @@ matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 
 RNG = np.random.default_rng(0)
-Y_TRUE, Y_PRED, _, _ = make_rows(5, 300)
+Y_TRUE, Y_PRED, _, _ = make_samples(5, 300)
 # both negated scores are in (0, 1), so that every scale takes them
 Y_SCORE, OOD_SCORE = -RNG.beta(0.5, 2.0, 300), -RNG.beta(0.3, 3.0, 300)
 IS_ID, WRONG = Y_TRUE != -1, Y_TRUE != Y_PRED
@@ -163,20 +163,20 @@ def test_points_are_the_samples_and_the_legend_has_the_shares():
 def test_subset_of_many_samples_is_drawn():
     point = OperatingPoint(theta=0.5, lam=0.4)
     whole = draw(point)
-    part = draw(point, max_points=40)
+    subset = draw(point, max_points=40)
     again = draw(point, max_points=40)
     other = draw(point, max_points=40, random_state=1)
     for name in ("points_right_", "points_wrong_", "points_ood_"):
-        rows = {tuple(row) for row in getattr(whole, name).get_xydata()}
-        drawn = getattr(part, name).get_xydata()
-        assert len(drawn) == 40 < len(rows)
-        assert {tuple(row) for row in drawn} <= rows
+        samples = {tuple(row) for row in getattr(whole, name).get_xydata()}
+        drawn = getattr(subset, name).get_xydata()
+        assert len(drawn) == 40 < len(samples)
+        assert {tuple(row) for row in drawn} <= samples
         assert_array_equal(drawn, getattr(again, name).get_xydata())
     assert not np.array_equal(
-        part.points_ood_.get_xydata(), other.points_ood_.get_xydata()
+        subset.points_ood_.get_xydata(), other.points_ood_.get_xydata()
     )
-    assert legend_texts(part) == legend_texts(whole)
-    assert part.ax_.get_xlim() == whole.ax_.get_xlim()
+    assert legend_texts(subset) == legend_texts(whole)
+    assert subset.ax_.get_xlim() == whole.ax_.get_xlim()
 
 
 def test_randomized_rule():

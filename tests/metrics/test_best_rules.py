@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 from skood.metrics import TwoScoreCurve
 from skood.rejection import OperatingPoint
-from tests.metrics._double_rows import roc_curve
+from tests.metrics._double_samples import roc_curve
 
 
 def make_curve(bounds, values, at_most):
@@ -33,14 +33,14 @@ UPPER = make_curve([0.25, 0.5], [0.4, 0.8], True)
 
 def test_values_of_lower_bounds():
     """To ask for less is to get the next point that is enough."""
-    found = LOWER.at([-1.0, 0.0, 0.2, 0.2001, 0.7, 0.9, 1.0, 1.1])
-    assert_array_equal(found, [1, 1, 1, 3, 3, 10, 10, np.nan])
+    actual = LOWER.at([-1.0, 0.0, 0.2, 0.2001, 0.7, 0.9, 1.0, 1.1])
+    assert_array_equal(actual, [1, 1, 1, 3, 3, 10, 10, np.nan])
     assert isinstance(LOWER.at(0.5), float) and LOWER.at(0.5) == 3.0
 
 
 def test_values_of_upper_bounds():
-    found = UPPER.at([[-1.0, 0.2, 0.25], [0.4, 0.5, 9.0]])
-    assert_array_equal(found, [[np.nan, np.nan, 0.4], [0.4, 0.8, 0.8]])
+    actual = UPPER.at([[-1.0, 0.2, 0.25], [0.4, 0.5, 9.0]])
+    assert_array_equal(actual, [[np.nan, np.nan, 0.4], [0.4, 0.8, 0.8]])
 
 
 def test_bounds_are_guarded_against_rounding():

@@ -126,7 +126,7 @@ def test_coverage_is_close_to_nominal(method):
 
 def test_arrays_are_drawn_together_and_strata_have_constant_sizes():
     y_true = np.repeat([3, 5, -1], [20, 15, 4])
-    rows = np.arange(39)
+    samples = np.arange(39)
 
     def metric(y_true, y_pred, row, proba, *, loss, names, ood_label, classes):
         assert y_pred is None
@@ -137,8 +137,8 @@ def test_arrays_are_drawn_together_and_strata_have_constant_sizes():
         assert np.sum(y_true == -1) == 4 and y_true.size == 39
         return row.mean()
 
-    arrays = None, rows, torch.as_tensor(np.column_stack([rows, -rows]))
-    params = {"loss": list(2 * rows), "names": ["a", "b"], "n_resamples": 20}
+    arrays = None, samples, torch.as_tensor(np.column_stack([samples, -samples]))
+    params = {"loss": list(2 * samples), "names": ["a", "b"], "n_resamples": 20}
     result = bootstrap_ci(metric, y_true, *arrays, random_state=0, **params)
     assert result.low < result.value < result.high
 
@@ -286,8 +286,8 @@ def _pair(seed, n=60, gain=0.0, scale=None):
     rng = np.random.default_rng(seed)
     y_true = np.repeat([0, -1], n // 2)
     is_id = y_true == 0
-    common, own_a, own_b = 0.7 * rng.normal(size=(3, n))
-    a, b = (1 + gain) * is_id + common + own_a, is_id + common + own_b
+    common, private_a, private_b = 0.7 * rng.normal(size=(3, n))
+    a, b = (1 + gain) * is_id + common + private_a, is_id + common + private_b
     return y_true, a, b if scale is None else scale(b)
 
 
@@ -409,9 +409,9 @@ def test_interval_of_the_difference_of_correlated_systems():
     y_true, a, b = _pair(1, gain=0.5, n=200)
     draw = {"n_resamples": 199, "random_state": 5}
     result = paired(auroc, y_true, a, b, **draw)
-    one, other = (bootstrap_ci(auroc, y_true, x, **draw) for x in (a, b))
-    assert (result.value_a, result.value_b) == (one.value, other.value)
-    apart = math.hypot(one.value - one.low, other.high - other.value)
+    first, other = (bootstrap_ci(auroc, y_true, x, **draw) for x in (a, b))
+    assert (result.value_a, result.value_b) == (first.value, other.value)
+    apart = math.hypot(first.value - first.low, other.high - other.value)
     assert 0.5 * apart < result.statistic - result.low < 0.95 * apart
     # other systems, exchanged
     turned = paired(auroc, y_true, b, a, **draw)
@@ -424,8 +424,8 @@ def test_arrays_as_tuples_and_dicts():
     other_pred = np.where(rng.uniform(size=60) < 0.5, y_pred, 0)
     other_score = 5 + rng.normal(size=60)
     params = {"n_resamples": 49, "random_state": 0}
-    one = paired(aurc, y_true, (y_pred, y_score), (other_pred, other_score), **params)
-    assert one.value_b == aurc(y_true, other_pred, other_score)
+    first = paired(aurc, y_true, (y_pred, y_score), (other_pred, other_score), **params)
+    assert first.value_b == aurc(y_true, other_pred, other_score)
     # losses in place of predictions, by name
     losses = [np.where(y_true == p, 0.0, 1.0) for p in (y_pred, other_pred)]
     by_name = [
@@ -434,13 +434,13 @@ def test_arrays_as_tuples_and_dicts():
     ]
     named = paired(aurc, y_true, *by_name, **params)
     assert math.isnan(named.low) and math.isnan(named.high)  # losses without a bound
-    assert paired(aurc, y_true, *by_name, bounds=(0, 1), **params) == one
+    assert paired(aurc, y_true, *by_name, bounds=(0, 1), **params) == first
     # what both share is a parameter
     shared = paired(
         aurc, y_true, (None, y_score), (None, other_score), loss=losses[0], **params
     )
     assert shared.value_b == aurc(y_true, None, other_score, loss=losses[0])
-    assert shared.value_a == one.value_a
+    assert shared.value_a == first.value_a
 
 
 def test_probabilities_and_predictions_are_swapped_as_they_are():
@@ -499,8 +499,10 @@ def test_loss_matrix_with_as_many_classes_as_samples_is_not_resampled():
     assert value == 2 + 4 + 6
     assert low < value < high
     params = {"loss": matrix, "classes": [0, 1, 2], "n_resamples": 20}
-    found = bootstrap_ci(aurc, y_true, y_true[::-1], y_score, random_state=0, **params)
-    assert found.value == aurc(
+    interval = bootstrap_ci(
+        aurc, y_true, y_true[::-1], y_score, random_state=0, **params
+    )
+    assert interval.value == aurc(
         y_true, y_true[::-1], y_score, loss=matrix, classes=[0, 1, 2]
     )
 
@@ -522,10 +524,10 @@ def test_arrays_that_may_or_may_not_belong_to_the_samples():
         ValueError, match=r"weights has the shape \(3, 2\), and as many"
     ):
         bootstrap_ci(metric, [0, 1, 2], [3.0, 2.0, 1.0], weights=np.ones((3, 2)))
-    found = bootstrap_ci(
+    interval = bootstrap_ci(
         metric, [0, 1, 2], [3.0, 2.0, 1.0], weights=np.ones((2, 3)), n_resamples=5
     )
-    assert found.value == 2
+    assert interval.value == 2
 
 
 def test_numbers_are_not_true():

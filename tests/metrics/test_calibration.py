@@ -52,8 +52,11 @@ def _loop(values, happened, n_bins, strategy, norm):
     for p, h in zip(values, happened, strict=True):
         bins.setdefault(bisect_left(edges, p), []).append((p, h))
     gaps = [
-        (len(rows), abs(sum(p for p, _ in rows) - sum(h for _, h in rows)) / len(rows))
-        for rows in bins.values()
+        (
+            len(samples),
+            abs(sum(p for p, _ in samples) - sum(h for _, h in samples)) / len(samples),
+        )
+        for samples in bins.values()
     ]
     if norm == "max":
         return max(gap for _, gap in gaps)
@@ -308,8 +311,8 @@ def test_rounding_outside_of_the_range_is_clipped():
     clipped = np.array([[1.0, 0.0], [0.25, 0.75]])
     assert brier(y_true, y_proba) == brier(y_true, clipped)
     for params in ({}, {"classwise": True}):
-        found = expected_calibration_error(y_true, y_proba, **params)
-        assert found == expected_calibration_error(y_true, clipped, **params)
+        actual = expected_calibration_error(y_true, y_proba, **params)
+        assert actual == expected_calibration_error(y_true, clipped, **params)
     confidence = [above, 0.75]
     assert expected_calibration_error(y_true, confidence, y_true) == 0.125
 

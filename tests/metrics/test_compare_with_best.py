@@ -28,19 +28,19 @@ def make(tests):
     return (ids, oods), resamples
 
 
-def naive(scores, tests, id_rows, ood_rows):
+def naive(scores, tests, id_samples, ood_samples):
     """Metrics of rows that are repeated as often as they are drawn."""
     ids, oods = scores
     values = np.empty((len(tests), 2, 4, len(METRICS)))
     for r, test in enumerate(tests):
         for j in range(2):
             for k in range(2):
-                drawn = [np.flatnonzero(np.array(test) == i) for i in id_rows]
+                drawn = [np.flatnonzero(np.array(test) == i) for i in id_samples]
                 id_scores = ids[r][j][np.concatenate(drawn)]
-                ood_scores = oods[r][k][j][ood_rows[k]]
+                ood_scores = oods[r][k][j][ood_samples[k]]
                 y = np.repeat([0, -1], [len(id_scores), len(ood_scores)])
-                found = ranking_metrics(y, np.append(id_scores, ood_scores))
-                values[r, j, k] = [found[metric] for metric in METRICS]
+                actual = ranking_metrics(y, np.append(id_scores, ood_scores))
+                values[r, j, k] = [actual[metric] for metric in METRICS]
             values[r, j, 2] = (values[r, j, 0] + values[r, j, 1]) / 2
             values[r, j, 3] = values[r, j, 1]
     return values
@@ -55,7 +55,7 @@ def test_metrics_of_samples_and_of_resamples(tests):
     for i in range(5):
         id_weights, ood_weights = resamples._draw(i)
         drawn = [np.repeat(np.arange(len(w)), w) for w in (id_weights, *ood_weights)]
-        assert [len(rows) for rows in drawn] == [len(resamples.held_out), 30, 20]
+        assert [len(samples) for samples in drawn] == [len(resamples.held_out), 30, 20]
         expected = naive(scores, tests, drawn[0], drawn[1:])
         assert_allclose(resamples(i), expected.mean(axis=0), rtol=1e-12)
     assert_array_equal(resamples(3), resamples(3))
@@ -96,7 +96,7 @@ def test_spread_of_auroc_is_that_of_delong():
 def test_pvalues_by_a_loop():
     values = RNG.normal(size=4)
     draws = values + RNG.normal(size=(50, 4))
-    for i, found in enumerate(pvalues_of_best(values, draws)):
+    for i, actual in enumerate(pvalues_of_best(values, draws)):
         others = [j for j in range(4) if j != i]
         errors = draws - values
         sd = {j: np.std([e[j] - e[i] for e in errors]) for j in others}
@@ -105,7 +105,7 @@ def test_pvalues_by_a_loop():
         for e in errors:
             apart = [(e[j] - e[i]) / sd[j] for j in others]
             hits += max(0, *apart) >= lag, max(0, *np.negative(apart)) >= lag
-        assert found == (1 + hits.max()) / 51
+        assert actual == (1 + hits.max()) / 51
     assert pvalues_of_best(values, draws)[values.argmax()] == 1.0
 
 
@@ -123,9 +123,9 @@ def test_systems_that_never_vary():
 def test_system_of_large_variance_hides_no_difference():
     values = np.array([0.97, 0.93, 0.5])
     draws = values + RNG.normal(size=(999, 3)) * [0.005, 0.005, 0.2]
-    found = pvalues_of_best(values, draws)
-    assert found[0] == 1.0
-    assert found[1] < 0.01
+    pvalues = pvalues_of_best(values, draws)
+    assert pvalues[0] == 1.0
+    assert pvalues[1] < 0.01
 
 
 @pytest.mark.parametrize("sd", [1.0, (1.0, 0.05, 5.0)], ids=["alike", "unlike"])
@@ -143,16 +143,16 @@ def test_level(sd):
 
 def test_power():
     values = np.array([0.0, 10.0, 9.9])
-    found = holm(pvalues_of_best(values, values + RNG.normal(size=(199, 3))))
-    assert found[0] == 3 / 200
-    assert found[1] == 1.0
-    assert found[2] > 0.05
+    adjusted = holm(pvalues_of_best(values, values + RNG.normal(size=(199, 3))))
+    assert adjusted[0] == 3 / 200
+    assert adjusted[1] == 1.0
+    assert adjusted[2] > 0.05
 
 
 def test_holm():
     # R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
-    found = holm(np.array([0.01, 0.04, 0.03, 0.005]))
-    assert_allclose(found, [0.03, 0.06, 0.06, 0.02], rtol=1e-12)
+    adjusted = holm(np.array([0.01, 0.04, 0.03, 0.005]))
+    assert_allclose(adjusted, [0.03, 0.06, 0.06, 0.02], rtol=1e-12)
     assert_array_equal(holm(np.array([0.6, 0.5])), [1.0, 1.0])
     assert_array_equal(holm(np.array([0.3])), [0.3])
 
@@ -160,13 +160,13 @@ def test_holm():
 def scores_of(n_repeats=1):
     ids = [RNG.normal(1, 1, (3, 40)) for _ in range(n_repeats)]
     oods = [RNG.normal(0, 1, (3, 30)) for _ in range(n_repeats)]
-    return ids, {"a": oods, "b": [part - 1 for part in oods]}
+    return ids, {"a": oods, "b": [subset - 1 for subset in oods]}
 
 
 def test_values_and_sign_of_metrics():
     ids, oods = scores_of(2)
-    given = {"groups": {"both": ["a", "b"]}, "metrics": list(METRICS)}
-    result = compare_with_best(ids, oods, n_resamples=59, random_state=0, **given)
+    arguments = {"groups": {"both": ["a", "b"]}, "metrics": list(METRICS)}
+    result = compare_with_best(ids, oods, n_resamples=59, random_state=0, **arguments)
     assert result.values.shape == (2, 3, 3, len(METRICS))
     assert result.low.shape == result.pvalues.shape == (3, 3, len(METRICS))
     mean = result.values.mean(axis=0)
@@ -177,7 +177,7 @@ def test_values_and_sign_of_metrics():
         y_true = np.repeat([0, -1], [40, 30])
         flat = np.concatenate([ids[1][2], oods["b"][1][2]])
         assert result.values[1, 2, 1, k] == function(y_true, flat)
-    again = compare_with_best(ids, oods, n_resamples=59, random_state=0, **given)
+    again = compare_with_best(ids, oods, n_resamples=59, random_state=0, **arguments)
     assert_array_equal(again.pvalues, result.pvalues)
 
 
@@ -208,10 +208,10 @@ def test_power_of_the_fpr_on_tied_scores():
         ids = rng.normal([[2.3], [2.3], [0.3]], 1, size=(3, 100)).round()
         oods = rng.normal(0, 1, size=(3, 100)).round()
         draw = {"n_resamples": 59, "random_state": seed}
-        found = compare_with_best(
+        comparison = compare_with_best(
             [ids], {"ood": [oods]}, metrics=["fpr_at_tpr"], **draw
         )
-        rejected += found.pvalues[2, 0, 0] <= 0.1
+        rejected += comparison.pvalues[2, 0, 0] <= 0.1
     assert rejected >= 14
 
 
@@ -239,6 +239,6 @@ def test_warns_of_the_fpr_of_many_detectors_on_few_samples():
 )
 def test_errors(changes, message):
     ids, oods = scores_of()
-    given = {"id_scores": ids, "ood_scores": oods, "random_state": 0} | changes
+    arguments = {"id_scores": ids, "ood_scores": oods, "random_state": 0} | changes
     with pytest.raises(ValueError, match=message):
-        compare_with_best(**given)
+        compare_with_best(**arguments)

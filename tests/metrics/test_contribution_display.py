@@ -69,14 +69,14 @@ def test_negative_contributions_have_another_color():
 
 def test_of_a_detector_and_axes_of_the_user():
     detector = make_pipeline(StandardScaler(), Mahalanobis()).fit(X)
-    found = column_contributions(detector, X[:3])
+    contributions = column_contributions(detector, X[:3])
     _, ax = plt.subplots()
     display = ContributionDisplay.from_explanation(
-        found, 2, ax=ax, name="third", color="gray", max_columns=12
+        contributions, 2, ax=ax, name="third", color="gray", max_columns=12
     )
     assert display.ax_ is ax and ax.get_title(loc="left") == "third"
     widths = [bar.get_width() for bar in display.bars_]
-    assert_allclose(sum(widths), found.contributions[2].sum())
+    assert_allclose(sum(widths), contributions.contributions[2].sum())
 
 
 def test_errors():

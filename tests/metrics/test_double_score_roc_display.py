@@ -23,14 +23,14 @@ from skood.rejection import (
     Rates,
     Solver,
 )
-from tests.metrics._double_rows import every_rule, make_rows, relabel, roc_curve
+from tests.metrics._double_samples import every_rule, make_samples, relabel, roc_curve
 from tests.metrics._drawing import legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 
-Y_TRUE, Y_PRED, Y_SCORE, OOD_SCORE = make_rows(3)
+Y_TRUE, Y_PRED, Y_SCORE, OOD_SCORE = make_samples(3)
 N_ID, N_OOD = np.sum(Y_TRUE != -1), np.sum(Y_TRUE == -1)
 
 

@@ -20,9 +20,9 @@ def test_values_by_hand():
     a, b = rng.normal(size=8), rng.normal(0.5, 2, size=5)
     spread = ((a.var(ddof=1) + b.var(ddof=1)) / 2) ** 0.5
     assert_allclose(cohen_d(a, b).value, (a.mean() - b.mean()) / spread, rtol=1e-12)
-    found, swapped = cohen_d(a, b), cohen_d(b, a)
-    assert_allclose(swapped, [-found.value, -found.high, -found.low], rtol=1e-6)
-    assert_allclose(cohen_d(100 + 3 * a, 100 + 3 * b), found, rtol=1e-6)
+    actual, swapped = cohen_d(a, b), cohen_d(b, a)
+    assert_allclose(swapped, [-actual.value, -actual.high, -actual.low], rtol=1e-6)
+    assert_allclose(cohen_d(100 + 3 * a, 100 + 3 * b), actual, rtol=1e-6)
 
 
 @pytest.mark.parametrize("n, expected", [(8, 1.25), (10, 1.12)])
@@ -38,18 +38,18 @@ def test_the_interval_contains_0_iff_the_t_test_is_not_significant():
     rng = np.random.default_rng(1)
     for shift in (0.0, 0.8, 1.0, 1.2, 2.0):
         a, b = rng.normal(size=(2, 9))
-        found = cohen_d(a + shift, b)
-        assert (found.low > 0) == (ttest_ind(a + shift, b).pvalue < 0.05)
+        effect = cohen_d(a + shift, b)
+        assert (effect.low > 0) == (ttest_ind(a + shift, b).pvalue < 0.05)
         pairs = cohen_d(a + shift, b, paired=True)
         assert (pairs.low > 0) == (ttest_1samp(a + shift - b, 0).pvalue < 0.05)
 
 
 def test_ends_are_quantiles_of_the_noncentral_t():
     a, b = np.arange(7.0), np.arange(7.0)[::-1] ** 0.5
-    found = cohen_d(a, b, confidence_level=0.9)
-    t = found.value * 3.5**0.5
-    assert_allclose(nct.cdf(t, 12, found.low * 3.5**0.5), 0.95, atol=1e-6)
-    assert_allclose(nct.cdf(t, 12, found.high * 3.5**0.5), 0.05, atol=1e-6)
+    effect = cohen_d(a, b, confidence_level=0.9)
+    t = effect.value * 3.5**0.5
+    assert_allclose(nct.cdf(t, 12, effect.low * 3.5**0.5), 0.95, atol=1e-6)
+    assert_allclose(nct.cdf(t, 12, effect.high * 3.5**0.5), 0.05, atol=1e-6)
 
 
 @pytest.mark.parametrize("paired, d", [(False, 1.2), (True, 0.7)])
@@ -59,8 +59,8 @@ def test_coverage_with_few_seeds(paired, d):
     for _ in range(400):
         b = rng.normal(size=5)
         a = (b if paired else 0) + d + rng.normal(size=5)
-        found = cohen_d(a, b, paired=paired, confidence_level=0.9)
-        covered += found.low <= d <= found.high
+        effect = cohen_d(a, b, paired=paired, confidence_level=0.9)
+        covered += effect.low <= d <= effect.high
     assert abs(covered / 400 - 0.9) < 3 * (0.9 * 0.1 / 400) ** 0.5
 
 
@@ -107,8 +107,10 @@ def test_effect_size_counts_the_samples_that_the_metric_uses():
     y = rng.integers(2, size=50)
     p, q = rng.uniform(size=(2, 50))
     p, q = np.column_stack([p, 1 - p]), np.column_stack([q, 1 - q])
-    one = np.eye(2)[y]
-    expected = cohen_d(((p - one) ** 2).sum(1), ((q - one) ** 2).sum(1), paired=True)
+    first = np.eye(2)[y]
+    expected = cohen_d(
+        ((p - first) ** 2).sum(1), ((q - first) ** 2).sum(1), paired=True
+    )
     y = np.append(y, np.full(150, -1))
     p, q = (np.vstack([x, np.full((150, 2), 0.5)]) for x in (p, q))
     result = paired(brier, y, p, q, n_resamples=800, random_state=0)
@@ -128,5 +130,5 @@ def test_effect_size_does_not_grow_with_the_number_of_samples():
         assert low < value < high
         values.append(result.effect_size)
     assert values[0].low < values[1].value < values[0].high
-    widths = [found.high - found.low for found in values]
+    widths = [actual.high - actual.low for actual in values]
     assert_allclose(widths[0] / widths[1], 4, rtol=0.1)

@@ -95,8 +95,8 @@ def coverage(metric, true, draw, n_sets, **params):
 )  # fmt: skip
 def test_coverage_of_auroc(size, draw):
     # percentiles cover 0.37 of the data sets at 0.99 with 10 + 10 samples
-    area, given = size[0], functools.partial(draw, *size)
-    assert coverage(auroc, area, given, 60) >= 0.86
+    area, arguments = size[0], functools.partial(draw, *size)
+    assert coverage(auroc, area, arguments, 60) >= 0.86
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_coverage_of_auroc(size, draw):
 def test_coverage_of_ranking_metrics(metric, size):
     area, m, n = size
     true = metric(*draw_normal(area, 10**5, 10**5, np.random.default_rng(1)))
-    given = functools.partial(draw_normal, area, m, n)
-    assert coverage(metric, true, given, 40) >= 0.84
+    arguments = functools.partial(draw_normal, area, m, n)
+    assert coverage(metric, true, arguments, 40) >= 0.84
 
 
 @pytest.mark.parametrize("metric", [aurc, oscr, risk_at_coverage, coverage_at_risk])
@@ -165,15 +165,15 @@ def test_coverage_of_the_coverage_at_a_risk(size):
         y_true, y_score = np.zeros(size), rng.normal(size=size)
         y_pred = (rng.uniform(size=size) < 0.02).astype(float)
         data = y_true, y_pred, y_score
-        found = bootstrap_ci(coverage_at_risk, *data, risk=0.05, **FEW)
-        covered += found.high == 1.0  # the true coverage
+        interval = bootstrap_ci(coverage_at_risk, *data, risk=0.05, **FEW)
+        covered += interval.high == 1.0  # the true coverage
         plausible = max(
             k
             for k in range(1, size + 1)
             if clopper_pearson(int(y_pred[np.argsort(-y_score)[:k]].sum()), k, 0.95).low
             <= 0.05
         )
-        assert found.high >= plausible / size - 1e-12
+        assert interval.high >= plausible / size - 1e-12
     assert covered >= binom.ppf(1e-3, n_sets, 0.93)
 
 
@@ -181,11 +181,11 @@ def test_a_large_calibration_error_is_not_zero():
     rng = np.random.default_rng(0)
     p = 0.8 * rng.uniform(size=2000)
     right = (rng.uniform(size=2000) < p + 0.1).astype(int)
-    given = p, np.ones(2000, dtype=int)
-    found = bootstrap_ci(
-        expected_calibration_error, right, *given, classes=[0, 1], **FEW
+    arguments = p, np.ones(2000, dtype=int)
+    interval = bootstrap_ci(
+        expected_calibration_error, right, *arguments, classes=[0, 1], **FEW
     )
-    assert 0.05 < found.low < 0.1 < found.high < 0.15
+    assert 0.05 < interval.low < 0.1 < interval.high < 0.15
 
 
 def test_interval_of_a_perfect_auroc_is_no_point():
@@ -223,13 +223,13 @@ def test_losses_without_a_bound_have_no_interval():
     def loss(y_true, y_pred):
         return 2.0 * (y_true != y_pred)
 
-    for given in (loss, np.ones(15)):
-        _, *ends = bootstrap_ci(aurc, y_true, y_true, y_score, loss=given, **FEW)
+    for arguments in (loss, np.ones(15)):
+        _, *ends = bootstrap_ci(aurc, y_true, y_true, y_score, loss=arguments, **FEW)
         assert np.isnan(ends).all()
-    found = bootstrap_ci(
+    interval = bootstrap_ci(
         aurc, y_true, 1 - y_true, y_score, loss=loss, bounds=(0, 2), **FEW
     )
-    assert 0 < found.low < found.high == found.value == 2
+    assert 0 < interval.low < interval.high == interval.value == 2
 
 
 def test_custom_metric():
@@ -310,8 +310,8 @@ def test_coverage_of_a_difference():
     for seed in range(60):
         common, first, second = rng.normal(size=(3, 30)) / math.sqrt(2)
         a, b = (
-            common + own + shift * (y_true == 0)
-            for own, shift in zip((first, second), shifts, strict=True)
+            common + individual + shift * (y_true == 0)
+            for individual, shift in zip((first, second), shifts, strict=True)
         )
         result = paired(
             auroc, y_true, a, b, method="bootstrap", n_resamples=30, random_state=seed

@@ -28,14 +28,14 @@ def _naive_oscr(y_true, y_pred, y_score, definition):
     is_id = y_true != -1
     fpr, ccr = [], []
     for t in np.unique(y_score)[::-1]:
-        kept = is_id & (y_score >= t)
-        right = np.sum(y_true[kept] == y_pred[kept])
+        accepted = is_id & (y_score >= t)
+        right = np.sum(y_true[accepted] == y_pred[accepted])
         if definition == "dhamija":
             ccr.append(right / is_id.sum())
-        elif not kept.any():
+        elif not accepted.any():
             continue
         else:
-            ccr.append(right / kept.sum())
+            ccr.append(right / accepted.sum())
         fpr.append(np.mean(y_score[~is_id] >= t))
     first = 0.0 if definition == "dhamija" else ccr[0]
     return trapezoid([first, *ccr], [0.0, *fpr])
@@ -71,10 +71,10 @@ def _naive_ccr_at(y_true, y_pred, y_score, fpr, definition):
     is_id = y_true != -1
     ccr = 0.0
     for t in np.unique(y_score)[::-1]:  # the last threshold within the bound counts
-        kept = is_id & (y_score >= t)
-        if kept.any() and np.mean(y_score[~is_id] >= t) <= fpr + 1e-12:
-            total = is_id.sum() if definition == "dhamija" else kept.sum()
-            ccr = np.sum(y_true[kept] == y_pred[kept]) / total
+        accepted = is_id & (y_score >= t)
+        if accepted.any() and np.mean(y_score[~is_id] >= t) <= fpr + 1e-12:
+            total = is_id.sum() if definition == "dhamija" else accepted.sum()
+            ccr = np.sum(y_true[accepted] == y_pred[accepted]) / total
     return ccr
 
 
@@ -179,9 +179,9 @@ def test_losses():
         assert np.all(true != -1)
         return matrix[true, pred]
 
-    kept = is_id & (y_score >= 5)
+    accepted = is_id & (y_score >= 5)
     curve = RiskCoverageCurve.from_predictions(*args, loss=loss)
-    assert curve.risk[curve.thresholds == 5] == pytest.approx(np.mean(loss[kept]))
+    assert curve.risk[curve.thresholds == 5] == pytest.approx(np.mean(loss[accepted]))
     by_table = RiskCoverageCurve.from_predictions(*args, loss=table)
     np.testing.assert_array_equal(by_table.risk, curve.risk)
     assert aurc(*args, loss=table) == aurc(y_true, None, y_score, loss=loss)

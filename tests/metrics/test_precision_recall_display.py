@@ -18,14 +18,18 @@ from skood.rejection import (
     OperatingPoint,
     Solver,
 )
-from tests.metrics._double_rows import every_rule, make_rows, precision_recall_curve
+from tests.metrics._double_samples import (
+    every_rule,
+    make_samples,
+    precision_recall_curve,
+)
 from tests.metrics._drawing import legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 
-Y_TRUE, Y_PRED, Y_SCORE, OOD_SCORE = make_rows(4)
+Y_TRUE, Y_PRED, Y_SCORE, OOD_SCORE = make_samples(4)
 N_ID, N_OOD = np.sum(Y_TRUE != -1), np.sum(Y_TRUE == -1)
 
 

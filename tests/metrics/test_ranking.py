@@ -106,10 +106,10 @@ def test_fpr_at_extreme_tpr_brute_force(tpr):
             # of fewer than 1e9 samples, the count is 1 or more, or all of them
             least = 1 if tpr <= 1e-3 else chosen.sum()
             expected = min(fpr for n, fpr in counts if n >= least)
-            found = fpr_at_tpr(
+            actual = fpr_at_tpr(
                 y_true, y_score, tpr=tpr, positive="id" if positive == 0 else "ood"
             )
-            assert found == expected
+            assert actual == expected
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -302,8 +302,8 @@ def test_scores_of_several_columns(metric):
 def test_labels_of_several_concepts(metric):
     """A row is OOD if any label is `ood_label`, or the first is not a class."""
     rng = np.random.default_rng(0)
-    rows = [["cat", 1], ["dog", 2], ["cat", -1], ["cow", 3]]
-    y = [rows[i] for i in rng.integers(4, size=50)]
+    samples = [["cat", 1], ["dog", 2], ["cat", -1], ["cow", 3]]
+    y = [samples[i] for i in rng.integers(4, size=50)]
     score = rng.normal(size=50)
     flat = [-1 if -1 in row else row[0] for row in y]
     for classes in (None, ["cat", "dog"]):

@@ -81,5 +81,5 @@ def test_scorers_and_intervals(metric, iris):
     assert make_ood_scorer(metric.__name__)(detector, X, y) == expected
     assert make_ood_scorer(metric)(detector, X, y) == expected
     y_true, y_score = _tied(3)
-    found = bootstrap_ci(metric, y_true, y_score, n_resamples=99, random_state=0)
-    assert found.low < metric(y_true, y_score) < found.high <= 1
+    interval = bootstrap_ci(metric, y_true, y_score, n_resamples=99, random_state=0)
+    assert interval.low < metric(y_true, y_score) < interval.high <= 1

@@ -41,9 +41,11 @@ def test_risk_coverage_curve_naive(seed):
     coverage, risk, thresholds = risk_coverage_curve(y_true, y_pred, y_score)
     np.testing.assert_array_equal(thresholds, np.unique(y_score[is_id])[::-1])
     for c, r, t in zip(coverage, risk, thresholds, strict=True):
-        kept = is_id & (y_score >= t)
-        assert c == pytest.approx(kept.sum() / is_id.sum(), abs=1e-14)
-        assert r == pytest.approx(np.mean(y_true[kept] != y_pred[kept]), abs=1e-14)
+        accepted = is_id & (y_score >= t)
+        assert c == pytest.approx(accepted.sum() / is_id.sum(), abs=1e-14)
+        assert r == pytest.approx(
+            np.mean(y_true[accepted] != y_pred[accepted]), abs=1e-14
+        )
     assert coverage[-1] == 1.0
 
 
@@ -198,11 +200,11 @@ def test_augrc_closed_forms():
 
 def _points(y_true, y_pred, y_score):
     """Coverage and risk at every threshold, in plain Python."""
-    rows = zip(y_true, y_pred, y_score, strict=True)
-    rows = [(score, true != pred) for true, pred, score in rows if true != -1]
-    for threshold in sorted({s for s, _ in rows}, reverse=True):
-        kept = [wrong for s, wrong in rows if s >= threshold]
-        yield len(kept) / len(rows), sum(kept) / len(kept)
+    samples = zip(y_true, y_pred, y_score, strict=True)
+    samples = [(score, true != pred) for true, pred, score in samples if true != -1]
+    for threshold in sorted({s for s, _ in samples}, reverse=True):
+        accepted = [wrong for s, wrong in samples if s >= threshold]
+        yield len(accepted) / len(samples), sum(accepted) / len(accepted)
 
 
 @pytest.mark.parametrize("seed", range(5))

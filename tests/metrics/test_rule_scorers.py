@@ -32,14 +32,14 @@ from skood.rejection import (
     Solver,
 )
 from tests._loops import looped
-from tests.metrics._double_rows import cost_curve
+from tests.metrics._double_samples import cost_curve
 from tests.metrics._scored import (
     Classify,
     Decider,
     Detector,
     ProbabilityDetector,
     make_precision_recall_scorer,
-    rows,
+    outputs,
 )
 
 MAKERS = [
@@ -54,13 +54,13 @@ MAKERS = [
 Y_TRUE = np.array([0, 1, 1, 0, -1, 7])
 Y_PRED = np.array([0, 0, 1, 0, 0, 1])
 ACCEPT = np.array([1.0, 0.5, 1.0, 0.5, 0.0, 0.4])
-ACCEPTING = rows(Y_PRED, ACCEPT)
+ACCEPTING = outputs(Y_PRED, ACCEPT)
 
 
 def test_decisions_are_judged_as_they_are():
     """TPR 3/4, FPR .2 (label 7 is unseen, hence OOD), risk .5 / 3."""
     scorer = make_selective_risk_scorer(tpr_min=0.75, fpr_max=0.2)
-    score = scorer(Decider().fit(), rows(Y_PRED, ACCEPT), Y_TRUE)
+    score = scorer(Decider().fit(), outputs(Y_PRED, ACCEPT), Y_TRUE)
     assert_allclose(score, -0.5 / 3, rtol=1e-14)
 
 
@@ -70,13 +70,13 @@ def test_decisions_are_judged_as_they_are():
 )
 def test_violations_of_decisions(tpr_min, fpr_max, violation):
     scorer = make_selective_risk_scorer(tpr_min=tpr_min, fpr_max=fpr_max)
-    score = scorer(Decider().fit(), rows(Y_PRED, ACCEPT), Y_TRUE)
+    score = scorer(Decider().fit(), outputs(Y_PRED, ACCEPT), Y_TRUE)
     assert_allclose(score, -1 - violation, rtol=1e-14)
 
 
 def test_accepting_nothing_is_infeasible_even_where_nothing_is_asked():
     score = make_selective_risk_scorer(tpr_min=0.0)(
-        Decider(0.0).fit(), rows(Y_PRED, ACCEPT), Y_TRUE
+        Decider(0.0).fit(), outputs(Y_PRED, ACCEPT), Y_TRUE
     )
     assert score == -1.25
 
@@ -92,7 +92,7 @@ def test_accepting_nothing_is_infeasible_even_where_nothing_is_asked():
 )
 def test_accepting_nothing_is_below_being_always_wrong(make, params):
     """A row is missing: 1/4 of the ID rows, even if the bound asks for less."""
-    wrong = rows(1 - np.array([0, 1, 1, 0, 0, 0]), [1, 1, 1, 1, 0, 0])
+    wrong = outputs(1 - np.array([0, 1, 1, 0, 0, 0]), [1, 1, 1, 1, 0, 0])
     scorer = make(**params)
     assert scorer(Decider().fit(), wrong, Y_TRUE) == -1.0
     assert scorer(Decider(0.0).fit(), wrong, Y_TRUE) == -1.25
@@ -115,8 +115,8 @@ def test_infeasible_is_below_feasible_whatever_is_predicted(make, loss):
     The shift is the 10 that a wrong label 1 costs, although the first pays nothing.
     """
     y = np.array([0, 1, 1, 0, -1, -1])
-    leaky = rows([0, 1, 1, 0, 0, 0], np.ones(6))
-    wrong = rows([1, 0, 0, 1, 0, 0], [1, 1, 1, 1, 0, 0])
+    leaky = outputs([0, 1, 1, 0, 0, 0], np.ones(6))
+    wrong = outputs([1, 0, 0, 1, 0, 0], [1, 1, 1, 1, 0, 0])
     scorer = make(loss=loss)
     infeasible, feasible = (scorer(Decider().fit(), X, y) for X in (leaky, wrong))
     assert feasible == -5.5
@@ -129,9 +129,9 @@ def test_shift_of_a_detector_does_not_depend_on_its_predictions(loss):
     """No threshold keeps the OOD row out: TPR 1, FPR 1 is the nearest."""
     y, score = np.array([0, 1, -1]), [0, 0, 1]
     scorer = make_selective_risk_scorer(tpr_min=1.0, fpr_max=0.0, loss=loss)
-    right, wrong = rows([0, 1, 0], score), rows([0, 0, 0], score)
-    found = [scorer(Detector().fit(y=y), X, y) for X in (right, wrong)]
-    assert found == [-11.0, -11.0]
+    right, wrong = outputs([0, 1, 0], score), outputs([0, 0, 0], score)
+    scores = [scorer(Detector().fit(y=y), X, y) for X in (right, wrong)]
+    assert scores == [-11.0, -11.0]
 
 
 @pytest.mark.parametrize(("amount", "score"), [(1e-12, 0.0), (1e-6, -1.000002)])
@@ -140,8 +140,8 @@ def test_bounds_are_guarded_against_rounding(amount, score):
     accept = np.append(np.full(10, 0.7 - amount), [0.3 + amount] * 2)
     y = np.append(np.zeros(10, dtype=int), [-1, -1])
     scorer = make_selective_risk_scorer(tpr_min=0.7, fpr_max=0.3)
-    found = scorer(Decider().fit(), rows(np.zeros(12), accept), y)
-    assert_allclose(found, score, rtol=1e-12)
+    actual = scorer(Decider().fit(), outputs(np.zeros(12), accept), y)
+    assert_allclose(actual, score, rtol=1e-12)
 
 
 @pytest.mark.parametrize("accept", [[1, 2, 0, 0, 0, 0], [1, np.nan, 0, 0, 0, 0]])
@@ -149,7 +149,7 @@ def test_acceptance_outside_of_its_range(accept):
     with pytest.raises(
         ValueError, match=r"Decider.accept_proba must return .* \[0, 1\]"
     ):
-        make_selective_risk_scorer()(Decider().fit(), rows(Y_PRED, accept), Y_TRUE)
+        make_selective_risk_scorer()(Decider().fit(), outputs(Y_PRED, accept), Y_TRUE)
 
 
 def test_acceptance_of_wrong_shape():
@@ -158,7 +158,9 @@ def test_acceptance_of_wrong_shape():
             return np.ones((len(X), 2))
 
     with pytest.raises(ValueError, match=r"shape \(6,\); got shape \(6, 2\)"):
-        make_selective_risk_scorer()(TwoColumns().fit(), rows(Y_PRED, ACCEPT), Y_TRUE)
+        make_selective_risk_scorer()(
+            TwoColumns().fit(), outputs(Y_PRED, ACCEPT), Y_TRUE
+        )
 
 
 def squared(y_true, y_pred):
@@ -168,7 +170,7 @@ def squared(y_true, y_pred):
 @pytest.mark.parametrize("loss", [squared, [[0, 16], [16, 0]]])
 def test_other_losses(loss):
     """The wrong row costs 16, and infeasible scores are below all feasible ones."""
-    X = rows(Y_PRED, ACCEPT)
+    X = outputs(Y_PRED, ACCEPT)
     scorer = make_selective_risk_scorer(tpr_min=0.7, loss=loss)
     assert_allclose(scorer(Decider().fit(), X, Y_TRUE), -16 * 0.5 / 3)
     scorer = make_selective_risk_scorer(tpr_min=0.8, loss=loss)
@@ -176,12 +178,12 @@ def test_other_losses(loss):
 
 
 def test_loss_of_errors_is_its_matrix():
-    X = rows(Y_PRED, ACCEPT)
-    one, other = (
+    X = outputs(Y_PRED, ACCEPT)
+    first, other = (
         make_selective_risk_scorer(tpr_min=0.7, loss=loss)(Decider().fit(), X, Y_TRUE)
         for loss in ("zero_one", 1 - np.eye(2))
     )
-    assert one == other
+    assert first == other
 
 
 # ------------------------------------------------ make_selective_risk_scorer: scores
@@ -212,7 +214,7 @@ def test_detector_is_judged_at_its_best_threshold(seed):
     tpr_min, fpr_max = rng.choice([0.3, 0.6, 0.9]), rng.choice([0.1, 0.4, 0.9])
     scorer = make_selective_risk_scorer(tpr_min, fpr_max)
     assert_allclose(
-        scorer(Detector().fit(y=[0, 1]), rows(y_pred, score), y),
+        scorer(Detector().fit(y=[0, 1]), outputs(y_pred, score), y),
         naive_best(y, y_pred, score, tpr_min, fpr_max),
         rtol=1e-12,
         atol=1e-15,
@@ -221,7 +223,7 @@ def test_detector_is_judged_at_its_best_threshold(seed):
 
 def test_infeasible_and_feasible_detectors_are_among_the_cases_above():
     """So that the comparison is not one of a single branch."""
-    y, good = np.array([0, 1, -1]), rows([0, 0, 0], [2, 1, 0])
+    y, good = np.array([0, 1, -1]), outputs([0, 0, 0], [2, 1, 0])
     scorer = make_selective_risk_scorer(1.0, 0.0)
     assert scorer(Detector().fit(y=[0, 1]), good, y) == -0.5
     assert_allclose(scorer(Detector(-1.0).fit(y=[0, 1]), good, y), -2.0)
@@ -232,13 +234,15 @@ def test_classes_may_come_from_the_classifier():
     detector = Detector().fit()
     assert not hasattr(detector, "classes_")
     y = np.array([0, 1, 7])
-    assert make_selective_risk_scorer()(detector, rows([0, 1, 0], [2, 1, 0]), y) == 0.0
+    assert (
+        make_selective_risk_scorer()(detector, outputs([0, 1, 0], [2, 1, 0]), y) == 0.0
+    )
 
 
 @pytest.mark.parametrize("estimator", [Detector(), Decider()])
 def test_wrapped_estimators_score_the_same(estimator):
     """A search, pipelines and frozen estimators, one in another."""
-    X = rows(Y_PRED, ACCEPT)
+    X = outputs(Y_PRED, ACCEPT)
     scorer = make_selective_risk_scorer(tpr_min=0.7)
     fitted = estimator.fit(y=[0, 1])
     expected = scorer(fitted, X, Y_TRUE)
@@ -257,7 +261,7 @@ def test_wrapped_estimators_score_the_same(estimator):
 
 def test_pipeline_transforms_for_classifier_and_acceptance():
     """The step swaps the columns back; without it the score would be another."""
-    X = rows(Y_PRED, ACCEPT)
+    X = outputs(Y_PRED, ACCEPT)
     swap = FunctionTransformer(lambda X: X[:, ::-1])
     pipe = make_pipeline(swap, Decider().fit()).fit(X[:, ::-1])
     scorer = make_selective_risk_scorer(tpr_min=0.75, fpr_max=0.2)
@@ -278,7 +282,7 @@ def test_other_estimators_are_refused(estimator):
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("estimator", [Detector(), Decider()], ids=["score", "accept"])
 def test_both_kinds_of_samples_are_needed(make, estimator):
-    fitted, X = estimator.fit(y=[0, 1]), rows([0, 1], [1, 1])
+    fitted, X = estimator.fit(y=[0, 1]), outputs([0, 1], [1, 1])
     for y, kind in (([0, 1], "out-of-distribution"), ([-1, 5], "in-distribution")):
         with pytest.raises(ValueError, match=rf"no {kind} samples .*LeaveClassesOut"):
             make()(fitted, X, y)
@@ -324,8 +328,8 @@ def test_precision_and_recall_at_the_best_threshold(seed):
             violated.append(violation)
     expected = -min(feasible) if feasible else -1 - min(violated)
     scorer = make_precision_recall_scorer(kappa, phi, prior)
-    found = scorer(Detector().fit(y=[0, 1]), rows(y_pred, score), y)
-    assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+    actual = scorer(Detector().fit(y=[0, 1]), outputs(y_pred, score), y)
+    assert_allclose(actual, expected, rtol=1e-12, atol=1e-15)
 
 
 # ------------------------------------------------------------------ make_cost_scorer
@@ -360,10 +364,12 @@ def test_cost_at_the_best_threshold(seed):
         on_id = np.where(accepted, y_pred != y, costs["reject_id"])[is_id]
         on_ood = np.where(accepted, costs["accept_ood"], 0.1)[~is_id]
         reached.append(0.7 * on_id.mean() + 0.3 * on_ood.mean())
-    found = make_cost_scorer(**costs)(Detector().fit(y=[0, 1]), rows(y_pred, score), y)
-    assert_allclose(found, -min(reached), rtol=1e-12)
+    actual = make_cost_scorer(**costs)(
+        Detector().fit(y=[0, 1]), outputs(y_pred, score), y
+    )
+    assert_allclose(actual, -min(reached), rtol=1e-12)
     curve = cost_curve(y, y_pred, score, classes=[0, 1], **costs)
-    assert_allclose(found, -curve.costs[0], rtol=1e-12)
+    assert_allclose(actual, -curve.costs[0], rtol=1e-12)
 
 
 def test_cost_with_another_loss():
@@ -371,8 +377,8 @@ def test_cost_with_another_loss():
     plain = make_cost_scorer(ood_prior=0.0)(decider, X, Y_TRUE)
     assert_allclose(plain, -(0.5 + 0.3) / 4, rtol=1e-14)
     for loss in (squared, [[0, 16], [16, 0]]):
-        found = make_cost_scorer(ood_prior=0.0, loss=loss)(decider, X, Y_TRUE)
-        assert_allclose(found, -(8 + 0.3) / 4, rtol=1e-14)
+        actual = make_cost_scorer(ood_prior=0.0, loss=loss)(decider, X, Y_TRUE)
+        assert_allclose(actual, -(8 + 0.3) / 4, rtol=1e-14)
 
 
 @pytest.mark.parametrize("make", [make_precision_recall_scorer, make_cost_scorer])
@@ -500,12 +506,12 @@ def test_grid_search_with_left_out_classes(rule):
             classes=fitted.classes_,
             rule=rule,
         )
-        found = results[f"split{i}_test_score"][1]
+        actual = results[f"split{i}_test_score"][1]
         feasible += point.feasible
         if point.feasible:
-            assert_allclose(found, -point.risk, rtol=1e-12)
+            assert_allclose(actual, -point.risk, rtol=1e-12)
         else:
-            assert -2 < found < -1
+            assert -2 < actual < -1
     assert feasible
 
 

@@ -20,11 +20,11 @@ from skood.rejection import (
     Solver,
     solve,
 )
-from tests.metrics._double_rows import (
+from tests.metrics._double_samples import (
     cost_curve,
     every_rule,
     least_risk_curve,
-    make_rows,
+    make_samples,
     precision_recall_curve,
     relabel,
     scod_risk_curve,
@@ -35,9 +35,9 @@ THETAS = np.linspace(0, math.pi / 2, 9)
 METRICS = [scod_risk_curve, cost_curve]
 
 
-def sizes(rows):
-    n = int((rows[0] != -1).sum())
-    return n, rows[0].size - n
+def sizes(samples):
+    n = int((samples[0] != -1).sum())
+    return n, samples[0].size - n
 
 
 # ------------------------------------------------------------------- risk at coverage
@@ -46,23 +46,23 @@ def sizes(rows):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("beta", "prior"), [(0.5, 0.5), (0.8, 0.2), (0.1, 0.7)])
 def test_best_risk_of_every_rule(beta, prior, seed):
-    rows = make_rows(seed)
-    n, m = sizes(rows)
+    samples = make_samples(seed)
+    n, m = sizes(samples)
     reached = []
-    for N, E, F in every_rule(*rows, THETAS):
+    for N, E, F in every_rule(*samples, THETAS):
         coverage = (1 - prior) * N / n + prior * F / m
         risk = (1 - beta) * (1 - prior) * E / n + beta * prior * F / m
         reached.append((coverage, risk / coverage))
     curve = scod_risk_curve(
-        *rows, ood_weight=beta, ood_prior=prior, solver=Solver("grid", n_angles=9)
+        *samples, ood_weight=beta, ood_prior=prior, solver=Solver("grid", n_angles=9)
     )
     for share in np.linspace(0, 1, 101):
         best = min(r for c, r in reached if c >= share - 1e-9)
         assert_allclose(curve.at(share), best, rtol=1e-12, atol=1e-15)
     for bound, value in zip(curve.bounds, curve.values, strict=True):
-        accepted = curve.rule_at(bound).accept(-rows[2], -rows[3])
-        weight = np.where(rows[0] == -1, prior / m, (1 - prior) / n)[accepted]
-        cost = np.where(rows[0] == -1, beta, (1 - beta) * (rows[0] != rows[1]))
+        accepted = curve.rule_at(bound).accept(-samples[2], -samples[3])
+        weight = np.where(samples[0] == -1, prior / m, (1 - prior) / n)[accepted]
+        cost = np.where(samples[0] == -1, beta, (1 - beta) * (samples[0] != samples[1]))
         assert_allclose(weight.sum(), bound, rtol=1e-12)
         assert_allclose(
             np.average(cost[accepted], weights=weight), value, rtol=1e-12, atol=1e-15
@@ -72,7 +72,7 @@ def test_best_risk_of_every_rule(beta, prior, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ood_samples_as_a_further_class_that_is_never_right(seed):
     """At the prior of the sample, and twice the weight of one half."""
-    y_true, y_pred, y_score, _ = make_rows(seed)
+    y_true, y_pred, y_score, _ = make_samples(seed)
     prior = float(np.mean(y_true == -1))
     curve = scod_risk_curve(y_true, y_pred, y_score, ood_prior=prior)
     mixed = least_risk_curve(np.where(y_true == -1, 3, y_true), y_pred, y_score)
@@ -82,20 +82,20 @@ def test_ood_samples_as_a_further_class_that_is_never_right(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_limits_of_weight_and_prior(seed):
-    rows = make_rows(seed)
-    only_id = tuple(x[rows[0] != -1] for x in rows)
-    plain = least_risk_curve(*rows)
-    for given in (rows, only_id):
-        curve = scod_risk_curve(*given, ood_prior=0.0, ood_weight=0.25)
+    samples = make_samples(seed)
+    only_id = tuple(x[samples[0] != -1] for x in samples)
+    plain = least_risk_curve(*samples)
+    for arguments in (samples, only_id):
+        curve = scod_risk_curve(*arguments, ood_prior=0.0, ood_weight=0.25)
         assert_allclose(curve.bounds, plain.bounds, rtol=1e-12)
         assert_allclose(curve.values, 0.75 * plain.values, rtol=1e-12)
     # only OOD rows count: one minus the precision, which depends on the TPR and FPR
-    curve = scod_risk_curve(*rows, ood_prior=0.3, ood_weight=1.0)
-    best = precision_recall_curve(rows[0], *rows[2:], ood_prior=0.3)
+    curve = scod_risk_curve(*samples, ood_prior=0.3, ood_weight=1.0)
+    best = precision_recall_curve(samples[0], *samples[2:], ood_prior=0.3)
     assert_allclose(curve.values[0], 1 - best.values[0], atol=1e-15)
     assert_allclose(curve.at(1.0), 0.3, rtol=1e-12)
     # none counts
-    curve = scod_risk_curve(*rows, ood_prior=0.3, ood_weight=0.0)
+    curve = scod_risk_curve(*samples, ood_prior=0.3, ood_weight=0.0)
     wrong = np.mean(only_id[0] != only_id[1])
     assert_allclose(curve.at(1.0), 0.7 * wrong, rtol=1e-12)
 
@@ -120,21 +120,21 @@ SWEEPS = {
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("swept", SWEEPS)
 def test_least_cost_of_every_rule(swept, seed):
-    rows = make_rows(seed)
+    samples = make_samples(seed)
     params = SWEEPS[swept]
-    curve = cost_curve(*rows, solver=Solver("grid", n_angles=9), **params)
-    points = [(0, 0, 0), *every_rule(*rows, THETAS)]
+    curve = cost_curve(*samples, solver=Solver("grid", n_angles=9), **params)
+    points = [(0, 0, 0), *every_rule(*samples, THETAS)]
     assert len(curve.rules) == len(curve.points) == params[swept].size
     for k, (cost, rule, point) in enumerate(
         zip(curve.costs, curve.rules, curve.points, strict=True)
     ):
         assert getattr(rule, swept) == params[swept][k]
         e = rule.reject_id, rule.accept_ood, rule.reject_ood, rule.ood_prior
-        costs = [cost_of(*p, *sizes(rows), *e) for p in points]
+        costs = [cost_of(*p, *sizes(samples), *e) for p in points]
         assert_allclose(cost, min(costs), rtol=1e-12)
         assert point.objective == cost
-        accepted = point.accept(-rows[2], -rows[3])
-        is_id = rows[0] != -1
+        accepted = point.accept(-samples[2], -samples[3])
+        is_id = samples[0] != -1
         assert (accepted[is_id].mean(), accepted[~is_id].mean()) == (
             point.tpr,
             point.fpr,
@@ -146,7 +146,7 @@ def test_least_cost_of_every_rule(swept, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_solver_on_the_same_angles(seed):
     """Not only the cost but the rule is the same, though few points are tried."""
-    y_true, y_pred, first, second = make_rows(seed)
+    y_true, y_pred, first, second = make_samples(seed)
     is_id = y_true != -1
     a, b, loss = -first, -second, (y_true != y_pred).astype(float)
     data = a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
@@ -163,11 +163,11 @@ def test_the_solver_on_the_same_angles(seed):
             ood_prior=0.4,
         )
         for rule, point in zip(curve.rules, curve.points, strict=True):
-            found = solve(
+            actual = solve(
                 rule, ScoredSamples.from_arrays(*data), Solver("grid", n_angles=91)
             )
             for name in ("objective", "tpr", "fpr", "risk", "theta", "lam", "tau"):
-                expected = getattr(found, name)
+                expected = getattr(actual, name)
                 np.testing.assert_equal(getattr(point, name), expected, err_msg=name)
 
 
@@ -182,32 +182,32 @@ def test_chow_without_ood_samples():
 
 
 def test_cost_is_never_above_accepting_all_or_none():
-    rows = make_rows(1)
-    wrong = np.mean((rows[0] != rows[1])[rows[0] != -1])
+    samples = make_samples(1)
+    wrong = np.mean((samples[0] != samples[1])[samples[0] != -1])
     prior = np.linspace(0, 0.99, 12)
-    curve = cost_curve(*rows, ood_prior=prior, reject_id=0.4)
+    curve = cost_curve(*samples, ood_prior=prior, reject_id=0.4)
     assert np.all(curve.costs <= (1 - prior) * 0.4 + 1e-12)
     assert np.all(curve.costs <= (1 - prior) * wrong + prior + 1e-12)
-    assert cost_curve(*rows, reject_id=0.0).costs == [0.0]
-    dear = cost_curve(*rows, reject_id=1e6, ood_prior=0.1).points[0]
+    assert cost_curve(*samples, reject_id=0.0).costs == [0.0]
+    dear = cost_curve(*samples, reject_id=1e6, ood_prior=0.1).points[0]
     assert dear.tpr == 1.0
-    useless = np.where(rows[0] == -1, 1.0, 0.0)
-    none = cost_curve(*rows[:2], useless, reject_id=0.01).points[0]
+    useless = np.where(samples[0] == -1, 1.0, 0.0)
+    none = cost_curve(*samples[:2], useless, reject_id=0.01).points[0]
     assert (none.tpr, none.fpr, none.lam, none.tau) == (0.0, 0.0, -math.inf, 0.0)
 
 
 @pytest.mark.parametrize(("c_in", "c_out"), [(0.2, 0.3), (0.05, 0.6)])
 def test_the_cost_of_narasimhan_et_al(c_in, c_out):
     """As the docstring says: scaled, and at a prior of one half."""
-    rows = make_rows(2)
-    n, m = sizes(rows)
+    samples = make_samples(2)
+    n, m = sizes(samples)
     rest = 1 - c_in - c_out
     theirs = min(
         rest * E / n + c_in * (1 - N / n) + c_out * F / m
-        for N, E, F in [(0, 0, 0), *every_rule(*rows, THETAS)]
+        for N, E, F in [(0, 0, 0), *every_rule(*samples, THETAS)]
     )
     curve = cost_curve(
-        *rows,
+        *samples,
         reject_id=c_in / rest,
         accept_ood=c_out / rest,
         solver=Solver("grid", n_angles=9),
@@ -219,24 +219,24 @@ def test_known_densities():
     """A-dens-2.0-0.2-0.25, costs .3, 1, 0: on a sample of them."""
     data = make_reject_option_1d((30_000, 10_000), random_state=0)
     y_pred = data.posteriors.argmax(axis=1) + 1
-    rows = data.target, y_pred, -data.risk
+    samples = data.target, y_pred, -data.risk
     costs = {"reject_id": 0.3, "ood_prior": 0.25}
-    double = cost_curve(*rows, -data.likelihood_ratio, **costs)
+    double = cost_curve(*samples, -data.likelihood_ratio, **costs)
     assert double.costs[0] == pytest.approx(0.14988425140398326, abs=0.006)
     # Chow's rule, which accepts iff r <= .3, and the best threshold on r
     accepted = data.risk <= 0.3
     wrong = np.where(accepted, y_pred != data.target, 0.3)[~data.is_ood].mean()
     chow = 0.75 * wrong + 0.25 * accepted[data.is_ood].mean()
     assert chow == pytest.approx(0.21523359892410232, abs=0.006)
-    alone = cost_curve(*rows, **costs)
+    alone = cost_curve(*samples, **costs)
     assert double.costs[0] < alone.costs[0] < chow
 
 
 def test_what_is_swept_together():
-    rows = make_rows(3)
-    curve = cost_curve(*rows, reject_id=[0.1, 0.5], ood_prior=[0.2, 0.6])
+    samples = make_samples(3)
+    curve = cost_curve(*samples, reject_id=[0.1, 0.5], ood_prior=[0.2, 0.6])
     alone = [
-        cost_curve(*rows, reject_id=e, ood_prior=p).costs[0]
+        cost_curve(*samples, reject_id=e, ood_prior=p).costs[0]
         for e, p in ((0.1, 0.2), (0.5, 0.6))
     ]
     assert_array_equal(curve.costs, alone)
@@ -256,7 +256,7 @@ def result(metric, *args, **params):
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_losses_and_labels(metric):
-    y_true, y_pred, *scores = make_rows(0)
+    y_true, y_pred, *scores = make_samples(0)
     is_id = y_true != -1
     expected = result(metric, y_true, y_pred, *scores)
     names = relabel(y_true), relabel(y_pred), *scores
@@ -276,7 +276,7 @@ def test_losses_and_labels(metric):
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_score_reversed(metric):
-    y_true, y_pred, *scores = make_rows(1)
+    y_true, y_pred, *scores = make_samples(1)
     noise, more = np.random.default_rng(0).uniform(size=(2, 50))
     score = sum(scores) + noise  # untied, since rounding differs between mirror images
     good = metric(y_true, y_pred, score, more, solver=Solver("grid", n_angles=3))
@@ -294,19 +294,19 @@ def test_a_score_reversed(metric):
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_errors(metric):
-    rows = make_rows(5)
+    samples = make_samples(5)
     with pytest.raises(
         ValueError, match=r"'n_angles' parameter of Solver must.* Got 0"
     ):
-        metric(*rows, solver=Solver("grid", n_angles=0))
+        metric(*samples, solver=Solver("grid", n_angles=0))
     with pytest.raises(ValueError, match="y_score contains 50 NaN"):
-        metric(*rows[:2], np.full(50, np.nan))
+        metric(*samples[:2], np.full(50, np.nan))
     with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1"):
-        metric(np.full(50, -1), *rows[1:])
+        metric(np.full(50, -1), *samples[1:])
     with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
-        metric(*rows, ood_label=7)
+        metric(*samples, ood_label=7)
     with pytest.raises(ValueError, match="y_pred is required"):
-        metric(rows[0], None, *rows[2:])
+        metric(samples[0], None, *samples[2:])
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_errors(metric):
 )
 def test_parameters_of_the_risk(params, says):
     with pytest.raises(ValueError, match=says):
-        scod_risk_curve(*make_rows(5), **params)
+        scod_risk_curve(*make_samples(5), **params)
 
 
 @pytest.mark.parametrize(
@@ -338,15 +338,15 @@ def test_parameters_of_the_risk(params, says):
 )
 def test_parameters_of_the_cost(params, error, says):
     with pytest.raises(error, match=says):
-        cost_curve(*make_rows(5), **params)
+        cost_curve(*make_samples(5), **params)
 
 
 def test_no_ood_samples_are_needed_at_a_prior_of_zero():
-    rows = make_rows(0)
-    only_id = tuple(x[rows[0] != -1] for x in rows)
-    expected = cost_curve(*rows, ood_prior=0.0, reject_id=[0.2, 0.4])
-    found = cost_curve(*only_id, ood_prior=[0.0, 0.0], reject_id=[0.2, 0.4])
-    assert_array_equal(found.costs, expected.costs)
+    samples = make_samples(0)
+    only_id = tuple(x[samples[0] != -1] for x in samples)
+    expected = cost_curve(*samples, ood_prior=0.0, reject_id=[0.2, 0.4])
+    actual = cost_curve(*only_id, ood_prior=[0.0, 0.0], reject_id=[0.2, 0.4])
+    assert_array_equal(actual.costs, expected.costs)
     curve = RiskCoverageCurve.from_predictions(*only_id[:3])
     coverage, risk = curve.coverage, curve.risk
     alone = cost_curve(*only_id[:3], ood_prior=0.0, reject_id=0.4)

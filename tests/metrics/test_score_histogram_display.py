@@ -159,8 +159,8 @@ def test_fitted_distribution_and_its_distance_are_scipys(fit):
     outlier = -scores[:200]
     distance = stats.kstest(outlier, distribution.cdf).statistic
     assert_allclose(display.distance_, distance, rtol=1e-9)
-    own = getattr(stats, fit).logpdf(outlier, *getattr(stats, fit).fit(outlier))
-    assert distribution.logpdf(outlier).sum() > own.sum() - 0.01
+    individual = getattr(stats, fit).logpdf(outlier, *getattr(stats, fit).fit(outlier))
+    assert distribution.logpdf(outlier).sum() > individual.sum() - 0.01
     *_, density = display.ax_.lines
     x, drawn = density.get_data()
     assert_allclose(drawn, distribution.pdf(-x), rtol=1e-6, atol=1e-12)

@@ -53,26 +53,26 @@ def test_weights_of_rule_scorers_are_repeated_samples(name, kind, data):
     estimator.fit(X[is_id], y[is_id])
     repeated = np.repeat(X, weight, axis=0), np.repeat(y, weight)
     expected = RULES[name](estimator, *repeated)
-    found = RULES[name](estimator, X, y, sample_weight=weight)
-    assert found == pytest.approx(expected, rel=0, abs=1e-12)
-    assert found != RULES[name](estimator, X, y)
+    actual = RULES[name](estimator, X, y, sample_weight=weight)
+    assert actual == pytest.approx(expected, rel=0, abs=1e-12)
+    assert actual != RULES[name](estimator, X, y)
 
 
 def test_weights_of_ood_scorers(data):
     X, y, weight = data
     detector = MSP(GaussianNB()).fit(X[y >= 0], y[y >= 0])
-    found = make_ood_scorer()(detector, X, y, sample_weight=weight)
-    assert found == auroc(y, detector.score_samples(X), sample_weight=weight)
-    given = []
+    actual = make_ood_scorer()(detector, X, y, sample_weight=weight)
+    assert actual == auroc(y, detector.score_samples(X), sample_weight=weight)
+    arguments = []
 
     def metric(y_true, y_score, sample_weight=None):
-        given.append(sample_weight)
+        arguments.append(sample_weight)
         return 0.5
 
     make_ood_scorer(metric)(detector, X, y)
     make_ood_scorer(metric)(detector, X, y, sample_weight=weight)
-    assert given[0] is None
-    np.testing.assert_array_equal(given[1], weight)
+    assert arguments[0] is None
+    np.testing.assert_array_equal(arguments[1], weight)
     with pytest.raises(ValueError, match=r"shape \(3,\), expected \(120,\)"):
         make_ood_scorer()(detector, X, y, sample_weight=np.ones(3))
 
@@ -93,9 +93,9 @@ def test_weights_of_misclassification_scorers():
     X = np.array([[3.0], [2.0], [1.0], [0.0], [9.0]])
     y = np.array([0, 1, 0, 1, -1])
     scorer, weight = make_misclassification_scorer(), np.array([2, 1, 3, 4, 5])
-    found = scorer(_Uncertain(), X, y, sample_weight=weight)
+    score = scorer(_Uncertain(), X, y, sample_weight=weight)
     # right scores 3, 1 of weights 2, 3 against wrong ones 2, 0 of weights 1, 4
-    assert found == pytest.approx((2 * 5 + 3 * 4) / 25)
+    assert score == pytest.approx((2 * 5 + 3 * 4) / 25)
     with pytest.raises(ValueError, match="wrong on all 2 in-distribution samples"):
         scorer(_Uncertain(), X, y, sample_weight=[0, 1, 0, 1, 1])
 
@@ -148,8 +148,8 @@ def test_names_of_routed_weights(routing, data):
 
 def test_weights_that_are_not_requested_raise(routing, data):
     X, y, weight = data
-    part = GaussianNB().set_fit_request(sample_weight=False)
-    detector = MSP(part).set_fit_request(sample_weight=False)
+    subset = GaussianNB().set_fit_request(sample_weight=False)
+    detector = MSP(subset).set_fit_request(sample_weight=False)
     with pytest.raises(UnsetMetadataPassedError, match=r"make_ood_scorer\('auroc'"):
         cross_validate(
             detector, X, y, scoring=make_ood_scorer(), params={"sample_weight": weight}

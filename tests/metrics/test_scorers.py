@@ -36,7 +36,7 @@ from skood.metrics import (
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from skood.rejection import RejectOptionClassifier
 from skood.utils._metaestimators import concept_columns
-from tests.metrics._scored import Classify, Detector, ProbabilityDetector, rows
+from tests.metrics._scored import Classify, Detector, ProbabilityDetector, outputs
 
 RNG = np.random.RandomState(0)
 
@@ -44,7 +44,7 @@ RNG = np.random.RandomState(0)
 # ------------------------------------------------------------------- make_ood_scorer
 
 Y = RNG.choice([0, 1, 2, -1], 200)
-X = rows(np.zeros(200), RNG.normal(size=200).round(1) + (Y != -1))
+X = outputs(np.zeros(200), RNG.normal(size=200).round(1) + (Y != -1))
 IS_ID = (Y != -1).astype(int)
 
 
@@ -189,8 +189,8 @@ def test_scores_of_a_reject_option_classifier(score, in_pipeline):
         clf = make_pipeline(StandardScaler(), clf)
     cv = OODStratifiedKFold(2)
     scorer = make_ood_scorer("fpr_at_tpr", tpr=0.9, score=score)
-    found = cross_val_score(clf, X, y, cv=cv, scoring=scorer, error_score="raise")
-    for value, (train, test) in zip(found, cv.split(X, y), strict=True):
+    actual = cross_val_score(clf, X, y, cv=cv, scoring=scorer, error_score="raise")
+    for value, (train, test) in zip(actual, cv.split(X, y), strict=True):
         fitted, X_test = clone(clf).fit(X[train], y[train]), X[test]
         if in_pipeline:
             fitted, X_test = fitted[-1], fitted[0].transform(X_test)
@@ -244,13 +244,13 @@ class Doubt(ClassifierMixin, BaseEstimator):
 @pytest.mark.parametrize("component", ["epistemic", "aleatoric", "total"])
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_uncertainty_is_scored_with_a_minus(component, wrapped):
-    estimator, rows = Doubt().fit(), X
+    estimator, samples = Doubt().fit(), X
     if wrapped:
         estimator = make_pipeline(FunctionTransformer(np.negative), estimator).fit(X, Y)
-        rows = -X
+        samples = -X
     u = Doubt().fit().predict_uncertainty(X)[component]
-    found = make_ood_scorer(component=component)(estimator, rows, Y)
-    assert_allclose(found, roc_auc_score(IS_ID, -u), rtol=1e-12)
+    actual = make_ood_scorer(component=component)(estimator, samples, Y)
+    assert_allclose(actual, roc_auc_score(IS_ID, -u), rtol=1e-12)
 
 
 def test_score_samples_goes_before_uncertainty():
@@ -268,12 +268,12 @@ def test_score_samples_goes_before_uncertainty():
 def test_misclassification_scorer(component):
     """The AUROC of right against wrong rows; OOD rows are not looked at."""
     names = np.where(np.arange(200) % 10 == 0, 7, Y)  # a class that is not known
-    found = make_misclassification_scorer(component)(Doubt().fit(), X, names)
+    actual = make_misclassification_scorer(component)(Doubt().fit(), X, names)
     is_id = np.isin(names, [0, 1, 2])
     u = Doubt().fit().predict_uncertainty(X)[component][is_id]
-    assert_allclose(found, roc_auc_score(Y[is_id] == 0, -u), rtol=1e-12)
+    assert_allclose(actual, roc_auc_score(Y[is_id] == 0, -u), rtol=1e-12)
     scorer = make_misclassification_scorer(component)
-    assert pickle.loads(pickle.dumps(scorer))(Doubt().fit(), X, names) == found
+    assert pickle.loads(pickle.dumps(scorer))(Doubt().fit(), X, names) == actual
 
 
 @pytest.mark.parametrize(("label", "word"), [(0, "right"), (1, "wrong")])
@@ -395,13 +395,13 @@ def test_labels_of_several_concepts():
     flat = np.where([False, False, True, True, False], -1, 1)
     expected = auroc(flat, X[:, 0])
     scorer = make_ood_scorer()
-    one = ConceptScorer()
+    first = ConceptScorer()
     # columns go by their names
     for estimator in (
-        one,
-        FrozenEstimator(one),
-        make_pipeline("passthrough", one),
-        make_pipeline("passthrough", make_pipeline(FrozenEstimator(one))),
+        first,
+        FrozenEstimator(first),
+        make_pipeline("passthrough", first),
+        make_pipeline("passthrough", make_pipeline(FrozenEstimator(first))),
     ):
         assert scorer(estimator, X, y) == expected
         assert scorer(estimator, X, y[["class", "color"]].to_numpy()) == expected
@@ -412,10 +412,10 @@ def test_labels_of_several_concepts():
         assert scorer(single, X, y[["class"]]) == auroc(
             np.where(y["class"] == "cow", -1, 1), X[:, 0]
         )
-    assert concept_columns(y[["class"]], one) is not None
+    assert concept_columns(y[["class"]], first) is not None
     rest = y[["other", "color"]]
-    assert concept_columns(rest, one) is rest
+    assert concept_columns(rest, first) is rest
     # a column of the first concept may be all there is, in a table or not
     for column in (y[["class"]], y[["class"]].to_numpy(), y["class"]):
-        np.testing.assert_array_equal(concept_columns(column, one), y["class"])
+        np.testing.assert_array_equal(concept_columns(column, first), y["class"])
     assert concept_columns(y, object()) is y

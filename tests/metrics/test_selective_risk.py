@@ -21,9 +21,9 @@ from skood.rejection import (
     Solver,
     solve,
 )
-from tests.metrics._double_rows import (
+from tests.metrics._double_samples import (
     every_rule,
-    make_rows,
+    make_samples,
     precision_recall_curve,
     relabel,
 )
@@ -79,7 +79,7 @@ def test_table_1(table_1_sample, model, tpr_fpr, precision_recall):
     ids=["tpr_fpr", "precision_recall"],
 )
 def test_is_the_solution_of_the_rule(rule, seed):
-    y_true, y_pred, y_score, ood_score = make_rows(seed)
+    y_true, y_pred, y_score, ood_score = make_samples(seed)
     is_id = y_true != -1
     a, b = -y_score, -ood_score
     loss = (y_true != y_pred).astype(float)
@@ -99,7 +99,7 @@ def test_is_the_solution_of_the_rule(rule, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_precision_and_recall_of_a_single_score_in_a_loop(seed):
-    y_true, y_pred, _, y_score = make_rows(seed)
+    y_true, y_pred, _, y_score = make_samples(seed)
     n = (y_true != -1).sum()
     m = y_true.size - n
     best = precision_recall_curve(y_true, y_score, ood_prior=0.3).at(0.9)
@@ -133,17 +133,19 @@ def test_precision_and_recall_of_a_single_score_in_a_loop(seed):
 
 def test_prior_of_zero():
     """A prior of 0: any precision is met, and no OOD rows are needed."""
-    rows = make_rows(0)
-    only_id = tuple(x[rows[0] != -1] for x in rows)
-    for given in (rows, only_id):
+    samples = make_samples(0)
+    only_id = tuple(x[samples[0] != -1] for x in samples)
+    for arguments in (samples, only_id):
         point = selective_risk_at(
-            *given,
+            *arguments,
             rule=BoundedPrecisionRecall(
                 precision_min=1.0, recall_min=0.5, ood_prior=0.0
             ),
         )
         assert point.feasible and point.precision == 1.0
-        loose = selective_risk_at(*rows, rule=BoundedTPRFPR(tpr_min=0.5, fpr_max=1.0))
+        loose = selective_risk_at(
+            *samples, rule=BoundedTPRFPR(tpr_min=0.5, fpr_max=1.0)
+        )
         assert point.risk == pytest.approx(loose.risk, abs=1e-3)  # gaps of the solver
     with pytest.raises(ValueError, match="No OOD samples"):
         selective_risk_at(*only_id, rule=BoundedPrecisionRecall())
@@ -189,7 +191,7 @@ def test_reversed_score():
 )
 def test_losses_and_labels(rule):
     metric = partial(selective_risk_at, rule=rule)
-    y_true, y_pred, y_score, _ = make_rows(3)
+    y_true, y_pred, y_score, _ = make_samples(3)
     is_id = y_true != -1
     matrix = np.array([[0, 1, 4], [2, 0, 1], [3, 5, 0]])
     loss = np.full(50, np.nan)  # nothing need be known of OOD rows
@@ -216,7 +218,7 @@ def test_losses_and_labels(rule):
 @pytest.mark.parametrize("rule", [BoundedTPRFPR, BoundedPrecisionRecall])
 def test_errors(rule):
     metric = partial(selective_risk_at, rule=rule())
-    y_true, y_pred, y_score, _ = make_rows(4)
+    y_true, y_pred, y_score, _ = make_samples(4)
     check_input_errors(metric, y_true, y_pred, y_score)
     with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
         metric(y_true, y_pred, y_score, ood_label=7)
@@ -257,7 +259,7 @@ def test_errors(rule):
     ],
 )
 def test_bounds_out_of_range(rule, bounds, says):
-    y_true, y_pred, y_score, _ = make_rows(4)
+    y_true, y_pred, y_score, _ = make_samples(4)
     with pytest.raises(ValueError, match=says):
         selective_risk_at(y_true, y_pred, y_score, rule=rule(**bounds))
 
@@ -268,7 +270,7 @@ def test_rule_that_is_none():
 
 
 def test_bound_of_another_type():
-    y_true, y_pred, y_score, _ = make_rows(4)
+    y_true, y_pred, y_score, _ = make_samples(4)
     with pytest.raises(
         TypeError, match=r"'ood_prior' parameter of .* must be a float.*'half'"
     ):

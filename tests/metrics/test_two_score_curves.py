@@ -21,11 +21,11 @@ from skood.metrics import (
 from skood.rejection import BoundedAbstention, BoundedTPRFPR, Solver, solve
 from tests._loops import looped
 from tests.decision._scores import solve_arguments
-from tests.metrics._double_rows import (
+from tests.metrics._double_samples import (
     ccr_curve,
     every_rule,
     least_risk_curve,
-    make_rows,
+    make_samples,
     precision_recall_curve,
     relabel,
     roc_curve,
@@ -41,25 +41,25 @@ def counts(y_true, y_pred, accepted):
     return N, (accepted & is_id & (y_true != y_pred)).sum(), F
 
 
-def risk_coverage(rows, **params):
-    return least_risk_curve(*rows, **params)
+def risk_coverage(samples, **params):
+    return least_risk_curve(*samples, **params)
 
 
-def roc(rows, **params):
-    return roc_curve(rows[0], *rows[2:], **params)
+def roc(samples, **params):
+    return roc_curve(samples[0], *samples[2:], **params)
 
 
-def precision_recall(rows, **params):
+def precision_recall(samples, **params):
     params = {"ood_prior": 0.3, **params}
-    return precision_recall_curve(rows[0], *rows[2:], **params)
+    return precision_recall_curve(samples[0], *samples[2:], **params)
 
 
-def ccr(rows, **params):
-    return ccr_curve(*rows, **{"tpr_min": 0.3, **params})
+def ccr(samples, **params):
+    return ccr_curve(*samples, **{"tpr_min": 0.3, **params})
 
 
-def dhamija(rows, **params):
-    return ccr_curve(*rows, kind="dhamija", **params)
+def dhamija(samples, **params):
+    return ccr_curve(*samples, kind="dhamija", **params)
 
 
 # curve: (bound, value, whether less is better) of N, E, F and the numbers of rows
@@ -91,14 +91,14 @@ AT_MOST = (ccr, dhamija)
 @pytest.mark.parametrize("curve", CURVES)
 def test_best_of_every_rule(curve, n_angles, seed):
     """At every bound, also between the points: the best of a loop over all rules."""
-    rows = make_rows(seed)
-    is_id = rows[0] != -1
+    samples = make_samples(seed)
+    is_id = samples[0] != -1
     n, m = is_id.sum(), (~is_id).sum()
     bound, value, less = READ[curve]
     thetas = np.linspace(0, math.pi / 2, n_angles)
-    points = [(0, 0, 0), *every_rule(*rows, thetas)]
+    points = [(0, 0, 0), *every_rule(*samples, thetas)]
     reached = [(bound(*p, n, m), value(*p, n, m)) for p in points]
-    result = curve(rows, solver=Solver("grid", n_angles=n_angles))
+    result = curve(samples, solver=Solver("grid", n_angles=n_angles))
     for share in np.linspace(0, 1, 4 * len(is_id) + 1):
         met = [
             v
@@ -113,18 +113,18 @@ def test_best_of_every_rule(curve, n_angles, seed):
 @pytest.mark.parametrize("angles", ["quadrant", "full"])
 @pytest.mark.parametrize("curve", CURVES)
 def test_the_rules_reach_the_values(curve, angles):
-    rows = make_rows(1)
-    is_id = rows[0] != -1
+    samples = make_samples(1)
+    is_id = samples[0] != -1
     bound, value, less = READ[curve]
-    result = curve(rows, solver=Solver("grid", angles=angles, n_angles=N_ANGLES))
+    result = curve(samples, solver=Solver("grid", angles=angles, n_angles=N_ANGLES))
     assert np.all(np.diff(result.bounds) > 0)
     # a tighter bound costs: lower bounds are tight where large, upper where small
     worse = 1 if less else -1
     tighter = -1 if curve in AT_MOST else 1
     assert np.all(worse * tighter * np.diff(result.values) > 0)
     for b, v in zip(result.bounds, result.values, strict=True):
-        accepted = result.rule_at(b).accept(-rows[2], -rows[3])
-        args = (*counts(*rows[:2], accepted), is_id.sum(), (~is_id).sum())
+        accepted = result.rule_at(b).accept(-samples[2], -samples[3])
+        args = (*counts(*samples[:2], accepted), is_id.sum(), (~is_id).sum())
         assert_allclose(bound(*args), b, rtol=1e-13)
         assert_allclose(value(*args), v, rtol=1e-13)
 
@@ -132,7 +132,7 @@ def test_the_rules_reach_the_values(curve, angles):
 @looped("seed", SEEDS)
 @pytest.mark.parametrize("curve", CURVES)
 def test_two_scores_are_never_worse_than_either(curve, seed):
-    y_true, y_pred, first, second = make_rows(seed)
+    y_true, y_pred, first, second = make_samples(seed)
     shares = np.linspace(0, 1, 201)
     sign = 1 if READ[curve][2] else -1
     both = sign * curve((y_true, y_pred, first, second)).at(shares)
@@ -149,7 +149,7 @@ def test_two_scores_are_never_worse_than_either(curve, seed):
 @pytest.mark.parametrize("curve", CURVES)
 def test_units_order_and_labels_do_not_matter(curve):
     """The second score in units of a power of two, so that arithmetic is exact."""
-    y_true, y_pred, first, second = make_rows(2)
+    y_true, y_pred, first, second = make_samples(2)
     expected = curve((y_true, y_pred, first, second))
     order = np.random.default_rng(0).permutation(len(y_true))
     moved = curve(tuple(x[order] for x in (y_true, y_pred, first, 1024 * second)))
@@ -166,7 +166,7 @@ def test_units_order_and_labels_do_not_matter(curve):
 @pytest.mark.parametrize("curve", CURVES)
 def test_a_score_reversed(curve):
     """ "full" finds what "quadrant" finds for the negated score."""
-    y_true, y_pred, *scores = make_rows(3)
+    y_true, y_pred, *scores = make_samples(3)
     # untied: rounding differs between an angle and its mirror image
     first, second = scores + np.random.default_rng(0).uniform(size=(2, 50))
     good = curve((y_true, y_pred, first, second), solver=Solver("grid", n_angles=3))
@@ -186,7 +186,7 @@ def test_a_score_reversed(curve):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_single_score_risk_coverage(seed):
-    y_true, y_pred, y_score, _ = make_rows(seed)
+    y_true, y_pred, y_score, _ = make_samples(seed)
     curve = least_risk_curve(y_true, y_pred, y_score)
     points = RiskCoverageCurve.from_predictions(y_true, y_pred, y_score)
     for k, c in enumerate(points.coverage):
@@ -200,16 +200,16 @@ def test_single_score_risk_coverage(seed):
 
 
 def test_risk_coverage_needs_no_ood_samples():
-    rows = make_rows(0)
-    curve = least_risk_curve(*rows)
-    again = least_risk_curve(*(x[rows[0] != -1] for x in rows))
+    samples = make_samples(0)
+    curve = least_risk_curve(*samples)
+    again = least_risk_curve(*(x[samples[0] != -1] for x in samples))
     assert_array_equal(again.values, curve.values)
     assert_array_equal(again.thetas, curve.thetas)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_single_score_roc(seed):
-    y_true, _, y_score, _ = make_rows(seed)
+    y_true, _, y_score, _ = make_samples(seed)
     is_id = y_true != -1
     above = [s > t for s in y_score[is_id] for t in y_score[~is_id]]
     area = roc_curve(y_true, y_score).area
@@ -221,7 +221,7 @@ def test_single_score_roc(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_single_score_precision_recall(seed):
-    y_true, _, y_score, _ = make_rows(seed)
+    y_true, _, y_score, _ = make_samples(seed)
     prior = float(np.mean(y_true == -1))
     curve = precision_recall_curve(y_true, y_score, ood_prior=prior)
     assert curve.area >= aupr_in(y_true, y_score) - 1e-12
@@ -235,7 +235,7 @@ def test_single_score_precision_recall(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_single_score_ccr(seed):
-    y_true, y_pred, y_score, _ = make_rows(seed)
+    y_true, y_pred, y_score, _ = make_samples(seed)
     curve = ccr_curve(y_true, y_pred, y_score, kind="dhamija")
     for fpr in np.linspace(0, 1, 21):
         expected = ccr_at_fpr(y_true, y_pred, y_score, fpr=fpr, definition="dhamija")
@@ -269,20 +269,21 @@ def test_ccr_prefers_more_samples_among_equals():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_solver_on_the_same_angles(seed):
-    y_true, y_pred, first, second = make_rows(seed)
+    y_true, y_pred, first, second = make_samples(seed)
     is_id = y_true != -1
     a, b, loss = -first, -second, (y_true != y_pred).astype(float)
-    rows = a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
+    samples = a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
     grid = {"solver": "grid", "n_angles": 91}
     curve = least_risk_curve(y_true, y_pred, first, second)
     rates = ccr_curve(y_true, y_pred, first, second, tpr_min=0.6)
     for bound in (0.5, 0.7, 0.9):
         point = solve(
-            BoundedAbstention(coverage=bound), **solve_arguments(*rows, **grid)
+            BoundedAbstention(coverage=bound), **solve_arguments(*samples, **grid)
         )
         assert point.risk == curve.at(bound)
         point = solve(
-            BoundedTPRFPR(tpr_min=0.6, fpr_max=bound), **solve_arguments(*rows, **grid)
+            BoundedTPRFPR(tpr_min=0.6, fpr_max=bound),
+            **solve_arguments(*samples, **grid),
         )
         assert_allclose(1 - point.risk, rates.at(bound), rtol=1e-13)
 
@@ -291,16 +292,16 @@ def test_table_1_of_the_paper():
     """A-dens-2.0-0.2-0.25, model D on a sample: the best linear rules of r and g."""
     data = make_reject_option_1d((30_000, 10_000), random_state=0)
     y_pred = data.posteriors.argmax(axis=1) + 1
-    rows = data.target, y_pred, -data.risk, -data.likelihood_ratio
-    rates = ccr_curve(*rows, tpr_min=0.7)
+    samples = data.target, y_pred, -data.risk, -data.likelihood_ratio
+    rates = ccr_curve(*samples, tpr_min=0.7)
     assert 1 - rates.at(0.2) == pytest.approx(0.1258560691240669, abs=0.006)
     # precision 0.9 at recall 0.7 and prior 0.25 is this bound on the FPR
     assert 1 - rates.at(0.7 / 3) == pytest.approx(0.12419133538842779, abs=0.006)
-    alone = ccr_curve(*rows[:2], rows[3], tpr_min=0.7)
+    alone = ccr_curve(*samples[:2], samples[3], tpr_min=0.7)
     assert 1 - alone.at(0.2) == pytest.approx(0.15848793701963335, abs=0.006)
-    risk_only = ccr_curve(*rows[:3], tpr_min=0.7)
+    risk_only = ccr_curve(*samples[:3], tpr_min=0.7)
     assert math.isnan(risk_only.at(0.2))
-    roc = roc_curve(rows[0], *rows[2:])
+    roc = roc_curve(samples[0], *samples[2:])
     # no rule ranks better than the likelihood ratio
     assert 1 - roc.area == pytest.approx(0.8782300341732343, abs=0.006)
 
@@ -311,7 +312,7 @@ def test_table_1_of_the_paper():
 @pytest.mark.parametrize("curve", CURVES)
 def test_infinite_scores(curve):
     """A row with an infinite second score is accepted last, at every angle."""
-    y_true, y_pred, first, second = make_rows(0)
+    y_true, y_pred, first, second = make_samples(0)
     low = np.where(y_true == -1, -np.inf, second)
     result = curve((y_true, y_pred, first, low))
     finite = curve((y_true, y_pred, first, np.where(y_true == -1, -1e9, second)))
@@ -326,38 +327,38 @@ def test_infinite_scores(curve):
 
 @pytest.mark.parametrize("curve", CURVES)
 def test_errors(curve):
-    rows = make_rows(5)
+    samples = make_samples(5)
     with pytest.raises(
         ValueError, match=r"'n_angles' parameter of Solver must.* Got 1"
     ):
-        curve(rows, solver=Solver("grid", n_angles=1))
+        curve(samples, solver=Solver("grid", n_angles=1))
     with pytest.raises(ValueError, match="'angles' parameter of Solver must be a str"):
-        curve(rows, solver=Solver(angles=1))
+        curve(samples, solver=Solver(angles=1))
     with pytest.raises(ValueError, match="ood_score contains 50 NaN"):
-        curve((*rows[:3], np.full(50, np.nan)))
+        curve((*samples[:3], np.full(50, np.nan)))
     with pytest.raises(ValueError, match="y_score has 49 entries, but y_true has 50"):
-        curve((*rows[:2], rows[2][1:]))
+        curve((*samples[:2], samples[2][1:]))
     with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1"):
-        curve((np.full(50, -1), *rows[1:]))
+        curve((np.full(50, -1), *samples[1:]))
     if curve is not risk_coverage:
         with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
-            curve(rows, ood_label=7)
+            curve(samples, ood_label=7)
 
 
 def test_errors_of_parameters():
-    rows = make_rows(5)
+    samples = make_samples(5)
     with pytest.raises(ValueError, match=r"'tpr_min' parameter .* \[0.0, 1.0\]"):
-        ccr(rows, tpr_min=1.5)
+        ccr(samples, tpr_min=1.5)
     with pytest.raises(ValueError, match=r"'kind' parameter .* Got 'vaze'"):
-        ccr(rows, kind="vaze")
+        ccr(samples, kind="vaze")
     with pytest.raises(ValueError, match=r"'ood_prior' parameter .* \[0.0, 1.0\)"):
-        precision_recall(rows, ood_prior=1.0)
+        precision_recall(samples, ood_prior=1.0)
     with pytest.raises(ValueError, match="loss must be finite and not negative"):
-        risk_coverage(rows, loss=np.full(50, -1.0))
+        risk_coverage(samples, loss=np.full(50, -1.0))
 
 
 def test_other_losses():
-    y_true, y_pred, first, second = make_rows(4)
+    y_true, y_pred, first, second = make_samples(4)
     matrix = np.array([[0, 1, 4], [2, 0, 1], [3, 5, 0]])
     loss = np.full(50, np.nan)  # nothing need be known of OOD rows
     is_id = y_true != -1

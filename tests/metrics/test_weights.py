@@ -149,10 +149,10 @@ def test_whole_weights_are_repeated_samples(name, n_scores):
     samples, weight = _samples(0, n_scores=n_scores)
     assert (weight == 0).any()
     expected = METRICS[name](*(np.repeat(a, weight, axis=0) for a in samples))
-    found = METRICS[name](*samples, sample_weight=weight)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+    actual = METRICS[name](*samples, sample_weight=weight)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-9)
     as_floats = METRICS[name](*samples, sample_weight=weight.astype(np.float32))
-    np.testing.assert_array_equal(as_floats, found)
+    np.testing.assert_array_equal(as_floats, actual)
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -160,14 +160,14 @@ def test_other_weights_have_no_scale(name):
     samples, _ = _samples(1)
     weight = np.random.default_rng(1).exponential(size=80)
     weight[:5] = 0
-    found = METRICS[name](*samples, sample_weight=weight)
+    actual = METRICS[name](*samples, sample_weight=weight)
     for factor in (1e-200, 0.1, 1e200):
         scaled = METRICS[name](*samples, sample_weight=factor * weight)
-        np.testing.assert_allclose(scaled, found, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(scaled, actual, rtol=0, atol=1e-12)
     # equal weights are no weights
     expected = METRICS[name](*samples)
-    found = METRICS[name](*samples, sample_weight=np.full(80, 0.3))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+    actual = METRICS[name](*samples, sample_weight=np.full(80, 0.3))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -177,9 +177,9 @@ def test_weights_near_whole_ones_are_near_them(name):
     near = weight * (1 + 1e-12 * np.arange(80))
     if name in ("aurc", "e_aurc"):  # their steps are samples, of a mean weight of 1
         near, weight = near / 1.5, weight / 1.5
-    found = METRICS[name](*samples, sample_weight=weight)
+    actual = METRICS[name](*samples, sample_weight=weight)
     np.testing.assert_allclose(
-        METRICS[name](*samples, sample_weight=near), found, rtol=0, atol=1e-9
+        METRICS[name](*samples, sample_weight=near), actual, rtol=0, atol=1e-9
     )
 
 
@@ -226,22 +226,22 @@ def test_brier_is_that_of_scikit_learn():
         rng.exponential(size=50),
     )
     expected = 2 * brier_score_loss(y, p, sample_weight=weight)
-    found = metrics.brier(y, np.column_stack([1 - p, p]), sample_weight=weight)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    actual = metrics.brier(y, np.column_stack([1 - p, p]), sample_weight=weight)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_weighted_calibration_error_of_two_bins():
     y, confidence, weight = [0, 1, 0, 1], [0.2, 0.4, 0.8, 0.9], [1.5, 0.5, 2.5, 0.5]
     right = [0, 1, 1, 1]
     # bin means: confidence .25, right .25; confidence .8166.., right 1
-    found = metrics.expected_calibration_error(
+    actual = metrics.expected_calibration_error(
         y,
         confidence,
         [1 - label if not hit else label for label, hit in zip(y, right, strict=True)],
         n_bins=2,
         sample_weight=weight,
     )
-    np.testing.assert_allclose(found, 3 / 5 * (1 - 2.45 / 3), rtol=1e-12)
+    np.testing.assert_allclose(actual, 3 / 5 * (1 - 2.45 / 3), rtol=1e-12)
 
 
 def test_losses_of_absent_samples_are_never_computed():
@@ -250,12 +250,12 @@ def test_losses_of_absent_samples_are_never_computed():
         return (y_true != y_pred).astype(float)
 
     y, p, s = [0, 1, 7, 1], [0, 1, 0, 0], [4.0, 3.0, 2.0, 1.0]
-    found = metrics.aurc(y, p, s, loss=loss, sample_weight=[1, 1, 0, 2])
-    assert found == pytest.approx(
+    actual = metrics.aurc(y, p, s, loss=loss, sample_weight=[1, 1, 0, 2])
+    assert actual == pytest.approx(
         metrics.aurc([0, 1, 1, 1], [0, 1, 0, 0], [4, 3, 1, 1])
     )
     # the losses given as an array too
-    assert found == metrics.aurc(
+    assert actual == metrics.aurc(
         y, None, s, loss=[0, 0, 99, 1], sample_weight=[1, 1, 0, 2]
     )
 
@@ -317,13 +317,13 @@ def test_intervals_ignore_absent_samples(metric):
     (y, _, score, _), _ = _samples(8)
     weight = np.random.default_rng(8).exponential(size=80)
     extended = np.r_[y, np.zeros(20), -np.ones(20)]
-    given = np.r_[score, np.full(40, 99.0)], np.r_[weight, np.zeros(40)]
+    arguments = np.r_[score, np.full(40, 99.0)], np.r_[weight, np.zeros(40)]
     kwargs = {"n_resamples": 20, "random_state": 0}
     expected = metrics.bootstrap_ci(metric, y, score, sample_weight=weight, **kwargs)
-    found = metrics.bootstrap_ci(
-        metric, extended, given[0], sample_weight=given[1], **kwargs
+    interval = metrics.bootstrap_ci(
+        metric, extended, arguments[0], sample_weight=arguments[1], **kwargs
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(interval, expected, rtol=1e-12)
     assert expected.low < expected.value < expected.high
 
 

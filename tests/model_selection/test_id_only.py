@@ -44,10 +44,10 @@ def test_ood_samples_do_not_change_a_pipeline():
     clean = make_pipeline(StandardScaler(), KNN_5).fit(X[IS_ID], Y[IS_ID])
     with pytest.warns(SkoodWarning, match="IDOnly"):
         plain = make_pipeline(StandardScaler(), KNN_5).fit(X, Y)
-    kept = make_pipeline(IDOnly(StandardScaler()), KNN_5).fit(X, Y)
-    assert_array_equal(kept.score_samples(X_NEW), clean.score_samples(X_NEW))
-    assert kept.score(X_NEW, Y) > 0.9
-    assert plain.score(X_NEW, Y) < kept.score(X_NEW, Y) - 0.2
+    accepted = make_pipeline(IDOnly(StandardScaler()), KNN_5).fit(X, Y)
+    assert_array_equal(accepted.score_samples(X_NEW), clean.score_samples(X_NEW))
+    assert accepted.score(X_NEW, Y) > 0.9
+    assert plain.score(X_NEW, Y) < accepted.score(X_NEW, Y) - 0.2
 
 
 def test_categories_of_ood_samples_are_not_learned():
@@ -65,16 +65,16 @@ def test_categories_of_ood_samples_are_not_learned():
 def test_equals_a_fit_on_id_samples(transformer, as_given):
     if as_given is csr_array:
         transformer = MaxAbsScaler()
-    rows, new = as_given(X), as_given(X_NEW)
+    samples, new = as_given(X), as_given(X_NEW)
     expected = clone(transformer).fit(as_given(X[IS_ID]), Y[IS_ID]).transform(new)
     for labels in (Y, Y.tolist(), pd.Series(Y, index=Y + 7)):
-        fitted = IDOnly(transformer).fit(rows, labels)
-        found = fitted.transform(new)
+        fitted = IDOnly(transformer).fit(samples, labels)
+        actual = fitted.transform(new)
         if as_given is csr_array:
-            found, wanted = found.toarray(), expected.toarray()
+            actual, wanted = actual.toarray(), expected.toarray()
         else:
             wanted = expected
-        assert_array_equal(found, wanted)
+        assert_array_equal(actual, wanted)
         assert fitted.n_features_in_ == 6
     assert vars(transformer).keys() == vars(clone(transformer)).keys()  # untouched
 
@@ -148,6 +148,6 @@ def test_methods_and_tags_follow_the_transformer():
 
 
 def test_what_is_no_transformer():
-    for given in (KNN_5, StandardScaler, None):
+    for arguments in (KNN_5, StandardScaler, None):
         with pytest.raises(ValueError, match="'transformer' parameter of IDOnly must"):
-            IDOnly(given).fit(X, Y)
+            IDOnly(arguments).fit(X, Y)

@@ -101,7 +101,7 @@ def test_classes_smaller_than_n_splits_still_give_id_samples_to_each_fold():
     """StratifiedKFold on these labels has a test fold without any ID row."""
     y = np.repeat([0, -1, 1], [3, 6, 3])
     plain = [y[test] for _, test in StratifiedKFold(5).split(zeros(y), y)]
-    assert any((part == -1).all() for part in plain)
+    assert any((subset == -1).all() for subset in plain)
     for _, test in splits(OODStratifiedKFold(5), y):
         assert (y[test] == -1).any()
         assert (y[test] != -1).any()
@@ -195,8 +195,8 @@ def test_share_is_never_empty_and_never_everything():
     y = np.repeat([0, 1, 2], 3)
     for size, n_test in ((0.01, 1), (0.99, 2)):
         for train, test in splits(LeaveClassesOut(test_size=size), y):
-            kept = np.unique(y[train])
-            assert [np.sum(y[test] == label) for label in kept] == [n_test] * 2
+            accepted = np.unique(y[train])
+            assert [np.sum(y[test] == label) for label in accepted] == [n_test] * 2
 
 
 def test_without_shuffling_the_last_samples_are_tested_on():
@@ -233,8 +233,8 @@ def test_random_class_sets_without_shuffling_samples():
     y = np.repeat(np.arange(6), 5)
     cv = LeaveClassesOut(2, n_splits=3, shuffle=False, random_state=0)
     for train, test in splits(cv, y):
-        kept = np.unique(y[train])
-        assert_array_equal(test[np.isin(y[test], kept)], kept * 5 + 4)
+        accepted = np.unique(y[train])
+        assert_array_equal(test[np.isin(y[test], accepted)], accepted * 5 + 4)
 
 
 def test_listed_class_sets_of_strings():
@@ -335,8 +335,8 @@ def test_groups_are_not_divided(cv, pure):
         unused = np.setdiff1d(np.arange(200), np.concatenate([train, test]))
         assert np.isin(y[unused], [*left_out, -1]).all()
         assert bool(unused.size) == (not pure)
-        kept = np.isin(y, y[train])
-        share = np.isin(np.flatnonzero(kept), test).mean()
+        accepted = np.isin(y, y[train])
+        share = np.isin(np.flatnonzero(accepted), test).mean()
         assert cv.test_size <= share < cv.test_size + 0.2
     if isinstance(cv, OODStratifiedKFold):
         assert_array_equal(np.sort(np.concatenate([t for _, t in folds])), range(200))
@@ -350,7 +350,7 @@ def test_groups_of_single_samples_are_as_no_groups(shuffle):
     for ours, alone in zip(cv.split(zeros(y), y, single), splits(cv, y), strict=True):
         if not shuffle:  # with it, another draw of the same kind
             assert_array_equal(ours[0], alone[0])
-        assert [len(part) for part in ours] == [len(part) for part in alone]
+        assert [len(subset) for subset in ours] == [len(subset) for subset in alone]
 
 
 @pytest.mark.parametrize(
@@ -486,10 +486,10 @@ def test_a_frozen_classifier_that_has_the_left_out_classes():
         assert score > 0.8
     # known OOD samples, and classes that the classifier lacks, are no reason to warn
     known = y < 4
-    some = FrozenEstimator(clone(plain).fit(X[known], y[known]))
+    subset = FrozenEstimator(clone(plain).fit(X[known], y[known]))
     with warnings.catch_warnings():
         warnings.simplefilter("error", SkoodWarning)
-        detector = Energy(some).fit(X[known], y[known])
+        detector = Energy(subset).fit(X[known], y[known])
         detector.score(X, y)
         detector.score(X, np.where(known, y, -1))
         make_ood_scorer()(detector, X, y)

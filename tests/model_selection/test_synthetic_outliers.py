@@ -74,15 +74,15 @@ def test_swapping_takes_half_of_the_columns_of_another_class():
     X = np.arange(7 * 5).reshape(7, 5)  # integers stay integers
     drawn = outliers(X, y, "swapping", n_samples=200, random_state=0)
     assert drawn.dtype == X.dtype
-    rows = drawn // 5
+    samples = drawn // 5
     assert_array_equal(drawn % 5, np.tile(np.arange(5), (200, 1)))  # columns stay
-    for row in rows:
+    for row in samples:
         values, counts = np.unique(row, return_counts=True)
         assert sorted(counts) == [2, 3]
         assert set(y[values]) == {0, 1}
-    minority = [values[counts.argmin()] for values, counts in map(_counted, rows)]
+    minority = [values[counts.argmin()] for values, counts in map(_counted, samples)]
     assert len(set(minority)) == 7
-    taken = rows == np.array(minority)[:, None]
+    taken = samples == np.array(minority)[:, None]
     assert np.abs(taken.mean(axis=0) - 0.4).max() < 0.14  # four standard deviations
 
 
@@ -142,8 +142,8 @@ def test_units_of_columns_do_not_matter(data, kind):
     X, y = data
     scale, shift = np.array([1e-3, 1.0, 7.0, 1e4]), np.array([0.0, -3.0, 1.0, 5.0])
     expected = outliers(X, y, kind, random_state=0) * scale + shift
-    found = outliers(X * scale + shift, y, kind, random_state=0)
-    assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    actual = outliers(X * scale + shift, y, kind, random_state=0)
+    assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,8 +151,8 @@ def test_known_ood_samples_are_returned_and_not_used(data, kind):
     X, y = data
     far = np.full((2, 4), 1e6)
     with_far, labels = np.concatenate([far, X]), np.concatenate([[-1, -1], y])
-    found = outliers(with_far, labels, kind, random_state=0)
-    assert_array_equal(found, outliers(X, y, kind, random_state=0))
+    actual = outliers(with_far, labels, kind, random_state=0)
+    assert_array_equal(actual, outliers(X, y, kind, random_state=0))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -161,9 +161,9 @@ def test_frames_images_tensors_and_dtypes(data, kind):
     X, y = data
     expected = outliers(X, y, kind, random_state=0)
     frame = pd.DataFrame(X, columns=list("abcd"), index=np.arange(60) + 7)
-    found = outliers(frame, y, kind, random_state=0)
-    assert list(found.columns) == list("abcd")
-    assert_array_equal(found, expected)
+    actual = outliers(frame, y, kind, random_state=0)
+    assert list(actual.columns) == list("abcd")
+    assert_array_equal(actual, expected)
     images = outliers(X.reshape(60, 1, 2, 2), y, kind, random_state=0)
     assert_array_equal(images.reshape(60, 4), expected)
     tensor, _ = make_synthetic_outliers(torch.tensor(X), y, kind=kind, random_state=0)

@@ -14,8 +14,8 @@ _VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
 def vector(name):
     """Return the input and the expected result of a checked case."""
-    (found,) = (one for one in _VECTORS if one["id"] == name)
-    return found["input"], found["expected"]
+    (actual,) = (each for each in _VECTORS if each["id"] == name)
+    return actual["input"], actual["expected"]
 
 
 def orders(n, m0, m1):

@@ -30,11 +30,11 @@ def _counts_by_a_loop(scores, calibration, alpha):
 
 
 def test_auxiliary_counts():
-    given, expected = vector("S-aux-counts")
-    found = auxiliary_counts(
-        np.array(given["scores"]), np.array(given["cal"]), given["alpha"]
+    arguments, expected = vector("S-aux-counts")
+    actual = auxiliary_counts(
+        np.array(arguments["scores"]), np.array(arguments["cal"]), arguments["alpha"]
     )
-    assert found.tolist() == expected
+    assert actual.tolist() == expected
 
 
 @pytest.mark.parametrize("levels", [3, 8, 1000])
@@ -45,23 +45,23 @@ def test_counts_equal_the_loop(levels, rng):
         scores = rng.integers(0, levels, m) - rng.integers(0, 2, m) * levels / 2
         calibration = rng.integers(0, levels, n).astype(float)
         alpha = rng.choice([0.1, 0.3, 0.6])
-        found = auxiliary_counts(scores, calibration, alpha)
-        assert found.tolist() == _counts_by_a_loop(scores, calibration, alpha)
+        actual = auxiliary_counts(scores, calibration, alpha)
+        assert actual.tolist() == _counts_by_a_loop(scores, calibration, alpha)
 
 
 @pytest.mark.parametrize("case", list(vector("S-best-of")[1]))
 def test_checked_choice(case):
-    given, expected = vector("S-best-of")
+    arguments, expected = vector("S-best-of")
     tau, pruning = case.removeprefix("tau=").split(",")
     pruning = 0.5 if pruning == "shared" else "none"
-    scores, calibration = np.array(given["scores"]), np.array(given["cal"])
+    scores, calibration = np.array(arguments["scores"]), np.array(arguments["cal"])
     choice = BestOf(float(tau), pruning, ())
-    batch = choice.select(scores, calibration, given["alpha"])
+    batch = choice.select(scores, calibration, arguments["alpha"])
     expected = expected[case]
     assert batch.selected.nonzero()[0].tolist() == expected["selected"]
     assert batch.detector.astype(int).tolist() == expected["detector"]
-    found = best_of(scores, calibration, given["alpha"], float(tau))
-    assert found["counts"].tolist() == expected["R"]
+    choices = best_of(scores, calibration, arguments["alpha"], float(tau))
+    assert choices["counts"].tolist() == expected["R"]
 
 
 def test_single_detector_is_benjamini_hochberg(rng):
@@ -122,7 +122,7 @@ def _exact_rates(alpha, n_orders, rng):
     for _ in range(n_orders):
         bag = np.column_stack([np.arange(7.0), rng.permutation(7) // 2])
         ood = np.array([[-1.0, rng.integers(4)]])
-        found, evalues = {"none": [], "shared": [], "most": []}, []
+        actual, evalues = {"none": [], "shared": [], "most": []}, []
         for test in combinations(range(7), 3):
             calibration = np.delete(bag, test, axis=0)
             scores = np.concatenate([bag[list(test)], ood])
@@ -131,14 +131,14 @@ def _exact_rates(alpha, n_orders, rng):
                 fdp_power(pruned(of["passed"], of["counts"], xi), is_ood).fdp
                 for xi in (*(ends[1:] + ends[:-1]) / 2, 1.0)
             ]
-            found["none"].append(fdp[-1])
-            found["shared"].append(np.diff(ends) @ fdp[:-1])
+            actual["none"].append(fdp[-1])
+            actual["shared"].append(np.diff(ends) @ fdp[:-1])
             most = _most_selections(scores, calibration, alpha)
-            found["most"].append(fdp_power(most, is_ood).fdp)
+            actual["most"].append(fdp_power(most, is_ood).fdp)
             evalues.append(
                 BestOf(combiners=()).evalues(scores, calibration, alpha)[~is_ood]
             )
-        rates.append([np.mean(found[name]) for name in ("none", "shared", "most")])
+        rates.append([np.mean(actual[name]) for name in ("none", "shared", "most")])
         assert np.mean(evalues) <= 1 + 1e-12
     return np.array(rates).T
 
@@ -187,21 +187,21 @@ def test_bound_of_a_choice_by_its_parts(rng):
     )
     P = conformal_pvalues(scores, calibration)
 
-    def n_id(part, k):  # by the definition, for any set of samples
+    def n_id(subset, k):  # by the definition, for any set of samples
         ranks, allowed = local_envelope(500, 60, 0.1)
         sums = [
-            b + np.sum(P[part, k] * 501 > r + 0.5)
+            b + np.sum(P[subset, k] * 501 > r + 0.5)
             for r, b in zip(ranks, allowed, strict=True)
         ]
-        return min(*sums, part.sum())
+        return min(*sums, subset.sum())
 
     chosen = [batch.selected & (batch.detector == str(k)) for k in range(3)]
-    parts = sum(n_id(part, k) for k, part in enumerate(chosen))
+    parts = sum(n_id(subset, k) for k, subset in enumerate(chosen))
     whole = min(n_id(batch.selected, k) for k in range(3))
     assert batch.fdp_bound == min(parts, whole) / batch.n_selected < 1
-    one = BestOf().select(scores[:, :1], calibration[:, :1], 0.2, delta=0.1)
+    first = BestOf().select(scores[:, :1], calibration[:, :1], 0.2, delta=0.1)
     single = select_novelties(P[:, 0], 500, 0.2, delta=0.1)
-    assert one.fdp_bound == single.fdp_bound > 0
+    assert first.fdp_bound == single.fdp_bound > 0
     assert BestOf().select(scores, calibration, 0.2).fdp_bound is None
 
 

@@ -14,19 +14,21 @@ from tests.selection._cases import vector
 
 
 def test_simes_bound():
-    given, expected = vector("S-fdp-simes")
-    bounds = fdp_bound(given["p"], 999, given["delta"], method="simes")
-    found = bounds[np.array(given["k"]) - 1]
-    np.testing.assert_allclose(found, expected["bound"], rtol=1e-12)
+    arguments, expected = vector("S-fdp-simes")
+    bounds = fdp_bound(arguments["p"], 999, arguments["delta"], method="simes")
+    actual = bounds[np.array(arguments["k"]) - 1]
+    np.testing.assert_allclose(actual, expected["bound"], rtol=1e-12)
 
 
 def test_envelope():
-    given, expected = vector("S-envelope")
-    found = envelope(given["n"], given["m"], given["gamma"], given["r"])
-    assert found.tolist() == expected
-    for r, bound in zip(given["r"], expected, strict=True):
-        law = betabinom(given["m"], r, given["n"] + 1 - r)
-        assert law.sf(bound - 1) >= given["gamma"] > law.sf(bound)
+    arguments, expected = vector("S-envelope")
+    actual = envelope(
+        arguments["n"], arguments["m"], arguments["gamma"], arguments["r"]
+    )
+    assert actual.tolist() == expected
+    for r, bound in zip(arguments["r"], expected, strict=True):
+        law = betabinom(arguments["m"], r, arguments["n"] + 1 - r)
+        assert law.sf(bound - 1) >= arguments["gamma"] > law.sf(bound)
 
 
 @pytest.mark.parametrize("method", ["simes", "local"])
@@ -34,7 +36,7 @@ def test_bounds_by_a_loop(method, rng):
     n, m, delta = 39, 30, 0.2
     ranks = np.concatenate([rng.integers(1, 4, 12), rng.integers(1, 41, 18)])
     p = ranks / (n + 1)
-    found = fdp_bound(p, n, delta, method)
+    bound = fdp_bound(p, n, delta, method)
     order = np.argsort(ranks)
     for k in range(1, m + 1):
         inside = ranks <= ranks[order[k - 1]]
@@ -46,7 +48,7 @@ def test_bounds_by_a_loop(method, rng):
             pairs = zip(*local_envelope(n, m, delta), strict=True)
             bounds = [b + np.sum(inside & (ranks > r)) for r, b in pairs]
         size = inside.sum()
-        assert found[k - 1] == min(*bounds, size) / size
+        assert bound[k - 1] == min(*bounds, size) / size
 
 
 @pytest.mark.parametrize("method", ["simes", "local"])

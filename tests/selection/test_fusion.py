@@ -14,9 +14,9 @@ from tests.selection._cases import vector
 
 
 def test_checked_scores():
-    given, expected = vector("S-fusion")
-    reference, mixed = np.array(given["ref"]), np.array(given["mix"])
-    scores = fused_scores(reference, mixed, given["C"])
+    arguments, expected = vector("S-fusion")
+    reference, mixed = np.array(arguments["ref"]), np.array(arguments["mix"])
+    scores = fused_scores(reference, mixed, arguments["C"])
     np.testing.assert_allclose(scores, expected["score"], atol=2e-3)
     assert np.argsort(scores).tolist() == expected["argsort"]
 
@@ -26,8 +26,8 @@ def test_unpenalized_fit_equals_scikit_learn(rng):
     reference = rng.normal(size=(80, 2))
     mixed = np.concatenate([rng.normal(size=(90, 2)), rng.normal(-2, 1, (30, 2))])
     low, median, high = np.percentile(reference, [25, 50, 75], axis=0)
-    rows = np.concatenate([reference, mixed])
-    X = np.arcsinh((median - rows) / (high - low))
+    samples = np.concatenate([reference, mixed])
+    X = np.arcsinh((median - samples) / (high - low))
     y = np.repeat([0, 1], [80, 120])
     peer = LogisticRegression(C=0.7, class_weight="balanced", tol=1e-10).fit(X, y)
     assert (peer.coef_ > 0).all()
@@ -47,23 +47,23 @@ def test_calibration_and_test_samples_are_interchangeable(classifier, rng):
     if classifier is None:
         mixed = np.concatenate([held_out[20:], scores])
         order = rng.permutation(len(mixed))
-        found = fused_scores(held_out[:20], mixed, 1.0)
+        actual = fused_scores(held_out[:20], mixed, 1.0)
         swapped = fused_scores(held_out[:20], mixed[order], 1.0)
-        np.testing.assert_array_equal(swapped, found[order])
+        np.testing.assert_array_equal(swapped, actual[order])
 
 
 @pytest.mark.parametrize("classifier", [None, LogisticRegression(max_iter=50)])
 def test_rate(classifier, rng):
-    alpha, n_runs, found = 0.2, 60, []
+    alpha, n_runs, actual = 0.2, 60, []
     is_ood = np.arange(150) < 50
     for seed in range(n_runs):
         calibration = rng.normal(size=(200, 4))
         scores = rng.normal(size=(150, 4)) - 2 * is_ood[:, None]
         fusion = ClassifierFusion(classifier=classifier)
         batch = fusion.select(scores, calibration, alpha, random_state=seed)
-        found.append(fdp_power(batch.selected, is_ood))
-    fdp, power = np.mean(found, axis=0)
-    assert fdp <= alpha * 100 / 150 + 3 * np.std(found, axis=0)[0] / np.sqrt(n_runs)
+        actual.append(fdp_power(batch.selected, is_ood))
+    fdp, power = np.mean(actual, axis=0)
+    assert fdp <= alpha * 100 / 150 + 3 * np.std(actual, axis=0)[0] / np.sqrt(n_runs)
     assert power > 0.75
 
 

@@ -57,14 +57,14 @@ def test_select_is_the_procedure_on_the_pvalues_of_held_out_samples(data):
         ).fit(X)
         p = conformal_pvalues(batch[:, 0], X[:, 0])
         expected = select_novelties(p, 400, 0.1, procedure, delta=0.1)
-        found = selector.select(batch)
-        np.testing.assert_allclose(found.pvalues, p, rtol=1e-12)
-        np.testing.assert_array_equal(found.selected, expected.selected)
-        assert found.fdp_bound == expected.fdp_bound
-        assert found.pi0 == expected.pi0
+        actual = selector.select(batch)
+        np.testing.assert_allclose(actual.pvalues, p, rtol=1e-12)
+        np.testing.assert_array_equal(actual.selected, expected.selected)
+        assert actual.fdp_bound == expected.fdp_bound
+        assert actual.pi0 == expected.pi0
         if procedure is None:
-            np.testing.assert_allclose(found.qvalues, expected.qvalues, rtol=1e-12)
-        assert set(found.detector) == {"detector"}
+            np.testing.assert_allclose(actual.qvalues, expected.qvalues, rtol=1e-12)
+        assert set(actual.detector) == {"detector"}
         np.testing.assert_array_equal(selector.pvalues(batch)[:, 0], p)
 
 
@@ -75,15 +75,15 @@ def test_several_detectors_are_the_choice_on_their_scores(data):
         selector = NoveltySelector(
             members, choice=choice, calibration="same", random_state=0
         ).fit(X)
-        found = selector.select(batch, alpha=0.2)
+        actual = selector.select(batch, alpha=0.2)
         order = np.random.RandomState(0).permutation(400)
         direct = (choice or BestOf()).select(
             batch, X[order], 0.2, random_state=selector._seed
         )
-        np.testing.assert_array_equal(found.selected, direct.selected)
-        assert 0 < found.n_selected < 100
+        np.testing.assert_array_equal(actual.selected, direct.selected)
+        assert 0 < actual.n_selected < 100
         if not isinstance(choice, ClassifierFusion):
-            assert set(found.detector) <= {"Fisher", *dict(members)}
+            assert set(actual.detector) <= {"Fisher", *dict(members)}
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_several_detectors_are_the_choice_on_their_scores(data):
         make_pipeline(StandardScaler(), KernelDensity()),
         TWO,
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda first: type(first).__name__,
 )
 def test_detectors_of_any_kind(detectors, data):
     X, batch, is_ood = data
     selector = NoveltySelector(detectors, alpha=0.2, random_state=0)
-    found = selector.fit(X).select(batch)
-    fdp, power = fdp_power(found.selected, is_ood)
+    actual = selector.fit(X).select(batch)
+    fdp, power = fdp_power(actual.selected, is_ood)
     assert power > 0.7
     assert fdp < 0.45
     assert selector.score(batch, np.where(is_ood, -1, 0)) > 0.95
@@ -119,12 +119,12 @@ def test_ensembles(rng):
         ("b", KernelDensity(bandwidth=0.5)),
     ]
     dsde = DSDE(members, calibration=0.5, random_state=0)
-    found = NoveltySelector(dsde, alpha=0.2, random_state=0).fit(X).select(batch)
-    assert fdp_power(found.selected, is_ood).power > 0.7
+    actual = NoveltySelector(dsde, alpha=0.2, random_state=0).fit(X).select(batch)
+    assert fdp_power(actual.selected, is_ood).power > 0.7
     ensemble = DetectorEnsemble(TWO, calibration=0.5, random_state=0).fit(X)
     assert ensemble.level_ == "conformal"
-    found = select_novelties(ensemble.levels(batch), ensemble.n_level_, 0.2)
-    fdp, power = fdp_power(found.selected, is_ood)
+    actual = select_novelties(ensemble.levels(batch), ensemble.n_level_, 0.2)
+    fdp, power = fdp_power(actual.selected, is_ood)
     assert power > 0.7 and fdp < 0.4
 
 
@@ -148,8 +148,8 @@ def test_rate_of_selections(rng):
         X, batch = rng.normal(size=(298, 1)), rng.normal(size=(20, 1))
         batch[:5] -= 3
         selector = NoveltySelector(_column(), calibration="same", alpha=0.2)
-        found = selector.fit(X[:199]).select(batch)
-        rates.append(fdp_power(found.selected, np.arange(20) < 5).fdp)
+        actual = selector.fit(X[:199]).select(batch)
+        rates.append(fdp_power(actual.selected, np.arange(20) < 5).fdp)
     assert abs(np.mean(rates) - 0.15) < 3 * np.std(rates) / np.sqrt(150)
 
 
@@ -179,14 +179,14 @@ def test_order_of_the_batch_does_not_matter_and_nothing_changes(data, rng):
         NoveltySelector(KNN(), n_splits=3, random_state=0, alpha=0.3),
     ):
         selector.fit(X)
-        found = selector.select(batch)
+        actual = selector.select(batch)
         before = {name: id(value) for name, value in vars(selector).items()}
         again = selector.select(batch[order])
-        np.testing.assert_array_equal(again.selected, found.selected[order])
-        np.testing.assert_allclose(again.pvalues, found.pvalues[order], rtol=1e-12)
+        np.testing.assert_array_equal(again.selected, actual.selected[order])
+        np.testing.assert_allclose(again.pvalues, actual.pvalues[order], rtol=1e-12)
         assert {name: id(value) for name, value in vars(selector).items()} == before
         loaded = pickle.loads(pickle.dumps(selector)).select(batch)
-        np.testing.assert_array_equal(loaded.selected, found.selected)
+        np.testing.assert_array_equal(loaded.selected, actual.selected)
 
 
 def test_single_sample_and_empty_batch(data):
@@ -195,11 +195,11 @@ def test_single_sample_and_empty_batch(data):
         X
     )
     for row in batch[20:30]:
-        found = selector.select(row[None])
-        assert found.selected[0] == (found.pvalues[0] <= 0.1)
-        assert selector.predict(row[None])[0] == found.labels[0]
-    for one in (selector, NoveltySelector(TWO, random_state=0).fit(X)):
-        empty = one.select(batch[:0])
+        actual = selector.select(row[None])
+        assert actual.selected[0] == (actual.pvalues[0] <= 0.1)
+        assert selector.predict(row[None])[0] == actual.labels[0]
+    for first in (selector, NoveltySelector(TWO, random_state=0).fit(X)):
+        empty = first.select(batch[:0])
         assert empty.selected.shape == (0,) and empty.threshold == 0.0
 
 
@@ -223,15 +223,15 @@ def test_splits_by_evalues(data):
     selector = NoveltySelector(
         KernelDensity(), n_splits=5, alpha=0.2, random_state=0
     ).fit(X)
-    found = selector.select(batch)
+    actual = selector.select(batch)
     P = selector._ranks.pvalues(selector._member_scores(batch))[:, :, 0]
     expected = evalue_selection(P, selector.n_calibration_, 0.2)
-    np.testing.assert_array_equal(found.selected, expected)
-    assert fdp_power(found.selected, is_ood).power > 0.7
+    np.testing.assert_array_equal(actual.selected, expected)
+    assert fdp_power(actual.selected, is_ood).power > 0.7
     several = NoveltySelector(TWO, n_splits=3, alpha=0.3, random_state=0).fit(X)
-    found = several.select(batch)
-    assert found.qvalues is None and found.n_selected < 60
-    assert fdp_power(found.selected, is_ood).power > 0.5
+    actual = several.select(batch)
+    assert actual.qvalues is None and actual.n_selected < 60
+    assert fdp_power(actual.selected, is_ood).power > 0.5
 
 
 def test_cross_conformal_has_no_guarantee(data):
@@ -243,17 +243,17 @@ def test_cross_conformal_has_no_guarantee(data):
         )
         selector.fit(X)
         assert selector.guarantee_ == "none" and selector.n_calibration_ == 400
-        found = selector.select(batch)
-        assert fdp_power(found.selected, is_ood).power > 0.7
-        assert selector.predict(batch[:1])[0] == (1 if found.pvalues[0] > 0.1 else -1)
+        actual = selector.select(batch)
+        assert fdp_power(actual.selected, is_ood).power > 0.7
+        assert selector.predict(batch[:1])[0] == (1 if actual.pvalues[0] > 0.1 else -1)
     counts = np.zeros(100)
     for train, held_out in KFold(4).split(X):
         density = KernelDensity().fit(X[train])
         held_out = density.score_samples(X[held_out])
         counts += (held_out <= density.score_samples(batch)[:, None]).sum(axis=1)
-    np.testing.assert_array_equal(found.pvalues, (1 + counts) / 401)
+    np.testing.assert_array_equal(actual.pvalues, (1 + counts) / 401)
     np.testing.assert_array_equal(
-        found.selected, StepUp().selected(found.pvalues, 400, 0.1)
+        actual.selected, StepUp().selected(actual.pvalues, 400, 0.1)
     )
     stratified = StratifiedShuffleSplit(1, random_state=0)  # not exchangeable
     selector = NoveltySelector(KernelDensity(), calibration=stratified)
@@ -291,9 +291,9 @@ def test_a_classifier_of_samples(data):
     selector = NoveltySelector(
         KernelDensity(), choice=fusion, random_state=0, alpha=0.2
     ).fit(X)
-    found = selector.select(batch)
-    assert found.n_calibration == 140
-    assert fdp_power(found.selected, is_ood).power > 0.7
+    actual = selector.select(batch)
+    assert actual.n_calibration == 140
+    assert fdp_power(actual.selected, is_ood).power > 0.7
 
 
 def test_known_ood_samples_are_left_out(data):
@@ -327,8 +327,8 @@ def test_inputs_of_other_kinds(data):
     with pytest.raises(ValueError, match="feature names should match"):
         named.select(tested[["b", "a", "c"]])
     for dtype in (torch.float64, torch.float32):
-        found = selector.select(torch.tensor(batch, dtype=dtype)).selected
-        np.testing.assert_array_equal(found, expected)
+        actual = selector.select(torch.tensor(batch, dtype=dtype)).selected
+        np.testing.assert_array_equal(actual, expected)
     frame = named.explain(tested, alpha=0.2)
     assert frame.index[0] == 7
     assert list(frame) == [
@@ -388,7 +388,11 @@ def test_a_warning_if_nothing_can_be_selected(options, n_too_few):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             selector.fit(X)
-        few = [one for one in caught if "No sample can be selected" in str(one.message)]
+        few = [
+            first
+            for first in caught
+            if "No sample can be selected" in str(first.message)
+        ]
         assert len(few) == (n == n_too_few)
         assert (selector.select(extreme).n_selected == 0) == (n == n_too_few)
 

@@ -20,32 +20,32 @@ from tests.selection._cases import orders, vector
 
 
 def test_ties():
-    given, expected = vector("S-bh-ties")
-    p = conformal_pvalues(given["scores"], given["cal"])
+    arguments, expected = vector("S-bh-ties")
+    p = conformal_pvalues(arguments["scores"], arguments["cal"])
     np.testing.assert_allclose(p, expected["p"], rtol=1e-12)
     np.testing.assert_allclose(StepUp().qvalues(p, 19), expected["q"], rtol=1e-12)
     for alpha, selected in expected["selected"].items():
-        found = StepUp().selected(p, 19, float(alpha))
-        assert found.nonzero()[0].tolist() == selected
+        actual = StepUp().selected(p, 19, float(alpha))
+        assert actual.nonzero()[0].tolist() == selected
 
 
 @pytest.mark.parametrize("kind", ["storey", "quantile"])
 def test_estimates(kind):
-    given, expected = vector(f"S-{kind}")
+    arguments, expected = vector(f"S-{kind}")
     name = "lam" if kind == "storey" else "share"
-    for value in given[name]:
+    for value in arguments[name]:
         procedure = StepUp(kind, **{name: value})
         n_id = expected["m0"][str(value)]
-        found = procedure.n_id(given["p"], 19)
-        assert found == pytest.approx(np.inf if n_id is None else n_id, rel=1e-12)
-        chosen = procedure.selected(given["p"], 19, given["alpha"]).nonzero()[0]
+        actual = procedure.n_id(arguments["p"], 19)
+        assert actual == pytest.approx(np.inf if n_id is None else n_id, rel=1e-12)
+        chosen = procedure.selected(arguments["p"], 19, arguments["alpha"]).nonzero()[0]
         assert chosen.tolist() == expected["selected"][str(value)]
 
 
 def test_smallest_selection():
-    given, expected = vector("S-resolution")
+    arguments, expected = vector("S-resolution")
     for (n, m, alpha), size in zip(
-        given["cases"], expected["min_selected"], strict=True
+        arguments["cases"], expected["min_selected"], strict=True
     ):
         none = np.zeros(m, dtype=bool)
         assert Selection(none, np.ones(m), alpha, n).min_selected == size
@@ -74,8 +74,8 @@ def test_exact_rate(case):
         "quant": _by_batch(StepUp("quantile"), ranks, n, alpha),
         "clipped": _by_batch(_Clipped("storey"), ranks, n, alpha),
     }
-    for name, found in selected.items():
-        rate = np.mean(found[:, :m0].sum(axis=1) / np.maximum(found.sum(axis=1), 1))
+    for name, actual in selected.items():
+        rate = np.mean(actual[:, :m0].sum(axis=1) / np.maximum(actual.sum(axis=1), 1))
         assert rate == pytest.approx(expected[name], abs=1e-9), name
         if name in ("bh", "storey", "quant"):
             assert rate <= alpha + 1e-12
@@ -93,9 +93,9 @@ def test_equals_other_libraries(rng):
         p = rng.integers(1, n + 2, m) / (n + 1) * rng.choice([0.1, 1], m)
         p = np.maximum(np.rint(p * (n + 1)), 1) / (n + 1)
         for alpha in (0.05, 0.3, 0.7):
-            found = StepUp().selected(p, n, alpha)
+            selected = StepUp().selected(p, n, alpha)
             combined = BenjaminiHochberg().selected(p[None], alpha)[0]
-            np.testing.assert_array_equal(found, combined)
+            np.testing.assert_array_equal(selected, combined)
         q = np.minimum(StepUp().qvalues(p, n), 1)
         np.testing.assert_allclose(q, false_discovery_control(p), rtol=1e-12)
 
@@ -115,27 +115,27 @@ def test_order_and_float32_do_not_matter(rng):
     p[:60] = rng.integers(1, 9, 60) / 1000
     order = rng.permutation(300)
     for procedure in (StepUp("storey"), ConditionalStepUp(), StepUp("quantile")):
-        found = procedure.selected(p, 999, 0.2)
-        assert 0 < found.sum() < 300
+        selected = procedure.selected(p, 999, 0.2)
+        assert 0 < selected.sum() < 300
         np.testing.assert_array_equal(
-            procedure.selected(p[order], 999, 0.2), found[order]
+            procedure.selected(p[order], 999, 0.2), selected[order]
         )
         np.testing.assert_array_equal(
-            procedure.selected(p.astype(np.float32), 999, 0.2), found
+            procedure.selected(p.astype(np.float32), 999, 0.2), selected
         )
 
 
 def test_simes_band():
-    given, expected = vector("S-band-simes")
-    band = simes_band(given["n"], given["delta"])
+    arguments, expected = vector("S-band-simes")
+    band = simes_band(arguments["n"], arguments["delta"])
     np.testing.assert_allclose(band[1:-1], expected, rtol=1e-12)
-    given, expected = vector("S-ccv")
-    p, n = np.array(given["ranks"]) / 201, given["n"]
-    procedure = ConditionalStepUp(given["delta"])
+    arguments, expected = vector("S-ccv")
+    p, n = np.array(arguments["ranks"]) / 201, arguments["n"]
+    procedure = ConditionalStepUp(arguments["delta"])
     np.testing.assert_allclose(procedure.pvalues(p, n), expected["p"], rtol=1e-10)
     for alpha, selected in expected["selected"].items():
-        found = procedure.selected(p, n, float(alpha)).nonzero()[0]
-        assert found.tolist() == selected
+        actual = procedure.selected(p, n, float(alpha)).nonzero()[0]
+        assert actual.tolist() == selected
 
 
 def test_local_band_by_all_ranks():
@@ -143,8 +143,8 @@ def test_local_band_by_all_ranks():
     n = 120
     u = np.sort(np.random.default_rng(3).random((_CHUNK, n)), axis=1)
     r = np.arange(1, n + 1)
-    found = _smallest_tails(n, np.random.default_rng(3))
-    np.testing.assert_allclose(found, beta(r, n + 1 - r).sf(u).min(axis=1), rtol=1e-9)
+    actual = _smallest_tails(n, np.random.default_rng(3))
+    np.testing.assert_allclose(actual, beta(r, n + 1 - r).sf(u).min(axis=1), rtol=1e-9)
 
 
 @pytest.mark.parametrize("band", [simes_band, local_band])

@@ -24,12 +24,12 @@ from tests.selection._cases import orders, vector
 
 
 def test_checked_evalues():
-    given, expected = vector("S-evalues")
-    p, n, alpha = np.array(given["p"]), given["n"], given["alpha"]
+    arguments, expected = vector("S-evalues")
+    p, n, alpha = np.array(arguments["p"]), arguments["n"], arguments["alpha"]
     ranks = check_ranks(p, n)
-    for name, level in zip(("e1", "e2"), given["alpha_bh"], strict=True):
+    for name, level in zip(("e1", "e2"), arguments["alpha_bh"], strict=True):
         np.testing.assert_allclose(evalues_of(ranks, n, level), expected[name])
-    first, both = given["alpha_bh"][0], given["alpha_bh"]
+    first, both = arguments["alpha_bh"][0], arguments["alpha_bh"]
     selected = evalue_selection(p[None], n, alpha, alpha_bh=first).nonzero()[0]
     assert selected.tolist() == expected["selected_e1"]
     selected = evalue_selection([p, p], n, alpha, alpha_bh=both).nonzero()[0]
@@ -69,16 +69,18 @@ def test_evalues_of_splits(rng):
 
 
 def test_checked_weighted_selection():
-    given, expected = vector("S-wcs")
-    values = [np.array(given[k]) for k in ("cal", "scores", "weights_cal", "weights")]
+    arguments, expected = vector("S-wcs")
+    values = [
+        np.array(arguments[k]) for k in ("cal", "scores", "weights_cal", "weights")
+    ]
     calibration, scores, w_calibration, weights = values
     counts = weighted_counts(scores, weights, calibration, w_calibration, 0.4)
     assert counts.tolist() == expected["R"]
     for pruning, name in (("none", "none"), (0.5, "half")):
-        batch = weighted_selection(*values, given["alpha"], pruning=pruning)
+        batch = weighted_selection(*values, arguments["alpha"], pruning=pruning)
         np.testing.assert_allclose(batch.pvalues, expected["p"], rtol=1e-12)
-        found = batch.selected.nonzero()[0].tolist()
-        assert found == expected[f"selected_{name}"]
+        actual = batch.selected.nonzero()[0].tolist()
+        assert actual == expected[f"selected_{name}"]
 
 
 def test_weighted_counts_by_a_loop(rng):
@@ -96,8 +98,8 @@ def test_weighted_counts_by_a_loop(rng):
             p[j] = 0.0
             k = np.arange(1, m + 1)
             expected.append(k[m * np.sort(p) <= 0.5 * k * (1 + 1e-12)].max())
-        found = weighted_counts(scores, weights, calibration, w, 0.5)
-        assert found.tolist() == expected
+        actual = weighted_counts(scores, weights, calibration, w, 0.5)
+        assert actual.tolist() == expected
         ones = weighted_counts(scores, np.ones(m), calibration, np.ones(n), 0.5)
         equal = auxiliary_counts(scores, calibration, 0.5)
         assert ones.tolist() == equal.tolist()
@@ -116,10 +118,10 @@ def test_exact_rate_under_a_shift(score):
         x = np.array(x)
         chance = calibrating[x[:n]].prod() * testing[x[n]]
         calibration, scores = score[x[:n]], np.append(score[x[n]], -1.0)
-        given = calibration, scores, w[x[:n]], np.append(w[x[n]], 1.0), alpha
+        arguments = calibration, scores, w[x[:n]], np.append(w[x[n]], 1.0), alpha
         # with R of at most 2, xi matters at 1/2 only
         fdp = [
-            fdp_power(weighted_selection(*given, pruning=xi).selected, is_ood).fdp
+            fdp_power(weighted_selection(*arguments, pruning=xi).selected, is_ood).fdp
             for xi in (0.25, 0.75, 1.0)
         ]
         rates["none"] += chance * fdp[2]
@@ -151,12 +153,12 @@ def test_rate_under_a_shift():
 
 
 def test_checked_stream():
-    given, expected = vector("S-lond")
-    p = given["p"]
+    arguments, expected = vector("S-lond")
+    p = arguments["p"]
     np.testing.assert_allclose(_shares()[:8], expected["gamma"], rtol=1e-9)
-    assert LOND(given["alpha"]).update(p).tolist() == expected["rejected"]
-    stream = LOND(given["alpha"])
-    assert [bool(stream.update(one)[0]) for one in p] == expected["rejected"]
+    assert LOND(arguments["alpha"]).update(p).tolist() == expected["rejected"]
+    stream = LOND(arguments["alpha"])
+    assert [bool(stream.update(each)[0]) for each in p] == expected["rejected"]
     assert (stream.n_seen_, stream.n_selected_) == (8, sum(expected["rejected"]))
 
 

@@ -13,7 +13,7 @@ from skood.rejection import CostBased
 from tests.metrics._samples import tied
 
 
-def make_rows(seed, n=50):
+def make_samples(seed, n=50):
     """Labels of three ID classes and OOD (-1), predictions, two tied scores."""
     y_true, y_pred, y_score = tied(seed, n)
     rng = np.random.default_rng(seed + 1000)
@@ -37,7 +37,7 @@ def every_rule(y_true, y_pred, y_score, ood_score, thetas):
     a, b = -y_score, -ood_score
     a, b = a / _scale(a[is_id]), b / _scale(b[is_id])
     wrong = y_true != y_pred
-    found = []
+    actual = []
     for theta in thetas:
         w_a, w_b = math.cos(theta), math.sin(theta)
         if theta == 0:
@@ -48,14 +48,14 @@ def every_rule(y_true, y_pred, y_score, ood_score, thetas):
             projected = w_a * a + w_b * b
         for threshold in set(projected.tolist()):
             accepted = projected <= threshold
-            found.append(
+            actual.append(
                 (
                     int(np.sum(accepted & is_id)),
                     int(np.sum(accepted & is_id & wrong)),
                     int(np.sum(accepted & ~is_id)),
                 )
             )
-    return found
+    return actual
 
 
 def roc_curve(y_true, *scores, **params):
