@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from skood.benchmark._compare import PREDICTED, predictor, wrong_rows
+from skood.benchmark._compare import PREDICTED, misclassified, predictor
 from skood.detectors import KNN, MSP, Energy, Mahalanobis
 
 RNG = np.random.RandomState(0)
@@ -30,7 +30,7 @@ def test_predictions_are_those_of_the_classifier(net):
     assert columns.dtype == np.float64
     wrong = net.predict(X) != y
     assert 0 < wrong.sum() < len(X)
-    assert_array_equal(wrong_rows(actual[1], columns, y), wrong)
+    assert_array_equal(misclassified(actual[1], columns, y), wrong)
 
 
 def test_single_classifier_predicts():
