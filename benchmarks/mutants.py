@@ -135,8 +135,8 @@ MUTANTS = r"""
 + means *= signal / np.linalg.norm(means, axis=1, keepdims=True)
 - utils/_ties.py: rank = int(share * len(scores) * (1 + 1e-12))
 + rank = int(share * len(scores))
-- utils/_weights.py: kept = np.flatnonzero(left > _ROUNDING * weight)
-+ kept = np.flatnonzero(left > 0)
+- utils/_weights.py: remaining = np.flatnonzero(left > _ROUNDING * weight)
++ remaining = np.flatnonzero(left > 0)
 - utils/_folds.py: n_held_out = min(max(1, round(calibration * n_samples)), n_samples - 1)
 + n_held_out = min(max(1, round(calibration * n_samples)), n_samples)
 @ utils/test_folds.py combine/test_detector_ensemble.py
