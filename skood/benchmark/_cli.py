@@ -64,7 +64,7 @@ Next:
 PARTS = ("digits", "tabular", "signs", "graph", "concepts")
 
 
-class _Parser(argparse.ArgumentParser):
+class _OneLineParser(argparse.ArgumentParser):
     """A parser whose errors are one line."""
 
     def error(self, message):
@@ -230,7 +230,7 @@ def _add_options(parser, options, texts, required=(), repeated=()):
 
 def make_parser():
     """Return the parser of the main job: parameters of `run_main_job`, and `quiet`."""
-    parser = _Parser(
+    parser = _OneLineParser(
         prog="skood",
         usage="skood [options]\n       skood benchmark [options]\n"
         "       skood compare [options]",
@@ -247,14 +247,16 @@ def make_parser():
 
 def make_benchmark_parser():
     """Return the parser of the options of ``skood benchmark``."""
-    parser = _Parser(prog="skood benchmark", description=_BENCHMARK, allow_abbrev=False)
+    parser = _OneLineParser(
+        prog="skood benchmark", description=_BENCHMARK, allow_abbrev=False
+    )
     _add_options(parser, _BENCHMARK_OPTIONS, _BENCHMARK_HELP, required=["--out"])
     return parser
 
 
 def make_compare_parser():
     """Return the parser of the options of ``skood compare``."""
-    parser = _Parser(
+    parser = _OneLineParser(
         prog="skood compare",
         description=_COMPARE,
         epilog=_COMPARE_EXAMPLES,

@@ -147,7 +147,7 @@ def _check_unchanged(pair, values):
             )
 
 
-class _Swap:
+class _SwappedDifference:
     """Return the difference of two systems after swapping random samples."""
 
     def __init__(self, pair, rank, random_state):
@@ -395,7 +395,7 @@ def paired_test(
             both = [_ranked(metric, arrays) for arrays in both]
             pair = [make_system(metric, y_true, arrays, *arguments) for arrays in both]
             _check_unchanged(pair, (value_a, value_b))
-        swap = _Swap(pair, rank, random_state)
+        swap = _SwappedDifference(pair, rank, random_state)
         draws = finite_values(swap, n_resamples, n_jobs, "permutations")
         greater, less = draws >= difference - rounding, draws <= difference + rounding
     p = {
