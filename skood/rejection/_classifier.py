@@ -3,20 +3,14 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from numbers import Integral, Real
+from numbers import Integral
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
-from skood.decision import (
-    BaseRule,
-    Certificate,
-    Solver,
-)
 from skood.decision._operating_point import draw
-from skood.decision._options import GUARANTEES, SOLVERS
 from skood.rejection._parts import Parts
 from skood.rejection._report import possible_losses
 from skood.rejection._selective_predictor import SelectivePredictor
@@ -36,7 +30,6 @@ from skood.utils._metaestimators import (
 from skood.utils._param_validation import (
     Classifier,
     HasMethods,
-    Interval,
     StrOptions,
     fit_context,
 )
@@ -212,23 +205,12 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
     """
 
     _parameter_constraints: dict = {
+        **SelectivePredictor._parameter_constraints,
         "estimator": [Classifier()],
         "risk_detector": [HasMethods(["fit", "score_samples"]), None],
-        "ood_detector": [HasMethods(["fit", "score_samples"]), None],
-        "rule": [BaseRule, None],
-        "calibration": [
-            Interval(Real, 0, 1, closed="neither"),
-            Interval(Integral, 2, None, closed="left"),
-            HasMethods(["split", "get_n_splits"]),  # a str has split
-            StrOptions({"same"}),
-        ],
         "loss": [StrOptions({"zero_one"}), callable, "array-like"],
         "reject_label": [Integral, str],
         "ood_label": [Integral, str],
-        "guarantee": [StrOptions(set(GUARANTEES)), Certificate, None],
-        "solver": [StrOptions(set(SOLVERS)), Solver],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
     }
 
     def __init__(
@@ -376,12 +358,9 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
     def _marked_ood(self):
         return f"labeled ood_label={self.ood_label!r}"
 
-    def _plain_score(self, X, y, sample_weight):
-        y, predicted, _, is_ood, weight = self._evaluated(X, y, sample_weight)
-        self._check_has_id(is_ood)
-        right = 1.0 - per_sample_loss(y, predicted, "zero_one", is_id=~is_ood)
-        of_id = None if weight is None else weight[~is_ood]
-        return float(np.average(right, weights=of_id))
+    def _plain_score(self, y, predicted, weight):
+        right = 1.0 - per_sample_loss(y, predicted, "zero_one")
+        return np.average(right, weights=weight)
 
     # not that of ClassifierMixin, which comes first for its tags
     score = SelectivePredictor.score

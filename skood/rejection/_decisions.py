@@ -350,12 +350,18 @@ class Decisions:
             sample is accepted.
         """
         self._check_fitted()
-        if self.operating_point_ is None:
-            return self._plain_score(X, y, sample_weight)
         outputs = self._evaluated(X, y, sample_weight, groups)
         y, predicted, accepted, is_ood, weight = outputs
-        self._check_has_id(is_ood)
+        if is_ood.all():
+            classes = getattr(self, "classes_", None)
+            why = (
+                "every target is NaN" if classes is None else f"classes_ are {classes}"
+            )
+            raise ValueError(f"No in-distribution samples in y: {why}.")
         is_id = ~is_ood
+        if self.operating_point_ is None:
+            of_id = None if weight is None else weight[is_id]
+            return float(self._plain_score(y[is_id], predicted[is_id], of_id))
         loss = self._losses(y, predicted, is_id)
         weight = np.ones(len(is_id), dtype=np.int64) if weight is None else weight
         accepted = accepted * weight
@@ -372,15 +378,6 @@ class Decisions:
                 f"samples {self._marked_ood()}."
             )
         return -float(objective)
-
-    def _check_has_id(self, is_ood):
-        """Raise if all samples are OOD."""
-        if is_ood.all():
-            classes = getattr(self, "classes_", None)
-            why = (
-                "every target is NaN" if classes is None else f"classes_ are {classes}"
-            )
-            raise ValueError(f"No in-distribution samples in y: {why}.")
 
     def _evaluated(self, X, y, sample_weight, groups=None):
         """Return targets, predictions, acceptance, the OOD mask, and weights or None.

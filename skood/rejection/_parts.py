@@ -49,6 +49,7 @@ from skood.utils._metaestimators import (
 )
 from skood.utils._progress import in_parallel
 from skood.utils._routing import weight_params
+from skood.utils._stored import stored
 from skood.utils._warnings import warn
 from skood.utils._weights import check_weight, row_weight
 
@@ -167,6 +168,37 @@ class LabeledSamples(NamedTuple):
             )
 
 
+@stored
+class CalibrationRecord(NamedTuple):
+    """Samples on which a rule was chosen.
+
+    ``within`` is the kind of groups, ``n_certificates`` counts the certificates that
+    were tried, with ``cross_fitted`` several models computed the scores, and with
+    ``accepted_only`` the rule accepts all samples.
+    """
+
+    samples: ScoredSamples
+    within: str | None = None
+    cross_fitted: bool = False
+    accepted_only: bool = False
+    n_certificates: int = 1
+
+
+def followed_by(stored_samples, fresh):
+    """Return stored samples and fresh ones after them, or raise if labels differ."""
+    sizes = list(zip(stored_samples.sizes, fresh.sizes, strict=True))
+    for name, label in (("group", "groups"), ("source", "ood_source")):
+        pairs = zip(stored_samples.by_kind(name), fresh.by_kind(name), strict=True)
+        for (old, new), (n_old, n_new) in zip(pairs, sizes, strict=True):
+            if n_old and n_new and (old is None) != (new is None):
+                raise ValueError(
+                    f"The {'stored' if old is None else 'given'} samples have no "
+                    f"{label}, but the others have: give {label} in each call of fit, "
+                    "with_rule and recalibrate, or in none."
+                )
+    return stored_samples + fresh
+
+
 class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
     """Classifier and detectors of a selective classifier; a detector may be None."""
 
@@ -176,40 +208,42 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
     #: Classes all whose samples were held out of the fit.
     unfitted: Any = ()
 
+    #: Kind of the estimator, and texts of errors for others.
+    kind = "classifier"
+    remedies: dict = {
+        "regressor": "Use a classifier, such as RidgeClassifier for Ridge",
+        "outlier_detector": "Pass a detector as ood_detector or risk_detector",
+    }
+    fitted_names: tuple = ("classes_", "predict")
+    lacks = (
+        "has no classes_, or no predict. Use a classifier; wrap a trained torch module "
+        "with skood.nn.pretrained(module, classes=...)"
+    )
+
     @cached_property
     def plan(self):
         """How the detectors share the network of the fitted estimator."""
-        return NetworkPlan(
-            self.estimator, [detector for detector in self[1:] if detector is not None]
-        )
+        detectors = [detector for detector in self[1:] if detector is not None]
+        return NetworkPlan(self.estimator, detectors)
 
-    # --- the kind of the estimator ------------------------------------------------
+    # --- checks -------------------------------------------------------------------
 
-    @staticmethod
-    def check_estimator(estimator, *, fitted=False):
-        """Raise a TypeError unless the estimator is a classifier.
-
-        If it is `fitted`, it must have ``classes_`` and ``predict``.
-        """
+    @classmethod
+    def check_estimator(cls, estimator, *, fitted=False):
+        """Raise a TypeError unless the estimator is of this kind, `fitted` or not."""
         kind = estimator_kind(estimator)
-        if kind not in ("classifier", None):
-            remedy = {
-                "regressor": "Use a classifier, such as RidgeClassifier for Ridge",
-                "outlier_detector": "Pass a detector as ood_detector or risk_detector",
-            }.get(kind, "Use a classifier")
+        if kind not in (cls.kind, None):
+            remedy = cls.remedies.get(kind, f"Use a {cls.kind}")
             raise TypeError(
-                f"estimator must be a classifier, got the {kind.replace('_', ' ')} "
+                f"estimator must be a {cls.kind}, got the {kind.replace('_', ' ')} "
                 f"{estimator!r}. {remedy}."
             )
-        if fitted and not (
-            hasattr(estimator, "classes_") and hasattr(estimator, "predict")
-        ):
-            raise TypeError(
-                "estimator must be a classifier, but the fitted "
-                f"{type(estimator).__name__} has no classes_, or no predict. Use a "
-                "classifier; wrap a trained torch module with skood.nn.pretrained("
-                "module, classes=...)."
-            )
+        for name in cls.fitted_names if fitted else ():
+            if not hasattr(estimator, name):
+                raise TypeError(
+                    f"estimator must be a {cls.kind}, but the fitted "
+                    f"{type(estimator).__name__} {cls.lacks}."
+                )
 
     def checked(self, data):
         """Return the parts; raise if an `ood_label` of one would exclude a class."""
@@ -289,7 +323,11 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
         X, y, arguments = data.X, data.y, data.arguments
         if train is not None:
             X, y = take_rows(X, train), y[train]
-            arguments = [{k: v[train] for k, v in each.items()} for each in arguments]
+            if any(arguments):
+                arguments = [
+                    {name: values[train] for name, values in each.items()}
+                    for each in arguments
+                ]
         try:
             with named_errors(self.estimator):
                 estimator = clone(self.estimator).fit(X, y, **arguments[0])
@@ -304,20 +342,22 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
 
     def _fit_detectors(self, estimator, X, y, arguments):
         """Return fitted copies of the detectors; a network runs once for all."""
-        fitted = list(self[1:])
-        frozen, present = FrozenEstimator(estimator), []
+        fitted: list = list(self[1:])
+        frozen, detectors = FrozenEstimator(estimator), []
         for i, detector in enumerate(fitted):
             if detector is not None:
                 fitted[i] = self._bound(detector, frozen)
-                present.append(i)
-        if not present:
-            return fitted
-        shares = not is_lazy(X) and not is_mapped(X)
-        detectors = [fitted[i] for i in present]
+                detectors.append(fitted[i])
+        # a single detector of the fitted estimator runs it once anyway
+        shares = len(detectors) > 1 or (
+            detectors and getattr(detectors[0], "estimator", None) is not frozen
+        )
+        shares = shares and not is_lazy(X) and not is_mapped(X)
         with shared_outputs(detectors) if shares else nullcontext():
-            for i in present:
-                targets = self._targets(fitted[i], y)
-                fitted[i] = fitted[i].fit(X, targets, **arguments[i + 1])
+            for i, detector in enumerate(fitted):
+                if detector is not None:
+                    targets = self._targets(detector, y)
+                    fitted[i] = detector.fit(X, targets, **arguments[i + 1])
         return fitted
 
     def _targets(self, detector, y):
@@ -463,27 +503,13 @@ class RegressionParts(Parts):
 
     names = ("estimator", "uncertainty", "ood_detector")
 
-    @staticmethod
-    def check_estimator(estimator, *, fitted=False):
-        """Raise a TypeError unless the estimator is a regressor.
-
-        If it is `fitted`, it must have ``predict``.
-        """
-        kind = estimator_kind(estimator)
-        if kind not in ("regressor", None):
-            remedy = {
-                "classifier": "Use RejectOptionClassifier for a classifier",
-                "outlier_detector": "Pass a detector as ood_detector or uncertainty",
-            }.get(kind, "Use a regressor")
-            raise TypeError(
-                f"estimator must be a regressor, got the {kind.replace('_', ' ')} "
-                f"{estimator!r}. {remedy}."
-            )
-        if fitted and not hasattr(estimator, "predict"):
-            raise TypeError(
-                "estimator must be a regressor, but the fitted "
-                f"{type(estimator).__name__} has no predict."
-            )
+    kind = "regressor"
+    remedies: dict = {
+        "classifier": "Use RejectOptionClassifier for a classifier",
+        "outlier_detector": "Pass a detector as ood_detector or uncertainty",
+    }
+    fitted_names: tuple = ("predict",)
+    lacks = "has no predict"
 
     def checked(self, data):
         """Return the parts: there are no labels."""

@@ -3,20 +3,14 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import get_tags
 
-from skood.decision import (
-    BaseRule,
-    Certificate,
-    Solver,
-)
 from skood.decision._operating_point import draw
-from skood.decision._options import GUARANTEES, SOLVERS
 from skood.rejection._parts import RegressionParts
 from skood.rejection._regression_scores import COMPONENTS, as_score
 from skood.rejection._report import possible_losses
@@ -201,6 +195,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
     ood_label = np.nan
 
     _parameter_constraints: dict = {
+        **SelectivePredictor._parameter_constraints,
         "estimator": [HasMethods("fit")],
         "uncertainty": [
             None,
@@ -210,21 +205,9 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
             HasMethods(["fit", "predict_uncertainty"]),
             HasMethods(["fit", "predict"]),
         ],
-        "ood_detector": [HasMethods(["fit", "score_samples"]), None],
-        "rule": [BaseRule, None],
-        "calibration": [
-            Interval(Real, 0, 1, closed="neither"),
-            Interval(Integral, 2, None, closed="left"),
-            HasMethods(["split", "get_n_splits"]),  # a str has split
-            StrOptions({"same"}),
-        ],
         "loss": [StrOptions(set(REGRESSION_LOSSES)), callable],
         "max_loss": [Interval(Real, 0, None, closed="neither"), None],
         "rejected": [StrOptions({"nan", "masked"})],
-        "guarantee": [StrOptions(set(GUARANTEES)), Certificate, None],
-        "solver": [StrOptions(set(SOLVERS)), Solver],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
     }
 
     def __init__(
@@ -365,11 +348,8 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
     def _marked_ood(self):
         return "with the target NaN"
 
-    def _plain_score(self, X, y, sample_weight):
-        y, predicted, _, is_ood, weight = self._evaluated(X, y, sample_weight)
-        self._check_has_id(is_ood)
-        of_id = None if weight is None else weight[~is_ood]
-        return float(r2_score(y[~is_ood], predicted[~is_ood], sample_weight=of_id))
+    def _plain_score(self, y, predicted, weight):
+        return r2_score(y, predicted, sample_weight=weight)
 
     # not that of RegressorMixin, which comes first for its tags
     score = SelectivePredictor.score

@@ -9,8 +9,8 @@ from abc import abstractmethod
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
-from numbers import Real
-from typing import Any, NamedTuple
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
@@ -29,11 +29,16 @@ from skood.decision import (
     solve,
 )
 from skood.decision._base_rule import check_rule
-from skood.decision._options import check_certifiable
+from skood.decision._options import GUARANTEES, SOLVERS, check_certifiable
 from skood.exceptions import NotCertifiableError
 from skood.rejection._decisions import Decisions
 from skood.rejection._explanation import ScoreReference
-from skood.rejection._parts import LabeledSamples, Parts
+from skood.rejection._parts import (
+    CalibrationRecord,
+    LabeledSamples,
+    Parts,
+    followed_by,
+)
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import labeled_rows
 from skood.utils._estimator import SkoodEstimator
@@ -48,44 +53,13 @@ from skood.utils._metaestimators import (
     with_seeds,
     wrapped_tags,
 )
+from skood.utils._param_validation import HasMethods, Interval, StrOptions
 from skood.utils._routing import router_of
-from skood.utils._stored import stored
 from skood.utils._warnings import warn
 from skood.utils._weights import row_weight
 
 # Labels of OOD samples in public data sets.
 _OOD_NAMES = {"oos", "ood", "outlier", "anomaly", "unknown", "novel", "out_of_scope"}
-
-
-@stored
-class CalibrationRecord(NamedTuple):
-    """Samples on which a rule was chosen.
-
-    ``within`` is the kind of groups, ``n_certificates`` counts the certificates that
-    were tried, with ``cross_fitted`` several models computed the scores, and with
-    ``accepted_only`` the rule accepts all samples.
-    """
-
-    samples: ScoredSamples
-    within: str | None = None
-    cross_fitted: bool = False
-    accepted_only: bool = False
-    n_certificates: int = 1
-
-
-def _followed_by(stored_samples, fresh):
-    """Return stored samples and fresh ones after them, or raise if labels differ."""
-    sizes = list(zip(stored_samples.sizes, fresh.sizes, strict=True))
-    for name, label in (("group", "groups"), ("source", "ood_source")):
-        pairs = zip(stored_samples.by_kind(name), fresh.by_kind(name), strict=True)
-        for (old, new), (n_old, n_new) in zip(pairs, sizes, strict=True):
-            if n_old and n_new and (old is None) != (new is None):
-                raise ValueError(
-                    f"The {'stored' if old is None else 'given'} samples have no "
-                    f"{label}, but the others have: give {label} in each call of fit, "
-                    "with_rule and recalibrate, or in none."
-                )
-    return stored_samples + fresh
 
 
 class SelectivePredictor(Decisions, SkoodEstimator):
@@ -99,6 +73,21 @@ class SelectivePredictor(Decisions, SkoodEstimator):
     _planned_parts: Any = None
 
     _default_parts: dict = {"guarantee": Certificate, "solver": Solver}
+
+    _parameter_constraints: dict = {
+        "ood_detector": [HasMethods(["fit", "score_samples"]), None],
+        "rule": [BaseRule, None],
+        "calibration": [
+            Interval(Real, 0, 1, closed="neither"),
+            Interval(Integral, 2, None, closed="left"),
+            HasMethods(["split", "get_n_splits"]),  # a str has split
+            StrOptions({"same"}),
+        ],
+        "guarantee": [StrOptions(set(GUARANTEES)), Certificate, None],
+        "solver": [StrOptions(set(SOLVERS)), Solver],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+    }
 
     # parameters that all subclasses have
     ood_label: Any
@@ -128,8 +117,8 @@ class SelectivePredictor(Decisions, SkoodEstimator):
         """Return the losses of ID samples."""
 
     @abstractmethod
-    def _plain_score(self, X, y, sample_weight):
-        """Return the score without a rule."""
+    def _plain_score(self, y, predicted, weight):
+        """Return the score of ID samples without a rule."""
 
     @abstractmethod
     def _possible_losses(self, max_loss=None):
@@ -533,7 +522,7 @@ class SelectivePredictor(Decisions, SkoodEstimator):
         if accepted_only:
             self._check_accepted(fresh)
             old, fresh = self._accepted(old), self._accepted(fresh)
-        samples = _followed_by(old, fresh).latest(window)
+        samples = followed_by(old, fresh).latest(window)
         n_certificates = record.n_certificates + 1
         record = record._replace(
             samples=samples, n_certificates=n_certificates, accepted_only=accepted_only

@@ -31,7 +31,7 @@ def _monitor(shift=0.0):
     return monitor, monitor.update(scores - shift)
 
 
-def test_one_monitor():
+def test_display_of_a_single_monitor():
     monitor, path = _monitor()
     display = MartingaleDisplay.from_monitor(monitor, color="red")
     x, y = display.lines_[0].get_data()
@@ -51,7 +51,7 @@ def test_several_monitors_and_rates():
     figure, ax = pyplot.subplots()
     display = MartingaleDisplay.from_monitor({"x": _monitor()[0], "y": rate}, ax=ax)
     assert display.figure_ is figure
-    labels = [one.get_text() for one in ax.get_legend().get_texts()]
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels == ["x", "y"]
     assert display.threshold == pytest.approx(np.log(10))  # the lowest
     with pytest.raises(ValueError, match="at least one monitor, got none"):
@@ -66,9 +66,9 @@ def test_culprits_of_a_panel_are_colored():
     panel.update({"a": scores[:100], "b": scores[100:] - 1, "c": scores[:100]})
     display = MartingaleDisplay.from_monitor(panel)
     assert panel.culprits_ == ["b"]
-    colors = [one.get_color() for one in display.lines_]
+    colors = [line.get_color() for line in display.lines_]
     assert colors[0] == colors[2] != colors[1]
-    assert [one.get_text() for one in display.ax_.get_legend().get_texts()] == ["b"]
+    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["b"]
     assert display.threshold == pytest.approx(np.log(300))
     assert display.alarms == [panel.alarm_]
 

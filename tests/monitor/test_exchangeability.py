@@ -34,7 +34,7 @@ NORMAL = RNG.normal(size=400)
 
 
 def _pieces(monitor, scores, cuts):
-    return np.concatenate([monitor.update(one) for one in np.split(scores, cuts)])
+    return np.concatenate([monitor.update(piece) for piece in np.split(scores, cuts)])
 
 
 # --- vectors --------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def test_bet_table():
     assert_allclose(bet_table(4, "id"), expected["any_rows_8_to_14"], rtol=1e-9)
 
 
-def test_bets_have_mean_one_and_are_monotone():
+def test_bets_have_unit_mean_and_are_monotone():
     table = bet_table(100_000)
     assert_allclose(table.sum(axis=1), 100_001, rtol=1e-12)
     assert table.min() > 0
@@ -60,10 +60,10 @@ def test_ranks_with_ties():
     calibration, ties = (
         np.array(data[name])[order] for name in ("calibration", "calibration_tie")
     )
-    found = tied_ranks(
+    ranks = tied_ranks(
         calibration, ties, np.array(data["scores"]), np.array(data["tie"])
     )
-    assert_array_equal(found, VECTORS["M-index"]["expected"]["index"])
+    assert_array_equal(ranks, VECTORS["M-index"]["expected"]["index"])
 
 
 @few
@@ -229,7 +229,9 @@ def _naive(monitor, calibration, scores, time_scale):
             bet = table[k][j] * (n + t) / total[k]
             total[k] += table[k][j]
             capital[k] = bet * (capital[k] + wait(t - 1) - wait(t))
-            products[k] = [bet * one for one in [*products[k], wait(t - 1) - wait(t)]]
+            products[k] = [
+                bet * weight for weight in [*products[k], wait(t - 1) - wait(t)]
+            ]
         path.append(wait(t) + weight * sum(capital))
         if path[-1] >= 1 / monitor.alpha:
             k = int(np.argmax(capital))
@@ -242,8 +244,8 @@ def test_alarm_of_a_naive_loop():
     scores = np.r_[NORMAL[40:100], NORMAL[100:160] - 1.5]
     monitor = ExchangeabilityMonitor(time_scale=50, random_state=0).fit(NORMAL[:40])
     path, alarm = _naive(monitor, NORMAL[:40], scores, 50)
-    found = monitor.update(scores)
-    assert_allclose(found[: len(path)], np.log(path), atol=1e-10)
+    log_path = monitor.update(scores)
+    assert_allclose(log_path[: len(path)], np.log(path), atol=1e-10)
     assert monitor.alarm_ == Alarm(
         **{**vars(alarm), "log_evidence": monitor.alarm_.log_evidence}
     )
@@ -308,7 +310,7 @@ def test_shuffle():
     paths = {}
     for shuffle in (False, True):
         monitor = ExchangeabilityMonitor(shuffle=shuffle, random_state=0).fit(NORMAL)
-        paths[shuffle] = np.concatenate([monitor.update(one) for one in batches])
+        paths[shuffle] = np.concatenate([monitor.update(batch) for batch in batches])
     assert paths[False].max() > np.log(100)
     assert paths[True].max() < 1
 
@@ -399,24 +401,24 @@ def test_pickled_and_saved_in_mid_stream(tmp_path):
     dump(monitor, tmp_path / "monitor.skood")
     copies = [pickle.loads(stored), load(tmp_path / "monitor.skood")]
     path = monitor.update(scores[130:])
-    for one in copies:
-        assert_array_equal(one.update(scores[130:]), path)
-        assert one.alarm_ == monitor.alarm_
-        assert_array_equal(one.history_.row, monitor.history_.row)
+    for copied in copies:
+        assert_array_equal(copied.update(scores[130:]), path)
+        assert copied.alarm_ == monitor.alarm_
+        assert_array_equal(copied.history_.row, monitor.history_.row)
 
 
-def test_copies_have_histories_of_their_own():
+def test_copies_have_separate_histories():
     monitor = ExchangeabilityMonitor(random_state=0).fit(NORMAL)
     before = monitor.update(NORMAL[:3])
     twin = copy(monitor)
     paths = [
-        np.r_[before, one.update(NORMAL[part])]
-        for one, part in [(monitor, slice(3, 4)), (twin, slice(10, 60))]
+        np.r_[before, copied.update(NORMAL[block])]
+        for copied, block in [(monitor, slice(3, 4)), (twin, slice(10, 60))]
     ]
     paths[0] = np.r_[paths[0], monitor.update(NORMAL[4:50])]
-    for one, path in zip((monitor, twin), paths, strict=True):
-        assert_array_equal(one.history_.log_martingale, path)
-        assert one.log_martingale_ == path[-1]
+    for copied, path in zip((monitor, twin), paths, strict=True):
+        assert_array_equal(copied.history_.log_martingale, path)
+        assert copied.log_martingale_ == path[-1]
 
 
 @few
@@ -431,7 +433,7 @@ def test_two_calibration_samples():
     assert alarms <= 10
 
 
-def test_one_sample_a_call_with_ties_and_infinite_scores():
+def test_single_samples_with_ties_and_infinite_scores():
     """The path of small calls is the path of a batch, alarm and start included."""
     rng = np.random.default_rng(8)
     levels = np.array([-np.inf, -1.0, 0.0, 0.0, 1.0, np.inf])
@@ -449,13 +451,13 @@ def test_one_sample_a_call_with_ties_and_infinite_scores():
 
 def test_repeated_samples_break_the_promise():
     """As the guide states: every sample five times raises an alarm."""
-    found = 0
+    n_alarms = 0
     for seed in range(10):
         rng = np.random.default_rng(seed)
         monitor = ExchangeabilityMonitor(random_state=seed).fit(rng.normal(size=1000))
         monitor.update(np.repeat(rng.normal(size=2000), 5))
-        found += monitor.alarm_ is not None
-    assert found == 10
+        n_alarms += monitor.alarm_ is not None
+    assert n_alarms == 10
 
 
 # --- interface ------------------------------------------------------------------------
@@ -488,8 +490,8 @@ def test_kinds_of_scores():
     """Arrays, columns, lists, series, frames and tensors, in single precision too."""
     scores = NORMAL.astype(np.float32).astype(np.float64)
     paths = [
-        ExchangeabilityMonitor(random_state=0).fit(given).update(given)
-        for given in (
+        ExchangeabilityMonitor(random_state=0).fit(scores).update(scores)
+        for scores in (
             scores,
             scores[:, None],
             scores.tolist(),

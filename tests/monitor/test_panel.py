@@ -32,7 +32,7 @@ NAMES = ["a", "b", "c", "d"]
 
 def _panel(**options):
     return MonitorPanel(
-        [(one, ExchangeabilityMonitor(random_state=0)) for one in NAMES], **options
+        [(name, ExchangeabilityMonitor(random_state=0)) for name in NAMES], **options
     )
 
 
@@ -41,8 +41,8 @@ def _scores(n, seed=0, moved=(), by=1.0):
     rng = np.random.default_rng(seed)
     common = rng.normal(size=n)
     return {
-        one: common + rng.normal(size=n) - by * np.sqrt(2) * (one in moved)
-        for one in NAMES
+        name: common + rng.normal(size=n) - by * np.sqrt(2) * (name in moved)
+        for name in NAMES
     }
 
 
@@ -137,7 +137,7 @@ def test_classes():
     stream = np.vstack([_by_class(600, 1), _by_class(300, 2, moved=1)])
     twin = clone(panel).fit(X)
     path = panel.update(stream)
-    pieces = [twin.update(one) for one in np.split(stream, [1, 2, 610, 700])]
+    pieces = [twin.update(piece) for piece in np.split(stream, [1, 2, 610, 700])]
     assert_allclose(np.vstack(pieces), path, atol=1e-10)
     for k in range(3):
         alone = clone(template).fit(X[X[:, 1] == k])
@@ -159,7 +159,7 @@ def test_a_failed_update_changes_no_monitor():
     bad["d"][3] = np.nan
     with pytest.raises(ValueError, match="contains NaN as the score of 1 of 50"):
         panel.update(bad)
-    assert [one.n_seen_ for one in panel.named_monitors_.values()] == [0] * 4
+    assert [monitor.n_seen_ for monitor in panel.named_monitors_.values()] == [0] * 4
 
 
 def test_frames_tensors_and_single_samples():
@@ -178,11 +178,11 @@ def test_frames_tensors_and_single_samples():
     ]
     values = X.to_numpy(), torch.tensor(X.to_numpy(), dtype=torch.float32)
     paths = [
-        panel.partial_fit(one).update(one)
-        for panel, one in zip(panels[:2], (X, values[1]), strict=True)
+        panel.partial_fit(samples).update(samples)
+        for panel, samples in zip(panels[:2], (X, values[1]), strict=True)
     ]
     panels[2].fit(values[0])
-    paths.append(np.vstack([panels[2].update(one) for one in values[0][:, None]]))
+    paths.append(np.vstack([panels[2].update(sample) for sample in values[0][:, None]]))
     for path in paths[1:]:
         assert_allclose(path, paths[0], atol=1e-10)
 
@@ -197,13 +197,13 @@ def test_copied_saved_and_pickled_in_mid_stream(tmp_path):
     ]
     new = _scores(60, 2, moved="b")
     path = panel.update(new)
-    for one in copies:
-        again = one.update(new)
+    for copied in copies:
+        again = copied.update(new)
         for name in NAMES:
             assert_array_equal(again[name], path[name])
-        assert one.explain().equals(panel.explain())
-    for name, one in panel.named_monitors_.items():
-        assert_array_equal(one.history_.log_martingale[-60:], path[name])
+        assert copied.explain().equals(panel.explain())
+    for name, monitor in panel.named_monitors_.items():
+        assert_array_equal(monitor.history_.log_martingale[-60:], path[name])
 
 
 def test_errors():

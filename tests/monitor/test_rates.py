@@ -119,8 +119,8 @@ def test_hedged_interval_of_a_naive_loop(n):
     x = rng.choice([0.0, 1.0, 0.3, 1e-9], n)
     weight, lost = rng.choice([0.0, 0.2, 1.0], n), rng.random(n) < 0.1
     band = HedgedBand.empty()
-    for rows in np.split(np.arange(n), [n // 3, n // 2]):
-        band = band.extend(weight[rows], x[rows], lost[rows])
+    for block in np.split(np.arange(n), [n // 3, n // 2]):
+        band = band.extend(weight[block], x[block], lost[block])
     grid = np.sin(np.pi * np.arange(1, 512) / 1024) ** 2
     above, below = np.zeros((8, 511)), np.zeros((8, 511))
     for value, r, is_lost in zip(x, weight, lost, strict=True):
@@ -142,7 +142,7 @@ def test_mean_over_all_outcomes(side, rate):
     mean = np.zeros(6)
     for outcome in product([0, 1], repeat=6):
         path = _risk(side=side, time_scale=3).update_values(outcome)
-        probability = np.prod([rate if one else 1 - rate for one in outcome])
+        probability = np.prod([rate if is_hit else 1 - rate for is_hit in outcome])
         mean += probability * np.exp(path)
     if rate == 0.3:
         assert_allclose(mean, 1, atol=1e-12)
@@ -156,7 +156,7 @@ def test_mean_over_all_outcomes_and_audits():
     for outcome in product([0, 1], repeat=3):
         for audited in product([False, True], repeat=3):
             chosen = np.array(audited)
-            weight = np.prod([0.3 if one else 0.7 for one in outcome])
+            weight = np.prod([0.3 if is_hit else 0.7 for is_hit in outcome])
             weight *= np.prod(np.where(chosen, probability, 1 - probability))
             monitor = _risk(min_audit=0.25, time_scale=3)
             values = np.array(outcome)[chosen]
@@ -297,9 +297,9 @@ def _by_hand(quantity, X, y):
 def test_quantities(quantity):
     X, y = _stream()
     monitor = RateMonitor(Accepting(), quantity, 0.5, audit=0.5, random_state=0)
-    audits = [monitor.update(one) for one in np.split(X, [100, 101])]
-    ids = np.concatenate([one.ids for one in audits])
-    audited = np.concatenate([one.audited for one in audits])
+    audits = [monitor.update(batch) for batch in np.split(X, [100, 101])]
+    ids = np.concatenate([audit.ids for audit in audits])
+    audited = np.concatenate([audit.audited for audit in audits])
     assert_array_equal(ids, np.arange(1, 301))
     assert_array_equal(monitor.n_pending_, audited.sum())
     monitor.add_labels(ids[audited], y[audited])
@@ -338,10 +338,10 @@ def test_late_labels_in_any_order(tmp_path):
     in_order.update(X)
     in_order.add_labels(ids, y[ids - 1])
     pickled = pickle.loads(pickle.dumps(monitor))
-    for one in (monitor, pickled):
-        one.add_labels(ids[:1], y[ids[:1] - 1])
-        assert one.n_pending_ == 0
-        assert_allclose(one.history_.log_martingale, in_order.history_.log_martingale)
+    for each in (monitor, pickled):
+        each.add_labels(ids[:1], y[ids[:1] - 1])
+        assert each.n_pending_ == 0
+        assert_allclose(each.history_.log_martingale, in_order.history_.log_martingale)
     plain = _risk()
     plain.update_values(np.arange(30) % 3 == 0)
     dump(plain, tmp_path / "rates.skood")
@@ -357,8 +357,8 @@ def test_written_off():
     monitor = RateMonitor(Accepting(), "ood_share", 0.2, side="both")
     audit = monitor.update(X)
     lost = audit.ids[::10]
-    kept = np.setdiff1d(audit.ids, lost)
-    monitor.add_labels(kept, y[kept - 1])
+    answered = np.setdiff1d(audit.ids, lost)
+    monitor.add_labels(answered, y[answered - 1])
     monitor.write_off(lost)
     assert monitor.n_pending_ == 0
     ends = []
@@ -450,8 +450,8 @@ def test_history_of_the_interval(options):
     whole = _risk(**options)
     whole.update_values(x)
     single = _risk(**options)
-    for one in x:
-        single.update_values([one])
+    for value in x:
+        single.update_values([value])
     history, other = whole.history_, single.history_
     for name in ("interval_row", "estimate", "low", "high", "row", "log_martingale"):
         assert_allclose(history[name], other[name], atol=1e-10)
@@ -464,7 +464,7 @@ def test_history_of_the_interval(options):
         assert history.estimate[at] == pytest.approx(x[:n].mean())
 
 
-def test_copies_have_histories_of_their_own():
+def test_copies_have_separate_histories():
     monitor = _risk()
     monitor.update_values(np.arange(10) % 2)
     twin = copy(monitor)
@@ -484,12 +484,12 @@ def test_pooled(options):
     parts = [_risk(audit=1.0, **options) for _ in range(3)]
     whole = clone(parts[0])
     whole.update_values(x, probability=pi)
-    for k, part in enumerate(parts):
-        part.update_values(x[k::3], probability=None if pi is None else pi[k::3])
-    found = parts[0].pooled(*parts[1:])
-    assert found.estimate == pytest.approx(whole.estimate_, rel=1e-12)
-    assert found.interval == pytest.approx(whole.interval_, rel=1e-12)
-    assert found.n_audited == 90
+    for k, monitor in enumerate(parts):
+        monitor.update_values(x[k::3], probability=None if pi is None else pi[k::3])
+    pooled = parts[0].pooled(*parts[1:])
+    assert pooled.estimate == pytest.approx(whole.estimate_, rel=1e-12)
+    assert pooled.interval == pytest.approx(whole.interval_, rel=1e-12)
+    assert pooled.n_audited == 90
     assert parts[0].n_audited_ == 30
     with pytest.raises(ValueError, match=r"Pooled monitors must have the same.*'fpr'"):
         parts[0].pooled(RateMonitor(quantity="fpr", bound=0.3))
@@ -525,15 +525,15 @@ def test_kinds_of_samples_and_labels():
             audit=0.5,
             random_state=0,
         )
-        for rows in [slice(i, i + 1) for i in range(20)] + [slice(20, None)]:
-            part = samples.iloc[rows] if hasattr(samples, "iloc") else samples[rows]
-            audit = monitor.update(part)
+        for block in [slice(i, i + 1) for i in range(20)] + [slice(20, None)]:
+            batch = samples.iloc[block] if hasattr(samples, "iloc") else samples[block]
+            audit = monitor.update(batch)
             ids = audit.ids[audit.audited]
             if isinstance(labels, list):
-                found = [labels[i] for i in ids - 1]
+                audited_labels = [labels[i] for i in ids - 1]
             else:
-                found = getattr(labels, "iloc", labels)[ids - 1]
-            monitor.add_labels(ids, found)
+                audited_labels = getattr(labels, "iloc", labels)[ids - 1]
+            monitor.add_labels(ids, audited_labels)
         monitors.append(monitor)
     assert 0 < monitors[0].n_audited_ < 150
     for monitor in monitors[1:]:

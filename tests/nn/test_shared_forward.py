@@ -37,7 +37,7 @@ from tests.nn._outputs import ALL, data
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
-def test_one_pass_for_all():
+def test_single_pass_for_all():
     clf, sizes = counted()
     detectors = [MEMBERS[name](clf) for name in MEMBERS if name != "search to fit"]
     y = clf.predict(X)
@@ -52,21 +52,21 @@ def test_one_pass_for_all():
             scores.append(score_all(fitted, NEW, shared))
             # "union" twice
             assert sizes == [len(NEW)] if shared else sum(sizes) == 16 * len(NEW)
-    for found in scores[1:]:
-        assert_array_equal(found, scores[0])
+    for each in scores[1:]:
+        assert_array_equal(each, scores[0])
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 @pytest.mark.parametrize("name", MEMBERS)
-def test_one_pass_for_each_with_another(name):
+def test_single_pass_for_each_with_another(name):
     clf, sizes = counted()
     detectors = [MEMBERS[name](clf), Mahalanobis(clf)]
     y = clf.predict(X)
     del sizes[:]
     fitted = fit_all(detectors, X, y, shared=True)
     # the search runs 30 rows of its own, for each of its two candidates and its scores
-    own = 30 * 2 * (name == "search to fit")
-    assert sum(sizes) - own == len(X)
+    n_search = 30 * 2 * (name == "search to fit")
+    assert sum(sizes) - n_search == len(X)
     del sizes[:]
     score_all(fitted, NEW, shared=True)
     assert sizes == [len(NEW)]
@@ -82,7 +82,7 @@ def test_what_is_fitted_and_then_read_runs_once():
     assert sizes == [len(X)]
 
 
-def test_one_member_is_kept_nowhere(monkeypatch):
+def test_outputs_of_a_single_member_are_not_stored(monkeypatch):
     """Whoever scores by one detector keeps its memory bounded: it reads in blocks."""
     clf, sizes = counted()
     monkeypatch.setattr(torch_network, "_BLOCK_BYTES", 1)
@@ -137,11 +137,11 @@ def test_batches_are_the_smallest_asked_for():
     del sizes[:]
     fitted = fit_all(detectors, X, y, shared=True)
     assert sizes == [25, 25, 10]
-    for found, scores in zip(score_all(fitted, NEW, True), expected, strict=True):
-        assert_allclose(found, scores, rtol=1e-5)
+    for actual, scores in zip(score_all(fitted, NEW, True), expected, strict=True):
+        assert_allclose(actual, scores, rtol=1e-5)
 
 
-def test_names_of_one_device():
+def test_names_of_a_device():
     """A network that is on the CPU, by default or by name, runs once."""
     if torch.cuda.is_available():
         pytest.skip("'auto' is not the CPU here")
@@ -202,18 +202,18 @@ def test_served_as_read(monkeypatch, want, in_pipeline):
             served = list(make_network(clf, **reader).iter_outputs(X, want))
     assert sizes == []
     assert len(served) == len(alone)
-    for found, expected in zip(served, alone, strict=True):
+    for actual, expected in zip(served, alone, strict=True):
         for name in ("features", "logits"):
-            a, b = getattr(found, name), getattr(expected, name)
+            a, b = getattr(actual, name), getattr(expected, name)
             assert (a is None) == (b is None)
             if a is not None:
                 assert_array_equal(a, b, strict=True)
                 assert a.flags.c_contiguous == b.flags.c_contiguous
                 assert not a.flags.writeable
-        assert (found.head is None) == (expected.head is None)
-        if found.head is not None:
-            assert_array_equal(found.head.coef, expected.head.coef)
-            assert_array_equal(found.head.intercept, expected.head.intercept)
+        assert (actual.head is None) == (expected.head is None)
+        if actual.head is not None:
+            assert_array_equal(actual.head.coef, expected.head.coef)
+            assert_array_equal(actual.head.intercept, expected.head.intercept)
 
 
 def test_scores_in_many_blocks(monkeypatch):
@@ -239,24 +239,24 @@ def test_features_may_be_written_to():
     check_same([in_place, KNN(clf), in_place], X, clf.predict(X), NEW)
 
 
-def test_rows_of_the_user_stay_writable():
+def test_samples_of_the_user_stay_writable():
     """The features of a linear classifier are its input: only the view is locked."""
-    rows, y = data()
-    clf = FrozenEstimator(LogisticRegression().fit(rows, y))
-    check_same([MSP(clf), KNN(clf)], rows, y, rows[:20])
-    assert rows.flags.writeable
+    samples, y = data()
+    clf = FrozenEstimator(LogisticRegression().fit(samples, y))
+    check_same([MSP(clf), KNN(clf)], samples, y, samples[:20])
+    assert samples.flags.writeable
 
 
 @pytest.mark.parametrize(
     "convert", [torch.tensor, np.asfortranarray, np.ndarray.tolist]
 )
-def test_kinds_of_rows(convert):
+def test_kinds_of_samples(convert):
     clf, sizes = counted()
-    rows, y = convert(X), clf.predict(X)
+    samples, y = convert(X), clf.predict(X)
     del sizes[:]
-    fit_all([MSP(clf), KNN(clf)], rows, y, shared=True)
+    fit_all([MSP(clf), KNN(clf)], samples, y, shared=True)
     assert sizes == [len(X)]
-    check_same([MSP(clf), KNN(clf)], rows, y, convert(NEW))
+    check_same([MSP(clf), KNN(clf)], samples, y, convert(NEW))
 
 
 def test_unplanned_outputs():
@@ -289,17 +289,17 @@ def test_logits_of_the_classifier_itself():
     assert sizes == []
 
 
-def test_other_rows():
+def test_only_latest_samples_are_stored():
     """Only the rows that were read last are kept."""
     clf, sizes = counted()
-    rows, new = X.copy(), X.copy()
-    gone = weakref.ref(rows)
+    samples, new = X.copy(), X.copy()
+    gone = weakref.ref(samples)
     with shared_outputs([MSP(clf), Energy(clf)]):
-        MSP(clf).fit(rows)
+        MSP(clf).fit(samples)
         assert sizes == [len(X)]
         Energy(clf).fit(new)  # equal, but another object
         assert sizes == [len(X), len(X)]
-        del rows
+        del samples
         gc.collect(1)
         assert gone() is None
         MSP(clf).fit(new)
@@ -309,7 +309,7 @@ def test_other_rows():
 # --- the extractor ------------------------------------------------------------------
 
 
-def test_extractor_fits_and_transforms_in_one_pass():
+def test_extractor_fits_and_transforms_in_a_single_pass():
     clf, sizes = counted()
     apart, at_once = (FeatureExtractor(clf, layer="conv1") for _ in range(2))
     expected = apart.fit(X).transform(X)

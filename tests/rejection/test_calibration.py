@@ -93,8 +93,13 @@ def test_held_out_point_is_that_of_recomputed_scores(share, seed):
         calibration=share,
         random_state=seed,
     ).fit(X, Y)
-    rows, held_out = fit_and_held_out(share, seed)
-    X_fit, X_cal, y_fit, y_cal = X_ID[rows], X_ID[held_out], Y_ID[rows], Y_ID[held_out]
+    train, held_out = fit_and_held_out(share, seed)
+    X_fit, X_cal, y_fit, y_cal = (
+        X_ID[train],
+        X_ID[held_out],
+        Y_ID[train],
+        Y_ID[held_out],
+    )
     model = LogisticRegression().fit(X_fit, y_fit)
     detector = KNN(n_neighbors=3, normalize=False).fit(X_fit)  # features are X
     point = solve(
@@ -113,7 +118,7 @@ def test_held_out_point_is_that_of_recomputed_scores(share, seed):
     assert_array_equal(clf.estimator_.coef_, model.coef_)
 
 
-def test_random_state_draws_the_held_out_rows():
+def test_random_state_draws_the_held_out_samples():
     def point(random_state):
         clf = RejectOptionClassifier(
             LogisticRegression(), rule=BoundedAbstention(), random_state=random_state
@@ -124,17 +129,17 @@ def test_random_state_draws_the_held_out_rows():
     assert point(3) != point(4)
 
 
-def test_ood_rows_are_not_fitted_on():
-    kept = RejectOptionClassifier(
+def test_ood_samples_are_not_fitted_on():
+    clf = RejectOptionClassifier(
         LogisticRegression(),
         risk_detector=WhichFit(),
         ood_detector=WhichFit(),
         rule=BoundedAbstention(),
         random_state=0,
     )
-    with_ood = kept.fit(X, Y).risk_detector_.sum_, kept.ood_detector_.sum_
-    coef = kept.estimator_.coef_
-    without = kept.fit(X_ID, Y_ID)
+    with_ood = clf.fit(X, Y).risk_detector_.sum_, clf.ood_detector_.sum_
+    coef = clf.estimator_.coef_
+    without = clf.fit(X_ID, Y_ID)
     assert with_ood == (without.risk_detector_.sum_, without.ood_detector_.sum_)
     assert_array_equal(coef, without.estimator_.coef_)
 
@@ -181,7 +186,7 @@ def test_no_row_is_scored_by_a_model_fitted_on_it(calibration, folds):
     assert_allclose(fitted.ood_detector.score_samples(X_ID), 0)
 
 
-def test_repeated_folds_score_rows_more_than_once():
+def test_repeated_folds_score_samples_more_than_once():
     cv = RepeatedStratifiedKFold(n_splits=3, n_repeats=2, random_state=0)
     clf = RejectOptionClassifier(
         LogisticRegression(), rule=BoundedAbstention(0.5), calibration=cv
@@ -213,16 +218,16 @@ def test_each_ood_row_is_scored_once():
         assert_array_equal(-ood_ood, X_OOD[ood_order, 0])
         assert_array_equal(np.sort(-ood_ood), np.sort(X_OOD[:, 0]))
         _, sizes = np.unique(samples.by_kind("risk")[1], return_counts=True)
-        expected = [len(rows) for rows in np.array_split(X_OOD, n_folds)]
+        expected = [len(fold) for fold in np.array_split(X_OOD, n_folds)]
         assert sorted(sizes) == sorted(expected)
 
 
-def test_fewer_ood_rows_than_folds():
+def test_fewer_ood_samples_than_folds():
     clf = RejectOptionClassifier(
         LogisticRegression(), ood_detector=PLAIN_KNN, rule=RULE, calibration=5
     )
-    rows = np.concatenate([np.flatnonzero(IS_ID), np.flatnonzero(~IS_ID)[:2]])
-    point = clf.fit(X[rows], Y[rows]).operating_point_
+    indices = np.concatenate([np.flatnonzero(IS_ID), np.flatnonzero(~IS_ID)[:2]])
+    point = clf.fit(X[indices], Y[indices]).operating_point_
     assert point.fpr in (0.0, 0.5, 1.0)
 
 
@@ -241,17 +246,17 @@ def test_number_of_jobs_changes_nothing(backend):
             n_jobs=n_jobs,
         ).fit(X, Y)
 
-    one = fit(None)
+    alone = fit(None)
     with parallel_config(backend):
         two = fit(2)
-    assert_same_point(one.operating_point_, two.operating_point_)
-    assert_array_equal(one.accept_proba(X), two.accept_proba(X))
+    assert_same_point(alone.operating_point_, two.operating_point_)
+    assert_array_equal(alone.accept_proba(X), two.accept_proba(X))
 
 
 # --------------------------------------------------------------------- all rows
 
 
-def test_same_rows_with_frozen_parts():
+def test_same_samples_with_frozen_parts():
     X_fit, y_fit = make_data(seed=1, **SIZES)
     X_fit, y_fit = X_fit[y_fit >= 0], y_fit[y_fit >= 0]
     model = LogisticRegression().fit(X_fit, y_fit)
@@ -278,7 +283,7 @@ def test_same_rows_with_frozen_parts():
 
 
 @pytest.mark.parametrize("name", ["estimator", "risk_detector", "ood_detector"])
-def test_same_rows_need_frozen_parts(name):
+def test_same_samples_need_frozen_parts(name):
     model = LogisticRegression().fit(X_ID, Y_ID)
     parts = {
         "estimator": FrozenEstimator(model),
@@ -322,7 +327,7 @@ def test_detectors_without_estimator_read_the_classifier():
         clf.risk_detector_.score_samples(X), np.log(np.exp(logits).sum(axis=1))
     )
     # features are the scaled columns that the last step reads
-    on_features = Mahalanobis().fit(*_held_out_fit_rows(fitted, clf))
+    on_features = Mahalanobis().fit(*_held_out_fit_samples(fitted, clf))
     assert_allclose(
         clf.ood_detector_.score_samples(X),
         on_features.score_samples(fitted[0].transform(X)),
@@ -330,12 +335,12 @@ def test_detectors_without_estimator_read_the_classifier():
     )
 
 
-def _held_out_fit_rows(fitted, clf):
-    rows, _ = fit_and_held_out(0.3, 0)
-    return fitted[0].transform(X_ID[rows]), Y_ID[rows]
+def _held_out_fit_samples(fitted, clf):
+    train, _ = fit_and_held_out(0.3, 0)
+    return fitted[0].transform(X_ID[train]), Y_ID[train]
 
 
-def test_detectors_in_a_pipeline_read_the_rows():
+def test_detectors_in_a_pipeline_use_the_samples():
     clf = RejectOptionClassifier(
         make_pipeline(StandardScaler(), LogisticRegression()),
         ood_detector=make_pipeline(KNN(n_neighbors=3, normalize=False)),
@@ -343,19 +348,19 @@ def test_detectors_in_a_pipeline_read_the_rows():
         random_state=0,
     ).fit(X, Y)
     assert not hasattr(clf.ood_detector_[-1], "estimator_")
-    rows, _ = fit_and_held_out(0.3, 0)
-    nearest = np.sort(np.linalg.norm(X[:, None] - X_ID[rows][None], axis=2), axis=1)[
+    train, _ = fit_and_held_out(0.3, 0)
+    nearest = np.sort(np.linalg.norm(X[:, None] - X_ID[train][None], axis=2), axis=1)[
         :, 2
     ]
     assert_allclose(clf.ood_detector_.score_samples(X), -nearest, rtol=1e-6)
 
 
-def test_a_detector_may_bring_its_own_classifier():
-    own = FrozenEstimator(LogisticRegression(C=1e-3).fit(X_ID, Y_ID))
-    detector = bind(MaxLogit(own), FrozenEstimator(LogisticRegression()))
-    assert detector.estimator is own
+def test_detector_with_another_classifier():
+    other = FrozenEstimator(LogisticRegression(C=1e-3).fit(X_ID, Y_ID))
+    detector = bind(MaxLogit(other), FrozenEstimator(LogisticRegression()))
+    assert detector.estimator is other
     # and a detector of another library has none to be given
-    forest = bind(IsolationForest(random_state=0), own)
+    forest = bind(IsolationForest(random_state=0), other)
     assert forest.get_params() == IsolationForest(random_state=0).get_params()
 
 
@@ -369,7 +374,7 @@ def test_binding_leaves_the_detector_as_it_was():
 # ------------------------------------------------------------------- the risk score
 
 
-def test_confident_rows_are_not_tied():
+def test_confident_samples_are_not_tied():
     # 1 - max p would be 0 for all of them
     class Sure(BaseEstimator):
         def predict_proba(self, X):
@@ -382,15 +387,15 @@ def test_confident_rows_are_not_tied():
 
 
 def test_probabilities_are_not_written_to():
-    kept = np.array([[0.25, 0.75], [0.5, 0.5]])
+    stored = np.array([[0.25, 0.75], [0.5, 0.5]])
 
     class Stored(BaseEstimator):
         def predict_proba(self, X):
-            return kept
+            return stored
 
     risk, _ = Parts(Stored(), None, None).score(X[:2])
     assert_array_equal(risk, [0.25, 0.5])
-    assert_array_equal(kept, [[0.25, 0.75], [0.5, 0.5]])
+    assert_array_equal(stored, [[0.25, 0.75], [0.5, 0.5]])
 
 
 def test_classifier_without_probabilities():
@@ -421,7 +426,7 @@ def test_parts_are_cloned():
     assert fitted.risk_detector is None
 
 
-def test_sparse_rows():
+def test_sparse_samples():
     X_sparse = csr_matrix(np.where(np.abs(X) > 0.5, X, 0))
     options = {"rule": BoundedAbstention(), "random_state": 0}
     sparse = RejectOptionClassifier(LogisticRegression(), **options).fit(X_sparse, Y)

@@ -67,10 +67,9 @@ def test_predicts_the_class_or_rejects(fitted):
     assert accepted.dtype == np.float64
     assert set(accepted) == {0.0, 1.0}
     classes = fitted.estimator_.predict(X_NEW)
-    for label, kept, decided in zip(
-        classes, accepted, fitted.predict(X_NEW), strict=True
-    ):
-        assert decided == (label if kept else -1)
+    decisions = fitted.predict(X_NEW)
+    for label, proba, decided in zip(classes, accepted, decisions, strict=True):
+        assert decided == (label if proba else -1)
     proba = fitted.estimator_.predict_proba(X_NEW)
     assert_array_equal(fitted.predict_proba(X_NEW), proba)
     margins = fitted.estimator_.decision_function(X_NEW)
@@ -221,8 +220,8 @@ def test_labels_of_any_kind():
     clf = make_clf(ood_label=5).fit(X, np.where(Y < 0, 5, classes[Y]))
     assert_array_equal(clf.classes_, classes)
     assert_array_equal(clf.predict(X_NEW) == -1, decided == -1)
-    kept = decided != -1
-    assert_array_equal(clf.predict(X_NEW)[kept], classes[decided[kept]])
+    accepted = decided != -1
+    assert_array_equal(clf.predict(X_NEW)[accepted], classes[decided[accepted]])
 
     unsigned = make_clf(rule=BoundedAbstention(0.6)).fit(
         X[Y >= 0], Y[Y >= 0].astype(np.uint8)
@@ -247,15 +246,15 @@ def test_labels_of_any_kind():
 
 
 def test_predictions_of_the_classifier_are_not_written_to():
-    kept = np.array([0.0, 1.0, 2.0])
+    classes = np.array([0.0, 1.0, 2.0])
 
     class Stored(KNeighborsClassifier):
         def predict(self, X):
-            return kept if len(X) == 3 else super().predict(X)
+            return classes if len(X) == 3 else super().predict(X)
 
     clf = make_clf(Stored(), ood_detector=make_pipeline(PLAIN_KNN)).fit(X, Y * 1.0)
     assert clf.predict([[99.0, 99.0]] * 3).tolist() == [-1, -1, -1]
-    assert kept.tolist() == [0, 1, 2]
+    assert classes.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("rule", [None, RULE])
@@ -267,12 +266,12 @@ def test_reject_label_must_not_be_a_class(rule):
 
 def test_labels_of_a_frozen_classifier_count_too():
     model = FrozenEstimator(LogisticRegression().fit(X[Y >= 0], Y[Y >= 0]))
-    rows = Y < 2  # class 2 is missing from the calibration data
+    known = Y < 2  # class 2 is missing from the calibration data
     with pytest.raises(ValueError, match="reject_label=2 is one of the classes"):
-        make_clf(model, reject_label=2).fit(X[rows], Y[rows])
+        make_clf(model, reject_label=2).fit(X[known], Y[known])
     with pytest.raises(ValueError, match="ood_label=2 is one of the classes"):
         make_clf(model, ood_label=2).fit(X[Y >= 0], Y[Y >= 0])
-    make_clf(model).fit(X[rows], Y[rows])
+    make_clf(model).fit(X[known], Y[known])
     with pytest.raises(
         ValueError, match=r"labels \[8, 9\], which are none of the classes \[0, 1, 2\]"
     ):
@@ -309,7 +308,7 @@ def test_labels_of_another_kind_than_in_fit(fitted):
 
 
 @pytest.mark.parametrize("rule", [None, BoundedAbstention(0.6)])
-def test_classes_minus_one_and_one(rule):
+def test_classes_of_opposite_sign(rule):
     """An `ood_label` that is one of two classes is named."""
     y = np.where(Y[Y >= 0] == 1, 1, -1)
     with pytest.raises(
@@ -333,7 +332,7 @@ def test_no_samples():
             clf.fit(None, Y)
 
 
-def test_rows_that_the_rule_needs():
+def test_samples_that_the_rule_needs():
     clf = make_clf(ood_label=-7)
     with pytest.raises(
         ValueError,
@@ -353,16 +352,16 @@ def test_infeasible_bounds():
     assert 0 < error.max_tpr_at_fpr < 1
     assert 0 < error.min_fpr_at_tpr < 1
     # what it calls attainable is, and no more
-    for name, kept, more in (
+    for name, bound, more in (
         ("tpr_min", error.max_tpr_at_fpr, 0.01),
         ("fpr_max", error.min_fpr_at_tpr, -0.01),
     ):
-        point = clone(clf).set_params(**{f"rule__{name}": kept}).fit(X, Y)
-        rule = {"tpr_min": 1.0, "fpr_max": 0.0, name: kept}
+        point = clone(clf).set_params(**{f"rule__{name}": bound}).fit(X, Y)
+        rule = {"tpr_min": 1.0, "fpr_max": 0.0, name: bound}
         assert point.operating_point_.tpr >= rule["tpr_min"]
         assert point.operating_point_.fpr <= rule["fpr_max"]
         with pytest.raises(InfeasibleError):
-            clone(clf).set_params(**{f"rule__{name}": kept + more}).fit(X, Y)
+            clone(clf).set_params(**{f"rule__{name}": bound + more}).fit(X, Y)
     # the earlier fit is as it was
     assert_array_equal(clf.predict(X_NEW), predictions)
     fitted_before = {k: v for k, v in before.items() if k.endswith("_")}
@@ -421,8 +420,8 @@ class _Nothing(BaseEstimator):
 
 @pytest.mark.parametrize("name", ["estimator", "risk_detector", "ood_detector"])
 def test_a_class_is_no_object(name):
-    part = LogisticRegression if name == "estimator" else KNN
-    clf = RejectOptionClassifier(**{"estimator": LogisticRegression(), name: part})
+    kind = LogisticRegression if name == "estimator" else KNN
+    clf = RejectOptionClassifier(**{"estimator": LogisticRegression(), name: kind})
     with pytest.raises(TypeError, match=f"'{name}' parameter .* not a class"):
         clf.fit(X, Y)
 
@@ -478,10 +477,10 @@ def test_loss_matrix_and_callable_agree(fitted):
     assert_allclose(by_matrix.score(X, y), by_callable.score(X, y))
     # costly pairs are paid for: the plain rule does worse on this loss
     plain = make_clf(calibration=3).fit(X, Y)
-    kept = plain.accept_proba(X) == 1
+    accepted = plain.accept_proba(X) == 1
     assert plain.operating_point_.risk < 1 < matrix.max()
     assert by_matrix.operating_point_.risk != plain.operating_point_.risk
-    assert kept.any()
+    assert accepted.any()
 
 
 # ----------------------------------------------------------------------------- score
@@ -498,7 +497,7 @@ def test_score_is_minus_the_selective_risk(fitted):
     assert_allclose(fitted.score(X_NEW, y), -np.mean(wrong))
 
 
-def test_score_without_accepted_or_id_rows(fitted):
+def test_score_without_accepted_or_id_samples(fitted):
     far = np.full((5, 2), 99.0)
     assert fitted.score(far, [0, 1, 2, 0, 1]) == -np.inf
     plain = RejectOptionClassifier(LogisticRegression()).fit(X, Y)

@@ -100,7 +100,7 @@ def test_solvers(solver):
         assert_allclose(clf.lower_bound_, best.operating_point_.risk, atol=1e-6)
 
 
-def test_chows_rule_needs_no_ood_rows():
+def test_chows_rule_needs_no_ood_samples():
     is_id = Y >= 0
     clf = make_clf(rule=PlugInCost(reject_id=0.2), ood_detector=None)
     clf.fit(X[is_id], Y[is_id])
@@ -232,7 +232,7 @@ def test_guarantee_is_that_of_certify():
         assert made.operating_point_.fpr == pytest.approx(by.fpr, abs=0.05)
 
 
-def test_guarantees_that_cannot_be_given():
+def test_impossible_guarantees():
     clf = make_clf(guarantee="high_probability").fit(
         *make_data(seed=5, n_per_class=400, n_ood=900)
     )

@@ -192,26 +192,26 @@ def test_a_network_on_images(images, detector, fpr_max, as_tensor):
     torch = pytest.importorskip("torch")
     from skood.nn import TorchClassifier
 
-    rows, y = images
+    samples, y = images
     train, test = np.arange(0, 1797, 2), np.arange(1, 1797, 2)
     if as_tensor:
-        rows = torch.as_tensor(rows)
+        samples = torch.as_tensor(samples)
     clf = RejectOptionClassifier(
         TorchClassifier(max_epochs=8, lr=3e-3, random_state=0, device="cpu"),
         ood_detector=detector,
         rule=BoundedTPRFPR(tpr_min=0.8, fpr_max=fpr_max),
         random_state=0,
-    ).fit(rows[train], y[train])
+    ).fit(samples[train], y[train])
     assert clf.ood_detector_.estimator_.estimator is clf.estimator_
-    report = clf.report(rows[test], y[test])
+    report = clf.report(samples[test], y[test])
     assert report.tpr.high > 0.8
     assert report.fpr.low < fpr_max
     is_id = y[test] >= 0
-    accuracy = clf.estimator_.score(rows[test][is_id], y[test][is_id])
+    accuracy = clf.estimator_.score(samples[test][is_id], y[test][is_id])
     assert accuracy > 0.9
     assert report.risk.value < (1 - accuracy) / 2
-    reason = clf.reject_reason(rows[test])
-    assert_array_equal(reason.reason == "accepted", clf.predict(rows[test]) != -1)
+    reason = clf.reject_reason(samples[test])
+    assert_array_equal(reason.reason == "accepted", clf.predict(samples[test]) != -1)
     assert reason.ood_percentile[~is_id].mean() > 70
     assert 40 < reason.ood_percentile[is_id].mean() < 60
 
@@ -239,7 +239,7 @@ def test_score_pair_is_compared_with_the_threshold():
     assert_allclose(ood, clf.ood_detector_.score_samples(X_NEW))
     accepted = clf.operating_point_.accept(-risk, -ood)
     assert_array_equal(accepted, clf.accept_proba(X_NEW) > 0)
-    one = make_clf(ood_detector=None, rule=BoundedAbstention(0.2)).fit(X, Y)
-    risk, ood = one.score_pair(X_NEW)
+    single = make_clf(ood_detector=None, rule=BoundedAbstention(0.2)).fit(X, Y)
+    risk, ood = single.score_pair(X_NEW)
     assert ood is None
-    assert_allclose(risk, one.predict_proba(X_NEW).max(axis=1) - 1, atol=1e-12)
+    assert_allclose(risk, single.predict_proba(X_NEW).max(axis=1) - 1, atol=1e-12)

@@ -122,13 +122,13 @@ def test_contributions_sum_to_the_squared_distance(fitted):
     assert frame["sentence"].tolist() == explanation.sentences
 
 
-def test_one_sample_is_explained_alone(fitted):
+def test_single_sample_is_explained_alone(fitted):
     explanation = fitted.explain(NEW)
     assert len(explanation) == 4 and len(list(explanation)) == 4
-    for i, one in enumerate(explanation):
+    for i, each in enumerate(explanation):
         alone = fitted.explain(NEW.iloc[i : i + 1])
-        assert str(one) == str(alone) == f"{NEW.index[i]}: {explanation.sentences[i]}"
-        assert_allclose(one.contributions, alone.contributions, rtol=1e-9, atol=1e-12)
+        assert str(each) == str(alone) == f"{NEW.index[i]}: {explanation.sentences[i]}"
+        assert_allclose(each.contributions, alone.contributions, rtol=1e-9, atol=1e-12)
     assert str(explanation[-1]) == str(explanation[3])
     assert str(explanation[1:3]).splitlines() == str(explanation).splitlines()[1:3]
     with pytest.raises(IndexError):
@@ -209,9 +209,9 @@ def test_a_score_without_contributions():
     explanation = clf.explain(X)
     assert explanation.contributions.shape == (400, 0)
     percentile = clf.reject_reason(X).ood_percentile
-    found = explanation.reason == "out-of-distribution"
-    assert found.sum() > 20
-    for i in np.flatnonzero(found):
+    rejected = explanation.reason == "out-of-distribution"
+    assert rejected.sum() > 20
+    for i in np.flatnonzero(rejected):
         than = "all" if percentile[i] == 100 else f"{percentile[i]:.3g} % of"
         assert explanation.sentences[i] == (
             "rejected as out-of-distribution: the score of Energy is lower than for "
@@ -284,10 +284,10 @@ def test_a_rule_may_reject_what_no_member_rejects():
     clf = _clf(ensemble, rule=TwoThresholds(ood=0.5, risk=0.0)).fit(X, Y)
     samples = X[clf.reject_reason(X).reason == "out-of-distribution"]
     fitted = clf.ood_detector_
-    rows = np.flatnonzero(~fitted.selected_detectors(samples).any(axis=1))
-    assert len(rows) > 20
+    indices = np.flatnonzero(~fitted.selected_detectors(samples).any(axis=1))
+    assert len(indices) > 20
     pvalues, sentences = fitted.pvalues(samples), clf.explain(samples).sentences
-    for i in rows:
+    for i in indices:
         assert sentences[i] == (
             "rejected as out-of-distribution: no detector rejects it alone; "
             f"{['near', 'mean'][pvalues[i].argmin()]} has the smallest p-value, "
@@ -374,15 +374,15 @@ def test_html_is_escaped():
 def test_sparse_samples(container, scaler):
     """As of the same dense samples; the columns have the names of the matrix."""
     rng = np.random.default_rng(3)
-    rows = np.where(rng.random((400, 8)) < 0.4, rng.normal(size=(400, 8)), 0)
-    rows[Y == "good", 0] += 3
-    new = np.where(np.arange(8) == 5, 40.0, rows[[0, 399]])
+    samples = np.where(rng.random((400, 8)) < 0.4, rng.normal(size=(400, 8)), 0)
+    samples[Y == "good", 0] += 3
+    new = np.where(np.arange(8) == 5, 40.0, samples[[0, 399]])
     steps = [scaler] if scaler else []
     clf = _clf(KNN(n_neighbors=5, normalize=False)).set_params(
         estimator=make_pipeline(*steps, LogisticRegression())
     )
-    dense = clone(clf).fit(rows, Y).explain(new)
-    sparse = clone(clf).fit(container(rows), Y).explain(container(new))
+    dense = clone(clf).fit(samples, Y).explain(new)
+    sparse = clone(clf).fit(container(samples), Y).explain(container(new))
     assert sparse.sentences == dense.sentences
     assert sparse.sentences[0].startswith("rejected as out-of-distribution: x5 40")
     assert list(sparse.columns) == [f"x{j}" for j in range(8)]

@@ -52,8 +52,8 @@ def no_warnings():
 @pytest.mark.parametrize("theta", THETAS)
 def test_shares_equal_a_naive_loop(theta):
     point = point_at(theta)
-    kept = point.accept(A, B)
-    mean_a, mean_b = A[kept].mean(), B[kept].mean()
+    accepted = point.accept(A, B)
+    mean_a, mean_b = A[accepted].mean(), B[accepted].mean()
     reason = ScoreReference.of(point, A, B).explain(point, A_NEW, B_NEW)
     accepted = point.accept(A_NEW, B_NEW)
     assert 0 < accepted.sum() < len(accepted)
@@ -127,7 +127,7 @@ def test_percentiles_equal_a_naive_loop():
     assert extremes.ood_percentile.tolist() == [100.0, 0.0]
 
 
-def test_calibration_rows_rank_uniformly():
+def test_calibration_samples_rank_uniformly():
     point = point_at(0.8)
     reason = ScoreReference.of(point, A, B).explain(point, A, B)
     expected = 100 * np.arange(1, 201) / 200
@@ -162,7 +162,7 @@ def test_infinite_calibration_scores_do_not_spoil_the_mean():
     assert_array_equal(with_inf.risk_share, without.risk_share)
 
 
-def test_only_infinite_rows_are_accepted():
+def test_only_infinite_scores_are_accepted():
     a, b = np.array([-np.inf, 0.0, 1.0]), np.zeros(3)
     point = OperatingPoint(theta=0.5, lam=-np.inf)
     reason = ScoreReference.of(point, a, b).explain(point, np.array([-5.0, 1.0]), b[:2])
@@ -254,9 +254,9 @@ def test_a_detector_may_be_certain():
         rule=BoundedAbstention(0.8),
         random_state=0,
     ).fit(X, y)
-    rows = [[5.0, 0.0], [5.0, 25.0], [0.0, 25.0]]
-    assert clf.predict(rows).tolist() == [1, -1, -1]
-    reason = clf.reject_reason(rows)
+    samples = [[5.0, 0.0], [5.0, 25.0], [0.0, 25.0]]
+    assert clf.predict(samples).tolist() == [1, -1, -1]
+    reason = clf.reject_reason(samples)
     assert reason.reason.tolist() == [NAMES[0], NAMES[2], NAMES[2]]
     assert reason.ood_share.tolist() == [0, 1, 1]
 

@@ -151,10 +151,10 @@ def test_linear_classifiers_as_alone(kind, n_classes, options):
     reject = selective(clf, risk_detector=risk, **options).fit(X, y)
     accepted = reject.accept_proba(X) == 1
     assert 0 < accepted.sum() < len(X)
-    found = reject.predict(X)
-    assert found.dtype.kind == "U"
-    assert_array_equal(found[accepted], clf.predict(X)[accepted])
-    assert (found[~accepted] == "reject").all()
+    predicted = reject.predict(X)
+    assert predicted.dtype.kind == "U"
+    assert_array_equal(predicted[accepted], clf.predict(X)[accepted])
+    assert (predicted[~accepted] == "reject").all()
     if risk is None:
         proba = clf.predict_proba(X).astype(np.float64)
         assert_array_equal(
@@ -164,7 +164,7 @@ def test_linear_classifiers_as_alone(kind, n_classes, options):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_own_predictions_of_a_linear_classifier():
+def test_overridden_predictions_of_a_linear_classifier():
     """What a class computes in its own way is not computed from its margins."""
 
     class Last(LogisticRegression):
@@ -223,5 +223,5 @@ def test_trained_network_and_large_arrays(monkeypatch):
     assert_array_equal(whole[accepted], clf.estimator_.predict(X)[accepted])
     monkeypatch.setattr("skood.nn._shared_forward._SHARED_SAMPLES", 25)
     assert_array_equal(clf.predict(X), whole)
-    for part, all_at_once in zip(clf.score_pair(X), pair, strict=True):
-        assert_allclose(part, all_at_once, rtol=1e-4)
+    for score, all_at_once in zip(clf.score_pair(X), pair, strict=True):
+        assert_allclose(score, all_at_once, rtol=1e-4)

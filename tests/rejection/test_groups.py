@@ -73,9 +73,9 @@ def test_thresholds_of_groups_decide():
     decisions = CLF.predict(X_NEW, groups=SITE_NEW)
     labels = CLF.estimator_.predict(X_NEW)
     assert_array_equal(decisions, np.where(expected, labels, CLF.reject_label_))
-    for one in range(5):  # one sample a call
-        rows = slice(one, one + 1)
-        assert CLF.predict(X_NEW[rows], SITE_NEW[rows]) == decisions[rows]
+    for i in range(5):  # one sample a call
+        sample = slice(i, i + 1)
+        assert CLF.predict(X_NEW[sample], SITE_NEW[sample]) == decisions[sample]
     reasons = CLF.reject_reason(X_NEW, groups=SITE_NEW)
     assert_array_equal(reasons.reason == "accepted", expected)
     assert_allclose((reasons.risk_share + reasons.ood_share)[~expected], 1)
@@ -243,14 +243,14 @@ def test_report_of_groups_has_simultaneous_intervals():
         ):
             assert_allclose(row[rate], (k / n, *_interval(k, n, level)), rtol=1e-9)
     for name, row in report.sources.items():
-        rows = (SOURCE_NEW == name) & ~is_id
-        k = accepted[rows].sum()
-        expected = k / rows.sum(), *_interval(k, rows.sum(), level)
+        of_source = (SOURCE_NEW == name) & ~is_id
+        k = accepted[of_source].sum()
+        expected = k / of_source.sum(), *_interval(k, of_source.sum(), level)
         assert_allclose(row["fpr"], expected, rtol=1e-9)
-    rows = [row["tpr"] for row in report.groups.values()]
-    least, most = min(r.value for r in rows), max(r.value for r in rows)
-    low = max(0.0, max(r.low for r in rows) - min(r.high for r in rows))
-    high = max(r.high for r in rows) - min(r.low for r in rows)
+    rates = [row["tpr"] for row in report.groups.values()]
+    least, most = min(r.value for r in rates), max(r.value for r in rates)
+    low = max(0.0, max(r.low for r in rates) - min(r.high for r in rates))
+    high = max(r.high for r in rates) - min(r.low for r in rates)
     assert_allclose(report.gaps["tpr"], (most - least, low, high))
 
 
@@ -265,9 +265,9 @@ def test_shown_beside_what_is_certified():
     assert line.endswith("OOD samples accepted; certified: FPR <= 0.5")
     assert any(line.startswith("gap ") for line in lines)
     assert "<pre>" in report._repr_html_() and "north" in report._repr_html_()
-    found = json.loads(json.dumps(report.to_dict()))
-    assert found["groups"]["north"]["tpr"]["value"] == row.value
-    assert found["certified"][0]["text"] == "TPR >= 0.7 in group east"
+    report_dict = json.loads(json.dumps(report.to_dict()))
+    assert report_dict["groups"]["north"]["tpr"]["value"] == row.value
+    assert report_dict["certified"][0]["text"] == "TPR >= 0.7 in group east"
     by_class = CLF.with_rule(
         BoundedAbstention(0.5), X_FIT, Y_FIT, guarantee=Certificate(within="class")
     )
@@ -297,7 +297,7 @@ def test_two_thresholds_within_groups(thresholds, tmp_path):
     clf = clf.with_rule(TwoThresholds(0.1, 0.15), X_FIT, Y_FIT, groups=SITE_FIT)
     point = clf.operating_point_
     statements = point.certificate.statements
-    assert [one.group for one in statements] == 2 * list(SITES)
+    assert [each.group for each in statements] == 2 * list(SITES)
     labels = {"groups": SITE_NEW} if thresholds == "group" else {}
     risk, ood = (-score for score in clf.score_pair(X_NEW))
     expected = np.zeros(len(X_NEW), dtype=bool)
@@ -328,7 +328,7 @@ def test_two_thresholds_within_groups(thresholds, tmp_path):
 def test_every_guarantee_has_a_certified_line(guarantee, rule):
     clf = CLF.with_rule(rule, X_FIT, Y_FIT, guarantee=guarantee)
     certificate = clf.operating_point_.certificate
-    texts = [one.text for one in certificate.statements]
+    texts = [each.text for each in certificate.statements]
     if rule is RULE:
         assert texts == ["TPR >= 0.7", "FPR <= 0.5"]
     else:
@@ -338,7 +338,7 @@ def test_every_guarantee_has_a_certified_line(guarantee, rule):
     if guarantee == "expectation":
         assert certificate.delta is None and "on average" in line
     else:
-        total = sum(one.pvalue for one in certificate.statements)
+        total = sum(each.pvalue for each in certificate.statements)
         assert 0 < total <= (0.2 if guarantee == "high_probability" else 0.1)
 
 
@@ -360,9 +360,9 @@ def test_data_frame_and_plot_have_groups_and_sources():
     assert_array_equal(overall.loc["tpr", "value":"high"], report.tpr)
     assert_array_equal(overall.loc["tpr_gap", "value":"high"], report.gaps["tpr"])
     integers = CLF.report(X_NEW, Y_NEW, groups=(SITE_NEW == "north") + 3)
-    found = integers.to_frame()["group"].dropna()
-    assert found.tolist() == [3, 3, 3, 4, 4, 4]
-    assert isinstance(found.iloc[0], int) and "source" not in integers.to_frame()
+    groups = integers.to_frame()["group"].dropna()
+    assert groups.tolist() == [3, 3, 3, 4, 4, 4]
+    assert isinstance(groups.iloc[0], int) and "source" not in integers.to_frame()
     ax = report.plot()
     labels = [label.get_text() for label in ax.get_yticklabels()]
     points = {

@@ -131,7 +131,7 @@ def test_a_weight_that_no_ood_sample_chose(calibration):
 
 
 @pytest.mark.parametrize(
-    ("params", "rows"),
+    ("params", "samples"),
     [
         ({"rule": BoundedTPRFPR(0.6, 0.4)}, slice(None)),
         ({"rule": BoundedAbstention(0.6)}, slice(None)),
@@ -139,10 +139,10 @@ def test_a_weight_that_no_ood_sample_chose(calibration):
         ({"rule": None}, Y >= 0),
     ],
 )
-def test_no_warning_where_the_weight_has_a_reason(params, rows):
+def test_no_warning_where_the_weight_has_a_reason(params, samples):
     with warnings.catch_warnings():
         warnings.simplefilter("error", SkoodWarning)
-        make_clf(**params).fit(X[rows], Y[rows])
+        make_clf(**params).fit(X[samples], Y[samples])
 
 
 def test_the_remedies_of_the_warning_hold():

@@ -66,13 +66,15 @@ def test_losses_in_a_dict():
         selective_risk_at([0, 1, -1], [0, 1, 0], [0.5, 0.4, 0.2], loss={0: 5})
 
 
-def test_few_samples_give_one_warning_per_score():
+def test_few_samples_warn_once_per_score():
     clf = make_clf(rule=TwoThresholds(0.05, 0.05))
-    rows = np.flatnonzero(ID)[:45]
+    indices = np.flatnonzero(ID)[:45]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SkoodWarning)
-        clf.fit(X[rows], Y[rows])
-    texts = [str(one.message) for one in caught if one.category is SkoodWarning]
+        clf.fit(X[indices], Y[indices])
+    texts = [
+        str(warning.message) for warning in caught if warning.category is SkoodWarning
+    ]
     assert len(texts) == 2
     assert sum("of the risk score" in text for text in texts) == 1
     assert sum("of the OOD score" in text for text in texts) == 1
@@ -84,10 +86,10 @@ def test_boolean_classes_stay_boolean(reject_label, rejected):
     clf = make_clf(rule=BoundedAbstention(0.5), reject_label=reject_label)
     decisions = clf.fit(X[ID], y[ID]).predict(X_NEW)
     assert decisions.dtype == object
-    kept = clf.accept_proba(X_NEW) == 1
-    assert {type(value) for value in decisions[kept].tolist()} == {bool}
-    assert set(decisions[~kept].tolist()) == {rejected}
-    assert (decisions[kept] == clf.estimator_.predict(X_NEW)[kept]).all()
+    accepted = clf.accept_proba(X_NEW) == 1
+    assert {type(value) for value in decisions[accepted].tolist()} == {bool}
+    assert set(decisions[~accepted].tolist()) == {rejected}
+    assert (decisions[accepted] == clf.estimator_.predict(X_NEW)[accepted]).all()
 
 
 def test_misspelled_metric():

@@ -133,8 +133,8 @@ def naive(rule, a, loss, a_ood, feasible=None):
 
 def is_same(point, best, n_id, n_ood):
     """Whether a point has the objective and the counts of the loop."""
-    found = point.objective, -point.tpr * n_id, point.fpr * n_ood
-    assert_allclose(found, best, atol=1e-10)
+    rates = point.objective, -point.tpr * n_id, point.fpr * n_ood
+    assert_allclose(rates, best, atol=1e-10)
     return True
 
 
@@ -303,7 +303,7 @@ def test_search_over_its_parameters():
     search.fit(X, Y)
     results, violated = search.cv_results_, []
     for params, mean in zip(results["params"], results["mean_test_score"], strict=True):
-        found = []
+        scores = []
         for train, test in cv.split(X, Y):
             fitted = clone(clf).set_params(**params).fit(X[train], Y[train])
             report = fitted.report(X[test], Y[test])
@@ -311,8 +311,8 @@ def test_search_over_its_parameters():
             violated.append(t < 0.6)
             cost = 2 * t * report.risk.value + f
             # no cost is larger than 2 * 1 + 1
-            found.append(-(3 + 0.6 - t) if violated[-1] else -cost)
-        assert mean == pytest.approx(np.mean(found))
+            scores.append(-(3 + 0.6 - t) if violated[-1] else -cost)
+        assert mean == pytest.approx(np.mean(scores))
     assert 0 < sum(violated) < len(violated)
     assert search.best_params_["rule__coverage"] == search.best_estimator_.rule.coverage
     again = pickle.loads(pickle.dumps(scorer))
@@ -323,9 +323,9 @@ def test_search_over_its_parameters():
 def test_scorer_of_a_built_in_rule_is_that_of_its_function():
     clf = make_clf().fit(X, Y)
     for tpr_min, fpr_max in ((0.3, 0.9), (0.99, 0.01)):
-        one = make_selective_risk_scorer(tpr_min, fpr_max)
+        scorer = make_selective_risk_scorer(tpr_min, fpr_max)
         other = make_rule_scorer(BoundedTPRFPR(tpr_min, fpr_max))
-        assert one(clf, X_NEW, Y_NEW) == other(clf, X_NEW, Y_NEW)
+        assert scorer(clf, X_NEW, Y_NEW) == other(clf, X_NEW, Y_NEW)
     far = np.full((8, 2), 1e6)  # accepts nothing: one sample is missing
     y = np.repeat([0, 1, -1], [3, 3, 2])
     for rule, expected in (

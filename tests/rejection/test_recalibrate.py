@@ -52,7 +52,7 @@ def test_equals_a_choice_on_all_samples(guarantee):
     _same(clf, FITTED.with_rule(LOOSE, X_BOTH, Y_BOTH, guarantee=guarantee))
 
 
-def test_samples_of_one_kind_and_in_pieces():
+def test_samples_of_a_single_kind_and_in_pieces():
     clf = FITTED.with_rule(LOOSE, X_1, Y_1)
     is_ood = Y_2 < 0
     clf.recalibrate(X_2[is_ood], Y_2[is_ood]).recalibrate(X_2[~is_ood], Y_2[~is_ood])
@@ -62,11 +62,11 @@ def test_samples_of_one_kind_and_in_pieces():
 @pytest.mark.parametrize("window", [30, 200])
 def test_window_has_the_latest_samples_of_each_kind(window):
     clf = FITTED.with_rule(LOOSE, X_1, Y_1).recalibrate(X_2, Y_2, window=window)
-    rows = np.concatenate(
+    order = np.concatenate(
         [np.flatnonzero(kind)[-window:] for kind in (Y_BOTH < 0, Y_BOTH >= 0)]
     )
-    rows.sort()
-    _same(clf, FITTED.with_rule(LOOSE, X_BOTH[rows], Y_BOTH[rows]))
+    order.sort()
+    _same(clf, FITTED.with_rule(LOOSE, X_BOTH[order], Y_BOTH[order]))
 
 
 def test_after_a_fit_that_holds_samples_out():
@@ -161,11 +161,11 @@ BASE = LogisticRegression().fit(*_line(np.random.default_rng(99), 5000))
 X_ALL, Y_ALL = _line(np.random.default_rng(98), POPULATION)
 
 
-def _started(rule, guarantee, *rows):
+def _started(rule, guarantee, *samples):
     clf = RejectOptionClassifier(
         FrozenEstimator(BASE), rule=rule, calibration="same", guarantee=guarantee
     )
-    return clf.fit(*rows)
+    return clf.fit(*samples)
 
 
 def _risk(clf):
@@ -183,9 +183,9 @@ def test_promise_after_a_change_of_the_labels(n_draws, choose):
         rng = np.random.default_rng(seed)
         clf = _started(rule, None, *_line(rng, 1500, shift=-0.25))
         clf.set_params(guarantee=Certificate(delta=delta), random_state=seed)
-        rows = rng.integers(POPULATION, size=400)
+        drawn = rng.integers(POPULATION, size=400)
         try:
-            clf.recalibrate(X_ALL[rows], Y_ALL[rows], choose=choose)
+            clf.recalibrate(X_ALL[drawn], Y_ALL[drawn], choose=choose)
         except NotCertifiableError:
             continue
         certified += 1
@@ -208,9 +208,9 @@ def test_promise_of_all_certificates_over_time(n_draws):
         clf = _started(BoundedAbstention(0.1), guarantee, *_line(rng, 500))
         clf.set_params(rule=rule, random_state=seed)
         is_broken = False
-        for rows in blocks:
+        for block in blocks:
             try:
-                clf.recalibrate(X_ALL[rows], Y_ALL[rows], window=750)
+                clf.recalibrate(X_ALL[block], Y_ALL[block], window=750)
             except NotCertifiableError:
                 continue
             is_broken |= _risk(clf) > 0.12
@@ -224,17 +224,17 @@ def test_promise_with_labels_of_accepted_samples(n_draws):
     certified = broken = 0
     for seed in range(n_draws):
         rng = np.random.default_rng(seed)
-        rows = rng.integers(POPULATION, size=800)
-        clf = _started(BoundedAbstention(0.9), None, X_ALL[rows], Y_ALL[rows])
+        drawn = rng.integers(POPULATION, size=800)
+        clf = _started(BoundedAbstention(0.9), None, X_ALL[drawn], Y_ALL[drawn])
         clf.set_params(
             rule=BoundedImprovement(0.13), guarantee=Certificate(delta=delta)
         )
         before, old = clf.operating_point_, clf.accept_proba(X_ALL)
-        rows = rng.integers(POPULATION, size=600)
-        rows = rows[old[rows] > 0]
+        drawn = rng.integers(POPULATION, size=600)
+        drawn = drawn[old[drawn] > 0]
         try:
             clf.set_params(random_state=seed)
-            clf.recalibrate(X_ALL[rows], Y_ALL[rows], accepted_only=True)
+            clf.recalibrate(X_ALL[drawn], Y_ALL[drawn], accepted_only=True)
         except NotCertifiableError:
             continue
         certified += 1
@@ -291,8 +291,15 @@ def test_certificates_within_groups_and_for_sources():
     labels = {"groups": group, "ood_source": source}
     clf = make_clf(rule=BoundedTPRFPR(0.5, 0.8), guarantee=guarantee, calibration=0.6)
     clf.fit(X, Y, **labels)
-    found = [(s.group, s.source) for s in clf.operating_point_.certificate.statements]
-    assert found == [("north", None), ("south", None), (None, "far"), (None, "near")]
+    certified = [
+        (s.group, s.source) for s in clf.operating_point_.certificate.statements
+    ]
+    assert certified == [
+        ("north", None),
+        ("south", None),
+        (None, "far"),
+        (None, "near"),
+    ]
     clf.recalibrate(X, Y, **labels)
     with pytest.raises(ValueError, match=r"needs a group for each sample: call"):
         clf.recalibrate(X, Y, ood_source=source)
@@ -371,8 +378,8 @@ def _in_use(share, n=1500, seed=11):
     X_use, y_use = make_data(seed=seed, n_per_class=n)
     is_ood = y_use < 0
     keep = np.random.default_rng(seed).uniform(size=len(y_use)) < share
-    rows = np.where(is_ood, keep, True)
-    return X_use[rows], y_use[rows]
+    used = np.where(is_ood, keep, True)
+    return X_use[used], y_use[used]
 
 
 def test_adapt_is_certify_with_unlabeled_scores():

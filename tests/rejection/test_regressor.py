@@ -430,10 +430,11 @@ def test_detectors_of_scikit_learn():
 def test_ood_samples_are_not_fitted_on():
     moved = X.copy()
     moved[np.isnan(Y)] += 1e3
-    one, other = (_make().fit(x, Y) for x in (X, moved))
-    assert_array_equal(one.estimator_.coef_, other.estimator_.coef_)
+    plain, other = (_make().fit(x, Y) for x in (X, moved))
+    assert_array_equal(plain.estimator_.coef_, other.estimator_.coef_)
     assert_array_equal(
-        one.ood_detector_.score_samples(X_NEW), other.ood_detector_.score_samples(X_NEW)
+        plain.ood_detector_.score_samples(X_NEW),
+        other.ood_detector_.score_samples(X_NEW),
     )
 
 

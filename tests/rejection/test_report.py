@@ -85,11 +85,11 @@ def test_numbers_equal_a_naive_loop():
     loss = (RNG.uniform(size=300) < 0.2).astype(float)
     report = report_of(accepted, loss[~is_ood], is_ood, prior=0.25)
     n = {"id": 0, "ood": 0, "kept_id": 0, "kept_ood": 0, "loss": 0.0}
-    for kept, value, ood in zip(accepted, loss, is_ood, strict=True):
+    for accepts, value, ood in zip(accepted, loss, is_ood, strict=True):
         kind = "ood" if ood else "id"
         n[kind] += 1
-        n["kept_" + kind] += kept
-        n["loss"] += value * (kept and not ood)
+        n["kept_" + kind] += accepts
+        n["loss"] += value * (accepts and not ood)
     assert (report.n_id, report.n_ood) == (n["id"], n["ood"])
     counts = report.n_accepted_id, report.n_accepted_ood
     assert counts == (n["kept_id"], n["kept_ood"])
@@ -218,14 +218,14 @@ def test_width_of_an_interval_of_graded_losses():
 
 def test_ends_of_an_interval_of_graded_losses_mirror_each_other():
     loss = RNG.uniform(0, 3, size=80)
-    one, other = (
+    estimate, other = (
         report_of(np.ones(80), x, np.zeros(80), 0.9, possible=(0, 1, 3)).risk
         for x in (loss, 3 - loss)
     )
-    assert_allclose(one, [3 - other.value, 3 - other.high, 3 - other.low])
+    assert_allclose(estimate, [3 - other.value, 3 - other.high, 3 - other.low])
     # either end shares its error with betting, which is better here
     upper = risk_upper_bound(loss, 0.025, method="hoeffding_bentkus", max_loss=3)
-    assert one.value < one.high <= upper
+    assert estimate.value < estimate.high <= upper
 
 
 def test_two_valued_losses_have_the_exact_interval():
@@ -283,8 +283,8 @@ def test_dict_is_ready_for_json():
     assert loaded["fpr"] == {"value": None, "low": None, "high": None}
     assert loaded["n_id"] == 3
     assert loaded["ood_prior"] is None
-    one = report_of([1], [0.5], [0], possible=None).to_dict()
-    assert one["risk"] == {"value": 0.5, "low": None, "high": None}
+    report = report_of([1], [0.5], [0], possible=None).to_dict()
+    assert report["risk"] == {"value": 0.5, "low": None, "high": None}
 
 
 def test_text():
@@ -333,26 +333,26 @@ def fitted():
     ).fit(*make_data(1))
 
 
-def test_report_on_the_calibration_rows_is_the_operating_point(fitted):
+def test_report_on_the_calibration_samples_is_the_operating_point(fitted):
     report, point = fitted.report(*make_data(1)), fitted.operating_point_
     assert report.tpr.value == point.tpr >= 0.7
     assert report.fpr.value == point.fpr <= 0.2
     assert report.risk.value == point.risk
 
 
-def test_report_on_new_rows_equals_a_naive_loop(fitted):
+def test_report_on_new_samples_equals_a_naive_loop(fitted):
     X, y = make_data(2)
     y[:20] = 7  # an unknown class is OOD as well
     report = fitted.report(X, y, confidence_level=0.9, ood_prior=0.1)
     decided = fitted.predict(X)
-    kept_id = [d != -1 for d, t in zip(decided, y, strict=True) if t in (0, 1)]
-    kept_ood = [d != -1 for d, t in zip(decided, y, strict=True) if t in (-1, 7)]
+    accepted_id = [d != -1 for d, t in zip(decided, y, strict=True) if t in (0, 1)]
+    accepted_ood = [d != -1 for d, t in zip(decided, y, strict=True) if t in (-1, 7)]
     wrong = [d != t for d, t in zip(decided, y, strict=True) if t in (0, 1) and d != -1]
-    assert report.tpr.value == np.mean(kept_id)
-    assert report.fpr.value == np.mean(kept_ood)
+    assert report.tpr.value == np.mean(accepted_id)
+    assert report.fpr.value == np.mean(accepted_ood)
     assert report.risk.value == np.mean(wrong)
     assert (report.n_id, report.n_ood) == (140, 100)
-    exact = binomtest(sum(kept_id), 140).proportion_ci(0.9, "exact")
+    exact = binomtest(sum(accepted_id), 140).proportion_ci(0.9, "exact")
     assert_allclose(report.tpr[1:], exact)
 
 
@@ -425,23 +425,23 @@ class _Cells(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.rows, self.caption = [], [], ""
+        self.open, self.lines, self.caption = [], [], ""
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
         self.open.append(tag)
         if tag == "tr":
-            self.rows.append([])
+            self.lines.append([])
         elif tag in ("td", "th"):
-            self.rows[-1].append("")
+            self.lines[-1].append("")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
         if self.open and self.open[-1] in ("td", "th"):
-            self.rows[-1][-1] += data
+            self.lines[-1][-1] += data
         elif self.open and self.open[-1] == "caption":
             self.caption += data
 
@@ -450,14 +450,14 @@ def test_a_table_in_html():
     """The same numbers as in print, with what must be escaped escaped."""
     report = report_of([1, 1, 0, 1], [0, 1], [0, 0, 1, 1], prior=0.5)
     cells = _Cells(report._repr_html_())
-    assert cells.rows[0] == ["", "value", "95 % interval", ""]
-    names = [row[0] for row in cells.rows[1:]]
+    assert cells.lines[0] == ["", "value", "95 % interval", ""]
+    names = [row[0] for row in cells.lines[1:]]
     assert names == ["tpr", "fpr", "coverage", "risk", "precision"]
     printed = [" ".join(line.split()) for line in str(report).splitlines()[1:]]
-    assert [" ".join(row) for row in cells.rows[1:]] == printed
+    assert [" ".join(row) for row in cells.lines[1:]] == printed
     assert cells.caption == ""
     without = report_of([1], [0], [0])
-    assert "fpr" not in [row[0] for row in _Cells(without._repr_html_()).rows]
+    assert "fpr" not in [row[0] for row in _Cells(without._repr_html_()).lines]
     named = replace(without, scores={"risk": "1 - <max> & more"})
     assert _Cells(named._repr_html_()).caption == "risk score: 1 - <max> & more"
     assert str(named).endswith("\nrisk score: 1 - <max> & more")

@@ -73,7 +73,7 @@ def networks(request):
 def _assert_batches_agree(method, X):
     together = method(X)
     samples, copies = np.unique(X, axis=0, return_inverse=True)
-    alone = np.concatenate([method(one[None]) for one in samples])
+    alone = np.concatenate([method(sample[None]) for sample in samples])
     np.testing.assert_array_equal(alone[copies], together)
     starts = range(0, len(X), 7)[:N_BATCHES]
     sevens = np.concatenate([method(X[i : i + 7]) for i in starts])
@@ -110,7 +110,7 @@ BY_DAY = {(None, 0, False), (None, 1, True), ("high_probability", 1, True)} | {
         for double in (False, True)
     ],
 )
-def test_certified_bounds_hold_one_by_one(networks, guarantee, rule, double):
+def test_certified_bounds_hold_sample_by_sample(networks, guarantee, rule, double):
     network, knn = networks
     rng = np.random.default_rng(2)
     X, y = _draw(500, rng)
@@ -136,7 +136,7 @@ def test_certified_bounds_hold_one_by_one(networks, guarantee, rule, double):
         assert np.mean(_assert_batches_agree(clf.predict, new) != -1) >= tpr_min
 
 
-def test_coverage_of_a_float64_network_one_by_one():
+def test_coverage_of_a_float64_network_sample_by_sample():
     """The promised coverage was kept in one batch only: .75, and .50 one by one."""
     X, y = _draw(1200, np.random.default_rng(0))
     with warnings.catch_warnings():
@@ -187,32 +187,32 @@ def test_rounding_changes_no_decision(solver, randomize, double):
     n_between = 0
     for seed in range(2 if "SKOOD_NIGHTLY" in os.environ else 1):
         a, b, loss, a_ood, b_ood = _samples(seed)
-        given = [_noisy(x, 10 + i) for i, x in enumerate((a, b, a_ood, b_ood))]
+        noisy = [_noisy(x, 10 + i) for i, x in enumerate((a, b, a_ood, b_ood))]
         for rule in rules:
             try:
                 point = solve(
                     rule,
                     ScoredSamples.from_arrays(
-                        given[0],
-                        given[1] if double else None,
+                        noisy[0],
+                        noisy[1] if double else None,
                         loss,
-                        given[2],
-                        given[3] if double else None,
+                        noisy[2],
+                        noisy[3] if double else None,
                     ),
                     Solver(solver, n_angles=60, randomize=randomize),
                 )
             except ValueError:  # infeasible
                 continue
-            found = [
+            accepted = [
                 point.accept_proba(
                     _noisy(a, noise), _noisy(b, noise + 1) if double else None
                 )
                 for noise in (20, 30, 40)
             ]
-            np.testing.assert_array_equal(found[1], found[0])
-            np.testing.assert_array_equal(found[2], found[0])
+            np.testing.assert_array_equal(accepted[1], accepted[0])
+            np.testing.assert_array_equal(accepted[2], accepted[0])
             if not isinstance(rule, PlugInCost):
-                assert np.mean(found[0]) == pytest.approx(point.tpr)
+                assert np.mean(accepted[0]) == pytest.approx(point.tpr)
             n_between += bool(0 < point.tau < 1)
     assert (n_between > 0) == randomize
 

@@ -42,18 +42,18 @@ def test_decisions_are_those_of_both_thresholds():
     risk_score, ood_score = clf.score_pair(X_NEW)
     point = clf.operating_point_
     assert clf.theta_ == 0.0
-    kept = (-ood_score <= point.ood_max) & (
+    accepted = (-ood_score <= point.ood_max) & (
         -risk_score <= clf.lambda_ * point.scales[0]
     )
-    assert 0 < kept.sum() < len(kept)
-    expected = np.where(kept, clf.estimator_.predict(X_NEW), -1)
+    assert 0 < accepted.sum() < len(accepted)
+    expected = np.where(accepted, clf.estimator_.predict(X_NEW), -1)
     assert_array_equal(clf.predict(X_NEW), expected)
-    assert_array_equal(clf.accept_proba(X_NEW), kept.astype(float))
+    assert_array_equal(clf.accept_proba(X_NEW), accepted.astype(float))
     again = pickle.loads(pickle.dumps(clf))
     assert_array_equal(again.predict(X_NEW), expected)
     report = clf.report(X_NEW, Y_NEW)
-    assert_allclose(report.tpr.value, kept[Y_NEW >= 0].mean())
-    assert_allclose(report.fpr.value, kept[Y_NEW < 0].mean())
+    assert_allclose(report.tpr.value, accepted[Y_NEW >= 0].mean())
+    assert_allclose(report.fpr.value, accepted[Y_NEW < 0].mean())
 
 
 def test_reasons_are_the_excesses_over_each_threshold():

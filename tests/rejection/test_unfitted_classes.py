@@ -51,7 +51,7 @@ def fit_without(clf, X, y, label=3):
 
 
 @pytest.mark.parametrize("guarantee", [None, "high_probability", "ltt", "expectation"])
-def test_a_class_with_one_sample(guarantee):
+def test_class_with_a_single_sample(guarantee):
     X, y = draw([60, 60, 60, 1])
     clf = fit_without(make_clf(guarantee=guarantee), X, y)
     with pytest.warns(
@@ -65,7 +65,7 @@ def test_a_class_with_one_sample(guarantee):
     assert 3 not in clf.predict(X)
 
 
-def test_most_draws_fit_a_class_with_one_sample():
+def test_most_draws_fit_a_class_with_a_single_sample():
     X, y = draw([60, 60, 60, 1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkoodWarning)
@@ -93,7 +93,7 @@ def test_probabilities_and_margins_have_a_column_for_it():
     assert_array_equal(clf.predict_proba(X), np.insert(inner, 1, 0.0, axis=1))
 
 
-def test_margin_of_two_classes_becomes_one_per_class():
+def test_margin_of_two_classes_becomes_a_column_per_class():
     X, y = draw([60, 60, 1])
     clf = fit_without(make_clf(), X, y, label=2)
     margin = clf.estimator_.decision_function(X)
@@ -141,14 +141,14 @@ def test_losses_are_of_the_predictions_that_are_made():
         return matrix[y_true, y_pred]
 
     everything = BoundedAbstention(1.0)
-    one = fit_without(make_clf(rule=everything, loss=matrix), X, y)
+    with_matrix = fit_without(make_clf(rule=everything, loss=matrix), X, y)
     other = fit_without(make_clf(rule=everything, loss=loss), X, y)
     (row,) = np.flatnonzero(y == 3)
-    wrong = matrix[3, one.predict(X[[row]])[0]]
+    wrong = matrix[3, with_matrix.predict(X[[row]])[0]]
     n = round(0.3 * len(y))
     plain = fit_without(make_clf(rule=everything), X, y)
     errors = plain.operating_point_.risk * n  # one of them is that of class 3
-    for clf in (one, other):
+    for clf in (with_matrix, other):
         assert clf.operating_point_.risk * n == pytest.approx(errors - 1 + wrong)
     assert wrong >= 5
 
@@ -196,7 +196,7 @@ def test_too_few_classes_to_fit():
     raise AssertionError("no draw held the second class out")
 
 
-def test_one_sample_of_each_class_or_of_most():
+def test_single_sample_of_each_class_or_of_most():
     """As of 100 classes with 3 samples each: no error, and never an OOD label."""
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(60), 2)

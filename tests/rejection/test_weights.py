@@ -129,11 +129,11 @@ def test_weights_follow_the_samples_of_each_split(calibration):
     # all weights of a sample are its first column, and so are its scores
     X, y, weight = _data(2)
     X[:, 0] = weight = np.random.default_rng(2).exponential(size=len(y))
-    found = {}
+    seen = {}
 
     class Rule(CostBased):
         def _point(self, problem, certificate=None):
-            found.update(vars(problem))
+            seen.update(vars(problem))
 
     RejectOptionClassifier(
         Recording(),
@@ -143,9 +143,9 @@ def test_weights_follow_the_samples_of_each_split(calibration):
         random_state=0,
     ).fit(X, y, sample_weight=weight)
     for kind in ("id", "ood"):
-        ratio = found[f"weight_{kind}"] / -found[f"risk_{kind}"]
+        ratio = seen[f"weight_{kind}"] / -seen[f"risk_{kind}"]
         np.testing.assert_allclose(ratio, ratio[0])
-    assert found["size_ood"] == np.count_nonzero(y == -1)
+    assert seen["size_ood"] == np.count_nonzero(y == -1)
 
 
 class _FirstColumn(BaseEstimator):
@@ -164,10 +164,10 @@ def test_samples_of_weight_zero_are_absent():
     y[np.flatnonzero(weight == 0)[0]] = 7
     clf = RejectOptionClassifier(GaussianNB(), rule=CostBased(), random_state=0)
     clf.fit(X, y, sample_weight=weight)
-    some = weight > 0
+    used = weight > 0
     expected = RejectOptionClassifier(
         GaussianNB(), rule=CostBased(), random_state=0
-    ).fit(X[some], y[some], sample_weight=weight[some])
+    ).fit(X[used], y[used], sample_weight=weight[used])
     assert clf.operating_point_ == expected.operating_point_
     np.testing.assert_array_equal(clf.classes_, [0, 1])
 
@@ -178,7 +178,7 @@ def test_errors_of_weights():
         X, y
     )
     before = clf.operating_point_
-    for given, message in (
+    for weights, message in (
         (weight[1:], r"sample_weight has shape \(149,\)"),
         (-weight, "Negative"),
         (np.where(weight, np.nan, 1), "NaN"),
@@ -186,7 +186,7 @@ def test_errors_of_weights():
         (0 * weight, "zero"),
     ):
         with pytest.raises(ValueError, match=message):
-            clf.fit(X, y, sample_weight=given)
+            clf.fit(X, y, sample_weight=weights)
     assert clf.operating_point_ is before
     with pytest.raises(ValueError, match="needs OOD samples"):
         clf.fit(X, y, sample_weight=y >= 0)
@@ -321,8 +321,8 @@ def test_routing_of_weights_and_groups(routing):
     for fitted, train in zip(
         result["estimator"], result["indices"]["train"], strict=True
     ):
-        rows = train[(y[train] >= 0) & (weight[train] > 0)]
-        np.testing.assert_array_equal(fitted.estimator_.weight_, weight[rows])
+        fitted_on = train[(y[train] >= 0) & (weight[train] > 0)]
+        np.testing.assert_array_equal(fitted.estimator_.weight_, weight[fitted_on])
         assert fitted.ood_detector_.weight_ is None
     # two folds, each with three of its own and the final fit
     sizes = [len(seen) for seen in Recording.seen]
@@ -370,8 +370,8 @@ def test_there_are_no_intervals_with_other_weights():
     assert str(ones) == str(halves) == str(clf.report(X, y, ood_prior=0.1))
     skewed = np.where(np.arange(150) < 30, 10.0, 0.1)
     report = clf.report(X, y, sample_weight=skewed)
-    some = clf.report(X[:30], y[:30])
-    assert report.tpr.value == pytest.approx(some.tpr.value, abs=0.05)
+    subset = clf.report(X[:30], y[:30])
+    assert report.tpr.value == pytest.approx(subset.tpr.value, abs=0.05)
     for name in ("tpr", "fpr", "coverage", "risk"):
         estimate = getattr(report, name)
         assert np.isfinite(estimate.value)

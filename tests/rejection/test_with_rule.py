@@ -51,8 +51,8 @@ def test_equals_a_fit_on_frozen_parts(rule, risk_detector):
     new = clf.with_rule(rule, X_CAL, Y_CAL)
 
     detectors = [
-        None if part is None else FrozenEstimator(part)
-        for part in (clf.risk_detector_, clf.ood_detector_)
+        None if detector is None else FrozenEstimator(detector)
+        for detector in (clf.risk_detector_, clf.ood_detector_)
     ]
     same = RejectOptionClassifier(
         FrozenEstimator(clf.estimator_), *detectors, rule, "same", random_state=0
@@ -84,7 +84,7 @@ def test_repeated_rules_do_not_nest():
     assert astuple(back.operating_point_) == astuple(once.operating_point_)
 
 
-def test_rule_for_a_classifier_without_one():
+def test_rule_for_a_classifier_without_rule():
     clf = make_clf(rule=None).fit(X, Y)
     assert clf.operating_point_ is None
     new = clf.with_rule(BoundedAbstention(0.5), X_CAL, Y_CAL)
