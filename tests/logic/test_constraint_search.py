@@ -1,4 +1,4 @@
-"""The search for constraints as an estimator."""
+"""The search for constraints: the estimator, its samples, and the greedy search."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -27,6 +27,7 @@ from skood.logic import (
     constraint_candidates,
 )
 from skood.logic.search import _incremental_network as state
+from skood.logic.search._constraint_search import split_samples
 from skood.metrics import auroc, make_ood_scorer
 from tests.logic._planted import (
     NAMES,
@@ -515,3 +516,124 @@ def test_constraints_without_a_table():
         r"of values for a search\. Split it\.",
     ):
         search.fit(X, y)
+
+
+def test_split_of_samples():
+    id_rows, ood_rows = np.arange(100), np.arange(100, 130)
+    draw = np.random.RandomState
+    rows = split_samples(id_rows, ood_rows, 0.2, 0.1, draw(0), keep_ood=False)
+    assert [len(part) for part in rows] == [70, 20 + 20, 10 + 10]
+    np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(130))
+    assert all((np.diff(part) > 0).all() for part in rows)
+    kept = split_samples(id_rows, ood_rows, 0.2, 0.1, draw(0), keep_ood=True)
+    assert [len(part) for part in kept] == [70 + 21, 20 + 6, 10 + 3]
+    none = split_samples(id_rows, ood_rows[:0], 0.2, 0.1, draw(0), keep_ood=False)
+    for part, other, alone in zip(rows, kept, none, strict=True):
+        np.testing.assert_array_equal(part[part < 100], alone)
+        np.testing.assert_array_equal(other[other < 100], alone)
+    with pytest.raises(
+        ValueError,
+        match=r"validation=0\.6 and test=0\.5 leave 0 ID samples of n_samples=10 to "
+        r"fit the estimator on\. Give more samples, or smaller shares\.",
+    ):
+        split_samples(np.arange(10), ood_rows, 0.6, 0.5, draw(0), keep_ood=False)
+    with pytest.raises(ValueError, match="leave 1 OOD samples of n_samples=3"):
+        split_samples(id_rows, np.arange(3), 0.2, 0.1, draw(0), keep_ood=True)
+
+
+def _naive_listed(mln, candidates, X, y, rows, min_improvement, start=()):
+    found, tried = list(start), []
+    best = naive_auroc(mln, found, X, y, rows)
+    for candidate in candidates:
+        value = naive_auroc(mln, [*found, candidate], X, y, rows)
+        tried.append((str(candidate), best, value))
+        if value > best + min_improvement:
+            found.append(str(candidate))
+            best = value
+    return found[len(start) :], tried
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        pytest.param({"gamma": 0.5, "prior": 5.0}, marks=pytest.mark.slow),
+        {"fusion": "shifted_product"},
+        {"marginalize": True},
+    ],
+    ids=str,
+)
+def test_listed_equals_a_naive_loop(params):
+    mln = planted_detector(**params)
+    candidates = constraint_candidates(dict.fromkeys(NAMES, "bool"))[2:11]
+    search = planted_search(mln, candidates=candidates, prune=False, random_state=3)
+    search.fit(X, y)
+    rows = rows_of(y, 3)
+    found, tried = _naive_listed(mln, candidates, X, y, rows, 0.001)
+    assert search.found_ == found
+    assert "a -> b" in found or params
+    history = search.search_history_
+    assert list(history["candidate"]) == [text for text, _, _ in tried]
+    np.testing.assert_allclose(history["before"], [b for _, b, _ in tried], atol=1e-6)
+    np.testing.assert_allclose(history["after"], [a for _, _, a in tried], atol=1e-6)
+    assert list(history["candidate"][history["accepted"]]) == found
+    assert (history["kept"] == history["accepted"]).all()
+    assert (history["seconds"] >= 0).all()
+
+
+def test_by_gain_equals_a_naive_loop():
+    """Each round: the best of those with the largest divergence, from scratch."""
+    mln = planted_detector()
+    search = planted_search(mln, order="gain", n_refits=4, prune=False, random_state=3)
+    search.set_params(search__min_improvement=0.002).fit(X, y)
+    rows = rows_of(y, 3)
+    is_id = ~(y[rows.train] == -1).any(axis=1)
+    assert is_id.all()
+    domains = dict.fromkeys(NAMES, "bool")
+    rest = [str(c) for c in constraint_candidates(domains)]
+    Z = (X[rows.train, :4] > 0).astype(int)
+    found, tried = [], []
+    best = naive_auroc(mln, [], X, y, rows)
+    while True:
+        kb = KnowledgeBase(found, domains)
+        weights = kb.fit_weights(Z)
+        gains = []
+        for text in rest:
+            larger = KnowledgeBase([*found, text], domains)
+            p = larger.expected_truth(np.append(weights, 0.0))[-1]
+            uniform = larger.expected_truth(np.zeros(len(larger)))[-1]
+            q = (larger.truth(Z)[:, -1].sum() + uniform) / (len(Z) + 1)
+            gains.append(q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p)))
+        first = sorted(range(len(rest)), key=lambda i: -gains[i])[:4]
+        values = [naive_auroc(mln, [*found, rest[i]], X, y, rows) for i in first]
+        tried += [(rest[i], gains[i], v) for i, v in zip(first, values, strict=True)]
+        if max(values) <= best + 0.002:
+            break
+        best = max(values)
+        found.append(rest.pop(first[int(np.argmax(values))]))
+    assert search.found_ == found
+    assert len(found) > 1
+    history = search.search_history_
+    assert list(history["candidate"]) == [text for text, _, _ in tried]
+    np.testing.assert_allclose(history["gain"], [g for _, g, _ in tried], atol=1e-7)
+    np.testing.assert_allclose(history["after"], [v for _, _, v in tried], atol=1e-6)
+    assert list(history["candidate"][history["accepted"]]) == found
+
+
+def test_prune():
+    """Without any of what is left the objective is lower, and it never fell."""
+    params = {"min_improvement": 0.0, "random_state": 3}
+    full = planted_search(prune=False, **params).fit(X, y)
+    search = planted_search(**params).fit(X, y)
+    assert set(search.found_) < set(full.found_)
+    order = [text for text in full.found_ if text in search.found_]
+    assert search.found_ == order
+    assert search.validation_auroc_ >= full.validation_auroc_
+    rows = rows_of(y, 3)
+    for text in search.found_:
+        rest = [other for other in search.found_ if other != text]
+        value = naive_auroc(planted_detector(), rest, X, y, rows)
+        assert value < search.validation_auroc_
+    history = search.search_history_
+    assert list(history["candidate"][history["accepted"]]) == full.found_
+    assert list(history["candidate"][history["kept"]]) == search.found_
