@@ -12,8 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from skood.decision._base_rule import Linear
-from skood.decision._calibration_sample import cumulated, points_before
-from skood.decision._objective import better, pick
+from skood.decision._calibration_sample import better, cumulated, pick, points_before
 from skood.utils._ties import GUARD, ends_of_ties
 
 # The work of the exact search grows with the square of the number of samples.

@@ -9,10 +9,6 @@ from numbers import Integral, Real
 from skood.utils._estimator import BaseOptions
 from skood.utils._param_validation import Interval, Number, StrOptions
 
-SOLVERS = ("bnb", "exact", "grid")
-INFEASIBLE = ("raise", "nearest")
-GUARANTEES = ("high_probability", "ltt", "expectation")
-
 
 class Solver(BaseOptions):
     """Search for the best operating point: the options of :func:`solve`.
@@ -68,12 +64,12 @@ class Solver(BaseOptions):
     """
 
     _parameter_constraints: dict = {
-        "method": [StrOptions(set(SOLVERS))],
+        "method": [StrOptions({"bnb", "exact", "grid"})],
         "angles": [StrOptions({"quadrant", "full"})],
         "n_angles": [Interval(Integral, 2, None, closed="left")],
         "tol": [Number(Real, 0, None, closed="left")],
         "randomize": ["boolean"],
-        "infeasible": [StrOptions(set(INFEASIBLE))],
+        "infeasible": [StrOptions({"raise", "nearest"})],
     }
 
     def __init__(
@@ -92,6 +88,19 @@ class Solver(BaseOptions):
         self.tol = tol
         self.randomize = randomize
         self.infeasible = infeasible
+
+    def _check_certifiable(self):
+        """Raise if a guarantee excludes an option."""
+        if self.randomize:
+            raise ValueError(
+                "randomize=True and a guarantee exclude each other: certified "
+                "thresholds are scores. Set one of them back."
+            )
+        if self.infeasible == "nearest":
+            raise ValueError(
+                "infeasible='nearest' and a guarantee exclude each other: bounds that "
+                "no rule meets cannot be certified. Set one of them back."
+            )
 
 
 class Shift(BaseOptions):
@@ -245,7 +254,7 @@ class Certificate(BaseOptions):
     """
 
     _parameter_constraints: dict = {
-        "method": [StrOptions(set(GUARANTEES))],
+        "method": [StrOptions({"high_probability", "ltt", "expectation"})],
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "n_candidates": [Interval(Integral, 1, None, closed="left")],
         "split": [Interval(Real, 0, 1, closed="neither"), "array-like"],
@@ -290,6 +299,11 @@ class Certificate(BaseOptions):
         self.small_groups = small_groups
         self.schedule = schedule
 
+    @property
+    def _error(self):
+        """Probability that the guarantee fails; None: it holds on average."""
+        return None if self.method == "expectation" else self.delta
+
     def _of(self, m, max_loss):
         """Return the m-th certificate of an estimator with a largest loss."""
         params = self.get_params(deep=False)
@@ -309,22 +323,3 @@ def checked_certificate(given):
     if certificate.max_loss is None:
         params["max_loss"] = 1.0
     return Certificate(**params)
-
-
-def certified_delta(certificate):
-    """Return the error of a certificate; None on average."""
-    return None if certificate.method == "expectation" else certificate.delta
-
-
-def check_certifiable(solver):
-    """Raise if a guarantee excludes an option of a solver."""
-    if solver.randomize:
-        raise ValueError(
-            "randomize=True and a guarantee exclude each other: certified thresholds "
-            "are scores. Set one of them back."
-        )
-    if solver.infeasible == "nearest":
-        raise ValueError(
-            "infeasible='nearest' and a guarantee exclude each other: bounds that no "
-            "rule meets cannot be certified. Set one of them back."
-        )

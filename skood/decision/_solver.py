@@ -24,8 +24,13 @@ from skood.decision._base_rule import (
     attainable_rates,
     is_floor,
 )
-from skood.decision._calibration_sample import Problem, points_before
-from skood.decision._objective import Candidate, Goal, better
+from skood.decision._calibration_sample import (
+    Candidate,
+    Goal,
+    Problem,
+    better,
+    points_before,
+)
 from skood.decision._operating_point import Attainable, OperatingPoint, weights
 from skood.decision._options import Solver
 from skood.decision._scored_samples import checked_samples

@@ -17,8 +17,7 @@ from skood.decision import (
     Solver,
 )
 from skood.decision._base_rule import check_rule
-from skood.decision._calibration_sample import Problem
-from skood.decision._objective import Goal, better
+from skood.decision._calibration_sample import Goal, Problem, better
 from skood.decision._operating_point import precision_at
 from skood.decision._solver import grid_of_angles, search
 from skood.metrics._sample_checks import check_scores, id_samples, require_both

@@ -29,7 +29,6 @@ from skood.decision import (
     solve,
 )
 from skood.decision._base_rule import check_rule
-from skood.decision._options import GUARANTEES, SOLVERS, check_certifiable
 from skood.exceptions import NotCertifiableError
 from skood.rejection._decisions import Decisions
 from skood.rejection._explanation import ScoreReference
@@ -83,8 +82,8 @@ class SelectivePredictor(Decisions, SkoodEstimator):
             HasMethods(["split", "get_n_splits"]),  # a str has split
             StrOptions({"same"}),
         ],
-        "guarantee": [StrOptions(set(GUARANTEES)), Certificate, None],
-        "solver": [StrOptions(set(SOLVERS)), Solver],
+        "guarantee": [*Certificate._parameter_constraints["method"], Certificate, None],
+        "solver": [*Solver._parameter_constraints["method"], Solver],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
     }
@@ -257,7 +256,7 @@ class SelectivePredictor(Decisions, SkoodEstimator):
         """Raise if samples or options exclude the guarantee, or need one."""
         solver, certificate = self._options()
         if certificate is not None:
-            check_certifiable(solver)
+            solver._check_certifiable()
         is_classifier = hasattr(self, "reject_label")
         data.check_guarantee(self.guarantee, certificate, is_classifier)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom, norm
 
-from skood.decision import _nested_certificates as _guarantee
+from skood.decision import _certify as _guarantee
 from skood.decision._calibration_sample import Problem
 from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (

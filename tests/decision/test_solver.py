@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from skood.decision._calibration_sample import Problem
-from skood.decision._objective import Candidate
+from skood.decision._calibration_sample import Candidate, Problem
 from skood.decision._operating_point import project
 from skood.decision._solver import search
 from skood.exceptions import InfeasibleError, SkoodWarning

@@ -17,8 +17,7 @@ from skood.decision._angle_search import (
     branch_and_bound,
     pivot_sweep,
 )
-from skood.decision._calibration_sample import Problem
-from skood.decision._objective import Candidate, Goal
+from skood.decision._calibration_sample import Candidate, Goal, Problem
 from skood.decision._solver import search
 from skood.exceptions import InfeasibleError, SkoodWarning
 from skood.rejection import (

@@ -15,7 +15,7 @@ from joblib import Parallel, delayed
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skood.decision import _nested_certificates as _guarantee
+from skood.decision import _certify as _guarantee
 from skood.detectors import Mahalanobis
 from skood.exceptions import SkoodWarning
 from skood.rejection import (
