@@ -21,7 +21,7 @@ from skood.stats._conformal import (
     correction_of,
     pvalues_of,
     reaches,
-    rows_needed,
+    size_needed,
     warn_if_few,
 )
 from skood.utils._batches import blockwise
@@ -404,7 +404,7 @@ def kind_of_levels(sizes, level, alpha, correction=1.0):
     """
     if level == "nominal":
         return "nominal"
-    n_level, needed = sizes[:, 1].sum(), rows_needed(1.0, alpha)
+    n_level, needed = sizes[:, 1].sum(), size_needed(1.0, alpha)
     if n_level < needed:
         least = (
             f"needs {needed} samples at alpha={alpha} to rank the combined statistics "
@@ -421,12 +421,12 @@ def kind_of_levels(sizes, level, alpha, correction=1.0):
         )
         return "nominal"
     smallest = sizes[:, 0].min()
-    if level == "auto" and len(sizes) > 1 and smallest < rows_needed(correction, alpha):
+    if level == "auto" and len(sizes) > 1 and smallest < size_needed(correction, alpha):
         warn(
             "The level is nominal, which is kept only as far as the combiner keeps it "
             f"under dependence: with level='conformal' only {smallest} samples of a "
             f"fold would give p-values, and at alpha={alpha} no single member can "
-            f"reject a sample with fewer than {rows_needed(correction, alpha)}. Give "
+            f"reject a sample with fewer than {size_needed(correction, alpha)}. Give "
             "more samples, or fewer folds."
         )
         return "nominal"

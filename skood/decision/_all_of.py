@@ -94,8 +94,8 @@ class AllOf(BaseRule):
         statements : tuple of Linear
             Functions of t, e and f that must not be positive.
         """
-        found = itertools.chain.from_iterable(r.statements() for r in self.rules)
-        return tuple(dict.fromkeys(found))
+        statements = itertools.chain.from_iterable(r.statements() for r in self.rules)
+        return tuple(dict.fromkeys(statements))
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
         """Return the sum of the violations of all rules.

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from skood.decision._base_rule import Linear
-from skood.decision._calibration_sample import better, cumulated, pick, points_before
+from skood.decision._calibration_sample import better, pick, points_before
 from skood.utils._ties import GUARD, ends_of_ties
 
 # The work of the exact search grows with the square of the number of samples.
@@ -214,8 +214,8 @@ class Relaxation:
         start, end = self.starts[:-1], self.starts[1:]
         self.valid = (start < end) & (start <= node.high) & (end > node.low)
         of_id = self.is_id if self.weight is None else self.is_id * self.weight
-        self.N_most = node.base[0] + self.possible(of_id)
-        self.N_least = node.base[0] + self.sure(of_id)
+        possible, sure = self.totals(of_id, of_id)
+        self.N_most, self.N_least = node.base[0] + possible, node.base[0] + sure
 
     def _pieces(self):
         """Set the starts of pieces, and sums over samples for every piece."""
@@ -223,8 +223,10 @@ class Relaxation:
         self.starts = np.concatenate([[-math.inf], self.low[by_low], [math.inf]])
         side: Literal["left", "right"] = "left" if self.search.randomize else "right"
         n_sure = np.searchsorted(self.high[by_high], self.starts[:-1], side=side)
-        self.possible = lambda values: np.cumsum(np.append(0.0, values[by_low]))
-        self.sure = lambda values: np.cumsum(np.append(0.0, values[by_high]))[n_sure]
+        self.totals = lambda possible, sure: (
+            np.cumsum(np.append(0.0, possible[by_low])),
+            np.cumsum(np.append(0.0, sure[by_high]))[n_sure],
+        )
 
     def _coarse_pieces(self):
         """Set them for coarse pieces."""
@@ -242,11 +244,9 @@ class Relaxation:
             last = (self.high - start) / width + (2 + _DOUBT)
         first = np.clip(first, 0, n_pieces - 1).astype(np.intp)
         last = np.clip(last, 1, n_pieces).astype(np.intp)
-        self.possible = lambda values: np.cumsum(
-            np.bincount(first, values, minlength=n_pieces)
-        )
-        self.sure = lambda values: np.cumsum(
-            np.bincount(last, values, minlength=n_pieces + 1)[:-1]
+        self.totals = lambda possible, sure: (
+            np.cumsum(np.bincount(first, possible, minlength=n_pieces)),
+            np.cumsum(np.bincount(last, sure, minlength=n_pieces + 1)[:-1]),
         )
         return None
 
@@ -257,8 +257,7 @@ class Relaxation:
             weights *= self.weight
         if function.loss:
             weights += function.loss * self.loss
-        possible = self.possible(np.minimum(weights, 0))
-        sure = self.sure(np.maximum(weights, 0))
+        possible, sure = self.totals(np.minimum(weights, 0), np.maximum(weights, 0))
         return function.at(*self.node.base) + possible + sure
 
     def solve(self):
@@ -307,25 +306,32 @@ class Relaxation:
                 value = np.maximum(value, self.least(both))
         return value
 
-    def size_at(self, k):
-        """Return how many samples a piece accepts in the middle of the interval."""
-        t = self.starts[k] if k else self.starts[1]
+    def narrowed(self, first, last, best):
+        """Return the node with the pieces from `first` to `last`, and decided samples.
+
+        `best` is the piece with the least bound, whose size in the middle of the
+        interval becomes that of the node.
+        """
+        t = self.starts[best] if best else self.starts[1]
         within = (self.low + self.high) / 2 <= t
         inside = np.count_nonzero(within)
         if self.weight is not None:
             inside = self.weight[within].sum()
-        return inside + self.node.base[0] + self.node.base[2]
-
-    def decided(self, first, last):
-        """Return the thresholds and samples of the pieces from `first` to `last`."""
-        low = max(self.node.low, self.starts[first])
-        high = min(self.node.high, self.starts[last + 1])
+        node, end = self.node, self.starts[last + 1]
+        low, high = max(node.low, self.starts[first]), min(node.high, end)
         surely = self.high < low if self.search.randomize else self.high <= low
-        never = (self.low > high) | (self.low >= self.starts[last + 1])
-        return low, high, ~(surely | never), surely
+        never = (self.low > high) | (self.low >= end)
+        counted = self.search.problem.counts(node.indices[surely])
+        return node._replace(
+            size=inside + node.base[0] + node.base[2],
+            low=low,
+            high=high,
+            indices=node.indices[~(surely | never)],
+            base=tuple(map(operator.add, node.base, counted)),
+        )
 
 
-class _Search:
+class _AngleSearch:
     """State of one search."""
 
     def __init__(self, problem, goal, randomize):
@@ -350,11 +356,6 @@ class _Search:
         phi = theta - turn * (math.pi / 2)
         return math.sin(phi) / (math.sin(phi) + math.cos(phi))
 
-    def offer(self, candidate):
-        """Replace the best rule if this one is better."""
-        if candidate is not None and better(candidate, self.best, self.goal.rtol):
-            self.best = candidate
-
     def value(self):
         """Return the best value so far."""
         return math.inf if self.best is None else self.best.value
@@ -364,8 +365,9 @@ class _Search:
         lam, N, E, F = self.problem.points(theta)
         before = points_before(N, E, F) if self.randomize else None
         best = self.problem.best_of(theta, lam, N, E, F, goal=self.goal, before=before)
-        self.offer(best)
         if best is not None:
+            if better(best, self.best, self.goal.rtol):
+                self.best = best
             return self.problem.size_of(best.N, best.F)
         k = np.argmin(self.goal.excess(N, E, F))
         return self.problem.size_of(N[k], F[k])
@@ -413,14 +415,8 @@ class _Search:
             alive = np.flatnonzero((bound <= limit) & np.isfinite(bound))
             if not alive.size:
                 return None
-            low, high, undecided, surely = relaxed.decided(alive[0], alive[-1])
-            counted = self.problem.counts(node.indices[surely])
-            node = node._replace(
-                size=relaxed.size_at(alive[np.argmin(bound[alive])]),
-                low=low,
-                high=high,
-                indices=node.indices[undecided],
-                base=tuple(map(operator.add, node.base, counted)),
+            best = alive[np.argmin(bound[alive])]
+            node = relaxed.narrowed(alive[0], alive[-1], best)._replace(
                 bound=max(node.bound, float(bound[alive].min())),
                 most=float(most[alive].max()),
             )
@@ -466,7 +462,8 @@ class _Search:
         """Consider the rule that accepts `size` samples, recounted on all samples."""
         theta = candidate.theta
         true = self.problem.at_size(theta, size, self.goal, randomize=self.randomize)
-        self.offer(true)
+        if true is not None and better(true, self.best, self.goal.rtol):
+            self.best = true
         if true is None or better(candidate, true, self.goal.rtol):
             # counts of the undecided samples differ by rounding: recount all of them
             self.try_angle(theta)
@@ -541,7 +538,8 @@ class _Search:
             node.base, self.problem.cumulated(node.indices), strict=True
         ):
             count = np.bincount(point.ravel(), np.diff(ends))
-            ends = base + cumulated(count[order])
+            ends = np.full((s.size, count.size + 1), float(base))
+            ends[:, 1:] += np.cumsum(count[order], axis=1)
             after.append(ends.ravel())
             before.append(np.insert(ends[:, :-1], 0, ends[:, 0], axis=1).ravel())
         value = self.goal.mixtures(before, after)[0]
@@ -568,7 +566,7 @@ class _Search:
 
 def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=False):
     """Minimize over all angles of some quadrants."""
-    search = _Search(problem, goal, randomize)
+    search = _AngleSearch(problem, goal, randomize)
     grid, order = np.asarray(grid), itertools.count()
     heap: list = []
     nodes: list = []

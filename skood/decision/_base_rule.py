@@ -365,8 +365,8 @@ def least_tpr(rule, n_id=math.inf):
     """Return the least TPR that a rule allows, with `n_id` samples at least one."""
     rates = rule.rates()
     floors = [rate.constant / -rate.id for rate in rates if is_floor(rate)]
-    some = rule.cost() is None or floors or any(map(_bounds_risk, rates))
-    return max([*floors, 1 / n_id if some else 0.0])
+    needs_sample = rule.cost() is None or floors or any(map(_bounds_risk, rates))
+    return max([*floors, 1 / n_id if needs_sample else 0.0])
 
 
 def rates_within(rates):
@@ -392,17 +392,17 @@ def as_asked(rule):
 def attainable_rates(rule, attainable):
     """Return the arguments of an InfeasibleError that concern the bounds of a rule."""
     rates = rule.rates()
-    found = {}
+    arguments = {}
     if not any(rate.loss for rate in rates) or any(rate.ood for rate in rates):
         others = [rate for rate in rates if not is_floor(rate)]
         bounded = "bounds" if any(rate.id or rate.loss for rate in others) else "FPR"
         if rule.ood_prior is not None:
             bounded = "precision"
-        found = {
+        arguments = {
             "max_tpr_at_fpr": attainable.max_tpr_at_fpr,
             "min_fpr_at_tpr": attainable.min_fpr_at_tpr,
             "bounded": bounded,
         }
     if any(rate.loss for rate in rates):
-        found["min_risk"] = attainable.min_risk
-    return found
+        arguments["min_risk"] = attainable.min_risk
+    return arguments

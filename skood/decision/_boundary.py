@@ -169,9 +169,9 @@ def _highest_window(tpr, fpr, rule):
     low, high = lows[last], highs[last]
     if last + 1 < len(lows) and widths[last] > rule.tpr_min:
         # between two kinks all are linear
-        part = (widths[last] - rule.tpr_min) / (widths[last] - widths[last + 1])
-        low += part * (lows[last + 1] - low)
-        high += part * (highs[last + 1] - high)
+        share = (widths[last] - rule.tpr_min) / (widths[last] - widths[last + 1])
+        low += share * (lows[last + 1] - low)
+        high += share * (highs[last + 1] - high)
     return float(low), float(high)
 
 
@@ -201,5 +201,5 @@ def _window(g, low, high):
 def _rates(tpr, fpr, low, high):
     """Return the masses between two positions."""
     positions = np.arange(len(tpr))
-    found = [np.diff(np.interp([low, high], positions, m))[0] for m in (tpr, fpr)]
-    return {"tpr": float(found[0]), "fpr": float(found[1])}
+    rates = [np.diff(np.interp([low, high], positions, m))[0] for m in (tpr, fpr)]
+    return {"tpr": float(rates[0]), "fpr": float(rates[1])}

@@ -50,7 +50,7 @@ _FEW_TIED = 0.01
 _TIES = 20
 
 
-class Candidate(NamedTuple):
+class BestRule(NamedTuple):
     """Acceptance rule found in a search."""
 
     value: float
@@ -131,17 +131,17 @@ class Goal:
             bounds = [b._replace(constant=b.constant - slack) for b in bounds]
         return cls(cost, bounds, 0.0 if exact else 1e-12)
 
-    def objective(self, N, E, F):
-        """Return the objective where something is accepted, infinity elsewhere."""
-        if self.cost is not None:
-            return np.where(N + F > 0, self.cost.at(N, E, F), np.inf)
-        value = np.full(np.shape(N), np.inf)
-        return np.divide(E, N, out=value, where=N > 0)
+    def value(self, N, E, F, bounds=None):
+        """Return the objective within bounds, None: all; infinity outside.
 
-    def value(self, N, E, F):
-        """Return the objective within the bounds, infinity outside, elementwise."""
-        value = self.objective(N, E, F)
-        for bound in self.bounds:
+        It is also infinite where nothing is accepted.
+        """
+        if self.cost is not None:
+            value = np.where(N + F > 0, self.cost.at(N, E, F), np.inf)
+        else:
+            value = np.full(np.shape(N), np.inf)
+            np.divide(E, N, out=value, where=N > 0)
+        for bound in self.bounds if bounds is None else bounds:
             value[bound.at(N, E, F) > GUARD] = np.inf
         return value
 
@@ -172,38 +172,36 @@ class Goal:
             high = np.where((step == 0) & (start > GUARD), -1.0, high)
         tau = np.stack([low, high])
         mixed = [b + tau * (a - b) for b, a in zip(before, after, strict=True)]
-        value = self.objective(*mixed)
+        value = self.value(mixed[0], mixed[1], mixed[2], ())
         value[:, (low > high + GUARD) | (high <= 0)] = np.inf
         value[tau <= 0] = np.inf
         return value, tau, mixed[0], mixed[2]
 
 
-def _scale(score_id, score_ood, weight):
-    """Return the 5..95 % inter-quantile range of finite ID scores, 1 if zero.
-
-    It is larger if some score would overflow with it. `weight` (n_id,) may be None.
-    """
-    is_finite = np.isfinite(score_id)
-    finite, finite_ood = score_id[is_finite], score_ood[np.isfinite(score_ood)]
-    largest = np.abs(finite_ood).max(initial=np.abs(finite).max(initial=0.0))
-    if weight is None:
-        return _scale_of_ranked(np.sort(finite) / 2, largest)
-    order = np.argsort(finite)
-    ends = np.cumsum(weight[is_finite][order])
-    return _scale_of_ranked(finite[order] / 2, largest, ends)
-
-
 def scales_of(samples):
-    """Return the scales of both scores, see `_scale`."""
+    """Return the scales of both scores: 5..95 % inter-quantile ranges of ID samples.
+
+    Only finite scores count. A scale is 1 if zero, and larger if a score would overflow
+    with it.
+    """
     of_id, of_ood = samples.by_kind("weight")
-    weight = None
+    weight, scales = None, [1.0, 1.0]
     if of_id is not None or (of_ood is not None and of_ood.size):
         weight = _unit_weights(of_id, samples.sizes[0])
-    scales = [1.0, 1.0]
     for k, name in enumerate(("risk", "ood")):
         score_id, score_ood = samples.by_kind(name)
-        if score_id is not None:
-            scales[k] = _scale(score_id, score_ood, weight)
+        if score_id is None:
+            continue
+        is_finite = np.isfinite(score_id)
+        finite, finite_ood = score_id[is_finite], score_ood[np.isfinite(score_ood)]
+        largest = np.abs(finite_ood).max(initial=np.abs(finite).max(initial=0.0))
+        ends = None
+        if weight is None:
+            finite = np.sort(finite)
+        else:
+            order = np.argsort(finite)
+            finite, ends = finite[order], np.cumsum(weight[is_finite][order])
+        scales[k] = _scale_of_ranked(finite / 2, largest, ends)
     return tuple(scales)
 
 
@@ -211,14 +209,14 @@ class _Halves(NamedTuple):
     """Half of some sorted scores, whose range does not overflow, computed on use."""
 
     ranked: np.ndarray
-    rows: np.ndarray
+    indices: np.ndarray
 
     @property
     def size(self):
-        return self.rows.size
+        return self.indices.size
 
     def __getitem__(self, k):
-        return self.ranked[self.rows[k]] / 2
+        return self.ranked[self.indices[k]] / 2
 
 
 def _scale_of_ranked(halves, largest, ends=None):
@@ -253,13 +251,6 @@ def _unit_weights(weight, n_samples):
     return weight / max(weight.min(), _LEAST_SHARE)
 
 
-def cumulated(values):
-    """Return the cumulated sums along the last axis with a leading zero."""
-    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1))
-    np.cumsum(values, axis=-1, out=sums[..., 1:])
-    return sums
-
-
 class Problem:
     """View of `ScoredSamples` for a search: checked samples, as of `solve`.
 
@@ -281,10 +272,10 @@ class Problem:
         self._set_weights(*samples.by_kind("weight"))
         self.is_id = np.arange(self.loss.size) < self.size_id
         risk = np.concatenate([risk_id, risk_ood])
-        self.given: tuple[np.ndarray, np.ndarray | None]
+        self.original: tuple[np.ndarray, np.ndarray | None]
         self.merged: tuple[np.ndarray, np.ndarray | None]
         if self.double:
-            self.given = self.merged = risk, np.concatenate([ood_id, ood_ood])
+            self.original = self.merged = risk, np.concatenate([ood_id, ood_ood])
             self.set_scales(*scales_of(samples))
             return
         order, ranked = ranked_scores(risk)
@@ -292,7 +283,7 @@ class Problem:
         self.summands = self.summands[order]
         if self.weight is not None:
             self.weight = self.weight[order]
-        self.given = self.merged = ranked, None
+        self.original = self.merged = ranked, None
         finite = finite_of_ranked(ranked)
         first = int(np.searchsorted(ranked, -np.inf, side="right"))
         ids = first + np.flatnonzero(self.is_id[first : first + finite.size])
@@ -326,27 +317,28 @@ class Problem:
         kind = np.int64 if exact else np.float64
         self.summands = self.loss.astype(kind, copy=False)
 
-    def counts(self, rows):
-        """Return N, E and F of some samples, a mask or indices."""
-        is_id, loss = self.is_id[rows], float(self.loss[rows].sum())
+    def counts(self, indices):
+        """Return N, E and F of samples, given by a mask or indices."""
+        is_id, loss = self.is_id[indices], float(self.loss[indices].sum())
         if self.weight is None:
             N = int(np.count_nonzero(is_id))
             return N, loss, is_id.size - N
-        weight = self.weight[rows]
+        weight = self.weight[indices]
         return weight[is_id].sum().item(), loss, weight[~is_id].sum().item()
 
-    def cumulated(self, rows):
+    def cumulated(self, indices):
         """Return the cumulated N, E and F of samples in an order, starting with none.
 
-        Shapes: rows (..., n) -> (..., n + 1).
+        Shapes: indices (..., n) -> (3, ..., n + 1).
         """
-        is_id = self.is_id[rows]
-        E = cumulated(self.loss[rows])
+        is_id, loss = self.is_id[indices], self.loss[indices]
+        of_id, of_ood = is_id, ~is_id
         if self.weight is not None:
-            weight = self.weight[rows]
-            return cumulated(is_id * weight), E, cumulated(~is_id * weight)
-        N = cumulated(is_id)
-        return N, E, np.arange(N.shape[-1]) - N
+            of_id, of_ood = is_id * self.weight[indices], ~is_id * self.weight[indices]
+        sums = np.zeros((3, *is_id.shape[:-1], is_id.shape[-1] + 1))
+        for total, values in zip(sums, (of_id, loss, of_ood), strict=True):
+            np.cumsum(values, axis=-1, out=total[..., 1:])
+        return sums
 
     def size_of(self, N, F):
         """Return the size, for `at_size`, of N accepted ID and F OOD samples."""
@@ -362,7 +354,7 @@ class Problem:
 
         Its rules are evaluated on the scores as they were given.
         """
-        risk, ood = self.given
+        risk, ood = self.original
         problem = copy.copy(self)
         if self.double:
             weight = self.weight
@@ -377,7 +369,7 @@ class Problem:
 
         In dense data, samples are near others by one of the scores, by chance.
         """
-        (a, b), (merged_a, merged_b) = self.given, self.merged
+        (a, b), (merged_a, merged_b) = self.original, self.merged
         if b is None or merged_b is None:
             return False
         changed = (a != merged_a) | (b != merged_b)
@@ -385,14 +377,14 @@ class Problem:
         pairs.real, pairs.imag = merged_a[changed], merged_b[changed]
         return pairs.size - np.unique(pairs).size < _FEW_TIED * changed.size
 
-    def are_separated(self, found, problem):
+    def are_separated(self, best, problem):
         """Return whether a rule of the given scores separates merged samples."""
-        given = project(found.theta, *problem.scaled)
-        merged = project(found.theta, *self.scaled)
-        for accepted in (given <= found.lam, given < found.lam)[: 1 + (found.tau < 1)]:
-            some, others = merged[accepted], merged[~accepted]
-            low, high = others.min(initial=np.inf), some.max(initial=-np.inf)
-            if np.intersect1d(some[some >= low], others[others <= high]).size:
+        exact = project(best.theta, *problem.scaled)
+        merged = project(best.theta, *self.scaled)
+        for accepted in (exact <= best.lam, exact < best.lam)[: 1 + (best.tau < 1)]:
+            inside, outside = merged[accepted], merged[~accepted]
+            low, high = outside.min(initial=np.inf), inside.max(initial=-np.inf)
+            if np.intersect1d(inside[inside >= low], outside[outside <= high]).size:
                 return True
         return False
 
@@ -410,9 +402,9 @@ class Problem:
         first = np.isneginf(u) & ~finite if turn in (0, -1) else np.zeros_like(finite)
         return finite, first
 
-    def turned(self, turn, rows):
+    def turned(self, turn, indices):
         """Return both scores of samples, turned so that a quadrant is the first."""
-        u, v = self.scaled[0][rows], self.scaled[1][rows]
+        u, v = self.scaled[0][indices], self.scaled[1][indices]
         return ((u, v), (v, -u), (-u, -v), (-v, u))[turn % 4]
 
     def points(self, theta):
@@ -450,8 +442,8 @@ class Problem:
         accepted with a probability. Shapes: lam, N, E, F (n_points,).
         """
         if before is None:
-            some = within(goal, N, F)
-            lam, N, E, F = lam[some], N[some], E[some], F[some]
+            allowed = within(goal, N, F)
+            lam, N, E, F = lam[allowed], N[allowed], E[allowed], F[allowed]
             value, tau = goal.value(N, E, F), None
         else:
             value, tau, N, F = (x.ravel() for x in goal.mixtures(before, (N, E, F)))
@@ -459,7 +451,7 @@ class Problem:
         k = pick(value, N, F, goal.rtol)
         best = None
         if k is not None:
-            best = Candidate(
+            best = BestRule(
                 float(value[k]),
                 N[k].item(),
                 F[k].item(),
@@ -468,7 +460,7 @@ class Problem:
                 1.0 if tau is None else float(tau[k]),
             )
         if goal.none < np.inf:
-            none = Candidate(goal.none, 0, 0, float(theta), -math.inf, 0.0)
+            none = BestRule(goal.none, 0, 0, float(theta), -math.inf, 0.0)
             best = none if better(none, best, goal.rtol) else best
         return best
 
@@ -478,7 +470,7 @@ class Problem:
         Only ties at the best threshold are searched for, which takes less time than to
         merge all. None if none is found.
         """
-        ranked, scaled = self.given[0], self.scaled[0]
+        ranked, scaled = self.original[0], self.scaled[0]
         lam, N, E, F = self.points(0.0)
         scale = tie_scale_of_ranked(ranked, self.weight)
         for _ in range(_TIES):
@@ -507,26 +499,28 @@ class Problem:
         lam = np.array([lam])
         return self.best_of(theta, lam, *after, goal=goal, before=before)
 
-    def score_at(self, projected, size, rows=slice(None)):
+    def score_at(self, projected, size, indices=slice(None)):
         """Return the score up to which some samples have a size, see `at_size`."""
         if self.weight is None:
             rank = min(max(size - 1, 0), projected.size - 1)
             return float(np.partition(projected, rank)[rank])
         order = np.argsort(projected)
-        ends = np.cumsum(self.weight[rows][order])
+        ends = np.cumsum(self.weight[indices][order])
         k = np.searchsorted(ends, size * (1 - 1e-12))
         return float(projected[order[min(k, projected.size - 1)]])
 
-    def describe(self, rule, found, **certificate):
-        """Return the operating point of a rule that was found.
+    def describe(self, rule, best, bound=None):
+        """Return the operating point of a rule, with its gap to a bound of all rules.
 
-        `certificate` has fields of it, such as its gap. None if merged ties would be
-        separated at this angle.
+        None if merged ties would be separated at this angle.
         """
-        lam, lowest = found.lam, None
-        if lam > -math.inf or found.tau > 0:
-            projected = project(found.theta, *self.scaled)
+        lam, lowest = best.lam, None
+        if lam > -math.inf or best.tau > 0:
+            projected = exact = project(best.theta, *self.scaled)
+            if self.merged is not self.original:
+                exact = project(best.theta, *standardize(*self.original, self.scales))
             groups: list
+            top, bottom = slice(None), slice(None)
             if self.double:
                 groups = [projected < lam, projected == lam, projected > lam]
                 together = projected <= lam
@@ -534,40 +528,30 @@ class Problem:
                 low, high = (int(projected.searchsorted(lam, side)) for side in SIDES)
                 groups = [slice(low), slice(low, high), slice(high, None)]
                 together = slice(high)
-            if found.tau == 1.0:
+                top, bottom = slice(-1, None), slice(1)
+            if best.tau == 1.0:
                 groups[:2] = [together]
-            *lower, lam = self._thresholds(found.theta, groups)
-            if any(map(math.isnan, (*lower, lam))):
-                return None
-            lowest = lower[0] if lower else None
+            for below, above in itertools.pairwise(groups):
+                low = exact[below][top].max(initial=-math.inf)
+                high = exact[above][bottom].min(initial=math.inf)
+                if not low < high and exact[above].size:
+                    return None
+                lowest, lam = lam, threshold_between(low, high, exact, self.weight)
+            if best.tau == 1.0:
+                lowest = None
         point = OperatingPoint(
-            theta=found.theta,
-            lam=lam,
-            tau=found.tau,
-            scales=self.scales,
-            lam_low=lowest,
+            best.theta, lam, tau=best.tau, scales=self.scales, lam_low=lowest
         )
-        return self.evaluated(rule, point, **certificate)
+        point = self.evaluated(rule, point)
+        if bound is not None:
+            objective = point.rates.objective
+            gap = objective - bound  # NaN if nothing is certified
+            if gap <= 1e-12 * abs(objective):
+                gap = 0.0  # also removes negative rounding errors
+            point = replace(point, gap=gap)
+        return point
 
-    def _thresholds(self, theta, groups):
-        """Return thresholds between groups of samples; NaN if the groups overlap."""
-        scaled = self.scaled
-        if self.merged is not self.given:
-            scaled = standardize(*self.given, self.scales)
-        exact = project(theta, *scaled)
-        top, bottom = slice(None), slice(None)
-        if not self.double:  # sorted
-            top, bottom = slice(-1, None), slice(1)
-        thresholds = []
-        for below, above in itertools.pairwise(groups):
-            low = exact[below][top].max(initial=-math.inf)
-            high = exact[above][bottom].min(initial=math.inf)
-            inside = low < high or not exact[above].size
-            between = threshold_between(low, high, exact, self.weight)
-            thresholds.append(between if inside else math.nan)
-        return thresholds
-
-    def evaluated(self, rule, point, groups=(None, None), **certificate):
+    def evaluated(self, rule, point, groups=(None, None)):
         """Return an operating point with its rates on these samples.
 
         `groups` of ID and of OOD samples are for thresholds of groups.
@@ -581,4 +565,4 @@ class Problem:
             accepted = accepted * self.weight_id
         E = float(accepted @ self.loss_id)
         rates = rates_of(rule, N, E, F, self.n_id, self.n_ood)
-        return replace(point, rates=rates, **certificate)
+        return replace(point, rates=rates)

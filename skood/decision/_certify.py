@@ -442,13 +442,13 @@ def _reasons(demand, n_id, n_ood):
     if k is None and demand.tpr_min == 1:
         reasons.append("no number of ID samples certifies a TPR of 1")
     elif k is None:
-        rows = "1 ID sample is" if n_id == 1 else f"{n_id} ID samples are"
-        reasons.append(f"{rows} too few for a TPR of {demand.tpr_min:.4g}")
+        samples = "1 ID sample is" if n_id == 1 else f"{n_id} ID samples are"
+        reasons.append(f"{samples} too few for a TPR of {demand.tpr_min:.4g}")
     if K < 0 and demand.fpr_max == 0:
         reasons.append("no number of OOD samples certifies an FPR of 0")
     elif K < 0:
-        rows = "1 OOD sample is" if n_ood == 1 else f"{n_ood} OOD samples are"
-        reasons.append(f"{rows} too few for an FPR of {demand.fpr_max:.4g}")
+        samples = "1 OOD sample is" if n_ood == 1 else f"{n_ood} OOD samples are"
+        reasons.append(f"{samples} too few for an FPR of {demand.fpr_max:.4g}")
     return " and ".join(reasons) or (
         f"a TPR of {demand.tpr_min:.4g} needs {k:.6g} of {n_id:.6g} ID samples "
         f"accepted, an FPR of {demand.fpr_max:.4g} allows {K:.6g} of {n_ood:.6g} OOD "
@@ -544,12 +544,12 @@ def certify_nested(rules, bounds, samples, certificate, solver, rng):
         best = _best(rule, sample, thetas, k, K)
         if best is None:
             break
-        gap = {} if problem.double else {"gap": 0.0}
-        point = sample.describe(rule, best, **gap)
+        point = sample.describe(rule, best)
         if point is not None:
             warn_of_reversed(point)
             about = _rule_certificate(bounds, point, sample, demand, certificate)
-            return replace(point, certificate=about)
+            gap = math.nan if problem.double else 0.0
+            return replace(point, certificate=about, gap=gap)
     raise _refusal(rule, problem, second, thetas, demand, shares)
 
 

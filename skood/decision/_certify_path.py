@@ -215,7 +215,7 @@ def _stake_of(test, stake, sizes):
     """Return the stakes of a test, or raise if a bet could lose more than there is."""
     if not test.bets:
         return None
-    stakes = test.given_stakes(stake, *sizes)
+    stakes = test.stakes_per_sample(stake, *sizes)
     worst = max(map(operator.mul, stakes, test.largest_losses))
     if stake < 0 or worst > 1 + GUARD:
         most = math.inf if worst <= 0 else stake / worst

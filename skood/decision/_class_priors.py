@@ -176,7 +176,7 @@ def class_prior(
             raise ValueError("method='em' needs prior, the shares of training classes.")
         prior = _check_prior(prior, n_classes, "prior")
         # equal rows, as of few distinct inputs, count once
-        rows, n_equal = np.unique(proba, axis=0, return_counts=True)
+        distinct, n_equal = np.unique(proba, axis=0, return_counts=True)
     else:
         confusion = _check_confusion(confusion, n_classes)
         n_equal = np.bincount(proba.argmax(axis=1), minlength=n_classes)
@@ -186,16 +186,16 @@ def class_prior(
         if method == "bbse":
             return solve_confusion(confusion, shares)
         near = prior if start is None else (start + prior) / 2
-        return _em(rows, shares, prior, near, tol)
+        return _em(distinct, shares, prior, near, tol)
 
-    found = estimate(n_equal)
+    estimated = estimate(n_equal)
     if confidence_level is None:
-        return found
+        return estimated
     rng = check_random_state(random_state)
     drawn = rng.multinomial(len(proba), n_equal / len(proba), size=_N_RESAMPLES)
-    resampled = np.array([estimate(counts, found, _ROUGH) for counts in drawn])
+    resampled = np.array([estimate(counts, estimated, _ROUGH) for counts in drawn])
     tail = (1 - confidence_level) / 2
-    return found, *np.quantile(resampled, [tail, 1 - tail], axis=0)
+    return estimated, *np.quantile(resampled, [tail, 1 - tail], axis=0)
 
 
 def _check_confusion(confusion, n_classes):

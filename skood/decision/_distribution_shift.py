@@ -81,7 +81,7 @@ class WeightedTest(NamedTuple):
         """Whether there are no stakes that follow the samples before."""
         return True
 
-    def given_stakes(self, stake, n_id, n_ood):
+    def stakes_per_sample(self, stake, n_id, n_ood):
         """Return the stake on each sample."""
         return (stake,)
 
@@ -361,16 +361,16 @@ def _check_whole(weight, name):
 
 def check_guarantee(rule, samples, unlabeled, certificate):
     """Raise unless a guarantee covers groups, sources and a shift."""
-    tv, method, own = certificate.shift.tv, certificate.method, rule._has_point
+    tv, method, has_point = certificate.shift.tv, certificate.method, rule._has_point
     needs_path = tv > 0 or unlabeled is not None
-    if own and samples.source is not None:
+    if has_point and samples.source is not None:
         raise ValueError(
             f"{type(rule).__name__} bounds no rate of OOD samples, for which sources "
             "are: leave source_ood (ood_source of fit) out."
         )
-    if not own:
+    if not has_point:
         needs_path |= samples.group is not None or samples.source is not None
-    if needs_path and (own or method != "high_probability"):
+    if needs_path and (has_point or method != "high_probability"):
         raise ValueError(
             f"group_id, source_ood, unlabeled and tv are for "
             f"guarantee='high_probability' and rules with linear bounds, got "
@@ -378,7 +378,7 @@ def check_guarantee(rule, samples, unlabeled, certificate):
         )
     is_simple = method == "expectation" and samples.ood is None
     if samples.weight is not None and (
-        own or not (method == "high_probability" or is_simple)
+        has_point or not (method == "high_probability" or is_simple)
     ):
         raise ValueError(
             f"Importance weights are for guarantee='high_probability', and "

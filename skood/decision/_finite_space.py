@@ -115,12 +115,12 @@ class _Face:
         uses_ood = any(function.ood for function in (*bounds, cost or Linear()))
         self.mass = np.maximum(p, q) if uses_ood else p
         self.columns = np.array([p, p * risk, q]) / self.mass
-        self.rows = np.array([bound[:3] for bound in bounds]).reshape(-1, 3)
+        self.coefficients = np.array([bound[:3] for bound in bounds]).reshape(-1, 3)
         self.most = -np.array([bound.constant for bound in bounds])
         # samples of no effect would only add to the number of fractional atoms
-        of_use = ((self.rows @ self.columns) > 0).any(axis=1) | (self.most < 0)
-        self.rows, self.most = self.rows[of_use], self.most[of_use]
-        self.equal = np.zeros(len(self.rows), dtype=bool)
+        of_use = ((self.coefficients @ self.columns) > 0).any(axis=1) | (self.most < 0)
+        self.coefficients, self.most = self.coefficients[of_use], self.most[of_use]
+        self.equal = np.zeros(len(self.coefficients), dtype=bool)
         self.free = np.ones(len(p), dtype=bool)
         self.z = np.zeros(len(p))
 
@@ -133,10 +133,10 @@ class _Face:
         worst = float(np.max(-self.most, initial=0.0))
         if worst <= 0:
             return 0.0  # attained by accepting nothing
-        rows = self.rows @ self.columns
+        coefficients = self.coefficients @ self.columns
         z, _ = _linear_program(
             np.append(np.zeros(len(self.z)), 1.0),
-            np.column_stack([rows, -np.ones(len(rows))]),
+            np.column_stack([coefficients, -np.ones(len(coefficients))]),
             self.most,
             self.equal,
             np.append(self.mass, worst),
@@ -146,15 +146,15 @@ class _Face:
     def minimize(self, objective):
         """Return a vertex that minimizes a Linear, and the multipliers of the rows."""
         if not self.free.any():
-            return self.z, np.zeros(len(self.rows))
+            return self.z, np.zeros(len(self.coefficients))
         columns, z = self.columns[:, self.free], self.z.copy()
         factors = np.array(objective[:3])
         decided = self.columns[:, ~self.free] @ z[~self.free]
         scale = self._size(factors) or 1.0
         z[self.free], multipliers = _linear_program(
             factors / scale @ columns,
-            self.rows @ columns,
-            self.most - self.rows @ decided,
+            self.coefficients @ columns,
+            self.most - self.coefficients @ decided,
             self.equal,
             self.mass[self.free],
         )
@@ -168,12 +168,12 @@ class _Face:
         that meet every bound with a multiplier exactly.
         """
         self.z, multipliers = self.minimize(objective)
-        factors, rows = np.array(objective[:3]), np.abs(self.rows)
-        total = factors - multipliers @ self.rows
+        factors, coefficients = np.array(objective[:3]), np.abs(self.coefficients)
+        total = factors - multipliers @ self.coefficients
         size = self._size(factors)
-        terms = size + np.abs(multipliers) @ rows @ self.columns
+        terms = size + np.abs(multipliers) @ coefficients @ self.columns
         self.free &= np.abs(total @ self.columns) <= _TIE * terms
-        weight = np.abs(multipliers) * np.max(rows, axis=1, initial=0.0)
+        weight = np.abs(multipliers) * np.max(coefficients, axis=1, initial=0.0)
         self.equal |= weight > _TIE * size
         return total
 
@@ -182,7 +182,7 @@ class _Face:
         return float(np.max(np.abs(factors) @ self.columns, where=self.free, initial=0))
 
 
-def _linear_program(weights, rows, most, equal, upper):
+def _linear_program(weights, coefficients, most, equal, upper):
     """Return a vertex that minimizes the weighted sum, and the multipliers.
 
     Presolving rounds more, and the slack in the bounds allows for rounding; with both,
@@ -191,9 +191,9 @@ def _linear_program(weights, rows, most, equal, upper):
     for presolve, room in _ATTEMPTS:
         result = linprog(
             _SHARP * weights,
-            A_ub=_SHARP * rows[~equal],
+            A_ub=_SHARP * coefficients[~equal],
             b_ub=_SHARP * (most[~equal] + room),
-            A_eq=_SHARP * rows[equal],
+            A_eq=_SHARP * coefficients[equal],
             b_eq=_SHARP * most[equal],
             bounds=np.column_stack([np.zeros(len(upper)), upper]),
             method="highs-ds",
@@ -206,7 +206,7 @@ def _linear_program(weights, rows, most, equal, upper):
             f"The linear program of solve_finite could not be solved; "
             f"message of scipy.optimize.linprog: {result.message}"
         )
-    multipliers = np.zeros(len(rows))
+    multipliers = np.zeros(len(coefficients))
     multipliers[~equal] = result.ineqlin.marginals
     multipliers[equal] = result.eqlin.marginals
     return np.clip(result.x, 0.0, upper), multipliers
@@ -420,7 +420,7 @@ def solve_finite(p_id, p_ood, risk, rule):
     (0.5, 0.25)
     """
     p, q, risk = _check_input(p_id, p_ood, risk, rule)
-    cost, bounds, some = _problem(rule, p_ood is not None)
+    cost, bounds, needs_sample = _problem(rule, p_ood is not None)
     # elsewhere the likelihood ratio is infinite, or nearly so: never accepted
     atoms = np.flatnonzero(p > GUARD * q)
     inside = p[atoms], q[atoms], risk[atoms]
@@ -428,7 +428,7 @@ def solve_finite(p_id, p_ood, risk, rule):
     excess = face.excess()
     face.most += excess
     most, start = math.inf, 0.0
-    if some and excess <= GUARD:
+    if needs_sample and excess <= GUARD:
         most, start = _largest_tpr(face)
     if excess > GUARD or most <= _TIE:
         raise _infeasible(rule, *inside, bounds, p_ood is not None)

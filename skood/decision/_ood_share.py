@@ -415,6 +415,7 @@ def ood_prior_interval(
                 f"source_ood must have one label per OOD sample, got {len(labels)} for "
                 f"{len(leaked)} samples."
             )
-    parts = [leaked[labels == label] for label in np.unique(labels)]
-    F, n_ood = [int(part.sum()) for part in parts], [len(part) for part in parts]
+    by_source = [leaked[labels == label] for label in np.unique(labels)]
+    F = [int(decisions.sum()) for decisions in by_source]
+    n_ood = list(map(len, by_source))
     return prior_from_counts(*id_counts, F, n_ood, *new_counts, delta)

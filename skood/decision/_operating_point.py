@@ -319,8 +319,8 @@ def of_groups(limit, groups):
     """Return the limit of each sample, of its group if `limit` is a dict."""
     if not isinstance(limit, dict):
         return limit
-    found = (limit.get(group, -math.inf) for group in groups.tolist())
-    return np.fromiter(found, np.float64, groups.size)
+    limits = (limit.get(group, -math.inf) for group in groups.tolist())
+    return np.fromiter(limits, np.float64, groups.size)
 
 
 def precision_at(ood_prior, tpr, fpr):

@@ -314,9 +314,9 @@ class Certificate(BaseOptions):
         return Certificate(**params)
 
 
-def checked_certificate(given):
+def checked_certificate(certificate):
     """Return a certificate without a None, whose `delta` is of one candidate."""
-    certificate = Certificate._checked(given)
+    certificate = Certificate._checked(certificate)
     params = certificate.get_params(deep=False)
     params["delta"] = certificate.delta / certificate.n_candidates
     params["shift"] = Shift._checked(certificate.shift)

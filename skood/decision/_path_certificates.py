@@ -88,9 +88,9 @@ def without_small(labels, least, split, delta, small_groups):
 
 def pooled_labels(labels, names):
     """Return labels after some names are replaced by one."""
-    found = labels.astype(object)
-    found[np.isin(labels, list(names))] = POOLED
-    return found
+    replaced = labels.astype(object)
+    replaced[np.isin(labels, list(names))] = POOLED
+    return replaced
 
 
 def check_attainable(tests):
@@ -320,9 +320,9 @@ def _refusal(rule, sizes, tested, path, delta, weights, failed):
 
 def _too_few(tests, counts_of_angles, sizes, delta):
     """Return the statements that no count of the certifying samples certifies."""
-    found = []
+    reasons = []
     for i, (test, size) in enumerate(zip(tests, sizes, strict=True)):
-        margins = (test.margin(one[i], *size, delta) for one in counts_of_angles)
+        margins = (test.margin(counts[i], *size, delta) for counts in counts_of_angles)
         if max(margin.max() for margin in margins) > -math.inf:
             continue
         by_kind = zip(("ID", "OOD"), size, (test.needs_id, test.needs_ood), strict=True)
@@ -332,5 +332,5 @@ def _too_few(tests, counts_of_angles, sizes, delta):
             if is_needed
         ]
         verb = "is" if len(samples) == 1 and samples[0].startswith("1 ") else "are"
-        found.append(f"{' and '.join(samples)} {verb} too few for {text_of(test)}")
-    return " and ".join(found[:3]) or "no rule meets all statements with a margin"
+        reasons.append(f"{' and '.join(samples)} {verb} too few for {text_of(test)}")
+    return " and ".join(reasons[:3]) or "no rule meets all statements with a margin"

@@ -25,7 +25,7 @@ from skood.decision._base_rule import (
     is_floor,
 )
 from skood.decision._calibration_sample import (
-    Candidate,
+    BestRule,
     Goal,
     Problem,
     better,
@@ -132,7 +132,7 @@ def _least_violation(problem, rule, thetas, optimize, find, randomize, infeasibl
         fpr = F / n_ood if n_ood else np.full(N.shape, np.nan)
         broken = np.where(N > 0, rule.violation(N / n_id, fpr, risk), math.inf)
         k = np.lexsort((F, -N, broken))[0]
-        candidate = Candidate(
+        candidate = BestRule(
             float(broken[k]), float(N[k]), float(F[k]), float(theta), float(lam[k])
         )
         if better(candidate, best, 0.0):
@@ -206,7 +206,7 @@ def search_problem(rule, problem, solver):
         goal = Goal.of(rule, problem)
         best = problem.best_between_ties(goal)
         if best is not None:
-            return _with_gap(problem.describe(rule, best), best.value)
+            return problem.describe(rule, best, best.value)
     merged = problem.with_merged_ties()
     point = exact = None
     if merged.few_tied():
@@ -216,7 +216,7 @@ def search_problem(rule, problem, solver):
     # Where scores are dense, ties that were merged may not stay together at an angle.
     point = point or _best_point(merged, rule, solver, infeasible)[0]
     point = point or exact or _best_point(problem, rule, solver, infeasible)[0]
-    if point.attainable is None:
+    if point.attainable is None and solver.angles == "full":
         warn_of_reversed(point)
     return point
 
@@ -265,17 +265,7 @@ def _best_point(problem, rule, solver, infeasible):
             infeasible,
         )
         return point, None
-    point = problem.describe(rule, best)
-    return point and _with_gap(point, bound), best
-
-
-def _with_gap(point, bound):
-    """Return the operating point with its gap to a bound of the objective."""
-    objective = point.rates.objective
-    gap = objective - bound  # NaN if nothing is certified
-    if gap <= 1e-12 * abs(objective):
-        gap = 0.0  # also removes negative rounding errors
-    return replace(point, gap=gap)
+    return problem.describe(rule, best, bound), best
 
 
 def warn_of_reversed(point):

@@ -260,7 +260,7 @@ class StatementTest(NamedTuple):
         """Whether there are no stakes that follow the samples before."""
         return self.kind == "sum"
 
-    def given_stakes(self, stake, n_id, n_ood):
+    def stakes_per_sample(self, stake, n_id, n_ood):
         """Return the stakes on ID and on OOD samples for one that is given."""
         if self.kind == "sum":
             return stake / max(n_id, 1), stake / max(n_ood, 1)

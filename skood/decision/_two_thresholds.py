@@ -214,7 +214,7 @@ class TwoThresholds(BaseRule):
         labels, labels_ood = samples.by_kind("group")
         delta = error(1 if labels is None else len(np.unique(labels)))
         least = max((_least_size(share, delta) for _, share, _ in bounds), default=0)
-        given = (
+        all_labels = (
             labels,
             (np.empty(0, dtype=object) if labels_ood is None else labels_ood),
         )
@@ -228,19 +228,21 @@ class TwoThresholds(BaseRule):
         limits: dict = {"risk": math.inf, "OOD": math.inf}
         statements = []
         for scores, share, name in bounds:
-            found = {
+            thresholds = {
                 group: self._certified(
-                    scores[_rows(labels, group)], share, delta, name, samples
+                    scores[_in_group(labels, group)], share, delta, name, samples
                 )
                 for group in groups
             }
             if by_group:
-                limits[name] = {group: limit for group, (limit, _) in found.items()}
+                limits[name] = {
+                    group: limit for group, (limit, _) in thresholds.items()
+                }
             else:
-                limits[name] = max(limit for limit, _ in found.values())
-            for group, (limit, pvalue) in found.items():
+                limits[name] = max(limit for limit, _ in thresholds.values())
+            for group, (limit, pvalue) in thresholds.items():
                 limit = limit if by_group else limits[name]
-                rejected = np.mean(scores[_rows(labels, group)] > limit)
+                rejected = np.mean(scores[_in_group(labels, group)] > limit)
                 statements.append(_statement(name, share, group, rejected, pvalue))
         if by_group:
             limits = {
@@ -253,7 +255,7 @@ class TwoThresholds(BaseRule):
                 for name, limit in limits.items()
             }
         about = {"not_certified": skipped, "pooled": pooled}
-        point = self._at(problem, limits["risk"], limits["OOD"], given)
+        point = self._at(problem, limits["risk"], limits["OOD"], all_labels)
         return _with_certificate(point, statements, certificate, samples, **about)
 
     def _certified(self, scores, share, delta, name, samples):
@@ -261,12 +263,12 @@ class TwoThresholds(BaseRule):
 
         `delta` None: on average over the draw of the scores.
         """
-        n, kept = len(scores), 1.0 - share
+        n, tpr = len(scores), 1.0 - share
         if delta is None:
-            rank, pvalue = min_accepted_id_on_average(n, kept), math.nan
+            rank, pvalue = min_accepted_id_on_average(n, tpr), math.nan
         else:
-            rank = min_accepted_id(n, kept, delta)
-            pvalue = math.nan if rank is None else at_least(rank, n, kept)
+            rank = min_accepted_id(n, tpr, delta)
+            pvalue = math.nan if rank is None else at_least(rank, n, tpr)
         if rank is not None:
             return _above_rank(scores, rank, None), pvalue
         n_id, n_ood = samples.sizes
@@ -306,7 +308,7 @@ class TwoThresholds(BaseRule):
         risk_threshold = certified_threshold(
             self,
             (first, second),
-            lambda part: _within(part, ood_max)[:2],
+            lambda problem: _within(problem, ood_max)[:2],
             self.risk,
             delta,
             certificate.max_loss,
@@ -334,7 +336,7 @@ class TwoThresholds(BaseRule):
         return problem.evaluated(self, point, groups)
 
 
-def _rows(labels, group):
+def _in_group(labels, group):
     """Return the samples of a group; None: all."""
     return slice(None) if group is None else labels == group
 
@@ -365,7 +367,7 @@ def _statement(name, share, group, rejected, pvalue):
 def _with_certificate(point, statements, certificate, samples, **about):
     """Return the point with a certificate of statements."""
     n_id, n_ood = samples.sizes
-    found = RuleCertificate(
+    about_rule = RuleCertificate(
         certificate._error,
         tuple(statements),
         n_id,
@@ -374,7 +376,7 @@ def _with_certificate(point, statements, certificate, samples, **about):
         n_certified=1,
         **about,
     )
-    return replace(point, certificate=found)
+    return replace(point, certificate=about_rule)
 
 
 def _conformal(scores, weight, share, name):
@@ -384,15 +386,15 @@ def _conformal(scores, weight, share, name):
     """
     if share == 0:
         return math.inf
-    n, kept = len(scores) if weight is None else weight.sum().item(), 1.0 - share
+    n, tpr = len(scores) if weight is None else weight.sum().item(), 1.0 - share
     unit = ""
     if weight is not None and weight.dtype.kind != "i":
         largest = weight.max().item()
-        rank = (n + largest) * kept * (1 - GUARD)
+        rank = (n + largest) * tpr * (1 - GUARD)
         rank = None if rank > n else rank
         unit = " of the largest weight"
     else:
-        rank = min_accepted_id_on_average(n, kept)
+        rank = min_accepted_id_on_average(n, tpr)
     if rank is not None:
         return _above_rank(scores, rank, weight)
     warn(
@@ -511,9 +513,9 @@ def certified_threshold(rule, parts, region, risk_max, delta, max_loss):
     )
 
 
-def _accepted_losses(part, threshold):
+def _accepted_losses(region, threshold):
     """Return the losses of the samples up to a threshold of scores and losses."""
-    scores, loss = part
+    scores, loss = region
     return loss[scores <= threshold]
 
 

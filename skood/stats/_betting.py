@@ -104,25 +104,25 @@ class History:
     def empty(cls):
         return cls(np.empty((MAX_BLOCKS, 3)), np.zeros(1, dtype=np.int64))
 
-    def extend(self, rows, path):
-        """Return the history after samples with numbers `rows` and log capital `path`.
+    def extend(self, numbers, path):
+        """Return the history after samples with `numbers` and log capital `path`.
 
-        `rows` must be of the same stream and later than all rows before.
+        `numbers` must be of the same stream and later than all numbers before.
         """
         if len(path) == 1:  # for the speed of small calls
             value = float(path[0])
-            return self._extended(1, (int(rows[0]), value, value))
+            return self._extended(1, (int(numbers[0]), value, value))
         now, done = self, 0
         while done < len(path):
             if now.n_open == 0:
-                now, used = now._whole_blocks(rows[done:], path[done:])
+                now, used = now._whole_blocks(numbers[done:], path[done:])
                 if used:
                     done += used
                     continue
             take = min(now.width - now.n_open, len(path) - done)
-            part = path[done : done + take]
+            piece = path[done : done + take]
             done += take
-            last = (int(rows[done - 1]), float(part[-1]), float(part.max()))
+            last = (int(numbers[done - 1]), float(piece[-1]), float(piece.max()))
             now = now._extended(take, last)
         return now
 
@@ -137,7 +137,7 @@ class History:
             self.closed, self.written, self.n_closed, self.width, n_open, last
         )
 
-    def _whole_blocks(self, rows, path):
+    def _whole_blocks(self, numbers, path):
         """Return the history after as many whole blocks as fit, and their samples."""
         room = MAX_BLOCKS - 1 - self.n_closed  # the last one merges: see _close
         count = min(room, len(path) // self.width)
@@ -146,7 +146,7 @@ class History:
         used = count * self.width
         blocks = path[:used].reshape(count, self.width)
         lines = np.empty((count, 3))
-        lines[:, 0] = rows[self.width - 1 : used : self.width]
+        lines[:, 0] = numbers[self.width - 1 : used : self.width]
         lines[:, 1] = blocks[:, -1]
         lines[:, 2] = blocks.max(axis=1)
         closed, written = self._append(lines)
@@ -217,23 +217,23 @@ class Capital:
             nothing, nothing, row, log_martingale=log_m, largest=log_m, alarms=alarms
         )
 
-    def advance(self, bettors, bets, rows):
+    def advance(self, bettors, bets, numbers):
         """Return the log martingale after each sample, and the capital after the last.
 
-        `bets`, of shape (n_bettors, n_samples), are positive; `rows` the numbers of the
-        samples in the stream.
+        `bets`, of shape (n_bettors, n_samples), are positive; `numbers` count the
+        samples of the stream.
         """
         if bets.shape[1] == 1:  # for the speed of small calls
-            return self._advance_one(bettors, bets[:, 0], int(rows[0]))
+            return self._advance_one(bettors, bets[:, 0], int(numbers[0]))
         now, paths, done = self, [], 0
-        while done < len(rows):
+        while done < len(numbers):
             piece = slice(done, done + _STRETCH)
-            path, now = now._stretch(bettors, bets[:, piece], rows[piece])
+            path, now = now._stretch(bettors, bets[:, piece], numbers[piece])
             paths.append(path)
             done += len(path)
         return np.concatenate(paths), now
 
-    def _stretch(self, bettors, bets, rows):
+    def _stretch(self, bettors, bets, numbers):
         """Return results of `advance` for the first samples, as many as fit in range.
 
         ``A_t = D_t (A_0 + sum_{i <= t} w_i / D_{i-1})`` with the products ``D_t`` of
@@ -241,7 +241,7 @@ class Capital:
         """
         product, n_samples = _products_in_range(bets)
         if n_samples == 1:
-            return self._advance_one(bettors, bets[:, 0], int(rows[0]))
+            return self._advance_one(bettors, bets[:, 0], int(numbers[0]))
         w, wait = _prior(bettors.time_scale, self.clock, n_samples)
         log_unit = np.maximum(self.log_capital, 0.0)
         terms = np.empty((len(bets), n_samples + 1))
@@ -261,7 +261,7 @@ class Capital:
         after = Capital(
             np.log(capital[:, -1]) + log_unit,
             np.log(start) + log_unit,
-            np.where(best > 0, rows[best - 1], self.start_row),
+            np.where(best > 0, numbers[best - 1], self.start_row),
             self.clock + n_samples,
             float(path[-1]),
             max(self.largest, float(path.max())),
@@ -273,8 +273,8 @@ class Capital:
         at = int((path >= bettors.threshold).argmax())
         k = int((np.log(capital[:, at]) + log_unit + bettors.log_weight).argmax())
         first = int(terms[k, : at + 2].argmax())
-        begin = rows[first - 1] if first > 0 else self.start_row[k]
-        return path, after._alarmed(bettors, k, rows[at], begin, path[at])
+        begin = numbers[first - 1] if first > 0 else self.start_row[k]
+        return path, after._alarmed(bettors, k, numbers[at], begin, path[at])
 
     def _advance_one(self, bettors, bets, row):
         """Return results of `advance` for one sample, in logarithms."""
@@ -455,10 +455,10 @@ class HedgedBand:
         weight, x, lost = weight[used], x[used], lost[used]
         above, below = self.above.copy(), self.below.copy()
         for at in range(0, len(x), _CHUNK):
-            part = slice(at, at + _CHUNK)
-            bets = weight[part, None] * FRACTIONS
-            above += _log_product(bets, np.where(lost[part], 0.0, x[part]))
-            low = np.where(lost[part], 0.0, 1 - x[part])
+            chunk = slice(at, at + _CHUNK)
+            bets = weight[chunk, None] * FRACTIONS
+            above += _log_product(bets, np.where(lost[chunk], 0.0, x[chunk]))
+            low = np.where(lost[chunk], 0.0, 1 - x[chunk])
             below += _log_product(bets, low)[:, ::-1]
         seen = ~lost
         return HedgedBand(

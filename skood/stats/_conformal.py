@@ -5,6 +5,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import product
 from numbers import Integral, Real
 
 import numpy as np
@@ -232,10 +233,10 @@ def min_calibration_size(n_detectors, alpha):
     >>> min_calibration_size(7, alpha=0.05)
     139
     """
-    return max(1, rows_needed(n_detectors, alpha))
+    return max(1, size_needed(n_detectors, alpha))
 
 
-def rows_needed(factor, alpha):
+def size_needed(factor, alpha):
     """Return the smallest n for which ``factor / (n + 1)`` is at most a level."""
     return math.ceil(factor / loosened(alpha)) - 1
 
@@ -261,7 +262,7 @@ def warn_if_few(combiner, n_calibration, n_detectors, alpha):
         f"{correction:.4g}{less} if only one of {n_detectors} detectors rejects: "
         f"{smallest:.3g} is not rejected at the level {alpha:.3g}, so that no detector "
         f"can reject a sample on its own{unless}. Calibrate on at least "
-        f"{rows_needed(correction, alpha)} samples, "
+        f"{size_needed(correction, alpha)} samples, "
         "or combine fewer detectors."
     )
 
@@ -285,21 +286,24 @@ def counts_at_most(ranked, scores):
     counts = np.empty(scores.shape, dtype=np.int64)
     if scores.size <= _FEW:
         pairs = zip(ranked.T, scores.T, strict=True)
-        counts.T[:] = [one.searchsorted(column, side="right") for one, column in pairs]
+        counts.T[:] = [
+            calibration.searchsorted(column, side="right")
+            for calibration, column in pairs
+        ]
         return counts
 
     def count(chunk):
-        rows, j = chunk
-        column = scores[rows, j]
+        samples, j = chunk
+        column = scores[samples, j]
         if len(ranked) < _LARGE:
-            counts[rows, j] = np.searchsorted(ranked[:, j], column, side="right")
+            counts[samples, j] = np.searchsorted(ranked[:, j], column, side="right")
             return
         order = np.argsort(column)  # sorted look-ups are faster: they share the cache
-        found = np.searchsorted(ranked[:, j], column[order], side="right")
-        counts[rows.start + order, j] = found
+        below = np.searchsorted(ranked[:, j], column[order], side="right")
+        counts[samples.start + order, j] = below
 
     chunks = row_chunks(len(scores), 1, _CHUNK)
-    map_chunks(count, [(rows, j) for rows in chunks for j in range(scores.shape[1])])
+    map_chunks(count, list(product(chunks, range(scores.shape[1]))))
     return counts
 
 
@@ -309,7 +313,7 @@ def untied_counts(ranked, scores, slack, rng):
     Each calibration score and each score has a uniform tie-breaker. It decides between
     scores that differ by at most `slack`.
     """
-    breakers, own = rng.random(ranked.shape), rng.random(scores.shape)
+    breakers, tie_breakers = rng.random(ranked.shape), rng.random(scores.shape)
     most = counts_at_most(ranked, scores + slack)
     counts = counts_at_most(ranked, np.nextafter(scores - slack, -np.inf))
     counts = np.minimum(counts, most)
@@ -320,7 +324,7 @@ def untied_counts(ranked, scores, slack, rng):
             if low < high:
                 at = which.ravel() == k
                 tied = np.sort(breakers[low:high, j])
-                counts[at, j] += tied.searchsorted(own[at, j])
+                counts[at, j] += tied.searchsorted(tie_breakers[at, j])
     return counts
 
 

@@ -146,9 +146,9 @@ def bound_of_selection(ranks, n, selected, delta, choice=None):
     m, n_detectors = ranks.shape
     within, allowed = _allowed(m, n, delta / n_detectors, "local")
 
-    def n_id(part, k):
-        counts = np.cumsum(np.bincount(ranks[part, k], minlength=n + 2))[within]
-        size = np.count_nonzero(part)
+    def n_id(mask, k):
+        counts = np.cumsum(np.bincount(ranks[mask, k], minlength=n + 2))[within]
+        size = np.count_nonzero(mask)
         return min(int((allowed + size - counts).min()), size)
 
     least = min(n_id(selected, k) for k in range(n_detectors))
@@ -196,12 +196,12 @@ def fdp_power(selected, is_ood):
     >>> fdp_power([True, True, True, False], [True, False, True, True])
     FDPPower(fdp=0.3333333333333333, power=0.6666666666666666)
     """
-    selected, is_ood = (np.asarray(to_numpy(one)) for one in (selected, is_ood))
-    for name, one in (("selected", selected), ("is_ood", is_ood)):
-        if one.ndim != 1 or (one.dtype.kind != "b" and one.size):
+    selected, is_ood = (np.asarray(to_numpy(array)) for array in (selected, is_ood))
+    for name, array in (("selected", selected), ("is_ood", is_ood)):
+        if array.ndim != 1 or (array.dtype.kind != "b" and array.size):
             raise ValueError(
                 f"{name} must be a boolean array of shape (n_samples,), got the dtype "
-                f"{one.dtype} and the shape {one.shape}."
+                f"{array.dtype} and the shape {array.shape}."
             )
     if len(selected) != len(is_ood):
         raise ValueError(
@@ -210,6 +210,6 @@ def fdp_power(selected, is_ood):
         )
     selected, is_ood = selected.astype(bool), is_ood.astype(bool)
     n_selected, n_ood = int(selected.sum()), int(is_ood.sum())
-    n_found = int((selected & is_ood).sum())
-    power = n_found / n_ood if n_ood else float("nan")
-    return FDPPower((n_selected - n_found) / max(n_selected, 1), power)
+    n_detected = int((selected & is_ood).sum())
+    power = n_detected / n_ood if n_ood else float("nan")
+    return FDPPower((n_selected - n_detected) / max(n_selected, 1), power)

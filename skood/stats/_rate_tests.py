@@ -104,8 +104,8 @@ def two_sample(N, n_id, F, n_ood, id_factor, ood_factor, delta):
     others = n_ood * (id_factor * counts / n_id - statistic) / ood_factor
     others = np.floor(others + GUARD)
     below = _cumulated_binomial(others, n_ood, f_low)
-    found = np.einsum("ij,ij->i", binom.pmf(counts, n_id, t_high), below)
-    return min(1.0, gamma + float(found.max()) + 2 * _TAIL)
+    probabilities = np.einsum("ij,ij->i", binom.pmf(counts, n_id, t_high), below)
+    return min(1.0, gamma + float(probabilities.max()) + 2 * _TAIL)
 
 
 def _cumulated_binomial(counts, n, share):
@@ -118,13 +118,13 @@ def _cumulated_binomial(counts, n, share):
     values = np.arange(max(least, 0), int(counts.max()) + 1)
     with np.errstate(invalid="ignore"):
         if values.size > counts.shape[1]:
-            found = bdtr(np.maximum(counts, 0), n, share)
+            probabilities = bdtr(np.maximum(counts, 0), n, share)
         else:  # few counts, which are repeated
-            found = bdtr(values, n, share)
+            probabilities = bdtr(values, n, share)
             columns = np.maximum(counts - max(least, 0), 0)
-            found = np.take_along_axis(found, columns, axis=1)
-    found[counts < 0] = 0.0
-    return found
+            probabilities = np.take_along_axis(probabilities, columns, axis=1)
+    probabilities[counts < 0] = 0.0
+    return probabilities
 
 
 def weighted_sum(values, accepted, ood_factor, stakes, delta):

@@ -16,8 +16,8 @@ _DRAWN = 1024
 
 POWERS = (0.25, 0.5, 0.75, 0.9)
 SHIFTS = (0.25, 0.5, 1.0)
-SHAPES = tuple(f"power {one:g}" for one in POWERS) + tuple(
-    f"shift {one:g}" for one in SHIFTS
+SHAPES = tuple(f"power {parameter:g}" for parameter in POWERS) + tuple(
+    f"shift {parameter:g}" for parameter in SHIFTS
 )
 
 
@@ -43,13 +43,13 @@ def bet_table(n_calibration, alternative="ood"):
     return mirrored.copy() if alternative == "id" else np.vstack([ood, mirrored])
 
 
-def tied_ranks(ordered, ties, scores, own_ties):
+def tied_ranks(ordered, ties, scores, tie_breakers):
     """Return how many calibration samples rank below samples by (score, tie-breaker).
 
     `ordered` and `ties`, of shape (n_calibration,), are sorted in this order.
     """
     # NumPy orders complex numbers by the real, then by the imaginary part
-    return _pairs(ordered, ties).searchsorted(_pairs(scores, own_ties), side="left")
+    return _pairs(ordered, ties).searchsorted(_pairs(scores, tie_breakers), side="left")
 
 
 def _pairs(scores, ties):
@@ -79,24 +79,24 @@ class Reference:
         table = np.ascontiguousarray(bet_table(len(scores), alternative).T)
         return cls(scores[order], ties[order], table, conservative)
 
-    def _bets_of_one(self, scores, own_ties, total, n_before):
+    def _bets_of_one(self, scores, draw_ties, total, n_before):
         """Return the results of `bets` for one sample, ties broken at random."""
         j = self.scores.searchsorted(scores[0])
         if j < len(self.scores) and self.scores[j] == scores[0]:
-            breaker = own_ties(np.zeros(1, dtype=np.int64))
+            breaker = draw_ties(np.zeros(1, dtype=np.int64))
             j = tied_ranks(self.scores, self.ties, scores, breaker)[0]
         added = self.table[j]
         bets = added * (n_before + 1) / total
         return bets[:, None], total + added
 
-    def bets(self, scores, own_ties, total, n_before):
+    def bets(self, scores, draw_ties, total, n_before):
         """Return the bets (n_shapes, n_samples), and the totals S after the last.
 
-        `own_ties` returns the tie-breakers of samples by their positions; `total`, of
+        `draw_ties` returns the tie-breakers of samples by their positions; `total`, of
         shape (n_shapes,), is S, and `n_before` counts calibration and stream.
         """
         if len(scores) == 1 and not self.conservative:  # for the speed of small calls
-            return self._bets_of_one(scores, own_ties, total, n_before)
+            return self._bets_of_one(scores, draw_ties, total, n_before)
         low = self.scores.searchsorted(scores)
         tied = np.flatnonzero(self.scores.take(low, mode="clip") == scores)
         if self.conservative:
@@ -106,7 +106,7 @@ class Reference:
             smallest, added = np.minimum(*ends), np.maximum(*ends)
         else:
             if tied.size:
-                breakers = own_ties(tied)
+                breakers = draw_ties(tied)
                 low[tied] = tied_ranks(self.scores, self.ties, scores[tied], breakers)
             smallest = added = self.table.take(low, axis=0)
         totals = np.empty((len(total), len(scores) + 1))

@@ -203,7 +203,7 @@ def _minimum(loss, *starts):
                 continue
             for width in (0.2, 0.05):  # the second simplex has not collapsed
                 simplex = start + width * np.eye(len(start) + 1, len(start))
-                found = minimize(
+                result = minimize(
                     loss,
                     start,
                     method="Nelder-Mead",
@@ -214,9 +214,9 @@ def _minimum(loss, *starts):
                         "maxiter": 2000,
                     },
                 )
-                start = found.x
-            if found.success and (best is None or found.fun < best.fun):
-                best = found
+                start = result.x
+            if result.success and (best is None or result.fun < best.fun):
+                best = result
     return None if best is None else best.x
 
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from skood.decision._calibration_sample import Candidate, Problem
+from skood.decision._calibration_sample import BestRule, Problem
 from skood.decision._operating_point import project
 from skood.decision._solver import search
 from skood.exceptions import InfeasibleError, SkoodWarning
@@ -594,7 +594,7 @@ def test_rules_of_dense_scores_that_separate_a_pair_are_found_out():
         projected = project(theta, *problem.scaled)
         # a sample that is tied with another by one score only
         for k, separated in ((0, True), (-1, False), (near, theta == 0.0)):
-            found = Candidate(0.0, 1, 0, theta, projected[k])
+            found = BestRule(0.0, 1, 0, theta, projected[k])
             assert merged.are_separated(found, problem) == separated
     discrete = np.round(a, 1) * (1 + 1e-9 * b)
     tied = Problem(ScoredSamples.from_arrays(discrete, discrete, b, None, None))

@@ -13,11 +13,11 @@ import pytest
 
 from skood.decision._angle_search import (
     Line,
-    _Search,
+    _AngleSearch,
     branch_and_bound,
     pivot_sweep,
 )
-from skood.decision._calibration_sample import Candidate, Goal, Problem
+from skood.decision._calibration_sample import BestRule, Goal, Problem
 from skood.decision._solver import search
 from skood.exceptions import InfeasibleError, SkoodWarning
 from skood.rejection import (
@@ -442,13 +442,13 @@ def test_zero_risk_is_reached_with_the_largest_coverage_of_the_grid():
 
 def _search_of(rule, data):
     problem = Problem(ScoredSamples.from_arrays(*data))
-    return _Search(problem, Goal.of(rule, problem), False)
+    return _AngleSearch(problem, Goal.of(rule, problem), False)
 
 
 def test_a_story_of_undecided_rows_is_not_believed():
     data = instance(3, n_id=30, n_ood=10, high=100)
     search = _search_of(BoundedAbstention(0.5), data)
-    search.confirm(Candidate(-1.0, 20, 3, 0.7, 0.0), 23)
+    search.confirm(BestRule(-1.0, 20, 3, 0.7, 0.0), 23)
     # the whole angle was searched instead
     true = search.problem.best_at(0.7, search.goal)
     assert search.best == true and true.value >= 0
