@@ -48,7 +48,6 @@ class AllOf(BaseRule):
         self.rules = rules
 
     def check_params(self):
-        """Raise a ValueError if a parameter is out of its range, or of another type."""
         super().check_params()
         if not self.rules:
             raise ValueError("rules of AllOf is empty; pass at least one rule.")
@@ -67,49 +66,16 @@ class AllOf(BaseRule):
         return next((prior for prior in priors if prior is not None), None)
 
     def rates(self):
-        """Return the bounds of all rules.
-
-        Returns
-        -------
-        rates : tuple of Linear
-            Functions of TPR, loss and FPR, not positive where the bounds are met.
-        """
         return tuple(itertools.chain.from_iterable(r.rates() for r in self.rules))
 
     def cost(self):
-        """Return the objective of the first rule if it is linear.
-
-        Returns
-        -------
-        cost : Linear or None
-            The objective. None: the selective risk.
-        """
         return self.rules[0].cost()
 
     def statements(self):
-        """Return the bounds of all rules that some acceptance region breaks.
-
-        Returns
-        -------
-        statements : tuple of Linear
-            Functions of t, e and f that must not be positive.
-        """
         statements = itertools.chain.from_iterable(r.statements() for r in self.rules)
         return tuple(dict.fromkeys(statements))
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return the sum of the violations of all rules.
-
-        Parameters
-        ----------
-        tpr, fpr, risk : ndarray or float
-            True positive rate, false positive rate and selective risk.
-
-        Returns
-        -------
-        violation : ndarray or float
-            Zero where all bounds are met.
-        """
         return sum(rule.violation(tpr, fpr, risk) for rule in self.rules)
 
     def _loosened_rates(self, amount):

@@ -73,13 +73,6 @@ class BoundedTPRFPR(BaseRule):
         self.fpr_max = fpr_max
 
     def rates(self):
-        """Return the bounds on the TPR and on the FPR.
-
-        Returns
-        -------
-        rates : tuple of Linear
-            Functions of TPR, loss and FPR, not positive where the bounds are met.
-        """
         return (
             Linear(id=-1.0, constant=self.tpr_min),
             Linear(ood=1.0, constant=-self.fpr_max),
@@ -166,17 +159,9 @@ class BoundedPrecisionRecall(BaseRule):
 
     @property
     def needs_ood(self):
-        """Return whether OOD samples are required: if `ood_prior` is positive."""
         return self.ood_prior > 0
 
     def rates(self):
-        """Return the bounds on the TPR and on the precision.
-
-        Returns
-        -------
-        rates : tuple of Linear
-            Functions of TPR, loss and FPR, not positive where the bounds are met.
-        """
         return (
             Linear(id=-1.0, constant=self.recall_min),
             Linear(
@@ -186,24 +171,11 @@ class BoundedPrecisionRecall(BaseRule):
         )
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return the missing recall plus the missing precision.
-
-        Parameters
-        ----------
-        tpr, fpr, risk : ndarray or float
-            True positive rate, false positive rate and selective risk; the last is
-            not used.
-
-        Returns
-        -------
-        violation : ndarray or float
-            Zero where both bounds are met. The precision of accepting nothing counts
-            as zero.
-        """
         tpr, fpr = np.asarray(tpr, dtype=np.float64), np.asarray(fpr)
         right = (1 - self.ood_prior) * tpr
         wrong = self.ood_prior * fpr if self.ood_prior else np.zeros_like(tpr)
         accepted = right + wrong
+        # the precision of accepting nothing counts as zero
         precision = np.divide(
             right, accepted, out=np.zeros(accepted.shape), where=accepted != 0
         )
@@ -261,11 +233,4 @@ class BoundedAbstention(BaseRule):
         self.coverage = coverage
 
     def rates(self):
-        """Return the bound on the coverage.
-
-        Returns
-        -------
-        rates : tuple of Linear
-            Functions of TPR, loss and FPR, not positive where the bounds are met.
-        """
         return (Linear(id=-1.0, constant=self.coverage),)

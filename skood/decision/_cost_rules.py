@@ -55,39 +55,12 @@ class BoundedImprovement(BaseRule):
         self.risk_max = risk_max
 
     def rates(self):
-        """Return the bound on the selective risk.
-
-        Returns
-        -------
-        rates : tuple of Linear
-            Functions of TPR, loss and FPR, not positive where the bounds are met.
-        """
         return (Linear(id=-self.risk_max, loss=1.0),)
 
     def cost(self):
-        """Return minus the coverage.
-
-        Returns
-        -------
-        cost : Linear
-            The objective.
-        """
         return Linear(id=-1.0)
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return the excess risk.
-
-        Parameters
-        ----------
-        tpr, fpr, risk : ndarray or float
-            True positive rate, false positive rate and selective risk; only the last
-            is used.
-
-        Returns
-        -------
-        violation : ndarray or float
-            Zero where the bound is met.
-        """
         return excess(np.asarray(risk) - self.risk_max)[()]
 
 
@@ -175,7 +148,6 @@ class CostBased(BaseRule):
         self.cost_max = cost_max
 
     def check_params(self):
-        """Raise a ValueError if a parameter is out of its range, or of another type."""
         super().check_params()
         if self.accept_ood <= self.reject_ood:
             raise ValueError(
@@ -185,26 +157,12 @@ class CostBased(BaseRule):
             )
 
     def rates(self):
-        """Return the bound on the cost, if there is one.
-
-        Returns
-        -------
-        rates : tuple of Linear
-            Functions of TPR, loss and FPR, not positive where the bounds are met.
-        """
         if self.cost_max is None:
             return ()
         cost = self.cost()
         return (cost._replace(constant=cost.constant - self.cost_max),)
 
     def cost(self):
-        """Return the expected cost.
-
-        Returns
-        -------
-        cost : Linear
-            The objective.
-        """
         return Linear(
             id=-(1 - self.ood_prior) * self.reject_id,
             loss=1 - self.ood_prior,
@@ -276,16 +234,8 @@ class PlugInCost(CostBased):
 
     @property
     def needs_ood(self):
-        """Return False: OOD samples are never required."""
         return False
 
     def plug_in(self):
-        """Return the rule on the risk and the likelihood ratio.
-
-        Returns
-        -------
-        plug_in : tuple (mu, lam) of float
-            Accept iff ``r + mu * g <= lam``.
-        """
         odds = self.ood_prior / (1 - self.ood_prior)
         return (self.accept_ood - self.reject_ood) * odds, float(self.reject_id)

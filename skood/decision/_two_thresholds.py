@@ -135,7 +135,6 @@ class TwoThresholds(BaseRule):
         self.criterion = criterion
 
     def check_params(self):
-        """Raise a ValueError if a parameter is out of its range, or of another type."""
         super().check_params()
         if self._bounds_rejection and self.ood + self.risk >= 1:
             raise ValueError(
@@ -148,25 +147,11 @@ class TwoThresholds(BaseRule):
         return self.criterion == "rejection"
 
     def rates(self):
-        """Return the bound on the TPR, or on the selective risk.
-
-        Returns
-        -------
-        rates : tuple of Linear
-            Functions of TPR, loss and FPR, not positive where the bounds are met.
-        """
         if self._bounds_rejection:
             return (Linear(id=-1.0, constant=1.0 - self.ood - self.risk),)
         return (Linear(id=-self.risk, loss=1.0),)
 
     def cost(self):
-        """Return minus the coverage with a bounded selective risk, else None.
-
-        Returns
-        -------
-        cost : Linear or None
-            Function of TPR, loss and FPR. None: the selective risk.
-        """
         return None if self._bounds_rejection else Linear(id=-1.0)
 
     def _point(self, problem, certificate=None, samples=None, rng=None):
