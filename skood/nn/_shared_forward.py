@@ -379,6 +379,9 @@ class NetworkPlan:
         is_block = type(X) is np.ndarray and X.shape[:1] <= (_SHARED_SAMPLES,)
         if not (self.is_direct and is_block and self.methods.issuperset(methods)):
             return None
+        for detector in self.detectors:
+            if unwrapped(detector.estimator_) is not self.network:  # fitted since then
+                return None
         with suppress(Exception):
             needs = frozenset({"logits"} if methods else ()).union(*self._needs)
             network = make_network(self.network)

@@ -296,7 +296,7 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
         return detector.get_params(deep=False).get("estimator", "absent") is None
 
     def described(self, inputs):
-        """Return a line for a report on each score; `inputs` are those of the fit."""
+        """Return a line for a report on each score, from `inputs` of the fit."""
         classifier = type(unwrap(self.estimator)[0]).__name__
         lines = {"risk": f"1 - max probability of {classifier}"}
         for name, detector in zip(("risk", "ood"), self[1:], strict=True):

@@ -378,6 +378,19 @@ def test_what_plans_leave_to_score_samples():
     assert plan.direct(np.resize(NEW, (8200, *NEW.shape[1:]))) is None
 
 
+def test_detectors_that_are_fitted_again_leave_the_plan():
+    clf, _ = counted()
+    net, other = conv_classifier()
+    net.head.weight.data.mul_(2)
+    energy = Energy(clf).fit(X)
+    plan = NetworkPlan(clf, [energy])
+    before = plan.direct(NEW[:3])[0]
+    energy.set_params(estimator=other).fit(X)
+    assert plan.direct(NEW[:3]) is None
+    assert_array_equal(plan.run(NEW[:3])[0], energy.score_samples(NEW[:3]))
+    assert not np.array_equal(plan.run(NEW[:3])[0], before)
+
+
 def test_direct_scores_beyond_float64_are_clipped_by_score_samples():
     samples = np.random.default_rng(0).normal(size=(60, 2))
     head = FrozenEstimator(LinearHead(np.eye(2), np.zeros(2)))
