@@ -4,19 +4,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from collections.abc import Callable
+import operator
+from abc import abstractmethod
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_consistent_length
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.decision._operating_point import draw
 from skood.rejection._explanation import explain_decisions
+from skood.rejection._parts import Parts
 from skood.rejection._report import make_report
 from skood.utils._batches import blockwise
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
 from skood.utils._labels import check_y, column, ood_mask, single_column
 from skood.utils._metaestimators import n_rows
@@ -33,27 +36,53 @@ def _has_rule(self):
     return True
 
 
-class Decisions:
-    """Mixin of selective predictors: their decisions, and the evaluation of these."""
+class Decisions(SkoodEstimator):
+    """Base class of selective predictors: their decisions, and their evaluation."""
+
+    _parts_type = Parts
+    _planned_parts: Any = None
 
     #: Reason of rejections because of a high risk.
     _uncertain = "uncertain class"
 
-    # of the selective predictor
-    estimator_: Any
-    operating_point_: Any
-    detector_inputs_: Any
     rule: Any
     ood_label: Any
     random_state: Any
+    operating_point_: Any
     _reference: Any
     _calibration: Any
-    _parts: Callable
-    _check_fitted: Callable
-    _losses: Callable
-    _possible_losses: Callable
-    _plain_score: Callable
-    _marked_ood: Callable
+
+    @abstractmethod
+    def _losses(self, y, predicted, is_id=None):
+        """Return the losses of ID samples."""
+
+    @abstractmethod
+    def _plain_score(self, y, predicted, weight):
+        """Return the score of ID samples without a rule."""
+
+    @abstractmethod
+    def _possible_losses(self, max_loss=None):
+        """Return the values that a loss can take, or None; see `possible_losses`."""
+
+    @abstractmethod
+    def _marked_ood(self):
+        """Return how OOD samples are marked in `y`, for messages."""
+
+    def _check_fitted(self):
+        if "estimator_" not in vars(self):  # for the speed of small calls
+            check_is_fitted(self, "estimator_")
+
+    def _parts(self):
+        """Return the fitted parts with their plan, which files do not contain."""
+        fitted = self.estimator_, self.risk_detector_, self.ood_detector_
+        parts = self._planned_parts
+        if parts is None or any(map(operator.is_not, parts, fitted)):
+            parts = self._planned_parts = self._parts_type(*fitted)
+        return parts
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        return {**state, "_planned_parts": None} if "_planned_parts" in state else state
 
     def accept_proba(self, X, groups=None):
         """Return the probability that each sample is accepted.

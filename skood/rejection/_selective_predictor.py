@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-import operator
 from abc import abstractmethod
 from contextlib import nullcontext
 from copy import copy
@@ -16,7 +15,6 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_scalar, get_tags
 from sklearn.utils.metadata_routing import MethodMapping
-from sklearn.utils.validation import check_is_fitted
 
 from skood.decision import (
     BaseRule,
@@ -40,7 +38,6 @@ from skood.rejection._parts import (
 )
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import labeled_rows
-from skood.utils._estimator import SkoodEstimator
 from skood.utils._id_samples import warn_of_earlier_steps
 from skood.utils._labels import (
     check_y,
@@ -61,15 +58,12 @@ from skood.utils._weights import row_weight
 _OOD_NAMES = {"oos", "ood", "outlier", "anomaly", "unknown", "novel", "out_of_scope"}
 
 
-class SelectivePredictor(Decisions, SkoodEstimator):
+class SelectivePredictor(Decisions):
     """Base class of classifiers and regressors with a rule.
 
     A subclass defines `ood_label` (NaN in a regression), the parts that are fitted, and
     the losses and the values of predictions.
     """
-
-    _parts_type = Parts
-    _planned_parts: Any = None
 
     _default_parts: dict = {"guarantee": Certificate, "solver": Solver}
 
@@ -89,8 +83,6 @@ class SelectivePredictor(Decisions, SkoodEstimator):
     }
 
     # parameters that all subclasses have
-    ood_label: Any
-    rule: Any
     calibration: Any
     loss: Any
     guarantee: Any
@@ -110,22 +102,6 @@ class SelectivePredictor(Decisions, SkoodEstimator):
         self.estimator_, self.risk_detector_, self.ood_detector_ = parts
         self._planned_parts = parts
         copy_input_attributes(self, self.estimator_)
-
-    @abstractmethod
-    def _losses(self, y, predicted, is_id=None):
-        """Return the losses of ID samples."""
-
-    @abstractmethod
-    def _plain_score(self, y, predicted, weight):
-        """Return the score of ID samples without a rule."""
-
-    @abstractmethod
-    def _possible_losses(self, max_loss=None):
-        """Return the values that a loss can take, or None; see `possible_losses`."""
-
-    @abstractmethod
-    def _marked_ood(self):
-        """Return how OOD samples are marked in `y`, for messages."""
 
     def _check_labels(self, y):
         """Raise if ID samples have other labels than the classes."""
@@ -286,22 +262,6 @@ class SelectivePredictor(Decisions, SkoodEstimator):
             splits = MethodMapping().add(caller="fit", callee="split")
             router.add(method_mapping=splits, splitter=self.calibration)
         return router
-
-    def _check_fitted(self):
-        if "estimator_" not in vars(self):  # for the speed of small calls
-            check_is_fitted(self, "estimator_")
-
-    def _parts(self):
-        """Return the fitted parts with their plan, which files do not contain."""
-        fitted = self.estimator_, self.risk_detector_, self.ood_detector_
-        parts = self._planned_parts
-        if parts is None or any(map(operator.is_not, parts, fitted)):
-            parts = self._planned_parts = self._parts_type(*fitted)
-        return parts
-
-    def __getstate__(self):
-        state = super().__getstate__()
-        return {**state, "_planned_parts": None} if "_planned_parts" in state else state
 
     def _drawn_parts(self):
         parts = dict(zip(self._parts_type.names, self._parts(), strict=True))
