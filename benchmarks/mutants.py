@@ -82,12 +82,12 @@ MUTANTS = r"""
 @ monitor/test_rates.py
 - detectors/_gen.py: terms = (1.0 + others)[:, None] - exponentials
 + terms = (1.0 + others)[:, None] + exponentials
-- detectors/_vim.py: return logsumexp_rows(outputs.logits) - self.alpha_ * residuals
-+ return logsumexp_rows(outputs.logits) - residuals
+- detectors/_vim.py: return log_sum_exp(outputs.logits) - self.alpha_ * residuals
++ return log_sum_exp(outputs.logits) - residuals
 - detectors/_she.py: codes[codes != predicted] = -1
 + codes[codes < 0] = -1
-- detectors/_common/_gaussian.py: squared[rows, codes] *= growth**2
-+ squared[rows, codes] *= growth
+- detectors/_common/_gaussian.py: squared[indices, codes] *= growth**2
++ squared[indices, codes] *= growth
 @ detectors/test_left_out.py::test_formulas_are_fits_without_each_sample
 - detectors/_common/_memory_bank.py: error = kind.eps * (n_features / 2 + 4) * length * longest
 + error = 0.0 * length * longest

@@ -175,7 +175,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     def _fits_parts(self):
         """Return whether the detector fits an estimator, which is not frozen."""
         parts = self._fitted_parts().values()
-        return not all(isinstance(part, FrozenEstimator) for part in parts)
+        return not all(isinstance(estimator, FrozenEstimator) for estimator in parts)
 
     @property
     def _depends_on_samples(self):
@@ -213,20 +213,20 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """Yield what to fit on: ID samples, labels and, if there are any, weights.
 
         Errors and warnings name `ood_label` if only one class is left; see
-        `_id_samples`. ``self._id_rows`` are the indices of the samples.
+        `_id_samples`. ``self._id_indices`` are the indices of the samples.
         """
-        X_id, y_id, rows = self._id_samples(X, y, sample_weight, copy=copy)
-        self._id_rows = rows
-        n_left_out = 0 if rows is None else n_rows(X) - len(rows)
+        X_id, y_id, indices = self._id_samples(X, y, sample_weight, copy=copy)
+        self._id_indices = indices
+        n_left_out = 0 if indices is None else n_rows(X) - len(indices)
         estimator = getattr(self, "estimator", None)
         warns = estimator is not None and not isinstance(estimator, FrozenEstimator)
         with naming_ood_label(y_id, n_left_out, self.ood_label, warns=warns):
             if sample_weight is None:
                 yield X_id, y_id
             else:
-                yield X_id, y_id, row_weight(sample_weight, rows)
+                yield X_id, y_id, row_weight(sample_weight, indices)
         self._store_keys(X_id)
-        del self._id_rows  # as long as X
+        del self._id_indices  # as long as X
 
     def _id_samples(self, X, y, sample_weight=None, *, copy=True):
         """Return ID samples, their labels and indices (None: all), and set `classes_`.
@@ -237,8 +237,8 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         if y is None:
             if sample_weight is None or sample_weight.all():
                 return X, None, None
-            rows = np.flatnonzero(sample_weight)
-            return chosen_samples(X, rows, copy), None, rows
+            indices = np.flatnonzero(sample_weight)
+            return chosen_samples(X, indices, copy), None, indices
         y = check_labels(y)
         check_consistent_length(X, y)
         is_id = id_rows(y, self.ood_label)
@@ -264,9 +264,9 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         self.classes_, _ = unique_codes(y_id)
         if is_id.all():
             return X, y_id, None
-        rows = np.flatnonzero(is_id)
+        indices = np.flatnonzero(is_id)
         warn_of_binary_classes(y, y_id, self)
-        return chosen_samples(X, rows, copy), y_id, rows
+        return chosen_samples(X, indices, copy), y_id, indices
 
     def _set_offset(self, scores):
         """Set the threshold from scores of ID samples, or the scores and weights."""
@@ -323,7 +323,9 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
                     if rescale:
                         compared = compared_samples(keys, chosen, chosen_weight)
                         seen = take_rows(X, chosen[compared])
-                        pair = (one._score_validated(seen) for one in (other, self))
+                        pair = (
+                            fitted._score_validated(seen) for fitted in (other, self)
+                        )
                         left_out = rescaled(left_out, *pair)
                     scores.append(left_out)
         except ValueError as error:
@@ -375,8 +377,11 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             finite: values beyond the range of float64 are clipped to it.
         """
         self._check_fitted()
-        scores = [*map(self._score, self._checked(X))]
-        return _finite_scores(self, np.concatenate(scores))
+        blocks = [*map(self._score, self._checked(X))]
+        scores = np.array(np.concatenate(blocks), dtype=np.float64)
+        return (
+            scores if all_finite(scores) else _saturated(_checked_scores(self, scores))
+        )
 
     def _checked(self, X):
         """Return an iterable over samples of any kind, as `_score` takes them."""
@@ -510,14 +515,6 @@ def _checked_scores(detector, scores):
     return scores
 
 
-def _finite_scores(detector, scores):
-    """Return new float64 scores, infinite ones replaced; raise on NaN."""
-    scores = np.array(scores, dtype=np.float64)
-    if all_finite(scores):
-        return scores
-    return _saturated(_checked_scores(detector, scores))
-
-
 def _saturated(scores):
     """Replace infinite scores by the nearest finite number."""
     if all_finite(scores):
@@ -640,8 +637,8 @@ class UncertaintyDetector(BaseDetector):
     def _fit_samples(self, X, y, sample_weight=None):
         if not self._is_regressor():
             return super()._fit_samples(X, y, sample_weight)
-        rows = labeled_rows if sample_weight is None else weighted_rows
-        X, y = rows(X, y)
+        loaded_samples = labeled_rows if sample_weight is None else weighted_rows
+        X, y = loaded_samples(X, y)
         if y is not None:
             y = to_numpy(y)
             check_consistent_length(X, y)

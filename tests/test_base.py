@@ -122,12 +122,12 @@ def test_scores_are_float64():
         (torch.tensor([0, 1, -1]), -1),
     ],
 )
-def test_ood_rows_are_left_out(labels, ood_label):
+def test_ood_samples_are_left_out(labels, ood_label):
     X = [[1.0, 2.0], [3.0, 4.0], [-9.0, -9.0]]
     detector = FirstColumn(contamination=0.5, ood_label=ood_label).fit(X, labels)
-    rows, kept = detector.seen_
-    np.testing.assert_array_equal(rows, [[1, 2], [3, 4]])
-    assert list(kept) == list(np.asarray(labels)[:2])
+    indices, stored = detector.seen_
+    np.testing.assert_array_equal(indices, [[1, 2], [3, 4]])
+    assert list(stored) == list(np.asarray(labels)[:2])
     assert detector.classes_.tolist() == list(np.asarray(labels)[:2])
     assert detector.offset_ == 2.0
     assert detector.fit_predict(X, labels).tolist() == [-1, 1, -1]
@@ -141,7 +141,7 @@ def test_without_labels_there_are_no_classes():
     assert detector.seen_[1] is None
 
 
-def test_labels_of_ood_rows_need_an_ood_label():
+def test_labels_of_ood_samples_need_an_ood_label():
     with pytest.raises(ValueError, match=r"No in-distribution samples .*ood_label=-1"):
         FirstColumn().fit(X, np.full(200, -1))
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
@@ -155,18 +155,18 @@ def test_labels_of_ood_rows_need_an_ood_label():
 def test_score_is_the_auroc_of_id_against_ood():
     detector = FirstColumn().fit(X, y)
     labels = np.concatenate([y, [-1, 7, -1]])  # 7 is unknown: OOD, too
-    rows = np.vstack([X, [[0.0, 0, 0], [-0.5, 0, 0], [X[3, 0], 0, 0]]])
-    ood = rows[200:, 0]
+    samples = np.vstack([X, [[0.0, 0, 0], [-0.5, 0, 0], [X[3, 0], 0, 0]]])
+    ood = samples[200:, 0]
     pairs = [(a > b) + 0.5 * (a == b) for a in X[:, 0] for b in ood]
-    assert detector.score(rows, labels) == pytest.approx(np.mean(pairs))
-    assert detector.score(rows, labels) == pytest.approx(
-        roc_auc_score(np.arange(203) < 200, rows[:, 0])
+    assert detector.score(samples, labels) == pytest.approx(np.mean(pairs))
+    assert detector.score(samples, labels) == pytest.approx(
+        roc_auc_score(np.arange(203) < 200, samples[:, 0])
     )
     # without classes only ood_label tells
     detector.fit(X)
     is_id = labels != -1
-    assert detector.score(rows, labels) == pytest.approx(
-        roc_auc_score(is_id, rows[:, 0])
+    assert detector.score(samples, labels) == pytest.approx(
+        roc_auc_score(is_id, samples[:, 0])
     )
     with pytest.raises(NotFittedError):
         FirstColumn().score(X, y)
@@ -276,22 +276,22 @@ def test_tensors():
     np.testing.assert_array_equal(scores, X[:, 0].astype(np.float32))
 
 
-def test_take_rows():
-    rows = np.array([2, 0])
+def test_take_samples():
+    samples = np.array([2, 0])
     texts = ["a", "b", "c"]
-    assert take_rows(texts, rows) == ["c", "a"]
-    assert take_rows(torch.tensor([1, 2, 3]), rows).tolist() == [3, 1]
+    assert take_rows(texts, samples) == ["c", "a"]
+    assert take_rows(torch.tensor([1, 2, 3]), samples).tolist() == [3, 1]
     for sparse in (csr_matrix(np.eye(3)), csr_matrix(np.eye(3)).tocoo()):
         np.testing.assert_array_equal(
-            take_rows(sparse, rows).toarray(), np.eye(3)[rows]
+            take_rows(sparse, samples).toarray(), np.eye(3)[samples]
         )
-    assert take_rows(pd.Series(texts, index=[2, 1, 0]), rows).tolist() == ["c", "a"]
+    assert take_rows(pd.Series(texts, index=[2, 1, 0]), samples).tolist() == ["c", "a"]
 
     class ArrayLike:
         def __array__(self, dtype=None, copy=None):
             return np.array([[1.0], [2.0], [3.0]], dtype=dtype)
 
-    assert take_rows(ArrayLike(), rows).tolist() == [[3.0], [1.0]]
+    assert take_rows(ArrayLike(), samples).tolist() == [[3.0], [1.0]]
 
 
 # --- what is wrapped -----------------------------------------------------------
@@ -314,7 +314,7 @@ def test_frozen_estimator_tells_the_classes_where_y_does_not():
     )
 
 
-def test_an_estimator_is_cloned_and_fitted_without_ood_rows():
+def test_an_estimator_is_cloned_and_fitted_without_ood_samples():
     inner = LogisticRegression(max_iter=500)
     labels = np.where(species == 1, -1, species)
     detector = MSP(inner).fit(iris, labels)
@@ -399,32 +399,32 @@ def test_what_a_subclass_must_define():
         BaseDetector()
 
 
-def test_text_labels_beside_the_number_minus_one():
+def test_text_labels_beside_the_number_minus_1():
     X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.5], [0.5, 1.0], [9.0, 9.0]])
     detector = KNN(n_neighbors=1).fit(X, ["cat", "dog", "cat", "dog", -1])
     np.testing.assert_array_equal(detector.classes_, ["cat", "dog"])
     assert len(detector.bank_) == 4
 
 
-def test_uncertainty_threshold_of_many_rows():
+def test_uncertainty_threshold_of_many_samples():
     """A search for each of many training rows would cost more than the fit."""
-    rows = []
+    samples = []
 
     class Counting(KernelDensity, UncertaintyMixin):
         def predict_uncertainty(self, X):
-            rows.append(len(X))
+            samples.append(len(X))
             return Bunch(total=-self.score_samples(X))
 
     X = np.random.default_rng(0).normal(size=(3000, 2))
     detector = UncertaintyDetector(Counting(), component="total").fit(X)
-    assert rows == [500, 500]  # each of another model
+    assert samples == [500, 500]  # each of another model
     scores = detector.score_samples(X[::3])
     assert 0.03 < np.mean(scores < detector.offset_) < 0.07
     few = UncertaintyDetector(Counting(), component="total").fit(X[:1000])
-    assert rows[3:] == [200] * 5
+    assert samples[3:] == [200] * 5
     frozen = UncertaintyDetector(FrozenEstimator(few.estimator_), component="total")
     assert frozen.fit(X).offset_ < np.inf
-    assert rows[8:] == [1000]
+    assert samples[8:] == [1000]
 
 
 def test_scores_are_finite():

@@ -8,7 +8,7 @@ from typing import ClassVar
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._inputs import column_labels
 from skood.detectors._common._predicted_means import PredictedMeans, l1_norms
-from skood.detectors._common._softmax import logsumexp_rows, shifted_exponentials
+from skood.detectors._common._softmax import log_sum_exp, shifted_exponentials
 from skood.detectors._gen import GEN
 from skood.utils._array_api import as_double
 from skood.utils._param_validation import StrOptions
@@ -132,22 +132,19 @@ class CADRef(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.logit_score = logit_score
 
     def _begin(self, outputs, y):
         self._class_labels = column_labels(self, outputs.logits.shape[1])
 
-    def _added(self, sums, part, labels):
+    def _added(self, sums, chunk, labels):
         means, total, n_low = (PredictedMeans(), 0.0, 0) if sums is None else sums
-        scores = self._logit_scores(part)
+        scores = self._logit_scores(chunk)
         return (
-            means.updated(part),
-            total + part.total(scores),
+            means.updated(chunk),
+            total + chunk.total(scores),
             n_low + int((scores <= 0).sum()),
         )
 
@@ -178,7 +175,7 @@ class CADRef(OutputDetector):
         """Return positive scores of the logits of a chunk, high = ID."""
         xp, logits = outputs.xp, outputs.logits
         if self.logit_score == "energy":
-            return logsumexp_rows(logits)
+            return log_sum_exp(logits)
         if self.logit_score == "max_logit":
             return as_double(xp.max(logits, axis=1))
         if self.logit_score == "msp":
@@ -188,12 +185,12 @@ class CADRef(OutputDetector):
         entropy = -GEN(gamma=0.1, top=top)._score_outputs(outputs)
         return 1.0 / xp.clip(entropy, _LEAST_ENTROPY, None)
 
-    def _score_left_out(self, part, labels):
+    def _score_left_out(self, chunk, labels):
         means, total, _ = self._sums
-        gone = left_out_weight(part.weight)
-        others = total - gone * self._logit_scores(part)
+        gone = left_out_weight(chunk.weight)
+        others = total - gone * self._logit_scores(chunk)
         others /= means.counts.sum() - gone
-        return self._compare(part, others) * means.growth(part)
+        return self._compare(chunk, others) * means.growth(chunk)
 
     def _score_outputs(self, outputs):
         return self._compare(outputs, self.mean_logit_score_)

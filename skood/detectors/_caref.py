@@ -86,17 +86,17 @@ class CARef(OutputDetector):
     def _begin(self, outputs, y):
         self._class_labels = column_labels(self, outputs.logits.shape[1])
 
-    def _added(self, sums, part, labels):
+    def _added(self, sums, chunk, labels):
         if sums is None:
             sums = PredictedMeans()
-        return sums.updated(part)
+        return sums.updated(chunk)
 
     def _settle(self, outputs, y):
         self.location_ = self._sums.means(self._class_labels)
         self._least = self._sums.least_norm()
 
-    def _score_left_out(self, part, labels):
-        return self._score_outputs(part) * self._sums.growth(part)
+    def _score_left_out(self, chunk, labels):
+        return self._score_outputs(chunk) * self._sums.growth(chunk)
 
     def _score_outputs(self, outputs):
         xp = outputs.xp

@@ -18,10 +18,7 @@ from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
 from skood.detectors._common._base_output_detector import OutputDetector
-from skood.detectors._common._explain import (
-    steps_to_features,
-    transformers_of,
-)
+from skood.detectors._common._explain import steps_to_features, transformers_of
 from skood.utils._input import takes_input
 from skood.utils._metaestimators import unwrapped
 
@@ -82,7 +79,7 @@ def _composed(first, second):
         sources,
         second.names,
         carriers,
-        lambda rows: first.restore(second.restore(rows)),
+        lambda features: first.restore(second.restore(features)),
     )
 
 
@@ -98,17 +95,17 @@ def _trace(transformer, names):
         transformer, "transformers_"
     ):
         parts = [
-            (part, transformer.output_indices_[name], _positions(columns, names))
-            for name, part, columns in transformer.transformers_
-            if not (isinstance(part, str) and part == "drop")
+            (inner, transformer.output_indices_[name], _positions(columns, names))
+            for name, inner, columns in transformer.transformers_
+            if not (isinstance(inner, str) and inner == "drop")
         ]
         return _side_by_side(parts, names)
     if isinstance(getattr(transformer, "transformer_list", None), list):
         every = range(len(names))
         parts = [
-            (part, None, every)
-            for _, part in transformer.transformer_list
-            if not (part is None or (isinstance(part, str) and part == "drop"))
+            (inner, None, every)
+            for _, inner in transformer.transformer_list
+            if not (inner is None or (isinstance(inner, str) and inner == "drop"))
         ]
         return _side_by_side(parts, names)
     return _leaf(transformer, names)
@@ -126,10 +123,10 @@ def _positions(columns, names):
         return every[columns].tolist()
     if isinstance(columns, UserList):  # scikit-learn < 1.7; reading items warns
         columns = columns.data
-    given = np.atleast_1d(np.asarray(columns))
-    if given.dtype.kind in "OUS":
-        return [at[name] for name in given.tolist()]
-    return every[given].tolist() if given.size else []
+    labels = np.atleast_1d(np.asarray(columns))
+    if labels.dtype.kind in "OUS":
+        return [at[name] for name in labels.tolist()]
+    return every[labels].tolist() if labels.size else []
 
 
 def _side_by_side(parts, names):
@@ -138,38 +135,38 @@ def _side_by_side(parts, names):
     `parts` has transformers, the slices of their features (None: one after the other),
     and the positions of their columns.
     """
-    found: list = []
-    for part, where, positions in parts:
+    traces: list = []
+    for transformer, where, positions in parts:
         if where is not None and where.start == where.stop:
             continue
         inside = [names[j] for j in positions]
-        trace = _trace(part, inside)
+        trace = _trace(transformer, inside)
         if trace is None and where is not None:
-            trace = _unnamed(part, inside, where.stop - where.start)
+            trace = _unnamed(transformer, inside, where.stop - where.start)
         if trace is None:
             return None
-        start = sum(len(one.names) for _, one, _ in found)
+        start = sum(len(trace_before.names) for _, trace_before, _ in traces)
         where = where or slice(start, start + len(trace.names))
         if where.stop - where.start != len(trace.names):
             return None
-        found.append((where, trace, list(positions)))
-    n_features = max((where.stop for where, _, _ in found), default=0)
+        traces.append((where, trace, list(positions)))
+    n_features = max((where.stop for where, _, _ in traces), default=0)
     sources: list[frozenset] = [frozenset()] * n_features
     joined = [""] * n_features
     carriers: dict[int, int] = {}
-    for where, trace, positions in found:
+    for where, trace, positions in traces:
         sources[where] = [frozenset(positions[j] for j in s) for s in trace.sources]
         joined[where] = trace.names
         for column, feature in trace.carriers.items():
             carriers.setdefault(positions[column], where.start + feature)
 
-    def restore(rows):
-        rows = np.asarray(rows)
-        columns = np.full((len(rows), len(names)), np.nan)
-        for where, trace, positions in found:
-            part = trace.restore(rows[:, where])
+    def restore(features):
+        features = np.asarray(features)
+        columns = np.full((len(features), len(names)), np.nan)
+        for where, trace, positions in traces:
+            restored = trace.restore(features[:, where])
             unknown = np.isnan(columns[:, positions])
-            columns[:, positions] = np.where(unknown, part, columns[:, positions])
+            columns[:, positions] = np.where(unknown, restored, columns[:, positions])
         return columns
 
     return ColumnTrace(sources, joined, carriers, restore)
@@ -185,7 +182,7 @@ def _unnamed(transformer, names, n_features):
         [every] * n_features,
         [f"{kind}{j}" for j in range(n_features)],
         carriers,
-        lambda rows: np.full((len(rows), len(names)), np.nan),
+        lambda features: np.full((len(features), len(names)), np.nan),
     )
 
 
@@ -197,19 +194,22 @@ def _leaf(transformer, names):
     vars(anonymous).pop("feature_names_in_", None)
     tokens = np.array([f"\x02{j}\x03" for j in range(len(names))], dtype=object)
     try:
-        found = [str(one) for one in anonymous.get_feature_names_out(tokens)]
+        feature_names = [str(name) for name in anonymous.get_feature_names_out(tokens)]
     except (AttributeError, ValueError):  # of a step without names
         return None
     every = frozenset(range(len(names)))
     sources = [
-        every if len(names) == 1 else frozenset(map(int, _TOKEN.findall(one))) or every
-        for one in found
+        every if len(names) == 1 else frozenset(map(int, _TOKEN.findall(name))) or every
+        for name in feature_names
     ]
     # A feature whose name has no column is a mixture of all, such as "pca0".
-    own = [_TOKEN.sub(lambda token: str(names[int(token[1])]), one) for one in found]
+    column_names = [
+        _TOKEN.sub(lambda token: str(names[int(token[1])]), name)
+        for name in feature_names
+    ]
     carriers = _carriers(transformer, sources)
     restore = partial(_restored, transformer, carriers, len(names))
-    return ColumnTrace(sources, own, carriers, restore)
+    return ColumnTrace(sources, column_names, carriers, restore)
 
 
 def _carriers(transformer, sources):
@@ -222,9 +222,9 @@ def _carriers(transformer, sources):
         return {}
     # indicators of missing values follow the values
     return {
-        column: found[0]
-        for column, found in features.items()
-        if len(found) == 1 or _keeps_values(transformer)
+        column: candidates[0]
+        for column, candidates in features.items()
+        if len(candidates) == 1 or _keeps_values(transformer)
     }
 
 
@@ -235,21 +235,21 @@ def _keeps_values(transformer):
     return is_imputer or is_identity or hasattr(transformer, "get_support")
 
 
-def _restored(transformer, carriers, n_columns, rows):
+def _restored(transformer, carriers, n_columns, features):
     """Return columns of one transformer from its features, NaN where unknown."""
-    rows = np.asarray(rows, dtype=np.float64)
-    columns = np.full((len(rows), n_columns), np.nan)
+    features = np.asarray(features, dtype=np.float64)
+    columns = np.full((len(features), n_columns), np.nan)
     has_inverse = getattr(transformer, "inverse_func", transformer) is not None
     if _keeps_values(transformer):
-        columns[:, list(carriers)] = rows[:, list(carriers.values())]
+        columns[:, list(carriers)] = features[:, list(carriers.values())]
     elif (
-        len(carriers) == n_columns == rows.shape[1]
+        len(carriers) == n_columns == features.shape[1]
         and has_inverse
         and hasattr(transformer, "inverse_transform")
     ):
         with warnings.catch_warnings():  # about the names of columns
             warnings.simplefilter("ignore", UserWarning)
-            columns[:] = transformer.inverse_transform(rows)
+            columns[:] = transformer.inverse_transform(features)
     return columns
 
 
@@ -335,7 +335,10 @@ def column_contributions(detector, X):
     if inner is not None:
         trace = trace_columns([*outer, *inner], names)
     if trace is None or len(trace.names) != parts.shape[1]:
-        names, trace = [], _untraced(parts.shape[1])
+        origin: list = [frozenset()] * parts.shape[1]  # unknown
+        labels = [f"feature {j}" for j in range(parts.shape[1])]
+        trace = ColumnTrace(origin, labels, {}, lambda z: np.empty((len(z), 0)))
+        names = []
     return Bunch(
         **_by_column(X, names, trace, features, parts, reference),
         reference_name="scaled " * reference.is_unit + reference.name,
@@ -387,12 +390,14 @@ def _explained(detector, Z):
     features = np.concatenate(
         [block.toarray() if issparse(block) else block for block, _ in blocks]
     ).astype(np.float64)
-    columns, parts, references = zip(*(found for _, found in blocks), strict=True)
-    points = np.concatenate([one.point for one in references])
+    columns, parts, references = zip(
+        *(explained for _, explained in blocks), strict=True
+    )
+    points = np.concatenate([point.point for point in references])
     spread = None
     if references[0].spread is not None:
         spread = np.concatenate(
-            [np.broadcast_to(one.spread, one.point.shape) for one in references]
+            [np.broadcast_to(point.spread, point.point.shape) for point in references]
         )
     if references[0].is_unit:
         lengths = np.linalg.norm(features, axis=1, keepdims=True)
@@ -400,7 +405,7 @@ def _explained(detector, Z):
         spread = None if spread is None else spread * lengths
     nearest = None
     if "nearest_class" in columns[0]:
-        nearest = np.concatenate([one["nearest_class"] for one in columns])
+        nearest = np.concatenate([point["nearest_class"] for point in columns])
     reference = references[0]._replace(point=points, spread=spread)
     return features, np.concatenate(parts), reference, nearest
 
@@ -411,16 +416,6 @@ def _column_names(X):
         return [str(name) for name in X.columns]
     shape = X.shape if hasattr(X, "shape") else np.shape(X)
     return [f"x{j}" for j in range(shape[1])] if len(shape) == 2 else []
-
-
-def _untraced(n_features):
-    """Return the trace of features of unknown origin."""
-    names = [f"feature {j}" for j in range(n_features)]
-    return ColumnTrace([frozenset()] * n_features, names, {}, _restore_nothing)
-
-
-def _restore_nothing(rows):
-    return np.empty((len(rows), 0))
 
 
 def _by_column(X, names, trace, features, parts, reference):

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from skood.detectors._common._base_output_detector import OutputDetector
-from skood.detectors._common._softmax import logsumexp_rows
+from skood.detectors._common._softmax import log_sum_exp
 from skood.utils._array_api import as_double
 from skood.utils._param_validation import Interval
 from skood.utils._warnings import warn
@@ -100,10 +100,7 @@ class Energy(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.temperature = temperature
         self.class_weight = class_weight
@@ -151,7 +148,7 @@ class Energy(OutputDetector):
             logits = as_double(logits) / self.temperature
         if self._log_weight is not None:
             logits = logits + outputs.asarray(self._log_weight)
-        return self.temperature * logsumexp_rows(logits)
+        return self.temperature * log_sum_exp(logits)
 
     def _onnx_score(self, outputs):
         logits = outputs.logits / self.temperature

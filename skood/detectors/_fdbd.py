@@ -9,7 +9,7 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
 from skood.detectors._common._base_output_detector import OutputDetector
-from skood.detectors._common._class_moments import added_rows, mean_of_rows
+from skood.detectors._common._class_moments import added_features, mean_of_features
 from skood.utils._array_api import as_double, centered_rows, row_dots, row_indices
 from skood.utils._param_validation import StrOptions
 from skood.utils._warnings import warn
@@ -117,30 +117,27 @@ class FDBD(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.normalizer = normalizer
 
     def _begin(self, outputs, y):
         self._slopes = inverse_gaps(outputs.head.coef)
 
-    def _added(self, sums, part, labels):
-        return added_rows(sums, part)
+    def _added(self, sums, chunk, labels):
+        return added_features(sums, chunk)
 
     def _settle(self, outputs, y):
-        self.mean_ = mean_of_rows(self._sums)
+        self.mean_ = mean_of_features(self._sums)
         eps = np.finfo(np.float64).eps
         self._least = eps * (np.linalg.norm(self.mean_) or 1.0)
 
-    def _score_left_out(self, part, labels):
-        scores = self._score_outputs(part)
+    def _score_left_out(self, chunk, labels):
+        scores = self._score_outputs(chunk)
         if self.normalizer == "distance":  # from the mean m of the other samples
             _, count, _ = self._sums
             # m - z is count / (count - 1) times longer
-            scores *= (count - left_out_weight(part.weight)) / count
+            scores *= (count - left_out_weight(chunk.weight)) / count
         return scores
 
     def _score_outputs(self, outputs):

@@ -10,7 +10,7 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._softmax import (
-    logsumexp_rows,
+    log_sum_exp,
     shifted_exponentials,
     without_largest,
 )
@@ -110,10 +110,7 @@ class GEN(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.gamma = gamma
         self.top = top
@@ -148,8 +145,12 @@ class GEN(OutputDetector):
         total = ((rest.logsumexp() - log_square) * self.gamma).apply("Exp")
         n_others = min(self.top, outputs.n_classes) - 1
         if n_others > 0:
-            kept = rest.largest(n_others)
-            terms = (others + 1.0 - kept.apply("Exp")).apply("Log") + kept - log_square
+            largest = rest.largest(n_others)
+            terms = (
+                (others + 1.0 - largest.apply("Exp")).apply("Log")
+                + largest
+                - log_square
+            )
             total = total + (terms * self.gamma).apply("Exp").sum()
         return -total
 
@@ -160,5 +161,5 @@ def _log_others(others, shifted):
     lost = others < np.finfo(np.float64).tiny
     log_others = xp.log(xp.where(lost, xp.ones_like(others), others))
     if xp.any(lost):
-        log_others[lost] = logsumexp_rows(shifted[lost])
+        log_others[lost] = log_sum_exp(shifted[lost])
     return log_others

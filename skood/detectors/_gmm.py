@@ -16,7 +16,7 @@ from skood.detectors._common._base_output_detector import (
 )
 from skood.detectors._common._class_moments import ClassMoments, is_constant
 from skood.detectors._common._gaussian import shrunk, within_covariance
-from skood.detectors._common._softmax import logsumexp_rows
+from skood.detectors._common._softmax import log_sum_exp
 from skood.utils._array_api import as_double, row_dots
 from skood.utils._linalg import check_no_overflow, precision_cholesky
 from skood.utils._memory_maps import MappedRows
@@ -182,8 +182,8 @@ class GMM(OutputDetector):
             spread = np.ptp(features, axis=0)
             check_no_overflow(spread @ spread, "The covariance matrix")
             what = f"the GaussianMixture of GMM(n_components={self.n_components})"
-            rows = repeated_rows(features, outputs.weight, what)
-            self._shrink(mixture.fit(rows), len(rows))
+            samples = repeated_rows(features, outputs.weight, what)
+            self._shrink(mixture.fit(samples), len(samples))
         self.mixture_ = mixture
         self.n_iter_ = mixture.n_iter_
         if self.covariance_type == "full":
@@ -242,7 +242,7 @@ class GMM(OutputDetector):
         else:
             pairs = zip(mixture.covariances_, n_samples * mixture.weights_, strict=True)
             covariances = np.stack(
-                [shrunk(one, varies, n, True)[0] for one, n in pairs]
+                [shrunk(covariance, varies, n, True)[0] for covariance, n in pairs]
             )
         self._set_covariances(mixture, covariances)
 
@@ -259,7 +259,9 @@ class GMM(OutputDetector):
         """Return Cholesky factors of the inverse covariances, as in scikit-learn."""
         try:
             if self.covariance_type == "full":
-                return np.stack([precision_cholesky(one) for one in covariances])
+                return np.stack(
+                    [precision_cholesky(covariance) for covariance in covariances]
+                )
             if self.covariance_type == "tied":
                 return precision_cholesky(covariances)
         except np.linalg.LinAlgError as error:
@@ -292,7 +294,7 @@ class GMM(OutputDetector):
                 densities[:, k] = constant - 0.5 * squares
         far = np.isneginf(densities).all(axis=1)
         densities[far] = 0.0  # without a warning
-        scores = logsumexp_rows(densities)
+        scores = log_sum_exp(densities)
         scores[far] = -np.inf
         return scores
 
@@ -314,18 +316,18 @@ def _squared_lengths(gaps, factor):
     return np.einsum("ij,ij->j", white, white)
 
 
-def _chunks(features, rows):
+def _chunks(features, indices):
     """Yield chunks of indices of samples, in bounded memory."""
-    for part in row_chunks(len(rows), 32 * features.shape[1]):
-        yield rows[part]
+    for chunk in row_chunks(len(indices), 32 * features.shape[1]):
+        yield indices[chunk]
 
 
-def _moments(features, rows, weight, codes=None):
+def _moments(features, indices, weight, codes=None):
     """Return moments of some samples, by their codes if these are given."""
     moments = ClassMoments()
-    for part in _chunks(features, rows):
-        labels = None if codes is None else codes[part]
-        moments = moments.updated(features[part], labels, row_weight(weight, part))
+    for chunk in _chunks(features, indices):
+        labels = None if codes is None else codes[chunk]
+        moments = moments.updated(features[chunk], labels, row_weight(weight, chunk))
     return moments
 
 
@@ -336,33 +338,33 @@ def _statistics(features, codes, kind, weight, few=None):
         return moments.means, *within_covariance(moments, few)
     groups = [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
     if kind == "full":
-        found = [_moments(features, rows, weight) for rows in groups]
-        means = np.concatenate([one.means for one in found])
-        few = [None] * len(found) if few is None else few
-        pairs = [within_covariance(*pair) for pair in zip(found, few, strict=True)]
+        of_groups = [_moments(features, indices, weight) for indices in groups]
+        means = np.concatenate([group.means for group in of_groups])
+        few = [None] * len(of_groups) if few is None else few
+        pairs = [within_covariance(*pair) for pair in zip(of_groups, few, strict=True)]
         covariances, few = zip(*pairs, strict=True)
         return means, np.stack(covariances), few
-    pairs = [_mean_and_variance(features, rows, weight) for rows in groups]
-    means, variances = (np.stack(part) for part in zip(*pairs, strict=True))
+    pairs = [_mean_and_variance(features, indices, weight) for indices in groups]
+    means, variances = (np.stack(statistic) for statistic in zip(*pairs, strict=True))
     return means, variances, False
 
 
-def _mean_and_variance(features, rows, weight):
+def _mean_and_variance(features, indices, weight):
     """Return mean and variance of each feature; exactly 0 for constants."""
-    origin = np.array(features[rows[0]], dtype=np.float64)
+    origin = np.array(features[indices[0]], dtype=np.float64)
     total, squares = 0.0, 0.0
-    count = len(rows) if weight is None else weight[rows].sum()
-    for part in _chunks(features, rows):
-        offsets = features[part] - origin
+    count = len(indices) if weight is None else weight[indices].sum()
+    for chunk in _chunks(features, indices):
+        offsets = features[chunk] - origin
         if weight is not None:
-            offsets *= weight[part][:, None]
+            offsets *= weight[chunk][:, None]
         total = total + offsets.sum(axis=0)
     mean = total / count
-    for part in _chunks(features, rows):
-        offsets = features[part] - origin
+    for chunk in _chunks(features, indices):
+        offsets = features[chunk] - origin
         offsets -= mean
         if weight is not None:
-            offsets *= np.sqrt(weight[part])[:, None]
+            offsets *= np.sqrt(weight[chunk])[:, None]
         squares = squares + np.einsum("ij,ij->j", offsets, offsets)
     return origin + mean, squares / count
 

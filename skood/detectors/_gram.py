@@ -175,10 +175,7 @@ class Gram(NetworkDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.layers = layers
         self.powers = powers
@@ -187,11 +184,11 @@ class Gram(NetworkDetector):
         self.validation_fraction = validation_fraction
         self.random_state = random_state
 
-    def _fit_network(self, network, rows, y, weight):
+    def _fit_network(self, network, samples, y, weight):
         self._check_powers()
-        self.layers_ = check_layers(self.layers, network, rows)
+        self.layers_ = check_layers(self.layers, network, samples)
         held_out, shares, rest = held_out_copies(
-            SampleKeys(rows),
+            SampleKeys(samples),
             y,
             self.validation_fraction,
             check_random_state(self.random_state),
@@ -199,11 +196,12 @@ class Gram(NetworkDetector):
         )
         if len(held_out) == 0:
             raise ValueError(
-                f"Gram needs samples to hold out, but with n_samples = {rows.shape[0]} "
-                "none is left beside one of each class. Give more samples."
+                "Gram needs samples to hold out, but with n_samples = "
+                f"{samples.shape[0]} none is left beside one of each class. Give more "
+                "samples."
             )
-        self._fit_ranges(network, rows, rest > 0)
-        deviations = np.concatenate(list(self._deviations(network, rows[held_out])))
+        self._fit_ranges(network, samples, rest > 0)
+        deviations = np.concatenate(list(self._deviations(network, samples[held_out])))
         self.expected_deviations_ = np.average(deviations, axis=0, weights=shares)
         zero = self.expected_deviations_ == 0
         if zero.any():
@@ -228,28 +226,30 @@ class Gram(NetworkDetector):
                 "list of them, such as [1, 2, 3]."
             )
 
-    def _fit_ranges(self, network, rows, kept):
+    def _fit_ranges(self, network, samples, mask):
         """Set the ranges of entries, by predicted class, of the samples of a mask."""
         ranges: list = []
-        start, found = 0, []
-        for block in network.layers(rows, self.layers_, "maps"):
+        start, class_counts = 0, []
+        for block in network.layers(samples, self.layers_, "maps"):
             stop = start + len(block.logits)
-            used = np.flatnonzero(kept[start:stop])
+            used = np.flatnonzero(mask[start:stop])
             start = stop
             n_classes = block.logits.shape[1]
             predicted = block.logits[used].argmax(axis=1)
-            found.append(np.bincount(predicted, minlength=n_classes))
+            class_counts.append(np.bincount(predicted, minlength=n_classes))
             for i, layer in enumerate(self.layers_):
                 maps = _maps(block, layer)
                 if i == len(ranges):
                     ranges.append(_Ranges(maps, n_classes, self.powers, self.entries))
                 ranges[i].update(maps[used], predicted)
             del block, maps
-        counts = np.sum(found, axis=0)
+        counts = np.sum(class_counts, axis=0)
         self._check_counts(counts)
         self.minima_, self.maxima_ = [], []
-        for one in ranges:
-            minima, maxima = (to_host(array) for array in (one.minima, one.maxima))
+        for limits in ranges:
+            minima, maxima = (
+                to_host(array) for array in (limits.minima, limits.maxima)
+            )
             minima[counts == 0] = minima.min(axis=0)
             maxima[counts == 0] = maxima.max(axis=0)
             self.minima_.append(minima)
@@ -270,19 +270,21 @@ class Gram(NetworkDetector):
             "classes, or hold out fewer by validation_fraction."
         )
 
-    def _deviations(self, network, rows):
+    def _deviations(self, network, samples):
         """Yield the deviations (n_rows, n_layers) of consecutive samples."""
         ranges: list = []
-        for block in network.layers(rows, self.layers_, "maps"):
+        for block in network.layers(samples, self.layers_, "maps"):
             predicted = block.logits.argmax(axis=1)
             columns = []
             for i, layer in enumerate(self.layers_):
                 maps = _maps(block, layer)
                 if i == len(ranges):
-                    one = _Ranges(maps, len(self.minima_[i]), self.powers, self.entries)
-                    one.minima = asarray_like(self.minima_[i], maps)
-                    one.maxima = asarray_like(self.maxima_[i], maps)
-                    ranges.append(one)
+                    limits = _Ranges(
+                        maps, len(self.minima_[i]), self.powers, self.entries
+                    )
+                    limits.minima = asarray_like(self.minima_[i], maps)
+                    limits.maxima = asarray_like(self.maxima_[i], maps)
+                    ranges.append(limits)
                 columns.append(ranges[i].deviations(maps, predicted))
             deviations = np.stack(columns, axis=1)
             if self.divide_by_confidence:
@@ -294,8 +296,8 @@ class Gram(NetworkDetector):
     def _total(self, deviations):
         return 0.0 - (deviations / self.expected_deviations_).sum(axis=1)
 
-    def _score_network(self, network, rows):
-        parts = self._deviations(network, rows)
+    def _score_network(self, network, samples):
+        parts = self._deviations(network, samples)
         return np.concatenate([self._total(deviations) for deviations in parts])
 
 
@@ -326,15 +328,15 @@ class _Ranges:
         n_channels, n_positions = maps.shape[1:]
         n_entries = self.minima.shape[2]
         per_row = 4 * n_channels * n_positions + 2 * n_channels**2 + 4 * n_entries
-        for part in row_chunks(maps.shape[0], 8 * per_row, 32 * 2**20):
-            order = np.argsort(predicted[part], kind="stable")
-            classes, starts = np.unique(predicted[part][order], return_index=True)
+        for chunk in row_chunks(maps.shape[0], 8 * per_row, 32 * 2**20):
+            order = np.argsort(predicted[chunk], kind="stable")
+            classes, starts = np.unique(predicted[chunk][order], return_index=True)
             stops = [*starts[1:].tolist(), len(order)]
             slices = [slice(*ends) for ends in zip(starts.tolist(), stops, strict=True)]
-            rows = part.start + order
+            indices = chunk.start + order
             yield (
-                rows,
-                as_double(maps[asarray_like(rows, maps)]),
+                indices,
+                as_double(maps[asarray_like(indices, maps)]),
                 list(zip(classes.tolist(), slices, strict=True)),
             )
 
@@ -365,10 +367,10 @@ class _Ranges:
         """Extend the ranges to include training samples."""
         # One thread: more threads slow down many small products.
         with threadpool_limits(limits=1):
-            for _, part, classes in self._chunks(maps, predicted):
-                for j, (entries, _) in enumerate(self._entries(part)):
-                    for k, own in classes:
-                        self._widen((k, j), entries[own])
+            for _, chunk, classes in self._chunks(maps, predicted):
+                for j, (entries, _) in enumerate(self._entries(chunk)):
+                    for k, members in classes:
+                        self._widen((k, j), entries[members])
 
     def _widen(self, place, entries):
         xp = array_namespace(entries)
@@ -380,11 +382,11 @@ class _Ranges:
         """Return the sum of deviations of each sample from the ranges of its class."""
         sums = np.zeros(maps.shape[0])
         with threadpool_limits(limits=1):
-            for rows, part, classes in self._chunks(maps, predicted):
-                for j, (entries, area) in enumerate(self._entries(part)):
-                    for k, own in classes:
-                        outside = self._outside((k, j), entries[own], area[own])
-                        sums[rows[own]] += outside
+            for indices, chunk, classes in self._chunks(maps, predicted):
+                for j, (entries, area) in enumerate(self._entries(chunk)):
+                    for k, members in classes:
+                        outside = self._outside((k, j), entries[members], area[members])
+                        sums[indices[members]] += outside
         return sums
 
     def _outside(self, place, entries, area):

@@ -92,12 +92,12 @@ class KLMatching(OutputDetector):
 
     _needs: ClassVar[frozenset] = frozenset({"logits"})
 
-    def _added(self, sums, part, labels):
+    def _added(self, sums, chunk, labels):
         """Add counts of predictions, and sums of probabilities without the largest."""
-        p, others, _ = shifted_exponentials(part.logits)
+        p, others, _ = shifted_exponentials(chunk.logits)
         p /= (1.0 + others)[:, None]
-        predicted = to_host(part.xp.argmax(part.logits, axis=1))
-        columns, counts, added, _ = class_sums(p, predicted, part.weight)
+        predicted = to_host(chunk.xp.argmax(chunk.logits, axis=1))
+        columns, counts, added, _ = class_sums(p, predicted, chunk.weight)
         n_classes = p.shape[1]
         totals = np.zeros(n_classes), np.zeros((n_classes, n_classes))
         if sums is not None:
@@ -125,20 +125,20 @@ class KLMatching(OutputDetector):
         self.distributions_ = means
         self._log_distributions = np.ascontiguousarray(logs.T)
 
-    def _score_left_out(self, part, labels):
-        p, others, shifted = shifted_exponentials(part.logits)
-        rows, top = np.arange(len(p)), np.argmax(shifted, axis=1)
+    def _score_left_out(self, chunk, labels):
+        p, others, shifted = shifted_exponentials(chunk.logits)
+        indices, top = np.arange(len(p)), np.argmax(shifted, axis=1)
         counts, sums = self._sums
-        gone = left_out_weight(part.weight)
-        found = has_others(counts[top], gone)
+        gone = left_out_weight(chunk.weight)
+        is_left = has_others(counts[top], gone)
         left = np.maximum(sums[top] - p * (gone / (1.0 + others))[:, None], 0.0)
-        rest = np.where(found, counts[top] - gone, np.nan)
+        rest = np.where(is_left, counts[top] - gone, np.nan)
         logs = _logs(left / rest[:, None], top)
         cross = p @ self._log_distributions
         cross += self._log_distributions[top]
-        own = row_dots(p, logs) + logs[rows, top]
-        own[~found] = -np.inf  # without the sample, its class has no mean
-        cross[rows, np.searchsorted(self.columns_, top)] = own
+        divergence = row_dots(p, logs) + logs[indices, top]
+        divergence[~is_left] = -np.inf  # without the sample, its class has no mean
+        cross[indices, np.searchsorted(self.columns_, top)] = divergence
         nearest = row_dots(p, shifted) - row_max(cross)
         scores = -np.clip(nearest / (1.0 + others) - np.log1p(others), 0.0, None)
         return np.where(np.isfinite(scores), scores, np.nan)

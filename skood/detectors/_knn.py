@@ -13,30 +13,25 @@ from sklearn import config_context
 from sklearn.neighbors import VALID_METRICS_SPARSE, NearestNeighbors
 
 from skood.detectors._common._base_output_detector import OutputDetector
-from skood.detectors._common._explain import Reference
+from skood.detectors._common._explain import ReferencePoints
 from skood.detectors._common._memory_bank import (
     CPU_BYTES,
     GPU_BYTES,
-    TILE_ROWS,
+    TILE_SAMPLES,
     distances_to,
-    drawn_rows,
+    drawn_indices,
     half_squares,
     kth_distances,
     kth_of_sparse,
     kth_of_tiles,
     lengths,
     like_bank,
-    own_rows,
+    omissions,
     unit_features,
 )
 from skood.nn._make_network import has_dense_features, make_network
 from skood.nn._outputs import map_samples
-from skood.utils._array_api import (
-    array_device,
-    row_dots,
-    to_device,
-    to_host,
-)
+from skood.utils._array_api import array_device, row_dots, to_device, to_host
 from skood.utils._input import takes_input
 from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import Interval, StrOptions
@@ -48,7 +43,7 @@ from skood.utils._weights import weighted
 _FLOAT32_TOLERANCE = 1e-5
 
 # Samples that a thread searches at a time.
-_SEARCH_ROWS = 512
+_SEARCH_SAMPLES = 512
 
 # MiB of distances that scikit-learn uses at a time for other metrics.
 _WORKING_MEMORY = 64
@@ -209,7 +204,7 @@ class KNN(OutputDetector):
     _sparse: ClassVar[str | None] = "kept"
     _device: Any = "cpu"  # only torch uses a GPU, and copies the bank once per call
     # Each score is a search in the bank: a standard error sqrt(.05 * .95 / n) of .005.
-    _max_offset_rows = 2000
+    _max_offset_samples = 2000
 
     def __init__(
         self,
@@ -247,20 +242,24 @@ class KNN(OutputDetector):
                 self.estimator is not None
                 and make_network(self.estimator_).features_are_hidden
             )
-        kept = drawn_rows(
+        drawn = drawn_indices(
             outputs.n_samples, self.max_samples, self.random_state, outputs.weight
         )
-        features = outputs.take(kept).features
+        features = outputs.take(drawn).features
         if self.n_neighbors > features.shape[0]:
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} is more than the training samples to "
                 f"search: n_samples = {features.shape[0]}. Lower n_neighbors or give "
                 "more samples."
             )
-        rows = np.arange(outputs.n_samples) if self._id_rows is None else self._id_rows
-        self.bank_rows_ = rows[kept]
-        self._kept = None if isinstance(kept, slice) else kept
-        self._bank_labels = None if y is None else y[kept]
+        indices = (
+            np.arange(outputs.n_samples)
+            if self._id_indices is None
+            else self._id_indices
+        )
+        self.bank_rows_ = indices[drawn]
+        self._bank_indices = None if isinstance(drawn, slice) else drawn
+        self._bank_labels = None if y is None else y[drawn]
         self._algorithm = self._choose(features)
         self.bank_ = to_host(self._prepared(features))
         if issparse(features):  # methods of sparse matrices change arrays in place
@@ -312,7 +311,7 @@ class KNN(OutputDetector):
 
     def _bytes_per_row(self, outputs):
         if issparse(self.bank_):
-            return self._chunk_bytes // TILE_ROWS
+            return self._chunk_bytes // TILE_SAMPLES
         return 4 * outputs.features.dtype.itemsize * outputs.features.shape[1]
 
     def _scores(self, outputs):
@@ -343,58 +342,63 @@ class KNN(OutputDetector):
                 "features first: make_pipeline(TruncatedSVD(100), KNN())."
             )
         is_unit = getattr(self, "normalize_", self.normalize)
-        rows = outputs.features.unit() if is_unit else outputs.features
+        features = outputs.features.unit() if is_unit else outputs.features
         bank = self.bank_.astype(np.float64)
-        return -rows.nearest(bank, self.n_neighbors).apply("Sqrt")
+        return -features.nearest(bank, self.n_neighbors).apply("Sqrt")
 
-    def _left_out_scores(self, outputs, y, rows, shares=None):
-        rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
-        if len(rows) == 0:
-            rows = np.arange(outputs.n_samples)
-            return super()._left_out_scores(outputs, y, rows, outputs.weight)
-        whole = shares is None and len(rows) == outputs.n_samples
-        part = outputs if whole else outputs.take(rows)
+    def _left_out_scores(self, outputs, y, drawn, shares=None):
+        drawn, omit, shares = omissions(
+            self._bank_indices, drawn, self.bank_.shape[0], shares
+        )
+        if len(drawn) == 0:
+            drawn = np.arange(outputs.n_samples)
+            return super()._left_out_scores(outputs, y, drawn, outputs.weight)
+        whole = shares is None and len(drawn) == outputs.n_samples
+        left_outputs = outputs if whole else outputs.take(drawn)
         if self._algorithm == "torch":
-            return weighted(-self._distances_torch(part, own), shares)
+            return weighted(-self._distances_torch(left_outputs, omit), shares)
         distances = []
-        for chunk, left_out in self._chunks(part, own):
+        for chunk, left_out in self._chunks(left_outputs, omit):
             queries = self._prepared(chunk.features)
             distances.append(self._search(queries, left_out))
         return weighted(-np.concatenate(distances), shares)
 
-    def _search(self, queries, own=None):
-        """Return distances to the k-th neighbors, without rows `own` of the bank."""
+    def _search(self, queries, omit=None):
+        """Return distances to the k-th neighbors, of which none is the sample itself.
+
+        `omit` are the indices of the samples in the bank, -1 for others.
+        """
         k, halves = self.n_neighbors, self._halves
         if self._algorithm == "metric":
-            distances, nearest = self._kneighbors(queries, self._count(own))
-            column = self._column(nearest, own)
+            distances, nearest = self._kneighbors(queries, self._count(omit))
+            column = self._column(nearest, omit)
             distances = np.take_along_axis(distances, column, axis=1)[:, 0]
             return self._without_rounding(distances, queries)
         if self._algorithm == "sparse":
-            nearest = kth_of_sparse(queries, self.bank_, halves, k, own)
+            nearest = kth_of_sparse(queries, self.bank_, halves, k, omit)
             return self._distances(queries, nearest)
-        if len(queries) > _SEARCH_ROWS:
-            return self._search_in_threads(queries, own)
-        distances = kth_distances(queries, self.bank_, halves, k, own)
+        if len(queries) > _SEARCH_SAMPLES:
+            return self._search_in_threads(queries, omit)
+        distances = kth_distances(queries, self.bank_, halves, k, omit)
         if distances is not None:
             return self._without_rounding(distances, queries)
         if self._algorithm == "faiss":
-            return self._distances_faiss(queries, own)
-        return self._distances(queries, self._nearest_sklearn(queries, own))
+            return self._distances_faiss(queries, omit)
+        return self._distances(queries, self._nearest_sklearn(queries, omit))
 
-    def _search_in_threads(self, queries, own):
-        """Return distances as `_search`, of `_SEARCH_ROWS` samples per thread."""
+    def _search_in_threads(self, queries, omit):
+        """Return distances as `_search`, of `_SEARCH_SAMPLES` samples per thread."""
         if self._algorithm == "faiss":
             import faiss  # noqa: F401  # so that its threads are limited
         distances = map_chunks(
-            lambda rows: self._search(
-                queries[rows], None if own is None else own[rows]
+            lambda chunk: self._search(
+                queries[chunk], None if omit is None else omit[chunk]
             ),
-            list(row_chunks(len(queries), 1, _SEARCH_ROWS)),
+            list(row_chunks(len(queries), 1, _SEARCH_SAMPLES)),
         )
         return np.concatenate(distances)
 
-    def _distances_torch(self, outputs, own=None):
+    def _distances_torch(self, outputs, omit=None):
         """Return distances of all samples; the bank is copied to the device once."""
         device = resolve_device(self.device)
         budget = CPU_BYTES if device.type == "cpu" else GPU_BYTES
@@ -405,28 +409,28 @@ class KNN(OutputDetector):
         half_norms = [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
         distances = []
         per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
-        for rows in row_chunks(outputs.n_samples, per_row, budget):
-            features = like_bank(outputs.take(rows).features, self.bank_)
+        for chunk in row_chunks(outputs.n_samples, per_row, budget):
+            features = like_bank(outputs.take(chunk).features, self.bank_)
             queries = to_device(self._prepared(features), device)
-            left_out = None if own is None else own[rows]
+            left_out = None if omit is None else omit[chunk]
             index = kth_of_tiles(
                 queries.double(), bank, tiles, half_norms, self.n_neighbors, left_out
             )
-            part = to_host((queries.double() - bank[index]).norm(dim=1))
-            distances.append(self._without_rounding(part, to_host(queries)))
+            chunk_distances = to_host((queries.double() - bank[index]).norm(dim=1))
+            distances.append(self._without_rounding(chunk_distances, to_host(queries)))
         return np.concatenate(distances)
 
-    def _count(self, own):
+    def _count(self, omit):
         """Return the number of neighbors to search: k + 1 if a sample finds itself."""
-        return min(self.n_neighbors + (own is not None), self.bank_.shape[0])
+        return min(self.n_neighbors + (omit is not None), self.bank_.shape[0])
 
-    def _column(self, nearest, own):
+    def _column(self, nearest, omit):
         """Return the column, (n_samples, 1), of the k-th neighbor, without itself."""
         k = self.n_neighbors
-        if own is None:
+        if omit is None:
             return np.full((len(nearest), 1), k - 1)
-        found_itself = (nearest[:, :k] == own[:, None]).any(axis=1, keepdims=True)
-        return np.minimum(k - 1 + found_itself, nearest.shape[1] - 1)
+        finds_itself = (nearest[:, :k] == omit[:, None]).any(axis=1, keepdims=True)
+        return np.minimum(k - 1 + finds_itself, nearest.shape[1] - 1)
 
     def _distances(self, queries, nearest):
         """Return distances, in float64, from each query to its row of the bank.
@@ -458,25 +462,25 @@ class KNN(OutputDetector):
         with config_context(working_memory=_WORKING_MEMORY):
             return self._index().kneighbors(queries, count)
 
-    def _nearest_sklearn(self, queries, own=None):
+    def _nearest_sklearn(self, queries, omit=None):
         if queries.dtype != self.bank_.dtype:  # else the bank would be copied
             with np.errstate(over="ignore"):
                 cast = queries.astype(self.bank_.dtype)
             if np.isfinite(cast).all():
                 queries = cast
-        nearest = self._kneighbors(queries, self._count(own))[1]
-        return np.take_along_axis(nearest, self._column(nearest, own), axis=1)[:, 0]
+        nearest = self._kneighbors(queries, self._count(omit))[1]
+        return np.take_along_axis(nearest, self._column(nearest, omit), axis=1)[:, 0]
 
-    def _distances_faiss(self, queries, own=None):
+    def _distances_faiss(self, queries, omit=None):
         """Return distances; search again what float32 leaves in doubt."""
         import faiss
 
         squared, nearest = faiss.knn(
             np.ascontiguousarray(queries, dtype=np.float32),
             np.ascontiguousarray(self.bank_, dtype=np.float32),
-            self._count(own),
+            self._count(omit),
         )
-        column = self._column(nearest, own)
+        column = self._column(nearest, omit)
         squared = np.take_along_axis(squared, column, axis=1)[:, 0].astype(np.float64)
         nearest = np.take_along_axis(nearest, column, axis=1)[:, 0]
         # The error of float32 is visible in its distances.
@@ -484,9 +488,11 @@ class KNN(OutputDetector):
         exact = distances**2
         doubtful = np.abs(squared - exact).max() > _FLOAT32_TOLERANCE * exact
         if doubtful.any():
-            rows = queries[doubtful]
-            found = self._nearest_sklearn(rows, None if own is None else own[doubtful])
-            distances[doubtful] = self._distances(rows, found)
+            doubts = queries[doubtful]
+            again = self._nearest_sklearn(
+                doubts, None if omit is None else omit[doubtful]
+            )
+            distances[doubtful] = self._distances(doubts, again)
         return distances
 
     @takes_input
@@ -563,7 +569,7 @@ class KNN(OutputDetector):
         if issparse(gaps):
             queries, gaps = queries.toarray(), gaps.toarray()
         is_unit = getattr(self, "normalize_", self.normalize)
-        reference = Reference(queries - gaps, "neighbor", is_unit=is_unit)
+        reference = ReferencePoints(queries - gaps, "neighbor", is_unit=is_unit)
         return columns, gaps**2, reference
 
     def __sklearn_tags__(self):

@@ -9,7 +9,7 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import ClassMoments
-from skood.detectors._common._explain import Reference
+from skood.detectors._common._explain import ReferencePoints
 from skood.detectors._common._gaussian import (
     ALONE,
     Whitening,
@@ -20,7 +20,7 @@ from skood.detectors._common._gaussian import (
     left_out_distances,
     within_covariance,
 )
-from skood.detectors._common._softmax import logsumexp_rows
+from skood.detectors._common._softmax import log_sum_exp
 from skood.utils._array_api import row_dots
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._param_validation import HasMethods
@@ -150,19 +150,16 @@ class Mahalanobis(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.covariance = covariance
         self.tied = tied
 
-    def _added(self, sums, part, labels):
+    def _added(self, sums, chunk, labels):
         if sums is None:
             sums = ClassMoments(per_class=not self.tied)
-        own = sums is not self._sums
-        return sums.updated(part.features, labels, part.weight, consume=own)
+        is_new = sums is not self._sums
+        return sums.updated(chunk.features, labels, chunk.weight, consume=is_new)
 
     def _settle(self, outputs, y):
         moments = self._sums
@@ -193,15 +190,15 @@ class Mahalanobis(OutputDetector):
         few = self._few_classes(moments, rank)
         for k, count in enumerate(moments.counts):
             if residuals is None:
-                own = whitener.T @ (moments.scatter[k] / count) @ whitener
+                covariance = whitener.T @ (moments.scatter[k] / count) @ whitener
             else:
-                rows = codes == k
-                own = fitted_covariance(
-                    self, residuals[rows] @ whitener, row_weight(weight, rows)
+                members = codes == k
+                covariance = fitted_covariance(
+                    self, residuals[members] @ whitener, row_weight(weight, members)
                 )
-            values, vectors, own_rank = symmetric_eigh(own)
+            values, vectors, class_rank = symmetric_eigh(covariance)
             # The tied covariance is the identity here: eps is the rounding error.
-            is_singular = own_rank < rank or values[0] <= np.finfo(np.float64).eps
+            is_singular = class_rank < rank or values[0] <= np.finfo(np.float64).eps
             if is_singular:
                 singular.append(k)
             if is_singular or few[k]:
@@ -217,7 +214,7 @@ class Mahalanobis(OutputDetector):
             warn(
                 f"The covariances of the classes {names} are singular and were "
                 "regularized towards the tied one. Give more samples, or pass "
-                "covariance=LedoitWolf().",
+                "covariance=LedoitWolf()."
             )
 
     def _few_classes(self, moments, rank):
@@ -225,7 +222,7 @@ class Mahalanobis(OutputDetector):
         if self.covariance is not None:
             return np.zeros(len(moments.counts), dtype=bool)
         if not self._is_fold:
-            few = np.maximum(moments.counts, moments.n_rows) < 2 * rank
+            few = np.maximum(moments.counts, moments.n_samples) < 2 * rank
             self._small_classes = moments.classes[few]
         return np.isin(moments.classes, self._small_classes)
 
@@ -236,26 +233,26 @@ class Mahalanobis(OutputDetector):
         for mean, (whitener, constant) in zip(
             self._whitening.means, self._components, strict=True
         ):
-            own = (white - outputs.asarray(mean)) @ outputs.asarray(whitener)
-            columns.append(constant - row_dots(own, own) / 2)
+            class_white = (white - outputs.asarray(mean)) @ outputs.asarray(whitener)
+            columns.append(constant - row_dots(class_white, class_white) / 2)
         return outputs.xp.stack(columns, axis=1)
 
     def _fitted_parts(self):
         return covariance_part(super()._fitted_parts(), self.covariance)
 
-    def _score_left_out(self, part, labels):
+    def _score_left_out(self, chunk, labels):
         if self.covariance is not None or self._shrinks:
             return None
-        codes = self._sums.codes(labels, part.n_samples)
+        codes = self._sums.codes(labels, chunk.n_samples)
         if self.tied:
-            white = self._whitening.apply(part.features, np.asarray)
+            white = self._whitening.apply(chunk.features, np.asarray)
             squared = left_out_distances(
-                self._whitening, self._sums, white, codes, part.weight
+                self._whitening, self._sums, white, codes, chunk.weight
             )
             return None if squared is None else -squared.min(axis=1)
-        return self._log_densities_left_out(part, codes)
+        return self._log_densities_left_out(chunk, codes)
 
-    def _log_densities_left_out(self, part, codes):
+    def _log_densities_left_out(self, chunk, codes):
         r"""Return leave-one-out scores of training samples with ``tied=False``.
 
         For a sample of a class with n samples and :math:`g^\top \Sigma^{-1} g = q`, the
@@ -264,27 +261,27 @@ class Mahalanobis(OutputDetector):
         a weight a they are :math:`n q / (n - a - a q)` and :math:`(n / (n - a))^d (1 -
         a q / (n - a))`.
         """
-        logs = self._log_densities(part)
-        counts, rows = self._sums.counts, np.arange(part.n_samples)
-        n_samples, own = counts.sum(), counts[codes]
+        logs = self._log_densities(chunk)
+        counts, indices = self._sums.counts, np.arange(chunk.n_samples)
+        n_samples, class_counts = counts.sum(), counts[codes]
         norms = np.array([constant for _, constant in self._components])[codes]
-        squared = 2.0 * (norms - logs[rows, codes])
-        gone = left_out_weight(part.weight)
-        rest = np.where(has_others(own, gone), own - gone, np.nan)
+        squared = 2.0 * (norms - logs[indices, codes])
+        gone = left_out_weight(chunk.weight)
+        rest = np.where(has_others(class_counts, gone), class_counts - gone, np.nan)
         left = 1.0 - gone * squared / rest
         if not left.min() > ALONE:
             return None
         rank = self._whitening.matrix.shape[1]
-        log_det = rank * np.log(own / rest) + np.log(left)
-        squared *= own / rest / left
-        norms += np.log(rest / own) - log_det / 2
-        logs[rows, codes] = norms - squared / 2
+        log_det = rank * np.log(class_counts / rest) + np.log(left)
+        squared *= class_counts / rest / left
+        norms += np.log(rest / class_counts) - log_det / 2
+        logs[indices, codes] = norms - squared / 2
         growth = np.reshape(n_samples / (n_samples - gone), (-1, 1))
-        return logsumexp_rows(logs + np.log(growth))
+        return log_sum_exp(logs + np.log(growth))
 
     def _score_outputs(self, outputs):
         if self._components is not None:
-            return logsumexp_rows(self._log_densities(outputs))
+            return log_sum_exp(self._log_densities(outputs))
         squared, _ = self._whitening.squared_distances(
             outputs.features, outputs.asarray
         )
@@ -313,12 +310,12 @@ class Mahalanobis(OutputDetector):
             nearest = self._log_densities(outputs).argmax(axis=1)
             gaps = self._whitening.gaps(features, nearest)
             parts, spread = np.empty(features.shape), np.empty(features.shape)
-            for k, (own, _) in enumerate(self._components):
-                rows = nearest == k
-                parts[rows] = contributions(gaps[rows], whitener @ own)
-                spread[rows] = deviations(whitener @ own)
+            for k, (class_whitener, _) in enumerate(self._components):
+                members = nearest == k
+                parts[members] = contributions(gaps[members], whitener @ class_whitener)
+                spread[members] = deviations(whitener @ class_whitener)
         columns = {
             "nearest_class": self._sums.classes[nearest],
             "squared_distance": parts.sum(axis=1),
         }
-        return columns, parts, Reference(features - gaps, "class mean", spread)
+        return columns, parts, ReferencePoints(features - gaps, "class mean", spread)

@@ -147,10 +147,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.layers = layers
         self.covariance = covariance
@@ -168,19 +165,19 @@ class MultiLayerMahalanobis(NetworkDetector):
                 is_ood &= sample_weight > 0
             if is_ood.any():
                 known_ood = np.flatnonzero(is_ood)
-        X_id, y_id, id_rows = self._id_samples(X, y, sample_weight)
-        weight = row_weight(sample_weight, id_rows)
+        X_id, y_id, id_indices = self._id_samples(X, y, sample_weight)
+        weight = row_weight(sample_weight, id_indices)
         self.estimator_ = fit_wrapped(self, self.estimator, X_id, y_id, weight)
         network = make_network(self.estimator_, device=self.device)
         features = self._fit_layers(network, network.prepare(X_id), y_id, weight)
         if not isinstance(self.alphas, str):
-            self.alphas_ = self._given_alphas()
+            self.alphas_ = self._checked_alphas()
         elif known_ood is None:
             self.alphas_ = np.ones(len(self.layers_))
         else:
             network = make_network(self.estimator_, device=self.device)
-            rows = network.prepare(take_rows(X, known_ood))
-            ood_scores = self._layer_scores(network, rows)
+            samples = network.prepare(take_rows(X, known_ood))
+            ood_scores = self._layer_scores(network, samples)
             scores = self._scores_of(self.detectors_, features)
             ood_weight = row_weight(sample_weight, known_ood)
             self.alphas_ = self._learned_alphas(
@@ -191,24 +188,24 @@ class MultiLayerMahalanobis(NetworkDetector):
         columns, shares = self._left_out_scores(features, y_id, weight)
         return weighted(columns @ self.alphas_, shares)
 
-    def _fit_network(self, network, rows, y, weight):
+    def _fit_network(self, network, samples, y, weight):
         # the weights of layers are not changed
-        self._fit_layers(network, rows, y, weight)
+        self._fit_layers(network, samples, y, weight)
 
-    def _fit_layers(self, network, rows, y, weight):
+    def _fit_layers(self, network, samples, y, weight):
         """Fit a detector per layer; return the features of the samples."""
-        self.layers_ = check_layers(self.layers, network, rows)
-        features = self._features(network, rows)
+        self.layers_ = check_layers(self.layers, network, samples)
+        features = self._features(network, samples)
         self.detectors_ = self._fit_detectors(features, y, weight)
         return features
 
     def _left_out_scores(self, features, y, weight):
         """Return leave-one-out training scores, (n_samples, n_layers), and weights."""
         keys = SampleKeys(features[0])
-        rows, shares = drawn_copies(keys, weight)
+        drawn, shares = drawn_copies(keys, weight)
         columns = [
             detector._left_out_scores(
-                NetworkOutputs(features=Z, weight=weight, keys=keys), y, rows, shares
+                NetworkOutputs(features=Z, weight=weight, keys=keys), y, drawn, shares
             )
             for detector, Z in zip(self.detectors_, features, strict=True)
         ]
@@ -220,11 +217,11 @@ class MultiLayerMahalanobis(NetworkDetector):
             return self._in_sample((scores, weight))
         return np.stack(columns, axis=1), shares
 
-    def _features(self, network, rows):
+    def _features(self, network, samples):
         """Return the averaged outputs of each layer."""
         blocks = [
             [to_host(block.outputs[layer]) for layer in self.layers_]
-            for block in network.layers(rows, self.layers_)
+            for block in network.layers(samples, self.layers_)
         ]
         return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
@@ -232,9 +229,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         detectors = []
         for layer, Z in zip(self.layers_, features, strict=True):
             detector = Mahalanobis(
-                covariance=self.covariance,
-                device=self.device,
-                ood_label=self.ood_label,
+                covariance=self.covariance, device=self.device, ood_label=self.ood_label
             )
             try:
                 detectors.append(detector.fit(Z, y, weight))
@@ -250,7 +245,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         ]
         return np.stack(columns, axis=1)
 
-    def _layer_scores(self, network, rows):
+    def _layer_scores(self, network, samples):
         """Return scores (n_samples, n_layers) of each layer, computed in blocks."""
         return np.concatenate(
             [
@@ -258,14 +253,14 @@ class MultiLayerMahalanobis(NetworkDetector):
                     self.detectors_,
                     [to_host(block.outputs[layer]) for layer in self.layers_],
                 )
-                for block in network.layers(rows, self.layers_)
+                for block in network.layers(samples, self.layers_)
             ]
         )
 
-    def _score_network(self, network, rows):
-        return self._layer_scores(network, rows) @ self.alphas_
+    def _score_network(self, network, samples):
+        return self._layer_scores(network, samples) @ self.alphas_
 
-    def _given_alphas(self):
+    def _checked_alphas(self):
         alphas = check_array(
             self.alphas, ensure_2d=False, dtype=np.float64, input_name="alphas"
         )
@@ -282,16 +277,18 @@ class MultiLayerMahalanobis(NetworkDetector):
         """Return the weights of layers that best separate ID from OOD samples."""
         seed = np.random.RandomState(0)
         keys = SampleKeys(features[0])
-        rows, shares, rest = held_out_copies(keys, y, _LEARNING_FRACTION, seed, weight)
-        kept = np.flatnonzero(rest)
-        left = None if weight is None else rest[kept]
+        held_out, shares, rest = held_out_copies(
+            keys, y, _LEARNING_FRACTION, seed, weight
+        )
+        training = np.flatnonzero(rest)
+        left = None if weight is None else rest[training]
         try:
             with quiet():  # the fit on all samples gives the warnings
-                others = [Z[kept] for Z in features]
-                labels = None if y is None else y[kept]
+                others = [Z[training] for Z in features]
+                labels = None if y is None else y[training]
                 detectors = self._fit_detectors(others, labels, left)
             id_weight = shares
-            id_scores = self._scores_of(detectors, [Z[rows] for Z in features])
+            id_scores = self._scores_of(detectors, [Z[held_out] for Z in features])
         except ValueError:
             id_weight = weight
             warn(

@@ -7,7 +7,7 @@ from numbers import Real
 from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import OutputDetector
-from skood.detectors._common._class_moments import added_rows, mean_of_rows
+from skood.detectors._common._class_moments import added_features, mean_of_features
 from skood.utils._array_api import as_double, centered_rows, row_dots, row_sums
 from skood.utils._param_validation import Interval
 
@@ -113,21 +113,18 @@ class NCI(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.alpha = alpha
 
-    def _added(self, sums, part, labels):
-        return added_rows(sums, part)
+    def _added(self, sums, chunk, labels):
+        return added_features(sums, chunk)
 
     def _settle(self, outputs, y):
-        self.mean_ = mean_of_rows(self._sums)
+        self.mean_ = mean_of_features(self._sums)
 
-    def _score_left_out(self, part, labels):
-        return self._score_outputs(part)  # z - m has the same direction without z
+    def _score_left_out(self, chunk, labels):
+        return self._score_outputs(chunk)  # z - m has the same direction without z
 
     def _score_outputs(self, outputs):
         xp = outputs.xp

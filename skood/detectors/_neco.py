@@ -10,9 +10,7 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import ClassMoments, is_constant
-from skood.detectors._common._partial_fit import (
-    NotEnoughRows,
-)
+from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.utils._array_api import as_double, row_dots
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._param_validation import Interval, StrOptions
@@ -133,10 +131,7 @@ class NECO(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.n_components = n_components
         self.max_logit = max_logit
@@ -147,10 +142,10 @@ class NECO(OutputDetector):
     def _needs(self):  # type: ignore[override]
         return frozenset({"features", "logits"} if self.max_logit else {"features"})
 
-    def _added(self, sums, part, labels):
+    def _added(self, sums, chunk, labels):
         if sums is None:
             sums = ClassMoments()
-        return sums.updated(part.features, None, part.weight)
+        return sums.updated(chunk.features, None, chunk.weight)
 
     def _settle(self, outputs, y):
         self._settle_space()
@@ -190,7 +185,7 @@ class NECO(OutputDetector):
         wanted, n_features = self.n_components, len(values)
         if isinstance(wanted, str):  # "auto"
             # a rank that only the number of samples limits changes with each of them
-            n_samples = max(self._sums.counts[0], self._sums.n_rows[0])
+            n_samples = max(self._sums.counts[0], self._sums.n_samples[0])
             full = min(n_features, n_samples - 1)
             few = rank if rank < full else max(1, rank // 2)
             return 100 if rank > 100 else few
@@ -220,8 +215,8 @@ class NECO(OutputDetector):
     def _check_logits(self, outputs):
         """Warn if negative logits make a larger ratio lower the score."""
         top = sum(
-            part.total(part.xp.max(part.logits, axis=1))
-            for part, _ in self._chunks(outputs)
+            chunk.total(chunk.xp.max(chunk.logits, axis=1))
+            for chunk, _ in self._chunks(outputs)
         )
         if top <= 0:
             warn(
@@ -233,17 +228,15 @@ class NECO(OutputDetector):
 
     def _without_each(self, outputs, y):
         return self._without_blocks(
-            outputs,
-            y,
-            lambda sums, part: sums.without(part.features, part.weight),
+            outputs, y, lambda sums, chunk: sums.without(chunk.features, chunk.weight)
         )
 
     def _score_outputs(self, outputs):
         xp = outputs.xp
-        rows = outputs.features - outputs.asarray(self.mean_)  # in float64
-        rows /= outputs.asarray(self.scale_)
-        projected = rows @ outputs.asarray(self.components_).T
-        length = xp.sqrt(row_dots(rows, rows))
+        scaled = outputs.features - outputs.asarray(self.mean_)  # in float64
+        scaled /= outputs.asarray(self.scale_)
+        projected = scaled @ outputs.asarray(self.components_).T
+        length = xp.sqrt(row_dots(scaled, scaled))
         ratio = xp.sqrt(row_dots(projected, projected))
         ratio /= xp.where(length > 0, length, xp.ones_like(length))
         if not self.max_logit:

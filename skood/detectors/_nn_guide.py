@@ -10,16 +10,16 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._memory_bank import (
-    TILE_ROWS,
+    TILE_SAMPLES,
     bank_scores,
     bank_tiles,
-    drawn_rows,
+    drawn_indices,
     leave_out,
     like_bank,
-    own_rows,
+    omissions,
     top_k_of_many,
 )
-from skood.detectors._common._softmax import logsumexp_rows
+from skood.detectors._common._softmax import log_sum_exp
 from skood.utils._array_api import (
     array_namespace,
     as_double,
@@ -156,51 +156,50 @@ class NNGuide(OutputDetector):
         random_state=None,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.n_neighbors = n_neighbors
         self.max_samples = max_samples
         self.random_state = random_state
 
     def _fit_outputs(self, outputs, y):
-        rows = drawn_rows(
+        indices = drawn_indices(
             outputs.n_samples, self.max_samples, self.random_state, outputs.weight
         )
-        kept = outputs.take(rows)
-        dtype = kept.features.dtype
+        bank_outputs = outputs.take(indices)
+        dtype = bank_outputs.features.dtype
         guides, n_low = [], 0
-        for part, _ in self._chunks(kept):
-            energy = logsumexp_rows(part.logits)
+        for chunk, _ in self._chunks(bank_outputs):
+            energy = log_sum_exp(chunk.logits)
             n_low += int((energy <= 0).sum())
-            guide = scaled_rows(unit_rows(part.features), energy)
+            guide = scaled_rows(unit_rows(chunk.features), energy)
             guides.append(to_host(guide).astype(dtype))
         self.bank_ = stacked(guides)
-        self._kept = None if isinstance(rows, slice) else rows
+        self._bank_indices = None if isinstance(indices, slice) else indices
         if n_low:
             warn(
-                f"The energies of {n_low} of the {kept.n_samples} training samples of "
-                "the bank are not positive, so that their neighbors are pushed away, "
-                "or score high if their own energies are negative. Shift the biases of "
-                "the head so that the logits are positive, or use KNN."
+                f"The energies of {n_low} of the {bank_outputs.n_samples} training "
+                "samples of the bank are not positive, so that their neighbors are "
+                "pushed away, or score high if their own energies are negative. Shift "
+                "the biases of the head so that the logits are positive, or use KNN."
             )
 
     def _bytes_per_row(self, outputs):
-        return max(super()._bytes_per_row(outputs), self._chunk_bytes // TILE_ROWS)
+        return max(super()._bytes_per_row(outputs), self._chunk_bytes // TILE_SAMPLES)
 
-    def _scores(self, outputs, own=None):
+    def _scores(self, outputs, omit=None):
         device = self._chunking(outputs)[1]
-        chunks = self._chunks(outputs, own)
+        chunks = self._chunks(outputs, omit)
         return bank_scores(self._compare, self._bank(), chunks, device)
 
-    def _left_out_scores(self, outputs, y, rows, shares=None):
-        rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
-        if len(rows) == 0:
-            rows = np.arange(outputs.n_samples)
-            return super()._left_out_scores(outputs, y, rows, outputs.weight)
-        return weighted(self._scores(outputs.take(rows), own), shares)
+    def _left_out_scores(self, outputs, y, drawn, shares=None):
+        drawn, omit, shares = omissions(
+            self._bank_indices, drawn, self.bank_.shape[0], shares
+        )
+        if len(drawn) == 0:
+            drawn = np.arange(outputs.n_samples)
+            return super()._left_out_scores(outputs, y, drawn, outputs.weight)
+        return weighted(self._scores(outputs.take(drawn), omit), shares)
 
     def _score_outputs(self, outputs):
         return self._compare(outputs, *map(outputs.asarray, self._bank()))
@@ -208,19 +207,23 @@ class NNGuide(OutputDetector):
     def _bank(self):
         return (self.bank_,)
 
-    def _compare(self, outputs, *banks, own=None):
+    def _compare(self, outputs, *banks, omit=None):
         (bank,) = banks
         xp = outputs.xp
         features = unit_rows(like_bank(outputs.features, bank))
         queries = array_namespace(features).astype(features, bank.dtype, copy=False)
-        found = []
+        tile_nearest = []
         for tile in bank_tiles(features.shape[0], bank):
             products = inner_products(queries, bank[tile])
-            leave_out(products, own, tile, -xp.inf)
-            found.append(
+            leave_out(products, omit, tile, -xp.inf)
+            tile_nearest.append(
                 top_k_of_many(products, min(self.n_neighbors, products.shape[1]))
             )
-        count = min(self.n_neighbors, bank.shape[0] - (own is not None))
-        nearest = found[0] if len(found) == 1 else xp.concat(found, axis=1)
+        count = min(self.n_neighbors, bank.shape[0] - (omit is not None))
+        nearest = (
+            tile_nearest[0]
+            if len(tile_nearest) == 1
+            else xp.concat(tile_nearest, axis=1)
+        )
         guidance = row_sums(as_double(top_k(nearest, count))) / count
-        return logsumexp_rows(outputs.logits) * guidance
+        return log_sum_exp(outputs.logits) * guidance

@@ -131,57 +131,54 @@ class ODIN(NetworkDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.temperature = temperature
         self.epsilon = epsilon
         self.scale = scale
 
-    def _fit_network(self, network, rows, y, weight):
-        return self._training_scores(network, rows, weight)
+    def _fit_network(self, network, samples, y, weight):
+        return self._training_scores(network, samples, weight)
 
-    def _score_network(self, network, rows):
-        step = self._step(rows)
+    def _score_network(self, network, samples):
+        step = self._step(samples)
         if self.epsilon == 0:
-            parts = (block.logits for block in network.layers(rows, ()))
+            parts = (block.logits for block in network.layers(samples, ()))
         else:
             parts = network.input_gradient(
-                rows, self._cotangent, lambda part, g: _moved(part, g, step)
+                samples, self._cotangent, lambda chunk, g: _moved(chunk, g, step)
             )
         return np.concatenate([self._max_probability(logits) for logits in parts])
 
-    def _step(self, rows):
+    def _step(self, samples):
         """Return the step length: a scalar, or an array that broadcasts with rows."""
         if self.scale is None:
             return np.asarray(float(self.epsilon))
         scale = check_array(
             self.scale, ensure_2d=False, dtype=np.float64, input_name="scale"
         )
-        if scale.shape != (rows.shape[1],):
+        if scale.shape != (samples.shape[1],):
             raise ValueError(
                 f"scale has shape {scale.shape}, but the network is expecting samples "
-                f"of shape {tuple(rows.shape[1:])}: expected ({rows.shape[1]},), one "
-                "value per feature or channel."
+                f"of shape {tuple(samples.shape[1:])}: expected ({samples.shape[1]},), "
+                "one value per feature or channel."
             )
         if scale.min() <= 0:
             raise ValueError(
                 f"scale must be positive, got {scale.min():g}: it is what features "
                 "were divided by, such as their standard deviations."
             )
-        return (self.epsilon / scale).reshape(1, -1, *[1] * (len(rows.shape) - 2))
+        return (self.epsilon / scale).reshape(1, -1, *[1] * (len(samples.shape) - 2))
 
     def _cotangent(self, logits):
         """Return the gradient of log p of the prediction by the logits, times c > 0."""
         xp = array_namespace(logits)
-        rows, top = row_indices(logits), xp.argmax(logits, axis=1)
+        indices, top = row_indices(logits), xp.argmax(logits, axis=1)
         others = as_double(logits) / self.temperature
-        others[rows, top] = -xp.inf
+        others[indices, top] = -xp.inf
         others = xp.exp(others - xp.max(others, axis=1, keepdims=True))
         direction = -others / xp.sum(others, axis=1, keepdims=True)
-        direction[rows, top] = 1.0
+        direction[indices, top] = 1.0
         return direction
 
     def _max_probability(self, logits):
@@ -190,11 +187,11 @@ class ODIN(NetworkDetector):
         return -others / (1.0 + others)
 
 
-def _moved(rows, gradient, step):
+def _moved(samples, gradient, step):
     """Return samples after a step of a length along the signs of a gradient."""
-    xp = array_namespace(rows)
-    step = xp.astype(asarray_like(step, rows), rows.dtype)
+    xp = array_namespace(samples)
+    step = xp.astype(asarray_like(step, samples), samples.dtype)
     size = xp.abs(gradient)
     largest = xp.max(size, axis=tuple(range(1, size.ndim)), keepdims=True)
     sign = xp.where(size > _ROUNDING * largest, xp.sign(gradient), 0 * gradient)
-    return rows + step * sign  # Eq. (2) of [1]
+    return samples + step * sign  # Eq. (2) of [1]

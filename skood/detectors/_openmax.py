@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import class_sums
 from skood.detectors._common._inputs import column_labels
-from skood.detectors._common._softmax import logsumexp_rows
+from skood.detectors._common._softmax import log_sum_exp
 from skood.utils._array_api import (
     array_namespace,
     as_double,
@@ -167,7 +167,7 @@ class OpenMax(OutputDetector):
     }
 
     _needs: ClassVar[frozenset] = frozenset({"logits"})
-    _max_offset_rows: ClassVar[int | None] = None
+    _max_offset_samples: ClassVar[int | None] = None
 
     def __init__(
         self,
@@ -183,10 +183,7 @@ class OpenMax(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.tail_size = tail_size
         self.alpha = alpha
@@ -205,23 +202,23 @@ class OpenMax(OutputDetector):
         correct = np.zeros(len(columns), dtype=bool)
         start = 0
         counts, sums = np.zeros(n_classes), np.zeros((n_classes, n_classes))
-        for part, own in self._chunks(outputs, columns):
-            hits = to_host(part.xp.argmax(part.logits, axis=1)) == own
-            correct[start : start + part.n_samples] = hits
-            start += part.n_samples
+        for chunk, codes in self._chunks(outputs, columns):
+            hits = to_host(chunk.xp.argmax(chunk.logits, axis=1)) == codes
+            correct[start : start + chunk.n_samples] = hits
+            start += chunk.n_samples
             if hits.any():
-                rows = as_double(part.logits[np.flatnonzero(hits)])
-                weight = row_weight(part.weight, hits)
-                found, added, total, _ = class_sums(rows, own[hits], weight)
-                counts[found] += added
-                sums[found] += to_host(total)
+                hit_logits = as_double(chunk.logits[np.flatnonzero(hits)])
+                weight = row_weight(chunk.weight, hits)
+                hit_codes, added, total, _ = class_sums(hit_logits, codes[hits], weight)
+                counts[hit_codes] += added
+                sums[hit_codes] += to_host(total)
         self._check_correct(counts, len(columns))
         self.means_ = sums / np.where(counts > 0, counts, 1.0)[:, None]
-        distances = self._own_distances(outputs, columns, correct)
+        distances = self._distances_to_means(outputs, columns, correct)
         weights = [None] * n_classes
         if outputs.weight is not None:
-            rows = [correct & (columns == k) for k in range(n_classes)]
-            weights = [outputs.weight[one] for one in rows]
+            hit_logits = [correct & (columns == k) for k in range(n_classes)]
+            weights = [outputs.weight[mask] for mask in hit_logits]
         self._fit_tails(distances, weights, counts)
 
     def _check_correct(self, counts, n_samples):
@@ -241,20 +238,20 @@ class OpenMax(OutputDetector):
                 "them count as unknown. Give samples of all classes."
             )
 
-    def _own_distances(self, outputs, columns, correct):
+    def _distances_to_means(self, outputs, columns, correct):
         """Return distances of correctly classified samples from their class means."""
         distances = np.full(len(columns), np.nan)
         start = 0
-        for part, own in self._chunks(outputs, columns):
-            hits = np.flatnonzero(correct[start : start + part.n_samples])
+        for chunk, codes in self._chunks(outputs, columns):
+            hits = np.flatnonzero(correct[start : start + chunk.n_samples])
             if len(hits):
-                logits = as_double(part.logits[hits])
-                means = part.asarray(self.means_)[own[hits]]
+                logits = as_double(chunk.logits[hits])
+                means = chunk.asarray(self.means_)[codes[hits]]
                 gaps = logits - means
-                euclidean = part.xp.sqrt(row_dots(gaps, gaps))
+                euclidean = chunk.xp.sqrt(row_dots(gaps, gaps))
                 cosine = 1.0 - row_dots(unit_rows(logits), unit_rows(means))
                 distances[start + hits] = to_host(self._combined(euclidean, cosine))
-            start += part.n_samples
+            start += chunk.n_samples
         return [distances[correct & (columns == k)] for k in range(len(self.means_))]
 
     def _combined(self, euclidean, cosine):
@@ -268,11 +265,11 @@ class OpenMax(OutputDetector):
         """Fit a Weibull distribution to the largest distances of each class."""
         lengths = np.sqrt(row_dots(self.means_, self.means_))
         sizes = self._combined(lengths, 1.0) * np.ones(len(lengths))
-        for one in (sizes, *distances):
-            check_no_overflow(one, "A distance to the mean logits of a class")
+        for lengths_k in (sizes, *distances):
+            check_no_overflow(lengths_k, "A distance to the mean logits of a class")
         fits = [
-            self._fit_tail(one, weight, size) if len(one) else None
-            for one, weight, size in zip(distances, weights, sizes, strict=True)
+            self._fit_tail(lengths_k, weight, size) if len(lengths_k) else None
+            for lengths_k, weight, size in zip(distances, weights, sizes, strict=True)
         ]
         flat = [k for k, fit in enumerate(fits) if fit is None and counts[k]]
         if flat:
@@ -347,7 +344,7 @@ class OpenMax(OutputDetector):
         logits = xp.astype(outputs.logits, xp.float64, copy=True)
         alpha = min(self.alpha, logits.shape[1])
         ranked = leading_columns(logits, alpha)
-        rows = row_indices(logits)[:, None]
+        indices = row_indices(logits)[:, None]
         location, shape, log_scale = (
             outputs.asarray(array)[ranked]
             for array in (self.location_, self.shape_, self._log_scale)
@@ -357,10 +354,10 @@ class OpenMax(OutputDetector):
             (distances - location) / self.translation, shape, log_scale
         )
         weights = np.arange(alpha, 0, -1) / alpha
-        taken = logits[rows, ranked] * unknown * outputs.asarray(weights)
-        logits[rows, ranked] -= taken
+        taken = logits[indices, ranked] * unknown * outputs.asarray(weights)
+        logits[indices, ranked] -= taken
         # log(1 - P) = -log(1 + exp(gap)), without overflow
-        gap = row_sums(taken) - logsumexp_rows(logits)
+        gap = row_sums(taken) - log_sum_exp(logits)
         return -(gap.clip(0.0) + xp.log1p(xp.exp(-xp.abs(gap))))
 
     def __sklearn_tags__(self):
@@ -380,13 +377,13 @@ def leading_columns(logits, k):
     if first < k:
         return in_order(logits)[:, :k]
     if is_tensor(logits):
-        found = logits.topk(k, dim=1).indices
+        leading = logits.topk(k, dim=1).indices
     else:
-        found = np.argpartition(logits, first, axis=1)[:, first:]
-    found = xp.sort(found, axis=1)
-    rows = row_indices(logits)[:, None]
-    values = logits[rows, found]
-    ranked = found[rows, in_order(values)]
+        leading = np.argpartition(logits, first, axis=1)[:, first:]
+    leading = xp.sort(leading, axis=1)
+    indices = row_indices(logits)[:, None]
+    values = logits[indices, leading]
+    ranked = leading[indices, in_order(values)]
     reach = xp.min(values, axis=1, keepdims=True)
     tied = xp.sum(xp.astype(logits >= reach, xp.int64), axis=1) > k
     if xp.any(tied):  # a partial sort returns arbitrary ones of equal entries

@@ -142,17 +142,14 @@ class PNML(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.normalize_logits = normalize_logits
 
-    def _added(self, sums, part, labels):
-        unit = unit_rows(part.features)
-        if part.weight is not None:
-            unit *= part.asarray(np.sqrt(part.weight))[:, None]
+    def _added(self, sums, chunk, labels):
+        unit = unit_rows(chunk.features)
+        if chunk.weight is not None:
+            unit *= chunk.asarray(np.sqrt(chunk.weight))[:, None]
         added = to_host(unit.T @ unit)
         return added if sums is None else sums + added
 
@@ -181,12 +178,12 @@ class PNML(OutputDetector):
         self._whitener = vectors[:, -rank:] / np.sqrt(values[-rank:])
         self._outside = np.ascontiguousarray(vectors[:, : n_features - rank])
 
-    def _score_left_out(self, part, labels):
+    def _score_left_out(self, chunk, labels):
         if self._shrinks:
             return None
-        unit = unit_rows(part.features)
-        rest = self._rest_left_out(unit, left_out_weight(part.weight))
-        return self._score_unit(part, unit, rest)
+        unit = unit_rows(chunk.features)
+        rest = self._rest_left_out(unit, left_out_weight(chunk.weight))
+        return self._score_unit(chunk, unit, rest)
 
     def _rest_left_out(self, unit, gone):
         """Return 1 - kappa of training samples, each left out of q.
@@ -197,20 +194,20 @@ class PNML(OutputDetector):
         matrices", SIAM J. Appl. Math. 24, 1973.
         """
         white = unit @ self._whitener
-        q = _squared_rows(white)
+        q = _squared_lengths(white)
         alone = gone * q > 1.0 - _ALONE
         left = np.where(alone, 0.0, 1.0 - gone * q)
         rest = left / (left + q)  # 1 / (1 + q / (1 - a q))
         if alone.any():
             gone = np.broadcast_to(gone, q.shape)[alone]
             lost = (white[alone] * np.sqrt(gone)[:, None]) @ self._whitener.T
-            squared = _squared_rows(lost)
-            inside = _squared_rows(lost @ self._whitener) / squared**2 - 1.0
+            squared = _squared_lengths(lost)
+            inside = _squared_lengths(lost @ self._whitener) / squared**2 - 1.0
             rest[alone] = np.minimum(
                 1.0 / (1.0 + np.clip(inside, 0.0, None) / gone),
                 np.clip(1.0 - 1.0 / (gone * squared), 0.0, None),
             )
-        return np.where(_squared_rows(unit) > 0, rest, 0.0)
+        return np.where(_squared_lengths(unit) > 0, rest, 0.0)
 
     def _score_outputs(self, outputs):
         unit = unit_rows(outputs.features)
@@ -229,22 +226,24 @@ class PNML(OutputDetector):
     def _rest(self, outputs, unit):
         """Return 1 - kappa of each sample."""
         xp, dtype = outputs.xp, outputs.features.dtype
-        rows = xp.astype(unit, dtype, copy=False)
+        cast_units = xp.astype(unit, dtype, copy=False)
         cast = np.float32 if dtype == xp.float32 else np.float64
 
         def squared_length(matrix):
-            return _squared_rows(rows @ outputs.asarray(cast_once(matrix, cast)))
+            return _squared_lengths(
+                cast_units @ outputs.asarray(cast_once(matrix, cast))
+            )
 
         rest = 1.0 / (1.0 + squared_length(self._whitener))
         if self._outside.shape[1]:
             inside = (1.0 - squared_length(self._outside)).clip(0.0)
             rest = xp.minimum(rest, inside)
-        return xp.where(_squared_rows(unit) > 0, rest, xp.zeros_like(rest))
+        return xp.where(_squared_lengths(unit) > 0, rest, xp.zeros_like(rest))
 
 
-def _squared_rows(rows):
+def _squared_lengths(vectors):
     """Return the squared Euclidean length of each row, in float64."""
-    return as_double(row_dots(rows, rows))
+    return as_double(row_dots(vectors, vectors))
 
 
 def _regret(logits, rest):
@@ -258,11 +257,11 @@ def _regret(logits, rest):
     xp = array_namespace(logits)
     total = 1.0 + others
     log_total = xp.log1p(others)
-    rows, top = row_indices(shifted), xp.argmax(shifted, axis=1)
+    indices, top = row_indices(shifted), xp.argmax(shifted, axis=1)
     shifted -= log_total[:, None]
     shifted *= rest[:, None]
     xp.exp(shifted, out=shifted)
     terms = shifted / (shifted + 1.0 - exponentials / total[:, None])
-    terms[rows, top] = 0.0
+    terms[indices, top] = 0.0
     x = others / total * xp.exp(rest * log_total)
     return xp.log1p((row_sums(terms) - x / (1.0 + x)).clip(0.0))

@@ -9,7 +9,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from skood.detectors._common._base_network_detector import NetworkDetector, check_layers
-from skood.detectors._common._softmax import logsumexp_rows
+from skood.detectors._common._softmax import log_sum_exp
 from skood.nn._sklearn_network import LayeredNetwork
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
@@ -134,33 +134,30 @@ class RankFeat(NetworkDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.layer = layer
         self.method = method
         self.n_iterations = n_iterations
         self.temperature = temperature
 
-    def _fit_network(self, network, rows, y, weight):
+    def _fit_network(self, network, samples, y, weight):
         if isinstance(network.core, LayeredNetwork):
             raise TypeError(
                 f"RankFeat needs a torch network with feature maps, and a "
                 f"{type(network.core.estimator).__name__} has none."
             )
-        return self._training_scores(network, rows, weight)
+        return self._training_scores(network, samples, weight)
 
-    def _score_network(self, network, rows):
+    def _score_network(self, network, samples):
         layers = self.layer
         if isinstance(layers, (str, Integral)):
             layers = [layers]
-        layers = check_layers(layers, network, rows)
+        layers = check_layers(layers, network, samples)
         scores = []
-        for logits in network.replaced(rows, layers, self._without_rank_one):
+        for logits in network.replaced(samples, layers, self._without_rank_one):
             mean = np.mean(logits, axis=0, dtype=np.float64)
-            scores.append(self.temperature * logsumexp_rows(mean / self.temperature))
+            scores.append(self.temperature * log_sum_exp(mean / self.temperature))
         return np.concatenate(scores)
 
     def _without_rank_one(self, maps):
@@ -172,15 +169,17 @@ class RankFeat(NetworkDetector):
                 "from which nothing would remain. Name a layer before the pooling of a "
                 "convolutional network, or of a transformer."
             )
-        kept = maps.new_empty(maps.shape)
+        reduced = maps.new_empty(maps.shape)
         n_channels, n_positions = maps.shape[1], maps[0, 0].numel()
         # four copies of the maps, and three of their products
         values = 4 * n_channels * n_positions + 3 * min(n_channels, n_positions) ** 2
         budget = _CPU_BYTES if maps.device.type == "cpu" else _GPU_BYTES
         with threadpool_limits(limits=1):  # threads slow down many small products
-            for rows in row_chunks(len(maps), 8 * values, budget):
-                kept[rows] = self._without_first(maps[rows]).reshape(maps[rows].shape)
-        return kept
+            for chunk in row_chunks(len(maps), 8 * values, budget):
+                reduced[chunk] = self._without_first(maps[chunk]).reshape(
+                    maps[chunk].shape
+                )
+        return reduced
 
     def _without_first(self, maps):
         """Return matrices (n, c, positions), float64, without the first component."""

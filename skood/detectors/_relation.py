@@ -10,15 +10,15 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._memory_bank import (
-    TILE_ROWS,
+    TILE_SAMPLES,
     bank_scores,
     bank_tiles,
-    drawn_rows,
+    drawn_indices,
     leave_out,
     like_bank,
-    own_rows,
+    omissions,
 )
-from skood.detectors._common._softmax import logsumexp_rows
+from skood.detectors._common._softmax import log_sum_exp
 from skood.utils._array_api import (
     array_namespace,
     as_double,
@@ -151,10 +151,7 @@ class Relation(OutputDetector):
         random_state=None,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.power = power
         self.threshold = threshold
@@ -162,44 +159,48 @@ class Relation(OutputDetector):
         self.random_state = random_state
 
     def _fit_outputs(self, outputs, y):
-        rows, self._bank_weight = self._drawn(outputs)
-        kept = outputs.take(rows)
-        dtype = kept.features.dtype
+        indices, self._bank_weight = self._drawn(outputs)
+        bank_outputs = outputs.take(indices)
+        dtype = bank_outputs.features.dtype
         features, proba = [], []
-        for part, _ in self._chunks(kept):
-            features.append(to_host(unit_rows(part.features)).astype(dtype))
-            proba.append(to_host(_probabilities(part.logits)).astype(dtype))
-        self._kept = None if isinstance(rows, slice) else rows
+        for chunk, _ in self._chunks(bank_outputs):
+            features.append(to_host(unit_rows(chunk.features)).astype(dtype))
+            proba.append(to_host(_probabilities(chunk.logits)).astype(dtype))
+        self._bank_indices = None if isinstance(indices, slice) else indices
         self.bank_ = stacked(features)
         self.bank_proba_ = np.concatenate(proba)
 
     def _drawn(self, outputs):
         """Return the samples of the bank and their weights, or None."""
         if outputs.weight is None:
-            rows = drawn_rows(outputs.n_samples, self.max_samples, self.random_state)
-            return rows, None
+            indices = drawn_indices(
+                outputs.n_samples, self.max_samples, self.random_state
+            )
+            return indices, None
         copies, shares = units(outputs.weight)
-        drawn = drawn_rows(len(copies), self.max_samples, self.random_state)
+        drawn = drawn_indices(len(copies), self.max_samples, self.random_state)
         if isinstance(drawn, slice):
             return drawn, outputs.weight
-        rows, index = np.unique(copies[drawn], return_inverse=True)
-        return rows, np.bincount(index, weights=shares[drawn])
+        indices, index = np.unique(copies[drawn], return_inverse=True)
+        return indices, np.bincount(index, weights=shares[drawn])
 
     def _bytes_per_row(self, outputs):
-        return max(super()._bytes_per_row(outputs), self._chunk_bytes // TILE_ROWS)
+        return max(super()._bytes_per_row(outputs), self._chunk_bytes // TILE_SAMPLES)
 
-    def _scores(self, outputs, own=None):
+    def _scores(self, outputs, omit=None):
         device = self._chunking(outputs)[1]
-        chunks = self._chunks(outputs, own)
+        chunks = self._chunks(outputs, omit)
         return bank_scores(self._compare, self._bank(), chunks, device)
 
-    def _left_out_scores(self, outputs, y, rows, shares=None):
-        rows, own, shares = own_rows(self._kept, rows, self.bank_.shape[0], shares)
-        if len(rows) == 0:
-            rows = np.arange(outputs.n_samples)
-            return super()._left_out_scores(outputs, y, rows, outputs.weight)
-        part = outputs.take(rows).weighted(shares)
-        return weighted(self._scores(part, own), shares)
+    def _left_out_scores(self, outputs, y, drawn, shares=None):
+        drawn, omit, shares = omissions(
+            self._bank_indices, drawn, self.bank_.shape[0], shares
+        )
+        if len(drawn) == 0:
+            drawn = np.arange(outputs.n_samples)
+            return super()._left_out_scores(outputs, y, drawn, outputs.weight)
+        left_outputs = outputs.take(drawn).weighted(shares)
+        return weighted(self._scores(left_outputs, omit), shares)
 
     def _score_outputs(self, outputs):
         return self._compare(outputs, *map(outputs.asarray, self._bank()))
@@ -209,7 +210,7 @@ class Relation(OutputDetector):
             return self.bank_, self.bank_proba_
         return self.bank_, self.bank_proba_, self._bank_weight
 
-    def _compare(self, outputs, *banks, own=None):
+    def _compare(self, outputs, *banks, omit=None):
         bank, bank_proba, *weights = banks
         xp = outputs.xp
         features = unit_rows(like_bank(outputs.features, bank))
@@ -220,35 +221,35 @@ class Relation(OutputDetector):
             relations = inner_products(queries, bank[tile])
             relations *= proba @ bank_proba[tile].T
             if not weights:
-                leave_out(relations, own, tile, 0.0)
+                leave_out(relations, omit, tile, 0.0)
             counted = xp.astype(relations > self.threshold, relations.dtype)
             if weights:
                 counted *= weights[0][tile]
-                _reduce(counted, own, tile, outputs, self._bank_weight)
+                _reduce(counted, omit, tile, outputs, self._bank_weight)
             if self.power != 1.0:
                 relations = relations.clip(0.0) ** self.power
             total = total + as_double(row_dots(relations, counted))
-        if own is None:
+        if omit is None:
             return total
         # rescaled to the number of relations of a new sample
         if not weights:
             n_bank = bank.shape[0]
-            return total * outputs.asarray(n_bank / (n_bank - (own >= 0)))
+            return total * outputs.asarray(n_bank / (n_bank - (omit >= 0)))
         whole = self._bank_weight.sum()
-        return total * outputs.asarray(whole / (whole - outputs.weight * (own >= 0)))
+        return total * outputs.asarray(whole / (whole - outputs.weight * (omit >= 0)))
 
 
-def _reduce(counted, own, tile, part, weight):
+def _reduce(counted, omit, tile, outputs, weight):
     """Reduce the weights of samples in the bank by their weights where left out."""
-    if own is None:
+    if omit is None:
         return
-    rows = np.flatnonzero((own >= tile.start) & (own < tile.stop))
-    gone = part.weight[rows] / weight[own[rows]]
-    columns = own[rows] - tile.start
-    counted[rows, columns] *= part.asarray(np.clip(1.0 - gone, 0.0, None))
+    indices = np.flatnonzero((omit >= tile.start) & (omit < tile.stop))
+    gone = outputs.weight[indices] / weight[omit[indices]]
+    columns = omit[indices] - tile.start
+    counted[indices, columns] *= outputs.asarray(np.clip(1.0 - gone, 0.0, None))
 
 
 def _probabilities(logits):
     """Return softmax probabilities in float64."""
     xp = array_namespace(logits)
-    return xp.exp(logits - logsumexp_rows(logits)[:, None])
+    return xp.exp(logits - log_sum_exp(logits)[:, None])

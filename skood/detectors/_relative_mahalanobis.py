@@ -9,7 +9,7 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import ClassMoments
-from skood.detectors._common._explain import Reference
+from skood.detectors._common._explain import ReferencePoints
 from skood.detectors._common._gaussian import (
     ALONE,
     Whitening,
@@ -143,10 +143,7 @@ class RelativeMahalanobis(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.covariance = covariance
 
@@ -158,8 +155,8 @@ class RelativeMahalanobis(OutputDetector):
                 "Pass class labels, or use Mahalanobis."
             )
 
-    def _added(self, sums, part, labels):
-        return (sums or ClassMoments()).updated(part.features, labels, part.weight)
+    def _added(self, sums, chunk, labels):
+        return (sums or ClassMoments()).updated(chunk.features, labels, chunk.weight)
 
     def _settle(self, outputs, y):
         moments = self._sums
@@ -208,8 +205,8 @@ class RelativeMahalanobis(OutputDetector):
         _, spread, vectors = np.linalg.svd(scaled, full_matrices=False)
         largest = np.abs(offsets).max(axis=0) @ np.abs(whitener)
         rounding = np.finfo(np.float64).eps * max(gaps.shape) * largest.max()
-        kept = spread > rounding
-        if not kept.any():
+        is_spread = spread > rounding
+        if not is_spread.any():
             raise NotEnoughRows(
                 "Distances relative to all data are zero: the class means (n_classes = "
                 f"{len(gaps)}) do not differ where features vary within the classes "
@@ -217,7 +214,7 @@ class RelativeMahalanobis(OutputDetector):
                 f"{whitener.shape[0]}). Give samples of two classes that differ, or "
                 "use Mahalanobis."
             )
-        return whitener @ vectors[kept].T, 1.0 + spread[kept] ** 2
+        return whitener @ vectors[is_spread].T, 1.0 + spread[is_spread] ** 2
 
     def _background(self, whitener):
         """Return directions spanning the whitened space and background variances."""
@@ -244,23 +241,23 @@ class RelativeMahalanobis(OutputDetector):
         lost = outputs.asarray(self._lost @ self._directions)
         return centered @ outputs.asarray(self._directions) - lost
 
-    def _score_left_out(self, part, labels):
+    def _score_left_out(self, chunk, labels):
         if self.covariance is not None or self._shrinks:
             return None
         moments, n_samples = self._sums, self._sums.counts.sum()
-        codes = moments.codes(labels, part.n_samples)
-        white = self._whitening.apply(part.features, np.asarray)
+        codes = moments.codes(labels, chunk.n_samples)
+        white = self._whitening.apply(chunk.features, np.asarray)
         squared = left_out_distances(
-            self._whitening, moments, white, codes, part.weight
+            self._whitening, moments, white, codes, chunk.weight
         )
         if squared is None:
             return None
         # The background distance q differs from the within-class distance only in the
         # between-class directions; without a weight a it is n q / (n - a - a q).
         white -= moments.counts @ self._whitening.means / n_samples
-        at = self._coordinates(part)
+        at = self._coordinates(chunk)
         q = row_dots(white, white) - row_dots(at * (1.0 - self._precisions), at)
-        gone = left_out_weight(part.weight)
+        gone = left_out_weight(chunk.weight)
         left = n_samples - gone - gone * q
         if left.min() <= ALONE * n_samples:
             return None
@@ -283,7 +280,7 @@ class RelativeMahalanobis(OutputDetector):
         background = (outputs.features - self.background_location_) - self._lost
         parts = background - self._gaps[index]
         spread = deviations(self._whitening.matrix)
-        reference = Reference(outputs.features - parts, "class mean", spread)
+        reference = ReferencePoints(outputs.features - parts, "class mean", spread)
         parts *= (at - self._centers[index]) @ back
         background *= (at * self._precisions) @ back
         parts -= background

@@ -7,11 +7,8 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import OutputDetector
-from skood.detectors._common._explain import Reference
-from skood.detectors._common._principal_space import (
-    PrincipalSpace,
-    added_scatter,
-)
+from skood.detectors._common._explain import ReferencePoints
+from skood.detectors._common._principal_space import PrincipalSpace, added_scatter
 from skood.utils._array_api import to_host
 from skood.utils._param_validation import Interval, StrOptions
 
@@ -117,18 +114,15 @@ class Residual(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.n_components = n_components
 
     def _begin(self, outputs, y):
         self.origin_ = outputs.head.origin
 
-    def _added(self, sums, part, labels):
-        return added_scatter(sums, part, self.origin_)
+    def _added(self, sums, chunk, labels):
+        return added_scatter(sums, chunk, self.origin_)
 
     def _settle(self, outputs, y):
         self._settle_space()
@@ -141,7 +135,7 @@ class Residual(OutputDetector):
         return self._without_blocks(
             outputs,
             y,
-            lambda sums, part: sums - added_scatter(None, part, self.origin_),
+            lambda sums, chunk: sums - added_scatter(None, chunk, self.origin_),
         )
 
     def _score_outputs(self, outputs):
@@ -153,4 +147,8 @@ class Residual(OutputDetector):
     def _explained(self, outputs):
         columns = {"residual": to_host(self._space.residuals(outputs))}
         gaps = self._space.residual_vectors(outputs.features)
-        return columns, gaps**2, Reference(outputs.features - gaps, "other columns")
+        return (
+            columns,
+            gaps**2,
+            ReferencePoints(outputs.features - gaps, "other columns"),
+        )

@@ -123,10 +123,7 @@ class SHE(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.metric = metric
 
@@ -138,21 +135,23 @@ class SHE(OutputDetector):
             )
         self._labels = column_labels(self, outputs.logits.shape[1])
 
-    def _added(self, sums, part, labels):
+    def _added(self, sums, chunk, labels):
         """Add counts and offset sums of correctly classified samples by logit."""
         codes = label_codes(labels, self._labels)
-        predicted = to_host(part.xp.argmax(part.logits, axis=1))
+        predicted = to_host(chunk.xp.argmax(chunk.logits, axis=1))
         codes[codes != predicted] = -1
-        origin = first_row(part.features) if sums is None else sums[0]
-        found, numbers, added = offset_sums(part.features, origin, codes, part.weight)
-        first = int(found[0] < 0)  # misclassified samples come first
-        shape = len(self._labels), part.features.shape[1]
+        origin = first_row(chunk.features) if sums is None else sums[0]
+        class_codes, numbers, added = offset_sums(
+            chunk.features, origin, codes, chunk.weight
+        )
+        first = int(class_codes[0] < 0)  # misclassified samples come first
+        shape = len(self._labels), chunk.features.shape[1]
         counts, totals = np.zeros(shape[0]), np.zeros(shape)
         if sums is not None:
             counts += sums[1]
             totals += sums[2]
-        counts[found[first:]] += numbers[first:]
-        totals[found[first:]] += added[first:]
+        counts[class_codes[first:]] += numbers[first:]
+        totals[class_codes[first:]] += added[first:]
         return origin, counts, totals
 
     def _settle(self, outputs, y):
@@ -172,22 +171,22 @@ class SHE(OutputDetector):
         if self.metric == "cosine":
             self._compared = unit_rows(self.patterns_)
 
-    def _score_left_out(self, part, labels):
-        predicted = self._predicted(part)
+    def _score_left_out(self, chunk, labels):
+        predicted = self._predicted(chunk)
         codes = label_codes(labels, self._labels)
-        correct = codes == part.xp.argmax(part.logits, axis=1)
-        features = as_double(part.features)
+        correct = codes == chunk.xp.argmax(chunk.logits, axis=1)
+        features = as_double(chunk.features)
         counts = self._sums[1][self._columns[predicted]]
         # without z of weight u the mean of n samples is p + (p - z) u / (n - u)
-        gone = left_out_weight(part.weight)
-        found = has_others(counts, gone)
-        share = np.where(correct & found, gone / (counts - gone), 0.0)[:, None]
+        gone = left_out_weight(chunk.weight)
+        is_left = has_others(counts, gone)
+        share = np.where(correct & is_left, gone / (counts - gone), 0.0)[:, None]
         patterns = self.patterns_[predicted]
         patterns += share * (patterns - features)
         if self.metric == "cosine":
             patterns = unit_rows(patterns)
         scores = self._compare(features, patterns)
-        scores[correct & ~found] = np.nan
+        scores[correct & ~is_left] = np.nan
         return scores
 
     def _predicted(self, outputs):

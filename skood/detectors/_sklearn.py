@@ -34,11 +34,6 @@ def _remedy(fitted):
     return "Use a detector that has it, such as IsolationForest."
 
 
-def _is_pyod(fitted):
-    """Return whether a fitted detector has the attributes of PyOD's detectors."""
-    return hasattr(fitted, "decision_scores_") and hasattr(fitted, "decision_function")
-
-
 def _scores(fitted, X):
     """Return scores that are high for inliers."""
     if hasattr(fitted, "score_samples"):
@@ -163,7 +158,9 @@ class SklearnDetector(OutputDetector):
             params = weight_params(self, "detector", detector, weight)
             with named_errors(detector):
                 fitted = clone(detector).fit(outputs.features[group], **params)
-            if not hasattr(fitted, "score_samples") and not _is_pyod(fitted):
+            pyod = ("decision_scores_", "decision_function")  # attributes of PyOD's
+            is_pyod = all(hasattr(fitted, name) for name in pyod)
+            if not hasattr(fitted, "score_samples") and not is_pyod:
                 raise ValueError(
                     f"{detector!r} cannot score new samples: it has no score_samples. "
                     + _remedy(fitted)
@@ -177,7 +174,7 @@ class SklearnDetector(OutputDetector):
         return parts
 
     def _score_outputs(self, outputs):
-        scores = [_scores(one, outputs.features) for one in self.detectors_]
+        scores = [_scores(detector, outputs.features) for detector in self.detectors_]
         return np.max(scores, axis=0).astype(np.float64)
 
     @property

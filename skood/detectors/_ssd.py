@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import ClassMoments
-from skood.detectors._common._explain import Reference
+from skood.detectors._common._explain import ReferencePoints
 from skood.detectors._common._gaussian import (
     Whitening,
     contributions,
@@ -126,16 +126,13 @@ class SSD(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.covariance = covariance
 
-    def _added(self, sums, part, labels):
-        unit = unit_rows(part.features)
-        return (sums or ClassMoments()).updated(unit, None, part.weight)
+    def _added(self, sums, chunk, labels):
+        unit = unit_rows(chunk.features)
+        return (sums or ClassMoments()).updated(unit, None, chunk.weight)
 
     def _settle(self, outputs, y):
         moments = self._sums
@@ -154,13 +151,13 @@ class SSD(OutputDetector):
     def _fitted_parts(self):
         return covariance_part(super()._fitted_parts(), self.covariance)
 
-    def _score_left_out(self, part, labels):
+    def _score_left_out(self, chunk, labels):
         if self.covariance is not None or self._shrinks:
             return None
-        codes = self._sums.codes(None, part.n_samples)
-        white = self._whitening.apply(unit_rows(part.features), part.asarray)
+        codes = self._sums.codes(None, chunk.n_samples)
+        white = self._whitening.apply(unit_rows(chunk.features), chunk.asarray)
         squared = left_out_distances(
-            self._whitening, self._sums, white, codes, part.weight
+            self._whitening, self._sums, white, codes, chunk.weight
         )
         return None if squared is None else -squared[:, 0]
 
@@ -179,5 +176,7 @@ class SSD(OutputDetector):
         gaps = self._whitening.gaps(units, 0)
         matrix = self._whitening.matrix
         parts = contributions(gaps, matrix)
-        reference = Reference(units - gaps, "mean", deviations(matrix), is_unit=True)
+        reference = ReferencePoints(
+            units - gaps, "mean", deviations(matrix), is_unit=True
+        )
         return {"squared_distance": parts.sum(axis=1)}, parts, reference

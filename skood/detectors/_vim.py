@@ -7,13 +7,10 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import OutputDetector
-from skood.detectors._common._explain import Reference
+from skood.detectors._common._explain import ReferencePoints
 from skood.detectors._common._inputs import column_labels
-from skood.detectors._common._principal_space import (
-    PrincipalSpace,
-    added_scatter,
-)
-from skood.detectors._common._softmax import logsumexp_rows
+from skood.detectors._common._principal_space import PrincipalSpace, added_scatter
+from skood.detectors._common._softmax import log_sum_exp
 from skood.utils._array_api import to_host
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._warnings import warn
@@ -127,18 +124,15 @@ class ViM(OutputDetector):
         ood_label=-1,
     ):
         super().__init__(
-            estimator,
-            device=device,
-            contamination=contamination,
-            ood_label=ood_label,
+            estimator, device=device, contamination=contamination, ood_label=ood_label
         )
         self.n_components = n_components
 
     def _begin(self, outputs, y):
         self.origin_ = outputs.head.origin
 
-    def _added(self, sums, part, labels):
-        return added_scatter(sums, part, self.origin_)
+    def _added(self, sums, chunk, labels):
+        return added_scatter(sums, chunk, self.origin_)
 
     def _settle_space(self):
         # Eq. (4) of [1]
@@ -148,9 +142,9 @@ class ViM(OutputDetector):
     def _settle(self, outputs, y):
         self._settle_space()
         top = residual = 0.0
-        for part, _ in self._chunks(outputs):
-            top += part.total(part.xp.max(part.logits, axis=1))
-            residual += part.total(self._space.residuals(part))
+        for chunk, _ in self._chunks(outputs):
+            top += chunk.total(chunk.xp.max(chunk.logits, axis=1))
+            residual += chunk.total(self._space.residuals(chunk))
         self.alpha_ = top / residual  # Eq. (6) of [1]
         if self.alpha_ <= 0:
             warn(
@@ -163,12 +157,12 @@ class ViM(OutputDetector):
         return self._without_blocks(
             outputs,
             y,
-            lambda sums, part: sums - added_scatter(None, part, self.origin_),
+            lambda sums, chunk: sums - added_scatter(None, chunk, self.origin_),
         )
 
     def _score_outputs(self, outputs):
         residuals = self._space.residuals(outputs)
-        return logsumexp_rows(outputs.logits) - self.alpha_ * residuals
+        return log_sum_exp(outputs.logits) - self.alpha_ * residuals
 
     def _onnx_score(self, outputs):
         residuals = self._space.onnx_residuals(outputs.features)
@@ -178,8 +172,12 @@ class ViM(OutputDetector):
         labels = column_labels(self, outputs.logits.shape[1])
         columns = {
             "predicted_class": labels[outputs.logits.argmax(axis=1)],
-            "energy": logsumexp_rows(outputs.logits),
+            "energy": log_sum_exp(outputs.logits),
             "residual": to_host(self._space.residuals(outputs)),
         }
         gaps = self._space.residual_vectors(outputs.features)
-        return columns, gaps**2, Reference(outputs.features - gaps, "other columns")
+        return (
+            columns,
+            gaps**2,
+            ReferencePoints(outputs.features - gaps, "other columns"),
+        )

@@ -24,7 +24,7 @@ from skood.nn._training_data import (
     check_two_classes,
     class_codes,
     stratified_split,
-    weighted_rows,
+    weighted_samples,
 )
 from skood.nn._training_options import (
     TrainingOptions,
@@ -111,9 +111,9 @@ class BaseTorchEstimator(SkoodEstimator):
         """
         with fresh_fit(self):
             options = training_options(self)
-            X = self._check_rows(X, reset=True)
-            rows = self._new_rows(X, y, sample_weight)
-            self._fit_new(rows, self.max_epochs, options)
+            X = self._check_samples(X, reset=True)
+            samples = self._new_samples(X, y, sample_weight)
+            self._fit_new(samples, self.max_epochs, options)
         return self
 
     @fit_context(prefer_skip_nested_validation=True)
@@ -145,9 +145,9 @@ class BaseTorchEstimator(SkoodEstimator):
         self._check_partial_options(options)
         if hasattr(self, "classes_"):
             self._check_classes_again(classes)
-            X = self._check_rows(X, reset=False)
-            rows = self._rows_of_known_classes(X, y, sample_weight)
-            self._train_on(rows, options)
+            X = self._check_samples(X, reset=False)
+            samples = self._samples_of_known_classes(X, y, sample_weight)
+            self._train_on(samples, options)
             return self
         if classes is None:
             raise ValueError(
@@ -156,9 +156,9 @@ class BaseTorchEstimator(SkoodEstimator):
             )
         with fresh_fit(self):
             self._learn_classes(classes, y)
-            X = self._check_rows(X, reset=True)
-            rows = self._rows_of_known_classes(X, y, sample_weight)
-            self._fit_new(rows, 1, options)
+            X = self._check_samples(X, reset=True)
+            samples = self._samples_of_known_classes(X, y, sample_weight)
+            self._fit_new(samples, 1, options)
         return self
 
     def _check_partial_options(self, options):
@@ -176,7 +176,7 @@ class BaseTorchEstimator(SkoodEstimator):
 
     # --- checks of the input -------------------------------------------------
 
-    def _check_rows(self, X, reset):
+    def _check_samples(self, X, reset):
         """Return `X` as a finite float32 array or tensor of the right shape."""
         if is_torch_data(X):
             raise TypeError(
@@ -186,13 +186,13 @@ class BaseTorchEstimator(SkoodEstimator):
                 "datasets and loaders."
             )
         if is_tensor(X):
-            rows = check_tensor(X)
+            array = check_tensor(X)
         else:
             with np.errstate(over="ignore"):  # overflow is reported as infinite below
-                rows = check_array(
+                array = check_array(
                     X, dtype=np.float32, allow_nd=True, input_name="X", estimator=self
                 )
-        shape = tuple(rows.shape[1:])
+        shape = tuple(array.shape[1:])
         if reset:
             self.input_shape_ = shape
         elif shape != self.input_shape_ and len(shape + self.input_shape_) > 2:
@@ -202,14 +202,16 @@ class BaseTorchEstimator(SkoodEstimator):
             )
         # feature names and their number are taken from the caller's input
         validate_data(self, X, reset=reset, skip_check_array=True)
-        return rows
+        return array
 
-    def _new_rows(self, X, y, sample_weight):
+    def _new_samples(self, X, y, sample_weight):
         """Set `classes_` and return the training samples."""
         self.classes_, codes = np.unique(check_target(y, self), return_inverse=True)
-        rows = weighted_rows(X, codes, sample_weight, self.class_weight, self.classes_)
-        check_two_classes(rows.codes, self.classes_, self)
-        return rows
+        samples = weighted_samples(
+            X, codes, sample_weight, self.class_weight, self.classes_
+        )
+        check_two_classes(samples.codes, self.classes_, self)
+        return samples
 
     def _learn_classes(self, classes, y):
         """Set `classes_` from the first call of `partial_fit`."""
@@ -220,9 +222,11 @@ class BaseTorchEstimator(SkoodEstimator):
     def _check_classes_again(self, classes):
         check_same_classes(classes, self.classes_)
 
-    def _rows_of_known_classes(self, X, y, sample_weight):
+    def _samples_of_known_classes(self, X, y, sample_weight):
         codes = class_codes(check_target(y, self), self.classes_)
-        return weighted_rows(X, codes, sample_weight, self.class_weight, self.classes_)
+        return weighted_samples(
+            X, codes, sample_weight, self.class_weight, self.classes_
+        )
 
     # --- training ------------------------------------------------------------
 
@@ -232,9 +236,9 @@ class BaseTorchEstimator(SkoodEstimator):
     _default_parts: dict = {"training": TrainingOptions}
     _transforms_batches = True
 
-    def _strata(self, rows):
+    def _strata(self, samples):
         """Return integers (n_samples, ...) by which a held-out part is stratified."""
-        return rows.codes
+        return samples.codes
 
     def _n_logits(self):
         """Return the width of the output of the network."""
@@ -244,18 +248,18 @@ class BaseTorchEstimator(SkoodEstimator):
         """Return the network factory; a subclass may wrap the user's `module`."""
         return self.module
 
-    def _fit_new(self, rows, epochs, options):
+    def _fit_new(self, samples, epochs, options):
         """Build a network and train it; set the fitted attributes at the end."""
         random_state = check_random_state(self.random_state)
         seed = int(random_state.randint(np.iinfo(np.int32).max))
         valid = None
         if options.early_stopping:
             parts = stratified_split(
-                self._strata(rows),
+                self._strata(samples),
                 options.validation_fraction,
                 np.random.RandomState(seed),
             )
-            rows, valid = (rows.subset(indices) for indices in parts)
+            samples, valid = (samples.subset(indices) for indices in parts)
         config = {
             "module": self._module_factory(),
             "module_params": copy.deepcopy(self.module_params),
@@ -274,7 +278,7 @@ class BaseTorchEstimator(SkoodEstimator):
         with training(seed, device), bar:
             net = self._net_kind.from_config(config, device)
             history = net.train_epochs(
-                rows,
+                samples,
                 valid=valid,
                 epochs=epochs,
                 options=options,
@@ -283,7 +287,7 @@ class BaseTorchEstimator(SkoodEstimator):
         self._net_config = config
         self._finish(net, [], history)
 
-    def _train_on(self, rows, options):
+    def _train_on(self, samples, options):
         """Train the network for one more epoch; restore it if this fails."""
         net = self.net_
         net.batch_size = self.batch_size
@@ -293,7 +297,7 @@ class BaseTorchEstimator(SkoodEstimator):
         with training(seed, net.device), restored_on_error(net), bar:
             for group in net.optimizer_.param_groups:
                 group.update(lr=self.lr, weight_decay=options.weight_decay)
-            history = net.train_epochs(rows, options=options, epochs=1, bar=bar)
+            history = net.train_epochs(samples, options=options, epochs=1, bar=bar)
         self._finish(net, self.history_, history)
 
     def _finish(self, net, before, history):
@@ -314,7 +318,7 @@ class BaseTorchEstimator(SkoodEstimator):
     def _prepare_input(self, X):
         """Return `X` as a float32 array or tensor for the network."""
         check_is_fitted(self)
-        return self._check_rows(X, reset=False)
+        return self._check_samples(X, reset=False)
 
     @blockwise
     def _outputs(self, X):

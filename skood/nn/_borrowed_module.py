@@ -159,12 +159,12 @@ def embeddings(module):
     return [child for child in module.modules() if isinstance(child, kinds)]
 
 
-def to_batch(rows, module, device, check_input):
+def to_batch(samples, module, device, check_input):
     """Return samples, checked if they are loaded, as an input of a module."""
-    if is_torch_data(rows):
-        rows = check_input(loaded(rows))
-    is_tensor = isinstance(rows, torch.Tensor)
-    batch = rows if is_tensor else torch.from_numpy(np.array(rows, order="C"))
+    if is_torch_data(samples):
+        samples = check_input(loaded(samples))
+    is_tensor = isinstance(samples, torch.Tensor)
+    batch = samples if is_tensor else torch.from_numpy(np.array(samples, order="C"))
     dtype = parameter_dtype(module)
     if not batch.is_floating_point() and embeddings(module):
         dtype = batch.dtype if batch.dtype == torch.int32 else torch.int64

@@ -147,18 +147,18 @@ class ModuleBuilder:
 
     def _tried(self, module):
         """Return the output for two samples of zeros; this sizes lazy layers."""
-        rows = torch.zeros(
+        zeros = torch.zeros(
             (2, *self.input_shape),
             dtype=parameter_dtype(module),
             device=parameter_device(module),
         )
         try:
             with torch.no_grad(), evaluating(module):
-                return module(rows)
+                return module(zeros)
         except RuntimeError as error:
             raise ValueError(
                 f"The module failed on two samples of zeros of shape "
-                f"{self.input_shape}, dtype {rows.dtype}: {error}. Build it for the "
+                f"{self.input_shape}, dtype {zeros.dtype}: {error}. Build it for the "
                 f"input_shape that it is called with."
             ) from error
 

@@ -26,7 +26,7 @@ _ALPHA = (nn.AlphaDropout, nn.FeatureAlphaDropout)
 _SELU_LIMIT = -1.0507009873554804934193349852946 * 1.6732632423543772848170429916717
 
 # With fewer samples a matrix product uses other kernels, which round differently.
-_MIN_ROWS = 32
+_MIN_SAMPLES = 32
 
 
 class ThinnedModule:
@@ -40,12 +40,12 @@ class ThinnedModule:
         self._seed = seed
         self._member = 0
         self._calls = 0
-        found = {
-            name: part
-            for name, part in module.named_modules()
-            if isinstance(part, (*_UNITS, *_CHANNELS)) and part.p > 0
+        layers = {
+            name: layer
+            for name, layer in module.named_modules()
+            if isinstance(layer, (*_UNITS, *_CHANNELS)) and layer.p > 0
         }
-        if not found:
+        if not layers:
             raise ValueError(
                 "MCDropout found no torch.nn dropout module with a probability above "
                 f"zero in the network of {unwrapped(estimator)!r}. Train a network "
@@ -54,9 +54,9 @@ class ThinnedModule:
                 "TorchRegressor; "
                 "torch.nn.functional.dropout cannot be seen."
             )
-        for name, part in found.items():
-            forward = partial(self._drop, name, part)
-            part.forward = forward  # type: ignore[method-assign]
+        for name, layer in layers.items():
+            forward = partial(self._drop, name, layer)
+            layer.forward = forward  # type: ignore[method-assign]
 
     @abstractmethod
     def _drop(self, name, module, x):
@@ -113,7 +113,7 @@ class ThinnedNetwork(ThinnedModule):
     def __init__(self, network, estimator, seed):
         self._network = network
         self.prepare = network.prepare
-        self._found: list = []
+        self._dropped: list = []
         self._kept = None  # the logits, if they are computed before the last dropout
         self._shapes: list | None = None  # of the masks, in the order of the calls
         self._prefix = _Prefix()
@@ -128,7 +128,7 @@ class ThinnedNetwork(ThinnedModule):
         call, self._calls = self._calls, self._calls + 1
         shape = self._shape(module, x)
         if self._shapes is None:
-            self._found.append((name, shape))
+            self._dropped.append((name, shape))
             self._kept = getattr(self._network, "_kept", None)
             return x
         if self._shapes[call : call + 1] != [(name, shape)]:
@@ -138,20 +138,20 @@ class ThinnedNetwork(ThinnedModule):
 
     def _try(self, batch):
         """Record the shapes of the masks, which must not depend on the batch."""
-        found = []
-        for rows in (batch[:1].repeat_interleave(2, 0), batch[:1]):
-            self._found, self._calls, self._kept = [], 0, None
-            logits = self._network.logits(rows)
-            found.append(self._found)
+        attempts = []
+        for inputs in (batch[:1].repeat_interleave(2, 0), batch[:1]):
+            self._dropped, self._calls, self._kept = [], 0, None
+            logits = self._network.logits(inputs)
+            attempts.append(self._dropped)
             if self._kept is not None and torch.equal(symmetric(self._kept), logits):
-                raise logits_come_first(self._found[-1][0])
-        if not found[0]:
+                raise logits_come_first(self._dropped[-1][0])
+        if not attempts[0]:
             raise does_not_run(self._network.module)
-        if found[0] != found[1]:
-            both = zip_longest(*found)
+        if attempts[0] != attempts[1]:
+            both = zip_longest(*attempts)
             name = next((a or b)[0] for a, b in both if a != b)
             raise ValueError(_masks_differ(name))
-        self._shapes = found[0]
+        self._shapes = attempts[0]
         self._reuses = self._can_replay(batch[:2])
 
     def _can_replay(self, batch):
@@ -176,38 +176,42 @@ class ThinnedNetwork(ThinnedModule):
         with self._prefix.started(anew):
             return self._network.logits(batch)
 
-    def log_proba(self, rows, n_members, bar=None):
+    def log_proba(self, samples, n_members, bar=None):
         """Return log-probabilities (n_members, n_rows, n_classes) of networks.
 
-        `rows` are prepared samples, one batch; the progress bar is updated by one.
+        `samples` are prepared samples, one batch; the progress bar is updated by one.
         """
-        log_proba = self._run(rows, n_members, bar, partial(torch.log_softmax, dim=1))
+        log_proba = self._run(
+            samples, n_members, bar, partial(torch.log_softmax, dim=1)
+        )
         return check_log_proba(log_proba)
 
-    def outputs(self, rows, n_members, bar=None):
+    def outputs(self, samples, n_members, bar=None):
         """Return outputs (n_members, n_rows, n_outputs), see `log_proba`."""
-        return check_log_proba(self._run(rows, n_members, bar, lambda outputs: outputs))
+        return check_log_proba(
+            self._run(samples, n_members, bar, lambda outputs: outputs)
+        )
 
-    def _run(self, rows, n_members, bar, function):
+    def _run(self, samples, n_members, bar, function):
         """Return a function of the float64 logits of a batch by each network."""
-        n_rows, found = len(rows), None
+        n_samples, result = len(samples), None
         with torch.inference_mode(False), torch.no_grad(), plain_attention():
-            batch = self._network.batch(rows)
-            if n_rows < _MIN_ROWS:
-                last = batch[-1:].repeat_interleave(_MIN_ROWS - n_rows, 0)
+            batch = self._network.batch(samples)
+            if n_samples < _MIN_SAMPLES:
+                last = batch[-1:].repeat_interleave(_MIN_SAMPLES - n_samples, 0)
                 batch = torch.cat([batch, last])
             if self._shapes is None:
                 self._try(batch)
             for member in range(n_members):
-                logits = self._logits(batch, member, anew=member == 0)[:n_rows]
-                part = function(logits.double()).cpu().numpy()
-                if found is None:
-                    found = np.empty((n_members, *part.shape))
-                found[member] = part
+                logits = self._logits(batch, member, anew=member == 0)[:n_samples]
+                block = function(logits.double()).cpu().numpy()
+                if result is None:
+                    result = np.empty((n_members, *block.shape))
+                result[member] = block
         self._prefix.forget()
         if bar is not None:
             bar.update(1)
-        return found
+        return result
 
 
 def dropped(x, mask, module):

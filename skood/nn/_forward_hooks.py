@@ -40,11 +40,6 @@ def primary_tensor(output):
     return logits
 
 
-def _same_memory(a, b):
-    """Return whether `a` is `b`, or a reshaped view of all of it."""
-    return a.data_ptr() == b.data_ptr() and a.numel() == b.numel()
-
-
 def pool(features, pooling, channels_last):
     """Turn feature maps (n, c, ...), or tokens (n, ..., d), into vectors.
 
@@ -129,7 +124,9 @@ class Watcher:
                 self._hook(child.register_forward_hook, self._output, outputs[name])
 
     def _hook(self, register, function, *options):
-        self.handles.append(register(own_thread(function, *options), with_kwargs=True))
+        self.handles.append(
+            register(in_same_thread(function, *options), with_kwargs=True)
+        )
 
     def _lay_out(self, module, args, kwargs, output):
         if primary_tensor(output).ndim == 3:
@@ -162,8 +159,8 @@ class Watcher:
         tokens = self.tokens and not isinstance(module, _CHANNELS_FIRST)
         channels_last = isinstance(module, nn.Linear) or (tensor.ndim == 3 and tokens)
         # A copy, before an operation in place changes it.
-        kept = pool(tensor, self.pooling, channels_last).clone()
-        self.taken.update(dict.fromkeys(layers, kept))
+        pooled = pool(tensor, self.pooling, channels_last).clone()
+        self.taken.update(dict.fromkeys(layers, pooled))
 
     def remove(self):
         for handle in self.handles:
@@ -182,17 +179,18 @@ class Watcher:
         A softmax, log-softmax or sigmoid may follow: then the logits are the layer's
         output.
         """
-        for found in self.candidates.values():
-            if _same_memory(found[3], output):
-                return found
+        for candidate in self.candidates.values():
+            same_start = candidate[3].data_ptr() == output.data_ptr()
+            if same_start and candidate[3].numel() == output.numel():  # maybe reshaped
+                return candidate
         with torch.no_grad():  # the numbers are compared, not differentiated
-            for found in reversed(self.candidates.values()):
-                if _follows(found[3], output):
-                    return found
+            for candidate in reversed(self.candidates.values()):
+                if _follows(candidate[3], output):
+                    return candidate
         return None
 
 
-def own_thread(function, *options):
+def in_same_thread(function, *options):
     """Return a hook that ignores other threads that run the same module."""
     thread = threading.get_ident()
 
@@ -236,10 +234,10 @@ def replacing(module, layer, function):
 
     child = dict(module.named_modules())[name]
     if of_input:
-        hook = own_thread(replace_input)
+        hook = in_same_thread(replace_input)
         handle = child.register_forward_pre_hook(hook, with_kwargs=True)
     else:
-        hook = own_thread(replace_output)
+        hook = in_same_thread(replace_output)
         handle = child.register_forward_hook(hook, with_kwargs=True)
     try:
         yield ran
@@ -255,7 +253,7 @@ def _parts(module):
     """Return the names of the submodules that a module calls itself (no containers)."""
     for name, child in module.named_children():
         if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
-            yield from (f"{name}.{part}" for part in _parts(child))
+            yield from (f"{name}.{inner}" for inner in _parts(child))
         else:
             yield name
 

@@ -65,7 +65,7 @@ class _FunctionalModule:
     _probed = _keeps_logits = False
 
     # Attributes that the first call of `prepare` determines from outputs.
-    _found_names: tuple[str, ...] = ("head_name",)
+    _probed_names: tuple[str, ...] = ("head_name",)
 
     # Returns samples as a tensor for the original network; None: they are arrays.
     _to_batch: Callable | None = None
@@ -74,21 +74,21 @@ class _FunctionalModule:
         self.device = resolve_device(device)
         if for_steps and torch.finfo(parameter_dtype(module)).bits < 32:
             dtype = torch.float32
-        for part in module.modules():
-            part.training = False
+        for layer in module.modules():
+            layer.training = False
         for parameter in module.parameters():
             parameter.requires_grad_(False)
             parameter.grad = None
         self.module = module.to(device=self.device, dtype=dtype)
         self.dtype = parameter_dtype(self.module)
 
-    def found(self):
+    def probed(self):
         """Return what `prepare` has found, as plain values for `restore`."""
-        return {name: getattr(self, name) for name in self._found_names}
+        return {name: getattr(self, name) for name in self._probed_names}
 
-    def restore(self, found):
+    def restore(self, probed):
         """Use what another copy of the network has found, without a forward pass."""
-        for name, value in found.items():
+        for name, value in probed.items():
             setattr(self, name, value)
         self._probed = True
         if self._keeps_logits:
@@ -103,22 +103,22 @@ class _FunctionalModule:
     def _keep_logits(self, head, args, output):
         self._kept = output
 
-    def batch(self, rows):
+    def batch(self, samples):
         """Return samples as an input tensor of the module; a copy."""
         if self._to_batch is not None:
-            batch = self._to_batch(rows, device=self.device)
+            batch = self._to_batch(samples, device=self.device)
             return batch.to(self.dtype) if batch.is_floating_point() else batch
-        return to_tensor(np.array(rows), self.device, self.dtype)
+        return to_tensor(np.array(samples), self.device, self.dtype)
 
-    def batches(self, rows, batch_size=256):
+    def batches(self, samples, batch_size=256):
         """Yield samples as tensors of at most `batch_size` samples."""
-        for part in row_chunks(len(rows), 1, batch_size):
-            yield self.batch(rows[part])
+        for block in row_chunks(len(samples), 1, batch_size):
+            yield self.batch(samples[block])
 
-    def _computed(self, function, rows, what, batch_size=256):
+    def _computed(self, function, samples, what, batch_size=256):
         """Return finite float64 results of a function of batches of samples."""
         with torch.no_grad():
-            batches = self.batches(rows, batch_size)
+            batches = self.batches(samples, batch_size)
             parts = [function(batch).double().cpu().numpy() for batch in batches]
         return check_array(np.concatenate(parts), input_name=what)
 
@@ -156,7 +156,7 @@ class FunctionalNetwork(_FunctionalModule):
     margin m with the logits (-m/2, m/2)) are set by `prepare`.
     """
 
-    _found_names = "head_name", "is_margin", "_gives_probabilities", "_keeps_logits"
+    _probed_names = "head_name", "is_margin", "_gives_probabilities", "_keeps_logits"
 
     def __init__(self, network, *, device="auto", one_margin=False, **options):
         self._network, self._core = network, network.core
@@ -170,24 +170,24 @@ class FunctionalNetwork(_FunctionalModule):
 
     def prepare(self, X):
         """Validate samples, and apply the pipeline steps before the network."""
-        rows = self._network.prepare(X)
+        samples = self._network.prepare(X)
         if not self._probed:
-            self._probe(self.batch(rows[:2]))
+            self._probe(self.batch(samples[:2]))
             if self._to_batch is None:
-                self._check_softmax(X, rows)
-        return rows
+                self._check_softmax(X, samples)
+        return samples
 
     def _probe(self, batch):
         """Determine once the module's kind of output and the layer of the logits."""
-        output, found = self._run_watched(batch)
+        output, head = self._run_watched(batch)
         self._gives_probabilities = getattr(self._core, "outputs_probabilities", False)
-        if found is not None:
-            self.head_name = found[0]
+        if head is not None:
+            self.head_name = head[0]
             # a softmax after the head would lose the digits of confident predictions
             self._gives_probabilities = False
-            if not (output.shape == found[3].shape and torch.equal(output, found[3])):
+            if not (output.shape == head[3].shape and torch.equal(output, head[3])):
                 self._keep_logits_of_head()
-        logits = self._logits_of(output if found is None else found[3], batch)
+        logits = self._logits_of(output if head is None else head[3], batch)
         self.is_margin = logits.ndim == 1 or logits.shape[1] == 1
         logits = symmetric(logits)
         check_first_axis(logits, batch, "The network")
@@ -199,13 +199,13 @@ class FunctionalNetwork(_FunctionalModule):
             )
         self._probed = True
 
-    def _check_softmax(self, X, rows):
+    def _check_softmax(self, X, samples):
         """Raise if the probabilities of a scikit-learn model are not a softmax."""
         if not hasattr(self._network.estimator, "predict_proba"):
             return
-        n = min(_N_COMPARED, len(rows))
-        given = self._network.estimator.predict_proba(take_rows(X, np.arange(n)))
-        apart = np.abs(np.exp(self.log_proba(rows[:n])) - given).max()
+        n = min(_N_COMPARED, len(samples))
+        expected = self._network.estimator.predict_proba(take_rows(X, np.arange(n)))
+        apart = np.abs(np.exp(self.log_proba(samples[:n])) - expected).max()
         if apart > _APART:
             name = type(self._core.estimator).__name__
             raise ValueError(
@@ -218,9 +218,9 @@ class FunctionalNetwork(_FunctionalModule):
     # --- logits --------------------------------------------------------------
 
     def _logits_of(self, output, batch):
-        kept = self.__dict__.pop("_kept", None)
-        if kept is not None:
-            return kept
+        output_kept = self.__dict__.pop("_kept", None)
+        if output_kept is not None:
+            return output_kept
         if not self._gives_probabilities:
             return output
         return log_probabilities(output)
@@ -233,7 +233,7 @@ class FunctionalNetwork(_FunctionalModule):
         """
         return symmetric(self._logits_of(self._call(batch, weights), batch))
 
-    def log_proba(self, rows, weights=None, batch_size=256, logits=None):
+    def log_proba(self, samples, weights=None, batch_size=256, logits=None):
         """Return float64 log-probabilities (n_rows, n_classes) of prepared samples.
 
         `logits` replaces the method of this name; it has the argument `batch`.
@@ -243,7 +243,7 @@ class FunctionalNetwork(_FunctionalModule):
         def log_softmax(batch):
             return torch.log_softmax(logits(batch).double(), 1)
 
-        return self._computed(log_softmax, rows, "logits", batch_size)
+        return self._computed(log_softmax, samples, "logits", batch_size)
 
 
 class FunctionalRegressor(_FunctionalModule):
@@ -253,7 +253,7 @@ class FunctionalRegressor(_FunctionalModule):
     ends in one of these.
     """
 
-    _found_names = "head_name", "_n_outputs"
+    _probed_names = "head_name", "_n_outputs"
 
     def __init__(self, estimator, n_outputs, *, device="auto", **options):
         model, self._steps = unwrapped(estimator), []
@@ -280,19 +280,19 @@ class FunctionalRegressor(_FunctionalModule):
             if step is not None and step != "passthrough":
                 X = step.transform(X)
         if self._to_batch is not None:
-            rows = self._check_input(X)
+            samples = self._check_input(X)
         else:
-            rows = validate_data(self._model, X, reset=False, dtype=np.float64)
+            samples = validate_data(self._model, X, reset=False, dtype=np.float64)
         if not self._probed:
-            self._probe(self.batch(rows[:2]))
-        return rows
+            self._probe(self.batch(samples[:2]))
+        return samples
 
-    def restore(self, found):
-        if found["_n_outputs"] == self._n_outputs:  # else `prepare` raises
-            super().restore(found)
+    def restore(self, probed):
+        if probed["_n_outputs"] == self._n_outputs:  # else `prepare` raises
+            super().restore(probed)
 
     def _probe(self, batch):
-        output, found = self._run_watched(batch)
+        output, head = self._run_watched(batch)
         check_first_axis(output, batch, "The network")
         if not torch.isfinite(output).all():
             raise ValueError(
@@ -306,20 +306,20 @@ class FunctionalRegressor(_FunctionalModule):
                 f"{shape} for each sample, expected ({self._n_outputs},): one mean, "
                 "and with variance='network' also the logarithm of the variance."
             )
-        if found is not None and torch.equal(found[3].reshape(output.shape), output):
-            self.head_name = found[0]
+        if head is not None and torch.equal(head[3].reshape(output.shape), output):
+            self.head_name = head[0]
         self._probed = True
 
     def logits(self, batch, weights=None):
         """Return the outputs of a batch, of shape (n_rows, n_outputs)."""
         return self._call(batch, weights).reshape(len(batch), self._n_outputs)
 
-    def outputs(self, rows, logits=None):
+    def outputs(self, samples, logits=None):
         """Return float64 outputs of prepared samples, (n_rows, n_outputs).
 
         `logits` replaces the method of this name.
         """
-        return self._computed(logits or self.logits, rows, "outputs")
+        return self._computed(logits or self.logits, samples, "outputs")
 
 
 def _as_module(model):

@@ -26,7 +26,7 @@ from sklearn.utils.validation import (
 
 from skood.nn._logits import LogitsMixin
 from skood.nn._make_network import make_network, plain_network
-from skood.nn._outputs import linear_logits, symmetric_rows
+from skood.nn._outputs import linear_logits, symmetric_head
 from skood.nn._sklearn_network import LinearNetwork, require_penultimate
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import as_rows, blockwise
@@ -107,7 +107,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         self.intercept = intercept
         self.classes = classes
 
-    def _given(self):
+    def _checked_weights(self):
         """Validate the given weights; return coef, intercept, classes, as given."""
         coef = check_array(self.coef, dtype=[np.float64, np.float32], input_name="coef")
         intercept = np.zeros(len(coef), coef.dtype)
@@ -148,7 +148,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
             )
         coef, intercept, classes = self._validated()
         if len(coef) == 1:
-            head = symmetric_rows(coef, intercept)
+            head = symmetric_head(coef, intercept)
             return head.coef, head.intercept, classes
         return coef, intercept, classes
 
@@ -158,15 +158,15 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         They are stored outside of the estimator, whose state scoring does not change,
         and only where they are the given arrays, so that a change in place is not lost.
         """
-        given = self.coef, self.intercept, self.classes
+        parameters = self.coef, self.intercept, self.classes
         if isinstance(self.classes, (list, tuple)):
-            given = *given[:2], tuple(self.classes)
+            parameters = *parameters[:2], tuple(self.classes)
         known = _VALIDATED.get(self)
-        if known is not None and _same(known[0], given):
+        if known is not None and _same(known[0], parameters):
             return known[1]
-        weights = self._given()
-        if all(_shares(a, b) for a, b in zip(given, weights, strict=True)):
-            _VALIDATED[self] = given, weights
+        weights = self._checked_weights()
+        if all(_shares(a, b) for a, b in zip(parameters, weights, strict=True)):
+            _VALIDATED[self] = parameters, weights
         return weights
 
     @property
@@ -242,15 +242,15 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
                     "at least two classes, or a head with weights."
                 )
             model = LogisticRegression(max_iter=1000).fit(X, y, weight)
-            head = symmetric_rows(model.coef_, model.intercept_)
+            head = symmetric_head(model.coef_, model.intercept_)
             self._fitted = (head.coef, head.intercept, model.classes_)
             return
-        coef, intercept, classes = self._given()
+        coef, intercept, classes = self._checked_weights()
         if X.shape[1] != coef.shape[1]:
             raise ValueError(
                 f"X has {X.shape[1]} features, but coef has {coef.shape[1]} columns."
             )
-        head = symmetric_rows(coef, intercept)
+        head = symmetric_head(coef, intercept)
         self._fitted = (head.coef, head.intercept, classes)
 
     def _checked_input(self, X):
@@ -308,11 +308,11 @@ def _same(old, new):
     return old[2] is new[2]
 
 
-def _shares(given, used):
+def _shares(parameter, used):
     """Return whether a change of a parameter in place changes the array in use."""
-    if given is None or isinstance(given, tuple):
+    if parameter is None or isinstance(parameter, tuple):
         return True
-    return isinstance(given, np.ndarray) and np.may_share_memory(given, used)
+    return isinstance(parameter, np.ndarray) and np.may_share_memory(parameter, used)
 
 
 class FeatureExtractor(
@@ -431,8 +431,10 @@ class FeatureExtractor(
             X = as_rows(X, for_fit=True)
             self._fit_estimator(X, y)
             network = plain_network(self.estimator_, **self._network_options)
-            one = take_rows(X, np.arange(min(1, n_rows(X))))
-            self._n_features_out = network.outputs(one, self._needs).features.shape[1]
+            sample = take_rows(X, np.arange(min(1, n_rows(X))))
+            self._n_features_out = network.outputs(sample, self._needs).features.shape[
+                1
+            ]
         return self
 
     @fit_context(
@@ -574,14 +576,14 @@ def split(estimator, layer="penultimate"):
     >>> msp = MSP(estimator=head).fit(Z, y)
     >>> knn = KNN(n_neighbors=10, normalize=True).fit(Z, y)
     """
-    found, place = make_network(estimator, layer=layer).find_head()
+    weights, place = make_network(estimator, layer=layer).find_head()
     frozen = FrozenEstimator(estimator)
     body = FeatureExtractor(frozen, layer=place)
     body.estimator_ = frozen
-    body._n_features_out = found.coef.shape[1]
+    body._n_features_out = weights.coef.shape[1]
     if layer == "penultimate":
         body._checks_head = True
     copy_input_attributes(body, estimator)
     classes = getattr(estimator, "classes_", None)
-    head = LinearHead(found.coef, found.intercept, classes)
+    head = LinearHead(weights.coef, weights.intercept, classes)
     return FrozenEstimator(body), FrozenEstimator(head)

@@ -24,7 +24,7 @@ from skood.nn._base_torch_estimator import BaseTorchEstimator
 from skood.nn._logits import LogitsMixin
 from skood.nn._multi_head_network import (
     HeadClassifier,
-    HeadRows,
+    HeadSamples,
     MultiHeadFactory,
     MultiHeadNet,
 )
@@ -306,7 +306,7 @@ class MultiHeadClassifier(
         return sum(len(classes) for classes in self._each())
 
     def _module_factory(self):
-        return MultiHeadFactory(self.module, [len(one) for one in self._each()])
+        return MultiHeadFactory(self.module, [len(labels) for labels in self._each()])
 
     # --- prediction ----------------------------------------------------------
 
@@ -608,27 +608,30 @@ class MultiHeadClassifier(
             super()._learn_classes(classes, y)
             return
         self._check_class_lists(classes)
-        found = [np.unique(check_labels(given, "classes")) for given in classes]
-        if min(len(labels) for labels in found) < 2:
+        of_columns = [
+            np.unique(check_labels(column_classes, "classes"))
+            for column_classes in classes
+        ]
+        if min(len(labels) for labels in of_columns) < 2:
             raise ValueError(
                 f"At least two classes are needed for each column, got {classes!r}."
             )
-        self.classes_ = found
+        self.classes_ = of_columns
 
     def _check_classes_again(self, classes):
         if self.n_outputs_ == 1 or classes is None:
             super()._check_classes_again(classes)
             return
         self._check_class_lists(classes)
-        for given, known in zip(classes, self.classes_, strict=True):
-            check_same_classes(given, known)
+        for column_classes, known in zip(classes, self.classes_, strict=True):
+            check_same_classes(column_classes, known)
 
     def _check_class_lists(self, classes):
         """Raise if there is not one list of labels for each of several columns."""
         if (
             not isinstance(classes, (list, tuple))
             or len(classes) != self.n_outputs_
-            or any(np.ndim(given) != 1 for given in classes)
+            or any(np.ndim(column_classes) != 1 for column_classes in classes)
         ):
             raise ValueError(
                 f"y has {self.n_outputs_} columns: classes must be a list of as many "
@@ -645,35 +648,35 @@ class MultiHeadClassifier(
 
     # --- training samples -------------------------------------------------------
 
-    def _new_rows(self, X, y, sample_weight):
+    def _new_samples(self, X, y, sample_weight):
         columns = self._targets(y, reset=True)
         weights = self._class_weights(), self._shares()
         if self.n_outputs_ == 1:
-            return super()._new_rows(X, columns[0], sample_weight)
+            return super()._new_samples(X, columns[0], sample_weight)
         self.classes_ = [np.unique(column) for column in columns]
-        rows = self._head_rows(X, columns, sample_weight, *weights)
+        samples = self._head_samples(X, columns, sample_weight, *weights)
         for k, name in enumerate(self._names()):
-            codes = rows.codes[rows.weight[:, k] > 0, k]
+            codes = samples.codes[samples.weight[:, k] > 0, k]
             check_two_classes(codes, self.classes_[k], self, f" in column {name!r}")
-        return rows
+        return samples
 
-    def _rows_of_known_classes(self, X, y, sample_weight):
+    def _samples_of_known_classes(self, X, y, sample_weight):
         columns = self._targets(y, reset=False)
         weights = self._class_weights(), self._shares()
         if self.n_outputs_ == 1:
-            return super()._rows_of_known_classes(X, columns[0], sample_weight)
-        return self._head_rows(X, columns, sample_weight, *weights)
+            return super()._samples_of_known_classes(X, columns[0], sample_weight)
+        return self._head_samples(X, columns, sample_weight, *weights)
 
-    def _head_rows(self, X, columns, sample_weight, class_weights, shares):
+    def _head_samples(self, X, columns, sample_weight, class_weights, shares):
         """Join samples, class indices and weights; leave out samples of weight zero."""
         check_consistent_length(X, columns[0])
-        own = check_weights(sample_weight, len(columns[0]))
+        weight_of_samples = check_weights(sample_weight, len(columns[0]))
         codes = [
             class_codes(column, classes)
             for column, classes in zip(columns, self.classes_, strict=True)
         ]
         weights = [
-            with_class_weight(own, *of_head)
+            with_class_weight(weight_of_samples, *of_head)
             for of_head in zip(class_weights, codes, self.classes_, strict=True)
         ]
         for name, weight in zip(self._names(), weights, strict=True):
@@ -682,26 +685,30 @@ class MultiHeadClassifier(
                     f"class_weight={self.class_weight!r} leaves only samples of weight "
                     f"zero for column {name!r} of y."
                 )
-        rows = HeadRows(X, np.column_stack(codes), np.column_stack(weights), shares)
-        used = np.flatnonzero(rows.weight.any(axis=1))
-        return rows if len(used) == len(rows) else rows.subset(used)
+        samples = HeadSamples(
+            X, np.column_stack(codes), np.column_stack(weights), shares
+        )
+        used = np.flatnonzero(samples.weight.any(axis=1))
+        return samples if len(used) == len(samples) else samples.subset(used)
 
     # --- weights ---------------------------------------------------------------
 
     def _class_weights(self):
         """Return the class weights of each column."""
-        given, n_outputs = self.class_weight, self.n_outputs_
-        if given is None or isinstance(given, str):
-            return [given] * n_outputs
-        if n_outputs == 1 and isinstance(given, dict):
-            return [given]
+        class_weight, n_outputs = self.class_weight, self.n_outputs_
+        if class_weight is None or isinstance(class_weight, str):
+            return [class_weight] * n_outputs
+        if n_outputs == 1 and isinstance(class_weight, dict):
+            return [class_weight]
         if (
             n_outputs == 1
-            or not isinstance(given, list)
-            or len(given) != n_outputs
+            or not isinstance(class_weight, list)
+            or len(class_weight) != n_outputs
             or not all(
-                one is None or one == "balanced" or isinstance(one, dict)
-                for one in given
+                column_weight is None
+                or column_weight == "balanced"
+                or isinstance(column_weight, dict)
+                for column_weight in class_weight
             )
         ):
             expected = (
@@ -712,9 +719,9 @@ class MultiHeadClassifier(
             )
             raise ValueError(
                 f"class_weight must be {expected}, because y has {n_outputs} "
-                f"column(s); got {given!r}."
+                f"column(s); got {class_weight!r}."
             )
-        return given
+        return class_weight
 
     def _shares(self):
         """Return the weights of the heads, scaled to a mean of one."""

@@ -13,7 +13,7 @@ from torch import nn
 from skood.nn._default_modules import ModuleBuilder, default_module
 from skood.nn._logits import LogitsMixin
 from skood.nn._training import TrainingNet
-from skood.nn._training_data import Rows
+from skood.nn._training_data import TrainingSet
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._stored import stored
 from skood.utils._torch import parameter_device, parameter_dtype
@@ -106,8 +106,8 @@ class MultiHeadFactory:
         return MultiHeadNetwork(body, heads)
 
 
-class HeadRows(Rows):
-    """Samples with classes and weights of shape (n_samples, n_heads), see `Rows`.
+class HeadSamples(TrainingSet):
+    """Training set with classes and weights of shape (n_samples, n_heads).
 
     `shares` of shape (n_heads,) are the weights of the heads, of mean one.
     """
@@ -120,11 +120,13 @@ class HeadRows(Rows):
     def subset(self, indices):
         """Return some of the samples, with the weights of each head rescaled."""
         weight = self.weight[indices]
-        return HeadRows(self.inputs[indices], self.codes[indices], weight, self.shares)
+        return HeadSamples(
+            self.inputs[indices], self.codes[indices], weight, self.shares
+        )
 
 
 class MultiHeadNet(TrainingNet):
-    """Net for `HeadRows` (or `Rows`): the loss is the mean over the heads."""
+    """Net for `HeadSamples` (or `TrainingSet`): the loss is the mean over the heads."""
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
         """Return the mean of the criterion over the heads."""
@@ -144,7 +146,7 @@ class MultiHeadNet(TrainingNet):
         if codes.ndim == 1:
             return super().hits(logits, codes)
         parts = self.module_.split(logits)
-        predicted = [part.argmax(dim=1).cpu().numpy() for part in parts]
+        predicted = [logits_k.argmax(dim=1).cpu().numpy() for logits_k in parts]
         return int((np.column_stack(predicted) == codes).all(axis=1).sum())
 
 

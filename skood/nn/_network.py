@@ -20,7 +20,7 @@ from skood.utils._metaestimators import unwrapped
 from skood.utils._torch import row_chunks
 
 # Bytes of samples that a pipeline of rectifiers transforms at a time.
-_PART_BYTES = 2 * 2**20
+_BLOCK_BYTES = 2 * 2**20
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Network(ABC):
     # Whether a large array may be given block by block, and whether features are its
     # samples themselves.
     takes_blocks: bool = False
-    features_are_rows: bool = False
+    features_are_inputs: bool = False
 
     # Whether features are the outputs of a hidden layer, not the columns of samples.
     features_are_hidden: bool = True
@@ -90,7 +90,7 @@ class Network(ABC):
         """Yield outputs of consecutive samples, see `outputs`; read-only if cached."""
         if self.memory is not None and self.memory.is_open():
             outputs = self.memory.read(self, X, needs)
-            if "features" in needs and self.core.features_are_rows:
+            if "features" in needs and self.core.features_are_inputs:
                 self.core.check_no_nan(outputs.features)
             yield from self.blocks(outputs)
         else:
@@ -126,11 +126,11 @@ class Network(ABC):
         """Return validated samples, which can be indexed, for the methods below."""
         raise self._no_layers()
 
-    def layer_names(self, rows):
+    def layer_names(self, samples):
         """Return the layers before the logits, in the order in which they run."""
         raise self._no_layers()
 
-    def layers(self, rows, names, pooling="mean"):
+    def layers(self, samples, names, pooling="mean"):
         """Yield `Layers` of consecutive samples: outputs of layers, and the logits.
 
         For names and `pooling` see `FeatureExtractor`; with pooling="maps", maps
@@ -139,7 +139,7 @@ class Network(ABC):
         """
         raise self._no_layers()
 
-    def input_gradient(self, rows, function, move):
+    def input_gradient(self, samples, function, move):
         r"""Yield the logits (n_samples, n_classes) of samples moved along a gradient.
 
         ``function(logits)`` returns :math:`\partial f / \partial l`, of the shape of
@@ -149,7 +149,7 @@ class Network(ABC):
         """
         raise self._no_layers()
 
-    def replaced(self, rows, names, function):
+    def replaced(self, samples, names, function):
         """Yield lists of logits, one array per layer, whose output was replaced.
 
         Each layer is replaced in a separate pass by ``function(output)``, which has the
@@ -232,13 +232,13 @@ class PipelineNetwork(Network):
         """Transform `X` by the steps before the last, then run the last."""
         inner = [(network._last, needs) for network, needs in wanted]
         for block in loaded_blocks(X):
-            for part in self._parts(block, wanted):
-                part = self._transform(part)
+            for samples in self._parts(block, wanted):
+                samples = self._transform(samples)
                 if self._rectifies:  # which has checked what it returns
                     self._last.is_validated = is_shaped_as_fitted(
-                        self._last.estimator, part
+                        self._last.estimator, samples
                     )
-                yield from self._last.outputs_together(part, inner)
+                yield from self._last.outputs_together(samples, inner)
 
     def _parts(self, X, wanted):
         """Return an iterable over blocks of samples to transform one at a time.
@@ -248,12 +248,12 @@ class PipelineNetwork(Network):
         """
         if (
             type(X) is not np.ndarray
-            or X.nbytes <= 2 * _PART_BYTES
+            or X.nbytes <= 2 * _BLOCK_BYTES
             or not self._rectifies
             or any("features" in needs for _, needs in wanted)
         ):
             return (X,)
-        return (X[rows] for rows in row_chunks(len(X), X[0].nbytes, _PART_BYTES))
+        return (X[block] for block in row_chunks(len(X), X[0].nbytes, _BLOCK_BYTES))
 
     def blocks(self, outputs):
         """Cut the outputs of all samples as `iter_outputs` does."""
@@ -276,18 +276,18 @@ class PipelineNetwork(Network):
                 X = step.transform(X)
         return X
 
-    def layer_names(self, rows):
+    def layer_names(self, samples):
         """See `Network`."""
-        return self._last.layer_names(rows)
+        return self._last.layer_names(samples)
 
-    def layers(self, rows, names, pooling="mean"):
+    def layers(self, samples, names, pooling="mean"):
         """See `Network`."""
-        return self._last.layers(rows, names, pooling)
+        return self._last.layers(samples, names, pooling)
 
-    def input_gradient(self, rows, function, move):
+    def input_gradient(self, samples, function, move):
         """See `Network`."""
-        return self._last.input_gradient(rows, function, move)
+        return self._last.input_gradient(samples, function, move)
 
-    def replaced(self, rows, names, function):
+    def replaced(self, samples, names, function):
         """See `Network`."""
-        return self._last.replaced(rows, names, function)
+        return self._last.replaced(samples, names, function)

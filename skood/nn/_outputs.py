@@ -49,8 +49,8 @@ class Head:
         """Return a ``torch.nn.Linear`` as a float64 head with one row per class."""
         weight = linear.weight.detach().double().cpu().numpy()
         if linear.bias is None:
-            return symmetric_rows(weight, np.zeros(len(weight)))
-        return symmetric_rows(weight, linear.bias.detach().double().cpu().numpy())
+            return symmetric_head(weight, np.zeros(len(weight)))
+        return symmetric_head(weight, linear.bias.detach().double().cpu().numpy())
 
 
 @stored
@@ -102,21 +102,21 @@ class NetworkOutputs(NamedTuple):
                 return self._mapped(lambda values: to_device(values, device))
         return self
 
-    def chunk(self, rows, device, sparse):
+    def chunk(self, block, device, sparse):
         """Return the outputs of a slice of samples on a torch device, or None: NumPy.
 
         Features are dense, unless they are to stay `sparse`.
         """
-        part = self.take(rows)
-        if not sparse and issparse(part.features):
-            part = part._replace(features=part.features.toarray())
-        return part.to(device)
+        outputs = self.take(block)
+        if not sparse and issparse(outputs.features):
+            outputs = outputs._replace(features=outputs.features.toarray())
+        return outputs.to(device)
 
     def without(self, left_out):
         """Return the outputs without some samples; loads no memory-mapped file."""
         weight = without(self.weight, left_out)
-        found = self._mapped(lambda array: without(array, left_out))
-        return found if weight is None else found.weighted(weight)
+        remaining = self._mapped(lambda array: without(array, left_out))
+        return remaining if weight is None else remaining.weighted(weight)
 
     def weighted(self, weight):
         """Return the outputs with these weights of the samples, or None."""
@@ -134,18 +134,20 @@ class NetworkOutputs(NamedTuple):
         values = xp.astype(values, xp.float64, copy=False)
         return float(xp.sum(values * self.asarray(self.weight)))
 
-    def take(self, part):
-        """Return the outputs of the samples `part`; a slice is not copied."""
+    def take(self, index):
+        """Return the outputs of the samples `index`; a slice is not copied."""
         if isinstance(self.logits, LaterLogits):
-            features = self.features[part]
-            found = NetworkOutputs(features, self.logits.product(features), self.head)
-            return found if self.weight is None else found.weighted(self.weight[part])
-        if isinstance(part, slice):
+            features = self.features[index]
+            outputs = NetworkOutputs(features, self.logits.product(features), self.head)
+            return (
+                outputs if self.weight is None else outputs.weighted(self.weight[index])
+            )
+        if isinstance(index, slice):
             n_samples = self.n_samples
-            if part.indices(n_samples) == (0, n_samples, 1):
+            if index.indices(n_samples) == (0, n_samples, 1):
                 return self
-        found = self._mapped(lambda array: array[part])
-        return found if self.weight is None else found.weighted(self.weight[part])
+        outputs = self._mapped(lambda array: array[index])
+        return outputs if self.weight is None else outputs.weighted(self.weight[index])
 
     def _mapped(self, function):
         features, logits = (
@@ -180,8 +182,8 @@ def map_samples(function, outputs, size, device, threads, sparse=False):
     n_samples = outputs.n_samples
     if threads and n_samples > size:
         values = map_chunks(
-            lambda rows: map_samples(
-                function, outputs.take(rows), size, device, threads, sparse
+            lambda block: map_samples(
+                function, outputs.take(block), size, device, threads, sparse
             ),
             list(row_chunks(n_samples, 1, size)),
         )
@@ -191,8 +193,8 @@ def map_samples(function, outputs, size, device, threads, sparse=False):
     values = []
     with limit, np.errstate(over="ignore", invalid="ignore"):  # NaN raises in the end
         for start in range(0, n_samples, size):
-            rows = slice(start, min(start + size, n_samples))
-            chunk = function(outputs.chunk(rows, device, sparse))
+            block = slice(start, min(start + size, n_samples))
+            chunk = function(outputs.chunk(block, device, sparse))
             if type(chunk) is np.ndarray:  # for the speed of small calls
                 values.append(chunk.astype(np.float64, copy=False))
             else:
@@ -224,14 +226,14 @@ class LaterLogits:
         self.product = product
         self.shape = len(features), n_classes
 
-    def __getitem__(self, part):
-        return self.product(self.features[part])
+    def __getitem__(self, index):
+        return self.product(self.features[index])
 
     def __array__(self, dtype=None, copy=None):
         return np.asarray(self[:], dtype=dtype)
 
 
-def symmetric_rows(coef, intercept):
+def symmetric_head(coef, intercept):
     """Return the head; a binary margin m becomes the logits (-m/2, m/2)."""
     coef, intercept = np.asarray(coef), np.asarray(intercept)
     if coef.shape[0] == 1:

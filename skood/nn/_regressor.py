@@ -13,7 +13,7 @@ from sklearn.utils import check_consistent_length
 from skood.nn._base_torch_estimator import BaseTorchEstimator
 from skood.nn._default_modules import ModuleBuilder
 from skood.nn._training import TrainingNet, WeightedCriterion
-from skood.nn._training_data import Rows, check_numbers, check_weights
+from skood.nn._training_data import TrainingSet, check_numbers, check_weights
 from skood.nn._training_options import training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import StrOptions, fit_context
@@ -237,16 +237,16 @@ class TorchRegressor(RegressorMixin, BaseTorchEstimator):
         options = training_options(self).set_params(lr_schedule=None)
         self._check_partial_options(options)
         if hasattr(self, "net_"):
-            X = self._check_rows(X, reset=False)
-            rows = self._new_rows(X, y, sample_weight)
-            self._train_on(rows, options)
+            X = self._check_samples(X, reset=False)
+            samples = self._new_samples(X, y, sample_weight)
+            self._train_on(samples, options)
             return self
         with fresh_fit(self):
-            X = self._check_rows(X, reset=True)
-            self._fit_new(self._new_rows(X, y, sample_weight), 1, options)
+            X = self._check_samples(X, reset=True)
+            self._fit_new(self._new_samples(X, y, sample_weight), 1, options)
         return self
 
-    def _new_rows(self, X, y, sample_weight):
+    def _new_samples(self, X, y, sample_weight):
         """Return the training samples; samples of weight zero are left out."""
         y = check_numbers(y, self)
         check_consistent_length(X, y)
@@ -258,11 +258,11 @@ class TorchRegressor(RegressorMixin, BaseTorchEstimator):
                 f"{np.abs(y).max():.3g}. Scale the targets."
             )
         weight = check_weights(sample_weight, len(y))
-        rows, used = Rows(X, targets, weight), np.flatnonzero(weight)
-        return rows if len(used) == len(y) else rows.subset(used)
+        samples, used = TrainingSet(X, targets, weight), np.flatnonzero(weight)
+        return samples if len(used) == len(y) else samples.subset(used)
 
-    def _strata(self, rows):
-        return np.zeros(len(rows), dtype=int)
+    def _strata(self, samples):
+        return np.zeros(len(samples), dtype=int)
 
     def _n_logits(self):
         return _LOSSES[self.criterion][1]

@@ -19,8 +19,8 @@ from skood.nn._outputs import (
     LaterLogits,
     NetworkOutputs,
     linear_logits,
+    symmetric_head,
     symmetric_logits,
-    symmetric_rows,
 )
 from skood.utils._batches import loaded, loaded_blocks
 from skood.utils._input import is_as_fitted, is_float_matrix, new_samples
@@ -121,7 +121,7 @@ class ArrayNetwork(Network):
         """Return the head without running samples, and the name of its layer."""
         return self._head(), "penultimate"
 
-    def rows(self, X):
+    def checked(self, X):
         """Return X as a float array, checked against the data of `fit`."""
         if self.is_validated:
             return X
@@ -167,12 +167,12 @@ def require_penultimate(estimator, layer):
 class InputNetwork(ArrayNetwork):
     """Base class of classifiers without layers: their features are X."""
 
-    features_are_rows = True
+    features_are_inputs = True
     features_are_hidden = False
 
     def _arrays(self, X, wanted):
         [(_, needs)] = wanted  # there is only one layer
-        features = self.rows(X) if "features" in needs else None
+        features = self.checked(X) if "features" in needs else None
         if "logits" not in needs:
             return [(features, None)]
         if features is None:
@@ -183,8 +183,8 @@ class InputNetwork(ArrayNetwork):
     def _logits(self, X):
         """Return the logits of the samples."""
 
-    def _logits_of(self, rows, X):
-        """Return the logits of samples `X` that have been checked as `rows`."""
+    def _logits_of(self, samples, X):
+        """Return the logits of samples `X` that have been checked as `checked`."""
         with config_context(assume_finite=True):
             return self._logits(X)
 
@@ -218,17 +218,17 @@ class LayeredNetwork(ArrayNetwork):
         layers = [*self.hidden()[0], (head.coef.T, head.intercept)]
         return [(W.astype(np.float64), b.astype(np.float64)) for W, b in layers]
 
-    def _run(self, rows, replaced=None, function=None):
+    def _run(self, samples, replaced=None, function=None):
         """Return the outputs of all layers: the input, the hidden ones, the logits."""
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
-            run = self._forward(rows, self._weights, replaced, function)
+            run = self._forward(samples, self._weights, replaced, function)
             outputs = [output for _, output in run]
         check_array(outputs[-1], input_name="logits")
         return outputs
 
-    def _chunks(self, rows):
-        width = rows.shape[1] + sum(len(b) for _, b in self._weights)
-        return (rows[part] for part in row_chunks(len(rows), 4 * 8 * width))
+    def _chunks(self, samples):
+        width = samples.shape[1] + sum(len(b) for _, b in self._weights)
+        return (samples[block] for block in row_chunks(len(samples), 4 * 8 * width))
 
     def prepare(self, X):
         """See `Network`."""
@@ -236,38 +236,38 @@ class LayeredNetwork(ArrayNetwork):
             resolve_device(self.device)  # raises if there is no such device
         X = loaded(X)
         check_dense(X)
-        return self.rows(X).astype(np.float64, copy=False)
+        return self.checked(X).astype(np.float64, copy=False)
 
-    def layer_names(self, rows):
+    def layer_names(self, samples):
         """Return the indices of the hidden layers, "penultimate" if there are none."""
         return list(range(len(self.hidden()[0]))) or ["penultimate"]
 
-    def layers(self, rows, names, pooling="mean"):
+    def layers(self, samples, names, pooling="mean"):
         """See `Network`."""
         indices = {name: self.layer_index(name) for name in names}
-        for part in self._chunks(rows):
-            all_outputs = self._run(part)
+        for block in self._chunks(samples):
+            all_outputs = self._run(block)
             outputs = {name: all_outputs[i + 1] for name, i in indices.items()}
             if pooling == "maps":
                 outputs = {name: z[:, :, None] for name, z in outputs.items()}
             yield Layers(outputs, all_outputs[-1])
 
-    def input_gradient(self, rows, function, move):
+    def input_gradient(self, samples, function, move):
         """See `Network`."""
         slope = _SLOPES[self.hidden()[1]]
         *hidden, (coef, _) = self._weights
-        for part in self._chunks(rows):
-            *outputs, logits = self._run(part)
+        for block in self._chunks(samples):
+            *outputs, logits = self._run(block)
             gradient = function(logits) @ coef.T
             for (W, _), h in zip(hidden[::-1], outputs[:0:-1], strict=True):
                 gradient = (gradient * slope(h)) @ W.T
-            yield self._run(move(part, gradient))[-1]
+            yield self._run(move(block, gradient))[-1]
 
-    def replaced(self, rows, names, function):
+    def replaced(self, samples, names, function):
         """See `Network`."""
         indices = [self.layer_index(name) for name in names]
-        for part in self._chunks(rows):
-            yield [self._run(part, i, function)[-1] for i in indices]
+        for block in self._chunks(samples):
+            yield [self._run(block, i, function)[-1] for i in indices]
 
     def copied_module(self, one_margin=False):
         """See `Network`: the weights as a torch module."""
@@ -299,11 +299,13 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         if hasattr(estimator, "support_vectors_"):
             return False
         shape, n_classes = np.shape(estimator.coef_), len(estimator.classes_)
-        n_rows = 1 if len(shape) == 1 else shape[0]  # a binary RidgeClassifier is 1-D
-        return max(2, n_rows) == n_classes
+        n_weights = (
+            1 if len(shape) == 1 else shape[0]
+        )  # a binary RidgeClassifier is 1-D
+        return max(2, n_weights) == n_classes
 
-    def rows(self, X):
-        X = super().rows(X)
+    def checked(self, X):
+        X = super().checked(X)
         width = np.shape(self.coef)[-1]
         if X.shape[1] != width:
             raise ValueError(
@@ -321,10 +323,10 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
             return self.estimator.predict_logits(X)
         return symmetric_logits(self.estimator.decision_function(X))
 
-    def _logits_of(self, rows, X):
+    def _logits_of(self, samples, X):
         if self._is_product():
-            return self._product(rows)
-        return super()._logits_of(rows, X)
+            return self._product(samples)
+        return super()._logits_of(samples, X)
 
     @cached_property
     def coef(self):
@@ -336,22 +338,24 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         """Biases of the estimator."""
         return self.estimator.intercept_
 
-    def _product(self, rows):
+    def _product(self, samples):
         """Return the logits of samples that have been checked, from the weights."""
         coef, intercept = self.coef, self.intercept
         if hasattr(self.estimator, "predict_logits"):
-            return linear_logits(rows, coef, intercept)
+            return linear_logits(samples, coef, intercept)
         # overflow is reported as not finite
-        size = rows.shape[0] * coef.size
+        size = samples.shape[0] * coef.size
         with np.errstate(over="ignore", invalid="ignore"), one_thread(size):
-            return symmetric_logits(rows @ coef.T + intercept)
+            return symmetric_logits(samples @ coef.T + intercept)
 
     def later_logits(self, features):
         if self.memory is not None or not self._is_product():
             return None
         n_classes = len(self.estimator.classes_)
         return LaterLogits(
-            features, lambda rows: _finite(self._product(rows), "logits"), n_classes
+            features,
+            lambda samples: _finite(self._product(samples), "logits"),
+            n_classes,
         )
 
     def _is_product(self):
@@ -377,7 +381,7 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         coef = np.atleast_2d(coef.toarray() if hasattr(coef, "toarray") else coef)
         if np.shape(intercept) != coef.shape[:1]:
             intercept = np.broadcast_to(intercept, coef.shape[:1])
-        return symmetric_rows(coef, intercept)
+        return symmetric_head(coef, intercept)
 
 
 class MLPNetwork(LayeredNetwork):
@@ -424,7 +428,7 @@ class MLPNetwork(LayeredNetwork):
             stop = last
         weights = zip(self.estimator.coefs_, self.estimator.intercepts_, strict=True)
         outputs = {}
-        for i, output in self._forward(self.rows(X), list(weights)):
+        for i, output in self._forward(self.checked(X), list(weights)):
             if i in layers or i == last:
                 outputs[i] = output
             if i == stop:
@@ -446,7 +450,7 @@ class MLPNetwork(LayeredNetwork):
         estimator = self.estimator
         if self.layer != len(estimator.coefs_) - 2:
             raise ValueError("The head uses the penultimate layer, not another one.")
-        return symmetric_rows(estimator.coefs_[-1].T, estimator.intercepts_[-1])
+        return symmetric_head(estimator.coefs_[-1].T, estimator.intercepts_[-1])
 
 
 class ProbabilityNetwork(InputNetwork):

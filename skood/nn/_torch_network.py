@@ -40,7 +40,7 @@ from skood.utils._batches import as_rows, is_torch_data, loaded, loaded_blocks
 _BLOCK_BYTES = 32 * 2**20
 
 # The first batch determines the size of the maps of a sample.
-_FIRST_ROWS = 8
+_FIRST_SAMPLES = 8
 
 
 class TorchNetwork(Network):
@@ -92,17 +92,17 @@ class TorchNetwork(Network):
 
     def outputs_together(self, X, wanted):
         """See `Network`; the batch size is the smallest one of the networks."""
-        n_rows = min(network.batch_size for network, _ in wanted)
-        batches = self._batches(X, n_rows)
+        n_samples = min(network.batch_size for network, _ in wanted)
+        batches = self._batches(X, n_samples)
         for first in batches:
             yield self._block_of_outputs(chain([first], batches), wanted)
 
-    def _batches(self, X, n_rows):
-        """Yield batches of at most `n_rows` samples; `X` is loaded part by part."""
-        for rows in loaded_blocks(X):
-            rows = self.check_input(rows)
-            for start in range(0, rows.shape[0], n_rows):
-                yield rows[start : start + n_rows]
+    def _batches(self, X, n_samples):
+        """Yield batches of at most `n_samples` samples; `X` is loaded part by part."""
+        for samples in loaded_blocks(X):
+            samples = self.check_input(samples)
+            for start in range(0, samples.shape[0], n_samples):
+                yield samples[start : start + n_samples]
 
     def _block_of_outputs(self, batches, wanted):
         """Run batches until a block is full."""
@@ -111,19 +111,19 @@ class TorchNetwork(Network):
         size = 0
         requests = [([network.layer], network.pooling) for network, _ in wanted]
         with self._watched(*requests) as (device, watchers):
-            for rows in batches:
-                batch = self.to_batch(rows, device)
+            for samples in batches:
+                batch = self.to_batch(samples, device)
                 for watcher in watchers:
                     watcher.forget()
                 output = primary_tensor(self.module(batch))
                 for i, (network, needs) in enumerate(wanted):
-                    found, *arrays = network._taken(output, batch, watchers[i], needs)
+                    of_head, *arrays = network._taken(output, batch, watchers[i], needs)
                     if "head" in needs and heads[i] is None:
-                        heads[i] = network._head(found)
+                        heads[i] = network._head(of_head)
                     watchers[i].forget()
-                    for part, array in zip(parts[i], arrays, strict=True):
+                    for batches_of_outputs, array in zip(parts[i], arrays, strict=True):
                         if array is not None:
-                            part.append(array)
+                            batches_of_outputs.append(array)
                             size += array.nbytes
                 if size >= _BLOCK_BYTES:
                     break
@@ -153,25 +153,27 @@ class TorchNetwork(Network):
         for start in range(0, outputs.n_samples, step):
             yield outputs.take(slice(start, start + step))
 
-    def to_batch(self, rows, device):
+    def to_batch(self, samples, device):
         """Return samples as an input of the module, see `to_batch`."""
-        return to_batch(rows, self.module, device, self.check_input)
+        return to_batch(samples, self.module, device, self.check_input)
 
     def _taken(self, output, batch, watcher, needs):
         """Return the layer of the logits, features and logits of a forward pass."""
-        found = watcher.head_of(output)
+        of_head = watcher.head_of(output)
         z = logits = None
         if "features" in needs:
-            z = finite_array(self.layer_output(self.layer, watcher, found), "features")
+            z = finite_array(
+                self.layer_output(self.layer, watcher, of_head), "features"
+            )
             check_first_axis(z, batch, f"layer={self.layer!r}")
         if "logits" in needs:
-            logits = finite_logits(self.logits_of(output, found, batch))
-        return found, z, logits
+            logits = finite_logits(self.logits_of(output, of_head, batch))
+        return of_head, z, logits
 
-    def layer_output(self, layer, watcher, found):
+    def layer_output(self, layer, watcher, of_head):
         """Return the pooled output of a layer in the recorded forward pass."""
         if layer == "penultimate":
-            linear = found or watcher.last
+            linear = of_head or watcher.last
             if linear is None:
                 raise ValueError(
                     "layer='penultimate' is the input of the last torch.nn.Linear, "
@@ -189,10 +191,10 @@ class TorchNetwork(Network):
             f"{type(self.module).__name__}. Name a layer that does."
         )
 
-    def logits_of(self, output, found, batch):
+    def logits_of(self, output, of_head, batch):
         """Return the logits of the forward pass: one row per sample, or it raises."""
-        if found is not None:
-            logits = found[3]
+        if of_head is not None:
+            logits = of_head[3]
         else:
             logits = output
             if self.outputs_probabilities:
@@ -213,12 +215,12 @@ class TorchNetwork(Network):
             )
         return logits
 
-    def _head(self, found):
+    def _head(self, of_head):
         """Return the weights of the linear layer of the logits, if its input is `z`."""
-        if found is not None and self.layer in ("penultimate", f"input:{found[0]}"):
-            head = Head.of_linear(found[1])
-            z = finite_array(found[2], "features").astype(np.float64)
-            logits = symmetric_logits(finite_array(found[3], "logits"))
+        if of_head is not None and self.layer in ("penultimate", f"input:{of_head[0]}"):
+            head = Head.of_linear(of_head[1])
+            z = finite_array(of_head[2], "features").astype(np.float64)
+            logits = symmetric_logits(finite_array(of_head[3], "logits"))
             # A layer that computes more than W z + b, or is followed by an operation in
             # place, is not a linear head.
             if np.allclose(
@@ -272,10 +274,10 @@ class TorchNetwork(Network):
         """Return the name of the linear layer of the logits, None if there is none."""
         with self._watched(((), None)) as (device, [watcher]):
             output = primary_tensor(self._run_one(shape, watcher, device))
-            found = watcher.head_of(output)
-        if found is not None:
-            self._head(found)  # raises if it is not linear
-        return None if found is None else found[0]
+            of_head = watcher.head_of(output)
+        if of_head is not None:
+            self._head(of_head)  # raises if it is not linear
+        return None if of_head is None else of_head[0]
 
     def _run_one(self, shape, watcher, device):
         """Run an artificial sample with distinct entries: zeros might be padding."""
@@ -302,13 +304,13 @@ class TorchNetwork(Network):
         """Return the logits of a batch, as a tensor, and the layer that gave them."""
         watcher.forget()
         output = primary_tensor(self.module(batch))
-        found = watcher.head_of(output)
-        return self.logits_of(output, found, batch), found
+        of_head = watcher.head_of(output)
+        return self.logits_of(output, of_head, batch), of_head
 
-    def layer_names(self, rows):
+    def layer_names(self, samples):
         """Return the linear and convolutional layers, without the head."""
         with self._watched(((), None)) as (device, [watcher]):
-            _, found = self._run(self.to_batch(rows[:2], device), watcher)
+            _, of_head = self._run(self.to_batch(samples[:2], device), watcher)
             ran = list(watcher.ran)
         if not ran:
             names = [name for name, _ in self.module.named_modules() if name]
@@ -317,17 +319,19 @@ class TorchNetwork(Network):
                 f"{type(self.module).__name__}: name the layers to use. It has "
                 f"{', '.join(names) or 'no named modules'}."
             )
-        names = [name for name in ran if found is None or name != found[0]]
+        names = [name for name in ran if of_head is None or name != of_head[0]]
         return names or ["penultimate"]
 
-    def layers(self, rows, names, pooling="mean"):
+    def layers(self, samples, names, pooling="mean"):
         """See `Network`."""
 
         def logits_and_layers(batch, watcher):
             return self._outputs_of(batch, names, watcher)
 
-        n_rows = min(self.batch_size, _FIRST_ROWS) if names else self.batch_size
-        blocks = self._iter_blocks(rows, logits_and_layers, (names, pooling), n_rows)
+        n_samples = min(self.batch_size, _FIRST_SAMPLES) if names else self.batch_size
+        blocks = self._iter_blocks(
+            samples, logits_and_layers, (names, pooling), n_samples
+        )
         for logits, *parts in blocks:
             # one after the other, so that batches are freed
             outputs = {name: _joined(parts.pop(0)) for name in names}
@@ -335,10 +339,10 @@ class TorchNetwork(Network):
 
     def _outputs_of(self, batch, names, watcher):
         """Run a batch; return the logits as an array, and the outputs of layers."""
-        logits, found = self._run(batch, watcher)
+        logits, of_head = self._run(batch, watcher)
         outputs = []
         for layer in names:
-            tensor = self.layer_output(layer, watcher, found).detach()
+            tensor = self.layer_output(layer, watcher, of_head).detach()
             check_first_axis(tensor, batch, f"layer={layer!r}")
             if tensor.dtype not in (torch.float32, torch.float64):
                 tensor = tensor.float()
@@ -349,27 +353,27 @@ class TorchNetwork(Network):
         watcher.forget()
         return finite_logits(logits), *outputs
 
-    def _iter_blocks(self, rows, function, request=((), None), n_rows=None):
+    def _iter_blocks(self, samples, function, request=((), None), n_samples=None):
         """Yield lists of the results (n_results, n_batches) of a function for batches.
 
-        The first batch has `n_rows` samples, the others as many as fit into a block.
+        The first batch has `n_samples` samples, the others as many as fit into a block.
         """
-        start, n_rows = 0, n_rows or self.batch_size
-        while start < rows.shape[0]:
+        start, n_samples = 0, n_samples or self.batch_size
+        while start < samples.shape[0]:
             results: list = []
             size = 0
             with self._watched(request) as (device, [watcher]):
-                while start < rows.shape[0] and size < _BLOCK_BYTES:
-                    batch = self.to_batch(rows[start : start + n_rows], device)
+                while start < samples.shape[0] and size < _BLOCK_BYTES:
+                    batch = self.to_batch(samples[start : start + n_samples], device)
                     results.append(function(batch, watcher))
                     n_bytes = sum(array.nbytes for array in results[-1])
                     size += n_bytes
                     start += len(batch)
                     fitting = _BLOCK_BYTES * len(batch) // max(1, n_bytes)
-                    n_rows = max(1, min(self.batch_size, fitting))
+                    n_samples = max(1, min(self.batch_size, fitting))
             yield _columns(results)
 
-    def input_gradient(self, rows, function, move):
+    def input_gradient(self, samples, function, move):
         """See `Network`."""
 
         def moved_logits(batch, watcher):
@@ -378,7 +382,7 @@ class TorchNetwork(Network):
             watcher.forget()
             return [finite_logits(logits)]
 
-        for (logits,) in self._iter_blocks(rows, moved_logits):
+        for (logits,) in self._iter_blocks(samples, moved_logits):
             yield np.concatenate(logits)
 
     def _gradient(self, batch, watcher, function):
@@ -423,7 +427,7 @@ class TorchNetwork(Network):
             )
         return gradient
 
-    def replaced(self, rows, names, function):
+    def replaced(self, samples, names, function):
         """See `Network`."""
 
         def logits_each(batch, watcher):
@@ -432,7 +436,7 @@ class TorchNetwork(Network):
                 for layer in names
             ]
 
-        for block in self._iter_blocks(rows, logits_each):
+        for block in self._iter_blocks(samples, logits_each):
             yield [np.concatenate(logits) for logits in block]
 
     def _run_replaced(self, batch, watcher, layer, function):

@@ -16,7 +16,7 @@ from torch.optim import lr_scheduler
 
 from skood.exceptions import SkoodWarning
 from skood.nn._default_modules import ModuleBuilder
-from skood.nn._training_data import Rows, row_batches
+from skood.nn._training_data import TrainingSet, row_batches
 from skood.utils._torch import (
     evaluating,
     parameter_device,
@@ -35,7 +35,7 @@ OPTIMIZERS = {
 }
 
 # With fewer samples a matrix product uses other kernels, which round differently.
-_MIN_ROWS = 32
+_MIN_SAMPLES = 32
 
 # Below this many multiply-adds a batch, threads cost more than they save (and many
 # times more when the cores are busy).
@@ -86,7 +86,7 @@ class WeightedCriterion(torch.nn.Module):
         """Return the losses of the samples, or raise if they are something else."""
         losses = self.criterion(logits, codes)
         if not isinstance(losses, torch.Tensor) or losses.shape != codes.shape:
-            found = (
+            description = (
                 f"a tensor of shape {tuple(losses.shape)}"
                 if isinstance(losses, torch.Tensor)
                 else f"an object of type {type(losses).__name__}"
@@ -94,27 +94,27 @@ class WeightedCriterion(torch.nn.Module):
             raise ValueError(
                 "criterion(logits, codes) must return a tensor with a loss for each "
                 f"sample: of shape {tuple(codes.shape)} for logits of shape "
-                f"{tuple(logits.shape)}, got {found}. Losses of torch do with "
+                f"{tuple(logits.shape)}, got {description}. Losses of torch do with "
                 "reduction='none'."
             )
         return losses
 
 
 class _Batches:
-    """Iterator over the batches of `Rows`, which are gathered with one indexing."""
+    """Iterator over the batches of a `TrainingSet`, each gathered with one indexing."""
 
-    def __init__(self, rows, batch_size, shuffle):
-        self.rows = rows
+    def __init__(self, samples, batch_size, shuffle):
+        self.samples = samples
         self.batch_size = batch_size
         self.shuffle = shuffle
 
     def __iter__(self):
-        for indices in row_batches(len(self.rows), self.batch_size, self.shuffle):
-            yield self.rows[indices]
+        for indices in row_batches(len(self.samples), self.batch_size, self.shuffle):
+            yield self.samples[indices]
 
 
 class TrainingNet(NeuralNetClassifier):
-    """Skorch net that trains on `Rows` and records the results of an epoch."""
+    """Skorch net that trains on `TrainingSet` and records the results of an epoch."""
 
     # set while training: schedule over batches, augmentation, bfloat16 on CUDA
     batch_schedule_ = None
@@ -160,14 +160,14 @@ class TrainingNet(NeuralNetClassifier):
             return WeightedCrossEntropy
         return WeightedCriterion(criterion)
 
-    def train_epochs(self, rows, *, epochs, bar, options, valid=None):
+    def train_epochs(self, samples, *, epochs, bar, options, valid=None):
         """Train in place for some epochs; return their results, a list of dicts.
 
         `options` is a `TrainingOptions` without None. With validation samples `valid`
         it stops `n_iter_no_change` epochs after the loss fell by `tol`, and restores
         the weights with the smallest.
         """
-        batches = row_batches(len(rows), self.batch_size, shuffle=False)
+        batches = row_batches(len(samples), self.batch_size, shuffle=False)
         schedule, by_batch = make_schedule(
             options.lr_schedule, self.optimizer_, epochs, sum(1 for _ in batches)
         )
@@ -178,10 +178,10 @@ class TrainingNet(NeuralNetClassifier):
         self.train_split = None if valid is None else predefined_split(valid)
         history: list[dict] = []
         best_loss, best_state, waited = np.inf, None, 0
-        self.notify("on_train_begin", X=rows, y=None)
+        self.notify("on_train_begin", X=samples, y=None)
         while len(history) < epochs and waited < options.n_iter_no_change:
-            with suitable_threads(self, rows):
-                self.fit_loop(rows, epochs=1)
+            with suitable_threads(self, samples):
+                self.fit_loop(samples, epochs=1)
             done = self.last_epoch()
             history.append(done)
             check_finite(self.module_, done["train_loss"], len(history))
@@ -195,7 +195,7 @@ class TrainingNet(NeuralNetClassifier):
                     best_state = copy.deepcopy(self.module_.state_dict())
             bar.set_postfix(**{name: f"{value:.3g}" for name, value in done.items()})
             bar.update(1)
-        self.notify("on_train_end", X=rows, y=None)
+        self.notify("on_train_end", X=samples, y=None)
         self.batch_schedule_ = self.transform_ = self.train_split = None
         self.mixed_precision_ = False
         if best_state is not None:
@@ -204,8 +204,8 @@ class TrainingNet(NeuralNetClassifier):
         return history
 
     def get_iterator(self, dataset, training=False):
-        """Gather the batches of `Rows` at once; other data as skorch does."""
-        if isinstance(dataset, Rows):
+        """Gather the batches of `TrainingSet` at once; other data as skorch does."""
+        if isinstance(dataset, TrainingSet):
             return _Batches(dataset, self.batch_size, shuffle=training)
         return super().get_iterator(dataset, training=training)
 
@@ -264,15 +264,15 @@ class TrainingNet(NeuralNetClassifier):
 
 def _transformed(transform, x):
     """Return an augmented batch, or raise if its shape changed."""
-    found = transform(x)
-    if not isinstance(found, torch.Tensor) or found.shape != x.shape:
-        shape = tuple(getattr(found, "shape", ()))
+    augmented = transform(x)
+    if not isinstance(augmented, torch.Tensor) or augmented.shape != x.shape:
+        shape = tuple(getattr(augmented, "shape", ()))
         raise ValueError(
             f"transform(batch) must return a tensor of the shape of the batch, "
-            f"{tuple(x.shape)}, got an object of type {type(found).__name__} of shape "
-            f"{shape}."
+            f"{tuple(x.shape)}, got an object of type {type(augmented).__name__} of "
+            f"shape {shape}."
         )
-    return found
+    return augmented
 
 
 # --- the epochs --------------------------------------------------------------
@@ -299,13 +299,13 @@ def make_schedule(name, optimizer, epochs, batches_per_epoch):
 
 
 @contextmanager
-def suitable_threads(net, rows):
+def suitable_threads(net, samples):
     """Train on one thread if the work of a batch is too small to be divided."""
     n_threads = torch.get_num_threads()
     # a linear layer uses each weight once per sample, a convolution once per pixel
     per_row = sum(parameter.numel() for parameter in net.module_.parameters())
-    per_row *= int(np.prod(rows.inputs.shape[2:]))
-    if min(net.batch_size, len(rows)) * per_row < _MIN_WORK_FOR_THREADS:
+    per_row *= int(np.prod(samples.inputs.shape[2:]))
+    if min(net.batch_size, len(samples)) * per_row < _MIN_WORK_FOR_THREADS:
         torch.set_num_threads(1)
     try:
         yield
@@ -361,13 +361,15 @@ def forward(net, X, function=None, row_bytes=0):
         for chunk in row_chunks(len(X), row_bytes, budget):
             # a copy: a module may work in place
             batch = to_tensor(X[chunk]).to(device, dtype, copy=True)
-            n_rows = len(batch)
-            if batch.ndim == 2 and n_rows < _MIN_ROWS:
-                batch = torch.cat([batch, batch[-1:].expand(_MIN_ROWS - n_rows, -1)])
-            part = function(batch)[:n_rows].cpu().to(torch.float64).numpy()
+            n_samples = len(batch)
+            if batch.ndim == 2 and n_samples < _MIN_SAMPLES:
+                batch = torch.cat(
+                    [batch, batch[-1:].expand(_MIN_SAMPLES - n_samples, -1)]
+                )
+            outputs = function(batch)[:n_samples].cpu().to(torch.float64).numpy()
             if logits is None:
-                logits = np.empty((len(X), *part.shape[1:]))
-            logits[chunk] = part
+                logits = np.empty((len(X), *outputs.shape[1:]))
+            logits[chunk] = outputs
     return logits
 
 
@@ -415,9 +417,9 @@ def restore_net(config, state, device, kind=TrainingNet):
     On the CPU, with a warning, if `device` is not available.
     """
     try:
-        found = resolve_device(device)
+        target = resolve_device(device)
     except ValueError:
-        found = torch.device("cpu")
+        target = torch.device("cpu")
         warnings.warn(
             f"This network was trained on {device!r}, which this machine does not "
             f"have; it is loaded on the CPU.",
@@ -425,7 +427,7 @@ def restore_net(config, state, device, kind=TrainingNet):
             stacklevel=3,
         )
     # seeded as in fit, so that random values that a module does not save are restored
-    with training(config["seed"], found):
-        net = kind.from_config(config, found)
+    with training(config["seed"], target):
+        net = kind.from_config(config, target)
         load_state(net, state)
     return net

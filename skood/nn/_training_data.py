@@ -36,13 +36,13 @@ def check_numbers(y, estimator):
     return check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
 
 
-def check_same_classes(given, classes):
+def check_same_classes(labels, classes):
     """Raise if classes that are given again differ from the known classes."""
-    if given is None:
+    if labels is None:
         return
-    if not np.array_equal(np.unique(check_labels(given, "classes")), classes):
+    if not np.array_equal(np.unique(check_labels(labels, "classes")), classes):
         raise ValueError(
-            f"classes={given!r} differs from the classes of the first call, "
+            f"classes={labels!r} differs from the classes of the first call, "
             f"{classes.tolist()!r}. Call fit to start anew."
         )
 
@@ -129,7 +129,7 @@ def normalized(weight):
     return weight * (len(weight) / weight.sum())
 
 
-class Rows(torch.utils.data.Dataset):
+class TrainingSet(torch.utils.data.Dataset):
     """Dataset of samples with class and weight, (n_samples,) or (n_samples, n_heads).
 
     Weights have mean one; `inputs` are not copied. For a regression `codes` are the
@@ -150,10 +150,12 @@ class Rows(torch.utils.data.Dataset):
 
     def subset(self, indices):
         """Return some of the samples, with rescaled weights."""
-        return Rows(self.inputs[indices], self.codes[indices], self.weight[indices])
+        return TrainingSet(
+            self.inputs[indices], self.codes[indices], self.weight[indices]
+        )
 
 
-def weighted_rows(X, codes, sample_weight, class_weight, classes):
+def weighted_samples(X, codes, sample_weight, class_weight, classes):
     """Join samples, class indices and weights; leave out samples of weight zero."""
     check_consistent_length(X, codes)
     weight = check_weights(sample_weight, len(codes))
@@ -163,8 +165,8 @@ def weighted_rows(X, codes, sample_weight, class_weight, classes):
         raise ValueError(
             f"class_weight={class_weight!r} leaves only samples of weight zero."
         )
-    rows = Rows(X, codes, weight)
-    return rows if len(used) == len(codes) else rows.subset(used)
+    samples = TrainingSet(X, codes, weight)
+    return samples if len(used) == len(codes) else samples.subset(used)
 
 
 def stratified_split(codes, fraction, random_state):
@@ -183,9 +185,9 @@ def stratified_split(codes, fraction, random_state):
     for column in columns:
         by_class = order[np.argsort(column[order], kind="stable")]
         last_of_class = np.append(np.diff(column[by_class]) > 0, True)
-        kept = np.bincount(column, weights=~chosen, minlength=column.max() + 1)
+        remaining = np.bincount(column, weights=~chosen, minlength=column.max() + 1)
         for row in by_class[last_of_class]:  # its class would be validated entirely
-            if kept[column[row]] == 0:
+            if remaining[column[row]] == 0:
                 chosen[row] = False
     if not chosen.any():
         raise ValueError(
@@ -196,16 +198,16 @@ def stratified_split(codes, fraction, random_state):
     return np.flatnonzero(~chosen), np.flatnonzero(chosen)
 
 
-def row_batches(n_rows, batch_size, shuffle):
+def row_batches(n_samples, batch_size, shuffle):
     """Yield the sample indices of each batch of an epoch.
 
     A last batch of one sample is joined to the one before: batch normalization cannot
     train on one. A single batch is not shuffled.
     """
-    order = np.arange(n_rows)
-    if shuffle and n_rows > batch_size:
-        order = torch.randperm(n_rows).numpy()
-    stops = list(range(batch_size, n_rows, batch_size))
-    if stops and batch_size > 1 and n_rows - stops[-1] == 1:
+    order = np.arange(n_samples)
+    if shuffle and n_samples > batch_size:
+        order = torch.randperm(n_samples).numpy()
+    stops = list(range(batch_size, n_samples, batch_size))
+    if stops and batch_size > 1 and n_samples - stops[-1] == 1:
         stops.pop()
     yield from np.split(order, stops)

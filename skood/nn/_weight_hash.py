@@ -79,9 +79,9 @@ def weight_hash(module):
     return hashlib.sha256(json.dumps(weight_table(module)).encode()).hexdigest()
 
 
-def first_difference(expected, found):
+def first_difference(expected, actual):
     """Return the first difference between two tables, or an empty string."""
-    there, here = ({row[0]: row[1:] for row in table} for table in (expected, found))
+    there, here = ({row[0]: row[1:] for row in table} for table in (expected, actual))
     missing = [name for name in there if name not in here]
     if missing:
         return f"it has no {missing[0]!r}"

@@ -113,7 +113,9 @@ def to_onnx(estimator, *, target_opset=None, dtype=np.float64):
 
     kind = DoubleTensorType if dtype == np.float64 else FloatTensorType
     if isinstance(estimator, Pipeline):
-        steps = [one for one in estimator.steps if one[1] not in ("passthrough", None)]
+        steps = [
+            step for step in estimator.steps if step[1] not in ("passthrough", None)
+        ]
         estimator = Pipeline(steps)  # skl2onnx has no converter for identity steps
     model = skl2onnx.to_onnx(
         estimator,
@@ -138,12 +140,12 @@ def _exportable():
 def _checked_dtype(dtype):
     """Return one of the two valid types of the input of a model."""
     try:
-        found = np.dtype(dtype)
+        checked = np.dtype(dtype)
     except TypeError:
-        found = None
-    if dtype is None or found not in (np.float64, np.float32):
+        checked = None
+    if dtype is None or checked not in (np.float64, np.float32):
         raise ValueError(f"dtype must be np.float64 or np.float32, got {dtype!r}.")
-    return found
+    return checked
 
 
 def _check_steps(model, pipeline, dtype):
@@ -229,8 +231,8 @@ def _convert(scope, operator, container):
     label, scores = (variable.full_name for variable in operator.outputs)
     X = graph.node("Cast", graph.value(operator.inputs[0].full_name), to=11)  # float64
     column = detector._onnx_score(_read(detector, X))
-    found = graph.node("Squeeze", column, [1], outputs=[scores])
-    known = graph.node("GreaterOrEqual", found - detector.offset_, 0.0)
+    score = graph.node("Squeeze", column, [1], outputs=[scores])
+    known = graph.node("GreaterOrEqual", score - detector.offset_, 0.0)
     graph.node("Where", known, np.int64(1), np.int64(-1), outputs=[label])
 
 
@@ -379,8 +381,8 @@ class Value:
 
     def unit(self):
         """Return rows of unit length; zeros stay zero."""
-        rows = self / self.apply("Abs").max().or_one()
-        return rows / rows.squared().apply("Sqrt").or_one()
+        scaled = self / self.apply("Abs").max().or_one()
+        return scaled / scaled.squared().apply("Sqrt").or_one()
 
     def logsumexp(self):
         """Return the log-sum-exp of each row."""

@@ -10,7 +10,7 @@ import numpy as np
 from skood.rectifiers._top_activations import (
     ShapingRectifier,
     largest,
-    scale_rows,
+    scale_samples,
     survivors,
     totals,
 )
@@ -91,8 +91,8 @@ class ASH(ShapingRectifier):
         self.variant = variant
 
     def _rectify(self, Z, out):
-        k = self._n_kept(Z)
-        threshold, kept = largest(Z, k)
+        k = self._n_retained(Z)
+        threshold, retained = largest(Z, k)
         keep = survivors(Z, k, threshold)
         if self.variant == "b":
             share = totals(Z) / np.maximum(np.count_nonzero(keep, axis=1), 1)
@@ -103,5 +103,5 @@ class ASH(ShapingRectifier):
         if self.variant == "s":
             total = totals(Z)
             with np.errstate(over="ignore"):
-                factor = np.exp(total / np.where(kept > 0, kept, 1.0))
-            scale_rows(self, out, factor, total, out)
+                factor = np.exp(total / np.where(retained > 0, retained, 1.0))
+            scale_samples(self, out, factor, total, out)

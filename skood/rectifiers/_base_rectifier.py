@@ -29,7 +29,7 @@ from skood.utils._weights import check_weight
 _CHUNK_BYTES = 2**20
 
 
-def known_rows(y, X, ood_label, weight=None):
+def known_mask(y, X, ood_label, weight=None):
     """Return a mask of the ID samples, of shape (n_samples,), or None if all are.
 
     Samples of weight zero are excluded.
@@ -122,10 +122,10 @@ class BaseRectifier(
         X = self._validated(X, reset=False)
         out = np.empty(X.shape, dtype=X.dtype)
 
-        def rectify(rows):
-            self._rectify(X[rows], out[rows])
+        def rectify(chunk):
+            self._rectify(X[chunk], out[chunk])
             # while it is in the cache
-            return self._keeps_finite or all_finite(out[rows])
+            return self._keeps_finite or all_finite(out[chunk])
 
         chunks = list(row_chunks(len(X), X[0].nbytes, budget=_CHUNK_BYTES))
         with np.errstate(over="ignore", invalid="ignore"):  # checked below

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skood.nn._linear_head import LinearHead
 from skood.nn._logits import LogitsMixin
 from skood.nn._outputs import linear_logits
-from skood.rectifiers._base_rectifier import known_rows
+from skood.rectifiers._base_rectifier import known_mask
 from skood.rectifiers._rectified_head import fit_head
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
@@ -24,17 +24,17 @@ from skood.utils._torch import row_chunks, to_numpy
 from skood.utils._weights import check_weight
 
 
-def _mean_row(X, rows, weight):
+def _mean_row(X, mask, weight):
     """Return the mean of the chosen rows (None: all rows), summed in float64."""
     if weight is not None:
-        weight = weight if rows is None else weight * rows
+        weight = weight if mask is None else weight * mask
         parts = row_chunks(len(X), X[0].nbytes, budget=2**20)
-        return sum(weight[part] @ X[part] for part in parts) / weight.sum()
+        return sum(weight[block] @ X[block] for block in parts) / weight.sum()
     total = np.zeros(X.shape[1])
-    for part in row_chunks(len(X), X[0].nbytes, budget=2**20):
-        chunk = X[part] if rows is None else X[part][rows[part]]
+    for block in row_chunks(len(X), X[0].nbytes, budget=2**20):
+        chunk = X[block] if mask is None else X[block][mask[block]]
         total += chunk.sum(axis=0, dtype=np.float64)
-    return total / (len(X) if rows is None else np.count_nonzero(rows))
+    return total / (len(X) if mask is None else np.count_nonzero(mask))
 
 
 class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
@@ -164,9 +164,9 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
         estimator = LinearHead() if self.estimator is None else self.estimator
         X = self._validated(X, reset=True)
         weight = check_weight(sample_weight, len(X))
-        rows = known_rows(y, X, self.ood_label, weight)
-        self.estimator_, head = fit_head(self, estimator, X, y, rows, weight)
-        contribution = head.coef * _mean_row(X, rows, weight)
+        mask = known_mask(y, X, self.ood_label, weight)
+        self.estimator_, head = fit_head(self, estimator, X, y, mask, weight)
+        contribution = head.coef * _mean_row(X, mask, weight)
         self.mask_ = np.ones(contribution.shape, dtype=bool)
         if self.sparsity > 0:
             self.mask_ = contribution > np.quantile(contribution, self.sparsity)

@@ -8,9 +8,9 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils import get_tags
 
-from skood.rectifiers._base_rectifier import BaseRectifier, known_rows
+from skood.rectifiers._base_rectifier import BaseRectifier, known_mask
 from skood.rectifiers._rectified_head import fit_head
-from skood.rectifiers._top_activations import largest, n_largest, scale_rows, totals
+from skood.rectifiers._top_activations import largest, n_largest, scale_samples, totals
 from skood.utils._param_validation import Classifier, Interval
 from skood.utils._routing import router_of
 from skood.utils._warnings import warn
@@ -107,8 +107,8 @@ class LTS(BaseRectifier):
         self.origin_ = np.zeros(X.shape[1])
         if self.estimator is None:
             return
-        rows = known_rows(y, X, self.ood_label, weight)
-        self.estimator_, head = fit_head(self, self.estimator, X, y, rows, weight)
+        mask = known_mask(y, X, self.ood_label, weight)
+        self.estimator_, head = fit_head(self, self.estimator, X, y, mask, weight)
         self.origin_ = head.origin
         rest = np.abs(head.coef @ self.origin_ + head.intercept).max()
         if rest > 1e-3 * np.abs(head.intercept).max():
@@ -137,11 +137,11 @@ class LTS(BaseRectifier):
         total = totals(positive)
         factor = np.square(np.where(top > 0, total / np.where(top > 0, top, 1.0), 1.0))
         if self.estimator is None:  # the origin is zero
-            scale_rows(self, Z, factor, np.abs(Z).max(axis=1), out)
+            scale_samples(self, Z, factor, np.abs(Z).max(axis=1), out)
             return
         origin = self.origin_.astype(Z.dtype)
         np.subtract(Z, origin, out=out)
-        scale_rows(self, out, factor, np.abs(out).max(axis=1), out)
+        scale_samples(self, out, factor, np.abs(out).max(axis=1), out)
         out += origin
 
     def __sklearn_tags__(self):

@@ -25,27 +25,29 @@ _BLOCK_BYTES = 32 * 2**20
 class _Values:
     """Values of some rows (a mask of shape (n_samples,); None: all), in chunks."""
 
-    def __init__(self, X, rows):
+    def __init__(self, X, mask):
         self.X = X
-        self.rows = rows
-        self.n_rows = len(X) if rows is None else int(np.count_nonzero(rows))
+        self.mask = mask
+        self.n_samples = len(X) if mask is None else int(np.count_nonzero(mask))
 
     def __len__(self):
-        return self.n_rows * self.X.shape[1]
+        return self.n_samples * self.X.shape[1]
 
     def chunks(self):
         """Yield two-dimensional chunks of the rows."""
-        for part in row_chunks(len(self.X), self.X[0].nbytes, budget=_CHUNK_BYTES):
-            yield self.X[part] if self.rows is None else self.X[part][self.rows[part]]
+        for block in row_chunks(len(self.X), self.X[0].nbytes, budget=_CHUNK_BYTES):
+            yield (
+                self.X[block] if self.mask is None else self.X[block][self.mask[block]]
+            )
 
     def between(self, low, high):
         """Return the values strictly between two bounds."""
-        found = []
+        inside_chunks = []
         for chunk in self.chunks():
             inside = chunk > low
             inside &= chunk < high
-            found.append(chunk[inside])
-        return np.concatenate(found)
+            inside_chunks.append(chunk[inside])
+        return np.concatenate(inside_chunks)
 
     def ranks(self, value):
         """Count the values less than `value`, and the values at most `value`."""
@@ -57,9 +59,9 @@ class _Values:
 
     def draw(self, rng, low, high):
         """Draw values strictly between two bounds, with replacement, in order."""
-        row = rng.integers(self.n_rows, size=_N_DRAWS)
-        if self.rows is not None:
-            row = np.flatnonzero(self.rows)[row]
+        row = rng.integers(self.n_samples, size=_N_DRAWS)
+        if self.mask is not None:
+            row = np.flatnonzero(self.mask)[row]
         drawn = self.X[row, rng.integers(self.X.shape[1], size=_N_DRAWS)]
         return np.sort(drawn[(drawn > low) & (drawn < high)])
 
@@ -121,17 +123,17 @@ def _interpolate(low, high, weight):
     return high - (high - low) * (1.0 - weight)
 
 
-def pooled_quantile(X, quantile, rows=None, weight=None):
+def pooled_quantile(X, quantile, mask=None, weight=None):
     """Return the quantile of all (finite) values of the rows in a mask (None: all).
 
     Rows with weights (n_samples,) are sorted in memory.
     """
     if weight is not None:
-        chosen = slice(None) if rows is None else rows
+        chosen = slice(None) if mask is None else mask
         values = X[chosen].ravel()
-        (found,) = _weighted(values, np.repeat(weight[chosen], X.shape[1]), [quantile])
-        return found
-    values = _Values(X, rows)
+        (value,) = _weighted(values, np.repeat(weight[chosen], X.shape[1]), [quantile])
+        return value
+    values = _Values(X, mask)
     position = quantile * (len(values) - 1)
     rank = int(position)
     low, high = _neighbors(values, rank)
@@ -145,31 +147,33 @@ def _weighted(values, weight, quantiles):
     return [weighted_quantile(ranked, ends, quantile) for quantile in quantiles]
 
 
-def column_quantiles(X, quantiles, rows=None, weight=None):
+def column_quantiles(X, quantiles, mask=None, weight=None):
     """Return float64 quantiles (n_quantiles, n_features) of columns of such rows."""
     if weight is not None:
-        rows = slice(None) if rows is None else rows
-        columns = [_weighted(one, weight[rows], quantiles) for one in X[rows].T]
+        mask = slice(None) if mask is None else mask
+        columns = [_weighted(column, weight[mask], quantiles) for column in X[mask].T]
         return np.transpose(columns)
-    n_rows = _Values(X, rows).n_rows
-    found = np.empty((len(quantiles), X.shape[1]))
-    for part in row_chunks(X.shape[1], n_rows * X.itemsize, budget=_BLOCK_BYTES):
-        _write_quantiles(_columns(X[:, part], rows, n_rows), found[:, part], quantiles)
-    return found
+    n_samples = _Values(X, mask).n_samples
+    result = np.empty((len(quantiles), X.shape[1]))
+    for block in row_chunks(X.shape[1], n_samples * X.itemsize, budget=_BLOCK_BYTES):
+        _write_quantiles(
+            _columns(X[:, block], mask, n_samples), result[:, block], quantiles
+        )
+    return result
 
 
-def _columns(X, rows, n_rows):
+def _columns(X, mask, n_samples):
     """Return the chosen rows of an array transposed, copied tile by tile."""
-    block = np.empty((X.shape[1], n_rows), dtype=X.dtype)
+    block = np.empty((X.shape[1], n_samples), dtype=X.dtype)
     start = 0
-    for chunk in _Values(X, rows).chunks():
+    for chunk in _Values(X, mask).chunks():
         block[:, start : start + len(chunk)] = chunk.T
         start += len(chunk)
     return block
 
 
-def _write_quantiles(block, found, quantiles):
-    """Write quantiles of the rows of `block`, which is sorted, to `found`.
+def _write_quantiles(block, result, quantiles):
+    """Write quantiles of the rows of `block`, which is sorted, to `result`.
 
     NumPy sorts by vector instructions, in less time than it selects several ranks.
     """
@@ -178,4 +182,4 @@ def _write_quantiles(block, found, quantiles):
     for i, quantile in enumerate(quantiles):
         rank = int(quantile * last)
         low, high = block[:, rank], block[:, min(rank + 1, last)]
-        found[i] = _interpolate(low, high, quantile * last - rank)
+        result[i] = _interpolate(low, high, quantile * last - rank)

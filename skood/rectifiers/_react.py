@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.rectifiers._base_rectifier import BaseRectifier, known_rows
+from skood.rectifiers._base_rectifier import BaseRectifier, known_mask
 from skood.rectifiers._quantiles import pooled_quantile
 from skood.utils._param_validation import Interval
 
@@ -74,8 +74,8 @@ class ReAct(BaseRectifier):
         self.ood_label = ood_label
 
     def _learn(self, X, y, weight):
-        rows = known_rows(y, X, self.ood_label, weight)
-        self.threshold_ = pooled_quantile(X, self.quantile, rows, weight)
+        mask = known_mask(y, X, self.ood_label, weight)
+        self.threshold_ = pooled_quantile(X, self.quantile, mask, weight)
 
     def _rectify(self, Z, out):
         np.minimum(Z, Z.dtype.type(self.threshold_), out=out)

@@ -14,15 +14,15 @@ from skood.utils._metaestimators import fit_wrapped, unwrapped
 from skood.utils._weights import row_weight
 
 
-def fit_head(owner, estimator, X, y, rows, weight=None):
+def fit_head(owner, estimator, X, y, mask, weight=None):
     """Fit a linear classifier on ID samples, unless frozen; return it and its `Head`.
 
-    `owner` has validated `X` (n_samples, n_features). `rows` is the mask of ID samples
+    `owner` has validated `X` (n_samples, n_features). `mask` is the mask of ID samples
     (None: all).
     """
-    if rows is not None and not isinstance(estimator, FrozenEstimator):
-        X, y = X[rows], None if y is None else check_labels(y)[rows]
-        weight = row_weight(weight, rows)
+    if mask is not None and not isinstance(estimator, FrozenEstimator):
+        X, y = X[mask], None if y is None else check_labels(y)[mask]
+        weight = row_weight(weight, mask)
     # a copy gets the attributes of the input, which a frozen head may lack
     fitted = fit_wrapped(copy(owner), estimator, X, y, weight)
     network = make_network(fitted)

@@ -10,7 +10,7 @@ import numpy as np
 from skood.rectifiers._top_activations import (
     ShapingRectifier,
     largest,
-    scale_rows,
+    scale_samples,
     totals,
 )
 from skood.utils._param_validation import Interval
@@ -73,8 +73,8 @@ class SCALE(ShapingRectifier):
         self.percentile = percentile
 
     def _rectify(self, Z, out):
-        _, kept = largest(Z, self._n_kept(Z))
+        _, retained = largest(Z, self._n_retained(Z))
         total = totals(Z)
         with np.errstate(over="ignore"):
-            factor = np.exp(total / np.where(kept > 0, kept, 1.0))
-        scale_rows(self, Z, factor, total, out)
+            factor = np.exp(total / np.where(retained > 0, retained, 1.0))
+        scale_samples(self, Z, factor, total, out)

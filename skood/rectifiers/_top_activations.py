@@ -44,17 +44,17 @@ def survivors(Z, k, threshold):
         keep &= Z > 0
     elif np.count_nonzero(keep) == k * len(Z):  # no ties
         return keep
-    n_kept = np.count_nonzero(keep, axis=1)
-    tied_rows = np.flatnonzero(n_kept > k)
-    if len(tied_rows):
-        tied = Z[tied_rows] == threshold[tied_rows]
+    n_retained = np.count_nonzero(keep, axis=1)
+    tied_samples = np.flatnonzero(n_retained > k)
+    if len(tied_samples):
+        tied = Z[tied_samples] == threshold[tied_samples]
         position = np.cumsum(tied, axis=1)
-        too_many = (n_kept[tied_rows] - k)[:, None]
-        keep[tied_rows] &= ~tied | (position <= position[:, -1:] - too_many)
+        too_many = (n_retained[tied_samples] - k)[:, None]
+        keep[tied_samples] &= ~tied | (position <= position[:, -1:] - too_many)
     return keep
 
 
-def scale_rows(rectifier, Z, factor, total, out):
+def scale_samples(rectifier, Z, factor, total, out):
     """Write ``Z * factor`` to `out`, or raise if that overflows.
 
     `factor` and `total`, a bound on the absolute entries of each row, are (n_samples,).
@@ -77,7 +77,7 @@ class ShapingRectifier(BaseRectifier):
     parameter `percentile`: the share to prune, in percent.
     """
 
-    def _n_kept(self, Z):
+    def _n_retained(self, Z):
         return n_largest(Z.shape[1], self.percentile / 100.0)
 
     def _validated(self, X, *, reset):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.rectifiers._base_rectifier import BaseRectifier, known_rows
+from skood.rectifiers._base_rectifier import BaseRectifier, known_mask
 from skood.rectifiers._quantiles import column_quantiles, pooled_quantile
 from skood.utils._param_validation import Interval, StrOptions
 
@@ -108,13 +108,13 @@ class VRA(BaseRectifier):
                 f"low={self.low} is above high={self.high}. Both are quantiles: pass "
                 "a low one that is at most the high one."
             )
-        rows = known_rows(y, X, self.ood_label, weight)
+        mask = known_mask(y, X, self.ood_label, weight)
         both = (self.low, self.high)
         if self.per_feature:
-            self.low_, self.high_ = column_quantiles(X, both, rows, weight)
+            self.low_, self.high_ = column_quantiles(X, both, mask, weight)
         else:
             self.low_, self.high_ = (
-                np.full(X.shape[1], pooled_quantile(X, quantile, rows, weight))
+                np.full(X.shape[1], pooled_quantile(X, quantile, mask, weight))
                 for quantile in both
             )
 

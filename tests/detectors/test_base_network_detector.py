@@ -23,16 +23,16 @@ from tests._thresholds import middle_of_gap
 from tests.nn._conv_net import conv_classifier, images
 
 
-def test_held_out_rows_leave_one_of_each_class():
+def test_held_out_samples_leave_a_sample_of_each_class():
     y = np.array(list("aabbbbbbbbcccccccccc"))
     drawn = np.zeros(len(y))
     for seed in range(50):
         rng = np.random.RandomState(seed)
-        rows, _, rest = held_out_copies(_keys(20), y, 0.9, rng)
-        np.testing.assert_array_equal(np.flatnonzero(rest == 0), rows)
-        assert (np.diff(rows) > 0).all() and len(rows) == 17
-        assert set(np.delete(y, rows)) == set("abc")
-        drawn[rows] += 1
+        indices, _, rest = held_out_copies(_keys(20), y, 0.9, rng)
+        np.testing.assert_array_equal(np.flatnonzero(rest == 0), indices)
+        assert (np.diff(indices) > 0).all() and len(indices) == 17
+        assert set(np.delete(y, indices)) == set("abc")
+        drawn[indices] += 1
     assert drawn.min() > 0
     assert len(held_out_copies(_keys(200), None, 0.05, rng)[0]) == 10
     assert len(held_out_copies(_keys(3), None, 0.01, rng)[0]) == 1
@@ -44,22 +44,22 @@ def test_held_out_copies_are_held_out_together():
     X = np.arange(40.0)[:, None]
     y = np.arange(40) % 2
     weight = np.random.default_rng(0).integers(1, 4, size=40)
-    rows = np.random.default_rng(1).permutation(np.repeat(np.arange(40), weight))
+    indices = np.random.default_rng(1).permutation(np.repeat(np.arange(40), weight))
     for seed in range(20):
-        found, shares, rest = held_out_copies(
+        result, shares, rest = held_out_copies(
             SampleKeys(X), y, 0.3, np.random.RandomState(seed), weight.astype(float)
         )
         repeated, _, _ = held_out_copies(
-            SampleKeys(X[rows]), y[rows], 0.3, np.random.RandomState(seed)
+            SampleKeys(X[indices]), y[indices], 0.3, np.random.RandomState(seed)
         )
-        np.testing.assert_array_equal(np.sort(rows[repeated]), found)
+        np.testing.assert_array_equal(np.sort(indices[repeated]), result)
         np.testing.assert_array_equal(shares, 1.0)
-        gone = np.bincount(found, minlength=40)
+        gone = np.bincount(result, minlength=40)
         assert set(np.flatnonzero(gone)).isdisjoint(np.flatnonzero(rest))
-        assert 20 <= len(found) <= round(0.3 * weight.sum())
+        assert 20 <= len(result) <= round(0.3 * weight.sum())
 
 
-def test_copies_of_one_sample_are_held_out_one_by_one():
+def test_copies_of_a_frequent_sample_are_held_out_individually():
     X = np.append(np.zeros(30), np.arange(1, 31))[:, None]
     drawn, _, _ = held_out_copies(SampleKeys(X), None, 0.2, np.random.RandomState(0))
     assert len(drawn) == 12
@@ -70,13 +70,13 @@ def _keys(n_samples):
     return SampleKeys(np.arange(n_samples)[:, None])
 
 
-def test_threshold_of_many_rows_is_taken_from_5000():
+def test_threshold_of_many_samples_is_taken_from_5000():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(5200, 3))
     head = FrozenEstimator(LinearHead(np.eye(3)))
     odin = ODIN(head, contamination=0.2).fit(X)
-    rows = np.sort(np.random.default_rng(0).choice(5200, 5000, replace=False))
-    expected = middle_of_gap(odin.score_samples(X[rows]), 0.2)
+    indices = np.sort(np.random.default_rng(0).choice(5200, 5000, replace=False))
+    expected = middle_of_gap(odin.score_samples(X[indices]), 0.2)
     assert odin.offset_ == pytest.approx(expected, rel=1e-12)
 
 

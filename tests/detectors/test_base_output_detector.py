@@ -84,7 +84,7 @@ def test_classifier_without_a_head(detector):
 @pytest.mark.filterwarnings("ignore:The covariances of the classes")
 @looped("classifier", list(_classifiers()))
 @pytest.mark.parametrize("detector", ALL, ids=repr)
-def test_estimator_is_read_as_if_its_outputs_were_given(detector, classifier):
+def test_estimator_scores_as_its_outputs_do(detector, classifier):
     X, y = load_iris(return_X_y=True)
     frozen = FrozenEstimator(classifier)
     outputs = read(frozen, X, {"features", "logits"})
@@ -107,7 +107,7 @@ def test_estimator_is_read_as_if_its_outputs_were_given(detector, classifier):
 
 
 @pytest.mark.parametrize("detector", ALL, ids=repr)
-def test_unfitted_estimator_is_cloned_and_fitted_on_id_rows(detector):
+def test_unfitted_estimator_is_cloned_and_fitted_on_id_samples(detector):
     X, y = load_iris(return_X_y=True)
     y[y == 2] = -1
     linear = LogisticRegression(max_iter=500)
@@ -141,7 +141,7 @@ def test_forest_gives_its_input_as_features(detector):
     )
 
 
-def test_rows_are_scored_in_chunks(monkeypatch):
+def test_samples_are_scored_in_chunks(monkeypatch):
     logits = np.random.default_rng(0).normal(size=(100, 5))
     expected = Energy().fit(logits)
     seen = []
@@ -167,23 +167,25 @@ def test_chunks_bound_the_memory():
         outputs = module.NetworkOutputs(features=np.empty((1, width), dtype=np.float32))
         size = MSP()._bytes_per_row(outputs)
         assert size >= 8 * width
-        part = next(iter(row_chunks(10**9, size)))
-        assert (part.stop - part.start) * 8 * width <= 64 * 2**20
+        block = next(iter(row_chunks(10**9, size)))
+        assert (block.stop - block.start) * 8 * width <= 64 * 2**20
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_tensors_equal_arrays(dtype):
     X, y = load_iris(return_X_y=True)
     X = X[:, :3]  # for MSP, logits of three classes
-    rows = torch.as_tensor(X, dtype=dtype)
-    array = rows.to(torch.float64 if dtype is torch.float64 else torch.float32).numpy()
+    samples = torch.as_tensor(X, dtype=dtype)
+    array = samples.to(
+        torch.float64 if dtype is torch.float64 else torch.float32
+    ).numpy()
     for detector in (MSP(), Mahalanobis()):
         expected = detector.fit(array, y).score_samples(array)
-        got = detector.fit(rows, torch.as_tensor(y)).score_samples(rows)
+        got = detector.fit(samples, torch.as_tensor(y)).score_samples(samples)
         np.testing.assert_array_equal(got, expected)
 
 
-def test_known_ood_rows_of_data_frames_lists_and_sparse_matrices():
+def test_known_ood_samples_of_data_frames_lists_and_sparse_matrices():
     X, y = load_iris(return_X_y=True)
     known = y != 2
     labels = np.where(known, y, -1)
@@ -204,7 +206,7 @@ def test_known_ood_rows_of_data_frames_lists_and_sparse_matrices():
     [one for one in output_detectors() if one._fits_head],
     ids=lambda one: type(one).__name__,
 )
-def test_fits_its_own_head_without_an_estimator(detector, few_folds):
+def test_fits_a_head_without_an_estimator(detector, few_folds):
     X, y = (part[::3] for part in load_iris(return_X_y=True))
     own = clone(detector).fit(X, y)
     linear = LogisticRegression(max_iter=1000)
@@ -259,17 +261,17 @@ def test_logits_of_classes_that_y_lacks(detector):
     rng = np.random.default_rng(0)
     codes = np.arange(300) % 5
     logits = rng.normal(size=(300, 5)) + 4 * np.eye(5)[codes]
-    some = codes < 3
+    subset = codes < 3
     with pytest.raises(ValueError, match=r"LinearHead\(numpy\.eye\(5\), numpy\.zeros"):
-        clone(detector).fit(logits[some], codes[some])
+        clone(detector).fit(logits[subset], codes[subset])
     head = LinearHead(np.eye(5), np.zeros(5), classes=np.arange(5))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkoodWarning)  # classes without samples
         advised = clone(detector).set_params(estimator=FrozenEstimator(head))
-        scores = advised.fit(logits[some], codes[some]).score_samples(logits)
+        scores = advised.fit(logits[subset], codes[subset]).score_samples(logits)
         assert np.isfinite(scores).all()
         if type(detector) is not OpenMax:
-            bare = clone(detector).fit(logits[some])
+            bare = clone(detector).fit(logits[subset])
             np.testing.assert_allclose(bare.score_samples(logits), scores, rtol=1e-12)
 
 

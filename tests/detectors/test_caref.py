@@ -39,8 +39,8 @@ def _naive(head, Z, queries):
     predicted = [predict(z) for z in Z]
     scores = []
     for z in queries:
-        rows = [row for row, k in zip(Z, predicted, strict=True) if k == predict(z)]
-        mean = sum(rows) / len(rows)
+        samples = [row for row, k in zip(Z, predicted, strict=True) if k == predict(z)]
+        mean = sum(samples) / len(samples)
         error = sum(abs(v - m) for v, m in zip(z, mean, strict=True))
         scores.append(-error / sum(abs(v) for v in z))
     return np.array(scores)
@@ -76,20 +76,20 @@ def test_a_row_at_the_mean_of_its_class_scores_zero():
 
 def test_a_class_that_is_never_predicted():
     head, Z = _network()
-    some = Z[head.predict(Z) != "b"]
+    subset = Z[head.predict(Z) != "b"]
     message = r"No training sample .* of the 1 classes \['b'\]: .* mean of all training"
     with pytest.warns(SkoodWarning, match=message):
-        detector = CARef(head).fit(some)
-    np.testing.assert_allclose(detector.location_[1], some.mean(axis=0), rtol=1e-12)
+        detector = CARef(head).fit(subset)
+    np.testing.assert_allclose(detector.location_[1], subset.mean(axis=0), rtol=1e-12)
     is_b = head.predict(Z) == "b"
-    gap = np.abs(Z[is_b] - some.mean(axis=0)).sum(axis=1)
+    gap = np.abs(Z[is_b] - subset.mean(axis=0)).sum(axis=1)
     expected = -gap / np.abs(Z[is_b]).sum(axis=1)
     np.testing.assert_allclose(detector.score_samples(Z[is_b]), expected, rtol=1e-12)
-    others = _naive(head.estimator, some, Z[~is_b])
+    others = _naive(head.estimator, subset, Z[~is_b])
     np.testing.assert_allclose(detector.score_samples(Z[~is_b]), others, rtol=1e-11)
 
 
-def test_rows_of_zeros():
+def test_samples_of_zeros():
     """They score below anything of ordinary length, and finitely."""
     head, Z = _network()
     zero = CARef(head).fit(Z).score_samples(np.zeros((1, 6)))

@@ -29,12 +29,12 @@ def _naive(X, y):
     """Counts, means and scatters by loops."""
     means, scatters = {}, {}
     for label in sorted(set(y)):
-        rows = [
+        samples = [
             x for x, k in zip(np.asarray(X, np.float64), y, strict=True) if k == label
         ]
-        means[label] = sum(rows) / len(rows)
+        means[label] = sum(samples) / len(samples)
         scatters[label] = sum(
-            np.outer(x - means[label], x - means[label]) for x in rows
+            np.outer(x - means[label], x - means[label]) for x in samples
         )
     counts = [np.sum(y == label) for label in means]
     return counts, np.array(list(means.values())), np.array(list(scatters.values()))
@@ -43,14 +43,14 @@ def _naive(X, y):
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_class_sums(kind):
     X, y = _data()
-    rows = torch.from_numpy(X) if kind == "torch" else X
-    classes, counts, sums, members = class_sums(rows, y)
+    samples = torch.from_numpy(X) if kind == "torch" else X
+    classes, counts, sums, members = class_sums(samples, y)
     assert classes.tolist() == ["p", "q", "r"]
     assert counts.tolist() == [np.sum(y == k) for k in "pqr"]
     np.testing.assert_allclose(sums, [X[y == k].sum(axis=0) for k in "pqr"], rtol=1e-12)
     np.testing.assert_array_equal(members, classes[:, None] == y)
-    assert type(sums) is type(members) is type(rows)
-    classes, counts, sums, _ = class_sums(rows, None)
+    assert type(sums) is type(members) is type(samples)
+    classes, counts, sums, _ = class_sums(samples, None)
     assert classes.tolist() == [0] and counts.tolist() == [40]
     np.testing.assert_allclose(sums, X.sum(axis=0)[None], rtol=1e-12)
 
@@ -62,9 +62,9 @@ def test_class_sums(kind):
 def test_equal_naive_loops_however_cut(per_class, dtype, kind, cuts):
     X, y = _data(dtype)
     moments = ClassMoments(per_class)
-    for rows, labels in zip(np.split(X, cuts), np.split(y, cuts), strict=True):
+    for samples, labels in zip(np.split(X, cuts), np.split(y, cuts), strict=True):
         moments = moments.updated(
-            torch.from_numpy(rows) if kind == "torch" else rows, labels
+            torch.from_numpy(samples) if kind == "torch" else samples, labels
         )
     counts, means, scatters = _naive(X, y)
     assert moments.classes.tolist() == ["p", "q", "r"]
@@ -90,15 +90,15 @@ def test_no_cancellation_far_from_the_origin():
     mean = sum(exact) / len(exact)
     scatter = float(sum((x - mean) ** 2 for x in exact))
     moments = ClassMoments()
-    for part in np.split(X.astype(np.float64)[:, None], [7, 8, 30]):
-        moments = moments.updated(part, None)
+    for block in np.split(X.astype(np.float64)[:, None], [7, 8, 30]):
+        moments = moments.updated(block, None)
     assert moments.scatter[0, 0] == pytest.approx(scatter, rel=1e-9)
     naive = float(np.sum(X.astype(float) ** 2) - np.sum(X.astype(float)) ** 2 / len(X))
     assert abs(naive / scatter - 1) > 1e-9
 
 
 @pytest.mark.parametrize("per_class", [False, True])
-def test_adding_rows_leaves_the_old_moments_as_they_are(per_class):
+def test_adding_samples_leaves_the_old_moments_as_they_are(per_class):
     X, y = _data()
     moments = ClassMoments(per_class).updated(X[:20], y[:20])
     before = [
@@ -119,22 +119,22 @@ def test_constants_stay_constant_however_many(per_class, value, cuts):
     y = np.arange(30_000) % 3
     X = np.stack([np.full(len(y), value), value * (1 + y) / 3], axis=1)
     moments = ClassMoments(per_class)
-    for rows, labels in zip(np.split(X, cuts), np.split(y, cuts), strict=True):
-        moments = moments.updated(rows, labels)
+    for samples, labels in zip(np.split(X, cuts), np.split(y, cuts), strict=True):
+        moments = moments.updated(samples, labels)
     np.testing.assert_allclose(moments.means, X[:3], rtol=4e-16)
     variances = np.diag(moments.within()) / len(y)
     assert variances[0] == 0
     assert is_constant(variances, moments.means.max(axis=0)).all()
 
 
-def test_means_have_one_rounding_error_however_many_rows():
+def test_means_have_a_single_rounding_error():
     rng = np.random.default_rng(0)
     X = 1e6 + rng.normal(size=20_000) * 1e-3
     exact = sum(Fraction(x) for x in X) / len(X)
     for cuts in ([], [100, 3000, 12_000]):
         moments = ClassMoments()
-        for rows in np.split(X[:, None], cuts):
-            moments = moments.updated(rows, None)
+        for samples in np.split(X[:, None], cuts):
+            moments = moments.updated(samples, None)
         assert moments.origin[0] == X[0]
         offset = float(exact - Fraction(X[0]))
         assert moments.offsets[0, 0] == pytest.approx(offset, rel=1e-12)
@@ -170,8 +170,8 @@ def test_sums_of_differences_are_those_of_fractions(kind, dtype):
     X, y = rng.normal(size=(3000, 2)), rng.choice(["p", "q"], size=3000)
     X = (1e6 + X * (1e-3 if dtype is np.float64 else 10)).astype(dtype)
     origin = X[0].astype(np.float64)
-    rows = torch.from_numpy(X) if kind == "torch" else X
-    classes, counts, sums = offset_sums(rows, origin, y)
+    samples = torch.from_numpy(X) if kind == "torch" else X
+    classes, counts, sums = offset_sums(samples, origin, y)
     assert classes.tolist() == ["p", "q"]
     assert counts.tolist() == [np.sum(y == "p"), np.sum(y == "q")]
     assert sums.dtype == np.float64
@@ -180,7 +180,7 @@ def test_sums_of_differences_are_those_of_fractions(kind, dtype):
             values = X[y == label, j]
             exact = sum(Fraction(float(v)) - Fraction(origin[j]) for v in values)
             assert sums[k, j] == pytest.approx(float(exact), rel=1e-12)
-    _, _, (total,) = offset_sums(rows, origin, None)
+    _, _, (total,) = offset_sums(samples, origin, None)
     np.testing.assert_allclose(total, sums.sum(axis=0), rtol=1e-10)
 
 
@@ -189,12 +189,12 @@ def test_sums_of_many_classes(n_classes):
     """Of few classes by a dense product, of many by a sparse one."""
     rng = np.random.default_rng(0)
     labels = np.array([f"class {k:02d}" for k in rng.integers(n_classes, size=500)])
-    rows = rng.normal(size=(500, 3))
-    classes, counts, sums, members = class_sums(rows, labels)
+    samples = rng.normal(size=(500, 3))
+    classes, counts, sums, members = class_sums(samples, labels)
     assert issparse(members) == (n_classes > 16)
     for k, label in enumerate(classes):
         assert counts[k] == np.sum(labels == label)
-        np.testing.assert_allclose(sums[k], rows[labels == label].sum(axis=0))
-    np.testing.assert_allclose(members @ rows, sums)
-    tensor = class_sums(torch.from_numpy(rows), labels)
+        np.testing.assert_allclose(sums[k], samples[labels == label].sum(axis=0))
+    np.testing.assert_allclose(members @ samples, sums)
+    tensor = class_sums(torch.from_numpy(samples), labels)
     np.testing.assert_allclose(tensor[2].numpy(), sums)

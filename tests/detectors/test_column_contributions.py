@@ -194,7 +194,7 @@ def test_mixtures_stay_as_they_are(unnamed):
         assert_allclose(result.observed[:, 1:].astype(float), Z[:5, :2])
 
 
-def test_one_sample_an_array_and_words():
+def test_single_sample_as_array_and_words():
     pipe = make_pipeline(StandardScaler(), Mahalanobis())
     Z = FRAME[["income", "age"]].to_numpy()
     pipe.fit(Z, Y)
@@ -207,7 +207,9 @@ def test_one_sample_an_array_and_words():
         assert_array_equal(one.references[0], together.references[i])
     assert_array_equal(together.columns, ["x0", "x1"])
     dense = FunctionTransformer(
-        lambda rows: rows.toarray(), accept_sparse=True, feature_names_out="one-to-one"
+        lambda samples: samples.toarray(),
+        accept_sparse=True,
+        feature_names_out="one-to-one",
     )
     words = make_pipeline(TfidfVectorizer(), dense, KNN(n_neighbors=1))
     words.fit(["late train", "early train", "late"])

@@ -44,8 +44,8 @@ LOG = FunctionTransformer(np.log, np.exp, feature_names_out="one-to-one")
 FORGETS = FunctionTransformer(np.log, feature_names_out="one-to-one")
 
 
-def _mixed(rows):
-    return np.asarray(rows) @ [[1.0, 1.0], [1.0, -1.0]]
+def _mixed(samples):
+    return np.asarray(samples) @ [[1.0, 1.0], [1.0, -1.0]]
 
 
 TRANSFORMERS = {

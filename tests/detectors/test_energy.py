@@ -135,11 +135,6 @@ def test_bad_weights(weight, message):
         Energy(class_weight=weight).fit(_logits())
 
 
-def test_bad_temperature():
-    with pytest.raises(ValueError, match="'temperature' parameter of Energy must be"):
-        Energy(temperature=0.0).fit(_logits())
-
-
 def test_warns_of_log_probabilities():
     """Their energy is 0: a forest has no logits."""
     X, y = load_iris(return_X_y=True)

@@ -50,7 +50,7 @@ def _data():
 
 
 @each_detector
-def test_one_row_per_sample(detector):
+def test_explanation_per_sample(detector):
     X, y, queries = _data()
     detector = clone(detector).fit(X, y)
     frame = detector.explain(queries, n_features=2)
@@ -124,7 +124,7 @@ def test_mahalanobis():
         np.testing.assert_allclose(frame[f"contribution_{j}"], expected, rtol=1e-7)
 
 
-def test_mahalanobis_with_own_covariances():
+def test_mahalanobis_with_class_covariances():
     """The class is the likeliest one, the distance in its own covariance."""
     X, y, queries = _data()
     X[y == 1] *= 5
@@ -230,8 +230,8 @@ def test_names_of_features_through_a_pipeline():
     X, y = data.data, data.target
     columns = list(X.columns)
 
-    def named(detector, rows=X):
-        frame = detector.explain(rows, n_features=1)
+    def named(detector, samples=X):
+        frame = detector.explain(samples, n_features=1)
         return set(frame["feature_1"])
 
     linear = LogisticRegression(max_iter=500)

@@ -104,7 +104,7 @@ def test_scaling_the_head_changes_nothing(scale):
     np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
-def test_equal_rows_of_weights_have_no_boundary():
+def test_equal_weights_have_no_boundary():
     head, Z = _network()
     coef = np.vstack([head.coef_, head.coef_[1], head.coef_[1]])
     intercept = np.append(head.intercept_, [head.intercept_[1], -50.0])
@@ -145,10 +145,3 @@ def test_a_row_at_the_origin_of_the_normalizer(normalizer):
     centered = FDBD(head, normalizer=normalizer).fit(Z - Z.mean(axis=0))
     score = centered.score_samples([[0.0, 0.0]])
     assert np.isfinite(score) and score > 1e12
-
-
-@pytest.mark.parametrize("normalizer", ["norm", 1, True])
-def test_bad_parameter(normalizer):
-    head, Z = _network()
-    with pytest.raises(ValueError, match="The 'normalizer' parameter of FDBD must be"):
-        FDBD(head, normalizer=normalizer).fit(Z)

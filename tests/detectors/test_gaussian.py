@@ -35,10 +35,10 @@ def _moments(means, counts=None):
     return moments
 
 
-def test_whitened_rows_have_euclidean_distances():
+def test_whitened_samples_have_euclidean_distances():
     covariance = _covariance()
     rng = np.random.default_rng(1)
-    means, rows = rng.normal(size=(3, 4)), rng.normal(size=(20, 4))
+    means, samples = rng.normal(size=(3, 4)), rng.normal(size=(20, 4))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         whitening = Whitening(covariance, _moments(means), "The covariance")
@@ -47,9 +47,9 @@ def test_whitened_rows_have_euclidean_distances():
         whitening.matrix @ whitening.matrix.T, precision, rtol=1e-8
     )
     assert whitening.log_det == pytest.approx(np.linalg.slogdet(covariance)[1])
-    gaps = rows[:, None] - means
+    gaps = samples[:, None] - means
     expected = np.einsum("nki,ij,nkj->nk", gaps, precision, gaps)
-    squared, index = whitening.squared_distances(rows, np.asarray)
+    squared, index = whitening.squared_distances(samples, np.asarray)
     np.testing.assert_array_equal(index, expected.argmin(axis=1))
     np.testing.assert_allclose(squared, expected.min(axis=1), rtol=1e-8)
 
@@ -94,7 +94,7 @@ def test_scales_of_the_features_do_not_matter():
     assert whitening.log_det == pytest.approx(log_det, rel=1e-12)
 
 
-def test_constant_features_have_no_part():
+def test_constant_features_do_not_contribute():
     """Not even with a variance that came from rounding, and beside small ones."""
     covariance = np.zeros((4, 4))
     covariance[1:, 1:] = 1e-6 * _covariance(3, 3)

@@ -44,7 +44,7 @@ INSTANCES = [
 
 def _statistics(F, powers, entries):
     """Entries of the Gram matrices of one map, one by one, in plain Python."""
-    found = []
+    collected = []
     for p in powers:
         raised = [[float(v) ** p for v in row] for row in F]
         G = [
@@ -55,8 +55,8 @@ def _statistics(F, powers, entries):
             values = [G[i][j] for i in range(len(G)) for j in range(i, len(G))]
         else:
             values = [sum(row) for row in G]
-        found.append([np.sign(v) * abs(v) ** (1 / p) for v in values])
-    return found
+        collected.append([np.sign(v) * abs(v) ** (1 / p) for v in values])
+    return collected
 
 
 def _deviation(values, low, high):
@@ -100,17 +100,17 @@ def test_equals_naive_loop_on_a_convolutional_network(entries, divide, powers):
     keys, seed = SampleKeys(X), np.random.RandomState(3)
     held, _, _ = module.held_out_copies(keys, None, 0.1, seed)
     assert len(held) == 6
-    rows = np.concatenate([X, new])
-    maps, logits = _maps(rows, names)
+    samples = np.concatenate([X, new])
+    maps, logits = _maps(samples, names)
     predicted = logits.argmax(1)
     p = np.exp(logits - logits.max(1, keepdims=True))
     confidence = 1 / p.sum(1)
-    kept = np.setdiff1d(np.arange(60), held)
-    deviations = np.zeros((len(rows), 3))
+    stored = np.setdiff1d(np.arange(60), held)
+    deviations = np.zeros((len(samples), 3))
     for layer in range(3):
         values = np.array([_statistics(F, powers, entries) for F in maps[layer]])
         for k in range(3):
-            own = values[kept][predicted[kept] == k]
+            own = values[stored][predicted[stored] == k]
             low, high = own.min(axis=0), own.max(axis=0)
             np.testing.assert_allclose(gram.minima_[layer][k], low, rtol=1e-8)
             np.testing.assert_allclose(gram.maxima_[layer][k], high, rtol=1e-8)
@@ -121,21 +121,23 @@ def test_equals_naive_loop_on_a_convolutional_network(entries, divide, powers):
     expected = deviations[held].mean(axis=0)
     np.testing.assert_allclose(gram.expected_deviations_, expected, rtol=1e-7)
     scores = -(deviations / expected).sum(axis=1)
-    np.testing.assert_allclose(gram.score_samples(rows), scores, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        gram.score_samples(samples), scores, rtol=1e-6, atol=1e-9
+    )
     # less than one of the 6 may be rejected
     assert gram.offset_ == pytest.approx(scores[held].min(), rel=2e-5)
     assert gram.offset_ < scores[held].min()
 
 
-def test_rows_within_the_ranges_score_zero():
+def test_samples_within_the_ranges_score_zero():
     _, clf = conv_classifier(dtype=torch.float64)
     X = images(40, dtype=np.float64)
     gram = Gram(clf, random_state=0).fit(X)
     keys, seed = SampleKeys(X), np.random.RandomState(0)
     held, _, _ = module.held_out_copies(keys, None, 0.1, seed)
     scores = gram.score_samples(X)
-    kept = np.delete(scores, held)
-    np.testing.assert_allclose(kept, 0, atol=1e-9)
+    stored = np.delete(scores, held)
+    np.testing.assert_allclose(stored, 0, atol=1e-9)
     assert (scores[held] < -0.1).all()
     # by construction the layers share the deviation of the rows that were held out
     assert scores[held].mean() == pytest.approx(-len(gram.layers_))
@@ -167,11 +169,11 @@ def test_vectors_have_products_of_entries():
     assert gram.layers_ == ["penultimate"]
     keys, seed = SampleKeys(X), np.random.RandomState(0)
     held, _, _ = module.held_out_copies(keys, y, 0.1, seed)
-    kept = np.delete(X, held, axis=0)
-    predicted = head.predict(kept)
+    stored = np.delete(X, held, axis=0)
+    predicted = head.predict(stored)
     first, second = np.triu_indices(4)
     for k in range(3):
-        products = (kept[:, first] * kept[:, second])[predicted == k]
+        products = (stored[:, first] * stored[:, second])[predicted == k]
         low, high = gram.minima_[0][k], gram.maxima_[0][k]
         np.testing.assert_allclose(low[0], products.min(axis=0), rtol=1e-9)
         np.testing.assert_allclose(high[0], products.max(axis=0), rtol=1e-9)
@@ -247,7 +249,7 @@ def test_classes_that_no_row_is_predicted_as():
     assert score == pytest.approx(-expected, rel=1e-9)
 
 
-def test_rows_held_out_that_do_not_deviate():
+def test_samples_held_out_that_do_not_deviate():
     """Constant activations: nothing deviates, and nothing is divided by zero."""
     head = FrozenEstimator(LinearHead(np.eye(2)))
     X = np.tile([[1.0, 2.0]], (20, 1))
@@ -375,7 +377,7 @@ def test_skorch_net_with_more_logits_than_classes():
     assert np.isfinite(gram.score_samples(X)).all()
 
 
-def test_products_are_made_by_one_thread(monkeypatch):
+def test_products_use_a_single_thread(monkeypatch):
     """Of small products more threads make it slower, several times if cores are busy.
 
     They are made by NumPy, whatever the user has set torch to.

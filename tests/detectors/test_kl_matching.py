@@ -34,8 +34,8 @@ def _naive(train, queries):
     for row in softmax(np.asarray(train, dtype=np.float64), axis=1).tolist():
         groups.setdefault(row.index(max(row)), []).append(row)
     typical = [
-        [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
-        for _, rows in sorted(groups.items())
+        [math.fsum(column) / len(members) for column in zip(*members, strict=True)]
+        for _, members in sorted(groups.items())
     ]
     scores = []
     for p in softmax(np.asarray(queries, dtype=np.float64), axis=1).tolist():
@@ -90,9 +90,9 @@ def test_labels_are_not_used():
         with_y.score_samples(logits), KLMatching().fit(logits).score_samples(logits)
     )
     is_ood = np.arange(len(y)) % 3 == 0
-    some = KLMatching().fit(logits, np.where(is_ood, -1, y))
+    subset = KLMatching().fit(logits, np.where(is_ood, -1, y))
     np.testing.assert_array_equal(
-        some.distributions_, KLMatching().fit(logits[~is_ood]).distributions_
+        subset.distributions_, KLMatching().fit(logits[~is_ood]).distributions_
     )
 
 
@@ -105,8 +105,8 @@ def _exact(train, query):
             weights = [Decimal(value).exp() for value in row]
             return [w / sum(weights) for w in weights]
 
-        rows = [probabilities(row) for row in train]
-        typical = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+        samples = [probabilities(row) for row in train]
+        typical = [sum(column) / len(samples) for column in zip(*samples, strict=True)]
         p = probabilities(query)
         return float(sum(a * (a / b).ln() for a, b in zip(p, typical, strict=True)))
 

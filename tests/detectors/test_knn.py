@@ -53,8 +53,8 @@ def _naive(bank, queries, k, normalize=True):
     bank, queries = (np.asarray(a, dtype=np.float64) for a in (bank, queries))
     if normalize:
         bank, queries = (
-            [r / np.linalg.norm(r) if r.any() else r for r in rows]
-            for rows in (bank, queries)
+            [r / np.linalg.norm(r) if r.any() else r for r in samples]
+            for samples in (bank, queries)
         )
     scores = []
     for q in queries:
@@ -91,7 +91,7 @@ def test_known_distances_on_a_circle():
     np.testing.assert_allclose(knn.score_samples(5 * bank), expected, rtol=1e-14)
 
 
-def test_training_sample_is_its_own_first_neighbor(algorithm):
+def test_training_sample_is_its_first_neighbor(algorithm):
     bank, _ = _data()
     knn = KNN(n_neighbors=1, algorithm=algorithm).fit(bank)
     np.testing.assert_array_equal(knn.score_samples(bank), 0)
@@ -138,8 +138,8 @@ def test_features_in_tight_clusters(algorithm, spread):
 
     def draw(n_samples):
         noise = rng.normal(size=(n_samples, 256))
-        rows = centers[rng.integers(0, 5, n_samples)] + spread * noise
-        return np.maximum(rows, 0).astype(np.float32)
+        samples = centers[rng.integers(0, 5, n_samples)] + spread * noise
+        return np.maximum(samples, 0).astype(np.float32)
 
     bank, queries = draw(500), draw(600)
     knn = KNN(n_neighbors=20, algorithm=algorithm, normalize=True).fit(bank)
@@ -204,18 +204,18 @@ def test_torch_searches_the_bank_in_tiles(monkeypatch, k):
     bank[100:104] = bank[3:7]  # ties in different tiles
     knn = KNN(n_neighbors=k, algorithm="torch", normalize=False).fit(bank)
     monkeypatch.setattr(module, "CPU_BYTES", 10 * 8 * 6)
-    found = []
+    collected = []
     original = _memory_bank.kth_of_tiles
     monkeypatch.setattr(
         module,
         "kth_of_tiles",
         lambda q, b, tiles, *rest: (
-            found.append(len(tiles)) or original(q, b, tiles, *rest)
+            collected.append(len(tiles)) or original(q, b, tiles, *rest)
         ),
     )
     expected = _naive(bank, queries, k, normalize=False)
     np.testing.assert_allclose(knn.score_samples(queries), expected, rtol=1e-12)
-    assert set(found) == {12} and len(found) > 1
+    assert set(collected) == {12} and len(collected) > 1
 
 
 def _status(name):
@@ -291,7 +291,7 @@ def test_unknown_metric():
         ("pyfunc", "Name another metric"),
     ],
 )
-def test_metrics_that_need_more_than_two_rows(metric, advice):
+def test_metrics_of_more_than_two_samples(metric, advice):
     with pytest.raises(ValueError, match=f"metric='{metric}' needs more.*{advice}"):
         KNN(n_neighbors=2, metric=metric).fit(_data()[0])
 
@@ -305,8 +305,8 @@ def test_max_samples(max_samples, kept):
     knn.fit(bank)
     assert knn.bank_.shape == (kept, 6)
     # distinct rows of the training data, in their order
-    rows = [int(np.flatnonzero((bank == row).all(axis=1))[0]) for row in knn.bank_]
-    assert rows == sorted(set(rows))
+    indices = [int(np.flatnonzero((bank == row).all(axis=1))[0]) for row in knn.bank_]
+    assert indices == sorted(set(indices))
     expected = _naive(knn.bank_, queries, 1, normalize=False)
     np.testing.assert_allclose(knn.score_samples(queries), expected, rtol=1e-12)
     # the threshold is that of all training samples, those of the bank without them
@@ -329,7 +329,7 @@ def test_max_samples_is_reproducible():
 
 
 @pytest.mark.parametrize("max_samples", [None, 10, 0.1])
-def test_more_neighbors_than_rows(max_samples):
+def test_more_neighbors_than_samples(max_samples):
     n_samples = 40 if max_samples is None else max_samples
     n_samples = 4 if n_samples == 0.1 else n_samples
     message = (
@@ -384,13 +384,15 @@ def test_device_that_is_not_there():
         KNN(n_neighbors=2, algorithm="torch", device="abacus").fit(_data()[0])
 
 
-def test_threshold_is_estimated_from_at_most_2000_rows(monkeypatch):
+def test_threshold_is_estimated_from_at_most_2000_samples(monkeypatch):
     scored = []
     original = module.kth_distances
     monkeypatch.setattr(
         module,
         "kth_distances",
-        lambda rows, *options: scored.append(len(rows)) or original(rows, *options),
+        lambda samples, *options: (
+            scored.append(len(samples)) or original(samples, *options)
+        ),
     )
     X = np.random.default_rng(0).normal(size=(6_000, 2))
     knn = KNN(n_neighbors=5, normalize=False, contamination=0.05).fit(X)
@@ -482,15 +484,15 @@ def test_candidates_have_the_distances_of_a_loop(
     near = np.vstack([rng.normal(size=(9, 6)), bank[own[9:]]])
     halves, searched = half_squares(bank), []
     for queries, left_out in ((bank[-1:], None), (near, None), (near, own)):
-        found = kth_distances(queries, bank, halves, n_neighbors, left_out)
+        actual = kth_distances(queries, bank, halves, n_neighbors, left_out)
         gaps = queries[:, None].astype(float) - bank
         distances = np.linalg.norm(gaps, axis=2)
         if left_out is not None:
             distances[np.arange(9, 13), own[9:]] = np.inf
         distances = np.sort(distances, axis=1)[:, n_neighbors - 1]
-        searched.append(found is not None)
+        searched.append(actual is not None)
         if searched[-1]:
-            np.testing.assert_allclose(found, distances, rtol=1e-15)
+            np.testing.assert_allclose(actual, distances, rtol=1e-15)
     few = n < 3000 or search_bytes > 2**14  # of the ties, at most 100 per sample
     # without itself, a sample of seven has six neighbors only
     assert searched == [True, few, few and n > 7]
@@ -509,9 +511,9 @@ def test_many_candidates_are_left_to_a_search():
 def test_candidates_with_underflow(scale):
     bank = np.random.default_rng(0).normal(size=(100, 4)).astype("f4")
     bank *= np.float32(scale)
-    found = kth_distances(bank[:9], bank, half_squares(bank), 2)
+    actual = kth_distances(bank[:9], bank, half_squares(bank), 2)
     distances = np.linalg.norm(bank[:9, None].astype(float) - bank, axis=2)
-    np.testing.assert_allclose(found, np.sort(distances, axis=1)[:, 1], rtol=1e-12)
+    np.testing.assert_allclose(actual, np.sort(distances, axis=1)[:, 1], rtol=1e-12)
 
 
 def _refused(detector, X, ood):

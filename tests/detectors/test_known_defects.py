@@ -39,10 +39,10 @@ def blobs():
     return X, y, queries
 
 
-def _squared(rows, mean, covariance):
+def _squared(samples, mean, covariance):
     """Mahalanobis distances, one at a time."""
     inverse = np.linalg.inv(covariance)
-    return np.array([(row - mean) @ inverse @ (row - mean) for row in rows])
+    return np.array([(row - mean) @ inverse @ (row - mean) for row in samples])
 
 
 def _logits(X, y):
@@ -142,7 +142,7 @@ def test_a_refit_forgets_the_first_fit(blobs, detector, few_folds):
     assert detector.offset_ == offset
 
 
-def test_two_detectors_on_one_network_do_not_disturb_each_other(blobs):
+def test_two_detectors_on_a_network_do_not_disturb_each_other(blobs):
     X, y, queries = blobs
     X, queries = X.astype(np.float32), queries.astype(np.float32)
     torch.manual_seed(0)
@@ -157,7 +157,7 @@ def test_two_detectors_on_one_network_do_not_disturb_each_other(blobs):
         np.testing.assert_array_equal(first.score_samples(queries), expected)
     moved = first.score_samples(3 * queries)
     assert np.abs(moved - expected).min() > 0
-    assert not any(part._forward_hooks for part in module.modules())
+    assert not any(step._forward_hooks for step in module.modules())
 
 
 # ---------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_ssd_is_a_distance_and_not_the_largest_probability(blobs):
 
 
 @pytest.mark.parametrize("algorithm", ["torch", "sklearn"])
-def test_neighbors_are_sought_among_all_rows(algorithm):
+def test_neighbors_are_sought_among_all_samples(algorithm):
     """And not among the first thousand."""
     rng = np.random.default_rng(0)
     Z = np.concatenate([rng.normal(5, 1, (1500, 3)), rng.normal(-5, 1, (500, 3))])
@@ -186,7 +186,7 @@ def test_neighbors_are_sought_among_all_rows(algorithm):
 
 
 @pytest.mark.parametrize("detector", [NNGuide(), Relation()], ids=_name)
-def test_banks_hold_all_rows(detector):
+def test_banks_hold_all_samples(detector):
     """Two classes in order: the second is in no first thousand of rows."""
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], [1500, 500])

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -133,7 +134,7 @@ def test_integer_weights_are_repeated_documents(weighted, training_scores):
 # ---------------------------------------------------------------------------------
 # Off-topic documents with words of their own.
 
-SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
+SYLLABLES = np.array([a + b for a in "bdfgklmnprstvz" for b in "aeiou"])
 
 
 def _words(n, rng):
@@ -144,6 +145,7 @@ def _words(n, rng):
     return np.array(list(words))
 
 
+@cache
 def _texts(kind, new, seed):
     """Training documents and test documents on three topics, off-topic documents."""
     rng = np.random.default_rng(seed)
@@ -372,6 +374,6 @@ def test_classifier_with_a_reject_option(calibration):
     assert accepted.mean() > 0.7
     assert np.mean(clf.predict(known)[accepted] == y_known[accepted]) > 0.9
     sentences = clf.explain(off_topic).sentences
-    reasons = [one for one in sentences if "out-of-distribution" in one]
+    reasons = [text for text in sentences if "out-of-distribution" in text]
     assert len(reasons) > 75
-    assert all("words" in one for one in reasons)
+    assert all("words" in text for text in reasons)

@@ -76,17 +76,17 @@ def _variants_slow(estimators):
 
 def _threshold_scores(monkeypatch, detector, X, y):
     """Fit a clone; return the scores that its threshold comes from."""
-    found = []
+    collected = []
     original = BaseDetector._set_offset
 
     def kept(self, scores):
-        found.append(np.asarray(scores))
+        collected.append(np.asarray(scores))
         return original(self, scores)
 
     monkeypatch.setattr(BaseDetector, "_set_offset", kept)
     clone(detector).fit(X, y)
     monkeypatch.undo()
-    return found[-1]
+    return collected[-1]
 
 
 def _left_out(detector, X, y):
@@ -135,34 +135,34 @@ def test_samples_outside_of_the_bank_keep_all_neighbors(monkeypatch):
     scores = _threshold_scores(monkeypatch, detector, _X, None)
     others = np.setdiff1d(np.arange(_N), fitted.bank_rows_)
     np.testing.assert_allclose(scores[others], fitted.score_samples(_X[others]))
-    kept = fitted.bank_rows_
-    expected = KNN(n_neighbors=3).fit(_X[kept]).score_samples(_X[kept])
-    np.testing.assert_allclose(scores[kept], expected)  # itself is the first of three
+    stored = fitted.bank_rows_
+    expected = KNN(n_neighbors=3).fit(_X[stored]).score_samples(_X[stored])
+    np.testing.assert_allclose(scores[stored], expected)  # itself is the first of three
 
 
 @pytest.mark.parametrize("detector", [Mahalanobis(), SHE(_FROZEN), PNML(_FROZEN)])
 def test_partial_fit_has_the_threshold_of_fit(detector):
     whole = clone(detector).fit(_X, _Y)
     steps = clone(detector)
-    for part in np.array_split(np.arange(_N), 3):
-        steps.partial_fit(_X[part], _Y[part])
+    for block in np.array_split(np.arange(_N), 3):
+        steps.partial_fit(_X[block], _Y[block])
     np.testing.assert_allclose(steps.offset_, whole.offset_, rtol=1e-9)
 
 
-def test_moments_without_rows():
-    kept, gone = _X[:18] + 1e4, _X[18:] + 1e4
-    found = ClassMoments().updated(_X + 1e4, None).without(gone)
-    expected = ClassMoments().updated(kept, None)
-    np.testing.assert_allclose(found.means, expected.means, rtol=1e-12)
-    np.testing.assert_allclose(found.scatter, expected.scatter, rtol=1e-9, atol=1e-9)
-    assert found.counts == expected.counts
+def test_moments_without_samples():
+    stored, gone = _X[:18] + 1e4, _X[18:] + 1e4
+    result = ClassMoments().updated(_X + 1e4, None).without(gone)
+    expected = ClassMoments().updated(stored, None)
+    np.testing.assert_allclose(result.means, expected.means, rtol=1e-12)
+    np.testing.assert_allclose(result.scatter, expected.scatter, rtol=1e-9, atol=1e-9)
+    assert result.counts == expected.counts
 
 
 def test_folds_leave_no_class_without_samples():
     y = np.array([0] * 7 + [1, 1] + [2])
     parts = [fold.part for fold in folds(_keys(10), np.arange(10), y, 5)]
-    rows = np.sort(np.concatenate(parts))
-    np.testing.assert_array_equal(rows, np.arange(9))  # 9 is alone in its class
+    samples = np.sort(np.concatenate(parts))
+    np.testing.assert_array_equal(samples, np.arange(9))  # 9 is alone in its class
     for part in parts:
         assert len(part) <= 2
         assert set(np.delete(y, part)) == {0, 1, 2}
@@ -183,12 +183,12 @@ def _keys(n_samples):
 def _folded(X, y, weight=None, **options):
     """Return the fold of each copy, and the folds, in the order of `numpy.repeat`."""
     keys = SampleKeys(X)
-    rows, shares = drawn_copies(keys, weight)
-    found = folds(keys, rows, y, weight=weight, shares=shares, **options)
-    labels = np.full(len(rows), -1)
-    for i, fold in enumerate(found):
+    indices, shares = drawn_copies(keys, weight)
+    splits = folds(keys, indices, y, weight=weight, shares=shares, **options)
+    labels = np.full(len(indices), -1)
+    for i, fold in enumerate(splits):
         labels[fold.part] = i
-    return rows, labels, found
+    return indices, labels, splits
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -198,25 +198,25 @@ def test_folds_depend_on_the_samples_not_on_their_order(seed):
     y = rng.integers(0, 3, size=60)
     weight = rng.integers(0, 4, size=60)
     X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0].astype(float)
-    rows, expected, found = _folded(X, y, weight)
-    shuffled = rng.permutation(len(rows))
-    _, labels, _ = _folded(X[rows[shuffled]], y[rows[shuffled]])
+    indices, expected, splits = _folded(X, y, weight)
+    shuffled = rng.permutation(len(indices))
+    _, labels, _ = _folded(X[indices[shuffled]], y[indices[shuffled]])
     np.testing.assert_array_equal(labels, expected[shuffled])
-    for i, fold in enumerate(found):
-        kept, left = fold.others(weight, len(X))
-        assert set(kept).isdisjoint(rows[fold.part])  # with all copies
+    for i, fold in enumerate(splits):
+        stored, left = fold.others(weight, len(X))
+        assert set(stored).isdisjoint(indices[fold.part])  # with all copies
         assert left.sum() == weight.sum() - (labels == i).sum()
-        assert set(y[kept]) == set(y)
+        assert set(y[stored]) == set(y)
 
 
 def test_folds_are_balanced_by_weight():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(900, 2)), np.arange(900) % 3
     weight = rng.integers(1, 9, size=900).astype(float)
-    rows, labels, found = _folded(X, y, weight)
-    assert len(found) == 10
+    indices, labels, splits = _folded(X, y, weight)
+    assert len(splits) == 10
     for k in range(3):  # by at most one sample
-        sizes = np.bincount(labels[y[rows] == k])
+        sizes = np.bincount(labels[y[indices] == k])
         assert sizes.max() - sizes.min() <= weight.max()
     assert np.ptp(np.bincount(labels)) <= 3 * weight.max()
 
@@ -224,48 +224,48 @@ def test_folds_are_balanced_by_weight():
 def test_many_copies_are_split():
     """Half of the samples are one value: new samples have it as well."""
     X = np.append(np.zeros(100), np.arange(1, 101))[:, None]
-    _, labels, found = _folded(X, None)
+    _, labels, splits = _folded(X, None)
     copies = np.bincount(labels[:100], minlength=20)
-    assert len(found) == 20 and copies.min() >= 1
-    _, labels, found = _folded(np.zeros((40, 1)), None)
+    assert len(splits) == 20 and copies.min() >= 1
+    _, labels, splits = _folded(np.zeros((40, 1)), None)
     np.testing.assert_array_equal(np.bincount(labels), 2)
     y = np.repeat([0, 1], [37, 3])  # all samples of a class are equal
     X = np.append(np.arange(37), [99] * 3)[:, None]
-    _, labels, found = _folded(X, y)
+    _, labels, splits = _folded(X, y)
     assert len(set(labels[37:])) > 1
-    assert all(len(set(np.delete(y, fold.gone))) == 2 for fold in found)
+    assert all(len(set(np.delete(y, fold.gone))) == 2 for fold in splits)
 
 
 def test_copies_that_are_not_drawn_are_left_out():
     rng = np.random.default_rng(0)
     X = np.repeat(rng.normal(size=(3000, 1)), 4, axis=0)
     keys = SampleKeys(X)
-    rows, _ = drawn_copies(keys, limit=1000)
-    found = folds(keys, rows, n_folds=5)
-    assert len(rows) == 1000 == sum(len(fold.part) for fold in found)
-    for fold in found:
-        kept, _ = fold.others(None, len(X))
-        assert set(X[rows[fold.part], 0]).isdisjoint(X[kept, 0])
-        assert len(kept) >= 0.78 * len(X)
+    indices, _ = drawn_copies(keys, limit=1000)
+    splits = folds(keys, indices, n_folds=5)
+    assert len(indices) == 1000 == sum(len(fold.part) for fold in splits)
+    for fold in splits:
+        stored, _ = fold.others(None, len(X))
+        assert set(X[indices[fold.part], 0]).isdisjoint(X[stored, 0])
+        assert len(stored) >= 0.78 * len(X)
 
 
 def test_labels_of_copies_may_differ():
     rng = np.random.default_rng(0)
     X, y = np.repeat(rng.normal(size=(30, 1)), 2, axis=0), np.tile([0, 1], 30)
-    _, labels, found = _folded(X, y, n_folds=5)
+    _, labels, splits = _folded(X, y, n_folds=5)
     np.testing.assert_array_equal(labels[::2], labels[1::2])
-    assert len(found) == 5 and labels.min() == 0
+    assert len(splits) == 5 and labels.min() == 0
 
 
 def test_draws_depend_on_the_samples_not_on_their_order():
     rng = np.random.default_rng(0)
     X, weight = rng.normal(size=(500, 2)), rng.integers(1, 5, size=500).astype(float)
-    rows, shares = drawn_copies(SampleKeys(X), weight, 300)
-    assert len(rows) == 300 and (shares == 1).all()
+    indices, shares = drawn_copies(SampleKeys(X), weight, 300)
+    assert len(indices) == 300 and (shares == 1).all()
     every = rng.permutation(np.repeat(np.arange(500), weight.astype(int)))
     drawn, none = drawn_copies(SampleKeys(X[every]), limit=300)
     assert none is None
-    np.testing.assert_array_equal(np.sort(every[drawn]), rows)
+    np.testing.assert_array_equal(np.sort(every[drawn]), indices)
     # copies are drawn one by one, so that a frequent value keeps its share
     X = np.append(np.zeros(5000), np.arange(1, 5001))[:, None]
     drawn, _ = drawn_copies(SampleKeys(X), limit=1000)
@@ -422,8 +422,8 @@ def test_share_of_new_samples_of_a_forest_that_is_fitted():
 class _InSample(KNN):
     """A threshold from scores of samples that are their own neighbors."""
 
-    def _left_out_scores(self, outputs, y, rows, shares=None):
-        return self._scores(outputs.take(rows))
+    def _left_out_scores(self, outputs, y, indices, shares=None):
+        return self._scores(outputs.take(indices))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

@@ -69,7 +69,7 @@ def test_equals_naive_loop(dtype):
     np.testing.assert_allclose(detector.covariance_, covariance, rtol=1e-10, atol=1e-12)
 
 
-def test_without_labels_there_is_one_class():
+def test_single_class_without_labels():
     X, _, queries = _data()
     detector = Mahalanobis().fit(X)
     expected = EmpiricalCovariance().fit(X).mahalanobis(queries)
@@ -89,8 +89,8 @@ def test_class_means_score_zero_and_nothing_scores_above():
     X, y, queries = _data()
     detector = Mahalanobis().fit(X, y)
     np.testing.assert_allclose(detector.score_samples(detector.location_), 0, atol=1e-9)
-    for rows in (X, queries, detector.location_):
-        assert detector.score_samples(rows).max() <= 0
+    for samples in (X, queries, detector.location_):
+        assert detector.score_samples(samples).max() <= 0
 
 
 def test_is_not_positive_even_where_rounding_is_large():
@@ -123,7 +123,7 @@ def test_affine_maps_of_the_features(tied):
     np.testing.assert_allclose(mapped, scores + change, rtol=1e-7)
 
 
-def test_orders_of_classes_and_rows_do_not_matter():
+def test_orders_of_classes_and_samples_do_not_matter():
     X, y, queries = _data()
     scores = Mahalanobis().fit(X, y).score_samples(queries)
     order = np.random.default_rng(0).permutation(len(y))
@@ -192,14 +192,14 @@ def _mixture(X, y, queries):
     """log sum_k pi_k N(z; mu_k, Sigma_k), by scipy."""
     terms = []
     for k in np.unique(y):
-        rows = X[y == k]
-        covariance = np.cov(rows.T, ddof=0)
-        density = multivariate_normal(rows.mean(axis=0), covariance)
+        samples = X[y == k]
+        covariance = np.cov(samples.T, ddof=0)
+        density = multivariate_normal(samples.mean(axis=0), covariance)
         terms.append(np.log(np.mean(y == k)) + density.logpdf(queries))
     return logsumexp(terms, axis=0)
 
 
-def test_own_covariances_are_the_gaussian_mixture():
+def test_class_covariances_are_the_gaussian_mixture():
     X, y, queries = _data()
     detector = Mahalanobis(tied=False).fit(X, y)
     np.testing.assert_allclose(
@@ -210,7 +210,7 @@ def test_own_covariances_are_the_gaussian_mixture():
     np.testing.assert_allclose(detector.covariance_, covariance, rtol=1e-10, atol=1e-12)
 
 
-def test_own_covariance_without_labels_is_one_gaussian():
+def test_class_covariance_without_labels_is_a_gaussian():
     X, _, queries = _data()
     expected = multivariate_normal(X.mean(axis=0), np.cov(X.T, ddof=0)).logpdf(queries)
     np.testing.assert_allclose(
@@ -226,10 +226,10 @@ def test_densities_far_away_do_not_underflow():
 
 
 @pytest.mark.parametrize("n_small", [1, 2, 4])
-def test_singular_own_covariances_are_drawn_to_the_tied_one(n_small):
+def test_singular_class_covariances_shrink_to_the_tied_covariance(n_small):
     X, y, queries = _data()
-    rows = np.concatenate([np.flatnonzero(y != 2), np.flatnonzero(y == 2)[:n_small]])
-    X, y = X[rows], y[rows]
+    indices = np.concatenate([np.flatnonzero(y != 2), np.flatnonzero(y == 2)[:n_small]])
+    X, y = X[indices], y[indices]
     names = np.array(["ant", "bee", "cat"])
     with pytest.warns(SkoodWarning, match=r"of the classes \['cat'\] are singular and"):
         detector = Mahalanobis(tied=False).fit(X, names[y])
@@ -248,7 +248,7 @@ def test_singular_own_covariances_are_drawn_to_the_tied_one(n_small):
     )
 
 
-def test_class_of_equal_rows_in_one_dimension():
+def test_class_of_equal_samples_in_1d():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=40), np.full(3, 0.1)])[:, None]
     y = np.repeat([0, 1], [40, 3])
@@ -264,7 +264,7 @@ def test_class_of_equal_rows_in_one_dimension():
     )
 
 
-def test_one_class_is_never_singular_on_the_support():
+def test_single_class_is_never_singular_on_the_support():
     """A frozen classifier has three classes, but X without y is one."""
     X, y, _ = _data(n_samples=12, n_features=4)
     X[:, 3] = X[:, 0]
@@ -303,7 +303,7 @@ def test_shrinkage_needs_no_warning_with_few_samples():
     np.testing.assert_allclose(detector.score_samples(queries), expected, rtol=1e-7)
 
 
-def test_own_covariances_by_an_estimator():
+def test_class_covariances_by_an_estimator():
     """Fitted in the space where the tied covariance is the identity."""
     X, y, queries = _data(n_samples=60)
     with warnings.catch_warnings():
@@ -315,18 +315,15 @@ def test_own_covariances_by_an_estimator():
     whiten = vectors / np.sqrt(values)
     terms = []
     for k in range(3):
-        rows = X[y == k] @ whiten
-        own = LedoitWolf().fit(rows - rows.mean(axis=0)).covariance_
-        density = multivariate_normal(rows.mean(axis=0), own).logpdf(queries @ whiten)
+        samples = X[y == k] @ whiten
+        own = LedoitWolf().fit(samples - samples.mean(axis=0)).covariance_
+        density = multivariate_normal(samples.mean(axis=0), own).logpdf(
+            queries @ whiten
+        )
         terms.append(np.log(np.mean(y == k)) + density - np.log(values).sum() / 2)
     np.testing.assert_allclose(
         shrunk.score_samples(queries), logsumexp(terms, axis=0), rtol=1e-8
     )
-
-
-def test_covariance_must_be_an_estimator():
-    with pytest.raises(ValueError, match="'covariance' parameter of Mahalanobis must"):
-        Mahalanobis(covariance="ledoit").fit(*_data()[:2])
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from skood.detectors._common._memory_bank import drawn_rows, top_k_of_many
+from skood.detectors._common._memory_bank import drawn_indices, top_k_of_many
 from tests._loops import looped
 
 
@@ -22,45 +22,45 @@ def test_top_k_of_many_equals_a_sort(n_values, k, kind):
     array[1] = 3.0
     array[2, -1] = 50.0
     if kind is torch.float64:
-        found = top_k_of_many(torch.from_numpy(array), k).numpy()
+        largest = top_k_of_many(torch.from_numpy(array), k).numpy()
     else:
         array = array.astype(kind)
-        found = top_k_of_many(array, k)
-        assert found.dtype == kind
+        largest = top_k_of_many(array, k)
+        assert largest.dtype == kind
     expected = np.sort(array, axis=1)[:, -k:]
-    np.testing.assert_array_equal(np.sort(found, axis=1), expected)
+    np.testing.assert_array_equal(np.sort(largest, axis=1), expected)
 
 
-def test_top_k_of_many_of_part_of_an_array():
+def test_top_k_of_many_of_a_slice():
     """A slice of columns, which is not contiguous."""
     array = np.random.default_rng(0).normal(size=(5, 3000))[:, 100:2000]
-    found = np.sort(top_k_of_many(array, 4), axis=1)
-    np.testing.assert_array_equal(found, np.sort(array, axis=1)[:, -4:])
+    largest = np.sort(top_k_of_many(array, 4), axis=1)
+    np.testing.assert_array_equal(largest, np.sort(array, axis=1)[:, -4:])
 
 
 @pytest.mark.parametrize("size", [None, 10, 11, 1.0])
-def test_all_rows_are_a_slice(size):
-    assert drawn_rows(10, size, 0) == slice(None)
+def test_all_samples_are_a_slice(size):
+    assert drawn_indices(10, size, 0) == slice(None)
 
 
 @pytest.mark.parametrize(
     "size, n_drawn", [(1, 1), (4, 4), (0.5, 50), (0.001, 1), (0.999, 100)]
 )
-def test_drawn_rows_are_some_rows_in_their_order(size, n_drawn):
-    rows = drawn_rows(100, size, 0)
+def test_drawn_indices_are_sorted(size, n_drawn):
+    indices = drawn_indices(100, size, 0)
     if n_drawn == 100:
-        assert rows == slice(None)
+        assert indices == slice(None)
         return
-    assert len(rows) == n_drawn
-    assert np.all(np.diff(rows) > 0)
-    assert 0 <= rows[0] and rows[-1] < 100
-    np.testing.assert_array_equal(rows, drawn_rows(100, size, 0))
+    assert len(indices) == n_drawn
+    assert np.all(np.diff(indices) > 0)
+    assert 0 <= indices[0] and indices[-1] < 100
+    np.testing.assert_array_equal(indices, drawn_indices(100, size, 0))
 
 
 def test_each_row_is_drawn_as_often():
     rng = np.random.RandomState(0)
     counts = np.zeros(10)
     for _ in range(2000):
-        counts[drawn_rows(10, 0.3, rng)] += 1
+        counts[drawn_indices(10, 0.3, rng)] += 1
     # 600 each, with a standard deviation of 20
     assert np.abs(counts - 600).max() < 80

@@ -29,7 +29,7 @@ Y = np.random.default_rng(1).integers(0, 3, 200)
 
 
 @pytest.mark.parametrize("make", [KNN, Mahalanobis, SklearnDetector])
-def test_classes_minus_one_and_one(make):
+def test_classes_minus_1_and_1(make):
     y = np.repeat([-1, 1], [40, 160])
     message = "-1 and 1: 40 of 200 samples are labeled ood_label=-1 .*set ood_label to"
     with pytest.warns(SkoodWarning, match=message) as record:
@@ -78,8 +78,8 @@ def test_maps(make):
     message = r"dim 4.*row per pixel.*numpy.moveaxis\(X, 1, -1\).*segmentation"
     with pytest.raises(ValueError, match=message):
         make().fit(maps)
-    rows = np.moveaxis(maps, 1, -1).reshape(-1, 3)  # as advised
-    assert make().fit(rows).score_samples(rows).shape == (6 * 8 * 8,)
+    samples = np.moveaxis(maps, 1, -1).reshape(-1, 3)  # as advised
+    assert make().fit(samples).score_samples(samples).shape == (6 * 8 * 8,)
 
 
 @pytest.mark.parametrize(

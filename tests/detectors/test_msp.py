@@ -49,7 +49,7 @@ def test_two_classes_have_a_closed_form():
     np.testing.assert_allclose(scores, -expit(-np.abs(margin)), rtol=1e-14)
 
 
-def test_equal_logits_score_one_over_n_classes():
+def test_equal_logits_score_1_over_n_classes():
     logits = np.full((2, 8), 5.0)
     np.testing.assert_allclose(
         MSP().fit(logits).score_samples(logits), 1 / 8 - 1, rtol=1e-15
@@ -120,12 +120,6 @@ def test_reads_probabilities(classifier):
     np.testing.assert_allclose(msp.score_samples(X), proba.max(axis=1) - 1, atol=1e-12)
 
 
-@pytest.mark.parametrize("temperature", [0, -1.0])
-def test_temperature_must_be_positive(temperature):
-    with pytest.raises(ValueError, match="'temperature' parameter of MSP must be"):
-        MSP(temperature=temperature).fit(np.eye(3))
-
-
-def test_one_column_is_no_logits():
+def test_single_column_is_no_logits():
     with pytest.raises(ValueError, match=r"one column per class.*-m/2 and m/2"):
         MSP().fit(np.ones((10, 1)))

@@ -75,7 +75,7 @@ def test_equals_naive_loop_on_a_convolutional_network():
     assert weighted.offset_ < np.percentile(train, 5)  # of fits without each sample
 
 
-def test_one_layer_is_mahalanobis_of_its_features():
+def test_single_layer_is_mahalanobis_of_its_features():
     _, clf = conv_classifier()
     X, y = _labeled(dtype=np.float32)
     for covariance in (None, LedoitWolf()):
@@ -105,7 +105,7 @@ def test_all_layers():
     np.testing.assert_allclose(linear.score_samples(X), plain.score_samples(X))
 
 
-def test_without_labels_there_is_one_class():
+def test_single_class_without_labels():
     _, clf = conv_classifier()
     X, _ = _labeled()
     detector = MultiLayerMahalanobis(clf, layers=NAMES).fit(X)
@@ -120,8 +120,8 @@ class _TwoLayers(torch.nn.Module):
         self.first, self.second = torch.nn.Linear(8, 6), torch.nn.Linear(8, 2)
         self.head = torch.nn.Linear(8, 2)
         with torch.no_grad():
-            for rows, layer in ((slice(6), self.first), (slice(6, 8), self.second)):
-                layer.weight.copy_(torch.eye(8)[rows])
+            for indices, layer in ((slice(6), self.first), (slice(6, 8), self.second)):
+                layer.weight.copy_(torch.eye(8)[indices])
                 layer.bias.zero_()
 
     def forward(self, x):
@@ -141,7 +141,7 @@ def _two_layers(n_samples=300, n_ood=150):
     return clf, X, y
 
 
-def test_weights_are_learned_from_known_ood_rows():
+def test_weights_are_learned_from_known_ood_samples():
     clf, X, y = _two_layers()
     learned = MultiLayerMahalanobis(clf, layers=["first", "second"]).fit(X, y)
     equal = MultiLayerMahalanobis(clf, layers=["first", "second"]).fit(X[:300], y[:300])
@@ -149,9 +149,9 @@ def test_weights_are_learned_from_known_ood_rows():
     _, new, labels = _two_layers(1000, 1000)
     assert learned.score(new, labels) > equal.score(new, labels) + 0.03
     # nothing but the weights is learned from OOD rows
-    for one, other in zip(learned.detectors_, equal.detectors_, strict=True):
-        np.testing.assert_array_equal(one.location_, other.location_)
-        np.testing.assert_array_equal(one.covariance_, other.covariance_)
+    for detector, other in zip(learned.detectors_, equal.detectors_, strict=True):
+        np.testing.assert_array_equal(detector.location_, other.location_)
+        np.testing.assert_array_equal(detector.covariance_, other.covariance_)
     np.testing.assert_array_equal(learned.classes_, [0, 1])
     given = MultiLayerMahalanobis(
         clf, layers=["first", "second"], alphas=learned.alphas_.tolist()
@@ -166,14 +166,14 @@ def test_weights_equal_a_logistic_regression_by_hand():
     detector = MultiLayerMahalanobis(clf, layers=names).fit(X, y)
     keys, seed = SampleKeys(X[:300, :6]), np.random.RandomState(0)
     held, _, _ = held_out_copies(keys, y[:300], 0.2, seed)
-    kept = np.setdiff1d(np.arange(300), held)
+    stored = np.setdiff1d(np.arange(300), held)
     columns = []
-    for part in (slice(0, 6), slice(6, 8)):
-        fifth = Mahalanobis().fit(X[kept, part], y[kept])
-        whole = Mahalanobis().fit(X[:300, part], y[:300])
+    for block in (slice(0, 6), slice(6, 8)):
+        fifth = Mahalanobis().fit(X[stored, block], y[stored])
+        whole = Mahalanobis().fit(X[:300, block], y[:300])
         columns.append(
             np.append(
-                fifth.score_samples(X[held, part]), whole.score_samples(X[300:, part])
+                fifth.score_samples(X[held, block]), whole.score_samples(X[300:, block])
             )
         )
     scores = np.array(columns).T
@@ -202,7 +202,7 @@ def test_string_labels_and_another_ood_label():
     np.testing.assert_array_equal(class_of_minus_one.alphas_, [1, 1])
 
 
-def test_layer_that_does_not_tell_rows_apart():
+def test_layer_that_does_not_separate_samples():
     """Its scores are equal up to rounding: its weight is 0, not noise."""
     detector = MultiLayerMahalanobis(None)
     detector.layers_ = ["a", "b"]
@@ -215,16 +215,18 @@ def test_layer_that_does_not_tell_rows_apart():
     assert alphas[0] == 0 and alphas[1] > 0
 
 
-def test_too_few_rows_to_hold_some_out():
+def test_too_few_samples_to_hold_out():
     clf, X, y = _two_layers(300, 20)
-    rows = [*range(20), *range(300, 320)]
+    indices = [*range(20), *range(300, 320)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkoodWarning)
-        MultiLayerMahalanobis(clf, layers=["first"]).fit(X[rows], y[rows])
+        MultiLayerMahalanobis(clf, layers=["first"]).fit(X[indices], y[indices])
     message = "With n_samples = 3 ID samples the weights are learned on samples that"
-    rows = [0, 1, 2, *range(300, 320)]
+    indices = [0, 1, 2, *range(300, 320)]
     with pytest.warns(SkoodWarning, match=message):
-        detector = MultiLayerMahalanobis(clf, layers=["first"]).fit(X[rows], y[rows])
+        detector = MultiLayerMahalanobis(clf, layers=["first"]).fit(
+            X[indices], y[indices]
+        )
     assert np.isfinite(detector.score_samples(X)).all()
 
 

@@ -208,21 +208,13 @@ def test_without_the_logit_it_reads_features_only():
     np.testing.assert_array_equal(given.score_samples(X), expected.score_samples(X))
 
 
-@pytest.mark.parametrize("n_components", [0, 0.0, 1.0, -1, "all", None])
-def test_bad_dimension(n_components):
-    head, Z = _network()
-    message = "The 'n_components' parameter of NECO must be"
-    with pytest.raises(ValueError, match=message):
-        NECO(head, n_components=n_components).fit(Z)
-
-
 def test_partial_fit_equals_fit():
     head, Z = _network()
     steps = NECO(n_components=3, max_logit=False)
     steps.partial_fit(Z[:1])  # does not vary yet
     assert not hasattr(steps, "offset_")
-    for rows in (slice(1, 40), slice(40, 200)):
-        steps.partial_fit(Z[rows])
+    for indices in (slice(1, 40), slice(40, 200)):
+        steps.partial_fit(Z[indices])
     whole = NECO(n_components=3, max_logit=False).fit(Z)
     np.testing.assert_allclose(
         steps.score_samples(Z), whole.score_samples(Z), rtol=1e-9
@@ -233,7 +225,7 @@ def test_partial_fit_equals_fit():
 
 
 @pytest.mark.parametrize("n_components", [2, 0.999999])
-def test_partial_fit_where_more_rows_never_help(n_components):
+def test_partial_fit_where_more_samples_never_help(n_components):
     """Without the logit all components are no score: an error, not a silence."""
     Z = np.random.default_rng(0).normal(size=(60, 2))
     with pytest.raises(ValueError, match=r"keeps all of .*Use fewer components"):
@@ -249,9 +241,9 @@ def test_signs_of_the_components():
     """Of the solver they are whatever its rounding makes them."""
     head, Z = _network()
     whole = NECO(head, n_components=7).fit(Z)
-    rows = np.arange(7)
+    indices = np.arange(7)
     largest = np.abs(whole.components_).argmax(axis=1)
-    assert (whole.components_[rows, largest] > 0).all()
+    assert (whole.components_[indices, largest] > 0).all()
     for size in (9, 30, 77):
         steps = NECO(n_components=7, max_logit=False).partial_fit(Z[:20])
         for start in range(20, len(Z), size):

@@ -99,10 +99,10 @@ def test_perturbation_raises_the_largest_probability(temperature):
     X, y = load_iris(return_X_y=True)
     frozen = FrozenEstimator(LogisticRegression(max_iter=500).fit(X, y))
     _, conv = conv_classifier(dtype=torch.float64)
-    for clf, rows in ((frozen, X), (conv, images(30, dtype=np.float64))):
-        plain = ODIN(clf, temperature=temperature, epsilon=0.0).fit(rows)
-        moved = ODIN(clf, temperature=temperature, epsilon=1e-4).fit(rows)
-        assert (moved.score_samples(rows) > plain.score_samples(rows)).all()
+    for clf, samples in ((frozen, X), (conv, images(30, dtype=np.float64))):
+        plain = ODIN(clf, temperature=temperature, epsilon=0.0).fit(samples)
+        moved = ODIN(clf, temperature=temperature, epsilon=1e-4).fit(samples)
+        assert (moved.score_samples(samples) > plain.score_samples(samples)).all()
 
 
 def test_closed_form_for_two_classes():
@@ -127,7 +127,7 @@ def test_without_a_step_it_is_msp(temperature):
     assert odin.offset_ == pytest.approx(msp.offset_, rel=1e-9)
 
 
-def test_saturated_rows_are_moved_and_rank():
+def test_saturated_samples_are_moved_and_rank():
     """In float32 these probabilities are all 1, and their gradients 0."""
     head = FrozenEstimator(LinearHead(np.eye(3)))
     X = np.array([[40.0, 0, 0], [60.0, 0, 0], [0, 200.0, 1]], dtype=np.float32)
@@ -181,11 +181,11 @@ def test_pipeline_moves_the_input_of_its_last_step():
 
 def test_grid_search():
     X, y = load_digits_ood([3, 4], ood_label=-1, return_X_y=True)
-    rows = np.random.default_rng(0).choice(len(X), 150, replace=False)
+    indices = np.random.default_rng(0).choice(len(X), 150, replace=False)
     grid = {"epsilon": [0.0, 0.5], "temperature": [1.0, 100.0]}
     classifier = LogisticRegression(max_iter=500)
     search = GridSearchCV(ODIN(classifier), grid, cv=2, error_score="raise")
-    search.fit(X[rows], y[rows])
+    search.fit(X[indices], y[indices])
     assert len(set(search.cv_results_["mean_test_score"])) > 1
     assert search.best_score_ > 0.8
 

@@ -78,8 +78,8 @@ def logistic_of_names():
     return FrozenEstimator(LogisticRegression().fit(frame(X), Y))
 
 
-def frame(rows):
-    return pd.DataFrame(rows, columns=list("abcdef"))
+def frame(samples):
+    return pd.DataFrame(samples, columns=list("abcdef"))
 
 
 def detectors_of(classifier):
@@ -118,11 +118,11 @@ def test_a_plain_array_needs_no_validation_by_scikit_learn(detector, validations
 def test_other_input_is_validated_once(detector, validations):
     detector.fit(X, Y)
     expected = detector.score_samples(X[:2].astype(np.float64))
-    for rows in (X[:2].tolist(), X[:2].astype(np.float16).astype(object)):
+    for samples in (X[:2].tolist(), X[:2].astype(np.float16).astype(object)):
         validations.clear()
-        found = detector.score_samples(rows)
+        scores = detector.score_samples(samples)
         assert len(validations) == 1
-        assert_allclose(found, expected, rtol=1e-2)
+        assert_allclose(scores, expected, rtol=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -145,29 +145,29 @@ def test_named_columns_are_compared_once(detector, validations):
 def test_a_value_that_is_not_finite_is_rejected(kind, bad):
     for classifier in (head(), logistic()):
         detector = kind(classifier).fit(X, Y)
-        rows = X[:1].copy()
-        rows[0, 2] = bad
+        samples = X[:1].copy()
+        samples[0, 2] = bad
         with pytest.raises(ValueError, match=r"NaN|infinity"):
-            detector.score_samples(rows)
+            detector.score_samples(samples)
 
 
 @pytest.mark.parametrize("detector", ALL, ids=ids)
 def test_other_shapes_are_rejected(detector):
     detector.fit(X, Y)
-    for rows in (X[:1, :5], X[0], X[:0], X[None, :1], X[:1, :0], X[0, 0, ...]):
+    for samples in (X[:1, :5], X[0], X[:0], X[None, :1], X[:1, :0], X[0, 0, ...]):
         with pytest.raises(ValueError):
-            detector.score_samples(rows)
+            detector.score_samples(samples)
 
 
 def test_weights_are_validated_once(monkeypatch):
     calls = []
-    given = LinearHead._given
+    given = LinearHead._checked_weights
 
     def counted(self):
         calls.append(self)
         return given(self)
 
-    monkeypatch.setattr(LinearHead, "_given", counted)
+    monkeypatch.setattr(LinearHead, "_checked_weights", counted)
     detector = Energy(FrozenEstimator(LinearHead(COEF, BIAS, ["a", "b", "c"])))
     detector.fit(X, Y)
     for i in range(5):
@@ -183,9 +183,9 @@ def test_rectified_features_are_validated_once(validations):
     ]
     for detector in detectors:
         detector.fit(X, Y)
-        for rows, expected in ((X[:1], 0), (X[:1].tolist(), 1)):
+        for samples, expected in ((X[:1], 0), (X[:1].tolist(), 1)):
             validations.clear()
-            detector.score_samples(rows)
+            detector.score_samples(samples)
             assert len(validations) == expected
     rectified = np.minimum(X, rectifier[0].threshold_)
     expected = logsumexp(rectified @ COEF.T + BIAS, axis=1)
@@ -221,10 +221,10 @@ def test_changed_weights_of_a_head_are_used(change, dtype):
     detector = Energy(FrozenEstimator(model)).fit(X, Y)
     before = detector.score_samples(X[:4])
     change(model)
-    found = detector.score_samples(X[:4])
-    assert not np.allclose(found, before)
+    scores = detector.score_samples(X[:4])
+    assert not np.allclose(scores, before)
     expected = energies(X[:4] @ model.coef_.T + model.intercept_)
-    assert_allclose(found, expected, rtol=1e-5)
+    assert_allclose(scores, expected, rtol=1e-5)
 
 
 def test_changed_weights_of_a_margin_are_used():
@@ -241,20 +241,20 @@ def test_changed_weights_of_a_margin_are_used():
 def test_changed_lists_of_weights_and_classes_are_used():
     weights, names = [[1.0, 0.0], [0.0, 1.0]], ["a", "b"]
     model = LinearHead(weights, classes=names)
-    rows = np.array([[2.0, 1.0]])
-    assert model.predict(rows).tolist() == ["a"]
+    samples = np.array([[2.0, 1.0]])
+    assert model.predict(samples).tolist() == ["a"]
     names[0] = "c"
-    assert model.predict(rows).tolist() == ["c"]
+    assert model.predict(samples).tolist() == ["c"]
     weights[1][1] = 9.0
-    assert model.predict(rows).tolist() == ["b"]
+    assert model.predict(samples).tolist() == ["b"]
     model = LinearHead(np.eye(2), classes=names)
-    assert model.predict(rows).tolist() == ["c"]
+    assert model.predict(samples).tolist() == ["c"]
     names[0] = 7
     names[1] = 8
-    assert model.predict(rows).tolist() == [7]
+    assert model.predict(samples).tolist() == [7]
     names[0] = 8
     with pytest.raises(ValueError, match="distinct labels"):
-        model.predict(rows)
+        model.predict(samples)
 
 
 def test_bad_weights_are_rejected_at_every_score():
@@ -286,11 +286,11 @@ def test_refitted_classifiers_are_used():
             detector = MaxLogit(FrozenEstimator(model.fit(X, Y))).fit(X, Y)
             before = detector.score_samples(X[:3])
             model.fit(X, np.where(other == 2, 0, other))  # two classes
-        found = detector.score_samples(X[:3])
-        assert not np.allclose(found, before)
+        scores = detector.score_samples(X[:3])
+        assert not np.allclose(scores, before)
         if isinstance(model, LogisticRegression):
             margins = model.decision_function(X[:3])
-            assert_allclose(found, np.abs(margins) / 2, rtol=1e-6)
+            assert_allclose(scores, np.abs(margins) / 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -323,9 +323,9 @@ def test_torch_modules_that_are_trained_further_are_used():
     with torch.no_grad():
         linear.weight += 1.0
         logits = linear(torch.from_numpy(X[:3])).numpy()
-    found = detector.score_samples(X[:3])
-    assert not np.allclose(found, before)
-    assert_allclose(found, energies(logits), rtol=1e-5)
+    scores = detector.score_samples(X[:3])
+    assert not np.allclose(scores, before)
+    assert_allclose(scores, energies(logits), rtol=1e-5)
 
 
 def test_methods_of_subclasses_are_used():

@@ -143,11 +143,11 @@ def test_weight_of_the_euclidean_distance():
 
 @looped("shape", [0.5, 1.0, 3.0, 40.0, 1e4])
 @looped("scale", [1e-3, 2.0, 1e5])
-def test_a_known_weibull_distribution_is_found(shape, scale):
+def test_weibull_distribution_is_recovered(shape, scale):
     values = weibull_min.rvs(shape, scale=scale, size=20000, random_state=0)
-    found, log_scale = fit_log_weibull(np.log(values))
+    result, log_scale = fit_log_weibull(np.log(values))
     # standard errors: .0055 of the shape, .0074 / shape of the scale
-    assert found == pytest.approx(shape, rel=0.02)
+    assert result == pytest.approx(shape, rel=0.02)
     assert log_scale == pytest.approx(np.log(scale), abs=0.03 / shape)
 
 
@@ -173,7 +173,7 @@ def test_fit_does_not_depend_on_the_unit():
     assert fit_log_weibull(3 * logs) == pytest.approx((shape / 3, 3 * log_scale))
 
 
-def test_tails_with_one_value_apart():
+def test_tails_with_an_isolated_value():
     """One far above, or below, many equal ones: the root is bracketed."""
     for n in (1, 7, 48, 49, 5000):
         for logs in ([0.0] * n + [1.0], [1.0] * n + [0.0]):
@@ -214,7 +214,7 @@ def test_far_samples_are_unknown_and_means_are_known():
     assert np.all(np.diff(scores) < 0)
 
 
-def test_scores_do_not_round_to_one():
+def test_scores_do_not_round_to_1():
     """P(unknown) is 1 - 1e-400 there, and 1e-300: the logarithm tells them apart."""
     train, y = _logits(dtype=np.float32)
     detector = OpenMax(distance="euclidean", alpha=1).fit(train, y)
@@ -225,7 +225,7 @@ def test_scores_do_not_round_to_one():
     np.testing.assert_allclose(scores, np.log(4) - gap, rtol=1e-12)
 
 
-def test_rows_far_inside_of_a_tail_are_known():
+def test_samples_far_inside_of_a_tail_are_known():
     """Nearer than `location_ - translation`: the distribution function is 0."""
     train, y = _logits()
     detector = OpenMax(distance="euclidean", translation=1e-3, alpha=1).fit(train, y)
@@ -249,10 +249,10 @@ def test_only_correct_samples_count():
     train, y = _logits()
     correct = train.argmax(axis=1) == y
     assert 0 < (~correct).sum() < len(y)
-    some = OpenMax().fit(train[correct], y[correct])
+    subset = OpenMax().fit(train[correct], y[correct])
     every = OpenMax().fit(train, y)
-    np.testing.assert_allclose(every.means_, some.means_, rtol=1e-12)
-    np.testing.assert_allclose(every.shape_, some.shape_, rtol=1e-6)
+    np.testing.assert_allclose(every.means_, subset.means_, rtol=1e-12)
+    np.testing.assert_allclose(every.shape_, subset.shape_, rtol=1e-6)
 
 
 def test_a_class_without_a_correct_sample():
@@ -358,8 +358,8 @@ def test_columns_of_labels():
     np.testing.assert_array_equal(with_names.means_, expected.means_)
     # a label that the classifier does not know is never classified correctly
     unheard = np.where(np.arange(len(y)) < 8, "z", names[y])
-    some = OpenMax(head).fit(logits, unheard)
-    np.testing.assert_allclose(some.means_, OpenMax().fit(logits[8:], y[8:]).means_)
+    subset = OpenMax(head).fit(logits, unheard)
+    np.testing.assert_allclose(subset.means_, OpenMax().fit(logits[8:], y[8:]).means_)
     left_out = y != 1
     with pytest.warns(SkoodWarning, match=r"1 of the 4 classes \(columns \[1\]"):
         numbered = FrozenEstimator(LinearHead(np.eye(4)))
@@ -391,22 +391,6 @@ def test_alpha_beyond_the_number_of_classes():
         OpenMax(alpha=99).fit(train, y).score_samples(train),
         OpenMax(alpha=4).fit(train, y).score_samples(train),
     )
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"tail_size": 1},
-        {"alpha": 0},
-        {"distance": "manhattan"},
-        {"euclidean_weight": 0},
-        {"translation": 0.0},
-    ],
-)
-def test_bad_parameters(parameters):
-    name = next(iter(parameters))
-    with pytest.raises(ValueError, match=f"'{name}' parameter of OpenMax must be"):
-        OpenMax(**parameters).fit(*_logits())
 
 
 @pytest.mark.parametrize("kind", ["eucos", "euclidean", "cosine"])
@@ -452,10 +436,10 @@ def test_pytorch_ood():
 def test_saturated_and_all_equal_logits_are_finite():
     train, y = _logits()
     detector = OpenMax().fit(train * 1e4, y)
-    rows = np.array([[1e4, 1e4, 1e4, 1e4], [0, 0, 0, 0], [-1e4, -1e4, 1e4, 0]])
-    assert np.isfinite(detector.score_samples(rows)).all()
+    samples = np.array([[1e4, 1e4, 1e4, 1e4], [0, 0, 0, 0], [-1e4, -1e4, 1e4, 0]])
+    assert np.isfinite(detector.score_samples(samples)).all()
     msp = MSP().fit(train)
-    assert msp.score_samples(rows)[0] == -0.75
+    assert msp.score_samples(samples)[0] == -0.75
 
 
 def _naive_order(row, k):
@@ -492,7 +476,7 @@ def test_a_chunk_without_a_correct_row(monkeypatch):
     logits = rng.normal(size=(60, 3)) + 6 * np.eye(3)[y]
     logits[20:30] *= -1  # a chunk of its own, all of it wrong
     expected = OpenMax(tail_size=5).fit(logits, y)
-    monkeypatch.setattr(OpenMax, "_logit_chunk_rows", 10)
+    monkeypatch.setattr(OpenMax, "_logit_chunk_samples", 10)
     monkeypatch.setattr(OpenMax, "_logit_chunk_bytes", 1)
     fitted = OpenMax(tail_size=5).fit(logits, y)
     np.testing.assert_allclose(

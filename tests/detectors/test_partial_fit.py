@@ -106,17 +106,17 @@ def _assert_equal_fits(got, expected, X):
 @each_detector
 @looped("size", [1, 7, 90])
 @looped("order", ["mixed", "by class"])
-def test_batches_equal_one_fit(detector, size, order):
+def test_batches_equal_a_single_fit(detector, size, order):
     X, y = _learnable(detector)
     if size == 1:  # each sample costs a factorization
         X, y = X[:20], y[:20]
     if order == "by class":
-        rows = np.argsort(y, kind="stable")
-        X, y = X[rows], y[rows]
+        indices = np.argsort(y, kind="stable")
+        X, y = X[indices], y[indices]
     detector = clone(detector)
     for start in range(0, len(X), size):
-        rows = slice(start, start + size)
-        assert detector.partial_fit(X[rows], y[rows]) is detector
+        indices = slice(start, start + size)
+        assert detector.partial_fit(X[indices], y[indices]) is detector
     _assert_equal_fits(detector, clone(detector).fit(X, y), X)
 
 
@@ -129,11 +129,11 @@ _CENTERED = [FDBD(), NCI(alpha=0.0), CARef()]  # by means of features
     ids=repr,
 )
 @pytest.mark.parametrize("to_input", [np.asarray, csr_array])
-def test_calls_of_any_size_equal_one_fit(detector, to_input):
+def test_calls_of_any_size_equal_a_single_fit(detector, to_input):
     X = to_input(_data(offset=0.0)[0])
     detector = clone(detector).set_params(estimator=_HEAD)
-    for rows in (slice(0, 1), slice(1, 40), slice(40, 90)):
-        detector.partial_fit(X[rows])
+    for indices in (slice(0, 1), slice(1, 40), slice(40, 90)):
+        detector.partial_fit(X[indices])
     whole = clone(detector).fit(X)
     for name in ("mean_", "location_", "mean_logit_score_"):
         if hasattr(whole, name):
@@ -159,14 +159,14 @@ def test_means_far_from_the_origin(detector):
     )
     if isinstance(detector, CARef):
         predicted = head.predict(Z)
-        found, groups = whole.location_, [Z[predicted == k] for k in range(4)]
+        actual, groups = whole.location_, [Z[predicted == k] for k in range(4)]
     else:
-        found, groups = [whole.mean_], [Z]
+        actual, groups = [whole.mean_], [Z]
     exact = [
         [float(sum(map(Fraction, column)) / len(column)) for column in group.T]
         for group in groups
     ]
-    np.testing.assert_allclose(found, exact, rtol=2.3e-16)
+    np.testing.assert_allclose(actual, exact, rtol=2.3e-16)
 
 
 @pytest.mark.parametrize(
@@ -213,14 +213,14 @@ def test_a_pickle_goes_on(detector):
 
 
 @each_detector
-def test_known_ood_rows_are_left_out(detector):
+def test_known_ood_samples_are_left_out(detector):
     X, y = _learnable(detector)
     both = np.insert(X, [3, 40, 80], 1e3, axis=0)
     labels = np.insert(y.astype("<U3"), [3, 40, 80], "zzz")
     detector = clone(detector).set_params(ood_label="zzz")
     for start in range(0, len(both), 31):
-        rows = slice(start, start + 31)
-        detector.partial_fit(both[rows], labels[rows])
+        indices = slice(start, start + 31)
+        detector.partial_fit(both[indices], labels[indices])
     _assert_equal_fits(detector, clone(detector).fit(X, y), X)
 
 
@@ -260,7 +260,7 @@ def test_failures_change_nothing(detector, monkeypatch):
     _assert_equal_fits(detector, clone(detector).fit(X, y), X)
 
 
-def test_labels_in_some_calls_only():
+def test_labels_in_a_few_calls_only():
     X, y = _data()
     detector = SSD().partial_fit(X)
     with pytest.raises(ValueError, match=r"in every call .* it was not given before"):
@@ -282,7 +282,7 @@ def test_a_first_call_that_fails_leaves_nothing():
     [Mahalanobis(), Mahalanobis(tied=False), RelativeMahalanobis(), SSD()],
     ids=repr,
 )
-def test_too_few_rows_wait_for_more(detector):
+def test_too_few_samples_wait_for_more(detector):
     X, y = _data()
     detector = clone(detector).partial_fit(X[:1], y[:1])
     for method in (detector.score_samples, detector.decision_function):
@@ -304,7 +304,7 @@ def test_residual_waits_for_rank():
     _assert_equal_fits(detector, clone(detector).fit(X), X)
 
 
-def test_more_rows_can_make_it_wait_again():
+def test_more_samples_can_make_it_wait_again():
     """A class without a correct row turns up."""
     X, y = _data(offset=0.0)
     known = (y != "c") & (_HEAD.predict(X) == y)
@@ -333,7 +333,7 @@ def test_more_rows_can_make_it_wait_again():
     ],
     ids=repr,
 )
-def test_there_is_none_where_rows_cannot_be_added(detector, says):
+def test_no_partial_fit_where_samples_cannot_be_added(detector, says):
     assert not hasattr(detector, "partial_fit")
     with pytest.raises(AttributeError, match="no attribute 'partial_fit'") as caught:
         detector.partial_fit([[0.0]])
@@ -368,7 +368,7 @@ def test_names_of_the_features_are_those_of_the_first_call():
     [Mahalanobis(), Mahalanobis(tied=False), RelativeMahalanobis(), SHE(_HEAD)],
     ids=repr,
 )
-def test_many_rows(detector):
+def test_many_samples(detector):
     X, y = _data(n_samples=7000, offset=0.0)
     expected = clone(detector).fit(X, y)
     for size in (1900, 5500):
@@ -380,20 +380,20 @@ def test_many_rows(detector):
     assert abs(np.mean(scores < expected.offset_) - 0.05) < 0.01
 
 
-def test_alpha_of_vim_comes_from_the_rows_that_are_kept():
+def test_alpha_of_vim_comes_from_the_stored_sample():
     X, _ = _data(n_samples=9000, offset=0.0)
     whole = ViM(_HEAD, n_components=2).fit(X)
     cuts = [(4000, 5000, 9000), (1, 8999, 9000)]
-    found = []
+    collected = []
     for cut in cuts:
         vim = ViM(_HEAD, n_components=2)
         for start, stop in zip((0, *cut[:-1]), cut, strict=True):
             vim.partial_fit(X[start:stop])
         np.testing.assert_array_equal(vim.origin_, whole.origin_)
-        found.append(vim.alpha_)
-    assert found[0] == pytest.approx(found[1], rel=1e-9)
-    assert found[0] == pytest.approx(whole.alpha_, rel=0.03)
-    assert found[0] != pytest.approx(whole.alpha_, rel=1e-6)
+        collected.append(vim.alpha_)
+    assert collected[0] == pytest.approx(collected[1], rel=1e-9)
+    assert collected[0] == pytest.approx(whole.alpha_, rel=0.03)
+    assert collected[0] != pytest.approx(whole.alpha_, rel=1e-6)
 
 
 @each_detector
@@ -407,10 +407,10 @@ def test_memory_does_not_grow(detector):
     assert max(sizes[1:]) <= 1.001 * sizes[0]
 
 
-def _outputs(rows):
-    rows = np.asarray(rows, dtype=np.float64)
+def _outputs(samples):
+    samples = np.asarray(samples, dtype=np.float64)
     return NetworkOutputs(
-        rows[:, None], np.stack([rows, -rows], axis=1), Head(None, None)
+        samples[:, None], np.stack([samples, -samples], axis=1), Head(None, None)
     )
 
 
@@ -424,18 +424,18 @@ def _kept(sample):
     "cuts", [[], [1], [10, 11, 12], [3, 25, 80], list(range(1, 100))]
 )
 def test_sample_does_not_depend_on_the_cuts(cuts):
-    rows = np.arange(100)
-    expected = _kept(RowSample(20).updated(_outputs(rows)))
+    indices = np.arange(100)
+    expected = _kept(RowSample(20).updated(_outputs(indices)))
     sample = RowSample(20)
-    for part in np.split(rows, cuts):
-        sample = sample.updated(_outputs(part))
+    for block in np.split(indices, cuts):
+        sample = sample.updated(_outputs(block))
         assert len(_kept(sample)) == min(20, sample.n_seen)
     assert sample.n_seen == 100
     np.testing.assert_array_equal(_kept(sample), expected)
     assert np.all(np.diff(expected) > 0)
 
 
-def test_sample_keeps_all_rows_while_they_are_few():
+def test_sample_stores_few_samples_entirely():
     sample = RowSample(20).updated(_outputs([5, 3])).updated(_outputs([4]))
     np.testing.assert_array_equal(_kept(sample), [5, 3, 4])
     head = Head(np.eye(2), np.zeros(2))
@@ -461,7 +461,7 @@ def test_an_update_leaves_the_old_sample_as_it_is():
     assert sample.n_seen == 30
 
 
-def test_sample_without_rows_of_the_new_batch():
+def test_sample_without_the_new_batch():
     """All of its rows may have larger numbers than those kept."""
     sample = RowSample(1)
     for start in range(50):
@@ -514,7 +514,7 @@ def test_parameters_of_the_sums_cannot_change_between_the_parts(detector, name):
     changed.fit(X, y).partial_fit(X, y)
 
 
-def test_a_detector_that_cannot_go_on_keeps_no_rows():
+def test_detector_without_partial_fit_stores_no_samples():
     X, y = np.random.default_rng(0).normal(size=(3000, 20)), np.arange(3000) % 3
     goes_on = Mahalanobis().fit(X, y)
     ends = Mahalanobis(covariance=EmpiricalCovariance()).fit(X, y)
@@ -522,7 +522,7 @@ def test_a_detector_that_cannot_go_on_keeps_no_rows():
     assert len(pickle.dumps(ends)) < X.nbytes / 10
 
 
-def test_names_of_columns_are_kept_where_a_frozen_head_has_none():
+def test_names_of_columns_are_stored_where_a_frozen_head_has_none():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=list("abc"))
     y = np.arange(60) % 3

@@ -130,14 +130,14 @@ def peer():
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_pytorch_ood_softmax_scores(peer, logits, temperature):
-    rows = torch.from_numpy(logits)
+    samples = torch.from_numpy(logits)
     ours = MSP(temperature=temperature).fit(logits).score_samples(logits)
     # there max p, where we subtract 1
     np.testing.assert_allclose(
-        ours, peer_scores(peer.MaxSoftmax.score(rows, temperature)) - 1, atol=1e-14
+        ours, peer_scores(peer.MaxSoftmax.score(samples, temperature)) - 1, atol=1e-14
     )
     ours = Energy(temperature=temperature).fit(logits).score_samples(logits)
-    assert_equal(ours, peer_scores(peer.EnergyBased.score(rows, temperature)))
+    assert_equal(ours, peer_scores(peer.EnergyBased.score(samples, temperature)))
 
 
 def test_pytorch_ood_max_logit(peer, logits):
@@ -148,11 +148,11 @@ def test_pytorch_ood_max_logit(peer, logits):
 def test_pytorch_ood_weighted_energy(peer, logits):
     weight = np.array([0.5, 1.0, 0.0, 2.0, 1.0])
     ours = Energy(class_weight=weight).fit(logits).score_samples(logits)
-    rows, weights = torch.from_numpy(logits), torch.from_numpy(weight)
-    assert_equal(ours, peer_scores(peer.WeightedEBO.score(rows, weights)))
+    samples, weights = torch.from_numpy(logits), torch.from_numpy(weight)
+    assert_equal(ours, peer_scores(peer.WeightedEBO.score(samples, weights)))
     # there without a shift: exp(1e4) is infinite, and infinity times weight 0 is NaN
-    assert torch.isnan(peer.WeightedEBO.score(rows + 1e4, weights)).all()
-    assert torch.isinf(peer.WeightedEBO.score(rows + 1e4, weights + 1)).all()
+    assert torch.isnan(peer.WeightedEBO.score(samples + 1e4, weights)).all()
+    assert torch.isinf(peer.WeightedEBO.score(samples + 1e4, weights + 1)).all()
     far = Energy(class_weight=weight).fit(logits + 1e4).score_samples(logits + 1e4)
     np.testing.assert_allclose(far, ours + 1e4, rtol=1e-12)
 
@@ -261,12 +261,12 @@ def test_pytorch_ood_ranks_digits_as_we_do(peer):
     train = y < 7
     model = LogisticRegression(max_iter=1000).fit(X[train], y[train])
     logits = model.decision_function(X)
-    rows = torch.from_numpy(logits)
+    samples = torch.from_numpy(logits)
     for ours, theirs in (
-        (MSP(), peer.MaxSoftmax.score(rows)),
-        (MaxLogit(), peer.MaxLogit.score(rows)),
-        (Energy(), peer.EnergyBased.score(rows)),
-        (Entropy(), peer.Entropy.score(rows)),
+        (MSP(), peer.MaxSoftmax.score(samples)),
+        (MaxLogit(), peer.MaxLogit.score(samples)),
+        (Energy(), peer.EnergyBased.score(samples)),
+        (Entropy(), peer.Entropy.score(samples)),
     ):
         scores = ours.fit(logits[train]).score_samples(logits)
         order = np.argsort(scores)

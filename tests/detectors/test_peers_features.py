@@ -253,7 +253,7 @@ def test_oodeel_loses_its_hooks_to_a_second_detector(oodeel, features, network):
     np.testing.assert_array_equal(stale, expected)
 
 
-def test_oodeel_vim_has_one_origin(oodeel, features, network):
+def test_oodeel_vim_has_a_single_origin(oodeel, features, network):
     """Its origin is the mean of the features, also with ``pca_origin="pseudo"``."""
     Z, y, queries = features
     scores = [

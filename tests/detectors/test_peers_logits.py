@@ -29,8 +29,8 @@ def logits():
     """Logits of 300 samples in 6 classes, none of them surer than 1 - 1e-5."""
     rng = np.random.default_rng(0)
     y = np.arange(300) % 6
-    rows = rng.normal(size=(300, 6)) + 3 * one_hot(torch.from_numpy(y)).numpy()
-    return rows, y
+    samples = rng.normal(size=(300, 6)) + 3 * one_hot(torch.from_numpy(y)).numpy()
+    return samples, y
 
 
 @pytest.fixture(scope="module")
@@ -58,43 +58,43 @@ def linear(head):
 @pytest.mark.parametrize("gamma", [0.1, 0.5])
 @pytest.mark.parametrize("top", [3, 6])
 def test_gen(logits, gamma, top):
-    rows, _ = logits
-    ours = GEN(gamma=gamma, top=top).fit(rows).score_samples(rows)
-    expected = peer_scores(peer.GEN.score(torch.from_numpy(rows), gamma, top))
+    samples, _ = logits
+    ours = GEN(gamma=gamma, top=top).fit(samples).score_samples(samples)
+    expected = peer_scores(peer.GEN.score(torch.from_numpy(samples), gamma, top))
     assert_equal(ours, top * expected)  # the mean of the terms there
 
 
 def test_gen_ties_sure_samples():
     """There probabilities are clipped at 1e-7."""
     gap = np.arange(20.0, 60.0)
-    rows = np.stack([gap, np.zeros_like(gap)], axis=1)
-    clipped = peer_scores(peer.GEN.score(torch.from_numpy(rows)))
+    samples = np.stack([gap, np.zeros_like(gap)], axis=1)
+    clipped = peer_scores(peer.GEN.score(torch.from_numpy(samples)))
     assert len(np.unique(clipped)) == 1
-    assert np.all(np.diff(GEN().fit(rows).score_samples(rows)) > 0)
+    assert np.all(np.diff(GEN().fit(samples).score_samples(samples)) > 0)
 
 
 # ---------------------------------------------------------------------------------
 # KLMatching
 
 
-def _peer_kl_matching(train, rows):
+def _peer_kl_matching(train, samples):
     fitted = peer.KLMatching(None).fit_logits(torch.from_numpy(train))
-    return peer_scores(fitted.predict_logits(torch.from_numpy(rows)))
+    return peer_scores(fitted.predict_logits(torch.from_numpy(samples)))
 
 
 def test_kl_matching(logits):
-    rows, _ = logits
-    ours = KLMatching().fit(rows).score_samples(-rows)
-    assert_equal(ours, _peer_kl_matching(rows, -rows))
+    samples, _ = logits
+    ours = KLMatching().fit(samples).score_samples(-samples)
+    assert_equal(ours, _peer_kl_matching(samples, -samples))
 
 
 def test_kl_matching_without_a_class(logits):
     """Both leave a class out that nothing is predicted to be of."""
-    rows, _ = logits
-    train = rows[rows.argmax(axis=1) != 2]
+    samples, _ = logits
+    train = samples[samples.argmax(axis=1) != 2]
     with pytest.warns(UserWarning, match=r"1 of the 6 classes \(columns \[2\]"):
         ours = KLMatching().fit(train)
-    assert_equal(ours.score_samples(rows), _peer_kl_matching(train, rows))
+    assert_equal(ours.score_samples(samples), _peer_kl_matching(train, samples))
 
 
 def test_kl_matching_of_a_sure_network():
@@ -119,45 +119,45 @@ def _fit_peer_openmax(logits, y, **options):
 
 @pytest.fixture(scope="module")
 def correct(logits):
-    rows, y = logits
-    hits = rows.argmax(axis=1) == y
-    return rows[hits], y[hits]
+    samples, y = logits
+    hits = samples.argmax(axis=1) == y
+    return samples[hits], y[hits]
 
 
 @pytest.mark.parametrize("alpha", [2, 6])
 @pytest.mark.parametrize(("distance", "weight"), [("euclidean", 1.0), ("cosine", 0.0)])
 def test_openmax_of_a_batch_with_all_classes(correct, alpha, distance, weight):
-    rows, y = correct
-    fitted = _fit_peer_openmax(rows, y, alpha=alpha, euclid_weight=weight)
-    expected = 1 - fitted.predict_logits(torch.from_numpy(rows)).numpy()
-    ours = OpenMax(alpha=alpha, distance=distance).fit(rows, y)
+    samples, y = correct
+    fitted = _fit_peer_openmax(samples, y, alpha=alpha, euclid_weight=weight)
+    expected = 1 - fitted.predict_logits(torch.from_numpy(samples)).numpy()
+    ours = OpenMax(alpha=alpha, distance=distance).fit(samples, y)
     # there scipy's general optimizer fits the Weibull distribution
-    np.testing.assert_allclose(np.exp(ours.score_samples(rows)), expected, rtol=1e-3)
+    np.testing.assert_allclose(np.exp(ours.score_samples(samples)), expected, rtol=1e-3)
 
 
 def test_openmax_depends_on_the_batch(correct):
     """There the distance to a class that no row of the batch is predicted to be of
     counts as 0."""
-    rows, y = correct
-    theirs = _fit_peer_openmax(rows, y)
-    whole = theirs.predict_logits(torch.from_numpy(rows)).numpy()
-    alone = theirs.predict_logits(torch.from_numpy(rows[:1])).numpy()
+    samples, y = correct
+    theirs = _fit_peer_openmax(samples, y)
+    whole = theirs.predict_logits(torch.from_numpy(samples)).numpy()
+    alone = theirs.predict_logits(torch.from_numpy(samples[:1])).numpy()
     assert abs(alone[0] - whole[0]) > 1e-3
-    ours = OpenMax().fit(rows, y)
+    ours = OpenMax().fit(samples, y)
     np.testing.assert_allclose(
-        ours.score_samples(rows[:1]), ours.score_samples(rows)[:1], rtol=1e-12
+        ours.score_samples(samples[:1]), ours.score_samples(samples)[:1], rtol=1e-12
     )
 
 
 def test_openmax_learns_from_wrong_samples(logits, correct):
     """There also from samples that are classified wrong; the paper leaves them out."""
-    rows, y = logits
-    asked = torch.from_numpy(rows)
-    everything = _fit_peer_openmax(rows, y).predict_logits(asked).numpy()
+    samples, y = logits
+    asked = torch.from_numpy(samples)
+    everything = _fit_peer_openmax(samples, y).predict_logits(asked).numpy()
     only_correct = _fit_peer_openmax(*correct).predict_logits(asked).numpy()
     assert np.abs(everything - only_correct).max() > 1e-3
-    ours = OpenMax().fit(rows, y).score_samples(rows)
-    again = OpenMax().fit(*correct).score_samples(rows)
+    ours = OpenMax().fit(samples, y).score_samples(samples)
+    again = OpenMax().fit(*correct).score_samples(samples)
     np.testing.assert_allclose(ours, again, rtol=1e-12)
 
 

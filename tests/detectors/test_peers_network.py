@@ -105,19 +105,19 @@ def test_gram(images, stages, network, model):
     X, y, queries = images
     ours = Gram(model, layers=["0", "1"], powers=[1, 2, 3], entries="row_sums")
     ours.set_params(random_state=0).fit(X, y)
-    rows = torch.from_numpy(queries)
-    expected = torch.zeros(len(rows))
+    samples = torch.from_numpy(queries)
+    expected = torch.zeros(len(samples))
     with torch.no_grad():
-        predicted = network(rows).argmax(dim=1)
+        predicted = network(samples).argmax(dim=1)
         assert len(predicted.unique()) == 3
         for i, stage in enumerate(stages[:2]):
-            rows = stage(rows)
+            samples = stage(samples)
             ranges = [
                 torch.from_numpy(bounds[i]).float()[predicted]
                 for bounds in (ours.minima_, ours.maxima_)
             ]
             for j, power in enumerate([1, 2, 3]):
-                entries = peer.Gram._gram_vector(rows, power)
+                entries = peer.Gram._gram_vector(samples, power)
                 deviation = peer.Gram._deviation(entries, *(r[:, j] for r in ranges))
                 expected += deviation / ours.expected_deviations_[i]
     assert_equal(ours.score_samples(queries), -expected.numpy(), rtol=1e-4)

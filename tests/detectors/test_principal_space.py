@@ -55,8 +55,8 @@ def test_rounding_of_a_head_is_not_inverted(dtype):
 def test_scatter_is_a_sum_over_chunks(kind):
     X, origin = _rows(dtype=np.float32), np.arange(5.0)
     scatter = None
-    for rows in np.split(X, [1, 20]):
-        part = NetworkOutputs(torch.from_numpy(rows) if kind == "torch" else rows)
+    for samples in np.split(X, [1, 20]):
+        part = NetworkOutputs(torch.from_numpy(samples) if kind == "torch" else samples)
         before = None if scatter is None else scatter.copy()
         new = added_scatter(scatter, part, origin)
         if before is not None:

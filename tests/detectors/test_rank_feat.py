@@ -24,12 +24,12 @@ INSTANCES = [RankFeat(map_classifier(max_epochs=4, lr=1e-2), layer="conv")]
 
 def _removed(maps):
     """Maps without their first singular component, one by one, by NumPy's SVD."""
-    kept = np.empty_like(maps)
+    stored = np.empty_like(maps)
     for i, F in enumerate(maps):
         matrix = F.reshape(len(F), -1).astype(np.float64)
         u, s, vt = np.linalg.svd(matrix)
-        kept[i] = (matrix - s[0] * np.outer(u[:, 0], vt[0])).reshape(F.shape)
-    return kept
+        stored[i] = (matrix - s[0] * np.outer(u[:, 0], vt[0])).reshape(F.shape)
+    return stored
 
 
 def _logits(X, n_before, n_classes=3, dtype=torch.float64):
@@ -37,8 +37,8 @@ def _logits(X, n_before, n_classes=3, dtype=torch.float64):
     parts = list(conv_net(dtype=dtype, inplace=False, n_classes=n_classes).eval())
     with torch.no_grad():
         maps = nn.Sequential(*parts[:n_before])(torch.as_tensor(X))
-        kept = torch.as_tensor(_removed(maps.numpy()))
-        return nn.Sequential(*parts[n_before:])(kept).numpy()
+        stored = torch.as_tensor(_removed(maps.numpy()))
+        return nn.Sequential(*parts[n_before:])(stored).numpy()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
@@ -93,8 +93,8 @@ def test_maps_of_known_components(method):
         for maps in (sum(parts), sum(parts).T):
             rest = parts[1] + parts[2]
             expected = rest if maps.shape == (4, 9) else rest.T
-            found = detector._without_rank_one(torch.as_tensor(maps[None]))
-            np.testing.assert_allclose(found[0], expected, atol=1e-12)
+            result = detector._without_rank_one(torch.as_tensor(maps[None]))
+            np.testing.assert_allclose(result[0], expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["svd", "power"])
@@ -104,19 +104,19 @@ def test_size_of_the_map_does_not_matter(method, size):
     detector = RankFeat(None, layer="x", method=method)
     maps = torch.as_tensor(numbers(3, 4, 5, 5)).double()
     expected = detector._without_rank_one(maps)
-    found = detector._without_rank_one(maps * size) / size
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    result = detector._without_rank_one(maps * size) / size
+    np.testing.assert_allclose(result, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["svd", "power"])
-def test_maps_of_zeros_and_of_rank_one(method):
+def test_maps_of_zeros_and_of_rank_1(method):
     detector = RankFeat(None, layer="x", method=method)
     maps = torch.zeros(2, 4, 3, 3)
     maps[1] = torch.arange(1.0, 5)[:, None, None] * torch.arange(9.0).reshape(3, 3)
-    found = detector._without_rank_one(maps)
-    assert found.dtype == torch.float32 and found.shape == maps.shape
-    np.testing.assert_array_equal(found[0], 0)
-    np.testing.assert_allclose(found[1], 0, atol=1e-5)
+    result = detector._without_rank_one(maps)
+    assert result.dtype == torch.float32 and result.shape == maps.shape
+    np.testing.assert_array_equal(result[0], 0)
+    np.testing.assert_allclose(result[1], 0, atol=1e-5)
 
 
 def test_without_a_dominant_component_little_changes():
@@ -186,7 +186,7 @@ def test_bad_parameters(params, message):
         RankFeat(clf, **params).fit(images(30))
 
 
-def test_maps_of_one_channel():
+def test_maps_of_a_single_channel():
     net = nn.Sequential(nn.Conv2d(2, 1, 3), nn.Flatten(), nn.Linear(36, 3))
     with pytest.raises(ValueError, match=r"gave an array of shape \(9, 1, 6, 6\)"):
         RankFeat(pretrained(net), layer="0").fit(images(9))

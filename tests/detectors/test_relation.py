@@ -73,7 +73,7 @@ def test_equals_naive_loop(power, threshold, dtype):
     np.testing.assert_allclose(detector.score_samples(queries), expected, rtol=rtol)
 
 
-def test_one_row_is_related_to_itself_by_its_collision_probability():
+def test_sample_is_related_to_itself_by_its_collision_probability():
     """Its cosine is one, and its relation to itself Σ p²."""
     head = FrozenEstimator(LinearHead(np.zeros((4, 2)), np.log([0.4, 0.3, 0.2, 0.1])))
     detector = Relation(head).fit([[3.0, 4.0]])
@@ -121,29 +121,11 @@ def test_max_samples(max_samples, n_kept):
     assert detector.bank_.shape == (n_kept, 6)
     assert detector.bank_proba_.shape == (n_kept, 3)
     full = Relation(head).fit(Z).bank_
-    rows = [np.flatnonzero((full == row).all(axis=1))[0] for row in detector.bank_]
-    expected = _naive(_relations(head.estimator, Z[rows], Z))
+    indices = [np.flatnonzero((full == row).all(axis=1))[0] for row in detector.bank_]
+    expected = _naive(_relations(head.estimator, Z[indices], Z))
     np.testing.assert_allclose(detector.score_samples(Z), expected, rtol=1e-10)
     again = Relation(head, max_samples=max_samples, random_state=0).fit(Z)
     np.testing.assert_array_equal(again.bank_, detector.bank_)
-
-
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("power", 0),
-        ("power", -1.0),
-        ("threshold", 1.0),
-        ("threshold", -0.1),
-        ("max_samples", 0),
-        ("max_samples", 1.0),
-    ],
-)
-def test_bad_parameters(name, value):
-    head, Z = _network()
-    message = f"The '{name}' parameter of Relation must be"
-    with pytest.raises(ValueError, match=message):
-        Relation(head, **{name: value}).fit(Z)
 
 
 def test_reads_a_classifier_without_a_head():
@@ -159,17 +141,17 @@ def test_reads_a_classifier_without_a_head():
 def test_chunks_and_tiles_change_nothing(monkeypatch):
     head, Z = _network()
     expected = Relation(head).fit(Z).score_samples(Z)
-    monkeypatch.setattr(_relation, "TILE_ROWS", 13)
+    monkeypatch.setattr(_relation, "TILE_SAMPLES", 13)
     monkeypatch.setattr(_relation, "_TILE_BYTES", 13 * 8 * 50)
     actual = Relation(head).fit(Z).score_samples(Z)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
-def test_threshold_from_5000_rows():
+def test_threshold_from_5000_samples():
     head, Z = _network(6000)
     detector = Relation(head, max_samples=100, random_state=0).fit(Z)
-    rows, _ = drawn_copies(SampleKeys(Z), limit=5000)
-    expected = middle_of_gap(detector.score_samples(Z[rows]), 0.05)
+    indices, _ = drawn_copies(SampleKeys(Z), limit=5000)
+    expected = middle_of_gap(detector.score_samples(Z[indices]), 0.05)
     assert detector.offset_ == pytest.approx(expected, rel=1e-12)
 
 

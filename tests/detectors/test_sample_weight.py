@@ -75,10 +75,10 @@ NETWORK = FrozenEstimator(
 
 def _same(detector, X=X, y=Y, weight=WEIGHT, new=NEW, tol=1e-9):
     """Compare a fit with integer weights with a fit on repeated samples."""
-    rows = np.repeat(np.arange(len(X)), weight)
-    labels = None if y is None else y[rows]
+    indices = np.repeat(np.arange(len(X)), weight)
+    labels = None if y is None else y[indices]
     weighted = clone(detector).fit(X, y, sample_weight=weight)
-    repeated = clone(detector).fit(X[rows], labels)
+    repeated = clone(detector).fit(X[indices], labels)
     expected = repeated.score_samples(new)
     np.testing.assert_allclose(weighted.score_samples(new), expected, tol, tol)
     assert weighted.offset_ == pytest.approx(repeated.offset_, rel=tol, abs=tol)
@@ -87,9 +87,13 @@ def _same(detector, X=X, y=Y, weight=WEIGHT, new=NEW, tol=1e-9):
 
 def _frozen():
     neighbors = (KNN, NNGuide, SklearnDetector)
-    detectors = [one for one in output_detectors() if not isinstance(one, neighbors)]
+    detectors = [
+        detector
+        for detector in output_detectors()
+        if not isinstance(detector, neighbors)
+    ]
     return [
-        *[one.set_params(estimator=LINEAR) for one in detectors],
+        *[detector.set_params(estimator=LINEAR) for detector in detectors],
         Mahalanobis(LINEAR, tied=False),
         Mahalanobis(covariance=LedoitWolf()),
         Mahalanobis(covariance=LedoitWolf(), tied=False),
@@ -155,8 +159,8 @@ def test_copies_that_are_drawn_for_the_threshold():
 def test_scores_do_not_depend_on_the_scale(detector, scale):
     weight = WEIGHT + np.random.default_rng(0).uniform(0.1, 0.9, size=len(X))
     expected = clone(detector).fit(X, Y, sample_weight=weight).score_samples(NEW)
-    found = clone(detector).fit(X, Y, sample_weight=scale * weight).score_samples(NEW)
-    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+    scores = clone(detector).fit(X, Y, sample_weight=scale * weight).score_samples(NEW)
+    np.testing.assert_allclose(scores, expected, rtol=1e-8, atol=1e-8)
 
 
 FORMULAS = [
@@ -177,34 +181,34 @@ FORMULAS = [
 
 
 @pytest.mark.parametrize("detector", FORMULAS, ids=repr)
-def test_weights_below_one_are_left_out_as_a_whole(detector, monkeypatch):
+def test_weights_below_1_are_left_out_entirely(detector, monkeypatch):
     """The formulas are fits without each sample, with weights that are no integers."""
-    kept = []
+    stored = []
     original = BaseDetector._set_offset
     monkeypatch.setattr(
-        BaseDetector, "_set_offset", lambda self, scores: kept.append(scores)
+        BaseDetector, "_set_offset", lambda self, scores: stored.append(scores)
     )
     X, y = _data(2)[:2]
     X, y = X[y >= 0], y[y >= 0]
     weight = np.random.default_rng(2).uniform(0.05, 1.0, size=len(X))
     clone(detector).fit(X, y, sample_weight=weight)
-    scores, shares = kept[0]
+    scores, shares = stored[0]
     np.testing.assert_array_equal(shares, weight)
     monkeypatch.setattr(BaseDetector, "_set_offset", original)
     for i in range(0, len(X), 9):
         other = weight.copy()
         other[i] = 0.0
-        found = clone(detector).fit(X, y, sample_weight=other).score_samples(X[[i]])
+        actual = clone(detector).fit(X, y, sample_weight=other).score_samples(X[[i]])
         rescaled = 1.0
         if isinstance(detector, Relation):  # a sum over the bank
             rescaled = weight.sum() / other.sum()
-        assert scores[i] == pytest.approx(rescaled * found[0], rel=1e-6)
+        assert scores[i] == pytest.approx(rescaled * actual[0], rel=1e-6)
 
 
 def test_pnml_of_samples_that_alone_span_a_direction(monkeypatch):
-    kept = []
+    stored = []
     monkeypatch.setattr(
-        BaseDetector, "_set_offset", lambda self, scores: kept.append(scores)
+        BaseDetector, "_set_offset", lambda self, scores: stored.append(scores)
     )
     Z = np.array([[1.0, 0, 0], [1, 1, 0], [2, 1, 0], [0, 1, 1.0]])
     weight = np.array([0.5, 1.0, 0.25, 0.4])
@@ -212,16 +216,16 @@ def test_pnml_of_samples_that_alone_span_a_direction(monkeypatch):
     others = PNML(LINEAR)
     others._check_fitted = lambda: None
     others.fit(Z[:3], sample_weight=weight[:3])
-    assert kept[0][0][3] == pytest.approx(others.score_samples(Z[[3]])[0], rel=1e-9)
+    assert stored[0][0][3] == pytest.approx(others.score_samples(Z[[3]])[0], rel=1e-9)
 
 
 @pytest.mark.parametrize("detector", [KNN(n_neighbors=3), NNGuide(LINEAR)], ids=repr)
 def test_neighbors_are_not_repeated(detector, monkeypatch):
-    kept = []
+    stored = []
     original = BaseDetector._set_offset
 
     def set_offset(self, scores):
-        kept.append(scores)
+        stored.append(scores)
         original(self, scores)
 
     monkeypatch.setattr(BaseDetector, "_set_offset", set_offset)
@@ -230,7 +234,7 @@ def test_neighbors_are_not_repeated(detector, monkeypatch):
     weighted = clone(detector).fit(X, Y, sample_weight=weight)
     np.testing.assert_array_equal(weighted.score_samples(NEW), plain.score_samples(NEW))
     assert len(weighted.bank_) == np.count_nonzero(ID)
-    expected = threshold_at(np.repeat(kept[0], weight[ID]), 0.05)
+    expected = threshold_at(np.repeat(stored[0], weight[ID]), 0.05)
     assert weighted.offset_ == pytest.approx(expected, rel=1e-9)
     assert weighted.offset_ != plain.offset_
     one = clone(detector).fit(X, Y, sample_weight=np.ones(len(X)))
@@ -265,17 +269,17 @@ def test_weight_zero_is_absent():
         detector.score_samples(NEW), expected.score_samples(NEW), rtol=1e-12
     )
     other = np.where(ID, 1.0, 1e9)  # weights of OOD rows are of no use
-    found = Mahalanobis().fit(X, Y, sample_weight=other)
-    assert found.offset_ == pytest.approx(Mahalanobis().fit(X, Y).offset_, rel=1e-12)
+    fitted = Mahalanobis().fit(X, Y, sample_weight=other)
+    assert fitted.offset_ == pytest.approx(Mahalanobis().fit(X, Y).offset_, rel=1e-12)
 
 
-def test_learned_layer_weights_use_weights_of_ood_rows():
+def test_learned_layer_weights_use_weights_of_ood_samples():
     weight = np.ones(len(X))
     plain = MultiLayerMahalanobis(NETWORK).fit(X, Y, sample_weight=weight)
     weight[[7, 30]] = 0.0
     without = MultiLayerMahalanobis(NETWORK).fit(X, Y, sample_weight=weight)
-    kept = np.delete(np.arange(len(X)), [7, 30])
-    expected = MultiLayerMahalanobis(NETWORK).fit(X[kept], Y[kept])
+    stored = np.delete(np.arange(len(X)), [7, 30])
+    expected = MultiLayerMahalanobis(NETWORK).fit(X[stored], Y[stored])
     np.testing.assert_allclose(without.alphas_, expected.alphas_, rtol=1e-6)
     assert not np.allclose(plain.alphas_, expected.alphas_, rtol=1e-3)
 
@@ -353,8 +357,8 @@ def test_partial_fit():
     for detector in (Mahalanobis(), SHE(LINEAR), PNML(LINEAR), CADRef(LINEAR)):
         whole = clone(detector).fit(X, Y, sample_weight=weight)
         parts = clone(detector)
-        for rows in (slice(40), slice(40, 75)):
-            parts.partial_fit(X[rows], Y[rows], sample_weight=weight[rows])
+        for indices in (slice(40), slice(40, 75)):
+            parts.partial_fit(X[indices], Y[indices], sample_weight=weight[indices])
         np.testing.assert_allclose(
             parts.score_samples(NEW), whole.score_samples(NEW), rtol=1e-9
         )
@@ -365,8 +369,8 @@ def test_partial_fit():
 
 def test_fit_predict_and_types_of_weights():
     expected = Mahalanobis().fit(X, Y, sample_weight=WEIGHT)
-    found = Mahalanobis().fit_predict(X, Y, sample_weight=WEIGHT)
-    np.testing.assert_array_equal(found, expected.predict(X))
+    predicted = Mahalanobis().fit_predict(X, Y, sample_weight=WEIGHT)
+    np.testing.assert_array_equal(predicted, expected.predict(X))
     for weight in (WEIGHT.tolist(), pd.Series(WEIGHT), WEIGHT.astype(np.float32)):
         other = Mahalanobis().fit(X, Y, sample_weight=weight)
         assert other.offset_ == expected.offset_
@@ -378,16 +382,16 @@ def test_torch_data():
     items = data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
     expected = Mahalanobis().fit(X, Y, sample_weight=WEIGHT)
     for given in (items, data.DataLoader(items, batch_size=8)):
-        found = Mahalanobis().fit(given, sample_weight=WEIGHT)
-        assert found.offset_ == pytest.approx(expected.offset_, rel=1e-12)
+        fitted = Mahalanobis().fit(given, sample_weight=WEIGHT)
+        assert fitted.offset_ == pytest.approx(expected.offset_, rel=1e-12)
     with pytest.raises(ValueError, match="DataLoader shuffles"):
         Mahalanobis().fit(data.DataLoader(items, shuffle=True), sample_weight=WEIGHT)
 
 
-def test_memory_mapped_rows(tmp_path):
+def test_memory_mapped_samples(tmp_path):
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     for detector in (Mahalanobis(), GMM(covariance_type="diag"), ViM(LINEAR)):
-        found = clone(detector).fit(mapped, Y, sample_weight=WEIGHT)
+        fitted = clone(detector).fit(mapped, Y, sample_weight=WEIGHT)
         expected = clone(detector).fit(X, Y, sample_weight=WEIGHT)
-        assert found.offset_ == pytest.approx(expected.offset_, rel=1e-12)
+        assert fitted.offset_ == pytest.approx(expected.offset_, rel=1e-12)

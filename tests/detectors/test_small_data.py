@@ -103,10 +103,10 @@ def test_too_little_rank_for_the_principal_space(name):
 
 @each_detector
 @each_dtype
-def test_a_class_with_one_row(name, dtype):
+def test_class_with_a_single_sample(name, dtype):
     X, y, queries = _data()
-    rows = np.concatenate([np.flatnonzero(y != 2), np.flatnonzero(y == 2)[:1]])
-    detector, said = _fit(name, X[rows].astype(dtype), y[rows])
+    indices = np.concatenate([np.flatnonzero(y != 2), np.flatnonzero(y == 2)[:1]])
+    detector, said = _fit(name, X[indices].astype(dtype), y[indices])
     _assert_defined(detector, X.astype(dtype), queries.astype(dtype))
     own = {"GMM": "of the classes [2] is singular", "GMM diag": "classes [2] is sing"}
     own["Mahalanobis own"] = "of the classes [2] are singular and were regularized"
@@ -187,12 +187,12 @@ def test_zero_vectors(name, dtype):
 
 
 @each_detector
-def test_equal_rows(name):
+def test_equal_samples(name):
     """Copies of a row have one score; fitting on copies of all rows changes none."""
     X, y, queries = _data(n_samples=120)  # enough for a covariance of each class
     detector, _ = _fit(name, np.repeat(X, 3, axis=0), np.repeat(y, 3))
-    rows = np.repeat(queries[:4], 5, axis=0)
-    scores = detector.score_samples(rows).reshape(4, 5)
+    samples = np.repeat(queries[:4], 5, axis=0)
+    scores = detector.score_samples(samples).reshape(4, 5)
     spread = np.ptp(scores, axis=1)
     assert np.all(spread <= 1e-9 * np.abs(scores).max())
     if name in ("KNN", "KNN unit"):  # whose second neighbor then is the first

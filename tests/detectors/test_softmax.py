@@ -10,7 +10,7 @@ import pytest
 from scipy.special import log_softmax, logsumexp, softmax
 
 from skood.detectors._common._softmax import (
-    logsumexp_rows,
+    log_sum_exp,
     shifted_exponentials,
     without_largest,
 )
@@ -31,34 +31,34 @@ def test_number_of_columns_does_not_matter(logits):
     np.testing.assert_allclose(p, wide_p[:, :7], rtol=1e-14)
     np.testing.assert_allclose(others, wide_others, rtol=1e-14)
     np.testing.assert_allclose(shifted, wide_shifted[:, :7], rtol=1e-14)
-    np.testing.assert_allclose(logsumexp_rows(logits), logsumexp_rows(wide), rtol=1e-14)
+    np.testing.assert_allclose(log_sum_exp(logits), log_sum_exp(wide), rtol=1e-14)
 
 
 @pytest.mark.parametrize("offset", [-2000.0, -599.0, 0.0, 599.0, 2000.0])
 def test_logsumexp_moves_with_the_logits(logits, offset):
-    got = logsumexp_rows(logits.astype(np.float64) / 100 + offset)
-    expected = logsumexp_rows(logits.astype(np.float64) / 100) + offset
+    got = log_sum_exp(logits.astype(np.float64) / 100 + offset)
+    expected = log_sum_exp(logits.astype(np.float64) / 100) + offset
     np.testing.assert_allclose(got, expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("rows", [[[0.0, -1.0], [-2.0, 0.0]], [[0.0, 0.0, -1.0]] * 2])
-def test_one_largest_logit_is_left_out(rows):
+def test_a_largest_logit_is_left_out(rows):
     left = without_largest(np.array(rows))
     np.testing.assert_array_equal(np.isneginf(left).sum(axis=1), 1)
     np.testing.assert_array_equal(left[np.isfinite(left)].sum(), np.sum(rows))
 
 
 def test_probabilities_follow(logits):
-    kept = logits.copy()
+    stored = logits.copy()
     exponentials, others, shifted = shifted_exponentials(logits)
-    np.testing.assert_array_equal(logits, kept)
+    np.testing.assert_array_equal(logits, stored)
     assert exponentials.dtype == others.dtype == shifted.dtype == np.float64
     p = softmax(logits.astype(np.float64), axis=1)
-    rows, top = np.arange(len(p)), p.argmax(axis=1)
-    np.testing.assert_array_equal(exponentials[rows, top], 0)
-    np.testing.assert_array_equal(shifted[rows, top], 0)
+    indices, top = np.arange(len(p)), p.argmax(axis=1)
+    np.testing.assert_array_equal(exponentials[indices, top], 0)
+    np.testing.assert_array_equal(shifted[indices, top], 0)
     full = exponentials.copy()
-    full[rows, top] = 1
+    full[indices, top] = 1
     np.testing.assert_allclose(full / (1 + others)[:, None], p, rtol=1e-13)
     np.testing.assert_allclose(
         shifted - np.log1p(others)[:, None],
@@ -68,7 +68,7 @@ def test_probabilities_follow(logits):
     )
 
 
-def test_others_are_exact_where_one_minus_max_is_zero():
+def test_others_are_exact_where_1_minus_max_is_0():
     """1 - max p rounds to 0 at a gap of 40; the sum of the others does not."""
     logits = np.array([[0.0, -40.0, -41.0]])
     assert 1 - softmax(logits, axis=1).max() == 0
@@ -77,7 +77,7 @@ def test_others_are_exact_where_one_minus_max_is_zero():
     assert others[0] == pytest.approx(float(expected), rel=1e-15)
 
 
-def test_only_one_of_tied_maxima_is_left_out():
+def test_single_maximum_of_several_is_left_out():
     exponentials, others, _ = shifted_exponentials(np.array([[3.0, 3.0, 3.0]]))
     np.testing.assert_array_equal(np.sort(exponentials[0]), [0, 1, 1])
     np.testing.assert_array_equal(others, [2])
@@ -93,7 +93,7 @@ def test_temperature_divides(logits):
 
 
 def test_logsumexp(logits):
-    got = logsumexp_rows(logits)
+    got = log_sum_exp(logits)
     assert got.dtype == np.float64
     expected = logsumexp(logits.astype(np.float64), axis=1)
     np.testing.assert_allclose(got, expected, rtol=1e-14)
@@ -101,5 +101,5 @@ def test_logsumexp(logits):
 
 def test_logsumexp_of_infinite_and_large_logits():
     with np.errstate(all="raise", under="ignore"):
-        got = logsumexp_rows(np.array([[-np.inf, 2.0], [1e4, 1e4], [-1e4, -2e4]]))
+        got = log_sum_exp(np.array([[-np.inf, 2.0], [1e4, 1e4], [-1e4, -2e4]]))
     np.testing.assert_allclose(got, [2.0, 1e4 + np.log(2), -1e4], rtol=1e-15)

@@ -104,25 +104,25 @@ def test_scores_and_thresholds_are_those_of_dense_features(detector, dtype, rtol
     if not isinstance(detector, KNN):
         detector.set_params(estimator=_head(X, y))
     expected = clone(detector).fit(X.toarray(), y)
-    found = clone(detector).fit(X, y)
+    actual = clone(detector).fit(X, y)
     new = _new(X)
     atol = rtol if isinstance(detector, KNN) else 0.0
     for samples in (X, new):
         scores = expected.score_samples(samples.toarray())
         np.testing.assert_allclose(
-            found.score_samples(samples), scores, rtol=rtol, atol=atol
+            actual.score_samples(samples), scores, rtol=rtol, atol=atol
         )
-    np.testing.assert_allclose(found.offset_, expected.offset_, rtol=rtol)
-    assert found.n_features_in_ == X.shape[1]
+    np.testing.assert_allclose(actual.offset_, expected.offset_, rtol=rtol)
+    assert actual.n_features_in_ == X.shape[1]
     # each kind of samples is scored by a fit on the other
     scores = expected.score_samples(new.toarray())
-    for fitted, samples in ((found, new.toarray()), (expected, new)):
+    for fitted, samples in ((actual, new.toarray()), (expected, new)):
         np.testing.assert_allclose(
             fitted.score_samples(samples), scores, rtol=rtol, atol=atol
         )
-    one_by_one = [found.score_samples(new[[i]])[0] for i in range(new.shape[0])]
+    one_by_one = [actual.score_samples(new[[i]])[0] for i in range(new.shape[0])]
     np.testing.assert_allclose(
-        one_by_one, found.score_samples(new), rtol=rtol, atol=atol
+        one_by_one, actual.score_samples(new), rtol=rtol, atol=atol
     )
 
 
@@ -147,20 +147,20 @@ def test_knn_equals_a_naive_loop_over_tiles(monkeypatch, tile_bytes, k):
 
 def _unsorted(X):
     """The same matrix with each row in reverse order, and with halved duplicates."""
-    rows = [slice(*X.indptr[i : i + 2]) for i in range(X.shape[0])]
-    order = np.concatenate([np.arange(r.start, r.stop)[::-1] for r in rows])
+    chosen = [slice(*X.indptr[i : i + 2]) for i in range(X.shape[0])]
+    order = np.concatenate([np.arange(r.start, r.stop)[::-1] for r in chosen])
     data, indices = np.tile(X.data[order] / 2, 2), np.tile(X.indices[order], 2)
     owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
     order = np.argsort(np.tile(owner, 2), kind="stable")
-    found = sparse.csr_array((data[order], indices[order], 2 * X.indptr), X.shape)
-    assert not found.has_sorted_indices and not found.has_canonical_format
-    return found
+    result = sparse.csr_array((data[order], indices[order], 2 * X.indptr), X.shape)
+    assert not result.has_sorted_indices and not result.has_canonical_format
+    return result
 
 
 def _long(X):
-    found = X.copy()
-    found.indices, found.indptr = X.indices.astype("i8"), X.indptr.astype("i8")
-    return found
+    result = X.copy()
+    result.indices, result.indptr = X.indices.astype("i8"), X.indptr.astype("i8")
+    return result
 
 
 FORMATS = {
@@ -192,9 +192,9 @@ def test_formats(detector, name):
     given = FORMATS[name](X)
     before = given.tocoo(copy=True)
     scores = clone(detector).fit(X.toarray(), y).score_samples(X.toarray())
-    found = detector.fit(given, y)
+    fitted = detector.fit(given, y)
     np.testing.assert_allclose(
-        found.score_samples(given), scores, rtol=1e-12, atol=1e-12
+        fitted.score_samples(given), scores, rtol=1e-12, atol=1e-12
     )
     after = given.tocoo()
     np.testing.assert_array_equal(after.data, before.data)
@@ -355,11 +355,11 @@ def test_explain_of_neighbors():
     pytest.importorskip("pandas")
     X, y = _data()
     new = _new(X)[:40]
-    found = KNN(n_neighbors=2).fit(X, y).explain(new)
+    fitted = KNN(n_neighbors=2).fit(X, y).explain(new)
     expected = KNN(n_neighbors=2).fit(X.toarray(), y).explain(new.toarray())
-    assert found.columns.tolist() == expected.columns.tolist()
+    assert fitted.columns.tolist() == expected.columns.tolist()
     for name in ("score", "contribution_1", "distance_1", "distance_2"):
-        np.testing.assert_allclose(found[name], expected[name], atol=1e-12)
+        np.testing.assert_allclose(fitted[name], expected[name], atol=1e-12)
 
 
 def test_bodies_and_heads():
@@ -436,7 +436,7 @@ def test_text_is_scored_by_its_words():
     Z = model[:-1].transform(texts)
     knn = KNN(FrozenEstimator(model), n_neighbors=1).fit(texts, y)
     assert sparse.issparse(knn.bank_) and knn.bank_.shape == Z.shape
-    found = knn.score_samples(["apple apple", "quantum chromodynamics"])
+    scores = knn.score_samples(["apple apple", "quantum chromodynamics"])
     gaps = np.sqrt(2 - 2 * (Z @ model[:-1].transform(["apple apple"]).T).max())
     # no known word: a zero vector, whose distance to unit vectors is 1
-    np.testing.assert_allclose(found, [-gaps, -1.0], rtol=1e-12)
+    np.testing.assert_allclose(scores, [-gaps, -1.0], rtol=1e-12)

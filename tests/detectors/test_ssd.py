@@ -26,9 +26,9 @@ def _data(n_samples=120, n_features=5, dtype=np.float64):
 
 def _units(X):
     """Rows of unit length, by loops."""
-    rows = [[float(v) for v in x] for x in X]
-    lengths = [math.sqrt(sum(v * v for v in x)) or 1.0 for x in rows]
-    return np.array([[v / s for v in x] for x, s in zip(rows, lengths, strict=True)])
+    samples = [[float(v) for v in x] for x in X]
+    lengths = [math.sqrt(sum(v * v for v in x)) or 1.0 for x in samples]
+    return np.array([[v / s for v in x] for x, s in zip(samples, lengths, strict=True)])
 
 
 def _naive(X, queries):
@@ -118,7 +118,7 @@ def test_fewer_samples_than_features():
 
 
 @pytest.mark.parametrize("n_features", [1, 4])
-def test_one_direction_only(n_features):
+def test_single_direction(n_features):
     X = np.arange(1.0, 11.0)[:, None] * np.ones(n_features)
     message = rf"unit-norm features is zero.*n_samples = 10.*n_features = {n_features}"
     with pytest.raises(ValueError, match=message) as caught:
@@ -152,8 +152,3 @@ def test_explanation_sums_to_the_score():
     np.testing.assert_allclose(
         parts, np.take_along_axis(products, order, axis=1), rtol=1e-7, atol=1e-9
     )
-
-
-def test_covariance_must_be_an_estimator():
-    with pytest.raises(ValueError, match="'covariance' parameter of SSD must"):
-        SSD(covariance="ledoit").fit(_data()[0])

@@ -179,15 +179,8 @@ def test_features_that_do_not_vary():
         ViM(head).fit(np.zeros((10, 3)))
 
 
-@pytest.mark.parametrize("n_components", [0, 0.0, 1.0, -1, "half", None])
-def test_bad_dimension(n_components):
-    head, Z = _network()
-    with pytest.raises(ValueError, match="'n_components' parameter of ViM must be"):
-        ViM(head, n_components=n_components).fit(Z)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_of_a_softmax_head_sum_to_zero_up_to_rounding(dtype):
+def test_weights_of_a_softmax_head_sum_to_0_up_to_rounding(dtype):
     """The origin must not be that rounding, magnified by the pseudo-inverse."""
     X, y = load_iris(return_X_y=True)
     X = X.astype(dtype)

@@ -15,7 +15,7 @@ from skood.nn._make_network import make_network
 from tests._loops import looped
 from tests.nn._conv_net import conv_net, images
 from tests.nn._outputs import read
-from tests.nn.test_left_as_found import aspects, assert_same
+from tests.nn.test_module_is_unchanged import aspects, assert_same
 
 pytestmark = pytest.mark.gpu
 

@@ -48,8 +48,8 @@ def check_same(detectors, X, y, new):
     for fit_shared in (False, True):
         fitted = fit_all(detectors, X, y, fit_shared)
         scores += [score_all(fitted, new, shared) for shared in (False, True)]
-    for found in scores[1:]:
-        assert_array_equal(found, scores[0])
+    for actual in scores[1:]:
+        assert_array_equal(actual, scores[0])
     return fitted
 
 

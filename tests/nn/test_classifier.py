@@ -63,7 +63,7 @@ def test_larger_images():
     assert clf.predict_proba(X).shape == (40, 2)
 
 
-def test_rows_of_any_shape():
+def test_samples_of_any_shape():
     rng = np.random.RandomState(0)
     y = np.arange(60) % 3
     X = rng.normal(size=(60, 4, 5)) + y[:, None, None]
@@ -142,7 +142,7 @@ def test_equal_weights_are_no_weights(early_stopping, iris, quick):
         assert_array_equal(logits, expected)
 
 
-def test_rows_of_weight_zero_are_not_there(iris, quick):
+def test_samples_of_weight_0_do_not_exist(iris, quick):
     X, y = iris
     weight = np.ones(150)
     weight[::3] = 0
@@ -150,8 +150,8 @@ def test_rows_of_weight_zero_are_not_there(iris, quick):
     dirty = X.copy()
     dirty[::3] = 1e6
     weighted = clone(quick).fit(dirty, y, sample_weight=weight)
-    kept = weight > 0
-    removed = clone(quick).fit(X[kept], y[kept])
+    remaining = weight > 0
+    removed = clone(quick).fit(X[remaining], y[remaining])
     assert_array_equal(weighted.predict_logits(X), removed.predict_logits(X))
 
 
@@ -213,7 +213,7 @@ def test_early_stopping_counts_only_gains_above_tol(iris):
     assert np.argmin(losses) == 3  # the best weights are kept all the same
 
 
-def test_early_stopping_with_a_class_of_one_row(iris):
+def test_early_stopping_with_a_class_of_a_single_sample(iris):
     X, y = np.vstack([iris[0], [[9.0, 9, 9, 9]]]), np.append(iris[1], 3)
     clf = TorchClassifier(
         training=TrainingOptions(early_stopping=True), max_epochs=5, random_state=0
@@ -222,7 +222,7 @@ def test_early_stopping_with_a_class_of_one_row(iris):
     assert clf.predict_proba(X).shape == (151, 4)
 
 
-def test_early_stopping_without_validation_rows(quick):
+def test_early_stopping_without_validation_samples(quick):
     quick.set_params(training__early_stopping=True)
     with pytest.raises(ValueError, match=r"0\.1 of 2 samples leaves none beside"):
         quick.fit([[0.0], [1.0]], [0, 1])
@@ -318,13 +318,15 @@ def test_module_is_left_in_the_mode_it_is_in(iris, quick):
     clf.module_.train()
     clf.module_[0].eval()
     assert_array_equal(clf.predict_logits(X), expected)
-    assert [part.training for part in clf.module_] == [False, True, True, True]
+    assert [step.training for step in clf.module_] == [False, True, True, True]
     assert torch.equal(clf.module_[1].running_mean, mean)
     assert clf.predict_logits(X[:1]).shape == (1, 3)
 
 
 @pytest.mark.parametrize("batch_size", [16, 149])
-def test_batch_normalization_and_a_last_batch_of_one_row(batch_size, iris, quick):
+def test_batch_normalization_and_a_last_batch_of_a_single_sample(
+    batch_size, iris, quick
+):
     X, y = iris[0][:-5], iris[1][:-5]
     quick.set_params(module=Normalized, batch_size=batch_size)
     if batch_size == 149:

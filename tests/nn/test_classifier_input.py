@@ -120,7 +120,7 @@ def test_labels(iris, quick):
             quick.fit(X, bad)
 
 
-def test_one_class_with_weight(iris, quick):
+def test_single_class_with_weight(iris, quick):
     with pytest.raises(ValueError, match="two classes with a weight above zero"):
         quick.fit(*iris, sample_weight=iris[1] == 2)
 

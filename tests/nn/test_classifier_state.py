@@ -19,7 +19,7 @@ from tests.nn._networks import Interrupting, Linear, Normalized, RandomFeatures
 # --- partial_fit -------------------------------------------------------------
 
 
-def test_partial_fit_is_one_epoch(iris, quick):
+def test_partial_fit_is_an_epoch(iris, quick):
     X, y = iris
     one = clone(quick).set_params(max_epochs=1).fit(X, y).predict_logits(X)
     clf = quick.partial_fit(X, y, classes=[2, 1, 0, 1])
@@ -62,7 +62,7 @@ def test_partial_fit_with_weights(iris):
     assert_allclose(weighted.predict_logits(X), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_partial_fit_on_some_of_the_classes(iris, quick):
+def test_partial_fit_on_a_subset_of_the_classes(iris, quick):
     X, y = iris
     clf = quick.partial_fit(X[:50], y[:50], classes=[0, 1, 2])
     assert_array_equal(clf.classes_, [0, 1, 2])
@@ -132,7 +132,7 @@ def test_interrupted_first_fit(early_stopping, iris, quick, interrupt):
     assert set(vars(quick)) == set(quick.get_params(deep=False))
 
 
-def test_interrupted_refit_keeps_the_earlier_one(iris, digits, quick, interrupt):
+def test_interrupted_refit_leaves_the_earlier_fit(iris, digits, quick, interrupt):
     quick.set_params(module=Interrupting).fit(*iris)
     logits, state = quick.predict_logits(iris[0]), dict(vars(quick))
     interrupt(3)

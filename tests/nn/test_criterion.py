@@ -68,8 +68,8 @@ def test_loss_is_the_weighted_mean():
     ]
     criterion = WeightedCriterion(Margin(0.5))
     tensors = torch.tensor(logits), torch.tensor(codes)
-    found = criterion(tensors[0], (tensors[1], torch.tensor(weight)))
-    assert_allclose(found, np.mean(weight * losses))
+    result = criterion(tensors[0], (tensors[1], torch.tensor(weight)))
+    assert_allclose(result, np.mean(weight * losses))
     assert_allclose(criterion(*tensors), np.mean(losses))
 
 
@@ -85,7 +85,7 @@ def test_another_loss_trains_another_network(iris, quick):
     assert_allclose(clf.predict_proba(X), proba, rtol=1e-12)
 
 
-def test_own_parameters_are_not_trained(iris, quick):
+def test_parameters_of_the_criterion_are_not_trained(iris, quick):
     criterion = Scaled()
     clf = quick.set_params(criterion=criterion).fit(*iris)
     inner = clf.net_.criterion_.criterion

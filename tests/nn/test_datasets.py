@@ -113,7 +113,7 @@ def test_passes_over_the_items(name, n_passes):
     assert items.n_loaded == len(X)
 
 
-def test_given_labels_come_first():
+def test_passed_labels_come_first():
     items = Items(X, Y)
     detector = Mahalanobis(CLF).fit(items, NAMES)
     assert detector.classes_.tolist() == ["ant", "bee", "cat"]
@@ -193,13 +193,13 @@ def test_classifiers_of_scikit_learn():
         frozen = FrozenEstimator(classifier)
         for detector in (ViM(frozen), ODIN(frozen)):
             expected = clone(detector).fit(Z, y)
-            found = clone(detector).fit(data)
-            assert_allclose(found.score_samples(data), expected.score_samples(Z))
+            fitted = clone(detector).fit(data)
+            assert_allclose(fitted.score_samples(data), expected.score_samples(Z))
     _, head = split(frozen)
     assert_allclose(head.predict_proba(data), head.predict_proba(Z))
 
 
-def test_steps_from_rows():
+def test_steps_from_samples():
     items = Items(X, Y)
     detector = Mahalanobis(CLF)
     for start in (0, 60):
@@ -292,10 +292,10 @@ def test_reject_option(randomize):
         random_state=0,
     )
     expected = clone(plain).fit(X, WITH_OOD)
-    found = clone(plain).fit(DataLoader(items, 32, shuffle=True), None)
+    fitted = clone(plain).fit(DataLoader(items, 32, shuffle=True), None)
     loader = DataLoader(items, batch_size=32)
     items.n_loaded = 0
-    _assert_equal(found.predict(loader), expected.predict(X))
+    _assert_equal(fitted.predict(loader), expected.predict(X))
     assert items.n_loaded == len(X)  # the answer and both scores of a batch at once
     for method in (
         "accept_proba",
@@ -303,13 +303,13 @@ def test_reject_option(randomize):
         "decision_function",
         "reject_reason",
     ):
-        _assert_equal(getattr(found, method)(loader), getattr(expected, method)(X))
-    assert found.score(loader, WITH_OOD) == expected.score(X, WITH_OOD)
-    assert found.report(loader, WITH_OOD) == expected.report(X, WITH_OOD)
+        _assert_equal(getattr(fitted, method)(loader), getattr(expected, method)(X))
+    assert fitted.score(loader, WITH_OOD) == expected.score(X, WITH_OOD)
+    assert fitted.report(loader, WITH_OOD) == expected.report(X, WITH_OOD)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        found.score(loader, WITH_OOD[:-1])
+        fitted.score(loader, WITH_OOD[:-1])
     with pytest.raises(ValueError, match="requires y to be passed"):
-        found.fit(Items(X), None)
+        fitted.fit(Items(X), None)
 
 
 def test_without_a_rule():
@@ -324,23 +324,23 @@ def test_epistemic():
     laplace = Laplace(CLF, random_state=0)
     for estimator in (quam, laplace):
         expected = clone(estimator).fit(X, Y)
-        found = clone(estimator).fit(items, Y)
-        some = Items(X[:6])
+        fitted = clone(estimator).fit(items, Y)
+        subset = Items(X[:6])
         _assert_equal(
-            found.predict_uncertainty(some), expected.predict_uncertainty(X[:6])
+            fitted.predict_uncertainty(subset), expected.predict_uncertainty(X[:6])
         )
-        _assert_equal(found.predict_proba(some), expected.predict_proba(X[:6]))
+        _assert_equal(fitted.predict_proba(subset), expected.predict_proba(X[:6]))
     items.n_loaded = 0
     clone(quam).fit(items, Y)
     assert items.n_loaded < len(X)  # only the training rows that it draws
-    detector = UncertaintyDetector(FrozenEstimator(found)).fit(items)
+    detector = UncertaintyDetector(FrozenEstimator(fitted)).fit(items)
     assert detector.score_samples(items).shape == (len(X),)
 
 
 # ---- one network for several
 
 
-def test_one_pass_for_all_members():
+def test_single_pass_for_all_members():
     items = Items(X, Y)
     DETECTORS["Ensemble"].set_params(calibration=0.25)
     ensemble = clone(DETECTORS["Ensemble"]).fit(items, Y)
@@ -367,14 +367,14 @@ def test_shared_outputs():
 def test_cross_validation():
     data = SliceDataset(Items(X, Y))
     detector = KNN(CLF, n_neighbors=3)
-    found = cross_val_score(detector, data, WITH_OOD)
-    assert_allclose(found, cross_val_score(detector, X, WITH_OOD))
+    fitted = cross_val_score(detector, data, WITH_OOD)
+    assert_allclose(fitted, cross_val_score(detector, X, WITH_OOD))
     search = GridSearchCV(detector, {"n_neighbors": [1, 5]})
-    found, expected = (
-        clone(search).fit(rows, WITH_OOD).cv_results_["mean_test_score"]
-        for rows in (data, X)
+    fitted, expected = (
+        clone(search).fit(samples, WITH_OOD).cv_results_["mean_test_score"]
+        for samples in (data, X)
     )
-    assert_allclose(found, expected)
+    assert_allclose(fitted, expected)
 
 
 def test_cross_validation_of_a_dataset_that_is_not_wrapped():
@@ -402,8 +402,8 @@ def test_compare(tmp_path):
         ), items.n_loaded
 
     for n_passes in (5, 2):  # labels; hashes of all, of both parts; reading - or not
-        found, n_loaded = run()
-        assert_allclose(found["value"], expected["value"])
+        result, n_loaded = run()
+        assert_allclose(result["value"], expected["value"])
         assert n_loaded <= n_passes * len(X)
 
 

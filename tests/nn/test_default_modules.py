@@ -127,7 +127,7 @@ def test_builder_leaves_batch_statistics_alone():
     assert module[0].num_batches_tracked == 0
 
 
-def test_builder_tries_the_module_in_its_own_precision():
+def test_builder_tries_the_module_in_its_precision():
     module = ModuleBuilder(lambda s, n: nn.Linear(*s, n).double(), None, (4,), 3)()
     assert module.weight.dtype == torch.float64
 
@@ -183,7 +183,7 @@ def test_builder_width_of_the_logits(factory, got):
         ModuleBuilder(factory, None, (4,), 3)()
 
 
-def test_builder_for_other_rows():
+def test_builder_for_other_samples():
     with pytest.raises(
         ValueError, match=r"failed on two .* \(4,\), .* Build it for the"
     ):

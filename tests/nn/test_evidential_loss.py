@@ -66,8 +66,8 @@ def test_expected_squared_error_is_that_of_draws():
     p = np.random.default_rng(0).dirichlet(alpha[0].numpy(), size=400_000)
     for y in range(3):
         errors = ((np.eye(3)[y] - p) ** 2).sum(axis=1)
-        found = float(expected_squared_error(alpha, torch.tensor([y])))
-        assert abs(errors.mean() - found) < 5 * errors.std() / np.sqrt(len(p))
+        result = float(expected_squared_error(alpha, torch.tensor([y])))
+        assert abs(errors.mean() - result) < 5 * errors.std() / np.sqrt(len(p))
 
 
 def test_misleading_kl_leaves_out_the_evidence_for_the_class(rows):
@@ -109,8 +109,8 @@ def test_loss_of_outputs(evidence, lambda_kl):
         naive_loss(row, code, evidence, lambda_kl)
         for row, code in zip(outputs, codes, strict=True)
     ]
-    found = loss(torch.tensor(outputs), torch.tensor(codes))
-    assert_allclose(found, expected, rtol=1e-9)
+    actual = loss(torch.tensor(outputs), torch.tensor(codes))
+    assert_allclose(actual, expected, rtol=1e-9)
 
 
 def test_exponential_evidence_goes_on_as_its_tangent():
@@ -189,9 +189,9 @@ def test_it_is_a_value():
 
 
 def test_parameters_of_outputs():
-    found = EvidentialLoss(evidence="relu").alpha(torch.tensor([[2.0, -1.0]]))
-    assert_array_equal(found, [[3.0, 1.0]])
-    assert found.dtype == torch.float64
+    result = EvidentialLoss(evidence="relu").alpha(torch.tensor([[2.0, -1.0]]))
+    assert_array_equal(result, [[3.0, 1.0]])
+    assert result.dtype == torch.float64
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ def test_linear_maps_have_their_channels_last():
     assert_allclose(features(net, X, "input:0"), X.mean((1, 2)), rtol=1e-4)
 
 
-def test_a_layer_of_numbers_is_one_column():
+def test_layer_of_numbers_is_a_column():
     norm = Net(lambda net, x: x.norm(dim=1))
     net = Net(
         lambda net, x: net.head(x) * net.norm(x)[:, None],

@@ -84,14 +84,14 @@ def test_probabilities_are_those_of_the_classifier(data, estimator, n_classes):
     expected = estimator.predict_proba(X)
     for given in (estimator, FrozenEstimator(estimator)):
         network = make_network(given).with_weights()
-        found = _proba(network, X)
-        assert_allclose(found, expected, rtol=1e-5, atol=1e-12)
+        proba = _proba(network, X)
+        assert_allclose(proba, expected, rtol=1e-5, atol=1e-12)
         assert_array_equal(network.classes, estimator.classes_)
     if not isinstance(network.module, nn.Sequential) or "head" not in dir(
         network.module
     ):
         assert network.dtype == torch.float64
-        assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
+        assert_allclose(proba, expected, rtol=1e-10, atol=1e-15)
 
 
 def test_skorch_nets(data):
@@ -163,8 +163,8 @@ def test_outputs_of_modules(data, module, output, has_head):
         factor = 2 if isinstance(module, Tail) else 1
         z = factor * body(torch.from_numpy(X)).double().numpy()
     network = make_network(pretrained(module, [0, 1, 2], output=output)).with_weights()
-    rows = network.prepare(X)
-    log_p = network.log_proba(rows)
+    samples = network.prepare(X)
+    log_p = network.log_proba(samples)
     assert_allclose(log_p, log_softmax(z, axis=1), rtol=1e-5, atol=1e-6)
     assert (network.head_name is not None) == has_head
 
@@ -187,20 +187,20 @@ def test_outputs_of_modules(data, module, output, has_head):
         ),
     ],
 )
-def test_one_output_for_two_classes(data, module, output, has_head):
+def test_single_output_for_two_classes(data, module, output, has_head):
     X, _ = data
     X = X.astype(np.float32)
     network = make_network(
         pretrained(module, ["no", "yes"], output=output)
     ).with_weights()
-    found = _proba(network, X)
+    proba = _proba(network, X)
     with torch.no_grad():
         given = module(torch.from_numpy(X)).double().numpy().ravel()
     p = given if output == "probabilities" else 1 / (1 + np.exp(-given))
-    assert_allclose(found, np.column_stack([1 - p, p]), rtol=1e-5)
+    assert_allclose(proba, np.column_stack([1 - p, p]), rtol=1e-5)
     assert (network.head_name is not None) == bool(has_head)
-    rows = network.prepare(X)
-    logits = network.logits(network.batch(rows[:5]))
+    samples = network.prepare(X)
+    logits = network.logits(network.batch(samples[:5]))
     torch.testing.assert_close(logits[:, 0], -logits[:, 1], rtol=1e-4, atol=1e-5)
 
 
@@ -212,15 +212,15 @@ def test_sure_probabilities_stay_finite_and_in_order(data):
     with torch.no_grad():
         module[2].weight *= 1e3
         z = module[:3](torch.from_numpy(X)).double().numpy()
-    found = make_network(pretrained(module, output="probabilities")).with_weights()
-    log_p = found.log_proba(found.prepare(X))
+    proba = make_network(pretrained(module, output="probabilities")).with_weights()
+    log_p = proba.log_proba(proba.prepare(X))
     assert log_p.min() < -200
     assert_allclose(log_p, log_softmax(z, axis=1), rtol=1e-5, atol=1e-6)
     sharp = Tail(lambda z: torch.softmax(1e3 * z, 1))
-    found = make_network(
+    proba = make_network(
         pretrained(sharp, [0, 1, 2], output="probabilities")
     ).with_weights()
-    log_p = found.log_proba(found.prepare(X))
+    log_p = proba.log_proba(proba.prepare(X))
     assert np.isfinite(log_p).all()
     assert log_p.min() == pytest.approx(np.log(np.finfo(float).tiny))
 
@@ -243,24 +243,24 @@ def test_the_users_module_is_untouched():
     net.conv2.weight.requires_grad_(False)
     hook = net.head.register_forward_hook(lambda *args: None)
     state = {name: t.clone() for name, t in net.state_dict().items()}
-    modes = [part.training for part in net.modules()]
+    modes = [step.training for step in net.modules()]
     generator = torch.get_rng_state()
     X = images(10)
     network = make_network(pretrained(net)).with_weights()
-    rows = network.prepare(X)
-    network.log_proba(rows)
+    samples = network.prepare(X)
+    network.log_proba(samples)
     weights = network.weights()
-    network.log_proba(rows, {name: 2 * w for name, w in weights.items()})
+    network.log_proba(samples, {name: 2 * w for name, w in weights.items()})
     with torch.no_grad():
         for parameter in network.module.parameters():
             parameter.zero_()
-    assert [part.training for part in net.modules()] == modes
+    assert [step.training for step in net.modules()] == modes
     assert all(torch.equal(t, state[name]) for name, t in net.state_dict().items())
     assert torch.equal(net.conv1.weight.grad, torch.ones_like(net.conv1.weight))
     assert net.conv1.weight.requires_grad and not net.conv2.weight.requires_grad
     assert list(net.head._forward_hooks) == [hook.id]
     assert torch.equal(torch.get_rng_state(), generator)
-    assert not any(part.training for part in network.module.modules())
+    assert not any(step.training for step in network.module.modules())
     assert not any(p.requires_grad for p in network.module.parameters())
     assert all(p.grad is None for p in network.module.parameters())
 
@@ -294,9 +294,9 @@ def test_modules_that_write_to_their_input(data):
     network = make_network(pretrained(module, [0, 1, 2])).with_weights()
     with torch.no_grad():
         expected = torch.softmax(module(torch.from_numpy(X.copy())), 1).numpy()
-    for rows in (X, torch.from_numpy(X)):
-        assert_allclose(_proba(network, rows), expected, rtol=1e-12)
-        batch = network.batch(network.prepare(rows))
+    for samples in (X, torch.from_numpy(X)):
+        assert_allclose(_proba(network, samples), expected, rtol=1e-12)
+        batch = network.batch(network.prepare(samples))
         first = network.logits(batch)
         assert torch.equal(network.logits(batch), first)
     assert_array_equal(X, before)
@@ -307,8 +307,8 @@ def test_inference_mode_of_the_caller(data):
     X, _ = data
     with torch.inference_mode():
         network = make_network(pretrained(_body())).with_weights()
-        rows = network.prepare(X)
-    batch, weights = network.batch(rows), network.weights(["2.weight"])
+        samples = network.prepare(X)
+    batch, weights = network.batch(samples), network.weights(["2.weight"])
     gradient = grad(lambda w: network.logits(batch, w).sum())(weights)
     assert gradient["2.weight"].abs().max() > 0
 
@@ -320,23 +320,23 @@ def test_replaced_weights_are_those_of_another_network(data):
     X, _ = data
     one, other = _body(), _body(seed=1)
     network = make_network(pretrained(one)).with_weights()
-    rows = network.prepare(X)
+    samples = network.prepare(X)
     expected = make_network(pretrained(other)).with_weights()
     weights = {name: p.detach() for name, p in other.named_parameters()}
     assert_array_equal(
-        network.log_proba(rows, weights, batch_size=7),
-        expected.log_proba(rows, batch_size=7),
+        network.log_proba(samples, weights, batch_size=7),
+        expected.log_proba(samples, batch_size=7),
     )
     part = {"2.bias": weights["2.bias"]}
     with torch.no_grad():
         z = one(torch.from_numpy(X).float()) - one[2].bias + other[2].bias
     assert_allclose(
-        network.log_proba(rows, part), torch.log_softmax(z.double(), 1), rtol=1e-5
+        network.log_proba(samples, part), torch.log_softmax(z.double(), 1), rtol=1e-5
     )
     # for this call only
     assert_array_equal(
-        network.log_proba(rows),
-        make_network(pretrained(one)).with_weights().log_proba(rows),
+        network.log_proba(samples),
+        make_network(pretrained(one)).with_weights().log_proba(samples),
     )
     assert list(network.weights()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
     copies = network.weights({"2.bias"})
@@ -353,10 +353,10 @@ def test_vmap_over_stacked_weights_equals_a_loop(data, last):
     others = [_body(*last, seed=seed).double() for seed in range(4)]
     stacked, _ = stack_module_state(others)
     stacked = {name: weight.detach() for name, weight in stacked.items()}
-    found = vmap(lambda w: network.logits(batch, w))(stacked)
+    logits = vmap(lambda w: network.logits(batch, w))(stacked)
     for i, other in enumerate(others):
         expected = other[:3](torch.from_numpy(X))
-        torch.testing.assert_close(found[i], expected.detach(), rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(logits[i], expected.detach(), rtol=1e-12, atol=1e-14)
     gradients = vmap(grad(lambda w: network.logits(batch, w)[:, 0].sum()))(stacked)
     for i, other in enumerate(others):
         weight = other[2].weight
@@ -375,8 +375,8 @@ def test_vmap_of_a_convolutional_network():
         name: torch.stack([dict(net.named_parameters())[name].detach() for net in nets])
         for name in network.weights()
     }
-    found = vmap(lambda w: network.logits(batch, w))(stacked)
-    for logits, net in zip(found, nets, strict=True):
+    actual = vmap(lambda w: network.logits(batch, w))(stacked)
+    for logits, net in zip(actual, nets, strict=True):
         with torch.no_grad():  # buffers stay those of the network
             for own, other in zip(network.module.buffers(), net.buffers(), strict=True):
                 other.copy_(own)
@@ -387,21 +387,21 @@ def test_vmap_of_a_convolutional_network():
 # ---- rows
 
 
-def test_rows_and_batches(data):
+def test_samples_and_batches(data):
     X, y = data
     clf = make_pipeline(StandardScaler(), TorchClassifier(max_epochs=1)).fit(X, y)
     network = make_network(clf).with_weights()
-    rows = network.prepare(X)
-    assert_allclose(rows, clf[0].transform(X), rtol=1e-6)
-    batches = list(network.batches(rows, batch_size=25))
+    samples = network.prepare(X)
+    assert_allclose(samples, clf[0].transform(X), rtol=1e-6)
+    batches = list(network.batches(samples, batch_size=25))
     assert [len(batch) for batch in batches] == [25, 25, 10]
     assert all(batch.dtype == torch.float32 for batch in batches)
     batches[0].zero_()
-    assert np.abs(rows[:25]).min() > 0
+    assert np.abs(samples[:25]).min() > 0
     double = make_network(clf).with_weights(dtype=torch.float64)
-    assert double.batch(rows).dtype == double.dtype == torch.float64
+    assert double.batch(samples).dtype == double.dtype == torch.float64
     assert_allclose(
-        double.log_proba(rows), network.log_proba(rows), rtol=1e-4, atol=1e-5
+        double.log_proba(samples), network.log_proba(samples), rtol=1e-4, atol=1e-5
     )
     sk = make_network(LogisticRegression().fit(X, y)).with_weights()
     batch = sk.batch(sk.prepare(X))
@@ -457,10 +457,10 @@ def test_outputs_of_another_shape(data, module, text):
 def test_logits_that_overflow(data):
     X, _ = data
     network = make_network(pretrained(_body())).with_weights()
-    rows = network.prepare(X)
+    samples = network.prepare(X)
     weights = {"2.bias": torch.full((3,), np.inf)}
     with pytest.raises(ValueError, match="Input logits contains NaN"):
-        network.log_proba(rows, weights)
+        network.log_proba(samples, weights)
     with pytest.raises(ValueError, match="contains NaN"):
         network.prepare(np.full((2, 4), np.nan))
 
@@ -531,11 +531,11 @@ def test_margins_and_biases(data, estimator, n_classes, one_margin):
         p = np.log(estimator.predict_proba(X))
         expected = p if n_classes == 3 else p[:, 1] - p[:, 0]
     if n_classes == 2:
-        found = logits[:, 1] - logits[:, 0]
+        actual = logits[:, 1] - logits[:, 0]
         assert torch.equal(logits[:, 0], -logits[:, 1]) or not one_margin
     else:
-        found, expected = logits.log_softmax(1), log_softmax(expected, axis=1)
-    assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
+        actual, expected = logits.log_softmax(1), log_softmax(expected, axis=1)
+    assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("width", [1, 2])
@@ -552,6 +552,6 @@ def test_bias_of_a_regressor(data, fit_intercept):
     X, y = data
     model = LinearRegression(fit_intercept=fit_intercept).fit(X, y)
     network = FunctionalRegressor(model, 1, device="cpu")
-    found = network.outputs(network.prepare(X))[:, 0]
-    assert_allclose(found, model.predict(X), rtol=1e-10)
+    outputs = network.outputs(network.prepare(X))[:, 0]
+    assert_allclose(outputs, model.predict(X), rtol=1e-10)
     assert ("0.bias" in network.weights()) == fit_intercept

@@ -13,7 +13,7 @@ from skood.nn import MultiHeadClassifier
 from skood.nn._default_modules import MLP, SmallConvNet
 from skood.nn._multi_head_network import (
     HeadNetwork,
-    HeadRows,
+    HeadSamples,
     MultiHeadFactory,
     MultiHeadNetwork,
 )
@@ -27,14 +27,14 @@ def test_logits_side_by_side():
     x = torch.randn(5, 3)
     expected = torch.cat([heads[0](body(x)), heads[1](body(x))], dim=1)
     assert torch.equal(network(x), expected)
-    for k, part in enumerate(network.split(network(x))):
-        assert torch.equal(part, heads[k](body(x)))
+    for k, block in enumerate(network.split(network(x))):
+        assert torch.equal(block, heads[k](body(x)))
         assert torch.equal(network.one_head(k)(x), heads[k](body(x)))
     assert isinstance(network.one_head(0), HeadNetwork)
     assert network.one_head(1).head is heads[1]
 
 
-def test_one_head_is_not_copied():
+def test_single_head_is_not_copied():
     network = MultiHeadNetwork(nn.Identity(), [nn.Linear(3, 2)])
     x = torch.randn(4, 3)
     outputs = []
@@ -181,10 +181,12 @@ def test_weights_of_each_head_have_the_mean_of_its_share():
     rng = np.random.default_rng(0)
     codes, weight = rng.integers(2, size=(8, 3)), rng.uniform(size=(8, 3))
     shares = np.array([0.5, 1.5, 1.0])
-    rows = HeadRows(np.arange(8), codes, weight, shares)
-    assert_allclose(rows.weight.mean(axis=0), shares, rtol=1e-12)
-    assert_allclose(rows.weight / shares, weight / weight.mean(axis=0), rtol=1e-12)
-    part = rows.subset(np.array([1, 3, 4]))
+    training_set = HeadSamples(np.arange(8), codes, weight, shares)
+    assert_allclose(training_set.weight.mean(axis=0), shares, rtol=1e-12)
+    assert_allclose(
+        training_set.weight / shares, weight / weight.mean(axis=0), rtol=1e-12
+    )
+    part = training_set.subset(np.array([1, 3, 4]))
     assert_allclose(part.weight.mean(axis=0), shares, rtol=1e-12)
     assert_allclose(part.weight[1] / part.weight[0], weight[3] / weight[1], rtol=1e-12)
     inputs, (classes, weights) = part[np.array([2, 0])]
@@ -194,8 +196,10 @@ def test_weights_of_each_head_have_the_mean_of_its_share():
     assert_allclose(weights, part.weight[[2, 0]], rtol=1e-6)
 
 
-def test_rows_without_weight_for_a_head_stay_so():
+def test_samples_without_weight_for_a_head_stay_so():
     weight = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 3.0]])
-    rows = HeadRows(np.arange(3), np.zeros((3, 2), dtype=int), weight, np.ones(2))
-    assert_array_equal(rows.weight, [[1, 0], [1, 0], [1, 3]])
-    assert_array_equal(rows.subset([0, 1]).weight, [[1, 0], [1, 0]])
+    training_set = HeadSamples(
+        np.arange(3), np.zeros((3, 2), dtype=int), weight, np.ones(2)
+    )
+    assert_array_equal(training_set.weight, [[1, 0], [1, 0], [1, 3]])
+    assert_array_equal(training_set.subset([0, 1]).weight, [[1, 0], [1, 0]])

@@ -43,7 +43,7 @@ b = np.array([0.1, -0.2, 0.3])
 # --- LinearHead ----------------------------------------------------------------
 
 
-def test_given_weights_need_no_fit():
+def test_weights_need_no_fit():
     head = LinearHead(W, b, ["x", "y", "z"])
     logits = np.array(
         [[sum(W[k, j] * x[j] for j in range(4)) + b[k] for k in range(3)] for x in X]
@@ -66,14 +66,14 @@ def test_logits_keep_the_precision_of_x():
     assert head.predict_logits(X.astype(int)).dtype == np.float64
 
 
-def test_fit_changes_nothing_of_given_weights():
+def test_fit_does_not_change_weights():
     head = LinearHead(W, b).fit(X, y)
     assert_array_equal(head.coef_, W)
     assert head.n_features_in_ == 4
     assert_array_equal(head.predict_logits(X), LinearHead(W, b).predict_logits(X))
 
 
-def test_number_of_features_of_given_weights():
+def test_number_of_features_of_weights():
     """It is that of the weights, before `fit` and after, and follows `set_params`."""
     for head in (LinearHead(W, b), LinearHead(W.tolist()), LinearHead(W, b).fit(X, y)):
         assert head.n_features_in_ == 4
@@ -85,7 +85,7 @@ def test_number_of_features_of_given_weights():
         assert not hasattr(head, "n_features_in_")
 
 
-def test_given_weights_have_no_names_of_features():
+def test_weights_have_no_names_of_features():
     """A frame is an array to a head that was fitted on no data: nothing to warn of."""
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcd"))
@@ -102,7 +102,7 @@ def test_given_weights_have_no_names_of_features():
 
 
 @pytest.mark.parametrize("detector", [MSP, Energy, ViM])
-def test_detectors_of_given_weights_have_a_number_of_features(detector):
+def test_detectors_of_weights_have_a_number_of_features(detector):
     head = LinearHead(W, b)
     assert detector(FrozenEstimator(head)).fit(X, y).n_features_in_ == 4
 
@@ -115,7 +115,7 @@ def test_defaults():
     assert LinearHead(W.astype(np.float32)).coef_.dtype == np.float32
 
 
-def test_one_row_is_a_binary_margin():
+def test_single_weight_vector_is_a_binary_margin():
     head = LinearHead(W[:1], b[:1])
     margin = X @ W[0] + b[0]
     assert_allclose(head.decision_function(X), margin, rtol=1e-4, atol=1e-6)
@@ -125,7 +125,7 @@ def test_one_row_is_a_binary_margin():
     assert_array_equal(head.predict(X), (margin > 0).astype(int))
 
 
-def test_two_rows_keep_their_logits():
+def test_two_weight_vectors_have_their_logits():
     head = LinearHead(W[:2], b[:2])
     logits = head.predict_logits(X)
     assert_array_equal(head.decision_function(X), logits[:, 1] - logits[:, 0])
@@ -139,9 +139,9 @@ def test_two_rows_keep_their_logits():
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_without_weights_it_is_a_logistic_regression(n_classes):
-    rows = y < n_classes
-    head = LinearHead().fit(X[rows], names[rows])
-    model = LogisticRegression(max_iter=1000).fit(X[rows], names[rows])
+    mask = y < n_classes
+    head = LinearHead().fit(X[mask], names[mask])
+    model = LogisticRegression(max_iter=1000).fit(X[mask], names[mask])
     assert_allclose(head.predict_proba(X), model.predict_proba(X), rtol=1e-4, atol=1e-7)
     assert head.coef_.shape == (n_classes, 4)
     assert (head.predict(X) == model.predict(X)).all()
@@ -249,8 +249,8 @@ KINDS = {
 @looped("n_classes", [2, 3])
 @looped("kind", KINDS)
 def test_head_of_body_is_the_network(kind, n_classes):
-    rows = y < n_classes
-    net = fitted(KINDS[kind](), X[rows], names[rows])
+    mask = y < n_classes
+    net = fitted(KINDS[kind](), X[mask], names[mask])
     body, head = split(net)
     Z = body.transform(X)
     assert_allclose(head.predict_proba(Z), net.predict_proba(X), rtol=1e-4, atol=1e-6)
@@ -297,8 +297,8 @@ def test_split_of_a_torch_module(n_classes, shape):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_split_of_a_skorch_net(n_classes):
-    rows = y < n_classes
-    net = skorch_net(n_classes).fit(X[rows], y[rows])
+    mask = y < n_classes
+    net = skorch_net(n_classes).fit(X[mask], y[mask])
     body, head = split(net)
     logits = net.forward(X).numpy()
     assert_allclose(
@@ -306,7 +306,7 @@ def test_split_of_a_skorch_net(n_classes):
     )
 
 
-def test_split_of_one_output():
+def test_split_of_a_single_output():
     clf = pretrained(Net(1))
     body, head = split(clf)
     assert_allclose(
@@ -423,10 +423,10 @@ def test_a_head_that_was_guessed_is_compared_with_the_logits(build):
     """One layer has an output per class, and it is not what gives the logits."""
     torch.manual_seed(0)
     body, _ = split(pretrained(build()))
-    rows = np.arange(60).reshape(15, 4) % 10
+    samples = np.arange(60).reshape(15, 4) % 10
     for again in (body, pickle.loads(pickle.dumps(body))):
         with pytest.raises(ValueError, match=r"the logits of .* are not the output of"):
-            again.transform(rows if build is LastToken else X)
+            again.transform(samples if build is LastToken else X)
 
 
 def test_a_head_is_compared_in_the_same_forward_pass():

@@ -52,7 +52,7 @@ def whole(input_shape, n_classes, width=8, dropout=0.0):
         (pd.DataFrame, True, {"training": ONE_CYCLE, "criterion": margin_loss}),
     ],
 )
-def test_one_column_is_a_torch_classifier(form, with_body, params, iris3):
+def test_single_column_is_a_torch_classifier(form, with_body, params, iris3):
     body, network = (Body, whole) if with_body else (None, None)
     X, y = iris3[0], iris3[1][:, 0]
     weight = np.random.RandomState(0).randint(3, size=150)
@@ -64,8 +64,8 @@ def test_one_column_is_a_torch_classifier(form, with_body, params, iris3):
     assert clf.history_ == expected.history_
     assert_array_equal(clf.classes_, expected.classes_)
     for method in ("predict_logits", "predict_proba", "decision_function", "predict"):
-        found = getattr(clf, method)(X)
-        assert_array_equal(found, getattr(expected, method)(X), strict=True)
+        result = getattr(clf, method)(X)
+        assert_array_equal(result, getattr(expected, method)(X), strict=True)
     assert clf.score(X, y, sample_weight=weight) == pytest.approx(
         expected.score(X, y, sample_weight=weight), rel=1e-15
     )
@@ -75,7 +75,7 @@ def test_one_column_is_a_torch_classifier(form, with_body, params, iris3):
         assert_array_equal(clf.predict_logits(X), expected.predict_logits(X))
 
 
-def test_one_column_of_images():
+def test_single_column_of_images():
     X, y = load_digits(return_X_y=True)
     X = X[:200].reshape(-1, 1, 8, 8) / 16
     options = {"max_epochs": 2, "random_state": 0}
@@ -137,17 +137,17 @@ def test_naive_loop(optimizer, head_weights, class_weight, iris3):
     step = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
     momentum = {"momentum": 0.9} if optimizer == "sgd" else {}
     step = step(parameters, lr=0.1, weight_decay=0.05, **momentum)
-    rows, losses = torch.tensor(X, dtype=torch.float32), []
+    samples, losses = torch.tensor(X, dtype=torch.float32), []
     for _ in range(4):
         step.zero_grad()
-        logits = [head(body(rows)) for head in heads]
+        logits = [head(body(samples)) for head in heads]
         loss = naive_loss(logits, codes, weights, head_weights or [1.0, 1.0, 1.0])
         loss.backward()
         step.step()
         losses.append(loss.item())
     assert_allclose([row["train_loss"] for row in clf.history_], losses, rtol=1e-5)
-    for found, head in zip(clf.predict_logits(X), heads, strict=True):
-        assert_allclose(found, head(body(rows)).detach(), rtol=1e-4, atol=1e-5)
+    for actual, head in zip(clf.predict_logits(X), heads, strict=True):
+        assert_allclose(actual, head(body(samples)).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_all_heads_train_the_body(iris3):
@@ -266,7 +266,7 @@ def test_class_weight_acts_on_its_head_only(iris3):
     assert (clf.predict(X)[:, 0] < 2).all()
 
 
-def test_rows_that_no_head_is_trained_on_are_left_out(iris3, quick_heads):
+def test_samples_that_no_head_is_trained_on_are_left_out(iris3, quick_heads):
     X, y = iris3
     y = y[:, :2]
     class_weight = [{0: 1, 1: 1, 2: 0}, {0: 1, 1: 1, 2: 0}]
@@ -341,13 +341,13 @@ def test_columns_of_several_kinds(form, iris3, quick_heads):
     assert_array_equal(predicted[:, 1], expected.predict(X)[:, 1])
     assert_array_equal(predicted[:, 2], expected.predict(X)[:, 2] == 1)
     assert {type(value) for value in predicted[0]} == {str, int, bool}
-    for found, p in zip(clf.predict_proba(X), expected.predict_proba(X), strict=True):
-        assert_array_equal(found, p)
+    for proba, p in zip(clf.predict_proba(X), expected.predict_proba(X), strict=True):
+        assert_array_equal(proba, p)
     assert clf.score(X, labels) == expected.score(X, y)
     assert hasattr(clf, "target_names_") == (form in ("frame", "categories"))
 
 
-def test_columns_of_one_kind(iris3, quick_heads):
+def test_columns_of_equal_kind(iris3, quick_heads):
     X, y = iris3
     clf = quick_heads.fit(X, torch.tensor(y))
     assert clf.predict(X).dtype == np.int64
@@ -371,7 +371,7 @@ def test_probabilities_logits_and_labels_agree(iris3, quick_heads):
         assert_array_equal(predicted[:, k], clf.classes_[k][p.argmax(axis=1)])
 
 
-def test_decision_function_is_of_one_column(iris3, quick_heads):
+def test_decision_function_is_of_a_single_column(iris3, quick_heads):
     assert hasattr(quick_heads, "decision_function")
     quick_heads.fit(*iris3)
     assert not hasattr(quick_heads, "decision_function")

@@ -33,14 +33,14 @@ class Square(Flat):
 # --- partial_fit ---------------------------------------------------------------
 
 
-def test_partial_fit_is_one_epoch(iris3, quick_heads):
+def test_partial_fit_is_an_epoch(iris3, quick_heads):
     X, y = iris3
     one = clone(quick_heads).set_params(max_epochs=1).fit(X, y).predict_logits(X)
     classes = [[2, 1, 0], np.array([0, 1, 2, 2]), [0, 1]]
     clf = quick_heads.partial_fit(X, y, classes=classes)
     assert clf.n_iter_ == 1
-    for found, expected in zip(clf.predict_logits(X), one, strict=True):
-        assert_array_equal(found, expected)
+    for logits, expected in zip(clf.predict_logits(X), one, strict=True):
+        assert_array_equal(logits, expected)
     module = clf.set_params(lr=0.03).module_
     for _ in range(20):
         clf.partial_fit(X, y, classes=classes)
@@ -111,8 +111,8 @@ def test_interrupts_never_happened(iris3, frame, quick_heads):
     finally:
         InterruptingBody.batches_left = None
     assert quick_heads.n_iter_ == 5
-    for found, expected in zip(quick_heads.predict_logits(X), logits, strict=True):
-        assert_array_equal(found, expected)
+    for actual, expected in zip(quick_heads.predict_logits(X), logits, strict=True):
+        assert_array_equal(actual, expected)
 
 
 def test_refit_on_other_columns(iris3, frame, quick_heads):

@@ -40,7 +40,7 @@ def test_names_of_the_columns():
         assert not hasattr(quick().fit(X, unnamed), "target_names_")
 
 
-def test_one_column_is_as_none():
+def test_single_column_is_as_none():
     for y in (FRAME["third"], FRAME[["third"]], FRAME[["third"]].to_numpy()):
         clf = quick().fit(X, y)
         assert clf.n_outputs_ == 1
@@ -49,7 +49,7 @@ def test_one_column_is_as_none():
         assert 0 <= clf.score(X, y) <= 1
 
 
-def test_objects_in_one_column_are_as_in_several():
+def test_objects_in_a_column_are_as_in_several():
     numbers = np.column_stack([PARITY, THIRD]).astype(object)
     assert_array_equal(quick().fit(X, numbers).classes_[1], [0, 1, 2], strict=True)
     for y in (numbers[:, 1:], pd.DataFrame(numbers[:, 1:])):
@@ -125,7 +125,7 @@ def test_errors_of_y(y, match):
     assert unfitted(clf)
 
 
-def test_one_class_that_is_left_by_the_weights():
+def test_single_class_left_by_the_weights():
     weight = np.where(THIRD == 1, 1.0, 0.0)
     quick().fit(X, TABLE)
     with pytest.raises(ValueError, match=r"a weight above zero .* in column 1: 1"):
@@ -254,7 +254,7 @@ def test_errors_of_head_weights(head_weights, match):
     assert unfitted(clf)
 
 
-def test_shares_have_a_mean_of_one():
+def test_shares_have_a_mean_of_1():
     clf = quick(head_weights={"third": 3.0}).fit(X, FRAME)
     assert_array_equal(clf._shares(), [0.5, 1.5])
     assert_array_equal(clf.set_params(head_weights=[7, 7])._shares(), [1, 1])

@@ -36,15 +36,15 @@ def perceptron(activation="relu", hidden=(7, 4), n_classes=3, dtype=np.float64):
 
 def gradients(network, X, cotangent):
     """The gradients that rows would be moved along."""
-    found = []
+    collected = []
 
     def keep(part, gradient):
-        found.append(gradient)
+        collected.append(gradient)
         return part
 
     for _ in network.input_gradient(network.prepare(X), cotangent, keep):
         pass
-    return np.concatenate(found)
+    return np.concatenate(collected)
 
 
 def numeric_gradient(function, x, h=1e-6):
@@ -57,10 +57,10 @@ def numeric_gradient(function, x, h=1e-6):
 def test_layers_of_a_perceptron_equal_a_naive_loop(activation):
     net, X = perceptron(activation)
     network = make_network(net)
-    rows = network.prepare(X)
+    samples = network.prepare(X)
     layers = [0, 1, "penultimate", -1]
-    (block,) = network.layers(rows, layers)
-    assert network.layer_names(rows) == [0, 1]
+    (block,) = network.layers(samples, layers)
+    assert network.layer_names(samples) == [0, 1]
     assert list(block.outputs) == layers
     for i in (0, 5, 79):
         first, second, logits = naive_mlp(net, X[i])
@@ -71,12 +71,12 @@ def test_layers_of_a_perceptron_equal_a_naive_loop(activation):
         assert_allclose(block.logits[i], logits, rtol=1e-12)
 
 
-def test_vectors_are_maps_of_one_position():
+def test_vectors_are_maps_of_a_single_position():
     net, X = perceptron()
     network = make_network(net)
-    rows = network.prepare(X)
-    (plain,) = network.layers(rows, [0])
-    (maps,) = network.layers(rows, [0], "maps")
+    samples = network.prepare(X)
+    (plain,) = network.layers(samples, [0])
+    (maps,) = network.layers(samples, [0], "maps")
     assert_array_equal(maps.outputs[0], plain.outputs[0][:, :, None])
 
 
@@ -88,13 +88,13 @@ def test_gradient_equals_central_differences(activation, n_classes, hidden):
     network = make_network(net)
     weights = np.linspace(-1, 2, n_classes)
 
-    def function(rows):
+    def function(samples):
         """A sum of squares of weighted logits, of each row."""
-        return np.sum((weights * read(net, rows, {"logits"}).logits) ** 2, axis=1)
+        return np.sum((weights * read(net, samples, {"logits"}).logits) ** 2, axis=1)
 
-    found = gradients(network, X[:6], lambda z: 2 * weights**2 * z)
+    gradient = gradients(network, X[:6], lambda z: 2 * weights**2 * z)
     expected = [numeric_gradient(function, x) for x in X[:6]]
-    assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -103,12 +103,14 @@ def test_gradient_of_a_linear_model_is_its_weights(kind, n_classes):
     X, y = data(n_classes)
     model = kind().fit(X.astype(np.float64), y)
     weights = np.arange(1.0, n_classes + 1)
-    found = gradients(make_network(model), X, lambda z: np.tile(weights, (len(z), 1)))
+    gradient = gradients(
+        make_network(model), X, lambda z: np.tile(weights, (len(z), 1))
+    )
     head = read(model, X, {"features", "head"}).head
-    assert_allclose(found, np.tile(weights @ head.coef, (len(X), 1)))
+    assert_allclose(gradient, np.tile(weights @ head.coef, (len(X), 1)))
 
 
-def test_logits_are_those_of_the_moved_rows():
+def test_logits_are_those_of_the_moved_samples():
     net, X = perceptron()
     network = make_network(net)
 
@@ -126,40 +128,40 @@ def test_replaced_layers(n_classes):
     net, X = perceptron("tanh", n_classes=n_classes)
     network = make_network(net)
     layers = [0, "penultimate"]
-    (found,) = network.replaced(network.prepare(X), layers, lambda h: h**2 - 1)
+    (layer_outputs,) = network.replaced(network.prepare(X), layers, lambda h: h**2 - 1)
     for i in (0, 17):
         first = np.tanh(X[i] @ net.coefs_[0] + net.intercepts_[0])
         second = np.tanh((first**2 - 1) @ net.coefs_[1] + net.intercepts_[1])
         margin = second @ net.coefs_[2] + net.intercepts_[2]
         expected = [-margin[0] / 2, margin[0] / 2] if n_classes == 2 else margin
-        assert_allclose(found[0][i], expected, rtol=1e-10)
+        assert_allclose(layer_outputs[0][i], expected, rtol=1e-10)
         second = np.tanh(first @ net.coefs_[1] + net.intercepts_[1])
         margin = (second**2 - 1) @ net.coefs_[2] + net.intercepts_[2]
         expected = [-margin[0] / 2, margin[0] / 2] if n_classes == 2 else margin
-        assert_allclose(found[1][i], expected, rtol=1e-10)
+        assert_allclose(layer_outputs[1][i], expected, rtol=1e-10)
 
 
 def test_linear_model_has_its_input_as_the_only_layer():
     X, y = data()
     model = LogisticRegression().fit(X, y)
     network = make_network(model)
-    rows = network.prepare(X)
-    assert rows.dtype == np.float64
-    assert network.layer_names(rows) == ["penultimate"]
-    (block,) = network.layers(rows, ["penultimate"])
-    assert_array_equal(block.outputs["penultimate"], rows)
-    (replaced,) = network.replaced(rows, ["penultimate"], lambda z: 2 * z)
+    samples = network.prepare(X)
+    assert samples.dtype == np.float64
+    assert network.layer_names(samples) == ["penultimate"]
+    (block,) = network.layers(samples, ["penultimate"])
+    assert_array_equal(block.outputs["penultimate"], samples)
+    (replaced,) = network.replaced(samples, ["penultimate"], lambda z: 2 * z)
     assert_allclose(
         replaced[0], model.decision_function(2 * X.astype(float)), rtol=1e-6
     )
     with pytest.raises(ValueError, match="layer=0, but a LogisticRegression has no la"):
-        next(network.layers(rows, [0]))
+        next(network.layers(samples, [0]))
 
 
 def test_chunks(monkeypatch):
     net, X = perceptron()
     network = make_network(net)
-    rows = network.prepare(X)
+    samples = network.prepare(X)
     width = 5 + 7 + 4 + 3
     sizes = []
 
@@ -167,16 +169,16 @@ def test_chunks(monkeypatch):
         assert bytes_per_row == 4 * 8 * width
         return row_chunks(n_rows, bytes_per_row, 30 * bytes_per_row)
 
-    whole = next(network.layers(rows, [0]))
+    whole = next(network.layers(samples, [0]))
     monkeypatch.setattr(module, "row_chunks", chunks)
-    parts = list(network.layers(rows, [0]))
+    parts = list(network.layers(samples, [0]))
     sizes = [len(part.logits) for part in parts]
     assert sizes == [30, 30, 20]
     joined = np.concatenate([part.outputs[0] for part in parts])
     assert_allclose(joined, whole.outputs[0], rtol=1e-12)
-    moved = list(network.input_gradient(rows, np.ones_like, lambda part, g: part))
+    moved = list(network.input_gradient(samples, np.ones_like, lambda part, g: part))
     assert [len(part) for part in moved] == sizes
-    replaced = list(network.replaced(rows, [0], lambda h: h))
+    replaced = list(network.replaced(samples, [0], lambda h: h))
     assert [len(part[0]) for part in replaced] == sizes
 
 
@@ -186,9 +188,9 @@ def test_pipeline_is_opened_at_its_last_step():
     inner = make_pipeline(StandardScaler(), LogisticRegression())
     nested = make_pipeline(StandardScaler(with_std=False), inner).fit(frame, y)
     network = make_network(FrozenEstimator(nested))
-    rows = network.prepare(frame)
-    assert_allclose(rows, StandardScaler().fit_transform(frame))
-    (block,) = network.layers(rows, [])
+    samples = network.prepare(frame)
+    assert_allclose(samples, StandardScaler().fit_transform(frame))
+    (block,) = network.layers(samples, [])
     assert_allclose(block.logits, nested.decision_function(frame))
     alone = make_network(make_pipeline(LogisticRegression()).fit(X, y))
     assert_array_equal(alone.prepare(X), X)
@@ -229,9 +231,9 @@ def test_what_cannot_be_read():
 
 def test_numbers_that_overflow():
     head = make_network(LinearHead([[1e200, 0.0], [0.0, 1.0]]))
-    rows = head.prepare([[1e200, 1.0]])
+    samples = head.prepare([[1e200, 1.0]])
     with pytest.raises(ValueError, match="logits contains infinity"):
-        next(head.layers(rows, ()))
+        next(head.layers(samples, ()))
 
 
 def test_devices():

@@ -18,7 +18,7 @@ from skood.nn._make_network import make_network
 from tests.nn._conv_net import conv_classifier, conv_net, images, map_classifier
 from tests.nn._networks import Net
 from tests.nn._outputs import Counter, data, numbers, read, run
-from tests.nn.test_left_as_found import aspects, assert_same
+from tests.nn.test_module_is_unchanged import aspects, assert_same
 from tests.nn.test_network import gradients
 
 
@@ -37,7 +37,7 @@ def up_to(net, name, X):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "flatten", None, "maps"])
-def test_several_layers_from_one_pass(pooling):
+def test_several_layers_from_a_single_pass(pooling):
     """Also where an operation in place changes what a layer gave."""
     net, clf = conv_classifier()
     X = images(12)
@@ -57,9 +57,9 @@ def test_several_layers_from_one_pass(pooling):
                 expected = expected.flatten(1 if pooling == "flatten" else 2)
         elif pooling == "maps":
             expected = expected[:, :, None]
-        found = block.outputs[layer]
-        assert isinstance(found, torch.Tensor) and not found.requires_grad
-        assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        outputs = block.outputs[layer]
+        assert isinstance(outputs, torch.Tensor) and not outputs.requires_grad
+        assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
     expected = up_to(net, "head", X)
     assert_allclose(block.logits, expected, rtol=1e-5, atol=1e-6)
 
@@ -133,9 +133,9 @@ def test_last_run_of_a_layer_is_read():
     (block,) = opened(net).layers(X, ["layer"])
     expected = run(net.layer, net.layer, X=X)
     assert_allclose(block.outputs["layer"], expected, rtol=1e-5)
-    (found,) = opened(net).replaced(X, ["layer"], lambda z: -z)
+    (result,) = opened(net).replaced(X, ["layer"], lambda z: -z)
     expected = run(net.layer, torch.neg, net.layer, torch.neg, net.head, X=X)
-    assert_allclose(found[0], expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(result[0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_half_precision_is_read_as_float32():
@@ -227,14 +227,14 @@ def by_autograd(function, X):
     return x.grad
 
 
-def test_gradient_equals_one_row_at_a_time():
+def test_gradient_equals_sample_by_sample():
     _, clf = conv_classifier(dtype=torch.float64)
     X = images(7, dtype=np.float64)
-    found = gradients(make_network(clf), X, squares)
+    gradient = gradients(make_network(clf), X, squares)
     net = conv_net(dtype=torch.float64).eval()
     for i in range(len(X)):
         expected = by_autograd(net, X[i : i + 1])[0]
-        assert_allclose(found[i], expected, rtol=1e-10, atol=1e-14)
+        assert_allclose(gradient[i], expected, rtol=1e-10, atol=1e-14)
 
 
 def test_binary_margin_is_differentiated_as_two_logits():
@@ -244,19 +244,19 @@ def test_binary_margin_is_differentiated_as_two_logits():
         net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), *tail).double()
         X = numbers(6, 5).astype(np.float64)
         network = make_network(pretrained(net, classes=[0, 1]))
-        found = gradients(network, X, squares)
-        assert_allclose(found, by_autograd(net, X) / 2, rtol=1e-12)
+        gradient = gradients(network, X, squares)
+        assert_allclose(gradient, by_autograd(net, X) / 2, rtol=1e-12)
 
 
 def test_margin_that_no_linear_layer_gives():
     X = numbers(6, 5)
     product = Net(lambda net, x: x[:, 0] * x[:, 1])
     network = make_network(pretrained(product, classes=[0, 1]))
-    found = gradients(network, X, squares)  # of m² / 4
+    gradient = gradients(network, X, squares)  # of m² / 4
     expected = np.zeros_like(X)
     expected[:, 0] = X[:, 0] * X[:, 1] ** 2 / 2
     expected[:, 1] = X[:, 0] ** 2 * X[:, 1] / 2
-    assert_allclose(found, expected, rtol=1e-5)
+    assert_allclose(gradient, expected, rtol=1e-5)
 
 
 def test_gradient_of_probabilities_is_that_of_their_logarithms():
@@ -267,9 +267,9 @@ def test_gradient_of_probabilities_is_that_of_their_logarithms():
 
     # no linear layer gives the logits
     net = Net(lambda net, x: torch.softmax(x[:, :3] * x[:, 1:4], 1))
-    found = gradients(opened(net, output="probabilities"), X, squares)
+    proba = gradients(opened(net, output="probabilities"), X, squares)
     expected = by_autograd(lambda x: torch.log_softmax(x[:, :3] * x[:, 1:4], 1), X)
-    assert_allclose(found, expected, rtol=1e-5)  # computed in float32
+    assert_allclose(proba, expected, rtol=1e-5)  # computed in float32
 
 
 class Rude(nn.Module):
@@ -287,19 +287,19 @@ class Rude(nn.Module):
 
 def test_module_that_writes_to_its_input():
     net, X = Rude(), numbers(6, 5)
-    kept = X.copy()
-    found = gradients(opened(net), X, squares)
+    stored = X.copy()
+    gradient = gradients(opened(net), X, squares)
     expected = by_autograd(lambda x: net(x.clone()), X)
-    assert_allclose(found, expected, rtol=1e-5)
+    assert_allclose(gradient, expected, rtol=1e-5)
     (moved,) = opened(net).input_gradient(X, squares, lambda part, g: part)
     assert_allclose(moved, run(net, X=X.copy()), rtol=1e-6)
     (replaced,) = opened(net).replaced(X, ["head", "head"], lambda z: z)
     for logits in replaced:
         assert_allclose(logits, run(net, X=X.copy()), rtol=1e-6)
-    assert_array_equal(X, kept)
+    assert_array_equal(X, stored)
 
 
-def test_rows_that_are_moved_are_those_of_the_network():
+def test_samples_that_are_moved_are_those_of_the_network():
     """Unsigned bytes are read as floating-point numbers; tensors are not written to."""
     net = Rude()
     bytes_ = np.random.default_rng(0).integers(0, 9, (6, 5)).astype(np.uint8)
@@ -310,11 +310,11 @@ def test_rows_that_are_moved_are_those_of_the_network():
         return part + gradient
 
     for X in (bytes_, torch.as_tensor(bytes_).float()):
-        kept = np.asarray(X).copy()
+        stored = np.asarray(X).copy()
         (moved,) = opened(net).input_gradient(X, squares, move)
         steps = gradients(opened(net), X, squares)
-        assert_allclose(moved, run(net, X=kept + steps), rtol=1e-5)
-        assert_array_equal(X, kept)
+        assert_allclose(moved, run(net, X=stored + steps), rtol=1e-5)
+        assert_array_equal(X, stored)
 
 
 def test_no_gradient():
@@ -346,8 +346,8 @@ def recurrent():
 
 def test_recurrent_network():
     net, X = recurrent().double(), numbers(6, 5, 3).astype(np.float64)
-    found = gradients(opened(net), X, squares)
-    assert_allclose(found, by_autograd(net, X), rtol=1e-10)
+    gradient = gradients(opened(net), X, squares)
+    assert_allclose(gradient, by_autograd(net, X), rtol=1e-10)
 
 
 # --- replacements -----------------------------------------------------------------
@@ -364,13 +364,13 @@ def test_replaced_layer(layer, n_before):
     def function(z):
         return torch.sin(z) * 3
 
-    (found,) = make_network(clf).replaced(X, [layer], function)
+    (result,) = make_network(clf).replaced(X, [layer], function)
     parts = list(conv_net(inplace=False).eval())
     expected = run(*parts[:n_before], function, *parts[n_before:], X=X)
-    assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
+    assert_allclose(result[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_each_layer_is_replaced_on_its_own():
+def test_each_layer_is_replaced_alone():
     _, clf = conv_classifier()
     network = make_network(clf)
     X = images(9)
@@ -381,12 +381,12 @@ def test_each_layer_is_replaced_on_its_own():
         assert_array_equal(logits, alone)
 
 
-def test_inputs_given_by_name_are_replaced():
+def test_inputs_passed_by_name_are_replaced():
     net = Net(lambda net, x: net.head(input2=x[:, :2], input1=x))
     net.head, X = nn.Bilinear(5, 2, 3), numbers(6, 5)
-    (found,) = opened(net).replaced(X, ["input:head"], torch.zeros_like)
+    (layer_outputs,) = opened(net).replaced(X, ["input:head"], torch.zeros_like)
     expected = run(lambda x: net.head(x, torch.zeros_like(x[:, :2])), X=X)
-    assert_allclose(found[0], expected, rtol=1e-5)
+    assert_allclose(layer_outputs[0], expected, rtol=1e-5)
 
 
 def test_what_cannot_be_replaced():
@@ -409,12 +409,12 @@ def test_classifiers_of_all_kinds():
     ).fit(X, y)
     for clf, layer in ((trained, "conv"), (skorch, "body.0")):
         network = make_network(clf)
-        rows = network.prepare(X)
-        assert network.layer_names(rows) == [layer]
+        samples = network.prepare(X)
+        assert network.layer_names(samples) == [layer]
         expected = read(clf, X, {"logits"}).logits
-        (block,) = network.layers(rows, [layer])
+        (block,) = network.layers(samples, [layer])
         assert_allclose(block.logits, expected, rtol=1e-5, atol=1e-6)
-        (moved,) = network.input_gradient(rows, squares, lambda part, g: part)
+        (moved,) = network.input_gradient(samples, squares, lambda part, g: part)
         assert_allclose(moved, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -427,7 +427,7 @@ def test_gradient_of_a_network_made_in_inference_mode():
     assert len(next(network.layers(X, ["conv1"])).logits) == 5
     message = "No gradient passes .*'conv1.weight' and others were made under torch.inf"
     with pytest.raises(ValueError, match=message):
-        list(network.input_gradient(X, np.ones_like, lambda rows, g: rows))
+        list(network.input_gradient(X, np.ones_like, lambda samples, g: samples))
     net = nn.Sequential(nn.Linear(4, 3))
     with torch.inference_mode():
         net[0].weight = nn.Parameter(torch.ones(3, 4))

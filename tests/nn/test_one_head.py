@@ -44,7 +44,7 @@ def clf(trained):
     return copy.deepcopy(trained)
 
 
-def test_it_is_a_fitted_classifier_of_one_column(clf, data):
+def test_head_is_a_fitted_classifier_of_a_column(clf, data):
     X, y = data
     for k, name in enumerate(["species", "long"]):
         for column in (k, name, k - 2, np.int64(k)):
@@ -100,7 +100,7 @@ def test_split_and_layers(clf, data):
         lambda head: ViM(head, n_components=2),
     ],
 )
-def test_detectors_score_as_on_a_network_of_its_own(detector, clf, data):
+def test_detectors_score_as_on_a_separate_network(detector, clf, data):
     """The other heads are not there for a detector."""
     X, y = data
     alone = TorchClassifier(whole, max_epochs=1, random_state=0)
@@ -112,12 +112,12 @@ def test_detectors_score_as_on_a_network_of_its_own(detector, clf, data):
             if "heads.1" not in name
         }
     )
-    found = detector(clf.head(0)).fit(X, y["species"])
+    fitted = detector(clf.head(0)).fit(X, y["species"])
     expected = detector(FrozenEstimator(alone)).fit(X, y["species"])
-    assert_array_equal(found.classes_, expected.classes_)
-    assert_allclose(found.score_samples(3 * X), expected.score_samples(3 * X))
+    assert_array_equal(fitted.classes_, expected.classes_)
+    assert_allclose(fitted.score_samples(3 * X), expected.score_samples(3 * X))
     wrapped = detector(FrozenEstimator(clf.head(0))).fit(X, y["species"])
-    assert_array_equal(wrapped.score_samples(X), found.score_samples(X))
+    assert_array_equal(wrapped.score_samples(X), fitted.score_samples(X))
 
 
 def whole(input_shape, n_classes):
@@ -209,7 +209,7 @@ def test_a_head_knows_the_classifier_as_it_was(clf, data):
     assert not hasattr(clf.head(0).estimator.classifier, "target_names_")
 
 
-def test_one_column(data):
+def test_single_column(data):
     X, y = data
     clf = MultiHeadClassifier(max_epochs=3, random_state=0).fit(X, y["species"])
     head = clf.head(0)
@@ -246,7 +246,7 @@ def test_unknown_column(column, clf):
         clf.head(column)
 
 
-def test_several_columns_are_not_read_as_one(clf, data):
+def test_several_columns_are_not_a_single_column(clf, data):
     X, y = data
     message = "MultiHeadClassifier was fitted on several columns of y.*head\\(0\\)"
     for read_it in (

@@ -56,7 +56,7 @@ def test_two_outputs():
     assert_allclose(clf.predict_logits(X), logits, rtol=1e-6)
 
 
-def test_one_output_is_a_binary_margin():
+def test_single_output_is_a_binary_margin():
     clf, margin = pretrained(net(1), ["no", "yes"]), logits_of(net(1))[:, 0]
     assert_allclose(clf.decision_function(X), margin, rtol=1e-6)
     assert_allclose(clf.predict_proba(X)[:, 1], 1 / (1 + np.exp(-margin)), rtol=1e-6)
@@ -96,7 +96,7 @@ def test_a_single_probability(squeezed):
     assert_allclose(clf.decision_function(X), logit(p), rtol=1e-4, atol=1e-5)
 
 
-def test_probabilities_of_zero_and_one_are_finite():
+def test_probabilities_of_0_and_1_are_finite():
     class Fixed(nn.Module):
         def __init__(self, *p):
             super().__init__()
@@ -146,17 +146,17 @@ def test_detector_without_labels_knows_the_classes():
     assert detector.classes_.tolist() == ["a", "b", "c"]
     far = 100 * np.ones((1, 4))
     labels = np.array(["a"] * 40 + ["new"])
-    rows = np.vstack([X, far])
-    scores = detector.score_samples(rows)
-    assert detector.score(rows, labels) == np.mean(scores[:40] > scores[40])
+    samples = np.vstack([X, far])
+    scores = detector.score_samples(samples)
+    assert detector.score(samples, labels) == np.mean(scores[:40] > scores[40])
 
 
 def test_input_shape():
     clf = pretrained(net(), input_shape=[4])
     assert clf.input_shape_ == (4,)
-    for rows in (X[:, :3], X[:, None]):
+    for samples in (X[:, :3], X[:, None]):
         with pytest.raises(ValueError, match=r"network is expecting samples of .*4,"):
-            clf.predict(rows)
+            clf.predict(samples)
     assert pretrained(net()).input_shape_ is None
 
 

@@ -34,9 +34,9 @@ from tests.nn._outputs import ALL, Counter, data
 
 
 def test_groups():
-    rows, y = data()
+    samples, y = data()
     net, other = pretrained(Counter()), pretrained(Counter())
-    logistic = FrozenEstimator(LogisticRegression().fit(rows, y))
+    logistic = FrozenEstimator(LogisticRegression().fit(samples, y))
     scaled = FrozenEstimator(make_pipeline(StandardScaler(), logistic))
     detectors = [
         MSP(net),
@@ -71,7 +71,7 @@ def test_groups():
         [15],
     ]
     assert network_groups(detectors) == expected
-    fitted = [MSP(LogisticRegression()).fit(rows, y) for _ in range(2)]
+    fitted = [MSP(LogisticRegression()).fit(samples, y) for _ in range(2)]
     reads_the_first = KNN(FrozenEstimator(fitted[0].estimator_))
     assert network_groups([*fitted, reads_the_first]) == [[0, 2], [1]]
     assert network_groups([]) == []
@@ -113,16 +113,16 @@ def test_nested_blocks():
     with shared_outputs([MSP(clf), KNN(clf)]):
         with shared_outputs([MSP(clf), Energy(clf), MSP(own), KNN(own)]):
             MSP(clf).fit(X)
-            rows = np.eye(3)
+            samples = np.eye(3)
             logits = [
-                next(make_network(own).iter_outputs(rows, {"logits"})).logits
+                next(make_network(own).iter_outputs(samples, {"logits"})).logits
                 for _ in range(2)
             ]
             assert logits[0] is logits[1]  # kept by the inner block
         assert sizes == [len(X)]
         KNN(clf).fit(X)  # kept by the outer block, for what it wants
         assert sizes == [len(X)]
-        logits = next(make_network(own).iter_outputs(rows, {"logits"})).logits
+        logits = next(make_network(own).iter_outputs(samples, {"logits"})).logits
         assert logits.flags.writeable
 
 
@@ -134,15 +134,15 @@ def test_the_inner_block_only():
     assert sizes == [len(X)]
 
 
-def test_nothing_is_kept_after_the_block():
+def test_nothing_is_stored_after_the_block():
     clf, sizes = counted()
-    rows = X.copy()
+    samples = X.copy()
     with shared_outputs([MSP(clf), Energy(clf)]):
         reader = make_network(clf)
-        outputs = next(reader.iter_outputs(rows, ALL))
+        outputs = next(reader.iter_outputs(samples, ALL))
         refs = [weakref.ref(a.base) for a in (outputs.features, outputs.logits)]
-        refs.append(weakref.ref(rows))
-        del rows, outputs
+        refs.append(weakref.ref(samples))
+        del samples, outputs
         assert all(ref() is not None for ref in refs)
         late = reader.iter_outputs(NEW, {"logits"})
         next(late)
@@ -156,13 +156,13 @@ def test_nothing_is_kept_after_the_block():
 
 def test_block_that_fails():
     clf, sizes = counted()
-    rows = X.copy()
-    gone = weakref.ref(rows)
+    samples = X.copy()
+    gone = weakref.ref(samples)
     with pytest.raises(KeyError, match="mine"):
         with shared_outputs([MSP(clf), KNN(clf)]):
-            MSP(clf).fit(rows)
+            MSP(clf).fit(samples)
             raise KeyError("mine")
-    del rows
+    del samples
     gc.collect(1)
     assert gone() is None
     assert SHARING.get() == ()
@@ -174,22 +174,22 @@ def test_block_that_fails():
 
 def test_interrupted_forward_pass():
     """An interrupt is not one of the errors after which each reads for itself."""
-    rows, _ = data()
+    samples, _ = data()
     net = Counter(fails_at=2)
     clf = pretrained(net, batch_size=30)
     with shared_outputs([MSP(clf), KNN(clf)]):
         with pytest.raises(KeyboardInterrupt):
-            MSP(clf).fit(rows)
+            MSP(clf).fit(samples)
         assert net.sizes == [30, 30]
-        MSP(clf).fit(rows)
+        MSP(clf).fit(samples)
         assert net.sizes == [30, 30, 30, 30, 20]
 
 
-def test_module_is_left_as_found():
+def test_module_is_unchanged():
     clf, _ = counted()
     net = clf.estimator.module
     net.bn1.eval()
-    modes = [part.training for part in net.modules()]
+    modes = [step.training for step in net.modules()]
     state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     hooks = [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in net.modules()]
     detectors = [build(clf) for build in MEMBERS.values()]
@@ -199,7 +199,7 @@ def test_module_is_left_as_found():
             clone(detector).fit(X, clf.predict(X))
         with pytest.raises(ValueError, match="conv9"):
             broken.fit(X)
-    assert [part.training for part in net.modules()] == modes
+    assert [step.training for step in net.modules()] == modes
     assert [
         (len(m._forward_hooks), len(m._forward_pre_hooks)) for m in net.modules()
     ] == hooks
@@ -280,22 +280,22 @@ def test_users_of_a_plan():
     users = NetworkPlan(None, detectors).users
     indices = [i for i, each in enumerate(detectors) if any(each is u for u in users)]
     assert indices == [0, 2, 4, 5, 7]
-    own = [one for i, one in enumerate(detectors) if i not in (1, 5, 10)]
+    own = [detector for i, detector in enumerate(detectors) if i not in (1, 5, 10)]
     y = clf.predict(X)
     fitted = fit_all(own, X, y, shared=True)
     few = [detectors[i] for i in indices]
     expected = score_all(fitted, NEW, shared=True)
     del sizes[:]
     with shared_outputs(few):
-        for one, scores in zip(fitted, expected, strict=True):
-            assert_array_equal(one.score_samples(NEW), scores)
+        for detector, scores in zip(fitted, expected, strict=True):
+            assert_array_equal(detector.score_samples(NEW), scores)
     assert sizes == [len(NEW)]
 
 
 def test_a_network_is_opened_once(monkeypatch):
-    rows, y = data()
-    clf = FrozenEstimator(LogisticRegression().fit(rows, y))
-    fitted = fit_all([MSP(clf), Energy(clf), KNN(clf)], rows, y, shared=True)
+    samples, y = data()
+    clf = FrozenEstimator(LogisticRegression().fit(samples, y))
+    fitted = fit_all([MSP(clf), Energy(clf), KNN(clf)], samples, y, shared=True)
     opened = []
 
     def plain_network(estimator, **options):
@@ -304,5 +304,5 @@ def test_a_network_is_opened_once(monkeypatch):
 
     make_plain = _shared_forward.plain_network
     monkeypatch.setattr(_shared_forward, "plain_network", plain_network)
-    score_all(fitted, rows, shared=True)
+    score_all(fitted, samples, shared=True)
     assert opened == [{}]

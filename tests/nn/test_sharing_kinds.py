@@ -60,12 +60,12 @@ class CountingScaler(StandardScaler):
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("base", [CountingLogistic, CountingBayes])
 def test_classifiers_without_layers(base, n_classes):
-    rows, y = data(n_classes)
+    samples, y = data(n_classes)
 
     class Counting(base):
         calls = 0
 
-    clf = FrozenEstimator(Counting().fit(rows, y))
+    clf = FrozenEstimator(Counting().fit(samples, y))
     detectors = [
         MSP(clf),
         KNN(clf),
@@ -75,12 +75,12 @@ def test_classifiers_without_layers(base, n_classes):
     if base is CountingLogistic:
         detectors += [ViM(clf, n_components=2), Energy(DICE(clf, sparsity=0.3))]
     assert network_groups(detectors) == [list(range(len(detectors)))]
-    fitted = check_same(detectors, rows, y, rows[:30])
+    fitted = check_same(detectors, samples, y, samples[:30])
     fitted = fitted[:4]  # the weights of DICE are its own
     Counting.calls = 0
-    score_all(fitted, rows, shared=True)
+    score_all(fitted, samples, shared=True)
     assert Counting.calls == 1
-    score_all(fitted, rows, shared=False)
+    score_all(fitted, samples, shared=False)
     assert Counting.calls == 3
 
 
@@ -96,8 +96,8 @@ def test_classifiers_without_layers(base, n_classes):
     ],
 )
 def test_perceptron(monkeypatch, hidden, n_classes):
-    rows, y = data(n_classes)
-    mlp = MLPClassifier(hidden, max_iter=20, random_state=0).fit(rows, y)
+    samples, y = data(n_classes)
+    mlp = MLPClassifier(hidden, max_iter=20, random_state=0).fit(samples, y)
     clf = FrozenEstimator(mlp)
     layers = range(len(hidden) + 1)
     detectors = [
@@ -106,23 +106,23 @@ def test_perceptron(monkeypatch, hidden, n_classes):
         ViM(clf, n_components=2),
         *(make_pipeline(FeatureExtractor(clf, layer=i), KNN()) for i in layers),
     ]
-    fitted = check_same(detectors, rows, y, rows[:30])
+    fitted = check_same(detectors, samples, y, samples[:30])
     calls = []
     run = MLPNetwork._forward
     monkeypatch.setattr(
         MLPNetwork, "_forward", lambda self, *args: calls.append(0) or run(self, *args)
     )
-    score_all(fitted, rows, shared=True)
+    score_all(fitted, samples, shared=True)
     assert len(calls) == 1
-    score_all(fitted, rows, shared=False)
+    score_all(fitted, samples, shared=False)
     assert len(calls) == 1 + len(fitted)
 
 
 def test_pipeline_as_network():
-    rows, y = data()
-    scaler = CountingScaler().fit(rows)
+    samples, y = data()
+    scaler = CountingScaler().fit(samples)
     mlp = MLPClassifier((6,), max_iter=20, random_state=0).fit(
-        scaler.transform(rows), y
+        scaler.transform(samples), y
     )
     clf = FrozenEstimator(make_pipeline(scaler, mlp))
     detectors = [
@@ -131,33 +131,33 @@ def test_pipeline_as_network():
         make_pipeline(FeatureExtractor(clf, layer=0), KNN()),
         make_pipeline(FeatureExtractor(clf, layer=1), KNN()),
     ]
-    fitted = check_same(detectors, rows, y, rows[:30])
+    fitted = check_same(detectors, samples, y, samples[:30])
     CountingScaler.calls = 0
-    score_all(fitted, rows, shared=True)
+    score_all(fitted, samples, shared=True)
     assert CountingScaler.calls == 1
-    score_all(fitted, rows, shared=False)
+    score_all(fitted, samples, shared=False)
     assert CountingScaler.calls == 5
 
 
 def test_pipeline_reads_in_the_smallest_batches():
-    rows, _ = data()
+    samples, _ = data()
     net = Counter()
     clf = FrozenEstimator(make_pipeline(FunctionTransformer(), pretrained(net)))
     extractors = [
         FeatureExtractor(clf, layer=layer, batch_size=size)
         for layer, size in (("head", 40), ("body", 50), ("head", 30), ("head", 60))
     ]
-    fit_all(extractors, rows, None, shared=False)
+    fit_all(extractors, samples, None, shared=False)
     del net.sizes[:]
     with shared_outputs(extractors):
         for extractor in extractors:
-            extractor.fit_transform(rows)
+            extractor.fit_transform(samples)
     assert net.sizes == [30, 30, 20]
 
 
 def test_data_frames():
-    rows, y = data()
-    frame = pd.DataFrame(rows, columns=list("abcde"))
+    samples, y = data()
+    frame = pd.DataFrame(samples, columns=list("abcde"))
     clf = FrozenEstimator(LogisticRegression().fit(frame, y))
     check_same([MSP(clf), KNN(clf)], frame, y, frame[:20])
     renamed = frame.rename(columns={"a": "z"})
@@ -169,7 +169,7 @@ def test_data_frames():
 # --- errors -----------------------------------------------------------------------
 
 
-def test_error_is_of_the_one_that_asks():
+def test_error_is_of_the_detector_that_scores():
     """What cannot be read by one is read by the others, as by each alone."""
     clf, sizes = counted()
     missing = make_pipeline(FeatureExtractor(clf, layer="conv9"), KNN())
@@ -208,50 +208,52 @@ class Headless(nn.Module):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_union_that_cannot_be_read(first):
-    rows, y = data()
+    samples, y = data()
     clf = pretrained(Headless(), classes=np.arange(3))
     idle = make_pipeline(FeatureExtractor(clf, layer="idle"), KNN())
     root = make_pipeline(FeatureExtractor(clf, layer="root"), KNN())
     works = [MSP(clf), Energy(clf), make_pipeline(FeatureExtractor(clf), KNN())]
-    alone = score_all(fit_all(works, rows, y, shared=False), rows, shared=False)
+    alone = score_all(fit_all(works, samples, y, shared=False), samples, shared=False)
     with shared_outputs([*works, ViM(clf), idle]):
         for turn in range(2):
             if turn == first:
                 with pytest.raises(ValueError, match=r"not the output of a torch\.nn"):
-                    ViM(clf).fit(rows, y)
+                    ViM(clf).fit(samples, y)
                 with pytest.raises(ValueError, match="'idle' did not run") as error:
-                    idle.fit(rows, y)
+                    idle.fit(samples, y)
                 assert error.value.__context__ is None
             else:
                 for detector, scores in zip(works, alone, strict=True):
-                    found = detector.fit(rows, y).score_samples(rows)
-                    assert_array_equal(found, scores)
-    large = rows.copy()
+                    actual = detector.fit(samples, y).score_samples(samples)
+                    assert_array_equal(actual, scores)
+    large = samples.copy()
     large[-1] = 200.0
     with shared_outputs([root, *works]):
         with pytest.raises(ValueError, match="features contain NaN"):
             root.fit(large, y)
         works[0].fit(large, y)
-        root.fit(rows, y)  # the next rows are read together again
+        root.fit(samples, y)  # the next rows are read together again
 
 
-def test_sparse_rows():
-    rows, y = data()
-    clf = FrozenEstimator(LogisticRegression().fit(rows, y))
-    csr = sparse.csr_array(rows)
-    expected = MSP(clf).fit(rows, y).score_samples(rows)
+def test_sparse_samples():
+    samples, y = data()
+    clf = FrozenEstimator(LogisticRegression().fit(samples, y))
+    csr = sparse.csr_array(samples)
+    expected = MSP(clf).fit(samples, y).score_samples(samples)
     with shared_outputs([MSP(clf), KNN(clf)]):
         with pytest.raises(TypeError, match="TruncatedSVD"):
             Mahalanobis(clf).fit(csr, y)
-        found = MSP(clf).fit(csr, y).score_samples(csr)
+        scores = MSP(clf).fit(csr, y).score_samples(csr)
         distances = KNN(clf).fit(csr, y).score_samples(csr)
-    assert_allclose(found, expected, rtol=1e-6)
-    assert_allclose(distances, KNN(clf).fit(rows, y).score_samples(rows), rtol=1e-9)
+    assert_allclose(scores, expected, rtol=1e-6)
+    assert_allclose(
+        distances, KNN(clf).fit(samples, y).score_samples(samples), rtol=1e-9
+    )
 
 
 def test_classifier_that_cannot_be_read():
-    rows, y = data()
+    samples, y = data()
     votes = FrozenEstimator(SVC(decision_function_shape="ovo").fit(*data(4)))
     with shared_outputs([MSP(votes), Energy(votes)]):
         with pytest.raises(ValueError, match="set decision_function_shape='ovr'"):
-            MSP(votes).fit(rows, y)
+            MSP(votes).fit(samples, y)

@@ -111,7 +111,7 @@ def test_linear_svc_is_a_linear_head_but_kernel_svc_is_not():
         read(clf, X, ALL)
 
 
-def test_margins_that_are_not_one_per_class():
+def test_margins_that_are_not_per_class():
     X, y = data(4)
     clf = SVC(decision_function_shape="ovo").fit(X, y)
     with pytest.raises(ValueError, match="SVC gives 6 margins for 4 classes, expected"):
@@ -301,7 +301,7 @@ def test_which_probabilities_are_the_softmax_of_the_logits():
         n_samples=80, n_features=4, n_informative=3, n_redundant=0, n_classes=3,
         random_state=0,
     )  # fmt: skip
-    found = {}
+    predicted = {}
     for name, model in {
         "logistic": LogisticRegression(),
         "one_vs_rest": SGDClassifier(loss="log_loss", random_state=0),
@@ -314,13 +314,16 @@ def test_which_probabilities_are_the_softmax_of_the_logits():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(X, y)
-        found[name] = predicts_softmax(model)
-        assert predicts_softmax(FrozenEstimator(model)) == found[name]
-        assert predicts_softmax(Pipeline([("last", model)])) == found[name]
-        if found[name] and hasattr(model, "predict_proba"):
+        predicted[name] = predicts_softmax(model)
+        assert predicts_softmax(FrozenEstimator(model)) == predicted[name]
+        assert predicts_softmax(Pipeline([("last", model)])) == predicted[name]
+        if predicted[name] and hasattr(model, "predict_proba"):
             logits = read(model, X, {"logits"}).logits.astype(float)
             assert_allclose(softmax(logits, axis=1), model.predict_proba(X), atol=1e-6)
-    assert [name for name in found if not found[name]] == ["logistic", "one_vs_rest"]
+    assert [name for name in predicted if not predicted[name]] == [
+        "logistic",
+        "one_vs_rest",
+    ]
 
 
 def test_text():
@@ -414,9 +417,9 @@ def test_joined_and_cut_outputs():
     X, y = data()
     outputs = read(LogisticRegression().fit(X, y), X, ALL)
     assert outputs.n_samples == 90
-    part = outputs.take(slice(10, 20))
-    assert part.n_samples == 10 and part.head is outputs.head
-    assert part.features.base is not None
+    block = outputs.take(slice(10, 20))
+    assert block.n_samples == 10 and block.head is outputs.head
+    assert block.features.base is not None
     again = concatenate([outputs.take(slice(0, 40)), outputs.take(slice(40, None))])
     assert_array_equal(again.logits, outputs.logits)
     assert_array_equal(again.features, outputs.features)

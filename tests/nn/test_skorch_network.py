@@ -143,14 +143,14 @@ def test_plain_skorch_net_with_log_probabilities(close):
     X, y = data()
     net = skorch_net(skorch.NeuralNet, criterion=nn.NLLLoss, module__close=close)
     assert not hasattr(net.fit(X, y), "classes_")
-    found = read(net, X, {"logits"}).logits
+    actual = read(net, X, {"logits"}).logits
     if close is log_softmax_rows:
         head = read(net, X, ALL).head
         assert_array_equal(head.coef, net.module_.head.weight.detach())
     _, logits = by_hand(net.module_, X.astype(float))
     if close is sharpened_logs:  # which no linear layer gives
         logits = log_softmax(2 * logits, axis=1)
-    assert_allclose(found, logits, rtol=1e-4, atol=1e-5)
+    assert_allclose(actual, logits, rtol=1e-4, atol=1e-5)
 
 
 def test_skorch_net_in_detectors():

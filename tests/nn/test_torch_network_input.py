@@ -20,7 +20,7 @@ from tests.nn._outputs import ALL, Counter, data, read
     [ALL, {"features"}, {"logits"}, {"head"}, {"features", "head"}],
     ids=lambda want: "-".join(sorted(want)),
 )
-def test_one_forward_pass_per_row(want):
+def test_single_forward_pass_per_sample(want):
     X, _ = data(n_samples=80)
     net = Counter()
     outputs = read(pretrained(net), X, want, batch_size=32)
@@ -34,9 +34,9 @@ def test_batch_size_does_not_change_the_result():
     clf = pretrained(Counter())
     whole = read(clf, X, ALL, batch_size=80)
     for batch_size in (1, 7, 64):
-        part = read(clf, X, ALL, batch_size=batch_size)
-        assert_allclose(part.features, whole.features, rtol=1e-5, atol=1e-6)
-        assert_allclose(part.logits, whole.logits, rtol=1e-5, atol=1e-6)
+        step = read(clf, X, ALL, batch_size=batch_size)
+        assert_allclose(step.features, whole.features, rtol=1e-5, atol=1e-6)
+        assert_allclose(step.logits, whole.logits, rtol=1e-5, atol=1e-6)
     with torch.no_grad():
         expected = Counter().eval()(torch.as_tensor(X))
     assert_allclose(whole.logits, expected, rtol=1e-5, atol=1e-6)
@@ -64,7 +64,7 @@ def test_batch_size_of_a_pretrained_module_is_an_upper_bound():
         lambda X: np.asfortranarray(X),
     ],
 )
-def test_kinds_of_rows(change, recwarn):
+def test_kinds_of_samples(change, recwarn):
     X, _ = data()
     clf = pretrained(Counter())
     expected = read(clf, X, {"logits"}).logits
@@ -74,7 +74,7 @@ def test_kinds_of_rows(change, recwarn):
     assert not recwarn
 
 
-def test_rows_that_must_not_be_written_to(recwarn):
+def test_samples_that_must_not_be_written_to(recwarn):
     X, _ = data()
     X.flags.writeable = False
     read(pretrained(Counter()), X, ALL)

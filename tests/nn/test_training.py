@@ -23,7 +23,7 @@ from skood.nn._training import (
     restored_on_error,
     state_to_numpy,
 )
-from skood.nn._training_data import Rows
+from skood.nn._training_data import TrainingSet
 from skood.nn._training_options import training_options
 from skood.utils._progress import progress
 
@@ -119,7 +119,7 @@ def test_step_schedule(epochs, third):
     assert_allclose(lrs("step", epochs, 1), expected)
 
 
-def test_one_cycle_schedule():
+def test_cyclic_schedule():
     """A half cosine up to the peak at 30 % of the steps, and one down."""
     seen = lrs("one_cycle", 10, 10)
     peak = 29  # 0.3 * 100 - 1
@@ -136,7 +136,7 @@ def test_one_cycle_schedule():
 
 
 @pytest.mark.parametrize("epochs, batches", [(1, 1), (1, 2), (2, 1)])
-def test_one_cycle_schedule_of_few_steps(epochs, batches):
+def test_cyclic_schedule_of_few_steps(epochs, batches):
     assert all(0 < lr <= 0.5 for lr in lrs("one_cycle", epochs, batches))
 
 
@@ -147,7 +147,7 @@ def test_one_cycle_schedule_of_few_steps(epochs, batches):
 def test_net_works_in_the_precision_of_its_module(X, y, precision):
     net = net_of(module=lambda shape, n: nn.Linear(*shape, n).to(precision))
     with progress(2, desc="", verbose=0) as bar:
-        train(net, Rows(X, y, np.ones(40)), epochs=2, bar=bar)
+        train(net, TrainingSet(X, y, np.ones(40)), epochs=2, bar=bar)
     assert net.module_.weight.dtype == precision
     logits = forward(net, X.astype(np.float64))
     assert logits.dtype == np.float64
@@ -166,14 +166,20 @@ def test_mixed_precision(X, y):
         options = training_options(TorchClassifier())
         options.set_params(mixed_precision=mixed)
         with progress(2, desc="", verbose=0) as bar:
-            train(net, Rows(images, y, np.ones(40)), epochs=2, bar=bar, options=options)
+            train(
+                net,
+                TrainingSet(images, y, np.ones(40)),
+                epochs=2,
+                bar=bar,
+                options=options,
+            )
         logits.append(forward(net, images))
     assert_array_equal(*logits)
     net.mixed_precision_ = True  # as on CUDA
-    found = net.infer(images)
-    assert found.dtype == torch.float32
+    result = net.infer(images)
+    assert result.dtype == torch.float32
     exact = net.module_(torch.from_numpy(images))
-    assert 0 < (found - exact).abs().max() < 2**-6 * exact.abs().max()
+    assert 0 < (result - exact).abs().max() < 2**-6 * exact.abs().max()
     assert net.module_[0].weight.dtype == torch.float32
 
 
@@ -198,13 +204,17 @@ def test_net_serves_by_itself(X, y):
     assert again.history[-1, "valid_batch_count"] == 2  # 20 rows
 
 
-def test_training_loss_of_an_epoch_is_the_mean_over_rows(X, y):
+def test_training_loss_of_an_epoch_is_the_mean_over_samples(X, y):
     """With a rate that changes nothing it is the loss itself."""
     net = net_of(lr=1e-30)
     weight = np.linspace(1, 2, 40)
     with progress(1, desc="", verbose=0) as bar:
         history = train(
-            net, Rows(X, y, weight), epochs=1, bar=bar, valid=Rows(X, y, weight)
+            net,
+            TrainingSet(X, y, weight),
+            epochs=1,
+            bar=bar,
+            valid=TrainingSet(X, y, weight),
         )
     logits = forward(net, X)
     log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -218,7 +228,7 @@ def test_training_loss_of_an_epoch_is_the_mean_over_rows(X, y):
 def test_net_notes_the_epochs_and_forgets_the_batches(X, y):
     net = net_of()
     with progress(3, desc="", verbose=0) as bar:
-        history = train(net, Rows(X, y, np.ones(40)), epochs=3, bar=bar)
+        history = train(net, TrainingSet(X, y, np.ones(40)), epochs=3, bar=bar)
     assert net.history[:, "train_loss"] == [row["train_loss"] for row in history]
     assert net.history[:, "batches"] == [[], [], []]
     assert net.train_split is None  # which would keep the validation rows
@@ -243,18 +253,18 @@ def test_optimizers(optimizer, kind):
     assert group.get("nesterov", False) == (optimizer == "nesterov")
 
 
-def test_small_batches_are_trained_on_one_thread(X, y, monkeypatch):
+def test_small_batches_are_trained_on_a_single_thread(X, y, monkeypatch):
     seen = []
     net = net_of(batch_size=20)
     net.module_.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
-    rows = Rows(X, y, np.ones(40))
+    training_set = TrainingSet(X, y, np.ones(40))
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         for least_work in (20 * 803 + 1, 20 * 803):  # 803 = 4 * 100 + 100 + 100 * 3 + 3
             monkeypatch.setattr(_training, "_MIN_WORK_FOR_THREADS", least_work)
             with progress(1, desc="", verbose=0) as bar:
-                train(net, rows, epochs=1, bar=bar)
+                train(net, training_set, epochs=1, bar=bar)
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -295,7 +305,7 @@ def test_logits_of_a_row_do_not_depend_on_the_others(X, kind):
     assert_allclose(single, logits, rtol=0, atol=1e-6)
 
 
-def test_forward_does_not_change_what_it_is_given(X):
+def test_forward_does_not_change_its_input(X):
     net = net_of(
         module=lambda shape, n: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, n))
     )
@@ -316,13 +326,13 @@ def test_state_round_trip(X, y, optimizer, precision):
         module = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, n))
         return module.to(precision)
 
-    rows = Rows(X, y, np.ones(40))
+    training_set = TrainingSet(X, y, np.ones(40))
     net, other = (net_of(module=factory, optimizer=optimizer) for _ in range(2))
 
     def fit(net):
         torch.manual_seed(1)
         with progress(2, desc="", verbose=0) as bar:
-            train(net, rows, epochs=2, bar=bar)
+            train(net, training_set, epochs=2, bar=bar)
 
     fit(net)
     state = state_to_numpy(net)
@@ -337,13 +347,13 @@ def test_state_round_trip(X, y, optimizer, precision):
 
 
 def test_restored_on_error(X, y):
-    rows = Rows(X, y, np.ones(40))
+    training_set = TrainingSet(X, y, np.ones(40))
     net = net_of(module=lambda s, n: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, n)))
     with progress(2, desc="", verbose=0) as bar:
-        train(net, rows, epochs=2, bar=bar)
+        train(net, training_set, epochs=2, bar=bar)
     before = state_to_numpy(net)
     with pytest.raises(KeyboardInterrupt), restored_on_error(net):
-        net.fit_loop(rows, epochs=3)
+        net.fit_loop(training_set, epochs=3)
         raise KeyboardInterrupt
     after = state_to_numpy(net)
     for name, value in before["module"].items():

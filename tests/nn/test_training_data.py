@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.utils.class_weight import compute_sample_weight
 
 from skood.nn._training_data import (
-    Rows,
+    TrainingSet,
     check_same_classes,
     check_target,
     check_weights,
@@ -18,7 +18,7 @@ from skood.nn._training_data import (
     normalized,
     row_batches,
     stratified_split,
-    weighted_rows,
+    weighted_samples,
     with_class_weight,
 )
 from tests._loops import looped
@@ -127,32 +127,32 @@ def test_normalized():
     assert_array_equal(normalized(np.full(7, 0.3)), np.ones(7))
 
 
-def test_weighted_rows_leaves_out_rows_of_weight_zero():
+def test_weighted_samples_leave_out_weight_0():
     X = np.arange(8.0).reshape(4, 2)
-    rows = weighted_rows(
+    training_set = weighted_samples(
         X, np.array([0, 1, 1, 0]), [1, 0, 3, 2], {0: 1, 1: 2}, np.arange(2)
     )
-    assert_array_equal(rows.inputs, X[[0, 2, 3]])
-    assert_array_equal(rows.codes, [0, 1, 0])
-    assert_allclose(rows.weight, np.array([1, 6, 2]) / 3)
-    rows = weighted_rows(X, np.array([0, 1, 1, 0]), None, None, np.arange(2))
-    assert rows.inputs is X
+    assert_array_equal(training_set.inputs, X[[0, 2, 3]])
+    assert_array_equal(training_set.codes, [0, 1, 0])
+    assert_allclose(training_set.weight, np.array([1, 6, 2]) / 3)
+    training_set = weighted_samples(X, np.array([0, 1, 1, 0]), None, None, np.arange(2))
+    assert training_set.inputs is X
     with pytest.raises(ValueError, match="leaves only samples of weight zero"):
-        weighted_rows(X[:1], np.array([0]), None, {0: 0}, np.arange(2))
+        weighted_samples(X[:1], np.array([0]), None, {0: 0}, np.arange(2))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        weighted_rows(X, np.array([0]), None, None, np.arange(2))
+        weighted_samples(X, np.array([0]), None, None, np.arange(2))
 
 
 # --- rows and batches --------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
-def test_rows(kind):
+def test_training_set(kind):
     X = kind(np.arange(8.0).reshape(4, 2))
-    rows = Rows(X, np.array([0, 1, 2, 3]), np.array([1.0, 2, 2, 3]))
-    assert len(rows) == 4
-    assert_allclose(rows.weight.mean(), 1)
-    subset = rows.subset(np.array([3, 1]))
+    training_set = TrainingSet(X, np.array([0, 1, 2, 3]), np.array([1.0, 2, 2, 3]))
+    assert len(training_set) == 4
+    assert_allclose(training_set.weight.mean(), 1)
+    subset = training_set.subset(np.array([3, 1]))
     inputs, (codes, weight) = subset[np.array([0])]
     assert_array_equal(inputs, [[6.0, 7.0]])
     assert_array_equal(codes, [3])
@@ -235,8 +235,8 @@ def test_stratified_split_by_several_columns():
             stratified_split(labels, 0.3, np.random.RandomState(seed))
             for labels in (codes, joint)
         ]
-        for found, expected in zip(*splits, strict=True):
-            assert_array_equal(found, expected)  # in order of the first column first
+        for result, expected in zip(*splits, strict=True):
+            assert_array_equal(result, expected)  # in order of the first column first
     codes = np.column_stack([np.zeros(40, dtype=int), np.arange(40) % 20])
     codes[:3, 0] = [1, 2, 2]
     for seed in range(20):
@@ -247,7 +247,7 @@ def test_stratified_split_by_several_columns():
         assert len(valid) >= 40 * 0.9 - 1 - 3 - 20
 
 
-def test_columns_of_one_are_split_as_without_columns():
+def test_single_columns_are_split_as_without_columns():
     codes = np.random.RandomState(0).randint(4, size=50)
     for a, b in zip(
         stratified_split(codes, 0.4, np.random.RandomState(1)),
@@ -257,7 +257,7 @@ def test_columns_of_one_are_split_as_without_columns():
         assert_array_equal(a, b)
 
 
-def test_stratified_split_without_validation_rows():
+def test_stratified_split_without_validation_samples():
     with pytest.raises(
         ValueError, match=r"validation_fraction=0.5 of 2 samples leaves none"
     ):

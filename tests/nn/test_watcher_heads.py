@@ -56,7 +56,7 @@ OUTPUTS = {
 
 @looped("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("how", OUTPUTS)
-def test_head_is_found_behind(how, dtype):
+def test_head_is_behind(how, dtype):
     net = Headed(OUTPUTS[how]).to(getattr(torch, dtype))
     X = numbers(20, 4)
     outputs = read(pretrained(net), X, ALL)
@@ -69,7 +69,7 @@ def test_head_is_found_behind(how, dtype):
 
 
 @pytest.mark.parametrize("close", [lambda v: v, lambda v: v[:, 0], torch.sigmoid])
-def test_one_output(close):
+def test_single_output(close):
     net, X = Headed(close, width=1), numbers(20, 4)
     outputs = read(pretrained(net), X, ALL)
     margin = true_logits(net, X)

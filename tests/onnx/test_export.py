@@ -88,13 +88,13 @@ def data():
     return X, y, np.concatenate([X, far, saturated, np.zeros((1, 4)), 1e-3 * X[:3]])
 
 
-def run(model, rows):
+def run(model, samples):
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     assert [output.name for output in session.get_outputs()] == ["label", "scores"]
-    return session.run(None, {session.get_inputs()[0].name: rows})
+    return session.run(None, {session.get_inputs()[0].name: samples})
 
 
 def needs_skl2onnx():
@@ -104,17 +104,17 @@ def needs_skl2onnx():
 @pytest.mark.parametrize("detector", DETECTORS, ids=repr)
 def test_scores_are_those_of_the_detector(detector, data):
     needs_skl2onnx()
-    X, y, rows = data
+    X, y, samples = data
     model = to_onnx(detector.fit(X, y))
-    label, scores = run(model, rows)
-    expected = detector.score_samples(rows)
+    label, scores = run(model, samples)
+    expected = detector.score_samples(samples)
     assert scores.dtype == np.float64
     assert label.dtype == np.int64
     np.testing.assert_allclose(scores, expected, rtol=1e-9, atol=1e-300)
     clear = np.abs(expected - detector.offset_) > 1e-9 * np.abs(detector.offset_)
-    np.testing.assert_array_equal(label[clear], detector.predict(rows)[clear])
+    np.testing.assert_array_equal(label[clear], detector.predict(samples)[clear])
     # any number of rows, each by itself
-    _, one = run(model, rows[5:6])
+    _, one = run(model, samples[5:6])
     np.testing.assert_allclose(one, scores[5:6], rtol=1e-12)
 
 
@@ -125,21 +125,21 @@ def test_every_formula_is_tested():
 def test_binary_classifier(data):
     """A margin is two logits, as for the detector itself."""
     needs_skl2onnx()
-    X, y, rows = data
+    X, y, samples = data
     for classifier in (LINEAR, network()):
         detector = MSP(classifier).fit(X, y % 2)
-        _, scores = run(to_onnx(detector), rows)
+        _, scores = run(to_onnx(detector), samples)
         np.testing.assert_allclose(
-            scores, detector.score_samples(rows), rtol=1e-9, atol=1e-300
+            scores, detector.score_samples(samples), rtol=1e-9, atol=1e-300
         )
 
 
 def test_frozen_classifier(data):
     needs_skl2onnx()
-    X, y, rows = data
+    X, y, samples = data
     detector = ViM(FrozenEstimator(network().fit(X, y)), n_components=2).fit(X)
-    _, scores = run(to_onnx(detector), rows)
-    np.testing.assert_allclose(scores, detector.score_samples(rows), rtol=1e-9)
+    _, scores = run(to_onnx(detector), samples)
+    np.testing.assert_allclose(scores, detector.score_samples(samples), rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_frozen_classifier(data):
 def test_features_of_a_split_network(kind, with_head, dtype, data):
     """Every detector on features, logits or a head with given weights."""
     needs_skl2onnx()
-    X, y, rows = data
+    X, y, samples = data
     body, head = split(network().fit(X, y))
-    train, test = (body.transform(one).astype(dtype) for one in (X, rows[:150]))
+    train, test = (body.transform(one).astype(dtype) for one in (X, samples[:150]))
     if kind._needs == {"logits"} and not with_head:
         train, test = head.predict_logits(train), head.predict_logits(test)
     detector = kind(head if with_head else None).fit(train, y)
@@ -179,14 +179,14 @@ def test_float32_features_of_a_torch_network(data):
     """The features that a torch body gives go into the model as they are."""
     torch = pytest.importorskip("torch")
     needs_skl2onnx()
-    X, y, rows = data
+    X, y, samples = data
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = torch.nn.Sequential(
             torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)
         )
     body, head = split(pretrained(module, range(4)))
-    train, test = body.transform(X), body.transform(rows[:150])
+    train, test = body.transform(X), body.transform(samples[:150])
     assert test.dtype == np.float32
     detector = Energy(head).fit(train, y)
     _, scores = run(to_onnx(detector, dtype=np.float32), test)
@@ -206,29 +206,29 @@ def test_type_of_the_input(data):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_pipeline_of_either_type(data, dtype):
     needs_skl2onnx()
-    X, y, rows = data
-    rows = rows.astype(dtype)
+    X, y, samples = data
+    samples = samples.astype(dtype)
     pipeline = make_pipeline(StandardScaler(), KNN(n_neighbors=5)).fit(X, y)
-    _, scores = run(to_onnx(pipeline, dtype=dtype), rows)
+    _, scores = run(to_onnx(pipeline, dtype=dtype), samples)
     rtol = 1e-9 if dtype == np.float64 else 1e-4
-    np.testing.assert_allclose(scores, pipeline.score_samples(rows), rtol=rtol)
+    np.testing.assert_allclose(scores, pipeline.score_samples(samples), rtol=rtol)
 
 
 def test_pipeline(data):
     needs_skl2onnx()
-    X, y, rows = data
+    X, y, samples = data
     pipeline = make_pipeline(StandardScaler(), KNN(n_neighbors=5)).fit(X, y)
-    label, scores = run(to_onnx(pipeline), rows)
-    np.testing.assert_allclose(scores, pipeline.score_samples(rows), rtol=1e-9)
-    np.testing.assert_array_equal(label, pipeline.predict(rows))
+    label, scores = run(to_onnx(pipeline), samples)
+    np.testing.assert_allclose(scores, pipeline.score_samples(samples), rtol=1e-9)
+    np.testing.assert_array_equal(label, pipeline.predict(samples))
 
 
 def test_pipeline_that_starts_with_nothing(data):
     needs_skl2onnx()
-    X, y, rows = data
+    X, y, samples = data
     pipeline = make_pipeline("passthrough", StandardScaler(), SSD()).fit(X, y)
-    _, scores = run(to_onnx(pipeline), rows)
-    np.testing.assert_allclose(scores, pipeline.score_samples(rows), rtol=1e-9)
+    _, scores = run(to_onnx(pipeline), samples)
+    np.testing.assert_allclose(scores, pipeline.score_samples(samples), rtol=1e-9)
 
 
 @pytest.mark.parametrize("step", [PolynomialFeatures(), LinearDiscriminantAnalysis()])
@@ -244,26 +244,26 @@ def test_transformer_without_float64(step, data):
         to_onnx(pipeline)
 
 
-def test_float32_rows_by_skl2onnx_itself(data):
+def test_float32_samples_by_skl2onnx_itself(data):
     """What the model is given may be float32: it computes in float64."""
     skl2onnx = needs_skl2onnx()
-    X, y, rows = data
+    X, y, samples = data
     register_converters()
-    rows = rows.astype(np.float32)
+    samples = samples.astype(np.float32)
     detector = Mahalanobis().fit(X, y)
-    _, scores = run(skl2onnx.to_onnx(detector, rows[:1]), rows)
-    expected = detector.score_samples(rows.astype(np.float64))
+    _, scores = run(skl2onnx.to_onnx(detector, samples[:1]), samples)
+    expected = detector.score_samples(samples.astype(np.float64))
     np.testing.assert_allclose(scores, expected, rtol=1e-9)
 
 
 def test_versions_of_operators(data):
     needs_skl2onnx()
-    X, y, rows = data
+    X, y, samples = data
     detector = GEN().fit(X, y)
     model = to_onnx(detector, target_opset=18)
     assert {opset.version for opset in model.opset_import if not opset.domain} == {18}
-    _, scores = run(model, rows)
-    np.testing.assert_allclose(scores, detector.score_samples(rows), rtol=1e-9)
+    _, scores = run(model, samples)
+    np.testing.assert_allclose(scores, detector.score_samples(samples), rtol=1e-9)
     with pytest.raises(ValueError, match=r"target_opset=17 is too old: .* 18 or newer"):
         to_onnx(detector, target_opset=17)
 

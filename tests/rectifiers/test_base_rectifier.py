@@ -34,7 +34,7 @@ def _features(n_samples=60, n_features=12, dtype=np.float64):
 
 
 @each
-def test_precision_is_kept(rectifier):
+def test_precision_is_unchanged(rectifier):
     Z = _features()
     double = rectifier.fit_transform(Z)
     assert double.dtype == np.float64
@@ -69,12 +69,12 @@ def test_torch_tensors(rectifier):
 
 
 @each
-def test_input_is_neither_written_to_nor_given_back(rectifier):
+def test_input_is_neither_written_to_nor_returned(rectifier):
     Z = _features()
-    kept = Z.copy()
+    stored = Z.copy()
     out = rectifier.fit(Z).transform(Z)
     assert not np.shares_memory(out, Z)
-    np.testing.assert_array_equal(Z, kept)
+    np.testing.assert_array_equal(Z, stored)
     fortran = rectifier.transform(np.asfortranarray(Z))
     np.testing.assert_allclose(fortran, out, rtol=1e-14)
 
@@ -121,7 +121,7 @@ def test_errors(rectifier):
 
 
 @pytest.mark.parametrize("rectifier", LEARNING, ids=repr)
-def test_ood_rows_are_left_out(rectifier):
+def test_ood_samples_are_left_out(rectifier):
     Z = _features()
     y = np.arange(60) % 3
     expected = rectifier.fit(Z, y).transform(Z)

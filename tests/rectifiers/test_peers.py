@@ -36,8 +36,8 @@ def head():
     return LinearHead(coef, rng.normal(size=5).astype(np.float32))
 
 
-def _maps(rows):
-    return torch.from_numpy(rows)[:, :, None, None]
+def _maps(samples):
+    return torch.from_numpy(samples)[:, :, None, None]
 
 
 def _apply(head):
@@ -104,19 +104,19 @@ def test_ash(features, percentile, variant):
 
 
 def test_ash_b_lifts_zeros():
-    rows = np.zeros((1, 10), dtype=np.float32)
-    rows[0, :2] = 1, 3
-    theirs = peer.ASH.variants["ash-b"](_maps(rows), 0.5)
+    samples = np.zeros((1, 10), dtype=np.float32)
+    samples[0, :2] = 1, 3
+    theirs = peer.ASH.variants["ash-b"](_maps(samples), 0.5)
     assert (theirs > 0).sum() == 5  # three of them were zero
     np.testing.assert_array_equal(
-        ASH(percentile=50, variant="b").fit_transform(rows), rows.astype(bool) * 2
+        ASH(percentile=50, variant="b").fit_transform(samples), samples.astype(bool) * 2
     )
 
 
 def test_ash_of_a_row_of_zeros_is_nan():
-    rows = np.zeros((1, 10), dtype=np.float32)
-    assert torch.isnan(peer.ASH.variants["ash-s"](_maps(rows), 0.65)).all()
-    np.testing.assert_array_equal(ASH().fit_transform(rows), rows)
+    samples = np.zeros((1, 10), dtype=np.float32)
+    assert torch.isnan(peer.ASH.variants["ash-s"](_maps(samples), 0.65)).all()
+    np.testing.assert_array_equal(ASH().fit_transform(samples), samples)
 
 
 @pytest.mark.parametrize("percentile", [65, 85])

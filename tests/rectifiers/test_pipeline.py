@@ -60,15 +60,15 @@ def _n_kept(z, pruned):
 def _ash(variant):
     def rectify(z):
         k = _n_kept(z, 0.65)
-        kept = sorted(range(len(z)), key=lambda j: (-z[j], j))[:k]
-        kept = [j for j in kept if z[j] > 0]
-        s1, s2 = sum(z), sum(z[j] for j in kept)
+        remaining = sorted(range(len(z)), key=lambda j: (-z[j], j))[:k]
+        remaining = [j for j in remaining if z[j] > 0]
+        s1, s2 = sum(z), sum(z[j] for j in remaining)
         value = {
             "s": lambda j: z[j] * math.exp(s1 / s2),
-            "b": lambda j: s1 / len(kept),
+            "b": lambda j: s1 / len(remaining),
             "p": lambda j: z[j],
         }[variant]
-        return [value(j) if j in kept else 0.0 for j in range(len(z))]
+        return [value(j) if j in remaining else 0.0 for j in range(len(z))]
 
     return lambda train, head: rectify
 
@@ -112,11 +112,11 @@ def _unit(z):
     return [value / length for value in z]
 
 
-def _knn(train, rows):
+def _knn(train, samples):
     bank = [_unit(z) for z in train]
     return [
         -sorted(math.dist(_unit(z), other) for other in bank)[N_NEIGHBORS - 1]
-        for z in rows
+        for z in samples
     ]
 
 
@@ -162,14 +162,14 @@ def network(data):
 def _features(network, images):
     """Input of the last layer, by a forward pass of one image after the other."""
     layers = list(network.module_.children())[:-1]
-    rows = []
+    samples = []
     with torch.no_grad():
         for image in images:
             hidden = torch.from_numpy(image)[None]
             for layer in layers:
                 hidden = layer(hidden)
-            rows.append(hidden[0].tolist())
-    return rows
+            samples.append(hidden[0].tolist())
+    return samples
 
 
 @pytest.fixture(scope="module")
@@ -251,22 +251,22 @@ def test_dice_equals_naive_loop(score, react, network, naive, data):
     )
 
 
-def test_ood_rows_are_left_out_all_the_way(network, data):
+def test_ood_samples_are_left_out_of_all_steps(network, data):
     X, y, known, test = data
     body, head = split(network)
     pipeline = make_pipeline(body, VRA(), Energy(estimator=DICE(head)))
     expected = clone(pipeline).fit(X[known], y[known]).score_samples(test)
     ood = np.flatnonzero(y >= 8)
-    rows = np.concatenate([ood, known])
-    labels = np.where(y[rows] >= 8, -1, y[rows])
-    got = clone(pipeline).fit(X[rows], labels).score_samples(test)
+    indices = np.concatenate([ood, known])
+    labels = np.where(y[indices] >= 8, -1, y[indices])
+    got = clone(pipeline).fit(X[indices], labels).score_samples(test)
     np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
 def test_grid_search(network, data):
     X, y, known, _ = data
-    rows = np.concatenate([known, np.flatnonzero(y >= 8)[:100]])
-    X, y = X[rows], np.where(y[rows] >= 8, -1, y[rows])
+    indices = np.concatenate([known, np.flatnonzero(y >= 8)[:100]])
+    X, y = X[indices], np.where(y[indices] >= 8, -1, y[indices])
     body, head = split(network)
     pipeline = Pipeline(
         [("body", body), ("react", ReAct()), ("detector", Energy(estimator=head))]
@@ -281,8 +281,8 @@ def test_grid_search(network, data):
     ).fit(X, y)
     for i, quantile in enumerate((0.05, 0.9, 1.0)):
         for j, (train, test) in enumerate(cv.split(X, y)):
-            kept = y[train] != -1
-            react = ReAct(quantile=quantile).fit(body.transform(X[train][kept]))
+            stored = y[train] != -1
+            react = ReAct(quantile=quantile).fit(body.transform(X[train][stored]))
             logits = head.predict_logits(react.transform(body.transform(X[test])))
             energy = [_energy(row) for row in logits.tolist()]
             expected = roc_auc_score(y[test] != -1, energy)

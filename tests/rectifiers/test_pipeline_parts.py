@@ -34,7 +34,7 @@ def detector_of(*steps):
 
 @pytest.fixture(params=[8 * 4 * 7, 2**40], ids=["parts", "whole"])
 def part_bytes(request, monkeypatch):
-    monkeypatch.setattr(network_module, "_PART_BYTES", request.param)
+    monkeypatch.setattr(network_module, "_BLOCK_BYTES", request.param)
     return request.param
 
 
@@ -48,7 +48,7 @@ def test_energy_of_rectified_features(part_bytes, steps):
     assert_allclose(scores, logsumexp(logits, axis=1), rtol=1e-5, atol=1e-5)
 
 
-def test_parts_are_cut_only_where_no_one_wants_the_features(part_bytes, monkeypatch):
+def test_blocks_are_cut_only_where_features_are_not_requested(part_bytes, monkeypatch):
     sizes = []
     rectify = ReAct._rectify
 
@@ -70,11 +70,11 @@ def test_parts_are_cut_only_where_no_one_wants_the_features(part_bytes, monkeypa
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_samples_that_are_not_finite(part_bytes, value):
     """Also an infinity that ReAct would replace by its threshold."""
-    rows = X.copy()
-    rows[-1, 3] = value
+    samples = X.copy()
+    samples[-1, 3] = value
     message = "contains NaN" if np.isnan(value) else "contains infinity"
     with pytest.raises(ValueError, match=message):
-        detector_of(ReAct().fit(X), head()).score_samples(rows)
+        detector_of(ReAct().fit(X), head()).score_samples(samples)
 
 
 def test_a_head_of_other_features(part_bytes):
@@ -91,6 +91,6 @@ def test_a_head_of_named_features_warns_as_ever(part_bytes):
     plain = LogisticRegression().fit(X, np.arange(60) % 3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = detector.score_samples(X)
+        scores = detector.score_samples(X)
     expected = detector_of(ReAct().fit(X), plain).score_samples(X)
-    assert_array_equal(found, expected)
+    assert_array_equal(scores, expected)

@@ -53,15 +53,15 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(_quantile, "_BLOCK_BYTES", 3000)
 
 
-def _check(X, rows):
-    kept = X if rows is None else X[rows]
+def _check(X, samples):
+    stored = X if samples is None else X[samples]
     for quantile in QUANTILES:
-        got = pooled_quantile(X, quantile, rows)
+        got = pooled_quantile(X, quantile, samples)
         assert isinstance(got, float)
-        assert got == pytest.approx(_naive(kept.ravel(), quantile), rel=1e-12)
-    got = column_quantiles(X, QUANTILES, rows)
+        assert got == pytest.approx(_naive(stored.ravel(), quantile), rel=1e-12)
+    got = column_quantiles(X, QUANTILES, samples)
     assert got.dtype == np.float64
-    expected = [[_naive(column, q) for column in kept.T] for q in QUANTILES]
+    expected = [[_naive(column, q) for column in stored.T] for q in QUANTILES]
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-15)
 
 
@@ -76,11 +76,11 @@ def test_equals_sorting_in_small_parts(name, small_parts):
 
 
 @pytest.mark.parametrize("name", ["normal", "relu", "integers", "fortran"])
-def test_some_rows(name, small_parts):
+def test_masked_samples(name, small_parts):
     X = _arrays()[name]
-    rows = np.random.default_rng(1).random(len(X)) < 0.4
-    rows[20:40] = False  # whole chunks without a row
-    _check(X, rows)
+    mask = np.random.default_rng(1).random(len(X)) < 0.4
+    mask[20:40] = False  # whole chunks without a row
+    _check(X, mask)
 
 
 def test_single_draws(monkeypatch, small_parts):
@@ -92,9 +92,9 @@ def test_single_draws(monkeypatch, small_parts):
 def test_input_is_not_written_to():
     X = _arrays()["normal"]
     X.flags.writeable = False
-    kept = X.copy()
+    stored = X.copy()
     _check(X, None)
-    np.testing.assert_array_equal(X, kept)
+    np.testing.assert_array_equal(X, stored)
 
 
 def test_order_of_the_quantiles_does_not_matter():
@@ -119,13 +119,13 @@ def test_equals_numpy_in_float64(quantile):
 def test_memory(function):
     """64 MiB of values are not copied as a whole, sorted or kept."""
     X = np.random.default_rng(0).random(size=(2**15, 2**9), dtype=np.float32)
-    rows = np.ones(len(X), dtype=bool)
-    rows[::10] = False
+    mask = np.ones(len(X), dtype=bool)
+    mask[::10] = False
     tracemalloc.start()
     if function == "pooled":
-        pooled_quantile(X, 0.9, rows)
+        pooled_quantile(X, 0.9, mask)
     else:
-        column_quantiles(X, [0.1, 0.9], rows)
+        column_quantiles(X, [0.1, 0.9], mask)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert X.nbytes == 64 * 2**20

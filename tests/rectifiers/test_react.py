@@ -47,9 +47,3 @@ def test_idempotent_and_monotone():
     out = react.transform(Z)
     np.testing.assert_array_equal(react.transform(out), out)
     assert (react.transform(Z + 0.1) >= out).all()
-
-
-@pytest.mark.parametrize("quantile", [-0.1, 1.1, "high", None])
-def test_bad_quantile(quantile):
-    with pytest.raises(ValueError, match="'quantile' parameter of ReAct must be"):
-        ReAct(quantile=quantile).fit(np.ones((3, 2)))

@@ -43,9 +43,9 @@ def test_weighted_is_repeated(rectifier, dtype):
     weighted = clone(rectifier).fit(Z, Y, sample_weight=WEIGHT)
     repeated = clone(rectifier).fit(Z[ROWS], Y[ROWS])
     method = "predict_logits" if isinstance(rectifier, DICE) else "transform"
-    found, expected = (getattr(one, method)(Z) for one in (weighted, repeated))
+    result, expected = (getattr(one, method)(Z) for one in (weighted, repeated))
     exact = dtype == np.float64
-    np.testing.assert_allclose(found, expected, rtol=1e-8 if exact else 1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-8 if exact else 1e-5)
 
 
 def test_weights_change_what_is_learned():

@@ -10,10 +10,7 @@ import numpy as np
 
 from skood.base import BaseDetector
 from skood.nn._make_network import make_network
-from skood.utils._left_out import (
-    drawn_copies,
-    is_fixed,
-)
+from skood.utils._left_out import drawn_copies, is_fixed
 from skood.utils._metaestimators import fit_wrapped, take_rows, wrapped_tags
 from skood.utils._param_validation import Classifier
 from skood.utils._sample_keys import SampleKeys, copy_numbers
@@ -67,20 +64,20 @@ class NetworkDetector(BaseDetector):
         return self._score_network(network, network.prepare(X))
 
     @abstractmethod
-    def _fit_network(self, network, rows, y, weight):
+    def _fit_network(self, network, samples, y, weight):
         """Learn from ID samples; return their scores for the threshold."""
 
     @abstractmethod
-    def _score_network(self, network, rows):
+    def _score_network(self, network, samples):
         """Return scores of samples: float64, high = ID."""
 
-    def _training_scores(self, network, rows, weight):
+    def _training_scores(self, network, samples, weight):
         """Return scores for the threshold; None if `fit` trained the network."""
         if not is_fixed(self.estimator):
             return None
-        drawn, shares = drawn_copies(SampleKeys(rows), weight)
-        whole = len(drawn) == rows.shape[0] and weight is None
-        scores = self._score_network(network, rows if whole else rows[drawn])
+        drawn, shares = drawn_copies(SampleKeys(samples), weight)
+        whole = len(drawn) == samples.shape[0] and weight is None
+        scores = self._score_network(network, samples if whole else samples[drawn])
         return weighted(scores, shares)
 
     def __sklearn_tags__(self):
@@ -89,13 +86,13 @@ class NetworkDetector(BaseDetector):
         return tags
 
 
-def check_layers(layers, network, rows):
+def check_layers(layers, network, samples):
     """Return the distinct layers given by "all" (see `Gram`) or a list of str and int.
 
-    For "all", two of the prepared `rows` are run through the network.
+    For "all", two of the prepared `samples` are run through the network.
     """
     if isinstance(layers, str):
-        return network.layer_names(rows)
+        return network.layer_names(samples)
     layers = list(layers)
     for layer in layers:
         if isinstance(layer, bool) or not isinstance(layer, (str, Integral)):
@@ -121,19 +118,19 @@ def held_out_copies(keys, y, fraction, random_state, weight=None):
     Returns the samples, sorted and with repeats by weight, the weights of their copies,
     None without `weight`, and the weights (n_samples,) that remain, 1 without.
     """
-    rows, shares = np.arange(keys.n_samples), np.ones(keys.n_samples)
+    copies, shares = np.arange(keys.n_samples), np.ones(keys.n_samples)
     if weight is not None:
-        rows, shares = units(weight)
-    size = max(1, round(fraction * len(rows)))
+        copies, shares = units(weight)
+    size = max(1, round(fraction * len(copies)))
     seed = random_state.randint(np.iinfo(np.int32).max)
-    _, contents = np.unique(keys.values[rows], return_inverse=True)
-    numbers = copy_numbers(keys.values[rows], seed=seed)
+    _, contents = np.unique(keys.values[copies], return_inverse=True)
+    numbers = copy_numbers(keys.values[copies], seed=seed)
     together = np.bincount(contents)[contents] <= size / 2
     first = np.full(contents.max(initial=0) + 1, np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(first, contents, numbers)
     numbers = np.where(together, first[contents], numbers)
     order = np.argsort(numbers, kind="stable")
-    labels = np.zeros(len(rows)) if y is None else y[rows]
+    labels = np.zeros(len(copies)) if y is None else y[copies]
     stays = numbers[order[np.unique(labels[order], return_index=True)[1]]]
     order = order[~np.isin(numbers[order], stays)]
     # the last number is drawn as a whole, or not at all
@@ -144,6 +141,6 @@ def held_out_copies(keys, y, fraction, random_state, weight=None):
     if weight is None:
         rest[drawn] = 0.0
         return drawn, None, rest
-    kept, left = remaining_weight(weight, rows[drawn], shares[drawn])
-    rest[kept] = left
-    return rows[drawn], shares[drawn], rest
+    remaining, left = remaining_weight(weight, copies[drawn], shares[drawn])
+    rest[remaining] = left
+    return copies[drawn], shares[drawn], rest

@@ -78,7 +78,7 @@ _GPU_BLOCK_BYTES = 256 * 2**20
 _SPARSE_BYTES = 64 * 2**20
 
 # Up to this number of samples, products are faster on one thread where cores are busy.
-_FEW_ROWS = 256
+_FEW_SAMPLES = 256
 
 # Distances of a shrunk covariance change fast with the number of samples, so that a
 # fold leaves out few of them, where fits are fast: with up to this number of features.
@@ -88,7 +88,7 @@ _NARROW = 256
 # A head of four fifths of few samples overfits more than the head of all: it is fitted
 # this often to fewer than this number of samples.
 _HEAD_FOLDS = 20
-_FEW_HEAD_ROWS = 1000
+_FEW_HEAD_SAMPLES = 1000
 
 
 class OutputDetector(BaseDetector):
@@ -142,7 +142,7 @@ class OutputDetector(BaseDetector):
 
     # Number of training samples for the threshold, drawn with a fixed seed. None, or
     # for detectors that do not learn: all.
-    _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
+    _max_offset_samples: ClassVar[int | None] = MAX_OFFSET_ROWS
 
     # Sums over samples, and a random sample of them, see `partial_fit`.
     _sums: Any
@@ -161,7 +161,7 @@ class OutputDetector(BaseDetector):
     # fits into the cache, matrix products if it is large.
     _chunk_bytes: ClassVar[int] = 64 * 2**20
     _logit_chunk_bytes: ClassVar[int] = 2 * 2**20
-    _logit_chunk_rows: ClassVar[int] = 2048  # at least, for many classes
+    _logit_chunk_samples: ClassVar[int] = 2048  # at least, for many classes
 
     def __init__(
         self, estimator=None, *, device="auto", contamination=0.05, ood_label=-1
@@ -203,8 +203,10 @@ class OutputDetector(BaseDetector):
             outputs = outputs.weighted(sample_weight)
         # labels of torch data have been loaded by now
         if y is None and type(X) is not np.ndarray and is_torch_data(X):
-            _, y, self._id_rows = self._id_samples(X, X.labels())
-            outputs = outputs if self._id_rows is None else outputs.take(self._id_rows)
+            _, y, self._id_indices = self._id_samples(X, X.labels())
+            outputs = (
+                outputs if self._id_indices is None else outputs.take(self._id_indices)
+            )
         few_threads = one_thread(outputs.n_samples * outputs.array.shape[1] ** 2)
         with few_threads:
             self._fit_outputs(outputs, y)
@@ -247,8 +249,8 @@ class OutputDetector(BaseDetector):
         """Add samples to the sums and to the random sample."""
         sums = self._sums  # restored if this call fails
         summed = outputs if self._sums_logits else outputs._replace(logits=None)
-        for part, labels in self._chunks(summed, y):
-            sums = self._added(sums, part, labels)
+        for chunk, labels in self._chunks(summed, y):
+            sums = self._added(sums, chunk, labels)
         self._sums = sums
         self._sample = self._sample.updated(outputs, y)
 
@@ -330,8 +332,8 @@ class OutputDetector(BaseDetector):
         if not first:
             self._check_as_before(y, weight)
         earlier: Any = [] if first or y is None else self.classes_
-        X, y, rows = self._id_samples(X, y, weight)
-        weight = row_weight(weight, rows)
+        X, y, indices = self._id_samples(X, y, weight)
+        weight = row_weight(weight, indices)
         added = stored_keys(X)
         if self.estimator is None:
             X = self._validate(X, reset=first)
@@ -388,57 +390,57 @@ class OutputDetector(BaseDetector):
             scores = self._scores_by_formula(sample, self._sample.labels)
         if scores is None:
             if self._learns:
-                rows, shares = drawn_copies(
-                    outputs.content, outputs.weight, self._max_offset_rows
+                drawn, shares = drawn_copies(
+                    outputs.content, outputs.weight, self._max_offset_samples
                 )
             else:
-                rows, shares = np.arange(outputs.n_samples), outputs.weight
-            scores = self._left_out_scores(outputs, y, rows, shares)
+                drawn, shares = np.arange(outputs.n_samples), outputs.weight
+            scores = self._left_out_scores(outputs, y, drawn, shares)
         if hasattr(self, "_sample") and not hasattr(self, "partial_fit"):
             del self._sample  # no more samples can be added
         return scores
 
-    def _left_out_scores(self, outputs, y, rows, shares=None):
+    def _left_out_scores(self, outputs, y, drawn, shares=None):
         """Return scores of training samples, each from a fit without it.
 
-        With weights, `rows` are copies of weights `shares`, and the result is a pair.
+        With weights, `drawn` are copies of weights `shares`, and the result is a pair.
         """
         if not self._learns:
-            whole = len(rows) == outputs.n_samples  # then a file is not copied
+            whole = len(drawn) == outputs.n_samples  # then a file is not copied
             return weighted(
-                self._scores(outputs if whole else outputs.take(rows)), shares
+                self._scores(outputs if whole else outputs.take(drawn)), shares
             )
         if hasattr(self, "_added"):
             scores = self._scores_by_formula(
-                outputs.take(rows).weighted(shares), None if y is None else y[rows]
+                outputs.take(drawn).weighted(shares), None if y is None else y[drawn]
             )
             if scores is not None:
                 return scores
         if UNUSED.get():
-            return weighted(self._scores(outputs.take(rows)), shares)
-        return self._cross_fitted(outputs, y, rows, shares)
+            return weighted(self._scores(outputs.take(drawn)), shares)
+        return self._cross_fitted(outputs, y, drawn, shares)
 
-    def _cross_fitted(self, outputs, y, rows, shares):
+    def _cross_fitted(self, outputs, y, drawn, shares):
         """Return scores of samples, each from a copy that is fitted without it.
 
         The `outputs` of the classifier, fitted on all samples, are reused. If no copy
         can be fitted, warns and returns the scores of this fit.
         """
-        scores, reason = np.full(len(rows), np.nan), None
+        scores, reason = np.full(len(drawn), np.nan), None
         n_folds = self._n_folds
         if self._shrinks and outputs.features.shape[1] <= _NARROW:
             n_folds = _SHRUNK_FOLDS
         try:
             with quiet():
                 keys = outputs.content
-                for fold in folds(keys, rows, y, n_folds, outputs.weight, shares):
+                for fold in folds(keys, drawn, y, n_folds, outputs.weight, shares):
                     other = copy.copy(self)
                     other._is_fold = True
                     chosen, weight = fold.others(outputs.weight, outputs.n_samples)
                     gone = np.setdiff1d(np.arange(outputs.n_samples), chosen)
                     training = outputs.without(gone).weighted(weight)
                     other._fit_outputs(training, without(y, gone))
-                    left_out = other._scores(outputs.take(rows[fold.part]))
+                    left_out = other._scores(outputs.take(drawn[fold.part]))
                     if self._rescales:
                         compared = compared_samples(keys, chosen, weight)
                         seen = outputs.take(chosen[compared])
@@ -450,7 +452,7 @@ class OutputDetector(BaseDetector):
         numbers = found_scores(scores, shares)
         if numbers is not None:
             return numbers
-        scores = self._scores(outputs.take(rows))
+        scores = self._scores(outputs.take(drawn))
         return self._in_sample(weighted(scores, shares), reason)
 
     def _scores_by_formula(self, outputs, y):
@@ -464,15 +466,15 @@ class OutputDetector(BaseDetector):
         A score is NaN if its sample cannot be left out.
         """
         scores = []
-        for part, labels in self._chunks(outputs, y):
+        for chunk, labels in self._chunks(outputs, y):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                left_out = self._score_left_out(part.to(None), labels)
+                left_out = self._score_left_out(chunk.to(None), labels)
             if left_out is None:
                 return None
             scores.append(left_out)
         return np.concatenate(scores)
 
-    def _score_left_out(self, part, labels):
+    def _score_left_out(self, chunk, labels):
         """Return leave-one-out scores (NumPy; NaN: alone in its class), or None."""
         return None
 
@@ -483,17 +485,17 @@ class OutputDetector(BaseDetector):
         are too few to leave any out.
         """
         scores = np.full(outputs.n_samples, np.nan)
-        rows, n_seen = np.arange(outputs.n_samples), self._sample.n_seen
+        indices, n_seen = np.arange(outputs.n_samples), self._sample.n_seen
         try:
             with quiet():
-                for fold in folds(outputs.content, rows, y, n_seen=n_seen):
-                    part = outputs.take(fold.part)
+                for fold in folds(outputs.content, indices, y, n_seen=n_seen):
+                    left_out = outputs.take(fold.part)
                     other = copy.copy(self)
                     other.n_components = self.n_components_
-                    for chunk, _ in self._chunks(part):
+                    for chunk, _ in self._chunks(left_out):
                         other._sums = removed(other._sums, chunk)
                     other._settle_space()
-                    scores[fold.part] = other._scores(part)
+                    scores[fold.part] = other._scores(left_out)
         except ValueError:
             return None
         return scores
@@ -518,7 +520,7 @@ class OutputDetector(BaseDetector):
             return other._left_out_scores(whole, y, left_out, shares)
 
         n_folds = NETWORK_FOLDS
-        if self.estimator is None and n_rows(X) < _FEW_HEAD_ROWS:
+        if self.estimator is None and n_rows(X) < _FEW_HEAD_SAMPLES:
             n_folds = _HEAD_FOLDS
         return self._scores_of_refits(
             X, y, fit, score, n_folds, weight=sample_weight, keys=keys
@@ -635,15 +637,15 @@ class OutputDetector(BaseDetector):
         if not ("features" in self._needs and is_matrix(X)):
             return concatenate(self._outputs(X))
         network = make_network(self.estimator_)
-        if not network.features_are_rows:
+        if not network.features_are_inputs:
             return concatenate(self._outputs(X))
         features = float_rows(X)
         later = None if self._sums_logits else network.later_logits(features)
         needs = self._needs if later is None else self._needs - {"logits"}
         # The features of the blocks are left out: they may be copies.
         others = concatenate(
-            NetworkOutputs(None, part.logits, part.head)
-            for part in self._outputs(X, needs)
+            NetworkOutputs(None, block_outputs.logits, block_outputs.head)
+            for block_outputs in self._outputs(X, needs)
         )
         logits = others.logits if later is None else later
         return NetworkOutputs(features, logits, others.head)
@@ -673,7 +675,7 @@ class OutputDetector(BaseDetector):
         device = array_device(self._device, outputs.array)
         size, per_row = self._chunk_bytes, self._bytes_per_row(outputs)
         if outputs.features is None and device is None:
-            least = self._logit_chunk_rows * per_row
+            least = self._logit_chunk_samples * per_row
             size = min(size, max(self._logit_chunk_bytes, least))
         # threads, unless there is a large matrix product, which has its own
         threads = device is None and (self._elementwise or outputs.features is None)
@@ -686,17 +688,17 @@ class OutputDetector(BaseDetector):
         features = outputs.features
         if features is None:
             return 8 * 4 * width
-        is_kept = self._sparse == "kept"
-        width += stored_columns(features) if is_kept else features.shape[1]
+        stays_sparse = self._sparse == "kept"
+        width += stored_columns(features) if stays_sparse else features.shape[1]
         # comparing features with all classes needs one column per class
         return 8 * (4 * width + 3 * len(getattr(self, "classes_", ())))
 
     def _chunks(self, outputs, y=None):
         """Yield chunks of outputs, on the device for computations, and labels."""
         size, device, _, sparse = self._chunking(outputs)
-        for rows in row_chunks(outputs.n_samples, 1, size):
-            part = outputs.chunk(rows, device, sparse)
-            yield part, None if y is None else y[rows]
+        for indices in row_chunks(outputs.n_samples, 1, size):
+            chunk = outputs.chunk(indices, device, sparse)
+            yield chunk, None if y is None else y[indices]
 
     @available_if(lambda self: hasattr(self, "_explained"))
     @takes_input
@@ -763,13 +765,13 @@ class OutputDetector(BaseDetector):
         """Yield the features of blocks of samples, and their explanations.
 
         An explanation consists of a dict of columns, of contributions of shape
-        (n_samples, n_features) and of a `Reference`.
+        (n_samples, n_features) and of `ReferencePoints`.
         """
         size = self._chunking(outputs)[0]
         if issparse(outputs.features):  # their contributions are dense
             size = max(1, _SPARSE_BYTES // (32 * outputs.features.shape[1]))
-        for rows in row_chunks(outputs.n_samples, 1, size):
-            block = outputs.take(rows).to(None)
+        for indices in row_chunks(outputs.n_samples, 1, size):
+            block = outputs.take(indices).to(None)
             yield block.features, self._explained(block, **options)
 
     def __sklearn_tags__(self):
@@ -788,7 +790,7 @@ class OutputDetector(BaseDetector):
 
 def _is_small(X):
     """Return whether an array has few samples: one block, for one thread."""
-    return isinstance(X, np.ndarray) and X.shape[:1] <= (_FEW_ROWS,)
+    return isinstance(X, np.ndarray) and X.shape[:1] <= (_FEW_SAMPLES,)
 
 
 def constraints_without_device():

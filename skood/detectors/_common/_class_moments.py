@@ -30,7 +30,7 @@ _CACHE_BYTES = 2**19
 _DENSE_CLASSES = 16
 
 
-def class_sums(rows, labels, weight=None):
+def class_sums(samples, labels, weight=None):
     """Sum float64 rows by class; `labels` is (n_samples,), or None for one class, 0.
 
     Returns the sorted labels, their counts, the sums (n_classes, n_features), and the
@@ -38,11 +38,11 @@ def class_sums(rows, labels, weight=None):
     sums. Counts, sums and indicators are times the weights (n_samples,), if given.
     """
     if labels is None:
-        labels = np.zeros(rows.shape[0], dtype=np.intp)
+        labels = np.zeros(samples.shape[0], dtype=np.intp)
     classes, codes = unique_codes(labels)
     lengths = np.bincount(codes, minlength=len(classes)).astype(np.float64)
     counts = lengths if weight is None else np.bincount(codes, weights=weight)
-    if len(classes) > _DENSE_CLASSES and not is_tensor(rows):
+    if len(classes) > _DENSE_CLASSES and not is_tensor(samples):
         # sparse, so that each row is added once, instead of multiplied by zeros
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.intp)
         order = np.argsort(codes, kind="stable")
@@ -52,27 +52,27 @@ def class_sums(rows, labels, weight=None):
     else:
         members = (np.arange(len(classes))[:, None] == codes).astype(np.float64)
         members = members if weight is None else members * weight
-        members = asarray_like(members, rows)
-    return classes, counts, members @ rows, members
+        members = asarray_like(members, samples)
+    return classes, counts, members @ samples, members
 
 
-def first_row(rows):
+def first_row(samples):
     """Return the first row as a float64 NumPy array: the origin of differences."""
-    return np.array(to_host(rows[0]), dtype=np.float64)
+    return np.array(to_host(samples[0]), dtype=np.float64)
 
 
-def offset_sums(rows, origin, labels, weight=None):
+def offset_sums(samples, origin, labels, weight=None):
     """Sum the differences of rows from an origin by class, as `class_sums` does.
 
     Far from zero the differences are small, so that their sums are accurate; `origin`
     (n_features,) is one of the rows (n_samples, n_features) or similar to them.
     """
-    if rows.dtype == array_namespace(rows).float32:
+    if samples.dtype == array_namespace(samples).float32:
         # Sums of float32 features are exact in float64: one pass less.
-        classes, counts, sums, _ = class_sums(as_double(rows), labels, weight)
+        classes, counts, sums, _ = class_sums(as_double(samples), labels, weight)
         return classes, counts, to_host(sums) - counts[:, None] * origin
-    rows = rows - asarray_like(origin, rows)
-    classes, counts, sums, _ = class_sums(rows, labels, weight)
+    samples = samples - asarray_like(origin, samples)
+    classes, counts, sums, _ = class_sums(samples, labels, weight)
     return classes, counts, to_host(sums)
 
 
@@ -87,31 +87,31 @@ def is_constant(variances, means):
     return variances <= np.maximum(rounding**2, np.finfo(np.float64).tiny)
 
 
-def added_rows(sums, part):
+def added_features(sums, chunk):
     """Return sums over samples of features (None at first) with a chunk added.
 
     They are the first sample, the number of samples (or sum of weights), and the sum of
     differences from the first: far from zero, a sum of the samples is less accurate.
     """
     if sums is None:
-        sums = first_row(part.features), 0, 0.0
+        sums = first_row(chunk.features), 0, 0.0
     origin, count, total = sums
-    rows, xp = part.features, part.xp
-    if part.weight is not None:
-        gaps = as_double(rows) - part.asarray(origin)
-        added = to_host(part.asarray(part.weight) @ gaps)
-        return origin, count + part.weight.sum(), total + added
-    if rows.dtype == xp.float32:
+    features, xp = chunk.features, chunk.xp
+    if chunk.weight is not None:
+        gaps = as_double(features) - chunk.asarray(origin)
+        added = to_host(chunk.asarray(chunk.weight) @ gaps)
+        return origin, count + chunk.weight.sum(), total + added
+    if features.dtype == xp.float32:
         # Sums of float32 features are exact in float64; a product is faster than `sum`.
-        ones = part.asarray(np.ones(len(rows)))
-        added = to_host(ones @ as_double(rows)) - part.n_samples * origin
+        ones = chunk.asarray(np.ones(len(features)))
+        added = to_host(ones @ as_double(features)) - chunk.n_samples * origin
     else:
-        added = to_host(xp.sum(rows - part.asarray(origin), axis=0))
-    return origin, count + part.n_samples, total + added
+        added = to_host(xp.sum(features - chunk.asarray(origin), axis=0))
+    return origin, count + chunk.n_samples, total + added
 
 
-def mean_of_rows(sums):
-    """Return the mean of the samples summed by `added_rows`."""
+def mean_of_features(sums):
+    """Return the mean of the samples summed by `added_features`."""
     origin, count, total = sums
     return origin + total / count
 
@@ -131,17 +131,17 @@ class ClassMoments:
     rounding of its distance to the first sample, independent of the number of samples
     and of their distance from zero.
 
-    ``classes`` (sorted labels), ``counts`` (sums of weights) and ``n_rows`` (numbers of
-    samples, without weights) have shape (n_classes,), ``offsets``, the class
-    means minus `origin`, (n_classes, n_features), and ``scatter`` ([n_classes,]
-    n_features, n_features), one matrix for each class with `per_class`.
+    ``classes`` (sorted labels), ``counts`` (sums of weights) and ``n_samples`` (without
+    weights) have shape (n_classes,), ``offsets``, the class means minus `origin`,
+    (n_classes, n_features), and ``scatter`` ([n_classes,] n_features, n_features), one
+    matrix for each class with `per_class`.
     """
 
     def __init__(self, per_class=False):
         self.per_class = per_class
         self.classes: Any = None
         self.counts: Any = None
-        self.n_rows: Any = None
+        self.n_samples: Any = None
         self.origin: Any = None
         self.offsets: Any = None
         self.scatter: Any = None
@@ -150,7 +150,7 @@ class ClassMoments:
     def means(self):
         return self.origin + self.offsets
 
-    def updated(self, rows, labels, weight=None, *, consume=False):
+    def updated(self, samples, labels, weight=None, *, consume=False):
         """Return the moments with samples added; `consume`: reuse arrays of these.
 
         A sample of an integer weight counts as repeated ones.
@@ -158,39 +158,43 @@ class ClassMoments:
         new = ClassMoments(self.per_class)
         new.origin = self.origin
         if new.origin is None:
-            new.origin = first_row(rows)
-        new._take(centered_rows(rows, asarray_like(new.origin, rows)), labels, weight)
+            new.origin = first_row(samples)
+        new._take(
+            centered_rows(samples, asarray_like(new.origin, samples)), labels, weight
+        )
         return new if self.classes is None else self._merged(new, consume)
 
-    def _take(self, rows, labels, weight):
+    def _take(self, samples, labels, weight):
         """Set the moments of rows minus the origin, which are overwritten."""
-        self.classes, self.counts, sums, members = class_sums(rows, labels, weight)
-        counts = asarray_like(self.counts, rows)[:, None]
+        self.classes, self.counts, sums, members = class_sums(samples, labels, weight)
+        counts = asarray_like(self.counts, samples)[:, None]
         means = sums / counts
-        codes = np.zeros(len(rows), dtype=np.intp)
+        codes = np.zeros(len(samples), dtype=np.intp)
         if len(self.classes) == 1:
-            rows -= means
+            samples -= means
         else:
             codes = np.searchsorted(self.classes, labels)
-            index = asarray_like(codes, rows)
+            index = asarray_like(codes, samples)
             # the means of a few samples at a time stay in the cache
-            size = rows.nbytes if is_tensor(rows) else _CACHE_BYTES
-            for part in row_chunks(len(rows), 8 * rows.shape[1], size):
-                rows[part] -= means[index[part]]
-        self.n_rows = np.bincount(codes, minlength=len(self.classes))
-        errors = (members @ rows) / counts
+            size = samples.nbytes if is_tensor(samples) else _CACHE_BYTES
+            for block in row_chunks(len(samples), 8 * samples.shape[1], size):
+                samples[block] -= means[index[block]]
+        self.n_samples = np.bincount(codes, minlength=len(self.classes))
+        errors = (members @ samples) / counts
         if weight is not None:
-            rows *= asarray_like(np.sqrt(weight), rows)[:, None]
+            samples *= asarray_like(np.sqrt(weight), samples)[:, None]
         self.offsets = to_host(means + errors)
         shifts = to_host(errors) * np.sqrt(self.counts)[:, None]
         if self.per_class:
             scatter = []
             for k, shift in enumerate(shifts):
-                own = rows[asarray_like(np.flatnonzero(codes == k), rows)]
-                scatter.append(to_host(own.T @ own) - np.outer(shift, shift))
+                members_k = samples[asarray_like(np.flatnonzero(codes == k), samples)]
+                scatter.append(
+                    to_host(members_k.T @ members_k) - np.outer(shift, shift)
+                )
             self.scatter = np.stack(scatter)
         else:
-            self.scatter = to_host(rows.T @ rows) - shifts.T @ shifts
+            self.scatter = to_host(samples.T @ samples) - shifts.T @ shifts
 
     def _merged(self, other, consume):
         """Return the joint moments of both sets of samples."""
@@ -203,9 +207,9 @@ class ClassMoments:
         before, more = np.zeros(n_classes), np.zeros(n_classes)
         before[mine], more[theirs] = self.counts, other.counts
         new.counts = before + more
-        new.n_rows = np.zeros(n_classes, dtype=np.intp)
-        new.n_rows[mine] += self.n_rows
-        new.n_rows[theirs] += other.n_rows
+        new.n_samples = np.zeros(n_classes, dtype=np.intp)
+        new.n_samples[mine] += self.n_samples
+        new.n_samples[theirs] += other.n_samples
         means = np.zeros((n_classes, n_features))
         means[mine] = self.offsets
         gaps = np.zeros((n_classes, n_features))
@@ -226,14 +230,14 @@ class ClassMoments:
             new.scatter += scaled.T @ scaled
         return new
 
-    def without(self, rows, weight=None):
+    def without(self, samples, weight=None):
         """Return the moments without some of the samples, if there is one class."""
         new, gone = ClassMoments(), ClassMoments()
         new.classes, new.origin = self.classes, self.origin
-        centered = centered_rows(rows, asarray_like(self.origin, rows))
+        centered = centered_rows(samples, asarray_like(self.origin, samples))
         gone._take(centered, None, weight)
         new.counts = self.counts - gone.counts
-        new.n_rows = self.n_rows - gone.n_rows
+        new.n_samples = self.n_samples - gone.n_samples
         share = (gone.counts / new.counts)[:, None]
         new.offsets = self.offsets + share * (self.offsets - gone.offsets)
         gap = (gone.offsets - self.offsets) * np.sqrt(self.counts * share[:, 0])[

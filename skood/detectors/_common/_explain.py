@@ -11,7 +11,7 @@ from skood.nn._make_network import make_network
 from skood.utils._metaestimators import unwrapped
 
 
-class Reference(NamedTuple):
+class ReferencePoints(NamedTuple):
     """Points that features are compared with, shape (n_samples, n_features).
 
     `name` describes them, `spread` has the standard deviations of the features around
@@ -69,7 +69,7 @@ def steps_to_features(estimator):
     while isinstance(getattr(estimator, "steps", None), list):
         steps += transformers_of(estimator)
         estimator = unwrapped(estimator.steps[-1][1])
-    return steps if make_network(estimator).features_are_rows else None
+    return steps if make_network(estimator).features_are_inputs else None
 
 
 def transformers_of(pipeline):

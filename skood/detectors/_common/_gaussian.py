@@ -75,7 +75,7 @@ def within_covariance(moments, few=None):
     covariance = moments.within() / moments.counts.sum()
     varies = ~is_constant(np.diag(covariance), np.abs(moments.means).max(axis=0))
     # weights whose sum is less than the number of samples are scaled to it
-    n_samples = max(moments.counts.sum(), moments.n_rows.sum())
+    n_samples = max(moments.counts.sum(), moments.n_samples.sum())
     return shrunk(covariance, varies, n_samples - len(moments.counts) + 1, few)
 
 
@@ -112,14 +112,14 @@ def _inverse_root(covariance, varies):
     that of the covariance, without directions below the rounding error of the largest
     variance.
     """
-    own = covariance[np.ix_(varies, varies)]
-    scale = np.sqrt(np.diag(own))
-    values, vectors, rank = symmetric_eigh(own / scale / scale[:, None])
+    varying = covariance[np.ix_(varies, varies)]
+    scale = np.sqrt(np.diag(varying))
+    values, vectors, rank = symmetric_eigh(varying / scale / scale[:, None])
     log_scale = np.log(scale).sum()
     if rank == len(values):
         vectors /= scale[:, None]
     else:
-        values, vectors, rank = symmetric_eigh(own)
+        values, vectors, rank = symmetric_eigh(varying)
         values, vectors = values[-rank:], vectors[:, -rank:]
         log_scale = 0.0
     matrix = np.zeros((len(varies), rank))
@@ -148,28 +148,28 @@ class Whitening:
             warn(
                 f"{what} is singular (rank {rank} of {n_features}): distances are "
                 "measured on its support only. Give more samples, drop features that "
-                "others determine, or pass covariance=LedoitWolf().",
+                "others determine, or pass covariance=LedoitWolf()."
             )
         # Relative to a point between the means, so that no difference cancels.
         self.center = moments.origin + moments.offsets.mean(axis=0)
         self._offsets = moments.offsets - (self.center - moments.origin)
         self.means = self._offsets @ self.matrix
 
-    def apply(self, rows, asarray):
+    def apply(self, features, asarray):
         """Whiten rows; `asarray` moves arrays to their device."""
-        return centered_rows(rows, asarray(self.center)) @ asarray(self.matrix)
+        return centered_rows(features, asarray(self.center)) @ asarray(self.matrix)
 
-    def gaps(self, rows, index):
+    def gaps(self, features, index):
         """Return rows minus the means with these indices, before whitening; NumPy."""
-        return (rows - self.center) - self._offsets[index]
+        return (features - self.center) - self._offsets[index]
 
     def onnx_apply(self, features):
         """Return whitened features in an ONNX graph."""
         return (features - self.center) @ self.matrix
 
-    def squared_distances(self, rows, asarray):
+    def squared_distances(self, features, asarray):
         """Return squared distances of rows to their nearest means, and the indices."""
-        return nearest(self.apply(rows, asarray), asarray(self.means))
+        return nearest(self.apply(features, asarray), asarray(self.means))
 
 
 def contributions(gaps, matrix):
@@ -209,21 +209,21 @@ def left_out_distances(whitening, moments, white, codes, weight=None):
     """
     n_samples, counts = moments.counts.sum(), moments.counts[codes]
     gone = left_out_weight(weight)
-    found = has_others(counts, gone)
-    growth = counts / np.where(found, counts - gone, gone)
+    is_left = has_others(counts, gone)
+    growth = counts / np.where(is_left, counts - gone, gone)
     means = whitening.means
-    own = white - means[codes]
-    u = np.sqrt(gone * growth)[:, None] * own
+    class_gaps = white - means[codes]
+    u = np.sqrt(gone * growth)[:, None] * class_gaps
     left = n_samples - row_dots(u, u)
     if left.min() <= ALONE * n_samples:
         return None
     squared = white @ (-2.0 * means.T) + row_dots(means, means)
     squared += row_dots(white, white)[:, None]
-    rows = np.arange(len(codes))
-    squared[rows, codes] = row_dots(own, own)
+    indices = np.arange(len(codes))
+    squared[indices, codes] = row_dots(class_gaps, class_gaps)
     along = row_dots(white, u)[:, None] - u @ means.T  # from each mean
     squared += along**2 / left[:, None]
-    squared[rows, codes] *= growth**2
+    squared[indices, codes] *= growth**2
     squared *= np.reshape((n_samples - gone) / n_samples, (-1, 1))
-    squared[~found] = np.nan
+    squared[~is_left] = np.nan
     return squared

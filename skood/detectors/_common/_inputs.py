@@ -7,12 +7,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.frozen import FrozenEstimator
 
-from skood.utils._batches import (
-    is_lazy,
-    is_torch_data,
-    labeled_rows,
-    loaded,
-)
+from skood.utils._batches import is_lazy, is_torch_data, labeled_rows, loaded
 from skood.utils._sparse import check_dense
 from skood.utils._torch import is_tensor
 
@@ -23,11 +18,11 @@ BLOCK_BYTES = 32 * 2**20
 def labels_later(X, y, estimator):
     """Return samples and labels; torch data yield their labels when they are loaded."""
     is_frozen = isinstance(estimator, FrozenEstimator)
-    rows, labels = labeled_rows(X, y, wait=estimator is None or is_frozen)
+    samples, labels = labeled_rows(X, y, wait=estimator is None or is_frozen)
     if estimator is not None or not is_lazy(X):
-        return rows, labels
-    array = loaded(rows)  # the detector learns from the array itself
-    return array, rows.labels() if y is None and is_torch_data(rows) else y
+        return samples, labels
+    array = loaded(samples)  # the detector learns from the array itself
+    return array, samples.labels() if y is None and is_torch_data(samples) else y
 
 
 def check_columns(detector, n_columns):

@@ -25,7 +25,7 @@ from skood.utils._torch import is_tensor, row_chunks
 _BLOCK = 64
 
 # Samples of a chunk, and bytes of the product of a chunk and a part of the bank.
-TILE_ROWS = 512
+TILE_SAMPLES = 512
 _TILE_BYTES = 32 * 2**20
 
 # Bytes of float64 temporaries, which stay in the cache.
@@ -64,35 +64,37 @@ def bank_tiles(n_samples, bank, tile_bytes=_TILE_BYTES):
 def bank_scores(compare, bank, chunks, device):
     """Score chunks against a bank, which is copied to a GPU once, not once per chunk.
 
-    ``compare(outputs, *bank, own=None)`` returns the scores of a chunk; `own` are the
-    indices of its samples in the bank, -1 for others: samples are not compared with
-    themselves. `chunks` yields pairs of outputs and indices.
+    ``compare(outputs, *bank, omit=None)`` returns the scores of a chunk. The
+    indices of its samples in the bank, -1 for others, are given because samples are not
+    compared with themselves. `chunks` yields pairs of outputs and indices.
     """
     if device is not None:
         bank = [to_device(array, device) for array in bank]
-    scores = [to_host(as_double(compare(part, *bank, own=own))) for part, own in chunks]
+    scores = [
+        to_host(as_double(compare(chunk, *bank, omit=omit))) for chunk, omit in chunks
+    ]
     return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
 
-def own_rows(kept, rows, n_bank, shares=None):
+def omissions(bank_indices, drawn, n_bank, shares=None):
     """Return training samples that can be left out of a bank, and their indices in it.
 
-    `kept`, from `drawn_rows`, is the bank (None: all). The index is -1 outside of it. A
-    bank of one sample cannot do without it. The third result are the weights `shares`
-    of these samples.
+    `bank_indices`, from `drawn_indices`, is the bank (None: all). The index is -1
+    outside of it. A bank of one sample cannot do without it. The third result are the
+    weights `shares` of these samples.
     """
-    own = rows
-    if kept is not None:
-        own = np.minimum(np.searchsorted(kept, rows), len(kept) - 1)
-        own = np.where(kept[own] == rows, own, -1)
+    omit = drawn
+    if bank_indices is not None:
+        omit = np.minimum(np.searchsorted(bank_indices, drawn), len(bank_indices) - 1)
+        omit = np.where(bank_indices[omit] == drawn, omit, -1)
     if n_bank == 1:
-        left = own < 0
-        shares = None if shares is None else shares[left]
-        rows, own = rows[left], own[left]
-    return rows, own, shares
+        outside = omit < 0
+        shares = None if shares is None else shares[outside]
+        drawn, omit = drawn[outside], omit[outside]
+    return drawn, omit, shares
 
 
-def drawn_rows(n_samples, size, random_state, weight=None):
+def drawn_indices(n_samples, size, random_state, weight=None):
     """Draw a number or share (at least one) of samples; return ascending indices.
 
     For None, or all samples, the result is a slice, so that nothing is copied. With
@@ -107,11 +109,11 @@ def drawn_rows(n_samples, size, random_state, weight=None):
     return np.sort(rng.choice(n_samples, size, replace=False, p=p))
 
 
-def leave_out(products, own, tile, value):
+def leave_out(products, omit, tile, value):
     """Set products of samples with themselves, in a tile of the bank, to a value."""
-    if own is not None:
-        rows = np.flatnonzero((own >= tile.start) & (own < tile.stop))
-        products[rows, own[rows] - tile.start] = value
+    if omit is not None:
+        indices = np.flatnonzero((omit >= tile.start) & (omit < tile.stop))
+        products[indices, omit[indices] - tile.start] = value
 
 
 def top_k_of_many(array, k):
@@ -128,8 +130,8 @@ def top_k_of_many(array, k):
     blocks = array[:, :n_cut].reshape(n_rows, _BLOCK, n_blocks)
     maxima = blocks.max(axis=1)
     chosen = np.argpartition(maxima, n_blocks - k, axis=1)[:, None, -k:]
-    found = np.take_along_axis(blocks, chosen, axis=2).reshape(n_rows, -1)
-    return top_k(np.concatenate([found, array[:, n_cut:]], axis=1), k)
+    candidates = np.take_along_axis(blocks, chosen, axis=2).reshape(n_rows, -1)
+    return top_k(np.concatenate([candidates, array[:, n_cut:]], axis=1), k)
 
 
 def unit_features(features):
@@ -141,11 +143,11 @@ def unit_features(features):
     shape, kind = features.shape, features.dtype
     is_torch = is_tensor(features)
     units = features.new_empty(shape) if is_torch else np.empty(shape, dtype=kind)
-    for rows in row_chunks(len(features), 8 * features.shape[1], UNIT_BYTES):
-        part = features[rows]
+    for indices in row_chunks(len(features), 8 * features.shape[1], UNIT_BYTES):
+        block = features[indices]
         if not is_torch:  # a fixed order of summation for any memory layout
-            part = np.ascontiguousarray(part)
-        units[rows] = unit_rows(part)  # in float64, where float32 cannot overflow
+            block = np.ascontiguousarray(block)
+        units[indices] = unit_rows(block)  # in float64, where float32 cannot overflow
     return units
 
 
@@ -154,49 +156,51 @@ def half_squares(bank):
     if issparse(bank):
         return csr_lengths(bank) ** 2 / 2
     halves = np.empty(len(bank))
-    for rows in row_chunks(len(bank), 8 * bank.shape[1], UNIT_BYTES):
-        part = bank[rows].astype(np.float64)
-        halves[rows] = np.einsum("ij,ij->i", part, part) / 2
+    for indices in row_chunks(len(bank), 8 * bank.shape[1], UNIT_BYTES):
+        block = bank[indices].astype(np.float64)
+        halves[indices] = np.einsum("ij,ij->i", block, block) / 2
     with np.errstate(over="ignore"):
         halves = halves.astype(bank.dtype)
     return halves if np.isfinite(halves).all() else None
 
 
-def kth_distances(queries, bank, halves, n_neighbors, own=None):
+def kth_distances(queries, bank, halves, n_neighbors, omit=None):
     """Return distances to the k-th neighbors in float64; None for other searches.
 
     Products in the precision of the bank leave the candidates whose distances are,
     within the error bound, at most the k-th; their distances are computed in float64.
-    `halves` is from `half_squares`; `own`: see `leave_out`. None if candidates would be
-    many.
+    `halves` is from `half_squares`; `omit`: see `leave_out`. None if candidates
+    would be many.
     """
     if halves is None:
         return None
     size = lengths(queries)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _candidates(queries, size, bank, halves, n_neighbors, own)
-    if found is None:
+        candidates = _candidates(queries, size, bank, halves, n_neighbors, omit)
+    if candidates is None:
         return None
-    rows, columns = found
+    query_index, columns = candidates
     if len(queries) == 1:  # for the speed of small calls
         distances = lengths(queries - bank[columns].astype(np.float64))
         distances.partition(n_neighbors - 1)
         return distances[n_neighbors - 1 : n_neighbors]
-    distances = np.empty(len(rows))
-    for part in row_chunks(len(rows), 16 * bank.shape[1], UNIT_BYTES):
-        distances[part] = distances_to(bank, columns[part], queries[rows[part]])
-    order = np.lexsort((distances, rows))
-    first = np.searchsorted(rows[order], np.arange(len(queries)))
+    distances = np.empty(len(query_index))
+    for block in row_chunks(len(query_index), 16 * bank.shape[1], UNIT_BYTES):
+        distances[block] = distances_to(
+            bank, columns[block], queries[query_index[block]]
+        )
+    order = np.lexsort((distances, query_index))
+    first = np.searchsorted(query_index[order], np.arange(len(queries)))
     return distances[order[first + n_neighbors - 1]]
 
 
-def _candidates(queries, size, bank, halves, k, own):
+def _candidates(queries, size, bank, halves, k, omit):
     """Return rows and columns of distances that may be at most the k-th, or None."""
     per_row = bank.dtype.itemsize * len(queries)
     tiles = list(row_chunks(len(bank), per_row, _SEARCH_BYTES))
     if len(tiles) > 1 and 4 * k > tiles[0].stop:
         return None
-    given = queries.astype(bank.dtype, copy=False)
+    cast_queries = queries.astype(bank.dtype, copy=False)
     # |fl(q.b) - q.b| <= D u |q| |b| for any order of summation, u = eps / 2
     longest = np.sqrt(2.0 * halves.max())
     length = size + longest
@@ -205,15 +209,15 @@ def _candidates(queries, size, bank, halves, k, own):
     error += n_features * kind.tiny  # products may underflow
     n_left = len(queries) * (max(_CANDIDATES, len(bank) // _BANK_SHARE) + k)
     least = np.empty((0, len(queries)), dtype=bank.dtype)
-    found = []
+    near_pairs = []
     for tile in tiles:
         # products with the bank on the left take less time
-        if len(given) == 1:
-            gaps = dots_with(bank[tile], given[0])[:, None]
+        if len(cast_queries) == 1:
+            gaps = dots_with(bank[tile], cast_queries[0])[:, None]
         else:
-            gaps = bank[tile] @ given.T
+            gaps = bank[tile] @ cast_queries.T
         np.subtract(halves[tile, None], gaps, out=gaps)
-        leave_out(gaps.T, own, tile, np.inf)
+        leave_out(gaps.T, omit, tile, np.inf)
         # minima of blocks of rows: their k-th smallest bounds that of the gaps
         size = max(1, min(_BLOCK, len(gaps) // (4 * k)))
         cut = len(gaps) // size * size
@@ -227,13 +231,13 @@ def _candidates(queries, size, bank, halves, k, own):
         n_left -= len(near)
         if n_left < 0:
             return None
-        columns, rows = divmod(near, len(queries))
-        found.append((rows, columns + tile.start, gaps.ravel()[near]))
-    if len(found) == 1:
-        return found[0][:2]
-    rows, columns, gaps = map(np.concatenate, zip(*found, strict=True))
-    near = gaps <= limit[rows]
-    return rows[near], columns[near]
+        columns, query_index = divmod(near, len(queries))
+        near_pairs.append((query_index, columns + tile.start, gaps.ravel()[near]))
+    if len(near_pairs) == 1:
+        return near_pairs[0][:2]
+    query_index, columns, gaps = map(np.concatenate, zip(*near_pairs, strict=True))
+    near = gaps <= limit[query_index]
+    return query_index[near], columns[near]
 
 
 def distances_to(bank, nearest, queries):
@@ -241,9 +245,9 @@ def distances_to(bank, nearest, queries):
     if issparse(bank):
         return csr_lengths(queries.astype(np.float64) - bank[nearest])
     distances = np.empty(len(queries))
-    for part in row_chunks(len(queries), 16 * queries.shape[1]):
-        difference = queries[part].astype(np.float64) - bank[nearest[part]]
-        distances[part] = np.linalg.norm(difference, axis=1)
+    for block in row_chunks(len(queries), 16 * queries.shape[1]):
+        difference = queries[block].astype(np.float64) - bank[nearest[block]]
+        distances[block] = np.linalg.norm(difference, axis=1)
     return distances
 
 
@@ -263,58 +267,59 @@ def lengths(queries, metric=None):
     return np.linalg.norm(queries.astype(np.float64), ord=order, axis=1)
 
 
-def kth_of_sparse(queries, bank, halves, n_neighbors, own=None):
+def kth_of_sparse(queries, bank, halves, n_neighbors, omit=None):
     """Return the k-th neighbors in a CSR bank, by dense products with parts of it.
 
-    `halves`: half the squared lengths, see `half_squares`; `own`: see `leave_out`.
+    `halves`: half the squared lengths, see `half_squares`. `omit`: see
+    `leave_out`.
     """
     n_queries, n_bank = queries.shape[0], bank.shape[0]
     queries = queries.astype(np.float64, copy=False)
-    gaps, rows = np.empty((n_queries, 0)), np.empty((n_queries, 0), dtype=np.intp)
+    gaps, bank_index = np.empty((n_queries, 0)), np.empty((n_queries, 0), dtype=np.intp)
     for tile in row_chunks(n_bank, 8 * n_queries, _TILE_BYTES):
-        part = bank if tile == slice(0, n_bank) else bank[tile]
-        gap = halves[tile] - inner_products(queries, part)
-        leave_out(gap, own, tile, np.inf)
+        bank_block = bank if tile == slice(0, n_bank) else bank[tile]
+        gap = halves[tile] - inner_products(queries, bank_block)
+        leave_out(gap, omit, tile, np.inf)
         gap, row = _smallest(gap, np.arange(tile.start, tile.stop), n_neighbors)
-        gaps, rows = np.hstack([gaps, gap]), np.hstack([rows, row])
-        gaps, rows = _smallest(gaps, rows, n_neighbors)
+        gaps, bank_index = np.hstack([gaps, gap]), np.hstack([bank_index, row])
+        gaps, bank_index = _smallest(gaps, bank_index, n_neighbors)
     order = np.argsort(gaps, axis=1, kind="stable")
-    if own is not None and n_neighbors == n_bank:  # the sample itself is last
+    if omit is not None and n_neighbors == n_bank:  # the sample itself is last
         n_neighbors -= 1
-    return np.take_along_axis(rows, order[:, n_neighbors - 1 : n_neighbors], axis=1)[
-        :, 0
-    ]
+    return np.take_along_axis(
+        bank_index, order[:, n_neighbors - 1 : n_neighbors], axis=1
+    )[:, 0]
 
 
 def _smallest(values, labels, k):
     """Return the `k` smallest values of each row, and their labels by column."""
     labels = np.broadcast_to(labels, values.shape)
     if k < values.shape[1]:
-        found = np.argpartition(values, k - 1, axis=1)[:, :k]
-        values = np.take_along_axis(values, found, axis=1)
-        labels = np.take_along_axis(labels, found, axis=1)
+        smallest = np.argpartition(values, k - 1, axis=1)[:, :k]
+        values = np.take_along_axis(values, smallest, axis=1)
+        labels = np.take_along_axis(labels, smallest, axis=1)
     return values, labels
 
 
-def kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, own=None):
+def kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, omit=None):
     """Return the k-th neighbors in a bank of tensors, from the neighbors in each tile.
 
-    `half_norms`: half the squared lengths of each tile; `own`: see `leave_out`.
+    `half_norms`: half the squared lengths of each tile; `omit`: see `leave_out`.
     """
     import torch
 
-    gaps, rows = [], []
+    gaps, bank_index = [], []
     for tile, half in zip(tiles, half_norms, strict=True):
         gap = torch.addmm(half, queries, bank[tile].double().T, alpha=-1)
-        leave_out(gap, own, tile, torch.inf)
+        leave_out(gap, omit, tile, torch.inf)
         best = gap.topk(min(n_neighbors, gap.shape[1]), largest=False)
         gaps.append(best.values)
-        rows.append(best.indices + tile.start)
+        bank_index.append(best.indices + tile.start)
         if len(gaps) > 1:
-            gap, row = torch.cat(gaps, dim=1), torch.cat(rows, dim=1)
+            gap, row = torch.cat(gaps, dim=1), torch.cat(bank_index, dim=1)
             best = gap.topk(min(n_neighbors, gap.shape[1]), largest=False)
-            gaps, rows = [best.values], [row.gather(1, best.indices)]
-    found = rows[0]
-    if own is not None and found.shape[1] == len(bank):  # the sample itself is last
-        return found[:, -2]
-    return found[:, -1]
+            gaps, bank_index = [best.values], [row.gather(1, best.indices)]
+    nearest = bank_index[0]
+    if omit is not None and nearest.shape[1] == len(bank):  # the sample itself is last
+        return nearest[:, -2]
+    return nearest[:, -1]

@@ -47,20 +47,20 @@ class RowSample:
         numbers = np.concatenate([self._numbers, rng.random_sample(n_new)])
         new._state = rng.get_state()
         new.n_seen = self.n_seen + n_new
-        rows = np.arange(len(numbers))
+        indices = np.arange(len(numbers))
         if len(numbers) > self.size:
-            rows = np.sort(np.argpartition(numbers, self.size)[: self.size])
-        new._numbers = numbers[rows]
+            indices = np.sort(np.argpartition(numbers, self.size)[: self.size])
+        new._numbers = numbers[indices]
         if y is not None:
             labels = y if self.labels is None else np.concatenate([self.labels, y])
-            new.labels = labels[rows]
+            new.labels = labels[indices]
         n_old = len(self._numbers)
-        chosen = rows[rows >= n_old] - n_old
+        chosen = indices[indices >= n_old] - n_old
         if copies is None or shares is None:
             fresh = outputs.take(chosen).to(None)
         else:
             fresh = outputs.take(copies[chosen]).to(None).weighted(shares[chosen])
-        parts = [] if n_old == 0 else [self._outputs.take(rows[rows < n_old])]
+        parts = [] if n_old == 0 else [self._outputs.take(indices[indices < n_old])]
         if fresh.n_samples or not parts:
             parts.append(fresh)
         joined = concatenate(parts)

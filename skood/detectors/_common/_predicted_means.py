@@ -28,17 +28,17 @@ class PredictedMeans:
         self.origin: Any = None
         self.totals: Any = None
 
-    def updated(self, part):
+    def updated(self, chunk):
         """Return the means with the outputs of samples added."""
-        n_classes, n_features = part.logits.shape[1], part.features.shape[1]
+        n_classes, n_features = chunk.logits.shape[1], chunk.features.shape[1]
         new = PredictedMeans()
         new.origin = self.origin
         if new.origin is None:
-            new.origin = first_row(part.features)
+            new.origin = first_row(chunk.features)
         new.counts, new.totals = np.zeros(n_classes), np.zeros((n_classes, n_features))
-        predicted = to_host(part.xp.argmax(part.logits, axis=1))
+        predicted = to_host(chunk.xp.argmax(chunk.logits, axis=1))
         classes, counts, totals = offset_sums(
-            part.features, new.origin, predicted, part.weight
+            chunk.features, new.origin, predicted, chunk.weight
         )
         new.counts[classes], new.totals[classes] = counts, totals
         if self.counts is not None:
@@ -61,14 +61,14 @@ class PredictedMeans:
             )
         return means
 
-    def growth(self, part):
+    def growth(self, chunk):
         """Return the factor by which m - z grows if z is left out of the mean m.
 
         Without z of weight u, the mean of n samples is m + (m - z) u / (n - u); the
         only sample of a class is compared with the mean of all others.
         """
-        counts = self.counts[part.xp.argmax(part.logits, axis=1)]
-        gone = left_out_weight(part.weight)
+        counts = self.counts[chunk.xp.argmax(chunk.logits, axis=1)]
+        gone = left_out_weight(chunk.weight)
         counts = np.where(has_others(counts, gone), counts, self.counts.sum())
         return counts / (counts - gone)
 

@@ -20,11 +20,11 @@ from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
 
-def added_scatter(scatter, part, origin):
+def added_scatter(scatter, chunk, origin):
     """Return a scatter around `origin` (None at first) with a chunk added."""
-    centered = centered_rows(part.features, part.asarray(origin))
-    if part.weight is not None:
-        centered *= part.asarray(np.sqrt(part.weight))[:, None]
+    centered = centered_rows(chunk.features, chunk.asarray(origin))
+    if chunk.weight is not None:
+        centered *= chunk.asarray(np.sqrt(chunk.weight))[:, None]
     added = to_host(centered.T @ centered)
     return added if scatter is None else scatter + added
 
@@ -48,13 +48,13 @@ class PrincipalSpace:
         )
         self._shift = origin @ self.complement
 
-    def residuals(self, part):
+    def residuals(self, chunk):
         """Return the length of the residual of each sample of a chunk."""
-        xp = part.xp
-        dtype = np.float32 if part.features.dtype == xp.float32 else np.float64
-        complement = part.asarray(cast_once(self.complement, dtype))
-        shift = part.asarray(cast_once(self._shift, dtype))
-        projected = part.features @ complement
+        xp = chunk.xp
+        dtype = np.float32 if chunk.features.dtype == xp.float32 else np.float64
+        complement = chunk.asarray(cast_once(self.complement, dtype))
+        shift = chunk.asarray(cast_once(self._shift, dtype))
+        projected = chunk.features @ complement
         projected -= shift
         return xp.sqrt(as_double(row_dots(projected, projected)))
 

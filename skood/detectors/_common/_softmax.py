@@ -42,12 +42,12 @@ def shifted_exponentials(logits, temperature=1.0):
         return exponentials.T, np.add.reduce(exponentials, axis=0), shifted.T
     xp = array_namespace(logits)
     shifted = xp.astype(logits, xp.float64, copy=True)
-    rows, top = row_indices(logits), xp.argmax(shifted, axis=1)
-    shifted -= shifted[rows, top][:, None]
+    indices, top = row_indices(logits), xp.argmax(shifted, axis=1)
+    shifted -= shifted[indices, top][:, None]
     if temperature != 1.0:
         shifted /= temperature
     exponentials = xp.exp(shifted)
-    exponentials[rows, top] = 0.0
+    exponentials[indices, top] = 0.0
     return exponentials, row_sums(exponentials), shifted
 
 
@@ -62,7 +62,7 @@ def without_largest(shifted):
     return shifted
 
 
-def logsumexp_rows(logits):
+def log_sum_exp(logits):
     """Return the log-sum-exp of each row, which may contain -inf, in float64."""
     if type(logits) is np.ndarray and logits.size:
         # False for NaN

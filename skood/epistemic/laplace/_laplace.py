@@ -349,7 +349,7 @@ class Laplace(BaseMembers):
             self._fitted_subset = subset if isinstance(subset, str) else list(subset)
             self._network_kind = None
             part, rows = self._open(X)
-            self._network_kind = part.network.found()
+            self._network_kind = part.network.probed()
             if self.likelihood_.kind == "classifier":
                 codes = self.likelihood_.targets(y, self)
                 check_consistent_length(rows, codes)

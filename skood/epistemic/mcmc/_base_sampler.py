@@ -88,7 +88,7 @@ class BaseSampler(BaseMembers):
                 generator = torch.Generator(posterior.device).manual_seed(int(seed))
                 theta = self._sample(options, posterior, generator)
                 samples = posterior.models.split(theta)
-            self._network_kind = posterior.models.network.found()
+            self._network_kind = posterior.models.network.probed()
             self.samples_ = {k: w.cpu().numpy().copy() for k, w in samples.items()}
         return self
 

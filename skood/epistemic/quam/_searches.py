@@ -133,7 +133,7 @@ class Searches:
         options = {"rank": self.options.rank, "seed": self.estimator._seed}
         batch = network.batch(rows[:2])
         tail = find_tail(network, self.estimator.scope, batch, **options)
-        self._structure = network.found(), tail.structure()
+        self._structure = network.probed(), tail.structure()
         return tail
 
     def _opened(self, X):

@@ -189,7 +189,7 @@ def function_raises(net, X):
         function_raises,
     ],
 )
-def test_left_as_found(happens, monkeypatch):
+def test_module_is_unchanged(happens, monkeypatch):
     """Modes, buffers, weights, `.grad`, `requires_grad`, hooks and the grad mode."""
     monkeypatch.setattr(_torch_network, "_BLOCK_BYTES", 1)
     X, _ = data()
@@ -200,7 +200,7 @@ def test_left_as_found(happens, monkeypatch):
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_grad_mode_is_kept(enabled):
+def test_grad_mode_is_unchanged(enabled):
     X, _ = data()
     with torch.set_grad_enabled(enabled):
         reads_all(Counter(), X)
@@ -282,7 +282,7 @@ def test_module_that_is_spread_over_devices_stays_so():
     assert read(pretrained(net), X, {"logits"}).logits.shape == (80, 3)
 
 
-def test_two_detectors_on_one_module():
+def test_two_detectors_on_a_module():
     X, _ = data()
     net = used_net(X)
     clf = pretrained(net)
@@ -298,7 +298,7 @@ def test_two_detectors_on_one_module():
     assert_array_equal(next(a).logits, next(b).logits)
 
 
-def test_two_threads_read_one_module():
+def test_two_threads_on_a_module():
     X, _ = data(n_samples=400)
     net = used_net(X)
     clf = pretrained(net)
@@ -310,8 +310,8 @@ def test_two_threads_read_one_module():
 
     expected = [job(*options) for options in jobs]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda options: job(*options), jobs))
-    for a, b in zip(found, expected, strict=True):
+        result = list(pool.map(lambda options: job(*options), jobs))
+    for a, b in zip(result, expected, strict=True):
         assert_array_equal(a.features, b.features)
         assert_array_equal(a.logits, b.logits)
     assert_same(aspects(net), before)
@@ -341,12 +341,12 @@ def test_blocks(monkeypatch):
     net.body[1].eval()
     clf = pretrained(net)
     before = aspects(net)
-    rows = 0
+    samples = 0
     for block in make_network(clf, batch_size=10).iter_outputs(X, ALL):
-        assert block.n_samples == (30 if rows < 60 else 15)
-        rows += block.n_samples
+        assert block.n_samples == (30 if samples < 60 else 15)
+        samples += block.n_samples
         assert_same(aspects(net), before)
-    assert rows == 75
+    assert samples == 75
     assert net.sizes == [10] * 7 + [5]
     joined = read(clf, X, ALL, batch_size=10)
     monkeypatch.undo()
@@ -380,8 +380,8 @@ def test_grad_mode_of_the_caller_and_frozen_parameters(mode, frozen):
     expected = gradients(opened(Counter()), X, squares)
     net = Counter().requires_grad_(not frozen)
     with mode():
-        found = gradients(opened(net), torch.as_tensor(X).clone(), squares)
+        gradient = gradients(opened(net), torch.as_tensor(X).clone(), squares)
         assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
         assert torch.is_grad_enabled() == (mode is torch.enable_grad)
-    assert_array_equal(found, expected)
+    assert_array_equal(gradient, expected)
     assert [p.requires_grad for p in net.parameters()] == [not frozen] * 6
