@@ -493,7 +493,7 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
             risk_id, ood_id, predicted = self.predict(X)
             warn_of_training_samples(X, *self)
         if X_ood is not None:
-            risk_ood, ood_ood = self.score(X_ood)
+            risk_ood, ood_ood = self.predict(X_ood, ())
         scores = risk_id, ood_id, np.zeros(len(risk_id)), risk_ood, ood_ood
         return ScoredSamples.from_arrays(*scores), predicted
 
