@@ -48,18 +48,18 @@ def regions(a, b, loss, a_ood, b_ood, turns=(0,), *, critical=True):
     `before` counts the samples strictly below the threshold. With ``critical=False``
     angles at which different samples change places are left out.
     """
-    rows = tuple((int(x), int(y)) for x, y in zip(a, b, strict=True))
+    pairs = tuple((int(x), int(y)) for x, y in zip(a, b, strict=True))
     outs = tuple((int(x), int(y)) for x, y in zip(a_ood, b_ood, strict=True))
-    return _regions(rows, tuple(loss.tolist()), outs, turns, critical)
+    return _regions(pairs, tuple(loss.tolist()), outs, turns, critical)
 
 
 @cache  # the same samples are searched with several rules
-def _regions(rows, loss, outs, turns, critical):
+def _regions(pairs, loss, outs, turns, critical):
     costs = [Fraction(cost).limit_denominator(1000) for cost in loss]
     unit = math.lcm(*(cost.denominator for cost in costs))
     losses = np.array([int(cost * unit) for cost in costs])
-    directions = np.array(list(_directions(set(rows + outs), turns, critical)))
-    p = directions @ np.array(rows).reshape(-1, 2).T
+    directions = np.array(list(_directions(set(pairs + outs), turns, critical)))
+    p = directions @ np.array(pairs).reshape(-1, 2).T
     q = directions @ np.array(outs, dtype=int).reshape(-1, 2).T
     lam = np.concatenate([p, q], axis=1)[:, :, None]
     counts = []
@@ -73,9 +73,9 @@ def _regions(rows, loss, outs, turns, critical):
     }
 
 
-def brute_force(found, feasible, objective, *, none_allowed=False):
+def brute_force(counted, feasible, objective, *, none_allowed=False):
     """Return the best (objective, -N, F) of a set of regions, None if none is."""
-    points = {after for _, after in found}
+    points = {after for _, after in counted}
     if none_allowed:
         points.add((0, 0, 0))
     keys = [
@@ -84,7 +84,7 @@ def brute_force(found, feasible, objective, *, none_allowed=False):
     return min(keys, default=None)
 
 
-def best_mixture(found, bounds, objective):
+def best_mixture(counted, bounds, objective):
     """Return the least objective of mixtures before + tau * (after - before).
 
     `bounds` are functions of N, E, F, linear, that must not be positive. Along a
@@ -92,7 +92,7 @@ def best_mixture(found, bounds, objective):
     part.
     """
     best = None
-    for before, after in found:
+    for before, after in counted:
         low, high = Fraction(0), Fraction(1)
         for bound in bounds:
             start, end = bound(*before), bound(*after)

@@ -48,18 +48,18 @@ def solve_arguments(*arrays, **options):
 def certify_arguments(*arrays, **options):
     """Arguments of certify and certify_path, likewise; n_angles are those of "ltt"."""
     names = {"solver", "angles", *(_LABELS & set(options))} & set(options)
-    found = solve_arguments(*arrays, **{name: options.pop(name) for name in names})
+    arguments = solve_arguments(*arrays, **{name: options.pop(name) for name in names})
     if not names - _LABELS:
-        del found["solver"]
+        del arguments["solver"]
     for name in ("unlabeled", "random_state", "stakes", "two_valued"):
         if name in options:
-            found[name] = options.pop(name)
+            arguments[name] = options.pop(name)
     if "guarantee" in options:
         options["method"] = options.pop("guarantee")
     shift = {name: options.pop(name) for name in _SHIFT & set(options)}
     if shift:
         options["shift"] = Shift(**shift)
-    return {**found, "certificate": Certificate(**options)}
+    return {**arguments, "certificate": Certificate(**options)}
 
 
 _LABELS = {

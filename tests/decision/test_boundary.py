@@ -30,23 +30,23 @@ from skood.exceptions import InfeasibleError
 def test_closed_form(mu, fpr_max, ratio, gammas):
     x = (np.arange(30_000) + 0.5) / 30_000
     rule = BoundedTPRFPR(tpr_min=0.6, fpr_max=fpr_max)
-    found = boundary_acceptance(2 * x, 2 * x, rule, mu, weights_ood=x)
-    assert found.feasible
-    assert_allclose(found.tpr, 0.6, rtol=1e-9)
-    assert_allclose(found.fpr / found.tpr, ratio, atol=1e-4)
-    assert_allclose([found.gamma1, found.gamma2], gammas, atol=2e-4)
+    acceptance = boundary_acceptance(2 * x, 2 * x, rule, mu, weights_ood=x)
+    assert acceptance.feasible
+    assert_allclose(acceptance.tpr, 0.6, rtol=1e-9)
+    assert_allclose(acceptance.fpr / acceptance.tpr, ratio, atol=1e-4)
+    assert_allclose([acceptance.gamma1, acceptance.gamma2], gammas, atol=2e-4)
 
 
 def test_recipe_of_the_paper_stops_too_low():
     """Its F is undefined where all of g >= s has less than the allowed FPR."""
     x = (np.arange(30_000) + 0.5) / 30_000
     rule = BoundedTPRFPR(tpr_min=0.6, fpr_max=0.9)
-    found = boundary_acceptance(2 * x, 2 * x, rule, 1.0, weights_ood=x)
+    acceptance = boundary_acceptance(2 * x, 2 * x, rule, 1.0, weights_ood=x)
     last = x >= np.sqrt(1 - rule.fpr_max)  # FPR 1 - x ** 2
     tpr, fpr = last.mean(), x[last].sum() / x.sum()
     assert_allclose([fpr, fpr / tpr], [rule.fpr_max, 1.3162], atol=1e-4)
     assert tpr > rule.tpr_min
-    assert found.fpr / found.tpr > fpr / tpr + 0.08
+    assert acceptance.fpr / acceptance.tpr > fpr / tpr + 0.08
 
 
 def _problem(rng):
@@ -70,27 +70,29 @@ def test_linear_programs_of_atoms():
         lam = 1.0 + max(mu * g.max(), 0.0)
         risk = lam - mu * g  # r + mu g is constant
         p_ood = p_id * g
-        found = boundary_acceptance(g, g, rule, mu, weights_id=p_id, weights_ood=p_ood)
+        acceptance = boundary_acceptance(
+            g, g, rule, mu, weights_id=p_id, weights_ood=p_ood
+        )
         try:
             expected = solve_finite(p_id, p_ood, risk, rule)
         except InfeasibleError:
-            assert not found.feasible
-            assert found.fpr > rule.fpr_max
+            assert not acceptance.feasible
+            assert acceptance.fpr > rule.fpr_max
             continue
         n_feasible += 1
-        assert found.feasible
-        assert found.tpr >= rule.tpr_min - 1e-9
-        assert found.fpr <= rule.fpr_max + 1e-9
-        ratio = found.fpr / found.tpr
+        assert acceptance.feasible
+        assert acceptance.tpr >= rule.tpr_min - 1e-9
+        assert acceptance.fpr <= rule.fpr_max + 1e-9
+        ratio = acceptance.fpr / acceptance.tpr
         assert_allclose(lam - mu * ratio, expected.risk, rtol=1e-7)
-        inside = (g > found.gamma1) & (g < found.gamma2)
-        accept = inside + found.chi1 * (g == found.gamma1)
-        if found.gamma2 > found.gamma1:
-            accept = accept + found.chi2 * (g == found.gamma2)
+        inside = (g > acceptance.gamma1) & (g < acceptance.gamma2)
+        accept = inside + acceptance.chi1 * (g == acceptance.gamma1)
+        if acceptance.gamma2 > acceptance.gamma1:
+            accept = accept + acceptance.chi2 * (g == acceptance.gamma2)
         assert accept.min() >= 0
         assert accept.max() <= 1 + 1e-12
-        assert_allclose(accept @ p_id, found.tpr, atol=1e-9)
-        assert_allclose(accept @ p_ood, found.fpr, atol=1e-9)
+        assert_allclose(accept @ p_id, acceptance.tpr, atol=1e-9)
+        assert_allclose(accept @ p_ood, acceptance.fpr, atol=1e-9)
     assert n_feasible > 100
 
 
@@ -101,27 +103,27 @@ def test_samples_with_ties():
         g_id = rng.choice([0.1, 0.4, 0.5, 1.0, 2.0], size=20)
         g_ood = rng.choice([0.4, 1.0, 2.0, 5.0], size=15)
         rule = BoundedTPRFPR(tpr_min=0.3, fpr_max=0.4)
-        found = boundary_acceptance(g_id, g_ood, rule, 1.0)
-        assert found.feasible
-        assert found.tpr >= 0.3 - 1e-9
-        assert found.fpr <= 0.4 + 1e-9
+        acceptance = boundary_acceptance(g_id, g_ood, rule, 1.0)
+        assert acceptance.feasible
+        assert acceptance.tpr >= 0.3 - 1e-9
+        assert acceptance.fpr <= 0.4 + 1e-9
         grid = np.unique(np.concatenate([g_id, g_ood]))
         p = np.array([np.mean(g_id == v) for v in grid])
         q = np.array([np.mean(g_ood == v) for v in grid])
         # the largest FPR at this TPR: no acceptance has a larger ratio
         best = linprog(
-            -q, A_ub=[q], b_ub=[0.4], A_eq=[p], b_eq=[found.tpr], bounds=(0, 1)
+            -q, A_ub=[q], b_ub=[0.4], A_eq=[p], b_eq=[acceptance.tpr], bounds=(0, 1)
         )
-        assert found.fpr <= -best.fun + 1e-9
+        assert acceptance.fpr <= -best.fun + 1e-9
 
 
 def test_everything_is_required():
     rule = BoundedTPRFPR(tpr_min=1.0, fpr_max=1.0)
     for mu in (-1.0, 1.0):
-        found = boundary_acceptance([0.5, 1.5], [0.5, 1.5], rule, mu)
-        assert (found.tpr, found.fpr, found.feasible) == (1.0, 1.0, True)
-    one = boundary_acceptance([1.0], [1.0], BoundedTPRFPR(0.3, 0.5), -1.0)
-    assert_allclose([one.chi1, one.chi2, one.tpr, one.fpr], 0.3)
+        acceptance = boundary_acceptance([0.5, 1.5], [0.5, 1.5], rule, mu)
+        assert (acceptance.tpr, acceptance.fpr, acceptance.feasible) == (1.0, 1.0, True)
+    single = boundary_acceptance([1.0], [1.0], BoundedTPRFPR(0.3, 0.5), -1.0)
+    assert_allclose([single.chi1, single.chi2, single.tpr, single.fpr], 0.3)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ def test_everything_is_required():
     ],
 )
 def test_errors(change, error, message):
-    given = {
+    arguments = {
         "g_id": [0.5, 1.5],
         "g_ood": [0.5, 1.5],
         "rule": BoundedTPRFPR(),
@@ -150,4 +152,4 @@ def test_errors(change, error, message):
         **change,
     }
     with pytest.raises(error, match=message):
-        boundary_acceptance(**given)
+        boundary_acceptance(**arguments)

@@ -61,7 +61,7 @@ def test_bounded_precision_recall():
     assert rule.feasible(N, E, F, 10, 5).tolist() == [False, False, True, False, False]
 
 
-def test_no_ood_rows_in_use_need_none():
+def test_no_ood_samples_are_needed_at_a_prior_of_zero():
     rule = BoundedPrecisionRecall(precision_min=1.0, recall_min=0.7, ood_prior=0)
     assert not rule.needs_ood
     assert rule.feasible(N, E, F, 10, 0).tolist() == [False, False, True, True, True]
@@ -106,7 +106,7 @@ def test_ceil_and_floor_are_guarded(share, n, least, most):
     np.testing.assert_array_equal(few, counts <= most)
 
 
-def test_shares_of_rows_are_not_rounded():
+def test_shares_of_samples_are_not_rounded():
     least, most = BoundedTPRFPR(0.71, 0.25).bounds(10, 5, whole=False)
     assert least == Linear(id=-1.0, constant=pytest.approx(7.1))
     assert most == Linear(ood=1.0, constant=-1.25)

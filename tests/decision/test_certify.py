@@ -97,7 +97,7 @@ def _brute_force(angles, scales, a, b, loss, a_ood, b_ood, k, K):
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("infinite", [False, True], ids=["finite", "infinite"])
 def test_one_score_by_brute_force(guarantee, infinite):
-    found = 0
+    n_certified = 0
     for seed in range(25):
         rng = np.random.default_rng(100 + seed)
         a, _, loss, a_ood, _ = _tied(seed, infinite=infinite)
@@ -115,7 +115,7 @@ def test_one_score_by_brute_force(guarantee, infinite):
                     Certificate(guarantee, delta=0.2),
                 )
             continue
-        found += 1
+        n_certified += 1
         point = certify(
             arguments[0],
             ScoredSamples.from_arrays(*arguments[1:]),
@@ -129,12 +129,12 @@ def test_one_score_by_brute_force(guarantee, infinite):
         assert point.accept(a).mean() == point.tpr
         assert point.accept(a_ood).mean() == point.fpr
         assert (point.theta, point.gap, point.objective) == (0, 0, point.risk)
-    assert 5 < found < 25
+    assert 5 < n_certified < 25
 
 
 @pytest.mark.parametrize("infinite", [False, True], ids=["finite", "infinite"])
 def test_many_angles_by_brute_force(monkeypatch, infinite):
-    found = 0
+    n_certified = 0
     for seed in range(12):
         a, b, loss, a_ood, b_ood = _tied(seed, n_id=60, n_ood=50, infinite=infinite)
         first, second = np.arange(6), np.arange(6, 60)
@@ -149,22 +149,22 @@ def test_many_angles_by_brute_force(monkeypatch, infinite):
         sample = a[first], b[first], loss[first], a_ood, b_ood
         scales = Problem(ScoredSamples.from_arrays(*sample)).scales
         angles = [i * math.pi / 8 for i in range(5)]
-        rows = a[second], b[second], loss[second], a_ood, b_ood
-        best = _brute_force(angles, scales, *rows, k, K)
+        certifying = a[second], b[second], loss[second], a_ood, b_ood
+        best = _brute_force(angles, scales, *certifying, k, K)
         arguments = BoundedTPRFPR(phi, rho), a, b, loss, a_ood, b_ood
         options = {"guarantee": "ltt", "delta": 0.3, "n_angles": 5}
         if best is None:
             with pytest.raises(NotCertifiableError):
                 certify(arguments[0], **certify_arguments(*arguments[1:], **options))
             continue
-        found += 1
+        n_certified += 1
         point = certify(arguments[0], **certify_arguments(*arguments[1:], **options))
         assert point.risk == pytest.approx(best[0], abs=1e-11)
         assert (round(point.tpr * 54), round(point.fpr * 50)) == (-best[1], best[2])
         assert point.theta == pytest.approx(best[3], abs=1e-12)
         assert point.scales == scales
         assert math.isnan(point.gap)
-    assert 3 < found
+    assert 3 < n_certified
 
 
 # ---- which counts are asked for
@@ -227,7 +227,7 @@ def test_ties_at_the_upper_end_are_counted():
     assert solve(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None)).tpr == 1
 
 
-def test_rows_with_infinite_scores_are_accepted_only_if_they_must_be():
+def test_infinite_scores_are_accepted_only_if_they_must_be():
     a = np.concatenate([np.arange(10.0), np.full(10, np.inf)])
     loss = np.zeros(20)
     assert (
@@ -253,7 +253,7 @@ def test_precision_by_way_of_two_rates():
     rule = BoundedPrecisionRecall(0.9, 0.7, ood_prior=0.25)
     rates = BoundedTPRFPR(0.7, 0.2333333333333333)
     for guarantee in ("ltt", "expectation"):
-        one, other = (
+        by_precision, other = (
             certify(
                 r,
                 ScoredSamples.from_arrays(*data),
@@ -262,13 +262,15 @@ def test_precision_by_way_of_two_rates():
             )
             for r in (rule, rates)
         )
-        assert (one.theta, one.lam, one.scales) == (
+        assert (by_precision.theta, by_precision.lam, by_precision.scales) == (
             other.theta,
             other.lam,
             other.scales,
         )
-        right, wrong = 0.75 * one.tpr, 0.25 * one.fpr
-        assert one.precision == pytest.approx(right / (right + wrong), rel=1e-12)
+        right, wrong = 0.75 * by_precision.tpr, 0.25 * by_precision.fpr
+        assert by_precision.precision == pytest.approx(
+            right / (right + wrong), rel=1e-12
+        )
 
 
 def test_prior_may_be_an_interval():
@@ -314,7 +316,7 @@ def test_precision_that_nothing_can_break(rule):
     assert round(point.tpr * 200) == min_accepted_id(200, 0.7, 0.1)
 
 
-def test_no_ood_rows_are_needed_where_there_are_none_in_use():
+def test_certify_needs_no_ood_samples_at_a_prior_of_zero():
     a, _, loss, _, _ = increasing()
     point = certify(
         BoundedPrecisionRecall(0.9, 0.7, 0.0),
@@ -333,11 +335,11 @@ def test_no_ood_rows_are_needed_where_there_are_none_in_use():
 # ---- the angle
 
 
-def test_angle_comes_from_the_first_part_only(monkeypatch):
+def test_angle_depends_on_the_first_samples_only(monkeypatch):
     rng = np.random.default_rng(3)
     a, b, loss, a_ood, b_ood = draw(rng, 600, 500)
-    part = np.arange(180), np.arange(180, 600), np.arange(150), np.arange(150, 500)
-    parts = np.append(part[0], 600 + part[2]), np.append(part[1], 600 + part[3])
+    moved = np.arange(180), np.arange(180, 600), np.arange(150), np.arange(150, 500)
+    parts = np.append(moved[0], 600 + moved[2]), np.append(moved[1], 600 + moved[3])
     monkeypatch.setattr(
         ScoredSamples,
         "split",
@@ -349,8 +351,8 @@ def test_angle_comes_from_the_first_part_only(monkeypatch):
         ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
         Certificate("expectation"),
     )
-    loss[part[1]] = rng.permutation(loss[part[1]])
-    b[part[1]] += 0.5
+    loss[moved[1]] = rng.permutation(loss[moved[1]])
+    b[moved[1]] += 0.5
     other = certify(
         rule,
         ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
@@ -359,13 +361,13 @@ def test_angle_comes_from_the_first_part_only(monkeypatch):
     assert (other.theta, other.scales) == (point.theta, point.scales)
     assert other.lam != point.lam
     # the numbers are those of the second part
-    inside = other.accept(a[part[1]], b[part[1]])
+    inside = other.accept(a[moved[1]], b[moved[1]])
     assert other.tpr == inside.mean()
-    assert other.risk == pytest.approx(loss[part[1]][inside].mean(), rel=1e-12)
-    assert other.fpr == other.accept(a_ood[part[3]], b_ood[part[3]]).mean()
+    assert other.risk == pytest.approx(loss[moved[1]][inside].mean(), rel=1e-12)
+    assert other.fpr == other.accept(a_ood[moved[3]], b_ood[moved[3]]).mean()
 
 
-def test_first_part_leaves_room_for_the_second(monkeypatch):
+def test_first_samples_leave_room_for_the_second(monkeypatch):
     asked = []
     search = _guarantee.search_problem
 
@@ -397,7 +399,7 @@ def test_first_part_leaves_room_for_the_second(monkeypatch):
     assert asked[-1][0].fpr_max == (math.floor(321 * 0.01) - 1) / 320
 
 
-def test_coverage_of_two_scores_without_ood_rows():
+def test_coverage_of_two_scores_without_ood_samples():
     a, b, loss, _, _ = draw(np.random.default_rng(5), 400, 1)
     rule = BoundedAbstention(0.7)
     for guarantee, n, delta in (("high_probability", 240, 0.1), ("ltt", 360, 0.1 / 16)):
@@ -480,7 +482,7 @@ def _allowed(repetitions, delta, level=1e-6):
         for n, level, marks in ((16, 0.02, ()), (60, 1e-6, pytest.mark.slow))
     ],
 )
-def test_promises_are_kept_where_the_plug_in_breaks_them(
+def test_certificates_hold_where_the_plug_in_breaks_bounds(
     rule, guarantees, repetitions, level
 ):
     delta = 0.1

@@ -28,7 +28,7 @@ from tests.decision._scores import (
 )
 
 
-def test_too_few_rows_of_a_kind():
+def test_too_few_samples_of_a_kind():
     a, _, loss, a_ood, _ = increasing(n_id=10, n_ood=20)
     with pytest.raises(NotCertifiableError) as info:
         certify(
@@ -44,7 +44,7 @@ def test_too_few_rows_of_a_kind():
     assert (info.value.n_id_needed, info.value.n_ood_needed) == (29, 29)
 
 
-def test_only_id_rows_are_too_few():
+def test_only_id_samples_are_too_few():
     a = np.arange(10.0)
     with pytest.raises(NotCertifiableError, match=r"10 ID samples are too few") as info:
         certify(
@@ -53,7 +53,7 @@ def test_only_id_rows_are_too_few():
     assert (info.value.n_id_needed, info.value.n_ood_needed) == (22, 0)  # .9^22 < .1
 
 
-def test_no_threshold_does_both_until_there_are_more_rows():
+def test_no_threshold_does_both_until_there_are_more_samples():
     rng = np.random.default_rng(0)
     a, a_ood = rng.normal(size=100), rng.normal(1.9, size=80)
     loss = np.zeros(100)
@@ -79,7 +79,7 @@ def test_no_threshold_does_both_until_there_are_more_rows():
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_named_sizes_include_the_rows_that_choose(guarantee):
+def test_named_sizes_include_the_samples_that_choose(guarantee):
     a, b, loss, a_ood, b_ood = draw(np.random.default_rng(0), 40, 12)
     data = a, b, loss, a_ood + 9, b_ood + 9
     rule = BoundedTPRFPR(0.5, 0.06)
@@ -91,12 +91,15 @@ def test_named_sizes_include_the_rows_that_choose(guarantee):
             random_state=0,
         )
     n = info.value.n_ood_needed
-    part = n - int(0.4 * n)
+    n_certifying = n - int(0.4 * n)
     if guarantee == "expectation":
-        assert (part + 1) * 0.06 >= 1 - 1e-9
+        assert (n_certifying + 1) * 0.06 >= 1 - 1e-9
     else:
         share = 0.05 / 16 if guarantee == "ltt" else 0.1
-        assert max_accepted_ood(n if guarantee == "ltt" else part, 0.06, share) >= 0
+        assert (
+            max_accepted_ood(n if guarantee == "ltt" else n_certifying, 0.06, share)
+            >= 0
+        )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +118,7 @@ def test_no_number_of_samples_suffices(rule):
 
 @pytest.mark.parametrize(("n_id", "n_ood"), [(1, 50), (50, 1)], ids=["id", "ood"])
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_one_row_is_too_few_to_split(guarantee, n_id, n_ood):
+def test_single_sample_is_too_few_to_split(guarantee, n_id, n_ood):
     data = draw(np.random.default_rng(0), n_id, n_ood)
     with pytest.raises(NotCertifiableError, match="too few for "):
         certify(

@@ -138,11 +138,11 @@ def test_plug_in_is_optimal_for_known_densities():
     is_id = ~problem.is_ood
     wrong = problem.posteriors.argmax(axis=1) + 1 != problem.target
     r, g = problem.risk, np.minimum(problem.likelihood_ratio, 1e300)
-    rows = r[is_id], g[is_id], wrong[is_id], r[~is_id], g[~is_id]
+    arrays = r[is_id], g[is_id], wrong[is_id], r[~is_id], g[~is_id]
     costs = {"reject_id": 0.3, "accept_ood": 1.0, "reject_ood": 0.0, "ood_prior": 0.25}
     plug_in, searched = (
-        solve(PlugInCost(**costs), ScoredSamples.from_arrays(*rows)),
-        solve(CostBased(**costs), ScoredSamples.from_arrays(*rows)),
+        solve(PlugInCost(**costs), ScoredSamples.from_arrays(*arrays)),
+        solve(CostBased(**costs), ScoredSamples.from_arrays(*arrays)),
     )
     # A-dens-2.0-0.2-0.25, cost_eps_0.3_1_0, by sampling
     assert plug_in.objective == pytest.approx(0.14988425140398326, abs=0.006)

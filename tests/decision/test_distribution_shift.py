@@ -53,9 +53,9 @@ LIMITS = {
 
 
 def _vectors(name):
-    found = [v for v in VECTORS if v["id"].startswith(name)]
-    assert found
-    return pytest.mark.parametrize("vector", found, ids=lambda v: v["id"])
+    vectors = [v for v in VECTORS if v["id"].startswith(name)]
+    assert vectors
+    return pytest.mark.parametrize("vector", vectors, ids=lambda v: v["id"])
 
 
 def _weighted(bound, weight_max):
@@ -67,12 +67,12 @@ def _weighted(bound, weight_max):
 
 @_vectors("G-p-weighted")
 def test_weighted_pvalues(vector):
-    given, expected = vector["input"], vector["expected"]
-    weight, accepted = np.array(given["weight"]), np.array(given["accepted"])
-    test = _weighted(Linear(id=-1.0, constant=given["phi"]), 3.0)
+    inputs, expected = vector["input"], vector["expected"]
+    weight, accepted = np.array(inputs["weight"]), np.array(inputs["accepted"])
+    test = _weighted(Linear(id=-1.0, constant=inputs["phi"]), 3.0)
     arrays = 1.0 - accepted, None, np.zeros(weight.size), None, None
     samples = ScoredSamples.from_arrays(*arrays, weight_id=weight)
-    pvalue = test.pvalue(samples, accepted, None, 0.1, given["stake"])
+    pvalue = test.pvalue(samples, accepted, None, 0.1, inputs["stake"])
     assert pvalue == pytest.approx(expected["p"], abs=vector["tolerance"])
     tested = TestedSamples([test], samples)
     (counts,), _ = tested.counts(0.0, np.array([0.5]), (1.0, 1.0))
@@ -84,7 +84,7 @@ def test_procedures(vector):
     pvalues, expected = np.array(vector["input"]["p"]), vector["expected"]
     delta = vector["input"]["delta"]
 
-    class Given:
+    class FixedPValues:
         """A statement with given p-values of the candidates."""
 
         group = source = None
@@ -95,7 +95,7 @@ def test_procedures(vector):
         def pvalue(self, samples, accepted, unlabeled, delta, stakes):
             return self.column[int(accepted.sum())]
 
-    tests = [Given(column) for column in pvalues.T]
+    tests = [FixedPValues(column) for column in pvalues.T]
     scores = np.arange(6.0)
     samples = ScoredSamples.from_arrays(scores, None, 0 * scores, None, None)
     tested = TestedSamples(tests, samples)
@@ -123,8 +123,8 @@ def test_least_size_of_a_group(vector):
 
 @_vectors("G-spending")
 def test_error_of_each_of_many_certificates(vector):
-    given = vector["input"]
-    spent = Certificate(delta=given["delta"], schedule="all")._of(given["m"], 1.0)
+    inputs = vector["input"]
+    spent = Certificate(delta=inputs["delta"], schedule="all")._of(inputs["m"], 1.0)
     assert spent.delta == pytest.approx(vector["expected"]["delta_m"], abs=1e-12)
 
 
@@ -426,9 +426,9 @@ def test_promise_for_the_weighted_distribution(n_draws):
     a, b, loss, weight = _tilted(rng, 100_000)
     a_ood, b_ood = rng.normal(2.2, size=(2, 50_000))
     for seed in range(n_draws):
-        rows, others = rng.integers(100_000, size=1500), rng.integers(50_000, size=800)
-        data = a[rows], b[rows], loss[rows], a_ood[others], b_ood[others]
-        options = {"sample_weight_id": weight[rows], "weight_max": 6.0}
+        drawn, others = rng.integers(100_000, size=1500), rng.integers(50_000, size=800)
+        data = a[drawn], b[drawn], loss[drawn], a_ood[others], b_ood[others]
+        options = {"sample_weight_id": weight[drawn], "weight_max": 6.0}
         try:
             point = certify(
                 RULE,
@@ -499,13 +499,13 @@ def test_weight_zero_leaves_a_sample_out():
     point = certify(
         rule, **certify_arguments(a, b, loss, a_ood, b_ood, **zeros, **options)
     )
-    kept = {
+    remaining = {
         "sample_weight_id": weight[~gone],
         "sample_weight_ood": of_ood[~gone_ood],
         "group_id": group[~gone],
     }
-    rows = a[~gone], b[~gone], loss[~gone], a_ood[~gone_ood], b_ood[~gone_ood]
-    again = certify(rule, **certify_arguments(*rows, **kept, **options))
+    arrays = a[~gone], b[~gone], loss[~gone], a_ood[~gone_ood], b_ood[~gone_ood]
+    again = certify(rule, **certify_arguments(*arrays, **remaining, **options))
     assert (point.theta, point.lam, point.rates) == (
         again.theta,
         again.lam,
@@ -543,10 +543,10 @@ def test_frequencies_are_repeated_samples(guarantee, double):
             **options,
         ),
     )
-    rows = repeated(a, n), repeated(b, n), repeated(loss, n)
-    rows = *rows, repeated(a_ood, m), repeated(b_ood, m)
+    arrays = repeated(a, n), repeated(b, n), repeated(loss, n)
+    arrays = *arrays, repeated(a_ood, m), repeated(b_ood, m)
     assert repr(point) == repr(
-        certify(rule, **certify_arguments(*rows, **{**options, **more}))
+        certify(rule, **certify_arguments(*arrays, **{**options, **more}))
     )
 
 
@@ -558,8 +558,8 @@ def test_weighted_conformal_thresholds():
     of_ood, W, phi, rho = rng.uniform(0.2, 3.0, size=60), 6.0, 0.6, 0.3
     best = np.inf
     for lam in a:
-        kept, leaked = weight[a <= lam].sum(), of_ood[a_ood <= lam].sum()
-        if kept >= phi * (weight.sum() + W) and (
+        accepted_weight, leaked = weight[a <= lam].sum(), of_ood[a_ood <= lam].sum()
+        if accepted_weight >= phi * (weight.sum() + W) and (
             leaked + W <= rho * (of_ood.sum() + W)
         ):
             best = min(best, np.average(loss[a <= lam], weights=weight[a <= lam]))
@@ -572,9 +572,9 @@ def test_weighted_conformal_thresholds():
     )
     assert np.isfinite(best)
     assert point.risk == pytest.approx(best)
-    kept = weight[point.accept(a)].sum()
+    accepted_weight = weight[point.accept(a)].sum()
     leaked = of_ood[point.accept(a_ood)].sum()
-    assert kept >= phi * (weight.sum() + W)
+    assert accepted_weight >= phi * (weight.sum() + W)
     assert leaked + W <= rho * (of_ood.sum() + W)
 
 
@@ -584,13 +584,13 @@ def test_weighted_conformal_coverage():
     a, _, _, weight = _tilted(rng, 50_000)
     tprs = []
     for _ in range(150):
-        rows = rng.integers(50_000, size=60)
-        given = {"sample_weight_id": weight[rows], "weight_max": 6.0}
+        drawn = rng.integers(50_000, size=60)
+        weights = {"sample_weight_id": weight[drawn], "weight_max": 6.0}
         zeros, rule = np.zeros(60), BoundedAbstention(0.7)
         point = certify(
             rule,
             **certify_arguments(
-                a[rows], None, zeros, None, None, guarantee="expectation", **given
+                a[drawn], None, zeros, None, None, guarantee="expectation", **weights
             ),
         )
         tprs.append(weight[point.accept(a)].sum() / weight.sum())
@@ -734,9 +734,9 @@ def test_path_with_weights_and_unlabeled_samples():
     path = [{"theta": 0.0, "lam": lam} for lam in (1.5, 1.2)]
     data = a, None, loss, a_ood, None
     rule = BoundedTPRFPR(0.6, 0.3)
-    given = {"sample_weight_id": weight, "weight_max": 6.0, "stakes": 0.05}
+    weights = {"sample_weight_id": weight, "weight_max": 6.0, "stakes": 0.05}
     point = certify_path(
-        rule, path, **certify_arguments(*data, random_state=0, **given)
+        rule, path, **certify_arguments(*data, random_state=0, **weights)
     )
     tpr = weight[a <= 1.2].sum() / weight.sum()
     assert point.tpr == pytest.approx(tpr)
@@ -749,15 +749,15 @@ def test_path_with_weights_and_unlabeled_samples():
         precision, path, ScoredSamples.from_arrays(*data), unlabeled=(new, None)
     )
     counts = np.sum(a <= 1.5), 2000, np.sum(a_ood <= 1.5), 1000, np.sum(new <= 1.5)
-    found = precision_pvalue(0.9, *map(int, counts), 2000, 0.1)
-    assert point.certificate.path_pvalues[0, 1] == pytest.approx(found)
+    pvalue = precision_pvalue(0.9, *map(int, counts), 2000, 0.1)
+    assert point.certificate.path_pvalues[0, 1] == pytest.approx(pvalue)
     n = np.arange(2000) % 3
-    kept = {"sample_weight_id": n, "weights": "frequency"}
+    options = {"sample_weight_id": n, "weights": "frequency"}
     repeated = np.repeat(a, n), None, np.repeat(loss, n), a_ood, None
     again = certify_path(rule, path, ScoredSamples.from_arrays(*repeated))
-    assert repr(certify_path(rule, path, **certify_arguments(*data, **kept))) == repr(
-        again
-    )
+    assert repr(
+        certify_path(rule, path, **certify_arguments(*data, **options))
+    ) == repr(again)
 
 
 @pytest.mark.parametrize(
@@ -795,13 +795,13 @@ def test_stakes_that_could_lose_more_than_there_is(rule, options, most):
 
 def test_weights_of_a_path_need_stakes():
     a = np.arange(50.0)
-    rows = a, None, np.zeros(50), None, None
-    given = {"sample_weight_id": np.ones(50), "weight_max": 1.0}
+    arrays = a, None, np.zeros(50), None, None
+    weights = {"sample_weight_id": np.ones(50), "weight_max": 1.0}
     with pytest.raises(ValueError, match="stakes must be given for the statement TPR"):
         certify_path(
             BoundedAbstention(0.5),
             [{"theta": 0.0, "lam": 40.0}],
-            **certify_arguments(*rows, **given),
+            **certify_arguments(*arrays, **weights),
         )
 
 
@@ -946,14 +946,14 @@ def test_bootstrap_of_class_priors_by_the_confusion_matrix():
     proba = _class_problem(rng, n, [0.5, 0.3, 0.2])
     confusion = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.15, 0.05, 0.8]])
     options = {"method": "bbse", "confusion": confusion, "confidence_level": 0.9}
-    found, low, high = class_prior(proba, random_state=0, **options)
-    assert_allclose(found, class_prior(proba, method="bbse", confusion=confusion))
+    estimate, low, high = class_prior(proba, random_state=0, **options)
+    assert_allclose(estimate, class_prior(proba, method="bbse", confusion=confusion))
     q = np.bincount(proba.argmax(axis=1), minlength=3) / n
     inverse = np.linalg.inv(confusion.T)
     variance = np.diag(inverse @ (np.diag(q) - np.outer(q, q)) @ inverse.T) / n
     assert_allclose((high - low) / 2, 1.645 * np.sqrt(variance), rtol=0.15)
     again = class_prior(proba, random_state=0, **options)
-    assert_allclose(again, (found, low, high))
+    assert_allclose(again, (estimate, low, high))
 
 
 def test_bootstrap_of_class_priors_by_maximum_likelihood():

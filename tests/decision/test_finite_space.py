@@ -41,16 +41,16 @@ class _Bounds(BaseRule):
     """A user's rule: given bounds on shares, and the selective risk or a cost."""
 
     def __init__(self, *bounds, cost=None):
-        self.given = bounds
-        self.given_cost = cost
+        self.bound_list = bounds
+        self.fixed_cost = cost
 
     def rates(self):
         """Return the given bounds."""
-        return self.given
+        return self.bound_list
 
     def cost(self):
         """Return the given cost."""
-        return self.given_cost
+        return self.fixed_cost
 
     def get_params(self, deep=True):
         """Return nothing that can be set."""
@@ -142,8 +142,8 @@ def test_population_optimum_of_bounds(density):
     first = solve_finite(*atoms, BoundedTPRFPR(phi, 0.2))
     second = solve_finite(*atoms, BoundedPrecisionRecall(kappa, phi, pi))
     for solution, key in ((first, "tpr_fpr"), (second, "prec_rec")):
-        found = solution.risk, solution.mu, solution.lam
-        assert_allclose(found, expected[key], rtol=0, atol=5e-4)
+        numbers = solution.risk, solution.mu, solution.lam
+        assert_allclose(numbers, expected[key], rtol=0, atol=5e-4)
         assert solution.tpr == pytest.approx(phi, abs=1e-12)
         assert _fractional(solution) <= 2
     fprs = [first.fpr, second.fpr]
@@ -176,12 +176,12 @@ def _brute_force(p, q, r, rule, n_bounds):
     columns = list(zip(p, [a * b for a, b in zip(p, r, strict=True)], q, strict=True))
     bounds, objective = rule
     for k in range(n_bounds + 1):
-        for part in itertools.combinations(range(n), k):
-            others = [i for i in range(n) if i not in part]
+        for subset in itertools.combinations(range(n), k):
+            others = [i for i in range(n) if i not in subset]
             for bits in itertools.product((0, 1), repeat=n - k):
                 c = dict(zip(others, map(Fraction, bits), strict=True))
                 for tight in itertools.combinations(bounds, k):
-                    if not _fill(c, part, tight, columns):
+                    if not _fill(c, subset, tight, columns):
                         continue
                     NEF = [
                         sum(c[i] * columns[i][j] for i in range(n)) for j in (0, 1, 2)
@@ -199,52 +199,56 @@ def _at(bound, NEF):
     return sum(f * x for f, x in zip(bound, NEF, strict=False)) + bound[3]
 
 
-def _fill(c, part, tight, columns):
+def _fill(c, subset, tight, columns):
     """Solve for the fractional atoms by Cramer's rule; False if they leave [0, 1]."""
-    decided = [sum(c[i] * columns[i][j] for i in c if i not in part) for j in (0, 1, 2)]
+    decided = [
+        sum(c[i] * columns[i][j] for i in c if i not in subset) for j in (0, 1, 2)
+    ]
     rest = [-_at(bound, decided) for bound in tight]
     matrix = [
-        [sum(f * x for f, x in zip(bound, columns[i], strict=False)) for i in part]
+        [sum(f * x for f, x in zip(bound, columns[i], strict=False)) for i in subset]
         for bound in tight
     ]
-    if len(part) == 1:
+    if len(subset) == 1:
         if matrix[0][0] == 0:
             return False
-        found = [rest[0] / matrix[0][0]]
-    elif part:
+        roots = [rest[0] / matrix[0][0]]
+    elif subset:
         (a, b), (d, e) = matrix
         det = a * e - b * d
         if det == 0:
             return False
-        found = [(rest[0] * e - b * rest[1]) / det, (a * rest[1] - d * rest[0]) / det]
+        roots = [(rest[0] * e - b * rest[1]) / det, (a * rest[1] - d * rest[0]) / det]
     else:
         return True
-    c.update(zip(part, found, strict=True))
-    return all(0 <= x <= 1 for x in found)
+    c.update(zip(subset, roots, strict=True))
+    return all(0 <= x <= 1 for x in roots)
 
 
 def _exact(rule):
     """Bounds and objective of a rule, written anew with fractions."""
-    one = Fraction(1)
+    unit = Fraction(1)
 
     def risk(N, E, F):
         return E / N if N > 0 else None
 
-    given = {k: v for k, v in rule.get_params().items() if v is not None}
-    values = {k: Fraction(v).limit_denominator() for k, v in given.items()}
+    params = {k: v for k, v in rule.get_params().items() if v is not None}
+    values = {k: Fraction(v).limit_denominator() for k, v in params.items()}
     if isinstance(rule, BoundedTPRFPR):
         phi, rho = values["tpr_min"], values["fpr_max"]
-        return [(-one, 0, 0, phi), (0, 0, one, -rho)], risk
+        return [(-unit, 0, 0, phi), (0, 0, unit, -rho)], risk
     if isinstance(rule, BoundedPrecisionRecall):
         phi, kappa, pi = (
             values[k] for k in ("recall_min", "precision_min", "ood_prior")
         )
         right = (1 - pi) * (1 - kappa)
-        return [(-one, 0, 0, phi), (-right, 0, kappa * pi, 0)], risk
+        return [(-unit, 0, 0, phi), (-right, 0, kappa * pi, 0)], risk
     if isinstance(rule, BoundedAbstention):
-        return [(-one, 0, 0, values["coverage"])], risk
+        return [(-unit, 0, 0, values["coverage"])], risk
     if isinstance(rule, BoundedImprovement):
-        return [(-values["risk_max"], one, 0, 0)], lambda N, E, F: -N if N > 0 else None
+        return [
+            (-values["risk_max"], unit, 0, 0)
+        ], lambda N, E, F: -N if N > 0 else None
     e1, e2, e3, pi = (
         values[k] for k in ("reject_id", "accept_ood", "reject_ood", "ood_prior")
     )
@@ -290,8 +294,8 @@ def test_brute_force_over_all_vertices(rule, n_bounds, n):
             continue
         n_feasible += 1
         solution = solve_finite(*atoms, rule)
-        found = solution.objective, -solution.tpr, solution.fpr
-        assert_allclose(found, [float(x) for x in best], rtol=0, atol=1e-12)
+        numbers = solution.objective, -solution.tpr, solution.fpr
+        assert_allclose(numbers, [float(x) for x in best], rtol=0, atol=1e-12)
         assert _fractional(solution) <= n_bounds
         assert solution.feasible
     assert n_feasible >= n / 3
@@ -397,12 +401,12 @@ def test_never_worse_than_a_rule_on_two_scores(randomize):
         p, q = n_id / n_id.sum(), n_ood / n_ood.sum()
         g = q / p
         rule = BoundedTPRFPR(0.5, 0.3)
-        rows = [np.repeat(x, n_id) for x in (risk, g, risk)]
-        rows += [np.repeat(x, n_ood) for x in (risk, g)]
+        repeated = [np.repeat(x, n_id) for x in (risk, g, risk)]
+        repeated += [np.repeat(x, n_ood) for x in (risk, g)]
         try:
             point = solve(
                 rule,
-                ScoredSamples.from_arrays(*rows),
+                ScoredSamples.from_arrays(*repeated),
                 Solver("exact", randomize=randomize),
             )
         except InfeasibleError:
@@ -416,12 +420,12 @@ def test_never_worse_than_a_rule_on_two_scores(randomize):
 def test_generic_optimum_needs_more_than_one_probability():
     """A-lp-generic: no rule with a single tau attains 4141/20400."""
     n_id, n_ood = (np.rint(100 * x).astype(int) for x in (P_ID, P_OOD))
-    rows = [np.repeat(x, n_id) for x in (RISK, P_OOD / P_ID, RISK)]
-    rows += [np.repeat(x, n_ood) for x in (RISK, P_OOD / P_ID)]
+    repeated = [np.repeat(x, n_id) for x in (RISK, P_OOD / P_ID, RISK)]
+    repeated += [np.repeat(x, n_ood) for x in (RISK, P_OOD / P_ID)]
     for randomize in (False, True):
         point = solve(
             BoundedTPRFPR(0.6, 0.3),
-            ScoredSamples.from_arrays(*rows),
+            ScoredSamples.from_arrays(*repeated),
             Solver("exact", randomize=randomize),
         )
         assert point.risk > 4141 / 20400 + 1e-4
@@ -434,11 +438,11 @@ def test_costs_are_a_rule_on_two_scores():
         n_id, n_ood = rng.integers(1, 9, size=(2, 8))
         risk = rng.uniform(0.1, 0.6, size=8)
         p, q = n_id / n_id.sum(), n_ood / n_ood.sum()
-        rows = [np.repeat(x, n_id) for x in (risk, q / p, risk)]
-        rows += [np.repeat(x, n_ood) for x in (risk, q / p)]
+        repeated = [np.repeat(x, n_id) for x in (risk, q / p, risk)]
+        repeated += [np.repeat(x, n_ood) for x in (risk, q / p)]
         rule = CostBased(0.6, 1.0, 0.0, 0.2)
         solution = solve_finite(p, q, risk, rule)
-        point = solve(rule, ScoredSamples.from_arrays(*rows), Solver("exact"))
+        point = solve(rule, ScoredSamples.from_arrays(*repeated), Solver("exact"))
         assert solution.objective == pytest.approx(point.objective, abs=1e-12)
         assert solution.precision == pytest.approx(
             0.8 * solution.tpr / (0.8 * solution.tpr + 0.2 * solution.fpr)
@@ -573,7 +577,7 @@ def test_user_rule_with_three_bounds():
     assert solution.feasible and _fractional(solution) <= 3
     # that of each bound on its own is an upper bound; the tightest one is attained or
     # two bounds bind together
-    alone = [solve_finite(p, q, risk, _Bounds(b, cost=rule.given_cost)) for b in bounds]
+    alone = [solve_finite(p, q, risk, _Bounds(b, cost=rule.fixed_cost)) for b in bounds]
     assert alone[0].tpr == pytest.approx(0.8, abs=1e-12)
     assert solution.tpr <= min(s.tpr for s in alone) + 1e-12
     loose = solve_finite(p, q, 0 * risk, rule)
@@ -653,11 +657,11 @@ def test_ten_thousand_atoms_in_two_seconds(spread):
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )
 def test_errors(change, message):
-    given = {"p_id": [0.5, 0.5], "p_ood": [0.2, 0.8], "risk": [0.1, 0.2]}
-    given["rule"] = BoundedTPRFPR(0.1, 0.9)
-    solve_finite(**given)
+    arguments = {"p_id": [0.5, 0.5], "p_ood": [0.2, 0.8], "risk": [0.1, 0.2]}
+    arguments["rule"] = BoundedTPRFPR(0.1, 0.9)
+    solve_finite(**arguments)
     with pytest.raises(ValueError, match=message):
-        solve_finite(**{**given, **change})
+        solve_finite(**{**arguments, **change})
 
 
 def test_rule_must_be_a_rule():

@@ -40,7 +40,7 @@ def _population(seed, *, decimals=None, shift=1.0, separation=2.1):
     a_ood, b_ood = rng.normal([[0.5], [separation]], size=(2, SIZE)) + shift * group_ood
     scores = a, b, a_ood, b_ood
     if decimals is not None:
-        scores = tuple(np.round(2 * one, decimals) / 2 for one in scores)
+        scores = tuple(np.round(2 * score, decimals) / 2 for score in scores)
     a, b, a_ood, b_ood = scores
     return (a, b, loss, NAMES[group]), (a_ood, b_ood, NAMES[group_ood])
 
@@ -50,10 +50,10 @@ POPULATION = _population(0)
 
 def _draw(rng, n, population=POPULATION):
     """Return arguments of certify, and labels of groups."""
-    rows, others = rng.integers(SIZE, size=(2, n))
+    drawn, others = rng.integers(SIZE, size=(2, n))
     (a, b, loss, group), (a_ood, b_ood, group_ood) = population
-    samples = a[rows], b[rows], loss[rows], a_ood[others], b_ood[others]
-    return samples, {"group_id": group[rows], "group_ood": group_ood[others]}
+    samples = a[drawn], b[drawn], loss[drawn], a_ood[others], b_ood[others]
+    return samples, {"group_id": group[drawn], "group_ood": group_ood[others]}
 
 
 def _is_broken(point, population):
@@ -164,21 +164,21 @@ def test_rates_and_decisions():
 def test_thresholds_are_quantiles_at_one_level():
     """One score: t* + c sd, in steps of 1/4, is the share of the first part."""
     (a, _, loss, group), (a_ood, _, group_ood) = POPULATION
-    rows = np.arange(3000)
-    first = rows < 1000
+    indices = np.arange(3000)
+    first = indices < 1000
     point = certify(
         BoundedTPRFPR(0.7, 0.6),
         ScoredSamples.from_arrays(
-            *(a[rows], None, loss[rows], a_ood[rows] + 2, None),
-            group_id=group[rows],
-            group_ood=group_ood[rows],
+            *(a[indices], None, loss[indices], a_ood[indices] + 2, None),
+            group_id=group[indices],
+            group_ood=group_ood[indices],
         ),
         Certificate(thresholds="group", split=np.concatenate([first, first])),
     )
     levels = []
     for name, lam in point.lam.items():
-        scores = a[rows][group[rows] == name] / point.scales[0]
-        n_1 = np.count_nonzero(first[group[rows] == name])
+        scores = a[indices][group[indices] == name] / point.scales[0]
+        n_1 = np.count_nonzero(first[group[indices] == name])
         n_2 = len(scores) - n_1
         needed = norm.isf(0.1) * math.sqrt(0.21 / n_2) + 0.5 / n_2
         share = 0.7 + needed
@@ -227,12 +227,13 @@ def test_small_groups(kind):
     group = labels["group_id"].copy()
     group[:54] = np.repeat(small, 9)
     labels["group_id"] = group
-    rows = BoundedTPRFPR(0.7, 0.5), *samples
+    arguments = BoundedTPRFPR(0.7, 0.5), *samples
     options = {**labels, "thresholds": "group", "random_state": 2}
     with pytest.raises(NotCertifiableError, match="fewer than 7 certifying samples"):
-        certify(rows[0], **certify_arguments(*rows[1:], **options))
+        certify(arguments[0], **certify_arguments(*arguments[1:], **options))
     point = certify(
-        rows[0], **certify_arguments(*rows[1:], small_groups="skip", **options)
+        arguments[0],
+        **certify_arguments(*arguments[1:], small_groups="skip", **options),
     )
     assert {point.lam[name] for name in small} == {-math.inf}
     with warnings.catch_warnings():
@@ -240,7 +241,8 @@ def test_small_groups(kind):
         decisions = point.accept(*samples[:2], groups=group)
     assert not decisions[:54].any() and decisions[54:].any()
     point = certify(
-        rows[0], **certify_arguments(*rows[1:], small_groups="pool", **options)
+        arguments[0],
+        **certify_arguments(*arguments[1:], small_groups="pool", **options),
     )
     (lam,) = {point.lam[name] for name in small}
     assert lam > -math.inf and len(point.lam) == 9
@@ -252,11 +254,11 @@ def test_infinite_scores_and_no_ood_samples():
     a = a.copy()
     a[::50] = np.inf
     rule = BoundedAbstention(0.6)
-    rows = rule, a, b, loss, None, None
+    arguments = rule, a, b, loss, None, None
     group = labels["group_id"]
     point = certify(
-        rows[0],
-        ScoredSamples.from_arrays(*rows[1:], group_id=group),
+        arguments[0],
+        ScoredSamples.from_arrays(*arguments[1:], group_id=group),
         Certificate(thresholds="group"),
         random_state=0,
     )
@@ -266,7 +268,7 @@ def test_infinite_scores_and_no_ood_samples():
     with pytest.raises(NotCertifiableError, match=r"TPR >= 0\.6 in group"):
         certify(
             rule,
-            ScoredSamples.from_arrays(a, *rows[2:], group_id=group),
+            ScoredSamples.from_arrays(a, *arguments[2:], group_id=group),
             Certificate(thresholds="group"),
         )
 

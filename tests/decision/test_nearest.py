@@ -173,9 +173,9 @@ def test_randomized_rules(high):
     exact = solve(rule, **solve_arguments(*scores, solver="exact", **options))
     expected = _nearest_by_bisection(rule, scores)
     assert not point.feasible and expected > 0.01
-    for found in (point, exact):
-        assert found.violation == pytest.approx(expected, abs=2e-9)
-        rates = found.tpr, found.fpr, found.risk
+    for nearest in (point, exact):
+        assert nearest.violation == pytest.approx(expected, abs=2e-9)
+        rates = nearest.tpr, nearest.fpr, nearest.risk
         assert _largest_violation(rule, *rates) == pytest.approx(expected, abs=4e-9)
     assert point.risk == pytest.approx(exact.risk, abs=1e-7)
 

@@ -97,8 +97,8 @@ def test_infinite_scores_are_rejected_first():
         )
         assert (point.lam, point.tpr, point.risk) == (np.inf, 1.0, 0.5)
         for theta in (-3.0, -math.pi / 2, -1.0, 0.0, 0.5, math.pi / 2, 2.0):
-            rows = OperatingPoint(theta=theta, lam=1e6).accept(a, b)
-            assert rows.tolist() == [True, True, False, False]
+            accepted = OperatingPoint(theta=theta, lam=1e6).accept(a, b)
+            assert accepted.tolist() == [True, True, False, False]
 
 
 def test_minus_infinity_in_the_risk_is_accepted_first():

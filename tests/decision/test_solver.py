@@ -269,8 +269,8 @@ def test_reported_numbers_are_those_of_the_stored_rule(seed, angles):
     assert point.fpr == leaked.mean()
     assert point.risk == loss[accepted].mean()
     # one row at a time gives the same answer as all at once
-    rows = [bool(point.accept([x], [y])[0]) for x, y in zip(a, b, strict=True)]
-    assert rows == accepted.tolist()
+    single = [bool(point.accept([x], [y])[0]) for x, y in zip(a, b, strict=True)]
+    assert single == accepted.tolist()
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -384,12 +384,12 @@ def test_reversed_score_warns():
     assert w[0].filename == __file__
     assert (point.risk, point.theta, point.mu) == (0.0, -math.pi, 0.0)
     # rows are right where one score is low *and* the other is high, or both are
-    one, other = np.r_[1, 1, 0, 0, 0, 0], np.r_[0, 0, 1, 1, 0, 0]
+    first, other = np.r_[1, 1, 0, 0, 0, 0], np.r_[0, 0, 1, 1, 0, 0]
     loss = np.r_[1, 1, 1, 1, 0, 0]
     with pytest.warns(SkoodWarning, match="uses the OOD score reversed"):
         point = solve(
             BoundedAbstention(1 / 3),
-            ScoredSamples.from_arrays(one, -other, loss, None, None),
+            ScoredSamples.from_arrays(first, -other, loss, None, None),
             Solver(angles="full"),
         )
     assert (point.risk, point.tpr) == (0.0, 1 / 3)
@@ -397,7 +397,7 @@ def test_reversed_score_warns():
     with pytest.warns(SkoodWarning, match="the risk and the OOD score reversed"):
         point = solve(
             BoundedAbstention(1 / 3),
-            ScoredSamples.from_arrays(-one, -other, loss, None, None),
+            ScoredSamples.from_arrays(-first, -other, loss, None, None),
             Solver(angles="full"),
         )
     assert (point.risk, point.tpr) == (0.0, 1 / 3)
@@ -485,7 +485,7 @@ def test_errors_of_arguments():
             )
 
 
-def test_errors_of_missing_rows():
+def test_errors_of_missing_samples():
     a, b, loss, a_ood, b_ood = _instance(0)
     rule = BoundedTPRFPR()
     with pytest.raises(ValueError, match="No ID samples: risk_id is empty"):
@@ -574,14 +574,14 @@ def test_a_single_score_as_if_all_ties_were_merged(kind, monkeypatch):
                 CostBased(0.3, 1.0, 0.0, ood_prior=0.25),
             ):
                 monkeypatch.setattr(f"{_SAMPLE}._TIES", tries)
-                found = search(rule, ScoredSamples.from_arrays(*data))
+                point = search(rule, ScoredSamples.from_arrays(*data))
                 monkeypatch.setattr(f"{_SAMPLE}._TIES", 0)
-                assert repr(found) == repr(
+                assert repr(point) == repr(
                     search(rule, ScoredSamples.from_arrays(*data))
                 )
 
 
-def test_rules_of_dense_scores_that_separate_a_pair_are_found_out():
+def test_rules_of_dense_scores_that_separate_a_pair_are_detected():
     rng = np.random.default_rng(0)
     a, b = rng.uniform(size=(2, 3000))
     a[-1], b[-1] = a[0] + 1e-9, b[0] + 1e-9
@@ -594,8 +594,8 @@ def test_rules_of_dense_scores_that_separate_a_pair_are_found_out():
         projected = project(theta, *problem.scaled)
         # a sample that is tied with another by one score only
         for k, separated in ((0, True), (-1, False), (near, theta == 0.0)):
-            found = BestRule(0.0, 1, 0, theta, projected[k])
-            assert merged.are_separated(found, problem) == separated
+            candidate = BestRule(0.0, 1, 0, theta, projected[k])
+            assert merged.are_separated(candidate, problem) == separated
     discrete = np.round(a, 1) * (1 + 1e-9 * b)
     tied = Problem(ScoredSamples.from_arrays(discrete, discrete, b, None, None))
     assert not tied.with_merged_ties().few_tied()

@@ -78,9 +78,9 @@ def _model(name, seed, n_id=12, n_ood=6):
     return BoundedImprovement(float(leak)), bounds, lambda N, E, F: -N / Fraction(n_id)
 
 
-def _best(found, bounds, objective, name):
+def _best(results, bounds, objective, name):
     return brute_force(
-        found,
+        results,
         lambda *counts: all(bound(*counts) <= 0 for bound in bounds),
         objective,
         none_allowed=name == "cost",
@@ -99,14 +99,14 @@ def test_exact_is_brute_force(name, block):
         turns = (0,) if seed % 3 else ALL_TURNS
         best = _best(regions(*data, turns=turns), bounds, objective, name)
         problem = Problem(ScoredSamples.from_arrays(*data))
-        found, bound = pivot_sweep(problem, Goal.of(rule, problem), turns=turns)
+        results, bound = pivot_sweep(problem, Goal.of(rule, problem), turns=turns)
         if best is None:
-            assert found is None
+            assert results is None
             continue
         feasible += 1
-        point = problem.describe(rule, found)
+        point = problem.describe(rule, results)
         assert point.objective == pytest.approx(float(best[0]), abs=1e-12)
-        assert bound == found.value
+        assert bound == results.value
         assert round(point.tpr * 12) == -best[1]
         assert round(point.fpr * 6) == best[2]
     assert feasible > 10
@@ -128,16 +128,16 @@ def test_branch_and_bound_is_within_its_gap(name):
         for factor in (1.0, 1000.0):
             tol = 1e-3 if seed % 3 else 0.05
             data = a * factor, b, loss, a_ood * factor, b_ood
-            found = search(rule, ScoredSamples.from_arrays(*data), Solver(tol=tol))
-            assert found.feasible == best.feasible
+            results = search(rule, ScoredSamples.from_arrays(*data), Solver(tol=tol))
+            assert results.feasible == best.feasible
             if not best.feasible:
                 continue
             assert best.gap == 0.0 and best.lower_bound == best.objective
-            assert best.objective >= found.lower_bound - 1e-12
-            assert 0 <= found.gap <= tol
-            assert found.objective == pytest.approx(found.lower_bound + found.gap)
-            assert found.objective >= best.objective - 1e-12
-            open_gaps += found.gap > 0
+            assert best.objective >= results.lower_bound - 1e-12
+            assert 0 <= results.gap <= tol
+            assert results.objective == pytest.approx(results.lower_bound + results.gap)
+            assert results.objective >= best.objective - 1e-12
+            open_gaps += results.gap > 0
     if name != "abstention":
         assert open_gaps  # else this test looks at optimal rules only
 
@@ -153,7 +153,7 @@ def test_bounds_of_coarse_pieces_hold(name, randomize, monkeypatch):
         rule, *_ = _model(name, 1, 60, 40)
         a, *others = instance(1, n_id=60, n_ood=40, losses=(0, 0.3, 1), high=high)
         for data in ((a, *others), (a * rng.standard_cauchy(60) ** 3, *others)):
-            found = []
+            results = []
             for many, pieces in ((4000, 500), (10, 8), (0, 60)):
                 monkeypatch.setattr(f"{module}._MANY", many)
                 monkeypatch.setattr("skood.decision._angle_search._PIECES", pieces)
@@ -162,8 +162,8 @@ def test_bounds_of_coarse_pieces_hold(name, randomize, monkeypatch):
                 best, bound = branch_and_bound(
                     problem, goal, tol=0.0, randomize=randomize
                 )
-                found.append((math.inf if best is None else best.value, bound))
-            np.testing.assert_allclose(found, found[:1] * 3, rtol=1e-10)
+                results.append((math.inf if best is None else best.value, bound))
+            np.testing.assert_allclose(results, results[:1] * 3, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -175,11 +175,11 @@ def test_branch_and_bound_without_tolerance_is_exact(name, block):
         problem = Problem(ScoredSamples.from_arrays(*data))
         goal, turns = Goal.of(rule, problem), (0,) if seed % 2 else ALL_TURNS
         exact, _ = pivot_sweep(problem, goal, turns=turns)
-        found, bound = branch_and_bound(problem, goal, turns=turns, tol=0.0)
+        results, bound = branch_and_bound(problem, goal, turns=turns, tol=0.0)
         if exact is None:
-            assert found is None and bound == math.inf
+            assert results is None and bound == math.inf
             continue
-        assert found.value == pytest.approx(exact.value, abs=1e-12)
+        assert results.value == pytest.approx(exact.value, abs=1e-12)
         assert bound == pytest.approx(exact.value, abs=1e-12)
 
 
@@ -366,7 +366,7 @@ def test_infinite_scores(solver, angles):
 
 
 @pytest.mark.parametrize("solver", ["exact", "bnb", "grid"])
-def test_rows_without_a_finite_score(solver):
+def test_samples_without_a_finite_score(solver):
     inf = np.full(3, np.inf)
     args = inf, np.zeros(3), [0, 0, 1], inf[:2], np.zeros(2)
     point = solve(
@@ -445,7 +445,7 @@ def _search_of(rule, data):
     return _AngleSearch(problem, Goal.of(rule, problem), False)
 
 
-def test_a_story_of_undecided_rows_is_not_believed():
+def test_counts_of_undecided_samples_are_confirmed():
     data = instance(3, n_id=30, n_ood=10, high=100)
     search = _search_of(BoundedAbstention(0.5), data)
     search.confirm(BestRule(-1.0, 20, 3, 0.7, 0.0), 23)
@@ -477,7 +477,7 @@ def test_many_tied_points_are_not_compared_in_pairs(monkeypatch):
     assert search.cells(node._replace(indices=np.arange(70)), 100) is None
 
 
-def test_many_rows_on_one_line():
+def test_many_samples_on_a_line():
     # all 300 samples change places at the same angle: no halving ever decides them
     rng = np.random.default_rng(0)
     b = rng.permutation(300).astype(float)
@@ -492,7 +492,7 @@ def test_many_rows_on_one_line():
         assert abs(point.objective - exact.objective) <= 1e-3
 
 
-def test_rows_that_change_places_at_once_leave_no_first_cell():
+def test_samples_that_change_places_at_once_leave_no_first_cell():
     a = np.array([0.0, 1e-14, 1.0, 2.0])
     b = np.array([1.0, 0.0, 0.0, 1.0])
     loss = np.array([0.0, 1.0, 0.0, 1.0])
@@ -513,18 +513,18 @@ def test_attainable_bounds_are_those_of_all_angles():
     for seed in range(30):
         rule, bounds, _ = _model("tpr_fpr", seed)
         data = instance(seed)
-        found = [
+        results = [
             search(rule, ScoredSamples.from_arrays(*data), Solver(s, tol=0.0))
             for s in ("exact", "bnb")
         ]
-        assert found[0].feasible == found[1].feasible
-        if found[0].feasible:
+        assert results[0].feasible == results[1].feasible
+        if results[0].feasible:
             continue
         n_infeasible += 1
         points = {after for _, after in regions(*data)}
         tpr = max((N for N, _, F in points if bounds[1](N, 0, F) <= 0), default=0) / 12
         fpr = min(F for N, _, F in points if bounds[0](N, 0, F) <= 0) / 6
-        for point in found:
+        for point in results:
             assert point.attainable.max_tpr_at_fpr == pytest.approx(tpr)
             assert point.attainable.min_fpr_at_tpr == pytest.approx(fpr)
             assert rule.violation(point.tpr, point.fpr) > 0
@@ -546,7 +546,7 @@ def test_thresholds_of_a_cell_change_where_a_row_meets_their_edge():
 
 
 @pytest.mark.slow
-def test_small_problems_of_untied_rows():
+def test_small_problems_of_untied_samples():
     # few rows, all over the plane: each cell matters
     for seed in range(2500 if NIGHTLY else 250):
         rng = np.random.default_rng(seed)
@@ -558,10 +558,10 @@ def test_small_problems_of_untied_rows():
         problem = Problem(ScoredSamples.from_arrays(*data))
         goal = Goal.of(rule, problem)
         exact, _ = pivot_sweep(problem, goal)
-        found, _ = branch_and_bound(problem, goal, tol=0.0)
-        assert (found is None) == (exact is None)
+        results, _ = branch_and_bound(problem, goal, tol=0.0)
+        assert (results is None) == (exact is None)
         if exact is not None:
-            assert found.value == pytest.approx(exact.value, abs=1e-12)
+            assert results.value == pytest.approx(exact.value, abs=1e-12)
 
 
 def test_heavy_tails_are_certified():

@@ -54,9 +54,9 @@ VECTORS = json.loads(Path(__file__).with_name("vectors_certificates.json").read_
 
 
 def _vectors(*names):
-    found = [v for v in VECTORS if v["id"].startswith(names)]
-    assert found
-    return pytest.mark.parametrize("vector", found, ids=lambda v: v["id"])
+    vectors = [v for v in VECTORS if v["id"].startswith(names)]
+    assert vectors
+    return pytest.mark.parametrize("vector", vectors, ids=lambda v: v["id"])
 
 
 # ---- numbers computed independently
@@ -87,47 +87,47 @@ PVALUES = {
 @_vectors(*PVALUES)
 def test_pvalues(vector):
     name = vector["id"].rsplit("-", 1)[0]
-    found = PVALUES[name](vector["input"])
-    assert found == pytest.approx(vector["expected"]["p"], abs=vector["tolerance"])
+    pvalue = PVALUES[name](vector["input"])
+    assert pvalue == pytest.approx(vector["expected"]["p"], abs=vector["tolerance"])
 
 
 @_vectors("G-stake")
 def test_stakes(vector):
-    found = fixed_stake(*(vector["input"][k] for k in ("r", "var", "n", "delta")))
-    assert found == pytest.approx(vector["expected"]["stake"], abs=1e-9)
+    stake = fixed_stake(*(vector["input"][k] for k in ("r", "var", "n", "delta")))
+    assert stake == pytest.approx(vector["expected"]["stake"], abs=1e-9)
 
 
 @_vectors("G-statements")
 def test_statements_of_rules(vector):
     rule = getattr(skood.rejection, vector["input"]["rule"])
-    found = rule(**vector["input"]["params"]).statements()
+    statements = rule(**vector["input"]["params"]).statements()
     expected = np.reshape(vector["expected"]["statements"], (-1, 4))
-    assert_allclose(np.reshape(found, (-1, 4)), expected, atol=1e-9)
+    assert_allclose(np.reshape(statements, (-1, 4)), expected, atol=1e-9)
 
 
 @_vectors("G-path")
 def test_path_of_candidates(vector):
-    given, expected = vector["input"], vector["expected"]
-    bounds = BoundedTPRFPR(given["tpr_min"], given["fpr_max"])
-    rule = AllOf([bounds, BoundedImprovement(given["risk_max"])])
+    inputs, expected = vector["input"], vector["expected"]
+    bounds = BoundedTPRFPR(inputs["tpr_min"], inputs["fpr_max"])
+    rule = AllOf([bounds, BoundedImprovement(inputs["risk_max"])])
     scores = ("risk_id", "ood_id", "loss_id", "risk_ood", "ood_ood")
     labels = {}
     if vector["id"] == "G-path-groups":
-        labels = {key: given[key] for key in ("group_id", "source_ood")}
+        labels = {key: inputs[key] for key in ("group_id", "source_ood")}
     point = certify_path(
         rule,
-        given["path"],
-        **certify_arguments(*(given[key] for key in scores), delta=0.1, **labels),
+        inputs["path"],
+        **certify_arguments(*(inputs[key] for key in scores), delta=0.1, **labels),
     )
     assert_allclose(point.certificate.path_pvalues, expected["p"], rtol=1e-9)
     assert point.certificate.n_certified == len(expected["certified"])
-    assert point.lam == given["path"][expected["chosen"]]["lam"]
+    assert point.lam == inputs["path"][expected["chosen"]]["lam"]
     # renaming and reordering groups and sources changes nothing
     names = {key: np.array(["b", "a"])[np.array(v)] for key, v in labels.items()}
     again = certify_path(
         rule,
-        given["path"],
-        **certify_arguments(*(given[key] for key in scores), delta=0.1, **names),
+        inputs["path"],
+        **certify_arguments(*(inputs[key] for key in scores), delta=0.1, **names),
     )
     assert again.lam == point.lam
     assert_allclose(
@@ -174,8 +174,8 @@ def test_class_priors_by_maximum_likelihood(vector):
 @_vectors("G-bbse")
 def test_class_priors_by_the_confusion_matrix(vector):
     i = vector["input"]
-    found = solve_confusion(np.array(i["confusion"]), np.array(i["predicted"]))
-    assert_allclose(found, vector["expected"]["prior"], atol=1e-9)
+    priors = solve_confusion(np.array(i["confusion"]), np.array(i["predicted"]))
+    assert_allclose(priors, vector["expected"]["prior"], atol=1e-9)
 
 
 @_vectors("G-weights")
@@ -249,12 +249,12 @@ def test_level_of_a_weighted_sum():
         f = -(z @ chances) / c
         assert 0 < f < 1
         level = 0.0
-        for rows in itertools.product(range(3), repeat=4):
+        for outcome in itertools.product(range(3), repeat=4):
             for leaked in itertools.product(range(2), repeat=3):
-                p = weighted_sum(z[list(rows)], leaked, c, (0.8, 1.0), delta)
+                p = weighted_sum(z[list(outcome)], leaked, c, (0.8, 1.0), delta)
                 if p <= delta:
                     F = sum(leaked)
-                    chance = np.prod(np.array(chances)[list(rows)])
+                    chance = np.prod(np.array(chances)[list(outcome)])
                     level += chance * f**F * (1 - f) ** (3 - F)
         assert level <= delta
 
@@ -300,11 +300,11 @@ def _rates(population, point):
     a, b, loss, group = population["id"]
     a_ood, b_ood, source = population["ood"]
     inside, leaked = point.accept(a, b), point.accept(a_ood, b_ood)
-    found = [leaked[source == s].mean() - 0.25 for s in np.unique(source)]
+    excesses = [leaked[source == s].mean() - 0.25 for s in np.unique(source)]
     for g in np.unique(group):
         accepted = inside[group == g]
-        found += [0.7 - accepted.mean(), loss[group == g][accepted].mean() - 0.12]
-    return max(found)
+        excesses += [0.7 - accepted.mean(), loss[group == g][accepted].mean() - 0.12]
+    return max(excesses)
 
 
 RULE = AllOf([BoundedTPRFPR(0.7, 0.25), BoundedImprovement(0.12)])
@@ -323,9 +323,9 @@ def test_promise_on_new_samples(n_groups, n_sources, decimals, n, n_draws):
     rng = np.random.default_rng(1)
     certified = broken = 0
     for seed in range(n_draws):
-        rows, rows_ood = rng.integers(60_000, size=(2, n))
-        a, b, loss, group = (x[rows] for x in population["id"])
-        a_ood, b_ood, source = (x[rows_ood] for x in population["ood"])
+        drawn, drawn_ood = rng.integers(60_000, size=(2, n))
+        a, b, loss, group = (x[drawn] for x in population["id"])
+        a_ood, b_ood, source = (x[drawn_ood] for x in population["ood"])
         labels = {}
         if n_groups > 1:
             labels = {"group_id": group, "source_ood": source}
@@ -353,9 +353,9 @@ def test_without_a_certificate_the_bounds_are_broken():
     rng = np.random.default_rng(1)
     broken = 0
     for _ in range(20):
-        rows, rows_ood = rng.integers(60_000, size=(2, 800))
-        a, b, loss, _ = (x[rows] for x in population["id"])
-        a_ood, b_ood, _ = (x[rows_ood] for x in population["ood"])
+        drawn, drawn_ood = rng.integers(60_000, size=(2, 800))
+        a, b, loss, _ = (x[drawn] for x in population["id"])
+        a_ood, b_ood, _ = (x[drawn_ood] for x in population["ood"])
         point = solve(
             RULE,
             ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
@@ -404,11 +404,11 @@ def test_order_of_samples_and_names_of_labels_do_not_matter():
     population = _population(4000, 0, 2, 2)
     a, b, loss, group = population["id"]
     a_ood, b_ood, source = population["ood"]
-    rows = a, b, loss, a_ood, b_ood
+    arrays = a, b, loss, a_ood, b_ood
     points = [
         certify(
             RULE,
-            ScoredSamples.from_arrays(*rows, group_id=g, source_ood=s),
+            ScoredSamples.from_arrays(*arrays, group_id=g, source_ood=s),
             random_state=0,
         )
         for g, s in (
@@ -474,18 +474,18 @@ def test_small_groups():
     a_ood, b_ood, _ = population["ood"]
     group = np.full(1500, "large", dtype=object)
     group[:4], group[4:9] = "tiny", "small"
-    rows = BoundedTPRFPR(0.5, 0.95), a, b, loss, a_ood, b_ood
+    arrays = BoundedTPRFPR(0.5, 0.95), a, b, loss, a_ood, b_ood
     # .5^4 < .1 < .5^3; a group keeps n - int(.4 n) samples for the tests
     named = r"than 4 .*'small' \(3\), 'tiny' \(3\)"
     with pytest.raises(NotCertifiableError, match=named):
         certify(
-            rows[0],
-            ScoredSamples.from_arrays(*rows[1:], group_id=group),
+            arrays[0],
+            ScoredSamples.from_arrays(*arrays[1:], group_id=group),
             random_state=0,
         )
     point = certify(
-        rows[0],
-        ScoredSamples.from_arrays(*rows[1:], group_id=group),
+        arrays[0],
+        ScoredSamples.from_arrays(*arrays[1:], group_id=group),
         Certificate(small_groups="skip"),
         random_state=0,
     )
@@ -493,8 +493,8 @@ def test_small_groups():
     assert [s.group for s in point.certificate.statements] == ["large", None]
     group[:20] = np.repeat(["few", "odd", "rare", "small"], 5)
     point = certify(
-        rows[0],
-        ScoredSamples.from_arrays(*rows[1:], group_id=group),
+        arrays[0],
+        ScoredSamples.from_arrays(*arrays[1:], group_id=group),
         Certificate(small_groups="pool"),
         random_state=0,
     )
@@ -510,9 +510,9 @@ def test_upper_bound_of_the_cost():
     rng = np.random.default_rng(2)
     broken, excess = 0, []
     for seed in range(25):
-        rows, rows_ood = rng.integers(20_000, size=(2, 500))
-        a, b, loss, _ = (x[rows] for x in population["id"])
-        a_ood, b_ood, _ = (x[rows_ood] for x in population["ood"])
+        drawn, drawn_ood = rng.integers(20_000, size=(2, 500))
+        a, b, loss, _ = (x[drawn] for x in population["id"])
+        a_ood, b_ood, _ = (x[drawn_ood] for x in population["ood"])
         point = certify(
             rule,
             ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
@@ -541,17 +541,17 @@ def test_bounded_cost():
     population = _population(4000, 0)
     a, b, loss, _ = population["id"]
     a_ood, b_ood, _ = population["ood"]
-    rows = a, b, loss, a_ood, b_ood
+    arrays = a, b, loss, a_ood, b_ood
     cost = solve(
-        CostBased(), ScoredSamples.from_arrays(*rows), Solver("grid")
+        CostBased(), ScoredSamples.from_arrays(*arrays), Solver("grid")
     ).objective
     rule = CostBased(cost_max=cost + 0.05)
-    point = certify(rule, ScoredSamples.from_arrays(*rows), random_state=0)
+    point = certify(rule, ScoredSamples.from_arrays(*arrays), random_state=0)
     assert point.objective < cost + 0.05
     with pytest.raises(NotCertifiableError):
         certify(
             CostBased(cost_max=cost - 0.02),
-            ScoredSamples.from_arrays(*rows),
+            ScoredSamples.from_arrays(*arrays),
             random_state=0,
         )
 
@@ -599,7 +599,7 @@ class _LargestFPR(BaseRule):
         return Linear(id=-1.0)
 
 
-def test_mirrored_bounds_of_a_rule_of_ones_own():
+def test_mirrored_bounds_of_a_custom_rule():
     rng = np.random.default_rng(0)
     a, a_ood = rng.normal(size=1500), rng.normal(0.3, size=1500)
     point = certify(
@@ -619,21 +619,23 @@ def test_factor_of_the_samples_needed():
     """So many samples of the same distribution are certified in most draws."""
     population = _population(60_000, 0)
 
-    def rows(n, seed):
+    def draw_samples(n, seed):
         rng = np.random.default_rng(seed)
-        some, others = rng.integers(60_000, size=(2, n))
-        a, b, loss, _ = (x[some] for x in population["id"])
+        drawn, others = rng.integers(60_000, size=(2, n))
+        a, b, loss, _ = (x[drawn] for x in population["id"])
         return a, b, loss, *(x[others] for x in population["ood"][:2])
 
     with pytest.raises(NotCertifiableError, match="samples suffice") as error:
-        certify(RULE, ScoredSamples.from_arrays(*rows(120, 6)), random_state=0)
+        certify(RULE, ScoredSamples.from_arrays(*draw_samples(120, 6)), random_state=0)
     n = error.value.n_id_needed
     assert 150 < n == error.value.n_ood_needed < 20_000
     certified = 0
     for seed in range(10):
         try:
             certify(
-                RULE, ScoredSamples.from_arrays(*rows(n, 10 + seed)), random_state=seed
+                RULE,
+                ScoredSamples.from_arrays(*draw_samples(n, 10 + seed)),
+                random_state=seed,
             )
         except NotCertifiableError:
             continue
@@ -690,31 +692,31 @@ def test_losses_above_the_largest():
 def test_invalid_paths():
     a = np.arange(50.0)
     rule = BoundedAbstention(0.5)
-    rows = a, None, np.zeros(50), None, None
+    arrays = a, None, np.zeros(50), None, None
     with pytest.raises(ValueError, match="path is empty"):
-        certify_path(rule, [], ScoredSamples.from_arrays(*rows))
+        certify_path(rule, [], ScoredSamples.from_arrays(*arrays))
     with pytest.raises(ValueError, match="rules with one threshold"):
         certify_path(
             rule,
             [OperatingPoint(theta=0.0, lam=1.0, tau=0.5)],
-            ScoredSamples.from_arrays(*rows),
+            ScoredSamples.from_arrays(*arrays),
         )
     with pytest.raises(NotCertifiableError, match="first rule of the path is not cert"):
         certify_path(
-            rule, [{"theta": 0.0, "lam": 20.0}], ScoredSamples.from_arrays(*rows)
+            rule, [{"theta": 0.0, "lam": 20.0}], ScoredSamples.from_arrays(*arrays)
         )
     cost = CostBased(cost_max=0.5)
     with pytest.raises(ValueError, match="stakes must be given for the statement"):
         certify_path(
             cost,
             [{"theta": 0.0, "lam": 20.0}],
-            ScoredSamples.from_arrays(*rows[:3], a, None),
+            ScoredSamples.from_arrays(*arrays[:3], a, None),
         )
     with pytest.raises(ValueError, match="one for each of 1 statements; got 2"):
         certify_path(
             rule,
             [{"theta": 0.0, "lam": 20.0}],
-            ScoredSamples.from_arrays(*rows),
+            ScoredSamples.from_arrays(*arrays),
             stakes=[1, 2],
         )
 
@@ -762,9 +764,9 @@ def test_interval_of_the_share_on_mixtures(n_draws):
     point = OperatingPoint(theta=0.0, lam=1.5)
     missed, widths = 0, []
     for _ in range(n_draws):
-        share, part = rng.uniform(0, 0.5), rng.random()
+        share, fraction = rng.uniform(0, 0.5), rng.random()
         n_ood = rng.binomial(2000, share)
-        first = rng.binomial(n_ood, part)
+        first = rng.binomial(n_ood, fraction)
         new = np.concatenate(
             [
                 rng.normal(size=2000 - n_ood),
@@ -820,11 +822,11 @@ def test_reversed_scores_are_reported():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 1500))
     a_ood, b_ood = rng.normal(size=1500), rng.normal(-2.0, size=1500)
-    rows = a, b, np.zeros(1500), a_ood, b_ood
+    arrays = a, b, np.zeros(1500), a_ood, b_ood
     with pytest.warns(SkoodWarning, match="reversed"):
         certify(
             BoundedTPRFPR(0.7, 0.2),
-            ScoredSamples.from_arrays(*rows),
+            ScoredSamples.from_arrays(*arrays),
             solver=Solver(angles="full"),
             random_state=0,
         )

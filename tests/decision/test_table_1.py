@@ -94,7 +94,7 @@ COST = {
 }
 
 
-class _Rows(NamedTuple):
+class _Samples(NamedTuple):
     """ID and OOD rows with their true scores, as metrics read them."""
 
     y_true: np.ndarray
@@ -116,20 +116,20 @@ class _Rows(NamedTuple):
             rule, **solve_arguments(a[is_id], b_id, loss, a[~is_id], b_ood, **options)
         )
 
-    def part(self, k, n_parts):
+    def sample(self, k, n_parts):
         """Return a part with the same share of OOD rows."""
-        rows = [
+        arrays = [
             np.flatnonzero(of_kind)[k::n_parts]
             for of_kind in (self.y_true != -1, self.y_true == -1)
         ]
-        return _Rows(*(values[np.concatenate(rows)] for values in self))
+        return _Samples(*(values[np.concatenate(arrays)] for values in self))
 
 
 def _draw(ood_mean, sizes, seed):
     """A sample."""
     data = make_reject_option_1d(sizes, ood_mean=ood_mean, random_state=seed)
     y_pred = data.posteriors.argmax(axis=1) + 1
-    return _Rows(data.target, y_pred, data.risk, data.likelihood_ratio)
+    return _Samples(data.target, y_pred, data.risk, data.likelihood_ratio)
 
 
 def _quantiles(ood_mean, n_id=60_000, n_ood=20_000):
@@ -147,7 +147,7 @@ def _quantiles(ood_mean, n_id=60_000, n_ood=20_000):
     ranked = np.argsort(-model.posterior(x_id), axis=1) + 1
     y_id = np.where(wrong, ranked[:, 1], ranked[:, 0])
     x = np.concatenate([x_id, x_ood])
-    return _Rows(
+    return _Samples(
         np.concatenate([y_id, np.full(n_ood, -1)]),
         model.posterior(x).argmax(axis=1) + 1,
         model.risk(x),
@@ -180,9 +180,9 @@ def case(request):
     return mean, make(mean), atol
 
 
-def _numbers(rows, model):
+def _numbers(arrays, model):
     """The numbers of SINGLE by the metrics."""
-    y_true, y_pred, y_score = rows.y_true, rows.y_pred, rows.score(model)
+    y_true, y_pred, y_score = arrays.y_true, arrays.y_pred, arrays.score(model)
     return (
         selective_risk_at(y_true, y_pred, y_score, rule=TPR_FPR).risk,
         selective_risk_at(y_true, y_pred, y_score, rule=PRECISION_RECALL).risk,
@@ -199,28 +199,30 @@ def _numbers(rows, model):
 
 @pytest.mark.parametrize("model", ["A", "B", "C"])
 def test_single_score(case, model):
-    mean, rows, atol = case
-    assert np.mean(rows.y_true == -1) == PRECISION_RECALL.ood_prior  # as AUPR needs it
-    assert_allclose(_numbers(rows, model), SINGLE[mean][model], rtol=0, atol=atol)
+    mean, arrays, atol = case
+    assert (
+        np.mean(arrays.y_true == -1) == PRECISION_RECALL.ood_prior
+    )  # as AUPR needs it
+    assert_allclose(_numbers(arrays, model), SINGLE[mean][model], rtol=0, atol=atol)
 
 
 def test_risk_alone_is_infeasible(case):
-    mean, rows, atol = case
+    mean, arrays, atol = case
     with pytest.raises(InfeasibleError, match="a TPR of at most") as info:
-        rows.solve(TPR_FPR, "r")
+        arrays.solve(TPR_FPR, "r")
     attained = info.value.max_tpr_at_fpr
     assert attained == pytest.approx(SINGLE[mean]["C"][-1], abs=atol)
 
 
 @pytest.mark.parametrize("rule", [TPR_FPR, PRECISION_RECALL], ids=["tpr", "precision"])
 def test_both_scores(case, rule):
-    mean, rows, atol = case
+    mean, arrays, atol = case
     expected = DOUBLE[mean][rule is PRECISION_RECALL]
-    point = rows.solve(rule, "r", "g", tol=1e-4)
+    point = arrays.solve(rule, "r", "g", tol=1e-4)
     assert point.gap <= 1e-4
     lam = point.lam * point.scales[0] / math.cos(point.theta)  # of r + mu g
-    found = point.risk, point.mu, lam, point.fpr
-    assert_allclose(found, expected, rtol=0, atol=atol)
+    numbers = point.risk, point.mu, lam, point.fpr
+    assert_allclose(numbers, expected, rtol=0, atol=atol)
     assert rule.violation(point.tpr, point.fpr) == 0
     assert point.tpr == pytest.approx(0.7, abs=atol)
 
@@ -247,27 +249,29 @@ def test_precision_recall_is_tpr_fpr(mean):
 
 
 def test_costs(case):
-    mean, rows, atol = case
-    is_id = rows.y_true != -1
-    wrong = (rows.y_true != rows.y_pred)[is_id]
+    mean, arrays, atol = case
+    is_id = arrays.y_true != -1
+    wrong = (arrays.y_true != arrays.y_pred)[is_id]
     assert wrong.mean() == pytest.approx(ID_ERROR, abs=atol)
-    chow = rows.solve(PlugInCost(**COSTS), "r")
-    np.testing.assert_array_equal(chow.accept(rows.r), rows.r <= 0.3)
-    best = rows.solve(PlugInCost(**COSTS), "r", "g")
-    found = best.objective, chow.objective
-    assert_allclose(found, COST[mean], rtol=0, atol=atol)
+    chow = arrays.solve(PlugInCost(**COSTS), "r")
+    np.testing.assert_array_equal(chow.accept(arrays.r), arrays.r <= 0.3)
+    best = arrays.solve(PlugInCost(**COSTS), "r", "g")
+    numbers = best.objective, chow.objective
+    assert_allclose(numbers, COST[mean], rtol=0, atol=atol)
     # either score alone costs more, even at its best threshold
     for name in ("r", "g"):
-        assert rows.solve(CostBased(**COSTS), name).objective > best.objective + 0.005
+        assert arrays.solve(CostBased(**COSTS), name).objective > best.objective + 0.005
 
 
 def test_searched_costs():
     """Nothing is gained by a search, if the risk and the ratio are the true ones."""
     for mean, (least, _) in COST.items():
-        rows = _quantiles(mean, 15_000, 5_000)
-        point = rows.solve(CostBased(**COSTS), "r", "g")
+        arrays = _quantiles(mean, 15_000, 5_000)
+        point = arrays.solve(CostBased(**COSTS), "r", "g")
         assert point.objective == pytest.approx(least, abs=5e-4)
-        assert point.lower_bound <= rows.solve(PlugInCost(**COSTS), "r", "g").objective
+        assert (
+            point.lower_bound <= arrays.solve(PlugInCost(**COSTS), "r", "g").objective
+        )
 
 
 @pytest.mark.parametrize("mean", SINGLE, ids=str)
@@ -290,13 +294,15 @@ def test_table_within_sampling_error():
     is inversely proportional to the number of rows.
     """
     n_parts = 20
-    rows = _draw(2.0, (75_000, 25_000), seed=3)
+    arrays = _draw(2.0, (75_000, 25_000), seed=3)
 
-    def table(rows):
-        single = [x for model in "ABC" for x in _numbers(rows, model)]
-        both = [rows.solve(rule, "r", "g").risk for rule in (TPR_FPR, PRECISION_RECALL)]
+    def table(arrays):
+        single = [x for model in "ABC" for x in _numbers(arrays, model)]
+        both = [
+            arrays.solve(rule, "r", "g").risk for rule in (TPR_FPR, PRECISION_RECALL)
+        ]
         costs = [
-            rows.solve(PlugInCost(**COSTS), *names).objective
+            arrays.solve(PlugInCost(**COSTS), *names).objective
             for names in (("r", "g"), ("r",))
         ]
         return np.array([*single, *both, *costs])
@@ -308,13 +314,13 @@ def test_table_within_sampling_error():
             *COST[2.0],
         ]
     )
-    parts = np.array([table(rows.part(k, n_parts)) for k in range(n_parts)])
+    parts = np.array([table(arrays.sample(k, n_parts)) for k in range(n_parts)])
     error = parts.std(axis=0, ddof=1) / math.sqrt(n_parts)
-    found = table(rows)
+    numbers = table(arrays)
     feasible = ~np.isnan(expected)
-    np.testing.assert_array_equal(~np.isnan(found), feasible)
+    np.testing.assert_array_equal(~np.isnan(numbers), feasible)
     assert feasible.sum() == 23
-    deviation = np.abs(found - expected)[feasible] / error[feasible]
+    deviation = np.abs(numbers - expected)[feasible] / error[feasible]
     assert deviation.max() < 4
     # that of the largest TPR within a bound on the FPR: 25,000 rows tell no more
     assert error[feasible].max() < 0.004

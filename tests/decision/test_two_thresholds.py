@@ -67,9 +67,9 @@ def test_largest_coverage_at_a_bounded_selective_risk(ties):
     within = b <= np.sort(b)[math.ceil(401 * 0.9 - 1e-9) - 1]
     best = 0
     for threshold in a:  # the naive loop
-        kept = within & (a <= threshold)
-        if wrong[kept].mean() <= 0.12:
-            best = max(best, kept.sum())
+        accepted = within & (a <= threshold)
+        if wrong[accepted].mean() <= 0.12:
+            best = max(best, accepted.sum())
     assert_allclose(point.tpr, best / 400)
     assert point.risk <= 0.12
     assert_allclose(point.objective, -point.tpr)
@@ -82,9 +82,9 @@ def test_rates_of_ood_samples():
     point = solve(
         TwoThresholds(0.1, 0.1), ScoredSamples.from_arrays(a, b, wrong, a_ood, b_ood)
     )
-    kept = (b_ood <= point.ood_max) & (a_ood <= point.lam * point.scales[0])
-    assert_allclose(point.fpr, kept.mean())
-    assert_array_equal(point.accept_proba(a_ood, b_ood), kept.astype(float))
+    accepted = (b_ood <= point.ood_max) & (a_ood <= point.lam * point.scales[0])
+    assert_allclose(point.fpr, accepted.mean())
+    assert_array_equal(point.accept_proba(a_ood, b_ood), accepted.astype(float))
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -140,25 +140,27 @@ def test_certified_selective_risk(ties):
         except NotCertifiableError:
             refused += 1
             continue
-        kept = point.accept(*new[:2])
+        accepted = point.accept(*new[:2])
         ood, _ = _rejected(point, *new[:2])
-        broken += ood > 0.1 or new[2][kept].mean() > 0.15
+        broken += ood > 0.1 or new[2][accepted].mean() > 0.15
     assert refused < 75  # it certifies more often than not
     assert broken <= binom.isf(1e-4, 150, 0.2)
 
 
 def test_expectation_is_the_conformal_quantile():
-    rows = (*_samples(200), None, None)
+    arrays = (*_samples(200), None, None)
     rule = TwoThresholds(0.1, 0.1)
-    point = certify(rule, ScoredSamples.from_arrays(*rows), Certificate("expectation"))
+    point = certify(
+        rule, ScoredSamples.from_arrays(*arrays), Certificate("expectation")
+    )
     assert point.certificate.delta is None
     assert replace(point, certificate=None) == solve(
-        rule, ScoredSamples.from_arrays(*rows)
+        rule, ScoredSamples.from_arrays(*arrays)
     )
     with pytest.raises(TypeError, match="cannot be bounded with guarantee='expect"):
         certify(
             TwoThresholds(criterion="selective_risk"),
-            ScoredSamples.from_arrays(*rows),
+            ScoredSamples.from_arrays(*arrays),
             Certificate("expectation"),
         )
 
@@ -203,25 +205,27 @@ def test_samples_needed_for_a_selective_risk():
         )
     times = error.value.n_id_needed // 120
     assert times >= 2
-    rows = (np.tile(one, 4 * times) for one in (a, b, wrong))
+    arrays = (np.tile(array, 4 * times) for array in (a, b, wrong))
     assert (
-        certify(rule, ScoredSamples.from_arrays(*rows, None, None), random_state=0).risk
+        certify(
+            rule, ScoredSamples.from_arrays(*arrays, None, None), random_state=0
+        ).risk
         <= 0.15
     )
 
 
 def test_bad_parameters():
-    rows = (*_samples(100), None, None)
+    arrays = (*_samples(100), None, None)
     with pytest.raises(ValueError, match=r"ood \+ risk must be below 1, got 0.5 \+ 0."):
-        solve(TwoThresholds(0.5, 0.5), ScoredSamples.from_arrays(*rows))
+        solve(TwoThresholds(0.5, 0.5), ScoredSamples.from_arrays(*arrays))
     with pytest.raises(ValueError, match="The 'ood' parameter of TwoThresholds"):
-        solve(TwoThresholds(1.0), ScoredSamples.from_arrays(*rows))
+        solve(TwoThresholds(1.0), ScoredSamples.from_arrays(*arrays))
     with pytest.raises(ValueError, match="The 'criterion' parameter of TwoThres"):
-        solve(TwoThresholds(criterion="coverage"), ScoredSamples.from_arrays(*rows))
+        solve(TwoThresholds(criterion="coverage"), ScoredSamples.from_arrays(*arrays))
     with pytest.raises(ValueError, match="TwoThresholds requires two scores"):
         solve(
             TwoThresholds(),
-            ScoredSamples.from_arrays(rows[0], None, rows[2], None, None),
+            ScoredSamples.from_arrays(arrays[0], None, arrays[2], None, None),
         )
 
 
@@ -278,26 +282,28 @@ def test_certificate_has_a_statement_per_bound():
 
 
 def test_certificate_of_a_selective_risk():
-    rows = (*_samples(400), None, None)
+    arrays = (*_samples(400), None, None)
     rule = TwoThresholds(0.1, 0.2, criterion="selective_risk")
     point = certify(
-        rule, ScoredSamples.from_arrays(*rows), Certificate(delta=0.2), random_state=0
+        rule, ScoredSamples.from_arrays(*arrays), Certificate(delta=0.2), random_state=0
     )
-    texts = [one.text for one in point.certificate.statements]
+    texts = [statement.text for statement in point.certificate.statements]
     assert texts == ["share rejected by the OOD score <= 0.1", "selective risk <= 0.2"]
     risk = point.certificate.statements[1]
     assert (risk.rate, risk.estimate, risk.pvalue) == ("risk", point.risk, 0.1)
 
 
 def test_certificate_on_average():
-    rows = (*_samples(300), None, None)
+    arrays = (*_samples(300), None, None)
     point = certify(
         TwoThresholds(0.1, 0.2),
-        ScoredSamples.from_arrays(*rows),
+        ScoredSamples.from_arrays(*arrays),
         Certificate("expectation"),
     )
     assert point.certificate.delta is None
-    assert all(math.isnan(one.pvalue) for one in point.certificate.statements)
+    assert all(
+        math.isnan(statement.pvalue) for statement in point.certificate.statements
+    )
     assert "on average over the draw" in str(point.certificate)
     assert "nan" not in str(point.certificate)
 
@@ -368,14 +374,14 @@ def test_thresholds_of_groups_are_ranks_of_their_scores(guarantee):
             values = np.sort(score[group == name])
             n = len(values)
             if guarantee == "expectation":
-                own = common = math.ceil((n + 1) * (1 - share) - 1e-9)
+                separate = common = math.ceil((n + 1) * (1 - share) - 1e-9)
             else:  # 2 scores and 3 groups, or 2 scores
                 ranks = np.arange(1, n + 1)
                 errors = binom.sf(ranks - 1, n, 1 - share)
-                own = ranks[errors <= 0.2 / 6][0]
+                separate = ranks[errors <= 0.2 / 6][0]
                 common = ranks[errors <= 0.2 / 2][0]
             limit = ends(points["group"])[name] * unit
-            assert values[own - 1] <= limit < values[own]
+            assert values[separate - 1] <= limit < values[separate]
             shared[name] = values[common - 1 : common + 1]
         low, high = max(shared.values(), key=lambda pair: pair[0])
         assert low <= ends(points["shared"]) * unit < high
@@ -397,7 +403,10 @@ def test_small_groups():
         rule, **certify_arguments(*samples, small_groups="skip", **options)
     )
     assert skipped.certificate.not_certified == ("c",)
-    assert {one.group for one in skipped.certificate.statements} == {"a", "b"}
+    assert {statement.group for statement in skipped.certificate.statements} == {
+        "a",
+        "b",
+    }
     far = [-9.0, -9.0], [-9.0, -9.0]
     assert_array_equal(skipped.accept(*far, groups=["a", "c"]), [True, False])
     with pytest.raises(NotCertifiableError, match="fewer than 33 certifying"):

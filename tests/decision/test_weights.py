@@ -35,17 +35,17 @@ def _samples(seed, n=60, ties=False):
     rng = np.random.default_rng(seed)
     a, b = rng.uniform(size=(2, n))
     loss = (rng.uniform(size=n) < a / 2) * rng.choice([1.0, 2.0], size=n)
-    rows = [a, b, loss, rng.uniform(size=n), rng.uniform(0.5, 1.5, size=n)]
+    arrays = [a, b, loss, rng.uniform(size=n), rng.uniform(0.5, 1.5, size=n)]
     if ties:
-        rows = [r.round(1) for r in rows]
-    return rows, rng.integers(4, size=n), rng.integers(4, size=n)
+        arrays = [r.round(1) for r in arrays]
+    return arrays, rng.integers(4, size=n), rng.integers(4, size=n)
 
 
-def _repeated(rows, of_id, of_ood):
+def _repeated(arrays, of_id, of_ood):
     weights = of_id, of_id, of_id, of_ood, of_ood
     return [
         None if r is None else np.repeat(r, w)
-        for r, w in zip(rows, weights, strict=True)
+        for r, w in zip(arrays, weights, strict=True)
     ]
 
 
@@ -70,34 +70,34 @@ def _outcome(*args, **kwargs):
 def test_whole_weights_are_repeated_samples(rule, ties, solver):
     options = [{}, {"randomize": True}, {"angles": "full"}]
     for seed, kwargs in enumerate(options):
-        rows, of_id, of_ood = _samples(seed, n=30, ties=ties)
+        arrays, of_id, of_ood = _samples(seed, n=30, ties=ties)
         kwargs = {"solver": solver, "n_angles": 31, **kwargs}
         weights = {"sample_weight_id": of_id, "sample_weight_ood": of_ood}
         for double in (True, False) if rule in RULES else (True,):
-            given = rows if double else [rows[0], None, rows[2], rows[3], None]
-            expected = _outcome(rule, *_repeated(given, of_id, of_ood), **kwargs)
-            found = _outcome(rule, *given, **kwargs, **weights)
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+            scores = arrays if double else [arrays[0], None, arrays[2], arrays[3], None]
+            expected = _outcome(rule, *_repeated(scores, of_id, of_ood), **kwargs)
+            numbers = _outcome(rule, *scores, **kwargs, **weights)
+            np.testing.assert_allclose(numbers, expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("solver", ["bnb", "exact", "grid"])
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_other_weights_have_no_scale(rule, solver):
-    rows, of_id, of_ood = _samples(3, ties=True)
+    arrays, of_id, of_ood = _samples(3, ties=True)
     of_ood[0] = 1
-    found = [
+    points = [
         solve(
             rule,
             ScoredSamples.from_arrays(
-                *rows, weight_id=factor * of_id, weight_ood=of_ood / factor
+                *arrays, weight_id=factor * of_id, weight_ood=of_ood / factor
             ),
             Solver(solver, n_angles=31),
         )
         for factor in (1, 1e-3, 0.7, 1e200)
     ]
-    for point in found[1:]:
+    for point in points[1:]:
         for name in ("risk", "tpr", "objective"):
-            expected = getattr(found[0], name)
+            expected = getattr(points[0], name)
             assert getattr(point, name) == pytest.approx(expected, rel=0, abs=1e-9)
 
 
@@ -134,7 +134,7 @@ def test_naive_loop_over_all_rules_of_one_score(rule):
 def test_bnb_and_exact_agree_on_importance_weights(rule):
     rng = np.random.default_rng(5)
     for seed in range(4):
-        rows, _, _ = _samples(seed, n=80, ties=seed % 2 == 1)
+        arrays, _, _ = _samples(seed, n=80, ties=seed % 2 == 1)
         weights = dict(
             zip(
                 ("sample_weight_id", "sample_weight_ood"),
@@ -142,21 +142,23 @@ def test_bnb_and_exact_agree_on_importance_weights(rule):
                 strict=True,
             )
         )
-        exact = solve(rule, **solve_arguments(*rows, solver="exact", **weights))
-        found = solve(rule, **solve_arguments(*rows, tol=0.0, **weights))
-        np.testing.assert_allclose(found.objective, exact.objective, rtol=0, atol=1e-9)
-        assert found.gap <= 1e-9
+        exact = solve(rule, **solve_arguments(*arrays, solver="exact", **weights))
+        point = solve(rule, **solve_arguments(*arrays, tol=0.0, **weights))
+        np.testing.assert_allclose(point.objective, exact.objective, rtol=0, atol=1e-9)
+        assert point.gap <= 1e-9
 
 
 def test_all_samples_are_accepted_at_a_rate_of_one():
     # rates of all samples must not fail a bound of 1 by rounding of sums
     rng = np.random.default_rng(6)
     for n in (3, 100, 20_000):
-        rows, _, _ = _samples(6, n=n)
+        arrays, _, _ = _samples(6, n=n)
         w = rng.lognormal(sigma=3, size=n)
         point = solve(
             BoundedAbstention(1.0),
-            ScoredSamples.from_arrays(rows[0], None, rows[2], None, None, weight_id=w),
+            ScoredSamples.from_arrays(
+                arrays[0], None, arrays[2], None, None, weight_id=w
+            ),
         )
         assert point.tpr == 1.0
 
@@ -219,6 +221,6 @@ def test_rates_of_a_plug_in_rule_are_weighted():
     ],
 )
 def test_invalid_weights(name, weight, message):
-    rows, _, _ = _samples(7)
+    arrays, _, _ = _samples(7)
     with pytest.raises(ValueError, match=message):
-        solve(RULES[0], **solve_arguments(*rows, **{name: weight}))
+        solve(RULES[0], **solve_arguments(*arrays, **{name: weight}))

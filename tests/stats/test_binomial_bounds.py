@@ -79,7 +79,7 @@ def test_bounds_that_nothing_or_everything_breaks(n):
     assert max_accepted_ood(n, 0, 0.1) == -1
 
 
-def test_many_rows():
+def test_many_samples():
     # the count approaches its share as z sqrt(p (1 - p) n) of the normal law
     n, p, z = 10**8, 0.7, 1.6448536269514722
     margin = z * math.sqrt(p * (1 - p) * n)
@@ -284,7 +284,7 @@ def test_sizes_are_enough_and_not_much_more(tpr, fpr):
     assert n_ood == 5 or not _room(tpr, fpr, n_id, n_ood - 1, *needs)
 
 
-def test_only_one_kind_of_rows_is_short():
+def test_only_a_kind_of_samples_is_short():
     # all OOD rows are rejected: 14 of them certify 0.2 at 0.05, since 0.8^14 < 0.05
     sizes = sizes_needed(np.array([0.95]), np.array([0.0]), 100, 7, *_needs(0.05))
     assert sizes == (100, 14)

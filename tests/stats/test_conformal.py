@@ -66,11 +66,11 @@ def test_loop_over_scores(n_cal, method):
     for j in range(3):
         expected = _loop(scores[:, j], calibration[:, j], method)
         assert_array_equal(pvalues[:, j], expected)
-        one = conformal_pvalues(scores[:, j], calibration[:, j], method=method)
-        assert_array_equal(one, expected, strict=True)
+        single = conformal_pvalues(scores[:, j], calibration[:, j], method=method)
+        assert_array_equal(single, expected, strict=True)
 
 
-def test_rank_among_all_rows_is_uniform():
+def test_rank_among_all_samples_is_uniform():
     # each of n + 1 rows in turn is the new one: without ties p takes every multiple of
     # 1 / (n + 1) once, which is what exchangeability makes a probability of
     values = np.random.default_rng(0).normal(size=30)
@@ -178,8 +178,8 @@ def test_kinds_of_arrays(make):
     rng = np.random.default_rng(2)
     scores, calibration = _tied(rng, 30, 4), _tied(rng, 20, 4)
     expected = conformal_pvalues(scores, calibration)
-    found = conformal_pvalues(make(scores), make(calibration))
-    assert_array_equal(found, expected, strict=True)
+    pvalues = conformal_pvalues(make(scores), make(calibration))
+    assert_array_equal(pvalues, expected, strict=True)
 
 
 def test_float32_is_compared_as_what_it_is():
@@ -246,7 +246,7 @@ def test_counts_of_folds_add_up(monkeypatch):
     scores, calibration = _tied(rng, 300, 3), _tied(rng, 90, 3)
     whole = counts_at_most(sorted_calibration(calibration), scores)
     assert whole.dtype == np.int64
-    folds = [sorted_calibration(part) for part in np.array_split(calibration, 4)]
+    folds = [sorted_calibration(fold) for fold in np.array_split(calibration, 4)]
     parts = [counts_at_most(fold, scores) for fold in folds]
     assert_array_equal(sum(parts), whole)
     monkeypatch.setattr(_conformal, "_FEW", 0)
@@ -260,9 +260,9 @@ def test_equal_to_the_level_rejects_whatever_rounding(alpha):
     for m in (2, 3, 7, 18):
         for k in range(1, m + 1):
             counts = np.arange(1, n + 2)
-            found = reaches(m * (counts / (n + 1)) / k, float(level))
+            reached = reaches(m * (counts / (n + 1)) / k, float(level))
             exact = [Fraction(m * int(c), k * (n + 1)) <= level for c in counts]
-            assert_array_equal(found, exact)
+            assert_array_equal(reached, exact)
 
 
 # ---- how many calibration scores

@@ -19,7 +19,7 @@ def test_e_bh_by_exact_fractions():
         K, denominator = int(rng.integers(1, 12)), int(rng.integers(2, 30))
         fdr = Fraction(int(rng.integers(1, denominator)), denominator)
         t = rng.integers(1, 8, K)
-        exact = [Fraction(int(rng.integers(1, 80)), int(one)) for one in t]
+        exact = [Fraction(int(rng.integers(1, 80)), int(value)) for value in t]
         if rng.random() < 0.5:  # a mean over splits that equals its bound
             k = int(rng.integers(1, K + 1))
             exact[:k] = [K / (fdr * k)] * k
@@ -27,8 +27,12 @@ def test_e_bh_by_exact_fractions():
         reached = [k for k in range(1, K + 1) if fdr * k * ordered[k - 1] >= K]
         n_equal += any(fdr * k * ordered[k - 1] == K for k in range(1, K + 1))
         least = ordered[max(reached) - 1] if reached else np.inf
-        rounded = [np.mean([float(one * i / 6) for i in (1, 4, 13)]) for one in exact]
-        assert_array_equal(e_bh(rounded, float(fdr)), [one >= least for one in exact])
+        rounded = [
+            np.mean([float(value * i / 6) for i in (1, 4, 13)]) for value in exact
+        ]
+        assert_array_equal(
+            e_bh(rounded, float(fdr)), [value >= least for value in exact]
+        )
     assert n_equal > 100
 
 
@@ -39,7 +43,7 @@ def test_equals_benjamini_hochberg_for_one_split():
         for _ in range(30):
             ranks = np.where(rng.random(m) < 0.5, 1, rng.integers(1, n + 2, m))
             p = ranks / (n + 1)
-            found = evalue_selection(p[None], n, alpha, alpha_bh=alpha)
-            assert_array_equal(found, StepUp().selected(p, n, alpha))
-            sizes.append(found.sum())
+            selected = evalue_selection(p[None], n, alpha, alpha_bh=alpha)
+            assert_array_equal(selected, StepUp().selected(p, n, alpha))
+            sizes.append(selected.sum())
     assert np.mean(np.array(sizes) > 0) > 0.5

@@ -35,8 +35,8 @@ def test_range_against_fractions(m):
     for share in SHARES:
         inside = [i for i in range(1, m + 1) if m * share <= i <= Fraction(m, 2)]
         if inside:
-            found = change_point_range(m, float(share))
-            assert found == (inside[0], inside[-1])
+            ends = change_point_range(m, float(share))
+            assert ends == (inside[0], inside[-1])
         else:
             with pytest.raises(ValueError, match=rf"c_m in \(0, {m // 2}/{m}\]"):
                 change_point_range(m, float(share))
@@ -133,8 +133,8 @@ def test_no_positive_difference():
 
 def test_proportion_where_the_change_point_is_at_one():
     p = np.array([[0.2, 1.0, 0.0], [1.0, 1.0, 0.5], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
-    found = change_point_proportion(p, np.array([2, 1, 1]))
-    assert found.tolist() == [1.0, 1.0, 0.75]
+    proportions = change_point_proportion(p, np.array([2, 1, 1]))
+    assert proportions.tolist() == [1.0, 1.0, 0.75]
 
 
 @pytest.mark.parametrize("plus_one", [False, True])
@@ -142,10 +142,10 @@ def test_proportion_where_the_change_point_is_at_one():
 def test_storey_against_fractions(lam, plus_one):
     threshold, m = Fraction(lam), 6
     counts, p = _sorted_grid(np.random.default_rng(0), m, 300, steps=10)
-    found = storey_proportion(p, float(threshold), plus_one)
+    proportions = storey_proportion(p, float(threshold), plus_one)
     for s, c in enumerate(counts.T.tolist()):
-        above = sum(Fraction(one, 10) > threshold for one in c) + plus_one
+        above = sum(Fraction(value, 10) > threshold for value in c) + plus_one
         exact = min(Fraction(1), above / (m * (1 - threshold)))
-        assert found[s] == pytest.approx(float(exact), rel=1e-14)
+        assert proportions[s] == pytest.approx(float(exact), rel=1e-14)
     if lam in ("1/2", "9/10"):  # there are samples with nothing above
-        assert (found.min() == 0) == (not plus_one)
+        assert (proportions.min() == 0) == (not plus_one)

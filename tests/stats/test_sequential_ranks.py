@@ -25,11 +25,11 @@ from tests.monitor._vectors import VECTORS  # isort: skip
 @pytest.mark.parametrize("resolution", ["calibration", "full"])
 def test_ranks(resolution):
     data, expected = (VECTORS["M-ranks"][key] for key in ("input", "expected"))
-    found = sequential_ranks(
+    log_capital = sequential_ranks(
         data["calibration"], data["scores"], theta=data["theta"], resolution=resolution
     )
     name = {"calibration": "calibration_resolution"}.get(resolution, resolution)
-    assert_allclose(found, expected[name], rtol=1e-9)
+    assert_allclose(log_capital, expected[name], rtol=1e-9)
 
 
 @pytest.mark.parametrize("resolution", ["calibration", "full"])
@@ -39,7 +39,9 @@ def test_ranks_of_a_naive_loop(resolution, n):
     rng = np.random.default_rng(n)
     calibration, theta = rng.permutation(9) + 0.5, rng.random(n)
     scores = rng.integers(0, 10, n)
-    found = sequential_ranks(calibration, scores, theta=theta, resolution=resolution)
+    log_capital = sequential_ranks(
+        calibration, scores, theta=theta, resolution=resolution
+    )
     for t in range(n):
         earlier = np.r_[calibration, scores[:t]]
         if resolution == "full":
@@ -49,7 +51,7 @@ def test_ranks_of_a_naive_loop(resolution, n):
             less = index[t] + sum(index[:t] < index[t])
             equal = sum(index[:t] == index[t])
         expected = (less + theta[t] * (equal + 1)) / (9 + t + 1)
-        assert found[t] == pytest.approx(expected, rel=1e-12)
+        assert log_capital[t] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("resolution", ["calibration", "full"])
@@ -71,8 +73,8 @@ def test_bets():
     p = data["p"]
     assert_allclose(log_power_mixture(p), expected["power_mixture"], atol=1e-9)
     assert_allclose(log_simple_jumper(p), expected["simple_jumper_J_0_01"], atol=1e-9)
-    found = log_simple_jumper(p, eps=(-1, 0))
-    assert_allclose(found, expected["jumper_ood_J_0_01"], atol=1e-9)
+    log_capital = log_simple_jumper(p, eps=(-1, 0))
+    assert_allclose(log_capital, expected["jumper_ood_J_0_01"], atol=1e-9)
     assert_allclose(log_histogram_bet(p), expected["histogram_10_bins"], atol=1e-9)
 
 
@@ -113,8 +115,8 @@ def test_bets_have_mean_one(bet):
 def test_serial_dependence():
     data, expected = (VECTORS["M-serial"][key] for key in ("input", "expected"))
     scores = data["calibration"] + data["scores"]
-    found = serial_dependence(scores, n_calibration=len(data["calibration"]))
-    assert_allclose(found, expected["log_e"], atol=1e-9)
+    log_capital = serial_dependence(scores, n_calibration=len(data["calibration"]))
+    assert_allclose(log_capital, expected["log_e"], atol=1e-9)
 
 
 def test_serial_factors_have_mean_one():

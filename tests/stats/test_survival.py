@@ -66,17 +66,17 @@ def test_fit_of_generalized_extreme_values():
     """Quantiles at plotting positions; the maximum of the likelihood is SciPy's."""
     q = stats.genextreme.ppf((np.arange(2000) + 0.5) / 2000, 0.1, 2.0, 3.0)
     params = fit_survival("genextreme", q).params
-    found = [params["c"], params["loc"], params["scale"]]
-    np.testing.assert_allclose(found, [0.1, 2.0, 3.0], atol=0.01)
+    estimates = [params["c"], params["loc"], params["scale"]]
+    np.testing.assert_allclose(estimates, [0.1, 2.0, 3.0], atol=0.01)
     maximum = [0.10056701057296899, 2.001024981046779, 2.99940654456167]
-    np.testing.assert_allclose(found, maximum, atol=1e-4)
+    np.testing.assert_allclose(estimates, maximum, atol=1e-4)
 
 
 @pytest.mark.parametrize("c", [0.3, 0.0, -0.3])
 def test_l_moments_of_quantiles_give_the_parameters(c):
     q = stats.genextreme.ppf((np.arange(200_000) + 0.5) / 200_000, c, 2.0, 3.0)
-    found, loc, log_scale = _genextreme_by_l_moments(q)
-    np.testing.assert_allclose([found, loc, np.exp(log_scale)], [c, 2, 3], atol=0.02)
+    shape, loc, log_scale = _genextreme_by_l_moments(q)
+    np.testing.assert_allclose([shape, loc, np.exp(log_scale)], [c, 2, 3], atol=0.02)
 
 
 def test_the_fit_has_no_larger_likelihood_beside_it():
@@ -228,8 +228,8 @@ def test_l_moments_that_put_scores_beyond_the_end():
     x = np.array([0.01, 0.26, 0.21, 0.26, 0.17, -2.24, 1.33])
     c, loc, log_scale = _genextreme_by_l_moments(x)
     assert stats.genextreme.logpdf(x.max(), c, loc, np.exp(log_scale)) == -np.inf
-    found = _fit_genextreme(x)
-    fitted = stats.genextreme(found["c"], found["loc"], found["scale"])
+    params = _fit_genextreme(x)
+    fitted = stats.genextreme(params["c"], params["loc"], params["scale"])
     assert (
         fitted.logpdf(x).sum() > stats.gumbel_r(*stats.gumbel_r.fit(x)).logpdf(x).sum()
     )
