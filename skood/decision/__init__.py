@@ -7,10 +7,7 @@ All functions take arrays of scores; estimators are not used here.
 # SPDX-License-Identifier: BSD-3-Clause
 
 from skood.decision._all_of import AllOf
-from skood.decision._base_rule import (
-    BaseRule,
-    Linear,
-)
+from skood.decision._base_rule import BaseRule, Linear
 from skood.decision._boundary import boundary_acceptance
 from skood.decision._bounded_rules import (
     BoundedAbstention,
@@ -24,19 +21,10 @@ from skood.decision._class_priors import class_prior, shift_posteriors
 from skood.decision._cost_rules import BoundedImprovement, CostBased, PlugInCost
 from skood.decision._finite_space import FiniteSolution, solve_finite
 from skood.decision._ood_share import ood_prior_interval
-from skood.decision._operating_point import (
-    OperatingPoint,
-    Rates,
-)
-from skood.decision._options import (
-    Certificate,
-    Shift,
-    Solver,
-)
+from skood.decision._operating_point import OperatingPoint, Rates
+from skood.decision._options import Certificate, Shift, Solver
 from skood.decision._scored_samples import ScoredSamples
-from skood.decision._solver import (
-    solve,
-)
+from skood.decision._solver import solve
 from skood.decision._two_thresholds import TwoThresholds
 from skood.stats._binomial_bounds import (
     max_accepted_ood,

@@ -25,17 +25,10 @@ from skood.decision._distribution_shift import (
     with_margin,
 )
 from skood.decision._group_thresholds import check_thresholds
-from skood.decision._options import (
-    Solver,
-    checked_certificate,
-)
+from skood.decision._options import Solver, checked_certificate
 from skood.decision._path_certificates import certify_statements
 from skood.decision._scored_samples import Counts, checked_samples
-from skood.decision._solver import (
-    grid_of_angles,
-    search_problem,
-    warn_of_reversed,
-)
+from skood.decision._solver import grid_of_angles, search_problem, warn_of_reversed
 from skood.decision._statements import tests_of
 from skood.exceptions import NotCertifiableError
 from skood.stats._binomial_bounds import (

@@ -29,10 +29,7 @@ _TIE = 1e-12
 # Programs are multiplied by _SHARP, by which the tolerances of HiGHS, none of them
 # below 1e-10, and the 1e-9 below which it takes a matrix entry for zero, get smaller.
 _SHARP = 1e3
-_OPTIONS = {
-    "primal_feasibility_tolerance": 1e-10,
-    "dual_feasibility_tolerance": 1e-10,
-}
+_OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 # Whether to presolve, and slack in the bounds, tried until HiGHS finishes.
 _ATTEMPTS = ((False, 0.0), (True, 0.0), (False, 1e-10), (True, 1e-10), (True, 5e-10))
 

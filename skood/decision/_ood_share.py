@@ -12,9 +12,7 @@ from scipy.special import bdtr, bdtrc, ndtri
 from scipy.stats import binom, chi2
 from sklearn.utils.validation import column_or_1d
 
-from skood.decision._operating_point import (
-    check_pair,
-)
+from skood.decision._operating_point import check_pair
 from skood.stats._mean_intervals import clopper_pearson
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._ties import GUARD

@@ -232,12 +232,7 @@ def sizes_needed(tpr, fpr, n_id, n_ood, rank, count):
     prefer_skip_nested_validation=True,
 )
 def risk_upper_bound(
-    loss_accepted,
-    delta=0.1,
-    *,
-    method="clopper_pearson",
-    max_loss=1.0,
-    n_candidates=1,
+    loss_accepted, delta=0.1, *, method="clopper_pearson", max_loss=1.0, n_candidates=1
 ):
     r"""Upper confidence bound on the selective risk of an acceptance rule.
 

@@ -10,6 +10,8 @@ from scipy.stats import norm
 
 from skood.rejection import Certificate, ScoredSamples, Shift, Solver
 
+samples_of = ScoredSamples.from_arrays
+
 GUARANTEES = ("high_probability", "ltt", "expectation")
 SHIFT = np.array([1.0, 2.0])  # of the OOD scores of draw
 
@@ -41,7 +43,7 @@ def solve_arguments(*arrays, **options):
     if "solver" in options:
         options["method"] = options.pop("solver")
     labels = {name.removeprefix("sample_"): x for name, x in labels.items()}
-    samples = ScoredSamples.from_arrays(*arrays, **labels)
+    samples = samples_of(*arrays, **labels)
     return {"samples": samples, "solver": Solver(**options)}
 
 

@@ -135,11 +135,7 @@ def test_everything_is_required():
         ({"g_id": [-1.0, 2.0]}, ValueError, "g_id must be likelihood ratios >= 0"),
         ({"g_ood": [[1.0]]}, ValueError, r"g_ood must be .* got the shape \(1, 1\)"),
         ({"g_ood": [np.inf]}, ValueError, "Input g_ood contains infinity"),
-        (
-            {"weights_id": [1.0]},
-            ValueError,
-            "weights_id must be weights >= 0",
-        ),
+        ({"weights_id": [1.0]}, ValueError, "weights_id must be weights >= 0"),
         ({"weights_ood": [0.0, 0.0]}, ValueError, "weights_ood must be .* not all 0"),
     ],
 )

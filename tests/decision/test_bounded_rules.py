@@ -32,10 +32,7 @@ def test_linear():
 def test_bounded_tpr_fpr():
     rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.4)
     assert rule.needs_ood and rule.ood_prior is None and rule.plug_in() is None
-    assert rule.bounds(10, 5) == (
-        Linear(id=-1, constant=7),
-        Linear(ood=1, constant=-2),
-    )
+    assert rule.bounds(10, 5) == (Linear(id=-1, constant=7), Linear(ood=1, constant=-2))
     assert rule.feasible(N, E, F, 10, 5).tolist() == [False, False, True, True, False]
     assert rule.feasible(7, 0.0, 2, 10, 5)
 

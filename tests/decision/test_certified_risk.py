@@ -12,12 +12,11 @@ from skood.exceptions import NotCertifiableError
 from skood.rejection import (
     BoundedImprovement,
     Certificate,
-    ScoredSamples,
     TwoThresholds,
     certify,
     solve,
 )
-from tests.decision._scores import certify_arguments
+from tests.decision._scores import certify_arguments, samples_of
 
 BOUND = 3.0  # on the loss
 
@@ -41,7 +40,7 @@ def _violations(n_draws, n, rule, double):
         try:
             point = certify(
                 rule,
-                ScoredSamples.from_arrays(*scores, losses, None, None),
+                samples_of(*scores, losses, None, None),
                 Certificate(delta=0.2, max_loss=BOUND),
                 random_state=seed,
             )
@@ -54,8 +53,7 @@ def _violations(n_draws, n, rule, double):
 
 
 @pytest.mark.parametrize(
-    ("n_draws", "n"),
-    [(60, 400), pytest.param(1000, 400, marks=pytest.mark.slow)],
+    ("n_draws", "n"), [(60, 400), pytest.param(1000, 400, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("double", [False, True], ids=["one score", "two scores"])
 def test_risk_of_heavy_tails_on_new_data(n_draws, n, double):
@@ -73,8 +71,7 @@ def test_without_a_certificate_the_bound_is_broken_more_often():
     for _ in range(60):
         risk, _, losses = _draw(400, rng)
         point = solve(
-            BoundedImprovement(0.7),
-            ScoredSamples.from_arrays(risk, None, losses, None, None),
+            BoundedImprovement(0.7), samples_of(risk, None, losses, None, None)
         )
         broken += loss[point.accept(a)].mean() > 0.7
     assert broken > 0.2 * 60
@@ -87,8 +84,7 @@ def test_few_samples_are_never_certified():
         a, _, _ = _draw(n, rng)
         with pytest.raises(NotCertifiableError, match="selective risk"):
             certify(
-                BoundedImprovement(0.1),
-                ScoredSamples.from_arrays(a, None, np.zeros(n), None, None),
+                BoundedImprovement(0.1), samples_of(a, None, np.zeros(n), None, None)
             )
 
 
@@ -107,10 +103,7 @@ def test_the_tested_samples_meet_the_bound():
     assert_allclose(statement.estimate, losses.mean())
     assert losses.mean() < 0.8
     assert statement.pvalue <= 0.1
-    assert (
-        point.tpr
-        < solve(rule, ScoredSamples.from_arrays(a, None, loss, None, None)).tpr
-    )
+    assert point.tpr < solve(rule, samples_of(a, None, loss, None, None)).tpr
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -125,9 +118,7 @@ def test_units_of_the_loss(double):
             points.append(
                 certify(
                     rule,
-                    ScoredSamples.from_arrays(
-                        a, b if double else None, factor * loss, None, None
-                    ),
+                    samples_of(a, b if double else None, factor * loss, None, None),
                     Certificate(max_loss=BOUND * factor),
                     random_state=0,
                 )
@@ -143,7 +134,7 @@ def test_samples_needed_in_other_units():
         with pytest.raises(NotCertifiableError) as error:
             certify(
                 BoundedImprovement(0.5 * factor),
-                ScoredSamples.from_arrays(a, None, factor * loss, None, None),
+                samples_of(a, None, factor * loss, None, None),
                 Certificate(max_loss=BOUND * factor),
                 random_state=0,
             )
@@ -154,7 +145,4 @@ def test_samples_needed_in_other_units():
 def test_a_loss_above_the_bound():
     a, _, loss = _draw(100, np.random.default_rng(3))
     with pytest.raises(ValueError, match=r"max_loss=1\.0, but a loss is 3.* or clip"):
-        certify(
-            BoundedImprovement(0.5),
-            ScoredSamples.from_arrays(a, None, loss, None, None),
-        )
+        certify(BoundedImprovement(0.5), samples_of(a, None, loss, None, None))

@@ -33,6 +33,7 @@ from tests.decision._scores import (
     certify_arguments,
     draw,
     increasing,
+    samples_of,
     true_rates,
 )
 
@@ -111,15 +112,13 @@ def test_one_score_by_brute_force(guarantee, infinite):
             with pytest.raises(NotCertifiableError):
                 certify(
                     arguments[0],
-                    ScoredSamples.from_arrays(*arguments[1:]),
+                    samples_of(*arguments[1:]),
                     Certificate(guarantee, delta=0.2),
                 )
             continue
         n_certified += 1
         point = certify(
-            arguments[0],
-            ScoredSamples.from_arrays(*arguments[1:]),
-            Certificate(guarantee, delta=0.2),
+            arguments[0], samples_of(*arguments[1:]), Certificate(guarantee, delta=0.2)
         )
         assert point.risk == pytest.approx(best[0], abs=1e-11)
         assert (round(point.tpr * len(a)), round(point.fpr * len(a_ood))) == (
@@ -147,7 +146,7 @@ def test_many_angles_by_brute_force(monkeypatch, infinite):
         phi, rho = 0.3, (0.6, 0.75)[seed % 2]
         k, K = _counts("ltt", 0.3, phi, rho, 54, 50, n_angles=5)
         sample = a[first], b[first], loss[first], a_ood, b_ood
-        scales = Problem(ScoredSamples.from_arrays(*sample)).scales
+        scales = Problem(samples_of(*sample)).scales
         angles = [i * math.pi / 8 for i in range(5)]
         certifying = a[second], b[second], loss[second], a_ood, b_ood
         best = _brute_force(angles, scales, *certifying, k, K)
@@ -185,9 +184,7 @@ def test_many_angles_by_brute_force(monkeypatch, infinite):
     ],
 )
 def test_lower_end(rule, guarantee, k):
-    point = certify(
-        rule, ScoredSamples.from_arrays(*increasing()), Certificate(guarantee)
-    )
+    point = certify(rule, samples_of(*increasing()), Certificate(guarantee))
     assert round(point.tpr * 200) == k
 
 
@@ -205,9 +202,7 @@ def test_upper_end(rule, guarantee, K):
     a = np.arange(1500, dtype=float)
     a_ood = np.arange(150) * 10 + 4.5
     point = certify(
-        rule,
-        ScoredSamples.from_arrays(a, None, (1500 - a) ** 2, a_ood, None),
-        Certificate(guarantee),
+        rule, samples_of(a, None, (1500 - a) ** 2, a_ood, None), Certificate(guarantee)
     )
     assert round(point.fpr * 150) == K
     # the last ID row before the next OOD row
@@ -221,25 +216,20 @@ def test_ties_at_the_upper_end_are_counted():
     a = np.repeat([1.0, 2.0], [12, 18])
     loss = np.repeat([1.0, 0.0], [12, 18])
     rule = BoundedTPRFPR(0.2, 0.5)
-    point = certify(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None))
+    point = certify(rule, samples_of(a, None, loss, a_ood, None))
     assert (point.tpr, point.fpr) == (12 / 30, (K - 1) / 20)
     # accepting the tie would have been better, and solve does so
-    assert solve(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None)).tpr == 1
+    assert solve(rule, samples_of(a, None, loss, a_ood, None)).tpr == 1
 
 
 def test_infinite_scores_are_accepted_only_if_they_must_be():
     a = np.concatenate([np.arange(10.0), np.full(10, np.inf)])
     loss = np.zeros(20)
     assert (
-        certify(
-            BoundedAbstention(0.2), ScoredSamples.from_arrays(a, None, loss, None, None)
-        ).tpr
-        == 1
+        certify(BoundedAbstention(0.2), samples_of(a, None, loss, None, None)).tpr == 1
     )
     a_ood = np.concatenate([np.full(5, 3.5), np.full(15, np.inf)])
-    point = certify(
-        BoundedTPRFPR(0.2, 0.6), ScoredSamples.from_arrays(a, None, loss, a_ood, None)
-    )
+    point = certify(BoundedTPRFPR(0.2, 0.6), samples_of(a, None, loss, a_ood, None))
     assert (point.tpr, point.fpr) == (0.5, 0.25)
     assert math.isfinite(point.lam)
 
@@ -254,12 +244,7 @@ def test_precision_by_way_of_two_rates():
     rates = BoundedTPRFPR(0.7, 0.2333333333333333)
     for guarantee in ("ltt", "expectation"):
         by_precision, other = (
-            certify(
-                r,
-                ScoredSamples.from_arrays(*data),
-                Certificate(guarantee),
-                random_state=0,
-            )
+            certify(r, samples_of(*data), Certificate(guarantee), random_state=0)
             for r in (rule, rates)
         )
         assert (by_precision.theta, by_precision.lam, by_precision.scales) == (
@@ -277,31 +262,20 @@ def test_prior_may_be_an_interval():
     data = draw(np.random.default_rng(0), 900, 700)
     rule = BoundedPrecisionRecall(0.9, 0.7, ood_prior=0.1)
     upper = BoundedPrecisionRecall(0.9, 0.7, ood_prior=0.25)
-    expected = certify(upper, ScoredSamples.from_arrays(*data), random_state=0)
+    expected = certify(upper, samples_of(*data), random_state=0)
     assert (
         certify(
-            rule,
-            ScoredSamples.from_arrays(*data),
-            Certificate(ood_prior=(0.05, 0.25)),
-            random_state=0,
+            rule, samples_of(*data), Certificate(ood_prior=(0.05, 0.25)), random_state=0
         )
         == expected
     )
     assert (
-        certify(
-            rule,
-            ScoredSamples.from_arrays(*data),
-            Certificate(ood_prior=0.25),
-            random_state=0,
-        )
+        certify(rule, samples_of(*data), Certificate(ood_prior=0.25), random_state=0)
         == expected
     )
     assert rule.ood_prior == 0.1
     # larger priors leave less room for OOD rows
-    assert (
-        certify(rule, ScoredSamples.from_arrays(*data), random_state=0).fpr
-        > expected.fpr
-    )
+    assert certify(rule, samples_of(*data), random_state=0).fpr > expected.fpr
 
 
 @pytest.mark.parametrize(
@@ -312,22 +286,21 @@ def test_prior_may_be_an_interval():
 def test_precision_that_nothing_can_break(rule):
     # at the prior .05 even an FPR of one leaves a precision of .93
     a, _, loss, a_ood, _ = increasing()
-    point = certify(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None))
+    point = certify(rule, samples_of(a, None, loss, a_ood, None))
     assert round(point.tpr * 200) == min_accepted_id(200, 0.7, 0.1)
 
 
 def test_certify_needs_no_ood_samples_at_a_prior_of_zero():
     a, _, loss, _, _ = increasing()
     point = certify(
-        BoundedPrecisionRecall(0.9, 0.7, 0.0),
-        ScoredSamples.from_arrays(a, None, loss, None, None),
+        BoundedPrecisionRecall(0.9, 0.7, 0.0), samples_of(a, None, loss, None, None)
     )
     assert point.precision == 1
     assert math.isnan(point.fpr)
     with pytest.raises(ValueError, match="BoundedPrecisionRecall needs OOD samples"):
         certify(
             BoundedPrecisionRecall(0.9, 0.7, 0.0),
-            ScoredSamples.from_arrays(a, None, loss, None, None),
+            samples_of(a, None, loss, None, None),
             Certificate(ood_prior=0.3),
         )
 
@@ -347,16 +320,12 @@ def test_angle_depends_on_the_first_samples_only(monkeypatch):
     )
     rule = BoundedTPRFPR(0.6, 0.3)
     point = certify(
-        rule,
-        ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
-        Certificate("expectation"),
+        rule, samples_of(a, b, loss, a_ood, b_ood), Certificate("expectation")
     )
     loss[moved[1]] = rng.permutation(loss[moved[1]])
     b[moved[1]] += 0.5
     other = certify(
-        rule,
-        ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
-        Certificate("expectation"),
+        rule, samples_of(a, b, loss, a_ood, b_ood), Certificate("expectation")
     )
     assert (other.theta, other.scales) == (point.theta, point.scales)
     assert other.lam != point.lam
@@ -405,7 +374,7 @@ def test_coverage_of_two_scores_without_ood_samples():
     for guarantee, n, delta in (("high_probability", 240, 0.1), ("ltt", 360, 0.1 / 16)):
         point = certify(
             rule,
-            ScoredSamples.from_arrays(a, b, loss, None, None),
+            samples_of(a, b, loss, None, None),
             Certificate(guarantee),
             random_state=0,
         )
@@ -419,12 +388,7 @@ def test_reproducible(guarantee):
     data = draw(np.random.default_rng(0), 600, 600)
     rule = BoundedTPRFPR(0.6, 0.3)
     points = [
-        certify(
-            rule,
-            ScoredSamples.from_arrays(*data),
-            Certificate(guarantee),
-            random_state=seed,
-        )
+        certify(rule, samples_of(*data), Certificate(guarantee), random_state=seed)
         for seed in (0, 0, 1)
     ]
     assert repr(points[0]) == repr(points[1]) != repr(points[2])
@@ -437,7 +401,7 @@ def test_reversed_score_is_warned_of_once(guarantee):
     with pytest.warns(SkoodWarning, match="uses the OOD score reversed") as record:
         point = certify(
             arguments[0],
-            ScoredSamples.from_arrays(*arguments[1:]),
+            samples_of(*arguments[1:]),
             Certificate(guarantee),
             Solver(angles="full"),
             random_state=0,
@@ -448,7 +412,7 @@ def test_reversed_score_is_warned_of_once(guarantee):
         warnings.simplefilter("error")
         certify(
             _swap(arguments)[0],
-            ScoredSamples.from_arrays(*_swap(arguments)[1:]),
+            samples_of(*_swap(arguments)[1:]),
             Certificate(guarantee),
             random_state=0,
         )
@@ -490,9 +454,7 @@ def test_certificates_hold_where_the_plug_in_breaks_bounds(
     certified = dict.fromkeys(guarantees, 0)
     for seed in range(repetitions):
         data = draw(np.random.default_rng(seed), 300, 300)
-        broken["plug-in"] += _is_broken(
-            rule, solve(rule, ScoredSamples.from_arrays(*data))
-        )
+        broken["plug-in"] += _is_broken(rule, solve(rule, samples_of(*data)))
         for guarantee in guarantees:
             options = {"guarantee": guarantee, "delta": delta, "random_state": seed}
             try:
@@ -517,7 +479,7 @@ def test_rate_of_broken_promises_has_a_closed_form(delta):
         a = rng.normal(size=n)
         point = certify(
             BoundedAbstention(0.7),
-            ScoredSamples.from_arrays(a, None, np.exp(a), None, None),
+            samples_of(a, None, np.exp(a), None, None),
             Certificate(delta=delta),
         )
         tpr.append(norm.cdf(point.lam * point.scales[0]))
@@ -541,14 +503,14 @@ def test_expectations_have_closed_forms():
         a, a_ood = rng.uniform(size=n), rng.uniform(size=n)
         point = certify(
             BoundedTPRFPR(0.72, 1.0),
-            ScoredSamples.from_arrays(a, None, a, a_ood, None),
+            samples_of(a, None, a, a_ood, None),
             Certificate("expectation"),
         )
         tpr.append(point.lam * point.scales[0])
         dense = np.linspace(0, 1, 401)
         point = certify(
             BoundedTPRFPR(0.0, 0.29),
-            ScoredSamples.from_arrays(dense, None, 2 - dense, a_ood, None),
+            samples_of(dense, None, 2 - dense, a_ood, None),
             Certificate("expectation"),
         )
         fpr.append(point.lam * point.scales[0])
@@ -590,9 +552,7 @@ def test_certificate_of_thresholds_of_one_score(guarantee):
     a, _, loss, a_ood, _ = draw(np.random.default_rng(3), 400, 300)
     rule = BoundedTPRFPR(0.5, 0.3)
     point = certify(
-        rule,
-        ScoredSamples.from_arrays(a, None, loss, a_ood, None),
-        Certificate(guarantee, delta=0.1),
+        rule, samples_of(a, None, loss, a_ood, None), Certificate(guarantee, delta=0.1)
     )
     tpr, fpr = point.certificate.statements
     assert (tpr.text, fpr.text) == ("TPR >= 0.5", "FPR <= 0.3")
@@ -612,7 +572,7 @@ def test_cost_of_one_score_is_bounded():
     rule = CostBased()
     point = certify(
         rule,
-        ScoredSamples.from_arrays(a, None, loss, a_ood, None),
+        samples_of(a, None, loss, a_ood, None),
         Certificate(delta=0.1),
         random_state=0,
     )

@@ -19,14 +19,10 @@ from skood.rejection import (
     BoundedImprovement,
     Certificate,
     RejectOptionClassifier,
-    ScoredSamples,
     certify,
     certify_path,
 )
-from tests.decision._scores import (
-    GUARANTEES,
-    certify_arguments,
-)
+from tests.decision._scores import GUARANTEES, certify_arguments, samples_of
 
 
 def _draw_classes(rng, n_samples, n_classes):
@@ -89,7 +85,7 @@ def test_promises_with_ties_and_heavy_tails(guarantee, double, n_draws):
         loss = 1.0 * (rng.uniform(size=60) < 1 / (1 + np.exp(-np.clip(a, -5, 5))))
         point = certify(
             BoundedAbstention(0.5),
-            ScoredSamples.from_arrays(a, b if double else None, loss, None, None),
+            samples_of(a, b if double else None, loss, None, None),
             Certificate(guarantee),
             random_state=seed,
         )
@@ -175,9 +171,7 @@ def test_one_score_within_a_bounded_risk(name, n, n_draws):
         data = scores, None, losses, None, None
         try:
             point = certify(
-                BoundedImprovement(0.08),
-                ScoredSamples.from_arrays(*data),
-                random_state=seed,
+                BoundedImprovement(0.08), samples_of(*data), random_state=seed
             )
         except NotCertifiableError:
             continue
@@ -193,9 +187,7 @@ def test_one_score_certifies_a_large_coverage():
         try:
             data = scores, None, loss, None, None
             point = certify(
-                BoundedImprovement(0.08),
-                ScoredSamples.from_arrays(*data),
-                random_state=seed,
+                BoundedImprovement(0.08), samples_of(*data), random_state=seed
             )
             coverage.append(point.tpr)
         except NotCertifiableError:

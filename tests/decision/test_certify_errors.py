@@ -15,7 +15,6 @@ from skood.rejection import (
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     Certificate,
-    ScoredSamples,
     certify,
     max_accepted_ood,
     min_accepted_id,
@@ -25,16 +24,14 @@ from tests.decision._scores import (
     certify_arguments,
     draw,
     increasing,
+    samples_of,
 )
 
 
 def test_too_few_samples_of_a_kind():
     a, _, loss, a_ood, _ = increasing(n_id=10, n_ood=20)
     with pytest.raises(NotCertifiableError) as info:
-        certify(
-            BoundedTPRFPR(0.9, 0.1),
-            ScoredSamples.from_arrays(a, None, loss, a_ood + 100, None),
-        )
+        certify(BoundedTPRFPR(0.9, 0.1), samples_of(a, None, loss, a_ood + 100, None))
     assert str(info.value).startswith(
         "BoundedTPRFPR(fpr_max=0.1, tpr_min=0.9) is not certified by 10 ID and 20 OOD "
         "samples: 10 ID samples are too few for a TPR of 0.9 and 20 OOD samples are "
@@ -47,9 +44,7 @@ def test_too_few_samples_of_a_kind():
 def test_only_id_samples_are_too_few():
     a = np.arange(10.0)
     with pytest.raises(NotCertifiableError, match=r"10 ID samples are too few") as info:
-        certify(
-            BoundedAbstention(0.9), ScoredSamples.from_arrays(a, None, a, None, None)
-        )
+        certify(BoundedAbstention(0.9), samples_of(a, None, a, None, None))
     assert (info.value.n_id_needed, info.value.n_ood_needed) == (22, 0)  # .9^22 < .1
 
 
@@ -59,7 +54,7 @@ def test_no_threshold_does_both_until_there_are_more_samples():
     loss = np.zeros(100)
     rule = BoundedTPRFPR(0.75, 0.2)
     with pytest.raises(NotCertifiableError) as info:
-        certify(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None))
+        certify(rule, samples_of(a, None, loss, a_ood, None))
     k, K = min_accepted_id(100, 0.75, 0.05), max_accepted_ood(80, 0.2, 0.05)
     assert (
         f"a TPR of 0.75 needs {k} of 100 ID samples accepted, an FPR of 0.2 allows {K} "
@@ -71,7 +66,7 @@ def test_no_threshold_does_both_until_there_are_more_samples():
     times = math.ceil(max(n_id / 100, n_ood / 80))
     point = certify(
         rule,
-        ScoredSamples.from_arrays(
+        samples_of(
             np.tile(a, times), None, np.tile(loss, times), np.tile(a_ood, times), None
         ),
     )
@@ -84,12 +79,7 @@ def test_named_sizes_include_the_samples_that_choose(guarantee):
     data = a, b, loss, a_ood + 9, b_ood + 9
     rule = BoundedTPRFPR(0.5, 0.06)
     with pytest.raises(NotCertifiableError, match="OOD samples are too few") as info:
-        certify(
-            rule,
-            ScoredSamples.from_arrays(*data),
-            Certificate(guarantee),
-            random_state=0,
-        )
+        certify(rule, samples_of(*data), Certificate(guarantee), random_state=0)
     n = info.value.n_ood_needed
     n_certifying = n - int(0.4 * n)
     if guarantee == "expectation":
@@ -111,7 +101,7 @@ def test_no_number_of_samples_suffices(rule):
     with pytest.raises(
         NotCertifiableError, match="No number of samples suffices"
     ) as info:
-        certify(rule, ScoredSamples.from_arrays(*increasing()))
+        certify(rule, samples_of(*increasing()))
     assert info.value.n_id_needed is None
     assert info.value.n_ood_needed is None
 
@@ -123,7 +113,7 @@ def test_single_sample_is_too_few_to_split(guarantee, n_id, n_ood):
     with pytest.raises(NotCertifiableError, match="too few for "):
         certify(
             BoundedTPRFPR(0.6, 0.3),
-            ScoredSamples.from_arrays(*data),
+            samples_of(*data),
             Certificate(guarantee),
             random_state=0,
         )
@@ -133,22 +123,18 @@ def test_rules_without_bounds_on_rates():
     rule = BoundedImprovement(0.1)
     message = "bounds of BoundedImprovement do not .* only guarantee='high_probability'"
     with pytest.raises(TypeError, match=message):
-        certify(rule, ScoredSamples.from_arrays(*increasing()), Certificate("ltt"))
+        certify(rule, samples_of(*increasing()), Certificate("ltt"))
 
 
 def test_no_rule():
     with pytest.raises(TypeError, match=r"rule must be an instance of a rule.*0\.7"):
-        certify(0.7, ScoredSamples.from_arrays(*increasing()))
+        certify(0.7, samples_of(*increasing()))
 
 
 def test_prior_of_a_rule_without_precision():
     message = "such as BoundedPrecisionRecall; BoundedTPRFPR bounds no"
     with pytest.raises(ValueError, match=message):
-        certify(
-            BoundedTPRFPR(),
-            ScoredSamples.from_arrays(*increasing()),
-            Certificate(ood_prior=0.3),
-        )
+        certify(BoundedTPRFPR(), samples_of(*increasing()), Certificate(ood_prior=0.3))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +146,7 @@ def test_prior_that_is_no_interval(prior):
     ):
         certify(
             BoundedPrecisionRecall(),
-            ScoredSamples.from_arrays(*increasing()),
+            samples_of(*increasing()),
             Certificate(ood_prior=prior),
         )
 
@@ -202,7 +188,7 @@ def test_reasons(rule, n, message):
     rng = np.random.default_rng(0)
     a, a_ood = rng.normal(size=n), rng.normal(3.0, size=n)
     with pytest.raises(NotCertifiableError, match=message):
-        certify(rule, ScoredSamples.from_arrays(a, None, np.zeros(n), a_ood, None))
+        certify(rule, samples_of(a, None, np.zeros(n), a_ood, None))
 
 
 def test_sizes_are_from_the_samples_that_refused():
@@ -212,11 +198,7 @@ def test_sizes_are_from_the_samples_that_refused():
     factors = []
     for seed in range(10):
         try:
-            certify(
-                BoundedImprovement(0.04),
-                ScoredSamples.from_arrays(*data),
-                random_state=seed,
-            )
+            certify(BoundedImprovement(0.04), samples_of(*data), random_state=seed)
         except NotCertifiableError as error:
             factors.append(error.factor)
             text = str(error)

@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 
 from skood.datasets import make_reject_option_1d
-from skood.rejection import (
-    BoundedImprovement,
-    CostBased,
-    PlugInCost,
-    ScoredSamples,
-    solve,
-)
+from skood.rejection import BoundedImprovement, CostBased, PlugInCost, solve
+from tests.decision._scores import samples_of
 
 N = np.array([0, 6, 7, 8, 10])
 E = np.array([0.0, 3.0, 0.0, 2.0, 5.0])
@@ -83,25 +78,20 @@ def test_risk_max_is_checked():
 def test_accept_none_and_accept_all():
     a, a_ood = [1.0, 2.0, 3.0], [1.0, 2.0]
     # rejecting is free
-    point = solve(
-        CostBased(reject_id=0.0),
-        ScoredSamples.from_arrays(a, None, [0, 0, 1], a_ood, None),
-    )
+    point = solve(CostBased(reject_id=0.0), samples_of(a, None, [0, 0, 1], a_ood, None))
     assert (point.tpr, point.fpr, point.objective, point.gap) == (0, 0, 0, 0)
     assert (point.lam, point.tau) == (-math.inf, 0.0)
     assert math.isnan(point.risk) and math.isnan(point.precision)
     assert not point.accept([-1e300, -math.inf]).any()
     # errors are cheaper than rejections
     point = solve(
-        CostBased(5.0, ood_prior=0.1),
-        ScoredSamples.from_arrays(a, None, [0, 0, 1], a_ood, None),
+        CostBased(5.0, ood_prior=0.1), samples_of(a, None, [0, 0, 1], a_ood, None)
     )
     assert (point.tpr, point.fpr) == (1, 1)
     assert point.objective == pytest.approx(0.9 / 3 + 0.1)
     # a tie: the larger TPR is preferred
     point = solve(
-        CostBased(reject_id=1.0, ood_prior=0),
-        ScoredSamples.from_arrays(a, None, [1] * 3, None, None),
+        CostBased(reject_id=1.0, ood_prior=0), samples_of(a, None, [1] * 3, None, None)
     )
     assert (point.tpr, point.objective) == (1, 1)
 
@@ -112,7 +102,7 @@ def test_plug_in_is_the_formula(ood_prior):
     assert not rule.needs_ood
     rng = np.random.default_rng(0)
     r, g = rng.uniform(size=50), rng.exponential(size=50)
-    point = solve(rule, ScoredSamples.from_arrays(r, g, r < 0.2, None, None))
+    point = solve(rule, samples_of(r, g, r < 0.2, None, None))
     formula = r + (1.5 - 0.5) * ood_prior / (1 - ood_prior) * g <= 0.3
     assert 0 < formula.mean() < 1
     np.testing.assert_array_equal(point.accept(r, g), formula)
@@ -124,7 +114,7 @@ def test_plug_in_is_the_formula(ood_prior):
 def test_plug_in_without_ood_score_is_chows_rule():
     point = solve(
         PlugInCost(reject_id=0.3),
-        ScoredSamples.from_arrays([0.1, 0.3, 0.31], None, [0] * 3, None, None),
+        samples_of([0.1, 0.3, 0.31], None, [0] * 3, None, None),
     )
     assert point.accept([0.1, 0.3, 0.31]).tolist() == [True, True, False]
     assert (point.theta, point.scales) == (0.0, (1.0, 1.0))
@@ -141,8 +131,8 @@ def test_plug_in_is_optimal_for_known_densities():
     arrays = r[is_id], g[is_id], wrong[is_id], r[~is_id], g[~is_id]
     costs = {"reject_id": 0.3, "accept_ood": 1.0, "reject_ood": 0.0, "ood_prior": 0.25}
     plug_in, searched = (
-        solve(PlugInCost(**costs), ScoredSamples.from_arrays(*arrays)),
-        solve(CostBased(**costs), ScoredSamples.from_arrays(*arrays)),
+        solve(PlugInCost(**costs), samples_of(*arrays)),
+        solve(CostBased(**costs), samples_of(*arrays)),
     )
     # A-dens-2.0-0.2-0.25, cost_eps_0.3_1_0, by sampling
     assert plug_in.objective == pytest.approx(0.14988425140398326, abs=0.006)
@@ -153,6 +143,6 @@ def test_plug_in_is_optimal_for_known_densities():
 def test_a_logarithm_is_no_ratio():
     message = r"takes the OOD score for a likelihood ratio.*ood_id contains -0\.5"
     with pytest.raises(ValueError, match=message):
-        solve(PlugInCost(), ScoredSamples.from_arrays([0.1], [-0.5], [0], None, None))
+        solve(PlugInCost(), samples_of([0.1], [-0.5], [0], None, None))
     with pytest.raises(ValueError, match="ood_ood contains -2"):
-        solve(PlugInCost(), ScoredSamples.from_arrays([0.1], [0.5], [0], [0.2], [-2.0]))
+        solve(PlugInCost(), samples_of([0.1], [0.5], [0], [0.2], [-2.0]))

@@ -39,7 +39,7 @@ from skood.rejection import (
     ood_prior_interval,
 )
 from skood.stats._mean_intervals import clopper_pearson
-from tests.decision._scores import certify_arguments
+from tests.decision._scores import certify_arguments, samples_of
 
 VECTORS = json.loads(Path(__file__).with_name("vectors_certificates.json").read_text())
 
@@ -71,7 +71,7 @@ def test_weighted_pvalues(vector):
     weight, accepted = np.array(inputs["weight"]), np.array(inputs["accepted"])
     test = _weighted(Linear(id=-1.0, constant=inputs["phi"]), 3.0)
     arrays = 1.0 - accepted, None, np.zeros(weight.size), None, None
-    samples = ScoredSamples.from_arrays(*arrays, weight_id=weight)
+    samples = samples_of(*arrays, weight_id=weight)
     pvalue = test.pvalue(samples, accepted, None, 0.1, inputs["stake"])
     assert pvalue == pytest.approx(expected["p"], abs=vector["tolerance"])
     tested = TestedSamples([test], samples)
@@ -97,7 +97,7 @@ def test_procedures(vector):
 
     tests = [FixedPValues(column) for column in pvalues.T]
     scores = np.arange(6.0)
-    samples = ScoredSamples.from_arrays(scores, None, 0 * scores, None, None)
+    samples = samples_of(scores, None, 0 * scores, None, None)
     tested = TestedSamples(tests, samples)
     path = [(0.0, k - 0.5, (1.0, 1.0)) for k in range(6)]  # candidate k accepts k
     certified, failed = sequence(
@@ -367,7 +367,7 @@ def test_a_path_of_false_candidates_is_rarely_certified():
             certify_path(
                 rule,
                 path,
-                ScoredSamples.from_arrays(a, None, np.zeros(n), None, None),
+                samples_of(a, None, np.zeros(n), None, None),
                 Certificate(delta=delta),
             )
         except NotCertifiableError:
@@ -442,10 +442,7 @@ def test_promise_for_the_weighted_distribution(n_draws):
         risk = np.average(loss[inside], weights=weight[inside])
         broken += tpr < 0.6 or risk > 0.2 or leaked > 0.3
         unweighted = certify(
-            RULE,
-            ScoredSamples.from_arrays(*data),
-            Certificate(delta=0.2),
-            random_state=seed,
+            RULE, samples_of(*data), Certificate(delta=0.2), random_state=seed
         )
         inside = unweighted.accept(a, b)
         ignored += weight[inside].sum() / weight.sum() < 0.6
@@ -565,9 +562,7 @@ def test_weighted_conformal_thresholds():
             best = min(best, np.average(loss[a <= lam], weights=weight[a <= lam]))
     point = certify(
         BoundedTPRFPR(phi, rho),
-        ScoredSamples.from_arrays(
-            *(a, None, loss, a_ood, None), weight_id=weight, weight_ood=of_ood
-        ),
+        samples_of(*(a, None, loss, a_ood, None), weight_id=weight, weight_ood=of_ood),
         Certificate("expectation", shift=Shift(weight_max=W)),
     )
     assert np.isfinite(best)
@@ -605,10 +600,7 @@ def test_margin_for_a_total_variation_distance():
     a_ood, b_ood = rng.normal(2.5, size=(2, 4000))
     data = a, b, loss, a_ood, b_ood
     point = certify(
-        RULE,
-        ScoredSamples.from_arrays(*data),
-        Certificate(shift=Shift(tv=0.05)),
-        random_state=0,
+        RULE, samples_of(*data), Certificate(shift=Shift(tv=0.05)), random_state=0
     )
     tpr, fpr, risk = point.certificate.statements
     assert (tpr.text, fpr.text) == ("TPR >= 0.65", "FPR <= 0.25")
@@ -622,9 +614,7 @@ def test_margin_for_a_total_variation_distance():
     assert (e + 0.05) / (t + 0.05) < 0.2
     assert "total variation distance of 0.05" in point.certificate.assumptions
     with pytest.raises(NotCertifiableError, match=r"certifies a TPR of 1\."):
-        certify(
-            RULE, ScoredSamples.from_arrays(*data), Certificate(shift=Shift(tv=0.4))
-        )
+        certify(RULE, samples_of(*data), Certificate(shift=Shift(tv=0.4)))
 
 
 # ---- unlabeled samples
@@ -655,9 +645,7 @@ def test_promise_of_the_precision_in_use(n_draws):
         try:
             point = certify(
                 BoundedPrecisionRecall(0.95, 0.6),
-                ScoredSamples.from_arrays(
-                    *(a, b, np.zeros(1500), a_ood, b_ood), source_ood=source
-                ),
+                samples_of(*(a, b, np.zeros(1500), a_ood, b_ood), source_ood=source),
                 Certificate(delta=0.2),
                 unlabeled=tuple(unlabeled),
                 random_state=seed,
@@ -679,9 +667,7 @@ def test_precision_in_use_in_the_certificate():
     rule = AllOf([BoundedPrecisionRecall(0.9, 0.6), BoundedImprovement(0.3)])
     loss = (rng.random(2000) < 0.1).astype(float)
     data = a, b, loss, a_ood, b_ood
-    point = certify(
-        rule, ScoredSamples.from_arrays(*data), unlabeled=tuple(new), random_state=0
-    )
+    point = certify(rule, samples_of(*data), unlabeled=tuple(new), random_state=0)
     certificate = point.certificate
     assert [s.text for s in certificate.statements] == [
         "TPR >= 0.6",
@@ -695,9 +681,7 @@ def test_precision_in_use_in_the_certificate():
     assert point.precision == pytest.approx(precision, abs=0.03)
     # the prior of the rule is not used
     other = AllOf([BoundedPrecisionRecall(0.9, 0.6, 0.01), BoundedImprovement(0.3)])
-    again = certify(
-        other, ScoredSamples.from_arrays(*data), unlabeled=tuple(new), random_state=0
-    )
+    again = certify(other, samples_of(*data), unlabeled=tuple(new), random_state=0)
     assert (again.theta, again.lam) == (point.theta, point.lam)
 
 
@@ -710,17 +694,13 @@ def test_too_few_unlabeled_samples():
     data = a, b, np.zeros(400), a_ood, b_ood
     match = r"by 400 ID, 400 OOD and 60 unlabeled samples: .*About \d+ unlabeled"
     with pytest.raises(NotCertifiableError, match=match) as error:
-        certify(
-            rule, ScoredSamples.from_arrays(*data), unlabeled=tuple(new), random_state=0
-        )
+        certify(rule, samples_of(*data), unlabeled=tuple(new), random_state=0)
     assert error.value.factor >= 1
     assert error.value.n_id_needed == np.ceil(400 * error.value.factor)
     assert "times as many)" in str(error.value)
     with pytest.raises(NotCertifiableError, match="certifies a precision of 1"):
         certify(
-            BoundedPrecisionRecall(1.0, 0.6),
-            ScoredSamples.from_arrays(*data),
-            unlabeled=tuple(new),
+            BoundedPrecisionRecall(1.0, 0.6), samples_of(*data), unlabeled=tuple(new)
         )
 
 
@@ -745,16 +725,14 @@ def test_path_with_weights_and_unlabeled_samples():
     assert point.certificate.path_pvalues[1, 0] == pytest.approx(1 / wealth.max())
     new = np.append(rng.normal(size=1500), rng.normal(3.0, size=500))
     precision = BoundedPrecisionRecall(0.9, 0.6)
-    point = certify_path(
-        precision, path, ScoredSamples.from_arrays(*data), unlabeled=(new, None)
-    )
+    point = certify_path(precision, path, samples_of(*data), unlabeled=(new, None))
     counts = np.sum(a <= 1.5), 2000, np.sum(a_ood <= 1.5), 1000, np.sum(new <= 1.5)
     pvalue = precision_pvalue(0.9, *map(int, counts), 2000, 0.1)
     assert point.certificate.path_pvalues[0, 1] == pytest.approx(pvalue)
     n = np.arange(2000) % 3
     options = {"sample_weight_id": n, "weights": "frequency"}
     repeated = np.repeat(a, n), None, np.repeat(loss, n), a_ood, None
-    again = certify_path(rule, path, ScoredSamples.from_arrays(*repeated))
+    again = certify_path(rule, path, samples_of(*repeated))
     assert repr(
         certify_path(rule, path, **certify_arguments(*data, **options))
     ) == repr(again)
@@ -876,11 +854,7 @@ ONES = np.ones(50)
         ),
         (
             BoundedPrecisionRecall(),
-            {
-                "unlabeled": (ONES, ONES),
-                "sample_weight_id": ONES,
-                "weight_max": 1.0,
-            },
+            {"unlabeled": (ONES, ONES), "sample_weight_id": ONES, "weight_max": 1.0},
             "Weights and unlabeled samples cannot be combined",
         ),
     ],

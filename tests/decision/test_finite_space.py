@@ -25,11 +25,11 @@ from skood.rejection import (
     CostBased,
     Linear,
     PlugInCost,
-    ScoredSamples,
     Solver,
     solve,
     solve_finite,
 )
+from tests.decision._scores import samples_of
 
 # A-lp of the specification
 P_ID = np.array([0.25, 0.2, 0.2, 0.15, 0.1, 0.1])
@@ -405,9 +405,7 @@ def test_never_worse_than_a_rule_on_two_scores(randomize):
         repeated += [np.repeat(x, n_ood) for x in (risk, g)]
         try:
             point = solve(
-                rule,
-                ScoredSamples.from_arrays(*repeated),
-                Solver("exact", randomize=randomize),
+                rule, samples_of(*repeated), Solver("exact", randomize=randomize)
             )
         except InfeasibleError:
             continue
@@ -425,7 +423,7 @@ def test_generic_optimum_needs_more_than_one_probability():
     for randomize in (False, True):
         point = solve(
             BoundedTPRFPR(0.6, 0.3),
-            ScoredSamples.from_arrays(*repeated),
+            samples_of(*repeated),
             Solver("exact", randomize=randomize),
         )
         assert point.risk > 4141 / 20400 + 1e-4
@@ -442,7 +440,7 @@ def test_costs_are_a_rule_on_two_scores():
         repeated += [np.repeat(x, n_ood) for x in (risk, q / p)]
         rule = CostBased(0.6, 1.0, 0.0, 0.2)
         solution = solve_finite(p, q, risk, rule)
-        point = solve(rule, ScoredSamples.from_arrays(*repeated), Solver("exact"))
+        point = solve(rule, samples_of(*repeated), Solver("exact"))
         assert solution.objective == pytest.approx(point.objective, abs=1e-12)
         assert solution.precision == pytest.approx(
             0.8 * solution.tpr / (0.8 * solution.tpr + 0.2 * solution.fpr)

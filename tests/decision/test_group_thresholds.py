@@ -20,11 +20,10 @@ from skood.rejection import (
     BoundedTPRFPR,
     Certificate,
     OperatingPoint,
-    ScoredSamples,
     TwoThresholds,
     certify,
 )
-from tests.decision._scores import certify_arguments
+from tests.decision._scores import certify_arguments, samples_of
 
 NAMES = np.array(["a", "b", "c"])
 RULE = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.15)
@@ -93,7 +92,7 @@ def test_shares_that_are_certified(n, n_draws, least, most):
             with pytest.raises(NotCertifiableError):
                 certify(
                     RULE,
-                    ScoredSamples.from_arrays(*samples, group_id=labels["group_id"]),
+                    samples_of(*samples, group_id=labels["group_id"]),
                     random_state=seed,
                 )
     assert least * n_draws <= certified <= most * n_draws
@@ -168,7 +167,7 @@ def test_thresholds_are_quantiles_at_one_level():
     first = indices < 1000
     point = certify(
         BoundedTPRFPR(0.7, 0.6),
-        ScoredSamples.from_arrays(
+        samples_of(
             *(a[indices], None, loss[indices], a_ood[indices] + 2, None),
             group_id=group[indices],
             group_ood=group_ood[indices],
@@ -258,7 +257,7 @@ def test_infinite_scores_and_no_ood_samples():
     group = labels["group_id"]
     point = certify(
         arguments[0],
-        ScoredSamples.from_arrays(*arguments[1:], group_id=group),
+        samples_of(*arguments[1:], group_id=group),
         Certificate(thresholds="group"),
         random_state=0,
     )
@@ -268,7 +267,7 @@ def test_infinite_scores_and_no_ood_samples():
     with pytest.raises(NotCertifiableError, match=r"TPR >= 0\.6 in group"):
         certify(
             rule,
-            ScoredSamples.from_arrays(a, *arguments[2:], group_id=group),
+            samples_of(a, *arguments[2:], group_id=group),
             Certificate(thresholds="group"),
         )
 
@@ -308,10 +307,7 @@ def test_masks_of_a_split():
     rule = BoundedTPRFPR(0.3, 0.6)
     first = np.arange(600) % 2 == 0
     point = certify(
-        rule,
-        ScoredSamples.from_arrays(*samples),
-        Certificate(split=np.tile(first, 2)),
-        random_state=0,
+        rule, samples_of(*samples), Certificate(split=np.tile(first, 2)), random_state=0
     )
     moved = list(samples)
     for k in (0, 1):  # the samples that certify are worse
@@ -319,7 +315,7 @@ def test_masks_of_a_split():
     with pytest.raises(NotCertifiableError, match=r"TPR >= 0\.3"):
         certify(
             rule,
-            ScoredSamples.from_arrays(*moved),
+            samples_of(*moved),
             Certificate(split=np.tile(first, 2)),
             random_state=0,
         )
@@ -330,13 +326,9 @@ def test_masks_of_a_split():
         (np.arange(1200) < 600, "must leave ID samples that choose and ID samples"),
     ):
         with pytest.raises(ValueError, match=message):
-            certify(rule, ScoredSamples.from_arrays(*samples), Certificate(split=split))
+            certify(rule, samples_of(*samples), Certificate(split=split))
     with pytest.raises(ValueError, match="mask is for guarantee='high_probability'"):
-        certify(
-            rule,
-            ScoredSamples.from_arrays(*samples),
-            Certificate("ltt", split=np.tile(first, 2)),
-        )
+        certify(rule, samples_of(*samples), Certificate("ltt", split=np.tile(first, 2)))
     with pytest.raises(ValueError, match="mask excludes weights"):
         weights = {"sample_weight_id": np.ones(600), "weight_max": 1.0}
         certify(rule, **certify_arguments(*samples, split=np.tile(first, 2), **weights))

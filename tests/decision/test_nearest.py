@@ -17,13 +17,12 @@ from skood.rejection import (
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     Linear,
-    ScoredSamples,
     Solver,
     TwoThresholds,
     solve,
 )
 from tests.decision._brute_force import instance, regions
-from tests.decision._scores import solve_arguments
+from tests.decision._scores import samples_of, solve_arguments
 
 
 class _LeastFPR(BaseRule):
@@ -83,11 +82,7 @@ def test_least_largest_violation_then_objective(rule, seed):
             value = rates[2] if cost is None else cost.at(rates[0], float(E), rates[1])
             key = (round(least, 8), round(value, 10), -N, F)
             best = key if best is None else min(best, key)
-        point = solve(
-            rule,
-            ScoredSamples.from_arrays(*scores),
-            Solver("exact", infeasible="nearest"),
-        )
+        point = solve(rule, samples_of(*scores), Solver("exact", infeasible="nearest"))
         assert point.feasible == (best[0] == 0)
         n_infeasible += not point.feasible
         assert point.violation == pytest.approx(best[0], abs=1e-8)
@@ -96,7 +91,7 @@ def test_least_largest_violation_then_objective(rule, seed):
         assert round(point.fpr * 4) == best[3]
         if not point.feasible:
             with pytest.raises(InfeasibleError):
-                solve(rule, ScoredSamples.from_arrays(*scores), Solver("exact"))
+                solve(rule, samples_of(*scores), Solver("exact"))
 
 
 def test_numbers_by_hand():
@@ -104,9 +99,7 @@ def test_numbers_by_hand():
     args = [1, 2, 3, 3], None, [0, 1, 0, 0], [2, 3], None
     with pytest.warns(SkoodWarning) as warned:
         point = solve(
-            BoundedTPRFPR(1.0, 0.0),
-            ScoredSamples.from_arrays(*args),
-            Solver(infeasible="nearest"),
+            BoundedTPRFPR(1.0, 0.0), samples_of(*args), Solver(infeasible="nearest")
         )
     assert (point.tpr, point.fpr, point.risk) == (0.5, 0.5, 0.5)
     assert point.violation == pytest.approx(0.5, abs=1e-9)
@@ -121,9 +114,7 @@ def test_numbers_by_hand():
     rule = BoundedTPRFPR(1.0, 0.25)
     with pytest.warns(SkoodWarning, match="nearest"):
         mixed = solve(
-            rule,
-            ScoredSamples.from_arrays(*args),
-            Solver(infeasible="nearest", randomize=True),
+            rule, samples_of(*args), Solver(infeasible="nearest", randomize=True)
         )
     assert_allclose([mixed.tpr, mixed.fpr], [5 / 8, 5 / 8], atol=1e-8)
     assert mixed.violation == pytest.approx(3 / 8, abs=1e-8)
@@ -141,11 +132,7 @@ def _nearest_by_bisection(rule, scores):
             }
         )
         try:
-            solve(
-                loosened,
-                ScoredSamples.from_arrays(*scores),
-                Solver("exact", randomize=True),
-            )
+            solve(loosened, samples_of(*scores), Solver("exact", randomize=True))
         except InfeasibleError:
             return False
         return True
@@ -183,9 +170,9 @@ def test_randomized_rules(high):
 def test_bounds_that_are_met_are_solved_as_before():
     a, b, loss, a_ood, b_ood = instance(3)
     args = BoundedTPRFPR(0.3, 0.9), a, b, loss, a_ood, b_ood
-    assert solve(
-        args[0], ScoredSamples.from_arrays(*args[1:]), Solver(infeasible="nearest")
-    ) == solve(args[0], ScoredSamples.from_arrays(*args[1:]))
+    assert solve(args[0], samples_of(*args[1:]), Solver(infeasible="nearest")) == solve(
+        args[0], samples_of(*args[1:])
+    )
 
 
 def test_two_thresholds():
@@ -195,9 +182,7 @@ def test_two_thresholds():
     b = np.random.default_rng(0).permutation(40).astype(float)
     with pytest.warns(SkoodWarning, match="The nearest rule violates a bound by"):
         point = solve(
-            rule,
-            ScoredSamples.from_arrays(a, b, loss, None, None),
-            Solver(infeasible="nearest"),
+            rule, samples_of(a, b, loss, None, None), Solver(infeasible="nearest")
         )
     within = b <= point.ood_max
     risks = np.cumsum(loss[within]) / np.arange(1, within.sum() + 1)
@@ -212,7 +197,7 @@ def test_large_losses():
     with pytest.warns(SkoodWarning, match="nearest"):
         point = solve(
             point_of,
-            ScoredSamples.from_arrays([1, 2], None, [70.0, 50.0], None, None),
+            samples_of([1, 2], None, [70.0, 50.0], None, None),
             Solver(infeasible="nearest"),
         )
     assert point.violation == pytest.approx(59.0, abs=1e-6)
@@ -223,6 +208,6 @@ def test_unknown_option():
     with pytest.raises(ValueError, match=r"'infeasible' parameter of Sol.* Got 'ign"):
         solve(
             BoundedTPRFPR(),
-            ScoredSamples.from_arrays([1], None, [0], [1], None),
+            samples_of([1], None, [0], [1], None),
             Solver(infeasible="ignore"),
         )

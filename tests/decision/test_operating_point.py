@@ -10,13 +10,8 @@ import warnings
 import numpy as np
 import pytest
 
-from skood.rejection import (
-    BoundedAbstention,
-    OperatingPoint,
-    Rates,
-    ScoredSamples,
-    solve,
-)
+from skood.rejection import BoundedAbstention, OperatingPoint, Rates, solve
+from tests.decision._scores import samples_of
 
 
 def test_mu():
@@ -86,15 +81,12 @@ def test_infinite_scores_are_rejected_first():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         point = solve(
-            BoundedAbstention(0.5),
-            ScoredSamples.from_arrays(a, b, loss, [np.inf], [np.inf]),
+            BoundedAbstention(0.5), samples_of(a, b, loss, [np.inf], [np.inf])
         )
         assert (point.risk, point.tpr, point.fpr) == (0.0, 0.5, 0.0)
         assert point.accept(a, b).tolist() == [True, True, False, False]
         # nothing short of accepting all rows gets at them
-        point = solve(
-            BoundedAbstention(0.6), ScoredSamples.from_arrays(a, b, loss, None, None)
-        )
+        point = solve(BoundedAbstention(0.6), samples_of(a, b, loss, None, None))
         assert (point.lam, point.tpr, point.risk) == (np.inf, 1.0, 0.5)
         for theta in (-3.0, -math.pi / 2, -1.0, 0.0, 0.5, math.pi / 2, 2.0):
             accepted = OperatingPoint(theta=theta, lam=1e6).accept(a, b)
@@ -104,9 +96,7 @@ def test_infinite_scores_are_rejected_first():
 def test_minus_infinity_in_the_risk_is_accepted_first():
     a, loss = [-np.inf, 0.0, 1.0, 2.0], [0, 1, 1, 1]
     for b in (None, [0.0, 0.0, 0.0, 0.0]):
-        point = solve(
-            BoundedAbstention(0.25), ScoredSamples.from_arrays(a, b, loss, None, None)
-        )
+        point = solve(BoundedAbstention(0.25), samples_of(a, b, loss, None, None))
         assert (point.risk, point.tpr) == (0.0, 0.25)
         assert -0.1 < point.lam < 0.0
         assert point.accept(a, b).tolist() == [True, False, False, False]
@@ -115,7 +105,6 @@ def test_minus_infinity_in_the_risk_is_accepted_first():
 def test_tiny_scales_do_not_overflow_into_nan():
     a = np.array([0.0, 1e-308, 5e-309, 1e10])
     point = solve(
-        BoundedAbstention(0.75),
-        ScoredSamples.from_arrays(a[:3], a[:3], [0, 0, 1], [1e10], [1e10]),
+        BoundedAbstention(0.75), samples_of(a[:3], a[:3], [0, 0, 1], [1e10], [1e10])
     )
     assert point.accept(a, a).tolist() == [True, True, True, False]

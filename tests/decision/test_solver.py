@@ -24,6 +24,7 @@ from skood.rejection import (
     certify,
     solve,
 )
+from tests.decision._scores import samples_of
 
 _SAMPLE = "skood.decision._calibration_sample"
 
@@ -116,16 +117,14 @@ def test_brute_force(seed, mode):
             with pytest.raises(InfeasibleError) as info:
                 solve(
                     rule,
-                    ScoredSamples.from_arrays(*data),
+                    samples_of(*data),
                     Solver("grid", angles=mode, n_angles=n_angles),
                 )
             assert info.value.max_tpr_at_fpr == pytest.approx(tpr_at, abs=1e-12)
             assert info.value.min_fpr_at_tpr == pytest.approx(fpr_at, abs=1e-12)
             continue
         point = solve(
-            rule,
-            ScoredSamples.from_arrays(*data),
-            Solver("grid", angles=mode, n_angles=n_angles),
+            rule, samples_of(*data), Solver("grid", angles=mode, n_angles=n_angles)
         )
         assert point.risk == pytest.approx(best[0], abs=1e-11)
         assert round(point.tpr * 12) == -best[1]
@@ -137,7 +136,7 @@ def test_brute_force_instances_are_of_both_kinds():
     feasible = [
         search(
             BoundedTPRFPR(0.6, 1 / 6),
-            ScoredSamples.from_arrays(*_instance(seed)),
+            samples_of(*_instance(seed)),
             Solver("grid", n_angles=13),
         ).feasible
         for seed in range(50)
@@ -161,7 +160,7 @@ def test_ties_deterministic():
     # A-ties-deterministic: between 1 and 2 in units of the score
     point = solve(
         BoundedTPRFPR(tpr_min=0.5, fpr_max=0.25),
-        ScoredSamples.from_arrays(
+        samples_of(
             TIED_SCORE[~TIED_OOD],
             None,
             TIED_LOSS[~TIED_OOD],
@@ -182,7 +181,7 @@ def test_infeasible_says_what_is_attainable():
     args = TIED_SCORE[~TIED_OOD], None, TIED_LOSS[~TIED_OOD], TIED_SCORE[TIED_OOD], None
     rule = BoundedTPRFPR(tpr_min=0.8, fpr_max=0.25)
     with pytest.raises(InfeasibleError) as info:
-        solve(rule, ScoredSamples.from_arrays(*args))
+        solve(rule, samples_of(*args))
     assert info.value.max_tpr_at_fpr == pytest.approx(4 / 6)
     assert info.value.min_fpr_at_tpr == pytest.approx(3 / 4)
     assert str(info.value) == (
@@ -190,7 +189,7 @@ def test_infeasible_says_what_is_attainable():
         "4 OOD samples. Attainable on this data: a TPR of at most 0.6667 within the "
         "asked FPR, and an FPR of at least 0.75 with the asked TPR."
     )
-    point = search(rule, ScoredSamples.from_arrays(*args))
+    point = search(rule, samples_of(*args))
     assert not point.feasible
     assert math.isnan(point.risk) and math.isnan(point.objective)
     assert (point.attainable.max_tpr_at_fpr, point.attainable.min_fpr_at_tpr) == (
@@ -206,7 +205,7 @@ def test_infeasible_says_what_is_attainable():
 def test_infeasible_point_violates_least(seed):
     a, _, loss, a_ood, _ = _instance(seed)
     rule = BoundedTPRFPR(tpr_min=0.95, fpr_max=0.0)
-    point = search(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None))
+    point = search(rule, samples_of(a, None, loss, a_ood, None))
     violations = [
         rule.violation(np.mean(a <= t), np.mean(a_ood <= t))
         for t in np.unique(a)
@@ -222,15 +221,14 @@ def test_nothing_accepted_is_never_optimal():
     # within FPR 0 only an empty region is left, whose risk is undefined
     rule = BoundedTPRFPR(tpr_min=0.0, fpr_max=0.0)
     with pytest.raises(InfeasibleError) as info:
-        solve(rule, ScoredSamples.from_arrays([2.0, 3.0], None, [0, 0], [1.0], None))
+        solve(rule, samples_of([2.0, 3.0], None, [0, 0], [1.0], None))
     assert info.value.max_tpr_at_fpr == 0.0
     assert info.value.min_fpr_at_tpr == 1.0
 
 
 def test_risk_need_not_grow_with_the_threshold():
     point = solve(
-        BoundedAbstention(0.3),
-        ScoredSamples.from_arrays([1, 2, 3, 4], None, [1, 1, 0, 0], None, None),
+        BoundedAbstention(0.3), samples_of([1, 2, 3, 4], None, [1, 1, 0, 0], None, None)
     )
     assert (point.risk, point.tpr) == (0.5, 1.0)
     assert math.isnan(point.fpr)
@@ -241,16 +239,14 @@ def test_tie_rule():
     a, b = [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]
     data = BoundedTPRFPR(0.3, 1.0), a, b, [0, 0, 0], [2.5, 9.0], [9.0, 9.0]
     assert (
-        solve(data[0], ScoredSamples.from_arrays(*data[1:])).tpr,
-        solve(data[0], ScoredSamples.from_arrays(*data[1:])).fpr,
+        solve(data[0], samples_of(*data[1:])).tpr,
+        solve(data[0], samples_of(*data[1:])).fpr,
     ) == (1.0, 0.0)
-    point = solve(data[0], ScoredSamples.from_arrays(*data[1:]), Solver("grid"))
+    point = solve(data[0], samples_of(*data[1:]), Solver("grid"))
     assert (point.tpr, point.fpr) == (1.0, 0.0)
     # all ID rows are accepted without the OOD row (2.5, 9) iff tan(theta) > 1 / 12
     assert 0 < point.theta - math.atan(1 / 12) <= math.pi / 2 / 359
-    point = solve(
-        BoundedAbstention(0.3), ScoredSamples.from_arrays(a, b, [0, 0, 0], None, None)
-    )
+    point = solve(BoundedAbstention(0.3), samples_of(a, b, [0, 0, 0], None, None))
     assert (point.tpr, point.theta) == (1.0, 0.0)
 
 
@@ -261,7 +257,7 @@ def test_reported_numbers_are_those_of_the_stored_rule(seed, angles):
     a, b, loss, a_ood, b_ood = _instance(seed, n_id=40, n_ood=20)
     point = solve(
         BoundedTPRFPR(0.5, 0.6),
-        ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+        samples_of(a, b, loss, a_ood, b_ood),
         Solver("grid", angles=angles, n_angles=40),
     )
     accepted, leaked = point.accept(a, b), point.accept(a_ood, b_ood)
@@ -280,12 +276,12 @@ def test_two_scores_are_never_worse_than_one(seed, rule):
     for n_angles in (2, 7):
         double = search(
             rule,
-            ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+            samples_of(a, b, loss, a_ood, b_ood),
             Solver("grid", n_angles=n_angles),
         )
         for single in (
-            search(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None)),
-            search(rule, ScoredSamples.from_arrays(b, None, loss, b_ood, None)),
+            search(rule, samples_of(a, None, loss, a_ood, None)),
+            search(rule, samples_of(b, None, loss, b_ood, None)),
         ):
             if single.feasible:
                 assert double.feasible
@@ -297,11 +293,8 @@ def test_units_of_the_scores_do_not_matter(factors):
     k_a, k_b = factors
     a, b, loss, a_ood, b_ood = _smooth(0)
     rule = BoundedTPRFPR(0.6, 0.2)
-    point = solve(rule, ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood))
-    scaled = solve(
-        rule,
-        ScoredSamples.from_arrays(k_a * a, k_b * b, loss, k_a * a_ood, k_b * b_ood),
-    )
+    point = solve(rule, samples_of(a, b, loss, a_ood, b_ood))
+    scaled = solve(rule, samples_of(k_a * a, k_b * b, loss, k_a * a_ood, k_b * b_ood))
     assert 0 < point.theta < math.pi / 2
     assert scaled.scales == pytest.approx(
         (k_a * point.scales[0], k_b * point.scales[1])
@@ -315,26 +308,22 @@ def test_units_of_the_scores_do_not_matter(factors):
 def test_scales():
     a = np.arange(101.0)
     point = solve(
-        BoundedAbstention(0.5),
-        ScoredSamples.from_arrays(a, a / 2, np.zeros(101), None, None),
+        BoundedAbstention(0.5), samples_of(a, a / 2, np.zeros(101), None, None)
     )
     assert point.scales == (90.0, 45.0)
     with_inf = np.r_[a, np.inf, np.inf]
     point = solve(
-        BoundedAbstention(0.5),
-        ScoredSamples.from_arrays(with_inf, None, np.zeros(103), None, None),
+        BoundedAbstention(0.5), samples_of(with_inf, None, np.zeros(103), None, None)
     )
     assert point.scales == (90.0, 1.0)
     constant = np.full(5, 3.0)
     point = solve(
-        BoundedAbstention(0.5),
-        ScoredSamples.from_arrays(constant, constant, np.zeros(5), None, None),
+        BoundedAbstention(0.5), samples_of(constant, constant, np.zeros(5), None, None)
     )
     assert point.scales == (1.0, 1.0)
     nothing = np.full(5, np.inf)
     point = solve(
-        BoundedAbstention(0.5),
-        ScoredSamples.from_arrays(nothing, None, np.zeros(5), None, None),
+        BoundedAbstention(0.5), samples_of(nothing, None, np.zeros(5), None, None)
     )
     assert (point.scales, point.lam, point.tpr) == ((1.0, 1.0), np.inf, 1.0)
 
@@ -347,18 +336,12 @@ def test_only_the_order_of_extreme_scores_matters(solver):
     b, b_ood = [5e-324, 0.0, 1e300, 0.0], [0.0, 5e-324]
     ranks = [[5, 0, 4, 1], [2, 3]]
     for rule in (BoundedTPRFPR(0.5, 0.5), CostBased(0.2)):
-        point = solve(
-            rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None), Solver(solver)
-        )
+        point = solve(rule, samples_of(a, None, loss, a_ood, None), Solver(solver))
         by_rank = solve(
-            rule,
-            ScoredSamples.from_arrays(ranks[0], None, loss, ranks[1], None),
-            Solver(solver),
+            rule, samples_of(ranks[0], None, loss, ranks[1], None), Solver(solver)
         )
         assert point.objective == by_rank.objective
-        both = solve(
-            rule, ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood), Solver(solver)
-        )
+        both = solve(rule, samples_of(a, b, loss, a_ood, b_ood), Solver(solver))
         assert both.objective <= point.objective
         assert all(math.isfinite(scale) for scale in both.scales)
 
@@ -367,18 +350,13 @@ def test_reversed_score_warns():
     # wrong rows have *low* a: only the full circle can use that
     a, loss = np.arange(10.0), np.r_[np.ones(5), np.zeros(5)]
     b = np.zeros(10)
-    assert (
-        solve(
-            BoundedAbstention(0.5), ScoredSamples.from_arrays(a, b, loss, None, None)
-        ).risk
-        == 0.5
-    )
+    assert solve(BoundedAbstention(0.5), samples_of(a, b, loss, None, None)).risk == 0.5
     with pytest.warns(
         SkoodWarning, match=r"uses the risk score reversed \(theta="
     ) as w:
         point = solve(
             BoundedAbstention(0.5),
-            ScoredSamples.from_arrays(a, b, loss, None, None),
+            samples_of(a, b, loss, None, None),
             Solver(angles="full"),
         )
     assert w[0].filename == __file__
@@ -389,7 +367,7 @@ def test_reversed_score_warns():
     with pytest.warns(SkoodWarning, match="uses the OOD score reversed"):
         point = solve(
             BoundedAbstention(1 / 3),
-            ScoredSamples.from_arrays(first, -other, loss, None, None),
+            samples_of(first, -other, loss, None, None),
             Solver(angles="full"),
         )
     assert (point.risk, point.tpr) == (0.0, 1 / 3)
@@ -397,7 +375,7 @@ def test_reversed_score_warns():
     with pytest.warns(SkoodWarning, match="the risk and the OOD score reversed"):
         point = solve(
             BoundedAbstention(1 / 3),
-            ScoredSamples.from_arrays(-first, -other, loss, None, None),
+            samples_of(-first, -other, loss, None, None),
             Solver(angles="full"),
         )
     assert (point.risk, point.tpr) == (0.0, 1 / 3)
@@ -414,7 +392,7 @@ class _Priced(BoundedTPRFPR):
 
 def test_precision_needs_a_prior():
     args = TIED_SCORE[~TIED_OOD], None, TIED_LOSS[~TIED_OOD], TIED_SCORE[TIED_OOD], None
-    point = solve(_Priced(), ScoredSamples.from_arrays(*args))
+    point = solve(_Priced(), samples_of(*args))
     assert point.precision == pytest.approx(0.6 * (2 / 3) / (0.6 * (2 / 3) + 0.4 / 4))
 
 
@@ -430,20 +408,16 @@ class _MostAccepted(BaseRule):
 
 def test_other_linear_rules_fit_the_engine():
     point = solve(
-        _MostAccepted(),
-        ScoredSamples.from_arrays([1, 2, 3, 4], None, [0, 0, 0, 1], None, None),
+        _MostAccepted(), samples_of([1, 2, 3, 4], None, [0, 0, 0, 1], None, None)
     )
     assert (point.tpr, point.risk, point.objective) == (1.0, 0.25, -4.0)
     point = solve(
-        _MostAccepted(),
-        ScoredSamples.from_arrays([1, 2, 3, 4], None, [0, 0, 1, 1], None, None),
+        _MostAccepted(), samples_of([1, 2, 3, 4], None, [0, 0, 1, 1], None, None)
     )
     assert (point.tpr, point.risk, point.objective) == (0.5, 0.0, -2.0)
     message = r"Attainable on this data: a selective risk of at least 1\.$"
     with pytest.raises(InfeasibleError, match=message) as info:
-        solve(
-            _MostAccepted(), ScoredSamples.from_arrays([1, 2], None, [1, 1], None, None)
-        )
+        solve(_MostAccepted(), samples_of([1, 2], None, [1, 1], None, None))
     assert info.value.min_risk == 1.0
     assert math.isnan(info.value.max_tpr_at_fpr)
 
@@ -452,35 +426,22 @@ def test_errors_of_arguments():
     a, b, loss, a_ood, b_ood = _instance(0)
     rule = BoundedTPRFPR()
     with pytest.raises(TypeError, match=r"write BoundedTPRFPR\(\)"):
-        solve(BoundedTPRFPR, ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood))
+        solve(BoundedTPRFPR, samples_of(a, b, loss, a_ood, b_ood))
     with pytest.raises(ValueError, match="'tpr_min' parameter of BoundedTPRFPR"):
-        solve(
-            BoundedTPRFPR(tpr_min=2),
-            ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
-        )
+        solve(BoundedTPRFPR(tpr_min=2), samples_of(a, b, loss, a_ood, b_ood))
     with pytest.raises(ValueError, match=r"'method' parameter of Solver must be a str"):
-        solve(
-            rule, ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood), Solver("newton")
-        )
+        solve(rule, samples_of(a, b, loss, a_ood, b_ood), Solver("newton"))
     with pytest.raises(ValueError, match=r"'angles' parameter of Solver must be a str"):
-        solve(
-            rule,
-            ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
-            Solver(angles="half"),
-        )
+        solve(rule, samples_of(a, b, loss, a_ood, b_ood), Solver(angles="half"))
     with pytest.raises(ValueError, match=r"'n_angles' parameter of Solver.* Got 1"):
-        solve(
-            rule,
-            ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
-            Solver("grid", n_angles=1),
-        )
+        solve(rule, samples_of(a, b, loss, a_ood, b_ood), Solver("grid", n_angles=1))
     for n_angles in (2.5, True):
         with pytest.raises(
             TypeError, match=r"'n_angles' parameter of Solver must be an int"
         ):
             solve(
                 rule,
-                ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+                samples_of(a, b, loss, a_ood, b_ood),
                 Solver("grid", n_angles=n_angles),
             )
 
@@ -489,18 +450,18 @@ def test_errors_of_missing_samples():
     a, b, loss, a_ood, b_ood = _instance(0)
     rule = BoundedTPRFPR()
     with pytest.raises(ValueError, match="No ID samples: risk_id is empty"):
-        solve(rule, ScoredSamples.from_arrays([], [], [], a_ood, b_ood))
+        solve(rule, samples_of([], [], [], a_ood, b_ood))
     for none in (None, []):
         with pytest.raises(ValueError, match=r"TPRFPR needs OOD samples.*got none"):
-            solve(rule, ScoredSamples.from_arrays(a, b, loss, none, none))
+            solve(rule, samples_of(a, b, loss, none, none))
         with pytest.raises(ValueError, match=r"TPRFPR needs OOD samples.*got none"):
-            solve(rule, ScoredSamples.from_arrays(a, None, loss, none, None))
+            solve(rule, samples_of(a, None, loss, none, None))
     with pytest.raises(ValueError, match="ood_ood is None although the rule has two"):
-        solve(rule, ScoredSamples.from_arrays(a, b, loss, a_ood, None))
+        solve(rule, samples_of(a, b, loss, a_ood, None))
     with pytest.raises(ValueError, match="ood_ood is given although ood_id is None"):
-        solve(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, b_ood))
+        solve(rule, samples_of(a, None, loss, a_ood, b_ood))
     with pytest.raises(ValueError, match="ood_ood is given although risk_ood is None"):
-        solve(rule, ScoredSamples.from_arrays(a, b, loss, None, b_ood))
+        solve(rule, samples_of(a, b, loss, None, b_ood))
 
 
 def test_errors_of_values():
@@ -517,27 +478,27 @@ def test_errors_of_values():
             args = [a, b, loss, a_ood, b_ood]
             args[i] = spoil(args[i], np.nan)
             with pytest.raises(ValueError, match=f"{name} contains 1 NaN"):
-                solve(rule, ScoredSamples.from_arrays(*args))
+                solve(rule, samples_of(*args))
             args[i] = spoil(args[i], -np.inf)
             if name.startswith("ood"):
                 with pytest.raises(ValueError, match=f"{name} contains -inf"):
-                    solve(rule, ScoredSamples.from_arrays(*args))
+                    solve(rule, samples_of(*args))
     for bad in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match=r"loss_id must be finite and not neg"):
-            solve(rule, ScoredSamples.from_arrays(a, b, spoil(loss, bad), a_ood, b_ood))
+            solve(rule, samples_of(a, b, spoil(loss, bad), a_ood, b_ood))
     with pytest.raises(ValueError, match="loss_id must have one entry per ID sample"):
-        solve(rule, ScoredSamples.from_arrays(a, b, loss[1:], a_ood, b_ood))
+        solve(rule, samples_of(a, b, loss[1:], a_ood, b_ood))
     with pytest.raises(ValueError, match="risk_id and ood_id must have one entry per"):
-        solve(rule, ScoredSamples.from_arrays(a, b[1:], loss, a_ood, b_ood))
+        solve(rule, samples_of(a, b[1:], loss, a_ood, b_ood))
     with pytest.raises(ValueError, match="risk_ood and ood_ood must have one entry"):
-        solve(rule, ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood[1:]))
+        solve(rule, samples_of(a, b, loss, a_ood, b_ood[1:]))
 
 
 def test_inputs_are_left_as_they_were():
     data = _instance(0)
     data[0][0] = data[4][0] = np.inf
     copies = [x.copy() for x in data]
-    solve(BoundedAbstention(), ScoredSamples.from_arrays(*data))
+    solve(BoundedAbstention(), samples_of(*data))
     for before, after in zip(copies, data, strict=True):
         np.testing.assert_array_equal(before, after)
 
@@ -545,10 +506,7 @@ def test_inputs_are_left_as_they_were():
 def test_reads_tensors():
     torch = pytest.importorskip("torch")
     a = torch.tensor([0.1, 0.2, 0.3, 0.4], requires_grad=True)
-    point = solve(
-        BoundedAbstention(0.5),
-        ScoredSamples.from_arrays(a, None, [0, 0, 1, 1], None, None),
-    )
+    point = solve(BoundedAbstention(0.5), samples_of(a, None, [0, 0, 1, 1], None, None))
     assert point.accept(a).tolist() == [True, True, False, False]
 
 
@@ -574,18 +532,16 @@ def test_a_single_score_as_if_all_ties_were_merged(kind, monkeypatch):
                 CostBased(0.3, 1.0, 0.0, ood_prior=0.25),
             ):
                 monkeypatch.setattr(f"{_SAMPLE}._TIES", tries)
-                point = search(rule, ScoredSamples.from_arrays(*data))
+                point = search(rule, samples_of(*data))
                 monkeypatch.setattr(f"{_SAMPLE}._TIES", 0)
-                assert repr(point) == repr(
-                    search(rule, ScoredSamples.from_arrays(*data))
-                )
+                assert repr(point) == repr(search(rule, samples_of(*data)))
 
 
 def test_rules_of_dense_scores_that_separate_a_pair_are_detected():
     rng = np.random.default_rng(0)
     a, b = rng.uniform(size=(2, 3000))
     a[-1], b[-1] = a[0] + 1e-9, b[0] + 1e-9
-    problem = Problem(ScoredSamples.from_arrays(a, b, np.zeros(3000), None, None))
+    problem = Problem(samples_of(a, b, np.zeros(3000), None, None))
     merged = problem.with_merged_ties()
     assert merged.few_tied()
     order = np.argsort(a)
@@ -597,7 +553,7 @@ def test_rules_of_dense_scores_that_separate_a_pair_are_detected():
             candidate = BestRule(0.0, 1, 0, theta, projected[k])
             assert merged.are_separated(candidate, problem) == separated
     discrete = np.round(a, 1) * (1 + 1e-9 * b)
-    tied = Problem(ScoredSamples.from_arrays(discrete, discrete, b, None, None))
+    tied = Problem(samples_of(discrete, discrete, b, None, None))
     assert not tied.with_merged_ties().few_tied()
 
 
@@ -606,7 +562,7 @@ def test_record_of_lists_equals_the_one_of_arrays():
     risk, loss = [0, 1, 2, 3, 1, 4], [0, 1]
     labels = [False] * 4 + [True] * 2
     samples = ScoredSamples(risk, None, loss * 2 + [0, 0], labels)
-    other = ScoredSamples.from_arrays(risk[:4], None, loss * 2, risk[4:], None)
+    other = samples_of(risk[:4], None, loss * 2, risk[4:], None)
     assert repr(solve(rule, samples)) == repr(solve(rule, other))
     assert repr(solve(rule, samples.take([5, 3, 1, 0, 4, 2]))) == repr(
         solve(rule, other)

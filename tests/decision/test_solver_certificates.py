@@ -27,17 +27,11 @@ from skood.rejection import (
     BoundedTPRFPR,
     CostBased,
     OperatingPoint,
-    ScoredSamples,
     Solver,
     solve,
 )
-from tests.decision._brute_force import (
-    best_mixture,
-    brute_force,
-    instance,
-    regions,
-)
-from tests.decision._scores import solve_arguments
+from tests.decision._brute_force import best_mixture, brute_force, instance, regions
+from tests.decision._scores import samples_of, solve_arguments
 
 MODELS = ["tpr_fpr", "precision_recall", "cost", "abstention", "improvement"]
 ALL_TURNS = (-2, -1, 0, 1)
@@ -98,7 +92,7 @@ def test_exact_is_brute_force(name, block):
         data = instance(seed, losses=(0, 1) if seed % 2 else (0, 0.1, 0.3, 0.7, 2))
         turns = (0,) if seed % 3 else ALL_TURNS
         best = _best(regions(*data, turns=turns), bounds, objective, name)
-        problem = Problem(ScoredSamples.from_arrays(*data))
+        problem = Problem(samples_of(*data))
         results, bound = pivot_sweep(problem, Goal.of(rule, problem), turns=turns)
         if best is None:
             assert results is None
@@ -122,13 +116,11 @@ def test_branch_and_bound_is_within_its_gap(name):
         a, b, loss, a_ood, b_ood = instance(
             seed, n_id=60, n_ood=30, losses=losses, high=6 if seed % 4 < 2 else 1000
         )
-        best = search(
-            rule, ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood), Solver("exact")
-        )
+        best = search(rule, samples_of(a, b, loss, a_ood, b_ood), Solver("exact"))
         for factor in (1.0, 1000.0):
             tol = 1e-3 if seed % 3 else 0.05
             data = a * factor, b, loss, a_ood * factor, b_ood
-            results = search(rule, ScoredSamples.from_arrays(*data), Solver(tol=tol))
+            results = search(rule, samples_of(*data), Solver(tol=tol))
             assert results.feasible == best.feasible
             if not best.feasible:
                 continue
@@ -157,7 +149,7 @@ def test_bounds_of_coarse_pieces_hold(name, randomize, monkeypatch):
             for many, pieces in ((4000, 500), (10, 8), (0, 60)):
                 monkeypatch.setattr(f"{module}._MANY", many)
                 monkeypatch.setattr("skood.decision._angle_search._PIECES", pieces)
-                problem = Problem(ScoredSamples.from_arrays(*data))
+                problem = Problem(samples_of(*data))
                 goal = Goal.of(rule, problem, whole=not randomize)
                 best, bound = branch_and_bound(
                     problem, goal, tol=0.0, randomize=randomize
@@ -172,7 +164,7 @@ def test_branch_and_bound_without_tolerance_is_exact(name, block):
     for seed in range(10 * block, 10 * block + 10):
         rule, *_ = _model(name, seed, 40, 20)
         data = instance(seed, n_id=40, n_ood=20)
-        problem = Problem(ScoredSamples.from_arrays(*data))
+        problem = Problem(samples_of(*data))
         goal, turns = Goal.of(rule, problem), (0,) if seed % 2 else ALL_TURNS
         exact, _ = pivot_sweep(problem, goal, turns=turns)
         results, bound = branch_and_bound(problem, goal, turns=turns, tol=0.0)
@@ -191,11 +183,11 @@ def test_never_worse_than_the_grid_or_a_single_score(name):
         a, b = rng.normal(size=(2, 200))
         loss = (rng.uniform(size=200) < 1 / (1 + np.exp(-a - b / 2))).astype(float)
         data = a, b, loss, rng.normal(size=100), rng.normal(1.5, size=100)
-        best = search(rule, ScoredSamples.from_arrays(*data), Solver(n_angles=90))
+        best = search(rule, samples_of(*data), Solver(n_angles=90))
         others = [
-            search(rule, ScoredSamples.from_arrays(*data), Solver("grid", n_angles=90)),
-            search(rule, ScoredSamples.from_arrays(a, None, loss, data[3], None)),
-            search(rule, ScoredSamples.from_arrays(b, None, loss, data[4], None)),
+            search(rule, samples_of(*data), Solver("grid", n_angles=90)),
+            search(rule, samples_of(a, None, loss, data[3], None)),
+            search(rule, samples_of(b, None, loss, data[4], None)),
         ]
         for other in others:
             assert best.feasible or not other.feasible
@@ -246,11 +238,7 @@ def test_ties_randomized():
     is_ood = np.array([0, 0, 1, 0, 0, 0, 1, 1, 1, 0], dtype=bool)
     loss = np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 1], dtype=float)
     args = score[~is_ood], None, loss[~is_ood], score[is_ood], None
-    point = solve(
-        BoundedTPRFPR(0.5, 0.25),
-        ScoredSamples.from_arrays(*args),
-        Solver(randomize=True),
-    )
+    point = solve(BoundedTPRFPR(0.5, 0.25), samples_of(*args), Solver(randomize=True))
     assert point.risk == pytest.approx(1 / 6, abs=1e-12)
     assert point.lam * point.scales[0] == pytest.approx(1.5, abs=1e-12)
     assert point.tau == pytest.approx(0.5, abs=1e-12)
@@ -320,7 +308,7 @@ def test_precision_recall_infeasible():
     args = [1.0, 2.0, 3.0], None, [0, 0, 1], [0.0, 2.0], None
     rule = BoundedPrecisionRecall(0.9, 0.6, ood_prior=0.5)
     with pytest.raises(InfeasibleError) as info:
-        solve(rule, ScoredSamples.from_arrays(*args))
+        solve(rule, samples_of(*args))
     # the OOD row 0 is always in: a precision of .9 would need a TPR of 4.5
     assert str(info.value).endswith(
         "Attainable on this data: a TPR of at most 0 within the asked precision, and "
@@ -369,12 +357,10 @@ def test_infinite_scores(solver, angles):
 def test_samples_without_a_finite_score(solver):
     inf = np.full(3, np.inf)
     args = inf, np.zeros(3), [0, 0, 1], inf[:2], np.zeros(2)
-    point = solve(
-        BoundedTPRFPR(0.5, 1.0), ScoredSamples.from_arrays(*args), Solver(solver)
-    )
+    point = solve(BoundedTPRFPR(0.5, 1.0), samples_of(*args), Solver(solver))
     assert (point.lam, point.tpr, point.fpr) == (np.inf, 1.0, 1.0)
     assert not search(
-        BoundedTPRFPR(0.5, 0.5), ScoredSamples.from_arrays(*args), Solver(solver)
+        BoundedTPRFPR(0.5, 0.5), samples_of(*args), Solver(solver)
     ).feasible
 
 
@@ -384,25 +370,17 @@ def test_exact_is_guarded():
     with pytest.raises(
         ValueError, match=r"at most 5000 samples.*got 6000\. Use solver='b"
     ):
-        solve(
-            rule,
-            ScoredSamples.from_arrays(zeros, zeros, zeros, zeros, zeros),
-            Solver("exact"),
-        )
+        solve(rule, samples_of(zeros, zeros, zeros, zeros, zeros), Solver("exact"))
     # one score needs no angle
     solve(
         BoundedAbstention(),
-        ScoredSamples.from_arrays(np.zeros(6000), None, np.zeros(6000), None, None),
+        samples_of(np.zeros(6000), None, np.zeros(6000), None, None),
     )
     for tol in (-1.0, math.nan, True, "small"):
         with pytest.raises(
             ValueError, match=r"'tol' parameter of Solver must be a float"
         ):
-            solve(
-                rule,
-                ScoredSamples.from_arrays(zeros, zeros, zeros, zeros, zeros),
-                Solver(tol=tol),
-            )
+            solve(rule, samples_of(zeros, zeros, zeros, zeros, zeros), Solver(tol=tol))
 
 
 def test_the_gap_that_is_left_is_reported(monkeypatch):
@@ -412,17 +390,13 @@ def test_the_gap_that_is_left_is_reported(monkeypatch):
     loss = (rng.uniform(size=800) < 1 / (1 + np.exp(-a))).astype(float)
     data = a, b, loss, rng.normal(size=400), rng.normal(1.0, size=400)
     rule = BoundedTPRFPR(0.7, 0.4)
-    point = solve(rule, ScoredSamples.from_arrays(*data))
+    point = solve(rule, samples_of(*data))
     assert point.gap > 1e-3
     assert (
-        solve(rule, ScoredSamples.from_arrays(*data), Solver("exact")).objective
-        >= point.lower_bound
+        solve(rule, samples_of(*data), Solver("exact")).objective >= point.lower_bound
     )
     # the angles of the grid were looked at nevertheless
-    assert (
-        point.objective
-        <= solve(rule, ScoredSamples.from_arrays(*data), Solver("grid")).objective
-    )
+    assert point.objective <= solve(rule, samples_of(*data), Solver("grid")).objective
 
 
 def test_zero_risk_is_reached_with_the_largest_coverage_of_the_grid():
@@ -432,8 +406,8 @@ def test_zero_risk_is_reached_with_the_largest_coverage_of_the_grid():
     data = a, b, loss, rng.uniform(size=100), rng.uniform(0.5, 1.5, size=100)
     rule = BoundedTPRFPR(0.3, 0.9)
     point, grid = (
-        solve(rule, ScoredSamples.from_arrays(*data)),
-        solve(rule, ScoredSamples.from_arrays(*data), Solver("grid")),
+        solve(rule, samples_of(*data)),
+        solve(rule, samples_of(*data), Solver("grid")),
     )
     assert point.risk == grid.risk == 0.0
     assert point.tpr >= grid.tpr
@@ -441,7 +415,7 @@ def test_zero_risk_is_reached_with_the_largest_coverage_of_the_grid():
 
 
 def _search_of(rule, data):
-    problem = Problem(ScoredSamples.from_arrays(*data))
+    problem = Problem(samples_of(*data))
     return _AngleSearch(problem, Goal.of(rule, problem), False)
 
 
@@ -485,8 +459,8 @@ def test_many_samples_on_a_line():
     for rule in (BoundedAbstention(0.3), BoundedImprovement(0.4), CostBased(0.3)):
         data = a, b, loss, a[:100], b[:100]
         point, exact = (
-            search(rule, ScoredSamples.from_arrays(*data)),
-            search(rule, ScoredSamples.from_arrays(*data), Solver("exact")),
+            search(rule, samples_of(*data)),
+            search(rule, samples_of(*data), Solver("exact")),
         )
         assert point.gap <= 1e-3
         assert abs(point.objective - exact.objective) <= 1e-3
@@ -497,14 +471,10 @@ def test_samples_that_change_places_at_once_leave_no_first_cell():
     b = np.array([1.0, 0.0, 0.0, 1.0])
     loss = np.array([0.0, 1.0, 0.0, 1.0])
     data = a, b, loss, np.zeros(0), np.zeros(0)
-    point = search(
-        BoundedAbstention(0.5), ScoredSamples.from_arrays(*data), Solver("exact")
-    )
+    point = search(BoundedAbstention(0.5), samples_of(*data), Solver("exact"))
     # row 1 enters before row 0 at all angles that can be stored, but zero
     assert (point.theta, point.risk, point.tpr) == (0.0, 1 / 3, 0.75)
-    point = search(
-        BoundedAbstention(0.25), ScoredSamples.from_arrays(*data), Solver("exact")
-    )
+    point = search(BoundedAbstention(0.25), samples_of(*data), Solver("exact"))
     assert (point.theta, point.risk, point.tpr) == (0.0, 0.0, 0.25)
 
 
@@ -514,7 +484,7 @@ def test_attainable_bounds_are_those_of_all_angles():
         rule, bounds, _ = _model("tpr_fpr", seed)
         data = instance(seed)
         results = [
-            search(rule, ScoredSamples.from_arrays(*data), Solver(s, tol=0.0))
+            search(rule, samples_of(*data), Solver(s, tol=0.0))
             for s in ("exact", "bnb")
         ]
         assert results[0].feasible == results[1].feasible
@@ -534,14 +504,11 @@ def test_attainable_bounds_are_those_of_all_angles():
 def test_thresholds_of_a_cell_change_where_a_row_meets_their_edge():
     # cells that were cut where rows cross each other only missed these optima
     data = np.array([0, 1, 0.5]), np.array([1, 0, 0.4999]), np.array([1, 1, 0.2])
-    point = solve(BoundedAbstention(0.0), ScoredSamples.from_arrays(*data, None, None))
+    point = solve(BoundedAbstention(0.0), samples_of(*data, None, None))
     assert (point.risk, point.lower_bound, point.gap) == (0.2, 0.2, 0.0)
     a, b = [-0.37, 0.31], [1.04, -0.32]
     a_ood, b_ood = [-0.1, -0.95, 0.8, 0.55, -0.29], [0.92, 1.56, 1.31, 0.24, 0.3]
-    point = solve(
-        CostBased(1.0, 1.2, 0.2, 0.5),
-        ScoredSamples.from_arrays(a, b, [0, 0], a_ood, b_ood),
-    )
+    point = solve(CostBased(1.0, 1.2, 0.2, 0.5), samples_of(a, b, [0, 0], a_ood, b_ood))
     assert point.objective == pytest.approx(0.2)
 
 
@@ -555,7 +522,7 @@ def test_small_problems_of_untied_samples():
         loss = rng.choice([0, 0.2, 1.0], n_id)
         data = a, b, loss, rng.normal(size=n_ood), rng.normal(0.5, size=n_ood)
         rule, *_ = _model(MODELS[seed % 5], seed, n_id, n_ood)
-        problem = Problem(ScoredSamples.from_arrays(*data))
+        problem = Problem(samples_of(*data))
         goal = Goal.of(rule, problem)
         exact, _ = pivot_sweep(problem, goal)
         results, _ = branch_and_bound(problem, goal, tol=0.0)
@@ -571,7 +538,7 @@ def test_heavy_tails_are_certified():
     loss = rng.uniform(size=2000) < np.where(a[:2000] > np.quantile(a, 0.8), 0.4, 0.05)
     point = solve(
         CostBased(0.3, ood_prior=0.3),
-        ScoredSamples.from_arrays(a[:2000], b[:2000], loss, a[2000:], b[2000:]),
+        samples_of(a[:2000], b[:2000], loss, a[2000:], b[2000:]),
     )
     assert point.gap <= 1e-3
 
@@ -581,11 +548,7 @@ def test_a_bound_that_cannot_be_broken():
     for solver in ("bnb", "exact", "grid"):
         args = rule, [1, 2], [1, 2], [0, 1], None, None
         assert (
-            solve(
-                args[0],
-                ScoredSamples.from_arrays(*args[1:]),
-                Solver(solver, randomize=True),
-            ).risk
+            solve(args[0], samples_of(*args[1:]), Solver(solver, randomize=True)).risk
             == 0.0
         )
 
@@ -595,19 +558,13 @@ def test_attainable_risk_is_that_of_all_angles():
     for solver in ("bnb", "exact"):
         with pytest.raises(InfeasibleError, match=r"a selective risk of at least 0\.2"):
             solve(
-                BoundedImprovement(0.1),
-                ScoredSamples.from_arrays(*data, None, None),
-                Solver(solver),
+                BoundedImprovement(0.1), samples_of(*data, None, None), Solver(solver)
             )
 
 
 def test_attainable_bounds_of_randomized_rules():
     args = [0, 0, 1, 1], None, [0, 0, 0, 0], [0, 0, 0, 1], None
-    point = search(
-        BoundedTPRFPR(0.6, 0.1),
-        ScoredSamples.from_arrays(*args),
-        Solver(randomize=True),
-    )
+    point = search(BoundedTPRFPR(0.6, 0.1), samples_of(*args), Solver(randomize=True))
     # tau of the first group with 3 tau of 4 OOD rows; then all of it and .2 of two
     assert point.attainable.max_tpr_at_fpr == pytest.approx(0.4 / 3 / 2)
     assert point.attainable.min_fpr_at_tpr == pytest.approx((3 + 0.2) / 4)

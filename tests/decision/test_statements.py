@@ -30,7 +30,6 @@ from skood.rejection import (
     CostBased,
     Linear,
     OperatingPoint,
-    ScoredSamples,
     Solver,
     certify,
     certify_path,
@@ -48,7 +47,7 @@ from skood.stats._rate_tests import (
     two_sample,
     weighted_sum,
 )
-from tests.decision._scores import certify_arguments
+from tests.decision._scores import certify_arguments, samples_of
 
 VECTORS = json.loads(Path(__file__).with_name("vectors_certificates.json").read_text())
 
@@ -131,8 +130,7 @@ def test_path_of_candidates(vector):
     )
     assert again.lam == point.lam
     assert_allclose(
-        np.sort(again.certificate.path_pvalues),
-        np.sort(point.certificate.path_pvalues),
+        np.sort(again.certificate.path_pvalues), np.sort(point.certificate.path_pvalues)
     )
 
 
@@ -184,7 +182,7 @@ def test_weights_of_solve(vector):
     rule = getattr(skood.rejection, i["rule"])(**i["params"])
     point = solve(
         rule,
-        ScoredSamples.from_arrays(
+        samples_of(
             i["risk_id"],
             None,
             i["loss_id"],
@@ -357,9 +355,7 @@ def test_without_a_certificate_the_bounds_are_broken():
         a, b, loss, _ = (x[drawn] for x in population["id"])
         a_ood, b_ood, _ = (x[drawn_ood] for x in population["ood"])
         point = solve(
-            RULE,
-            ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
-            Solver("grid", n_angles=24),
+            RULE, samples_of(a, b, loss, a_ood, b_ood), Solver("grid", n_angles=24)
         )
         broken += _rates(population, point) > 0
     assert broken > 6
@@ -406,11 +402,7 @@ def test_order_of_samples_and_names_of_labels_do_not_matter():
     a_ood, b_ood, source = population["ood"]
     arrays = a, b, loss, a_ood, b_ood
     points = [
-        certify(
-            RULE,
-            ScoredSamples.from_arrays(*arrays, group_id=g, source_ood=s),
-            random_state=0,
-        )
+        certify(RULE, samples_of(*arrays, group_id=g, source_ood=s), random_state=0)
         for g, s in (
             (group, source),
             (np.array(["x", "y"])[group], np.array([7, 9])[source]),
@@ -438,9 +430,7 @@ def test_rounding_of_scores_changes_no_decision(double):
     if double:
         others = noisy(b, b_ood)
     point = certify(
-        rule,
-        ScoredSamples.from_arrays(a1, others[0], loss, a_ood1, others[1]),
-        random_state=0,
+        rule, samples_of(a1, others[0], loss, a_ood1, others[1]), random_state=0
     )
     decisions = []
     for _ in range(2):
@@ -457,13 +447,11 @@ def test_infinite_scores():
     a = np.append(np.arange(40.0), np.full(10, np.inf))
     with pytest.raises(NotCertifiableError, match="has a p-value"):
         certify(
-            BoundedImprovement(0.1),
-            ScoredSamples.from_arrays(a + np.inf, a, np.zeros(50), None, None),
+            BoundedImprovement(0.1), samples_of(a + np.inf, a, np.zeros(50), None, None)
         )
     a[:30] = -np.inf
     point = certify(
-        BoundedAbstention(0.3),
-        ScoredSamples.from_arrays(a, np.zeros(50), np.zeros(50), None, None),
+        BoundedAbstention(0.3), samples_of(a, np.zeros(50), np.zeros(50), None, None)
     )
     assert point.accept([-np.inf, np.inf], [0.0, 0.0]).tolist() == [True, False]
 
@@ -478,14 +466,10 @@ def test_small_groups():
     # .5^4 < .1 < .5^3; a group keeps n - int(.4 n) samples for the tests
     named = r"than 4 .*'small' \(3\), 'tiny' \(3\)"
     with pytest.raises(NotCertifiableError, match=named):
-        certify(
-            arrays[0],
-            ScoredSamples.from_arrays(*arrays[1:], group_id=group),
-            random_state=0,
-        )
+        certify(arrays[0], samples_of(*arrays[1:], group_id=group), random_state=0)
     point = certify(
         arrays[0],
-        ScoredSamples.from_arrays(*arrays[1:], group_id=group),
+        samples_of(*arrays[1:], group_id=group),
         Certificate(small_groups="skip"),
         random_state=0,
     )
@@ -494,7 +478,7 @@ def test_small_groups():
     group[:20] = np.repeat(["few", "odd", "rare", "small"], 5)
     point = certify(
         arrays[0],
-        ScoredSamples.from_arrays(*arrays[1:], group_id=group),
+        samples_of(*arrays[1:], group_id=group),
         Certificate(small_groups="pool"),
         random_state=0,
     )
@@ -515,7 +499,7 @@ def test_upper_bound_of_the_cost():
         a_ood, b_ood, _ = (x[drawn_ood] for x in population["ood"])
         point = certify(
             rule,
-            ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+            samples_of(a, b, loss, a_ood, b_ood),
             Certificate(delta=0.2),
             Solver("grid"),
             random_state=seed,
@@ -542,18 +526,12 @@ def test_bounded_cost():
     a, b, loss, _ = population["id"]
     a_ood, b_ood, _ = population["ood"]
     arrays = a, b, loss, a_ood, b_ood
-    cost = solve(
-        CostBased(), ScoredSamples.from_arrays(*arrays), Solver("grid")
-    ).objective
+    cost = solve(CostBased(), samples_of(*arrays), Solver("grid")).objective
     rule = CostBased(cost_max=cost + 0.05)
-    point = certify(rule, ScoredSamples.from_arrays(*arrays), random_state=0)
+    point = certify(rule, samples_of(*arrays), random_state=0)
     assert point.objective < cost + 0.05
     with pytest.raises(NotCertifiableError):
-        certify(
-            CostBased(cost_max=cost - 0.02),
-            ScoredSamples.from_arrays(*arrays),
-            random_state=0,
-        )
+        certify(CostBased(cost_max=cost - 0.02), samples_of(*arrays), random_state=0)
 
 
 def test_precision_is_tested_directly():
@@ -563,9 +541,7 @@ def test_precision_is_tested_directly():
     a_ood, b_ood = rng.normal(1.6, size=(2, 2000))
     rule = BoundedPrecisionRecall(0.9, 0.3, ood_prior=0.3)
     point = certify(
-        rule,
-        ScoredSamples.from_arrays(a, b, np.zeros(2000), a_ood, b_ood),
-        random_state=0,
+        rule, samples_of(a, b, np.zeros(2000), a_ood, b_ood), random_state=0
     )
     assert [s.text for s in point.certificate.statements] == [
         "TPR >= 0.3",
@@ -582,7 +558,7 @@ def test_prior_in_an_interval_with_a_cost():
     rule = CostBased(cost_max=0.3)
     point = certify(
         rule,
-        ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
+        samples_of(a, b, loss, a_ood, b_ood),
         Certificate(ood_prior=(0.1, 0.6)),
         random_state=0,
     )
@@ -603,9 +579,7 @@ def test_mirrored_bounds_of_a_custom_rule():
     rng = np.random.default_rng(0)
     a, a_ood = rng.normal(size=1500), rng.normal(0.3, size=1500)
     point = certify(
-        _LargestFPR(),
-        ScoredSamples.from_arrays(a, None, np.zeros(1500), a_ood, None),
-        random_state=0,
+        _LargestFPR(), samples_of(a, None, np.zeros(1500), a_ood, None), random_state=0
     )
     tpr, fpr = point.certificate.statements
     assert (tpr.text, fpr.text) == ("TPR <= 0.6", "FPR >= 0.2")
@@ -626,17 +600,13 @@ def test_factor_of_the_samples_needed():
         return a, b, loss, *(x[others] for x in population["ood"][:2])
 
     with pytest.raises(NotCertifiableError, match="samples suffice") as error:
-        certify(RULE, ScoredSamples.from_arrays(*draw_samples(120, 6)), random_state=0)
+        certify(RULE, samples_of(*draw_samples(120, 6)), random_state=0)
     n = error.value.n_id_needed
     assert 150 < n == error.value.n_ood_needed < 20_000
     certified = 0
     for seed in range(10):
         try:
-            certify(
-                RULE,
-                ScoredSamples.from_arrays(*draw_samples(n, 10 + seed)),
-                random_state=seed,
-            )
+            certify(RULE, samples_of(*draw_samples(n, 10 + seed)), random_state=seed)
         except NotCertifiableError:
             continue
         certified += 1
@@ -666,9 +636,7 @@ def test_losses_below_the_largest_count_as_errors():
     loss = np.repeat([0.0, 0.5, 1.0], [80, 10, 10])
     data = np.arange(100.0), None, loss, None, None
     point = certify_path(
-        BoundedImprovement(0.4),
-        [{"theta": 0.0, "lam": 99.5}],
-        ScoredSamples.from_arrays(*data),
+        BoundedImprovement(0.4), [{"theta": 0.0, "lam": 99.5}], samples_of(*data)
     )
     (statement,) = point.certificate.statements
     assert_allclose(statement.pvalue, binom.cdf(20, 100, 0.4), rtol=1e-12)
@@ -678,13 +646,12 @@ def test_losses_above_the_largest():
     a = np.arange(50.0)
     with pytest.raises(ValueError, match=r"max_loss=1\.0, but a loss is 2\.0"):
         certify(
-            BoundedImprovement(0.5),
-            ScoredSamples.from_arrays(a, None, np.full(50, 2.0), None, None),
+            BoundedImprovement(0.5), samples_of(a, None, np.full(50, 2.0), None, None)
         )
     # unbounded where nothing is claimed about losses
     certify(
         BoundedAbstention(0.3),
-        ScoredSamples.from_arrays(a, a, np.full(50, 2.0), None, None),
+        samples_of(a, a, np.full(50, 2.0), None, None),
         random_state=0,
     )
 
@@ -694,41 +661,32 @@ def test_invalid_paths():
     rule = BoundedAbstention(0.5)
     arrays = a, None, np.zeros(50), None, None
     with pytest.raises(ValueError, match="path is empty"):
-        certify_path(rule, [], ScoredSamples.from_arrays(*arrays))
+        certify_path(rule, [], samples_of(*arrays))
     with pytest.raises(ValueError, match="rules with one threshold"):
         certify_path(
-            rule,
-            [OperatingPoint(theta=0.0, lam=1.0, tau=0.5)],
-            ScoredSamples.from_arrays(*arrays),
+            rule, [OperatingPoint(theta=0.0, lam=1.0, tau=0.5)], samples_of(*arrays)
         )
     with pytest.raises(NotCertifiableError, match="first rule of the path is not cert"):
-        certify_path(
-            rule, [{"theta": 0.0, "lam": 20.0}], ScoredSamples.from_arrays(*arrays)
-        )
+        certify_path(rule, [{"theta": 0.0, "lam": 20.0}], samples_of(*arrays))
     cost = CostBased(cost_max=0.5)
     with pytest.raises(ValueError, match="stakes must be given for the statement"):
         certify_path(
-            cost,
-            [{"theta": 0.0, "lam": 20.0}],
-            ScoredSamples.from_arrays(*arrays[:3], a, None),
+            cost, [{"theta": 0.0, "lam": 20.0}], samples_of(*arrays[:3], a, None)
         )
     with pytest.raises(ValueError, match="one for each of 1 statements; got 2"):
         certify_path(
-            rule,
-            [{"theta": 0.0, "lam": 20.0}],
-            ScoredSamples.from_arrays(*arrays),
-            stakes=[1, 2],
+            rule, [{"theta": 0.0, "lam": 20.0}], samples_of(*arrays), stakes=[1, 2]
         )
 
 
 def test_rules_that_cannot_be_combined():
     with pytest.raises(ValueError, match="rules of AllOf is empty"):
-        solve(AllOf([]), ScoredSamples.from_arrays([1.0], None, [0], None, None))
+        solve(AllOf([]), samples_of([1.0], None, [0], None, None))
     with pytest.raises(ValueError, match="TwoThresholds is found without a search"):
         rule = AllOf([BoundedAbstention(), skood.rejection.TwoThresholds()])
-        solve(rule, ScoredSamples.from_arrays([1.0], None, [0], None, None))
+        solve(rule, samples_of([1.0], None, [0], None, None))
     with pytest.raises(TypeError, match="rule must be an instance of a rule"):
-        solve(AllOf([0.5]), ScoredSamples.from_arrays([1.0], None, [0], None, None))
+        solve(AllOf([0.5]), samples_of([1.0], None, [0], None, None))
 
 
 def test_all_bounds_of_all_rules():
@@ -749,7 +707,7 @@ def test_all_bounds_of_all_rules():
             risk = loss[inside].mean() if t else np.inf
             if t >= 0.4 and f <= 0.5 and risk <= 0.3:
                 best = min(best, objective(t, risk, f))
-        point = solve(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None))
+        point = solve(rule, samples_of(a, None, loss, a_ood, None))
         assert point.objective == pytest.approx(best)
     assert rule.ood_prior == 0.5
     assert rule.violation(0.3, 0.6, 0.4) == pytest.approx(0.1 + 0.1 + 0.1)
@@ -826,7 +784,7 @@ def test_reversed_scores_are_reported():
     with pytest.warns(SkoodWarning, match="reversed"):
         certify(
             BoundedTPRFPR(0.7, 0.2),
-            ScoredSamples.from_arrays(*arrays),
+            samples_of(*arrays),
             solver=Solver(angles="full"),
             random_state=0,
         )
@@ -837,9 +795,7 @@ def test_errors_are_positive_losses():
     loss = np.repeat([0.0, 0.5, 1.0], [50, 8, 2])
     path = [{"theta": 0.0, "lam": 1.0}]
     data = np.zeros(60), None, loss, None, None
-    point = certify_path(
-        BoundedImprovement(0.3), path, ScoredSamples.from_arrays(*data)
-    )
+    point = certify_path(BoundedImprovement(0.3), path, samples_of(*data))
     expected = binom.cdf(10, 60, 0.3)  # the sum of the losses is 6
     assert point.certificate.path_pvalues[0, 0] == pytest.approx(expected)
 
@@ -877,7 +833,7 @@ def test_levels_of_several_starts(answers, wrong, expected):
             return pvalues[int(accepted.sum())]
 
     scores = np.arange(14.0)
-    samples = ScoredSamples.from_arrays(scores, None, 0 * scores, None, None)
+    samples = samples_of(scores, None, 0 * scores, None, None)
     path = [(0.0, k - 0.5, (1.0, 1.0)) for k in range(14)]
     weights = np.where(np.isin(np.arange(14), [0, 3, 6, 9]), 0.25, 0.0)
     how = TestedSamples([Vector()], samples), path, lambda k: [None], 0.1

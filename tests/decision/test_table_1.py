@@ -13,12 +13,7 @@ from scipy.stats import norm
 
 from skood.datasets import make_reject_option_1d
 from skood.exceptions import InfeasibleError
-from skood.metrics import (
-    aupr_in,
-    auroc,
-    oscr,
-    selective_risk_at,
-)
+from skood.metrics import aupr_in, auroc, oscr, selective_risk_at
 from skood.rejection import (
     BoundedPrecisionRecall,
     BoundedTPRFPR,

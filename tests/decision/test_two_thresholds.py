@@ -14,15 +14,8 @@ from scipy.stats import binom, norm
 
 import skood.rejection
 from skood.exceptions import InfeasibleError, NotCertifiableError, SkoodWarning
-from skood.rejection import (
-    Certificate,
-    ScoredSamples,
-    TwoThresholds,
-    certify,
-    min_accepted_id,
-    solve,
-)
-from tests.decision._scores import certify_arguments
+from skood.rejection import Certificate, TwoThresholds, certify, min_accepted_id, solve
+from tests.decision._scores import certify_arguments, samples_of
 
 
 def _samples(n, seed=0, *, ties=False):
@@ -45,9 +38,7 @@ def _rejected(point, a, b):
 @pytest.mark.parametrize("ood, risk", [(0.1, 0.2), (0.05, 0.0), (0.0, 0.3)])
 def test_thresholds_are_conformal_quantiles(ood, risk, ties):
     a, b, wrong = _samples(300, ties=ties)
-    point = solve(
-        TwoThresholds(ood, risk), ScoredSamples.from_arrays(a, b, wrong, None, None)
-    )
+    point = solve(TwoThresholds(ood, risk), samples_of(a, b, wrong, None, None))
     expected = np.ones(300, bool)
     for score, share in ((a, risk), (b, ood)):
         if share:
@@ -63,7 +54,7 @@ def test_thresholds_are_conformal_quantiles(ood, risk, ties):
 def test_largest_coverage_at_a_bounded_selective_risk(ties):
     a, b, wrong = _samples(400, seed=1, ties=ties)
     rule = TwoThresholds(0.1, 0.12, criterion="selective_risk")
-    point = solve(rule, ScoredSamples.from_arrays(a, b, wrong, None, None))
+    point = solve(rule, samples_of(a, b, wrong, None, None))
     within = b <= np.sort(b)[math.ceil(401 * 0.9 - 1e-9) - 1]
     best = 0
     for threshold in a:  # the naive loop
@@ -79,9 +70,7 @@ def test_rates_of_ood_samples():
     a, b, wrong = _samples(200)
     a_ood, b_ood, _ = _samples(100, seed=9)
     b_ood = b_ood + 3
-    point = solve(
-        TwoThresholds(0.1, 0.1), ScoredSamples.from_arrays(a, b, wrong, a_ood, b_ood)
-    )
+    point = solve(TwoThresholds(0.1, 0.1), samples_of(a, b, wrong, a_ood, b_ood))
     accepted = (b_ood <= point.ood_max) & (a_ood <= point.lam * point.scales[0])
     assert_allclose(point.fpr, accepted.mean())
     assert_array_equal(point.accept_proba(a_ood, b_ood), accepted.astype(float))
@@ -94,9 +83,7 @@ def test_marginal_level(n, ties):
     rule, shares = TwoThresholds(0.05, 0.1), []
     new = _samples(20000, seed=10**6, ties=ties)
     for seed in range(400):
-        point = solve(
-            rule, ScoredSamples.from_arrays(*_samples(n, seed, ties=ties), None, None)
-        )
+        point = solve(rule, samples_of(*_samples(n, seed, ties=ties), None, None))
         shares.append(_rejected(point, *new[:2]))
     mean = np.mean(shares, axis=0)
     error = np.std(shares, axis=0) / 20 + 1 / math.sqrt(4 * 20000)
@@ -114,7 +101,7 @@ def test_certified_shares(guarantee, ties):
     for seed in range(400):
         point = certify(
             rule,
-            ScoredSamples.from_arrays(*_samples(150, seed, ties=ties), None, None),
+            samples_of(*_samples(150, seed, ties=ties), None, None),
             Certificate(guarantee, delta=delta),
         )
         ood, risk = _rejected(point, *new[:2])
@@ -133,7 +120,7 @@ def test_certified_selective_risk(ties):
         try:
             point = certify(
                 rule,
-                ScoredSamples.from_arrays(*_samples(250, seed, ties=ties), None, None),
+                samples_of(*_samples(250, seed, ties=ties), None, None),
                 Certificate(delta=0.2),
                 random_state=seed,
             )
@@ -150,17 +137,13 @@ def test_certified_selective_risk(ties):
 def test_expectation_is_the_conformal_quantile():
     arrays = (*_samples(200), None, None)
     rule = TwoThresholds(0.1, 0.1)
-    point = certify(
-        rule, ScoredSamples.from_arrays(*arrays), Certificate("expectation")
-    )
+    point = certify(rule, samples_of(*arrays), Certificate("expectation"))
     assert point.certificate.delta is None
-    assert replace(point, certificate=None) == solve(
-        rule, ScoredSamples.from_arrays(*arrays)
-    )
+    assert replace(point, certificate=None) == solve(rule, samples_of(*arrays))
     with pytest.raises(TypeError, match="cannot be bounded with guarantee='expect"):
         certify(
             TwoThresholds(criterion="selective_risk"),
-            ScoredSamples.from_arrays(*arrays),
+            samples_of(*arrays),
             Certificate("expectation"),
         )
 
@@ -168,15 +151,13 @@ def test_expectation_is_the_conformal_quantile():
 def test_too_few_samples():
     a, b, wrong = _samples(18)
     with pytest.warns(SkoodWarning, match="18 ID samples .* 0.05 .*: 19 are needed"):
-        point = solve(
-            TwoThresholds(0.05, 0.1), ScoredSamples.from_arrays(a, b, wrong, None, None)
-        )
+        point = solve(TwoThresholds(0.05, 0.1), samples_of(a, b, wrong, None, None))
     assert point.ood_max == math.inf
     assert point.lam < math.inf
     with pytest.raises(NotCertifiableError, match="18 ID samples are too few") as error:
         certify(
             TwoThresholds(0.05, 0.0),
-            ScoredSamples.from_arrays(a, b, wrong, None, None),
+            samples_of(a, b, wrong, None, None),
             Certificate(delta=0.1),
         )
     needed = error.value.n_id_needed
@@ -188,11 +169,11 @@ def test_risk_that_no_threshold_has():
     a, b, _ = _samples(100)
     rule = TwoThresholds(0.1, 0.2, criterion="selective_risk")
     with pytest.raises(InfeasibleError, match=r"selective_risk.*on 100 ID"):
-        solve(rule, ScoredSamples.from_arrays(a, b, np.ones(100), None, None))
+        solve(rule, samples_of(a, b, np.ones(100), None, None))
     with pytest.raises(NotCertifiableError, match="do not show a selective risk"):
-        certify(rule, ScoredSamples.from_arrays(a, b, np.ones(100), None, None))
+        certify(rule, samples_of(a, b, np.ones(100), None, None))
     with pytest.raises(ValueError, match=r"losses in \[0, max_loss=1\.0\], got 3"):
-        certify(rule, ScoredSamples.from_arrays(a, b, 3 * np.ones(100), None, None))
+        certify(rule, samples_of(a, b, 3 * np.ones(100), None, None))
 
 
 def test_samples_needed_for_a_selective_risk():
@@ -200,41 +181,29 @@ def test_samples_needed_for_a_selective_risk():
     a, b, wrong = _samples(120)
     rule = TwoThresholds(0.1, 0.15, criterion="selective_risk")
     with pytest.raises(NotCertifiableError, match="do not show") as error:
-        certify(
-            rule, ScoredSamples.from_arrays(a, b, wrong, None, None), random_state=0
-        )
+        certify(rule, samples_of(a, b, wrong, None, None), random_state=0)
     times = error.value.n_id_needed // 120
     assert times >= 2
     arrays = (np.tile(array, 4 * times) for array in (a, b, wrong))
-    assert (
-        certify(
-            rule, ScoredSamples.from_arrays(*arrays, None, None), random_state=0
-        ).risk
-        <= 0.15
-    )
+    assert certify(rule, samples_of(*arrays, None, None), random_state=0).risk <= 0.15
 
 
 def test_bad_parameters():
     arrays = (*_samples(100), None, None)
     with pytest.raises(ValueError, match=r"ood \+ risk must be below 1, got 0.5 \+ 0."):
-        solve(TwoThresholds(0.5, 0.5), ScoredSamples.from_arrays(*arrays))
+        solve(TwoThresholds(0.5, 0.5), samples_of(*arrays))
     with pytest.raises(ValueError, match="The 'ood' parameter of TwoThresholds"):
-        solve(TwoThresholds(1.0), ScoredSamples.from_arrays(*arrays))
+        solve(TwoThresholds(1.0), samples_of(*arrays))
     with pytest.raises(ValueError, match="The 'criterion' parameter of TwoThres"):
-        solve(TwoThresholds(criterion="coverage"), ScoredSamples.from_arrays(*arrays))
+        solve(TwoThresholds(criterion="coverage"), samples_of(*arrays))
     with pytest.raises(ValueError, match="TwoThresholds requires two scores"):
-        solve(
-            TwoThresholds(),
-            ScoredSamples.from_arrays(arrays[0], None, arrays[2], None, None),
-        )
+        solve(TwoThresholds(), samples_of(arrays[0], None, arrays[2], None, None))
 
 
 def test_infinite_scores_are_rejected():
     a, b, wrong = _samples(200)
     a[:3], b[3:6] = math.inf, math.inf
-    point = solve(
-        TwoThresholds(0.1, 0.1), ScoredSamples.from_arrays(a, b, wrong, None, None)
-    )
+    point = solve(TwoThresholds(0.1, 0.1), samples_of(a, b, wrong, None, None))
     assert not point.accept(a, b)[:6].any()
     assert math.isfinite(point.ood_max)
 
@@ -243,8 +212,7 @@ def test_bounds_are_attacked_by_constant_scores():
     """All samples are tied: a threshold cannot reject any of them."""
     ones = np.ones(100)
     point = solve(
-        TwoThresholds(0.1, 0.1),
-        ScoredSamples.from_arrays(ones, ones, np.zeros(100), None, None),
+        TwoThresholds(0.1, 0.1), samples_of(ones, ones, np.zeros(100), None, None)
     )
     assert point.accept(ones, ones).all()
     near = ones * (1 + 1e-9)  # rounding in another batch
@@ -260,7 +228,7 @@ def test_certificate_has_a_statement_per_bound():
     delta, bounds = 0.1, {"OOD": 0.1, "risk": 0.2}
     point = certify(
         TwoThresholds(0.1, 0.2),
-        ScoredSamples.from_arrays(a, b, wrong, None, None),
+        samples_of(a, b, wrong, None, None),
         Certificate(delta=delta),
     )
     certificate = point.certificate
@@ -284,9 +252,7 @@ def test_certificate_has_a_statement_per_bound():
 def test_certificate_of_a_selective_risk():
     arrays = (*_samples(400), None, None)
     rule = TwoThresholds(0.1, 0.2, criterion="selective_risk")
-    point = certify(
-        rule, ScoredSamples.from_arrays(*arrays), Certificate(delta=0.2), random_state=0
-    )
+    point = certify(rule, samples_of(*arrays), Certificate(delta=0.2), random_state=0)
     texts = [statement.text for statement in point.certificate.statements]
     assert texts == ["share rejected by the OOD score <= 0.1", "selective risk <= 0.2"]
     risk = point.certificate.statements[1]
@@ -296,9 +262,7 @@ def test_certificate_of_a_selective_risk():
 def test_certificate_on_average():
     arrays = (*_samples(300), None, None)
     point = certify(
-        TwoThresholds(0.1, 0.2),
-        ScoredSamples.from_arrays(*arrays),
-        Certificate("expectation"),
+        TwoThresholds(0.1, 0.2), samples_of(*arrays), Certificate("expectation")
     )
     assert point.certificate.delta is None
     assert all(
@@ -347,9 +311,7 @@ def test_certified_within_groups(thresholds, steps, n_draws):
         point = certify(rule, **certify_arguments(*samples, group_id=group, **options))
         refused += bool(point.certificate.not_certified)
         broken += _breaks_a_group(point, bounds, steps)
-        pooled = certify(
-            rule, ScoredSamples.from_arrays(*samples), Certificate(delta=delta)
-        )
+        pooled = certify(rule, samples_of(*samples), Certificate(delta=delta))
         pooled_broken += _breaks_a_group(pooled, bounds, steps)
     assert broken <= binom.isf(1e-4, n_draws, delta)
     assert pooled_broken > 0.9 * n_draws  # all samples together hide a group
@@ -359,7 +321,7 @@ def test_certified_within_groups(thresholds, steps, n_draws):
 @pytest.mark.parametrize("guarantee", ["high_probability", "expectation"])
 def test_thresholds_of_groups_are_ranks_of_their_scores(guarantee):
     (a, b, *rest), group = _draw_groups(0, 400, 1e6)
-    samples = ScoredSamples.from_arrays(a, b, *rest, group_id=group)
+    samples = samples_of(a, b, *rest, group_id=group)
     points = {}
     for kind in ("group", "shared"):
         certificate = Certificate(guarantee, delta=0.2, thresholds=kind)
@@ -430,16 +392,15 @@ def test_selective_risk_within_groups_names_rules_that_work():
     samples, group = _draw_groups(0, 3000, 1e6)
     rule = TwoThresholds(0.5, 0.2, criterion="selective_risk")
     with pytest.raises(ValueError, match="not certified within groups") as error:
-        certify(rule, ScoredSamples.from_arrays(*samples, group_id=group))
+        certify(rule, samples_of(*samples, group_id=group))
     named = re.search(r"AllOf\(.*\)\]\)", str(error.value)).group()
     other = eval(named, vars(skood.rejection))
     assert certify(
-        other, ScoredSamples.from_arrays(*samples, group_id=group), random_state=0
+        other, samples_of(*samples, group_id=group), random_state=0
     ).certificate
     with pytest.raises(
         ValueError, match=r"bounds no rate of OOD samples.*leave source"
     ):
         certify(
-            TwoThresholds(),
-            ScoredSamples.from_arrays(*samples[:3], [1.0], [1.0], source_ood=["x"]),
+            TwoThresholds(), samples_of(*samples[:3], [1.0], [1.0], source_ood=["x"])
         )

@@ -11,12 +11,11 @@ from skood.rejection import (
     BoundedTPRFPR,
     CostBased,
     PlugInCost,
-    ScoredSamples,
     Solver,
     TwoThresholds,
     solve,
 )
-from tests.decision._scores import solve_arguments
+from tests.decision._scores import samples_of, solve_arguments
 
 RULES = [
     BoundedTPRFPR(0.7, 0.2),
@@ -88,9 +87,7 @@ def test_other_weights_have_no_scale(rule, solver):
     points = [
         solve(
             rule,
-            ScoredSamples.from_arrays(
-                *arrays, weight_id=factor * of_id, weight_ood=of_ood / factor
-            ),
+            samples_of(*arrays, weight_id=factor * of_id, weight_ood=of_ood / factor),
             Solver(solver, n_angles=31),
         )
         for factor in (1, 1e-3, 0.7, 1e200)
@@ -156,9 +153,7 @@ def test_all_samples_are_accepted_at_a_rate_of_one():
         w = rng.lognormal(sigma=3, size=n)
         point = solve(
             BoundedAbstention(1.0),
-            ScoredSamples.from_arrays(
-                arrays[0], None, arrays[2], None, None, weight_id=w
-            ),
+            samples_of(arrays[0], None, arrays[2], None, None, weight_id=w),
         )
         assert point.tpr == 1.0
 
@@ -169,7 +164,7 @@ def test_a_rule_may_accept_the_lightest_sample_only():
     for weight in ([1, 50, 50], [0.02, 1.0, 1.1]):
         point = solve(
             BoundedAbstention(0.0),
-            ScoredSamples.from_arrays(a, None, loss, None, None, weight_id=weight),
+            samples_of(a, None, loss, None, None, weight_id=weight),
         )
         assert point.risk == 0.0
         assert point.tpr == pytest.approx(weight[0] / sum(weight))
@@ -180,35 +175,24 @@ def test_two_thresholds_of_other_weights():
     b = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
     weight = np.array([2.5, 2.0, 3.0, 0.5, 0.5])
     rule = TwoThresholds(ood=0.35, risk=0.0)
-    point = solve(
-        rule, ScoredSamples.from_arrays(b, b, np.zeros(5), None, None, weight_id=weight)
-    )
+    point = solve(rule, samples_of(b, b, np.zeros(5), None, None, weight_id=weight))
     assert point.ood_max == pytest.approx(0.35)  # (8.5 + 3) * 0.65 = 7.475 <= 7.5
     rule = TwoThresholds(ood=0.2, risk=0.0)
     with pytest.warns(
         UserWarning, match="too few for a threshold.*: 4 of the largest weight are"
     ):
-        point = solve(
-            rule,
-            ScoredSamples.from_arrays(b, b, np.zeros(5), None, None, weight_id=weight),
-        )
+        point = solve(rule, samples_of(b, b, np.zeros(5), None, None, weight_id=weight))
     assert point.ood_max == np.inf
 
 
 def test_rates_of_a_plug_in_rule_are_weighted():
     rule, a = PlugInCost(reject_id=0.3), [0.1, 0.2, 0.5]
     point = solve(
-        rule,
-        ScoredSamples.from_arrays(
-            a, None, [0, 1, 0], [0.1, 0.9], None, weight_id=[2, 1, 3]
-        ),
+        rule, samples_of(a, None, [0, 1, 0], [0.1, 0.9], None, weight_id=[2, 1, 3])
     )
     assert (point.tpr, point.risk, point.fpr) == pytest.approx((0.5, 1 / 3, 0.5))
     args = rule, a, None, [0, 1, 0], [0.1, 0.9], None
-    assert (
-        solve(args[0], ScoredSamples.from_arrays(*args[1:], weight_ood=[1, 3])).fpr
-        == 0.25
-    )
+    assert solve(args[0], samples_of(*args[1:], weight_ood=[1, 3])).fpr == 0.25
 
 
 @pytest.mark.parametrize(
