@@ -205,20 +205,6 @@ def scales_of(samples):
     return tuple(scales)
 
 
-class _Halves(NamedTuple):
-    """Half of some sorted scores, whose range does not overflow, computed on use."""
-
-    ranked: np.ndarray
-    indices: np.ndarray
-
-    @property
-    def size(self):
-        return self.indices.size
-
-    def __getitem__(self, k):
-        return self.ranked[self.indices[k]] / 2
-
-
 def _scale_of_ranked(halves, largest, ends=None):
     """Return the scale from sorted finite ID scores and the largest finite size.
 
@@ -289,7 +275,7 @@ class Problem:
         ids = first + np.flatnonzero(self.is_id[first : first + finite.size])
         largest = np.abs(finite[[0, -1]]).max() if finite.size else 0.0
         ends = None if self.weight is None else np.cumsum(self.weight[ids])
-        self.set_scales(_scale_of_ranked(_Halves(ranked, ids), largest, ends), 1.0)
+        self.set_scales(_scale_of_ranked(ranked[ids] / 2, largest, ends), 1.0)
 
     def _set_weights(self, weight_id, weight_ood):
         """Store losses, and the weights in the unit of a sample."""
