@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import clone
@@ -250,9 +252,12 @@ def join_input_tags(tags, inner):
 
 def wrapped_tags(tags, estimator):
     """Return tags of a meta-estimator with input and target tags of its estimator."""
-    if estimator is not None:
-        inner = get_tags(estimator)
-        tags.input_tags = inner.input_tags
-        tags.target_tags.required = inner.target_tags.required
-        tags.non_deterministic = inner.non_deterministic
-    return tags
+    if estimator is None:
+        return tags
+    inner = get_tags(estimator)
+    return replace(
+        tags,
+        input_tags=inner.input_tags,
+        target_tags=replace(tags.target_tags, required=inner.target_tags.required),
+        non_deterministic=inner.non_deterministic,
+    )

@@ -341,6 +341,7 @@ def test_similarity_of_digits(tmp_path, monkeypatch):
     assert len(list(similarity.table_c10(parts))) == 3  # the map is of the first run
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of networks that are not trained
 def test_figures_on_files(data, tmp_path, monkeypatch):
     monkeypatch.setattr(similarity, "N_POINTS", 2)
