@@ -53,7 +53,7 @@ class AllOf(BaseRule):
             raise ValueError("rules of AllOf is empty; pass at least one rule.")
         for rule in self.rules:
             check_rule(rule)
-            if rule._has_point or rule.plug_in() is not None:
+            if not rule.is_searched or rule.plug_in() is not None:
                 raise ValueError(
                     f"{type(rule).__name__} is found without a search and cannot be "
                     "combined with other rules."

@@ -150,8 +150,8 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
 
     _parameter_constraints: dict = {}
 
-    # Whether `_point` finds the operating point without a search.
-    _has_point = False
+    #: Whether the best rule is searched; False: it is known without a search.
+    is_searched = True
 
     @property
     def needs_ood(self):

@@ -239,6 +239,8 @@ def certify(
     True
     """
     certificate = checked_certificate(certificate)
+    if certificate.method == "expectation":
+        certificate.delta = None  # it holds on average
     solver = Solver._checked(solver)
     solver._check_certifiable()
     tv, by_mask = certificate.shift.tv, not isinstance(certificate.split, Real)
@@ -260,7 +262,7 @@ def certify(
     if is_special or certificate.thresholds == "group":
         check_thresholds(rule, samples, unlabeled, certificate)
         check_guarantee(rule, samples, unlabeled, certificate)
-    if rule._has_point:
+    if not rule.is_searched:
         point = rule._point(Problem(samples), certificate, samples, rng)
         if point is not None:
             return point
@@ -287,7 +289,7 @@ def _checked_mask(rule, samples, unlabeled, certificate):
             "split as a mask excludes weights and unlabeled samples. Pass a share."
         )
     method, mask = certificate.method, np.asarray(certificate.split)
-    if method != "high_probability" or rule._has_point:
+    if method != "high_probability" or not rule.is_searched:
         raise ValueError(
             f"split as a mask is for guarantee='high_probability' and rules with "
             f"linear bounds, got guarantee={method!r} and {type(rule).__name__}."
@@ -494,7 +496,7 @@ def _rule_certificate(bounds, point, problem, demand, certificate):
         p = [p for p, is_needed in zip(pvalues, needed, strict=True) if is_needed]
         statements.append(statement_of(test, counts, max(p)))
     return RuleCertificate(
-        certificate._error,
+        certificate.delta,
         tuple(statements),
         problem.size_id,
         problem.size_ood,

@@ -361,7 +361,11 @@ def _check_whole(weight, name):
 
 def check_guarantee(rule, samples, unlabeled, certificate):
     """Raise unless a guarantee covers groups, sources and a shift."""
-    tv, method, has_point = certificate.shift.tv, certificate.method, rule._has_point
+    tv, method, has_point = (
+        certificate.shift.tv,
+        certificate.method,
+        not rule.is_searched,
+    )
     needs_path = tv > 0 or unlabeled is not None
     if has_point and samples.source is not None:
         raise ValueError(

@@ -120,7 +120,7 @@ def check_thresholds(rule, samples, unlabeled, certificate):
                 "groups together. Leave it out, or use source_ood."
             )
         return
-    if not rule._has_point and certificate.method != "high_probability":
+    if rule.is_searched and certificate.method != "high_probability":
         raise ValueError(
             f"thresholds='group' is for guarantee='high_probability' and rules with "
             f"linear bounds, got guarantee={certificate.method!r} and "
@@ -133,7 +133,7 @@ def check_thresholds(rule, samples, unlabeled, certificate):
             "thresholds='group' needs the group of each sample: pass group_id, and "
             "group_ood if there are OOD samples."
         )
-    if not rule._has_point and not any(is_floor(bound) for bound in rule.statements()):
+    if rule.is_searched and not any(is_floor(bound) for bound in rule.statements()):
         raise ValueError(
             f"thresholds='group' needs a lower bound on the TPR within groups, such as "
             f"tpr_min of BoundedTPRFPR, which {type(rule).__name__} does not have. Add "

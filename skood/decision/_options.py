@@ -299,11 +299,6 @@ class Certificate(BaseOptions):
         self.small_groups = small_groups
         self.schedule = schedule
 
-    @property
-    def _error(self):
-        """Probability that the guarantee fails; None: it holds on average."""
-        return None if self.method == "expectation" else self.delta
-
     def _of(self, m, max_loss):
         """Return the m-th certificate of an estimator with a largest loss."""
         params = self.get_params(deep=False)

@@ -197,7 +197,7 @@ def search_problem(rule, problem, solver):
         )
     if rule.plug_in() is not None:
         return _plug_in(problem, rule)
-    point = rule._point(problem) if rule._has_point else None
+    point = None if rule.is_searched else rule._point(problem)
     if point is not None:
         is_nearest = solver.infeasible == "nearest" and not point.feasible
         return problem.evaluated(rule, point) if is_nearest else point

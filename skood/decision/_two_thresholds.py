@@ -127,7 +127,7 @@ class TwoThresholds(BaseRule):
         "criterion": [StrOptions({"rejection", "selective_risk"})],
     }
 
-    _has_point = True
+    is_searched = False
 
     def __init__(self, ood=0.05, risk=0.05, *, criterion="rejection"):
         self.ood = ood
@@ -192,7 +192,7 @@ class TwoThresholds(BaseRule):
         ]
 
         def error(n_groups):  # of one threshold
-            if certificate._error is None:
+            if certificate.delta is None:
                 return None
             return certificate.delta / max(1, len(bounds) * n_groups ** int(by_group))
 
@@ -204,7 +204,7 @@ class TwoThresholds(BaseRule):
             (np.empty(0, dtype=object) if labels_ood is None else labels_ood),
         )
         groups, pooled, skipped = without_small(
-            labels, least, 0.0, certificate._error, certificate.small_groups
+            labels, least, 0.0, certificate.delta, certificate.small_groups
         )
         if pooled:
             labels = pooled_labels(labels, pooled)
@@ -353,7 +353,7 @@ def _with_certificate(point, statements, certificate, samples, **about):
     """Return the point with a certificate of statements."""
     n_id, n_ood = samples.sizes
     about_rule = RuleCertificate(
-        certificate._error,
+        certificate.delta,
         tuple(statements),
         n_id,
         n_ood,

@@ -13,7 +13,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skood.stats._betting import Bettors, Capital, History, detectable_shift
-from skood.stats._reference_ranks import SHAPES, Reference, as_scores, stream_uniforms
+from skood.stats._reference_ranks import (
+    SHAPES,
+    ReferenceScores,
+    as_scores,
+    stream_uniforms,
+)
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._folds import calibration_folds, warn_of_training_samples
@@ -298,7 +303,7 @@ class ExchangeabilityMonitor(SkoodEstimator):
                 )
             conservative = self.ties == "conservative"
             ties = rng.random_sample(n)
-            self.reference_ = Reference.make(
+            self.reference_ = ReferenceScores.make(
                 scores, ties, self.alternative, conservative
             )
             self.bettors_ = self._bettors()

@@ -60,7 +60,7 @@ def _pairs(scores, ties):
 
 @stored
 @dataclass(frozen=True)
-class Reference:
+class ReferenceScores:
     """Calibration scores with tie-breakers, and the bets on ranks among them.
 
     `scores` and `ties` have shape (n_calibration,), `table`, the transpose of
