@@ -415,7 +415,7 @@ class RateMonitor(SkoodEstimator):
                 "that wait for labels. Call add_labels or write_off first."
             )
         x = np.asarray(to_numpy(x), dtype=np.float64)
-        self._check_values(x, self._binary())
+        self._check_values(x)
         n = len(x)
         weight = np.ones(n)
         if included is not None:
@@ -455,8 +455,6 @@ class RateMonitor(SkoodEstimator):
         capitals = tuple(Capital.initial(bets, old.alarms) for bets, old in each)
         self.stage_ = replace(stage, capitals=capitals, n_restarted=stage.n_seen)
         return self
-
-    # --- the start --------------------------------------------------------------------
 
     def _started(self):
         """Return the state; validate parameters and make it at the first call."""
@@ -504,8 +502,6 @@ class RateMonitor(SkoodEstimator):
         """Return whether counts of 0 and 1 are the state of the interval."""
         return self._binary() and not callable(self.audit) and self.min_audit is None
 
-    # --- samples ----------------------------------------------------------------------
-
     def _weights(self, probability, n):
         """Return pi_min / pi_t, or raise if a probability is not valid."""
         least = self.audit if self.min_audit is None else self.min_audit
@@ -522,7 +518,7 @@ class RateMonitor(SkoodEstimator):
             )
         return least / probability
 
-    def _check_values(self, x, binary):
+    def _check_values(self, x):
         """Raise if values are not in [0, 1], or not 0 or 1 where they have to be."""
         if x.ndim != 1 or not ((x >= 0) & (x <= 1)).all():
             ends = (x.min(), x.max()) if x.size else (None, None)
@@ -531,7 +527,7 @@ class RateMonitor(SkoodEstimator):
                 f"shape {x.shape}, {ends[0]} to {ends[1]}. Scale losses by their "
                 "maximum."
             )
-        if binary and not ((x == 0) | (x == 1)).all():
+        if self._binary() and not ((x == 0) | (x == 1)).all():
             raise ValueError(
                 f"Values of {self.quantity!r} must be 0 or 1, got {x!r:.80}. For other "
                 "losses set quantity='selective_risk' and a callable loss."
@@ -558,7 +554,7 @@ class RateMonitor(SkoodEstimator):
                 )
         else:
             x[:] = is_id if self.quantity == "precision" else ~is_id
-        self._check_values(x, binary=False)
+        self._check_values(x)
         counts = np.asarray(included, dtype=bool).tolist()
         return [(*pair, False) for pair in zip(x.tolist(), counts, strict=True)]
 
@@ -586,8 +582,6 @@ class RateMonitor(SkoodEstimator):
         lost = np.zeros(len(x), dtype=bool) if lost is None else lost
         delta = 1 - self.confidence_level
         return stage.advance(self.bound_, ids, x, weight, lost, delta, n_new)
-
-    # --- results ----------------------------------------------------------------------
 
     @property
     def n_seen_(self):
