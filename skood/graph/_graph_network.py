@@ -7,7 +7,10 @@ linear head on aggregated embeddings.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import copy
+from collections import OrderedDict
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +19,6 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from skood.graph._forward_hooks import GraphWatcher, is_convolution, named_layers
-from skood.graph._linear_convolutions import linear_form
 from skood.graph._modules import EdgeModule, FeatureLinear
 from skood.graph._node_set import Graph, NodeSet, iter_graphs
 from skood.graph._tensors import GraphTensors, SparseRows
@@ -29,7 +30,7 @@ from skood.nn._dropout_masks import (
     dropped,
     logits_come_first,
 )
-from skood.nn._forward_hooks import parse_layer, primary_tensor
+from skood.nn._forward_hooks import Watcher, parse_layer, primary_tensor
 from skood.nn._functional_network import plain_attention, symmetric
 from skood.nn._make_network import make_network
 from skood.nn._network import Layers
@@ -345,3 +346,229 @@ class ThinnedGraph(ThinnedModule):
         self._tensors = self._kept = self._too_late = None  # releases the graph
         bar.update(int(not is_graph))
         return np.concatenate(parts, axis=1)
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """Linear map of a layer that also aggregates."""
+
+    weight: torch.Tensor  # (n_outputs, n_inputs)
+    bias: torch.Tensor | None  # (n_outputs,)
+
+
+def linear_form(layer):
+    """Return the linear map of a layer."""
+    kind = _kind(layer)
+    return None if kind is None else kind[0](layer)
+
+
+def linear_features(layer, args, kwargs):
+    """Return the input of the linear map of a layer, (n_nodes, n_inputs)."""
+    return _kind(layer)[1](layer, *args, **kwargs)
+
+
+def _kind(layer):
+    """Return functions for a layer of torch_geometric, None for a subclass of one."""
+    kind = type(layer)
+    is_known = kind.__module__.startswith("torch_geometric.nn.conv.")
+    return _KINDS.get(kind.__name__) if is_known else None
+
+
+def _weight(linear):
+    return getattr(linear, "weight", None)
+
+
+def _changed(layer, modules, parameters):
+    """Return a copy of a layer with some parts replaced, and without hooks."""
+    twin = copy.copy(layer)
+    twin._modules = {**layer._modules, **modules}
+    twin._parameters = {**layer._parameters, **parameters}
+    # the arguments have already passed the hooks
+    twin._forward_hooks = OrderedDict()
+    twin._forward_pre_hooks = OrderedDict()
+    return twin
+
+
+# --- GCNConv: sum over neighbors of weight * W x, plus b --------------------------
+
+
+def _gcn(layer):
+    weight = _weight(layer.lin)
+    if weight is None or layer.aggr not in ("add", "sum", "mean"):
+        return None
+    return LinearForm(weight, layer.bias)
+
+
+def _gcn_features(layer, x, edge_index, edge_weight=None):
+    twin = _changed(layer, {"lin": torch.nn.Identity()}, {"bias": None})
+    return twin(x, edge_index, edge_weight)
+
+
+# --- SAGEConv: W_l (any aggregate of x) + b + W_r x --------------------------------
+
+
+def _sage(layer):
+    if layer.normalize or layer.project:
+        return None
+    weights = [_weight(layer.lin_l)]
+    if layer.root_weight:
+        weights.append(_weight(layer.lin_r))
+    if any(weight is None for weight in weights):
+        return None
+    return LinearForm(torch.cat(weights, dim=1), layer.lin_l.bias)
+
+
+def _sage_features(layer, x, edge_index, size=None):
+    if not torch.is_tensor(x):
+        return None
+    twin = _changed(layer, {"lin_l": torch.nn.Identity()}, {})
+    twin.root_weight = False
+    features = twin(x, edge_index, size)
+    return torch.cat([features, x], dim=1) if layer.root_weight else features
+
+
+# --- GATConv: for each head, sum over neighbors of attention * W x ------------------
+
+
+def _gat_map(layer):
+    return layer.lin if layer.lin is not None else layer.lin_src
+
+
+def _gat(layer):
+    weight = _weight(_gat_map(layer))
+    if weight is None or layer.aggr not in ("add", "sum"):
+        return None
+    weight = weight.view(layer.heads, -1, weight.shape[1])
+    if layer.concat:
+        weight = torch.block_diag(*weight)
+    else:
+        weight = torch.cat(list(weight / layer.heads), dim=1)
+    if getattr(layer, "res", None) is not None:  # residual of the node's own values
+        weight = torch.cat([weight, layer.res.weight], dim=1)
+    return LinearForm(weight, layer.bias)
+
+
+def _gat_features(
+    layer, x, edge_index, edge_attr=None, size=None, return_attention_weights=None
+):
+    if not (torch.is_tensor(x) and torch.is_tensor(edge_index)):
+        return None
+    if edge_index.layout != torch.strided:
+        return None
+    twin = _changed(layer, {}, {})
+    _, (edges, attention) = twin(
+        x, edge_index, edge_attr, size, return_attention_weights=True
+    )
+    if layer.flow == "source_to_target":
+        edges = edges.flip(0)
+    shape = (x.shape[0], x.shape[0])
+    features = [
+        # torch warns if checks are neither enabled nor disabled
+        torch.sparse_coo_tensor(
+            edges, attention[:, head], shape, check_invariants=False
+        )
+        @ x
+        for head in range(layer.heads)
+    ]
+    if getattr(layer, "res", None) is not None:
+        features.append(x)
+    return torch.cat(features, dim=1)
+
+
+_KINDS = {
+    "GATConv": (_gat, _gat_features),
+    "GCNConv": (_gcn, _gcn_features),
+    "SAGEConv": (_sage, _sage_features),
+}
+
+
+def is_convolution(module):
+    """Return whether a module is a message passing layer of torch_geometric."""
+    return hasattr(module, "message") and hasattr(module, "propagate")
+
+
+def _is_linear(module):
+    """Return whether a module is a linear layer, of torch or torch_geometric."""
+    kind = type(module)
+    return isinstance(module, (nn.Linear, FeatureLinear)) or (
+        kind.__name__ == "Linear" and kind.__module__.startswith("torch_geometric.nn")
+    )
+
+
+def named_layers(module):
+    """Yield the convolutions and the linear layers outside of them, with names."""
+    inside: tuple = ()
+    for name, child in module.named_modules():
+        if name.startswith(inside) and inside:
+            continue
+        if is_convolution(child):
+            yield name, child
+            inside = (*inside, f"{name}." if name else "")
+        elif _is_linear(child):
+            yield name, child
+
+
+class GraphWatcher(Watcher):
+    """Forward hooks that also record the layers of torch_geometric, see `Watcher`."""
+
+    def __init__(self, module, layers=(), pooling=None):
+        self.convolutions: dict = {}
+        super().__init__(module, layers, pooling)
+        for name, child in named_layers(module):
+            if isinstance(child, nn.Linear):
+                continue  # hooked already
+            self._hook(child.register_forward_hook, self._ran, name)
+            if is_convolution(child):
+                self._hook(child.register_forward_hook, self._convolution, name)
+            elif not isinstance(child, FeatureLinear):
+                self._hook(child.register_forward_hook, self._linear, name)
+
+    def _convolution(self, name, module, args, kwargs, output):
+        if isinstance(output, tuple) and output:  # with attention weights
+            output = output[0]
+        if isinstance(output, torch.Tensor):
+            call = (args, kwargs)
+            self.convolutions[name] = (name, module, call, output)
+            values = _values(args, kwargs)
+            if values is not None:
+                self.last = (name, module, values, output)
+
+    def forget(self):
+        """Release the results of a forward pass."""
+        super().forget()
+        self.convolutions = {}
+
+    def giver_of(self, output):
+        """Return name, layer, input and logits of the layer that gives the logits."""
+        found = super().head_of(output)
+        if found is None and self.convolutions:
+            own, self.candidates = self.candidates, self.convolutions
+            found = super().head_of(output)
+            self.candidates = own
+        return found
+
+    def head_of(self, output):
+        """Return name, linear map, input and logits of the layer that gives the logits.
+
+        The map of a convolution is its `LinearForm`, with aggregated input, or None.
+        """
+        found = self.giver_of(output)
+        if found is None or not is_convolution(found[1]):
+            return found
+        name, layer, (args, kwargs), logits = found
+        form = linear_form(layer)
+        features = None if form is None else linear_features(layer, args, kwargs)
+        if features is not None:
+            return name, form, features, logits
+        values = _values(args, kwargs)
+        return None if values is None else (name, None, values, logits)
+
+
+def _values(args, kwargs):
+    """Return the values of the nodes among the arguments of a convolution."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, (tuple, list)) and value:  # of sources and targets
+            value = value[-1]
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return value
+    return None

@@ -22,7 +22,7 @@ from torch import nn
 from torch.func import functional_call, jacrev
 
 from skood.epistemic import Laplace, MixtureLaplace
-from skood.epistemic.laplace._linearized_network import Eigenbasis, Linearized
+from skood.epistemic.laplace._curvature import Eigenbasis, Linearized
 from skood.nn import pretrained
 from skood.nn._make_network import make_network
 from skood.utils._torch import seeded

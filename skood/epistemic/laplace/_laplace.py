@@ -17,20 +17,18 @@ from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._likelihood import BaseLikelihood, Block, Gaussian
 from skood.epistemic.laplace._curvature import (
     STRUCTURES,
+    Eigenbasis,
     GaussianFit,
     GaussianHead,
     Kronecker,
     LastLayer,
+    Linearized,
     best_precision,
     check_full,
     exact_uncertainty,
-    log_marginal_likelihood,
-)
-from skood.epistemic.laplace._linearized_network import (
-    Eigenbasis,
-    Linearized,
     kronecker_curvature,
     laplace_torch,
+    log_marginal_likelihood,
 )
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import joined
