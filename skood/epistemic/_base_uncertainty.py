@@ -5,6 +5,7 @@
 
 from abc import ABCMeta, abstractmethod
 from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin, clone
@@ -55,7 +56,7 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
     likelihood: BaseLikelihood | str = Categorical()
     _auto_variance = "residuals"
 
-    likelihood_: BaseLikelihood = Categorical()
+    likelihood_: Any = Categorical()
     classes_: np.ndarray
 
     @abstractmethod
@@ -204,7 +205,6 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
         return mean, np.sqrt(spread if return_std == "epistemic" else noise + spread)
 
     def _mean(self, X):
-        """Return the predicted mean of the targets."""
         return self._reference(X)[0] if self._setting() == "b" else self._moments(X)[0]
 
     def _moments(self, X):

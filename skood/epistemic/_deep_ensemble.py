@@ -302,8 +302,8 @@ class DeepEnsemble(BaseMembers):
 
     def _fit_members(self, members, X, y, sample_weight, strata):
         """Set ``estimators_``, and ``estimator_``, the fitted reference or first."""
-        given = [] if self.reference is None else [self.reference]
-        for member in [*members, *given]:
+        references = [] if self.reference is None else [self.reference]
+        for member in [*members, *references]:
             check_takes_weight(member, sample_weight)
         random_state = check_random_state(self.random_state)
         jobs = _jobs(random_state, members, X, y, sample_weight, strata)
@@ -316,8 +316,7 @@ class DeepEnsemble(BaseMembers):
                 bar.update(1)
         copy_input_attributes(self, self.estimators_[0])
         self.estimator_ = self.estimators_[0]
-        if given:
-            (reference,) = given
+        for reference in references:
             self.estimator_ = fit_given(self, reference, X, y, sample_weight)
 
     def _warn_if_equal(self, X):
@@ -325,22 +324,20 @@ class DeepEnsemble(BaseMembers):
         if len(self.estimators_) == 1:
             return
         X, method = _indexable(X), self.likelihood_.method
-        n = n_rows(X)
-        rows = np.linspace(0, n - 1, min(_N_COMPARED, n)).astype(int)
-        rows = take_rows(X, rows)
-        first, *others = (getattr(one, method) for one in self.estimators_)
-        expected = first(rows)
-        for predict in others:
-            if not np.array_equal(predict(rows), expected):
-                return
+        n_compared = min(_N_COMPARED, n_rows(X))
+        indices = np.linspace(0, n_rows(X) - 1, n_compared).astype(int)
+        samples = take_rows(X, indices)
+        first, *others = (getattr(member, method) for member in self.estimators_)
+        expected = first(samples)
+        if not all(np.array_equal(predict(samples), expected) for predict in others):
+            return
         what = "probabilities" if method == "predict_proba" else "predictions"
         on, advice = "random_state", "bootstrap=True, or another estimator"
         if self.bootstrap:
-            on = "random_state and the samples that are drawn"
-            advice = "another estimator"
+            on, advice = f"{on} and the samples that are drawn", "another estimator"
         warn(
             f"All {len(self.estimators_)} members of {type(self).__name__} give the "
-            f"same {what} for {n_rows(rows)} of the training samples: their fit seems "
+            f"same {what} for {n_compared} of the training samples: their fit seems "
             f"not to depend on {on}, and there is no epistemic uncertainty. Use "
             f"{advice}."
         )
@@ -395,10 +392,9 @@ def row_blocks(X, bytes_per_row):
     `bytes_per_row` is the memory per sample during the computation.
     """
     X = _indexable(X)
-    if isinstance(X, NodeSet):  # the whole graph is run for each block
-        chunks = list(row_chunks(n_rows(X), bytes_per_row, GRAPH_BYTES))
-    else:
-        chunks = list(row_chunks(n_rows(X), bytes_per_row))
+    # the whole graph is run for each block
+    budget = {"budget": GRAPH_BYTES} if isinstance(X, NodeSet) else {}
+    chunks = list(row_chunks(n_rows(X), bytes_per_row, **budget))
     if len(chunks) <= 1:  # empty or invalid input is checked by the members
         yield X
         return
@@ -407,10 +403,7 @@ def row_blocks(X, bytes_per_row):
 
 
 def ensemble_blocks(members, likelihood, X, reference=None):
-    """Yield a `Block` for consecutive samples, from fitted members.
-
-    `reference` is a function of samples, or None in setting "a".
-    """
+    """Yield a `Block` for consecutive samples; `reference` is a function of these."""
     n_outputs = len(getattr(members[0], "classes_", [])) or 2
     for rows in row_blocks(X, 32 * len(members) * n_outputs):
         predictions = [likelihood.of_model(member, rows) for member in members]
@@ -447,10 +440,8 @@ def _seed(estimator, random_state):
 
 
 def _fit(member, X, y, sample_weight):
-    """Fit a member, possibly in another process."""
-    if sample_weight is None:
-        return member.fit(X, y)
-    return member.fit(X, y, sample_weight=sample_weight)
+    weight = {} if sample_weight is None else {"sample_weight": sample_weight}
+    return member.fit(X, y, **weight)
 
 
 def check_members(owner, members):

@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from abc import ABCMeta, abstractmethod
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -39,11 +38,9 @@ from skood.utils._torch import to_numpy
 class Block:
     """Predictions of the members for consecutive samples.
 
-    `predictions` are log-probabilities (n_members, n_rows, n_classes), or a tuple of
-    means (n_members, n_rows) and variances, of this shape or a number; `weights`,
-    summing to one, (n_members,) or (n_members, n_rows), or None if they are equal;
-    `reference`, the predictions (n_rows, ...) of the given model, or None in setting
-    "a"; `groups` (n_members,), members that depend on each other, or None if none do.
+    `predictions` are log-probabilities (n_members, n_samples, n_classes), or a tuple of
+    means (n_members, n_samples) and variances, of this shape or a number, as is the
+    `reference` without the first axis; for the others see `member_uncertainty`.
     """
 
     predictions: Any
@@ -68,80 +65,16 @@ def combined(function, predictions):
     return first if np.ndim(first) == 0 else function(predictions)
 
 
-class BaseLikelihood(SkoodEstimator, metaclass=ABCMeta):
-    """Base class of likelihoods: what `kind` of estimator predicts, and how likely."""
+class BaseLikelihood(SkoodEstimator):
+    """Base class of likelihoods, with the methods of `Categorical`."""
 
     kind: str  # "classifier" or "regressor"
     method: str  # by which an estimator predicts
-
-    @abstractmethod
-    def checked(self, y, owner):
-        """Return valid targets for a fit, or raise for `owner`."""
-
-    @abstractmethod
-    def targets(self, y, owner):
-        """Return the targets of samples as numbers, after the fit of `owner`."""
-
-    @abstractmethod
-    def fit_targets(self, y, means, sample_weight=None):
-        """Fit parameters to targets; ``means()`` returns the predicted means."""
-
-    @abstractmethod
-    def open(self, estimator, device, **options):
-        """Return the network of a fitted estimator as a function of its weights."""
-
-    @abstractmethod
-    def thinned(self, estimator, device, seed):
-        """Return the networks that dropout makes of a fitted estimator."""
-
-    @abstractmethod
-    def thinned_predictions(self, networks, rows, n_members, bar):
-        """Return predictions for prepared samples by the networks of `thinned`."""
-
-    @abstractmethod
-    def outputs(self, network, rows, logits=None):
-        """Return float64 outputs of an opened network; see its method for `logits`."""
-
-    @abstractmethod
-    def predictions(self, outputs):
-        """Return predictions from float64 outputs (..., n_outputs) of a network."""
-
-    @abstractmethod
-    def of_model(self, model, X):
-        """Return the predictions of any fitted estimator, by its method."""
-
-    @abstractmethod
-    def of_network(self, estimator, X, device):
-        """Return the predictions of a fitted estimator with a network."""
-
-    @abstractmethod
-    def location(self, predictions):
-        """Return the mean of the targets: probabilities of the classes, or means."""
-
-    @abstractmethod
-    def fields(self, outputs):
-        """Return the predictions by the names of their arrays."""
-
-    @abstractmethod
-    def log_density(self, outputs, targets):
-        """Return log p(y|x) of tensors (..., n_rows, n_outputs), (n_rows,)."""
 
     def losses(self, outputs, targets):
         """Return the negative log-likelihood of samples, as an ndarray."""
         outputs, targets = torch.from_numpy(outputs), torch.from_numpy(targets)
         return -self.log_density(outputs, targets).numpy()
-
-    @abstractmethod
-    def divergence(self, reference, outputs):
-        """Return the KL divergence of given outputs from the outputs of models."""
-
-    @abstractmethod
-    def mixture(self, block):
-        """Return the prediction of the weighted mixture of the members."""
-
-    @abstractmethod
-    def uncertainty(self, block, setting, return_error):
-        """Return total, aleatoric and epistemic uncertainty of the samples."""
 
 
 class Categorical(BaseLikelihood):
@@ -169,49 +102,63 @@ class Categorical(BaseLikelihood):
     method = "predict_proba"
 
     def checked(self, y, owner):
+        """Return valid targets for a fit, or raise for `owner`."""
         return check_target(y, owner)
 
     def targets(self, y, owner):
+        """Return the targets of samples as numbers, after the fit of `owner`."""
         return class_codes(check_target(y, owner), owner.classes_)
 
     def fit_targets(self, y, means, sample_weight=None):
-        pass
+        """Fit parameters to targets; ``means()`` returns the predicted means."""
 
     def open(self, estimator, device, **options):
+        """Return the network of a fitted estimator as a function of its weights."""
         return make_network(estimator).with_weights(device=device, **options)
 
     def thinned(self, estimator, device, seed):
+        """Return the networks that dropout makes of a fitted estimator."""
         return make_network(estimator).with_dropout(device, seed)
 
     def thinned_predictions(self, networks, rows, n_members, bar):
+        """Return predictions for prepared samples by the networks of `thinned`."""
         return networks.log_proba(rows, n_members, bar)
 
     def outputs(self, network, rows, logits=None):
+        """Return float64 outputs of an opened network; see its method for `logits`."""
         return network.log_proba(rows, logits=logits)
 
     def predictions(self, outputs):
+        """Return predictions from float64 outputs (..., n_outputs) of a network."""
         return torch.log_softmax(torch.from_numpy(outputs), dim=-1).numpy()
 
     def of_model(self, model, X):
+        """Return the predictions of any fitted estimator, by its method."""
         return log_proba_of(model, X)
 
     def of_network(self, estimator, X, device):
+        """Return the predictions of a fitted estimator with a network."""
         return log_proba_of(estimator, X)
 
     def location(self, predictions):
+        """Return the mean of the targets: probabilities of the classes, or means."""
         return np.exp(predictions)
 
     def fields(self, outputs):
+        """Return the predictions by the names of their arrays."""
         return {"log_proba": outputs}
 
     def log_density(self, outputs, targets):
+        """Return log p(y|x) of tensors (..., n_samples, n_outputs), (n_samples,)."""
         codes = targets.expand(outputs.shape[:-1])[..., None]
         return torch.log_softmax(outputs, dim=-1).gather(-1, codes)[..., 0]
 
     def divergence(self, reference, outputs):
+        """Return the KL divergence of given outputs from the outputs of models."""
         return kl_divergence(reference, outputs)
 
     def mixture(self, block):
+        """Return the prediction of the weighted mixture of the members."""
         log_p = np.asarray(block.predictions, dtype=np.float64)
         if block.weights is None:
             return np.exp(logsumexp(log_p, axis=0) - np.log(len(log_p)))
@@ -220,14 +167,9 @@ class Categorical(BaseLikelihood):
             return np.exp(logsumexp(log_p + np.log(weights)[:, :, None], axis=0))
 
     def uncertainty(self, block, setting, return_error):
-        return member_uncertainty(
-            block.predictions,
-            weights=block.weights,
-            reference=block.reference,
-            setting=setting,
-            return_error=return_error,
-            groups=block.groups,
-        )
+        """Return total, aleatoric and epistemic uncertainty of the samples."""
+        options = {**vars(block), "setting": setting, "return_error": return_error}
+        return member_uncertainty(options.pop("predictions"), **options)
 
 
 class Gaussian(BaseLikelihood):
@@ -358,8 +300,8 @@ class Gaussian(BaseLikelihood):
         return -0.5 * (square * precision + log_variance + math.log(2 * math.pi))
 
     def divergence(self, reference, outputs):
-        given, models = self.predictions(reference), self.predictions(outputs)
-        return kl_divergence_gaussian(*given, *models)
+        normals, models = self.predictions(reference), self.predictions(outputs)
+        return kl_divergence_gaussian(*normals, *models)
 
     def mixture(self, block):
         """Return the mean, the variance of the targets, and the spread of members.
@@ -381,14 +323,8 @@ class Gaussian(BaseLikelihood):
         return mean, np.broadcast_to(variance, mean.shape), spread
 
     def uncertainty(self, block, setting, return_error):
-        return gaussian_uncertainty(
-            *block.predictions,
-            weights=block.weights,
-            reference=block.reference,
-            setting=setting,
-            return_error=return_error,
-            groups=block.groups,
-        )
+        options = {**vars(block), "setting": setting, "return_error": return_error}
+        return gaussian_uncertainty(*options.pop("predictions"), **options)
 
 
 def check_residuals(mean_square, y):

@@ -109,10 +109,7 @@ class LastLayer(Outputs):
         return STRUCTURES[hessian](*arrays, n_rows=n_rows)
 
     def changes(self, features, draws):
-        """Return changes of the logits, of shape (n_draws, n_rows, n_classes).
-
-        Draws have the shape (n_draws, n_outputs, n_features).
-        """
+        """Return changes (n_draws, n_rows, n_classes) of the logits by draws."""
         return self.to_logits(features @ draws.transpose(1, 2))
 
 
@@ -196,24 +193,19 @@ class Diagonal(Curvature):
 
     @staticmethod
     def sums(features, logits, n_outputs):
-        """Return the contribution of a batch to the sums."""
         p, others = _output_probabilities(logits, n_outputs)
         return ((p * others).T @ features**2,)
 
     def variances(self, features, precision):
-        """See `Curvature`."""
         return features**2 @ self.scales(precision, features.device).T ** 2
 
     def row_sums(self, features, precision):
-        """See `Curvature`."""
         return self.variances(features, precision)
 
     def covariances(self, features, precision):
-        """See `Curvature`."""
         return torch.diag_embed(self.variances(features, precision))
 
     def draw(self, normals, precision):
-        """See `Curvature`."""
         return normals * self.scales(precision, normals.device)
 
 
@@ -228,7 +220,6 @@ class Kronecker(Curvature):
 
     @staticmethod
     def sums(features, logits, n_outputs):
-        """Return the contribution of a batch to the sums."""
         p, others = _output_probabilities(logits, n_outputs)
         outputs = -p.T @ p
         outputs.diagonal().copy_((p * others).sum(0))
@@ -241,31 +232,24 @@ class Kronecker(Curvature):
         return turned**2 @ self.scales(precision, features.device).T ** 2, vectors
 
     def variances(self, features, precision):
-        """See `Curvature`."""
         along, vectors = self._along_outputs(features, precision)
         return along @ vectors.T**2
 
     def row_sums(self, features, precision):
-        """See `Curvature`."""
         along, vectors = self._along_outputs(features, precision)
         return (along * vectors.sum(0)) @ vectors.T
 
     def covariances(self, features, precision):
-        """See `Curvature`."""
         along, vectors = self._along_outputs(features, precision)
         return (vectors * along[:, None]) @ vectors.T
 
     def pair_variances(self, features, precision, block_bytes):
-        """Yield variances of the differences of outputs, for many samples and outputs.
+        """Yield slices of samples and outputs k, and the variances of k minus each l.
 
         The covariance of a sample is sum_j g_j u_j u_j^T with g_j = sum_i t_i^2 / (b_j
         a_i + τ). As a matrix over i and j the fractions have a numerical rank r of some
         tens, so that all covariances are sums of the same r matrices: a sample takes r
         times the square of the number of outputs, instead of its third power.
-
-        Yields slices of samples and outputs k, and variances of the differences of
-        outputs k and l, of shape (n_rows, n_block, n_outputs), in blocks of
-        `block_bytes`.
         """
         vectors = to_tensor(self.out_vectors, features.device)
         turned = features @ to_tensor(self.in_vectors, features.device)
@@ -289,7 +273,6 @@ class Kronecker(Curvature):
                 yield rows, some, found.add_(variances[rows, None])
 
     def draw(self, normals, precision):
-        """See `Curvature`."""
         left = to_tensor(self.out_vectors, normals.device)
         right = to_tensor(self.in_vectors, normals.device)
         scaled = left.T @ normals @ right * self.scales(precision, normals.device)
@@ -304,16 +287,13 @@ class DenseCurvature(Curvature):
         """Return scaled Jacobians, of shape (n_rows, n_outputs, n_weights)."""
 
     def variances(self, features, precision):
-        """See `Curvature`."""
         return (self._scaled(features, precision) ** 2).sum(-1)
 
     def row_sums(self, features, precision):
-        """See `Curvature`."""
         scaled = self._scaled(features, precision)
         return (scaled @ scaled.sum(1)[:, :, None])[:, :, 0]
 
     def covariances(self, features, precision):
-        """See `Curvature`."""
         scaled = self._scaled(features, precision)
         return scaled @ scaled.transpose(1, 2)
 
@@ -327,7 +307,6 @@ class Full(DenseCurvature):
 
     @staticmethod
     def sums(features, logits, n_outputs):
-        """Return the contribution of a batch to the sums."""
         p, others = _output_probabilities(logits, n_outputs)
         stacked = (p[:, :, None] * features[:, None]).flatten(1)
         total = -stacked.T @ stacked
@@ -345,7 +324,6 @@ class Full(DenseCurvature):
         return scaled.transpose(0, 1)
 
     def draw(self, normals, precision):
-        """See `Curvature`."""
         vectors = to_tensor(self.vectors, normals.device)
         turned = normals.flatten(1) @ vectors * self.scales(precision, normals.device)
         return (turned @ vectors.T).view(normals.shape)
@@ -359,11 +337,7 @@ STRUCTURES: dict = {
 
 
 def log_marginal_likelihood(log_likelihood, eigenvalues, square_norm, precision):
-    """Return Laplace's approximation of the log marginal likelihood, in nats.
-
-    It is log p(D|w) - τ/2 ||w||^2 - 1/2 sum_i log((h_i + τ) / τ), with the eigenvalues
-    h of the curvature in any shape and the precision τ.
-    """
+    """Return log p(D|w) - τ/2 ||w||^2 - 1/2 sum_i log((h_i + τ) / τ), in nats."""
     log_ratio = np.sum(np.log1p(np.asarray(eigenvalues) / precision))
     return float(log_likelihood - 0.5 * (precision * square_norm + log_ratio))
 
@@ -432,10 +406,8 @@ class GaussianHead:
 class GaussianFit:
     """Posterior `head` of a linear output, from passes over the training samples.
 
-    `passes` yields features and outputs of consecutive samples, `weights` are the given
-    ones, `variance` is the parameter of a `Gaussian`, and `precision` of the prior is a
-    number or "marglik". Attributes: the chosen `variance`, None if the network predicts
-    it, and `precision`, and the `log_marginal_likelihood`.
+    `passes` yields features and outputs, `weights` are the given ones, and `variance`
+    (None: the network predicts it) and `precision` are chosen if they are "marglik".
     """
 
     def __init__(self, passes, y, weights, variance, precision):
@@ -485,11 +457,9 @@ def _sums(passes, y, is_predicted):
 
 
 def exact_uncertainty(normals, spread, setting):
-    """Return the uncertainty for a normal distribution of the mean.
-
-    The divergences are quadratic in the mean: their averages over the distribution and
-    over two points, one standard deviation away, are the same.
-    """
+    """Return the uncertainty for a normal distribution of the mean."""
+    # divergences are quadratic in the mean: their averages over the distribution and
+    # over two points, one standard deviation away, are the same
     (mean, variance), std = normals, np.sqrt(spread)
     members = np.stack([mean - std, mean + std])
     return gaussian_uncertainty(
@@ -622,7 +592,6 @@ class Linearized(Outputs):
         return Eigenbasis([arrays])
 
     def changes(self, features, draws):
-        """Return changes of the logits, of shape (n_draws, n_rows, n_classes)."""
         return self.to_logits((features @ draws.T).movedim(-1, 0))
 
 
@@ -672,7 +641,6 @@ class Eigenbasis(DenseCurvature):
         return turned * self.scales(precision, features.device)
 
     def draw(self, normals, precision):
-        """See `Curvature`."""
         return self._turned(self._scaled(normals, precision), back=True)
 
 

@@ -650,11 +650,7 @@ def mean_field_of_blocks(logits, blocks):
 
 
 def probit_proba(logits, variances):
-    """Return MacKay's approximation of the mean of the softmax, for many classes.
-
-    p_k is proportional to exp(f_k / sqrt(1 + π Σ_kk / 8)). `variances` have the shape
-    (n_rows, n_classes), or (n_rows, 1) for a margin with logits (-m/2, m/2).
-    """
+    """Return p_k proportional to exp(f_k / sqrt(1 + π Σ_kk / 8)) (MacKay)."""
     return softmax(logits / np.sqrt(1 + np.pi / 8 * variances), axis=1)
 
 

@@ -338,24 +338,19 @@ class HMC(BaseSampler):
         n_transitions = kernel.n_warmup + self.n_samples * kernel.thin
         name = type(self).__name__
         with progress(n_transitions, desc=name, verbose=self.verbose) as bar:
-            found = sample(
+            chains = sample(
                 value_and_grad,
                 start,
                 n_samples=self.n_samples,
-                n_warmup=kernel.n_warmup,
-                n_leapfrog=kernel.n_leapfrog,
                 generator=generator,
                 bar=bar,
-                thin=kernel.thin,
-                target_accept=kernel.target_accept,
-                step_size=None if kernel.step_size == "auto" else kernel.step_size,
-                adapt_mass=kernel.adapt_mass,
+                **kernel.get_params(),
             )
-        theta = found.samples * scales
-        self.log_density_ = found.log_density.cpu().numpy()
-        self.acceptance_rate_ = found.acceptance_rate
-        self.step_size_ = found.step_size
-        self.n_divergences_ = found.n_divergences
+        theta = chains.samples * scales
+        self.log_density_ = chains.log_density.cpu().numpy()
+        self.acceptance_rate_ = chains.acceptance_rate
+        self.step_size_ = chains.step_size
+        self.n_divergences_ = chains.n_divergences
         r_hats = _r_hat_of_predictions(posterior, theta)
         self.r_hat_ = float(r_hats.max())
         self.r_hat_log_density_ = float(r_hat(self.log_density_))
@@ -408,9 +403,7 @@ def _r_hat_of_predictions(posterior, theta):
 def leapfrog(value_and_grad, z, r, value, grad, step, n_steps, inverse_mass):
     """Return position, momentum, value and gradient of all chains after `n_steps`.
 
-    ``value_and_grad(z)`` returns log densities (n_chains,) in float64, and their
-    gradients. `z` and `r` have the shape (n_chains, n_dims), `step` (n_chains, 1) and
-    `inverse_mass` (n_dims,).
+    For the function see `sample`; `step` has the shape (n_chains, 1).
     """
     r = r + 0.5 * step * grad
     for i in range(n_steps):
@@ -465,16 +458,9 @@ class _Sampler:
         """Return the end of a random trajectory and the decrease of the energy."""
         noise = torch.empty_like(self.z).normal_(generator=self.generator)
         r = noise / self.inverse_mass.sqrt()
-        end = leapfrog(
-            self.value_and_grad,
-            self.z,
-            r,
-            self.value,
-            self.grad,
-            step[:, None].to(r.dtype),
-            n_steps,
-            self.inverse_mass,
-        )
+        state = self.z, r, self.value, self.grad
+        options = step[:, None].to(r.dtype), n_steps, self.inverse_mass
+        end = leapfrog(self.value_and_grad, *state, *options)
         gain = self._energy(self.value, r) - self._energy(end[2], end[1])
         return end, torch.nan_to_num(gain, nan=-math.inf)
 
@@ -513,25 +499,24 @@ class _Sampler:
             step = torch.where(going, step * factor, step)
         return step
 
-
-def _warm_up(sampler, n_warmup, target_accept, adapt_mass):
-    """Adapt the step sizes and, optionally, the masses; return the step sizes."""
-    step = torch.full_like(sampler.value, 0.1)
-    # growing windows, so that late values dominate
-    ends = [n_warmup * share // 8 for share in (0, 1, 2, 4, 8)]
-    for start, end in pairwise(ends):
-        step = sampler.first_step(step)
-        averaging = _DualAveraging(step, target_accept)
-        draws = []
-        for i in range(end - start):
-            accept, _ = sampler.transition(averaging.step)
-            averaging.update(accept)
-            if adapt_mass and i >= (end - start) // 2:
-                draws.append(sampler.z)
-        step = averaging.mean()
-        if len(draws) > 1 and end < n_warmup:
-            sampler.inverse_mass = _shrunk_variance(torch.stack(draws))
-    return step
+    def warm_up(self, n_warmup, target_accept, adapt_mass):
+        """Adapt the step sizes and, optionally, the masses; return the step sizes."""
+        step = torch.full_like(self.value, 0.1)
+        # growing windows, so that late values dominate
+        ends = [n_warmup * share // 8 for share in (0, 1, 2, 4, 8)]
+        for start, end in pairwise(ends):
+            step = self.first_step(step)
+            averaging = _DualAveraging(step, target_accept)
+            draws = []
+            for i in range(end - start):
+                accept, _ = self.transition(averaging.step)
+                averaging.update(accept)
+                if adapt_mass and i >= (end - start) // 2:
+                    draws.append(self.z)
+            step = averaging.mean()
+            if len(draws) > 1 and end < n_warmup:
+                self.inverse_mass = _shrunk_variance(torch.stack(draws))
+        return step
 
 
 def _shrunk_variance(draws):
@@ -552,7 +537,7 @@ def sample(
     bar,
     thin=1,
     target_accept=0.8,
-    step_size=None,
+    step_size="auto",
     adapt_mass=False,
 ):
     """Sample from a density by Hamiltonian Monte Carlo, all chains in parallel.
@@ -567,8 +552,8 @@ def sample(
     ``acceptance_rate``, ``step_size`` and ``n_divergences``.
     """
     sampler = _Sampler(value_and_grad, start, generator, n_leapfrog, bar)
-    if step_size is None:
-        step = _warm_up(sampler, n_warmup, target_accept, adapt_mass)
+    if step_size == "auto":
+        step = sampler.warm_up(n_warmup, target_accept, adapt_mass)
     else:
         step = torch.full_like(sampler.value, step_size)
         for _ in range(n_warmup):
@@ -600,9 +585,7 @@ def r_hat(draws):
     """Return the rank-normalized split R-hat (...) of draws (n_chains, n_draws, ...).
 
     The halves of the chains are compared as separate chains, for the bulk and, by the
-    distances of the draws from their median, for the tails; the larger value counts
-    (Vehtari et al. 2021). It is near 1 if the chains agree, and 1 where all draws are
-    the same. There are at least four draws per chain.
+    distances of the draws from their median, for the tails (Vehtari et al. 2021).
     """
     draws = np.asarray(draws)
     flat = draws.reshape(*draws.shape[:2], -1)

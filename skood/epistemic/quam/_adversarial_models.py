@@ -24,11 +24,7 @@ _ROUNDING = 32
 
 @dataclass(frozen=True)
 class Keep:
-    """Models of a search that are kept, see `BestModels`.
-
-    `fields` is a function of the searched layers, points, a `Task` and `BestModels`,
-    which returns a dict of tensors (n_searches, ...).
-    """
+    """Options of `BestModels`, and a function of these that returns tensors by name."""
 
     slack: float
     fields: Callable

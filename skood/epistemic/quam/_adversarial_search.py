@@ -131,19 +131,14 @@ class AdversarialSearch(SkoodEstimator):
         self.rank = rank
         self.chunk_size = chunk_size
 
-    def _factor(self, step):
-        """Return eta to the power of the number of updates before a step."""
-        return self.eta ** (step // self.update_every)
-
 
 @dataclass(frozen=True)
 class Found:
-    """Outputs and losses of the models along the searches, the given one first.
+    """Outputs (n_steps + 1, n_searches, n_outputs) and losses of the models.
 
-    `outputs`, log-probabilities or means, have the shape (n_steps + 1, n_searches,
-    n_outputs), losses (n_steps + 1, n_searches). `judged` is the loss that determines
-    the weights of the models, on the training samples of the step or on samples that
-    are the same for all models. `weights` are the stacked weights at the end.
+    `judged` is the loss that determines the weights of the models, on the training
+    samples of the step or on samples that are the same for all models. `weights` are
+    the stacked weights at the end.
     """
 
     outputs: torch.Tensor
@@ -205,12 +200,10 @@ class Classes(Task):
 
 
 class Untargeted(Classes):
-    """Objective that moves the prediction of a point away from the given one.
+    """Objective that moves the prediction away from the given one, `reference`.
 
     `starts` (n_searches,) are numbers of initial weights: the given ones with noise,
-    because the divergence of the given prediction p is stationary there. The noise of a
-    start, which depends on the seed, is the same for all points. `reference`
-    (n_searches, n_classes) are the log-probabilities of p.
+    because the divergence is stationary there; it is the same for all points.
     """
 
     def __init__(self, starts, reference, seed):
@@ -263,9 +256,8 @@ class _MeanCrossEntropy(torch.autograd.Function):
 class Means(Task):
     """Objective that moves the mean of a point up or down.
 
-    `shifts` (n_searches,) are initial, in standard deviations; `mean` and `variance`
-    (n_searches,) are predictions of the given network. The variance is `fixed`, the
-    same for all samples and models, or the exponential of the second output.
+    `shifts` (n_searches,) are initial, in standard deviations. The variance is `fixed`,
+    the same for all samples and models, or the exponential of the second output.
     """
 
     def __init__(self, shifts, mean, variance, *, fixed):
@@ -297,6 +289,11 @@ class Means(Task):
         log_ratio = self.variance.log() - log_variance
         distance = (outputs[:, 0] - self.mean) ** 2 * torch.exp(-log_variance)
         return -0.5 * (distance + torch.expm1(log_ratio) - log_ratio)
+
+
+def growth(options, step):
+    """Return eta to the power of the number of updates before a step."""
+    return options.eta ** (step // options.update_every)
 
 
 def search(tail, points, task, n_searches, batches, options, judges=None, best=None):
@@ -331,7 +328,7 @@ def search(tail, points, task, n_searches, batches, options, judges=None, best=N
                 row_logits, _ = tail.logits(weights, judges[0], points)
                 judged.append(task.training_loss(row_logits, judges[1]))
         if step < options.n_steps:
-            factor = options._factor(step)
+            factor = growth(options, step)
             for group in optimizer.param_groups:
                 group["lr"] = options.lr / factor
             # the objective of [1] in `QUAM`, up to a constant

@@ -18,7 +18,7 @@ from sklearn.utils import Bunch, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skood.epistemic.quam._adversarial_models import BestModels, Keep
-from skood.epistemic.quam._adversarial_search import search
+from skood.epistemic.quam._adversarial_search import growth, search
 from skood.epistemic.quam._local_components import Stored, draw_members
 from skood.epistemic.quam._searched_layers import find_tail, restored_tail
 from skood.utils._batches import joined
@@ -86,42 +86,45 @@ class Searches:
         self.options = estimator._search()
         self.component = estimator._part("component")
 
+    @contextmanager
     def plain(self):
-        """Use ordinary tensors and full precision, see `_plain`."""
-        return _plain(self.estimator.device)
+        """Use ordinary tensors and full precision in any context of the caller."""
+        kind = resolve_device(self.estimator.device).type
+        with torch.inference_mode(False), torch.autocast(kind, enabled=False):
+            yield
 
     # --- training samples ----------------------------------------------------
 
     def draw_samples(self, X, y):
         """Draw the training samples of all steps; store the searched layers' input."""
-        one = self.estimator
+        quam = self.estimator
         if is_loader(X):
             n_samples = _length(X)
         else:
             check_consistent_length(X, y)
-            y = one.likelihood_.targets(y, one)
+            y = quam.likelihood_.targets(y, quam)
             n_samples = len(y)
-        rng = check_random_state(one.random_state)
+        rng = check_random_state(quam.random_state)
         n_batches, batch_size = self.options.n_steps + 1, self.options.batch_size
         index = _schedule(n_samples, n_batches, batch_size, rng)
         extra = np.arange(0)
         if self.component.n_evaluation_samples is not None:
             extra = rng.permutation(n_samples)[: self.component.n_evaluation_samples]
-        one._seed = int(rng.randint(2**31))  # of the searches' initial weights
+        quam._seed = int(rng.randint(2**31))  # of the searches' initial weights
         used, place = np.unique(np.r_[index.ravel(), extra], return_inverse=True)
         with self.plain():
-            features, outputs, targets = self._read(one._open(), X, y, used, rng)
-        one.penalty_features_ = features
-        one.penalty_targets_ = targets
-        one.penalty_index_ = place[: index.size].reshape(index.shape)
-        one.evaluation_index_ = place[index.size :]
-        one._structure = self._structure
-        one.n_samples_fit_ = n_samples
+            features, outputs, targets = self._read(quam._open(), X, y, used, rng)
+        quam.penalty_features_ = features
+        quam.penalty_targets_ = targets
+        quam.penalty_index_ = place[: index.size].reshape(index.shape)
+        quam.evaluation_index_ = place[index.size :]
+        quam._structure = self._structure
+        quam.n_samples_fit_ = n_samples
         means = partial(operator.itemgetter((slice(None), 0)), outputs)
-        one.likelihood_.fit_targets(targets, means)
-        losses = one.likelihood_.losses(outputs, targets)
-        one.reference_loss_ = losses[one.penalty_index_].mean(axis=1)
-        one._drawn_for = self._sample_parameters()
+        quam.likelihood_.fit_targets(targets, means)
+        losses = quam.likelihood_.losses(outputs, targets)
+        quam.reference_loss_ = losses[quam.penalty_index_].mean(axis=1)
+        quam._drawn_for = self._sample_parameters()
 
     def _sample_parameters(self):
         """Return the parameters that determine which training samples are stored."""
@@ -138,12 +141,12 @@ class Searches:
 
     def _opened(self, X):
         """Return the searched layers as in `fit`, and prepared samples."""
-        one = self.estimator
-        network = one._open()
-        found, structure = one._structure
+        quam = self.estimator
+        network = quam._open()
+        found, structure = quam._structure
         network.restore(found)
         rows = network.prepare(X)
-        options = {"rank": self.options.rank, "seed": one._seed}
+        options = {"rank": self.options.rank, "seed": quam._seed}
         return restored_tail(network, structure, rows[:2], **options), rows
 
     def _run(self, tail, rows):
@@ -180,11 +183,9 @@ class Searches:
                 rows = network.prepare(X[torch.from_numpy(wanted)])
                 tail = tail or self._tail(network, rows)
                 features, outputs = self._run(tail, rows)
-                targets = self.estimator.likelihood_.targets(
-                    to_numpy(y), self.estimator
-                )
-                targets = targets[wanted]
-                parts.append((to_numpy(features), outputs, targets))
+                quam = self.estimator
+                targets = quam.likelihood_.targets(to_numpy(y), quam)
+                parts.append((to_numpy(features), outputs, targets[wanted]))
             start = stop
         if start <= used[-1]:
             raise ValueError(
@@ -194,37 +195,36 @@ class Searches:
 
     def _batches(self, network):
         """Return the training samples of each step and of the models' weights."""
-        one, n_now = self.estimator, self.options.n_steps
-        n_steps, now = len(one.penalty_index_) - 1, self._sample_parameters()
-        if now != one._drawn_for or n_now > n_steps:
+        quam, n_now = self.estimator, self.options.n_steps
+        n_steps, now = len(quam.penalty_index_) - 1, self._sample_parameters()
+        if now != quam._drawn_for or n_now > n_steps:
             raise ValueError(
                 "Training samples are drawn in fit, for scope, batch_size, "
-                f"n_evaluation_samples = {one._drawn_for} and at most {n_steps} steps. "
-                f"They are {now} and {n_now} now: call fit again."
+                f"n_evaluation_samples = {quam._drawn_for} and at most {n_steps} "
+                f"steps. They are {now} and {n_now} now: call fit again."
             )
-        features = to_tensor(one.penalty_features_, network.device)
-        targets = _as_targets(one.penalty_targets_, network.device)
+        features = to_tensor(quam.penalty_features_, network.device)
+        targets = _as_targets(quam.penalty_targets_, network.device)
         batches = [
             (features[rows], targets[rows])
-            for rows in torch.from_numpy(one.penalty_index_[: n_now + 1])
+            for rows in torch.from_numpy(quam.penalty_index_[: n_now + 1])
         ]
         judges = None
         if self.component.n_evaluation_samples is not None:
-            rows = torch.from_numpy(one.evaluation_index_)
+            rows = torch.from_numpy(quam.evaluation_index_)
             judges = features[rows], targets[rows]
         return batches, judges
 
     # --- searches ------------------------------------------------------------
 
     def members(self, X):
-        """Yield reference, outputs, weights and searches of all models for some points.
+        """Yield reference (n_points, n_outputs), outputs, weights and searches.
 
-        The shapes are (n_points, n_outputs), (n_members, n_points, n_outputs),
-        (n_members, n_points) and (n_members,): models along the same search, of the
-        same index, are not independent.
+        These have the shapes (n_members, n_points, n_outputs), (n_members, n_points)
+        and (n_members,): models along the same search are not independent.
         """
         if self.component.kind != "delta":
-            yield from drawn_members(self, X, self.component)
+            yield from self._drawn_members(X)
             return
         for reference, _, found in self.blocks(X, self.estimator.verbose):
             n_points, n_outputs = reference.shape
@@ -236,12 +236,65 @@ class Searches:
 
     def stored(self, tail, task):
         """Return the training samples of the steps, as `Stored`."""
-        one, device = self.estimator, tail.network.device
-        features = to_tensor(one.penalty_features_, device)
-        targets = _as_targets(one.penalty_targets_, device)
-        index = torch.from_numpy(one.penalty_index_)
+        quam, device = self.estimator, tail.network.device
+        features = to_tensor(quam.penalty_features_, device)
+        targets = _as_targets(quam.penalty_targets_, device)
+        index = torch.from_numpy(quam.penalty_index_)
         batches = [(features[rows], targets[rows]) for rows in index]
-        return Stored(features, targets, batches, one.n_samples_fit_, task)
+        return Stored(features, targets, batches, quam.n_samples_fit_, task)
+
+    def _drawn_members(self, X):
+        """Yield the same as `members` for draws from the `LocalComponent`."""
+        quam, component = self.estimator, self.component
+        slack = component.slack
+        if slack is None:
+            slack = max(self.options.gamma, 2 / quam.n_samples_fit_)
+        is_subspace = component.kind == "subspace"
+        if is_subspace and component.include_reference:
+            raise ValueError(
+                "include_reference=True needs kind='laplace' or 'sgmcmc': there is no "
+                "search of the given network whose models span a subspace."
+            )
+
+        def fields(tail, points, task, best):
+            theta = {"theta": tail.flatten(best.weights)}
+            return theta | ({"iterates": best.iterates} if is_subspace else {})
+
+        keep = Keep(slack, fields, _N_ITERATES if is_subspace else 0)
+        for reference, targets, block in self.blocks(X, quam.verbose, keep):
+            draws = [
+                self._draw(reference[i : i + 1], targets[i : i + 1], block, i)
+                for i in range(len(reference))
+            ]
+            outputs, weights = (
+                np.stack(arrays, axis=1) for arrays in zip(*draws, strict=True)
+            )
+            groups = None
+            if component.kind == "sgmcmc":  # draws of a chain depend on each other
+                groups = np.arange(len(weights)) // component.n_samples
+            yield reference, outputs, weights, groups
+
+    def _draw(self, reference, targets, block, i):
+        """Return outputs and weights of the draws for a point of a block."""
+        quam, component, tail = self.estimator, self.component, block.tail
+        task, device = quam._task(targets, reference, tail), tail.network.device
+        best = {name: to_tensor(a[:, i], device) for name, a in block.best.items()}
+        if component.include_reference:
+            best["theta"] = torch.cat([best["theta"], tail.flatten(tail.start(1))])
+        options = component, quam.temperature, self.options.rank, quam._seed
+        point, stored = block.points[i : i + 1], self.stored(tail, task)
+        with self.plain():
+            outputs, log_weights = draw_members(
+                tail, stored, point, best["theta"], best.get("iterates"), options
+            )
+        weights = softmax(log_weights.cpu().numpy())
+        if not (torch.isfinite(outputs).all() and np.isfinite(weights).all()):
+            raise ValueError(
+                f"A draw of component={component.kind!r} has outputs of NaN or "
+                f"infinity. Raise its prior_precision={component.prior_precision}, "
+                f"lower its lr={component.lr}, or scale the features."
+            )
+        return outputs.cpu().numpy(), weights
 
     def _weights(self, losses):
         """Return weights of models, summing to one, from losses (n_members, ...)."""
@@ -253,12 +306,12 @@ class Searches:
         The fields of `AdversarialModels` are arrays (n_targets, ...); for `slack`, by
         default `gamma`, see `BestModels`.
         """
-        one = self.estimator
-        check_is_fitted(one)
+        quam = self.estimator
+        check_is_fitted(quam)
         slack = self.options.gamma if slack is None else slack
         fields = partial(self._fields, with_posterior=log_posterior)
         keep = Keep(slack, fields)
-        for reference, targets, found in self.blocks(X, one.verbose, keep):
+        for reference, targets, found in self.blocks(X, quam.verbose, keep):
             for i in range(len(targets)):
                 model = {name: array[:, i] for name, array in found.best.items()}
                 names = [name for name in model if name.startswith(_WEIGHT)]
@@ -266,12 +319,12 @@ class Searches:
                     name.removeprefix(_WEIGHT): model.pop(name) for name in names
                 }
                 step = model["step"]
-                given = one.reference_loss_[step] + self.options.gamma
+                given = quam.reference_loss_[step] + self.options.gamma
                 model |= {
                     "weights": weights,
                     "penalty": model["training_loss"] - given,
                     "log_posterior_drop": model.get("log_posterior_drop"),
-                    "estimator": one.estimator_,
+                    "estimator": quam.estimator_,
                 }
                 outputs = found.outputs[step, np.arange(len(step)), i]
                 yield reference[i : i + 1], targets[i], outputs, model
@@ -292,9 +345,8 @@ class Searches:
             excess = loss - stored.loss(tail, given, points)[0]
             growth = _square_norm(named) - _square_norm(tail.named(given))[0]
             prior = 0.5 * self.options.weight_decay * growth
-            fields["log_posterior_drop"] = (
-                self.estimator.n_samples_fit_ * excess + prior
-            )
+            n_samples = self.estimator.n_samples_fit_
+            fields["log_posterior_drop"] = n_samples * excess + prior
         return fields
 
     def blocks(self, X, verbose, keep=None):
@@ -303,15 +355,15 @@ class Searches:
         With `keep`, a `Keep`, also ``best``, its fields as arrays (n_targets, n_points,
         ...), and the searched layers ``tail`` and their input ``points``.
         """
-        one = self.estimator
+        quam = self.estimator
         with self.plain():
             tail, rows = self._opened(X)
             batches, judges = self._batches(tail.network)
-        n_outputs = len(getattr(one, "classes_", [0]))
-        n_targets = one._targets(np.zeros((1, n_outputs))).shape[1]
+        n_outputs = len(getattr(quam, "classes_", [0]))
+        n_targets = quam._targets(np.zeros((1, n_outputs))).shape[1]
         size, group = self._block(tail, n_targets, len(batches[0][0]))
         n_points = len(rows)
-        with progress(n_points, desc=type(one).__name__, verbose=verbose) as bar:
+        with progress(n_points, desc=type(quam).__name__, verbose=verbose) as bar:
             for start in range(0, n_points, size):
                 part = rows[start : start + size]
                 with self.plain():
@@ -324,14 +376,14 @@ class Searches:
 
         Arrays of `Found` have the shape (n_steps + 1, n_targets, n_points, ...).
         """
-        one, options = self.estimator, self.options
+        quam, options = self.estimator, self.options
         points, reference = self._run(tail, rows)
-        targets = one._targets(reference)
+        targets = quam._targets(reference)
         parts, models = [], []
-        best, given = None, one.reference_loss_[: len(batches)]
+        best, given = None, quam.reference_loss_[: len(batches)]
         for first in range(0, targets.shape[1], group):
             some = targets[:, first : first + group]
-            task = one._task(some, reference, tail)
+            task = quam._task(some, reference, tail)
             if keep is not None:
                 best = BestModels(tail, given, keep.slack, keep.n_iterates)
             found = search(
@@ -387,7 +439,7 @@ class Searches:
             attack_loss=attack,
             training_loss=training,
             penalty=penalty,
-            loss=attack + self.options.c0 * self.options._factor(steps) * penalty,
+            loss=attack + self.options.c0 * growth(self.options, steps) * penalty,
             weights=self._weights(found.judged.reshape(-1, 1)).reshape(training.shape),
         )
         return trace, found.outputs[:, :, 0], reference
@@ -410,14 +462,6 @@ def _by_points(tensor, shape):
     return np.moveaxis(array.reshape(*shape, *array.shape[1:]), 1, 0)
 
 
-@contextmanager
-def _plain(device):
-    """Use ordinary tensors and full precision in any context of the caller."""
-    kind = resolve_device(device).type
-    with torch.inference_mode(False), torch.autocast(kind, enabled=False):
-        yield
-
-
 def _length(loader):
     """Return the number of samples of a loader."""
     try:
@@ -438,57 +482,3 @@ def _schedule(n_samples, n_batches, batch_size, rng):
     n_epochs = -(-n_batches * batch_size // n_samples)
     order = np.concatenate([rng.permutation(n_samples) for _ in range(n_epochs)])
     return order[: n_batches * batch_size].reshape(n_batches, batch_size)
-
-
-def drawn_members(searches, X, component):
-    """Yield the same as `Searches.members` for draws from a `LocalComponent`."""
-    one, slack = searches.estimator, component.slack
-    if slack is None:
-        slack = max(searches.options.gamma, 2 / one.n_samples_fit_)
-    is_subspace = component.kind == "subspace"
-    if is_subspace and component.include_reference:
-        raise ValueError(
-            "include_reference=True needs kind='laplace' or 'sgmcmc': there is no "
-            "search of the given network whose models span a subspace."
-        )
-
-    def fields(tail, points, task, best):
-        found = {"theta": tail.flatten(best.weights)}
-        return found | ({"iterates": best.iterates} if is_subspace else {})
-
-    keep = Keep(slack, fields, _N_ITERATES if is_subspace else 0)
-    for reference, targets, found in searches.blocks(X, one.verbose, keep):
-        parts = [
-            _draw(
-                searches, reference[i : i + 1], targets[i : i + 1], found, i, component
-            )
-            for i in range(len(reference))
-        ]
-        outputs, weights = (np.stack(part, axis=1) for part in zip(*parts, strict=True))
-        groups = None
-        if component.kind == "sgmcmc":  # draws of a chain depend on each other
-            groups = np.arange(len(weights)) // component.n_samples
-        yield reference, outputs, weights, groups
-
-
-def _draw(searches, reference, targets, found, i, component):
-    """Return outputs and weights of the draws for a point of a block."""
-    one, tail = searches.estimator, found.tail
-    task, device = one._task(targets, reference, tail), tail.network.device
-    best = {name: to_tensor(a[:, i], device) for name, a in found.best.items()}
-    if component.include_reference:
-        best["theta"] = torch.cat([best["theta"], tail.flatten(tail.start(1))])
-    options = component, one.temperature, searches.options.rank, one._seed
-    point, stored = found.points[i : i + 1], searches.stored(tail, task)
-    with searches.plain():
-        outputs, log_weights = draw_members(
-            tail, stored, point, best["theta"], best.get("iterates"), options
-        )
-    weights = softmax(log_weights.cpu().numpy())
-    if not (torch.isfinite(outputs).all() and np.isfinite(weights).all()):
-        raise ValueError(
-            f"A draw of component={component.kind!r} has outputs of NaN or infinity. "
-            f"Raise its prior_precision={component.prior_precision}, lower its "
-            f"lr={component.lr}, or scale the features."
-        )
-    return outputs.cpu().numpy(), weights
