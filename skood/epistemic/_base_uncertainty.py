@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.base import ClassifierMixin, RegressorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import ClassifierTags, RegressorTags
@@ -41,16 +42,23 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
     """Base class of estimators whose uncertainty is the disagreement of many members.
 
     The estimator is a classifier or a regressor, as its `estimator` is. A subclass
-    implements ``fit``, which sets ``likelihood_``, ``classes_`` of a classifier and,
-    unless there is no given model, ``estimator_``; and ``_blocks(X)``, which yields a
-    `Block` for consecutive samples. It has the parameters ``estimator``, ``setting``
-    and, if it supports regressors, ``likelihood``.
+    implements ``fit``, which sets ``likelihood_``, ``classes_`` of a classifier and
+    ``estimator_``, and ``_blocks(X)``.
     """
 
     _parameter_constraints: dict = {
         "estimator": [HasMethods(["fit", "predict"])],
         "setting": [StrOptions({"auto", "a", "b"})],
     }
+    # Further parameters of estimators with a likelihood and draws.
+    _network_constraints: dict = {
+        "likelihood": [StrOptions({"auto"}), BaseLikelihood],
+        "random_state": ["random_state"],
+        "device": [str, torch.device],
+        "verbose": ["verbose"],
+    }
+
+    _default_parts: dict = {"likelihood": Gaussian}
 
     # The parameter, and the variance of the targets of regressors if it is "auto".
     likelihood: BaseLikelihood | str = Categorical()
@@ -332,10 +340,7 @@ def fit_given(owner, estimator, X, y, sample_weight=None):
 
 
 def warn_of_few_members(estimator, n_effective):
-    """Warn if the uncertainty of some samples depends on hardly more than one member.
-
-    `n_effective` (n_samples,) is the effective number of members.
-    """
+    """Warn if `n_effective` (n_samples,) of some samples is hardly above one."""
     few = int(np.sum(n_effective < 2 - 1e-6))  # not two rounded weights
     if not few:
         return

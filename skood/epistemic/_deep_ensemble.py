@@ -16,7 +16,7 @@ from sklearn.utils.parallel import delayed
 from sklearn.utils.validation import check_consistent_length
 
 from skood.epistemic._base_uncertainty import BaseMembers, fit_given
-from skood.epistemic._likelihood import BaseLikelihood, Block, Gaussian, combined
+from skood.epistemic._likelihood import BaseLikelihood, Block, combined
 from skood.graph import NodeSet
 from skood.nn import TorchClassifier
 from skood.nn._training_data import (
@@ -193,8 +193,6 @@ class DeepEnsemble(BaseMembers):
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
-
-    _default_parts: dict = {"likelihood": Gaussian}
 
     def __init__(
         self,
@@ -387,10 +385,7 @@ def _indexable(X):
 
 
 def row_blocks(X, bytes_per_row):
-    """Yield blocks of samples of any kind, of bounded memory; few stay uncut.
-
-    `bytes_per_row` is the memory per sample during the computation.
-    """
+    """Yield blocks of samples that need `bytes_per_row` each; few stay uncut."""
     X = _indexable(X)
     # the whole graph is run for each block
     budget = {"budget": GRAPH_BYTES} if isinstance(X, NodeSet) else {}
@@ -414,10 +409,7 @@ def ensemble_blocks(members, likelihood, X, reference=None):
 
 
 def _bootstrap(strata, weight, random_state):
-    """Return sample indices drawn with replacement in each stratum.
-
-    Samples of weight zero are not redrawn, and replace no others.
-    """
+    """Draw indices with replacement by stratum; none, and not to, weight zero."""
     rows = np.arange(len(strata))
     counts = np.ones(len(strata), dtype=bool)
     if weight is not None and weight.ndim == 1:  # other weights: members raise

@@ -7,21 +7,18 @@ from functools import partial
 from numbers import Integral
 
 import numpy as np
-import torch
 from sklearn.utils import check_random_state
 
 from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._deep_ensemble import GRAPH_BYTES
 from skood.epistemic._likelihood import (
-    BaseLikelihood,
     Block,
-    Gaussian,
     combined,
     of_rows,
 )
 from skood.graph import NodeSet
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._param_validation import Interval, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
 
@@ -161,15 +158,10 @@ class MCDropout(BaseMembers):
 
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
+        **BaseMembers._network_constraints,
         "n_samples": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "likelihood": [StrOptions({"auto"}), BaseLikelihood],
-        "random_state": ["random_state"],
-        "device": [str, torch.device],
-        "verbose": ["verbose"],
     }
-
-    _default_parts: dict = {"likelihood": Gaussian}
 
     def __init__(
         self,

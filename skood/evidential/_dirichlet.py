@@ -56,10 +56,7 @@ def _by_size(x, small, large):
 
 
 def stirling_rest(x):
-    """Return the rest of Stirling's formula, Delta(x) = 1 / 12x - 1 / 360x^3 + ....
-
-    x is positive, with at least one axis.
-    """
+    """Return the rest of Stirling's formula, Delta(x) = 1 / 12x - 1 / 360x^3 + ...."""
     return _by_size(
         x,
         lambda x: gammaln(x) - ((x - 0.5) * np.log(x) - x + HALF_LOG_2PI),
@@ -68,10 +65,7 @@ def stirling_rest(x):
 
 
 def log_minus_digamma(x):
-    """Return delta(x) = log x - digamma(x) = 1 / 2x + 1 / 12x^2 - ....
-
-    x is positive, with at least one axis, and so is the result.
-    """
+    """Return delta(x) = log x - digamma(x) = 1 / 2x + 1 / 12x^2 - ... > 0."""
     return _by_size(
         x,
         lambda x: 1.0 / x - (digamma(x + 1.0) - np.log(x)),
@@ -80,10 +74,7 @@ def log_minus_digamma(x):
 
 
 def digamma_next_minus_log(x):
-    """Return digamma(x + 1) - log x = 1 / 2x - 1 / 12x^2 + ..., decreasing to 0.
-
-    x is positive, with at least one axis, and so is the result.
-    """
+    """Return digamma(x + 1) - log x = 1 / 2x - 1 / 12x^2 + ... > 0, decreasing."""
     return _by_size(
         x,
         lambda x: digamma(x + 1.0) - np.log(x),
@@ -120,10 +111,7 @@ def digamma_gain(x, gain):
 
 
 def check_alpha(alpha, name="alpha"):
-    """Return parameters (..., n_classes) as float64, all positive, or raise.
-
-    They are called `name` in error messages.
-    """
+    """Return parameters (..., n_classes) as float64, all positive, or raise."""
     alpha = np.asarray(to_numpy(alpha))
     if alpha.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold real numbers, got dtype {alpha.dtype}.")
@@ -188,12 +176,7 @@ def _check_codes(codes, alpha):
 
 
 def totals(alpha):
-    """Return the sum of the parameters, and for each the sum of the others.
-
-    For non-negative `alpha` of shape (..., n_classes), the sums have the shapes (...,
-    1) and (..., n_classes); the latter are at full precision also if a parameter is
-    nearly the total.
-    """
+    """Return the sums, and for each entry the sum of the others in full precision."""
     total = alpha.sum(axis=-1, keepdims=True)
     others = total - alpha
     # only the largest can be nearly the whole sum

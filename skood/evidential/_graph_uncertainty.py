@@ -35,11 +35,9 @@ def evidential_uncertainty(
 ):
     """Return total, aleatoric and epistemic uncertainty of Dirichlet distributions.
 
-    `alpha`, of shape (n_nodes, n_classes), are the parameters for all nodes of the
-    graph of `X`, or for the samples of an array, which have no neighbors. `propagation`
-    is a key of `WALKS`, "both" or None; `n_steps` and `teleport` replace the defaults.
-    Unless alpha is propagated, the aleatoric uncertainty is minus the largest of
-    `proba`, of shape (n_nodes, n_classes), if given.
+    `alpha` and `proba` are for all nodes of the graph of `X`, or for the samples of an
+    array. `propagation` is a key of `WALKS`, "both" or None. Unless alpha is
+    propagated, the aleatoric uncertainty is minus the largest of `proba`, if given.
     """
     is_graph = isinstance(X, NodeSet)
     nodes = X.nodes if is_graph else slice(None)

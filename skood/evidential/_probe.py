@@ -361,10 +361,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         return fitted
 
     def _labeled(self, X, y, outputs):
-        """Return the outputs for samples whose class is in the `classes_`.
-
-        `outputs` are for all nodes of their graph, or for all samples.
-        """
+        """Return a selection of the outputs: samples whose class is in `classes_`."""
         indices = X.nodes if isinstance(X, NodeSet) else np.arange(len(outputs.proba))
         if y is None:
             return outputs.take(indices)
@@ -598,11 +595,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
 @dataclass(frozen=True)
 class ProbeSamples:
-    """Inputs of the probe, probabilities of the network, and classes or None.
-
-    Shapes: inputs (n_samples, n_inputs), proba (n_samples, n_classes), codes
-    (n_samples,).
-    """
+    """Inputs of the probe, probabilities of the network, and class codes or None."""
 
     inputs: np.ndarray
     proba: np.ndarray
@@ -637,10 +630,8 @@ def _warn_of_poles(proba, codes):
 def train_probe(objective, parts, valid, start, *, lr, max_epochs, options, bar):
     """Minimize a `ProbeObjective` in full-batch steps; return (W, b) and the history.
 
-    `parts` and `valid` are lists of `ObjectiveSamples`; validation samples, or None,
-    determine the stopping epoch and the weights. `start` are W and b, `options` a
-    `TrainingOptions` without None, whose `tol` is a fraction of the objective. The
-    history has `epoch`, `train_loss` before the step and `valid_loss` after it.
+    `parts` and `valid` are lists of `ObjectiveSamples`; the latter, or None, determine
+    the stopping epoch and the weights. `start` are W and b.
     """
     like = parts[0].proba
     weights = [to_tensor(array.copy(), like.device, like.dtype) for array in start]

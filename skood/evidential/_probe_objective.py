@@ -37,12 +37,7 @@ def confidence(proba, corrected):
 
 
 def evidence_of(scores, activation, e_id):
-    """Return the evidence for each class, from the scores W z + b of the linear map.
-
-    Both are float64, of shape (n_samples, n_classes); the evidence is finite and not
-    negative. With "exp", the evidence of a class is at most ten times `e_id`, the
-    evidence of a sample with full confidence.
-    """
+    """Return finite evidence (n, n_classes) of scores W z + b; "exp" has a cap."""
     if activation == "exp":
         return np.exp(np.minimum(scores, log(CAP * e_id)))
     return np.logaddexp(0.0, scores)
@@ -56,10 +51,7 @@ def concentrations(evidence, proba, kind):
 
 
 class ObjectiveSamples:
-    """Samples over which terms of the objective are averaged.
-
-    Shapes: features (n_rows, n_features), proba (n_rows, n_classes), codes (n_rows,).
-    """
+    """Samples over which terms of the objective are averaged, on a device."""
 
     def __init__(self, features, proba, codes=None, *, regularized, corrected, device):
         dtype = torch.float32 if device.type == "mps" else torch.float64

@@ -183,14 +183,11 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         """Return the number of nodes per step: all, unless the graph is too large."""
         if self.batch_size is not None:
             return self.batch_size
-        n_nodes = train.tensors.shape[0]
-        n_rows = n_nodes
+        n_vectors = train.tensors.shape[0]
         if getattr(module, "copies_edges", False):
-            n_rows += train.tensors.graph.adjacency.nnz
+            n_vectors += train.tensors.graph.adjacency.nnz
         width = 4 * sum(p.shape[0] for p in module.parameters() if p.ndim == 2)
-        if 4 * n_rows * width <= _MAX_EPOCH_BYTES:
-            return None
-        return _SAMPLED_BATCH
+        return None if 4 * n_vectors * width <= _MAX_EPOCH_BYTES else _SAMPLED_BATCH
 
     def _validation(self, rows, factors, X_val, y_val, seed, options):
         """Return training and validation nodes (or None), with class weights."""
@@ -212,14 +209,11 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
             tensors = GraphTensors(nodes.graph, rows.tensors.device)
             valid = NodeRows(tensors, nodes.nodes, codes, normalized(factors[codes]))
         elif options.early_stopping:
-            parts = stratified_split(
+            folds = stratified_split(
                 rows.codes, options.validation_fraction, np.random.RandomState(seed)
             )
-            rows, valid = (
-                rows.part(part).with_weight(normalized(rows.weight[part]))
-                for part in parts
-            )
-        return rows.with_weight(normalized(rows.weight)), valid
+            rows, valid = (rows.take(fold, normalize=True) for fold in folds)
+        return rows.take(slice(None), normalize=True), valid
 
     # --- methods of subclasses --------------------------------------------------
 
@@ -232,18 +226,12 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         """Return a new network; torch is seeded."""
 
     def _build(self):
-        config = self._config
-        return self._make_module(
-            config["n_features"], config["n_classes"], config["recipe"]
-        )
+        names = "n_features", "n_classes", "recipe"
+        return self._make_module(*(self._config[name] for name in names))
 
     def _make_loss(self, device):
         """Return the loss of each node as a function of outputs and codes."""
-        return self._loss
-
-    def _loss(self, outputs, codes):
-        """Return the loss of each node."""
-        return cross_entropy(outputs, codes)
+        return cross_entropy
 
     # --- outputs ----------------------------------------------------------------
 
@@ -316,23 +304,17 @@ class NodeRows:
             torch.tensor(self.weight, device=device, dtype=dtype),
         )
 
-    def with_weight(self, weight):
-        """Return the same nodes with other weights."""
-        return replace(self, weight=weight)
-
     def with_dtype(self, dtype):
         """Return the same nodes of a graph in another dtype."""
         tensors = GraphTensors(self.tensors.graph, self.tensors.device, dtype)
         return replace(self, tensors=tensors)
 
-    def part(self, rows):
-        """Return some of the nodes."""
-        return replace(
-            self,
-            nodes=self.nodes[rows],
-            codes=self.codes[rows],
-            weight=self.weight[rows],
-        )
+    def take(self, indices, *, normalize=False):
+        """Return a selection of the nodes, with weights of mean one if `normalize`."""
+        arrays = self.nodes, self.codes, self.weight
+        nodes, codes, weight = (array[indices] for array in arrays)
+        weight = normalized(weight) if normalize else weight
+        return replace(self, nodes=nodes, codes=codes, weight=weight)
 
 
 class _Sample(Graph):
@@ -514,8 +496,8 @@ def _outputs(module, tensors):
 def _sampled(rows, batch_size, n_layers, n_neighbors, rng):
     """Yield the nodes of each batch as nodes of a sampled graph."""
     tensors = rows.tensors
-    for part in row_batches(len(rows.nodes), batch_size, shuffle=True):
-        batch = rows.part(part)
+    for indices in row_batches(len(rows.nodes), batch_size, shuffle=True):
+        batch = rows.take(indices)
         graph, numbers, of_nodes = neighborhood(
             tensors.graph, batch.nodes, n_layers, n_neighbors, rng
         )

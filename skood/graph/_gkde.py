@@ -300,10 +300,7 @@ def _graph_id(graph):
 
 
 def _rings(incoming, seeds):
-    """Yield, for 0, 1, … hops, the nodes at this distance from each of up to 64 seeds.
-
-    Shapes: incoming (n_nodes, n_nodes) -> rings (n_nodes,), uint64, a bit per seed.
-    """
+    """Yield, for 0, 1, … hops, the nodes there, uint64 with a bit for each seed."""
     bits = np.zeros((incoming.shape[0], _WORD), dtype=np.uint8)
     bits[seeds, np.arange(len(seeds))] = 1
     ring = np.packbits(bits, axis=1).view(np.uint64)[:, 0]

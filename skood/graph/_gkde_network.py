@@ -50,10 +50,7 @@ def divergence_of_means(alpha, log_teacher):
 
 @dataclass(frozen=True)
 class Targets:
-    """Regularization targets of all nodes, (n_nodes, n_classes), or None.
-
-    Dirichlet parameters estimated by GKDE, and log-probabilities by the teacher.
-    """
+    """Dirichlet parameters by GKDE, and log-probabilities by the teacher, or None."""
 
     prior: torch.Tensor | None
     log_teacher: torch.Tensor | None

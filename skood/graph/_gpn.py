@@ -16,10 +16,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from skood.base import UncertaintyMixin
 from skood.graph._base_node_classifier import BaseGraphClassifier
 from skood.graph._modules import APPNP, check_propagation
-from skood.nn._dirichlet import dirichlet_mean, dirichlet_uncertainty
+from skood.nn._dirichlet import DirichletMixin, dirichlet_uncertainty
 from skood.nn._evidential_loss import expected_cross_entropy
 from skood.nn._training import check_finite
 from skood.utils._input import takes_input
@@ -44,7 +43,7 @@ _MAX_BLOCK_BYTES = 2**29
 _NEAR = 1e-6
 
 
-class GraphPosteriorNetwork(UncertaintyMixin, BaseGraphClassifier):
+class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
     r"""Graph posterior network (GPN): evidence from class densities, with propagation.
 
     A perceptron maps each node to a point z of a low-dimensional latent space with a
@@ -306,29 +305,34 @@ class GraphPosteriorNetwork(UncertaintyMixin, BaseGraphClassifier):
         nodes, codes, _ = train.on_device()
         with torch.no_grad(), evaluating(module):
             z = module.encoder(train.tensors)[nodes]
-            found = module.log_evidence(z).gather(1, codes[:, None])
-        for bound, share, what, remedy in (
+            log_evidence = module.log_evidence(z).gather(1, codes[:, None])
+        most = _MAX_LOG_EVIDENCE
+        for bound, is_beyond, what, remedy in (
             (
-                _MAX_LOG_EVIDENCE,
-                (found >= _MAX_LOG_EVIDENCE).double().mean(),
+                most,
+                log_evidence >= most,
                 "it does not depend on the density there, and their vacuity does not "
                 "differ",
                 "Lower certainty_budget or latent_dim.",
             ),
             (
-                -_MAX_LOG_EVIDENCE,
-                (found <= -_MAX_LOG_EVIDENCE).double().mean(),
+                -most,
+                log_evidence <= -most,
                 "they have no evidence, and no gradient that gives them some",
                 "Scale the features, raise warmup_epochs or certainty_budget, or lower "
                 "latent_dim.",
             ),
         ):
+            share = is_beyond.double().mean()
             if share > _MANY:
                 warn(
                     f"The logarithm of the evidence of {share:.0%} of the training "
                     f"nodes for their own class is beyond the bound {bound:g}, where "
                     f"it is cut: {what}. {remedy}"
                 )
+
+    def _make_loss(self, device):
+        return self._loss
 
     def _loss(self, outputs, codes):
         alpha = 1.0 + outputs[:, : outputs.shape[1] // 2].double()
@@ -359,37 +363,6 @@ class GraphPosteriorNetwork(UncertaintyMixin, BaseGraphClassifier):
         check_is_fitted(self)
         after, before = np.split(self._outputs(X), 2, axis=1)
         return 1.0 + (after if propagated else before)
-
-    def predict_proba(self, X):
-        """Return the mean of the Dirichlet distribution of each node.
-
-        Parameters
-        ----------
-        X : NodeSet or array-like of shape (n_samples, n_features)
-            Nodes.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes), dtype float64
-            Probabilities in the order of ``classes_``.
-        """
-        return dirichlet_mean(self.predict_alpha(X))
-
-    def predict(self, X):
-        """Return the class with the most evidence for each node.
-
-        Parameters
-        ----------
-        X : NodeSet or array-like of shape (n_samples, n_features)
-            Nodes.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Class labels; the first class of a tie.
-        """
-        alpha = self.predict_alpha(X)
-        return self.classes_[alpha.argmax(axis=1)]
 
     @takes_input
     def predict_uncertainty(self, X, *, propagated=True):

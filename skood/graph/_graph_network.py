@@ -56,10 +56,7 @@ def graph_logits(classifier, X):
 
 
 class GraphNetwork(TorchNetwork):
-    """Network of a `GraphClassifier`, or of a module by `pretrained_graph`.
-
-    A graph is run as a whole, in one forward pass: `batch_size` has no effect.
-    """
+    """Network of nodes: a graph is run as a whole, in one forward pass."""
 
     def __init__(self, estimator, *, is_skorch, layer, **options):
         super().__init__(estimator, is_skorch=is_skorch, layer="penultimate", **options)
@@ -242,10 +239,7 @@ def _linear_maps(module):
 
 
 class ThinnedGraph(ThinnedModule):
-    """Thinned networks of a graph network, with the same masks for all nodes.
-
-    The masks depend only on the number of the thinned network; see `ThinnedModule`.
-    """
+    """Thinned networks of a graph network, with the same masks for all nodes."""
 
     def __init__(self, network, estimator, device, seed):
         self.prepare = network.prepare
@@ -324,10 +318,7 @@ class ThinnedGraph(ThinnedModule):
         return symmetric(self._graph_network.logits_of(output, found, self._tensors))
 
     def log_proba(self, rows, n_members, bar=None):
-        """Return the log-probabilities by the first `n_members` thinned networks.
-
-        Returns an array of shape (n_members, n_rows, n_classes).
-        """
+        """Return log-probabilities (n_members, n, n_classes) by thinned networks."""
         parts = []
         bar = progress(1, desc="", verbose=0) if bar is None else bar
         is_graph = isinstance(rows, NodeSet)
@@ -357,21 +348,12 @@ class LinearForm:
 
 
 def linear_form(layer):
-    """Return the linear map of a layer."""
-    kind = _kind(layer)
-    return None if kind is None else kind[0](layer)
-
-
-def linear_features(layer, args, kwargs):
-    """Return the input of the linear map of a layer, (n_nodes, n_inputs)."""
-    return _kind(layer)[1](layer, *args, **kwargs)
-
-
-def _kind(layer):
-    """Return functions for a layer of torch_geometric, None for a subclass of one."""
+    """Return the linear map of a layer of torch_geometric; None of a subclass."""
     kind = type(layer)
     is_known = kind.__module__.startswith("torch_geometric.nn.conv.")
-    return _KINDS.get(kind.__name__) if is_known else None
+    return (
+        _FORMS[kind.__name__](layer) if is_known and kind.__name__ in _FORMS else None
+    )
 
 
 def _weight(linear):
@@ -430,12 +412,8 @@ def _sage_features(layer, x, edge_index, size=None):
 # --- GATConv: for each head, sum over neighbors of attention * W x ------------------
 
 
-def _gat_map(layer):
-    return layer.lin if layer.lin is not None else layer.lin_src
-
-
 def _gat(layer):
-    weight = _weight(_gat_map(layer))
+    weight = _weight(layer.lin if layer.lin is not None else layer.lin_src)
     if weight is None or layer.aggr not in ("add", "sum"):
         return None
     weight = weight.view(layer.heads, -1, weight.shape[1])
@@ -462,12 +440,10 @@ def _gat_features(
     if layer.flow == "source_to_target":
         edges = edges.flip(0)
     shape = (x.shape[0], x.shape[0])
+    # torch warns if checks are neither enabled nor disabled
+    options: dict = {"size": shape, "check_invariants": False}
     features = [
-        # torch warns if checks are neither enabled nor disabled
-        torch.sparse_coo_tensor(
-            edges, attention[:, head], shape, check_invariants=False
-        )
-        @ x
+        torch.sparse_coo_tensor(edges, attention[:, head], **options) @ x
         for head in range(layer.heads)
     ]
     if getattr(layer, "res", None) is not None:
@@ -475,10 +451,13 @@ def _gat_features(
     return torch.cat(features, dim=1)
 
 
-_KINDS = {
-    "GATConv": (_gat, _gat_features),
-    "GCNConv": (_gcn, _gcn_features),
-    "SAGEConv": (_sage, _sage_features),
+_FORMS: dict = {"GATConv": _gat, "GCNConv": _gcn, "SAGEConv": _sage}
+
+# Functions that return the input of the linear map, (n_nodes, n_inputs).
+_FEATURES: dict = {
+    "GATConv": _gat_features,
+    "GCNConv": _gcn_features,
+    "SAGEConv": _sage_features,
 }
 
 
@@ -548,18 +527,15 @@ class GraphWatcher(Watcher):
         return found
 
     def head_of(self, output):
-        """Return name, linear map, input and logits of the layer that gives the logits.
-
-        The map of a convolution is its `LinearForm`, with aggregated input, or None.
-        """
+        """Return name, linear map or None, its input, and logits of the last layer."""
         found = self.giver_of(output)
         if found is None or not is_convolution(found[1]):
             return found
         name, layer, (args, kwargs), logits = found
-        form = linear_form(layer)
-        features = None if form is None else linear_features(layer, args, kwargs)
-        if features is not None:
-            return name, form, features, logits
+        if (form := linear_form(layer)) is not None:
+            features = _FEATURES[type(layer).__name__](layer, *args, **kwargs)
+            if features is not None:
+                return name, form, features, logits
         values = _values(args, kwargs)
         return None if values is None else (name, None, values, logits)
 

@@ -271,10 +271,7 @@ NETWORKS = {"gcn": GCN, "gat": GAT, "sage": SAGE, "appnp": APPNP}
 
 
 class EdgeModule(nn.Module):
-    """Wrapper of a module that is called as ``module(x, edge_index)``.
-
-    All arguments are copies, which the module may modify.
-    """
+    """Wrapper of a module ``module(x, edge_index)``, which may modify its input."""
 
     copies_edges = True
 

@@ -3,7 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from abc import abstractmethod
+from abc import ABCMeta, abstractmethod
 
 import numpy as np
 from scipy.special import entr
@@ -28,7 +28,8 @@ def dirichlet_uncertainty(alpha, u=None):
     )
 
 
-class DirichletMixin(UncertaintyMixin):
+@UncertaintyMixin.register  # an interface without code of its own
+class DirichletMixin(metaclass=ABCMeta):
     """Mixin for classifiers that predict Dirichlet distributions.
 
     The class implements ``predict_alpha(X)`` and has the attribute ``classes_``.

@@ -16,6 +16,7 @@ from skood.epistemic.quam._adversarial_search import (
     Classes,
     Found,
     Means,
+    growth,
     search,
 )
 from skood.epistemic.quam._searched_layers import find_tail
@@ -319,7 +320,7 @@ def test_losses_of_means(fixed):
 
 def test_penalty_grows_every_few_steps():
     options = AdversarialSearch(9, eta=2.0, update_every=3)
-    assert [options._factor(step) for step in range(7)] == [1, 1, 1, 2, 2, 2, 4]
+    assert [growth(options, step) for step in range(7)] == [1, 1, 1, 2, 2, 2, 4]
 
 
 def test_found_arrays_by_points():

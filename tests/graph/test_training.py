@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,7 +132,7 @@ def test_cross_entropy_of_rows():
 def test_weight_two_is_the_row_twice_and_zero_is_none():
     rows = _rows(weight=np.r_[[2.0, 0.0], np.ones(13)])
     order = np.r_[0, 0, np.arange(2, 15)]
-    twice = rows.part(order).with_weight(np.ones(15))
+    twice = replace(rows.take(order), weight=np.ones(15))
     modules = [_network(), _network()]
     for module, one in zip(modules, (rows, twice), strict=True):
         _train(module, one, max_epochs=5)
@@ -446,10 +447,11 @@ def test_node_rows():
     nodes, codes, weight = rows.on_device()
     assert nodes.dtype == codes.dtype == torch.int64
     assert weight.dtype == torch.float32
-    part = rows.part(np.array([2, 3]))
+    part = rows.take(np.array([2, 3]))
     assert_array_equal(part.nodes, [4, 6])
     assert_array_equal(part.weight, rows.weight[2:4])
     assert_array_equal(part.codes, rows.codes[2:4])
-    assert_array_equal(part.with_weight(np.ones(2)).weight, [1, 1])
+    mean_one = rows.take(slice(2, 4), normalize=True).weight
+    assert_allclose(mean_one, rows.weight[2:4] / rows.weight[2:4].mean(), rtol=1e-15)
     assert part.tensors is rows.tensors
     assert part.numbers == slice(None)

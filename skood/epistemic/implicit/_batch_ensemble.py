@@ -199,10 +199,7 @@ class BatchEnsembleLinear(nn.Module):
 
 
 class BatchEnsembleConv2d(nn.Conv2d):
-    """Convolutions of many members: a shared kernel, and two factors for each.
-
-    The factors are as in `BatchEnsembleLinear`, one for each channel.
-    """
+    """Convolutions as `BatchEnsembleLinear`, with a factor for each channel."""
 
     def __init__(
         self,

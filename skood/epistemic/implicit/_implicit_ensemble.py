@@ -75,7 +75,9 @@ def is_plain(layer, kind):
     not, nor are layers whose weight is computed by a hook; subclasses of a user are
     unless they define `forward`.
     """
-    if not isinstance(layer, kind) or "weight" not in layer._parameters:
+    if not isinstance(layer, kind):
+        return False
+    if layer.weight is not None and not isinstance(layer.weight, nn.Parameter):
         return False
     return type(layer) is kind or (
         type(layer).forward is kind.forward
@@ -84,10 +86,7 @@ def is_plain(layer, kind):
 
 
 def moved(before, after):
-    """Return indices of the members whose logits (n_rows, n_members, ...) differ.
-
-    Rounding differences do not count.
-    """
+    """Return indices of members whose logits (n, n_members, ...) really differ."""
     before, after = before.flatten(2), after.flatten(2)
     change = (after - before).abs().amax((0, 2))
     return torch.nonzero(change > 1e-4 * before.abs().amax((0, 2))).flatten().tolist()
@@ -130,11 +129,7 @@ def resized_norm(layer, width):
 
 
 class ImplicitEnsemble(BaseMembers):
-    """Base class of ensembles in a single network.
-
-    A subclass implements ``_conversion()``, which returns the arguments `convert` and
-    `options` of a `NetworkFactory`.
-    """
+    """Base class of ensembles in one network; `_conversion` is a subclass's."""
 
     _parameter_constraints: dict = {
         "estimator": [TorchClassifier],

@@ -144,10 +144,7 @@ class PackedEnsemble(ImplicitEnsemble):
 
 
 def packed_width(width, n_members, alpha, gamma):
-    """Return the width of a hidden layer of all members together.
-
-    It is ``alpha * width``, rounded up to a multiple of ``n_members * gamma``.
-    """
+    """Return ``alpha * width`` as a multiple of ``n_members * gamma`` or more."""
     groups = n_members * gamma
     # rounded to the decimal product: 1.1 * 10 in binary is above 11
     return groups * math.ceil(round(alpha * width, 9) / groups)
@@ -209,6 +206,74 @@ class PackedNetwork(MemberNetwork):
         """Return logits of all members, of shape (n_rows, n_members, n_classes)."""
         x = x.repeat(1, self.n_members, *(1,) * (x.ndim - 2))
         return self.body(x).unflatten(1, (self.n_members, -1))
+
+    def build(self, rows):
+        """Run the network once, which builds its layers, and insert them."""
+        kind = type(self.body).__name__
+        try:
+            with torch.no_grad():
+                self.members(rows.clone())
+        except (AttributeError, RuntimeError) as error:
+            raise ValueError(
+                f"The module {kind} cannot be packed: with the channels of "
+                f"{self.n_members} members side by side it failed: {error}. It may "
+                "call layers and functions that keep channels apart, and flatten; it "
+                "may not read weights or rely on numbers of channels. Use "
+                "BatchEnsemble or DeepEnsemble."
+            ) from error
+
+        def built(layer, name):
+            if not isinstance(layer, _Pending):
+                return None
+            if layer.built is None:
+                raise ValueError(
+                    f"The layer {name!r} of the module {kind} did not run on samples "
+                    "in eval mode, so it cannot be packed. Leave it out."
+                )
+            return layer.built
+
+        self.body = replaced(self.body, built)
+
+    def check_separate(self, rows):
+        """Raise if a member's logits depend on channels of another member."""
+        for m, members in self._dependencies(rows):
+            others = [k for k in members if k != m]
+            if others:
+                raise ValueError(
+                    f"The module {type(self.body).__name__} cannot be packed: the "
+                    f"logits of member {m} would depend on the channels of the members "
+                    f"{others}. Something in it mixes channels, such as a "
+                    "concatenation, a permutation, or a normalization or softmax over "
+                    "channels. Use BatchEnsemble or DeepEnsemble."
+                )
+
+    def _dependencies(self, rows):
+        """Yield each member with the members on whose channels its logits depend."""
+        n_members = self.n_members
+        x = rows.repeat(1, n_members, *(1,) * (rows.ndim - 2))
+
+        def logits(x):
+            with seeded(0, x.device):  # the same random numbers, if it draws any
+                return self.body(x.clone()).unflatten(1, (n_members, -1))
+
+        with torch.enable_grad():
+            x.requires_grad_(True)
+            before = logits(x)
+            for m in range(n_members):
+                (gradient,) = torch.autograd.grad(
+                    before[:, m].sum(), x, retain_graph=True, allow_unused=True
+                )
+                if gradient is not None:
+                    by_member = gradient.unflatten(1, (n_members, -1)).flatten(2)
+                    yield m, torch.nonzero(by_member.any(2).any(0)).flatten().tolist()
+        # operations without a gradient, such as a threshold
+        with torch.no_grad():
+            for m in range(n_members):
+                for factor in (-8, 8):
+                    changed = x.detach().clone()
+                    changed.unflatten(1, (n_members, -1))[:, m] *= factor
+                    for k in moved(before, logits(changed)):
+                        yield k, [m]
 
 
 class _Pending(nn.Module):
@@ -316,10 +381,7 @@ def _kind(layer):
 
 
 def _ends(module, rows):
-    """Return the names of the input layers and of the output layers.
-
-    An input layer is preceded by no other layer; an output layer is followed by none.
-    """
+    """Return names of the layers that no other precedes, and that none follows."""
     layers = {
         name: part
         for name, part in module.named_modules()
@@ -359,85 +421,12 @@ def _ends(module, rows):
     return first, {name for name, gradient in found if gradient is not None}
 
 
-def _build(network, rows):
-    """Run the network once, which builds its layers, and insert them."""
-    what = type(network.body).__name__
-    try:
-        with torch.no_grad():
-            network.members(rows.clone())
-    except (AttributeError, RuntimeError) as error:
-        raise ValueError(
-            f"The module {what} cannot be packed: with the channels of "
-            f"{network.n_members} members side by side it failed: {error}. It may "
-            "call layers and functions that keep channels apart, and flatten; it may "
-            "not read weights or rely on numbers of channels. Use "
-            "BatchEnsemble or DeepEnsemble."
-        ) from error
-
-    def built(part, name):
-        if not isinstance(part, _Pending):
-            return None
-        if part.built is None:
-            raise ValueError(
-                f"The layer {name!r} of the module {what} did not run on samples in "
-                "eval mode, so it cannot be packed. Leave it out."
-            )
-        return part.built
-
-    network.body = replaced(network.body, built)
-
-
-def _depends(network, rows):
-    """Yield each member with the members on whose channels its logits depend."""
-    n_members = network.n_members
-    x = rows.repeat(1, n_members, *(1,) * (rows.ndim - 2))
-
-    def logits(x):
-        with seeded(0, x.device):  # the same random numbers, if it draws any
-            return network.body(x.clone()).unflatten(1, (n_members, -1))
-
-    with torch.enable_grad():
-        x.requires_grad_(True)
-        before = logits(x)
-        for m in range(n_members):
-            (gradient,) = torch.autograd.grad(
-                before[:, m].sum(), x, retain_graph=True, allow_unused=True
-            )
-            if gradient is not None:
-                by_member = gradient.unflatten(1, (n_members, -1)).flatten(2)
-                yield m, torch.nonzero(by_member.any(2).any(0)).flatten().tolist()
-    # operations without a gradient, such as a threshold
-    with torch.no_grad():
-        for m in range(n_members):
-            for factor in (-8, 8):
-                changed = x.detach().clone()
-                changed.unflatten(1, (n_members, -1))[:, m] *= factor
-                for k in moved(before, logits(changed)):
-                    yield k, [m]
-
-
-def _check_separate(network, rows):
-    """Raise if a member's logits depend on channels of another member."""
-    for m, found in _depends(network, rows):
-        others = [k for k in found if k != m]
-        if others:
-            raise ValueError(
-                f"The module {type(network.body).__name__} cannot be packed: the "
-                f"logits of member {m} would depend on the channels of the members "
-                f"{others}. Something in it mixes channels, such as a "
-                "concatenation, a permutation, or a normalization or softmax over "
-                "channels. Use BatchEnsemble or DeepEnsemble."
-            )
-
-
 @stored
 def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
     """Convert a network, in place, to a `PackedNetwork`, or raise.
 
-    Linear layers, 2-D convolutions and batch normalization are built anew, from their
-    sizes, with grouped channels; other layers must not have weights, and must keep
-    channels separate. `input_shape` is the shape of one sample; for the options see
-    `PackedEnsemble`.
+    Linear layers, 2-D convolutions and batch normalization are built anew, with grouped
+    channels; other layers must have no weights, and must keep channels separate.
     """
     training = module.training
     # not zeros, for which many gradients vanish; torch's generator is not used
@@ -448,6 +437,6 @@ def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
         first, last = _ends(module, rows)
     packer = _Packer(n_members, alpha, gamma, first, last)
     network = PackedNetwork(replaced(module, packer.pending), n_members).eval()
-    _build(network, rows)
-    _check_separate(network, rows)
+    network.build(rows)
+    network.check_separate(rows)
     return network.train(training)

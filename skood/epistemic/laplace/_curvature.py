@@ -11,7 +11,8 @@ eigenvalues, so that computations with H + τI are cheap for any prior precision
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -33,11 +34,7 @@ _MATRIX_BYTES = 4 * 2**30
 
 
 class Outputs:
-    """Base class of outputs with uncertain weights, and the corresponding logits.
-
-    The outputs are the logits or, with `is_margin`, a binary margin m with the logits
-    (-m/2, m/2).
-    """
+    """Logits, or a binary margin m of logits (-m/2, m/2), of uncertain weights."""
 
     is_margin: bool
 
@@ -81,10 +78,7 @@ class LastLayer(Outputs):
         self.is_margin = len(self.weights) == 1
 
     def read(self, batch):
-        """Return float64 features and logits (n_rows, n_classes) of a batch.
-
-        Features are the input of the head, and ones if it has a bias.
-        """
+        """Return float64 input (n, n_features), with ones for biases, and logits."""
         kept = []
         handle = self._layer.register_forward_pre_hook(
             lambda module, args: kept.append(args[0].detach().double())
@@ -143,12 +137,12 @@ def _output_probabilities(logits, n_outputs):
     return p[:, -n_outputs:], others[:, -n_outputs:]
 
 
-class Curvature(ABC):
-    """Base class of the forms of H. Its state consists of a few arrays.
+class Curvature:
+    """Base class of the forms of H, with the methods of `Diagonal`.
 
-    A form for heads has a static method ``sums(features, logits, n_outputs)``, which
-    returns a tuple of tensors; the form is created from their sums over all training
-    samples and their number, `n_rows`. ``eigenvalues`` of H may have any shape.
+    A form for heads is created from the sums over all training samples of the tensors
+    that its ``sums(features, logits, n_outputs)`` returns, and their number. Its state
+    consists of a few arrays.
     """
 
     eigenvalues: np.ndarray
@@ -164,26 +158,6 @@ class Curvature(ABC):
         """Return standard deviations along the eigenvectors, as a tensor."""
         return to_tensor(1 / np.sqrt(self.eigenvalues + precision), device)
 
-    @abstractmethod
-    def variances(self, features, precision):
-        """Return variances of the outputs, of shape (n_rows, n_outputs)."""
-
-    @abstractmethod
-    def row_sums(self, features, precision):
-        """Return row sums of the covariance of the outputs, of the same shape."""
-
-    @abstractmethod
-    def covariances(self, features, precision):
-        """Return covariances of the outputs, (n_rows, n_outputs, n_outputs)."""
-
-    @abstractmethod
-    def draw(self, normals, precision):
-        """Map normals of shape (S, n_outputs, n_features) to changes of the weights.
-
-        Uses the symmetric root of the covariance: the root by eigenvectors, which are
-        not unique where eigenvalues are equal, would change with rounding.
-        """
-
 
 class Diagonal(Curvature):
     """Diagonal of H: the weights are independent."""
@@ -197,15 +171,23 @@ class Diagonal(Curvature):
         return ((p * others).T @ features**2,)
 
     def variances(self, features, precision):
+        """Return variances of the outputs, of shape (n_samples, n_outputs)."""
         return features**2 @ self.scales(precision, features.device).T ** 2
 
     def row_sums(self, features, precision):
+        """Return row sums of the covariance of the outputs, of the same shape."""
         return self.variances(features, precision)
 
     def covariances(self, features, precision):
+        """Return covariances of the outputs, (n_samples, n_outputs, n_outputs)."""
         return torch.diag_embed(self.variances(features, precision))
 
     def draw(self, normals, precision):
+        """Map normals of shape (S, n_outputs, n_features) to changes of the weights.
+
+        Uses the symmetric root of the covariance: the root by eigenvectors, which are
+        not unique where eigenvalues are equal, would change with rounding.
+        """
         return normals * self.scales(precision, normals.device)
 
 
@@ -282,9 +264,7 @@ class Kronecker(Curvature):
 class DenseCurvature(Curvature):
     """Base class of forms of H with eigenvectors over all weights."""
 
-    @abstractmethod
-    def _scaled(self, features, precision):
-        """Return scaled Jacobians, of shape (n_rows, n_outputs, n_weights)."""
+    _scaled: Callable  # scaled Jacobians (n_samples, n_outputs, n_weights)
 
     def variances(self, features, precision):
         return (self._scaled(features, precision) ** 2).sum(-1)
@@ -376,10 +356,7 @@ def best_precision(eigenvalues, square_norm):
 
 
 class GaussianHead:
-    """Normal distribution of the weights of a linear output, by its inverse covariance.
-
-    `vectors` and `eigenvalues` are its eigenvectors, as columns, and eigenvalues.
-    """
+    """Normal distribution of weights, by eigenvectors of its inverse covariance."""
 
     def __init__(self, vectors, eigenvalues):
         self.vectors, self.eigenvalues = vectors, eigenvalues
@@ -563,16 +540,14 @@ class Linearized(Outputs):
         with torch.inference_mode(False), torch.enable_grad():
             weights = {k: w.clone().requires_grad_() for k, w in self._given.items()}
             logits, _ = self._twice(weights, row.clone())
-            found = [
-                torch.autograd.grad(
-                    logit,
-                    [*weights.values()],
-                    retain_graph=True,
-                    materialize_grads=True,
-                )
-                for logit in logits
-            ]
-        jacobian = [torch.cat([part.flatten() for part in parts]) for parts in found]
+            differentiate = partial(
+                torch.autograd.grad,
+                inputs=[*weights.values()],
+                retain_graph=True,
+                materialize_grads=True,
+            )
+            gradients = [*map(differentiate, logits)]
+        jacobian = [torch.cat([g.flatten() for g in row]) for row in gradients]
         return torch.stack(jacobian), logits.detach()
 
     def sums(self, hessian, features, logits):
@@ -661,15 +636,11 @@ class _Loader:
 
     def __init__(self, network, rows, codes, batch_size):
         self.dataset = codes
-        self._rows, self._network = rows, network
-        self._batch_size = batch_size
+        self._network, self._rows, self._batch_size = network, rows, batch_size
 
     def __iter__(self):
-        start = 0
-        for batch in self._network.batches(self._rows, self._batch_size):
-            codes = self.dataset[start : start + len(batch)]
-            yield batch, codes
-            start += len(batch)
+        batches = self._network.batches(self._rows, self._batch_size)
+        return zip(batches, self.dataset.split(self._batch_size), strict=True)
 
 
 def laplace_torch():
@@ -690,19 +661,13 @@ def laplace_torch():
 
 
 def kronecker_curvature(part, rows, codes, batch_size, verbose=0):
-    """Compute Kronecker factors for each layer by laplace-torch.
-
-    `part` is a `Linearized`, `codes` (n_rows,) are class indices of the prepared
-    samples. Returns the generalized Gauss-Newton matrix, an `Eigenbasis`, and the
-    log-likelihood.
-    """
+    """Return the `Eigenbasis` of a `Linearized`, and the log-likelihood."""
     network, subset = part.network, part.subset
     for name, parameter in network.module.named_parameters():
         parameter.requires_grad_(name in part.names)
-    model = _Logits(network)
     codes = torch.from_numpy(codes).to(network.device)
     posterior = laplace_torch()(
-        model,
+        _Logits(network),
         likelihood="classification",
         subset_of_weights="all",
         hessian_structure="kron",

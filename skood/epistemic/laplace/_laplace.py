@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
 from skood.epistemic._base_uncertainty import BaseMembers
-from skood.epistemic._likelihood import BaseLikelihood, Block, Gaussian
+from skood.epistemic._likelihood import Block
 from skood.epistemic.laplace._curvature import (
     STRUCTURES,
     Eigenbasis,
@@ -260,6 +260,7 @@ class Laplace(BaseMembers):
 
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
+        **BaseMembers._network_constraints,
         "subset": [StrOptions({"last_layer", "all"}), list],
         "hessian": [StrOptions({"kron", "diag", "full"})],
         "prior_precision": [
@@ -271,13 +272,7 @@ class Laplace(BaseMembers):
         ],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "likelihood": [StrOptions({"auto"}), BaseLikelihood],
-        "random_state": ["random_state"],
-        "device": [str, torch.device],
-        "verbose": ["verbose"],
     }
-
-    _default_parts: dict = {"likelihood": Gaussian}
     _auto_variance = "marglik"
 
     def __init__(
@@ -554,10 +549,7 @@ class Laplace(BaseMembers):
     # --- regressors: exact posterior of the last layer -----------------------
 
     def _fit_gaussian(self, part, rows, y):
-        """Fit the normal distribution of the last layer's weights, with the variance.
-
-        Sets ``variance_`` of the likelihood.
-        """
+        """Fit the distribution of weights, and ``variance_`` of the likelihood."""
         check_full("full", part.weights.shape[1])
         name = type(self).__name__
         with progress(len(rows), desc=name, verbose=self.verbose) as bar:
@@ -624,9 +616,7 @@ def mean_field_proba(logits, covariances):
     """Return the pairwise mean-field approximation of the mean of the softmax.
 
     p_k is proportional to 1 / sum_l exp(-(f_k - f_l) / sqrt(1 + π V_kl / 8)), where
-    V_kl = Σ_kk + Σ_ll - 2 Σ_kl, with means `logits` (n_rows, n_classes) and
-    `covariances` (n_rows, n_classes, n_classes). For two classes it is MacKay's
-    approximation.
+    V_kl = Σ_kk + Σ_ll - 2 Σ_kl. For two classes it is MacKay's approximation.
     """
     variances = np.diagonal(covariances, axis1=1, axis2=2)
     spread = variances[:, :, None] + variances[:, None, :] - 2 * covariances
@@ -636,11 +626,7 @@ def mean_field_proba(logits, covariances):
 
 
 def mean_field_of_blocks(logits, blocks):
-    """Return `mean_field_proba` from variances of differences, block by block.
-
-    Blocks are slices of samples and of classes k, and V (n_rows, n_block, n_classes)
-    for these, which is overwritten.
-    """
+    """Return `mean_field_proba` from blocks: slices, and V, which is overwritten."""
     log_sums = logits.clone()
     for rows, some, spread in blocks:
         scaled = spread.clamp_(min=0).mul_(np.pi / 8).add_(1).rsqrt_()
@@ -657,13 +643,10 @@ def probit_proba(logits, variances):
 def bridge_log_alpha(logits, variances, row_sums, *, normalize=False):
     """Return log parameters (n_rows, n_classes) of the Laplace bridge's Dirichlet.
 
-    It is the Dirichlet whose Laplace approximation has the given moments, means and
-    covariances Σ, whose diagonals and row sums are given. They are first conditioned on
-    sum_k f_k = 0, which the inverse of the softmax implies; then alpha_k = 1 / Σ_kk (1
-    - 2/K + e^f_k / K^2 sum_l e^-f_l). The parameters themselves may overflow.
-
-    `normalize` scales f and Σ first, by 1 / sqrt(c) and 1/c with c the mean of the Σ_kk
-    over sqrt(K/2).
+    Its Laplace approximation has the moments of the logits, first conditioned on sum_k
+    f_k = 0, which the inverse of the softmax implies; then alpha_k = 1 / Σ_kk (1 - 2/K
+    + e^f_k / K^2 sum_l e^-f_l). `normalize` scales f and Σ first, by 1 / sqrt(c) and
+    1/c with c the mean of the Σ_kk over sqrt(K/2).
     """
     n_classes = logits.shape[1]
     total = row_sums.sum(axis=1, keepdims=True)

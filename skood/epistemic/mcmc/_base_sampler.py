@@ -11,7 +11,7 @@ import torch
 from sklearn.utils import check_consistent_length, check_random_state
 
 from skood.epistemic._base_uncertainty import BaseMembers
-from skood.epistemic._likelihood import BaseLikelihood, Block, Categorical, of_rows
+from skood.epistemic._likelihood import Block, Categorical, of_rows
 from skood.epistemic._vectorized import Vectorized, stacked_linear
 from skood.epistemic.quam._searched_layers import find_tail
 from skood.epistemic.quam._tails import DenseTail
@@ -28,6 +28,7 @@ class BaseSampler(BaseMembers):
 
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
+        **BaseMembers._network_constraints,
         "prior_scale": [
             Interval(Real, 0, None, closed="neither"),
             StrOptions({"he"}),
@@ -35,10 +36,6 @@ class BaseSampler(BaseMembers):
         ],
         "temperature": [Interval(Real, 0, None, closed="neither")],
         "init": [StrOptions({"prior", "estimator"})],
-        "likelihood": [StrOptions({"auto"}), BaseLikelihood],
-        "random_state": ["random_state"],
-        "device": [str, torch.device],
-        "verbose": ["verbose"],
     }
 
     @abstractmethod
@@ -111,9 +108,7 @@ class StackedWeights:
     """Stacked models of one `FunctionalNetwork`, each a row of weights.
 
     Networks of linear layers with elementwise functions between them run as batched
-    matrix products, others by ``torch.func.vmap``, and networks that it cannot map one
-    after the other. `shapes` are the shapes of the parameters by name, in the order of
-    the `n_weights` weights; two of the prepared samples are run.
+    matrix products, others by `Vectorized`. `shapes` are the shapes of the parameters.
     """
 
     def __init__(self, network, rows):
@@ -154,11 +149,7 @@ class StackedWeights:
         }
 
     def logits(self, theta, features):
-        """Return logits (n_models, n_rows, n_classes) of samples by each model.
-
-        `theta` has the shape (n_models, n_weights), and `features` are of `features`.
-        The models are independent of each other.
-        """
+        """Return logits (n_models, n, n_classes) by models (n_models, n_weights)."""
         if not self._is_chain:
             return self._each(theta, features=features)
         weights, n_models = self.split(theta), len(theta)
@@ -177,11 +168,7 @@ class StackedWeights:
 
 
 def prior_scales(prior_scale, shapes):
-    """Return the standard deviations (n_weights,) of the normal priors of all weights.
-
-    `shapes` maps names of parameters to shapes. "he" gives biases, which have one
-    axis, a scale of 1.
-    """
+    """Return standard deviations (n_weights,); "he" is 1 for biases, of one axis."""
     if isinstance(prior_scale, dict):
         if set(prior_scale) != set(shapes):
             raise ValueError(
@@ -306,10 +293,7 @@ def _outputs(models, theta, features):
 
 
 def member_outputs(network, samples, X):
-    """Yield float64 outputs by sampled weights, for consecutive samples.
-
-    Arrays have the shape (n_models, n_rows, n_outputs).
-    """
+    """Yield float64 outputs (n_models, n, n_outputs) by sampled weights."""
     rows = network.prepare(X)
     models = StackedWeights(network, rows)
     theta = models.flatten(samples)

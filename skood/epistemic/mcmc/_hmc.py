@@ -13,7 +13,6 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 from sklearn.utils import Bunch
 
-from skood.epistemic._likelihood import Gaussian
 from skood.epistemic.mcmc._base_sampler import BaseSampler
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
@@ -290,7 +289,7 @@ class HMC(BaseSampler):
         "n_chains": [Interval(Integral, 1, None, closed="left")],
     }
 
-    _default_parts: dict = {"kernel": HMCKernel, "likelihood": Gaussian}
+    _default_parts: dict = {**BaseSampler._default_parts, "kernel": HMCKernel}
 
     def __init__(
         self,
@@ -401,10 +400,7 @@ def _r_hat_of_predictions(posterior, theta):
 
 
 def leapfrog(value_and_grad, z, r, value, grad, step, n_steps, inverse_mass):
-    """Return position, momentum, value and gradient of all chains after `n_steps`.
-
-    For the function see `sample`; `step` has the shape (n_chains, 1).
-    """
+    """Return position, momentum, value and gradient of all chains after `n_steps`."""
     r = r + 0.5 * step * grad
     for i in range(n_steps):
         z = z + step * inverse_mass * r
@@ -544,12 +540,8 @@ def sample(
 
     ``value_and_grad(z)`` maps positions (n_chains, n_dims), independent of each other,
     to log densities (n_chains,), up to a constant and in float64, and their gradients.
-    The number of steps of a trajectory is drawn around the mean `n_leapfrog`, to avoid
-    periodic orbits; the step size is not adapted if it is given.
-
-    Returns the tensors ``samples`` (n_chains, n_samples, n_dims) and ``log_density``
-    (n_chains, n_samples), and ndarrays (n_chains,) over the transitions after warm-up:
-    ``acceptance_rate``, ``step_size`` and ``n_divergences``.
+    The number of steps is drawn around `n_leapfrog`, to avoid periodic orbits. Returns
+    samples (n_chains, n_samples, n_dims), and statistics after the warm-up.
     """
     sampler = _Sampler(value_and_grad, start, generator, n_leapfrog, bar)
     if step_size == "auto":

@@ -9,7 +9,6 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 
-from skood.epistemic._likelihood import Gaussian
 from skood.epistemic.mcmc._base_sampler import BaseSampler
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval
@@ -251,7 +250,7 @@ class CyclicalSGHMC(BaseSampler):
         "batch_size": [Interval(Integral, 1, None, closed="left")],
     }
 
-    _default_parts: dict = {"schedule": CyclicalSchedule, "likelihood": Gaussian}
+    _default_parts: dict = {**BaseSampler._default_parts, "schedule": CyclicalSchedule}
 
     def __init__(
         self,

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Integral, Real
 
@@ -159,20 +158,8 @@ class Found:
         return {name: shaped(getattr(self, name)) for name in names}
 
 
-class Task(ABC):
-    """Base class of search objectives: the class of a point, or its mean."""
-
-    @abstractmethod
-    def outputs(self, logits):
-        """Return the recorded outputs of a model, from the outputs of the network."""
-
-    @abstractmethod
-    def training_loss(self, row_logits, answers):
-        """Return the mean loss on training samples, of each search."""
-
-    @abstractmethod
-    def attack_loss(self, outputs):
-        """Return the loss of the attack, of each search."""
+class Task:
+    """Base class of search objectives, with the methods of `Classes`."""
 
     def start(self, tail, n_searches):
         """Return the stacked initial weights, copies of the given model's weights."""
@@ -186,9 +173,11 @@ class Classes(Task):
         self.targets = targets[:, None]
 
     def outputs(self, logits):
+        """Return the recorded outputs of a model, from the outputs of the network."""
         return torch.log_softmax(symmetric(logits), dim=1)
 
     def training_loss(self, row_logits, answers):
+        """Return the mean loss on training samples, of each search."""
         if row_logits.shape[2] == 1:
             row_logits = symmetric(row_logits.flatten(0, 1)).view(
                 *row_logits.shape[:2], 2
@@ -196,6 +185,7 @@ class Classes(Task):
         return _MeanCrossEntropy.apply(row_logits, answers)
 
     def attack_loss(self, outputs):
+        """Return the loss of the attack, of each search."""
         return -outputs.gather(1, self.targets)[:, 0]
 
 

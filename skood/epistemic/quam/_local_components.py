@@ -130,9 +130,8 @@ class LocalComponent(SkoodEstimator):
 class Stored:
     """Training samples of a posterior: some of them, for all `n_samples`.
 
-    `features` and `targets` are tensors, the input of the searched layers and class
-    indices, `batches` pairs of these for mini-batches, and `task` the `Task` whose
-    training loss is the negative log-likelihood.
+    `features` are the input of the searched layers, `batches` pairs of these and class
+    indices, and the training loss of `task` is the negative log-likelihood.
     """
 
     def __init__(self, features, targets, batches, n_samples, task):
@@ -189,12 +188,11 @@ class NormalMixture:
 
 
 def draw_members(tail, stored, point, theta, iterates, options):
-    """Return outputs and log weights of the members of a point, up to a constant.
+    """Return outputs (n_members, n_outputs) and log weights of the members of a point.
 
-    `point` (1, ...) is input of the searched layers, `theta` (n_components, n_weights)
-    are the adversarial models, and `iterates` (n_components, n_iterates, n_weights) the
+    `theta` (n_components, n_weights) are the adversarial models, and `iterates` the
     last models of their searches or None. `options` are a `LocalComponent`, the
-    temperature, the rank and the seed. Members have the shape (n_members, n_outputs).
+    temperature, the rank and the seed.
     """
     component, temperature, rank, seed = options
     generator = torch.Generator().manual_seed(seed)
@@ -233,9 +231,8 @@ def _evaluate(tail, stored, point, draws):
 def normals_at(tail, stored, theta, prior_precision):
     """Return Laplace's approximations at some models, as a `NormalMixture`.
 
-    Their precision is n times the mean generalized Gauss-Newton matrix of the loss of
-    stored samples, plus the prior's: sum_c p_c g_c g_c^T with the gradients g_c of log
-    p_c, for each sample, which does not depend on the labels.
+    Precisions are n times the mean of sum_c p_c g_c g_c^T with the gradients g_c of log
+    p_c, the generalized Gauss-Newton matrix, plus the prior's.
     """
     scale = stored.n_samples / len(stored.features)
     is_last = isinstance(tail, DenseTail) and len(tail.layers) == 1
@@ -349,11 +346,7 @@ def _in_subspace(theta, iterates, rank, n_samples, generator):
 
 
 def _chains(tail, stored, point, theta, component, generator):
-    """Return thinned draws of chains from some models, (n_chains * n_samples, ...).
-
-    Stochastic-gradient Hamiltonian Monte Carlo, see `CyclicalSGHMC`, at a constant
-    learning rate.
-    """
+    """Return thinned draws of chains by SGHMC at a constant learning rate."""
     weights = tail.stacked(theta)
     steps = make_steps(tail, weights)
     views = [view.detach() for view in tail.by_search(weights)]

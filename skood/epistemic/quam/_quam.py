@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from skood.epistemic._base_uncertainty import BaseMembers
-from skood.epistemic._likelihood import BaseLikelihood, Block, Gaussian
+from skood.epistemic._likelihood import Block
 from skood.epistemic.quam._adversarial_models import AdversarialModels
 from skood.epistemic.quam._adversarial_search import (
     AdversarialSearch,
@@ -225,9 +225,9 @@ class QUAM(BaseMembers):
 
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
+        **BaseMembers._network_constraints,
         "search": [AdversarialSearch, None],
         "scope": [StrOptions({"last", "dense", "full", "norm", "bias", "adapter"})],
-        "likelihood": [StrOptions({"auto"}), BaseLikelihood],
         "component": [
             StrOptions({"delta", "laplace", "subspace", "sgmcmc"}),
             LocalComponent,
@@ -238,15 +238,12 @@ class QUAM(BaseMembers):
         ],
         "temperature": [Interval(Real, 0, None, closed="right")],
         "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "device": [str, torch.device],
-        "verbose": ["verbose"],
     }
 
     _default_parts: dict = {
+        **BaseMembers._default_parts,
         "search": AdversarialSearch,
         "component": LocalComponent,
-        "likelihood": Gaussian,
     }
 
     def __init__(

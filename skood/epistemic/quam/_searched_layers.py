@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from functools import partial
 
 import torch
 from torch import nn
@@ -18,41 +19,25 @@ from skood.epistemic.quam._tails import (
 )
 
 # Samplewise functions that are supported between two linear layers.
-_ROWWISE = {
-    getattr(functional, name)
-    for name in (
-        "alpha_dropout celu dropout elu feature_alpha_dropout gelu hardshrink "
-        "hardsigmoid hardswish hardtanh layer_norm leaky_relu logsigmoid mish relu "
-        "relu6 rrelu selu sigmoid silu softplus softshrink softsign tanh tanhshrink "
-        "threshold"
-    ).split()
-} | {
-    torch.relu,
-    torch.tanh,
-    torch.sigmoid,
-    torch.Tensor.relu,
-    torch.Tensor.tanh,
-    torch.Tensor.sigmoid,
+_NAMES = (
+    "alpha_dropout celu dropout elu feature_alpha_dropout gelu hardshrink hardsigmoid "
+    "hardswish hardtanh layer_norm leaky_relu logsigmoid mish relu relu6 rrelu selu "
+    "sigmoid silu softplus softshrink softsign tanh tanhshrink threshold"
+).split()
+_ROWWISE = {getattr(functional, name) for name in _NAMES} | {
+    getattr(owner, name)
+    for owner in (torch, torch.Tensor)
+    for name in ("relu", "tanh", "sigmoid")
 }
 
 _RELU = functional.relu, torch.relu, torch.Tensor.relu
 
-_DROPOUTS = (
-    functional.dropout,
-    functional.alpha_dropout,
-    functional.feature_alpha_dropout,
-)
+_DROPOUTS = [getattr(functional, name) for name in _NAMES if "dropout" in name]
 
 # Functions that change at most the shape, and not the shape of 2-D input.
-_RESHAPES = {
-    torch.flatten,
-    torch.reshape,
-    torch.squeeze,
-    torch.Tensor.flatten,
-    torch.Tensor.reshape,
-    torch.Tensor.view,
-    torch.Tensor.contiguous,
-    torch.Tensor.clone,
+_RESHAPES = {torch.flatten, torch.reshape, torch.squeeze} | {
+    getattr(torch.Tensor, name)
+    for name in ("flatten", "reshape", "view", "contiguous", "clone")
 }
 
 
@@ -162,10 +147,9 @@ def find_tail(network, scope, batch, *, rank=4, seed=0):
         names = _PARTIAL[scope](network.module)
         if not names:
             raise _no_weights(network, scope, batch)
-        is_adapter = scope == "adapter"
-        whole = _whole(network, names, is_adapter=is_adapter, rank=rank, seed=seed)
-        whole.bytes_per_row = _activation_bytes(network, batch)
-        return whole
+        structure = {"names": names, "adapters": scope == "adapter"}
+        structure["bytes_per_row"] = _activation_bytes(network, batch)
+        return restored_tail(network, structure, None, rank=rank, seed=seed)
     tail = _dense_tail(network, scope, batch)
     if scope != "full" and tail is None:
         raise ValueError(
@@ -180,13 +164,6 @@ def find_tail(network, scope, batch, *, rank=4, seed=0):
     return tail
 
 
-def _whole(network, names, *, is_adapter, rank, seed):
-    """Return weights of a network by name, or changes of low rank of them."""
-    if is_adapter:
-        return Adapters(network, names, rank, seed)
-    return WholeNetwork(network, names)
-
-
 def _activation_bytes(network, batch):
     """Return twice the bytes of all outputs in a forward pass of a sample."""
     sizes = [math.prod(after) for *_, (_, after) in _recorded(network, batch)]
@@ -195,19 +172,14 @@ def _activation_bytes(network, batch):
 
 def _parameters_of(module, kinds, *, matrices):
     """Return the names of the parameters of layers of some kinds."""
-    own = {
+    ids = {
         id(parameter)
-        for part in module.modules()
-        if isinstance(part, kinds)
-        for parameter in part.parameters(recurse=False)
+        for layer in module.modules()
+        if isinstance(layer, kinds)
+        for parameter in layer.parameters(recurse=False)
         if parameter.ndim > 1 or not matrices
     }
-    return [name for name, p in module.named_parameters() if id(p) in own]
-
-
-def _norm_names(module):
-    kinds = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm
-    return _parameters_of(module, kinds, matrices=False)
+    return [name for name, p in module.named_parameters() if id(p) in ids]
 
 
 def _bias_names(module):
@@ -215,13 +187,14 @@ def _bias_names(module):
     return [name for name in names if "bias" in name.rpartition(".")[2]]
 
 
-def _adapter_names(module):
-    kinds = nn.Linear, nn.modules.conv._ConvNd
-    return _parameters_of(module, kinds, matrices=True)
-
-
 # Scopes of weights that are no layers at the end: functions that return their names.
-_PARTIAL = {"norm": _norm_names, "bias": _bias_names, "adapter": _adapter_names}
+_NORMS = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm
+_MAPS = nn.Linear, nn.modules.conv._ConvNd
+_PARTIAL: dict = {
+    "norm": partial(_parameters_of, kinds=_NORMS, matrices=False),
+    "bias": _bias_names,
+    "adapter": partial(_parameters_of, kinds=_MAPS, matrices=True),
+}
 
 _KINDS = {
     "norm": "normalization layers with weights (BatchNorm, LayerNorm, GroupNorm)",
@@ -243,13 +216,11 @@ def _no_weights(network, scope, batch):
 
 
 def restored_tail(network, structure, rows, *, rank=4, seed=0):
-    """Return the part that another copy of the network has, see `find_tail`.
-
-    Functions between layers are recorded again, in one forward pass of some samples.
-    """
+    """Return the part of another copy of a network; functions are recorded again."""
     if "bytes_per_row" in structure:
-        names, is_adapter = structure["names"], structure.get("adapters", False)
-        tail = _whole(network, names, is_adapter=is_adapter, rank=rank, seed=seed)
+        tail = WholeNetwork(network, structure["names"])
+        if structure.get("adapters", False):
+            tail = Adapters(network, structure["names"], rank, seed)
         tail.bytes_per_row = structure["bytes_per_row"]
         return tail
     layers, functions = structure["layers"], []

@@ -372,10 +372,7 @@ class Searches:
                 bar.update(len(part))
 
     def _search(self, tail, rows, group, batches, judges, keep):
-        """Search for some points, `group` targets of each at a time.
-
-        Arrays of `Found` have the shape (n_steps + 1, n_targets, n_points, ...).
-        """
+        """Search for points; arrays are (n_steps + 1, n_targets, n_points, ...)."""
         quam, options = self.estimator, self.options
         points, reference = self._run(tail, rows)
         targets = quam._targets(reference)

@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch.nn import functional
@@ -36,7 +36,7 @@ class _InputOf(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-class Tail(ABC):
+class Tail:
     """Base class of the parts of a network that are searched.
 
     S searches have separate, stacked weights. They share the training samples; each
@@ -46,6 +46,16 @@ class Tail(ABC):
     # Maximum bytes of activations per search and sample of the penalty.
     bytes_per_row = 0
 
+    # Methods of subclasses, see `DenseTail`.
+    read: Callable
+    structure: Callable
+    start: Callable
+    logits: Callable
+    n_weights: Callable
+    by_search: Callable
+    named: Callable
+    _output_biases: Callable
+
     def __init__(self, network):
         self.network = network
 
@@ -53,34 +63,6 @@ class Tail(ABC):
         """Return the input of the part for prepared samples, one row per sample."""
         batches = self.network.batches(rows)
         return torch.cat([self.read(batch)[0] for batch in batches])
-
-    @abstractmethod
-    def read(self, batch):
-        """Return the input of the part and the logits, from one forward pass."""
-
-    @abstractmethod
-    def structure(self):
-        """Return plain values from which `restored_tail` makes the part again."""
-
-    @abstractmethod
-    def start(self, n_searches):
-        """Return a list of stacked weights, copies of the network's, with gradient."""
-
-    @abstractmethod
-    def logits(self, weights, rows, points):
-        """Return logits of the training samples and of the own point of each search.
-
-        Their shapes are (n_searches, n_rows, n_outputs) and (n_searches, n_outputs);
-        `rows` and `points` are `features`, `weights` stacked as by `start`.
-        """
-
-    @abstractmethod
-    def n_weights(self):
-        """Return the number of weights of one search."""
-
-    @abstractmethod
-    def by_search(self, weights):
-        """Return views of stacked weights whose first axis is the searches."""
 
     def flatten(self, weights):
         """Return stacked weights as rows, of shape (n_searches, n_weights)."""
@@ -96,14 +78,6 @@ class Tail(ABC):
             for view, part in zip(views, parts, strict=True):
                 view.copy_(part.reshape(view.shape))
         return weights
-
-    @abstractmethod
-    def named(self, weights, search=slice(None)):
-        """Return copies of the weights of one or all searches by parameter name."""
-
-    @abstractmethod
-    def _output_biases(self, weights):
-        """Return a view (n_searches, n_outputs) of the last layer's biases, or None."""
 
     def scales(self):
         """Return the standard deviations of the entries of each searched tensor."""
@@ -153,12 +127,14 @@ class DenseTail(Tail):
         self.bytes_per_row = 4 * sum(widths) * self._given[0][0].element_size()
 
     def read(self, batch):
+        """Return the input of the part and the logits, from one forward pass."""
         weight = self.network.module.get_parameter(self.layers[0][0])
         with torch.no_grad(), _InputOf(weight) as mode:
             logits = self.network.logits(batch)
         return mode.taken, logits
 
     def structure(self):
+        """Return plain values from which `restored_tail` makes the part again."""
         return {"layers": self.layers}
 
     def explains(self, batch):
@@ -178,6 +154,7 @@ class DenseTail(Tail):
         return torch.allclose(found, expected, rtol=0, atol=atol)
 
     def start(self, n_searches):
+        """Return a list of stacked weights, copies of the network's, with gradient."""
         weights = []
         for i, (weight, bias) in enumerate(self._given):
             if i == 0:
@@ -198,6 +175,11 @@ class DenseTail(Tail):
             yield next(weights), None if bias is None else next(weights)
 
     def logits(self, weights, rows, points):
+        """Return logits of the training samples and of the own point of each search.
+
+        Shapes: (n_searches, n_samples, n_outputs) and (n_searches, n_outputs). `rows`
+        and `points` are input of the part.
+        """
         (weight, bias), *others = self.pairs(weights)
         # every point runs through the searches of all points: only few more rows
         n_rows, both = len(rows), torch.cat([rows, points])
@@ -219,17 +201,20 @@ class DenseTail(Tail):
         return block.diagonal(dim1=0, dim2=1).movedim(-1, 0)
 
     def n_weights(self):
+        """Return the number of weights of one search."""
         return sum(
             weight.numel() + (0 if bias is None else bias.numel())
             for weight, bias in self._given
         )
 
     def _output_biases(self, weights):
+        """Return a view (n_searches, n_outputs) of the last layer's biases, or None."""
         *_, (_, bias) = self.pairs(weights)
         width = self._given[-1][0].shape[1]
         return None if bias is None else bias.view(-1, width)
 
     def by_search(self, weights):
+        """Return views of stacked weights whose first axis is the searches."""
         views = []
         for i, (weight, bias) in enumerate(self.pairs(weights)):
             if i == 0:
@@ -240,6 +225,7 @@ class DenseTail(Tail):
         return views
 
     def named(self, weights, search=slice(None)):
+        """Return copies of the weights of one or all searches by parameter name."""
         found = {}
         views = iter(self.by_search(weights))
         for name, bias_name in self.layers:
