@@ -149,20 +149,20 @@ def attainable_likelihood(
     starts = _initial_weights(module, n_runs, random_state, device)
     n_classes = targets.shape[1]
     labels = (1 - label_smoothing) * np.eye(n_classes)[y] + label_smoothing / n_classes
-    rows = torch.as_tensor(np.r_[X, x], dtype=dtype, device=device)
+    samples = torch.as_tensor(np.r_[X, x], dtype=dtype, device=device)
     labels = torch.as_tensor(labels, dtype=dtype, device=device)
-    _check_outputs(module, rows, n_classes)
+    _check_outputs(module, samples, n_classes)
     n_weights = sum(start[0].numel() for start in starts.values())
-    each = 8 * n_runs * (4 * n_weights + 16 * len(rows) * n_classes)
+    each = 8 * n_runs * (4 * n_weights + 16 * len(samples) * n_classes)
     losses = []
-    for some in row_chunks(len(targets), each, _BYTES):
-        wanted = torch.as_tensor(targets[some], dtype=dtype, device=device)
+    for chunk in row_chunks(len(targets), each, _BYTES):
+        wanted = torch.as_tensor(targets[chunk], dtype=dtype, device=device)
         weights = {
             name: start.repeat(len(wanted), *[1] * (start.ndim - 1)).requires_grad_()
             for name, start in starts.items()
         }
         wanted = wanted.repeat_interleave(n_runs, dim=0)
-        run = _Training(module, weights, rows, labels, wanted)
+        run = _Training(module, weights, samples, labels, wanted)
         run.train(n_steps, lr, weight_decay)
         losses.append(run.training_loss().view(-1, n_runs).double().cpu().numpy())
     return np.median(np.concatenate(losses), axis=1)
@@ -200,42 +200,47 @@ def _initial_weights(module, n_runs, random_state, device):
     drawn = []
     with seeded(random_state, device):
         for _ in range(n_runs):
-            for part in module.modules():
-                if hasattr(part, "reset_parameters"):
-                    part.reset_parameters()
-                elif next(part.parameters(recurse=False), None) is not None:
+            for layer in module.modules():
+                if hasattr(layer, "reset_parameters"):
+                    layer.reset_parameters()
+                elif next(layer.parameters(recurse=False), None) is not None:
                     raise ValueError(
-                        f"The layer {type(part).__name__} has weights, but no method "
+                        f"The layer {type(layer).__name__} has weights, but no method "
                         "reset_parameters, which draws initial weights. Add one."
                     )
             weights = module.named_parameters()
             drawn.append({name: weight.detach().clone() for name, weight in weights})
-    return {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
+    return {
+        name: torch.stack([weights_of_run[name] for weights_of_run in drawn])
+        for name in drawn[0]
+    }
 
 
-def _check_outputs(module, rows, n_classes):
+def _check_outputs(module, samples, n_classes):
     """Raise unless the network has a logit for each class."""
     with torch.no_grad():
-        shape = tuple(module(rows).shape)
-    if shape != (len(rows), n_classes):
+        shape = tuple(module(samples).shape)
+    if shape != (len(samples), n_classes):
         raise ValueError(
             f"The network {type(module).__name__} has outputs of the shape {shape} for "
-            f"{len(rows)} samples, expected ({len(rows)}, {n_classes}): one logit for "
-            "each class."
+            f"{len(samples)} samples, expected ({len(samples)}, {n_classes}): one "
+            "logit for each class."
         )
 
 
 class _Training:
     """Networks with stacked weights that are trained together, each to its target."""
 
-    def __init__(self, module, weights, rows, labels, targets):
+    def __init__(self, module, weights, samples, labels, targets):
         self.module, self.weights, self.targets = module, weights, targets
-        self.rows, self.labels = rows, labels
-        self._log_proba = Vectorized(self._one)
+        self.samples, self.labels = samples, labels
+        self._log_proba = Vectorized(self._log_proba_of)
 
-    def _one(self, *weights):
+    def _log_proba_of(self, *weights):
         named = dict(zip(self.weights, weights, strict=True))
-        return torch.log_softmax(functional_call(self.module, named, (self.rows,)), 1)
+        return torch.log_softmax(
+            functional_call(self.module, named, (self.samples,)), 1
+        )
 
     def _losses(self):
         """Return training loss and loss at the point, both (n_networks,)."""

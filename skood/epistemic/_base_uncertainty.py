@@ -92,11 +92,11 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
         likelihood = vars(self).get("likelihood_")  # of a fit: tags are slow
         return (likelihood.kind if likelihood else self._kind()) == "classifier"
 
-    def _as_part(self, name, given):
-        if name == "likelihood" and isinstance(given, str):
+    def _as_part(self, name, value):
+        if name == "likelihood" and isinstance(value, str):
             is_classifier = self._kind() == "classifier"
             return Categorical() if is_classifier else Gaussian(self._auto_variance)
-        return super()._as_part(name, given)
+        return super()._as_part(name, value)
 
     def _new_likelihood(self):
         """Return the likelihood to fit; raise if it is not of the given models."""
@@ -244,16 +244,16 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
             (n_samples,), and ``epistemic_interval`` of shape (n_samples, 2).
         """
         self._check_fitted()
-        found = self._uncertainty(X, return_error)
+        uncertainty = self._uncertainty(X, return_error)
         if return_error:
-            warn_of_few_members(self, found.n_effective)
-        return found
+            warn_of_few_members(self, uncertainty.n_effective)
+        return uncertainty
 
     def _uncertainty(self, X, return_error):
         """Return the uncertainty of samples in memory."""
         options = {"setting": self._setting(), "return_error": return_error}
-        uncertainty = partial(self.likelihood_.uncertainty, **options)
-        return joined([*map(uncertainty, self._blocks(X))])
+        measure = partial(self.likelihood_.uncertainty, **options)
+        return joined([*map(measure, self._blocks(X))])
 
     def score(self, X, y, sample_weight=None):
         """Return the accuracy of a classifier, or the R^2 of a regressor.
@@ -283,9 +283,9 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
         """Return the setting; "auto" is "b" if a model is given."""
         if self.setting != "auto":
             return self.setting
-        return "b" if self._has_given_model() else "a"
+        return "b" if self._has_fixed_model() else "a"
 
-    def _has_given_model(self):
+    def _has_fixed_model(self):
         return isinstance(self.estimator, FrozenEstimator)
 
     def _fit_estimator(self, X, y, sample_weight=None):
@@ -299,7 +299,7 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
 
     def _fit_model(self, X, y, sample_weight=None):
         """Set ``estimator_``, and ``classes_`` of a classifier."""
-        self.estimator_ = fit_given(self, self.estimator, X, y, sample_weight)
+        self.estimator_ = fit_model(self, self.estimator, X, y, sample_weight)
         if self.likelihood_.kind == "classifier":
             check_one_column(self.estimator_)
             self.classes_ = np.asarray(self.estimator_.classes_)
@@ -329,7 +329,7 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
         return tags
 
 
-def fit_given(owner, estimator, X, y, sample_weight=None):
+def fit_model(owner, estimator, X, y, sample_weight=None):
     """Return a fitted clone of a model, or a frozen model unchanged."""
     check_takes_weight(estimator, sample_weight)
     if sample_weight is None or isinstance(estimator, FrozenEstimator):

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.parallel import delayed
 from sklearn.utils.validation import check_consistent_length
 
-from skood.epistemic._base_uncertainty import BaseMembers, fit_given
+from skood.epistemic._base_uncertainty import BaseMembers, fit_model
 from skood.epistemic._likelihood import BaseLikelihood, Block, combined
 from skood.graph import NodeSet
 from skood.nn import TorchClassifier
@@ -315,7 +315,7 @@ class DeepEnsemble(BaseMembers):
         copy_input_attributes(self, self.estimators_[0])
         self.estimator_ = self.estimators_[0]
         for reference in references:
-            self.estimator_ = fit_given(self, reference, X, y, sample_weight)
+            self.estimator_ = fit_model(self, reference, X, y, sample_weight)
 
     def _warn_if_equal(self, X):
         """Warn if the members give identical predictions on training samples."""
@@ -347,12 +347,12 @@ class DeepEnsemble(BaseMembers):
     def _reference(self, X):
         return self.likelihood_.of_model(self.estimator_, X)
 
-    def _has_given_model(self):
+    def _has_fixed_model(self):
         return self.reference is not None
 
     def _models(self):
-        given = self.estimator
-        return given if isinstance(given, list) else [given]
+        models = self.estimator
+        return models if isinstance(models, list) else [models]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -374,9 +374,9 @@ def _jobs(random_state, members, X, y, sample_weight, strata):
             yield member, X, y, sample_weight
             continue
         weight = None if sample_weight is None else np.asarray(sample_weight)
-        rows = _bootstrap(strata, weight, rng)
-        weight = None if weight is None else weight[rows]
-        yield member, take_rows(X, rows), take_rows(y, rows), weight
+        indices = _bootstrap(strata, weight, rng)
+        weight = None if weight is None else weight[indices]
+        yield member, take_rows(X, indices), take_rows(y, indices), weight
 
 
 def _indexable(X):
@@ -400,24 +400,24 @@ def row_blocks(X, bytes_per_row):
 def ensemble_blocks(members, likelihood, X, reference=None):
     """Yield a `Block` for consecutive samples; `reference` is a function of these."""
     n_outputs = len(getattr(members[0], "classes_", [])) or 2
-    for rows in row_blocks(X, 32 * len(members) * n_outputs):
-        predictions = [likelihood.of_model(member, rows) for member in members]
+    for samples in row_blocks(X, 32 * len(members) * n_outputs):
+        predictions = [likelihood.of_model(member, samples) for member in members]
         yield Block(
             combined(np.stack, predictions),
-            reference=None if reference is None else reference(rows),
+            reference=None if reference is None else reference(samples),
         )
 
 
 def _bootstrap(strata, weight, random_state):
     """Draw indices with replacement by stratum; none, and not to, weight zero."""
-    rows = np.arange(len(strata))
+    indices = np.arange(len(strata))
     counts = np.ones(len(strata), dtype=bool)
     if weight is not None and weight.ndim == 1:  # other weights: members raise
         counts = weight > 0
     for stratum in np.unique(strata[counts]):
         of_stratum = np.flatnonzero(counts & (strata == stratum))
-        rows[of_stratum] = random_state.choice(of_stratum, size=len(of_stratum))
-    return rows
+        indices[of_stratum] = random_state.choice(of_stratum, size=len(of_stratum))
+    return indices
 
 
 def _seed(estimator, random_state):
@@ -631,5 +631,5 @@ class SnapshotEnsemble(BaseMembers):
         reference = self._reference if self._setting() == "b" else None
         return ensemble_blocks(self.estimators_, self.likelihood_, X, reference)
 
-    def _has_given_model(self):
+    def _has_fixed_model(self):
         return False

@@ -94,11 +94,11 @@ def integrated_gradients(
     """
     check_is_fitted(estimator)
     network = make_network(estimator, device=device)
-    rows = network.prepare(loaded(X))
-    samples = to_numpy(rows)
+    prepared = network.prepare(loaded(X))
+    samples = to_numpy(prepared)
     baseline = _baseline(baseline, samples)
     direction = samples - baseline
-    targets = _targets(estimator, network, rows, target)
+    targets = _targets(estimator, network, prepared, target)
     total = np.zeros(samples.shape)
     for step in range(n_steps):
         points = baseline + (step + 0.5) / n_steps * direction
@@ -120,13 +120,13 @@ def _baseline(baseline, samples):
         ) from None
 
 
-def _targets(estimator, network, rows, target):
+def _targets(estimator, network, prepared, target):
     """Return the class index of each sample."""
     classes = np.asarray(estimator.classes_)
     if target is None:
-        logits = [block.logits for block in network.layers(rows, ())]
+        logits = [block.logits for block in network.layers(prepared, ())]
         return np.concatenate(logits).argmax(axis=1)
-    n_samples = rows.shape[0]
+    n_samples = prepared.shape[0]
     labels = np.asarray(target)
     labels = np.full(n_samples, target) if labels.ndim == 0 else check_labels(target)
     if labels.shape != (n_samples,):
@@ -151,16 +151,16 @@ def _gradients(network, points, targets):
 
     def one_hot(logits):
         nonlocal start
-        n_rows = logits.shape[0]
+        n_samples = logits.shape[0]
         chosen = logits * 0
-        for i, target in enumerate(targets[start : start + n_rows].tolist()):
+        for i, target in enumerate(targets[start : start + n_samples].tolist()):
             chosen[i, target] = 1.0
-        start += n_rows
+        start += n_samples
         return chosen
 
-    def keep(part, gradient):
+    def keep(moved, gradient):
         gradients.append(np.asarray(to_numpy(gradient), dtype=np.float64))
-        return part
+        return moved
 
     for _ in network.input_gradient(points, one_hot, keep):
         pass

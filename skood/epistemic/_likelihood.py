@@ -49,11 +49,11 @@ class Block:
     groups: np.ndarray | None = None
 
 
-def of_rows(predictions, rows):
+def taken(predictions, indices):
     """Return predictions of some samples; None and a single variance as they are."""
     if isinstance(predictions, tuple):
-        return tuple(of_rows(values, rows) for values in predictions)
-    return predictions if np.ndim(predictions) == 0 else predictions[rows]
+        return tuple(taken(values, indices) for values in predictions)
+    return predictions if np.ndim(predictions) == 0 else predictions[indices]
 
 
 def combined(function, predictions):
@@ -120,13 +120,13 @@ class Categorical(BaseLikelihood):
         """Return the networks that dropout makes of a fitted estimator."""
         return make_network(estimator).with_dropout(device, seed)
 
-    def thinned_predictions(self, networks, rows, n_members, bar):
+    def thinned_predictions(self, networks, samples, n_members, bar):
         """Return predictions for prepared samples by the networks of `thinned`."""
-        return networks.log_proba(rows, n_members, bar)
+        return networks.log_proba(samples, n_members, bar)
 
-    def outputs(self, network, rows, logits=None):
+    def outputs(self, network, samples, logits=None):
         """Return float64 outputs of an opened network; see its method for `logits`."""
-        return network.log_proba(rows, logits=logits)
+        return network.log_proba(samples, logits=logits)
 
     def predictions(self, outputs):
         """Return predictions from float64 outputs (..., n_outputs) of a network."""
@@ -251,11 +251,11 @@ class Gaussian(BaseLikelihood):
     def thinned(self, estimator, device, seed):
         return ThinnedNetwork(self.open(estimator, device), estimator, seed)
 
-    def thinned_predictions(self, networks, rows, n_members, bar):
-        return self.predictions(networks.outputs(rows, n_members, bar))
+    def thinned_predictions(self, networks, samples, n_members, bar):
+        return self.predictions(networks.outputs(samples, n_members, bar))
 
-    def outputs(self, network, rows, logits=None):
-        return network.outputs(rows, logits=logits)
+    def outputs(self, network, samples, logits=None):
+        return network.outputs(samples, logits=logits)
 
     def predictions(self, outputs):
         if self.variance != "network":

@@ -14,7 +14,7 @@ from skood.epistemic._deep_ensemble import GRAPH_BYTES
 from skood.epistemic._likelihood import (
     Block,
     combined,
-    of_rows,
+    taken,
 )
 from skood.graph import NodeSet
 from skood.utils._atomic_fit import fresh_fit
@@ -225,25 +225,25 @@ class MCDropout(BaseMembers):
 
     def _blocks(self, X):
         networks = self._networks(self._seed)
-        rows = networks.prepare(X)
+        samples = networks.prepare(X)
         reference = self._reference(X) if self._setting() == "b" else None
         n_outputs = len(getattr(self, "classes_", [])) or 2
         size, batch_size = 32 * self.n_samples * n_outputs, self.batch_size
-        if isinstance(rows, NodeSet):  # the whole graph is run for each block
-            batch_size = len(rows)
-            blocks = list(row_chunks(len(rows), size, GRAPH_BYTES))
+        if isinstance(samples, NodeSet):  # the whole graph is run for each block
+            batch_size = len(samples)
+            blocks = list(row_chunks(len(samples), size, GRAPH_BYTES))
             n_updates = self.n_samples * len(blocks)
         else:
-            blocks = list(row_chunks(len(rows), size))
+            blocks = list(row_chunks(len(samples), size))
             n_updates = sum(-(-(b.stop - b.start) // batch_size) for b in blocks)
         name = type(self).__name__
         with progress(n_updates, desc=name, verbose=self.verbose) as bar:
             for block in blocks:
-                parts = []
-                for part in row_chunks(block.stop - block.start, 1, batch_size):
-                    batch = networks, rows[block][part], self.n_samples, bar
-                    parts.append(self.likelihood_.thinned_predictions(*batch))
+                predictions = []
+                for batch in row_chunks(block.stop - block.start, 1, batch_size):
+                    arguments = networks, samples[block][batch], self.n_samples, bar
+                    predictions.append(self.likelihood_.thinned_predictions(*arguments))
                 yield Block(
-                    combined(partial(np.concatenate, axis=1), parts),
-                    reference=of_rows(reference, block),
+                    combined(partial(np.concatenate, axis=1), predictions),
+                    reference=taken(reference, block),
                 )

@@ -584,8 +584,8 @@ def gaussian_uncertainty(
                 "reference must be a tuple (mean, variance) of the given model, got "
                 f"{type(reference).__name__}."
             )
-        given_mean, given_variance = reference
-        mu, sigma2 = _moments(given_mean, given_variance, "the reference")
+        reference_mean, reference_variance = reference
+        mu, sigma2 = _moments(reference_mean, reference_variance, "the reference")
         if mu.shape != mean.shape[1:] or sigma2.shape not in ((), mu.shape):
             raise ValueError(
                 f"reference must be a mean of shape {mean.shape[1:]} and a variance of "

@@ -237,15 +237,15 @@ class SimplexDisplay(BaseDisplay):
             self._draw_triangle(names)
             self.dots_ = []
             for k, group in enumerate(np.unique(groups)):
-                some = groups == group
+                mask = groups == group
                 style = {
-                    "s": _AREA * weights[some] / weights.sum(),
+                    "s": _AREA * weights[mask] / weights.sum(),
                     "color": COLORS[k % len(COLORS)],
                     "alpha": 0.6,
                     "linewidths": 0,
                     **kwargs,
                 }
-                dots = ax.scatter(*(members[some] @ _CORNERS).T, zorder=3, **style)
+                dots = ax.scatter(*(members[mask] @ _CORNERS).T, zorder=3, **style)
                 self.dots_.append(dots)
         return self
 

@@ -28,13 +28,13 @@ class Vectorized:
             except (NotImplementedError, RuntimeError):
                 self.is_mapped = False  # other errors are raised again below
         items = [
-            one if isinstance(one, torch.Tensor) else zip(*one, strict=True)
-            for one in stacked
+            tensors if isinstance(tensors, torch.Tensor) else zip(*tensors, strict=True)
+            for tensors in stacked
         ]
-        found = [self._plain(*item, **shared) for item in zip(*items, strict=True)]
-        if isinstance(found[0], torch.Tensor):
-            return torch.stack(found)
-        return tuple(torch.stack(parts) for parts in zip(*found, strict=True))
+        outputs = [self._plain(*item, **shared) for item in zip(*items, strict=True)]
+        if isinstance(outputs[0], torch.Tensor):
+            return torch.stack(outputs)
+        return tuple(torch.stack(parts) for parts in zip(*outputs, strict=True))
 
 
 def stacked_linear(x, weight, bias):

@@ -49,10 +49,10 @@ def _series(x, coefficients, start):
 def _by_size(x, small, large):
     """Evaluate one function below `_LARGE`, another above."""
     is_large = x >= _LARGE
-    found = np.empty_like(x)
-    found[is_large] = large(x[is_large])
-    found[~is_large] = small(x[~is_large])
-    return found
+    values = np.empty_like(x)
+    values[is_large] = large(x[is_large])
+    values[~is_large] = small(x[~is_large])
+    return values
 
 
 def stirling_rest(x):
@@ -646,12 +646,12 @@ def dissonance(alpha, *, prior=1.0):
     _, others = totals(belief)
     balance = np.zeros_like(belief)
     for j in range(belief.shape[-1]):
-        one = belief[..., j : j + 1]
+        belief_j = belief[..., j : j + 1]
         # b_j Bal(b_j, b_c) = 2 b_j min(b_j, b_c) / (b_j + b_c), without a difference
-        pairs = 2.0 * one * np.minimum(one, belief)
+        pairs = 2.0 * belief_j * np.minimum(belief_j, belief)
         pairs[..., j] = 0.0
         balance += np.divide(
-            pairs, one + belief, out=np.zeros_like(pairs), where=pairs > 0
+            pairs, belief_j + belief, out=np.zeros_like(pairs), where=pairs > 0
         )
     ratio = np.divide(balance, others, out=np.zeros_like(balance), where=others > 0)
     return (belief * ratio).sum(axis=-1)

@@ -196,16 +196,18 @@ class ProbeObjective(SkoodEstimator):
         W has the shape (n_classes, n_features) and the dtype of the parts, b
         (n_classes,). Gradients of W and b are a list, empty if not requested.
         """
-        n_labeled = sum(len(part) for part in parts if part.proba_y is not None)
-        n_regularized = sum(len(part) for part in parts if part.regularized)
+        n_labeled = sum(
+            len(samples) for samples in parts if samples.proba_y is not None
+        )
+        n_regularized = sum(len(samples) for samples in parts if samples.regularized)
         value = W.new_zeros(())
         gradients = [torch.zeros_like(W), torch.zeros_like(b)] if gradient else []
-        for part in parts:
-            for rows in part.chunks():
-                z = part.features[rows]
+        for samples in parts:
+            for chunk in samples.chunks():
+                z = samples.features[chunk]
                 scores = torch.addmm(b, z, W.T)
-                row_values, slope = self._rows(
-                    scores, part, rows, n_labeled, n_regularized, gradient
+                row_values, slope = self._terms(
+                    scores, samples, chunk, n_labeled, n_regularized, gradient
                 )
                 value += row_values.sum()
                 if gradient:
@@ -213,33 +215,33 @@ class ProbeObjective(SkoodEstimator):
                     gradients[1] += slope.sum(dim=0)
         return float(value), gradients
 
-    def _rows(self, scores, part, rows, n_labeled, n_regularized, gradient):
+    def _terms(self, scores, samples, chunk, n_labeled, n_regularized, gradient):
         """Return values and derivatives by the scores, which are overwritten."""
         n_classes, q = scores.shape[1], self._activate(scores)
         e = q.sum(dim=1)
         value, by_e = torch.zeros_like(e), torch.zeros_like(e)
         by_q = None
-        if part.proba_y is not None:
-            p = part.proba_y[rows]
+        if samples.proba_y is not None:
+            p = samples.proba_y[chunk]
             total = e + n_classes
             if self.concentration == "shifted":
-                own = e * p + 1.0
+                alpha_y = e * p + 1.0
             else:
-                own = (total * p).clamp_(min=LEAST)
-                p = torch.where(own > LEAST, p, 0.0)
-            value += (torch.digamma(total) - torch.digamma(own)) / n_labeled
+                alpha_y = (total * p).clamp_(min=LEAST)
+                p = torch.where(alpha_y > LEAST, p, 0.0)
+            value += (torch.digamma(total) - torch.digamma(alpha_y)) / n_labeled
             if gradient:
-                trigamma = torch.polygamma(1, total) - p * torch.polygamma(1, own)
+                trigamma = torch.polygamma(1, total) - p * torch.polygamma(1, alpha_y)
                 by_e += trigamma / n_labeled
-        if part.regularized and self.lambda_pcl:
+        if samples.regularized and self.lambda_pcl:
             scale = self.lambda_pcl / n_regularized
             below, above = (self.e_id - e).relu_(), (e - self.e_ood).relu_()
-            weighted = part.ood_weight[rows] * above
+            weighted = samples.ood_weight[chunk] * above
             value += scale * (below * below + weighted * above)
             by_e += (2.0 * scale) * (weighted - below)
-        if part.regularized and self.lambda_ice:
+        if samples.regularized and self.lambda_ice:
             scale = self.lambda_ice / n_regularized
-            proba = part.proba[rows]
+            proba = samples.proba[chunk]
             by_q = torch.addcmul(q, (e + n_classes)[:, None], proba, value=-1.0)
             value += scale * torch.linalg.vecdot(by_q, by_q)
             if gradient:

@@ -124,8 +124,8 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         y = check_target(y, self)
         check_consistent_length(nodes, y)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        given = check_weights(sample_weight, len(codes))
-        weight = with_class_weight(given, self.class_weight, codes, self.classes_)
+        user_weight = check_weights(sample_weight, len(codes))
+        weight = with_class_weight(user_weight, self.class_weight, codes, self.classes_)
         if len(np.unique(codes[weight > 0])) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs nodes of at least two classes with a "
@@ -133,15 +133,17 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
                 f"{self.classes_.tolist()[codes[weight > 0][0]]!r}."
             )
         factors = np.ones(len(self.classes_))
-        factors[codes[given > 0]] = weight[given > 0] / given[given > 0]
+        factors[codes[user_weight > 0]] = (
+            weight[user_weight > 0] / user_weight[user_weight > 0]
+        )
         options = training_options(self)
         rng = check_random_state(self.random_state)
         seed = int(rng.randint(np.iinfo(np.int32).max))
         device = resolve_device(self.device)
         used = np.flatnonzero(weight)
         tensors = GraphTensors(nodes.graph, device)
-        rows = NodeRows(tensors, nodes.nodes[used], codes[used], weight[used])
-        train, valid = self._validation(rows, factors, X_val, y_val, seed, options)
+        samples = NodeRows(tensors, nodes.nodes[used], codes[used], weight[used])
+        train, valid = self._validation(samples, factors, X_val, y_val, seed, options)
         self._config = {
             "n_features": nodes.shape[1],
             "n_classes": len(self.classes_),
@@ -189,7 +191,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         width = 4 * sum(p.shape[0] for p in module.parameters() if p.ndim == 2)
         return None if 4 * n_vectors * width <= _MAX_EPOCH_BYTES else _SAMPLED_BATCH
 
-    def _validation(self, rows, factors, X_val, y_val, seed, options):
+    def _validation(self, samples, factors, X_val, y_val, seed, options):
         """Return training and validation nodes (or None), with class weights."""
         if (X_val is None) != (y_val is None):
             raise ValueError("Pass both of X_val and y_val, or neither.")
@@ -206,14 +208,14 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
                     f"{self.classes_.tolist()!r}. Leave its nodes out of X_val and "
                     "y_val."
                 )
-            tensors = GraphTensors(nodes.graph, rows.tensors.device)
+            tensors = GraphTensors(nodes.graph, samples.tensors.device)
             valid = NodeRows(tensors, nodes.nodes, codes, normalized(factors[codes]))
         elif options.early_stopping:
             folds = stratified_split(
-                rows.codes, options.validation_fraction, np.random.RandomState(seed)
+                samples.codes, options.validation_fraction, np.random.RandomState(seed)
             )
-            rows, valid = (rows.take(fold, normalize=True) for fold in folds)
-        return rows.take(slice(None), normalize=True), valid
+            samples, valid = (samples.take(fold, normalize=True) for fold in folds)
+        return samples.take(slice(None), normalize=True), valid
 
     # --- methods of subclasses --------------------------------------------------
 
@@ -244,10 +246,10 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         parts = []
         with borrowed(self.module_, self.device) as device:
             dtype = parameter_dtype(self.module_)
-            for graph, rows in iter_graphs(self._prepare_input(X)):
+            for graph, indices in iter_graphs(self._prepare_input(X)):
                 outputs = self.module_(GraphTensors(graph, device, dtype))
-                rows = torch.tensor(rows, device=outputs.device)
-                parts.append(outputs[rows].double().cpu().numpy())
+                indices = torch.tensor(indices, device=outputs.device)
+                parts.append(outputs[indices].double().cpu().numpy())
         outputs = np.concatenate(parts)
         if not np.isfinite(outputs).all():
             raise ValueError(
@@ -364,12 +366,16 @@ def neighborhood(graph, nodes, n_layers, n_neighbors, rng):
     frontier = numbers
     edges: list = []
     for _ in range(n_layers):
-        kept, targets, factor = _draw_edges(incoming, frontier, n_neighbors, rng)
-        sources = incoming.indices[kept]
+        edge_indices, targets, factor = _draw_edges(
+            incoming, frontier, n_neighbors, rng
+        )
+        sources = incoming.indices[edge_indices]
         new = np.unique(sources[place[sources] < 0])
         place[new] = np.arange(len(numbers), len(numbers) + len(new))
         numbers = np.concatenate([numbers, new])
-        edges.append((place[sources], place[targets], factor * incoming.data[kept]))
+        edges.append(
+            (place[sources], place[targets], factor * incoming.data[edge_indices])
+        )
         frontier = new
     with_loop = np.flatnonzero(loops[numbers])
     edges.append((with_loop, with_loop, loops[numbers[with_loop]]))
@@ -389,14 +395,14 @@ def _draw_edges(incoming, nodes, n_neighbors, rng):
     degrees = incoming.indptr[nodes + 1] - starts
     owner = np.repeat(np.arange(len(nodes)), degrees)
     within = np.arange(len(owner)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
-    kept = np.ones(len(owner), dtype=bool)
+    is_retained = np.ones(len(owner), dtype=bool)
     drawn = np.flatnonzero(degrees[owner] > n_neighbors)
     # edges of each node in random order; the first of them are retained
     order = drawn[np.lexsort((rng.random(len(drawn)), owner[drawn]))]
-    kept[order] = within[drawn] < n_neighbors
-    owner = owner[kept]
+    is_retained[order] = within[drawn] < n_neighbors
+    owner = owner[is_retained]
     factor = np.maximum(degrees / n_neighbors, 1.0)
-    return starts[owner] + within[kept], nodes[owner], factor[owner]
+    return starts[owner] + within[is_retained], nodes[owner], factor[owner]
 
 
 def train_nodes(
@@ -428,15 +434,15 @@ def train_nodes(
     history: list[dict] = []
     best_loss, best_state, waited = np.inf, None, 0
 
-    def objective(rows):
-        nodes, codes, weight = rows.on_device()
-        outputs = _outputs(module, rows.tensors)
+    def objective(samples):
+        nodes, codes, weight = samples.on_device()
+        outputs = _outputs(module, samples.tensors)
         value = (loss(outputs[nodes], codes) * weight).mean()
-        return value if penalty is None else value + penalty(outputs, rows.numbers)
+        return value if penalty is None else value + penalty(outputs, samples.numbers)
 
-    def step(rows):
+    def step(samples):
         optimizer.zero_grad()
-        value = objective(rows)
+        value = objective(samples)
         value.backward()
         optimizer.step()
         if by_step:
@@ -482,22 +488,22 @@ def _outputs(module, tensors):
     outputs = module(tensors)
     n_nodes = tensors.shape[0]
     if not isinstance(outputs, torch.Tensor):
-        found = f"an object of type {type(outputs).__name__}"
+        description = f"an object of type {type(outputs).__name__}"
     elif outputs.ndim != 2 or outputs.shape[0] != n_nodes:
-        found = f"a tensor of shape {tuple(outputs.shape)}"
+        description = f"a tensor of shape {tuple(outputs.shape)}"
     else:
         return outputs
     raise ValueError(
         f"The network must return a tensor with a row for each of the {n_nodes} nodes "
-        f"of the graph, got {found}."
+        f"of the graph, got {description}."
     )
 
 
-def _sampled(rows, batch_size, n_layers, n_neighbors, rng):
+def _sampled(samples, batch_size, n_layers, n_neighbors, rng):
     """Yield the nodes of each batch as nodes of a sampled graph."""
-    tensors = rows.tensors
-    for indices in row_batches(len(rows.nodes), batch_size, shuffle=True):
-        batch = rows.take(indices)
+    tensors = samples.tensors
+    for indices in row_batches(len(samples.nodes), batch_size, shuffle=True):
+        batch = samples.take(indices)
         graph, numbers, of_nodes = neighborhood(
             tensors.graph, batch.nodes, n_layers, n_neighbors, rng
         )

@@ -176,7 +176,7 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
             if self.metric_ == "hops":
                 self._graph_id, self._n_nodes = _graph_id(nodes.graph), nodes.n_nodes
             else:
-                self._rows = _dense(nodes.features[order])
+                self._samples = _dense(nodes.features[order])
             self._check_finite()
         return self
 
@@ -201,13 +201,13 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
             g = g / (self._sigma * np.sqrt(2.0 * np.pi))
         return np.where(distance > self._cutoff, 0.0, g)
 
-    def _class_sums(self, values, part=slice(None)):
+    def _class_sums(self, values, chunk=slice(None)):
         """Sum over training nodes, the last axis, by class: (n_rows, n_classes)."""
-        codes = self._codes[part]
+        codes = self._codes[chunk]
         starts = np.flatnonzero(np.diff(codes, prepend=-1))
         sums = np.zeros((len(values), len(self.classes_)))
         sums[:, codes[starts]] = np.add.reduceat(
-            values * self._weight[part], starts, axis=1
+            values * self._weight[chunk], starts, axis=1
         )
         return sums
 
@@ -215,17 +215,17 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
         """Return the evidence in all nodes of the graph."""
         incoming = graph.operator("sum")
         evidence = np.zeros((graph.n_nodes, len(self.classes_)))
-        for part in row_chunks(len(self.nodes_), 1, budget=_WORD):
-            rings = _rings(incoming, self.nodes_[part])
+        for chunk in row_chunks(len(self.nodes_), 1, budget=_WORD):
+            rings = _rings(incoming, self.nodes_[chunk])
             for hops, ring in enumerate(rings):
                 g = self._kernel(hops)
                 if g == 0:
                     break
                 reached = np.flatnonzero(ring)
-                for some in row_chunks(len(reached), 32 * _WORD):
-                    rows = reached[some]
-                    bits = _unpacked(ring[rows])[:, : part.stop - part.start]
-                    evidence[rows] += g * self._class_sums(bits, part)
+                for block in row_chunks(len(reached), 32 * _WORD):
+                    indices = reached[block]
+                    bits = _unpacked(ring[indices])[:, : chunk.stop - chunk.start]
+                    evidence[indices] += g * self._class_sums(bits, chunk)
         return evidence
 
     def _evidence_by_features(self, X):
@@ -233,11 +233,11 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
         evidence = np.empty((X.shape[0], len(self.classes_)))
         # a few numbers for each training node, and one or two dense copies of the
         # sample
-        row_bytes = 32 * len(self._rows) + 16 * X.shape[1]
-        for rows in row_chunks(X.shape[0], row_bytes):
+        row_bytes = 32 * len(self._samples) + 16 * X.shape[1]
+        for indices in row_chunks(X.shape[0], row_bytes):
             with np.errstate(over="ignore"):  # infinitely distant samples
-                distances = cdist(_dense(X[rows]), self._rows)
-            evidence[rows] = self._class_sums(self._kernel(distances))
+                distances = cdist(_dense(X[indices]), self._samples)
+            evidence[indices] = self._class_sums(self._kernel(distances))
         return evidence
 
     def _check_nodes(self, X):
@@ -323,7 +323,7 @@ def _unpacked(ring):
     return np.unpackbits(ring.view(np.uint8).reshape(-1, 8), axis=1)
 
 
-def _dense(rows):
+def _dense(features):
     """Return features as a float64 array."""
-    rows = rows.toarray() if sparse.issparse(rows) else rows
-    return np.ascontiguousarray(rows, dtype=np.float64)
+    features = features.toarray() if sparse.issparse(features) else features
+    return np.ascontiguousarray(features, dtype=np.float64)

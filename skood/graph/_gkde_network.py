@@ -71,7 +71,7 @@ class Targets:
 
 
 @contextmanager
-def _given(teacher, samples):
+def _teacher_errors(teacher, samples):
     """Return how to replace a teacher that does not accept nodes, for an error."""
     try:
         yield
@@ -337,7 +337,7 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
             more["X_val"] = self._samples(valid.tensors.graph, valid.nodes)
             more["y_val"] = self.classes_[valid.codes]
         samples = self._samples(train.tensors.graph, train.nodes)
-        with _given(teacher, samples):
+        with _teacher_errors(teacher, samples):
             self.teacher_ = teacher.fit(samples, self.classes_[train.codes], **more)
         self._check_classes(np.asarray(teacher.classes_), train.codes)
 
@@ -352,21 +352,21 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
             teacher.class_weight = {labels[c]: float(factors[c]) for c in present}
         return teacher, train.weight / factors[train.codes]
 
-    def _check_classes(self, found, codes):
+    def _check_classes(self, teacher_classes, codes):
         """Raise if the teacher has other classes than the training nodes."""
-        known = label_codes(found, self.classes_)
+        known = label_codes(teacher_classes, self.classes_)
         if (known < 0).any():
             raise ValueError(
-                f"The teacher predicts the classes {found.tolist()!r}, "
+                f"The teacher predicts the classes {teacher_classes.tolist()!r}, "
                 f"and y has {self.classes_.tolist()!r}. Pass a teacher of these "
                 "classes, or lambda_teacher=0."
             )
         missing = np.setdiff1d(codes, known)
         if len(missing):
             raise ValueError(
-                f"The teacher predicts the classes {found.tolist()!r}, but y also has "
-                f"{self.classes_[missing].tolist()!r}, whose probabilities it would "
-                "regularize towards zero. Pass a teacher of all classes, leave the "
+                f"The teacher predicts the classes {teacher_classes.tolist()!r}, but y "
+                f"also has {self.classes_[missing].tolist()!r}, whose probabilities it "
+                "would regularize towards zero. Pass a teacher of all classes, leave the "
                 "nodes of these out of X and y, or set lambda_teacher=0."
             )
 
@@ -376,25 +376,27 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
             return graph.X if nodes is None else graph.X[nodes]
         return NodeSet(graph, nodes)
 
-    def _targets(self, rows, same_graph):
+    def _targets(self, labeled, same_graph):
         """Return the regularization targets of all nodes of a graph."""
-        whole, prior, log_teacher = NodeSet(rows.tensors.graph), None, None
+        whole, prior, log_teacher = NodeSet(labeled.tensors.graph), None, None
         # there are no paths to nodes of another graph
         if self.gkde_ is not None and (same_graph or self.metric_ == "euclidean"):
             alpha = self.gkde_.predict_alpha(whole)
-            prior = self._columns(alpha, self.gkde_.classes_, 1.0, rows)
+            prior = self._columns(alpha, self.gkde_.classes_, 1.0, labeled)
         if self.teacher_ is not None:
-            samples = self._samples(rows.tensors.graph)
-            with _given(self.teacher_, samples):
+            samples = self._samples(labeled.tensors.graph)
+            with _teacher_errors(self.teacher_, samples):
                 log_p = np.maximum(log_proba_of(self.teacher_, samples), _LOG_FLOOR)
-            log_teacher = self._columns(log_p, self.teacher_.classes_, _LOG_FLOOR, rows)
+            log_teacher = self._columns(
+                log_p, self.teacher_.classes_, _LOG_FLOOR, labeled
+            )
         return Targets(prior, log_teacher)
 
-    def _columns(self, values, classes, missing, rows):
+    def _columns(self, values, classes, missing, labeled):
         """Put columns in the order of ``classes_``, as a tensor in float64."""
         ordered = np.full((len(values), len(self.classes_)), missing)
         ordered[:, label_codes(np.asarray(classes), self.classes_)] = values
-        return torch.tensor(ordered, device=rows.tensors.device)
+        return torch.tensor(ordered, device=labeled.tensors.device)
 
     def _distance(self, outputs, targets, numbers):
         """Return the mean divergence of nodes from their regularization targets."""

@@ -427,12 +427,12 @@ class _PosteriorNetwork(nn.Module):
     def forward(self, graph):
         """Return the evidence of all nodes after propagation, then before it."""
         bound = _MAX_LOG_EVIDENCE
-        own = self.log_evidence(self.encoder(graph)).clamp(-bound, bound).exp()
-        evidence = own
+        local = self.log_evidence(self.encoder(graph)).clamp(-bound, bound).exp()
+        evidence = local
         for _ in range(self.n_steps):
             sent = graph.aggregate("symmetric", evidence)
-            evidence = (1 - self.teleport) * sent + self.teleport * own
-        return torch.cat([evidence, own], dim=1)
+            evidence = (1 - self.teleport) * sent + self.teleport * local
+        return torch.cat([evidence, local], dim=1)
 
     def log_evidence(self, z):
         """Return the unbounded log evidence at points for each class."""

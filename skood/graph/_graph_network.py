@@ -71,10 +71,10 @@ class GraphNetwork(TorchNetwork):
 
     def outputs_together(self, X, wanted):
         """Yield the outputs for nodes: all of a set at once, arrays in blocks."""
-        for graph, rows in iter_graphs(self.check_input(X)):
-            yield self._outputs_of_graph(graph, rows, wanted)
+        for graph, indices in iter_graphs(self.check_input(X)):
+            yield self._outputs_of_graph(graph, indices, wanted)
 
-    def _outputs_of_graph(self, graph, rows, wanted):
+    def _outputs_of_graph(self, graph, indices, wanted):
         requests = [([network.layer], network.pooling) for network, _ in wanted]
         with self.watched(graph, *requests) as (watchers, output, tensors):
             results = []
@@ -82,7 +82,7 @@ class GraphNetwork(TorchNetwork):
                 taken = network._taken(output, tensors, watcher, needs)
                 layer, *arrays = taken
                 features, logits = (
-                    None if array is None else array[rows] for array in arrays
+                    None if array is None else array[indices] for array in arrays
                 )
                 head = network._head(layer) if "head" in needs else None
                 results.append(NetworkOutputs(features, logits, head))
@@ -103,13 +103,13 @@ class GraphNetwork(TorchNetwork):
             tensors = GraphTensors(graph, device, parameter_dtype(self.module))
             yield watchers, primary_tensor(self.network(tensors)), tensors
 
-    def _head(self, found):
+    def _head(self, head):
         """Return the weights of the logits' layer, if its input is the features."""
-        if found is not None and not isinstance(found[1], nn.Module):
+        if head is not None and not isinstance(head[1], nn.Module):
             # a convolution: its input is not yet aggregated
-            if found[1] is None or self.layer != "penultimate":
-                found = None
-        return super()._head(found)
+            if head[1] is None or self.layer != "penultimate":
+                head = None
+        return super()._head(head)
 
     def find_head(self):
         """Return the head without running given nodes, and the name of its layer."""
@@ -147,8 +147,8 @@ class GraphNetwork(TorchNetwork):
         """Return the layers that run, in this order, except the layer of the logits."""
         graph, _ = next(iter_graphs(rows[:2]))
         with self.watched(graph, ((), None)) as ([watcher], output, _):
-            found = watcher.giver_of(output)
-            names = [n for n in watcher.ran if found is None or n != found[0]]
+            head = watcher.giver_of(output)
+            names = [n for n in watcher.ran if head is None or n != head[0]]
         return names or ["penultimate"]
 
     def layers(self, rows, names, pooling="mean"):
@@ -156,17 +156,17 @@ class GraphNetwork(TorchNetwork):
         for graph, nodes in iter_graphs(rows):
             outputs, logits = self._layers_of(graph, nodes, names, pooling)
             n_bytes = logits.nbytes + sum(t.nbytes for t in outputs.values())
-            for part in row_chunks(len(nodes), n_bytes // len(nodes), _BLOCK_BYTES):
-                yield Layers({k: t[part] for k, t in outputs.items()}, logits[part])
+            for chunk in row_chunks(len(nodes), n_bytes // len(nodes), _BLOCK_BYTES):
+                yield Layers({k: t[chunk] for k, t in outputs.items()}, logits[chunk])
 
     def _layers_of(self, graph, nodes, names, pooling):
         """Run a graph; return outputs of layers, and logits, for some nodes."""
         with self.watched(graph, (names, pooling)) as ([watcher], output, tensors):
-            found = watcher.head_of(output)
-            logits = finite_logits(self.logits_of(output, found, tensors))
+            head = watcher.head_of(output)
+            logits = finite_logits(self.logits_of(output, head, tensors))
             outputs = {}
             for layer in names:
-                tensor = self.layer_output(layer, watcher, found).detach()
+                tensor = self.layer_output(layer, watcher, head).detach()
                 check_first_axis(tensor, tensors, f"layer={layer!r}")
                 tensor = tensor[torch.as_tensor(nodes, device=tensor.device)]
                 if not torch.isfinite(tensor).all():
@@ -247,15 +247,15 @@ class ThinnedGraph(ThinnedModule):
         self._n_classes = len(network.estimator.classes_)
         self._device = resolve_device(device)
         self._network = copied(network.network).to(self._device)
-        for part in self._network.modules():
-            part.training = False
+        for child in self._network.modules():
+            child.training = False
         self._module = self._network
         if isinstance(self._network, EdgeModule):
             self._module = self._network.module
         self._tensors: Any = None  # the graph that is run
         self._is_known = False  # whether the following attribute is determined
         self._gives_logits = False
-        self._kept = None  # output of this layer, if it is not the network's
+        self._layer_output = None  # output of this layer, if it is not the network's
         self._too_late: tuple | None = None  # a dropout module after it
         super().__init__(self._module, estimator, seed)
 
@@ -264,8 +264,8 @@ class ThinnedGraph(ThinnedModule):
         call, self._calls = self._calls, self._calls + 1
         if not self._is_known:
             return x
-        if self._kept is not None:
-            self._too_late = (name, self._kept)
+        if self._layer_output is not None:
+            self._too_late = (name, self._layer_output)
         if x.shape[0] not in self._lengths():
             raise ValueError(
                 f"The dropout module {name!r} is called with an array of shape "
@@ -292,51 +292,56 @@ class ThinnedGraph(ThinnedModule):
         watcher = GraphWatcher(self._module)
         try:
             output = primary_tensor(self._network(self._tensors))
-            found = watcher.giver_of(output)
+            head = watcher.giver_of(output)
         finally:
             watcher.remove()
         if self._calls == 0:
             raise does_not_run(self._module)
-        if found is not None and not torch.equal(found[3], output):
+        if head is not None and not torch.equal(head[3], output):
             # after a softmax the digits of confident predictions are lost
-            found[1].register_forward_hook(self._keep)
-        self._gives_logits = found is not None
+            head[1].register_forward_hook(self._keep)
+        self._gives_logits = head is not None
         self._is_known = True
 
     def _keep(self, layer, args, output):
-        self._kept = output[0] if isinstance(output, tuple) else output
+        self._layer_output = output[0] if isinstance(output, tuple) else output
 
     def _logits(self, member):
         """Return the logits of all nodes by one of the thinned networks."""
-        self._member, self._calls, self._kept, self._too_late = member, 0, None, None
+        self._member, self._calls, self._layer_output, self._too_late = (
+            member,
+            0,
+            None,
+            None,
+        )
         output = primary_tensor(self._network(self._tensors))
-        if self._kept is not None:
-            if self._too_late is not None and self._too_late[1] is self._kept:
+        if self._layer_output is not None:
+            if self._too_late is not None and self._too_late[1] is self._layer_output:
                 raise logits_come_first(self._too_late[0])
-            output = self._kept
-        found = (None, None, None, output) if self._gives_logits else None
-        return symmetric(self._graph_network.logits_of(output, found, self._tensors))
+            output = self._layer_output
+        head = (None, None, None, output) if self._gives_logits else None
+        return symmetric(self._graph_network.logits_of(output, head, self._tensors))
 
-    def log_proba(self, rows, n_members, bar=None):
+    def log_proba(self, samples, n_members, bar=None):
         """Return log-probabilities (n_members, n, n_classes) by thinned networks."""
-        parts = []
+        blocks = []
         bar = progress(1, desc="", verbose=0) if bar is None else bar
-        is_graph = isinstance(rows, NodeSet)
+        is_graph = isinstance(samples, NodeSet)
         with torch.inference_mode(False), torch.no_grad(), plain_attention():
-            for graph, nodes in iter_graphs(rows):
+            for graph, nodes in iter_graphs(samples):
                 dtype = parameter_dtype(self._module)
                 self._tensors = GraphTensors(graph, self._device, dtype)
                 if not self._is_known:
                     self._find_logits()
-                part = np.empty((n_members, len(nodes), self._n_classes))
+                log_proba = np.empty((n_members, len(nodes), self._n_classes))
                 for member in range(n_members):
                     logits = self._logits(member)[nodes].double()
-                    part[member] = torch.log_softmax(logits, 1).cpu().numpy()
+                    log_proba[member] = torch.log_softmax(logits, 1).cpu().numpy()
                     bar.update(int(is_graph))
-                parts.append(check_log_proba(part))
-        self._tensors = self._kept = self._too_late = None  # releases the graph
+                blocks.append(check_log_proba(log_proba))
+        self._tensors = self._layer_output = self._too_late = None  # releases the graph
         bar.update(int(not is_graph))
-        return np.concatenate(parts, axis=1)
+        return np.concatenate(blocks, axis=1)
 
 
 @dataclass(frozen=True)
@@ -519,19 +524,19 @@ class GraphWatcher(Watcher):
 
     def giver_of(self, output):
         """Return name, layer, input and logits of the layer that gives the logits."""
-        found = super().head_of(output)
-        if found is None and self.convolutions:
-            own, self.candidates = self.candidates, self.convolutions
-            found = super().head_of(output)
-            self.candidates = own
-        return found
+        head = super().head_of(output)
+        if head is None and self.convolutions:
+            candidates, self.candidates = self.candidates, self.convolutions
+            head = super().head_of(output)
+            self.candidates = candidates
+        return head
 
     def head_of(self, output):
         """Return name, linear map or None, its input, and logits of the last layer."""
-        found = self.giver_of(output)
-        if found is None or not is_convolution(found[1]):
-            return found
-        name, layer, (args, kwargs), logits = found
+        head = self.giver_of(output)
+        if head is None or not is_convolution(head[1]):
+            return head
+        name, layer, (args, kwargs), logits = head
         if (form := linear_form(layer)) is not None:
             features = _FEATURES[type(layer).__name__](layer, *args, **kwargs)
             if features is not None:

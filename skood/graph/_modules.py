@@ -34,8 +34,8 @@ class FeatureDropout(nn.Dropout):
         if values.device.type != "cpu":
             return super().forward(values)
         # twice as fast as torch's dropout on the CPU
-        kept = torch.rand_like(values).ge_(self.p)
-        return values * kept.div_(1 - self.p)
+        mask = torch.rand_like(values).ge_(self.p)
+        return values * mask.div_(1 - self.p)
 
 
 class FeatureLinear(nn.Module):
@@ -185,9 +185,9 @@ class SAGE(_GraphNetwork):
         return torch.cat([graph.aggregate("mean", h), h], dim=1)
 
     def _embedding_map(self, graph, h, weight):
-        of_neighbors, of_own = weight.chunk(2, dim=1)
+        of_neighbors, of_self = weight.chunk(2, dim=1)
         received = graph.aggregate("mean", functional.linear(h, of_neighbors))
-        return received + functional.linear(h, of_own)
+        return received + functional.linear(h, of_self)
 
 
 class APPNP(_GraphNetwork):

@@ -17,8 +17,8 @@ from skood.utils._warnings import warn
 
 # Block size for samples of arrays, which are nodes without edges. With fewer samples
 # than the second number a matrix product uses other kernels, which round differently.
-_MAX_ROWS = 65536
-_MIN_ROWS = 32
+_MAX_SAMPLES = 65536
+_MIN_SAMPLES = 32
 
 
 class Graph:
@@ -54,11 +54,11 @@ class Graph:
 
     def whole(self):
         """Return the set of all nodes, the same object as long as it is referenced."""
-        found = None if self._whole is None else self._whole()
-        if found is None:
-            found = NodeSet(self)
-            self._whole = weakref.ref(found)
-        return found
+        nodes = None if self._whole is None else self._whole()
+        if nodes is None:
+            nodes = NodeSet(self)
+            self._whole = weakref.ref(nodes)
+        return nodes
 
     def derived(self, key, make):
         """Return the result of `make`, which is cached under a key."""
@@ -300,8 +300,8 @@ class NodeSet:
             key = key[0]
         if key is None:
             raise IndexError("A NodeSet is indexed by nodes, got None.")
-        rows = node_numbers(key, len(self), "nodes of this set")
-        return NodeSet(self.graph, self.nodes[rows])
+        indices = node_numbers(key, len(self), "nodes of this set")
+        return NodeSet(self.graph, self.nodes[indices])
 
     def __array__(self, *args, **kwargs):
         raise TypeError(
@@ -441,12 +441,12 @@ def iter_graphs(X):
     if isinstance(X, NodeSet):
         yield X.graph, X.nodes
         return
-    for start in range(0, len(X), _MAX_ROWS):
-        block = X[start : start + _MAX_ROWS]
-        n_rows = len(block)
-        if n_rows < _MIN_ROWS:
-            block = np.pad(block, ((0, _MIN_ROWS - n_rows), (0, 0)), mode="edge")
-        yield as_nodes(block).graph, np.arange(n_rows)
+    for start in range(0, len(X), _MAX_SAMPLES):
+        block = X[start : start + _MAX_SAMPLES]
+        n_samples = len(block)
+        if n_samples < _MIN_SAMPLES:
+            block = np.pad(block, ((0, _MIN_SAMPLES - n_samples), (0, 0)), mode="edge")
+        yield as_nodes(block).graph, np.arange(n_samples)
 
 
 def _make_graph(data, labels):
@@ -455,8 +455,8 @@ def _make_graph(data, labels):
         X, adjacency = data
         parts = check_parts(X, adjacency, labels)
     elif is_data(data):
-        X, adjacency, own = from_data(data)
-        parts = check_parts(X, adjacency, own if labels is None else labels)
+        X, adjacency, labels_of_data = from_data(data)
+        parts = check_parts(X, adjacency, labels_of_data if labels is None else labels)
     else:
         raise TypeError(
             "data must be a torch_geometric.data.Data, a pair (X, adjacency) or "
@@ -563,8 +563,8 @@ def from_networkx(graph, features, labels, weight):
                 raise ValueError(f"The edge {tuple(ends)} has no attribute {weight!r}.")
     # csr adds up entries; in coo, networkx corrects loops by negative ones
     adjacency = networkx.to_scipy_sparse_array(graph, weight=weight, format="csr")
-    found = None if labels is None else _node_attribute(graph, labels)
-    return np.hstack(columns), adjacency, found
+    node_labels = None if labels is None else _node_attribute(graph, labels)
+    return np.hstack(columns), adjacency, node_labels
 
 
 def _node_attribute(graph, name):
@@ -626,8 +626,8 @@ def _to_scipy(matrix):
 
 def check_parts(X, adjacency, labels=None):
     """Return the parts of a graph, checked and copied; see `Graph`."""
-    for name, part in (("X", X), ("adjacency", adjacency)):
-        if part is None:
+    for name, value in (("X", X), ("adjacency", adjacency)):
+        if value is None:
             raise TypeError(
                 f"{name} of the pair (X, adjacency) is None. A graph without edges has "
                 "the adjacency matrix scipy.sparse.csr_array((n_nodes, n_nodes)), and "

@@ -155,14 +155,14 @@ def propagate(
         return initial.copy()
     kinds = {"random-walk": "walk", "gnnsafe": "mean", "symmetric": "symmetric"}
     operator = graph.operator(kinds[scheme])
-    found = initial
+    propagated = initial
     for _ in range(n_steps):
         if scheme == "gnnsafe":
-            found = alpha * found + (1.0 - alpha) * (operator @ found)
+            propagated = alpha * propagated + (1.0 - alpha) * (operator @ propagated)
         else:
-            found = (1.0 - teleport) * (operator @ found) + teleport * initial
-        found[alone] = initial[alone]  # exactly
-    return found
+            propagated = (1.0 - teleport) * (operator @ propagated) + teleport * initial
+        propagated[alone] = initial[alone]  # exactly
+    return propagated
 
 
 def _alone(adjacency):
@@ -327,11 +327,11 @@ class Propagation(BaseDetector):
 
     def _score(self, X):
         if not isinstance(X, NodeSet):
-            return self._own_scores(X)
+            return self._detector_scores(X)
         nodes = as_nodes(X, estimator=self)
         whole = nodes.whole()
         scores = propagate(
-            self._own_scores(whole),
+            self._detector_scores(whole),
             whole,
             scheme=self.scheme,
             n_steps=self.n_steps,
@@ -340,7 +340,7 @@ class Propagation(BaseDetector):
         )
         return scores[nodes.nodes]
 
-    def _own_scores(self, X):
+    def _detector_scores(self, X):
         """Return the scores of the wrapped detector, which must be finite."""
         scores = np.asarray(self.estimator_.score_samples(X), dtype=np.float64)
         name, n_samples = type(unwrapped(self.estimator_)).__name__, n_rows(X)

@@ -14,8 +14,8 @@ from torch import nn
 from skood.epistemic.quam._adversarial_search import (
     AdversarialSearch,
     Classes,
-    Found,
     Means,
+    SearchResult,
     growth,
     search,
 )
@@ -327,7 +327,7 @@ def test_found_arrays_by_points():
     """Searches are in the order of the points, and of the targets of each."""
     points, targets = torch.meshgrid(torch.arange(3), torch.arange(2), indexing="ij")
     number = (10.0 * points + targets).flatten()
-    found = Found(
+    found = SearchResult(
         torch.stack([torch.stack([number, -number], 1)] * 4),
         *[torch.stack([number + 100 * step for step in range(4)])] * 3,
         [],

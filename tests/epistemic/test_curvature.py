@@ -52,7 +52,7 @@ def _curvature(kind, features, weights, parts=1):
             features[rows], _logits(features[rows], weights), len(weights)
         )
         totals = sums if totals is None else tuple(map(torch.add, totals, sums))
-    return structure(*(t.numpy() for t in totals), n_rows=len(features))
+    return structure(*(t.numpy() for t in totals), n_samples=len(features))
 
 
 def _dense(kind, features, weights):

@@ -355,7 +355,7 @@ def test_draws_in_pieces_are_those_of_one(data, hessian, monkeypatch):
     clf.set_params(batch_size=50)
     assert_allclose(clf.predict_members(X), expected, rtol=1e-12)
     assert sizes == [3, 3, 1]  # once for all blocks of rows
-    monkeypatch.setattr(_laplace, "_KEPT_BYTES", 7 * 8 * 15 - 1)
+    monkeypatch.setattr(_laplace, "_STORED_BYTES", 7 * 8 * 15 - 1)
     assert_allclose(clf.predict_members(X), expected, rtol=1e-12)
     assert sizes == 3 * [3, 3, 1]
 

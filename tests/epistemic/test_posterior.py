@@ -195,13 +195,13 @@ def test_numbers_are_those_of_the_network():
     posterior = Posterior(
         pretrained(network, classes=[0, 1, 2]), X.astype(np.float32), y, device="cpu"
     )
-    assert posterior.given.dtype == torch.float32
-    value, grad = posterior.value_and_grad(posterior.given)
+    assert posterior.initial.dtype == torch.float32
+    value, grad = posterior.value_and_grad(posterior.initial)
     assert (value.dtype, grad.dtype) == (torch.float64, torch.float32)
     expected = posterior.models.flatten(
         {"0.weight": network[0].weight.detach(), "0.bias": network[0].bias.detach()}
     )
-    assert torch.equal(posterior.given, expected)
+    assert torch.equal(posterior.initial, expected)
     assert network[0].weight.requires_grad
 
 
@@ -210,8 +210,8 @@ def test_half_precision_is_sampled_in_float32(dtype):
     network = nn.Sequential(nn.Linear(4, 3)).to(dtype)
     given = pretrained(network, classes=[0, 1, 2])
     posterior = Posterior(given, X.astype(np.float32), y, device="cpu")
-    assert posterior.given.dtype == torch.float32
-    value, grad = posterior.value_and_grad(posterior.given)
+    assert posterior.initial.dtype == torch.float32
+    value, grad = posterior.value_and_grad(posterior.initial)
     assert (value.dtype, grad.dtype) == (torch.float64, torch.float32)
     assert network[0].weight.dtype == dtype
 

@@ -171,7 +171,7 @@ def test_mean_field_of_blocks_is_that_of_whole_covariances(
     scales = 10.0 ** rng.uniform(-4, 4, size=n_features)
     features = torch.from_numpy(scales * rng.normal(size=(300, n_features)))
     sums = Kronecker.sums(features, torch.from_numpy(np.log(p)), n_outputs)
-    curvature = Kronecker(*(one.numpy() for one in sums), n_rows=300)
+    curvature = Kronecker(*(one.numpy() for one in sums), n_samples=300)
     logits = torch.from_numpy(2 * rng.normal(size=(9, n_outputs)))
     rows = features[:9]
     # sums of squares: differences of covariances would lose digits

@@ -248,22 +248,22 @@ def test_log_posterior_and_gradient(variance):
     posterior = Posterior(
         net, X, y, likelihood, prior_scale=2.0, temperature=0.5, device="cpu"
     )
-    value, grad = posterior.value_and_grad(posterior.given)
+    value, grad = posterior.value_and_grad(posterior.initial)
     if variance == "network":
         mean, std = net.predict(X, return_std=True)
     else:
         mean, std = net.predict(X), np.sqrt(variance)
-    flat = posterior.given.numpy()[0]
+    flat = posterior.initial.numpy()[0]
     expected = norm.logpdf(y, mean, std).sum() - (flat**2).sum() / 8
     assert float(value[0]) == pytest.approx(2 * expected, rel=1e-5)
     step = 1e-2 * grad / grad.norm()
     around = [
-        float(posterior.value_and_grad(posterior.given + s * step)[0][0])
+        float(posterior.value_and_grad(posterior.initial + s * step)[0][0])
         for s in (-1, 1)
     ]
     slope = (around[1] - around[0]) / (2e-2)
     assert slope == pytest.approx(float(grad.norm()), rel=1e-2)
-    assert posterior.predictions(posterior.given)[0] == pytest.approx(mean, abs=1e-6)
+    assert posterior.predictions(posterior.initial)[0] == pytest.approx(mean, abs=1e-6)
 
 
 def test_cyclical_step_is_gradient_descent_on_the_likelihood():

@@ -107,7 +107,7 @@ def test_no_momentum_and_no_noise_is_gradient_descent():
         ),
     ).fit(X, y)
     posterior = Posterior(frozen, X, y, device="cpu")
-    before = posterior.given
+    before = posterior.initial
     _, grad = posterior.value_and_grad(before)
     after = posterior.models.flatten(clf.samples_)
     torch.testing.assert_close(after, before + 0.5 * grad / 60)
@@ -127,8 +127,8 @@ def test_small_steps_sample_the_posterior(momentum, prior_scale, temperature):
         frozen, _logistic.X, _logistic.y, prior_scale=prior_scale, device="cpu"
     )
     generator = torch.Generator().manual_seed(0)
-    rows = torch.arange(posterior.n_rows)
-    theta = posterior.given.expand(n_chains, -1)
+    rows = torch.arange(posterior.n_samples)
+    theta = posterior.initial.expand(n_chains, -1)
     r, kept = torch.zeros_like(theta), []
     for step in range(400):
         theta, r = clf._step(clf.schedule, posterior, theta, r, rows, 0.0, generator)
@@ -167,7 +167,7 @@ def test_divergence_is_reported():
         ).fit(X, y)
     (message,) = (str(w.message) for w in caught)
     posterior = Posterior(clf.estimator_, X, y, device="cpu")
-    value = float(posterior.value_and_grad(posterior.given)[0])
+    value = float(posterior.value_and_grad(posterior.initial)[0])
     n_far = np.sum(clf.log_density_ < value - 10 * (32 + 60))
     assert n_far > 0
     assert f"log density of {n_far} of 4 samples is as low as" in message

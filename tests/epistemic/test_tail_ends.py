@@ -76,7 +76,7 @@ def test_binary_classifiers_of_scikit_learn(estimator, widths):
     rows = network.prepare(X)
     for scope in ("dense", "full"):
         tail = find_tail(network, scope, network.batch(rows[:2]))
-        assert [weight.shape[1] for weight, _ in tail._given] == widths
+        assert [weight.shape[1] for weight, _ in tail._weights] == widths
         features = tail.features(rows)
         logits, points = tail.logits(tail.start(1), features, features[:1])
         assert logits.shape == (1, 12, 2)

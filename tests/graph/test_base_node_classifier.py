@@ -193,7 +193,7 @@ def test_predictions_on_arrays_keep_nothing(monkeypatch):
         most[0] = max(most[0], len(alive))
 
     monkeypatch.setattr(Graph, "__init__", counted)
-    monkeypatch.setattr(_node_set, "_MAX_ROWS", 45)
+    monkeypatch.setattr(_node_set, "_MAX_SAMPLES", 45)
     with _no_search_for_cycles():
         for call in (clf.predict, clf._outputs, Energy(FrozenEstimator(clf)).fit):
             call(X)

@@ -200,7 +200,7 @@ def test_long_arrays_are_run_in_blocks(monkeypatch):
     X = NODES.features
     clf = GraphClassifier(**QUICK).fit(X, Y)
     expected = clf.predict_logits(X)
-    monkeypatch.setattr(_node_set, "_MAX_ROWS", 50)
+    monkeypatch.setattr(_node_set, "_MAX_SAMPLES", 50)
     assert_array_equal(clf.predict_logits(X), expected)
     assert_array_equal(clf._outputs(X), expected)
 

@@ -331,13 +331,13 @@ def batch_ensemble(module, input_shape=None, *, n_members=4, factor_init="sign")
         )
     network = BatchEnsembleNetwork(body, n_members).train(module.training)
     if input_shape is not None:
-        with _kept(network), evaluating(network):
+        with _unchanged(network), evaluating(network):
             _check_apart(network, layers, input_shape)
     return network
 
 
 @contextmanager
-def _kept(network):
+def _unchanged(network):
     """Restore the parameters and buffers of a network after a `with` block."""
     tensors = [*network.parameters(), *network.buffers()]
     before = [tensor.detach().clone() for tensor in tensors]
@@ -372,8 +372,8 @@ def _check_apart(network, layers, input_shape):
 
     def logits():
         with seeded(0, device):  # the same random numbers, if it draws any
-            rows = torch.rand((2, *input_shape), device=device)
-            return network.members(rows.to(parameter_dtype(network)))
+            samples = torch.rand((2, *input_shape), device=device)
+            return network.members(samples.to(parameter_dtype(network)))
 
     with seeded(0, device):
         for layer in layers:

@@ -99,16 +99,16 @@ def replaced(module, convert):
     """
     done: dict = {}
 
-    def visit(part, name):
-        if id(part) not in done:
-            new = convert(part, name)
-            done[id(part)] = part, part if new is None else new  # keeps `part` alive
+    def visit(layer, name):
+        if id(layer) not in done:
+            new = convert(layer, name)
+            done[id(layer)] = layer, layer if new is None else new  # keeps `part` alive
             if new is None:
-                for key, child in part._modules.items():
+                for key, child in layer._modules.items():
                     if child is not None:
                         path = f"{name}.{key}" if name else key
-                        part._modules[key] = visit(child, path)
-        return done[id(part)][1]
+                        layer._modules[key] = visit(child, path)
+        return done[id(layer)][1]
 
     return visit(module, "")
 
@@ -204,16 +204,16 @@ class ImplicitEnsemble(BaseMembers):
 
     def _converted(self):
         """Return a clone of the estimator with a network of many members."""
-        given = self.estimator
-        given._validate_params()
-        if given.criterion is not None:
+        estimator = self.estimator
+        estimator._validate_params()
+        if estimator.criterion is not None:
             raise ValueError(
                 f"{type(self).__name__} minimizes the mean of the cross-entropies of "
                 "its members: the criterion of its estimator must be None, got "
-                f"{given.criterion!r}."
+                f"{estimator.criterion!r}."
             )
-        factory = NetworkFactory(given.module, *self._conversion())
-        return clone(given).set_params(module=factory)
+        factory = NetworkFactory(estimator.module, *self._conversion())
+        return clone(estimator).set_params(module=factory)
 
     def _store(self, fitted):
         """Set the fitted attributes."""
@@ -227,8 +227,8 @@ class ImplicitEnsemble(BaseMembers):
         network = self.estimator_.module_
         row_bytes = 4 * 8 * network.n_members * len(self.classes_)
         width = _row_bytes(network, X)
-        for part in row_chunks(len(X), row_bytes):
-            logits = self.estimator_._forward(X[part], network.members, width)
+        for chunk in row_chunks(len(X), row_bytes):
+            logits = self.estimator_._forward(X[chunk], network.members, width)
             log_p = log_softmax(logits, axis=-1).transpose(1, 0, 2)
             mixture = log_softmax(logsumexp(log_p, axis=0), axis=1)
             yield Block(log_p, reference=mixture)

@@ -207,12 +207,12 @@ class PackedNetwork(MemberNetwork):
         x = x.repeat(1, self.n_members, *(1,) * (x.ndim - 2))
         return self.body(x).unflatten(1, (self.n_members, -1))
 
-    def build(self, rows):
+    def build(self, samples):
         """Run the network once, which builds its layers, and insert them."""
         kind = type(self.body).__name__
         try:
             with torch.no_grad():
-                self.members(rows.clone())
+                self.members(samples.clone())
         except (AttributeError, RuntimeError) as error:
             raise ValueError(
                 f"The module {kind} cannot be packed: with the channels of "
@@ -234,9 +234,9 @@ class PackedNetwork(MemberNetwork):
 
         self.body = replaced(self.body, built)
 
-    def check_separate(self, rows):
+    def check_separate(self, samples):
         """Raise if a member's logits depend on channels of another member."""
-        for m, members in self._dependencies(rows):
+        for m, members in self._dependencies(samples):
             others = [k for k in members if k != m]
             if others:
                 raise ValueError(
@@ -247,10 +247,10 @@ class PackedNetwork(MemberNetwork):
                     "channels. Use BatchEnsemble or DeepEnsemble."
                 )
 
-    def _dependencies(self, rows):
+    def _dependencies(self, samples):
         """Yield each member with the members on whose channels its logits depend."""
         n_members = self.n_members
-        x = rows.repeat(1, n_members, *(1,) * (rows.ndim - 2))
+        x = samples.repeat(1, n_members, *(1,) * (samples.ndim - 2))
 
         def logits(x):
             with seeded(0, x.device):  # the same random numbers, if it draws any
@@ -380,12 +380,12 @@ def _kind(layer):
     return {"device": layer.weight.device, "dtype": layer.weight.dtype}
 
 
-def _ends(module, rows):
+def _ends(module, samples):
     """Return names of the layers that no other precedes, and that none follows."""
     layers = {
-        name: part
-        for name, part in module.named_modules()
-        if is_plain(part, nn.Linear) or is_plain(part, nn.Conv2d)
+        name: layer
+        for name, layer in module.named_modules()
+        if is_plain(layer, nn.Linear) or is_plain(layer, nn.Conv2d)
     }
     if not layers:
         raise ValueError(
@@ -394,7 +394,9 @@ def _ends(module, rows):
         )
     for parameter in module.parameters():
         parameter.requires_grad_(False)
-    weights = {name: part.weight.requires_grad_(True) for name, part in layers.items()}
+    weights = {
+        name: layer.weight.requires_grad_(True) for name, layer in layers.items()
+    }
     first = set()
 
     def cut(name):
@@ -407,18 +409,18 @@ def _ends(module, rows):
         return hook
 
     handles = [
-        part.register_forward_pre_hook(cut(name)) for name, part in layers.items()
+        layer.register_forward_pre_hook(cut(name)) for name, layer in layers.items()
     ]
     with torch.enable_grad():
-        output = module(rows.clone())
+        output = module(samples.clone())
     for handle in handles:
         handle.remove()
     # inputs that are connected to the output have a gradient
     gradients = torch.autograd.grad(
         output.sum(), list(weights.values()), allow_unused=True
     )
-    found = zip(weights, gradients, strict=True)
-    return first, {name for name, gradient in found if gradient is not None}
+    named = zip(weights, gradients, strict=True)
+    return first, {name for name, gradient in named if gradient is not None}
 
 
 @stored
@@ -431,12 +433,12 @@ def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
     training = module.training
     # not zeros, for which many gradients vanish; torch's generator is not used
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn((4, *input_shape), generator=generator)
-    rows = rows.to(parameter_device(module), parameter_dtype(module))
+    samples = torch.randn((4, *input_shape), generator=generator)
+    samples = samples.to(parameter_device(module), parameter_dtype(module))
     with evaluating(module):
-        first, last = _ends(module, rows)
+        first, last = _ends(module, samples)
     packer = _Packer(n_members, alpha, gamma, first, last)
     network = PackedNetwork(replaced(module, packer.pending), n_members).eval()
-    network.build(rows)
-    network.check_separate(rows)
+    network.build(samples)
+    network.check_separate(samples)
     return network.train(training)

@@ -79,16 +79,16 @@ class LastLayer(Outputs):
 
     def read(self, batch):
         """Return float64 input (n, n_features), with ones for biases, and logits."""
-        kept = []
+        inputs = []
         handle = self._layer.register_forward_pre_hook(
-            lambda module, args: kept.append(args[0].detach().double())
+            lambda module, args: inputs.append(args[0].detach().double())
         )
         try:
             with torch.no_grad():
                 logits = self.network.logits(batch).double()
         finally:
             handle.remove()
-        features = kept[-1].clone()
+        features = inputs[-1].clone()
         if self._has_bias:
             features = torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
         return features, finite(logits)
@@ -98,9 +98,9 @@ class LastLayer(Outputs):
         check_full(hessian, self.weights.numel())
         return STRUCTURES[hessian].sums(features, logits, len(self.weights))
 
-    def curvature(self, hessian, arrays, n_rows):
+    def curvature(self, hessian, arrays, n_samples):
         """Return the curvature from sums over all training samples."""
-        return STRUCTURES[hessian](*arrays, n_rows=n_rows)
+        return STRUCTURES[hessian](*arrays, n_samples=n_samples)
 
     def changes(self, features, draws):
         """Return changes (n_draws, n_rows, n_classes) of the logits by draws."""
@@ -162,7 +162,7 @@ class Curvature:
 class Diagonal(Curvature):
     """Diagonal of H: the weights are independent."""
 
-    def __init__(self, total, *, n_rows):
+    def __init__(self, total, *, n_samples):
         self.eigenvalues = total
 
     @staticmethod
@@ -194,9 +194,9 @@ class Diagonal(Curvature):
 class Kronecker(Curvature):
     """Kronecker factorization of H as B ⊗ A: sum of the G and mean of the φφᵀ."""
 
-    def __init__(self, outputs, inputs, *, n_rows):
+    def __init__(self, outputs, inputs, *, n_samples):
         out_values, self.out_vectors, _ = symmetric_eigh(outputs)
-        in_values, self.in_vectors, _ = symmetric_eigh(inputs / n_rows)
+        in_values, self.in_vectors, _ = symmetric_eigh(inputs / n_samples)
         out_values, in_values = np.maximum(out_values, 0), np.maximum(in_values, 0)
         self.eigenvalues = np.multiply.outer(out_values, in_values)
 
@@ -246,13 +246,15 @@ class Kronecker(Curvature):
         terms = left[:, :rank] * values[:rank] / lengths[:, None]
         variances = shares @ (vectors**2 @ terms).T
         n_outputs = len(vectors)
-        for some in row_chunks(n_outputs, 8 * rank * n_outputs, block_bytes):
-            matrices = (vectors[some] * terms.T[:, None]) @ vectors.T
+        for classes in row_chunks(n_outputs, 8 * rank * n_outputs, block_bytes):
+            matrices = (vectors[classes] * terms.T[:, None]) @ vectors.T
             block = matrices.shape[1:]
-            for rows in row_chunks(len(features), 8 * block.numel(), block_bytes):
-                found = (shares[rows] @ matrices.flatten(1)).unflatten(1, block)
-                found.mul_(-2).add_(variances[rows, some, None])
-                yield rows, some, found.add_(variances[rows, None])
+            for chunk in row_chunks(len(features), 8 * block.numel(), block_bytes):
+                values_of_pairs = (shares[chunk] @ matrices.flatten(1)).unflatten(
+                    1, block
+                )
+                values_of_pairs.mul_(-2).add_(variances[chunk, classes, None])
+                yield chunk, classes, values_of_pairs.add_(variances[chunk, None])
 
     def draw(self, normals, precision):
         left = to_tensor(self.out_vectors, normals.device)
@@ -281,7 +283,7 @@ class DenseCurvature(Curvature):
 class Full(DenseCurvature):
     """Full H, a square matrix over all weights of the head."""
 
-    def __init__(self, total, *, n_rows):
+    def __init__(self, total, *, n_samples):
         values, self.vectors, _ = symmetric_eigh(total)
         self.eigenvalues = np.maximum(values, 0)
 
@@ -510,9 +512,9 @@ class Linearized(Outputs):
 
     def __init__(self, network, subset):
         self.network, self.subset = network, subset
-        self._given = network.weights(_names(network, subset))
-        self.names = list(self._given)
-        parts = [tensor.double().flatten() for tensor in self._given.values()]
+        self._initial = network.weights(_names(network, subset))
+        self.names = list(self._initial)
+        parts = [tensor.double().flatten() for tensor in self._initial.values()]
         self.weights = torch.cat(parts)
         self.is_margin = network.is_margin
         self._derivatives = Vectorized(self._mapped_derivatives, self._row_derivatives)
@@ -527,8 +529,8 @@ class Linearized(Outputs):
 
     def _mapped_derivatives(self, row):
         """Return the Jacobian of the logits of a sample, and logits, under vmap."""
-        jacobian, logits = jacrev(self._twice, has_aux=True)(self._given, row)
-        parts = [part.reshape(len(part), -1) for part in jacobian.values()]
+        jacobian, logits = jacrev(self._twice, has_aux=True)(self._initial, row)
+        parts = [block.reshape(len(block), -1) for block in jacobian.values()]
         return torch.cat(parts, 1), logits
 
     def _twice(self, weights, row):
@@ -538,7 +540,7 @@ class Linearized(Outputs):
     def _row_derivatives(self, row):
         """Return the Jacobian of the logits of a sample, and logits, class by class."""
         with torch.inference_mode(False), torch.enable_grad():
-            weights = {k: w.clone().requires_grad_() for k, w in self._given.items()}
+            weights = {k: w.clone().requires_grad_() for k, w in self._initial.items()}
             logits, _ = self._twice(weights, row.clone())
             differentiate = partial(
                 torch.autograd.grad,
@@ -562,7 +564,7 @@ class Linearized(Outputs):
             return ((stacked**2).sum(0),)
         return (stacked.T @ stacked,)
 
-    def curvature(self, hessian, arrays, n_rows):
+    def curvature(self, hessian, arrays, n_samples):
         """Return the curvature from sums over all training samples."""
         return Eigenbasis([arrays])
 
@@ -585,10 +587,10 @@ class Eigenbasis(DenseCurvature):
                 self.vectors.append(())
                 values.append(block[0])
                 continue
-            found = [symmetric_eigh(factor)[:2] for factor in block]
-            self.vectors.append(tuple(vectors for _, vectors in found))
-            value = np.maximum(found[0][0], 0)
-            for other, _ in found[1:]:
+            decompositions = [symmetric_eigh(factor)[:2] for factor in block]
+            self.vectors.append(tuple(vectors for _, vectors in decompositions))
+            value = np.maximum(decompositions[0][0], 0)
+            for other, _ in decompositions[1:]:
                 value = np.multiply.outer(value, np.maximum(other, 0))
             values.append(value)
         self.shapes = [value.shape for value in values]
@@ -599,16 +601,16 @@ class Eigenbasis(DenseCurvature):
         parts = []
         sizes = [int(np.prod(shape)) for shape in self.shapes]
         blocks = zip(tensor.split(sizes, -1), self.shapes, self.vectors, strict=True)
-        for part, shape, vectors in blocks:
+        for coordinates, shape, vectors in blocks:
             bases = [to_tensor(v, tensor.device) for v in vectors]
             if back:
                 bases = [basis.T for basis in bases]
             if len(bases) == 1:
-                part = part @ bases[0]
+                coordinates = coordinates @ bases[0]
             elif len(bases) == 2:
-                matrix = part.unflatten(-1, shape)
-                part = (bases[0].T @ matrix @ bases[1]).flatten(-2)
-            parts.append(part)
+                matrix = coordinates.unflatten(-1, shape)
+                coordinates = (bases[0].T @ matrix @ bases[1]).flatten(-2)
+            parts.append(coordinates)
         return torch.cat(parts, -1)
 
     def _scaled(self, features, precision):
@@ -634,12 +636,12 @@ class _Logits(nn.Module):
 class _Loader:
     """Iterable over batches of prepared samples and class indices."""
 
-    def __init__(self, network, rows, codes, batch_size):
+    def __init__(self, network, samples, codes, batch_size):
         self.dataset = codes
-        self._network, self._rows, self._batch_size = network, rows, batch_size
+        self._network, self._samples, self._batch_size = network, samples, batch_size
 
     def __iter__(self):
-        batches = self._network.batches(self._rows, self._batch_size)
+        batches = self._network.batches(self._samples, self._batch_size)
         return zip(batches, self.dataset.split(self._batch_size), strict=True)
 
 
@@ -660,11 +662,11 @@ def laplace_torch():
     return Laplace
 
 
-def kronecker_curvature(part, rows, codes, batch_size, verbose=0):
+def kronecker_curvature(linearized, samples, codes, batch_size, verbose=0):
     """Return the `Eigenbasis` of a `Linearized`, and the log-likelihood."""
-    network, subset = part.network, part.subset
+    network, subset = linearized.network, linearized.subset
     for name, parameter in network.module.named_parameters():
-        parameter.requires_grad_(name in part.names)
+        parameter.requires_grad_(name in linearized.names)
     codes = torch.from_numpy(codes).to(network.device)
     posterior = laplace_torch()(
         _Logits(network),
@@ -672,7 +674,7 @@ def kronecker_curvature(part, rows, codes, batch_size, verbose=0):
         subset_of_weights="all",
         hessian_structure="kron",
     )
-    loader = _Loader(network, rows, codes, batch_size)
+    loader = _Loader(network, samples, codes, batch_size)
     try:
         posterior.fit(loader, progress_bar=bool(verbose))
     except NotImplementedError as error:

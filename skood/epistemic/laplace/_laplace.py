@@ -43,7 +43,7 @@ _WIDE = "full", "blocks"  # with eigenvectors over all weights
 
 # Bytes of draws that are made at a time, and of draws that a call may store.
 _DRAW_BYTES = 64 * 2**20
-_KEPT_BYTES = 2 * 2**30
+_STORED_BYTES = 2 * 2**30
 
 # From this number of classes on, covariances are computed for groups of samples with
 # features and logits of this many bytes, in blocks that fit in the cache.
@@ -341,15 +341,15 @@ class Laplace(BaseMembers):
             subset = self.subset
             self._fitted_subset = subset if isinstance(subset, str) else list(subset)
             self._network_kind = None
-            part, rows = self._open(X)
-            self._network_kind = part.network.probed()
+            layers, samples = self._open(X)
+            self._network_kind = layers.network.probed()
             if self.likelihood_.kind == "classifier":
                 codes = self.likelihood_.targets(y, self)
-                check_consistent_length(rows, codes)
-                self._fit_softmax(part, rows, codes)
+                check_consistent_length(samples, codes)
+                self._fit_softmax(layers, samples, codes)
             else:
-                check_consistent_length(rows, y)
-                self._fit_gaussian(part, rows, y)
+                check_consistent_length(samples, y)
+                self._fit_gaussian(layers, samples, y)
             random_state = check_random_state(self.random_state)
             self._seed = int(random_state.randint(np.iinfo(np.int32).max))
         return self
@@ -377,33 +377,33 @@ class Laplace(BaseMembers):
         network = self.likelihood_.open(self.estimator_, self.device, **options)
         if self._network_kind is not None:  # known from the fit
             network.restore(self._network_kind)
-        rows = network.prepare(X)
+        samples = network.prepare(X)
         if not is_last:
-            return Linearized(network, self._fitted_subset), rows
+            return Linearized(network, self._fitted_subset), samples
         if network.head_name is None and not is_classifier:
             raise ValueError(
                 "Laplace of a regressor is about the torch.nn.Linear that gives the "
                 f"output, but the output of {type(network.module).__name__} is not the "
                 "output of one. Use HMC, MCDropout or DeepEnsemble."
             )
-        return LastLayer(network), rows
+        return LastLayer(network), samples
 
-    def _passes(self, part, rows, n_arrays, is_wide=False):
+    def _passes(self, layers, samples, n_arrays, is_wide=False):
         """Yield features and outputs of batches, for `n_arrays` numbers per output.
 
         Wide batches include Jacobians, with a number per weight, and derived arrays.
         """
-        n_arrays += 2 * part.weights.numel() if is_wide else 0
+        n_arrays += 2 * layers.weights.numel() if is_wide else 0
         n_outputs = len(vars(self).get("classes_", [0]))
-        for chunk in row_chunks(len(rows), 16 * n_outputs * n_arrays):
-            for batch in part.network.batches(rows[chunk], self.batch_size):
-                yield part.read(batch)
+        for chunk in row_chunks(len(samples), 16 * n_outputs * n_arrays):
+            for batch in layers.network.batches(samples[chunk], self.batch_size):
+                yield layers.read(batch)
 
     def _blocks(self, X):
-        part, rows = self._open(X)
+        layers, samples = self._open(X)
         if self.likelihood_.kind == "classifier":
-            return self._softmax_blocks(part, rows)
-        return self._gaussian_blocks(part, rows)
+            return self._softmax_blocks(layers, samples)
+        return self._gaussian_blocks(layers, samples)
 
     def _uncertainty(self, X, return_error):
         """Return the uncertainty, of a regressor in closed form and without error."""
@@ -425,13 +425,13 @@ class Laplace(BaseMembers):
 
     # --- classifiers: curvature of the softmax -------------------------------
 
-    def _fit_softmax(self, part, rows, codes):
+    def _fit_softmax(self, layers, samples, codes):
         """Fit the normal distribution of weights before a softmax."""
-        curvature, log_likelihood = self._accumulate(part, rows, codes)
+        curvature, log_likelihood = self._accumulate(layers, samples, codes)
         (self._form,) = (k for k, v in _KINDS.items() if type(curvature) is v)
         self._arrays = vars(curvature)
         h = curvature.eigenvalues
-        square_norm = float((part.weights**2).sum())
+        square_norm = float((layers.weights**2).sum())
         precision = self.prior_precision
         if isinstance(precision, str):
             precision = best_precision(h, square_norm)
@@ -445,17 +445,19 @@ class Laplace(BaseMembers):
         """Return the form of H from its stored arrays."""
         return _KINDS[self._form].of(self._arrays)
 
-    def _accumulate(self, part, rows, codes):
+    def _accumulate(self, layers, samples, codes):
         """Return curvature of the loss and log-likelihood of the training samples."""
-        is_wide = isinstance(part, Linearized)
+        is_wide = isinstance(layers, Linearized)
         if is_wide and self.hessian == "kron":
-            return kronecker_curvature(part, rows, codes, self.batch_size, self.verbose)
+            return kronecker_curvature(
+                layers, samples, codes, self.batch_size, self.verbose
+            )
         total: list = []
         log_likelihood, start = 0.0, 0
         name = type(self).__name__
-        with progress(len(rows), desc=name, verbose=self.verbose) as bar:
-            for features, logits in self._passes(part, rows, 2, is_wide):
-                sums = part.sums(self.hessian, features, logits)
+        with progress(len(samples), desc=name, verbose=self.verbose) as bar:
+            for features, logits in self._passes(layers, samples, 2, is_wide):
+                sums = layers.sums(self.hessian, features, logits)
                 total = [*map(torch.add, total, sums)] if total else [*sums]
                 of_batch = torch.as_tensor(codes[start : start + len(logits)])
                 log_p = torch.log_softmax(logits, 1)
@@ -464,7 +466,7 @@ class Laplace(BaseMembers):
                 start += len(logits)
                 bar.update(len(logits))
         arrays = tuple(tensor.cpu().numpy() for tensor in total)
-        return part.curvature(self.hessian, arrays, len(rows)), log_likelihood
+        return layers.curvature(self.hessian, arrays, len(samples)), log_likelihood
 
     def _draws(self, weights):
         """Yield changes of the weights, the same in each call, in parts."""
@@ -474,15 +476,15 @@ class Laplace(BaseMembers):
             on_device = torch.from_numpy(normals).to(weights.device)
             yield curvature.draw(on_device, self.prior_precision_)
 
-    def _softmax_blocks(self, part, rows):
-        draws = partial(self._draws, part.weights)
-        if 8 * part.weights.numel() * self.n_samples <= _KEPT_BYTES:
+    def _softmax_blocks(self, layers, samples):
+        draws = partial(self._draws, layers.weights)
+        if 8 * layers.weights.numel() * self.n_samples <= _STORED_BYTES:
             draws = partial(iter, [*draws()])  # else they are drawn for each block
         is_wide = self._form in _WIDE
-        for features, logits in self._passes(part, rows, self.n_samples, is_wide):
+        for features, logits in self._passes(layers, samples, self.n_samples, is_wide):
             members = []
             for changes in draws():
-                of_draws = logits + part.changes(features, changes)
+                of_draws = logits + layers.changes(features, changes)
                 members.append(torch.log_softmax(of_draws, 2).cpu())
             yield Block(
                 torch.cat(members).numpy(),
@@ -500,13 +502,13 @@ class Laplace(BaseMembers):
             and isinstance(curvature, Kronecker)
             and n_classes >= _MANY_CLASSES
         )
-        part, rows = self._open(X)
+        layers, samples = self._open(X)
         n_arrays = 2 if has_many_classes else 4 + 4 * n_classes
-        passes = self._passes(part, rows, n_arrays, self._form in _WIDE)
+        passes = self._passes(layers, samples, n_arrays, self._form in _WIDE)
         if has_many_classes:
             proba = self._mean_field_of_many(curvature, passes)
         else:
-            proba = [self._by_moments(part, curvature, *batch) for batch in passes]
+            proba = [self._by_moments(layers, curvature, *batch) for batch in passes]
         proba = np.concatenate(proba)
         check_no_overflow(proba, "A logit, or its variance,")
         return proba
@@ -533,28 +535,28 @@ class Laplace(BaseMembers):
             finish()
         return proba
 
-    def _by_moments(self, part, curvature, features, logits):
+    def _by_moments(self, layers, curvature, features, logits):
         """Return probabilities from the moments of each sample's logits."""
         how = features, self.prior_precision_
         if self.predictive == "mean_field":
-            moments = (part.class_covariances(curvature.covariances(*how)),)
+            moments = (layers.class_covariances(curvature.covariances(*how)),)
         elif self.predictive == "probit":
             moments = (curvature.variances(*how),)
         else:
             variances, row_sums = curvature.variances(*how), curvature.row_sums(*how)
-            moments = part.class_moments(variances, row_sums)
+            moments = layers.class_moments(variances, row_sums)
         arrays = [tensor.cpu().numpy() for tensor in (logits, *moments)]
         return _CLOSED_FORMS[self.predictive](*arrays)
 
     # --- regressors: exact posterior of the last layer -----------------------
 
-    def _fit_gaussian(self, part, rows, y):
+    def _fit_gaussian(self, layers, samples, y):
         """Fit the distribution of weights, and ``variance_`` of the likelihood."""
-        check_full("full", part.weights.shape[1])
+        check_full("full", layers.weights.shape[1])
         name = type(self).__name__
-        with progress(len(rows), desc=name, verbose=self.verbose) as bar:
-            passes = self._read(part, rows, bar)
-            weights, variance = part.weights[0], self.likelihood_.variance
+        with progress(len(samples), desc=name, verbose=self.verbose) as bar:
+            passes = self._read(layers, samples, bar)
+            weights, variance = layers.weights[0], self.likelihood_.variance
             fit = GaussianFit(passes, y, weights, variance, self.prior_precision)
         if fit.variance is not None:
             self.likelihood_.variance_ = fit.variance
@@ -574,23 +576,23 @@ class Laplace(BaseMembers):
             raise AttributeError("covariance_ is an attribute of regressors only.")
         return self._head.covariance
 
-    def _read(self, part, rows, bar=None):
+    def _read(self, layers, samples, bar=None):
         """Yield float64 features and outputs of batches as ndarrays."""
-        for features, outputs in self._passes(part, rows, part.weights.numel()):
+        for features, outputs in self._passes(layers, samples, layers.weights.numel()):
             yield features.cpu().numpy(), outputs.cpu().numpy()
             if bar is not None:
                 bar.update(len(outputs))
 
-    def _gaussian_passes(self, part, rows):
+    def _gaussian_passes(self, layers, samples):
         """Yield features, the normals of the network, and the variance of its mean."""
         posterior = self._head
-        for features, outputs in self._read(part, rows):
+        for features, outputs in self._read(layers, samples):
             normals = self.likelihood_.predictions(outputs)
             yield features, normals, posterior.spread(features)
 
-    def _gaussian_blocks(self, part, rows):
+    def _gaussian_blocks(self, layers, samples):
         draws = self._head.draws(self.n_samples, self._seed)
-        for features, (mean, variance), _ in self._gaussian_passes(part, rows):
+        for features, (mean, variance), _ in self._gaussian_passes(layers, samples):
             yield Block((mean + draws @ features.T, variance))
 
     def _mean(self, X):
@@ -628,10 +630,10 @@ def mean_field_proba(logits, covariances):
 def mean_field_of_blocks(logits, blocks):
     """Return `mean_field_proba` from blocks: slices, and V, which is overwritten."""
     log_sums = logits.clone()
-    for rows, some, spread in blocks:
+    for chunk, classes, spread in blocks:
         scaled = spread.clamp_(min=0).mul_(np.pi / 8).add_(1).rsqrt_()
-        scaled *= logits[rows, None] - logits[rows, some, None]
-        log_sums[rows, some] = scaled.logsumexp(2)
+        scaled *= logits[chunk, None] - logits[chunk, classes, None]
+        log_sums[chunk, classes] = scaled.logsumexp(2)
     return softmax(-log_sums.cpu().numpy(), axis=1)
 
 
@@ -651,10 +653,12 @@ def bridge_log_alpha(logits, variances, row_sums, *, normalize=False):
     n_classes = logits.shape[1]
     total = row_sums.sum(axis=1, keepdims=True)
     # row sums of zero up to rounding: no conditioning is needed
-    some = total > 1e-12 * variances.sum(axis=1, keepdims=True)
-    share = np.where(some, row_sums / np.where(some, total, 1.0), 1 / n_classes)
+    is_conditioned = total > 1e-12 * variances.sum(axis=1, keepdims=True)
+    share = np.where(
+        is_conditioned, row_sums / np.where(is_conditioned, total, 1.0), 1 / n_classes
+    )
     mean = logits - share * logits.sum(axis=1, keepdims=True)
-    variances = variances - np.where(some, share * row_sums, 0.0)
+    variances = variances - np.where(is_conditioned, share * row_sums, 0.0)
     variances = np.maximum(variances, np.finfo(np.float64).tiny)
     if normalize:
         scale = variances.mean(axis=1, keepdims=True) / np.sqrt(n_classes / 2)

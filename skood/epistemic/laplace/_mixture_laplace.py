@@ -171,10 +171,10 @@ class MixtureLaplace(BaseMembers):
 
     def _ensemble(self, seed):
         """Return the given ensemble, or an ensemble of clones of the given network."""
-        given = self.estimator.estimator
-        if isinstance(unwrapped(given), DeepEnsemble | SnapshotEnsemble):
-            return given
-        if isinstance(given, FrozenEstimator):
+        model = self.estimator.estimator
+        if isinstance(unwrapped(model), DeepEnsemble | SnapshotEnsemble):
+            return model
+        if isinstance(model, FrozenEstimator):
             raise ValueError(
                 f"The network is frozen, so that all {self.n_members} members would be "
                 "the same network. Pass a network to fit, a list of several frozen "
@@ -182,39 +182,41 @@ class MixtureLaplace(BaseMembers):
                 "network use Laplace."
             )
         return DeepEnsemble(
-            given,
+            model,
             self.n_members,
             n_jobs=self.n_jobs,
             random_state=seed,
             verbose=self.verbose,
         )
 
-    def _has_given_model(self):
+    def _has_fixed_model(self):
         return isinstance(self.estimator.estimator, FrozenEstimator)
 
     def _now(self):
         """Return the approximations with the current values of the parameters."""
-        now = [copy.copy(one) for one in self.approximations_]
+        now = [copy.copy(laplace) for laplace in self.approximations_]
         names = "predictive", "n_samples", "batch_size", "device"
         params = {name: getattr(self.estimator, name) for name in names}
-        return [one.set_params(**params) for one in now]
+        return [laplace.set_params(**params) for laplace in now]
 
     def _blocks(self, X):
         setting = self._setting()
         approximations = self._now()
         n_members = self.estimator.n_samples * len(approximations)
-        for rows in row_blocks(X, 32 * n_members * len(self.classes_)):
+        for samples in row_blocks(X, 32 * n_members * len(self.classes_)):
             members = [
-                np.concatenate([b.predictions for b in one._blocks(rows)], axis=1)
-                for one in approximations
+                np.concatenate(
+                    [b.predictions for b in laplace._blocks(samples)], axis=1
+                )
+                for laplace in approximations
             ]
-            reference = self._reference(rows) if setting == "b" else None
+            reference = self._reference(samples) if setting == "b" else None
             yield Block(np.concatenate(members), reference=reference)
 
     def _mixture_proba(self, X):
         """Return the mean of the class probabilities of the approximations."""
-        return np.mean([one.predict_proba(X) for one in self._now()], axis=0)
+        return np.mean([laplace.predict_proba(X) for laplace in self._now()], axis=0)
 
     def _models(self):
-        given = getattr(self.estimator, "estimator", self.estimator)
-        return given if isinstance(given, list) else [given]
+        model = getattr(self.estimator, "estimator", self.estimator)
+        return model if isinstance(model, list) else [model]

@@ -11,7 +11,7 @@ import torch
 from sklearn.utils import check_consistent_length, check_random_state
 
 from skood.epistemic._base_uncertainty import BaseMembers
-from skood.epistemic._likelihood import Block, Categorical, of_rows
+from skood.epistemic._likelihood import Block, Categorical, taken
 from skood.epistemic._vectorized import Vectorized, stacked_linear
 from skood.epistemic.quam._searched_layers import find_tail
 from skood.epistemic.quam._tails import DenseTail
@@ -98,10 +98,10 @@ class BaseSampler(BaseMembers):
         network = likelihood.open(self.estimator_, self.device, dtype=torch.float64)
         network.restore(self._network_kind)
         for outputs in member_outputs(network, self.samples_, X):
-            rows = slice(start, start + outputs.shape[1])
+            indices = slice(start, start + outputs.shape[1])
             predictions = likelihood.predictions(outputs)
-            yield Block(predictions, reference=of_rows(reference, rows))
-            start = rows.stop
+            yield Block(predictions, reference=taken(reference, indices))
+            start = indices.stop
 
 
 class StackedWeights:
@@ -111,11 +111,11 @@ class StackedWeights:
     matrix products, others by `Vectorized`. `shapes` are the shapes of the parameters.
     """
 
-    def __init__(self, network, rows):
+    def __init__(self, network, samples):
         self.network = network
         self.shapes = {name: w.shape for name, w in network.weights().items()}
         self.n_weights = sum(shape.numel() for shape in self.shapes.values())
-        batch = network.batch(rows[:2])
+        batch = network.batch(samples[:2])
         self.n_outputs = network.logits(batch).shape[1]
         self._tail = find_tail(network, "full", batch)
         self._is_chain = isinstance(self._tail, DenseTail)
@@ -126,9 +126,9 @@ class StackedWeights:
             # activations are unknown; assumed to be a multiple of the input size
             self.bytes_per_row = 64 * batch[0].numel() * batch.element_size()
 
-    def features(self, rows):
+    def features(self, samples):
         """Return the input of the first layer with weights for prepared samples."""
-        return self._tail.features(rows)
+        return self._tail.features(samples)
 
     def flatten(self, weights):
         """Return stacked parameters, given by name, as rows of weights."""
@@ -142,10 +142,10 @@ class StackedWeights:
 
     def split(self, theta):
         """Return rows of weights as stacked parameters by name: views."""
-        parts = theta.split([shape.numel() for shape in self.shapes.values()], dim=-1)
+        flats = theta.split([shape.numel() for shape in self.shapes.values()], dim=-1)
         return {
-            name: part.reshape(*theta.shape[:-1], *shape)
-            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+            name: flat.reshape(*theta.shape[:-1], *shape)
+            for (name, shape), flat in zip(self.shapes.items(), flats, strict=True)
         }
 
     def logits(self, theta, features):
@@ -181,7 +181,7 @@ def prior_scales(prior_scale, shapes):
                     "Scales of priors are numbers, which must be positive and finite, "
                     f"got {scale!r:.80} for {name!r}."
                 )
-    parts = []
+    scales = []
     for name, shape in shapes.items():
         if isinstance(prior_scale, dict):
             scale = float(prior_scale[name])
@@ -189,8 +189,8 @@ def prior_scales(prior_scale, shapes):
             scale = np.sqrt(2 / np.prod(shape[1:])) if len(shape) > 1 else 1.0
         else:
             scale = float(prior_scale)
-        parts.append(np.full(int(np.prod(shape)), scale))
-    return np.concatenate(parts)
+        scales.append(np.full(int(np.prod(shape)), scale))
+    return np.concatenate(scales)
 
 
 class Posterior:
@@ -216,9 +216,9 @@ class Posterior:
     ):
         self.likelihood = Categorical() if likelihood is None else likelihood
         network = self.likelihood.open(estimator, device, for_steps=True)
-        rows = network.prepare(X)
-        self.models = StackedWeights(network, rows)
-        self.features = self.models.features(rows)
+        samples = network.prepare(X)
+        self.models = StackedWeights(network, samples)
+        self.features = self.models.features(samples)
         self.targets = torch.as_tensor(targets, device=network.device)
         if self.targets.dtype.is_floating_point:
             self.targets = self.targets.to(network.dtype)
@@ -229,7 +229,7 @@ class Posterior:
         )
 
     @property
-    def n_rows(self):
+    def n_samples(self):
         """Number of training samples."""
         return len(self.targets)
 
@@ -239,14 +239,14 @@ class Posterior:
         return self.scales.device
 
     @property
-    def given(self):
+    def initial(self):
         """Weights of the estimator, of shape (1, n_weights)."""
         return self.models.flatten(self.models.network.weights())
 
-    def log_likelihood(self, theta, rows=slice(None)):
+    def log_likelihood(self, theta, indices=slice(None)):
         """Return the sum of log p(y|x, w) over samples, for each model, in float64."""
-        outputs = self.models.logits(theta, self.features[rows])
-        log_p = self.likelihood.log_density(outputs, self.targets[rows])
+        outputs = self.models.logits(theta, self.features[indices])
+        log_p = self.likelihood.log_density(outputs, self.targets[indices])
         return log_p.double().sum(dim=1)
 
     def log_prior(self, theta):
@@ -262,42 +262,42 @@ class Posterior:
         grad = self.grad_log_prior(theta)
         value = self.log_prior(theta)
         n_bytes = len(theta) * self.models.bytes_per_row
-        for rows in row_chunks(self.n_rows, n_bytes, _BUDGET):
-            part, part_grad = self.likelihood_and_grad(theta, rows)
-            value, grad = value + part, grad + part_grad
+        for indices in row_chunks(self.n_samples, n_bytes, _BUDGET):
+            value_of_chunk, grad_of_chunk = self.likelihood_and_grad(theta, indices)
+            value, grad = value + value_of_chunk, grad + grad_of_chunk
         return value / self.temperature, grad / self.temperature
 
-    def likelihood_and_grad(self, theta, rows=slice(None)):
+    def likelihood_and_grad(self, theta, indices=slice(None)):
         """Return the log-likelihood of samples by each model, and its gradient."""
         with torch.inference_mode(False), torch.enable_grad():
             theta = theta.detach().requires_grad_()
-            value = self.log_likelihood(theta, rows)
+            value = self.log_likelihood(theta, indices)
             (grad,) = torch.autograd.grad(value.sum(), theta)
         return value.detach(), grad
 
-    def predictions(self, theta, rows=slice(None)):
+    def predictions(self, theta, indices=slice(None)):
         """Return probabilities, or means, of training samples by each model."""
-        outputs = _outputs(self.models, theta, self.features[rows])
+        outputs = _outputs(self.models, theta, self.features[indices])
         return self.likelihood.location(self.likelihood.predictions(outputs))
 
 
 def _outputs(models, theta, features):
     """Return float64 outputs (n_models, n_rows, n_outputs), computed in chunks."""
-    parts = []
+    outputs_of_chunks = []
     per_chunk = len(features) * models.bytes_per_row
     with torch.no_grad():
-        for part in row_chunks(len(theta), per_chunk, _BUDGET):
-            outputs = models.logits(theta[part], features).double()
-            parts.append(outputs.cpu().numpy())
-    return np.concatenate(parts)
+        for chunk in row_chunks(len(theta), per_chunk, _BUDGET):
+            outputs = models.logits(theta[chunk], features).double()
+            outputs_of_chunks.append(outputs.cpu().numpy())
+    return np.concatenate(outputs_of_chunks)
 
 
 def member_outputs(network, samples, X):
     """Yield float64 outputs (n_models, n, n_outputs) by sampled weights."""
-    rows = network.prepare(X)
-    models = StackedWeights(network, rows)
+    samples = network.prepare(X)
+    models = StackedWeights(network, samples)
     theta = models.flatten(samples)
     per_row = 8 * len(theta) * models.n_outputs + models.bytes_per_row
-    for part in row_chunks(len(rows), per_row, _BUDGET // 4):
-        features = models.features(rows[part])
+    for chunk in row_chunks(len(samples), per_row, _BUDGET // 4):
+        features = models.features(samples[chunk])
         yield _outputs(models, theta, features)

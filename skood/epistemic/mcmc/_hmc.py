@@ -333,7 +333,7 @@ class HMC(BaseSampler):
         noise = scales.new_empty((self.n_chains, len(scales)))
         start = noise.normal_(generator=generator)
         if self.init == "estimator":
-            start = posterior.given / scales + _NOISE * start
+            start = posterior.initial / scales + _NOISE * start
         n_transitions = kernel.n_warmup + self.n_samples * kernel.thin
         name = type(self).__name__
         with progress(n_transitions, desc=name, verbose=self.verbose) as bar:
@@ -387,15 +387,15 @@ class HMC(BaseSampler):
 
 def _r_hat_of_predictions(posterior, theta):
     """Return R-hat (n_rows, ...) of predictions for training samples, or some."""
-    rows = np.arange(posterior.n_rows)
-    if len(rows) > _N_COMPARED:
-        rows = np.random.default_rng(0).choice(rows, _N_COMPARED, replace=False)
-        rows.sort()
+    indices = np.arange(posterior.n_samples)
+    if len(indices) > _N_COMPARED:
+        indices = np.random.default_rng(0).choice(indices, _N_COMPARED, replace=False)
+        indices.sort()
     row_bytes = 8 * theta.shape[0] * theta.shape[1] * posterior.models.n_outputs
     parts = []
-    for some in row_chunks(len(rows), 2 * row_bytes):
-        found = [posterior.predictions(chain, rows[some]) for chain in theta]
-        parts.append(r_hat(np.stack(found)))
+    for chunk in row_chunks(len(indices), 2 * row_bytes):
+        predictions = [posterior.predictions(chain, indices[chunk]) for chain in theta]
+        parts.append(r_hat(np.stack(predictions)))
     return np.concatenate(parts)
 
 
@@ -583,8 +583,8 @@ def r_hat(draws):
     flat = draws.reshape(*draws.shape[:2], -1)
     n_bytes = _COPIES * 8 * flat.shape[0] * flat.shape[1]
     parts = [
-        _split_r_hat(flat[:, :, some].astype(np.float64))
-        for some in row_chunks(flat.shape[2], n_bytes)
+        _split_r_hat(flat[:, :, chunk].astype(np.float64))
+        for chunk in row_chunks(flat.shape[2], n_bytes)
     ]
     return np.concatenate(parts).reshape(draws.shape[2:])
 

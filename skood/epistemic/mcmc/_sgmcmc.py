@@ -290,12 +290,12 @@ class CyclicalSGHMC(BaseSampler):
         return schedule
 
     def _sample(self, schedule, posterior, generator):
-        theta = posterior.given
+        theta = posterior.initial
         if self.init == "prior":
             noise = torch.empty_like(theta).normal_(generator=generator)
             theta = posterior.scales * noise
         momentum = torch.zeros_like(theta)
-        n_batches = math.ceil(posterior.n_rows / self.batch_size)
+        n_batches = math.ceil(posterior.n_samples / self.batch_size)
         samples, values = [], []
         n_epochs = schedule.n_cycles * schedule.epochs_per_cycle
         name = type(self).__name__
@@ -303,14 +303,14 @@ class CyclicalSGHMC(BaseSampler):
             for number in range(n_epochs):
                 epoch = number % schedule.epochs_per_cycle
                 order = torch.randperm(
-                    posterior.n_rows, generator=generator, device=theta.device
+                    posterior.n_samples, generator=generator, device=theta.device
                 )
-                for i, rows in enumerate(order.tensor_split(n_batches)):
+                for i, indices in enumerate(order.tensor_split(n_batches)):
                     done = epoch * n_batches + i
                     share = done / (n_batches * schedule.epochs_per_cycle)
                     state = theta, momentum
                     theta, momentum = self._step(
-                        schedule, posterior, *state, rows, share, generator
+                        schedule, posterior, *state, indices, share, generator
                     )
                 self._check_finite(theta, number, schedule.lr)
                 if epoch >= schedule.epochs_per_cycle - schedule.samples_per_cycle:
@@ -321,11 +321,13 @@ class CyclicalSGHMC(BaseSampler):
         self._check_density(posterior, schedule.lr)
         return torch.cat(samples)
 
-    def _step(self, schedule, posterior, theta, momentum, rows, share, generator):
+    def _step(self, schedule, posterior, theta, momentum, indices, share, generator):
         """Make a step on a batch; `share` is the fraction of the cycle completed."""
-        step = math.sqrt(schedule._rate(share) / posterior.n_rows)
-        _, grad = posterior.likelihood_and_grad(theta, rows)
-        grad = grad * (posterior.n_rows / len(rows)) + posterior.grad_log_prior(theta)
+        step = math.sqrt(schedule._rate(share) / posterior.n_samples)
+        _, grad = posterior.likelihood_and_grad(theta, indices)
+        grad = grad * (posterior.n_samples / len(indices)) + posterior.grad_log_prior(
+            theta
+        )
         momentum = schedule.momentum * momentum + step * grad
         if share >= schedule.exploration:
             noise = torch.empty_like(theta).normal_(generator=generator)
@@ -335,9 +337,9 @@ class CyclicalSGHMC(BaseSampler):
 
     def _check_density(self, posterior, lr):
         """Warn if samples have diverged from the mass of the posterior."""
-        given, n_weights = posterior.given, posterior.models.n_weights
-        value = float(posterior.value_and_grad(given)[0])
-        least = value - _FAR * (n_weights + posterior.n_rows)
+        initial, n_weights = posterior.initial, posterior.models.n_weights
+        value = float(posterior.value_and_grad(initial)[0])
+        least = value - _FAR * (n_weights + posterior.n_samples)
         n_far = np.sum(~(self.log_density_ >= least))  # includes NaN
         if n_far:
             warn(

@@ -40,8 +40,8 @@ class BestModels:
     search are stored as rows of weights, (n_searches, n_iterates, n_weights).
     """
 
-    def __init__(self, tail, given, slack, n_iterates=0):
-        self._tail, self._given, self._slack = tail, given, slack
+    def __init__(self, tail, reference_loss, slack, n_iterates=0):
+        self._tail, self._reference_loss, self._slack = tail, reference_loss, slack
         self._last: deque = deque(maxlen=n_iterates)
 
     @property
@@ -56,15 +56,17 @@ class BestModels:
             self.attack = torch.full_like(attack, torch.inf)
             self.training, self.step = training.clone(), torch.zeros_like(attack).long()
             self.feasible = torch.zeros_like(attack, dtype=torch.bool)
-        given = float(self._given[step])
-        rounding = _ROUNDING * torch.finfo(training.dtype).eps * max(1.0, abs(given))
-        allowed = training - given <= self._slack + rounding
+        reference_loss = float(self._reference_loss[step])
+        rounding = (
+            _ROUNDING * torch.finfo(training.dtype).eps * max(1.0, abs(reference_loss))
+        )
+        allowed = training - reference_loss <= self._slack + rounding
         better = allowed & (attack < self.attack)
-        if step == len(self._given) - 1:
+        if step == len(self._reference_loss) - 1:
             better |= ~(self.feasible | allowed)
         old, new = (self._tail.by_search(each) for each in (self.weights, weights))
-        for kept, now in zip(old, new, strict=True):
-            kept[better] = now.detach()[better]
+        for stored, now in zip(old, new, strict=True):
+            stored[better] = now.detach()[better]
         self.attack[better], self.training[better] = attack[better], training[better]
         self.step[better] = step
         if self._last.maxlen:
@@ -246,7 +248,7 @@ def _with_arrays(fitted, weights):
     """Return a classifier or regressor of scikit-learn with other weights of layers."""
     if hasattr(fitted, "coefs_"):
         for i in range(len(fitted.coefs_)):
-            coef, bias = (weights.get(f"{2 * i}.{part}") for part in ("weight", "bias"))
+            coef, bias = (weights.get(f"{2 * i}.{kind}") for kind in ("weight", "bias"))
             if coef is not None:
                 fitted.coefs_[i] = _as(fitted.coefs_[i].T, coef).T
             if bias is not None:
@@ -264,8 +266,8 @@ def _with_arrays(fitted, weights):
     return fitted
 
 
-def _as(given, array):
+def _as(like, array):
     """Return weights in the shape of the given ones, which may be of a margin."""
-    if np.size(given) < array.size:  # the logits of the network are (-m/2, m/2)
+    if np.size(like) < array.size:  # the logits of the network are (-m/2, m/2)
         array = np.diff(array, axis=0)
-    return array.reshape(np.shape(given))
+    return array.reshape(np.shape(like))

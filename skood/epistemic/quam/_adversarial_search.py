@@ -132,7 +132,7 @@ class AdversarialSearch(SkoodEstimator):
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """Outputs (n_steps + 1, n_searches, n_outputs) and losses of the models.
 
     `judged` is the loss that determines the weights of the models, on the training
@@ -300,10 +300,10 @@ def search(tail, points, task, n_searches, batches, options, judges=None, best=N
     steps = make_steps(tail, weights)
     predicted, training, attacks, judged = [], [], [], []
     for step in range(options.n_steps + 1):
-        rows, answers = batches[step]
-        logits = steps.forward(rows, points)
-        for part in logits:
-            part.requires_grad_()
+        samples, answers = batches[step]
+        logits = steps.forward(samples, points)
+        for tensor in logits:
+            tensor.requires_grad_()
         with torch.enable_grad():
             outputs = task.outputs(logits[1])
             training_loss = task.training_loss(logits[0], answers)
@@ -325,7 +325,7 @@ def search(tail, points, task, n_searches, batches, options, judges=None, best=N
             loss = (attack + options.c0 * factor * training_loss).sum()
             steps.backward(*torch.autograd.grad(loss, logits))
             optimizer.step()
-    return Found(
+    return SearchResult(
         torch.stack(predicted),
         torch.stack(training),
         torch.stack(attacks),
@@ -336,8 +336,8 @@ def search(tail, points, task, n_searches, batches, options, judges=None, best=N
 
 def _adam(weights, options):
     """Return fused Adam where torch supports it (not on a CPU in torch 2.3)."""
-    given = {"lr": options.lr, "weight_decay": options.weight_decay}
+    adam_options = {"lr": options.lr, "weight_decay": options.weight_decay}
     try:
-        return torch.optim.Adam(weights, fused=True, **given)
+        return torch.optim.Adam(weights, fused=True, **adam_options)
     except RuntimeError:
-        return torch.optim.Adam(weights, **given)
+        return torch.optim.Adam(weights, **adam_options)

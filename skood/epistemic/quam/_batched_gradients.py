@@ -22,10 +22,10 @@ class AutogradSteps:
         self._tail = tail
         self._weights = weights
 
-    def forward(self, rows, points):
+    def forward(self, samples, points):
         """Return logits as in `Tail.logits`; store the values for `backward`."""
         with torch.enable_grad():
-            self._logits = self._tail.logits(self._weights, rows, points)
+            self._logits = self._tail.logits(self._weights, samples, points)
         return tuple(logits.detach() for logits in self._logits)
 
     def backward(self, row_gradient, point_gradient):
@@ -58,51 +58,53 @@ class DenseSteps:
         for weight in weights:
             weight.grad = torch.zeros_like(weight)
         self._grads = list(tail.pairs([weight.grad for weight in weights]))
-        self._n_rows = -1
+        self._n_samples = -1
 
-    def _allocate(self, n_rows, points):
+    def _allocate(self, n_samples, points):
         """Allocate memory for the input, outputs and gradients of all layers."""
-        tail, self._n_rows = self._tail, n_rows
+        tail, self._n_samples = self._tail, n_samples
         stacked_weight = self._pairs[0][0]
         n_searches = stacked_weight.shape[1] // tail.n_out
         empty = points.new_empty
-        self._both = empty(n_rows + len(points), points.shape[1])
+        self._both = empty(n_samples + len(points), points.shape[1])
         self._first = empty(1 + len(self._both), stacked_weight.shape[1])
         # remains zero for pairs of a point and the search of another point
         self._first_gradient = torch.zeros_like(self._first)
         self._outputs: list[torch.Tensor] = []
         self._gradients: list[torch.Tensor] = []
         for i, (weight, _) in enumerate(self._pairs):
-            shape = n_searches, n_rows + 1, weight.shape[-1]
+            shape = n_searches, n_samples + 1, weight.shape[-1]
             for first, parts in (
                 (self._first, self._outputs),
                 (self._first_gradient, self._gradients),
             ):
                 if i == 0:
-                    part = first[: n_rows + 1].view(n_rows + 1, n_searches, tail.n_out)
-                    parts.append(part.transpose(0, 1))
+                    view = first[: n_samples + 1].view(
+                        n_samples + 1, n_searches, tail.n_out
+                    )
+                    parts.append(view.transpose(0, 1))
                 else:
                     parts.append(new_stack(points, *shape))
         # a product in the order of the first layer would be one call for each search
         self._product = empty(self._gradients[0].shape) if self._pairs[1:] else None
 
-    def forward(self, rows, points):
+    def forward(self, samples, points):
         """Return logits as in `Tail.logits`; store the values for `backward`."""
-        if len(rows) != self._n_rows:
-            self._allocate(len(rows), points)
-        torch.cat([rows, points], out=self._both)
+        if len(samples) != self._n_samples:
+            self._allocate(len(samples), points)
+        torch.cat([samples, points], out=self._both)
         (weight, bias), *others = self._pairs
         first = self._first[1:]
         if bias is None:
             torch.mm(self._both, weight, out=first)
         else:
             torch.addmm(bias, self._both, weight, out=first)
-        own = self._tail.own(first[len(rows) :])
-        self._first[0].view(own.shape).copy_(own)
-        self._kept = []
+        of_points = self._tail.by_point(first[len(samples) :])
+        self._first[0].view(of_points.shape).copy_(of_points)
+        self._values = []
         for i, (weight, bias) in enumerate(others):
             before, after = self._apply(self._tail.functions[i], self._outputs[i])
-            self._kept.append((before, after))
+            self._values.append((before, after))
             h, out = after.detach(), self._outputs[i + 1]
             if bias is None:
                 torch.bmm(h, weight, out=out)
@@ -125,8 +127,8 @@ class DenseSteps:
         gradient = self._gradients[-1]
         gradient[:, 1:] = row_gradient
         gradient[:, 0] = point_gradient
-        for i in reversed(range(len(self._kept))):
-            before, after = self._kept[i]
+        for i in reversed(range(len(self._values))):
+            before, after = self._values[i]
             to_weight, to_bias = self._grads[i + 1]
             torch.bmm(after.detach().mT, gradient, out=to_weight)
             if to_bias is not None:
@@ -141,10 +143,10 @@ class DenseSteps:
                 below.copy_(torch.autograd.grad(after, before, product)[0])
             gradient = below
         gradient = self._first_gradient
-        own = self._tail.own(gradient[1 + self._n_rows :])
-        own.copy_(gradient[0].view(own.shape))
+        of_points = self._tail.by_point(gradient[1 + self._n_samples :])
+        of_points.copy_(gradient[0].view(of_points.shape))
         to_weight, to_bias = self._grads[0]
         torch.mm(self._both.T, gradient[1:], out=to_weight)
         if to_bias is not None:
             torch.sum(gradient[1:], dim=0, out=to_bias)
-        del self._kept
+        del self._values

@@ -219,31 +219,34 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             check_one_column(self.estimator_)
             self.classes_ = np.asarray(self.estimator_.classes_)
             y = check_target(y, self)
-            head, rows = self._open(X)
-            check_consistent_length(rows, y)
+            head, samples = self._open(X)
+            check_consistent_length(samples, y)
             codes = torch.from_numpy(class_codes(y, self.classes_))
-            features = torch.cat([part for part, _ in _passes(head, rows)])
+            features = torch.cat(
+                [features_of_batch for features_of_batch, _ in _passes(head, samples)]
+            )
             self._fit_head(head, features, codes.long().to(features.device))
         return self
 
     def _fit_head(self, head, features, codes):
         """Fit the maximum of the posterior from the weights of the network."""
-        given = head.weights
-        self._is_margin = len(given) == 1
+        initial = head.weights
+        self._is_margin = len(initial) == 1
         if self._is_margin:
-            given = torch.cat([-given, given]) / 2
+            initial = torch.cat([-initial, initial]) / 2
         # for a margin, ||W||^2 is half the square norm of its weights
         self._precision = float(self.prior_precision) * (1 + self._is_margin)
-        if 8 * given.numel() ** 2 > _MATRIX_BYTES:
+        if 8 * initial.numel() ** 2 > _MATRIX_BYTES:
             raise ValueError(
-                f"The Hessian of the last layer is a matrix over its {given.numel():,} "
-                f"weights, of {8e-9 * given.numel() ** 2:.3g} GB; at most "
-                f"{_MATRIX_BYTES / 1e9:.1f} GB are supported. Use fewer features, for "
-                "example by a narrower last hidden layer, or QUAM(scope='last')."
+                "The Hessian of the last layer is a matrix over its "
+                f"{initial.numel():,} weights, of {8e-9 * initial.numel() ** 2:.3g} "
+                f"GB; at most {_MATRIX_BYTES / 1e9:.1f} GB are supported. Use fewer "
+                "features, for example by a narrower last hidden layer, or "
+                "QUAM(scope='last')."
             )
-        posterior = HeadPosterior(features, codes, len(given), self._precision)
-        weights, inverse = maximum_posterior(posterior, given.flatten())
-        both = torch.stack([given.flatten(), weights])
+        posterior = HeadPosterior(features, codes, len(initial), self._precision)
+        weights, inverse = maximum_posterior(posterior, initial.flatten())
+        both = torch.stack([initial.flatten(), weights])
         losses, gradients = posterior.evaluate(both)
         check_no_overflow(to_numpy(losses), "The log posterior of the last layer")
         self.excess_ = max(0.0, float(losses[0] - losses[1]))
@@ -257,7 +260,7 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
                 "loss of n samples, and 1 / C of a LogisticRegression without an "
                 "intercept (here biases have the prior, too)."
             )
-        self.weights_ = to_numpy(weights.view(given.shape))
+        self.weights_ = to_numpy(weights.view(initial.shape))
         self._inverse = to_numpy(inverse)
         self._features, self._codes = to_numpy(features), to_numpy(codes)
 
@@ -266,14 +269,14 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         network = make_network(self.estimator_).with_weights(
             device=self.device, one_margin=True
         )
-        rows = network.prepare(X)
+        samples = network.prepare(X)
         if network.head_name is None:
             raise ValueError(
                 f"{type(self).__name__} needs a network whose logits are the output of "
                 f"a linear layer. {type(network.module).__name__} has other logits: "
                 "use QUAM(scope='full')."
             )
-        return LastLayer(network), rows
+        return LastLayer(network), samples
 
     @blockwise
     def predict_proba(self, X):
@@ -290,11 +293,11 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             Probabilities in the order of ``classes_``.
         """
         check_is_fitted(self)
-        head, rows = self._open(X)
+        head, samples = self._open(X)
         weights = to_tensor(self.weights_, head.weights.device)
         parts = [
             torch.softmax(features @ weights.T, 1)
-            for features, _ in _passes(head, rows)
+            for features, _ in _passes(head, samples)
         ]
         return to_numpy(torch.cat(parts))
 
@@ -330,10 +333,10 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             within `gamma` nats of the maximum; ``upper``, which no such model exceeds;
             and ``gap``, 1 - lower / upper, at most `tol` unless a warning is emitted.
         """
-        found = self._bounds(X, all_classes=True)
-        gap = _gap(found.lower, found.upper)
+        bounds = self._bounds(X, all_classes=True)
+        gap = _gap(bounds.lower, bounds.upper)
         self._warn_of_gaps(gap.max(axis=1))
-        return Bunch(lower=found.lower, upper=found.upper, gap=gap)
+        return Bunch(lower=bounds.lower, upper=bounds.upper, gap=gap)
 
     @blockwise
     def predict_uncertainty(self, X):
@@ -354,14 +357,14 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             their difference. ``upper`` bounds the total from above, and ``gap`` is 1 -
             total / upper.
         """
-        found = self._bounds(X, all_classes=False)
-        rows, predicted = np.arange(len(found.lower)), found.proba.argmax(axis=1)
+        bounds = self._bounds(X, all_classes=False)
+        indices, predicted = np.arange(len(bounds.lower)), bounds.proba.argmax(axis=1)
         for name in ("lower", "upper", "proba"):
-            found[name][rows, predicted] = 0.0
-        aleatoric = found.proba.max(axis=1)
+            bounds[name][indices, predicted] = 0.0
+        aleatoric = bounds.proba.max(axis=1)
         # not below it by a rounding error
-        total = np.maximum(found.lower.max(axis=1), aleatoric)
-        upper = np.maximum(found.upper.max(axis=1), total)
+        total = np.maximum(bounds.lower.max(axis=1), aleatoric)
+        upper = np.maximum(bounds.upper.max(axis=1), total)
         self._warn_of_gaps(_gap(total, upper))
         return Bunch(
             total=total,
@@ -374,7 +377,7 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
     def _bounds(self, X, all_classes):
         """Return bounds of all classes, and the probabilities of the model."""
         check_is_fitted(self)
-        head, rows = self._open(X)
+        head, samples = self._open(X)
         device = head.weights.device
         features, codes, weights, inverse = (
             to_tensor(array, device)
@@ -386,7 +389,7 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             "max_evaluations": self.max_evaluations,
             "all_classes": all_classes,
         }
-        points = torch.cat([features for features, _ in _passes(head, rows)])
+        points = torch.cat([features for features, _ in _passes(head, samples)])
         # states: weights, gradients and the products of H with C directions
         n_classes = len(weights)
         n_bytes = 8 * weights.numel() * (n_classes + 40) * n_classes
@@ -418,9 +421,9 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         return tags
 
 
-def _passes(head, rows):
+def _passes(head, samples):
     """Yield features and logits of batches of prepared samples."""
-    for batch in head.network.batches(rows):
+    for batch in head.network.batches(samples):
         yield head.read(batch)
 
 
@@ -450,8 +453,8 @@ class HeadPosterior:
         budget = _CPU_BYTES if on_cpu else _DEVICE_BYTES
         each = 8 * self.n_classes * len(self.codes)
         parts = [
-            self._block(weights[some])
-            for some in row_chunks(len(weights), each, budget)
+            self._block(weights[chunk])
+            for chunk in row_chunks(len(weights), each, budget)
         ]
         losses, gradients = zip(*parts, strict=True)
         return torch.cat(losses), torch.cat(gradients)
@@ -460,9 +463,9 @@ class HeadPosterior:
         n_models, shape = len(weights), (-1, self.features.shape[1])
         logits = weights.reshape(shape) @ self._transposed
         proba = torch.softmax(logits.view(n_models, self.n_classes, -1), dim=1)
-        own = proba.gather(1, self.codes.expand(n_models, 1, -1))
+        of_label = proba.gather(1, self.codes.expand(n_models, 1, -1))
         prior = self.precision / 2 * weights.square().sum(1)
-        losses = prior - own.log().sum((1, 2))
+        losses = prior - of_label.log().sum((1, 2))
         gradients = proba.view(-1, len(self.codes)) @ self.features
         gradients = gradients.view(n_models, -1) - self._sums
         return losses, gradients + self.precision * weights
@@ -548,7 +551,7 @@ class _BoundSearch:
             keep = self._open_pairs(options)[state["point"], state["target"]]
             if not keep.any():
                 break
-            state, trial = _rows(state, keep), _rows(trial, keep)
+            state, trial = _masked(state, keep), _masked(trial, keep)
             self._accept(state, trial)
         return self.lower, self.upper
 
@@ -619,7 +622,7 @@ class _BoundSearch:
             "excess": losses - self.least,
             "logits": logits,
             "log_proba": log_proba,
-            "loss": -_own(log_proba, state["target"]),
+            "loss": -_of_target(log_proba, state["target"]),
         }
 
     def _update_bounds(self, state, trial):
@@ -631,7 +634,7 @@ class _BoundSearch:
         logits = torch.where(
             finite[:, None], torch.lerp(start, trial["logits"], share), start
         )
-        attained = _own(torch.log_softmax(logits, 1), target)
+        attained = _of_target(torch.log_softmax(logits, 1), target)
         tau, x = self.posterior.precision, state["x"]
         slope = trial["log_proba"].exp()
         slope[torch.arange(len(slope)), target] -= 1.0  # of f in the logits of x
@@ -687,19 +690,19 @@ class _BoundSearch:
         state["updates"].append({"s": s, "y": y, "plain": plain_y, "rho": rho})
 
 
-def _rows(state, keep):
+def _masked(state, keep):
     """Return the rows of all tensors of a state by a mask."""
     if keep.all():
         return state
     return {
-        name: [_rows(update, keep) for update in value]
+        name: [_masked(update, keep) for update in value]
         if isinstance(value, list)
         else value[keep]
         for name, value in state.items()
     }
 
 
-def _own(values, target):
+def _of_target(values, target):
     """Return the value of the target of each row."""
     return values.gather(1, target[:, None])[:, 0]
 
@@ -737,9 +740,9 @@ def on_ellipsoid(center, matrix, target, room, u, max_iter=60, tol=1e-6):
     """
     n_classes = center.shape[1]
     one_hot = torch.nn.functional.one_hot(target, n_classes).to(center)
-    found = u.clone()
+    solutions = u.clone()
     multipliers = torch.zeros_like(room)
-    rows = torch.arange(len(u), device=u.device)
+    indices = torch.arange(len(u), device=u.device)
 
     def scaled(u, center, matrix, one_hot, room):
         product = (matrix @ u[:, :, None])[..., 0]
@@ -758,16 +761,16 @@ def on_ellipsoid(center, matrix, target, room, u, max_iter=60, tol=1e-6):
         # the best multiplier for u: uᵀ B (λ u - slope) = 0, uᵀ B u = 2 r
         multiplier = ((product * slope).sum(1) / (2 * room)).clamp_min(_TINY)
         error = multiplier[:, None] * u - slope
-        found[rows], multipliers[rows] = u, multiplier
+        solutions[indices], multipliers[indices] = u, multiplier
         scale = slope.abs().amax(1)
         # nothing is left to gain where the class is certain, or no step succeeds
         todo = (error.abs().amax(1) > tol * scale) & (scale > 1e-9) & (size > 1e-6)
         if not todo.any():
             break
         if not todo.all():
-            rows, size = rows[todo], size[todo]
-            state = [part[todo] for part in state]
-            data = [part[todo] for part in data]
+            indices, size = indices[todo], size[todo]
+            state = [tensor[todo] for tensor in state]
+            data = [tensor[todo] for tensor in data]
             u, product, log_proba, loss = state
             center, matrix, one_hot, room = data
             proba, multiplier, error = proba[todo], multiplier[todo], error[todo]
@@ -775,11 +778,11 @@ def on_ellipsoid(center, matrix, target, room, u, max_iter=60, tol=1e-6):
         new = scaled(u + size[:, None] * step, *data)
         better = new[3] <= loss
         state = [
-            torch.where(better.view(-1, *[1] * (old.ndim - 1)), part, old)
-            for part, old in zip(new, state, strict=True)
+            torch.where(better.view(-1, *[1] * (old.ndim - 1)), tensor, old)
+            for tensor, old in zip(new, state, strict=True)
         ]
         size = torch.where(better, (2 * size).clamp_max(1.0), size / 2)
-    return found, multipliers
+    return solutions, multipliers
 
 
 def _newton_step(matrix, proba, u, product, multiplier, error):

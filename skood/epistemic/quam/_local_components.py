@@ -144,10 +144,10 @@ class Stored:
         per_row = n_models * max(tail.bytes_per_row, self.features[0].nbytes)
         total = 0.0
         with torch.no_grad():
-            for rows in row_chunks(len(self.features), per_row):
-                logits, _ = tail.logits(weights, self.features[rows], point)
-                loss = self.task.training_loss(logits, self.targets[rows]).double()
-                total = total + loss * len(self.targets[rows])
+            for chunk in row_chunks(len(self.features), per_row):
+                logits, _ = tail.logits(weights, self.features[chunk], point)
+                loss = self.task.training_loss(logits, self.targets[chunk]).double()
+                total = total + loss * len(self.targets[chunk])
         return total / len(self.features)
 
 
@@ -219,8 +219,8 @@ def _evaluate(tail, stored, point, draws):
     """Return outputs at the point and mean losses on the stored samples of models."""
     outputs, losses = [], []
     each = 8 * draws.shape[1] * draws.element_size()
-    for part in row_chunks(len(draws), each):
-        weights = tail.stacked(draws[part])
+    for chunk in row_chunks(len(draws), each):
+        weights = tail.stacked(draws[chunk])
         with torch.no_grad():
             _, logits = tail.logits(weights, stored.features[:1], point)
             outputs.append(stored.task.outputs(logits).double())
@@ -238,8 +238,10 @@ def normals_at(tail, stored, theta, prior_precision):
     is_last = isinstance(tail, DenseTail) and len(tail.layers) == 1
     if is_last and theta.shape[1] <= _MOST_FULL:
         eye = torch.eye(theta.shape[1]).to(theta)
-        found = [_full(tail, stored, one) for one in theta]
-        return NormalMixture(theta, scale * torch.stack(found) + prior_precision * eye)
+        matrices = [_full(tail, stored, weights) for weights in theta]
+        return NormalMixture(
+            theta, scale * torch.stack(matrices) + prior_precision * eye
+        )
     diagonal = _dense_diagonal if isinstance(tail, DenseTail) else _any_diagonal
     return NormalMixture(theta, scale * diagonal(tail, stored, theta) + prior_precision)
 
@@ -250,8 +252,8 @@ def _full(tail, stored, theta):
     (weight, *bias) = (view[0].detach().double() for view in tail.by_search(weights))
     width = weight.shape[1]
     total = theta.new_zeros(width * width, (len(weight) + len(bias)) ** 2)
-    for rows in row_chunks(len(stored.features), 8 * total.shape[1]):
-        phi = stored.features[rows].double()
+    for chunk in row_chunks(len(stored.features), 8 * total.shape[1]):
+        phi = stored.features[chunk].double()
         logits = phi @ weight + (bias[0] if bias else 0.0)
         p = torch.softmax(symmetric(logits), 1)[:, -width:]
         if bias:
@@ -268,9 +270,9 @@ def _dense_diagonal(tail, stored, theta):
     weights = tail.stacked(theta)
     total = torch.zeros_like(theta)
     per_row = 2 * len(theta) * tail.bytes_per_row
-    for rows in row_chunks(len(stored.features), per_row):
+    for chunk in row_chunks(len(stored.features), per_row):
         with torch.enable_grad():
-            inputs, outputs = _layers(tail, weights, stored.features[rows])
+            inputs, outputs = _layers(tail, weights, stored.features[chunk])
             logits = outputs[-1]
             if logits.shape[2] == 1:
                 logits = torch.cat([-logits, logits], dim=2) / 2
@@ -286,12 +288,12 @@ def _dense_diagonal(tail, stored, theta):
             ):
                 squares = p[:, :, c, None] * signal.square()
                 of_weight = (h.detach().square().mT @ squares).flatten(1).double()
-                parts = [of_weight]
+                sums = [of_weight]
                 if bias is not None:
-                    parts.append(squares.sum(1).double())
-                for part in parts:
-                    total[:, start : start + part.shape[1]] += part
-                    start += part.shape[1]
+                    sums.append(squares.sum(1).double())
+                for square_sums in sums:
+                    total[:, start : start + square_sums.shape[1]] += square_sums
+                    start += square_sums.shape[1]
     return total
 
 
@@ -315,21 +317,21 @@ def _layers(tail, weights, features):
 def _any_diagonal(tail, stored, theta):
     """Return diagonals (n_models, n_weights) by the derivatives for each sample."""
 
-    def log_proba(one, row):
-        logits = tail.network.logits(row[None], tail.of_one(one))
+    def log_proba(weights, row):
+        logits = tail.network.logits(row[None], tail.of_one(weights))
         return torch.log_softmax(logits, dim=1)[0]
 
-    def squares(row, one):
-        jacobian = jacrev(log_proba)(one, row)
-        p = log_proba(one, row).exp()
+    def squares(row, weights):
+        jacobian = jacrev(log_proba)(weights, row)
+        p = log_proba(weights, row).exp()
         return p @ jacobian.square()
 
     each, totals = Vectorized(squares), []
     n_outputs = len(tail.network.classes)
-    for one in theta.to(tail.network.dtype):
+    for weights in theta.to(tail.network.dtype):
         total = torch.zeros_like(theta[0])
-        for rows in row_chunks(len(stored.features), 32 * n_outputs * len(one)):
-            total += each(stored.features[rows], one=one).double().sum(0)
+        for chunk in row_chunks(len(stored.features), 32 * n_outputs * len(weights)):
+            total += each(stored.features[chunk], weights=weights).double().sum(0)
         totals.append(total)
     return torch.stack(totals)
 
@@ -353,10 +355,10 @@ def _chains(tail, stored, point, theta, component, generator):
     momenta = [torch.zeros_like(view) for view in views]
     step_size = math.sqrt(component.lr / stored.n_samples)
     noise_scale = math.sqrt(2 * (1 - _MOMENTUM))
-    kept = []
+    draws = []
     for step in range(component.n_samples * component.thinning):
-        rows, targets = stored.batches[step % len(stored.batches)]
-        row_logits, point_logits = steps.forward(rows, point)
+        samples, targets = stored.batches[step % len(stored.batches)]
+        row_logits, point_logits = steps.forward(samples, point)
         row_logits.requires_grad_()
         with torch.enable_grad():
             loss = stored.task.training_loss(row_logits, targets).sum()
@@ -369,5 +371,5 @@ def _chains(tail, stored, point, theta, component, generator):
             momentum.mul_(_MOMENTUM).sub_(step_size * force).add_(noise_scale * noise)
             view.add_(step_size * momentum)
         if (step + 1) % component.thinning == 0:
-            kept.append(tail.flatten(weights))
-    return torch.stack(kept, dim=1).flatten(0, 1)
+            draws.append(tail.flatten(weights))
+    return torch.stack(draws, dim=1).flatten(0, 1)

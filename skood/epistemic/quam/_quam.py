@@ -297,7 +297,7 @@ class QUAM(BaseMembers):
             searches = Searches(self)
             self.likelihood_ = likelihood = self._new_likelihood()
             self._check_methods(estimator=self.estimator)
-            self._check_part_of_regressor()
+            self._check_component()
             if is_loader(X):
                 check_loader(self.estimator, y)
             else:
@@ -310,7 +310,7 @@ class QUAM(BaseMembers):
             searches.draw_samples(X, y)
         return self
 
-    def _check_part_of_regressor(self):
+    def _check_component(self):
         """Raise if members around a regressor would be drawn."""
         kind = self._part("component").kind
         if kind != "delta" and not self._is_classifier():
@@ -352,8 +352,10 @@ class QUAM(BaseMembers):
             return torch.from_numpy(array).to(network.device, dtype)
 
         if self.likelihood_.kind == "regressor":
-            given = self.likelihood_.fields(reference)
-            mean, variance = (np.repeat(each, n_targets) for each in given.values())
+            reference_fields = self.likelihood_.fields(reference)
+            mean, variance = (
+                np.repeat(each, n_targets) for each in reference_fields.values()
+            )
             shifts = targets.ravel() * self._part("search").perturbation
             arrays = map(on_device, (shifts, mean, variance))
             return Means(*arrays, fixed=self.likelihood_.variance != "network")
@@ -418,11 +420,13 @@ class QUAM(BaseMembers):
         trace.targets = self._labels(trace.targets)
         trace.divergence = likelihood.divergence(reference, outputs)
         trace |= likelihood.fields(outputs)
-        given = likelihood.fields(reference)
+        reference_fields = likelihood.fields(reference)
         if likelihood.kind == "classifier":
-            trace.reference = given["log_proba"][0]
+            trace.reference = reference_fields["log_proba"][0]
         else:
-            trace.reference = tuple(float(array[0]) for array in given.values())
+            trace.reference = tuple(
+                float(array[0]) for array in reference_fields.values()
+            )
         return trace
 
     @validate_params(MODEL_CONSTRAINTS, prefer_skip_nested_validation=True)

@@ -48,7 +48,7 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.calls = []
         self._made_by = {}
-        self._kept = []  # so that ids of tensors are unique
+        self._referenced = []  # so that ids of tensors are unique
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -57,7 +57,7 @@ class _Recorder(TorchFunctionMode):
         output = func(*args, **kwargs)
         if isinstance(output, torch.Tensor) and isinstance(first, torch.Tensor):
             shapes = tuple(first.shape), tuple(output.shape)
-            self._kept += [first, output]
+            self._referenced += [first, output]
             self._made_by[id(output)] = len(self.calls)
             self.calls.append((func, args, kwargs, maker, shapes))
         return output
@@ -215,7 +215,7 @@ def _no_weights(network, scope, batch):
     )
 
 
-def restored_tail(network, structure, rows, *, rank=4, seed=0):
+def restored_tail(network, structure, samples, *, rank=4, seed=0):
     """Return the part of another copy of a network; functions are recorded again."""
     if "bytes_per_row" in structure:
         tail = WholeNetwork(network, structure["names"])
@@ -225,7 +225,7 @@ def restored_tail(network, structure, rows, *, rank=4, seed=0):
         return tail
     layers, functions = structure["layers"], []
     if len(layers) > 1:
-        _, functions = _dense_layers(network, network.batch(rows))
+        _, functions = _dense_layers(network, network.batch(samples))
         functions = functions[-(len(layers) - 1) :]
     return DenseTail(network, layers, functions)
 

@@ -73,7 +73,7 @@ def in_parallel(estimator, X, function, *args):
     parts = np.array_split(np.arange(size), min(n_jobs, size))
     return joined(
         Parallel(n_jobs=estimator.n_jobs)(
-            delayed(function)(alone, take_rows(X, rows), *args) for rows in parts
+            delayed(function)(alone, take_rows(X, indices), *args) for indices in parts
         )
     )
 
@@ -131,10 +131,10 @@ class Searches:
         n_evaluation_samples = self.component.n_evaluation_samples
         return self.estimator.scope, self.options.batch_size, n_evaluation_samples
 
-    def _tail(self, network, rows):
+    def _tail(self, network, samples):
         """Find the searched layers, and keep what `_opened` needs to know of them."""
         options = {"rank": self.options.rank, "seed": self.estimator._seed}
-        batch = network.batch(rows[:2])
+        batch = network.batch(samples[:2])
         tail = find_tail(network, self.estimator.scope, batch, **options)
         self._structure = network.probed(), tail.structure()
         return tail
@@ -143,22 +143,22 @@ class Searches:
         """Return the searched layers as in `fit`, and prepared samples."""
         quam = self.estimator
         network = quam._open()
-        found, structure = quam._structure
-        network.restore(found)
-        rows = network.prepare(X)
+        kind, structure = quam._structure
+        network.restore(kind)
+        samples = network.prepare(X)
         options = {"rank": self.options.rank, "seed": quam._seed}
-        return restored_tail(network, structure, rows[:2], **options), rows
+        return restored_tail(network, structure, samples[:2], **options), samples
 
-    def _run(self, tail, rows):
+    def _run(self, tail, samples):
         """Return the searched layers' input and outputs, by one forward pass."""
         features = []
 
         def logits(batch):
-            part, logits = tail.read(batch)
-            features.append(part)
+            inputs, logits = tail.read(batch)
+            features.append(inputs)
             return logits
 
-        outputs = self.estimator.likelihood_.outputs(tail.network, rows, logits)
+        outputs = self.estimator.likelihood_.outputs(tail.network, samples, logits)
         return torch.cat(features), outputs
 
     def _read(self, network, X, y, used, rng):
@@ -167,10 +167,10 @@ class Searches:
             with seeded(rng, network.device):  # the loader may shuffle
                 return self._read_loader(network, X, used)
         if isinstance(X, np.memmap):  # the other samples are not loaded
-            rows = network.prepare(take_rows(X, used))
+            samples = network.prepare(take_rows(X, used))
         else:
-            rows = take_rows(network.prepare(X), used)
-        features, outputs = self._run(self._tail(network, rows), rows)
+            samples = take_rows(network.prepare(X), used)
+        features, outputs = self._run(self._tail(network, samples), samples)
         return to_numpy(features), outputs, y[used]
 
     def _read_loader(self, network, loader, used):
@@ -180,9 +180,9 @@ class Searches:
             stop = start + len(X)
             wanted = used[(used >= start) & (used < stop)] - start
             if len(wanted):
-                rows = network.prepare(X[torch.from_numpy(wanted)])
-                tail = tail or self._tail(network, rows)
-                features, outputs = self._run(tail, rows)
+                samples = network.prepare(X[torch.from_numpy(wanted)])
+                tail = tail or self._tail(network, samples)
+                features, outputs = self._run(tail, samples)
                 quam = self.estimator
                 targets = quam.likelihood_.targets(to_numpy(y), quam)
                 parts.append((to_numpy(features), outputs, targets[wanted]))
@@ -206,13 +206,13 @@ class Searches:
         features = to_tensor(quam.penalty_features_, network.device)
         targets = _as_targets(quam.penalty_targets_, network.device)
         batches = [
-            (features[rows], targets[rows])
-            for rows in torch.from_numpy(quam.penalty_index_[: n_now + 1])
+            (features[indices], targets[indices])
+            for indices in torch.from_numpy(quam.penalty_index_[: n_now + 1])
         ]
         judges = None
         if self.component.n_evaluation_samples is not None:
-            rows = torch.from_numpy(quam.evaluation_index_)
-            judges = features[rows], targets[rows]
+            indices = torch.from_numpy(quam.evaluation_index_)
+            judges = features[indices], targets[indices]
         return batches, judges
 
     # --- searches ------------------------------------------------------------
@@ -226,12 +226,12 @@ class Searches:
         if self.component.kind != "delta":
             yield from self._drawn_members(X)
             return
-        for reference, _, found in self.blocks(X, self.estimator.verbose):
+        for reference, _, block in self.blocks(X, self.estimator.verbose):
             n_points, n_outputs = reference.shape
-            weights = self._weights(found.judged.reshape(-1, n_points))
-            n_steps, n_searches = found.judged.shape[:2]
+            weights = self._weights(block.judged.reshape(-1, n_points))
+            n_steps, n_searches = block.judged.shape[:2]
             searches = np.tile(np.arange(n_searches), n_steps)
-            outputs = found.outputs.reshape(-1, n_points, n_outputs)
+            outputs = block.outputs.reshape(-1, n_points, n_outputs)
             yield reference, outputs, weights, searches
 
     def stored(self, tail, task):
@@ -240,7 +240,7 @@ class Searches:
         features = to_tensor(quam.penalty_features_, device)
         targets = _as_targets(quam.penalty_targets_, device)
         index = torch.from_numpy(quam.penalty_index_)
-        batches = [(features[rows], targets[rows]) for rows in index]
+        batches = [(features[indices], targets[indices]) for indices in index]
         return Stored(features, targets, batches, quam.n_samples_fit_, task)
 
     def _drawn_members(self, X):
@@ -311,22 +311,22 @@ class Searches:
         slack = self.options.gamma if slack is None else slack
         fields = partial(self._fields, with_posterior=log_posterior)
         keep = Keep(slack, fields)
-        for reference, targets, found in self.blocks(X, quam.verbose, keep):
+        for reference, targets, block in self.blocks(X, quam.verbose, keep):
             for i in range(len(targets)):
-                model = {name: array[:, i] for name, array in found.best.items()}
+                model = {name: array[:, i] for name, array in block.best.items()}
                 names = [name for name in model if name.startswith(_WEIGHT)]
                 weights = {
                     name.removeprefix(_WEIGHT): model.pop(name) for name in names
                 }
                 step = model["step"]
-                given = quam.reference_loss_[step] + self.options.gamma
+                reference_loss = quam.reference_loss_[step] + self.options.gamma
                 model |= {
                     "weights": weights,
-                    "penalty": model["training_loss"] - given,
+                    "penalty": model["training_loss"] - reference_loss,
                     "log_posterior_drop": model.get("log_posterior_drop"),
                     "estimator": quam.estimator_,
                 }
-                outputs = found.outputs[step, np.arange(len(step)), i]
+                outputs = block.outputs[step, np.arange(len(step)), i]
                 yield reference[i : i + 1], targets[i], outputs, model
 
     def _fields(self, tail, points, task, best, *, with_posterior):
@@ -339,11 +339,11 @@ class Searches:
             **{_WEIGHT + name: tensor for name, tensor in named.items()},
         }
         if with_posterior:
-            given = tail.start(len(points))
+            initial = tail.start(len(points))
             stored = self.stored(tail, task)
             loss = stored.loss(tail, best.weights, points)
-            excess = loss - stored.loss(tail, given, points)[0]
-            growth = _square_norm(named) - _square_norm(tail.named(given))[0]
+            excess = loss - stored.loss(tail, initial, points)[0]
+            growth = _square_norm(named) - _square_norm(tail.named(initial))[0]
             prior = 0.5 * self.options.weight_decay * growth
             n_samples = self.estimator.n_samples_fit_
             fields["log_posterior_drop"] = n_samples * excess + prior
@@ -357,50 +357,57 @@ class Searches:
         """
         quam = self.estimator
         with self.plain():
-            tail, rows = self._opened(X)
+            tail, samples = self._opened(X)
             batches, judges = self._batches(tail.network)
         n_outputs = len(getattr(quam, "classes_", [0]))
         n_targets = quam._targets(np.zeros((1, n_outputs))).shape[1]
         size, group = self._block(tail, n_targets, len(batches[0][0]))
-        n_points = len(rows)
+        n_points = len(samples)
         with progress(n_points, desc=type(quam).__name__, verbose=verbose) as bar:
             for start in range(0, n_points, size):
-                part = rows[start : start + size]
+                chunk = samples[start : start + size]
                 with self.plain():
-                    block = self._search(tail, part, group, batches, judges, keep)
+                    block = self._search(tail, chunk, group, batches, judges, keep)
                 yield block
-                bar.update(len(part))
+                bar.update(len(chunk))
 
-    def _search(self, tail, rows, group, batches, judges, keep):
+    def _search(self, tail, samples, group, batches, judges, keep):
         """Search for points; arrays are (n_steps + 1, n_targets, n_points, ...)."""
         quam, options = self.estimator, self.options
-        points, reference = self._run(tail, rows)
+        points, reference = self._run(tail, samples)
         targets = quam._targets(reference)
         parts, models = [], []
-        best, given = None, quam.reference_loss_[: len(batches)]
+        best, reference_loss = None, quam.reference_loss_[: len(batches)]
         for first in range(0, targets.shape[1], group):
-            some = targets[:, first : first + group]
-            task = quam._task(some, reference, tail)
+            of_group = targets[:, first : first + group]
+            task = quam._task(of_group, reference, tail)
             if keep is not None:
-                best = BestModels(tail, given, keep.slack, keep.n_iterates)
-            found = search(
-                tail, points, task, some.size, batches, options, judges, best
+                best = BestModels(tail, reference_loss, keep.slack, keep.n_iterates)
+            result = search(
+                tail,
+                points,
+                task,
+                of_group.size,
+                batches,
+                options,
+                judges,
+                best,
             )
-            parts.append(found.by_points(len(points)))
+            parts.append(result.by_points(len(points)))
             if keep is not None:
                 arrays = keep.fields(tail, points, task, best)
                 models.append(
-                    {name: _by_points(a, some.shape) for name, a in arrays.items()}
+                    {name: _by_points(a, of_group.shape) for name, a in arrays.items()}
                 )
-        found = Bunch(**joined(parts, axis=1))
-        if not (np.isfinite(found.outputs).all() and np.isfinite(found.judged).all()):
+        result = Bunch(**joined(parts, axis=1))
+        if not (np.isfinite(result.outputs).all() and np.isfinite(result.judged).all()):
             raise ValueError(
                 "The weights of a search became so large that its model returns NaN or "
                 f"infinity. Lower lr={options.lr}, or scale the features."
             )
         if models:
-            found |= {"best": joined(models), "tail": tail, "points": points}
-        return reference, targets, found
+            result |= {"best": joined(models), "tail": tail, "points": points}
+        return reference, targets, result
 
     def _block(self, tail, n_targets, n_penalty):
         """Return the numbers of points and of targets that are searched together."""
@@ -426,20 +433,20 @@ class Searches:
                 f"trace shows the searches of one point, got {n_rows(x)} samples. Pass "
                 "X[i : i + 1]."
             )
-        ((reference, targets, found),) = self.blocks(x, verbose=0)
-        training, attack = found.training_loss[:, :, 0], found.attack_loss[:, :, 0]
+        ((reference, targets, block),) = self.blocks(x, verbose=0)
+        training, attack = block.training_loss[:, :, 0], block.attack_loss[:, :, 0]
         steps = np.arange(len(training))[:, None]
-        given = self.estimator.reference_loss_[steps]
-        penalty = training - (given + self.options.gamma)
+        reference_loss = self.estimator.reference_loss_[steps]
+        penalty = training - (reference_loss + self.options.gamma)
         trace = Bunch(
             targets=targets[0],
             attack_loss=attack,
             training_loss=training,
             penalty=penalty,
             loss=attack + self.options.c0 * growth(self.options, steps) * penalty,
-            weights=self._weights(found.judged.reshape(-1, 1)).reshape(training.shape),
+            weights=self._weights(block.judged.reshape(-1, 1)).reshape(training.shape),
         )
-        return trace, found.outputs[:, :, 0], reference
+        return trace, block.outputs[:, :, 0], reference
 
 
 def _as_targets(targets, device):

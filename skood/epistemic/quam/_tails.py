@@ -59,9 +59,9 @@ class Tail:
     def __init__(self, network):
         self.network = network
 
-    def features(self, rows):
+    def features(self, samples):
         """Return the input of the part for prepared samples, one row per sample."""
-        batches = self.network.batches(rows)
+        batches = self.network.batches(samples)
         return torch.cat([self.read(batch)[0] for batch in batches])
 
     def flatten(self, weights):
@@ -75,8 +75,8 @@ class Tail:
         views = self.by_search(weights)
         parts = theta.split([view[0].numel() for view in views], dim=1)
         with torch.no_grad():
-            for view, part in zip(views, parts, strict=True):
-                view.copy_(part.reshape(view.shape))
+            for view, block in zip(views, parts, strict=True):
+                view.copy_(block.reshape(view.shape))
         return weights
 
     def scales(self):
@@ -115,16 +115,16 @@ class DenseTail(Tail):
         self.layers = layers  # pairs of names of weights and biases (or None)
         self.functions = functions  # before each layer except the first
         parameters = dict(network.module.named_parameters())
-        self._given = [
+        self._weights = [
             (
                 parameters[weight].detach().T.contiguous(),
                 None if bias is None else parameters[bias].detach(),
             )
             for weight, bias in layers
         ]
-        widths = [weight.shape[1] for weight, _ in self._given]
+        widths = [weight.shape[1] for weight, _ in self._weights]
         self.n_out = widths[0]
-        self.bytes_per_row = 4 * sum(widths) * self._given[0][0].element_size()
+        self.bytes_per_row = 4 * sum(widths) * self._weights[0][0].element_size()
 
     def read(self, batch):
         """Return the input of the part and the logits, from one forward pass."""
@@ -146,17 +146,17 @@ class DenseTail(Tail):
                 noise = torch.randn(weight.shape, generator=generator).to(weight)
                 weight += noise * (weight.abs().mean() + 0.1) / 2
             features, _ = self.read(batch)
-            found = self.logits(weights, features, features[:1])[0][0]
+            logits = self.logits(weights, features, features[:1])[0][0]
             expected = self.network.logits(batch, self.named(weights, 0))
-        if found.shape != expected.shape:
-            found = symmetric(found)
+        if logits.shape != expected.shape:
+            logits = symmetric(logits)
         atol = 1e-3 * float(expected.abs().max())
-        return torch.allclose(found, expected, rtol=0, atol=atol)
+        return torch.allclose(logits, expected, rtol=0, atol=atol)
 
     def start(self, n_searches):
         """Return a list of stacked weights, copies of the network's, with gradient."""
         weights = []
-        for i, (weight, bias) in enumerate(self._given):
+        for i, (weight, bias) in enumerate(self._weights):
             if i == 0:
                 stacked = weight.repeat(1, n_searches)
                 biases = None if bias is None else bias.repeat(n_searches)
@@ -171,10 +171,10 @@ class DenseTail(Tail):
     def pairs(self, weights):
         """Yield the weight and the bias, or None, of each layer."""
         weights = iter(weights)
-        for _, bias in self._given:
+        for _, bias in self._weights:
             yield next(weights), None if bias is None else next(weights)
 
-    def logits(self, weights, rows, points):
+    def logits(self, weights, samples, points):
         """Return logits of the training samples and of the own point of each search.
 
         Shapes: (n_searches, n_samples, n_outputs) and (n_searches, n_outputs). `rows`
@@ -182,19 +182,19 @@ class DenseTail(Tail):
         """
         (weight, bias), *others = self.pairs(weights)
         # every point runs through the searches of all points: only few more rows
-        n_rows, both = len(rows), torch.cat([rows, points])
+        n_samples, both = len(samples), torch.cat([samples, points])
         h = functional.linear(both, weight.T, bias)
         n_searches = h.shape[1] // self.n_out
-        own = self.own(h[n_rows:]).reshape(n_searches, 1, self.n_out)
-        h = h[:n_rows].view(n_rows, n_searches, self.n_out).transpose(0, 1)
+        of_points = self.by_point(h[n_samples:]).reshape(n_searches, 1, self.n_out)
+        h = h[:n_samples].view(n_samples, n_searches, self.n_out).transpose(0, 1)
         if not others:
-            return h, own[:, 0]
-        h = torch.cat([h, own], dim=1)
+            return h, of_points[:, 0]
+        h = torch.cat([h, of_points], dim=1)
         for (weight, bias), function in zip(others, self.functions, strict=True):
             h = stacked_linear(function(h), weight, bias)
-        return h[:, :n_rows], h[:, n_rows]
+        return h[:, :n_samples], h[:, n_samples]
 
-    def own(self, block):
+    def by_point(self, block):
         """Return a view of each point in its own searches, (n_points, each, n_out)."""
         each = block.shape[1] // (len(block) * self.n_out)
         block = block.view(len(block), len(block), each, self.n_out)
@@ -204,13 +204,13 @@ class DenseTail(Tail):
         """Return the number of weights of one search."""
         return sum(
             weight.numel() + (0 if bias is None else bias.numel())
-            for weight, bias in self._given
+            for weight, bias in self._weights
         )
 
     def _output_biases(self, weights):
         """Return a view (n_searches, n_outputs) of the last layer's biases, or None."""
         *_, (_, bias) = self.pairs(weights)
-        width = self._given[-1][0].shape[1]
+        width = self._weights[-1][0].shape[1]
         return None if bias is None else bias.view(-1, width)
 
     def by_search(self, weights):
@@ -226,15 +226,15 @@ class DenseTail(Tail):
 
     def named(self, weights, search=slice(None)):
         """Return copies of the weights of one or all searches by parameter name."""
-        found = {}
+        tensors = {}
         views = iter(self.by_search(weights))
         for name, bias_name in self.layers:
-            found[name] = next(views)[search].mT
+            tensors[name] = next(views)[search].mT
             if bias_name is not None:
-                found[bias_name] = next(views)[search]
+                tensors[bias_name] = next(views)[search]
         return {
             name: tensor.detach().clone(memory_format=torch.contiguous_format)
-            for name, tensor in found.items()
+            for name, tensor in tensors.items()
         }
 
 
@@ -244,12 +244,12 @@ class WholeNetwork(Tail):
     def __init__(self, network, names=None):
         super().__init__(network)
         self._names = names
-        self._given = network.weights(names)
-        self._initial = list(self._given.values())
+        self._weights = network.weights(names)
+        self._initial = list(self._weights.values())
         self._each = Vectorized(self._one)
 
-    def features(self, rows):
-        return torch.cat(list(self.network.batches(rows)))
+    def features(self, samples):
+        return torch.cat(list(self.network.batches(samples)))
 
     def read(self, batch):
         with torch.no_grad():
@@ -266,33 +266,33 @@ class WholeNetwork(Tail):
             for tensor in self._initial
         ]
 
-    def logits(self, weights, rows, points):
-        own = points.repeat_interleave(len(weights[0]) // len(points), dim=0)
-        return self._each(list(weights), own, rows=rows)
+    def logits(self, weights, samples, points):
+        of_points = points.repeat_interleave(len(weights[0]) // len(points), dim=0)
+        return self._each(list(weights), of_points, samples=samples)
 
-    def _one(self, weights, point, rows):
+    def _one(self, weights, point, samples):
         """Return the logits of the samples and of a point by one model."""
         weights = self._by_name(weights)
         # separate, so that the first layers are computed on shared samples
-        of_rows = self.network.logits(rows, weights)
-        return of_rows, self.network.logits(point[None], weights)[0]
+        of_samples = self.network.logits(samples, weights)
+        return of_samples, self.network.logits(point[None], weights)[0]
 
     def _by_name(self, weights):
         """Return the weights of the network, of one model or stacked, by name."""
-        return dict(zip(self._given, weights, strict=True))
+        return dict(zip(self._weights, weights, strict=True))
 
     def of_one(self, theta):
         """Return weights of the network by name, from (n_weights,); differentiable."""
         parts = theta.split([tensor.numel() for tensor in self._initial])
         shapes = [tensor.shape for tensor in self._initial]
         pairs = zip(parts, shapes, strict=True)
-        return self._by_name([part.view(shape) for part, shape in pairs])
+        return self._by_name([block.view(shape) for block, shape in pairs])
 
     def n_weights(self):
         return sum(tensor.numel() for tensor in self._initial)
 
     def _output_biases(self, weights):
-        names = list(self._given)
+        names = list(self._weights)
         name = f"{self.network.head_name}.bias"
         return weights[names.index(name)] if name in names else None
 
@@ -315,7 +315,7 @@ class Adapters(WholeNetwork):
         super().__init__(network, names)
         generator = torch.Generator().manual_seed(seed)
         self._initial = []
-        for weight in self._given.values():
+        for weight in self._weights.values():
             n_in = weight[0].numel()
             width = min(rank, len(weight), n_in)
             normals = torch.randn(width, n_in, generator=generator, dtype=torch.float64)
@@ -327,14 +327,14 @@ class Adapters(WholeNetwork):
 
     def scales(self):
         # of a change of W, not of the matrices: B is zero
-        given = _deviations(list(self._given.values()))
-        return [scale for each in given for scale in (0.0, each)]
+        deviations = _deviations(list(self._weights.values()))
+        return [scale for each in deviations for scale in (0.0, each)]
 
     def _by_name(self, weights):
         pairs = zip(weights[::2], weights[1::2], strict=True)
         return {
-            name: given + (b @ a).unflatten(-1, given.shape[1:])
-            for (name, given), (a, b) in zip(self._given.items(), pairs, strict=True)
+            name: weight + (b @ a).unflatten(-1, weight.shape[1:])
+            for (name, weight), (a, b) in zip(self._weights.items(), pairs, strict=True)
         }
 
 
