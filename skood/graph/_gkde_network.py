@@ -366,8 +366,8 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
             raise ValueError(
                 f"The teacher predicts the classes {teacher_classes.tolist()!r}, but y "
                 f"also has {self.classes_[missing].tolist()!r}, whose probabilities it "
-                "would regularize towards zero. Pass a teacher of all classes, leave the "
-                "nodes of these out of X and y, or set lambda_teacher=0."
+                "would regularize towards zero. Pass a teacher of all classes, leave "
+                "the nodes of these out of X and y, or set lambda_teacher=0."
             )
 
     def _samples(self, graph, nodes=None):
