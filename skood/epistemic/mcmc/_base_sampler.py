@@ -292,11 +292,11 @@ def _outputs(models, theta, features):
     return np.concatenate(outputs_of_chunks)
 
 
-def member_outputs(network, samples, X):
+def member_outputs(network, weights, X):
     """Yield float64 outputs (n_models, n, n_outputs) by sampled weights."""
     samples = network.prepare(X)
     models = StackedWeights(network, samples)
-    theta = models.flatten(samples)
+    theta = models.flatten(weights)
     per_row = 8 * len(theta) * models.n_outputs + models.bytes_per_row
     for chunk in row_chunks(len(samples), per_row, _BUDGET // 4):
         features = models.features(samples[chunk])
