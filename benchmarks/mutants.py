@@ -119,7 +119,7 @@ MUTANTS = r"""
 + received = edges.row[(edges.row != edges.col) & (edges.data != 0)]
 - graph/_gkde.py: return np.where(distance > self._cutoff, 0.0, g)
 + return np.where(distance >= self._cutoff, 0.0, g)
-- graph/_gpn.py: evidence = (1 - self.teleport) * sent + self.teleport * own
+- graph/_gpn.py: evidence = (1 - self.teleport) * sent + self.teleport * local
 + evidence = (1 - self.teleport) * sent + self.teleport * evidence
 @ graph/test_gpn.py::test_evidence_is_propagated_as_values_are
 - logic/inference/_weights.py: target = (n * mean_truth + prior * uniform) / (n + prior)

@@ -87,7 +87,7 @@ def _search(tail, points, targets, batches, schedule, judges=None):
 
 @pytest.mark.parametrize("target", range(N_CLASSES))
 @pytest.mark.parametrize("scope", SCOPES)
-def test_one_step_equals_a_plain_loop(scope, target):
+def test_single_step_equals_a_plain_loop(scope, target):
     module, tail, X, batches = _problem(scope, 2, dtype=torch.float32)
     schedule = AdversarialSearch(1, **STEP, eta=1, update_every=1)
     found = _search(tail, X[:1], [[target]], batches, schedule)
@@ -157,7 +157,7 @@ def test_many_points_and_classes_equal_each_alone(scope):
                 torch.testing.assert_close(weights[name], weight, rtol=0, atol=1e-9)
 
 
-def test_first_model_is_the_given_one():
+def test_first_model_is_the_original():
     X, y = digits(64, dtype=np.float64)
     module = lenet(torch.float64)
     network, tail = _opened(module, "dense", X)
@@ -169,7 +169,7 @@ def test_first_model_is_the_given_one():
     )
 
 
-def test_judges_are_rows_that_all_models_share():
+def test_judges_are_samples_that_all_models_share():
     module, tail, X, batches = _problem("dense", 4)
     judges = torch.as_tensor(X[40:60]), torch.as_tensor(digits(64)[1][40:60])
     schedule = AdversarialSearch(3, **STEP, eta=1.0, update_every=1)
@@ -323,7 +323,7 @@ def test_penalty_grows_every_few_steps():
     assert [growth(options, step) for step in range(7)] == [1, 1, 1, 2, 2, 2, 4]
 
 
-def test_found_arrays_by_points():
+def test_search_result_by_points():
     """Searches are in the order of the points, and of the targets of each."""
     points, targets = torch.meshgrid(torch.arange(3), torch.arange(2), indexing="ij")
     number = (10.0 * points + targets).flatten()

@@ -78,7 +78,7 @@ def test_schedule_is_random_order_again_and_again():
     assert sorted(flat[:10]) == list(range(10))
 
 
-def test_schedule_of_few_rows():
+def test_schedule_of_few_samples():
     """A batch has each of them once."""
     index = _schedule(3, 5, 64, np.random.RandomState(0))
     assert index.shape == (5, 3)
@@ -106,7 +106,7 @@ def test_what_a_loader_is(images, monkeypatch):
 # ---- arrays
 
 
-def test_rows_that_are_kept(images, network):
+def test_stored_samples(images, network):
     """Only those that the steps use, and what the searched layers read of them."""
     X, y = images
     names = np.array(list("abcd"))[y]
@@ -273,7 +273,7 @@ class Watched(np.memmap):
         return found
 
 
-def test_of_a_memory_map_only_drawn_rows_are_read(tmp_path, images):
+def test_of_a_memory_map_only_drawn_samples_are_loaded(tmp_path, images):
     X, y = images
     frozen = pretrained(lenet())
     expected = make_quam(frozen, **QUICK).fit(X, y)

@@ -89,7 +89,7 @@ def test_setting_a_is_about_the_mixture(data, kind):
 
 
 @pytest.mark.parametrize("setting", ["b", "auto"])
-def test_setting_b_is_about_the_given_model(data, setting):
+def test_setting_b_is_about_the_fixed_model(data, setting):
     X, y = data
     given = LogisticRegression().fit(X, y)
     clf = Fixed(FrozenEstimator(given), setting=setting, weights=WEIGHTS).fit(X, y)
@@ -241,7 +241,7 @@ class Rounded(DecisionTreeClassifier):
         return np.log(self.predict_proba(X))
 
 
-def test_rounded_probabilities_sum_to_one(data):
+def test_rounded_probabilities_are_normalized(data):
     X, y = data
     net = Rounded().fit(X, y)
     p = net.predict_proba(X).astype(float)
@@ -255,7 +255,7 @@ def test_rounded_probabilities_sum_to_one(data):
         log_proba_of(net, X)
 
 
-def test_given_weights_reach_the_given_model(data):
+def test_sample_weights_reach_the_fixed_model(data):
     X, y = data
     weight = np.linspace(0.1, 3, len(X))
     clf = Fixed(LogisticRegression())

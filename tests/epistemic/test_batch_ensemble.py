@@ -42,7 +42,7 @@ def test_factors_and_common_weights_are_trained(iris):
         assert 1e-3 < float(moved.max()) < 0.1, name
 
 
-def test_members_of_one_member_are_the_mixture(iris):
+def test_single_member_is_the_mixture(iris):
     X, y = iris
     clf = ensemble(BatchEnsemble, n_members=1, max_epochs=3, random_state=0).fit(X, y)
     assert_allclose(clf.predict_members(X)[0], clf.predict_proba(X), rtol=1e-12)

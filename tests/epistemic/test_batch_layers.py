@@ -154,7 +154,7 @@ def test_number_of_parameters():
     assert n_parameters(network) == 600 + 4 * (3 + 16) + 4 * 16
 
 
-def test_weights_of_the_network_are_kept():
+def test_weights_of_the_network_are_preserved():
     torch.manual_seed(0)
     module = MLP((5,), 3)
     first, last = module.linear_1, module.head
@@ -179,7 +179,7 @@ def test_start_of_the_factors():
         assert float(factors.std()) == pytest.approx(0.5, abs=0.03)
 
 
-def test_statistics_of_batch_norm_are_kept():
+def test_statistics_of_batch_norm_are_preserved():
     module = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5, momentum=None))
     module(rows(10, (3,), dtype=torch.float32))
     norm = module[1]
@@ -189,14 +189,14 @@ def test_statistics_of_batch_norm_are_kept():
     assert found.momentum is None
 
 
-def test_layer_that_occurs_twice_stays_one():
+def test_repeated_layer_stays_shared():
     shared = nn.Linear(4, 4)
     network = batch_ensemble(nn.Sequential(shared, nn.ReLU(), shared))
     assert network.body[0] is network.body[2]
     assert isinstance(network.body[0], BatchEnsembleLinear)
 
 
-def test_part_that_is_not_there():
+def test_missing_submodule():
     """As networks have it whose blocks need no projection."""
     module = nn.Sequential(nn.Linear(4, 3))
     module.register_module("projection", None)
@@ -260,7 +260,7 @@ class Doubling(nn.Linear):
         return 2 * super().forward(x)
 
 
-def test_network_that_is_one_layer():
+def test_network_that_is_a_single_layer():
     network = batch_ensemble(nn.Linear(4, 3))
     assert type(network.body) is BatchEnsembleLinear
     network = batch_ensemble(nn.Sequential(Doubling(4, 4), nn.Linear(4, 3)))

@@ -93,7 +93,7 @@ def test_bounds_contain_the_solution_of_a_general_solver():
     assert_allclose(found.upper, expected, rtol=2e-6)
 
 
-def test_one_weight_by_the_roots_of_the_log_posterior():
+def test_single_weight_by_the_roots_of_the_log_posterior():
     one, classes = np.array([[0.7], [-0.4]]), [1, 0]
     quam = CertifiedQUAM(linear(C=0.5), gamma=1.3, prior_precision=2.0, tol=1e-8)
     quam.fit(one, classes)
@@ -160,7 +160,7 @@ def test_gap_is_between_zero_and_tol(quam):
     assert_allclose(found.gap, 1 - found.lower / found.upper, atol=1e-12)
 
 
-def test_gamma_of_zero_is_the_given_model():
+def test_gamma_of_zero_is_the_original_model():
     given = linear().fit(X, y)
     quam = CertifiedQUAM(FrozenEstimator(given), gamma=0.0, refit=False).fit(X, y)
     found = quam.attainable_proba(POINTS)

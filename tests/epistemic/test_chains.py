@@ -123,7 +123,7 @@ def test_chains_do_not_see_each_other():
 # --- transitions ---------------------------------------------------------------
 
 
-def test_one_chain_against_a_loop():
+def test_single_chain_against_a_loop():
     """Plain Python with the same draws gives the same samples."""
     step, n_leapfrog, n = 0.4, 5, 60
     found = _sample(
@@ -282,7 +282,7 @@ def test_first_step_on_a_plateau_is_finite():
     assert torch.isfinite(step).all() and (step > 1e20).all()
 
 
-def test_one_gradient_per_transition():
+def test_single_gradient_per_transition():
     """The number of steps has nothing to vary; this is Langevin dynamics."""
     gaussian = _gaussian(np.zeros(2), np.eye(2))
     found = _sample(

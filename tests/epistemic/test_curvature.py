@@ -99,7 +99,7 @@ def test_kron_is_the_sum_times_the_mean():
     assert_allclose(h, _dense("kron", features, weights), atol=1e-12)
 
 
-def test_kron_is_exact_if_all_rows_have_the_same_features():
+def test_kron_is_exact_if_all_samples_have_the_same_features():
     features, weights, _ = _problem()
     features = features[:1].expand(7, -1)
     assert_allclose(
@@ -148,7 +148,7 @@ def test_draws_have_the_covariance_of_the_weights(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_may_come_in_batches(kind):
+def test_samples_may_come_in_batches(kind):
     features, weights, _ = _problem()
     assert_allclose(
         _curvature(kind, features, weights, parts=6).eigenvalues,
@@ -210,7 +210,7 @@ def test_best_precision_is_the_maximum(scale, square_norm):
     assert best >= -around.fun - 1e-12 * abs(around.fun)
 
 
-def test_best_precision_of_one_eigenvalue_is_in_closed_form():
+def test_best_precision_of_a_single_eigenvalue_is_in_closed_form():
     """h / (h + τ) = τ s is a quadratic equation; with s = 1, h = 2: τ = √3 - 1."""
     assert best_precision([2.0], 1.0) == pytest.approx(math.sqrt(3) - 1, rel=1e-12)
 
@@ -261,14 +261,14 @@ def test_last_layer_gives_the_logits(bias, n_outputs):
     assert not network.module.get_submodule(network.head_name)._forward_pre_hooks
 
 
-def test_softmax_behind_the_head_is_not_part_of_it():
+def test_softmax_behind_the_head_is_excluded():
     network, batch = _open(_net(nn.Linear(5, 3), nn.Softmax(1)))
     features, logits = LastLayer(network).read(batch)
     head = network.module[2]
     assert_allclose(logits, head(features[:, :5].float()), atol=1e-6)
 
 
-def test_margin_of_scikit_learn_is_one_output():
+def test_margin_of_scikit_learn_is_a_single_output():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30, 2)), np.arange(30) % 2
     clf = LogisticRegression().fit(X, y)

@@ -131,7 +131,7 @@ def test_sure_members_that_contradict_each_other(data):
     assert_allclose(found.aleatoric, 0.0, atol=1e-15)
 
 
-def test_rows_in_blocks_give_the_same(data, monkeypatch):
+def test_samples_in_blocks_give_the_same(data, monkeypatch):
     X, y = data
     clf = DeepEnsemble(NET, n_members=3, setting="b", random_state=0).fit(X, y)
     whole = clf.predict_uncertainty(X), clf.predict_members(X), clf.predict_proba(X)
@@ -272,7 +272,7 @@ class Noting(LogisticRegression):
         return super().fit(X, y, sample_weight=sample_weight)
 
 
-def test_bootstrap_draws_no_rows_of_weight_zero(data):
+def test_bootstrap_draws_no_samples_of_weight_zero(data):
     """As many of the others of each class as there are, however few."""
     X, y = np.arange(90.0)[:, None], np.arange(90) % 3
     weight = np.zeros(90)
@@ -386,7 +386,7 @@ def test_lists_that_hold_no_classifiers(data):
         DeepEnsemble([nn.Linear(4, 3)]).fit(*data)
 
 
-def test_one_frozen_estimator_is_no_ensemble(data):
+def test_single_frozen_estimator_is_no_ensemble(data):
     X, y = data
     frozen = FrozenEstimator(LogisticRegression().fit(X, y))
     with pytest.raises(ValueError, match="all 10 members would be the same model"):
@@ -411,7 +411,7 @@ def test_equal_members_are_reported(data):
     assert_allclose(alone.predict_uncertainty(X).epistemic, 0.0, atol=1e-14)
 
 
-def test_equal_members_of_drawn_rows(data):
+def test_equal_members_of_drawn_samples(data):
     """They are not told to draw rows."""
     X, y = data
     prior = DummyClassifier()  # says how frequent classes are
@@ -420,7 +420,7 @@ def test_equal_members_of_drawn_rows(data):
         DeepEnsemble(prior, n_members=3, bootstrap=True).fit(X, y)
 
 
-def test_members_that_differ_for_late_rows_only():
+def test_members_that_differ_for_late_samples_only():
     """They are compared on rows from the first to the last."""
     X = np.arange(300.0)[:, None]
     y = (X[:, 0] >= 150).astype(int)

@@ -74,7 +74,7 @@ def test_quantities_and_style(data, quam):
     assert all(line.get_linewidth() == 3 for line in display.lines_["loss"])
 
 
-def test_given_axes(quam, data):
+def test_axes_of_the_user(quam, data):
     trace = quam.trace(data[0][:1])
     figure, axes = plt.subplots(2, 2)
     display = AdversarialModelDisplay.from_trace(trace, ax=axes)

@@ -172,7 +172,7 @@ def test_diagnostics_are_those_of_the_samples():
     ],
     ids=["scikit-learn", "torch"],
 )
-def test_given_model_predicts_in_setting_b(make, network):
+def test_fixed_model_predicts_in_setting_b(make, network):
     network = clone(network).fit(X, y)
     before = copy.deepcopy(network)
     clf = make(FrozenEstimator(network), random_state=0, device="cpu").fit(X, y)
@@ -216,7 +216,7 @@ def test_seeds(make):
 
 
 @quiet
-def test_chains_start_at_the_prior_or_at_the_given_model():
+def test_chains_start_at_the_prior_or_at_the_fixed_model():
     frozen = FrozenEstimator(_network().fit(X, y))
     still = {"kernel__step_size": 1e-9, "kernel__n_warmup": 0, "prior_scale": 0.5}
     hmc = _quick(frozen, init="estimator", **still).fit(X, y)
@@ -377,7 +377,7 @@ def test_no_bias_is_sampled_where_there_is_none(make):
 
 
 @each_sampler
-def test_one_model_per_class_is_no_network(make):
+def test_separate_models_per_class_are_no_network(make):
     given = SGDClassifier(loss="log_loss", random_state=0)
     with pytest.raises(ValueError, match="SGDClassifier are not the softmax of its"):
         make(given).fit(X, (X[:, 0] > 0).astype(int) + y)
@@ -387,7 +387,7 @@ def test_one_model_per_class_is_no_network(make):
 
 
 @quiet
-def test_many_rows_are_compared_on_some_of_them(monkeypatch):
+def test_many_samples_are_compared_on_a_subset(monkeypatch):
     many = np.random.default_rng(0).normal(size=(1200, 2))
     hmc = _quick(LogisticRegression(), init="estimator")
     hmc.fit(many, many[:, 0] > 0)
@@ -403,7 +403,7 @@ def test_many_rows_are_compared_on_some_of_them(monkeypatch):
     assert_allclose(again.r_hat_proba_, hmc.r_hat_proba_, rtol=1e-12)
 
 
-def test_halves_of_one_chain():
+def test_halves_of_a_single_chain():
     with pytest.warns(SkoodWarning, match="The halves of the chain of HMC do not"):
         _quick(kernel__step_size=1e-6, n_chains=1).fit(X, y)
 

@@ -99,7 +99,7 @@ def test_uncertainty(iris, quick):
     assert_allclose(found.epistemic, expected.epistemic, rtol=1e-7, atol=1e-14)
 
 
-def test_blocks_of_rows(iris, quick, monkeypatch):
+def test_blocks_of_samples(iris, quick, monkeypatch):
     """Rows that are predicted in several blocks, in order."""
     X, y = iris
     quick.fit(X, y)

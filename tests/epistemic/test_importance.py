@@ -55,7 +55,7 @@ def test_weights_and_groups_as_in_a_loop():
     np.testing.assert_allclose(each.standard_error, error, rtol=1e-12)
 
 
-def test_copies_of_draws_in_one_group_add_no_information():
+def test_copies_of_draws_in_a_group_add_no_information():
     values = np.random.default_rng(2).exponential(size=20)
     once = importance_estimate(values)
     copies = importance_estimate(np.repeat(values, 5), groups=np.repeat(range(20), 5))
@@ -198,7 +198,7 @@ def test_searches_of_the_regressor_are_the_draws():
     np.testing.assert_allclose(found.epistemic_error, [expected], rtol=1e-4)
 
 
-def test_one_effective_member_warns():
+def test_single_effective_member_warns():
     X, y = make_moons(60, noise=0.1, random_state=0)
     ensemble = DeepEnsemble(LogisticRegression(), n_members=1).fit(X, y)
     with pytest.warns(UserWarning, match=r"60 of 60 samples .* below 2 \(least: 1\)"):

@@ -77,7 +77,7 @@ def test_full_posterior_of_a_logistic_regression(data):
         assert (np.abs(found - cov) < 4 * error).all()
 
 
-def test_mc_predictive_against_draws_of_ones_own(data):
+def test_mc_predictive_against_draws(data):
     X, y = data
     clf = Laplace(
         LogisticRegression(),
@@ -170,7 +170,7 @@ def test_setting_b_predicts_by_the_network(data):
     "predictive", ["mean_field", "probit", "mc", "bridge", "bridge_norm"]
 )
 @pytest.mark.parametrize("hessian", ["diag", "full", "kron"])
-def test_rows_are_independent_of_others_and_of_batches(data, predictive, hessian):
+def test_samples_are_independent_of_others_and_of_batches(data, predictive, hessian):
     X, y = data
     clf = Laplace(
         MLPClassifier((5,), solver="lbfgs", max_iter=30, random_state=0),
@@ -248,7 +248,7 @@ def test_images_pipelines_and_labels_of_text():
     assert set(inside.predict(rows)) == set(names)
 
 
-def test_network_with_one_output(data):
+def test_network_with_a_single_output(data):
     X, y = data[0].astype(np.float32), data[1] > 0
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
@@ -338,7 +338,7 @@ def test_only_public_classes_need_to_be_trusted(data, hessian):
 
 
 @pytest.mark.parametrize("hessian", ["diag", "full", "kron"])
-def test_draws_in_pieces_are_those_of_one(data, hessian, monkeypatch):
+def test_draws_in_pieces_equal_draws_at_once(data, hessian, monkeypatch):
     """Draws that are too many to be kept are made again, and are the same."""
     X, y = data
     clf = Laplace(LogisticRegression(), hessian=hessian, n_samples=7, random_state=0)
@@ -382,7 +382,7 @@ def test_head_of_zeros(data):
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "modified_huber"])
-def test_one_model_per_class_is_no_network(data, loss):
+def test_separate_models_per_class_are_no_network(data, loss):
     with pytest.raises(ValueError, match="SGDClassifier are not the softmax of its"):
         Laplace(SGDClassifier(loss=loss, random_state=0)).fit(*data)
 
@@ -398,7 +398,7 @@ def test_no_uncertain_bias_where_there_is_none(data):
     [Laplace, lambda net: MixtureLaplace(Laplace(net)), HMC, MCDropout],
     ids=["Laplace", "MixtureLaplace", "HMC", "MCDropout"],
 )
-def test_networks_read_dense_rows(kind):
+def test_networks_take_dense_samples(kind):
     # scikit-learn 1.6 does not say yet that a linear model takes sparse rows
     takes_sparse = get_tags(LogisticRegression()).input_tags.sparse
     assert not get_tags(kind(LogisticRegression())).input_tags.sparse

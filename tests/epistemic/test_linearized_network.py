@@ -197,7 +197,7 @@ def test_blocks_of_factors_against_dense_matrices():
     assert_allclose(half @ half, inverse, atol=1e-12)
 
 
-def test_linear_model_is_its_own_linearization(data):
+def test_linear_model_equals_its_linearization(data):
     """Of a linear classifier all weights are those of the last layer."""
     X, y = data
     net = FrozenEstimator(LogisticRegression().fit(X, y))
@@ -326,7 +326,7 @@ def test_names_in_the_order_of_the_network(frozen, data):
 
 @pytest.mark.parametrize("kind", ["one output", "scikit-learn"])
 @pytest.mark.parametrize("predictive", ["mean_field", "probit", "mc", "bridge"])
-def test_margin_is_one_output_for_all_subsets(data, kind, predictive):
+def test_margin_is_a_single_output_for_all_subsets(data, kind, predictive):
     """Of a linear model all weights are those of the last layer, also of a margin."""
     X, y = data[0], data[1] > 0
     net = LogisticRegression().fit(X, y)
@@ -474,7 +474,7 @@ class Counting(LogisticRegression):
 @pytest.mark.parametrize(
     "wrapped", [lambda one: one, MixtureLaplace], ids=["Laplace", "MixtureLaplace"]
 )
-def test_missing_package_is_found_before_training(data, wrapped, monkeypatch):
+def test_missing_package_raises_before_training(data, wrapped, monkeypatch):
     monkeypatch.setitem(sys.modules, "laplace", None)
     monkeypatch.setattr(Counting, "fits", 0)
     with pytest.raises(ImportError, match=r'install "skood\[laplace\]"'):

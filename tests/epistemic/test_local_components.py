@@ -181,7 +181,7 @@ def test_known_answer_in_many_repetitions(logistic):
     assert coverage == pytest.approx(0.46, abs=0.08)
 
 
-def test_variance_of_one_component_is_infinite(logistic):
+def test_variance_of_a_single_component_is_infinite(logistic):
     """p^2 / q grows along the eigenvector with the largest precision."""
     problem, _ = logistic
     theta = problem.tail.flatten(problem.tail.start(1))
@@ -558,7 +558,7 @@ def test_bad_parameters(data, mlp):
         _quam(data, mlp, component).predict_uncertainty(X[:1])
 
 
-def test_one_effective_member_is_reported(data, mlp):
+def test_single_effective_member_is_reported(data, mlp):
     """The advice is about draws, and not the temperature, which is not used."""
     X, _ = data
     component = LocalComponent("laplace", n_samples=1, prior_precision=1e-4)

@@ -181,7 +181,7 @@ def test_each_kind_does_to_a_row_what_torch_does(kind, shape, inplace):
 
 
 @pytest.mark.parametrize("kind", [nn.Dropout, nn.AlphaDropout, nn.Dropout1d])
-def test_probability_one_drops_all(kind):
+def test_probability_of_1_drops_all(kind):
     net = _module(kind(1.0), nn.Flatten(), nn.Linear(6, 3)).double()
     x = np.ones((2, 2, 3))
     clf = MCDropout(pretrained(net), n_samples=3, random_state=0).fit(x, [0, 1])
@@ -271,7 +271,7 @@ def test_transformer_layers_run_their_dropout():
 # ---- what all thinned networks have in common is computed once
 
 
-def test_the_part_before_dropout_runs_once_for_a_batch():
+def test_layers_before_dropout_run_once_for_a_batch():
     calls = []
 
     class Seen(torch.overrides.TorchFunctionMode):
@@ -321,7 +321,7 @@ def test_networks_that_cannot_be_replayed_are_run_in_full():
 # ---- rows, batches, seeds
 
 
-def test_rows_do_not_depend_on_each_other(data):
+def test_samples_do_not_depend_on_each_other(data):
     X, y = data
     net = make_pipeline(StandardScaler(), NET)
     clf = MCDropout(net, n_samples=4, random_state=0).fit(X, y)
@@ -337,7 +337,7 @@ def test_rows_do_not_depend_on_each_other(data):
 
 
 @pytest.mark.parametrize("setting", ["a", "b"])
-def test_rows_in_blocks_give_the_same(data, fitted, setting, monkeypatch, capsys):
+def test_samples_in_blocks_give_the_same(data, fitted, setting, monkeypatch, capsys):
     X, y = data
     clf = MCDropout(
         fitted, n_samples=8, random_state=0, setting=setting, batch_size=5, verbose=1

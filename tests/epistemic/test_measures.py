@@ -94,7 +94,7 @@ def test_saturated_probabilities_are_finite():
     )
 
 
-def test_log_probabilities_beyond_those_of_numbers_are_kept():
+def test_log_probabilities_beyond_those_of_numbers_are_preserved():
     """exp(-1000) is no float64, and its logarithm is one."""
     log_p = np.log([0.5, 0.5])
     found = kl_divergence(log_p, [0.0, -1000.0])

@@ -66,7 +66,7 @@ def test_strong_prior_leaves_the_ensemble(data):
     )
 
 
-def test_frozen_ensemble_is_the_given_model(data):
+def test_frozen_ensemble_is_the_fixed_model(data):
     X, y = data
     ensemble = DeepEnsemble(NET, 2, random_state=0).fit(X, y)
     clf = MixtureLaplace(
@@ -106,7 +106,7 @@ def test_same_seed_same_numbers(data, n_jobs):
     assert np.abs(one - other).max() > 0.01
 
 
-def test_blocks_are_those_of_one_call(data, monkeypatch):
+def test_blocks_equal_a_single_call(data, monkeypatch):
     X, y = data
     clf = MixtureLaplace(Laplace(NET, n_samples=2), 2, setting="b", random_state=0).fit(
         X, y

@@ -36,7 +36,7 @@ def test_layers(params, groups, width, iris):
     assert found[2].out_features == 3 * clf.n_members
 
 
-def test_as_many_weights_between_hidden_layers_as_one_network(iris):
+def test_as_many_weights_between_hidden_layers_as_a_network(iris):
     """With alpha^2 = M gamma; what reads the input and gives the logits has more."""
     options = {"module_params": {"hidden": (64, 64)}, "max_epochs": 1}
     packed = ensemble(PackedEnsemble, **options).fit(*iris)

@@ -99,7 +99,7 @@ def test_members_equal_small_networks(module, shape, options, training):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_linear_layer_and_its_gradient_equal_a_block_diagonal_one(bias):
+def test_linear_layer_and_its_gradient_equal_a_block_diagonal(bias):
     layer = disturbed(PackedLinear(12, 6, 3, bias=bias))
     x = rows(7, (12,)).requires_grad_()
     found = torch.autograd.grad((layer(x) ** 3).sum(), [x, layer.weight])
@@ -112,7 +112,7 @@ def test_linear_layer_and_its_gradient_equal_a_block_diagonal_one(bias):
         assert_allclose(a, b, rtol=1e-10)
 
 
-def test_groups_start_like_layers_of_their_own():
+def test_groups_start_like_separate_layers():
     """Weights are uniform up to 1 / sqrt(inputs of the group), and differ."""
     torch.manual_seed(0)
     layer = PackedLinear(400, 300, 4)
@@ -161,7 +161,7 @@ def test_number_of_parameters(alpha, n_members, gamma):
     ]
 
 
-def test_one_member_is_the_network():
+def test_single_member_is_the_network():
     module = ResidualNet((2, 8, 8), 3)
     shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
     network = pack(module, (2, 8, 8), n_members=1, alpha=1.0).body
@@ -172,14 +172,14 @@ def test_one_member_is_the_network():
     assert found == shapes
 
 
-def test_one_linear_layer():
+def test_single_linear_layer():
     """It reads the input and gives the logits: M layers side by side."""
     network = pack(Linear((4,), 3), (4,), n_members=2)
     assert network.body.weight.shape == (2, 3, 4)
     assert network.body.bias is None
 
 
-def test_a_loss_of_one_member_moves_that_one_only():
+def test_loss_of_a_member_moves_that_member_only():
     network = pack(SmallConvNet((2, 9, 7), 3), (2, 9, 7)).double()
     network(rows(5, (2, 9, 7)))[:, 2].exp().sum().backward()
     for parameter in network.parameters():
@@ -187,7 +187,7 @@ def test_a_loss_of_one_member_moves_that_one_only():
         assert (parts.any(1) == torch.tensor([False, False, True, False])).all()
 
 
-def test_layer_that_occurs_twice_stays_one():
+def test_repeated_layer_stays_shared():
     shared = nn.Linear(8, 8)
     module = nn.Sequential(nn.Linear(3, 8), shared, shared, nn.Linear(8, 2))
     network = pack(module, (3,)).body
@@ -200,7 +200,7 @@ def test_weights_that_are_frozen_are_built_anew_to_be_trained():
     assert all(parameter.requires_grad for parameter in network.parameters())
 
 
-def test_precision_and_generators_are_kept():
+def test_precision_and_generators_are_preserved():
     state = torch.get_rng_state()
     network = pack(SmallConvNet((2, 9, 7), 3).double(), (2, 9, 7))
     assert {p.dtype for p in network.parameters()} == {torch.float64}

@@ -165,7 +165,7 @@ def test_log_posterior_against_a_loop(kind, temperature):
     )
 
 
-def test_batches_of_rows_sum_to_all_of_them(monkeypatch):
+def test_batches_of_samples_sum_to_all_of_them(monkeypatch):
     posterior, _ = _posterior_of("norm")
     theta = _thetas(posterior.models)
     expected = posterior.value_and_grad(theta)

@@ -246,7 +246,7 @@ def test_gamma_does_not_change_the_search(data, mlp, quam):
     assert_allclose(one.loss - other.loss, 0.7 * c * np.ones((1, 3)))
 
 
-def test_trace_is_about_one_point(data, quam):
+def test_trace_is_about_a_single_point(data, quam):
     X, _ = data
     for rows in (2, 0):
         text = (
@@ -290,7 +290,7 @@ def test_chunks_are_all_the_same(scope):
             assert_allclose(found[name], expected[name], rtol=1e-7)
 
 
-def test_targets_of_one_point_in_parts(data, mlp, quam, monkeypatch):
+def test_targets_of_a_point_in_groups(data, mlp, quam, monkeypatch):
     """With very little memory, the classes are attacked one after the other."""
     X, _ = data
     found, trace = quam.predict_uncertainty(X[:4]), quam.trace(X[:1])

@@ -312,7 +312,7 @@ def test_kinds_of_regressors(data, estimator):
     assert_array_equal(again.epistemic, found.epistemic)
 
 
-def test_skorch_nets_of_one_output(data):
+def test_skorch_nets_of_a_single_output(data):
     """The targets go to the net as they were given."""
     X, y = data[0].astype(np.float32), data[1].astype(np.float32)[:, None]
     net = NeuralNetRegressor(

@@ -471,7 +471,7 @@ def test_results_do_not_depend_on_other_samples(regressor):
 
 
 @each_regressor
-def test_frozen_models_are_the_given_ones(regressor):
+def test_frozen_models_are_not_copied(regressor):
     if isinstance(regressor, DeepEnsemble):
         return
     frozen = FrozenEstimator(clone(regressor.estimator).fit(X, y))

@@ -129,7 +129,7 @@ def test_first_matrices_of_adapters():
 
 
 @pytest.mark.parametrize("scope", PARTIAL)
-def test_step_zero_is_the_given_network(module, images, scope):
+def test_step_zero_is_the_original_network(module, images, scope):
     quam = _fitted(module, images, scope)
     trace = quam.trace(images[0][:1])
     for log_proba in trace.log_proba[0]:

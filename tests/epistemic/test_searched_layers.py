@@ -80,7 +80,7 @@ FUNCTIONS = [
     MODULES + FUNCTIONS,
     ids=lambda value: repr(value) if isinstance(value, nn.Module) else None,
 )
-def test_functions_of_rows_are_followed(between):
+def test_samplewise_functions_are_followed(between):
     module = make_net(lambda: Two(between))
     _, tail = make_tail(module)
     assert tail.layers == [("body.weight", "body.bias"), ("head.weight", "head.bias")]
@@ -221,7 +221,7 @@ NETS = {
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_layers_that_are_found(name):
+def test_detected_layers(name):
     """As many as can be followed from the end."""
     make, layers = NETS[name]
     module = make_net(make)
@@ -278,7 +278,7 @@ def test_convolutional_network(scope):
     torch.testing.assert_close(tail.features(rows), expected, rtol=0, atol=1e-12)
 
 
-def test_one_row_is_enough():
+def test_single_sample_is_enough():
     """What is found does not depend on how many rows are looked at."""
     module = make_net(NETS["three"][0])
     network, tail = make_tail(module)
@@ -289,7 +289,7 @@ def test_one_row_is_enough():
     assert len(tail.layers) == 3
 
 
-def test_features_come_in_batches_of_rows():
+def test_features_come_in_batches_of_samples():
     module = make_net(NETS["residual"][0])
     _, tail = make_tail(module)
     many = np.tile(X, (50, 1))  # more rows than the 256 of a batch

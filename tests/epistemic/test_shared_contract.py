@@ -199,7 +199,7 @@ def test_progress_is_shown(estimator, capsys):
 
 
 @each_estimator
-def test_given_estimators_are_not_fitted(estimator):
+def test_parameters_are_not_fitted(estimator):
     """Clones are, and the parameters stay the objects that were given."""
     given = estimator.get_params(deep=False)
     clf = type(estimator)(**given).fit(X, y)

@@ -68,7 +68,7 @@ def test_setting_b_is_about_the_last_member(data):
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 1.0, 1: 2.0, 2: 3.0}])
-def test_class_and_sample_weights_are_one_weight(data, class_weight):
+def test_class_and_sample_weights_multiply(data, class_weight):
     X, y = data
     y = np.where(np.arange(len(y)) < 30, 0, y)
     weight = np.linspace(1, 2, len(y))

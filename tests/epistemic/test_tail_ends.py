@@ -86,7 +86,7 @@ def test_binary_classifiers_of_scikit_learn(estimator, widths):
 
 
 @pytest.mark.parametrize("scope", ["last", "dense", "full"])
-def test_networks_with_one_output(scope):
+def test_networks_with_a_single_output(scope):
     """A margin stays one: the part has one output, too."""
     module = make_net(lambda: Two(nn.Tanh(), n_classes=1))
     network, tail = make_tail(module, scope, n_classes=2)

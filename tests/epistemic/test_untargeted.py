@@ -40,7 +40,7 @@ def _objective(tail, n_points, n_starts, rows):
 
 
 @pytest.mark.parametrize("scope", ["last", "dense", "full"])
-def test_divergence_is_stationary_at_the_given_weights(scope):
+def test_divergence_is_stationary_at_the_original_weights(scope):
     """Therefore the starts are moved; the gradient grows with the distance."""
     rows, _ = digits(4, dtype=np.float64)
     _, tail = make_tail(lenet(torch.float64), scope, rows, n_classes=4)

@@ -260,7 +260,7 @@ def test_detector_of_nodes(graph, fitted):
 # --- around it ---------------------------------------------------------------------
 
 
-def test_pipeline_and_search_on_rows(blobs):
+def test_pipeline_and_search_on_arrays(blobs):
     X, y = blobs
     clf = make_pipeline(StandardScaler(), EvidentialClassifier(QUICK))
     assert cross_val_score(clf, X, y, cv=2).mean() > 0.85
@@ -269,7 +269,7 @@ def test_pipeline_and_search_on_rows(blobs):
     assert search.best_params_["estimator__max_epochs"] == 20
 
 
-def test_detector_of_rows(blobs):
+def test_detector_of_arrays(blobs):
     X, y = blobs
     detector = UncertaintyDetector(EvidentialClassifier(QUICK)).fit(X, y)
     assert np.mean(detector.predict(X) == 1) == pytest.approx(0.95, abs=0.02)

@@ -226,7 +226,7 @@ def test_more_evidence_of_the_same_kind():
     assert_allclose(information[0], mean, rtol=1e-3)
 
 
-def test_one_class():
+def test_single_class():
     for function in (dirichlet_expected_entropy, dirichlet_mutual_information):
         assert_array_equal(function([[3.0], [1e-6], [1e8]]), 0.0)
     assert_array_equal(dirichlet_log_normalizer([[3.0], [1e-6], [1e8]]), 0.0)

@@ -62,7 +62,7 @@ def test_samples_without_neighbors(alpha):
             assert_allclose(found[name], expected[name], rtol=1e-12)
 
 
-def test_rows(alpha):
+def test_arrays_have_no_propagation(alpha):
     expected = expected_uncertainty(alpha)
     for propagation in (None, "vacuity", "evidence", "both"):
         found = evidential_uncertainty(alpha, alpha, propagation=propagation)

@@ -137,7 +137,7 @@ def test_optimizer_and_schedule():
         assert (other.coef_ != usual.coef_).any()
 
 
-def test_batch_of_one_is_exact():
+def test_single_sample_batch_is_exact():
     """Where the network's probabilities do not depend on the batch either."""
     forest = RandomForestClassifier(n_estimators=10, random_state=0).fit(X, Y)
     probe = _probe(FrozenEstimator(forest)).fit(X, Y)
@@ -245,7 +245,7 @@ def test_other_layers_of_a_torch_network_are_pooled():
     assert np.isfinite(probe.predict_evidence(X)).all()
 
 
-def test_one_forward_pass_for_all_that_read_the_network():
+def test_shared_forward_pass_of_the_network():
     net = TorchClassifier(max_epochs=2, random_state=0).fit(X, Y)
     calls = []
     net.module_.register_forward_hook(lambda *args: calls.append(1))
@@ -264,7 +264,7 @@ def test_one_forward_pass_for_all_that_read_the_network():
     assert len(calls) == 1
 
 
-def test_sparse_rows():
+def test_sparse_samples():
     from scipy import sparse
 
     rows = sparse.csr_array(np.abs(X))
@@ -277,7 +277,7 @@ def test_sparse_rows():
 
 
 @pytest.mark.parametrize("layer", ["last", "penultimate"])
-def test_probabilities_of_one_vs_rest_models_are_their_own(layer):
+def test_probabilities_of_ovr_models_are_unchanged(layer):
     """They are not the softmax of the margins, which the probe reads."""
     X, y = load_iris(return_X_y=True)
     network = SGDClassifier(loss="log_loss", random_state=0).fit(X, y)
@@ -357,7 +357,7 @@ def test_an_unfitted_estimator_is_cloned_and_fitted():
     assert probe.n_features_in_ == 3
 
 
-def test_rows_of_unknown_classes_are_left_out():
+def test_samples_of_unknown_classes_are_left_out():
     labels = np.where(np.arange(90) < 60, Y, 7)
     found = _probe().fit(X, labels)
     expected = _probe().fit(X[:60], Y[:60])
@@ -376,7 +376,7 @@ def test_without_labels():
     assert "valid_loss" in held_out.history_[0]
 
 
-def test_validation_rows_are_held_out_of_training():
+def test_validation_samples_are_held_out_of_training():
     """The loss of the first epoch is that of the rows that were not held out."""
     probe = _probe(max_epochs=1, validation_fraction=0.2).fit(X, Y)
     again = _probe(max_epochs=1, validation_fraction=0.2).fit(X, Y)
@@ -387,7 +387,7 @@ def test_validation_rows_are_held_out_of_training():
     assert "valid_loss" not in everything.history_[0]
 
 
-def test_given_validation_rows():
+def test_validation_samples_of_the_user():
     """They stop it, and all others are trained on."""
     given = _probe(max_epochs=5).fit(X[:60], Y[:60], X_val=X[60:], y_val=Y[60:])
     plain = _probe(max_epochs=5, early_stopping=False).fit(X[:60], Y[:60])
@@ -398,7 +398,7 @@ def test_given_validation_rows():
     assert "valid_loss" in unlabeled.history_[0]
 
 
-def test_validation_rows_go_on_to_a_network_that_takes_them():
+def test_validation_samples_reach_a_network_that_takes_them():
     class Recorder(LogisticRegression):
         def fit(self, X, y, X_val=None, y_val=None):
             self.n_val_ = None if X_val is None else len(X_val)
@@ -478,12 +478,12 @@ def test_regressors_are_refused_before_they_are_fitted(estimator):
         (Y, {"X_val": X, "y_val": Y + 7}, "No sample of y is of a class"),
     ],
 )
-def test_errors_of_validation_rows(y, params, message):
+def test_errors_of_validation_samples(y, params, message):
     with pytest.raises(ValueError, match=message):
         _probe().fit(X, y, **params)
 
 
-def test_a_network_of_one_class():
+def test_network_of_a_single_class():
     network = DummyClassifier().fit(X, np.ones(90))
     with pytest.raises(ValueError, match=r"at least two classes, got 1 class: 1\.0"):
         _probe(FrozenEstimator(network)).fit(X, np.ones(90))
@@ -551,7 +551,7 @@ def test_search_with_left_out_classes():
     assert search.cv_results_["mean_test_score"].max() > 0.8
 
 
-def test_scores_of_errors_without_ood_rows():
+def test_scores_of_errors_without_ood_samples():
     scores = cross_val_score(
         _probe(LogisticRegression()),
         X,

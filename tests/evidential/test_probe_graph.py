@@ -225,7 +225,7 @@ def test_schemes(propagation, given):
     assert_array_equal(probe.predict_alpha(NODES[:4]), probe.predict_alpha(NODES)[:4])
 
 
-def test_rows_have_no_neighbors():
+def test_array_samples_have_no_neighbors():
     X = NODES.features
     found = {}
     for propagation in (None, "vacuity", "evidence-sym", "both"):
@@ -237,7 +237,7 @@ def test_rows_have_no_neighbors():
     assert_allclose(PROBE.predict_proba(X), softmax(logits, axis=1), rtol=1e-6)
 
 
-def test_fit_on_rows():
+def test_fit_on_arrays():
     X = NODES.features[KNOWN]
     probe = _probe().fit(X, Y[KNOWN])
     assert probe.predict_uncertainty(X).epistemic.shape == (len(KNOWN),)

@@ -193,7 +193,7 @@ def test_a_class_without_probability_warns(iris):
     assert_allclose(probe.predict_alpha(X), e * network.predict_proba(X) + 1)
 
 
-def test_terms_are_means_over_their_own_rows():
+def test_terms_are_means_over_their_samples():
     """The first over rows with classes, the others over regularized ones."""
     objective = _objective(1e-3, 1e-3)
     labeled = _part(LOGITS[:5], CODES[:5], regularized=False)
@@ -321,7 +321,7 @@ def _train(valid, *, lr=0.3, epochs=60, **options):
     return objective, weights, history
 
 
-def test_the_best_weights_are_kept():
+def test_the_best_weights_are_restored():
     valid = [_part(LOGITS[15:], CODES[15:])]
     start = W.copy()
     objective, weights, history = _train(valid)
@@ -351,7 +351,7 @@ def test_patience_and_tol():
     assert len(_train(valid, n_iter_no_change=3, tol=0.999)[2]) == 4
 
 
-def test_all_epochs_without_validation_rows():
+def test_all_epochs_without_validation_samples():
     _, weights, history = _train(None, epochs=5)
     assert [sorted(done) for done in history] == [["epoch", "train_loss"]] * 5
     assert [done["epoch"] for done in history] == [1, 2, 3, 4, 5]

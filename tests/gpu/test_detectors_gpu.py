@@ -97,7 +97,7 @@ def test_partial_fit_on_the_gpu(detector):
     )
 
 
-def test_memory_of_the_gpu_is_given_back():
+def test_memory_of_the_gpu_is_released():
     from skood.detectors import KNN, Mahalanobis
 
     X = np.random.default_rng(0).normal(size=(20_000, 256)).astype(np.float32)

@@ -77,7 +77,7 @@ def test_evidential_classifier():
 
 
 @pytest.mark.parametrize("evidence", ["softplus", "exp", "relu"])
-def test_evidential_classifier_of_rows(evidence):
+def test_evidential_classifier_of_arrays(evidence):
     nodes, y = _blocks()
     found = []
     for device in ("cpu", "cuda"):

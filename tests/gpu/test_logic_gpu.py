@@ -56,7 +56,7 @@ def test_boolean_codes_and_probabilities():
     assert_allclose(kb.expected(P), [[0.1875, 0.375]], rtol=1e-12)
 
 
-def test_no_rows():
+def test_no_samples():
     kb = KnowledgeBase(RULES, DOMAINS)
     found = kb.truth(torch.empty((0, 4), dtype=torch.int64, device="cuda"))
     assert found.shape == (0, 3)

@@ -97,7 +97,7 @@ def test_module_comes_back(images, home, device, fails):
             assert torch.equal(x, y) if isinstance(x, torch.Tensor) else x == y
 
 
-def test_rows_on_the_gpu(images):
+def test_samples_on_the_gpu(images):
     clf = pretrained(net())
     expected = read(clf, images, {"logits"}, device="cpu").logits
     rows = torch.as_tensor(images, device="cuda")

@@ -158,7 +158,7 @@ def _no_search_for_cycles():
     ],
     ids=lambda x: x if isinstance(x, str) else type(x).__name__,
 )
-def test_no_graph_is_kept(estimator, gnn):
+def test_no_graph_is_stored(estimator, gnn):
     """It goes with the last of its sets, at once."""
     made = {
         "EvidentialProbe": lambda: EvidentialProbe(gnn, max_epochs=3),

@@ -205,7 +205,7 @@ def test_long_arrays_are_run_in_blocks(monkeypatch):
     assert_array_equal(clf._outputs(X), expected)
 
 
-def test_iris_as_rows():
+def test_iris_as_array():
     X, y = load_iris(return_X_y=True)
     params = {"hidden": (16,), "dropout": 0.0}
     options = {"max_epochs": 80, "lr": 0.02, "random_state": 0}
@@ -246,7 +246,7 @@ def _loss(clf, nodes, y, weight):
 
 @pytest.mark.parametrize("class_weight", [None, "balanced", {0: 1, 1: 5, 2: 2}])
 @pytest.mark.parametrize("same_graph", [True, False])
-def test_given_validation_nodes(same_graph, class_weight):
+def test_validation_nodes_of_the_user(same_graph, class_weight):
     nodes, y = (NODES, Y) if same_graph else _blocks(90, seed=3)
     valid = np.flatnonzero(np.arange(len(y)) % 4 == 1)[:-3]
     clf = GraphClassifier(**QUICK, class_weight=class_weight, training=FIXED)
@@ -261,7 +261,7 @@ def test_given_validation_nodes(same_graph, class_weight):
     assert _loss(clf, nodes[valid], y[valid], weight) == pytest.approx(best, rel=1e-5)
 
 
-def test_given_validation_rows():
+def test_validation_samples_of_the_user():
     X = NODES.features
     clf = GraphClassifier(**QUICK)
     clf.fit(X[TRAIN], Y[TRAIN], X_val=X[TEST], y_val=Y[TEST])
@@ -700,7 +700,7 @@ def test_data(passed, message):
         GraphClassifier().fit(NODES[TRAIN], Y[TRAIN], **passed)
 
 
-def test_one_class():
+def test_single_class():
     with pytest.raises(ValueError, match=r"at least two classes .* got 1 class: 'a'\."):
         GraphClassifier().fit(NODES[:5], ["a"] * 5)
 

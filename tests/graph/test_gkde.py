@@ -245,7 +245,7 @@ def test_euclidean_in_chunks(monkeypatch):
     assert chunks == [32 * 50 + 16 * 2]
 
 
-def test_chunks_of_wide_sparse_rows(monkeypatch):
+def test_chunks_of_wide_sparse_samples(monkeypatch):
     """They are made dense, so fewer of them are worked on at once."""
     n_features = 200_000
     X = sparse.random(60, n_features, density=1e-4, format="csr", random_state=0)
@@ -286,7 +286,7 @@ def test_euclidean_on_nodes(is_sparse):
     assert_array_equal(clf.predict_alpha(X[::2]), expected)
 
 
-def test_rows_that_are_infinitely_far_are_vacuous():
+def test_samples_that_are_infinitely_far_are_vacuous():
     X = np.array([[1e300, 0.0], [-1e300, 0.0]])
     clf = GKDE(cutoff=None).fit(X, [0, 1])
     g = norm.pdf(0)
@@ -315,7 +315,7 @@ def test_far_nodes_are_more_uncertain():
     assert (np.diff(detector.score_samples(nodes)[2:]) < 0).all()
 
 
-def test_one_class():
+def test_single_class():
     nodes = _path(3)
     clf = GKDE().fit(nodes[[0]], ["a"])
     assert_array_equal(clf.predict_proba(nodes), 1.0)

@@ -367,7 +367,7 @@ def test_teacher_of_any_kind():
     _assert_loss(clf, NODES[train], Y[train], np.ones(50), None, p)
 
 
-def test_teacher_is_given_weights_and_validation_nodes():
+def test_teacher_takes_weights_and_validation_nodes():
     clf = GKDENetwork(STILL, teacher=_WeightedTeacher())
     w = np.arange(60.0)  # a node of weight zero is no training node
     clf.fit(NODES[:60], Y[:60], w, X_val=NODES[60:], y_val=Y[60:])
@@ -648,13 +648,13 @@ def test_parameters(name, value):
         clf.fit(NODES, Y)
 
 
-def test_the_loss_is_its_own():
+def test_the_loss_is_evidential():
     clf = GKDENetwork(_new(QUICK, criterion=EvidentialLoss()))
     with pytest.raises(ValueError, match="sets the criterion of its estimator"):
         clf.fit(NODES, Y)
 
 
-def test_seed_of_an_estimator_without_one():
+def test_seed_of_an_unseeded_estimator():
     network = _new(QUICK, random_state=None, max_epochs=3)
     one, same, other = (
         GKDENetwork(network, random_state=seed).fit(NODES, Y).predict_alpha(NODES)

@@ -174,7 +174,7 @@ def test_network_that_does_not_see_edges(params):
     assert_allclose(rows.predict_alpha(ODD.features), own, rtol=1e-4)
 
 
-def test_rows_of_an_array_are_nodes_without_edges(gpn):
+def test_array_samples_are_nodes_without_edges(gpn):
     rows = NODES.features
     alpha = gpn.predict_alpha(rows)
     for X in (NODES, rows):
@@ -323,7 +323,7 @@ def test_validation_nodes_are_held_out():
     assert_allclose(gpn.class_prior_.sum(), 1.0)
 
 
-def test_many_blocks_give_what_one_gives(monkeypatch):
+def test_many_blocks_equal_a_single_block(monkeypatch):
     expected = _gpn(dropout=0.3).fit(NODES, Y)
     monkeypatch.setattr(_flows, "_MAX_BLOCK_BYTES", 4000)
     calls = []
@@ -476,7 +476,7 @@ def test_a_class_without_training_nodes_raises():
         _gpn(class_weight={"ant": 1, "bee": 0, "cat": 1}).fit(NODES, names)
 
 
-def test_one_class_raises():
+def test_single_class_raises():
     with pytest.raises(ValueError, match="needs nodes of at least two classes"):
         _gpn().fit(NODES[Y == 0], Y[Y == 0])
 
@@ -527,7 +527,7 @@ def test_not_fitted(method):
         getattr(_gpn(), method)(nodes)
 
 
-def test_module_is_given_tensors(gpn):
+def test_module_takes_tensors(gpn):
     tensors = GraphTensors(NODES.graph, torch.device("cpu"))
     with torch.no_grad():
         outputs = gpn.module_(tensors).numpy()

@@ -164,7 +164,7 @@ def test_other_networks(conv):
         assert_allclose(scores, expected, rtol=1e-4)
 
 
-def test_rows_of_an_array_are_nodes_without_edges(gnn):
+def test_array_samples_are_nodes_without_edges(gnn):
     detector = Energy(gnn).fit(NODES[:N_ID])
     scores = detector.score_samples(NODES.features)
     alone = NodeSet((NODES.features, np.zeros((120, 120))))
@@ -260,7 +260,7 @@ def test_layers_of_a_network_of_torch_geometric():
         assert detector.layers_ == ["map", "conv"]
 
 
-def test_detectors_that_would_move_rows(gnn):
+def test_detectors_that_would_move_samples(gnn):
     message = r"moves each sample of X .* network GCN.*split"
     with pytest.raises(TypeError, match=message):
         ODIN(gnn).fit(NODES[:N_ID])

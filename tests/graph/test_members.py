@@ -119,7 +119,7 @@ def test_members_do_not_depend_on_the_view_or_the_call(gnn):
     assert_array_equal(again.predict_members(NODES), members)
 
 
-def test_rows_of_an_array_get_the_masks_of_nodes(gnn):
+def test_array_samples_get_the_masks_of_nodes(gnn):
     mc = MCDropout(gnn, n_samples=5, random_state=0).fit(*DATA)
     alone = NodeSet((NODES.features, np.zeros((60, 60))))
     members = mc.predict_members(NODES.features)
@@ -232,7 +232,7 @@ def _wrapped(make=Net, **options):
     return pretrained_graph(make().double(), [0, 1, 2], **options)
 
 
-def test_the_users_network_is_left_as_found():
+def test_network_of_the_user_is_unchanged():
     clf = _wrapped()
     module = clf.estimator.module.train()
     before = {name: set(vars(part)) for name, part in module.named_modules()}
@@ -269,7 +269,7 @@ def test_networks_of_torch_geometric(last, closing, inplace):
         assert_allclose(proba, expected, rtol=1e-10)
 
 
-def test_digits_behind_a_softmax_are_kept():
+def test_digits_behind_a_softmax_are_preserved():
     """Sure predictions: the probabilities alone would not tell the logits."""
     clf = _wrapped(lambda: Net(closing=nn.Softmax(1)))
     with torch.no_grad():

@@ -401,7 +401,7 @@ def test_edge_module_that_needs_weights():
     assert torch.equal(module.given, torch.ones_like(plain.edge_index[0]).double())
 
 
-def test_edge_module_is_given_copies():
+def test_edge_module_takes_copies():
     class Spoils(_WeightedSums):
         def forward(self, x, edge_index, edge_weight=None):
             out = super().forward(x, edge_index, edge_weight)

@@ -153,7 +153,7 @@ def test_nodes_may_be_named_at_once(nodes):
     assert_array_equal(named.labels, ["e", "a"])
 
 
-def test_the_whole_set_is_one_object_as_long_as_it_lives(nodes):
+def test_the_whole_set_is_the_same_object_as_long_as_it_lives(nodes):
     whole = nodes[[3, 1]].whole()
     assert nodes.whole() is whole
     assert_array_equal(whole.nodes, np.arange(5))
@@ -261,7 +261,7 @@ def test_indexing_by_tensors(nodes):
     assert_array_equal(nodes[torch.tensor(2)].nodes, [2])
 
 
-def test_one_node_is_a_set_of_one(nodes):
+def test_single_node_is_a_set(nodes):
     assert_array_equal(nodes[3].nodes, [3])
     assert nodes[np.int64(-1)].shape == (1, 2)
     assert [int(node.nodes[0]) for node in nodes[[2, 0]]] == [2, 0]  # iterating ends
@@ -362,7 +362,7 @@ def test_operators(nodes, kind):
     assert nodes[[1]].graph.operator(kind) is operator  # made once
 
 
-def test_rows_of_operators(nodes):
+def test_row_sums_of_operators(nodes):
     walk, mean = (nodes.graph.operator(kind).toarray() for kind in ("walk", "mean"))
     assert_allclose(walk.sum(axis=1), 1, rtol=1e-15)
     # nodes 3 and 4 hear of nobody: "walk" leaves them their own, "mean" nothing
@@ -626,7 +626,7 @@ def test_repeated_edges_add_up_and_zeros_are_no_edges():
     assert nodes.adjacency.nnz == 2
 
 
-def test_what_was_given_is_left_as_it_is():
+def test_input_is_unchanged():
     """Unsorted, repeated and zero entries are brought in order in copies."""
     A = sparse.csr_array(
         (np.array([0, 1, 2, 1], np.float32), [1, 2, 0, 0], [0, 2, 4, 4]), shape=(3, 3)

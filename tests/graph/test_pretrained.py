@@ -79,7 +79,7 @@ def test_the_module_is_not_copied(nodes):
     assert_allclose(clf.predict_logits(nodes), before + 1, rtol=1e-5)
 
 
-def test_one_margin(nodes):
+def test_single_margin(nodes):
     clf = pretrained_graph(Net(4, 1), ["no", "yes"])
     logits = clf.predict_logits(nodes)
     assert_array_equal(logits[:, 0], -logits[:, 1])

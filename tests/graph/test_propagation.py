@@ -388,7 +388,7 @@ def test_neighbors_help():
 @pytest.mark.parametrize(
     "scheme", ["gnnsafe", *(pytest.param(s, marks=slow) for s in SCHEMES[::2])]
 )
-def test_rows_of_an_array_are_nodes_without_edges(scheme):
+def test_array_samples_are_nodes_without_edges(scheme):
     X = NODES.features
     for inner in (Energy(LogisticRegression()), KNN(n_neighbors=3)):
         detector = Propagation(inner, scheme=scheme).fit(X, Y)
@@ -518,7 +518,7 @@ def test_reads_the_network_of_its_detector():
     assert network_groups(fitted) == [[0, 2], [1], [3]]
 
 
-def test_one_forward_pass_for_all_propagated():
+def test_shared_forward_pass_of_propagated_detectors():
     """All score one object, the whole graph, by whose identity outputs are shared."""
     runs = []
 

@@ -73,7 +73,7 @@ def test_new_flows_are_almost_the_identity():
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_density_in_one_dimension_integrates_to_one(seed):
+def test_density_in_1d_is_normalized(seed):
     flows = _flows(n_classes=3, n_features=1, n_layers=3, seed=seed)
     grid = torch.linspace(-25, 25, 200_001, dtype=torch.float64)
     density = flows(grid[:, None]).detach().exp().numpy()
@@ -81,7 +81,7 @@ def test_density_in_one_dimension_integrates_to_one(seed):
     assert_allclose(density.sum(axis=0) * step, 1.0, rtol=1e-4)
 
 
-def test_density_in_two_dimensions_integrates_to_one():
+def test_density_in_2d_is_normalized():
     flows = _flows(n_classes=2, n_features=2, n_layers=3, spread=0.7)
     axis = torch.linspace(-12, 12, 601, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis)
@@ -148,7 +148,7 @@ def test_gradient_is_that_of_finite_differences():
     assert torch.autograd.gradcheck(flows, (z,))
 
 
-def test_activations_of_one_block_are_kept(monkeypatch):
+def test_activations_of_a_single_block_are_stored(monkeypatch):
     """The results are those of one block, with many that are let go of in turn."""
     flows, z = _flows(), _points(50, 4).requires_grad_()
     weight = _points(50, 3, seed=2)

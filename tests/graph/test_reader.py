@@ -397,7 +397,7 @@ def test_edges_as_a_sparse_tensor(kind):
     _assert_head(clf, NODES, N_FEATURES * (2 if kind is SAGEConv else 1))
 
 
-def test_layers_without_weights_of_their_own():
+def test_layers_with_borrowed_weights():
     class Low(nn.Module):  # a map of low rank in place of the linear one
         def __init__(self):
             super().__init__()
@@ -415,7 +415,7 @@ def test_layers_without_weights_of_their_own():
         assert_allclose(outputs.logits, _logits(clf, NODES))
 
 
-def test_a_network_that_is_one_convolution():
+def test_network_that_is_a_single_convolution():
     for make in (lambda: GCNConv(N_FEATURES, 3), lambda: GATConv(N_FEATURES, 3)):
         _assert_head(_wrapped(make), NODES, N_FEATURES)
 
@@ -455,7 +455,7 @@ def test_outputs_that_are_probabilities():
     assert_allclose(clf.predict_proba(NODES), _logits(clf, NODES))
 
 
-def test_logits_that_are_not_one_for_each_class():
+def test_wrong_number_of_logits():
     clf = pretrained_graph(Two(GCNConv(8, 4)), ["a", "b", "c"])
     with pytest.raises(ValueError, match="Two has 4 outputs, but classes names 3"):
         clf.predict(NODES)
@@ -634,7 +634,7 @@ def test_split_at_the_input_of_a_layer():
 # ---- the module is left as it was found
 
 
-def test_the_module_is_left_as_found():
+def test_the_module_is_unchanged():
     torch.manual_seed(0)
     module = Two(GATConv(8, 3, dropout=0.5), nn.Dropout(0.5)).train()
     module.first.eval()
@@ -676,7 +676,7 @@ def test_failed_forward_pass_leaves_no_hooks():
     assert not any(part._forward_hooks for part in module.modules())
 
 
-def test_threads_read_one_module():
+def test_threads_share_a_module():
     clf = _wrapped(lambda: Two(GATConv(8, 3)))
     expected = read(clf, NODES, ALL)
     found: list = []
@@ -698,7 +698,7 @@ def test_threads_read_one_module():
 # ---- rows
 
 
-def test_rows_of_a_view():
+def test_samples_of_a_view():
     """Of a subset, in any order and with repeats; of the other graph, its own."""
     nodes = _nodes(weighted=True)
     clf = _wrapped(lambda: Weighted(GCNConv(N_FEATURES, 3)))

@@ -72,7 +72,7 @@ def test_edges():
     assert_array_equal(tensors.edge_weight, A[first, second])
 
 
-def test_weights_of_one_are_none():
+def test_unit_weights_are_none():
     assert GraphTensors(messy_graph(weighted=False).graph, CPU).edge_weight is None
     arrays = NodeSet((np.ones((3, 2)), np.zeros((3, 3))))
     tensors = GraphTensors(arrays.graph, CPU)
@@ -169,7 +169,7 @@ def test_product_of_any_layout(monkeypatch, mkl, layout):
     assert_allclose(back, S.T @ S[:, :4], rtol=1e-12, atol=1e-15)
 
 
-def test_a_gradient_that_is_one_number_repeated():
+def test_gradient_of_a_repeated_number():
     """`sum` hands back an expanded gradient, which is no array in memory."""
     nodes = messy_graph()
     tensors = GraphTensors(nodes.graph, CPU, torch.float64)
@@ -195,7 +195,7 @@ def _sparse_rows(seed=0):
     return GraphTensors(nodes.graph, CPU, torch.float64).x
 
 
-def test_sparse_rows_times_weights():
+def test_sparse_features_times_weights():
     x = _sparse_rows()
     W = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda W: x @ W, (W,))
@@ -205,7 +205,7 @@ def test_sparse_rows_times_weights():
     assert_array_equal(x.values, x.to_dense().numpy()[rows, columns])
 
 
-def test_sparse_rows_with_other_values():
+def test_sparse_features_with_other_values():
     """The transpose, which gradients go by, has the new values in the right places."""
     x = _sparse_rows()
     values = torch.randn_like(x.values)

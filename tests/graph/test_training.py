@@ -106,7 +106,7 @@ def test_penalty_is_of_all_nodes():
     assert numbers_seen == [slice(None)] * 2
 
 
-def test_loss_of_rows():
+def test_loss_of_nodes():
     rows = _rows(weight=np.linspace(0.5, 1.5, 15))
 
     def loss(outputs, codes):
@@ -122,7 +122,7 @@ def test_loss_of_rows():
     assert row["train_loss"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_cross_entropy_of_rows():
+def test_cross_entropy_of_nodes():
     outputs = torch.randn(5, 3)
     codes = torch.tensor([0, 2, 1, 1, 0])
     expected = functional.nll_loss(outputs.log_softmax(1), codes, reduction="none")
@@ -442,7 +442,7 @@ def test_seed_of_the_samples():
 # --- rows --------------------------------------------------------------------------
 
 
-def test_node_rows():
+def test_labeled_nodes():
     rows = _rows(weight=np.linspace(0, 1, 15))
     nodes, codes, weight = rows.on_device()
     assert nodes.dtype == codes.dtype == torch.int64

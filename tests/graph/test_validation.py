@@ -90,7 +90,7 @@ def test_nobody_writes_into_a_graph(way, is_sparse):
     assert_array_equal(found.toarray() if is_sparse else found, X)
 
 
-def test_what_was_given_can_still_be_written_to():
+def test_input_stays_writable():
     own_X, own_A, own_y = X.copy(), sparse.csr_array(A), Y.copy()
     NodeSet((own_X, own_A), labels=own_y)
     for array in (own_X, own_A.data, own_A.indices, own_y):
@@ -118,7 +118,7 @@ def test_arrays_of_graphs_make_tensors_without_warnings():
 @pytest.mark.parametrize(
     "data, name", [((X, None), "adjacency"), ((None, A), "X"), ([X, None], "adjacency")]
 )
-def test_a_part_that_is_none(data, name):
+def test_pair_with_none(data, name):
     message = (
         rf"^{name} of the pair \(X, adjacency\) is None. A graph without edges has"
     )
