@@ -51,9 +51,9 @@ def _trained():
     X, y = (torch.from_numpy(a) for a in digits(256, seed=1))
     optimizer = torch.optim.Adam(net.parameters(), lr=2e-3)
     for step in range(24):
-        rows = slice(step % 4 * 64, step % 4 * 64 + 64)
+        samples = slice(step % 4 * 64, step % 4 * 64 + 64)
         optimizer.zero_grad()
-        functional.cross_entropy(net(X[rows]), y[rows]).backward()
+        functional.cross_entropy(net(X[samples]), y[samples]).backward()
         optimizer.step()
     return net.eval()
 
@@ -86,15 +86,15 @@ def plain_search(
         parameter.requires_grad_(name in names)
     moving = [p for p in net.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(moving, lr=lr, weight_decay=weight_decay)
-    found = PlainSearch()
-    for step, (rows, answers) in enumerate(batches):
+    result = PlainSearch()
+    for step, (samples, answers) in enumerate(batches):
         power = step // update_every
         logits = net(x[None])
         attack = functional.cross_entropy(logits, torch.tensor([target]))
-        training = functional.cross_entropy(net(rows), answers)
-        found.outputs.append(torch.log_softmax(logits, 1)[0].tolist())
-        found.training_loss.append(float(training.detach()))
-        found.attack_loss.append(float(attack.detach()))
+        training = functional.cross_entropy(net(samples), answers)
+        result.outputs.append(torch.log_softmax(logits, 1)[0].tolist())
+        result.training_loss.append(float(training.detach()))
+        result.attack_loss.append(float(attack.detach()))
         if step == len(batches) - 1:
             break
         for group in optimizer.param_groups:
@@ -102,9 +102,9 @@ def plain_search(
         optimizer.zero_grad()
         (attack + c0 * eta**power * (training - 0.25)).backward()
         optimizer.step()
-    found.weights = {
+    result.weights = {
         name: parameter.detach()
         for name, parameter in net.named_parameters()
         if name in names
     }
-    return found
+    return result

@@ -14,8 +14,8 @@ _OWN = {"n_members", "factor_init", "alpha", "gamma", "setting"}
 
 def ensemble(kind, module=None, **params):
     """Return an ensemble of a `TorchClassifier`; parameters are of one of the two."""
-    own = {name: params.pop(name) for name in _OWN.intersection(params)}
-    return kind(TorchClassifier(module, **params), **own)
+    separate = {name: params.pop(name) for name in _OWN.intersection(params)}
+    return kind(TorchClassifier(module, **params), **separate)
 
 
 class ResidualNet(nn.Module):
@@ -58,10 +58,10 @@ class Encoder(nn.Module):
         return self.head(self.encoder(self.embed(x[:, :, None])).mean(1))
 
 
-def rows(n_rows, shape, seed=0, dtype=torch.float64):
+def rows(n_samples, shape, seed=0, dtype=torch.float64):
     """Random rows."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn((n_rows, *shape), generator=generator, dtype=dtype)
+    return torch.randn((n_samples, *shape), generator=generator, dtype=dtype)
 
 
 def disturbed(network):

@@ -26,17 +26,17 @@ def naive_uncertainty(p, weights=None, reference=None):
     """
     p = np.asarray(p)
     weights = np.full(p.shape[:2], 1 / len(p)) if weights is None else weights
-    found = []
+    results = []
     for i in range(p.shape[1]):
         w, members = weights[:, i], p[:, i]
         if reference is None:
             mixture = w @ members
             aleatoric = math.fsum(w * [entropy(q) for q in members])
             epistemic = math.fsum(w * [divergence(q, mixture) for q in members])
-            found.append((entropy(mixture), aleatoric, epistemic))
+            results.append((entropy(mixture), aleatoric, epistemic))
         else:
             aleatoric = entropy(reference[i])
             epistemic = math.fsum(w * [divergence(reference[i], q) for q in members])
-            found.append((aleatoric + epistemic, aleatoric, epistemic))
-    total, aleatoric, epistemic = np.transpose(found)
+            results.append((aleatoric + epistemic, aleatoric, epistemic))
+    total, aleatoric, epistemic = np.transpose(results)
     return Bunch(total=total, aleatoric=aleatoric, epistemic=epistemic)

@@ -34,18 +34,18 @@ def make_net(make, seed=0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = make().double()
-        for part in module.modules():
-            if isinstance(part, nn.BatchNorm1d):
-                part.running_mean.normal_()
-                part.running_var.uniform_(0.5, 2.0)
+        for component in module.modules():
+            if isinstance(component, nn.BatchNorm1d):
+                component.running_mean.normal_()
+                component.running_var.uniform_(0.5, 2.0)
         return module.eval()
 
 
-def make_tail(module, scope="dense", rows=X, n_classes=3):
+def make_tail(module, scope="dense", samples=X, n_classes=3):
     network = make_network(pretrained(module, np.arange(n_classes))).with_weights(
         device="cpu"
     )
-    batch = network.batch(network.prepare(rows)[:2])
+    batch = network.batch(network.prepare(samples)[:2])
     return network, find_tail(network, scope, batch)
 
 
@@ -61,15 +61,15 @@ def other_weights(tail, n_searches, seed=1):
     return weights
 
 
-def assert_is_the_network(module, tail, rows=X):
+def assert_is_the_network(module, tail, samples=X):
     """With other weights the part gives what the module gives with them."""
     weights = other_weights(tail, 6)
-    features = tail.features(rows)
+    features = tail.features(samples)
     row_logits, point_logits = tail.logits(weights, features[:5], features[5:8])
     for search in range(6):
         named = dict(module.named_parameters()) | tail.named(weights, search)
         with torch.no_grad():
-            logits = functional_call(module, named, (torch.as_tensor(rows),))
+            logits = functional_call(module, named, (torch.as_tensor(samples),))
         torch.testing.assert_close(row_logits[search], logits[:5], rtol=0, atol=1e-12)
-        own = logits[5 + search // 2]  # two searches for each point
-        torch.testing.assert_close(point_logits[search], own, rtol=0, atol=1e-12)
+        separate = logits[5 + search // 2]  # two searches for each point
+        torch.testing.assert_close(point_logits[search], separate, rtol=0, atol=1e-12)

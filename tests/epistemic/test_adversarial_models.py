@@ -38,8 +38,8 @@ def _expected_step(attack, excess, slack):
 
 
 def _batch(quam, step):
-    rows = quam.penalty_index_[step]
-    return quam.penalty_features_[rows], quam.penalty_targets_[rows]
+    penalty_index = quam.penalty_index_[step]
+    return quam.penalty_features_[penalty_index], quam.penalty_targets_[penalty_index]
 
 
 @pytest.mark.parametrize("slack", SLACKS)
@@ -50,32 +50,35 @@ def test_models_are_in_the_trace(data, quam, slack):
     models = quam.adversarial_models(points, slack=slack)
     assert len(models) == 4
     steps = set()
-    for x, one in zip(points, models, strict=True):
+    for x, of_point in zip(points, models, strict=True):
         trace = quam.trace(x[None])
-        assert_array_equal(one.targets, trace.targets)
-        assert len(one) == 3
+        assert_array_equal(of_point.targets, trace.targets)
+        assert len(of_point) == 3
         for i in range(3):
             step = _expected_step(
                 trace.attack_loss[:, i], trace.penalty[:, i], slack or 0.0
             )
-            assert one.step[i] == step
+            assert of_point.step[i] == step
             steps.add(step)
             for name in ("divergence", "training_loss", "penalty", "log_proba"):
                 assert_allclose(
-                    getattr(one, name)[i], trace[name][step, i], rtol=1e-9, atol=1e-12
+                    getattr(of_point, name)[i],
+                    trace[name][step, i],
+                    rtol=1e-9,
+                    atol=1e-12,
                 )
-            clf = one.model(i)
+            clf = of_point.model(i)
             assert isinstance(clf, FrozenEstimator)
             assert isinstance(clf.estimator, MLPClassifier)
-            found = clf.predict_proba(x[None])[0]
-            assert_allclose(found, np.exp(trace.log_proba[step, i]), atol=1e-6)
-            rows, codes = _batch(quam, step)
-            loss = -clf.predict_log_proba(rows)[np.arange(len(codes)), codes].mean()
-            assert loss == pytest.approx(one.training_loss[i], rel=1e-9)
-        assert one.is_feasible.all()
+            proba = clf.predict_proba(x[None])[0]
+            assert_allclose(proba, np.exp(trace.log_proba[step, i]), atol=1e-6)
+            samples, codes = _batch(quam, step)
+            loss = -clf.predict_log_proba(samples)[np.arange(len(codes)), codes].mean()
+            assert loss == pytest.approx(of_point.training_loss[i], rel=1e-9)
+        assert of_point.is_feasible.all()
     assert steps - {0} or slack is None
     if slack == np.inf:
-        assert (one.step == trace.attack_loss.argmin(axis=0)).all()
+        assert (of_point.step == trace.attack_loss.argmin(axis=0)).all()
 
 
 def test_without_a_model_within_the_slack_it_is_the_last(data, quam):
@@ -83,27 +86,27 @@ def test_without_a_model_within_the_slack_it_is_the_last(data, quam):
     X, _ = data
     trace = quam.trace(X[:1])
     lowest = np.sort(trace.penalty.min(axis=0))
-    (one,) = quam.adversarial_models(X[:1], slack=(lowest[0] + lowest[1]) / 2)
-    assert one.is_feasible.sum() == 1
+    (of_point,) = quam.adversarial_models(X[:1], slack=(lowest[0] + lowest[1]) / 2)
+    assert of_point.is_feasible.sum() == 1
     for i in range(3):
-        assert one.is_feasible[i] == (trace.penalty[:, i].min() == lowest[0])
-        if not one.is_feasible[i]:
-            assert one.step[i] == 5
-            assert_allclose(one.log_proba[i], trace.log_proba[-1, i], rtol=1e-10)
-            proba = one.model(i).predict_proba(X[:1])[0]
+        assert of_point.is_feasible[i] == (trace.penalty[:, i].min() == lowest[0])
+        if not of_point.is_feasible[i]:
+            assert of_point.step[i] == 5
+            assert_allclose(of_point.log_proba[i], trace.log_proba[-1, i], rtol=1e-10)
+            proba = of_point.model(i).predict_proba(X[:1])[0]
             assert_allclose(proba, np.exp(trace.log_proba[-1, i]), rtol=1e-9)
 
 
 def test_gamma_is_the_default_slack(data, mlp):
     X, y = data
     quam = make_quam(FrozenEstimator(mlp), gamma=0.2, **QUICK, **STEP).fit(X, y)
-    (default,), (given,), (tight,) = (
+    (default,), (original,), (tight,) = (
         quam.adversarial_models(X[:1], slack=slack) for slack in (None, 0.2, 0.0)
     )
-    assert_array_equal(default.step, given.step)
+    assert_array_equal(default.step, original.step)
     assert (default.step != tight.step).any()
-    excess = given.training_loss - quam.reference_loss_[given.step]
-    assert_allclose(given.penalty, excess - 0.2)
+    excess = original.training_loss - quam.reference_loss_[original.step]
+    assert_allclose(original.penalty, excess - 0.2)
 
 
 def test_log_posterior_drop(data, mlp):
@@ -120,10 +123,10 @@ def test_log_posterior_drop(data, mlp):
         norm = math.fsum(float((w**2).sum()) for w in clf.coefs_ + clf.intercepts_)
         return likelihood - 0.5 * 1e-2 * norm
 
-    for one in models:
+    for model in models:
         for i in range(3):
-            drop = log_posterior(mlp) - log_posterior(one.model(i))
-            assert one.log_posterior_drop[i] == pytest.approx(drop, rel=1e-8)
+            drop = log_posterior(mlp) - log_posterior(model.model(i))
+            assert model.log_posterior_drop[i] == pytest.approx(drop, rel=1e-8)
     (plain,) = quam.adversarial_models(X[:1], slack=np.inf)
     with pytest.raises(ValueError, match="call adversarial_models"):
         plain.is_adversarial(1.0, 0.1)
@@ -133,32 +136,33 @@ def test_fewer_stored_than_training_samples(data, mlp):
     """The mean over the stored ones counts for all."""
     X, y = data
     quam = make_quam(FrozenEstimator(mlp), **QUICK, **STEP).fit(X, y)
-    rows, codes = quam.penalty_features_, quam.penalty_targets_
+    samples, codes = quam.penalty_features_, quam.penalty_targets_
     assert len(codes) == 48 < quam.n_samples_fit_ == 60
-    (one,) = quam.adversarial_models(X[:1], slack=np.inf, log_posterior=True)
+    (of_point,) = quam.adversarial_models(X[:1], slack=np.inf, log_posterior=True)
     for i in range(3):
-        clf = one.model(i)
-        given, found = (
-            -c.predict_log_proba(rows)[np.arange(48), codes].mean() for c in (mlp, clf)
+        clf = of_point.model(i)
+        original, result = (
+            -c.predict_log_proba(samples)[np.arange(48), codes].mean()
+            for c in (mlp, clf)
         )
         norms = [
             sum((w**2).sum() for w in c.coefs_ + c.intercepts_)
             for c in (clf.estimator, mlp)
         ]
-        drop = 60 * (found - given) + 0.5e-2 * (norms[0] - norms[1])
-        assert one.log_posterior_drop[i] == pytest.approx(drop, rel=1e-8)
+        drop = 60 * (result - original) + 0.5e-2 * (norms[0] - norms[1])
+        assert of_point.log_posterior_drop[i] == pytest.approx(drop, rel=1e-8)
 
 
 def test_is_adversarial(data, quam):
     X, _ = data
-    (one,) = quam.adversarial_models(X[:1], slack=np.inf, log_posterior=True)
-    one.log_posterior_drop = np.array([-2.0, 1.0, 0.5])
-    one.divergence = np.array([1.0, 1.0, 0.2])
-    assert one.is_adversarial(1.0, 0.5).tolist() == [True, True, False]
-    assert one.is_adversarial(1.0, 0.2).tolist() == [True, True, True]
-    assert one.is_adversarial(0.9, 0.2).tolist() == [True, False, True]
-    found = one.is_adversarial(1.0, 0.2, two_sided=True)
-    assert found.tolist() == [False, True, True]
+    (of_point,) = quam.adversarial_models(X[:1], slack=np.inf, log_posterior=True)
+    of_point.log_posterior_drop = np.array([-2.0, 1.0, 0.5])
+    of_point.divergence = np.array([1.0, 1.0, 0.2])
+    assert of_point.is_adversarial(1.0, 0.5).tolist() == [True, True, False]
+    assert of_point.is_adversarial(1.0, 0.2).tolist() == [True, True, True]
+    assert of_point.is_adversarial(0.9, 0.2).tolist() == [True, False, True]
+    result = of_point.is_adversarial(1.0, 0.2, two_sided=True)
+    assert result.tolist() == [False, True, True]
 
 
 # ---- as estimators of all kinds
@@ -207,29 +211,31 @@ def test_kinds_of_classifiers(data, kind):
     X, y = data[0].astype(np.float32), np.array(["ant", "bee", "cat"])[data[1]]
     if kind == "half":  # samples as the network reads them
         X = torch.as_tensor(X).bfloat16().float().numpy()
-    given = KINDS[kind](X, data[1] if kind == "skorch" else y)
-    y = given.predict(X) if kind.endswith("binary") or kind == "skorch" else y
+    original = KINDS[kind](X, data[1] if kind == "skorch" else y)
+    y = original.predict(X) if kind.endswith("binary") or kind == "skorch" else y
     if len(np.unique(y)) == 1:  # a network that has hardly learned
-        y = np.where(np.arange(len(y)) % 2, given.classes_[0], given.classes_[1])
-    frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
-    before = pickle.dumps(given)
+        y = np.where(np.arange(len(y)) % 2, original.classes_[0], original.classes_[1])
+    frozen = (
+        original if isinstance(original, FrozenEstimator) else FrozenEstimator(original)
+    )
+    before = pickle.dumps(original)
     for scope in ("last", "full"):
         quam = make_quam(frozen, scope=scope, **QUICK, **STEP).fit(X, y)
         models = quam.adversarial_models(X[:2], slack=np.inf)
-        for x, one in zip(X, models, strict=False):
-            for i in range(len(one)):
-                clf = one.model(i)
-                inner = getattr(given, "estimator", given)
+        for x, of_point in zip(X, models, strict=False):
+            for i in range(len(of_point)):
+                clf = of_point.model(i)
+                inner = getattr(original, "estimator", original)
                 assert type(clf.estimator) is type(inner)
-                assert_array_equal(clf.classes_, given.classes_)
+                assert_array_equal(clf.classes_, original.classes_)
                 proba = clf.predict_proba(x[None])[0]
-                assert_allclose(proba, np.exp(one.log_proba[i]), atol=1e-6)
-                p = np.log(given.predict_proba(x[None]).astype(np.float64))
+                assert_allclose(proba, np.exp(of_point.log_proba[i]), atol=1e-6)
+                p = np.log(original.predict_proba(x[None]).astype(np.float64))
                 expected = kl_divergence(p, np.log(proba)[None])[0]
                 tolerance = 1e-2 if kind == "half" else 1e-4
-                assert one.divergence[i] == pytest.approx(expected, abs=tolerance)
-            assert one.step.max() > 0
-    assert pickle.dumps(given) == before
+                assert of_point.divergence[i] == pytest.approx(expected, abs=tolerance)
+            assert of_point.step.max() > 0
+    assert pickle.dumps(original) == before
 
 
 @pytest.mark.parametrize("scope", ["last", "dense", "full"])
@@ -242,14 +248,14 @@ def test_images(scope):
     quam = make_quam(pretrained(module), scope=scope, **params).fit(X, y)
     models = quam.adversarial_models(X[:3] + 1, slack=np.inf)
     names = dict(module.named_parameters())
-    for x, one in zip(X[:3] + 1, models, strict=True):
-        for name, array in one.weights.items():
+    for x, of_point in zip(X[:3] + 1, models, strict=True):
+        for name, array in of_point.weights.items():
             assert array.shape == (4, *names[name].shape)
         for i in range(4):
-            proba = one.model(i).predict_proba(x[None])[0]
-            assert_allclose(proba, np.exp(one.log_proba[i]), atol=1e-6)
+            proba = of_point.model(i).predict_proba(x[None])[0]
+            assert_allclose(proba, np.exp(of_point.log_proba[i]), atol=1e-6)
     expected = {"last": 2, "dense": 6, "full": 10}[scope]
-    assert len(one.weights) == expected
+    assert len(of_point.weights) == expected
     for name, tensor in module.state_dict().items():
         assert torch.equal(tensor, state[name])
 
@@ -259,25 +265,29 @@ def test_targets_in_parts(data, quam, monkeypatch):
     X, _ = data
     expected = quam.adversarial_models(X[:2], slack=np.inf, log_posterior=True)
     monkeypatch.setattr(_searching, "_CPU_BUDGET", 1)
-    found = quam.adversarial_models(X[:2], slack=np.inf, log_posterior=True)
-    for one, other in zip(found, expected, strict=True):
-        assert_array_equal(one.step, other.step)
-        assert_allclose(one.log_posterior_drop, other.log_posterior_drop, rtol=1e-6)
-        for name in one.weights:
-            assert_allclose(one.weights[name], other.weights[name], rtol=1e-7)
+    models = quam.adversarial_models(X[:2], slack=np.inf, log_posterior=True)
+    for of_point, other in zip(models, expected, strict=True):
+        assert_array_equal(of_point.step, other.step)
+        assert_allclose(
+            of_point.log_posterior_drop, other.log_posterior_drop, rtol=1e-6
+        )
+        for name in of_point.weights:
+            assert_allclose(of_point.weights[name], other.weights[name], rtol=1e-7)
 
 
 def test_pickle_and_string_labels(data):
     X, y = data
     names = np.array(["ant", "bee", "cat"])[y]
     quam = make_quam(LogisticRegression(), targets=2, **QUICK).fit(X, names)
-    (one,) = pickle.loads(pickle.dumps(quam.adversarial_models(X[:1], slack=np.inf)))
+    (of_point,) = pickle.loads(
+        pickle.dumps(quam.adversarial_models(X[:1], slack=np.inf))
+    )
     (expected,) = quam.adversarial_models(X[:1], slack=np.inf)
-    assert one.targets.tolist() == quam.trace(X[:1]).targets.tolist()
-    assert repr(one) == f"AdversarialModels(targets={one.targets.tolist()})"
+    assert of_point.targets.tolist() == quam.trace(X[:1]).targets.tolist()
+    assert repr(of_point) == f"AdversarialModels(targets={of_point.targets.tolist()})"
     for i in range(2):
         assert_array_equal(
-            one.model(i).predict_proba(X), expected.model(i).predict_proba(X)
+            of_point.model(i).predict_proba(X), expected.model(i).predict_proba(X)
         )
 
 
@@ -318,42 +328,42 @@ REGRESSORS = {
 @pytest.mark.parametrize("kind", REGRESSORS)
 def test_regressors(curve, kind):
     X, y = curve
-    given = REGRESSORS[kind]().fit(X, y)
-    quam = make_quam(FrozenEstimator(given), **{**QUICK, "n_steps": 9}, **STEP)
+    fitted = REGRESSORS[kind]().fit(X, y)
+    quam = make_quam(FrozenEstimator(fitted), **{**QUICK, "n_steps": 9}, **STEP)
     quam.fit(X, y)
     models = quam.adversarial_models(X[:2], slack=0.5, log_posterior=True)
-    for x, one in zip(X, models, strict=False):
+    for x, of_point in zip(X, models, strict=False):
         trace = quam.trace(x[None])
-        assert one.targets.tolist() == ["higher", "lower"]
+        assert of_point.targets.tolist() == ["higher", "lower"]
         for i in range(2):
             step = _expected_step(trace.attack_loss[:, i], trace.penalty[:, i], 0.5)
-            assert one.step[i] == step
-            assert one.divergence[i] == pytest.approx(trace.divergence[step, i])
-            model = one.model(i)
+            assert of_point.step[i] == step
+            assert of_point.divergence[i] == pytest.approx(trace.divergence[step, i])
+            model = of_point.model(i)
             mean = model.predict(x[None])[0]
             rel = 1e-5 if kind == "torch" else 1e-9  # in single precision
             assert mean == pytest.approx(trace.mean[step, i], rel=rel)
-            assert mean == pytest.approx(one.mean[i], rel=rel)
-            kept, targets = quam.penalty_features_, quam.penalty_targets_
+            assert mean == pytest.approx(of_point.mean[i], rel=rel)
+            stored, targets = quam.penalty_features_, quam.penalty_targets_
             assert len(targets) == 50
             if kind in ("pipeline", "torch"):  # samples or weights of another form
                 continue
             losses = [
-                np.mean((targets - m.predict(kept)) ** 2)
+                np.mean((targets - m.predict(stored)) ** 2)
                 / (2 * quam.likelihood_.variance_)
-                for m in (model, given)
+                for m in (model, fitted)
             ]
             norms = [
                 sum((w**2).sum() for w in weights)
                 for weights in (
-                    [array[i] for array in one.weights.values()],
-                    given.coefs_ + given.intercepts_
+                    [array[i] for array in of_point.weights.values()],
+                    fitted.coefs_ + fitted.intercepts_
                     if kind == "mlp"
-                    else [given.coef_, np.atleast_1d(given.intercept_)],
+                    else [fitted.coef_, np.atleast_1d(fitted.intercept_)],
                 )
             ]
             drop = 50 * (losses[0] - losses[1]) + 0.5e-2 * (norms[0] - norms[1])
-            assert one.log_posterior_drop[i] == pytest.approx(drop, rel=1e-7)
+            assert of_point.log_posterior_drop[i] == pytest.approx(drop, rel=1e-7)
 
 
 def test_regressor_of_mean_and_variance(curve):
@@ -367,9 +377,11 @@ def test_regressor_of_mean_and_variance(curve):
     quam = make_quam(FrozenEstimator(net), variance="network", **QUICK, **STEP).fit(
         X, y
     )
-    (one,) = pickle.loads(pickle.dumps(quam.adversarial_models(X[:1], slack=np.inf)))
+    (of_point,) = pickle.loads(
+        pickle.dumps(quam.adversarial_models(X[:1], slack=np.inf))
+    )
     for i in range(2):
-        mean, log_variance = one.model(i).predict(X[:1])[0]
-        assert mean == pytest.approx(one.mean[i])
-        assert math.exp(log_variance) == pytest.approx(one.variance[i])
-    assert repr(one) == "AdversarialModels(targets=['higher', 'lower'])"
+        mean, log_variance = of_point.model(i).predict(X[:1])[0]
+        assert mean == pytest.approx(of_point.mean[i])
+        assert math.exp(log_variance) == pytest.approx(of_point.variance[i])
+    assert repr(of_point) == "AdversarialModels(targets=['higher', 'lower'])"

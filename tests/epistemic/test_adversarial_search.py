@@ -39,8 +39,8 @@ STEP = {"lr": 5e-3, "weight_decay": 1e-3, "c0": 6.0}
 
 def _opened(module, scope, X):
     network = make_network(pretrained(module)).with_weights(device="cpu")
-    rows = network.prepare(X)
-    return network, find_tail(network, scope, network.batch(rows[:2]))
+    samples = network.prepare(X)
+    return network, find_tail(network, scope, network.batch(samples[:2]))
 
 
 def _batches(X, y, n_batches, size=16):
@@ -57,17 +57,17 @@ def _problem(scope, n_batches, module=None, dtype=torch.float64):
     return module, _opened(module, scope, X)[1], X, _batches(X, y, n_batches)
 
 
-def _assert_steps(found, tail, expected, atol):
+def _assert_steps(result, tail, expected, atol):
     """The first search is the plain one."""
-    for name, weight in tail.named(found.weights, 0).items():
+    for name, weight in tail.named(result.weights, 0).items():
         torch.testing.assert_close(weight, expected.weights[name], rtol=0, atol=atol)
     for name in ("outputs", "training_loss", "attack_loss"):
-        assert_allclose(getattr(found, name)[:, 0], getattr(expected, name), atol=atol)
+        assert_allclose(getattr(result, name)[:, 0], getattr(expected, name), atol=atol)
 
 
 def _search(tail, points, targets, batches, schedule, judges=None):
     """Search all `targets` (one row for each point); batches are rows of inputs."""
-    kept = [(tail.features(rows.numpy()), answers) for rows, answers in batches]
+    stored = [(tail.features(samples.numpy()), answers) for samples, answers in batches]
     if judges is not None:
         judges = tail.features(judges[0].numpy()), judges[1]
     targets = torch.as_tensor(targets)
@@ -76,7 +76,7 @@ def _search(tail, points, targets, batches, schedule, judges=None):
         tail.features(points),
         Classes(targets.flatten()),
         targets.numel(),
-        kept,
+        stored,
         schedule,
         judges,
     )
@@ -90,13 +90,13 @@ def _search(tail, points, targets, batches, schedule, judges=None):
 def test_single_step_equals_a_plain_loop(scope, target):
     module, tail, X, batches = _problem(scope, 2, dtype=torch.float32)
     schedule = AdversarialSearch(1, **STEP, eta=1, update_every=1)
-    found = _search(tail, X[:1], [[target]], batches, schedule)
+    result = _search(tail, X[:1], [[target]], batches, schedule)
     expected = plain_search(
         module, SCOPES[scope], torch.from_numpy(X[0]), target, batches, **STEP
     )
-    weights = tail.named(found.weights, 0)
+    weights = tail.named(result.weights, 0)
     assert set(weights) == set(SCOPES[scope])
-    _assert_steps(found, tail, expected, atol=1e-5)
+    _assert_steps(result, tail, expected, atol=1e-5)
     moved = {
         n: float((w - module.get_parameter(n).detach()).abs().max())
         for n, w in weights.items()
@@ -112,23 +112,25 @@ def test_many_steps_equal_a_plain_loop(scope, eta, update_every, weight_decay):
     module, tail, X, batches = _problem(scope, 8)
     step = {**STEP, "weight_decay": weight_decay}
     step |= {"eta": eta, "update_every": update_every}
-    found = _search(tail, X[:1], [[2]], batches, AdversarialSearch(7, **step))
+    result = _search(tail, X[:1], [[2]], batches, AdversarialSearch(7, **step))
     x = torch.from_numpy(X[0])
     expected = plain_search(module, SCOPES[scope], x, 2, batches, **step)
-    _assert_steps(found, tail, expected, atol=1e-9)
+    _assert_steps(result, tail, expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("scope", SCOPES)
 def test_weights_may_lie_in_memory_as_they_like(scope):
     module, _, X, batches = _problem(scope, 4)
     schedule = AdversarialSearch(3, **STEP, eta=1.0, update_every=1)
-    found = []
+    results = []
     for _ in range(2):
         _, tail = _opened(module, scope, X)
-        found.append(_search(tail, X[:2], [[0, 1], [1, 2]], batches, schedule))
+        results.append(_search(tail, X[:2], [[0, 1], [1, 2]], batches, schedule))
         module = module.to(memory_format=torch.channels_last)
         module.fc2.weight.data = module.fc2.weight.data.T.contiguous().T
-    torch.testing.assert_close(found[1].outputs, found[0].outputs, rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        results[1].outputs, results[0].outputs, rtol=0, atol=1e-9
+    )
 
 
 # ---- many searches
@@ -142,18 +144,18 @@ def test_many_points_and_classes_equal_each_alone(scope):
     schedule = AdversarialSearch(4, **STEP, eta=1.5, update_every=2)
     targets = np.array([[0, 1, 3], [2, 3, 1]])
     points = X[[3, 10]]
-    found = _search(tail, points, targets, batches, schedule)
-    assert found.outputs.shape == (5, 6, N_CLASSES)
+    result = _search(tail, points, targets, batches, schedule)
+    assert result.outputs.shape == (5, 6, N_CLASSES)
     for i in range(2):
         for j in range(3):
-            own = targets[i : i + 1, j : j + 1]
-            one = _search(tail, points[i : i + 1], own, batches, schedule)
+            separate = targets[i : i + 1, j : j + 1]
+            item = _search(tail, points[i : i + 1], separate, batches, schedule)
             at = 3 * i + j
             for name in ("outputs", "training_loss", "attack_loss", "judged"):
-                both = getattr(found, name)[:, at], getattr(one, name)[:, 0]
+                both = getattr(result, name)[:, at], getattr(item, name)[:, 0]
                 torch.testing.assert_close(*both, rtol=0, atol=1e-9)
-            weights = tail.named(found.weights, at)
-            for name, weight in tail.named(one.weights, 0).items():
+            weights = tail.named(result.weights, at)
+            for name, weight in tail.named(item.weights, 0).items():
                 torch.testing.assert_close(weights[name], weight, rtol=0, atol=1e-9)
 
 
@@ -163,9 +165,9 @@ def test_first_model_is_the_original():
     network, tail = _opened(module, "dense", X)
     batches = _batches(X, y, 2)
     schedule = AdversarialSearch(1, **STEP, eta=1.0, update_every=1)
-    found = _search(tail, X[:3], [[1], [1], [1]], batches, schedule)
+    result = _search(tail, X[:3], [[1], [1], [1]], batches, schedule)
     assert_allclose(
-        found.outputs[0], network.log_proba(network.prepare(X[:3])), atol=1e-12
+        result.outputs[0], network.log_proba(network.prepare(X[:3])), atol=1e-12
     )
 
 
@@ -173,16 +175,16 @@ def test_judges_are_samples_that_all_models_share():
     module, tail, X, batches = _problem("dense", 4)
     judges = torch.as_tensor(X[40:60]), torch.as_tensor(digits(64)[1][40:60])
     schedule = AdversarialSearch(3, **STEP, eta=1.0, update_every=1)
-    found = _search(tail, X[:2], [[0, 1], [0, 1]], batches, schedule, judges)
+    result = _search(tail, X[:2], [[0, 1], [0, 1]], batches, schedule, judges)
     plain = _search(tail, X[:2], [[0, 1], [0, 1]], batches, schedule)
     assert torch.equal(plain.judged, plain.training_loss)
-    assert torch.equal(found.outputs, plain.outputs)
+    assert torch.equal(result.outputs, plain.outputs)
     for at in range(4):
-        last = dict(module.named_parameters()) | tail.named(found.weights, at)
+        last = dict(module.named_parameters()) | tail.named(result.weights, at)
         with torch.no_grad():
             logits = torch.func.functional_call(module, last, (judges[0],))
             expected = nn.functional.cross_entropy(logits, judges[1])
-        assert float(found.judged[-1, at]) == pytest.approx(float(expected), abs=1e-10)
+        assert float(result.judged[-1, at]) == pytest.approx(float(expected), abs=1e-10)
 
 
 class Spare(nn.Module):
@@ -203,10 +205,10 @@ def test_weights_that_are_not_used_stay():
     torch.manual_seed(0)
     module, tail, X, batches = _problem("full", 4, Spare().double())
     schedule = AdversarialSearch(3, **STEP, eta=1.0, update_every=1)
-    found = _search(tail, X[:1], [[1]], batches, schedule)
+    result = _search(tail, X[:1], [[1]], batches, schedule)
     names = [name for name, _ in module.named_parameters()]
     expected = plain_search(module, names, torch.as_tensor(X[0]), 1, batches, **STEP)
-    _assert_steps(found, tail, expected, atol=1e-9)
+    _assert_steps(result, tail, expected, atol=1e-9)
     assert torch.equal(expected.weights["spare.weight"], module.spare.weight)
 
 
@@ -224,8 +226,8 @@ def test_adam_of_older_torch(monkeypatch):
         return adam(weights, **options)
 
     monkeypatch.setattr(torch.optim, "Adam", older)
-    found = _search(*arguments)
-    torch.testing.assert_close(found.outputs, expected.outputs, rtol=0, atol=1e-12)
+    result = _search(*arguments)
+    torch.testing.assert_close(result.outputs, expected.outputs, rtol=0, atol=1e-12)
 
 
 # ---- what is attacked
@@ -286,8 +288,8 @@ def test_losses_of_means(fixed):
     training = task.training_loss(row_logits, answers)
     attack = task.attack_loss(outputs)
 
-    def normal(values, given):
-        variances = given if fixed else values[..., 1].exp()
+    def normal(values, original):
+        variances = original if fixed else values[..., 1].exp()
         return torch.distributions.Normal(values[..., 0], variances.sqrt())
 
     weights = [torch.zeros(4, n_outputs, requires_grad=True)]
@@ -310,8 +312,10 @@ def test_losses_of_means(fixed):
     for s in range(4):
         likelihood = normal(row_logits[s], variance[s]).log_prob(answers)
         assert float(training[s]) == pytest.approx(float(-likelihood.mean()), rel=1e-12)
-        given = torch.distributions.Normal(mean[s], variance[s].sqrt())
-        kl = torch.distributions.kl_divergence(given, normal(outputs[s], variance[s]))
+        original = torch.distributions.Normal(mean[s], variance[s].sqrt())
+        kl = torch.distributions.kl_divergence(
+            original, normal(outputs[s], variance[s])
+        )
         assert float(attack[s]) == pytest.approx(float(-kl), rel=1e-10)
 
 
@@ -327,17 +331,20 @@ def test_search_result_by_points():
     """Searches are in the order of the points, and of the targets of each."""
     points, targets = torch.meshgrid(torch.arange(3), torch.arange(2), indexing="ij")
     number = (10.0 * points + targets).flatten()
-    found = SearchResult(
+    result = SearchResult(
         torch.stack([torch.stack([number, -number], 1)] * 4),
         *[torch.stack([number + 100 * step for step in range(4)])] * 3,
         [],
     ).by_points(3)
-    assert found["outputs"].shape == (4, 2, 3, 2)
-    assert found["training_loss"].shape == (4, 2, 3)
+    assert result["outputs"].shape == (4, 2, 3, 2)
+    assert result["training_loss"].shape == (4, 2, 3)
     for step in range(4):
         for target in range(2):
             for point in range(3):
                 value = 10 * point + target
-                assert found["judged"][step, target, point] == value + 100 * step
-                assert found["outputs"][step, target, point].tolist() == [value, -value]
-    assert found["outputs"].dtype == found["attack_loss"].dtype == np.float64
+                assert result["judged"][step, target, point] == value + 100 * step
+                assert result["outputs"][step, target, point].tolist() == [
+                    value,
+                    -value,
+                ]
+    assert result["outputs"].dtype == result["attack_loss"].dtype == np.float64

@@ -53,8 +53,8 @@ def network():
 
 def _loader(X, y, labels="abcd", **options):
     """A loader of images and class names, which are collated to a tuple."""
-    rows = [(torch.as_tensor(x), labels[k]) for x, k in zip(X, y, strict=True)]
-    return DataLoader(rows, **{"batch_size": 7, **options})
+    samples = [(torch.as_tensor(x), labels[k]) for x, k in zip(X, y, strict=True)]
+    return DataLoader(samples, **{"batch_size": 7, **options})
 
 
 def _numbers(X, y, **options):
@@ -88,12 +88,12 @@ def test_schedule_of_few_samples():
 @pytest.mark.parametrize("temperature", [1e-3, 0.5, np.inf])
 def test_weights_of_members(temperature):
     losses = np.random.default_rng(0).exponential(size=(4, 3)) + 100
-    found = Searches(QUAM(None, temperature=temperature))._weights(losses)
+    result = Searches(QUAM(None, temperature=temperature))._weights(losses)
     for i in range(3):
         low = min(losses[:, i])
         values = [math.exp(-(loss - low) / temperature) for loss in losses[:, i]]
         expected = [value / math.fsum(values) for value in values]
-        assert_allclose(found[:, i], expected, rtol=1e-10)
+        assert_allclose(result[:, i], expected, rtol=1e-10)
 
 
 def test_what_a_loader_is(images, monkeypatch):
@@ -149,8 +149,8 @@ def test_loader_equals_array(images, network, scope):
         assert_allclose(
             getattr(loaded, name), getattr(expected, name), rtol=1e-4, atol=1e-5
         )
-    found = loaded.predict_uncertainty(X[:3]).epistemic
-    assert_allclose(found, expected.predict_uncertainty(X[:3]).epistemic, rtol=1e-2)
+    epistemic = loaded.predict_uncertainty(X[:3]).epistemic
+    assert_allclose(epistemic, expected.predict_uncertainty(X[:3]).epistemic, rtol=1e-2)
     assert_array_equal(loaded.classes_, expected.classes_)
 
 
@@ -159,21 +159,21 @@ def test_shuffled_loader(images, network):
     X, y = images
     names = np.array(list("abcd"))[y]
     state = torch.get_rng_state()
-    one, two = (
+    item, two = (
         make_quam(network, scope="full", **QUICK).fit(_loader(X, y, shuffle=True))
         for _ in range(2)
     )
     assert torch.equal(torch.get_rng_state(), state)
-    assert_array_equal(one.penalty_features_, two.penalty_features_)
-    for row, answer in zip(one.penalty_features_, one.penalty_targets_, strict=True):
+    assert_array_equal(item.penalty_features_, two.penalty_features_)
+    for row, answer in zip(item.penalty_features_, item.penalty_targets_, strict=True):
         place = np.flatnonzero((X == row).all(axis=(1, 2, 3)))
         assert names[place] == ["abcd"[answer]]
     plain = make_quam(network, scope="full", **QUICK).fit(X, names)
-    assert not np.array_equal(plain.penalty_features_, one.penalty_features_)
+    assert not np.array_equal(plain.penalty_features_, item.penalty_features_)
 
 
-@pytest.mark.parametrize("drop_last, n_rows", [(False, 50), (True, 49)])
-def test_last_batch_of_a_loader(images, drop_last, n_rows):
+@pytest.mark.parametrize("drop_last, n_samples", [(False, 50), (True, 49)])
+def test_last_batch_of_a_loader(images, drop_last, n_samples):
     """The one row of the last batch may be dropped."""
     X, y = images
     frozen = pretrained(lenet())
@@ -181,8 +181,8 @@ def test_last_batch_of_a_loader(images, drop_last, n_rows):
     quam = make_quam(frozen, scope="full", **options).fit(
         _numbers(X, y, drop_last=drop_last)
     )
-    assert_array_equal(quam.penalty_features_, X[:n_rows])
-    assert quam.penalty_index_.shape == (2, n_rows)
+    assert_array_equal(quam.penalty_features_, X[:n_samples])
+    assert quam.penalty_index_.shape == (2, n_samples)
 
 
 def test_batches_that_no_step_uses(images):
@@ -266,11 +266,11 @@ class Watched(np.memmap):
 
     read = 0
 
-    def __getitem__(self, rows):
+    def __getitem__(self, samples):
         """Rows."""
-        found = super().__getitem__(rows)
-        Watched.read += len(found)
-        return found
+        result = super().__getitem__(samples)
+        Watched.read += len(result)
+        return result
 
 
 def test_of_a_memory_map_only_drawn_samples_are_loaded(tmp_path, images):
@@ -356,8 +356,8 @@ def test_each_sample_runs_through_the_network_once(images, scope, monkeypatch):
     monkeypatch.setattr(FunctionalNetwork, "_call", counted_call)
     monkeypatch.setattr(QUAM, "_open", counted_open)
     monkeypatch.setattr(FunctionalNetwork, "_run_watched", None)  # not found again
-    found = quam.predict_uncertainty(X[:10])
-    assert_array_equal(found.epistemic, expected.epistemic)
+    uncertainty = quam.predict_uncertainty(X[:10])
+    assert_array_equal(uncertainty.epistemic, expected.epistemic)
     assert len(opened) == 1
     assert runs == ([2] if scope == "dense" else []) + [4, 4, 2]
 
@@ -367,10 +367,10 @@ def test_restored_layers_of_a_network_with_probabilities(images):
     X, y = images
     module = nn.Sequential(nn.Flatten(), nn.Linear(X[0].size, 4), nn.Softmax(1))
     quam = make_quam(pretrained(module), **QUICK).fit(X, y)
-    for one in (quam, pickle.loads(pickle.dumps(quam))):
+    for item in (quam, pickle.loads(pickle.dumps(quam))):
         with torch.no_grad():
             proba = module(torch.as_tensor(X[:3])).double()
-        reference = one.trace(X[:1]).reference
+        reference = item.trace(X[:1]).reference
         assert_allclose(np.exp(reference), proba[0], rtol=1e-5)
-        aleatoric = one.predict_uncertainty(X[:3]).aleatoric
+        aleatoric = item.predict_uncertainty(X[:3]).aleatoric
         assert_allclose(aleatoric, -(proba * proba.log()).sum(1), rtol=1e-5)

@@ -58,11 +58,11 @@ class Fixed(BaseMembers):
     def _blocks(self, X):
         reference = self._reference(X)
         for start in (0, 3, 6):
-            rows = slice(start, start + 3)
+            samples = slice(start, start + 3)
             weights = self.weights
             if weights is not None and weights.ndim == 2:
-                weights = weights[:, rows]
-            yield Block(LOG_PROBA[:, rows], weights, reference[rows])
+                weights = weights[:, samples]
+            yield Block(LOG_PROBA[:, samples], weights, reference[samples])
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def data():
 @pytest.mark.parametrize("kind", ["none", "common", "by row"])
 def test_setting_a_is_about_the_mixture(data, kind):
     X, y = data
-    given = {"none": None, "common": WEIGHTS[:, 0], "by row": WEIGHTS}[kind]
-    clf = Fixed(LogisticRegression(), weights=given).fit(X, y)
+    original = {"none": None, "common": WEIGHTS[:, 0], "by row": WEIGHTS}[kind]
+    clf = Fixed(LogisticRegression(), weights=original).fit(X, y)
     p = np.exp(LOG_PROBA)
     assert_allclose(clf.predict_members(X), p, rtol=1e-14)
     w = {"none": np.full((4, 7), 0.25), "by row": WEIGHTS}.get(
@@ -83,23 +83,23 @@ def test_setting_a_is_about_the_mixture(data, kind):
     mixture = np.einsum("ni,nik->ik", w, p)
     assert_allclose(clf.predict_proba(X), mixture, rtol=1e-13)
     assert_array_equal(clf.predict(X), mixture.argmax(axis=1))
-    found, expected = clf.predict_uncertainty(X), naive_uncertainty(p, w)
+    result, expected = clf.predict_uncertainty(X), naive_uncertainty(p, w)
     for name, values in expected.items():
-        assert_allclose(found[name], values, rtol=1e-10)
+        assert_allclose(result[name], values, rtol=1e-10)
 
 
 @pytest.mark.parametrize("setting", ["b", "auto"])
 def test_setting_b_is_about_the_fixed_model(data, setting):
     X, y = data
-    given = LogisticRegression().fit(X, y)
-    clf = Fixed(FrozenEstimator(given), setting=setting, weights=WEIGHTS).fit(X, y)
+    fitted = LogisticRegression().fit(X, y)
+    clf = Fixed(FrozenEstimator(fitted), setting=setting, weights=WEIGHTS).fit(X, y)
     assert clf.estimator_ is clf.estimator
-    p, q = given.predict_proba(X), np.exp(LOG_PROBA)
+    p, q = fitted.predict_proba(X), np.exp(LOG_PROBA)
     assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
-    assert_array_equal(clf.predict(X), given.predict(X))
-    found, expected = clf.predict_uncertainty(X), naive_uncertainty(q, WEIGHTS, p)
+    assert_array_equal(clf.predict(X), fitted.predict(X))
+    result, expected = clf.predict_uncertainty(X), naive_uncertainty(q, WEIGHTS, p)
     for name, values in expected.items():
-        assert_allclose(found[name], values, rtol=1e-10)
+        assert_allclose(result[name], values, rtol=1e-10)
 
 
 def test_members_without_weight_count_nothing(data):
@@ -166,9 +166,9 @@ def test_log_proba_keeps_the_digits_of_sure_networks(data):
     X = 1e5 * X
     logits = net.predict_logits(X)
     assert (net.predict_proba(X) == 0).any()
-    found = log_proba_of(FrozenEstimator(net), X)
-    assert found.dtype == np.float64
-    for row, z in zip(found, logits, strict=True):
+    result = log_proba_of(FrozenEstimator(net), X)
+    assert result.dtype == np.float64
+    for row, z in zip(result, logits, strict=True):
         top = max(z)
         expected = [
             v - top - math.log(math.fsum(math.exp(u - top) for u in z)) for v in z

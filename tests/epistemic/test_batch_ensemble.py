@@ -37,8 +37,8 @@ def test_factors_and_common_weights_are_trained(iris):
     clf = ensemble(BatchEnsemble, max_epochs=1, lr=1e-12, random_state=0)
     start = clf.fit(*iris).estimator_.module_.state_dict()
     clf.set_params(estimator__lr=0.01).fit(*iris)
-    for name, found in clf.estimator_.module_.state_dict().items():
-        moved = (found - start[name]).abs()
+    for name, result in clf.estimator_.module_.state_dict().items():
+        moved = (result - start[name]).abs()
         assert 1e-3 < float(moved.max()) < 0.1, name
 
 

@@ -54,12 +54,14 @@ def dense(layer, m):
     return new
 
 
-def alone(part, m):
+def alone(submodule, m):
     """The network of member m alone."""
-    new = dense(part, m)
+    new = dense(submodule, m)
     if new is None:
-        new = copy.copy(part)
-        new._modules = {name: alone(child, m) for name, child in part._modules.items()}
+        new = copy.copy(submodule)
+        new._modules = {
+            name: alone(child, m) for name, child in submodule._modules.items()
+        }
     return new
 
 
@@ -113,9 +115,9 @@ def test_members_equal_dense_networks_while_training():
         assert_allclose(
             logits[:, m].detach(), member(x).detach(), rtol=1e-9, atol=1e-12
         )
-        found = alone(network.body, m).state_dict()
+        state = alone(network.body, m).state_dict()
         for name, value in member.state_dict().items():
-            assert_allclose(found[name], value, rtol=1e-12)
+            assert_allclose(state[name], value, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [BatchEnsembleLinear, BatchEnsembleConv2d])
@@ -126,18 +128,18 @@ def test_gradients_equal_those_of_the_dense_weights(kind):
     x = rows(4 * 6, (5, 4, 4) if convolution else (5,)).requires_grad_()
     weights = [x, layer.weight, layer.r, layer.s, layer.bias]
     loss = (layer(x) ** 3).sum()
-    found = torch.autograd.grad(loss, weights)
+    result = torch.autograd.grad(loss, weights)
     loss = 0
     for m in range(4):
         w = torch.outer(layer.s[m], layer.r[m])
-        part = x[6 * m : 6 * (m + 1)]
+        submodule = x[6 * m : 6 * (m + 1)]
         if convolution:
             w = w[:, :, None, None] * layer.weight
-            out = nn.functional.conv2d(part, w, layer.bias[m])
+            out = nn.functional.conv2d(submodule, w, layer.bias[m])
         else:
-            out = part @ (w * layer.weight).T + layer.bias[m]
+            out = submodule @ (w * layer.weight).T + layer.bias[m]
         loss = loss + (out**3).sum()
-    for a, b in zip(found, torch.autograd.grad(loss, weights), strict=True):
+    for a, b in zip(result, torch.autograd.grad(loss, weights), strict=True):
         assert_allclose(a, b, rtol=1e-9)
 
 
@@ -183,10 +185,10 @@ def test_statistics_of_batch_norm_are_preserved():
     module = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5, momentum=None))
     module(rows(10, (3,), dtype=torch.float32))
     norm = module[1]
-    found = batch_ensemble(module, n_members=3).body[1].norm
-    assert torch.equal(found.running_mean, norm.running_mean.repeat(3))
-    assert found.num_batches_tracked == norm.num_batches_tracked == 1
-    assert found.momentum is None
+    result = batch_ensemble(module, n_members=3).body[1].norm
+    assert torch.equal(result.running_mean, norm.running_mean.repeat(3))
+    assert result.num_batches_tracked == norm.num_batches_tracked == 1
+    assert result.momentum is None
 
 
 def test_repeated_layer_stays_shared():
@@ -224,11 +226,11 @@ def test_which_layers_are_replaced():
         }
     )
     network = batch_ensemble(module)
-    kinds = {name: type(part) for name, part in network.body.named_modules()}
+    kinds = {name: type(submodule) for name, submodule in network.body.named_modules()}
     assert kinds["own"] is BatchEnsembleLinear
     assert kinds["transposed"] is nn.ConvTranspose2d
-    found = [name for name, kind in kinds.items() if kind is BatchEnsembleLinear]
-    assert found == ["own"]
+    results = [name for name, kind in kinds.items() if kind is BatchEnsembleLinear]
+    assert results == ["own"]
 
 
 class Zero(nn.Module):
@@ -369,12 +371,12 @@ def test_check_leaves_no_trace():
         torch.manual_seed(0)
         network = batch_ensemble(module, shape)
         assert torch.equal(torch.rand(1), drawn)
-        assert all(part.training for part in network.modules())
+        assert all(submodule.training for submodule in network.modules())
         assert all(p.grad is None and p.requires_grad for p in network.parameters())
-        found = network.state_dict()
-        assert found.keys() == plain.keys()
-        assert all(torch.equal(found[name], plain[name]) for name in found)
-        assert torch.equal(found["body.count"], before["count"])
+        state = network.state_dict()
+        assert state.keys() == plain.keys()
+        assert all(torch.equal(state[name], plain[name]) for name in state)
+        assert torch.equal(state["body.count"], before["count"])
 
 
 def test_attention_in_eval_mode_is_that_of_training():

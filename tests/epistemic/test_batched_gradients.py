@@ -59,12 +59,12 @@ def test_gradients_of_dense_layers_are_those_of_torch(name):
     steps = make_steps(tail, weights)
     assert isinstance(steps, DenseSteps)
     plain = [weight.detach().clone().requires_grad_() for weight in weights]
-    for n_rows in (7, 7, 12):
-        rows, points = features[:n_rows], features[20:23]
-        expected = tail.logits(plain, rows, points)
-        found = steps.forward(rows, points)
-        gradients = [torch.randn_like(logits) for logits in found]
-        for a, b in zip(found, expected, strict=True):
+    for n_samples in (7, 7, 12):
+        samples, points = features[:n_samples], features[20:23]
+        expected = tail.logits(plain, samples, points)
+        result = steps.forward(samples, points)
+        gradients = [torch.randn_like(logits) for logits in result]
+        for a, b in zip(result, expected, strict=True):
             torch.testing.assert_close(a, b.detach(), rtol=0, atol=1e-12)
         steps.backward(*gradients)
         for weight, grad in zip(
@@ -86,12 +86,12 @@ def test_gradients_lie_in_memory_as_weights_do():
     weights = tail.start(4)
     steps = make_steps(tail, weights)
     assert isinstance(steps, AutogradSteps)
-    rows = tail.features(X)
-    found = steps.forward(rows[:6], rows[6:8])
-    gradients = [torch.randn_like(logits) for logits in found]
+    features = tail.features(X)
+    result = steps.forward(features[:6], features[6:8])
+    gradients = [torch.randn_like(logits) for logits in result]
     steps.backward(*gradients)
     expected = torch.autograd.grad(
-        tail.logits(weights, rows[:6], rows[6:8]), weights, gradients
+        tail.logits(weights, features[:6], features[6:8]), weights, gradients
     )
     for weight, grad in zip(weights, expected, strict=True):
         torch.testing.assert_close(weight.grad, grad, rtol=0, atol=1e-12)

@@ -65,7 +65,7 @@ def largest_by_slsqp(weights, x, target, gamma, precision=1.0):
         "fun": lambda w: least + gamma - objective(w, X, y, precision)[0],
         "jac": lambda w: -objective(w, X, y, precision)[1],
     }
-    found = minimize(
+    result = minimize(
         attack,
         weights.ravel(),
         jac=True,
@@ -73,8 +73,8 @@ def largest_by_slsqp(weights, x, target, gamma, precision=1.0):
         constraints=[constraint],
         options={"maxiter": 500, "ftol": 1e-12},
     )
-    assert found.status in (0, 8)  # 8: no step at this precision lowers the loss
-    return np.exp(-found.fun)
+    assert result.status in (0, 8)  # 8: no step at this precision lowers the loss
+    return np.exp(-result.fun)
 
 
 # --- against other solvers ---------------------------------------------------
@@ -83,20 +83,20 @@ def largest_by_slsqp(weights, x, target, gamma, precision=1.0):
 def test_bounds_contain_the_solution_of_a_general_solver():
     quam = CertifiedQUAM(linear(), gamma=2.0, tol=1e-6).fit(X, y)
     points = POINTS[::2]
-    found = quam.attainable_proba(points)
+    bounds = quam.attainable_proba(points)
     expected = [
         [largest_by_slsqp(quam.weights_, x, t, 2.0) for t in range(3)] for x in points
     ]
-    assert (found.gap <= 1e-6).all()
-    assert found.lower.size > 50
-    assert_allclose(found.lower, expected, rtol=2e-6)
-    assert_allclose(found.upper, expected, rtol=2e-6)
+    assert (bounds.gap <= 1e-6).all()
+    assert bounds.lower.size > 50
+    assert_allclose(bounds.lower, expected, rtol=2e-6)
+    assert_allclose(bounds.upper, expected, rtol=2e-6)
 
 
 def test_single_weight_by_the_roots_of_the_log_posterior():
-    one, classes = np.array([[0.7], [-0.4]]), [1, 0]
+    item, classes = np.array([[0.7], [-0.4]]), [1, 0]
     quam = CertifiedQUAM(linear(C=0.5), gamma=1.3, prior_precision=2.0, tol=1e-8)
-    quam.fit(one, classes)
+    quam.fit(item, classes)
 
     def excess(w):  # of the margin w x, with the precision of its weight
         loss = np.logaddexp(0, -0.7 * w) + np.logaddexp(0, -0.4 * w) + w**2
@@ -107,19 +107,19 @@ def test_single_weight_by_the_roots_of_the_log_posterior():
     least = excess(w_map) + 1.3
     low, high = brentq(excess, -9, w_map), brentq(excess, w_map, 9)
     point = np.array([[1.9]])
-    found = quam.attainable_proba(point)
+    bounds = quam.attainable_proba(point)
     expected = [[expit(-1.9 * low), expit(1.9 * high)]]
-    assert_allclose(found.lower, expected, rtol=1e-7)
-    assert_allclose(found.upper, expected, rtol=1e-7)
+    assert_allclose(bounds.lower, expected, rtol=1e-7)
+    assert_allclose(bounds.upper, expected, rtol=1e-7)
     assert_allclose(quam.predict_proba(point)[0, 1], expit(1.9 * w_map), rtol=1e-12)
 
 
 def test_no_model_within_gamma_exceeds_the_upper_bound(quam):
-    found = quam.attainable_proba(POINTS)
+    bounds = quam.attainable_proba(POINTS)
     rng = np.random.default_rng(0)
     center = quam.weights_.ravel()
     least, _ = objective(center, X, y, 1.0)
-    best = np.zeros_like(found.upper)
+    best = np.zeros_like(bounds.upper)
     for k in range(200):
         step = rng.standard_normal(len(center))
         if k % 2:  # towards a class at a point
@@ -132,19 +132,19 @@ def test_no_model_within_gamma_exceeds_the_upper_bound(quam):
         size = brentq(excess, 0, 1e3) * (1 - 1e-9)
         weights = (center + size * step).reshape(3, -1)
         best = np.maximum(best, softmax(POINTS @ weights.T, axis=1))
-    assert (best <= found.upper).all()
-    assert (best > 0.5 * found.lower).mean() > 0.5  # so that the attack is one
+    assert (best <= bounds.upper).all()
+    assert (best > 0.5 * bounds.lower).mean() > 0.5  # so that the attack is one
 
 
 def test_few_evaluations_give_valid_bounds_and_a_warning(quam):
     exact = quam.attainable_proba(POINTS)
     short = CertifiedQUAM(linear(), gamma=2.0, max_evaluations=1).fit(X, y)
     with pytest.warns(SkoodWarning, match="relative gap above tol=0.001") as caught:
-        found = short.attainable_proba(POINTS)
+        bounds = short.attainable_proba(POINTS)
     assert "they are valid. Raise max_evaluations." in str(caught[0].message)
-    assert (found.lower <= exact.upper).all()
-    assert (found.upper >= exact.lower).all()
-    assert found.gap.max() > 1e-3
+    assert (bounds.lower <= exact.upper).all()
+    assert (bounds.upper >= exact.lower).all()
+    assert bounds.gap.max() > 1e-3
     with pytest.warns(SkoodWarning, match="Raise max_evaluations"):
         short.predict_uncertainty(POINTS)
 
@@ -153,19 +153,19 @@ def test_few_evaluations_give_valid_bounds_and_a_warning(quam):
 
 
 def test_gap_is_between_zero_and_tol(quam):
-    found = quam.attainable_proba(POINTS)
-    assert (found.gap >= 0).all()
-    assert (found.gap <= 1e-3).all()
-    assert (found.upper <= 1).all()
-    assert_allclose(found.gap, 1 - found.lower / found.upper, atol=1e-12)
+    bounds = quam.attainable_proba(POINTS)
+    assert (bounds.gap >= 0).all()
+    assert (bounds.gap <= 1e-3).all()
+    assert (bounds.upper <= 1).all()
+    assert_allclose(bounds.gap, 1 - bounds.lower / bounds.upper, atol=1e-12)
 
 
 def test_gamma_of_zero_is_the_original_model():
-    given = linear().fit(X, y)
-    quam = CertifiedQUAM(FrozenEstimator(given), gamma=0.0, refit=False).fit(X, y)
-    found = quam.attainable_proba(POINTS)
-    assert_allclose(found.lower, given.predict_proba(POINTS), rtol=1e-5)
-    assert_array_equal(found.lower, found.upper)
+    fitted = linear().fit(X, y)
+    quam = CertifiedQUAM(FrozenEstimator(fitted), gamma=0.0, refit=False).fit(X, y)
+    bounds = quam.attainable_proba(POINTS)
+    assert_allclose(bounds.lower, fitted.predict_proba(POINTS), rtol=1e-5)
+    assert_array_equal(bounds.lower, bounds.upper)
     epistemic = quam.predict_uncertainty(POINTS).epistemic
     assert_allclose(epistemic, 0.0, atol=1e-15)
     assert (epistemic >= 0).all()
@@ -174,34 +174,36 @@ def test_gamma_of_zero_is_the_original_model():
 def test_more_models_attain_no_less(quam):
     last = quam.predict_proba(POINTS)
     for gamma in (1e-6, 0.01, 0.3, 1.0, 5.0, 20.0):
-        found = CertifiedQUAM(linear(), gamma=gamma).fit(X, y).attainable_proba(POINTS)
-        assert (found.upper >= last * (1 - 1e-9)).all()
-        assert (found.gap <= 1e-3).all()
-        last = found.lower
+        bounds = CertifiedQUAM(linear(), gamma=gamma).fit(X, y).attainable_proba(POINTS)
+        assert (bounds.upper >= last * (1 - 1e-9)).all()
+        assert (bounds.gap <= 1e-3).all()
+        last = bounds.lower
 
 
 def test_permuted_classes_permute_the_bounds(quam):
     order = np.array([2, 0, 1])
     other = CertifiedQUAM(linear(), gamma=2.0).fit(X, order[y])
     expected = quam.attainable_proba(POINTS)
-    found = other.attainable_proba(POINTS)
+    bounds = other.attainable_proba(POINTS)
     for name in ("lower", "upper"):
-        assert_allclose(found[name][:, order], expected[name], rtol=1e-6)
+        assert_allclose(bounds[name][:, order], expected[name], rtol=1e-6)
 
 
 def test_uncertainty_is_the_maximum_over_the_other_classes(quam):
     bounds, proba = quam.attainable_proba(POINTS), quam.predict_proba(POINTS)
-    found = quam.predict_uncertainty(POINTS)
-    rows = np.arange(len(POINTS))
-    for part in (bounds.lower, bounds.upper, proba):
-        part[rows, quam.predict_proba(POINTS).argmax(axis=1)] = 0
-    assert (found.total <= bounds.upper.max(axis=1)).all()
-    assert (found.upper >= bounds.lower.max(axis=1)).all()
-    assert_allclose(found.total, bounds.lower.max(axis=1), rtol=2e-3)
-    assert_allclose(found.aleatoric, proba.max(axis=1), rtol=1e-12)
-    assert_allclose(found.aleatoric + found.epistemic, found.total, rtol=1e-12)
-    assert (found.gap <= 1e-3).all()
-    assert (found.epistemic > 0).all()
+    uncertainty = quam.predict_uncertainty(POINTS)
+    indices = np.arange(len(POINTS))
+    for component in (bounds.lower, bounds.upper, proba):
+        component[indices, quam.predict_proba(POINTS).argmax(axis=1)] = 0
+    assert (uncertainty.total <= bounds.upper.max(axis=1)).all()
+    assert (uncertainty.upper >= bounds.lower.max(axis=1)).all()
+    assert_allclose(uncertainty.total, bounds.lower.max(axis=1), rtol=2e-3)
+    assert_allclose(uncertainty.aleatoric, proba.max(axis=1), rtol=1e-12)
+    assert_allclose(
+        uncertainty.aleatoric + uncertainty.epistemic, uncertainty.total, rtol=1e-12
+    )
+    assert (uncertainty.gap <= 1e-3).all()
+    assert (uncertainty.epistemic > 0).all()
 
 
 def test_a_sample_alone_has_the_same_bounds(quam):
@@ -215,11 +217,11 @@ def test_a_sample_alone_has_the_same_bounds(quam):
 @pytest.mark.parametrize("precision", [1e-3, 1e3])
 def test_weak_and_strong_priors(precision):
     """Separable classes with saturated probabilities, and a useless model."""
-    some = np.flatnonzero(y < 2)
+    indices = np.flatnonzero(y < 2)
     quam = CertifiedQUAM(linear(), gamma=3.0, prior_precision=precision)
-    found = quam.fit(X[some], y[some]).attainable_proba(POINTS)
-    assert (found.gap <= 1e-3).all()
-    assert (found.lower >= quam.predict_proba(POINTS) * (1 - 1e-9)).all()
+    bounds = quam.fit(X[indices], y[indices]).attainable_proba(POINTS)
+    assert (bounds.gap <= 1e-3).all()
+    assert (bounds.lower >= quam.predict_proba(POINTS) * (1 - 1e-9)).all()
 
 
 def test_more_weights_than_samples_and_duplicates():
@@ -228,20 +230,20 @@ def test_more_weights_than_samples_and_duplicates():
     quam = CertifiedQUAM(LogisticRegression(), gamma=1.0)
     quam.fit(few, np.repeat([0, 1, 2, 0, 1, 2], 2))
     far = 5 * rng.standard_normal((4, 30))
-    found = quam.attainable_proba(np.r_[few, far, np.zeros((1, 30))])
-    assert (found.gap <= 1e-3).all()
+    bounds = quam.attainable_proba(np.r_[few, far, np.zeros((1, 30))])
+    assert (bounds.gap <= 1e-3).all()
 
 
 # --- the head ----------------------------------------------------------------
 
 
 def test_refit_maximizes_the_posterior_with_biases():
-    given = LogisticRegression().fit(X, y)
-    quam = CertifiedQUAM(FrozenEstimator(given), prior_precision=3.0).fit(X, y)
+    fitted = LogisticRegression().fit(X, y)
+    quam = CertifiedQUAM(FrozenEstimator(fitted), prior_precision=3.0).fit(X, y)
     ones = np.c_[X, np.ones(len(X))]
     loss, gradient = objective(quam.weights_.ravel(), ones, y, 3.0)
     assert np.abs(gradient).max() < 1e-8
-    start = np.c_[given.coef_, given.intercept_].ravel()
+    start = np.c_[fitted.coef_, fitted.intercept_].ravel()
     excess = objective(start, ones, y, 3.0)[0] - loss
     assert_allclose(quam.excess_, excess, rtol=1e-8)
     expected = softmax(POINTS @ quam.weights_[:, :-1].T + quam.weights_[:, -1], axis=1)
@@ -279,11 +281,11 @@ def test_network_and_pipeline():
     assert set(quam.predict(POINTS.astype(np.float32))) <= {"a", "b", "c"}
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
     pipeline = make_pipeline(StandardScaler(), LogisticRegression())
-    found = (
+    uncertainty = (
         CertifiedQUAM(pipeline).fit(3 * X + 5, y).predict_uncertainty(3 * POINTS + 5)
     )
     expected = CertifiedQUAM(LogisticRegression()).fit(X, y).predict_uncertainty(POINTS)
-    assert_allclose(found.total, expected.total, rtol=1e-6)
+    assert_allclose(uncertainty.total, expected.total, rtol=1e-6)
 
 
 def test_unsupported_networks_raise():
@@ -313,7 +315,9 @@ def test_rotated_digits_are_detected():
     turned = np.rot90(images[test].reshape(-1, 8, 8), axes=(1, 2)).reshape(-1, 64)
     both = np.r_[images[test], turned]
     is_ood = np.repeat([0, 1], len(turned))
-    found = quam.predict_uncertainty(both)
-    assert (found.gap <= 1e-3).all()
+    uncertainty = quam.predict_uncertainty(both)
+    assert (uncertainty.gap <= 1e-3).all()
     of_model = 1 - quam.predict_proba(both).max(axis=1)
-    assert roc_auc_score(is_ood, found.total) > roc_auc_score(is_ood, of_model) + 0.3
+    assert (
+        roc_auc_score(is_ood, uncertainty.total) > roc_auc_score(is_ood, of_model) + 0.3
+    )

@@ -116,8 +116,8 @@ def test_chains_do_not_see_each_other():
     together = _follow(z, r, 0.1, 4)
     for i in range(3):
         alone = _follow(z[i : i + 1], r[i : i + 1], 0.1, 4)
-        for found, expected in zip(together, alone, strict=True):
-            torch.testing.assert_close(found[i : i + 1], expected)
+        for result, expected in zip(together, alone, strict=True):
+            torch.testing.assert_close(result[i : i + 1], expected)
 
 
 # --- transitions ---------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_chains_do_not_see_each_other():
 def test_single_chain_against_a_loop():
     """Plain Python with the same draws gives the same samples."""
     step, n_leapfrog, n = 0.4, 5, 60
-    found = _sample(
+    chains = _sample(
         _quartic, [[1.0, -1.0]], step_size=step, n_samples=n, n_leapfrog=n_leapfrog
     )
 
@@ -152,13 +152,13 @@ def test_single_chain_against_a_loop():
         change -= 0.5 * sum(a * a for a in p)
         accepted.append(min(1.0, math.exp(change)))
         z = q if u < accepted[-1] else z
-        assert_allclose(found.samples[0, i], z, rtol=1e-9)
-        assert float(found.log_density[0, i]) == pytest.approx(log_p(z), rel=1e-9)
+        assert_allclose(chains.samples[0, i], z, rtol=1e-9)
+        assert float(chains.log_density[0, i]) == pytest.approx(log_p(z), rel=1e-9)
     assert 0 < sum(a < 1 for a in accepted)
-    assert len({tuple(row) for row in found.samples[0].tolist()}) < n  # a rejection
-    assert_allclose(found.acceptance_rate, [np.mean(accepted)], rtol=1e-9)
-    assert found.step_size.tolist() == [step]
-    assert found.n_divergences.tolist() == [0]
+    assert len({tuple(row) for row in chains.samples[0].tolist()}) < n  # a rejection
+    assert_allclose(chains.acceptance_rate, [np.mean(accepted)], rtol=1e-9)
+    assert chains.step_size.tolist() == [step]
+    assert chains.n_divergences.tolist() == [0]
 
 
 def _z_scores(draws, expected):
@@ -173,7 +173,7 @@ def _z_scores(draws, expected):
 def test_correlated_gaussian(adapt_mass):
     covariance = np.array([[4.0, 1.2, 0.0], [1.2, 0.5, 0.1], [0.0, 0.1, 0.2]])
     mean = np.array([1.0, -2.0, 3.0])
-    found = _sample(
+    chains = _sample(
         _gaussian(mean, covariance),
         np.zeros((8, 3)),
         n_samples=750,
@@ -181,12 +181,12 @@ def test_correlated_gaussian(adapt_mass):
         n_leapfrog=8,
         adapt_mass=adapt_mass,
     )
-    draws = found.samples.numpy()
+    draws = chains.samples.numpy()
     assert _z_scores(draws, mean).max() < 4
     products = (draws - mean)[..., :, None] * (draws - mean)[..., None, :]
     assert _z_scores(products, covariance).max() < 4
     assert r_hat(draws).max() < 1.01
-    assert found.n_divergences.sum() == 0
+    assert chains.n_divergences.sum() == 0
 
 
 def test_bayesian_linear_regression():
@@ -223,20 +223,20 @@ def test_thinning_keeps_every_third():
 
 
 def test_long_steps_diverge_and_are_rejected():
-    found = _sample(_quartic, np.ones((2, 2)), step_size=50.0, n_samples=7, thin=2)
-    assert found.n_divergences.tolist() == [14, 14]
-    assert found.acceptance_rate.tolist() == [0.0, 0.0]
-    assert (found.samples == 1.0).all()
+    chains = _sample(_quartic, np.ones((2, 2)), step_size=50.0, n_samples=7, thin=2)
+    assert chains.n_divergences.tolist() == [14, 14]
+    assert chains.acceptance_rate.tolist() == [0.0, 0.0]
+    assert (chains.samples == 1.0).all()
 
 
 def test_undefined_densities_are_rejected():
     def square_root(z):  # NaN below zero
         return torch.sqrt(z[:, 0]) - z[:, 0], 0.5 / torch.sqrt(z) - 1
 
-    found = _sample(square_root, [[1.0]], step_size=0.5, n_samples=300)
-    assert (found.samples > 0).all()
-    assert torch.isfinite(found.log_density).all()
-    assert 0 < found.acceptance_rate[0] < 1
+    chains = _sample(square_root, [[1.0]], step_size=0.5, n_samples=300)
+    assert (chains.samples > 0).all()
+    assert torch.isfinite(chains.log_density).all()
+    assert 0 < chains.acceptance_rate[0] < 1
 
 
 # --- adaptation ----------------------------------------------------------------
@@ -260,12 +260,12 @@ def test_dual_averaging_against_the_published_algorithm():
 
 def test_target_orders_the_steps():
     gaussian = _gaussian(np.zeros(10), np.diag(np.linspace(0.5, 2, 10)))
-    found = [
+    results = [
         _sample(gaussian, np.zeros((2, 10)), n_warmup=300, target_accept=target)
         for target in (0.5, 0.8, 0.95)
     ]
-    steps = [one.step_size.mean() for one in found]
-    rates = [one.acceptance_rate.mean() for one in found]
+    steps = [item.step_size.mean() for item in results]
+    rates = [item.acceptance_rate.mean() for item in results]
     assert steps[0] > steps[1] > steps[2] > 0
     assert rates[0] < rates[1] < rates[2]
     assert abs(rates[1] - 0.8) < 0.1
@@ -285,10 +285,10 @@ def test_first_step_on_a_plateau_is_finite():
 def test_single_gradient_per_transition():
     """The number of steps has nothing to vary; this is Langevin dynamics."""
     gaussian = _gaussian(np.zeros(2), np.eye(2))
-    found = _sample(
+    chains = _sample(
         gaussian, np.zeros((6, 2)), n_leapfrog=1, step_size=0.8, n_samples=700
     )
-    draws = found.samples.numpy()
+    draws = chains.samples.numpy()
     assert _z_scores(draws**2, np.ones(2)).max() < 4
 
 
@@ -306,7 +306,7 @@ def test_masses_are_inverse_variances():
     """Scales that differ by 1e4 are sampled with few steps."""
     variances = np.array([1e-4, 1.0, 1e4])
     kwargs = {"n_warmup": 400, "n_leapfrog": 6, "n_samples": 150}
-    found = [
+    results = [
         _sample(
             _gaussian(np.zeros(3), np.diag(variances)),
             np.zeros((6, 3)),
@@ -315,7 +315,7 @@ def test_masses_are_inverse_variances():
         )
         for adapt in (False, True)
     ]
-    without, adapted = (one.samples.numpy().var(axis=(0, 1)) for one in found)
+    without, adapted = (item.samples.numpy().var(axis=(0, 1)) for item in results)
     assert without[2] < 0.5 * variances[2]
     assert_allclose(adapted, variances, rtol=0.4)
 
@@ -329,7 +329,7 @@ def _naive_r_hat(draws):
     halves = [half for chain in draws for half in (chain[:n], chain[-n:])]
     median = np.median(np.concatenate(halves))
 
-    def one(chains):
+    def ratio_of(chains):
         values = np.concatenate(chains)
         z = []
         for chain in chains:
@@ -343,18 +343,18 @@ def _naive_r_hat(draws):
         within = np.mean([np.sum((row - np.mean(row)) ** 2) / (n - 1) for row in z])
         return np.sqrt(((n - 1) / n * within + between / n) / within)
 
-    return max(one(halves), one([np.abs(half - median) for half in halves]))
+    return max(ratio_of(halves), ratio_of([np.abs(half - median) for half in halves]))
 
 
 @pytest.mark.parametrize("n_draws", [4, 15, 40])
 def test_r_hat_against_a_loop(n_draws):
     draws = np.random.default_rng(0).standard_t(3, size=(3, n_draws, 2, 2))
     draws[..., 1] = draws[..., 1].round()  # ties
-    found = r_hat(draws)
+    r_hats = r_hat(draws)
     for i in range(2):
         for j in range(2):
             expected = _naive_r_hat(draws[:, :, i, j])
-            assert found[i, j] == pytest.approx(expected, rel=1e-12)
+            assert r_hats[i, j] == pytest.approx(expected, rel=1e-12)
 
 
 def test_r_hat_finds_what_is_wrong():

@@ -27,13 +27,13 @@ from skood.nn._make_network import make_network
 KINDS = ["diag", "full", "kron"]
 
 
-def _problem(n_outputs=3, n_rows=20, width=4, seed=0):
+def _problem(n_outputs=3, n_samples=20, width=4, seed=0):
     """Features that end in a one, weights, and logits (-m/2, m/2) of a margin."""
     rng = np.random.default_rng(seed)
-    features = torch.from_numpy(rng.normal(size=(n_rows, width)))
+    features = torch.from_numpy(rng.normal(size=(n_samples, width)))
     features[:, -1] = 1.0
     weights = torch.from_numpy(rng.normal(size=(n_outputs, width)))
-    codes = torch.from_numpy(rng.integers(max(2, n_outputs), size=n_rows))
+    codes = torch.from_numpy(rng.integers(max(2, n_outputs), size=n_samples))
     return features, weights, codes
 
 
@@ -47,9 +47,9 @@ def _logits(features, weights):
 def _curvature(kind, features, weights, parts=1):
     structure = STRUCTURES[kind]
     totals = None
-    for rows in torch.arange(len(features)).tensor_split(parts):
+    for samples in torch.arange(len(features)).tensor_split(parts):
         sums = structure.sums(
-            features[rows], _logits(features[rows], weights), len(weights)
+            features[samples], _logits(features[samples], weights), len(weights)
         )
         totals = sums if totals is None else tuple(map(torch.add, totals, sums))
     return structure(*(t.numpy() for t in totals), n_samples=len(features))
@@ -84,8 +84,8 @@ def test_full_is_the_hessian_of_the_posterior(n_outputs):
         return likelihood + 0.7 / 2 * (flat**2).sum()
 
     expected = hessian(loss)(weights.flatten()).numpy()
-    found = _curvature("full", features, weights)
-    h = found.vectors @ np.diag(found.eigenvalues) @ found.vectors.T
+    curvature = _curvature("full", features, weights)
+    h = curvature.vectors @ np.diag(curvature.eigenvalues) @ curvature.vectors.T
     assert_allclose(h + 0.7 * np.eye(len(h)), expected, atol=1e-12)
     diagonal = _curvature("diag", features, weights).eigenvalues
     assert_allclose(diagonal.ravel() + 0.7, np.diag(expected), atol=1e-12)
@@ -93,9 +93,9 @@ def test_full_is_the_hessian_of_the_posterior(n_outputs):
 
 def test_kron_is_the_sum_times_the_mean():
     features, weights, _ = _problem()
-    found = _curvature("kron", features, weights)
-    both = np.kron(found.out_vectors, found.in_vectors)
-    h = both @ np.diag(found.eigenvalues.ravel()) @ both.T
+    curvature = _curvature("kron", features, weights)
+    both = np.kron(curvature.out_vectors, curvature.in_vectors)
+    h = both @ np.diag(curvature.eigenvalues.ravel()) @ both.T
     assert_allclose(h, _dense("kron", features, weights), atol=1e-12)
 
 
@@ -105,11 +105,11 @@ def test_kron_is_exact_if_all_samples_have_the_same_features():
     assert_allclose(
         _dense("kron", features, weights), _dense("full", features, weights), atol=1e-12
     )
-    found = [
+    results = [
         np.sort(_curvature(k, features, weights).eigenvalues, None)
         for k in ("full", "kron")
     ]
-    assert_allclose(*found, atol=1e-12)
+    assert_allclose(*results, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -125,8 +125,8 @@ def test_moments_against_dense_matrices(kind, n_outputs):
         J = np.kron(np.eye(n_outputs), phi)
         expected.append(J @ inverse @ J.T)
     expected = np.array(expected)
-    found = curvature.covariances(features, 0.3).numpy()
-    assert_allclose(found, expected, atol=1e-12)
+    result = curvature.covariances(features, 0.3).numpy()
+    assert_allclose(result, expected, atol=1e-12)
     assert_allclose(
         curvature.variances(features, 0.3),
         np.diagonal(expected, axis1=1, axis2=2),
@@ -188,23 +188,23 @@ def test_marginal_likelihood_against_determinants(kind):
         expected = (
             log_lik + log_prior + 0.5 * (len(w) * math.log(2 * math.pi) - log_det)
         )
-        found = log_marginal_likelihood(
+        result = log_marginal_likelihood(
             log_lik, _curvature(kind, features, weights).eigenvalues, w @ w, tau
         )
-        assert found == pytest.approx(expected, rel=1e-12)
+        assert result == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 @pytest.mark.parametrize("square_norm", [1e-6, 1.0, 1e6])
 def test_best_precision_is_the_maximum(scale, square_norm):
     h = scale * np.random.default_rng(0).gamma(0.3, size=30)
-    found = best_precision(h, square_norm)
-    gamma = np.sum(h / (h + found))
-    assert found * square_norm == pytest.approx(gamma, rel=1e-9)
-    best = log_marginal_likelihood(0.0, h, square_norm, found)
+    precision = best_precision(h, square_norm)
+    gamma = np.sum(h / (h + precision))
+    assert precision * square_norm == pytest.approx(gamma, rel=1e-9)
+    best = log_marginal_likelihood(0.0, h, square_norm, precision)
     around = minimize_scalar(
         lambda log_tau: -log_marginal_likelihood(0.0, h, square_norm, np.exp(log_tau)),
-        bounds=(math.log(found) - 20, math.log(found) + 20),
+        bounds=(math.log(precision) - 20, math.log(precision) + 20),
         method="bounded",
     )
     assert best >= -around.fun - 1e-12 * abs(around.fun)
@@ -245,18 +245,18 @@ def _open(net, n_classes=3):
 def test_last_layer_gives_the_logits(bias, n_outputs):
     net = _net(nn.Linear(5, n_outputs, bias=bias))
     network, batch = _open(net, max(2, n_outputs))
-    part = LastLayer(network)
-    features, logits = part.read(batch)
+    head = LastLayer(network)
+    features, logits = head.read(batch)
     assert features.shape == (6, 5 + bias)
-    assert part.weights.shape == (n_outputs, 5 + bias)
-    outputs = features @ part.weights.T
+    assert head.weights.shape == (n_outputs, 5 + bias)
+    outputs = features @ head.weights.T
     spread = torch.tensor([[-0.5], [0.5]]) if n_outputs == 1 else torch.eye(n_outputs)
     spread = spread.double()
     assert_allclose(outputs @ spread.T, logits, atol=1e-6)
     draws = torch.randn(2, n_outputs, 5 + bias, generator=torch.Generator()).double()
-    changes = part.changes(features, draws)
+    changes = head.changes(features, draws)
     for s in range(2):
-        moved = (features @ (part.weights + draws[s]).T) @ spread.T
+        moved = (features @ (head.weights + draws[s]).T) @ spread.T
         assert_allclose(logits + changes[s], moved, atol=1e-6)
     assert not network.module.get_submodule(network.head_name)._forward_pre_hooks
 
@@ -274,17 +274,17 @@ def test_margin_of_scikit_learn_is_a_single_output():
     clf = LogisticRegression().fit(X, y)
     network = make_network(clf).with_weights(device="cpu", one_margin=True)
     batch = network.batch(network.prepare(X))
-    part = LastLayer(network)
+    head = LastLayer(network)
     expected = np.append(clf.coef_, clf.intercept_)[None]
-    assert_allclose(part.weights, expected, rtol=1e-15)
-    _, logits = part.read(batch)
+    assert_allclose(head.weights, expected, rtol=1e-15)
+    _, logits = head.read(batch)
     m = clf.decision_function(X)
     assert_allclose(logits, np.column_stack([-m, m]) / 2, atol=1e-15)
     variances = torch.full((30, 1), 8.0, dtype=torch.float64)
-    per_class, row_sums = part.class_moments(variances, variances)
+    per_class, row_sums = head.class_moments(variances, variances)
     assert per_class.eq(2.0).all() and per_class.shape == (30, 2)
     assert row_sums.eq(0.0).all()
-    covariances = part.class_covariances(variances[:, :, None])
+    covariances = head.class_covariances(variances[:, :, None])
     expected = np.broadcast_to([[2.0, -2.0], [-2.0, 2.0]], (30, 2, 2))
     assert_array_equal(covariances, expected)
 
@@ -310,9 +310,9 @@ def test_symmetric_weights_of_two_outputs_stay_two():
         net[2].weight.zero_()
         net[2].bias.copy_(torch.tensor([-1.0, 1.0]))
     network, _ = _open(net, 2)
-    part = LastLayer(network)
-    assert part.weights.shape == (2, 6)
-    assert not part.is_margin
+    head = LastLayer(network)
+    assert head.weights.shape == (2, 6)
+    assert not head.is_margin
 
 
 def test_full_matrix_that_is_too_large():
@@ -323,19 +323,19 @@ def test_full_matrix_that_is_too_large():
     ):
         check_full("full", 55_510)
     network, batch = _open(_net(nn.Linear(5, 5_000)), 5_000)
-    part = LastLayer(network)
+    head = LastLayer(network)
     with pytest.raises(ValueError, match=r"all 30,000 weights, of 7\.2 GB"):
-        part.sums("full", *part.read(batch))
+        head.sums("full", *head.read(batch))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_is_all_there_is(kind):
     features, weights, _ = _problem()
-    given = _curvature(kind, features, weights)
-    state = vars(given)
+    curvature = _curvature(kind, features, weights)
+    state = vars(curvature)
     assert all(type(value) is np.ndarray for value in state.values())
     again = STRUCTURES[kind].of(state)
-    assert type(again) is type(given)
+    assert type(again) is type(curvature)
     assert torch.equal(
-        again.covariances(features, 0.3), given.covariances(features, 0.3)
+        again.covariances(features, 0.3), curvature.covariances(features, 0.3)
     )

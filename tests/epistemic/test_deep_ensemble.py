@@ -58,12 +58,12 @@ def test_setting_a_against_a_loop_over_members(data, base):
     mixture = sum(p) / 5
     assert_allclose(clf.predict_proba(X), mixture, rtol=1e-12)
     assert_array_equal(clf.predict(X), clf.classes_[mixture.argmax(axis=1)])
-    found = clf.predict_uncertainty(X)
+    uncertainty = clf.predict_uncertainty(X)
     expected = naive_uncertainty(p)
-    assert_allclose(found.total, expected.total, rtol=1e-9)
-    assert_allclose(found.aleatoric, expected.aleatoric, rtol=1e-9, atol=1e-15)
-    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-9, atol=1e-12)
-    assert found.epistemic.max() > 0.01
+    assert_allclose(uncertainty.total, expected.total, rtol=1e-9)
+    assert_allclose(uncertainty.aleatoric, expected.aleatoric, rtol=1e-9, atol=1e-15)
+    assert_allclose(uncertainty.epistemic, expected.epistemic, rtol=1e-9, atol=1e-12)
+    assert uncertainty.epistemic.max() > 0.01
 
 
 @pytest.mark.parametrize("with_reference", [True, False])
@@ -77,16 +77,16 @@ def test_setting_b_against_a_loop_over_members(data, with_reference):
         setting="b",
         random_state=0,
     ).fit(X, y)
-    given = reference if with_reference else clf.estimators_[0]
-    p = given.predict_proba(X)
+    original = reference if with_reference else clf.estimators_[0]
+    p = original.predict_proba(X)
     assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
-    assert_array_equal(clf.predict(X), given.predict(X))
-    found = clf.predict_uncertainty(X)
+    assert_array_equal(clf.predict(X), original.predict(X))
+    uncertainty = clf.predict_uncertainty(X)
     members = [member.predict_proba(X) for member in clf.estimators_]
     expected = naive_uncertainty(members, reference=p)
-    assert_allclose(found.aleatoric, expected.aleatoric, rtol=1e-9)
-    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-9)
-    assert_array_equal(found.total, found.aleatoric + found.epistemic)
+    assert_allclose(uncertainty.aleatoric, expected.aleatoric, rtol=1e-9)
+    assert_allclose(uncertainty.epistemic, expected.epistemic, rtol=1e-9)
+    assert_array_equal(uncertainty.total, uncertainty.aleatoric + uncertainty.epistemic)
 
 
 def test_auto_is_b_with_a_reference(data):
@@ -112,10 +112,10 @@ def test_members_that_agree_have_no_epistemic_uncertainty(data):
         SkoodWarning, match="All 3 members of DeepEnsemble give the same"
     ):
         clf = DeepEnsemble([member] * 3).fit(X, y)
-    found = clf.predict_uncertainty(X)
-    assert_allclose(found.epistemic, 0.0, atol=1e-14)
+    uncertainty = clf.predict_uncertainty(X)
+    assert_allclose(uncertainty.epistemic, 0.0, atol=1e-14)
     expected = [entropy(p) for p in member.predict_proba(X)]
-    assert_allclose(found.total, expected, rtol=1e-12)
+    assert_allclose(uncertainty.total, expected, rtol=1e-12)
 
 
 def test_sure_members_that_contradict_each_other(data):
@@ -126,9 +126,9 @@ def test_sure_members_that_contradict_each_other(data):
         FrozenEstimator(DecisionTreeClassifier().fit(X, np.roll(names, k)[y]))
         for k in range(3)
     ]
-    found = DeepEnsemble(members).fit(X, y).predict_uncertainty(X)
-    assert_allclose(found.epistemic, np.log(3), rtol=1e-12)
-    assert_allclose(found.aleatoric, 0.0, atol=1e-15)
+    uncertainty = DeepEnsemble(members).fit(X, y).predict_uncertainty(X)
+    assert_allclose(uncertainty.epistemic, np.log(3), rtol=1e-12)
+    assert_allclose(uncertainty.aleatoric, 0.0, atol=1e-15)
 
 
 def test_samples_in_blocks_give_the_same(data, monkeypatch):
@@ -136,18 +136,18 @@ def test_samples_in_blocks_give_the_same(data, monkeypatch):
     clf = DeepEnsemble(NET, n_members=3, setting="b", random_state=0).fit(X, y)
     whole = clf.predict_uncertainty(X), clf.predict_members(X), clf.predict_proba(X)
 
-    def short_chunks(n_rows, bytes_per_row):
+    def short_chunks(n_samples, bytes_per_row):
         assert bytes_per_row >= 3 * 3 * 8
-        yield from (slice(k, min(k + 7, n_rows)) for k in range(0, n_rows, 7))
+        yield from (slice(k, min(k + 7, n_samples)) for k in range(0, n_samples, 7))
 
     monkeypatch.setattr(_ensembles, "row_chunks", short_chunks)
     assert len(list(clf._blocks(X))) == 13
-    for rows in (X, torch.from_numpy(X), X.tolist()):
-        parts = clf.predict_uncertainty(rows)
-        for name, part in parts.items():
-            assert_allclose(part, whole[0][name], rtol=1e-12, atol=1e-15)
-        assert_allclose(clf.predict_members(rows), whole[1], rtol=1e-12)
-        assert_allclose(clf.predict_proba(rows), whole[2], rtol=1e-12)
+    for samples in (X, torch.from_numpy(X), X.tolist()):
+        parts = clf.predict_uncertainty(samples)
+        for name, component in parts.items():
+            assert_allclose(component, whole[0][name], rtol=1e-12, atol=1e-15)
+        assert_allclose(clf.predict_members(samples), whole[1], rtol=1e-12)
+        assert_allclose(clf.predict_proba(samples), whole[2], rtol=1e-12)
     forest = DeepEnsemble(TREE, n_members=3, random_state=0).fit(csr_matrix(X), y)
     assert_array_equal(forest.predict_members(csr_matrix(X)), forest.predict_members(X))
 
@@ -255,7 +255,7 @@ def test_bootstrap_draws_as_many_of_each_class(data):
         for name in np.unique(names):
             assert np.sum(member.y_ == name) == np.sum(names == name)
     # a row is missed with probability (1 - 1/n)^n of its class
-    missed = np.mean([1 - len(np.unique(rows)) / len(X) for rows in drawn])
+    missed = np.mean([1 - len(np.unique(samples)) / len(X) for samples in drawn])
     sizes = np.unique(names, return_counts=True)[1]
     expected = np.sum(sizes * (1 - 1 / sizes) ** sizes) / len(X)
     assert missed == pytest.approx(expected, abs=0.03)
@@ -281,8 +281,10 @@ def test_bootstrap_draws_no_samples_of_weight_zero(data):
     clf = DeepEnsemble(base, n_members=8, bootstrap=True, random_state=0)
     clf.fit(X, y, sample_weight=weight)
     drawn = [tuple(m.rows_[m.weight_ > 0].tolist()) for m in clf.estimators_]
-    for member, rows in zip(clf.estimators_, drawn, strict=True):
-        assert [row % 3 for row in sorted(rows, key=lambda row: row % 3)] == [0] * 3 + [
+    for member, samples in zip(clf.estimators_, drawn, strict=True):
+        assert [row % 3 for row in sorted(samples, key=lambda row: row % 3)] == [
+            0
+        ] * 3 + [
             1,
             1,
         ]
@@ -513,20 +515,20 @@ def test_processes_give_the_same_members(data, in_processes, monkeypatch):
             )
 
     base = make_pipeline(StandardScaler(), TorchClassifier(Local, max_epochs=3))
-    one = DeepEnsemble(base, n_members=3, random_state=0).fit(X, y)
+    fitted = DeepEnsemble(base, n_members=3, random_state=0).fit(X, y)
     if not in_processes:
         monkeypatch.setattr(_ensembles, "as_they_come", _one_by_one)
     two = DeepEnsemble(base, n_members=3, random_state=0, n_jobs=2).fit(X, y)
-    assert_array_equal(two.predict_members(X), one.predict_members(X))
+    assert_array_equal(two.predict_members(X), fitted.predict_members(X))
     assert all(type(m[-1].module_) is Local for m in two.estimators_)
 
 
 def test_a_backend_that_gives_all_results_at_once(data):
     X, y = data
-    one = DeepEnsemble(TREE, n_members=3, random_state=0).fit(X, y)
+    fitted = DeepEnsemble(TREE, n_members=3, random_state=0).fit(X, y)
     with joblib.parallel_config(backend="multiprocessing", n_jobs=2):
         two = DeepEnsemble(TREE, n_members=3, random_state=0).fit(X, y)
-    assert_array_equal(two.predict_members(X), one.predict_members(X))
+    assert_array_equal(two.predict_members(X), fitted.predict_members(X))
 
 
 def test_in_a_pipeline_a_search_and_a_detector(data):

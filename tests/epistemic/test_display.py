@@ -81,11 +81,11 @@ def test_axes_of_the_user(quam, data):
     assert display.figure_ is figure
     assert list(display.axes_) == list(axes.ravel())
     _assert_draws(display, trace, DEFAULT)
-    _, one = plt.subplots()
-    display = AdversarialModelDisplay.from_trace(trace, ax=one, quantities=["loss"])
-    assert list(display.axes_) == [one]
+    _, item = plt.subplots()
+    display = AdversarialModelDisplay.from_trace(trace, ax=item, quantities=["loss"])
+    assert list(display.axes_) == [item]
     with pytest.raises(ValueError, match=r"There are 4 quantities, .* got 1"):
-        AdversarialModelDisplay.from_trace(trace, ax=one)
+        AdversarialModelDisplay.from_trace(trace, ax=item)
 
 
 def test_pipeline_and_regressor(data):

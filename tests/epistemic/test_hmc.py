@@ -91,15 +91,15 @@ def test_logistic_regression_against_quadrature(prior_scale, temperature):
         device="cpu",
     ).fit(_logistic.X, _logistic.y)
     exact = _logistic.Quadrature(prior_scale, temperature)
-    found, error = _logistic.sample_moments(hmc.samples_)
-    assert (np.abs(found - exact.moments()) < 4 * error).all()
+    proba, error = _logistic.sample_moments(hmc.samples_)
+    assert (np.abs(proba - exact.moments()) < 4 * error).all()
     assert (error[:2] < 0.1 * np.sqrt(exact.moments()[2:4])).all()
     assert hmc.r_hat_ < 1.02
     hmc.set_params(setting="a")
     points = [-3.0, 0.0, 4.0]
     expected = [exact.proba(x) for x in points]
-    found = hmc.predict_proba(np.array(points)[:, None])[:, 1]
-    assert_allclose(found, expected, atol=0.01)
+    proba = hmc.predict_proba(np.array(points)[:, None])[:, 1]
+    assert_allclose(proba, expected, atol=0.01)
 
 
 def test_scales_of_single_parameters():
@@ -136,13 +136,13 @@ def test_members_are_the_samples(make):
         p = 1 / (1 + np.exp(-margin))
         assert_allclose(members[i, :, 1], p, rtol=1e-9)
         value = -np.logaddexp(0, np.where(y == 1, -margin, margin)).sum()
-        value -= sum(0.5 * (part**2).sum() for part in w.values())
+        value -= sum(0.5 * (component**2).sum() for component in w.values())
         assert log_density[i] == pytest.approx(value, rel=1e-9)
     assert_allclose(clf.predict_proba(X), members.mean(axis=0), rtol=1e-9)
     expected = member_uncertainty(np.log(members))
-    found = clf.predict_uncertainty(X)
+    uncertainty = clf.predict_uncertainty(X)
     for name in ("total", "aleatoric", "epistemic"):
-        assert_allclose(found[name], expected[name], rtol=1e-6)
+        assert_allclose(uncertainty[name], expected[name], rtol=1e-6)
 
 
 @quiet
@@ -177,23 +177,23 @@ def test_fixed_model_predicts_in_setting_b(make, network):
     before = copy.deepcopy(network)
     clf = make(FrozenEstimator(network), random_state=0, device="cpu").fit(X, y)
     assert_allclose(clf.predict_proba(X), network.predict_proba(X))
-    found = clf.predict_uncertainty(X).epistemic
+    epistemic = clf.predict_uncertainty(X).epistemic
     # the network returns logits: its probabilities have too few digits
     expected = member_uncertainty(
         np.log(clf.predict_members(X)),
         reference=np.log(network.predict_proba(X)),
         setting="b",
     ).epistemic
-    assert_allclose(found, expected, rtol=1e-5)
+    assert_allclose(epistemic, expected, rtol=1e-5)
     alone = [clf.predict_uncertainty(X[[i]]).epistemic[0] for i in range(5)]
-    assert_allclose(found[:5], alone, rtol=1e-9)
+    assert_allclose(epistemic[:5], alone, rtol=1e-9)
     assert_array_equal(network.predict_proba(X), before.predict_proba(X))
     if isinstance(network, TorchClassifier):
-        given = before.module_.state_dict()
+        state = before.module_.state_dict()
         for name, tensor in network.module_.state_dict().items():
-            assert torch.equal(tensor, given[name])
+            assert torch.equal(tensor, state[name])
     in_a = clf.set_params(setting="a").predict_uncertainty(X)
-    assert not np.allclose(in_a.epistemic, found)
+    assert not np.allclose(in_a.epistemic, epistemic)
 
 
 # --- options ---------------------------------------------------------------------
@@ -222,8 +222,8 @@ def test_chains_start_at_the_prior_or_at_the_fixed_model():
     hmc = _quick(frozen, init="estimator", **still).fit(X, y)
     assert max(np.abs(coef).max() for coef in frozen.coefs_) > 1
     hidden, head = (coef.T for coef in frozen.coefs_)
-    given = {"0.weight": hidden, "2.weight": np.concatenate([-head, head]) / 2}
-    for name, weight in given.items():
+    original = {"0.weight": hidden, "2.weight": np.concatenate([-head, head]) / 2}
+    for name, weight in original.items():
         distance = hmc.samples_[name] - weight
         assert np.abs(distance).max() < 5 * 0.1 * 0.5
         assert 0.02 < distance.std() < 0.1
@@ -279,9 +279,9 @@ def test_pipelines_torch_networks_and_labels():
     assert hmc.samples_["head.weight"].shape == (16, 2, 5)
     assert hmc.samples_["head.weight"].dtype == np.float32
     assert set(hmc.predict(100 * X)) <= {"left", "right"}
-    rows = hmc.predict_uncertainty(100 * X).epistemic
+    epistemic = hmc.predict_uncertainty(100 * X).epistemic
     alone = [hmc.predict_uncertainty(100 * X[[i]]).epistemic[0] for i in range(5)]
-    assert_allclose(rows[:5], alone, rtol=1e-9)
+    assert_allclose(epistemic[:5], alone, rtol=1e-9)
 
 
 @quiet
@@ -325,8 +325,8 @@ def test_errors_keep_what_was_fitted():
 def test_transformers(make):
     with seeded(0):
         module = Encoder()
-    given = FrozenEstimator(pretrained(module, classes=[0, 1]))
-    clf = make(given, random_state=0, device="cpu").fit(X.astype(np.float32), y)
+    original = FrozenEstimator(pretrained(module, classes=[0, 1]))
+    clf = make(original, random_state=0, device="cpu").fit(X.astype(np.float32), y)
     assert torch.backends.mha.get_fastpath_enabled()
     members = clf.predict_members(X.astype(np.float32))
     twin = copy.deepcopy(module).double().eval()
@@ -344,8 +344,8 @@ def test_transformers(make):
 def test_half_precision(make, dtype):
     with seeded(0):
         module = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)).to(dtype)
-    given = FrozenEstimator(pretrained(module, classes=[0, 1]))
-    clf = make(given, random_state=0, device="cpu").fit(X, y)
+    original = FrozenEstimator(pretrained(module, classes=[0, 1]))
+    clf = make(original, random_state=0, device="cpu").fit(X, y)
     assert clf.samples_["0.weight"].dtype == np.float32
     assert np.isfinite(clf.predict_uncertainty(X).epistemic).all()
 
@@ -360,27 +360,27 @@ def test_inference_mode_of_the_caller(make, kind):
     clf = make(FrozenEstimator(torch_network.fit(X, y)), random_state=0, device="cpu")
     expected = clf.fit(X, y).samples_
     with torch.inference_mode():
-        rows = torch.tensor(X, dtype=torch.float32) if kind == "tensor" else X
-        found = clf.fit(rows, y).samples_
-        assert np.isfinite(clf.predict_uncertainty(rows).epistemic).all()
+        selected = torch.tensor(X, dtype=torch.float32) if kind == "tensor" else X
+        result = clf.fit(selected, y).samples_
+        assert np.isfinite(clf.predict_uncertainty(selected).epistemic).all()
     for name, samples in expected.items():
-        assert_array_equal(found[name], samples)
+        assert_array_equal(result[name], samples)
 
 
 @quiet
 @each_sampler
 def test_no_bias_is_sampled_where_there_is_none(make):
-    given = LogisticRegression(fit_intercept=False)
-    clf = make(given, random_state=0, device="cpu").fit(X, y)
+    original = LogisticRegression(fit_intercept=False)
+    clf = make(original, random_state=0, device="cpu").fit(X, y)
     assert list(clf.samples_) == ["0.weight"]
     assert clf.predict_uncertainty([[0.0, 0.0]]).epistemic < 1e-12
 
 
 @each_sampler
 def test_separate_models_per_class_are_no_network(make):
-    given = SGDClassifier(loss="log_loss", random_state=0)
+    original = SGDClassifier(loss="log_loss", random_state=0)
     with pytest.raises(ValueError, match="SGDClassifier are not the softmax of its"):
-        make(given).fit(X, (X[:, 0] > 0).astype(int) + y)
+        make(original).fit(X, (X[:, 0] > 0).astype(int) + y)
 
 
 # --- diagnostics of many rows and of one chain -----------------------------------
@@ -393,8 +393,8 @@ def test_many_samples_are_compared_on_a_subset(monkeypatch):
     hmc.fit(many, many[:, 0] > 0)
     assert hmc.r_hat_proba_.shape == (1000, 2)
     chains = hmc.predict_members(many).reshape(2, 8, 1200, 2)
-    rows = np.sort(np.random.default_rng(0).choice(1200, 1000, replace=False))
-    assert_allclose(hmc.r_hat_proba_, r_hat(chains)[rows], rtol=1e-6)
+    samples = np.sort(np.random.default_rng(0).choice(1200, 1000, replace=False))
+    assert_allclose(hmc.r_hat_proba_, r_hat(chains)[samples], rtol=1e-6)
     monkeypatch.setattr(
         "skood.epistemic.mcmc._hmc.row_chunks",
         lambda n, size: (slice(i, i + 300) for i in range(0, n, 300)),

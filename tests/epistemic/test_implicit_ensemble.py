@@ -71,9 +71,9 @@ def test_prediction_is_the_mean_of_the_members(iris, quick):
     p = naive_members(quick, X)
     assert_allclose(quick.predict_members(X), p, rtol=1e-5)
     mean = quick.predict_members(X).mean(axis=0)
-    found = quick.predict_proba(X)
-    assert found.dtype == np.float64
-    assert_allclose(found, mean, rtol=1e-12)
+    proba = quick.predict_proba(X)
+    assert proba.dtype == np.float64
+    assert_allclose(proba, mean, rtol=1e-12)
     assert_allclose(quick.predict_logits(X), np.log(mean), rtol=1e-12, atol=1e-14)
     assert_array_equal(quick.predict(X), quick.classes_[mean.argmax(axis=1)])
     assert_allclose(quick.decision_function(X), np.log(mean), rtol=1e-12, atol=1e-14)
@@ -88,15 +88,15 @@ def test_uncertainty(iris, quick):
     p = quick.predict_members(X)
     mean = p.mean(axis=0)
     expected = member_uncertainty(np.log(p))
-    found = quick.predict_uncertainty(X)
+    uncertainty = quick.predict_uncertainty(X)
     for name in ("total", "aleatoric", "epistemic"):
-        assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-14)
+        assert_allclose(uncertainty[name], expected[name], rtol=1e-9, atol=1e-14)
     quick.set_params(setting="b")
     assert_allclose(quick.predict_proba(X), mean, rtol=1e-12)
-    found = quick.predict_uncertainty(X)
+    uncertainty = quick.predict_uncertainty(X)
     expected = naive_uncertainty(p, reference=mean)
-    assert_allclose(found.aleatoric, expected.aleatoric, rtol=1e-9)
-    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-7, atol=1e-14)
+    assert_allclose(uncertainty.aleatoric, expected.aleatoric, rtol=1e-9)
+    assert_allclose(uncertainty.epistemic, expected.epistemic, rtol=1e-7, atol=1e-14)
 
 
 def test_blocks_of_samples(iris, quick, monkeypatch):
@@ -133,8 +133,8 @@ def test_batches_of_a_prediction_are_small(
         X[:200], y[:200]
     )
     width = max(
-        max(getattr(part, "in_features", 0), getattr(part, "out_channels", 0))
-        for part in clf.estimator_.module_.modules()
+        max(getattr(component, "in_features", 0), getattr(component, "out_channels", 0))
+        for component in clf.estimator_.module_.modules()
     )
     needed = 64 * n_members * width * math.prod(shape[1:])
     expected = max(64 * 2**20 // needed, 100)
@@ -178,8 +178,8 @@ def test_images(kind, module, max_epochs, digits):
     assert_array_equal(clf.classes_, names)
     loaded = pickle.loads(pickle.dumps(clf))
     assert_array_equal(loaded.predict_members(X), clf.predict_members(X))
-    found = clf.predict_members(torch.as_tensor(X))
-    assert_array_equal(found, clf.predict_members(X))
+    members = clf.predict_members(torch.as_tensor(X))
+    assert_array_equal(members, clf.predict_members(X))
 
 
 @both
@@ -188,7 +188,7 @@ def test_members_disagree_where_there_are_no_data(kind):
     clf = ensemble(kind, n_members=6, max_epochs=60, lr=0.05, random_state=0).fit(X, y)
     angles = np.linspace(0, 2 * np.pi, 100)
     ring = 4 * np.column_stack([np.cos(angles), np.sin(angles)])
-    near, far = (clf.predict_uncertainty(rows).epistemic for rows in (X, ring))
+    near, far = (clf.predict_uncertainty(samples).epistemic for samples in (X, ring))
     assert far.mean() > 5 * near.mean()
 
 
@@ -241,11 +241,11 @@ def test_step_is_that_of_the_mean(iris, quick):
     codes = torch.as_tensor(y)
     loss = sum(nn.functional.cross_entropy(logits[:, m], codes) for m in range(3)) / 3
     loss.backward()
-    for found, before in zip(
+    for result, before in zip(
         quick.estimator_.module_.parameters(), network.parameters(), strict=True
     ):
         expected = before - 0.1 * before.grad
-        assert_allclose(found.detach(), expected.detach(), rtol=1e-4, atol=1e-6)
+        assert_allclose(result.detach(), expected.detach(), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -292,9 +292,11 @@ def test_seeds(iris, quick):
 
 def test_partial_fit(iris, quick):
     X, y = iris
-    one = clone(quick).set_params(estimator__max_epochs=1).fit(X, y).predict_members(X)
+    members = (
+        clone(quick).set_params(estimator__max_epochs=1).fit(X, y).predict_members(X)
+    )
     quick.partial_fit(X, y, classes=[0, 1, 2])
-    assert_array_equal(quick.predict_members(X), one)
+    assert_array_equal(quick.predict_members(X), members)
     loaded = pickle.loads(pickle.dumps(quick)).partial_fit(X, y)
     assert_array_equal(
         quick.partial_fit(X, y).predict_members(X), loaded.predict_members(X)

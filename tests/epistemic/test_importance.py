@@ -22,14 +22,18 @@ from skood.epistemic import (
 
 def test_equal_weights_are_the_standard_error_of_a_mean():
     values = np.random.default_rng(0).exponential(size=(50, 3))
-    found = importance_estimate(values, confidence_level=0.9)
+    estimate = importance_estimate(values, confidence_level=0.9)
     error = values.std(axis=0, ddof=1) / np.sqrt(50)
     half = norm.ppf(0.95) * error
-    np.testing.assert_allclose(found.estimate, values.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(found.standard_error, error, rtol=1e-12)
-    np.testing.assert_allclose(found.n_effective, 50, rtol=1e-12)
-    np.testing.assert_allclose(found.interval[:, 1], found.estimate + half, rtol=1e-12)
-    np.testing.assert_allclose(found.interval[:, 0], found.estimate - half, rtol=1e-12)
+    np.testing.assert_allclose(estimate.estimate, values.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(estimate.standard_error, error, rtol=1e-12)
+    np.testing.assert_allclose(estimate.n_effective, 50, rtol=1e-12)
+    np.testing.assert_allclose(
+        estimate.interval[:, 1], estimate.estimate + half, rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        estimate.interval[:, 0], estimate.estimate - half, rtol=1e-12
+    )
 
 
 def test_weights_and_groups_as_in_a_loop():
@@ -38,16 +42,16 @@ def test_weights_and_groups_as_in_a_loop():
     weights = rng.dirichlet(np.ones(9))
     groups = np.array(["a", "b", "a", "c", "c", "c", "a", "b", "d"])
     mean = sum(w * v for w, v in zip(weights, values, strict=True))
-    found = importance_estimate(values, weights, groups=groups)
+    estimate = importance_estimate(values, weights, groups=groups)
     sums, totals = {}, {}
     for g, w, v in zip(groups.tolist(), weights, values, strict=True):
         sums[g] = sums.get(g, 0.0) + w * (v - mean)
         totals[g] = totals.get(g, 0.0) + w
     error = (4 / 3 * sum(s**2 for s in sums.values())) ** 0.5
-    np.testing.assert_allclose(found.estimate, mean, rtol=1e-12)
-    np.testing.assert_allclose(found.standard_error, error, rtol=1e-12)
+    np.testing.assert_allclose(estimate.estimate, mean, rtol=1e-12)
+    np.testing.assert_allclose(estimate.standard_error, error, rtol=1e-12)
     n_effective = 1 / sum(t**2 for t in totals.values())
-    np.testing.assert_allclose(found.n_effective, n_effective, rtol=1e-12)
+    np.testing.assert_allclose(estimate.n_effective, n_effective, rtol=1e-12)
     alone = importance_estimate(values, weights)
     error = (9 / 8 * np.sum(weights**2 * (values - mean) ** 2)) ** 0.5
     np.testing.assert_allclose(alone.standard_error, error, rtol=1e-12)
@@ -64,10 +68,10 @@ def test_copies_of_draws_in_a_group_add_no_information():
 
 
 def test_a_single_draw_has_no_error():
-    found = importance_estimate([[2.0, 0.0]])
-    assert np.isinf(found.standard_error).all()
-    assert found.interval.tolist() == [[0, np.inf], [0, np.inf]]
-    assert found.n_effective.tolist() == [1, 1]
+    estimate = importance_estimate([[2.0, 0.0]])
+    assert np.isinf(estimate.standard_error).all()
+    assert estimate.interval.tolist() == [[0, np.inf], [0, np.inf]]
+    assert estimate.n_effective.tolist() == [1, 1]
     assert np.isinf(importance_estimate([1.0, 3.0], groups=[0, 0]).standard_error)
     assert importance_estimate([-1.0, 3.0], groups=[0, 0]).interval[0] == -np.inf
 
@@ -86,8 +90,8 @@ def test_coverage(means, sd, coverage):
     rng = np.random.default_rng(0)
     x = rng.normal(rng.choice(means, size=(1000, 2000)), sd)
     ratios = _mixture(x, (0, 3), 1.0) / _mixture(x, means, sd)
-    found = importance_estimate(ratios)
-    covers = (found.interval[:, 0] <= 1) & (found.interval[:, 1] >= 1)
+    estimate = importance_estimate(ratios)
+    covers = (estimate.interval[:, 0] <= 1) & (estimate.interval[:, 1] >= 1)
     noise = np.sqrt(coverage * (1 - coverage) * (1 / 2000 + 1 / 4000))
     assert abs(covers.mean() - coverage) < 3 * noise
 
@@ -114,20 +118,20 @@ def test_error_of_member_uncertainty():
     rng = np.random.default_rng(3)
     log_p = np.log(rng.dirichlet(np.ones(3), size=(6, 4)))
     weights = rng.dirichlet(np.ones(6))
-    for setting, given in (
+    for setting, original in (
         ("a", np.log(np.einsum("n,nik->ik", weights, np.exp(log_p)))),
         ("b", log_p[0]),
     ):
         options = {"weights": weights, "setting": setting, "reference": log_p[0]}
-        found = member_uncertainty(log_p, return_error=True, **options)
-        first, second = (log_p, given) if setting == "a" else (given, log_p)
+        uncertainty = member_uncertainty(log_p, return_error=True, **options)
+        first, second = (log_p, original) if setting == "a" else (original, log_p)
         values = kl_divergence(first, second)
         expected = importance_estimate(values, weights)
-        np.testing.assert_allclose(found.epistemic, expected.estimate, rtol=1e-12)
+        np.testing.assert_allclose(uncertainty.epistemic, expected.estimate, rtol=1e-12)
         np.testing.assert_allclose(
-            found.epistemic_error, expected.standard_error, rtol=1e-12
+            uncertainty.epistemic_error, expected.standard_error, rtol=1e-12
         )
-        np.testing.assert_allclose(found.epistemic_interval, expected.interval)
+        np.testing.assert_allclose(uncertainty.epistemic_interval, expected.interval)
         assert "epistemic_error" not in member_uncertainty(log_p, **options)
 
 
@@ -135,18 +139,18 @@ def test_error_of_mutual_information_is_the_jackknife_for_many_members():
     """In setting "a" the mixture depends on the members, too."""
     rng = np.random.default_rng(4)
     log_p = np.log(rng.dirichlet(np.ones(3), size=(400, 1)))
-    found = member_uncertainty(log_p, return_error=True)
+    uncertainty = member_uncertainty(log_p, return_error=True)
     without = [
         member_uncertainty(np.delete(log_p, n, axis=0)).epistemic[0] for n in range(400)
     ]
     jackknife = np.sqrt(399 / 400 * np.sum((without - np.mean(without)) ** 2))
-    np.testing.assert_allclose(found.epistemic_error[0], jackknife, rtol=5e-3)
+    np.testing.assert_allclose(uncertainty.epistemic_error[0], jackknife, rtol=5e-3)
 
 
 def test_error_of_pairs_of_gaussians_is_the_jackknife_for_many_members():
     rng = np.random.default_rng(5)
     mean, variance = rng.normal(size=(150, 1)), rng.uniform(0.5, 2, size=(150, 1))
-    found = gaussian_uncertainty(mean, variance, return_error=True)
+    uncertainty = gaussian_uncertainty(mean, variance, return_error=True)
     without = [
         gaussian_uncertainty(np.delete(mean, n, axis=0), np.delete(variance, n, axis=0))
         .epistemic[0]
@@ -154,10 +158,10 @@ def test_error_of_pairs_of_gaussians_is_the_jackknife_for_many_members():
     ]  # fmt: skip
     jackknife = np.sqrt(149 / 150 * np.sum((without - np.mean(without)) ** 2))
     np.testing.assert_allclose(
-        found.epistemic_error[0], jackknife, rtol=4e-2
+        uncertainty.epistemic_error[0], jackknife, rtol=4e-2
     )  # of order 1 / n
-    low, high = found.epistemic_interval[0]
-    np.testing.assert_allclose((low + high) / 2, found.epistemic[0], rtol=1e-12)
+    low, high = uncertainty.epistemic_interval[0]
+    np.testing.assert_allclose((low + high) / 2, uncertainty.epistemic[0], rtol=1e-12)
 
 
 def test_searches_of_quam_are_the_draws():
@@ -166,7 +170,7 @@ def test_searches_of_quam_are_the_draws():
     search = AdversarialSearch(n_steps=10)
     quam = QUAM(net, search, temperature=np.inf, random_state=0).fit(X, y)
     points = np.array([[0.5, 0.2], [-2.0, -2.0], [3.0, 3.0]])
-    found = quam.predict_uncertainty(points, return_error=True)
+    uncertainty = quam.predict_uncertainty(points, return_error=True)
     for i, point in enumerate(points):
         trace = quam.trace([point])
         expected = importance_estimate(
@@ -174,14 +178,18 @@ def test_searches_of_quam_are_the_draws():
             trace.weights.ravel(),
             groups=np.tile([0, 1], len(trace.divergence)),
         )
-        np.testing.assert_allclose(found.epistemic[i], expected.estimate, rtol=1e-5)
         np.testing.assert_allclose(
-            found.epistemic_error[i], expected.standard_error, rtol=1e-5
+            uncertainty.epistemic[i], expected.estimate, rtol=1e-5
         )
-        np.testing.assert_allclose(found.epistemic_interval[i, 1], expected.interval[1])
-    np.testing.assert_allclose(found.n_effective, 2)
+        np.testing.assert_allclose(
+            uncertainty.epistemic_error[i], expected.standard_error, rtol=1e-5
+        )
+        np.testing.assert_allclose(
+            uncertainty.epistemic_interval[i, 1], expected.interval[1]
+        )
+    np.testing.assert_allclose(uncertainty.n_effective, 2)
     plain = quam.predict_uncertainty(points)
-    np.testing.assert_allclose(plain.epistemic, found.epistemic)
+    np.testing.assert_allclose(plain.epistemic, uncertainty.epistemic)
     assert set(plain) == {"total", "aleatoric", "epistemic"}
 
 
@@ -189,21 +197,23 @@ def test_searches_of_the_regressor_are_the_draws():
     X = np.linspace(-2, 2, 60)[:, None]
     net = MLPRegressor(hidden_layer_sizes=(8,), max_iter=50, random_state=0)
     quam = QUAM(net, AdversarialSearch(n_steps=5), temperature=np.inf)
-    found = quam.fit(X, np.sin(X[:, 0])).predict_uncertainty([[0.0]], return_error=True)
-    np.testing.assert_allclose(found.n_effective, 2)
+    uncertainty = quam.fit(X, np.sin(X[:, 0])).predict_uncertainty(
+        [[0.0]], return_error=True
+    )
+    np.testing.assert_allclose(uncertainty.n_effective, 2)
     trace = quam.trace([[0.0]])
     halves = 0.5 * trace.divergence.mean(axis=0)  # weight 1/2 of each search
     share = halves - 0.5 * trace.divergence.mean()
     expected = np.sqrt(2 * np.sum(share**2))
-    np.testing.assert_allclose(found.epistemic_error, [expected], rtol=1e-4)
+    np.testing.assert_allclose(uncertainty.epistemic_error, [expected], rtol=1e-4)
 
 
 def test_single_effective_member_warns():
     X, y = make_moons(60, noise=0.1, random_state=0)
     ensemble = DeepEnsemble(LogisticRegression(), n_members=1).fit(X, y)
     with pytest.warns(UserWarning, match=r"60 of 60 samples .* below 2 \(least: 1\)"):
-        found = ensemble.predict_uncertainty(X, return_error=True)
-    assert np.isinf(found.epistemic_error).all()
+        uncertainty = ensemble.predict_uncertainty(X, return_error=True)
+    assert np.isinf(uncertainty.epistemic_error).all()
     search = AdversarialSearch(n_steps=30)
     net = MLPClassifier((16,), max_iter=500, random_state=0)
     quam = QUAM(net, search, temperature=1e-6, random_state=0).fit(X, y)
@@ -241,9 +251,9 @@ def example():
     ],
 )
 def test_variance_of_the_example(example, name, value, expected):
-    found = example["variance"](**{name: value})
+    result = example["variance"](**{name: value})
     rtol = 4e-4 if expected > 1e12 else 2e-5  # printed with four digits, others more
-    np.testing.assert_allclose(found, expected, rtol=rtol)
+    np.testing.assert_allclose(result, expected, rtol=rtol)
 
 
 @pytest.mark.parametrize(

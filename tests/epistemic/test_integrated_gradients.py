@@ -36,11 +36,11 @@ def test_product():
     X = np.array([[1.0, 2.0], [3.0, -1.0]], dtype=np.float32)
     # of x1 x2 along a (x1, x2): x1 and x2 have equal shares
     for n_steps in (1, 7):
-        found = integrated_gradients(clf, X, target="a", n_steps=n_steps)
-        assert_allclose(found, [[1, 1], [-1.5, -1.5]], rtol=1e-6)
+        attributions = integrated_gradients(clf, X, target="a", n_steps=n_steps)
+        assert_allclose(attributions, [[1, 1], [-1.5, -1.5]], rtol=1e-6)
     # from the baseline (1, 0): d x1 = 0
-    found = integrated_gradients(clf, X[:1], target="a", baseline=[1.0, 0.0])
-    assert_allclose(found, [[0, 2]], rtol=1e-6)
+    attributions = integrated_gradients(clf, X[:1], target="a", baseline=[1.0, 0.0])
+    assert_allclose(attributions, [[0, 2]], rtol=1e-6)
     assert_array_equal(integrated_gradients(clf, X, target="b"), np.zeros((2, 2)))
     assert_allclose(integrated_gradients(clf, X[:1]), [[1, 1]], rtol=1e-6)
 
@@ -49,13 +49,13 @@ def test_linear_classifiers_are_exact(iris):
     X, y = iris
     clf = LogisticRegression().fit(X, y)
     baseline = X.mean(axis=0)
-    found = integrated_gradients(clf, X, target=2, baseline=baseline, n_steps=1)
-    assert_allclose(found, (X - baseline) * clf.coef_[2], rtol=1e-10)
+    attributions = integrated_gradients(clf, X, target=2, baseline=baseline, n_steps=1)
+    assert_allclose(attributions, (X - baseline) * clf.coef_[2], rtol=1e-10)
     binary = LogisticRegression().fit(X[:100], y[:100])  # logits -m/2 and m/2
-    found = integrated_gradients(binary, X, target=1)
-    assert_allclose(found, X * binary.coef_[0] / 2, rtol=1e-10)
-    found = integrated_gradients(binary, X, target=0)
-    assert_allclose(found, -X * binary.coef_[0] / 2, rtol=1e-10)
+    attributions = integrated_gradients(binary, X, target=1)
+    assert_allclose(attributions, X * binary.coef_[0] / 2, rtol=1e-10)
+    attributions = integrated_gradients(binary, X, target=0)
+    assert_allclose(attributions, -X * binary.coef_[0] / 2, rtol=1e-10)
 
 
 @pytest.fixture(params=["mlp", "torch", "pipeline"])
@@ -78,38 +78,38 @@ def test_completeness(network, iris):
     X = iris[0][::7].astype(np.float32)
     labels = np.resize([0, 1, 2], len(X))
     opened = make_network(network)
-    rows = opened.prepare(X)
+    samples = opened.prepare(X)
 
-    def logits(rows):
-        return np.concatenate([b.logits for b in opened.layers(rows, ())])
+    def logits(samples):
+        return np.concatenate([b.logits for b in opened.layers(samples, ())])
 
-    change = (logits(rows) - logits(rows * 0))[np.arange(len(X)), labels]
-    found = integrated_gradients(network, X, target=labels)
+    change = (logits(samples) - logits(samples * 0))[np.arange(len(X)), labels]
+    attributions = integrated_gradients(network, X, target=labels)
     np.testing.assert_allclose(
-        found.sum(axis=1), change, rtol=0.01, atol=0.01 * np.abs(change).max()
+        attributions.sum(axis=1), change, rtol=0.01, atol=0.01 * np.abs(change).max()
     )
     alone = [
         integrated_gradients(network, X[[i]], target=labels[i])[0] for i in range(5)
     ]
-    assert_allclose(found[:5], alone, rtol=1e-4, atol=1e-5)
+    assert_allclose(attributions[:5], alone, rtol=1e-4, atol=1e-5)
     frozen = integrated_gradients(FrozenEstimator(network), X, target=labels)
-    assert_array_equal(frozen, found)
+    assert_array_equal(frozen, attributions)
 
 
 def test_the_predicted_class_is_the_default(network, iris):
     X = iris[0][::11].astype(np.float32)
-    found = integrated_gradients(network, X, n_steps=4)
+    attributions = integrated_gradients(network, X, n_steps=4)
     predicted = integrated_gradients(network, X, target=network.predict(X), n_steps=4)
-    assert_array_equal(found, predicted)
+    assert_array_equal(attributions, predicted)
 
 
 def test_images_keep_their_shape():
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
     clf = pretrained(module, classes=[0, 1, 2])
     X = np.random.default_rng(0).normal(size=(5, 3, 2, 2)).astype(np.float32)
-    found = integrated_gradients(clf, X, target=1, baseline=np.ones((3, 1, 1)))
+    attributions = integrated_gradients(clf, X, target=1, baseline=np.ones((3, 1, 1)))
     weights = module[1].weight.detach().numpy()[1].reshape(3, 2, 2)
-    assert_allclose(found, (X - 1) * weights, rtol=1e-5, atol=1e-6)
+    assert_allclose(attributions, (X - 1) * weights, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

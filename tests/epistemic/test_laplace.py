@@ -71,10 +71,10 @@ def test_full_posterior_of_a_logistic_regression(data):
         mean, cov = contrast @ W @ phi[i], contrast @ J @ covariance @ J.T @ contrast.T
         error = np.sqrt(np.diag(cov) / 20_000)
         assert (np.abs(differences[:, i].mean(axis=0) - mean) < 4 * error).all()
-        found = np.cov(differences[:, i].T)
+        result = np.cov(differences[:, i].T)
         # standard errors of (co)variances of normals
         error = np.sqrt((np.outer(np.diag(cov), np.diag(cov)) + cov**2) / 20_000)
-        assert (np.abs(found - cov) < 4 * error).all()
+        assert (np.abs(result - cov) < 4 * error).all()
 
 
 def test_mc_predictive_against_draws(data):
@@ -120,16 +120,16 @@ def test_members_are_networks_with_other_weights(data, hessian):
     net = MLPClassifier((6,), solver="lbfgs", random_state=0, max_iter=30)
     clf = Laplace(net, hessian=hessian, n_samples=4, random_state=0).fit(X, y)
     network = make_network(clf.estimator_).with_weights(device="cpu")
-    rows = network.prepare(X)
-    given = network.weights()
+    samples = network.prepare(X)
+    weights = network.weights()
     name = network.head_name
-    weight, bias = given[f"{name}.weight"], given[f"{name}.bias"]
+    weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
     draws = torch.cat([*clf._draws(torch.cat([weight, bias[:, None]], dim=1))])
     members = clf.predict_members(X)
     for draw, member in zip(draws, members, strict=True):
         other = {f"{name}.weight": weight + draw[:, :-1]}
         other[f"{name}.bias"] = bias + draw[:, -1]
-        assert_allclose(np.log(member), network.log_proba(rows, other), atol=1e-10)
+        assert_allclose(np.log(member), network.log_proba(samples, other), atol=1e-10)
 
 
 def test_prior_precision_is_that_with_the_largest_evidence(data):
@@ -146,14 +146,14 @@ def test_prior_precision_is_that_with_the_largest_evidence(data):
 def test_uncertainty_is_that_of_the_members(data, setting):
     X, y = data
     clf = Laplace(LogisticRegression(), setting=setting, random_state=0).fit(X, y)
-    found = clf.predict_uncertainty(X)
+    uncertainty = clf.predict_uncertainty(X)
     reference = log_softmax(clf.estimator_.decision_function(X), axis=1)
     expected = member_uncertainty(
         np.log(clf.predict_members(X)), reference=reference, setting=setting
     )
     for name in ("total", "aleatoric", "epistemic"):
-        assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-12)
-    assert_allclose(found.total, found.aleatoric + found.epistemic)
+        assert_allclose(uncertainty[name], expected[name], rtol=1e-9, atol=1e-12)
+    assert_allclose(uncertainty.total, uncertainty.aleatoric + uncertainty.epistemic)
 
 
 def test_setting_b_predicts_by_the_network(data):
@@ -236,16 +236,16 @@ def test_images_pipelines_and_labels_of_text():
     clf = Laplace(FrozenEstimator(net), device="cpu", random_state=0).fit(X, y)
     assert clf.predict_members(X[:5]).shape == (100, 5, 3)
     assert_array_equal(clf.predict(X), y)
-    rows = X.reshape(len(X), -1)
+    samples = X.reshape(len(X), -1)
     names = np.array(["ant", "bee", "cat"])
     pipe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
-    inside = Laplace(pipe, random_state=0).fit(rows, names[y])
-    scaled = StandardScaler().fit_transform(rows)
+    inside = Laplace(pipe, random_state=0).fit(samples, names[y])
+    scaled = StandardScaler().fit_transform(samples)
     outside = Laplace(pipe[-1], random_state=0).fit(scaled, names[y])
     assert_allclose(
-        inside.predict_proba(rows), outside.predict_proba(scaled), rtol=1e-9
+        inside.predict_proba(samples), outside.predict_proba(scaled), rtol=1e-9
     )
-    assert set(inside.predict(rows)) == set(names)
+    assert set(inside.predict(samples)) == set(names)
 
 
 def test_network_with_a_single_output(data):
@@ -286,8 +286,8 @@ def test_unknown_label_of_a_frozen_network(data):
         Laplace(frozen).fit(X, None)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         Laplace(frozen).fit(X, y[:-1])
-    some = y != 2  # a class without rows is no error
-    assert Laplace(frozen).fit(X[some], y[some]).predict_proba(X).shape == (90, 3)
+    subset = y != 2  # a class without rows is no error
+    assert Laplace(frozen).fit(X[subset], y[subset]).predict_proba(X).shape == (90, 3)
 
 
 def test_failed_fit_keeps_the_state(data):
@@ -376,8 +376,8 @@ def test_head_of_zeros(data):
     net = nn.Linear(4, 2)
     nn.init.zeros_(net.weight)
     nn.init.zeros_(net.bias)
-    given = FrozenEstimator(pretrained(net, classes=[False, True]))
-    clf = Laplace(given, prior_precision=1.0, hessian="full").fit(X, y)
+    original = FrozenEstimator(pretrained(net, classes=[False, True]))
+    clf = Laplace(original, prior_precision=1.0, hessian="full").fit(X, y)
     assert clf._curvature.eigenvalues.shape == (10,)
 
 
@@ -413,10 +413,10 @@ def test_many_classes_are_those_of_single_samples(monkeypatch):
     X = rng.normal(size=(240, 5)) + 3 * rng.normal(size=(120, 5))[y]
     head = LogisticRegression(max_iter=20).fit(X, y)
     clf = Laplace(FrozenEstimator(head), setting="a", random_state=0).fit(X, y)
-    found = clf.predict_proba(X[:30])
+    proba = clf.predict_proba(X[:30])
     alone = np.concatenate([clf.predict_proba(X[i : i + 1]) for i in range(30)])
-    assert_allclose(found, alone, rtol=1e-9)
+    assert_allclose(proba, alone, rtol=1e-9)
     monkeypatch.setattr("skood.epistemic.laplace._laplace._GROUP_BYTES", 4000)
-    assert_allclose(clf.predict_proba(X[:30]), found, rtol=1e-9)
+    assert_allclose(clf.predict_proba(X[:30]), proba, rtol=1e-9)
     monkeypatch.setattr("skood.epistemic.laplace._laplace._MANY_CLASSES", 1000)
-    assert_allclose(clf.predict_proba(X[:30]), found, rtol=1e-9)
+    assert_allclose(clf.predict_proba(X[:30]), proba, rtol=1e-9)

@@ -93,7 +93,7 @@ def test_it_is_what_its_estimator_is(estimator):
     # from one kind to the other and back, nothing of the other is left
     reg.set_params(estimator=clf.estimator).fit(X, LABELS)
     assert_array_equal(reg.predict(X), clf.predict(X))
-    fitted = [{k for k in vars(one) if k[0] != "_"} for one in (reg, clf)]
+    fitted = [{k for k in vars(item) if k[0] != "_"} for item in (reg, clf)]
     assert fitted[0] == fitted[1] and not hasattr(reg, "covariance_")
 
 
@@ -185,7 +185,7 @@ def test_moments_of_a_mixture(weights, reference):
     means = np.array([[1.0, -2.0, 0.5], [3.0, 0.0, 0.25]])
     variances = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
     block = Block((means, variances), weights, reference)
-    found = np.array(Gaussian("network").mixture(block))
+    result = np.array(Gaussian("network").mixture(block))
     for i in range(3):
         w = [0.5, 0.5] if weights is None else weights[:, i]
         if reference is None:
@@ -194,4 +194,4 @@ def test_moments_of_a_mixture(weights, reference):
         else:
             mean, noise = 0.0, 0.3
         spread = sum(w[m] * (means[m, i] - mean) ** 2 for m in range(2))
-        assert_allclose(found[:, i], [mean, noise, spread], atol=1e-14)
+        assert_allclose(result[:, i], [mean, noise, spread], atol=1e-14)

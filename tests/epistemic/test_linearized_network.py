@@ -88,15 +88,15 @@ def _naive(frozen, X, names):
     """Jacobians of the logits, row by row, and the logits, in float64."""
     net = frozen.module_.double()
     params = {k: v.detach() for k, v in net.named_parameters() if k in names}
-    found = []
+    results = []
     for row in torch.from_numpy(X).double():
         j = jacrev(lambda p, r=row: functional_call(net, p, r[None])[0])(params)
-        found.append(
-            torch.cat([part.flatten(1) for part in j.values()], 1).detach().numpy()
+        results.append(
+            torch.cat([value.flatten(1) for value in j.values()], 1).detach().numpy()
         )
     logits = net(torch.from_numpy(X).double()).detach().numpy()
     net.float()
-    return np.array(found), logits
+    return np.array(results), logits
 
 
 ALL = ["0.weight", "0.bias", "2.weight", "2.bias"]
@@ -138,8 +138,8 @@ def test_posterior_against_dense_matrices(
     log_det = np.linalg.slogdet(P / 0.5)[1]
     expected = log_lik - 0.25 * w @ w - 0.5 * log_det
     assert clf.log_marginal_likelihood_ == pytest.approx(expected, rel=1e-12)
-    part, rows = clf._open(X)
-    jacobian, mean = part.read(part.network.batch(rows))
+    layers, samples = clf._open(X)
+    jacobian, mean = layers.read(layers.network.batch(samples))
     assert_allclose(jacobian, J, atol=1e-12)
     assert_allclose(mean, logits, atol=1e-12)
     posterior = clf._curvature
@@ -152,7 +152,7 @@ def test_posterior_against_dense_matrices(
     half = posterior.draw(unit, 0.5).numpy()
     assert_allclose(half, half.T, atol=1e-12)
     assert_allclose(half @ half, np.linalg.inv(P), atol=1e-11)
-    draws = torch.cat([*clf._draws(part.weights)]).numpy()
+    draws = torch.cat([*clf._draws(layers.weights)]).numpy()
     expected = log_softmax(mean.numpy() + np.einsum("nkp,sp->snk", J, draws), axis=2)
     assert_allclose(np.log(clf.predict_members(X)), expected, atol=1e-10)
 
@@ -289,7 +289,7 @@ def test_against_laplace_torch(peer, data, frozen, subset, hessian):
         device="cpu",
     )
     theirs = _fit_peer(peer, frozen, X, y, subset, hessian, 0.7)
-    rows = torch.from_numpy(X).double()
+    samples = torch.from_numpy(X).double()
     ours.fit(X, y)  # while the network is in float64
     # its full matrix is a product with an identity matrix in float32
     rounded = hessian == "full"
@@ -297,9 +297,9 @@ def test_against_laplace_torch(peer, data, frozen, subset, hessian):
         float(theirs.log_marginal_likelihood()), rel=1e-7 if rounded else 1e-12
     )
     for predictive in ("probit", "bridge", "bridge_norm"):
-        expected = theirs(rows, link_approx=predictive).numpy()
-        found = ours.set_params(predictive=predictive).predict_proba(X)
-        assert_allclose(found, expected, rtol=1e-6 if rounded else 1e-10)
+        expected = theirs(samples, link_approx=predictive).numpy()
+        proba = ours.set_params(predictive=predictive).predict_proba(X)
+        assert_allclose(proba, expected, rtol=1e-6 if rounded else 1e-10)
     frozen.module_.float()
 
 
@@ -316,9 +316,9 @@ def test_perceptron_through_laplace_torch(peer, data):
 def test_names_in_the_order_of_the_network(frozen, data):
     network = make_network(frozen).with_weights(device="cpu", dtype=torch.float64)
     network.prepare(data[0])
-    part = Linearized(network, ["2", "0"])
-    assert part.names == ALL
-    assert part.weights.shape == (43,)
+    layers = Linearized(network, ["2", "0"])
+    assert layers.names == ALL
+    assert layers.weights.shape == (43,)
 
 
 # ---- binary margins
@@ -357,30 +357,32 @@ def test_margin_of_a_deep_network_in_closed_form(data):
     X, y = data[0], data[1] > 0
     with seeded(0):
         module = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double()
-    given = FrozenEstimator(pretrained(module, classes=[False, True]))
-    clf = Laplace(given, subset="all", hessian="full", prior_precision=0.7, setting="a")
+    original = FrozenEstimator(pretrained(module, classes=[False, True]))
+    clf = Laplace(
+        original, subset="all", hessian="full", prior_precision=0.7, setting="a"
+    )
     clf.fit(X, y)
-    rows = torch.as_tensor(X).double()
+    samples = torch.as_tensor(X).double()
     params = {k: v.detach() for k, v in module.named_parameters()}
     J = torch.stack(
         [
-            torch.cat([part.flatten() for part in j.values()])
+            torch.cat([value.flatten() for value in j.values()])
             for j in (
                 jacrev(lambda p, r=row: functional_call(module, p, r[None])[0, 0])(
                     params
                 )
-                for row in rows
+                for row in samples
             )
         ]
     ).numpy()
-    m = module(rows)[:, 0].detach().numpy()
+    m = module(samples)[:, 0].detach().numpy()
     p = 1 / (1 + np.exp(-m))
     H = (J * (p * (1 - p))[:, None]).T @ J
     v = np.einsum("nd,de,ne->n", J, np.linalg.inv(H + 0.7 * np.eye(len(H))), J)
     expected = 1 / (1 + np.exp(-m / np.sqrt(1 + np.pi / 8 * v)))
     for predictive in ("mean_field", "probit"):
-        found = clf.set_params(predictive=predictive).predict_proba(X)[:, 1]
-        assert_allclose(found, expected, rtol=1e-9)
+        result = clf.set_params(predictive=predictive).predict_proba(X)[:, 1]
+        assert_allclose(result, expected, rtol=1e-9)
     for predictive in ("bridge", "bridge_norm"):
         proba = clf.set_params(predictive=predictive).predict_proba(X)
         assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
@@ -390,8 +392,8 @@ def test_margin_through_the_stand_in(stand_in, data):
     X, y = data[0], data[1] > 0
     with seeded(0):
         module = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
-    given = FrozenEstimator(pretrained(module, classes=[False, True]))
-    clf = Laplace(given, subset="all", prior_precision=0.7, setting="a").fit(X, y)
+    original = FrozenEstimator(pretrained(module, classes=[False, True]))
+    clf = Laplace(original, subset="all", prior_precision=0.7, setting="a").fit(X, y)
     mean_field = clf.predict_proba(X)
     probit = clf.set_params(predictive="probit").predict_proba(X)
     assert_allclose(mean_field, probit, rtol=1e-12)
@@ -420,14 +422,14 @@ def test_recurrent_networks_row_by_row(data, inference_mode):
     X, y = data
     with seeded(0):
         module = Recurrent()
-    given = FrozenEstimator(pretrained(module, classes=[0, 1, 2]))
-    clf = Laplace(given, subset="all", hessian="diag", n_samples=3, setting="a")
+    original = FrozenEstimator(pretrained(module, classes=[0, 1, 2]))
+    clf = Laplace(original, subset="all", hessian="diag", n_samples=3, setting="a")
     with torch.inference_mode(inference_mode):
         clf.fit(X, y)
-        part, rows = clf._open(X[:2])
+        layers, samples = clf._open(X[:2])
         for _ in range(2):  # the second time it is known that mapping fails
-            jacobian, logits = part.read(part.network.batch(rows))
-            assert not part._derivatives.is_mapped
+            jacobian, logits = layers.read(layers.network.batch(samples))
+            assert not layers._derivatives.is_mapped
         members = clf.predict_members(X[:2])
     twin = copy.deepcopy(module).double()
     for i in range(2):
@@ -451,8 +453,8 @@ def test_full_matrix_of_too_many_weights(data):
     X, y = data
     with seeded(0):
         module = nn.Sequential(nn.Linear(4, 5000), nn.Tanh(), nn.Linear(5000, 3))
-    given = FrozenEstimator(pretrained(module, classes=[0, 1, 2]))
-    clf = Laplace(given, subset="all", hessian="full", batch_size=2)
+    original = FrozenEstimator(pretrained(module, classes=[0, 1, 2]))
+    clf = Laplace(original, subset="all", hessian="full", batch_size=2)
     with pytest.raises(
         ValueError, match=r"matrix over all 40,003 weights, of 12\.8 GB"
     ):
@@ -472,7 +474,7 @@ class Counting(LogisticRegression):
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 @pytest.mark.parametrize(
-    "wrapped", [lambda one: one, MixtureLaplace], ids=["Laplace", "MixtureLaplace"]
+    "wrapped", [lambda item: item, MixtureLaplace], ids=["Laplace", "MixtureLaplace"]
 )
 def test_missing_package_raises_before_training(data, wrapped, monkeypatch):
     monkeypatch.setitem(sys.modules, "laplace", None)

@@ -70,7 +70,7 @@ def test_members_are_networks_thinned_by_hand(data, fitted):
     """Two layers, loops over samples, rows and units."""
     X, y = data
     clf = MCDropout(fitted, n_samples=6, random_state=0).fit(X, y)
-    found = clf.predict_members(X)
+    members = clf.predict_members(X)
     linear, head = fitted.module_.linear_1, fitted.module_.head
     W, b = linear.weight.detach().double().numpy(), linear.bias.detach().numpy()
     V, c = head.weight.detach().double().numpy(), head.bias.detach().numpy()
@@ -82,10 +82,10 @@ def test_members_are_networks_thinned_by_hand(data, fitted):
                 h = max(0.0, float(W[j] @ x + b[j]))
                 if masks[s][0][j]:
                     logits = [z + V[k, j] * h / 0.6 for k, z in enumerate(logits)]
-            assert_allclose(found[s, i], softmax(logits), rtol=3e-5)
+            assert_allclose(members[s, i], softmax(logits), rtol=3e-5)
     assert 0.3 < np.mean(masks) < 0.9
     assert_allclose(
-        clf.set_params(setting="a").predict_proba(X), found.mean(axis=0), rtol=1e-12
+        clf.set_params(setting="a").predict_proba(X), members.mean(axis=0), rtol=1e-12
     )
 
 
@@ -94,12 +94,12 @@ def test_uncertainty_against_a_loop(data, fitted, setting):
     X, y = data
     clf = MCDropout(fitted, n_samples=5, setting=setting, random_state=0).fit(X, y)
     members = clf.predict_members(X)
-    given = members.mean(axis=0) if setting == "a" else fitted.predict_proba(X)
-    assert_allclose(clf.predict_proba(X), given, rtol=1e-12)
-    found = clf.predict_uncertainty(X)
-    expected = naive_uncertainty(members, None, given if setting == "b" else None)
-    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-7, atol=1e-12)
-    assert found.epistemic.max() > 0.01
+    original = members.mean(axis=0) if setting == "a" else fitted.predict_proba(X)
+    assert_allclose(clf.predict_proba(X), original, rtol=1e-12)
+    uncertainty = clf.predict_uncertainty(X)
+    expected = naive_uncertainty(members, None, original if setting == "b" else None)
+    assert_allclose(uncertainty.epistemic, expected.epistemic, rtol=1e-7, atol=1e-12)
+    assert uncertainty.epistemic.max() > 0.01
 
 
 def test_auto_is_b_for_a_frozen_estimator(data, fitted):
@@ -158,12 +158,12 @@ def test_each_kind_does_to_a_row_what_torch_does(kind, shape, inplace):
     net.double()
     x = 1 + np.arange(size).reshape(1, *shape) / size
     clf = MCDropout(pretrained(net), n_samples=40, random_state=0).fit(x, [0])
-    found = np.log(clf.predict_members(x))[:, 0].reshape(40, *shape)
+    result = np.log(clf.predict_members(x))[:, 0].reshape(40, *shape)
     torch.manual_seed(0)
     theirs = torch.from_numpy(np.repeat(x, 40, axis=0))
     theirs = kind(p)(theirs).numpy()
     by_unit = kind in (nn.Dropout, nn.AlphaDropout)
-    dropped = kept = 0
+    dropped = stored = 0
     for s in range(40):
         rng = np.random.default_rng([clf._seed, s, 0])
         mask = rng.random(shape if by_unit else (shape[0], *[1] * len(shape[1:]))) >= p
@@ -174,10 +174,10 @@ def test_each_kind_does_to_a_row_what_torch_does(kind, shape, inplace):
             low, high = values.min(), values.max()
             assert len(values) == 2
             expected[i] = high if mask[i] else low
-        dropped, kept = dropped + np.sum(~mask), kept + np.sum(mask)
-        difference = found[s] - expected  # softmax loses a common shift
+        dropped, stored = dropped + np.sum(~mask), stored + np.sum(mask)
+        difference = result[s] - expected  # softmax loses a common shift
         assert_allclose(difference, difference.flat[0], atol=1e-12)
-    assert dropped / (dropped + kept) == pytest.approx(p, abs=0.12)
+    assert dropped / (dropped + stored) == pytest.approx(p, abs=0.12)
 
 
 @pytest.mark.parametrize("kind", [nn.Dropout, nn.AlphaDropout, nn.Dropout1d])
@@ -227,7 +227,7 @@ def test_masks_by_hand_in_a_network_with_branches(inplace, reuses, monkeypatch):
             _thinned.ThinnedNetwork, "_can_replay", lambda self, batch: False
         )
     mc = MCDropout(clf, n_samples=7, random_state=1).fit(X, np.arange(40) % 3)
-    found = mc.predict_members(X)
+    members = mc.predict_members(X)
     with torch.no_grad():
         for s in range(7):
             masks = [
@@ -241,7 +241,7 @@ def test_masks_by_hand_in_a_network_with_branches(inplace, reuses, monkeypatch):
             skip = torch.cat([skip[:, 2:], skip[:, :2]], dim=1) + 5
             h = net.second(skip * masks[0]) * masks[1] + skip + 1
             expected = torch.softmax(net.head(h * masks[2]), 1)
-            assert_allclose(found[s], expected, rtol=1e-10)
+            assert_allclose(members[s], expected, rtol=1e-10)
 
 
 def test_transformer_layers_run_their_dropout():
@@ -306,8 +306,8 @@ def test_networks_that_cannot_be_replayed_are_run_in_full():
     plain = nn.Sequential(net[0], nn.Identity(), net[2], net[3])
     X = np.random.default_rng(0).normal(size=(30, 4))
     y = np.arange(30) % 3
-    found = MCDropout(pretrained(net), n_samples=4, random_state=0).fit(X, y)
-    members = found.predict_members(X)
+    result = MCDropout(pretrained(net), n_samples=4, random_state=0).fit(X, y)
+    members = result.predict_members(X)
     with torch.no_grad():
         net[0].weight *= 2
         net[0].bias *= 2
@@ -345,16 +345,16 @@ def test_samples_in_blocks_give_the_same(data, fitted, setting, monkeypatch, cap
     whole = clf.predict_uncertainty(X)
     row_chunks = _dropout.row_chunks
 
-    def short_chunks(n_rows, bytes_per_row, budget=12):
-        return row_chunks(n_rows, 1, budget)
+    def short_chunks(n_samples, bytes_per_row, budget=12):
+        return row_chunks(n_samples, 1, budget)
 
     monkeypatch.setattr(_dropout, "row_chunks", short_chunks)
     assert len(list(clf._blocks(X))) == 6
     capsys.readouterr()
     parts = clf.predict_uncertainty(torch.from_numpy(X))
     assert "MCDropout" in capsys.readouterr().err
-    for name, part in parts.items():
-        assert_allclose(part, whole[name], rtol=1e-5, atol=1e-9)
+    for name, component in parts.items():
+        assert_allclose(component, whole[name], rtol=1e-5, atol=1e-9)
 
 
 def test_seeds(data, fitted):
@@ -384,8 +384,8 @@ def test_the_users_network_is_left_as_it_is(data):
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     clf = MCDropout(pretrained(net), n_samples=2, random_state=0).fit(X, y)
     clf.predict_uncertainty(X)
-    assert all(part.training for part in net.modules())
-    assert all("forward" not in vars(part) for part in net.modules())
+    assert all(module.training for module in net.modules())
+    assert all("forward" not in vars(module) for module in net.modules())
     assert torch.equal(net[0].weight.grad, torch.ones(6, 4))
     for name, tensor in net.state_dict().items():
         assert torch.equal(tensor, before[name])
@@ -398,7 +398,7 @@ def test_the_users_network_is_left_as_it_is(data):
 
 
 @pytest.mark.parametrize(
-    "estimator, found",
+    "estimator, result",
     [
         (LogisticRegression(), r"network of LogisticRegression\(\)\. Train"),
         (MLPClassifier((3,), max_iter=500), r"network of MLPClassifier\(.*\)\. Train"),
@@ -406,9 +406,9 @@ def test_the_users_network_is_left_as_it_is(data):
     ],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_no_dropout_raises(data, estimator, found):
+def test_no_dropout_raises(data, estimator, result):
     X, y = data
-    with pytest.raises(ValueError, match="no torch.nn dropout module.*" + found):
+    with pytest.raises(ValueError, match="no torch.nn dropout module.*" + result):
         MCDropout(estimator).fit(X, y)
 
 
@@ -503,10 +503,10 @@ def test_networks_with_probabilities_and_a_margin():
         margin.bias.copy_(net[2].bias[1:] - net[2].bias[:1])
     single = nn.Sequential(net[0], net[1], margin)
     members = [
-        MCDropout(pretrained(one, classes=["no", "yes"]), n_samples=4, random_state=0)
+        MCDropout(pretrained(item, classes=["no", "yes"]), n_samples=4, random_state=0)
         .fit(X, ["no"] * 20)
         .predict_members(X)
-        for one in (net, both, single)
+        for item in (net, both, single)
     ]
     assert_allclose(members[1], members[0], rtol=1e-10)
     assert_allclose(members[2], members[0], rtol=1e-10)
@@ -565,12 +565,12 @@ def test_dropout_between_two_uses_of_the_last_layer(data):
     torch.manual_seed(0)
     clf = MCDropout(pretrained(Refined()), n_samples=3, random_state=0).fit(X[:, :3], y)
     head = clf.estimator_.estimator.module.head
-    rows = torch.as_tensor(X[:, :3], dtype=torch.float32)
+    samples = torch.as_tensor(X[:, :3], dtype=torch.float32)
     with torch.no_grad():
         for s, (mask,) in enumerate(_masks(clf, [(1, 3)], 0.5)):
-            logits = head(2 * torch.as_tensor(mask) * head(rows))
-            found = clf.predict_members(X[:, :3])[s]
-            assert_allclose(found, softmax(logits.numpy(), 1), rtol=1e-4)
+            logits = head(2 * torch.as_tensor(mask) * head(samples))
+            members = clf.predict_members(X[:, :3])[s]
+            assert_allclose(members, softmax(logits.numpy(), 1), rtol=1e-4)
 
 
 def test_sample_weight_reaches_the_network(data, fitted):

@@ -43,10 +43,10 @@ def test_entropy_and_divergence_against_loops_and_scipy(scale):
     assert_allclose(entropy(log_p), expected, rtol=1e-12)
     assert_allclose(entropy(log_p), stats.entropy(p, axis=-1), rtol=1e-12, atol=1e-15)
     expected = [[divergence(row, q[i]) for i, row in enumerate(member)] for member in p]
-    found = kl_divergence(log_p, log_q)
-    assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
+    result = kl_divergence(log_p, log_q)
+    assert_allclose(result, expected, rtol=1e-10, atol=1e-15)
     expected = rel_entr(p, q).sum(axis=-1)
-    assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
+    assert_allclose(result, expected, rtol=1e-10, atol=1e-15)
 
 
 def test_small_divergences_keep_their_digits():
@@ -61,8 +61,8 @@ def test_small_divergences_keep_their_digits():
         expected = float(2 * eps**2 + 4 * eps**4 + Fraction(32, 3) * eps**6)
         log_p, log_q = np.log(np.array(p, float)), np.log(np.array(q, float))
         # log q itself is rounded to 1e-16, which eps makes relative
-        found = kl_divergence(log_p, log_q)
-        assert_allclose(found, expected, rtol=1e-15 / float(eps) + 1e-12)
+        result = kl_divergence(log_p, log_q)
+        assert_allclose(result, expected, rtol=1e-15 / float(eps) + 1e-12)
     assert kl_divergence(log_p, log_p) == 0.0
 
 
@@ -71,9 +71,9 @@ def test_saturated_probabilities_are_finite():
     with np.errstate(divide="ignore"):
         log_zero = np.log([[0.0, 1.0], [1.0, 0.0]])
     assert entropy(log_zero).tolist() == [0.0, 0.0]
-    found = kl_divergence(log_p, log_zero)
+    actual = kl_divergence(log_p, log_zero)
     assert_allclose(
-        found,
+        actual,
         [
             -np.log(np.finfo(float).tiny),
             0.5 * (-np.log(4) - np.log(2.2250738585072014e-308)),
@@ -87,7 +87,7 @@ def test_saturated_probabilities_are_finite():
             log_softmax(logits, axis=-1), reference=reference, setting=setting
         )
         assert all(
-            np.isfinite(part).all() and (part >= 0).all() for part in result.values()
+            np.isfinite(value).all() and (value >= 0).all() for value in result.values()
         )
     assert_allclose(
         member_uncertainty(log_softmax(logits, axis=-1)).epistemic, np.log(2)
@@ -97,8 +97,8 @@ def test_saturated_probabilities_are_finite():
 def test_log_probabilities_beyond_those_of_numbers_are_preserved():
     """exp(-1000) is no float64, and its logarithm is one."""
     log_p = np.log([0.5, 0.5])
-    found = kl_divergence(log_p, [0.0, -1000.0])
-    assert found == pytest.approx(500 - math.log(2), rel=1e-14)
+    actual = kl_divergence(log_p, [0.0, -1000.0])
+    assert actual == pytest.approx(500 - math.log(2), rel=1e-14)
     assert kl_divergence([0.0, -1000.0], log_p) == pytest.approx(math.log(2))
     assert kl_divergence([0.0, -1000.0], [0.0, -1000.0]) == 0.0
     assert entropy([0.0, -1000.0]) == 0.0
@@ -108,7 +108,7 @@ def test_log_probabilities_beyond_those_of_numbers_are_preserved():
     assert result.epistemic[0] == pytest.approx(500 - math.log(2), rel=1e-14)
     assert result.total[0] == result.aleatoric[0] + result.epistemic[0]
     result = member_uncertainty(members, weights=[1.0, 0.0])
-    assert [float(part[0]) for part in result.values()] == [0.0, 0.0, 0.0]
+    assert [float(value[0]) for value in result.values()] == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("per_sample", [True, False])
@@ -116,27 +116,29 @@ def test_log_probabilities_beyond_those_of_numbers_are_preserved():
 def test_setting_a_against_a_loop(scale, per_sample):
     log_p, weights, _ = _members(scale=scale)
     if per_sample:
-        found = member_uncertainty(log_p, weights=weights)
+        uncertainty = member_uncertainty(log_p, weights=weights)
     else:
-        found = member_uncertainty(log_p, weights=weights[:, 0])
+        uncertainty = member_uncertainty(log_p, weights=weights[:, 0])
         weights = np.tile(weights[:, :1], log_p.shape[1])
     expected = naive_uncertainty(np.exp(log_p), weights)
-    assert_allclose(found.total, expected.total, rtol=1e-12, atol=1e-15)
-    assert_allclose(found.aleatoric, expected.aleatoric, rtol=1e-12, atol=1e-15)
+    assert_allclose(uncertainty.total, expected.total, rtol=1e-12, atol=1e-15)
+    assert_allclose(uncertainty.aleatoric, expected.aleatoric, rtol=1e-12, atol=1e-15)
     # the loop subtracts: it is not exact for nearly equal members
-    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-9, atol=1e-15)
+    assert_allclose(uncertainty.epistemic, expected.epistemic, rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.parametrize("scale", [1.0, 20.0])
 def test_setting_b_against_a_loop(scale):
     log_p, weights, reference = _members(scale=scale)
-    found = member_uncertainty(log_p, weights=weights, reference=reference, setting="b")
+    uncertainty = member_uncertainty(
+        log_p, weights=weights, reference=reference, setting="b"
+    )
     p, r = np.exp(log_p), np.exp(reference)
     expected = naive_uncertainty(p, weights, r)
-    assert_allclose(found.aleatoric, expected.aleatoric, rtol=1e-12, atol=1e-15)
-    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-10)
+    assert_allclose(uncertainty.aleatoric, expected.aleatoric, rtol=1e-12, atol=1e-15)
+    assert_allclose(uncertainty.epistemic, expected.epistemic, rtol=1e-10)
     cross = -np.einsum("ni,ik,nik->i", weights, r, log_p)
-    assert_allclose(found.total, cross, rtol=1e-12)
+    assert_allclose(uncertainty.total, cross, rtol=1e-12)
 
 
 @pytest.mark.parametrize("setting", ["a", "b"])
@@ -146,16 +148,21 @@ def test_identities(setting, scale):
         seed=1, n_members=7, n_samples=200, scale=scale
     )
     options = {"reference": reference, "setting": setting}
-    found = member_uncertainty(log_p, weights=weights, **options)
-    assert_allclose(found.total, found.aleatoric + found.epistemic, rtol=0, atol=1e-12)
-    assert all((part >= 0).all() for part in found.values())
-    assert all(part.dtype == np.float64 for part in found.values())
+    uncertainty = member_uncertainty(log_p, weights=weights, **options)
+    assert_allclose(
+        uncertainty.total,
+        uncertainty.aleatoric + uncertainty.epistemic,
+        rtol=0,
+        atol=1e-12,
+    )
+    assert all((value >= 0).all() for value in uncertainty.values())
+    assert all(value.dtype == np.float64 for value in uncertainty.values())
     # log-probabilities are rounded to 1e-16, and members differ by about `scale`
     near = {"rtol": 1e-12 + 1e-15 / scale, "atol": 1e-300}
     order = np.random.default_rng(0).permutation(7)
     again = member_uncertainty(log_p[order], weights=weights[order], **options)
-    for name in found:
-        assert_allclose(again[name], found[name], **near)
+    for name in uncertainty:
+        assert_allclose(again[name], uncertainty[name], **near)
     # one model that is the given one leaves nothing to be learned
     same = member_uncertainty(reference[None], **options)
     assert_allclose(same.epistemic, 0.0, rtol=0, atol=1e-15)
@@ -165,7 +172,7 @@ def test_identities(setting, scale):
     none = np.concatenate([weights, np.zeros_like(weights[:1])])
     assert_allclose(
         member_uncertainty(more, weights=none, **options).epistemic,
-        found.epistemic,
+        uncertainty.epistemic,
         **near,
     )
 
@@ -174,9 +181,9 @@ def test_float32_and_tensors():
     log_p, weights, _ = _members()
     single = log_p.astype(np.float32)
     expected = member_uncertainty(single.astype(np.float64), weights=weights)
-    for given in (single, torch.from_numpy(single), single.tolist()):
-        found = member_uncertainty(given, weights=weights)
-        assert_allclose(found.total, expected.total, rtol=1e-12)
+    for original in (single, torch.from_numpy(single), single.tolist()):
+        uncertainty = member_uncertainty(original, weights=weights)
+        assert_allclose(uncertainty.total, expected.total, rtol=1e-12)
 
 
 # ---- normal distributions
@@ -190,11 +197,11 @@ def test_gaussian_divergence_against_an_integral():
             mu_p - 12 * var_p**0.5,
             mu_p + 12 * var_p**0.5,
         )
-        found = kl_divergence_gaussian(mu_p, var_p, mu_q, var_q)
-        assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        result = kl_divergence_gaussian(mu_p, var_p, mu_q, var_q)
+        assert result == pytest.approx(expected, rel=1e-9, abs=1e-12)
     # nearly equal variances: (log ratio)^2 / 4
-    found = kl_divergence_gaussian(0.0, 1.0 + 1e-7, 0.0, 1.0)
-    assert found == pytest.approx(1e-14 / 4, rel=1e-6)
+    result = kl_divergence_gaussian(0.0, 1.0 + 1e-7, 0.0, 1.0)
+    assert result == pytest.approx(1e-14 / 4, rel=1e-6)
 
 
 @pytest.mark.parametrize("homoscedastic", [True, False])
@@ -229,9 +236,9 @@ def test_gaussian_uncertainty_against_loops(homoscedastic):
             w[n] * kl(mu[i], sigma2[i], mean[n, i], v[n, i]) for n in range(4)
         ]
         assert b.epistemic[i] == pytest.approx(math.fsum(to_members))
-    for found in (a, b):
-        assert_allclose(found.total, found.aleatoric + found.epistemic)
-        assert (found.epistemic >= 0).all()
+    for result in (a, b):
+        assert_allclose(result.total, result.aleatoric + result.epistemic)
+        assert (result.epistemic >= 0).all()
     if homoscedastic:  # the variance of the means over that of the noise
         spread = (weights * mean**2).sum(0) - (weights * mean).sum(0) ** 2
         assert_allclose(a.epistemic, spread / variance)

@@ -25,19 +25,21 @@ NET = MLPClassifier((6,), solver="lbfgs", max_iter=30)
 def test_is_the_mean_of_its_approximations(data):
     X, y = data
     clf = MixtureLaplace(Laplace(NET, n_samples=4), 3, random_state=0).fit(X, y)
-    parts = [one.predict_proba(X) for one in clf.approximations_]
+    parts = [approximation.predict_proba(X) for approximation in clf.approximations_]
     assert_allclose(clf.predict_proba(X), sum(parts) / 3, rtol=1e-13)
     members = clf.predict_members(X)
     assert members.shape == (12, 90, 3)
-    parts = [one.predict_members(X) for one in clf.approximations_]
+    parts = [approximation.predict_members(X) for approximation in clf.approximations_]
     assert_array_equal(members, np.concatenate(parts))
     expected = member_uncertainty(np.log(members))
-    found = clf.predict_uncertainty(X)
-    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-9)
-    for one, net in zip(clf.approximations_, clf.estimator_.estimators_, strict=True):
+    uncertainty = clf.predict_uncertainty(X)
+    assert_allclose(uncertainty.epistemic, expected.epistemic, rtol=1e-9)
+    for approximation, net in zip(
+        clf.approximations_, clf.estimator_.estimators_, strict=True
+    ):
         alone = Laplace(FrozenEstimator(net), setting="a").fit(X, y)
-        assert one.prior_precision_ == alone.prior_precision_
-        assert_array_equal(one.predict_proba(X), alone.predict_proba(X))
+        assert approximation.prior_precision_ == alone.prior_precision_
+        assert_array_equal(approximation.predict_proba(X), alone.predict_proba(X))
 
 
 def test_approximations_draw_differently(data):
@@ -47,7 +49,9 @@ def test_approximations_draw_differently(data):
     NET.set_params(random_state=None)
     with pytest.warns(match="the same probabilities"):
         clf = MixtureLaplace(Laplace([net, net], n_samples=3), random_state=0).fit(X, y)
-    first, second = (one.predict_members(X) for one in clf.approximations_)
+    first, second = (
+        approximation.predict_members(X) for approximation in clf.approximations_
+    )
     assert np.abs(first - second).max() > 1e-3
 
 
@@ -78,8 +82,8 @@ def test_frozen_ensemble_is_the_fixed_model(data):
     with np.errstate(divide="ignore"):
         members = np.log(clf.predict_members(X))
     expected = member_uncertainty(members, reference=np.log(reference), setting="b")
-    found = clf.predict_uncertainty(X)
-    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-8)
+    uncertainty = clf.predict_uncertainty(X)
+    assert_allclose(uncertainty.epistemic, expected.epistemic, rtol=1e-8)
     mixture = clf.set_params(setting="a").predict_proba(X)
     assert np.abs(mixture - reference).max() > 1e-3
 
@@ -96,14 +100,14 @@ def test_frozen_network_is_no_ensemble(data):
 @pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_same_seed_same_numbers(data, n_jobs):
     X, y = data
-    one, two, other = (
+    item, two, other = (
         MixtureLaplace(Laplace(NET, n_samples=2), 2, n_jobs=jobs, random_state=seed)
         .fit(X, y)
         .predict_members(X)
         for seed, jobs in ((0, None), (0, n_jobs), (1, None))
     )
-    assert_array_equal(one, two)
-    assert np.abs(one - other).max() > 0.01
+    assert_array_equal(item, two)
+    assert np.abs(item - other).max() > 0.01
 
 
 def test_blocks_equal_a_single_call(data, monkeypatch):
@@ -130,7 +134,9 @@ def test_parameters_of_the_prediction_may_change(data):
     assert members.shape == (10, 90, 3)
     assert_allclose(members[:3], first[:3], rtol=1e-12)
     assert_allclose(clf.predict_proba(X), members.mean(axis=0), rtol=1e-12, atol=1e-14)
-    assert {one.predictive for one in clf.approximations_} == {"mean_field"}
+    assert {approximation.predictive for approximation in clf.approximations_} == {
+        "mean_field"
+    }
     clf.set_params(estimator__predictive="mean_field")
     assert_allclose(clf.predict_proba(X), mean_field, rtol=1e-10)
     clf.set_params(estimator__device="cuda:99")

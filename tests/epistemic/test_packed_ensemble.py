@@ -30,22 +30,22 @@ def test_layers(params, groups, width, iris):
     options = {"module_params": {"hidden": (100, 100)}, "max_epochs": 1}
     clf = ensemble(PackedEnsemble, **params, **options).fit(*iris)
     body = clf.estimator_.module_.body
-    found = [part for part in body if isinstance(part, PackedLinear)]
-    assert tuple(layer.groups for layer in found) == groups
-    assert found[0].out_features == found[1].out_features == width
-    assert found[2].out_features == 3 * clf.n_members
+    results = [component for component in body if isinstance(component, PackedLinear)]
+    assert tuple(layer.groups for layer in results) == groups
+    assert results[0].out_features == results[1].out_features == width
+    assert results[2].out_features == 3 * clf.n_members
 
 
 def test_as_many_weights_between_hidden_layers_as_a_network(iris):
     """With alpha^2 = M gamma; what reads the input and gives the logits has more."""
     options = {"module_params": {"hidden": (64, 64)}, "max_epochs": 1}
     packed = ensemble(PackedEnsemble, **options).fit(*iris)
-    one = TorchClassifier(**options).fit(*iris)
+    fitted = TorchClassifier(**options).fit(*iris)
     hidden = packed.estimator_.module_.body.linear_2.weight.numel()
-    assert hidden == one.module_.linear_2.weight.numel()
+    assert hidden == fitted.module_.linear_2.weight.numel()
     assert (
         n_weights(packed.estimator_)
-        == n_weights(one) + (4 + 1) * 64 + 64 + 64 * 3 + 3 * 3
+        == n_weights(fitted) + (4 + 1) * 64 + 64 + 64 * 3 + 3 * 3
     )
 
 
@@ -78,7 +78,7 @@ def test_members_equal_networks_that_are_trained_alone(iris):
     )
     start = clone_state(clf.set_params(estimator__lr=1e-30).fit(X, y))
     clf.set_params(estimator__lr=0.01).fit(X, y)
-    rows, codes = torch.as_tensor(X).float(), torch.as_tensor(y)
+    samples, codes = torch.as_tensor(X).float(), torch.as_tensor(y)
     for m in range(3):
         first, last = (
             nn.Linear(*shape) for shape in ((4, 67), (67, 3))
@@ -91,9 +91,9 @@ def test_members_equal_networks_that_are_trained_alone(iris):
         optimizer = torch.optim.Adam(alone.parameters(), lr=0.01)
         for _ in range(4):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(alone(rows), codes).backward()
+            nn.functional.cross_entropy(alone(samples), codes).backward()
             optimizer.step()
-        p = torch.softmax(alone(rows), 1).detach()
+        p = torch.softmax(alone(samples), 1).detach()
         assert_allclose(clf.predict_members(X)[m], p, atol=1e-4)
 
 

@@ -54,13 +54,14 @@ def small(layer, n_members, m):
     return new
 
 
-def alone(part, n_members, m):
+def alone(submodule, n_members, m):
     """The network of member m alone."""
-    new = small(part, n_members, m)
+    new = small(submodule, n_members, m)
     if new is None:
-        new = copy.copy(part)
+        new = copy.copy(submodule)
         new._modules = {
-            name: alone(child, n_members, m) for name, child in part._modules.items()
+            name: alone(child, n_members, m)
+            for name, child in submodule._modules.items()
         }
     return new
 
@@ -78,7 +79,7 @@ def alone(part, n_members, m):
 @pytest.mark.parametrize("module, shape", NETWORKS)
 def test_members_equal_small_networks(module, shape, options, training):
     network = pack(module(shape, 3), shape, **options)
-    assert all(part.training for part in network.modules())
+    assert all(submodule.training for submodule in network.modules())
     network = disturbed(network).train(training)
     n_members = options["n_members"]
     members = [alone(network.body, n_members, m) for m in range(n_members)]
@@ -89,9 +90,9 @@ def test_members_equal_small_networks(module, shape, options, training):
         assert_allclose(
             logits[:, m].detach(), member(x).detach(), rtol=1e-9, atol=1e-12
         )
-        found = alone(network.body, n_members, m).state_dict()
+        state = alone(network.body, n_members, m).state_dict()
         for name, value in member.state_dict().items():
-            assert_allclose(found[name], value, rtol=1e-12)
+            assert_allclose(state[name], value, rtol=1e-12)
     p = torch.softmax(logits, -1).mean(1).detach()
     assert_allclose(network.eval()(x).exp().detach().sum(1), 1, rtol=1e-12)
     if not training:
@@ -102,13 +103,13 @@ def test_members_equal_small_networks(module, shape, options, training):
 def test_linear_layer_and_its_gradient_equal_a_block_diagonal(bias):
     layer = disturbed(PackedLinear(12, 6, 3, bias=bias))
     x = rows(7, (12,)).requires_grad_()
-    found = torch.autograd.grad((layer(x) ** 3).sum(), [x, layer.weight])
+    result = torch.autograd.grad((layer(x) ** 3).sum(), [x, layer.weight])
     y = functional.linear(
         x, torch.block_diag(*layer.weight), layer.bias.flatten() if bias else None
     )
     assert_allclose(layer(x).detach(), y.detach(), rtol=1e-12)
     expected = torch.autograd.grad((y**3).sum(), [x, layer.weight])
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(result, expected, strict=True):
         assert_allclose(a, b, rtol=1e-10)
 
 
@@ -133,9 +134,9 @@ def test_width():
     assert packed_width(10, 11, 1.1, 1) == 11  # 1.1 * 10 is above 11 in binary
     for width in range(1, 40):
         for alpha in (0.5, 1, 1.5, 3):
-            found = packed_width(width, 3, alpha, 2)
-            assert found % 6 == 0
-            assert 0 <= found - alpha * width < 6
+            result = packed_width(width, 3, alpha, 2)
+            assert result % 6 == 0
+            assert 0 <= result - alpha * width < 6
 
 
 @pytest.mark.parametrize("alpha, n_members, gamma", [(2, 4, 1), (4, 4, 2), (1, 2, 2)])
@@ -151,9 +152,9 @@ def test_number_of_parameters(alpha, n_members, gamma):
     network = pack(
         module, (3, 8, 8), n_members=n_members, alpha=alpha, gamma=gamma
     ).body
-    found = [network[i].weight.numel() for i in (0, 1, 3, 4)]
+    results = [network[i].weight.numel() for i in (0, 1, 3, 4)]
     share = alpha**2 / (n_members * gamma)
-    assert found == [
+    assert results == [
         alpha * 3 * 16 * 9,
         share * 16 * 32 * 9,
         share * 32 * 16 * 64,
@@ -166,10 +167,10 @@ def test_single_member_is_the_network():
     shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
     network = pack(module, (2, 8, 8), n_members=1, alpha=1.0).body
     assert isinstance(network.head, PackedLinear)
-    found = {name: tuple(p.shape) for name, p in network.named_parameters()}
+    result = {name: tuple(p.shape) for name, p in network.named_parameters()}
     for name in ("head.weight", "head.bias", "extra.weight"):
         shapes[name] = (1, *shapes[name])
-    assert found == shapes
+    assert result == shapes
 
 
 def test_single_linear_layer():

@@ -82,8 +82,8 @@ def _opened(kind):
     network = make_network(_estimator(kind)).with_weights(
         device="cpu", dtype=torch.float64
     )
-    rows = network.prepare(X)
-    return network, rows, StackedWeights(network, rows)
+    samples = network.prepare(X)
+    return network, samples, StackedWeights(network, samples)
 
 
 def _thetas(models, n_models=4):
@@ -95,22 +95,22 @@ def _thetas(models, n_models=4):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @each_kind
 def test_stacked_logits_against_a_loop(kind):
-    network, rows, models = _opened(kind)
+    network, samples, models = _opened(kind)
     assert models._is_chain == (kind in KINDS[:3])
     theta = _thetas(models)
-    found = models.logits(theta, models.features(rows))
+    logits = models.logits(theta, models.features(samples))
     assert models._each.is_mapped == (kind != "branching")
-    for one, row in zip(found, theta, strict=True):
+    for item, row in zip(logits, theta, strict=True):
         weights, start = {}, 0
         for name, parameter in network.module.named_parameters():
             stop = start + parameter.numel()
             weights[name] = row[start:stop].reshape(parameter.shape)
             start = stop
         assert start == models.n_weights
-        expected = network.logits(network.batch(rows), weights)
-        torch.testing.assert_close(one, expected, rtol=1e-12, atol=1e-12)
+        expected = network.logits(network.batch(samples), weights)
+        torch.testing.assert_close(item, expected, rtol=1e-12, atol=1e-12)
     # again, now that it is known what cannot be mapped
-    torch.testing.assert_close(models.logits(theta, models.features(rows)), found)
+    torch.testing.assert_close(models.logits(theta, models.features(samples)), logits)
 
 
 def test_numbers_and_parameters_are_the_same():
@@ -123,8 +123,8 @@ def test_numbers_and_parameters_are_the_same():
     torch.testing.assert_close(models.flatten(stacked), theta)
     arrays = {name: tensor.numpy() for name, tensor in stacked.items()}
     torch.testing.assert_close(models.flatten(arrays), theta)
-    one = models.flatten(network.weights())
-    assert one.shape == (1, models.n_weights)
+    item = models.flatten(network.weights())
+    assert item.shape == (1, models.n_weights)
     # leading axes are kept
     assert models.split(theta.reshape(2, 2, -1))["0.weight"].shape == (2, 2, 5, 4)
 
@@ -173,9 +173,9 @@ def test_batches_of_samples_sum_to_all_of_them(monkeypatch):
     calls = []
     inner = posterior.likelihood_and_grad
 
-    def counted(theta, rows):
-        calls.append(rows)
-        return inner(theta, rows)
+    def counted(theta, samples):
+        calls.append(samples)
+        return inner(theta, samples)
 
     monkeypatch.setattr(posterior, "likelihood_and_grad", counted)
     monkeypatch.setattr(_posterior, "_BUDGET", posterior.models.bytes_per_row * 4 * 7)
@@ -183,9 +183,11 @@ def test_batches_of_samples_sum_to_all_of_them(monkeypatch):
     assert len(calls) == 5
     monkeypatch.setattr(_posterior, "_BUDGET", 1)  # one model at a time
     assert_allclose(posterior.predictions(theta), proba, rtol=1e-12)
-    parts = [inner(theta, rows) for rows in (torch.arange(10), torch.arange(10, 30))]
-    value = sum(part[0] for part in parts) + posterior.log_prior(theta)
-    grad = sum(part[1] for part in parts) + posterior.grad_log_prior(theta)
+    parts = [
+        inner(theta, samples) for samples in (torch.arange(10), torch.arange(10, 30))
+    ]
+    value = sum(component[0] for component in parts) + posterior.log_prior(theta)
+    grad = sum(component[1] for component in parts) + posterior.grad_log_prior(theta)
     torch.testing.assert_close((value, grad), expected)
 
 
@@ -208,8 +210,8 @@ def test_numbers_are_those_of_the_network():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_sampled_in_float32(dtype):
     network = nn.Sequential(nn.Linear(4, 3)).to(dtype)
-    given = pretrained(network, classes=[0, 1, 2])
-    posterior = Posterior(given, X.astype(np.float32), y, device="cpu")
+    original = pretrained(network, classes=[0, 1, 2])
+    posterior = Posterior(original, X.astype(np.float32), y, device="cpu")
     assert posterior.initial.dtype == torch.float32
     value, grad = posterior.value_and_grad(posterior.initial)
     assert (value.dtype, grad.dtype) == (torch.float64, torch.float32)
@@ -221,9 +223,9 @@ def test_scales_of_priors():
     assert_array_equal(prior_scales(0.5, shapes), np.full(69, 0.5))
     expected = np.repeat([np.sqrt(2 / 4), 1.0, np.sqrt(2 / 27)], [12, 3, 54])
     assert_allclose(prior_scales("he", shapes), expected, rtol=1e-15)
-    given = {"c": 3.0, "b": 2, "w": 1.0}
+    original = {"c": 3.0, "b": 2, "w": 1.0}
     assert_array_equal(
-        prior_scales(given, shapes), np.repeat([1.0, 2.0, 3.0], [12, 3, 54])
+        prior_scales(original, shapes), np.repeat([1.0, 2.0, 3.0], [12, 3, 54])
     )
     with pytest.raises(
         ValueError,
@@ -234,7 +236,7 @@ def test_scales_of_priors():
     for bad in (0.0, -1.0, np.inf, np.nan, "a", None, np.ones(3)):
         text = re.escape(f"must be positive and finite, got {bad!r} for 'b'.")
         with pytest.raises(ValueError, match=text):
-            prior_scales({**given, "b": bad}, shapes)
+            prior_scales({**original, "b": bad}, shapes)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

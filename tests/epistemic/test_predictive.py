@@ -22,10 +22,10 @@ from skood.epistemic.laplace._laplace import (
 )
 
 
-def _moments(n_rows=6, n_classes=4, seed=0):
+def _moments(n_samples=6, n_classes=4, seed=0):
     rng = np.random.default_rng(seed)
-    half = rng.normal(size=(n_rows, n_classes, n_classes))
-    return 2 * rng.normal(size=(n_rows, n_classes)), half @ half.transpose(0, 2, 1)
+    half = rng.normal(size=(n_samples, n_classes, n_classes))
+    return 2 * rng.normal(size=(n_samples, n_classes)), half @ half.transpose(0, 2, 1)
 
 
 def _diagonal(covariances):
@@ -34,15 +34,15 @@ def _diagonal(covariances):
 
 def test_probit_against_a_loop():
     logits, covariances = _moments()
-    found = probit_proba(logits, _diagonal(covariances))
+    result = probit_proba(logits, _diagonal(covariances))
     for i, (f, S) in enumerate(zip(logits, covariances, strict=True)):
         e = [math.exp(f[k] / math.sqrt(1 + math.pi * S[k, k] / 8)) for k in range(4)]
-        assert_allclose(found[i], np.array(e) / sum(e), rtol=1e-13)
+        assert_allclose(result[i], np.array(e) / sum(e), rtol=1e-13)
 
 
 def test_mean_field_against_a_loop():
     logits, covariances = _moments()
-    found = mean_field_proba(logits, covariances)
+    result = mean_field_proba(logits, covariances)
     for i, (f, S) in enumerate(zip(logits, covariances, strict=True)):
         p = []
         for k in range(4):
@@ -51,7 +51,7 @@ def test_mean_field_against_a_loop():
                 v = S[k, k] + S[j, j] - 2 * S[k, j]
                 total += math.exp(-(f[k] - f[j]) / math.sqrt(1 + math.pi * v / 8))
             p.append(1 / total)
-        assert_allclose(found[i], np.array(p) / sum(p), rtol=1e-12)
+        assert_allclose(result[i], np.array(p) / sum(p), rtol=1e-12)
 
 
 def test_no_variance_gives_the_softmax():
@@ -68,8 +68,8 @@ def test_mean_field_of_two_classes_is_that_of_the_margin():
         expected = expit(mean / math.sqrt(1 + math.pi * variance / 8))
         logits = np.array([[-mean, mean]]) / 2
         covariances = variance / 4 * np.array([[[1.0, -1.0], [-1.0, 1.0]]])
-        found = mean_field_proba(logits, covariances)[0, 1]
-        assert found == pytest.approx(expected, rel=1e-13)
+        result = mean_field_proba(logits, covariances)[0, 1]
+        assert result == pytest.approx(expected, rel=1e-13)
         margin = probit_proba(logits, np.array([[variance]]))[0, 1]
         assert margin == pytest.approx(expected, rel=1e-13)
         normal = stats.norm(mean, math.sqrt(variance))
@@ -77,7 +77,7 @@ def test_mean_field_of_two_classes_is_that_of_the_margin():
             lambda m, normal=normal: expit(m) * normal.pdf(m),
             *normal.interval(1 - 1e-14),
         )
-        assert abs(found - exact) < 0.02
+        assert abs(result - exact) < 0.02
 
 
 def test_mean_field_ignores_what_all_logits_share():
@@ -124,7 +124,7 @@ def test_bridge_returns_to_the_dirichlet(alpha, shift):
 @pytest.mark.parametrize("normalize", [False, True])
 def test_bridge_against_a_loop(normalize):
     logits, covariances = _moments()
-    found = bridge_proba(
+    result = bridge_proba(
         logits, _diagonal(covariances), covariances.sum(axis=2), normalize=normalize
     )
     K = logits.shape[1]
@@ -139,7 +139,7 @@ def test_bridge_against_a_loop(normalize):
         for k in range(K):
             total = sum(math.exp(-f[j]) for j in range(K))
             alpha.append((1 - 2 / K + math.exp(f[k]) / K**2 * total) / S[k, k])
-        assert_allclose(found[i], np.array(alpha) / sum(alpha), rtol=1e-10)
+        assert_allclose(result[i], np.array(alpha) / sum(alpha), rtol=1e-10)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -147,8 +147,8 @@ def test_bridge_of_large_logits_is_finite(n_classes):
     logits = np.zeros((1, n_classes))
     logits[0, 0] = 5000.0
     variances, row_sums = np.ones((1, n_classes)), np.ones((1, n_classes))
-    found = bridge_proba(logits, variances, row_sums)
-    assert_allclose(found, np.eye(n_classes)[:1], atol=1e-300)
+    result = bridge_proba(logits, variances, row_sums)
+    assert_allclose(result, np.eye(n_classes)[:1], atol=1e-300)
 
 
 def test_bridge_of_hardly_any_variance_is_finite():
@@ -171,17 +171,22 @@ def test_mean_field_of_blocks_is_that_of_whole_covariances(
     scales = 10.0 ** rng.uniform(-4, 4, size=n_features)
     features = torch.from_numpy(scales * rng.normal(size=(300, n_features)))
     sums = Kronecker.sums(features, torch.from_numpy(np.log(p)), n_outputs)
-    curvature = Kronecker(*(one.numpy() for one in sums), n_samples=300)
+    curvature = Kronecker(
+        *(along_output.numpy() for along_output in sums), n_samples=300
+    )
     logits = torch.from_numpy(2 * rng.normal(size=(9, n_outputs)))
-    rows = features[:9]
+    samples = features[:9]
     # sums of squares: differences of covariances would lose digits
-    along, vectors = (one.numpy() for one in curvature._along_outputs(rows, precision))
+    along, vectors = (
+        along_output.numpy()
+        for along_output in curvature._along_outputs(samples, precision)
+    )
     gaps = (vectors[:, None] - vectors) ** 2
     spread = np.einsum("nj,klj->nkl", along, gaps)
     pairs = logits[:, :, None] - logits[:, None, :]
     scaled = pairs.numpy() / np.sqrt(1 + np.pi / 8 * spread)
     expected = softmax(-logsumexp(-scaled, axis=2), axis=1)
     for block_bytes in (1, 50_000, 2**20):
-        blocks = curvature.pair_variances(rows, precision, block_bytes)
-        found = mean_field_of_blocks(logits, blocks)
-        assert_allclose(found, expected, rtol=1e-9)
+        blocks = curvature.pair_variances(samples, precision, block_bytes)
+        result = mean_field_of_blocks(logits, blocks)
+        assert_allclose(result, expected, rtol=1e-9)

@@ -29,8 +29,8 @@ def _naive(quam, mlp, X, y, x, targets=range(3)):
     used = quam.penalty_features_
     place = [int(np.flatnonzero((X == row).all(axis=1))[0]) for row in used]
     batches = [
-        (torch.as_tensor(X[rows]), torch.as_tensor(y[rows]))
-        for rows in np.array(place)[quam.penalty_index_]
+        (torch.as_tensor(X[samples]), torch.as_tensor(y[samples]))
+        for samples in np.array(place)[quam.penalty_index_]
     ]
     module = perceptron_in_torch(mlp)
     names = [name for name, _ in module.named_parameters()]
@@ -57,10 +57,10 @@ def _measure(log_p, weights, reference, setting):
             for w, q, r in zip(weights, p, log_p, strict=True)
         )
     else:
-        own = np.exp(reference)
-        aleatoric = -math.fsum(own * reference)
+        separate = np.exp(reference)
+        aleatoric = -math.fsum(separate * reference)
         epistemic = math.fsum(
-            w * math.fsum(own * (reference - r))
+            w * math.fsum(separate * (reference - r))
             for w, r in zip(weights, log_p, strict=True)
         )
     return aleatoric + epistemic, aleatoric, epistemic
@@ -83,21 +83,21 @@ def test_uncertainty_equals_a_plain_loop(data, mlp, setting, temperature, target
         **QUICK,
         **STEP,
     ).fit(X, y)
-    found = quam.predict_uncertainty(points)
+    uncertainty = quam.predict_uncertainty(points)
     members = quam.predict_members(points)
     log_p = mlp.predict_log_proba(points)
     for i, x in enumerate(points):
         attacked = range(3) if targets == "all" else np.argsort(-log_p[i])[:2].tolist()
         searches = _naive(quam, mlp, X, y, x, attacked)
         # all models, step by step
-        outputs = np.array([one.outputs for one in searches]).swapaxes(0, 1)
-        losses = np.array([one.training_loss for one in searches]).T
+        outputs = np.array([search.outputs for search in searches]).swapaxes(0, 1)
+        losses = np.array([search.training_loss for search in searches]).T
         outputs = outputs.reshape(-1, 3)
         assert_allclose(members[:, i], np.exp(outputs), rtol=1e-8)
         weights = np.array(_softmax(losses.ravel().tolist(), temperature))
         expected = _measure(outputs, weights, log_p[i], setting)
         for name, value in zip(FIELDS, expected, strict=True):
-            assert found[name][i] == pytest.approx(value, rel=1e-7), name
+            assert uncertainty[name][i] == pytest.approx(value, rel=1e-7), name
     assert_allclose(quam.predict_proba(points), np.exp(log_p), rtol=1e-12)
     assert_array_equal(quam.predict(points), mlp.predict(points))
 
@@ -109,27 +109,29 @@ def test_weights_from_n_evaluation_samples(data, mlp):
         FrozenEstimator(mlp), n_evaluation_samples=20, **QUICK, **STEP
     ).fit(X, y)
     assert quam.evaluation_index_.shape == (20,)
-    rows = quam.penalty_features_[quam.evaluation_index_]
+    penalty_features = quam.penalty_features_[quam.evaluation_index_]
     answers = quam.penalty_targets_[quam.evaluation_index_]
-    assert len(np.unique(rows, axis=0)) == 20
-    for row, answer in zip(rows, answers, strict=True):
+    assert len(np.unique(penalty_features, axis=0)) == 20
+    for row, answer in zip(penalty_features, answers, strict=True):
         assert y[(X == row).all(axis=1)] == answer
     trace = quam.trace(X[:1])
     # the last model of each search, and the first, which is the given one
     searches = _naive(quam, mlp, X, y, X[0])
     module = perceptron_in_torch(mlp)
     losses = {}
-    for t, one in enumerate(searches):
-        module.load_state_dict(one.weights)
+    for t, item in enumerate(searches):
+        module.load_state_dict(item.weights)
         with torch.no_grad():
             loss = nn.functional.cross_entropy(
-                module(torch.as_tensor(rows)), torch.as_tensor(answers)
+                module(torch.as_tensor(penalty_features)), torch.as_tensor(answers)
             )
         losses[t] = float(loss)
-    given = float(-mlp.predict_log_proba(rows)[np.arange(20), answers].mean())
+    original = float(
+        -mlp.predict_log_proba(penalty_features)[np.arange(20), answers].mean()
+    )
     for t, loss in losses.items():
         ratio = trace.weights[-1, t] / trace.weights[0, 0]
-        assert ratio == pytest.approx(math.exp((given - loss) / 0.1), rel=1e-6)
+        assert ratio == pytest.approx(math.exp((original - loss) / 0.1), rel=1e-6)
     assert trace.weights.sum() == pytest.approx(1.0)
     plain = make_quam(FrozenEstimator(mlp), **QUICK, **STEP).fit(X, y)
     assert plain.evaluation_index_.shape == (0,)
@@ -179,9 +181,9 @@ def test_images(scope):
     for i in range(2):
         for t in range(N_CLASSES):
             x = torch.as_tensor(points[i])
-            one = plain_search(module, names, x, t, batches, **STEP)
+            item = plain_search(module, names, x, t, batches, **STEP)
             assert_allclose(
-                trace_members[t::N_CLASSES, i], np.exp(one.outputs), atol=1e-9
+                trace_members[t::N_CLASSES, i], np.exp(item.outputs), atol=1e-9
             )
 
 
@@ -197,25 +199,27 @@ def test_trace_equals_a_plain_loop(data, mlp, gamma):
     log_p = mlp.predict_log_proba(X[7:8])[0]
     assert_array_equal(trace.targets, [0, 1, 2])
     assert_allclose(trace.reference, log_p, rtol=1e-10)
-    all_losses = [loss for one in searches for loss in one.training_loss]
+    all_losses = [loss for search in searches for loss in search.training_loss]
     weights = np.reshape(_softmax(all_losses, 0.1), (3, 6)).T
     assert_allclose(trace.weights, weights, rtol=1e-7)
-    rows = quam.penalty_features_[quam.penalty_index_]
+    penalty_features = quam.penalty_features_[quam.penalty_index_]
     answers = quam.penalty_targets_[quam.penalty_index_]
     for step in range(6):
-        own = -mlp.predict_log_proba(rows[step])[np.arange(8), answers[step]].mean()
-        assert quam.reference_loss_[step] == pytest.approx(own, rel=1e-10)
+        separate = -mlp.predict_log_proba(penalty_features[step])[
+            np.arange(8), answers[step]
+        ].mean()
+        assert quam.reference_loss_[step] == pytest.approx(separate, rel=1e-10)
         c = 3.0 * 1.6 ** (step // 2)
-        for t, one in enumerate(searches):
-            training, attack = one.training_loss[step], one.attack_loss[step]
+        for t, search in enumerate(searches):
+            training, attack = search.training_loss[step], search.attack_loss[step]
             at = step, t
             assert trace.training_loss[at] == pytest.approx(training, abs=1e-9)
             assert trace.attack_loss[at] == pytest.approx(attack, abs=1e-9)
-            penalty = training - (own + gamma)
+            penalty = training - (separate + gamma)
             assert trace.penalty[at] == pytest.approx(penalty, abs=1e-9)
             assert trace.loss[at] == pytest.approx(attack + c * penalty, abs=1e-8)
-            assert_allclose(trace.log_proba[step, t], one.outputs[step], atol=1e-8)
-            kl = math.fsum(np.exp(log_p) * (log_p - one.outputs[step]))
+            assert_allclose(trace.log_proba[step, t], search.outputs[step], atol=1e-8)
+            kl = math.fsum(np.exp(log_p) * (log_p - search.outputs[step]))
             assert trace.divergence[at] == pytest.approx(kl, abs=1e-9)
     assert_allclose(trace.penalty[0], -gamma, atol=1e-12)
     assert_allclose(trace.divergence[0], 0, atol=1e-12)
@@ -228,8 +232,8 @@ def test_gamma_does_not_change_the_search(data, mlp, quam):
         shifted.predict_uncertainty(X[:5]).epistemic,
         quam.predict_uncertainty(X[:5]).epistemic,
     )
-    one, other = quam.trace(X[:1]), shifted.trace(X[:1])
-    assert set(one) == {
+    item, other = quam.trace(X[:1]), shifted.trace(X[:1])
+    assert set(item) == {
         "targets",
         "loss",
         "attack_loss",
@@ -240,20 +244,18 @@ def test_gamma_does_not_change_the_search(data, mlp, quam):
         "log_proba",
         "reference",
     }
-    for name in set(one) - {"loss", "penalty"}:
-        assert_array_equal(one[name], other[name])
+    for name in set(item) - {"loss", "penalty"}:
+        assert_array_equal(item[name], other[name])
     c = 3.0 * 1.6 ** (np.arange(6) // 2)[:, None]
-    assert_allclose(one.loss - other.loss, 0.7 * c * np.ones((1, 3)))
+    assert_allclose(item.loss - other.loss, 0.7 * c * np.ones((1, 3)))
 
 
 def test_trace_is_about_a_single_point(data, quam):
     X, _ = data
-    for rows in (2, 0):
-        text = (
-            rf"trace shows the searches of one point, got {rows} samples. Pass X\[i : i"
-        )
+    for n_samples in (2, 0):
+        text = rf"searches of one point, got {n_samples} samples. Pass X\[i : i"
         with pytest.raises(ValueError, match=text):
-            quam.trace(X[:rows])
+            quam.trace(X[:n_samples])
 
 
 def test_trace_of_string_labels_and_few_targets(data):
@@ -283,17 +285,17 @@ def test_chunks_are_all_the_same(scope):
     points = digits(3, seed=5, dtype=np.float64)[0]
     expected = quam.set_params(search__chunk_size=64).predict_uncertainty(points)
     for chunk_size in (2, "auto"):
-        found = quam.set_params(search__chunk_size=chunk_size).predict_uncertainty(
-            points
-        )
+        uncertainty = quam.set_params(
+            search__chunk_size=chunk_size
+        ).predict_uncertainty(points)
         for name in FIELDS:
-            assert_allclose(found[name], expected[name], rtol=1e-7)
+            assert_allclose(uncertainty[name], expected[name], rtol=1e-7)
 
 
 def test_targets_of_a_point_in_groups(data, mlp, quam, monkeypatch):
     """With very little memory, the classes are attacked one after the other."""
     X, _ = data
-    found, trace = quam.predict_uncertainty(X[:4]), quam.trace(X[:1])
+    result, trace = quam.predict_uncertainty(X[:4]), quam.trace(X[:1])
     sizes = []
     search = _searching.search
 
@@ -309,7 +311,7 @@ def test_targets_of_a_point_in_groups(data, mlp, quam, monkeypatch):
         assert max(sizes) == (1, expected)
         assert sum(n for _, n in sizes) == 12
         for name in FIELDS:
-            assert_allclose(split[name], found[name], rtol=1e-8)
+            assert_allclose(split[name], result[name], rtol=1e-8)
         parts = quam.trace(X[:1])
         for name in trace:
             assert_allclose(parts[name], trace[name], rtol=1e-7, atol=1e-12)
@@ -322,9 +324,9 @@ def test_parts_of_the_points_at_the_same_time(data, quam, backend):
     X, _ = data
     kinds = [X[:5], pd.DataFrame(X[:5]), X[:5].tolist(), torch.as_tensor(X[:5])]
     expected = quam.set_params(n_jobs=None).predict_uncertainty(X[:5])
-    for rows in kinds if backend == "threading" else kinds[:1]:
+    for samples in kinds if backend == "threading" else kinds[:1]:
         with parallel_config(backend):
-            found = quam.set_params(n_jobs=2).predict_uncertainty(rows)
+            uncertainty = quam.set_params(n_jobs=2).predict_uncertainty(samples)
         for name in FIELDS:
-            assert found[name].dtype == np.float64
-            assert_allclose(found[name], expected[name], rtol=1e-9)
+            assert uncertainty[name].dtype == np.float64
+            assert_allclose(uncertainty[name], expected[name], rtol=1e-9)

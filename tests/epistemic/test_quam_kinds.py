@@ -54,33 +54,35 @@ def test_kinds_of_classifiers(data, kind, n_classes):
         quam = make_quam(_kinds()[kind], scope=scope, **QUICK).fit(X, names)
         assert quam.classes_.tolist() == sorted(set(names))
         assert quam.n_features_in_ == 5
-        found = quam.predict_uncertainty(X[:6])
+        uncertainty = quam.predict_uncertainty(X[:6])
         for name in FIELDS:
-            assert found[name].shape == (6,)
-            assert found[name].dtype == np.float64
-        assert (found.epistemic > 0).all()
-        assert_allclose(found.total, found.aleatoric + found.epistemic)
+            assert uncertainty[name].shape == (6,)
+            assert uncertainty[name].dtype == np.float64
+        assert (uncertainty.epistemic > 0).all()
+        assert_allclose(
+            uncertainty.total, uncertainty.aleatoric + uncertainty.epistemic
+        )
         p = quam.estimator_.predict_proba(X)
         assert_allclose(quam.predict_proba(X), p, rtol=1e-12)
         entropy = -(p * np.log(p)).sum(axis=1)[:6]
-        assert_allclose(found.aleatoric, entropy, rtol=1e-4)
+        assert_allclose(uncertainty.aleatoric, entropy, rtol=1e-4)
         frozen = make_quam(FrozenEstimator(quam.estimator_), scope=scope, **QUICK)
         again = frozen.fit(X, names).predict_uncertainty(X[:6])
-        assert_array_equal(again.epistemic, found.epistemic)
+        assert_array_equal(again.epistemic, uncertainty.epistemic)
 
 
 @pytest.mark.parametrize("C", [0.1, 10.0])
 def test_last_layer_of_a_linear_classifier_is_all(data, C):
     X, y = data
-    found = [
+    results = [
         make_quam(LogisticRegression(C=C), scope=scope, **QUICK)
         .fit(X, y % 2)
         .predict_uncertainty(X[:6])
         .epistemic
         for scope in ("last", "dense", "full")
     ]
-    assert_array_equal(found[0], found[1])
-    assert_array_equal(found[0], found[2])
+    assert_array_equal(results[0], results[1])
+    assert_array_equal(results[0], results[2])
 
 
 def test_skorch(data):
@@ -101,15 +103,15 @@ def test_probabilities_are_seen_through(data):
     X, y = data
     torch.manual_seed(0)
     body = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)).double()
-    found = []
+    results = []
     for module in (body, nn.Sequential(body, nn.Softmax(dim=1))):
         for scope in ("dense", "full"):
             quam = make_quam(pretrained(module, [0, 1, 2]), scope=scope, **QUICK).fit(
                 X, y
             )
-            found.append(quam.predict_uncertainty(X[:4]).epistemic)
-    for other in found[1:]:
-        assert_allclose(other, found[0], rtol=1e-9)
+            results.append(quam.predict_uncertainty(X[:4]).epistemic)
+    for other in results[1:]:
+        assert_allclose(other, results[0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -119,13 +121,13 @@ def test_networks_of_few_digits_are_searched_in_float32(data, dtype):
     module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)).to(dtype)
     single = copy.deepcopy(module).float()
     X = torch.as_tensor(X).to(dtype).double().numpy()  # as the network reads them
-    found, expected = (
+    result, expected = (
         make_quam(pretrained(net, [0, 1, 2]), **QUICK)
         .fit(X, y)
         .predict_uncertainty(X[:4])
         for net in (module, single)
     )
-    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-6)
+    assert_allclose(result.epistemic, expected.epistemic, rtol=1e-6)
 
 
 def test_kinds_of_arrays(data, mlp):
@@ -140,19 +142,19 @@ def test_kinds_of_arrays(data, mlp):
         "fortran": (np.asfortranarray(X), y[::1], np.asfortranarray(X[:4])),
         "reversed twice": (X[::-1][::-1], y[::-1][::-1], X[:4]),
     }
-    for rows, labels, points in kinds.values():
-        quam = make_quam(FrozenEstimator(mlp), **QUICK).fit(rows, labels)
-        found = quam.predict_uncertainty(points)
-        assert_array_equal(found.epistemic, expected.epistemic)
+    for samples, labels, points in kinds.values():
+        quam = make_quam(FrozenEstimator(mlp), **QUICK).fit(samples, labels)
+        uncertainty = quam.predict_uncertainty(points)
+        assert_array_equal(uncertainty.epistemic, expected.epistemic)
     clf = clone(mlp)
     quam = make_quam(clf, **QUICK).fit(frame, pd.Series(y))
     assert list(quam.feature_names_in_) == list("abcde")
-    found = quam.predict_uncertainty(frame[:4])
-    assert_array_equal(found.epistemic, expected.epistemic)
+    uncertainty = quam.predict_uncertainty(frame[:4])
+    assert_array_equal(uncertainty.epistemic, expected.epistemic)
 
 
 def test_where_uncertainties_are_used(data):
-    X, y = (part[:30] for part in data)
+    X, y = (submodule[:30] for submodule in data)
     clf = make_quam(MLPClassifier((6,), max_iter=5, random_state=0), **QUICK)
     detector = UncertaintyDetector(clf, component="epistemic").fit(X, y)
     expected = clone(clf).fit(X, y).predict_uncertainty(X[:5]).epistemic
@@ -160,8 +162,8 @@ def test_where_uncertainties_are_used(data):
     labels = RejectOptionClassifier(clf, detector).fit(X, y).predict(X[:5])
     assert set(labels) <= {-1, 0, 1, 2}
     grid = {"estimator__alpha": [1.0], "search__n_steps": [3]}
-    for given in (clf, clone(clf).set_params(search=None)):
-        search = GridSearchCV(given, grid, cv=2).fit(X, y)
+    for original in (clf, clone(clf).set_params(search=None)):
+        search = GridSearchCV(original, grid, cv=2).fit(X, y)
         assert search.best_estimator_.search.n_steps == 3
         assert search.best_estimator_.predict_uncertainty(X[:2]).total.shape == (2,)
 
@@ -209,14 +211,14 @@ def test_module_is_as_it_was(data, scope, context):
     before = {name: value.clone() for name, value in module.state_dict().items()}
     grads = {n: p.grad.clone() for n, p in module.named_parameters() if p.requires_grad}
     needs = [p.requires_grad for p in module.parameters()]
-    modes = [part.training for part in module.modules()]
+    modes = [submodule.training for submodule in module.modules()]
     state = torch.get_rng_state()
     ids = [id(p) for p in module.parameters()]
     quam = make_quam(pretrained(module, [0, 1, 2]), scope=scope, **QUICK)
     with context() if context else torch.enable_grad():
-        found = quam.fit(X, y).predict_uncertainty(X[:3])
+        uncertainty = quam.fit(X, y).predict_uncertainty(X[:3])
         quam.trace(X[:1])
-    assert (found.epistemic > 0).all()
+    assert (uncertainty.epistemic > 0).all()
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name]), name
     for name, p in module.named_parameters():
@@ -224,13 +226,15 @@ def test_module_is_as_it_was(data, scope, context):
         assert p.grad is None or torch.equal(p.grad, grads[name])
         assert not p.is_inference()
     assert [p.requires_grad for p in module.parameters()] == needs
-    assert [part.training for part in module.modules()] == modes
+    assert [submodule.training for submodule in module.modules()] == modes
     assert [id(p) for p in module.parameters()] == ids
-    assert [len(part._forward_hooks) for part in module.modules()] == [0] * 5 + [1]
-    assert not any(part._forward_pre_hooks for part in module.modules())
+    assert [len(submodule._forward_hooks) for submodule in module.modules()] == [
+        0
+    ] * 5 + [1]
+    assert not any(submodule._forward_pre_hooks for submodule in module.modules())
     assert torch.equal(torch.get_rng_state(), state)
     plain = quam.predict_uncertainty(X[:3])
-    assert_array_equal(plain.epistemic, found.epistemic)
+    assert_array_equal(plain.epistemic, uncertainty.epistemic)
 
 
 def test_autocast_of_the_caller_is_off(data):
@@ -239,8 +243,8 @@ def test_autocast_of_the_caller_is_off(data):
     frozen = pretrained(Hooked(), [0, 1, 2])
     expected = make_quam(frozen, **QUICK).fit(X, y).predict_uncertainty(X[:3])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = make_quam(frozen, **QUICK).fit(X, y).predict_uncertainty(X[:3])
-    assert_array_equal(found.epistemic, expected.epistemic)
+        uncertainty = make_quam(frozen, **QUICK).fit(X, y).predict_uncertainty(X[:3])
+    assert_array_equal(uncertainty.epistemic, expected.epistemic)
 
 
 def test_random_state(data, mlp):
@@ -254,8 +258,8 @@ def test_random_state(data, mlp):
     expected = first.predict_uncertainty(X[:4]).epistemic
     for quam in (first, again, generator):
         assert_array_equal(quam.penalty_index_, first.penalty_index_)
-        found = quam.predict_uncertainty(X[:4]).epistemic
-        assert_array_equal(found, expected)
+        epistemic = quam.predict_uncertainty(X[:4]).epistemic
+        assert_array_equal(epistemic, expected)
     assert (other.predict_uncertainty(X[:4]).epistemic != expected).all()
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -331,9 +335,9 @@ def test_setting_auto(data, mlp):
     X, y = data
     for estimator, setting in ((FrozenEstimator(mlp), "b"), (clone(mlp), "a")):
         auto, same = (
-            make_quam(estimator, setting=given, **QUICK)
+            make_quam(estimator, setting=original, **QUICK)
             .fit(X, y)
             .predict_uncertainty(X[:3])
-            for given in ("auto", setting)
+            for original in ("auto", setting)
         )
         assert_array_equal(auto.epistemic, same.epistemic)

@@ -108,38 +108,38 @@ def _naive(quam, module, X, y, x, sign, variance=None):
     index = np.concatenate([rng.permutation(50) for _ in range(2)])[:40].reshape(5, 8)
     x = torch.as_tensor(x)[None]
 
-    def moments(rows):
-        outputs = net(rows)
+    def moments(samples):
+        outputs = net(samples)
         if variance is not None:
             return outputs[:, 0], torch.full_like(outputs[:, 0], variance)
         return outputs[:, 0], outputs[:, 1].exp()
 
-    mean, own = (value.detach() for value in moments(x))
+    mean, separate = (value.detach() for value in moments(x))
     with torch.no_grad():
-        last[0] += sign * 0.1 * own.sqrt()[0]
+        last[0] += sign * 0.1 * separate.sqrt()[0]
     optimizer = torch.optim.Adam(moving, lr=0.02, weight_decay=1e-2)
-    found = []
-    for step, rows in enumerate(index):
-        m, v = moments(torch.as_tensor(X[rows]))
-        target = torch.as_tensor(y[rows])
-        given = torch.distributions.Normal(mean, own.sqrt())
+    results = []
+    for step, samples in enumerate(index):
+        m, v = moments(torch.as_tensor(X[samples]))
+        target = torch.as_tensor(y[samples])
+        original = torch.distributions.Normal(mean, separate.sqrt())
         training = -torch.distributions.Normal(m, v.sqrt()).log_prob(target).mean()
         m, v = moments(x)
         there = torch.distributions.Normal(m, v.sqrt())
-        attack = -torch.distributions.kl_divergence(given, there)[0]
-        found.append([t.item() for t in (m[0], v[0], training, attack)])
+        attack = -torch.distributions.kl_divergence(original, there)[0]
+        results.append([t.item() for t in (m[0], v[0], training, attack)])
         c, factor = 3.0 * 1.5 ** (step // 2), 1.5 ** (step // 2)
         for group in optimizer.param_groups:
             group["lr"] = 0.02 / factor
         optimizer.zero_grad()
         (attack + c * training).backward()
         optimizer.step()
-    return found, (mean.item(), own.item())
+    return results, (mean.item(), separate.item())
 
 
-def _measure(members, weights, given, setting):
+def _measure(members, weights, original, setting):
     if setting == "b":
-        mean, variance = given
+        mean, variance = original
         aleatoric = 0.5 * math.log(2 * math.pi * math.e * variance)
         epistemic = math.fsum(
             w * _kl(mean, variance, m, v)
@@ -159,8 +159,8 @@ def _measure(members, weights, given, setting):
 
 
 def _weights(members, temperature):
-    low = min(one[2] for one in members)
-    values = [math.exp(-(one[2] - low) / temperature) for one in members]
+    low = min(member[2] for member in members)
+    values = [math.exp(-(member[2] - low) / temperature) for member in members]
     return [value / math.fsum(values) for value in values]
 
 
@@ -196,16 +196,16 @@ def test_uncertainty_equals_a_plain_loop(
     if number is not None:
         assert quam.likelihood_.variance_ == pytest.approx(number, rel=1e-12)
     points = np.r_[X[:2], [[9.0, 9.0, 9.0]]]
-    found = quam.predict_uncertainty(points)
+    uncertainty = quam.predict_uncertainty(points)
     for i, x in enumerate(points):
         members = []
         for sign in (1, -1):
-            models, given = _naive(quam, module, X, y, x, sign, number)
+            models, original = _naive(quam, module, X, y, x, sign, number)
             members += models
         weights = _weights(members, temperature)
-        expected = _measure(members, weights, given, setting)
+        expected = _measure(members, weights, original, setting)
         for name, value in zip(FIELDS, expected, strict=True):
-            assert found[name][i] == pytest.approx(value, rel=1e-7), name
+            assert uncertainty[name][i] == pytest.approx(value, rel=1e-7), name
     expected = module(torch.as_tensor(points))[:, 0].detach()
     assert_allclose(quam.predict(points), expected, rtol=1e-10)
 
@@ -223,7 +223,7 @@ def test_trace_equals_a_plain_loop(data, mlp, normal_net, variance):
     number = None if variance == "network" else variance
     members = []
     for j, sign in enumerate((1, -1)):
-        models, given = _naive(quam, module, X, y, X[3], sign, number)
+        models, original = _naive(quam, module, X, y, X[3], sign, number)
         members += models
         for step, (mean, var, training, attack) in enumerate(models):
             assert trace.mean[step, j] == pytest.approx(mean, rel=1e-8)
@@ -234,25 +234,25 @@ def test_trace_equals_a_plain_loop(data, mlp, normal_net, variance):
             assert trace.penalty[step, j] == pytest.approx(penalty, abs=1e-8)
             loss = attack + 3.0 * 1.5 ** (step // 2) * penalty
             assert trace.loss[step, j] == pytest.approx(loss, abs=1e-7)
-            kl = _kl(*given, mean, var)
+            kl = _kl(*original, mean, var)
             assert trace.divergence[step, j] == pytest.approx(kl, rel=1e-7)
     assert_allclose(
         trace.weights, np.reshape(_weights(members, 0.1), (2, 5)).T, rtol=1e-6
     )
-    assert trace.reference == pytest.approx(given, rel=1e-10)
+    assert trace.reference == pytest.approx(original, rel=1e-10)
     # one step aside, in standard deviations
     assert_allclose(
-        (trace.mean[0] - given[0]) / math.sqrt(given[1]), [0.1, -0.1], rtol=1e-6
+        (trace.mean[0] - original[0]) / math.sqrt(original[1]), [0.1, -0.1], rtol=1e-6
     )
 
 
 def test_reference_loss(data, mlp):
     X, y = data
     quam = make_quam(FrozenEstimator(mlp), variance=0.5, **QUICK).fit(X, y)
-    rows = quam.penalty_features_[quam.penalty_index_]
+    penalty_features = quam.penalty_features_[quam.penalty_index_]
     answers = quam.penalty_targets_[quam.penalty_index_]
     for step in range(5):
-        square = (answers[step] - mlp.predict(rows[step])) ** 2
+        square = (answers[step] - mlp.predict(penalty_features[step])) ** 2
         expected = 0.5 * np.mean(square / 0.5 + math.log(2 * math.pi * 0.5))
         assert quam.reference_loss_[step] == pytest.approx(expected, rel=1e-10)
 
@@ -278,9 +278,11 @@ def test_chunks_and_processes(data, mlp, normal_net, scope, variance):
     quam = make_quam(network, scope=scope, variance=variance, **QUICK).fit(X, y)
     expected = quam.predict_uncertainty(X[:5])
     for options in ({"search__chunk_size": 1}, {"search__chunk_size": 2}):
-        found = clone(quam).set_params(**options).fit(X, y).predict_uncertainty(X[:5])
+        uncertainty = (
+            clone(quam).set_params(**options).fit(X, y).predict_uncertainty(X[:5])
+        )
         for name in FIELDS:
-            assert_allclose(found[name], expected[name], rtol=1e-7)
+            assert_allclose(uncertainty[name], expected[name], rtol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -304,12 +306,12 @@ def test_kinds_of_regressors(data, estimator):
     assert isinstance(quam, UncertaintyMixin)
     assert quam.n_features_in_ == 3
     assert quam.score(X, y) == pytest.approx(quam.estimator_.score(X, y))
-    found = quam.predict_uncertainty(X[:4])
-    assert (found.epistemic > 0).all()
-    assert_allclose(found.total, found.aleatoric + found.epistemic)
+    uncertainty = quam.predict_uncertainty(X[:4])
+    assert (uncertainty.epistemic > 0).all()
+    assert_allclose(uncertainty.total, uncertainty.aleatoric + uncertainty.epistemic)
     frozen = make_quam(FrozenEstimator(quam.estimator_), **QUICK).fit(X, y)
     again = frozen.predict_uncertainty(X[:4])
-    assert_array_equal(again.epistemic, found.epistemic)
+    assert_array_equal(again.epistemic, uncertainty.epistemic)
 
 
 def test_skorch_nets_of_a_single_output(data):
@@ -351,15 +353,15 @@ def test_loader_equals_array(data, mlp):
 def test_kinds_of_arrays(data, mlp):
     X, y = data
     expected = make_quam(FrozenEstimator(mlp), **QUICK).fit(X, y)
-    for rows, targets in [
+    for samples, targets in [
         (pd.DataFrame(X), pd.Series(y)),
         (X.tolist(), y.tolist()),
         (X, y[:, None]),
         (X, torch.as_tensor(y)),
     ]:
-        found = make_quam(FrozenEstimator(mlp), **QUICK).fit(rows, targets)
+        fitted = make_quam(FrozenEstimator(mlp), **QUICK).fit(samples, targets)
         assert_array_equal(
-            found.predict_uncertainty(X[:3]).epistemic,
+            fitted.predict_uncertainty(X[:3]).epistemic,
             expected.predict_uncertainty(X[:3]).epistemic,
         )
 
@@ -437,8 +439,8 @@ def test_transformers(data, scope):
         net = NeuralNetRegressor(Encoder(1).double(), verbose=0).initialize()
     quam = make_quam(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
     assert torch.backends.mha.get_fastpath_enabled()
-    found = quam.predict_uncertainty(X[:3])
-    assert (found.epistemic > 0).all()
+    uncertainty = quam.predict_uncertainty(X[:3])
+    assert (uncertainty.epistemic > 0).all()
     assert_allclose(quam.predict(X), net.predict(X)[:, 0], rtol=1e-9)
 
 
@@ -449,18 +451,18 @@ def test_half_precision(data, dtype):
     with seeded(0):
         half = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).to(dtype)
     wide = copy.deepcopy(half).float()
-    given = [
+    values = [
         FrozenEstimator(NeuralNetRegressor(module, verbose=0).initialize())
         for module in (half, wide)
     ]
-    found = [
+    results = [
         make_quam(net, variance=0.1, lr=1e-4, **QUICK)
         .fit(X, y)
         .predict_uncertainty(X[:3])
         .epistemic
-        for net in given
+        for net in values
     ]
-    assert_array_equal(*found)
+    assert_array_equal(*results)
 
 
 class Squared(nn.Linear):

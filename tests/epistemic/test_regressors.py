@@ -97,27 +97,27 @@ def test_marginal_likelihood_is_that_of_bayesian_ridge():
     assert reg.prior_precision_ == pytest.approx(ridge.lambda_, rel=1e-8)
     assert reg.likelihood_.variance_ == pytest.approx(1 / ridge.alpha_, rel=1e-8)
     assert_allclose(reg.covariance_, ridge.sigma_, rtol=1e-8)
-    found, expected = (one.predict(FAR, return_std=True) for one in (reg, ridge))
-    assert_allclose(found, expected, rtol=1e-8)
+    result, expected = (item.predict(FAR, return_std=True) for item in (reg, ridge))
+    assert_allclose(result, expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "original",
     [{}, {"likelihood__variance": 0.2}, {"prior_precision": 3.0}],
     ids=["both", "precision", "variance"],
 )
 @pytest.mark.parametrize("n_samples", [40, 5], ids=["many", "few"])
-def test_marginal_likelihood_has_its_maximum(given, n_samples):
+def test_marginal_likelihood_has_its_maximum(original, n_samples):
     """Against a search over both numbers, for weights that are not the mode."""
-    rows, targets = X[:n_samples], y[:n_samples]
-    model = Ridge(alpha=2.0).fit(rows, targets)
-    reg = Laplace(FrozenEstimator(model)).set_params(**given).fit(rows, targets)
-    ones = np.column_stack([rows, np.ones(n_samples)])
+    samples, targets = X[:n_samples], y[:n_samples]
+    model = Ridge(alpha=2.0).fit(samples, targets)
+    reg = Laplace(FrozenEstimator(model)).set_params(**original).fit(samples, targets)
+    ones = np.column_stack([samples, np.ones(n_samples)])
     weights = np.append(model.coef_, model.intercept_)
 
     def negative(logs):
-        noise = given.get("likelihood__variance", np.exp(logs[0]))
-        precision = given.get("prior_precision", np.exp(logs[1]))
+        noise = original.get("likelihood__variance", np.exp(logs[0]))
+        precision = original.get("prior_precision", np.exp(logs[1]))
         inverse = ones.T @ ones / noise + precision * np.eye(4)
         fit = norm.logpdf(targets, ones @ weights, np.sqrt(noise)).sum()
         prior = norm.logpdf(weights, scale=precision**-0.5).sum()
@@ -127,10 +127,10 @@ def test_marginal_likelihood_has_its_maximum(given, n_samples):
     best = minimize(negative, [0.0, 0.0], method="Nelder-Mead", tol=1e-9)
     assert reg.log_marginal_likelihood_ == pytest.approx(-best.fun, rel=1e-8)
     assert reg.likelihood_.variance_ == pytest.approx(
-        given.get("likelihood__variance", np.exp(best.x[0])), rel=1e-3
+        original.get("likelihood__variance", np.exp(best.x[0])), rel=1e-3
     )
     assert reg.prior_precision_ == pytest.approx(
-        given.get("prior_precision", np.exp(best.x[1])), rel=1e-3
+        original.get("prior_precision", np.exp(best.x[1])), rel=1e-3
     )
 
 
@@ -141,10 +141,10 @@ def test_laplace_with_a_predicted_variance():
     ).fit(X, y)
     body = copy.deepcopy(nn.Sequential(*list(net.module_)[:-1])).double()
 
-    def features(rows):
+    def features(samples):
         with torch.no_grad():
-            hidden = body(torch.from_numpy(rows)).numpy()
-        return np.column_stack([hidden, np.ones(len(rows))])
+            hidden = body(torch.from_numpy(samples)).numpy()
+        return np.column_stack([hidden, np.ones(len(samples))])
 
     _, std = net.predict(X, return_std=True)
     _, covariance = _posterior(features(X), std**2)
@@ -152,8 +152,8 @@ def test_laplace_with_a_predicted_variance():
     mean, far = net.predict(FAR, return_std=True)
     phi = features(FAR)
     expected = np.sqrt(far**2 + np.einsum("ij,jk,ik->i", phi, covariance, phi))
-    found = reg.predict(FAR, return_std=True)
-    assert_allclose(found, [mean, expected], rtol=1e-4)
+    predictions = reg.predict(FAR, return_std=True)
+    assert_allclose(predictions, [mean, expected], rtol=1e-4)
     assert not hasattr(reg.likelihood_, "variance_")
 
 
@@ -312,8 +312,8 @@ def test_variance_of_dropout_before_a_linear_layer():
     fourth = np.sum(shares * (values - 5) ** 4)
     error = np.sqrt((fourth - 3.25**2) / 1000)
     assert abs(std[0] ** 2 - 3.25) < 4 * error < 0.7
-    found = reg.predict_uncertainty(point)
-    assert found.epistemic[0] == pytest.approx(std[0] ** 2)
+    uncertainty = reg.predict_uncertainty(point)
+    assert uncertainty.epistemic[0] == pytest.approx(std[0] ** 2)
     reg.set_params(setting="b")
     assert reg.predict(point)[0] == 5.0
     expected = np.sum(counts / 1000 * (values - 5) ** 2) / 2
@@ -333,7 +333,7 @@ def test_dropout_of_two_outputs():
 
 def test_spread_of_an_ensemble():
     reg = DeepEnsemble(TREE, 5, random_state=0).fit(X, y)
-    members = np.array([one.predict(FAR) for one in reg.estimators_])
+    members = np.array([estimator.predict(FAR) for estimator in reg.estimators_])
     assert_array_equal(reg.predict_members(FAR), members)
     mean, std = reg.predict(FAR, return_std="epistemic")
     assert_allclose(mean, members.mean(axis=0), rtol=1e-12)
@@ -343,20 +343,23 @@ def test_spread_of_an_ensemble():
     )
     total = reg.predict(FAR, return_std=True)[1]
     assert_allclose(total, np.sqrt(reg.likelihood_.variance_ + std**2), rtol=1e-12)
-    found = reg.predict_uncertainty(FAR)
-    assert_allclose(found.epistemic, std**2 / reg.likelihood_.variance_, rtol=1e-10)
+    uncertainty = reg.predict_uncertainty(FAR)
     assert_allclose(
-        found.aleatoric, 0.5 * np.log(2 * np.pi * np.e * reg.likelihood_.variance_)
+        uncertainty.epistemic, std**2 / reg.likelihood_.variance_, rtol=1e-10
+    )
+    assert_allclose(
+        uncertainty.aleatoric,
+        0.5 * np.log(2 * np.pi * np.e * reg.likelihood_.variance_),
     )
 
 
 def test_ensemble_around_a_reference():
-    given = FrozenEstimator(Ridge().fit(X, y))
+    original = FrozenEstimator(Ridge().fit(X, y))
     reg = DeepEnsemble(
-        TREE, 5, reference=given, likelihood=Gaussian(2.0), random_state=0
+        TREE, 5, reference=original, likelihood=Gaussian(2.0), random_state=0
     )
     reg.fit(X, y)
-    members, mean = reg.predict_members(FAR), given.predict(FAR)
+    members, mean = reg.predict_members(FAR), original.predict(FAR)
     assert_array_equal(reg.predict(FAR), mean)
     square = np.mean((members - mean) ** 2, axis=0)
     assert_allclose(reg.predict(FAR, return_std="epistemic")[1] ** 2, square)
@@ -368,7 +371,7 @@ def test_ensemble_of_members_with_a_variance():
     members = [BayesianRidge(alpha_init=a, max_iter=1) for a in (0.1, 1.0, 10.0)]
     reg = DeepEnsemble(members, likelihood=Gaussian("network")).fit(X, y)
     means, stds = np.array(
-        [clone(one).fit(X, y).predict(FAR, return_std=True) for one in members]
+        [clone(member).fit(X, y).predict(FAR, return_std=True) for member in members]
     ).swapaxes(0, 1)
     second = np.mean(stds**2 + means**2, axis=0)
     mean, std = reg.predict(FAR, return_std=True)
@@ -450,11 +453,13 @@ def test_parts_fit_together(regressor):
         assert_array_equal(mean, same)
         assert_allclose(mean, reg.predict(FAR), rtol=1e-12)
         assert_allclose(std**2, reg.likelihood_.variance_ + spread**2, rtol=1e-10)
-        found = reg.predict_uncertainty(FAR)
-        assert_allclose(found.total, found.aleatoric + found.epistemic)
+        uncertainty = reg.predict_uncertainty(FAR)
+        assert_allclose(
+            uncertainty.total, uncertainty.aleatoric + uncertainty.epistemic
+        )
         if setting == "b":
             expected = spread**2 / (2 * reg.likelihood_.variance_)
-            assert_allclose(found.epistemic, expected, rtol=1e-8)
+            assert_allclose(uncertainty.epistemic, expected, rtol=1e-8)
         if type(reg) not in (Laplace, QUAM):  # in closed form, and weighted
             distances = np.mean((reg.predict_members(FAR) - mean) ** 2, axis=0)
             assert_allclose(spread**2, distances, rtol=1e-8)
@@ -505,18 +510,18 @@ class Nearest(UncertaintyMixin, RegressorMixin, BaseEstimator):
 
 def test_threshold_of_a_detector_is_out_of_sample():
     rng = np.random.default_rng(1)
-    rows, new = rng.normal(size=(2, 600, 2))
+    samples, new = rng.normal(size=(2, 600, 2))
     detector = UncertaintyDetector(Nearest(), contamination=0.2)
-    detector.fit(rows, rows[:, 0])
+    detector.fit(samples, samples[:, 0])
     # standard errors of the share, and of the quantile that the threshold is
     error = np.sqrt(2 * 0.2 * 0.8 / 600)
     assert abs(np.mean(detector.predict(new) == -1) - 0.2) < 3 * error
     # samples without a weight are left out, also of the quantile
-    rows[::2] *= 9
-    detector.fit(rows, rows[:, 0], sample_weight=np.arange(600) % 2)
+    samples[::2] *= 9
+    detector.fit(samples, samples[:, 0], sample_weight=np.arange(600) % 2)
     assert abs(np.mean(detector.predict(new) == -1) - 0.2) < 4 * error
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        detector.fit(rows, rows[:-1, 0])
+        detector.fit(samples, samples[:-1, 0])
 
 
 def test_errors_of_networks():

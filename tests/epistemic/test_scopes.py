@@ -88,11 +88,11 @@ def test_weights_that_are_searched(module, images, scope):
 
 def test_numbers_of_weights_of_a_lenet():
     """236 biases; adapters of rank 2 have 1,348 weights in the dense layers."""
-    module, (rows, _) = LeNet(10), digits(4)
+    module, (samples, _) = LeNet(10), digits(4)
     assert sum(p.numel() for p in module.parameters()) == 44426
-    network, tail = make_tail(module, "bias", rows, n_classes=10)
+    network, tail = make_tail(module, "bias", samples, n_classes=10)
     assert tail.n_weights() == 236
-    batch = network.batch(rows[:2])
+    batch = network.batch(samples[:2])
     tail = find_tail(network, "adapter", batch, rank=2)
     sizes = {
         name: a.numel() + b.numel()
@@ -115,16 +115,16 @@ def test_first_matrices_of_adapters():
     """B is zero, A is N(0, 1 / n_inputs), the same for all searches of a seed."""
     network, _ = make_tail(LeNet(10), "bias", digits(4)[0], n_classes=10)
     batch = network.batch(digits(2)[0])
-    one, two, other = (
+    item, two, other = (
         find_tail(network, "adapter", batch, rank=80, seed=seed).start(2)
         for seed in (0, 0, 1)
     )
-    for a, again, changed in zip(one, two, other, strict=True):
+    for a, again, changed in zip(item, two, other, strict=True):
         assert torch.equal(a, again) and torch.equal(a[0], a[1])
         assert torch.equal(a, changed) == (not a.any())
-    for b in one[1::2]:
+    for b in item[1::2]:
         assert not b.any()
-    a = one[4][0]  # 80 x 256 entries
+    a = item[4][0]  # 80 x 256 entries
     assert float(a.detach().var()) * 256 == pytest.approx(1, abs=0.05)
 
 
@@ -144,11 +144,11 @@ def test_only_weights_in_scope_move(module, images, scope):
     state = copy.deepcopy(module.state_dict())
     quam = _fitted(module, images, scope, rank=2)
     models = quam.adversarial_models(images[0][:2], slack=np.inf)
-    for x, one in zip(images[0][:2], models, strict=True):
+    for x, item in zip(images[0][:2], models, strict=True):
         for i in range(4):
-            clf = one.model(i)
-            found = clf.estimator.module.state_dict()
-            for name, tensor in found.items():
+            clf = item.model(i)
+            result = clf.estimator.module.state_dict()
+            for name, tensor in result.items():
                 moved = not torch.equal(tensor, state[name])
                 assert moved == (name in NAMES[scope]), name
                 if scope == "adapter" and moved:
@@ -157,7 +157,7 @@ def test_only_weights_in_scope_move(module, images, scope):
                     assert values[1] > 1e-6 * values[0]
                     assert (values[2:] < 1e-12 * values[0]).all()
             proba = clf.predict_proba(x[None])[0]
-            assert_allclose(proba, np.exp(one.log_proba[i]), atol=1e-6)
+            assert_allclose(proba, np.exp(item.log_proba[i]), atol=1e-6)
     for name, tensor in module.state_dict().items():
         assert torch.equal(tensor, state[name])
 
@@ -166,17 +166,17 @@ def test_only_weights_in_scope_move(module, images, scope):
 def test_equals_a_plain_loop(module, images, scope):
     X, y = images
     quam = _fitted(module, images, scope)
-    rows = [
-        [int(np.flatnonzero((X == x).all(axis=(1, 2, 3)))[0]) for x in kept]
-        for kept in quam.penalty_features_[quam.penalty_index_]
+    samples = [
+        [int(np.flatnonzero((X == x).all(axis=(1, 2, 3)))[0]) for x in stored]
+        for stored in quam.penalty_features_[quam.penalty_index_]
     ]
-    batches = [(torch.as_tensor(X[r]), torch.as_tensor(y[r])) for r in rows]
+    batches = [(torch.as_tensor(X[r]), torch.as_tensor(y[r])) for r in samples]
     trace = quam.trace(X[:1])
     for t in range(4):
-        one = plain_search(
+        item = plain_search(
             module, NAMES[scope], torch.as_tensor(X[0]), t, batches, **STEP
         )
-        assert_allclose(trace.log_proba[:, t], one.outputs, rtol=0, atol=1e-9)
+        assert_allclose(trace.log_proba[:, t], item.outputs, rtol=0, atol=1e-9)
 
 
 def test_adapters_equal_a_plain_loop(module, images):
@@ -217,8 +217,8 @@ def test_adapters_equal_a_plain_loop(module, images):
     ]
     trace = quam.trace(X[:1])
     for t in range(4):
-        one = plain_search(net, names, torch.as_tensor(X[0]), t, batches, **STEP)
-        assert_allclose(trace.log_proba[:, t], one.outputs, rtol=0, atol=1e-9)
+        item = plain_search(net, names, torch.as_tensor(X[0]), t, batches, **STEP)
+        assert_allclose(trace.log_proba[:, t], item.outputs, rtol=0, atol=1e-9)
 
 
 def test_rank_and_chunks(module, images):
@@ -244,11 +244,11 @@ def test_classifiers_of_sklearn(data, kind, scope):
         else MLPClassifier((6,), random_state=0)
     )
     quam = make_quam(clf, scope=scope, **QUICK, **STEP).fit(X, y)
-    (one,) = quam.adversarial_models(X[:1], slack=np.inf)
+    (item,) = quam.adversarial_models(X[:1], slack=np.inf)
     for i in range(3):
-        proba = one.model(i).predict_proba(X[:1])[0]
-        assert_allclose(proba, np.exp(one.log_proba[i]), rtol=1e-9)
-    assert np.abs(one.log_proba - quam.trace(X[:1]).reference).max() > 1e-3
+        proba = item.model(i).predict_proba(X[:1])[0]
+        assert_allclose(proba, np.exp(item.log_proba[i]), rtol=1e-9)
+    assert np.abs(item.log_proba - quam.trace(X[:1]).reference).max() > 1e-3
 
 
 def test_networks_without_such_weights(data, mlp):
@@ -285,8 +285,10 @@ def test_network_of_normalization_alone(data):
     text = "adapter.* Scopes of this network are 'full', 'norm', 'bias'"
     with pytest.raises(ValueError, match=text):
         make_quam(frozen, scope="adapter", **QUICK).fit(X, y)
-    found = make_quam(frozen, scope="norm", **QUICK).fit(X, y).predict_uncertainty(X)
-    assert (found.epistemic > 0).all()
+    uncertainty = (
+        make_quam(frozen, scope="norm", **QUICK).fit(X, y).predict_uncertainty(X)
+    )
+    assert (uncertainty.epistemic > 0).all()
 
 
 def test_regressors():
@@ -295,10 +297,10 @@ def test_regressors():
     X = rng.normal(size=(30, 2))
     net = MLPRegressor(hidden_layer_sizes=(5,), random_state=0).fit(X, X[:, 0] ** 2)
     quam = make_quam(FrozenEstimator(net), scope="bias", **QUICK, **STEP)
-    (one,) = quam.fit(X, X[:, 0] ** 2).adversarial_models(X[:1], slack=np.inf)
-    assert sorted(one.weights) == ["0.bias", "2.bias"]
+    (item,) = quam.fit(X, X[:, 0] ** 2).adversarial_models(X[:1], slack=np.inf)
+    assert sorted(item.weights) == ["0.bias", "2.bias"]
     for i in range(2):
-        assert one.model(i).predict(X[:1])[0] == pytest.approx(one.mean[i])
+        assert item.model(i).predict(X[:1])[0] == pytest.approx(item.mean[i])
     quam.set_params(scope="adapter").fit(X, X[:, 0] ** 2)
     text = "at first move the bias of the last layer of Sequential, which this scope"
     with pytest.raises(ValueError, match=text):

@@ -227,8 +227,8 @@ def test_detected_layers(name):
     module = make_net(make)
     _, tail = make_tail(module)
     assert isinstance(tail, DenseTail)
-    found = [weight.rpartition(".")[0] for weight, _ in tail.layers]
-    assert found == layers
+    results = [weight.rpartition(".")[0] for weight, _ in tail.layers]
+    assert results == layers
     assert_is_the_network(module, tail)
 
 
@@ -261,31 +261,31 @@ def test_full_is_all_weights(name):
 @pytest.mark.parametrize("scope", ["last", "dense", "full"])
 def test_convolutional_network(scope):
     module = lenet(torch.float64)
-    rows, _ = digits(8, dtype=np.float64)
-    _, tail = make_tail(module, scope, rows, n_classes=4)
-    assert_is_the_network(module, tail, rows)
+    samples, _ = digits(8, dtype=np.float64)
+    _, tail = make_tail(module, scope, samples, n_classes=4)
+    assert_is_the_network(module, tail, samples)
     assert tail.n_weights() == {"last": 340, "dense": 41344, "full": 43916}[scope]
     with torch.no_grad():
-        x = torch.as_tensor(rows)
+        x = torch.as_tensor(samples)
         for conv in (module.conv1, module.conv2):
             x = functional.max_pool2d(functional.relu(conv(x)), 2)
         flat = x.flatten(1)
         expected = {
             "last": functional.relu(module.fc2(functional.relu(module.fc1(flat)))),
             "dense": flat,
-            "full": torch.as_tensor(rows),
+            "full": torch.as_tensor(samples),
         }[scope]
-    torch.testing.assert_close(tail.features(rows), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(tail.features(samples), expected, rtol=0, atol=1e-12)
 
 
 def test_single_sample_is_enough():
     """What is found does not depend on how many rows are looked at."""
     module = make_net(NETS["three"][0])
     network, tail = make_tail(module)
-    one = find_tail(network, "dense", network.batch(X[:1]))
-    assert one.layers == tail.layers
-    rows, _ = digits(1, dtype=np.float64)
-    _, tail = make_tail(lenet(torch.float64), "dense", rows, n_classes=4)
+    item = find_tail(network, "dense", network.batch(X[:1]))
+    assert item.layers == tail.layers
+    samples, _ = digits(1, dtype=np.float64)
+    _, tail = make_tail(lenet(torch.float64), "dense", samples, n_classes=4)
     assert len(tail.layers) == 3
 
 
@@ -306,8 +306,8 @@ def test_features_come_in_batches_of_samples():
 @pytest.mark.parametrize("scope", ["last", "dense", "full"])
 def test_searches_are_copies_with_gradients(scope):
     module = lenet(torch.float64)
-    rows, _ = digits(4, dtype=np.float64)
-    network, tail = make_tail(module, scope, rows, n_classes=4)
+    samples, _ = digits(4, dtype=np.float64)
+    network, tail = make_tail(module, scope, samples, n_classes=4)
     weights = tail.start(3)
     assert all(weight.requires_grad for weight in weights)
     # each entry has memory of its own, in any order of the axes
@@ -324,10 +324,10 @@ def test_searches_are_copies_with_gradients(scope):
 
 def test_memory_of_activations():
     """Of dense layers their outputs, twice, and gradients; else what was made."""
-    rows, _ = digits(4)
-    _, tail = make_tail(lenet(), "dense", rows, n_classes=4)
+    samples, _ = digits(4)
+    _, tail = make_tail(lenet(), "dense", samples, n_classes=4)
     assert tail.bytes_per_row == 4 * 4 * (120 + 84 + 4)
-    _, tail = make_tail(lenet(), "full", rows, n_classes=4)
+    _, tail = make_tail(lenet(), "full", samples, n_classes=4)
     conv = 6 * 24 * 24 * 2 + 6 * 12 * 12 + 16 * 8 * 8 * 2 + 16 * 4 * 4 * 2
     dense = 120 * 2 + 84 * 2 + 4
     copies = 28 * 28  # the batch is copied
@@ -337,17 +337,17 @@ def test_memory_of_activations():
 @pytest.mark.parametrize("scope", ["last", "dense", "full"])
 def test_outputs_are_moved_by_their_bias(scope):
     module = lenet(torch.float64)
-    rows, _ = digits(6, dtype=np.float64)
-    _, tail = make_tail(module, scope, rows, n_classes=4)
+    samples, _ = digits(6, dtype=np.float64)
+    _, tail = make_tail(module, scope, samples, n_classes=4)
     weights = tail.start(4)
     tail.move_outputs(weights, torch.tensor([1.0, -2.0, 0.5, 0.0]).double())
-    features = tail.features(rows)
+    features = tail.features(samples)
     with torch.no_grad():
-        expected = module(torch.as_tensor(rows))
-        found, _ = tail.logits(weights, features, features[:2])
+        expected = module(torch.as_tensor(samples))
+        result, _ = tail.logits(weights, features, features[:2])
     for search, shift in enumerate([1.0, -2.0, 0.5, 0.0]):
         moved = expected + torch.tensor([shift, 0, 0, 0])
-        torch.testing.assert_close(found[search], moved, rtol=0, atol=1e-12)
+        torch.testing.assert_close(result[search], moved, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("scope", ["last", "dense", "full"])

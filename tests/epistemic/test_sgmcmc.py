@@ -65,7 +65,7 @@ def test_against_a_loop(exploration, init):
     theta = np.concatenate([-coef / 2, coef / 2, [-bias / 2, bias / 2]])
     if init == "prior":
         theta = scale * noise()
-    r, kept, step, n_steps = np.zeros(6), [], 0, n_epochs * 3
+    r, stored, step, n_steps = np.zeros(6), [], 0, n_epochs * 3
     for _ in range(n_cycles):
         step = 0
         for epoch in range(n_epochs):
@@ -85,10 +85,10 @@ def test_against_a_loop(exploration, init):
                 theta = theta + h * r
                 step += 1
             if epoch >= 2:
-                kept.append(theta)
-    kept = np.array(kept)
-    assert_allclose(clf.samples_["0.weight"].reshape(4, 4), kept[:, :4], rtol=1e-9)
-    assert_allclose(clf.samples_["0.bias"], kept[:, 4:], rtol=1e-9)
+                stored.append(theta)
+    stored = np.array(stored)
+    assert_allclose(clf.samples_["0.weight"].reshape(4, 4), stored[:, :4], rtol=1e-9)
+    assert_allclose(clf.samples_["0.bias"], stored[:, 4:], rtol=1e-9)
 
 
 def test_no_momentum_and_no_noise_is_gradient_descent():
@@ -127,17 +127,17 @@ def test_small_steps_sample_the_posterior(momentum, prior_scale, temperature):
         frozen, _logistic.X, _logistic.y, prior_scale=prior_scale, device="cpu"
     )
     generator = torch.Generator().manual_seed(0)
-    rows = torch.arange(posterior.n_samples)
+    indices = torch.arange(posterior.n_samples)
     theta = posterior.initial.expand(n_chains, -1)
-    r, kept = torch.zeros_like(theta), []
+    r, stored = torch.zeros_like(theta), []
     for step in range(400):
-        theta, r = clf._step(clf.schedule, posterior, theta, r, rows, 0.0, generator)
+        theta, r = clf._step(clf.schedule, posterior, theta, r, indices, 0.0, generator)
         if step >= 200 and step % 20 == 0:
-            kept.append(theta)
-    samples = posterior.models.split(torch.stack(kept, dim=1).flatten(0, 1))
-    found, error = _logistic.sample_moments({k: w.numpy() for k, w in samples.items()})
+            stored.append(theta)
+    samples = posterior.models.split(torch.stack(stored, dim=1).flatten(0, 1))
+    result, error = _logistic.sample_moments({k: w.numpy() for k, w in samples.items()})
     exact = _logistic.Quadrature(prior_scale, temperature).moments()
-    assert (np.abs(found - exact) < 4 * error).all()
+    assert (np.abs(result - exact) < 4 * error).all()
     # sharp enough to tell another variance of the noise, as 1 - momentum^2
     assert (error[2:4] < 0.25 * (1 - momentum) / 2 * exact[2:4]).all()
 

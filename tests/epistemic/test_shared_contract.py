@@ -142,12 +142,12 @@ BAD_OF = {
 
 @each_estimator
 def test_every_parameter_is_validated(estimator):
-    of_part = estimator._default_parts
+    default_parts = estimator._default_parts
     for path in estimator.get_params():
         *above, name = path.split("__")
-        if above and above[0] not in of_part:
+        if above and above[0] not in default_parts:
             continue
-        owner = of_part[above[0]].__name__ if above else type(estimator).__name__
+        owner = default_parts[above[0]].__name__ if above else type(estimator).__name__
         value = {**BAD, **BAD_OF.get(owner, {})}[name]
         bad = clone(estimator).set_params(**{path: value})
         with pytest.raises(
@@ -201,9 +201,9 @@ def test_progress_is_shown(estimator, capsys):
 @each_estimator
 def test_parameters_are_not_fitted(estimator):
     """Clones are, and the parameters stay the objects that were given."""
-    given = estimator.get_params(deep=False)
-    clf = type(estimator)(**given).fit(X, y)
+    original = estimator.get_params(deep=False)
+    clf = type(estimator)(**original).fit(X, y)
     for name, value in clf.get_params(deep=False).items():
-        assert value is given[name]
+        assert value is original[name]
         if isinstance(value, BaseEstimator):
             assert not any(attribute.endswith("_") for attribute in vars(value))

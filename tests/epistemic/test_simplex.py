@@ -61,7 +61,7 @@ def test_linear_network_by_a_general_solver():
         return sum(losses(w)) + 0.5 / 2 * (w**2).sum()
 
     expected, _ = losses(minimize(objective, np.zeros(9), options={"gtol": 1e-8}).x)
-    found = attainable_likelihood(
+    result = attainable_likelihood(
         nn.Linear(2, 3).double(),
         X,
         y,
@@ -74,7 +74,7 @@ def test_linear_network_by_a_general_solver():
         label_smoothing=0.03,
         random_state=0,
     )
-    assert_allclose(found, [expected], rtol=1e-6)
+    assert_allclose(result, [expected], rtol=1e-6)
 
 
 def test_permuted_classes_permute_the_map():
@@ -84,10 +84,10 @@ def test_permuted_classes_permute_the_map():
     module, x = nn.Linear(2, 3).double(), [-6.0, 2.0]
     expected = attainable_likelihood(module, gaussians(0), y, x, grid, **options)
     permuted = grid[:, np.argsort(order)]  # class k is named order[k] now
-    found = attainable_likelihood(
+    losses = attainable_likelihood(
         module, gaussians(0), order[y], x, permuted, **options
     )
-    assert_allclose(found, expected, rtol=1e-5)
+    assert_allclose(losses, expected, rtol=1e-5)
     assert np.ptp(expected) > 0.05
 
 

@@ -63,8 +63,8 @@ def test_setting_b_is_about_the_last_member(data):
     )
     log_p = np.log(clf.predict_members(X))
     divergence = np.sum(np.exp(log_p[1]) * (log_p[1] - log_p[0]), axis=1)
-    found = clf.predict_uncertainty(X)
-    assert_allclose(found.epistemic, divergence / 2, rtol=1e-7)
+    uncertainty = clf.predict_uncertainty(X)
+    assert_allclose(uncertainty.epistemic, divergence / 2, rtol=1e-7)
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 1.0, 1: 2.0, 2: 3.0}])
@@ -87,10 +87,10 @@ def test_scaled_in_a_pipeline(data):
     X, y = data
     names = np.array(["ant", "bee", "cat"])[y]
     clf = make_pipeline(StandardScaler(), SnapshotEnsemble(NET, n_members=2))
-    found = clf.fit(X, names).predict(X)
+    predictions = clf.fit(X, names).predict(X)
     scaled = StandardScaler().fit_transform(X)
     expected = SnapshotEnsemble(NET, n_members=2).fit(scaled, y).predict(scaled)
-    assert_array_equal(found, np.array(["ant", "bee", "cat"])[expected])
+    assert_array_equal(predictions, np.array(["ant", "bee", "cat"])[expected])
 
 
 def test_what_it_refuses(data):

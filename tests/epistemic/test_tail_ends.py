@@ -41,10 +41,10 @@ def test_softmax_at_the_end():
     assert_is_the_network(module[0], _renamed(tail))
     full = WholeNetwork(network)
     weights = other_weights(full, 2)
-    rows = torch.as_tensor(X)
-    logits, _ = full.logits(weights, rows, rows[:2])
+    samples = torch.as_tensor(X)
+    logits, _ = full.logits(weights, samples, samples[:2])
     with torch.no_grad():
-        expected = functional_call(module, full.named(weights, 1), (rows,)).log()
+        expected = functional_call(module, full.named(weights, 1), (samples,)).log()
     torch.testing.assert_close(torch.log_softmax(logits[1], 1), expected)
 
 
@@ -73,11 +73,11 @@ def test_binary_classifiers_of_scikit_learn(estimator, widths):
     """Their margin is the difference of two logits."""
     y = (X[:, 0] > 0).astype(int)
     network = make_network(estimator.fit(X, y)).with_weights(device="cpu")
-    rows = network.prepare(X)
+    samples = network.prepare(X)
     for scope in ("dense", "full"):
-        tail = find_tail(network, scope, network.batch(rows[:2]))
+        tail = find_tail(network, scope, network.batch(samples[:2]))
         assert [weight.shape[1] for weight, _ in tail._weights] == widths
-        features = tail.features(rows)
+        features = tail.features(samples)
         logits, points = tail.logits(tail.start(1), features, features[:1])
         assert logits.shape == (1, 12, 2)
         assert points.shape == (1, 2)
@@ -158,8 +158,8 @@ OTHER_HEADS = {
 @pytest.mark.parametrize("name", OTHER_HEADS)
 def test_heads_that_are_no_plain_linear_layer(name):
     module = make_net(OTHER_HEADS[name])
-    rows = np.random.default_rng(0).integers(3, size=(12, SIZE))
-    rows = rows if name == "embedding" else X
+    samples = np.random.default_rng(0).integers(3, size=(12, SIZE))
+    samples = samples if name == "embedding" else X
     for scope in ("last", "dense"):
         text = (
             rf"scope='{scope}' searches linear layers at the end of the network, but "
@@ -167,10 +167,10 @@ def test_heads_that_are_no_plain_linear_layer(name):
             r"torch\.nn\.Linear with weights of its own\. Use scope='full'\."
         )
         with pytest.raises(ValueError, match=text):
-            make_tail(module, scope, rows)
-    _, tail = make_tail(module, "full", rows)
+            make_tail(module, scope, samples)
+    _, tail = make_tail(module, "full", samples)
     assert isinstance(tail, WholeNetwork)
-    assert_is_the_network(module, tail, rows)
+    assert_is_the_network(module, tail, samples)
 
 
 # ---- networks that need care
@@ -202,10 +202,10 @@ def test_gradients_of_recurrent_and_attentive_networks(make):
         with torch.no_grad():
             for name, weight in named.items():
                 module.get_parameter(name).copy_(weight)
-        rows = torch.as_tensor(X)
-        own = module(rows[5 + search // 2][None])
-        torch.testing.assert_close(points[search], own[0])
-        loss = module(rows[:5]).square().sum() + own.sum()
+        samples = torch.as_tensor(X)
+        separate = module(samples[5 + search // 2][None])
+        torch.testing.assert_close(points[search], separate[0])
+        loss = module(samples[:5]).square().sum() + separate.sum()
         expected = torch.autograd.grad(loss, list(module.parameters()))
         for grad, other in zip(grads, expected, strict=True):
             torch.testing.assert_close(grad[search], other, rtol=1e-8, atol=1e-10)

@@ -30,8 +30,8 @@ def _untargeted(estimator, data, **params):
     return quam.fit(*data)
 
 
-def _objective(tail, n_points, n_starts, rows):
-    features = tail.features(rows[:n_points])
+def _objective(tail, n_points, n_starts, samples):
+    features = tail.features(samples[:n_points])
     weights = tail.start(n_points)
     with torch.no_grad():
         reference = torch.log_softmax(tail.logits(weights, features, features)[1], 1)
@@ -42,9 +42,9 @@ def _objective(tail, n_points, n_starts, rows):
 @pytest.mark.parametrize("scope", ["last", "dense", "full"])
 def test_divergence_is_stationary_at_the_original_weights(scope):
     """Therefore the starts are moved; the gradient grows with the distance."""
-    rows, _ = digits(4, dtype=np.float64)
-    _, tail = make_tail(lenet(torch.float64), scope, rows, n_classes=4)
-    task, features = _objective(tail, 4, 3, rows), tail.features(rows)
+    samples, _ = digits(4, dtype=np.float64)
+    _, tail = make_tail(lenet(torch.float64), scope, samples, n_classes=4)
+    task, features = _objective(tail, 4, 3, samples), tail.features(samples)
 
     def gradient(weights):
         with torch.enable_grad():
@@ -59,16 +59,16 @@ def test_divergence_is_stationary_at_the_original_weights(scope):
 @pytest.mark.parametrize("scope", ["last", "dense", "full", "bias", "adapter"])
 def test_noise_of_the_starts(scope):
     """N(0, (1e-3 sd)^2) for each tensor, the same for all points."""
-    rows, _ = digits(4, dtype=np.float64)
+    samples, _ = digits(4, dtype=np.float64)
     module = lenet(torch.float64)
-    _, tail = make_tail(module, scope, rows, n_classes=4)
-    task = _objective(tail, 3, 4, rows)
-    given = tail.by_search(tail.start(12))
+    _, tail = make_tail(module, scope, samples, n_classes=4)
+    task = _objective(tail, 3, 4, samples)
+    original = tail.by_search(tail.start(12))
     views = tail.by_search(task.start(tail, 12))
-    again = tail.by_search(_objective(tail, 2, 4, rows).start(tail, 8))
+    again = tail.by_search(_objective(tail, 2, 4, samples).start(tail, 8))
     scales = tail.scales()
     assert len(scales) == len(views)
-    expected = [float(view[0].detach().std(correction=0)) for view in given]
+    expected = [float(view[0].detach().std(correction=0)) for view in original]
     if scope == "adapter":  # in units of the weights that they change
         names = ["conv1", "conv2", "fc1", "fc2", "fc3"]
         layers = [module.get_submodule(name).weight for name in names]
@@ -78,15 +78,15 @@ def test_noise_of_the_starts(scope):
             for value in (0.0, float(weight.detach().std(correction=0)))
         ]
     assert_allclose(scales, expected, rtol=1e-12)
-    for view, first, other, scale in zip(views, given, again, scales, strict=True):
+    for view, first, other, scale in zip(views, original, again, scales, strict=True):
         noise = (view - first).detach()
         for start in range(4):
             assert torch.equal(noise[start], noise[start + 4])
             assert torch.equal(noise[start], noise[start + 8])
         assert torch.equal(other, view[:8])
         if noise[0].numel() > 500 and scale:
-            found = noise[:4].flatten(1).std(dim=1) / scale
-            assert_allclose(found, 1e-3, rtol=0.1)
+            result = noise[:4].flatten(1).std(dim=1) / scale
+            assert_allclose(result, 1e-3, rtol=0.1)
         if scale:
             assert not torch.equal(noise[0], noise[1])
 
@@ -104,15 +104,15 @@ def test_equals_a_plain_loop(data, mlp):
     """Gradient ascent on the cross-entropy of the given prediction, with a penalty."""
     X, _ = data
     quam = _untargeted(FrozenEstimator(mlp), data, n_starts=2)
-    network, rows = quam._open(), X[:1]
-    network.prepare(rows)
+    network, samples = quam._open(), X[:1]
+    network.prepare(samples)
     _, tail = make_tail(perceptron_in_torch(mlp), "dense", X)
     starts = _objective(tail, 1, 2, X)
     starts.seed = quam._seed
     first = starts.start(tail, 2)
-    trace = quam.trace(rows)
+    trace = quam.trace(samples)
     assert_array_equal(trace.targets, [0, 1])
-    proba = torch.as_tensor(mlp.predict_proba(rows))
+    proba = torch.as_tensor(mlp.predict_proba(samples))
     names = [name for name, _ in perceptron_in_torch(mlp).named_parameters()]
     for start in range(2):
         net = perceptron_in_torch(mlp)
@@ -126,7 +126,7 @@ def test_equals_a_plain_loop(data, mlp):
             index = quam.penalty_index_[step]
             batch = torch.as_tensor(quam.penalty_features_[index])
             codes = torch.as_tensor(quam.penalty_targets_[index])
-            logits = net(torch.as_tensor(rows))
+            logits = net(torch.as_tensor(samples))
             entropy = functional.cross_entropy(logits, proba)
             training = functional.cross_entropy(net(batch), codes)
             assert_allclose(
@@ -135,8 +135,8 @@ def test_equals_a_plain_loop(data, mlp):
                 rtol=0,
                 atol=1e-7,
             )
-            given = float(-(proba * proba.log()).sum())
-            divergence = float(entropy.detach()) - given
+            original = float(-(proba * proba.log()).sum())
+            divergence = float(entropy.detach()) - original
             assert trace.attack_loss[step, start] == pytest.approx(
                 -divergence, abs=1e-8
             )
@@ -155,9 +155,9 @@ def test_points_and_chunks_do_not_matter(data, mlp):
     together = quam.predict_uncertainty(X[:5], return_error=True)
     for chunk_size in (1, 2):
         quam.set_params(search__chunk_size=chunk_size)
-        found = quam.predict_uncertainty(X[:5])
+        uncertainty = quam.predict_uncertainty(X[:5])
         for name in FIELDS:
-            assert_allclose(found[name], together[name], rtol=1e-8)
+            assert_allclose(uncertainty[name], together[name], rtol=1e-8)
     assert quam.predict_members(X[:2]).shape == (18, 2, 3)
     assert (together.n_effective <= 3 + 1e-9).all()  # a search is one draw
     again = copy.deepcopy(quam).fit(*data).predict_uncertainty(X[:5])
@@ -169,12 +169,12 @@ def test_points_and_chunks_do_not_matter(data, mlp):
 def test_models_of_untargeted_searches():
     X, y = digits(40)
     quam = _untargeted(pretrained(lenet()), (X, y), n_starts=2, scope="bias")
-    (one,) = quam.adversarial_models(X[:1], slack=np.inf)
-    assert one.targets.tolist() == [0, 1]
+    (item,) = quam.adversarial_models(X[:1], slack=np.inf)
+    assert item.targets.tolist() == [0, 1]
     for i in range(2):
-        proba = one.model(i).predict_proba(X[:1])[0]
-        assert_allclose(proba, np.exp(one.log_proba[i]), atol=1e-6)
-    assert (one.divergence > 0).all()
+        proba = item.model(i).predict_proba(X[:1])[0]
+        assert_allclose(proba, np.exp(item.log_proba[i]), atol=1e-6)
+    assert (item.divergence > 0).all()
 
 
 # ---- the remark of the paper, that these searches find similar models
@@ -186,14 +186,14 @@ def test_saturated_predictions_are_not_left():
     net = MLPClassifier((30,), learning_rate_init=0.05, tol=0, random_state=0)
     net = FrozenEstimator(net.fit(X, y))
     assert net.predict_proba(X[1:2]).max() > 1 - 2e-5
-    found, targeted = (
+    result, targeted = (
         QUAM(net, AdversarialSearch(c0=3), targets=targets, random_state=0)
         .fit(X, y)
         .trace(X[1:2])
         .divergence
         for targets in ("untargeted", "all")
     )
-    assert found.max() < 5e-4
+    assert result.max() < 5e-4
     assert targeted.max() > 2
 
 
@@ -220,10 +220,10 @@ def test_two_moons():
     is_saturated = net.predict_proba(points).max(axis=1) > 1 - 5e-5
     assert is_saturated.sum() == 5
     differs = np.zeros(8, dtype=bool)
-    for i, (found, targeted) in enumerate(zip(*traces.values(), strict=True)):
-        differs[i] = len(set(found.log_proba[-1].argmax(axis=1))) > 1
+    for i, (result, targeted) in enumerate(zip(*traces.values(), strict=True)):
+        differs[i] = len(set(result.log_proba[-1].argmax(axis=1))) > 1
         if is_saturated[i]:
-            assert found.divergence[-1].max() < 5e-4
+            assert result.divergence[-1].max() < 5e-4
             assert targeted.divergence.max() > 2
     # starts may end in both classes at the least certain point alone: with this seed,
     # and not with others

@@ -93,10 +93,10 @@ def test_what_it_predicts(blobs):
     assert_allclose(proba, alpha / alpha.sum(axis=1, keepdims=True), rtol=1e-15)
     assert_array_equal(clf.predict(X), proba.argmax(axis=1))
     assert clf.score(X, y) > 0.9
-    found = clf.predict_uncertainty(X)
-    assert_allclose(found.epistemic, 3 / alpha.sum(axis=1), rtol=1e-15)
-    assert_allclose(found.aleatoric, -proba.max(axis=1), rtol=1e-15)
-    assert_allclose(found.total, -(proba * np.log(proba)).sum(axis=1), rtol=1e-12)
+    uncertainty = clf.predict_uncertainty(X)
+    assert_allclose(uncertainty.epistemic, 3 / alpha.sum(axis=1), rtol=1e-15)
+    assert_allclose(uncertainty.aleatoric, -proba.max(axis=1), rtol=1e-15)
+    assert_allclose(uncertainty.total, -(proba * np.log(proba)).sum(axis=1), rtol=1e-12)
 
 
 def test_default_networks(blobs, graph, monkeypatch):
@@ -105,10 +105,10 @@ def test_default_networks(blobs, graph, monkeypatch):
         monkeypatch.setitem(kind.__init__.__kwdefaults__, "max_epochs", 3)
     images = X[:, :1, None, None] * np.ones((1, 1, 3, 3))
     clf = EvidentialClassifier(random_state=0)
-    for rows in (X[:12], images[:12]):
-        clf.fit(rows, y[:12])
+    for samples in (X[:12], images[:12]):
+        clf.fit(samples, y[:12])
         assert type(clf.estimator_) is TorchClassifier
-        assert clf.predict_proba(rows).shape == (12, 3)
+        assert clf.predict_proba(samples).shape == (12, 3)
     assert clf.n_features_in_ == 1
     nodes = graph[:40]
     clf.fit(nodes, nodes.labels)
@@ -119,19 +119,19 @@ def test_default_networks(blobs, graph, monkeypatch):
 def test_seeds(blobs):
     X, y = blobs
     net = clone(QUICK).set_params(random_state=None, max_epochs=3)
-    one, same = (
+    item, same = (
         EvidentialClassifier(net, random_state=1).fit(X, y).predict_alpha(X)
         for _ in range(2)
     )
-    assert_array_equal(one, same)
+    assert_array_equal(item, same)
     other = EvidentialClassifier(net, random_state=2).fit(X, y).predict_alpha(X)
-    assert np.abs(one - other).max() > 1e-3
-    own = clone(QUICK).set_params(max_epochs=3)
-    one, same = (
-        EvidentialClassifier(own, random_state=seed).fit(X, y).predict_alpha(X)
+    assert np.abs(item - other).max() > 1e-3
+    separate = clone(QUICK).set_params(max_epochs=3)
+    item, same = (
+        EvidentialClassifier(separate, random_state=seed).fit(X, y).predict_alpha(X)
         for seed in (1, 2)
     )
-    assert_array_equal(one, same)
+    assert_array_equal(item, same)
 
 
 def test_weights(blobs):
@@ -139,8 +139,8 @@ def test_weights(blobs):
     net = clone(QUICK).set_params(batch_size=1000)
     weight = np.where(np.arange(90) < 80, 1.0, 0.0)
     weighted = EvidentialClassifier(net).fit(X, y, sample_weight=weight)
-    some = EvidentialClassifier(net).fit(X[:80], y[:80])
-    assert_allclose(weighted.predict_alpha(X), some.predict_alpha(X), rtol=1e-4)
+    subset = EvidentialClassifier(net).fit(X[:80], y[:80])
+    assert_allclose(weighted.predict_alpha(X), subset.predict_alpha(X), rtol=1e-4)
 
 
 def test_the_divergence_takes_evidence_for_wrong_classes_away(blobs):
@@ -162,9 +162,9 @@ def test_digits_with_left_out_classes():
     clf = EvidentialClassifier(net, evidence="exp").fit(X[known], y[known])
     is_id = y_test < 7
     assert clf.score(X_test[is_id], y_test[is_id]) > 0.96
-    found = clf.predict_uncertainty(X_test)
+    uncertainty = clf.predict_uncertainty(X_test)
     for name in FIELDS:
-        assert auroc(y_test, -found[name], classes=range(7)) > 0.95
+        assert auroc(y_test, -uncertainty[name], classes=range(7)) > 0.95
 
 
 # --- graphs ------------------------------------------------------------------------
@@ -193,13 +193,13 @@ def test_propagation(graph, fitted, propagation):
     u = 3 / alpha.sum(axis=1)
     if propagation in ("vacuity", "both"):
         u = propagate(u, graph, n_steps=30, teleport=0.02)
-    found = fitted.predict_uncertainty(test)
-    assert_allclose(found.epistemic, u[80:], rtol=1e-12)
+    uncertainty = fitted.predict_uncertainty(test)
+    assert_allclose(uncertainty.epistemic, u[80:], rtol=1e-12)
     proba = alpha[80:] / alpha[80:].sum(axis=1, keepdims=True)
-    assert_allclose(found.aleatoric, -proba.max(axis=1), rtol=1e-12)
+    assert_allclose(uncertainty.aleatoric, -proba.max(axis=1), rtol=1e-12)
     alone = test[-1:]  # has no neighbors
-    own = 3 / fitted.predict_alpha(alone).sum(axis=1)
-    assert_array_equal(fitted.predict_uncertainty(alone).epistemic, own)
+    separate = 3 / fitted.predict_alpha(alone).sum(axis=1)
+    assert_array_equal(fitted.predict_uncertainty(alone).epistemic, separate)
 
 
 def test_neighbors_help(graph, fitted):

@@ -108,7 +108,7 @@ def _reference():
 @pytest.mark.parametrize("alpha, expected", _reference())
 def test_many_digits_at_any_size(alpha, expected):
     largest, smallest = int(np.argmax(alpha)), int(np.argmin(alpha))
-    found = [
+    results = [
         dirichlet_log_normalizer(alpha),
         dirichlet_entropy(alpha),
         -dirichlet_expected_log(alpha)[largest],
@@ -118,8 +118,8 @@ def test_many_digits_at_any_size(alpha, expected):
         dirichlet_kl(alpha),
     ]
     # what has no sign change has relative precision, the others an absolute one
-    assert_allclose(found[2:6], expected[2:6], rtol=5e-12, atol=0)
-    assert_allclose(found, expected, rtol=2e-15, atol=2e-14)
+    assert_allclose(results[2:6], expected[2:6], rtol=5e-12, atol=0)
+    assert_allclose(results, expected, rtol=2e-15, atol=2e-14)
 
 
 @pytest.mark.parametrize("alpha, beta, expected", REFERENCE_KL)
@@ -235,19 +235,19 @@ def test_single_class():
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_shapes_and_kinds(function):
     alpha = np.arange(1, 25).reshape(2, 4, 3)
-    found = function(alpha)
-    assert found.dtype == np.float64
-    assert found.shape == ((2, 4, 3) if function is dirichlet_expected_log else (2, 4))
+    result = function(alpha)
+    assert result.dtype == np.float64
+    assert result.shape == ((2, 4, 3) if function is dirichlet_expected_log else (2, 4))
     single = alpha.astype(np.float32)
-    assert_array_equal(function(torch.tensor(single)), found)
-    assert_allclose(function(alpha[1, 2].tolist()), found[1, 2], rtol=1e-15)
+    assert_array_equal(function(torch.tensor(single)), result)
+    assert_allclose(function(alpha[1, 2].tolist()), result[1, 2], rtol=1e-15)
     assert function(np.ones((0, 3))).shape[0] == 0
 
 
 def test_divergences_broadcast(alpha):
-    one = dirichlet_kl(alpha, [1.0, 2.0, 3.0, 4.0])
+    item = dirichlet_kl(alpha, [1.0, 2.0, 3.0, 4.0])
     each = [dirichlet_kl(row, [1.0, 2.0, 3.0, 4.0]) for row in alpha]
-    assert_allclose(one, each, rtol=1e-15)
+    assert_allclose(item, each, rtol=1e-15)
 
 
 # --- subjective logic --------------------------------------------------------------
@@ -256,14 +256,14 @@ def test_divergences_broadcast(alpha):
 def naive_dissonance(alpha, prior=1.0):
     """Dissonance of one row, by its definition."""
     belief = [(a - prior) / sum(alpha) for a in alpha]
-    found = 0.0
+    result = 0.0
     for c, b in enumerate(belief):
         others = [x for j, x in enumerate(belief) if j != c]
         balance = sum(
             x * (1 - abs(x - b) / (x + b)) if x * b > 0 else 0.0 for x in others
         )
-        found += b * balance / sum(others) if sum(others) > 0 else 0.0
-    return found
+        result += b * balance / sum(others) if sum(others) > 0 else 0.0
+    return result
 
 
 def test_dissonance_is_its_definition():
@@ -340,12 +340,12 @@ def test_all_parameters_that_are_let_through_give_finite_numbers(function):
 def test_divergences_and_vacuity_at_the_ends():
     ends = [1e-150, 1e-8, 1.0, 1e8, 1e150]
     pairs = np.array(list(itertools.product(ends, repeat=2)))
-    found = dirichlet_kl(pairs[:, None], pairs[None])
-    assert np.isfinite(found).all()
-    assert (found >= 0).all()
-    assert_array_equal(np.diag(found), 0.0)
-    found = vacuity([[1e-150, 1e-150], [1e307, 1e307]])
-    assert_allclose(found, [1e150, 1e-307], rtol=1e-14)
+    vacuities = dirichlet_kl(pairs[:, None], pairs[None])
+    assert np.isfinite(vacuities).all()
+    assert (vacuities >= 0).all()
+    assert_array_equal(np.diag(vacuities), 0.0)
+    vacuities = vacuity([[1e-150, 1e-150], [1e307, 1e307]])
+    assert_allclose(vacuities, [1e150, 1e-307], rtol=1e-14)
     assert dissonance([1e307, 1e307]) == 1.0
 
 

@@ -32,17 +32,17 @@ def alpha():
 def walked(nodes, values, steps, teleport):
     """A random walk with restarts, node by node."""
     edges = nodes.adjacency.toarray().astype(float)
-    found = np.array(values, dtype=float)
+    result = np.array(values, dtype=float)
     for _ in range(steps):
-        before = found.copy()
+        before = result.copy()
         for i in range(len(edges)):
             weight = edges[:, i].copy()
             if not weight.any():
                 continue
             weight[i] += 1.0
             mean = sum(w * b for w, b in zip(weight, before, strict=True))
-            found[i] = (1 - teleport) * mean / weight.sum() + teleport * values[i]
-    return found
+            result[i] = (1 - teleport) * mean / weight.sum() + teleport * values[i]
+    return result
 
 
 def expected_uncertainty(alpha, u=None):
@@ -57,25 +57,25 @@ def expected_uncertainty(alpha, u=None):
 def test_samples_without_neighbors(alpha):
     for u in (None, np.linspace(0.1, 0.8, 8)):
         expected = expected_uncertainty(alpha, u)
-        found = dirichlet_uncertainty(alpha, u)
+        result = dirichlet_uncertainty(alpha, u)
         for name in FIELDS:
-            assert_allclose(found[name], expected[name], rtol=1e-12)
+            assert_allclose(result[name], expected[name], rtol=1e-12)
 
 
 def test_arrays_have_no_propagation(alpha):
     expected = expected_uncertainty(alpha)
     for propagation in (None, "vacuity", "evidence", "both"):
-        found = evidential_uncertainty(alpha, alpha, propagation=propagation)
+        uncertainty = evidential_uncertainty(alpha, alpha, propagation=propagation)
         for name in FIELDS:
-            assert_allclose(found[name], expected[name], rtol=1e-13)
-            assert found[name].dtype == np.float64
+            assert_allclose(uncertainty[name], expected[name], rtol=1e-13)
+            assert uncertainty[name].dtype == np.float64
 
 
 def test_no_propagation(nodes, alpha):
     expected = expected_uncertainty(alpha)
-    found = evidential_uncertainty(alpha, nodes)
+    uncertainty = evidential_uncertainty(alpha, nodes)
     for name in FIELDS:
-        assert_allclose(found[name], expected[name], rtol=1e-13)
+        assert_allclose(uncertainty[name], expected[name], rtol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -98,33 +98,37 @@ def test_propagation(nodes, alpha, options, of_evidence, of_vacuity):
         "both": expected_uncertainty(averaged, u["both"]),
     }
     for propagation, values in expected.items():
-        found = evidential_uncertainty(alpha, nodes, propagation=propagation, **options)
+        uncertainty = evidential_uncertainty(
+            alpha, nodes, propagation=propagation, **options
+        )
         for name in FIELDS:
-            assert_allclose(found[name], values[name], rtol=1e-12)
+            assert_allclose(uncertainty[name], values[name], rtol=1e-12)
             # the last node has no neighbors
-            assert found[name][7] == expected_uncertainty(alpha)[name][7]
+            assert uncertainty[name][7] == expected_uncertainty(alpha)[name][7]
 
 
 def test_nodes_of_a_view_repeat_and_have_an_order(nodes, alpha):
     view = nodes[[5, 0, 5]]
     for propagation in (None, "vacuity", "evidence", "both"):
         whole = evidential_uncertainty(alpha, nodes, propagation=propagation)
-        found = evidential_uncertainty(alpha, view, propagation=propagation)
+        uncertainty = evidential_uncertainty(alpha, view, propagation=propagation)
         for name in FIELDS:
-            assert_array_equal(found[name], whole[name][[5, 0, 5]])
+            assert_array_equal(uncertainty[name], whole[name][[5, 0, 5]])
 
 
 def test_no_steps_are_no_propagation(nodes, alpha):
     plain = evidential_uncertainty(alpha, nodes)
     for propagation in ("vacuity", "evidence", "both"):
-        found = evidential_uncertainty(alpha, nodes, propagation=propagation, n_steps=0)
+        uncertainty = evidential_uncertainty(
+            alpha, nodes, propagation=propagation, n_steps=0
+        )
         for name in FIELDS:
-            assert_array_equal(found[name], plain[name])
+            assert_array_equal(uncertainty[name], plain[name])
 
 
 def test_whole_graph(nodes):
     view = nodes[[3, 1]]
     assert_array_equal(whole_graph(view).nodes, np.arange(8))
     assert whole_graph(view) is whole_graph(nodes)
-    rows = [[1.0, 2.0]]
-    assert whole_graph(rows) is rows
+    samples = [[1.0, 2.0]]
+    assert whole_graph(samples) is samples

@@ -69,10 +69,10 @@ def test_evidence_alpha_and_uncertainty_by_their_formulas():
     assert_allclose(probe.predict_evidence(X), e, rtol=1e-12)
     alpha = probe.predict_alpha(X)
     assert_allclose(alpha, e[:, None] * p + 1, rtol=1e-12)
-    found = probe.predict_uncertainty(X)
-    assert_allclose(found.epistemic, 3 / (3 + e), rtol=1e-12)
-    assert_allclose(found.aleatoric, -p.max(axis=1), rtol=1e-12)
-    assert_allclose(found.total, entropy(alpha, axis=1), rtol=1e-10)
+    uncertainty = probe.predict_uncertainty(X)
+    assert_allclose(uncertainty.epistemic, 3 / (3 + e), rtol=1e-12)
+    assert_allclose(uncertainty.aleatoric, -p.max(axis=1), rtol=1e-12)
+    assert_allclose(uncertainty.total, entropy(alpha, axis=1), rtol=1e-10)
 
 
 def test_the_start_on_logits_is_the_energy():
@@ -125,8 +125,8 @@ def test_usual_epochs_and_learning_rates(monkeypatch):
             assert usual.fit(X[:9], Y[:9]).n_iter_ == 2
         assert asked.pop() == epochs
         usual.set_params(max_epochs=2).fit(X, Y)
-        given = clone(usual).set_params(lr=lr).fit(X, Y)
-        assert_array_equal(given.coef_, usual.coef_)
+        fitted = clone(usual).set_params(lr=lr).fit(X, Y)
+        assert_array_equal(fitted.coef_, usual.coef_)
 
 
 def test_optimizer_and_schedule():
@@ -143,9 +143,9 @@ def test_single_sample_batch_is_exact():
     probe = _probe(FrozenEstimator(forest)).fit(X, Y)
     batch = probe.predict_uncertainty(X)
     for i in (0, 7, 89):
-        one = probe.predict_uncertainty(X[i : i + 1])
+        uncertainty = probe.predict_uncertainty(X[i : i + 1])
         for name in ("total", "aleatoric", "epistemic"):
-            assert one[name][0] == batch[name][i]
+            assert uncertainty[name][0] == batch[name][i]
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_features_are_standardized():
     other.intercept_ = NETWORK.intercept_ - NETWORK.coef_ @ np.full(3, 2.0) / 50
     X_other = 50 * X + 2.0
     probes = [
-        _probe(FrozenEstimator(net), layer="penultimate").fit(rows, Y)
-        for net, rows in ((NETWORK, X), (other, X_other))
+        _probe(FrozenEstimator(net), layer="penultimate").fit(samples, Y)
+        for net, samples in ((NETWORK, X), (other, X_other))
     ]
     assert probes[0].coef_.shape == (3, 3)
     assert_allclose(
@@ -211,12 +211,12 @@ def test_features_are_standardized():
 
 def test_layers_of_a_network():
     net = MLPClassifier((8, 5), max_iter=50, random_state=0).fit(X, Y)
-    found = {}
+    result = {}
     for layer, width in (("last", 3), ("penultimate", 5), (0, 8)):
         probe = _probe(FrozenEstimator(net), layer=layer).fit(X, Y)
         assert probe.coef_.shape == (3, width)
-        found[layer] = probe.predict_evidence(X)
-    assert not np.allclose(found["last"], found[0])
+        result[layer] = probe.predict_evidence(X)
+    assert not np.allclose(result["last"], result[0])
     with pytest.raises(ValueError, match="layer='fc' is not a layer"):
         _probe(FrozenEstimator(net), layer="fc").fit(X, Y)
 
@@ -267,12 +267,12 @@ def test_shared_forward_pass_of_the_network():
 def test_sparse_samples():
     from scipy import sparse
 
-    rows = sparse.csr_array(np.abs(X))
-    net = LogisticRegression().fit(rows, Y)
-    dense = _probe(FrozenEstimator(net)).fit(rows.toarray(), Y)
-    thin = _probe(FrozenEstimator(net)).fit(rows, Y)
+    samples = sparse.csr_array(np.abs(X))
+    net = LogisticRegression().fit(samples, Y)
+    dense = _probe(FrozenEstimator(net)).fit(samples.toarray(), Y)
+    thin = _probe(FrozenEstimator(net)).fit(samples, Y)
     assert_allclose(
-        thin.predict_evidence(rows), dense.predict_evidence(np.abs(X)), rtol=1e-9
+        thin.predict_evidence(samples), dense.predict_evidence(np.abs(X)), rtol=1e-9
     )
 
 
@@ -295,14 +295,14 @@ def test_probabilities_of_ovr_models_are_unchanged(layer):
     assert_allclose(probe.predict_uncertainty(X).aleatoric, -p.max(axis=1), rtol=1e-12)
     # and all terms of the objective are of these
     r = np.maximum((p.max(axis=1) - 1 / 3) * 3 / 2, 0.01)
-    own = p[np.arange(150), y]
-    rows = (
+    separate = p[np.arange(150), y]
+    samples = (
         digamma(e + 3)
-        - digamma(e * own + 1)
+        - digamma(e * separate + 1)
         + 1e-3 * (((3 + e)[:, None] * p - q) ** 2).sum(axis=1)
         + 1e-3 * (np.maximum(0, 100 - e) ** 2 + (1 - r) / r * e**2)
     )
-    assert_allclose(probe.history_[0]["train_loss"], rows.mean(), rtol=1e-8)
+    assert_allclose(probe.history_[0]["train_loss"], samples.mean(), rtol=1e-8)
 
 
 def test_probabilities_are_those_that_the_network_predicts():
@@ -320,8 +320,8 @@ def test_probabilities_are_those_that_the_network_predicts():
         probe = _probe(frozen, max_epochs=2).fit(X, Y)
         assert_allclose(probe.predict_proba(X), network.predict_proba(X), atol=1e-12)
         assert_array_equal(probe.predict(X), network.predict(X))
-        rows = torch.tensor(X)
-        assert_allclose(probe.predict_proba(rows), probe.predict_proba(X), rtol=1e-9)
+        samples = torch.tensor(X)
+        assert_allclose(probe.predict_proba(samples), probe.predict_proba(X), rtol=1e-9)
 
 
 def test_without_probabilities_they_are_the_softmax():
@@ -359,10 +359,10 @@ def test_an_unfitted_estimator_is_cloned_and_fitted():
 
 def test_samples_of_unknown_classes_are_left_out():
     labels = np.where(np.arange(90) < 60, Y, 7)
-    found = _probe().fit(X, labels)
+    fitted = _probe().fit(X, labels)
     expected = _probe().fit(X[:60], Y[:60])
-    assert_array_equal(found.coef_, expected.coef_)
-    assert_array_equal(found.classes_, [0, 1, 2])
+    assert_array_equal(fitted.coef_, expected.coef_)
+    assert_array_equal(fitted.classes_, [0, 1, 2])
 
 
 def test_without_labels():
@@ -370,7 +370,7 @@ def test_without_labels():
     labeled = _probe(early_stopping=False, max_epochs=100).fit(X, Y)
     assert_array_equal(probe.classes_, [0, 1, 2])
     # the expected cross-entropy hardly matters beside the regularizers
-    e, expected = (one.predict_evidence(X) for one in (probe, labeled))
+    e, expected = (item.predict_evidence(X) for item in (probe, labeled))
     assert np.corrcoef(e, expected)[0, 1] > 0.999
     held_out = _probe().fit(X)
     assert "valid_loss" in held_out.history_[0]
@@ -389,11 +389,11 @@ def test_validation_samples_are_held_out_of_training():
 
 def test_validation_samples_of_the_user():
     """They stop it, and all others are trained on."""
-    given = _probe(max_epochs=5).fit(X[:60], Y[:60], X_val=X[60:], y_val=Y[60:])
+    fitted = _probe(max_epochs=5).fit(X[:60], Y[:60], X_val=X[60:], y_val=Y[60:])
     plain = _probe(max_epochs=5, early_stopping=False).fit(X[:60], Y[:60])
-    for one, other in zip(given.history_, plain.history_, strict=True):
-        assert one["train_loss"] == other["train_loss"]
-        assert "valid_loss" in one
+    for item, other in zip(fitted.history_, plain.history_, strict=True):
+        assert item["train_loss"] == other["train_loss"]
+        assert "valid_loss" in item
     unlabeled = _probe(max_epochs=5).fit(X[:60], X_val=X[60:])
     assert "valid_loss" in unlabeled.history_[0]
 
@@ -546,8 +546,8 @@ def test_search_with_left_out_classes():
         best.fit(X[train], y[train])
         u = best[-1].predict_uncertainty(best[:-1].transform(X[test])).epistemic
         expected = roc_auc_score(np.isin(y[test], best.classes_), -u)
-        found = search.cv_results_[f"split{i}_test_score"][0]
-        assert_allclose(found, expected, rtol=1e-12)
+        cv_results = search.cv_results_[f"split{i}_test_score"][0]
+        assert_allclose(cv_results, expected, rtol=1e-12)
     assert search.cv_results_["mean_test_score"].max() > 0.8
 
 

@@ -90,11 +90,11 @@ def test_regularizers_are_on_all_nodes():
     q = np.exp(FITTED.predict_logits(NODES))  # the probe starts from W = I
     e = q.sum(axis=1)
     r = np.maximum((p.max(axis=1) - 1 / 3) * 1.5, 0.01)
-    rows = ((3 + e)[:, None] * p - q) ** 2
+    samples = ((3 + e)[:, None] * p - q) ** 2
     pcl = np.maximum(0, 100 - e) ** 2 + (1 - r) / r * e**2
-    expected = 1e-3 * (rows.sum(axis=1) + pcl).mean()
-    e_own, p_own = e[KNOWN], p[KNOWN, Y[KNOWN]]
-    expected += (digamma(e_own + 3) - digamma(e_own * p_own + 1)).mean()
+    expected = 1e-3 * (samples.sum(axis=1) + pcl).mean()
+    e_separate, p_separate = e[KNOWN], p[KNOWN, Y[KNOWN]]
+    expected += (digamma(e_separate + 3) - digamma(e_separate * p_separate + 1)).mean()
     assert_allclose(probe.history_[0]["train_loss"], expected, rtol=1e-5)
 
 
@@ -125,8 +125,8 @@ def test_a_node_that_is_there_twice_counts_twice():
     single = _probe(early_stopping=False).fit(NODES[KNOWN], Y[KNOWN])
     double = _probe(early_stopping=False).fit(NODES[twice], Y[twice])
     assert_allclose(double.coef_, single.coef_, rtol=1e-9)
-    found = double.predict_uncertainty(NODES[[7, 7, 2]]).epistemic
-    assert found[0] == found[1] != found[2]
+    epistemic = double.predict_uncertainty(NODES[[7, 7, 2]]).epistemic
+    assert epistemic[0] == epistemic[1] != epistemic[2]
 
 
 def test_validation_nodes_of_another_graph():
@@ -164,12 +164,13 @@ def test_no_nodes(method):
 def test_nodes_do_not_depend_on_the_others_of_a_call(propagation):
     probe = clone(PROBE).set_params(propagation=propagation).fit(NODES[KNOWN], Y[KNOWN])
     whole = probe.predict_uncertainty(NODES)
-    for rows in ([5], [9, 2, 5]):
-        part = probe.predict_uncertainty(NODES[rows])
+    for samples in ([5], [9, 2, 5]):
+        uncertainty = probe.predict_uncertainty(NODES[samples])
         for name in whole:
-            assert_array_equal(part[name], whole[name][rows])
+            assert_array_equal(uncertainty[name], whole[name][samples])
         assert_array_equal(
-            probe.predict_evidence(NODES[rows]), probe.predict_evidence(NODES)[rows]
+            probe.predict_evidence(NODES[samples]),
+            probe.predict_evidence(NODES)[samples],
         )
 
 
@@ -180,16 +181,16 @@ def _walk(values, operator, steps, teleport):
     return values
 
 
-@looped("given", [{}, {"n_steps": 3, "teleport": 0.3}])
+@looped("original", [{}, {"n_steps": 3, "teleport": 0.3}])
 @looped(
     "propagation",
     [None, "vacuity", "evidence", "both", "evidence-sym", "vacuity-paper"],
 )
-def test_schemes(propagation, given):
+def test_schemes(propagation, original):
     """Each by matrix products, and nodes that are on their own keep their value."""
     probe = pickle.loads(pickle.dumps(PROBE))
-    probe.set_params(propagation=propagation, **given)
-    found = probe.predict_uncertainty(NODES[10:])
+    probe.set_params(propagation=propagation, **original)
+    uncertainty = probe.predict_uncertainty(NODES[10:])
     p, e = FITTED.predict_proba(NODES), probe.predict_evidence(NODES)
     alpha = e[:, None] * p + 1
     operator, symmetric = (
@@ -200,14 +201,14 @@ def test_schemes(propagation, given):
         "evidence-sym": (10, 0.1),
         "vacuity-paper": (2, 0.5),
     }
-    walk = tuple(given.values()) or usual.get(propagation, (30, 0.02))
+    walk = tuple(original.values()) or usual.get(propagation, (30, 0.02))
     if propagation == "vacuity-paper":
         u = 3 / _walk(3 + e, operator, *walk)
         alpha = alpha * (3 / u / alpha.sum(axis=1))[:, None]
     else:
         if propagation in ("evidence", "evidence-sym", "both"):
             matrix = symmetric if propagation == "evidence-sym" else operator
-            steps = tuple(given.values()) or (10, 0.1)
+            steps = tuple(original.values()) or (10, 0.1)
             alpha = _walk(alpha, matrix, *steps)
         u = 3 / alpha.sum(axis=1)
         if propagation in ("vacuity", "both"):
@@ -215,9 +216,9 @@ def test_schemes(propagation, given):
     mean = alpha / alpha.sum(axis=1, keepdims=True)
     moved = propagation in ("evidence", "evidence-sym", "both")
     aleatoric = -(mean if moved else p).max(axis=1)
-    assert_allclose(found.epistemic, u[10:], rtol=1e-9)
-    assert_allclose(found.aleatoric, aleatoric[10:], rtol=1e-9)
-    assert_allclose(found.total, entropy(mean, axis=1)[10:], rtol=1e-7)
+    assert_allclose(uncertainty.epistemic, u[10:], rtol=1e-9)
+    assert_allclose(uncertainty.aleatoric, aleatoric[10:], rtol=1e-9)
+    assert_allclose(uncertainty.total, entropy(mean, axis=1)[10:], rtol=1e-7)
     alone = probe.predict_uncertainty(NODES[[0, 3]]).epistemic
     assert_allclose(alone, 3 / (3 + e[[0, 3]]), rtol=1e-12)
     # predictions are those of the network, whatever is propagated
@@ -227,12 +228,12 @@ def test_schemes(propagation, given):
 
 def test_array_samples_have_no_neighbors():
     X = NODES.features
-    found = {}
+    result = {}
     for propagation in (None, "vacuity", "evidence-sym", "both"):
         probe = pickle.loads(pickle.dumps(PROBE)).set_params(propagation=propagation)
-        found[propagation] = probe.predict_uncertainty(X)
+        result[propagation] = probe.predict_uncertainty(X)
         for name in ("total", "aleatoric", "epistemic"):
-            assert_array_equal(found[propagation][name], found[None][name])
+            assert_array_equal(result[propagation][name], result[None][name])
     logits = FITTED.predict_logits(X)
     assert_allclose(PROBE.predict_proba(X), softmax(logits, axis=1), rtol=1e-6)
 

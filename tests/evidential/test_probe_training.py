@@ -113,31 +113,31 @@ def test_gradients_are_finite_differences(activation, ice, pcl):
 
     _, gradients = objective(*_tensors(W, B), parts)
     expected = approx_fprime(np.append(W.ravel(), B), value, 1e-7)
-    found = np.append(gradients[0].numpy().ravel(), gradients[1].numpy())
-    assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    result = np.append(gradients[0].numpy().ravel(), gradients[1].numpy())
+    assert_allclose(result, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
 @activations
 def test_gradients_are_those_of_autograd(activation):
     """Of the formula written in torch, to the last digits."""
     objective = _objective(1e-3, 2e-3, activation, e_ood=2.0)
-    _, found = objective(*_tensors(W, B), [_part()])
+    _, result = objective(*_tensors(W, B), [_part()])
     weight, bias = (tensor.requires_grad_() for tensor in _tensors(W, B))
     z, p = _tensors(LOGITS, softmax(LOGITS, axis=1))
     r = torch.tensor(confidence(softmax(LOGITS, axis=1), corrected=True))
     g = torch.exp if activation == "exp" else torch.nn.functional.softplus
     q = g(z @ weight.T + bias)
     e = q.sum(dim=1)
-    own = p[torch.arange(30), torch.tensor(CODES)]
-    rows = (
+    alpha_y = p[torch.arange(30), torch.tensor(CODES)]
+    samples = (
         torch.digamma(e + 4)
-        - torch.digamma(e * own + 1)
+        - torch.digamma(e * alpha_y + 1)
         + 1e-3 * (((4 + e)[:, None] * p - q) ** 2).sum(dim=1)
         + 2e-3 * ((20 - e).relu() ** 2 + (1 - r) / r * (e - 2).relu() ** 2)
     )
-    rows.mean().backward()
-    assert_allclose(found[0], weight.grad, rtol=1e-9, atol=1e-12)
-    assert_allclose(found[1], bias.grad, rtol=1e-9, atol=1e-12)
+    samples.mean().backward()
+    assert_allclose(result[0], weight.grad, rtol=1e-9, atol=1e-12)
+    assert_allclose(result[1], bias.grad, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_cross_entropy_of_both_concentrations(concentration, expected):
         lambda_ice=0.0, lambda_pcl=0.0, concentration=concentration
     )
     proba = np.array([[0.7, 0.2, 0.1]])
-    part = _part(np.zeros((1, 1)), np.array([0]), logits=np.log(proba))
+    terms = _part(np.zeros((1, 1)), np.array([0]), logits=np.log(proba))
     # three classes with the evidence 10 / 3 each
     W, b = _tensors(np.zeros((3, 1)), np.full(3, np.log(10 / 3)))
-    assert_allclose(objective(W, b, [part])[0], expected, atol=5e-7)
+    assert_allclose(objective(W, b, [terms])[0], expected, atol=5e-7)
     alpha = _probe_objective.concentrations(np.array([10.0]), proba, concentration)
-    own = [8.0, 3.0, 2.0] if concentration == "shifted" else [9.1, 2.6, 1.3]
-    assert_allclose(alpha, [own], rtol=1e-12)
+    alpha_y = [8.0, 3.0, 2.0] if concentration == "shifted" else [9.1, 2.6, 1.3]
+    assert_allclose(alpha, [alpha_y], rtol=1e-12)
     assert_allclose(digamma(alpha.sum()) - digamma(alpha[0, 0]), expected, atol=5e-7)
 
 
@@ -171,9 +171,9 @@ def test_gradients_of_the_printed_concentration():
 
     _, gradients = objective(*_tensors(W, B), parts)
     expected = approx_fprime(np.append(W.ravel(), B), value, 1e-5)
-    found = np.append(gradients[0].numpy().ravel(), gradients[1].numpy())
+    result = np.append(gradients[0].numpy().ravel(), gradients[1].numpy())
     # three values of about a million have rounding errors
-    assert_allclose(found, expected, rtol=1e-3, atol=2e-3 * np.abs(expected).max())
+    assert_allclose(result, expected, rtol=1e-3, atol=2e-3 * np.abs(expected).max())
 
 
 def test_a_class_without_probability_warns(iris):
@@ -207,8 +207,8 @@ def test_terms_are_means_over_their_samples():
         plain(*_tensors(W, B), [labeled])[1],
         objective(*_tensors(W, B), [free])[1],
     ]
-    for found, one, other in zip(gradients, *apart, strict=True):
-        assert_allclose(found, one + other, rtol=1e-10)
+    for result, item, other in zip(gradients, *apart, strict=True):
+        assert_allclose(result, item + other, rtol=1e-10)
 
 
 def test_chunks_change_nothing(monkeypatch):
@@ -216,9 +216,9 @@ def test_chunks_change_nothing(monkeypatch):
     expected = objective(*_tensors(W, B), [_part()])
     monkeypatch.setattr(_probe_objective, "_CHUNK_BYTES", {"cpu": 7 * 8 * 4})
     assert [s.stop - s.start for s in _part().chunks()] == [7, 7, 7, 7, 2]
-    found = objective(*_tensors(W, B), [_part()])
-    assert_allclose(found[0], expected[0], rtol=1e-12)
-    for a, b in zip(found[1], expected[1], strict=True):
+    result = objective(*_tensors(W, B), [_part()])
+    assert_allclose(result[0], expected[0], rtol=1e-12)
+    for a, b in zip(result[1], expected[1], strict=True):
         assert_allclose(a, b, rtol=1e-10, atol=1e-13)
 
 
@@ -259,10 +259,10 @@ def test_evidence_is_finite_and_capped():
 def test_optimum_of_the_confidence_term(e_ood, corrected):
     """Of each row, where each has weights of its own: r e_id + (1 - r) e_ood."""
     logits = np.array([[0, 0, 0], [0.5, 0, 0], [1, 0, 1], [9, 0, 0.0]])
-    part = _part(np.eye(4), None, logits=logits, corrected=corrected)
+    terms = _part(np.eye(4), None, logits=logits, corrected=corrected)
     (weight, bias), _ = train_probe(
         _objective(0.0, 1e-3, e_id=50.0, e_ood=e_ood),
-        [part],
+        [terms],
         None,
         (np.zeros((3, 4)), np.zeros(3)),
         lr=0.05,
@@ -281,24 +281,24 @@ def test_optimum_of_the_term_of_classes():
     p = np.array([0.5, 0.3, 0.2])
     for e in (4.0, 40.0):
         q = (3 + e) * p - 1
-        part = _part(np.log(q)[None], None, logits=np.log(p)[None])
-        value, gradients = objective(*_tensors(np.eye(3), np.zeros(3)), [part])
+        terms = _part(np.log(q)[None], None, logits=np.log(p)[None])
+        value, gradients = objective(*_tensors(np.eye(3), np.zeros(3)), [terms])
         assert_allclose(value, 3.0, rtol=1e-10)
         assert_allclose(gradients[1], np.zeros(3), atol=1e-10)
     for _ in range(20):
         q = RNG.gamma(1.0, 10.0, size=3)
-        part = _part(np.log(q)[None], None, logits=np.log(p)[None])
-        assert objective(*_tensors(np.eye(3), np.zeros(3)), [part])[0] >= 3.0
+        terms = _part(np.log(q)[None], None, logits=np.log(p)[None])
+        assert objective(*_tensors(np.eye(3), np.zeros(3)), [terms])[0] >= 3.0
 
 
 def test_a_class_at_the_cap_is_pulled_down_but_not_pushed_up():
     start = _tensors(np.eye(2), np.zeros(2))
-    part = _part(np.array([[1e4, 0.0]]), np.array([0]), logits=np.array([[1.0, 0.0]]))
-    value, down = _objective(1e-3, 1e-3, e_id=10.0)(*start, [part])
+    terms = _part(np.array([[1e4, 0.0]]), np.array([0]), logits=np.array([[1.0, 0.0]]))
+    value, down = _objective(1e-3, 1e-3, e_id=10.0)(*start, [terms])
     assert np.isfinite(value)
     assert down[1][0] > 0.0  # a step against it lowers the bias
     # the first term alone wants more evidence where the class is right
-    _, up = _objective(0.0, 0.0, e_id=10.0)(*start, [part])
+    _, up = _objective(0.0, 0.0, e_id=10.0)(*start, [terms])
     assert up[1][0] == 0.0
     assert up[1][1] < 0.0
 
@@ -367,11 +367,13 @@ def test_weight_decay_is_that_of_adam():
 
 def test_divergence_is_an_error():
     objective = _objective(1e-3, 1e-3, "softplus", e_id=100.0)
-    part = _part(np.array([[1e200, 0.0]]), np.array([0]), logits=np.array([[1.0, 0.0]]))
+    terms = _part(
+        np.array([[1e200, 0.0]]), np.array([0]), logits=np.array([[1.0, 0.0]])
+    )
     with pytest.raises(ValueError, match=r"objective of the probe is .* in epoch 1"):
         train_probe(
             objective,
-            [part],
+            [terms],
             None,
             (np.eye(2), np.zeros(2)),
             lr=0.1,

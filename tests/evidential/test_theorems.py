@@ -36,14 +36,14 @@ def test_probability_of_a_right_ranking(example, s, expected):
 def test_the_cross_entropy_has_the_weights_of_theorem_1(example):
     z, sign, _ = example["samples"](1.0)
     args = (z, sign)
-    found = minimize(example["cross_entropy"], np.zeros(2), args=args, jac=True)
+    result = minimize(example["cross_entropy"], np.zeros(2), args=args, jac=True)
     expected = np.linalg.solve(example["SIGMA"], example["mean"](1.0))
-    assert_allclose(found.x, expected, atol=0.05)
+    assert_allclose(result.x, expected, atol=0.05)
 
 
 def test_loss_of_a_constant_evidence(example):
-    found = [example["constant_loss"](n) for n in (0, 1, 2, 4, 8)]
-    assert_allclose(found, [0.29386, 0.24269, 0.15576, 0.07532, 0.06065], atol=6e-6)
+    results = [example["constant_loss"](n) for n in (0, 1, 2, 4, 8)]
+    assert_allclose(results, [0.29386, 0.24269, 0.15576, 0.07532, 0.06065], atol=6e-6)
     assert_allclose(example["limit"], 0.06043, atol=6e-6)
 
 

@@ -33,11 +33,11 @@ def test_levels_equal_those_of_the_cpu(tensors):
     X, y = images(200, dtype=np.float64), np.arange(200) % 3
     expected = _ensemble(conv_net(dtype=torch.float64)).fit(X, y).levels(X)
     network = conv_net(dtype=torch.float64).to("cuda")
-    rows_run = []
-    network.register_forward_hook(lambda module, args, out: rows_run.append(len(out)))
-    rows = torch.as_tensor(X, device="cuda") if tensors else X
-    ensemble = _ensemble(network).fit(rows, y)
-    assert sum(rows_run) == 200  # training and held-out rows, once each
-    rows_run.clear()
-    assert_allclose(ensemble.levels(rows), expected)
-    assert sum(rows_run) == 200
+    values = []
+    network.register_forward_hook(lambda module, args, out: values.append(len(out)))
+    samples = torch.as_tensor(X, device="cuda") if tensors else X
+    ensemble = _ensemble(network).fit(samples, y)
+    assert sum(values) == 200  # training and held-out rows, once each
+    values.clear()
+    assert_allclose(ensemble.levels(samples), expected)
+    assert sum(values) == 200

@@ -26,7 +26,11 @@ def _data():
 
 
 def _with_device():
-    return [one for one in instances() if "device" in one.get_params(deep=False)]
+    return [
+        instance
+        for instance in instances()
+        if "device" in instance.get_params(deep=False)
+    ]
 
 
 def _fit(detector, X, y, device):
@@ -40,7 +44,7 @@ def _fit(detector, X, y, device):
 
 
 def _detectors():
-    return [one for one in _with_device() if hasattr(type(one), "score_samples")]
+    return [item for item in _with_device() if hasattr(type(item), "score_samples")]
 
 
 @pytest.mark.parametrize("detector", _detectors(), ids=repr)
@@ -89,8 +93,8 @@ def test_partial_fit_on_the_gpu(detector):
         pytest.skip("needs a frozen estimator")
     expected = _fit(detector, X, y, "cpu")
     parts = clone(detector).set_params(device="cuda")
-    for rows in np.array_split(np.arange(len(y)), 7):
-        parts.partial_fit(torch.tensor(X[rows], device="cuda"), y[rows])
+    for samples in np.array_split(np.arange(len(y)), 7):
+        parts.partial_fit(torch.tensor(X[samples], device="cuda"), y[samples])
     wanted = expected.score_samples(X)
     assert_allclose(
         parts.score_samples(X), wanted, rtol=0, atol=1e-9 * np.abs(wanted).max()

@@ -114,8 +114,8 @@ def test_laplace(subset, hessian, predictive):
     p = cpu.predict_proba(X)
     assert_allclose(gpu.predict_proba(X), p, rtol=1e-3, atol=1e-5)
     expected = cpu.predict_uncertainty(X).epistemic
-    found = gpu.predict_uncertainty(X).epistemic
-    assert_allclose(found, expected, rtol=1e-2, atol=1e-5)
+    epistemic = gpu.predict_uncertainty(X).epistemic
+    assert_allclose(epistemic, expected, rtol=1e-2, atol=1e-5)
 
 
 def test_mixture_of_laplace_approximations():
@@ -146,16 +146,16 @@ def test_ensembles_and_dropout(kind):
     options = {"random_state": 0} if kind is not SnapshotEnsemble else {}
     clf = kind(net, 4, **options).fit(X, y)
     assert next(clf.estimator_.module_.parameters()).is_cuda
-    found = clf.predict_members(X)
-    assert_array_equal(clf.predict_members(torch.as_tensor(X).cuda()), found)
+    members = clf.predict_members(X)
+    assert_array_equal(clf.predict_members(torch.as_tensor(X).cuda()), members)
     if kind is MCDropout:  # masks are drawn on the CPU
         expected = clf.set_params(device="cpu").predict_members(X)
     else:
         for member in clf.estimators_:
             member.module_.cpu()
         expected = clf.predict_members(X)
-    assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
-    assert np.ptp(found, axis=0).max() > 1e-3
+    assert_allclose(members, expected, rtol=1e-3, atol=1e-5)
+    assert np.ptp(members, axis=0).max() > 1e-3
     assert clf.score(X, y) > 0.7
 
 
@@ -179,12 +179,12 @@ def test_adversarial_models(scope, chunk_size):
     )
     assert_allclose(gpu.penalty_features_, cpu.penalty_features_, rtol=1e-9, atol=1e-10)
     points = digits(7, seed=3, dtype=np.float64)[0]
-    expected, found = cpu.predict_uncertainty(points), gpu.predict_uncertainty(points)
+    expected, result = cpu.predict_uncertainty(points), gpu.predict_uncertainty(points)
     for name in ("total", "aleatoric", "epistemic"):
-        assert_allclose(found[name], expected[name], rtol=1e-6)
-    rows = torch.as_tensor(points).cuda()
-    again = gpu.predict_uncertainty(rows)
-    assert_allclose(again.epistemic, found.epistemic, rtol=1e-6)
+        assert_allclose(result[name], expected[name], rtol=1e-6)
+    samples = torch.as_tensor(points).cuda()
+    again = gpu.predict_uncertainty(samples)
+    assert_allclose(again.epistemic, result.epistemic, rtol=1e-6)
     trace = gpu.trace(points[:1])
     assert_allclose(trace.loss, cpu.trace(points[:1]).loss, rtol=1e-6)
     assert next(module.parameters()).device.type == "cpu"

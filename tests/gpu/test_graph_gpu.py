@@ -56,40 +56,40 @@ def test_propagation():
 
 def test_gkde_network():
     nodes, y = _blocks()
-    found = {}
+    result = {}
     for device in ("cpu", "cuda"):
         clf = GKDENetwork(_gcn(device)).fit(nodes[::2], y[::2])
         assert next(clf.estimator_.module_.parameters()).device.type == device
-        found[device] = clf.predict_alpha(nodes)
-    assert_allclose(found["cuda"], found["cpu"], rtol=1e-3)
+        result[device] = clf.predict_alpha(nodes)
+    assert_allclose(result["cuda"], result["cpu"], rtol=1e-3)
 
 
 def test_evidential_classifier():
     nodes, y = _blocks()
-    found = []
+    results = []
     for device in ("cpu", "cuda"):
         clf = EvidentialClassifier(_gcn(device), propagation="both")
         clf.fit(nodes[::2], y[::2])
         assert next(clf.estimator_.module_.parameters()).device.type == device
-        found.append(clf.predict_uncertainty(nodes))
+        results.append(clf.predict_uncertainty(nodes))
     for name in ("total", "aleatoric", "epistemic"):
-        assert_allclose(found[1][name], found[0][name], rtol=1e-3)
+        assert_allclose(results[1][name], results[0][name], rtol=1e-3)
 
 
 @pytest.mark.parametrize("evidence", ["softplus", "exp", "relu"])
 def test_evidential_classifier_of_arrays(evidence):
     nodes, y = _blocks()
-    found = []
+    results = []
     for device in ("cpu", "cuda"):
         net = TorchClassifier(max_epochs=20, random_state=0).set_params(device=device)
         clf = EvidentialClassifier(net, evidence=evidence).fit(nodes.features, y)
-        found.append(clf.predict_alpha(nodes.features))
-    assert_allclose(found[1], found[0], rtol=1e-3)
+        results.append(clf.predict_alpha(nodes.features))
+    assert_allclose(results[1], results[0], rtol=1e-3)
 
 
 def test_graph_posterior_network():
     nodes, y = _blocks()
-    found = {}
+    result = {}
     for device in ("cpu", "cuda"):
         gpn = GraphPosteriorNetwork(
             module_params={"latent_dim": 4, "dropout": 0.0},
@@ -99,8 +99,8 @@ def test_graph_posterior_network():
             training=TrainingOptions(early_stopping=False),
         ).fit(nodes[::2], y[::2])
         assert next(gpn.module_.parameters()).device.type == device
-        found[device] = gpn.predict_proba(nodes)
-    assert_allclose(found["cuda"], found["cpu"], atol=1e-3)
+        result[device] = gpn.predict_proba(nodes)
+    assert_allclose(result["cuda"], result["cpu"], atol=1e-3)
 
 
 @pytest.mark.parametrize("activation", ["exp", "softplus"])
@@ -113,7 +113,7 @@ def test_evidential_probe(activation):
         device="cpu",
         training=TrainingOptions(early_stopping=False),
     ).fit(nodes[::2], y[::2])
-    found = []
+    results = []
     for device in ("cpu", "cuda"):
         probe = EvidentialProbe(
             FrozenEstimator(net),
@@ -122,8 +122,8 @@ def test_evidential_probe(activation):
             device=device,
         ).fit(nodes[::2], y[::2])
         assert isinstance(probe.coef_, np.ndarray)
-        found.append(probe.predict_uncertainty(nodes).epistemic)
-    assert_allclose(found[1], found[0], rtol=1e-3)
+        results.append(probe.predict_uncertainty(nodes).epistemic)
+    assert_allclose(results[1], results[0], rtol=1e-3)
 
 
 @pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
@@ -157,7 +157,7 @@ def test_dropout():
 def test_graph_classifier(conv, batch_size):
     nodes, y = _blocks()
     words = nodes.with_features(sparse.csr_array(np.maximum(nodes.graph.X, 0)))
-    found = []
+    results = []
     for device in ("cpu", "cuda"):
         clf = GraphClassifier(
             conv,
@@ -168,7 +168,7 @@ def test_graph_classifier(conv, batch_size):
             device=device,
         ).fit(words[::2], y[::2])
         assert next(clf.estimator_.module_.parameters()).device.type == device
-        found.append(clf.predict_proba(words))
-    assert_allclose(found[1], found[0], atol=1e-2)
+        results.append(clf.predict_proba(words))
+    assert_allclose(results[1], results[0], atol=1e-2)
     dropped = GraphClassifier(conv, max_epochs=20, random_state=0, device="cuda")
     assert dropped.fit(words[::2], y[::2]).score(words[1::2], y[1::2]) > 0.8

@@ -32,11 +32,11 @@ def test_truth_and_penalty(kind):
     Z = rng.integers(0, kb.sizes, size=(1_500_000, 4))
     Z[:, 0] = rng.choice([7, 43, 255 if kind == torch.uint8 else 299], size=len(Z))
     codes = torch.as_tensor(Z).to(kind).cuda()
-    found = kb.truth(codes)
-    assert found.dtype == torch.bool
-    assert found.device == codes.device
+    result = kb.truth(codes)
+    assert result.dtype == torch.bool
+    assert result.device == codes.device
     truth = kb.truth(Z)
-    assert (found.cpu().numpy() == truth).all()
+    assert (result.cpu().numpy() == truth).all()
     weights = rng.normal(size=3)
     assert (kb.penalty(codes, weights) == kb.penalty(Z, weights)).all()
     assert (kb.fit_weights(codes) == kb.fit_weights(Z)).all()
@@ -58,6 +58,6 @@ def test_boolean_codes_and_probabilities():
 
 def test_no_samples():
     kb = KnowledgeBase(RULES, DOMAINS)
-    found = kb.truth(torch.empty((0, 4), dtype=torch.int64, device="cuda"))
-    assert found.shape == (0, 3)
-    assert found.is_cuda
+    result = kb.truth(torch.empty((0, 4), dtype=torch.int64, device="cuda"))
+    assert result.shape == (0, 3)
+    assert result.is_cuda

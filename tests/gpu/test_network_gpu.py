@@ -40,10 +40,10 @@ def test_scores_equal_those_of_the_cpu(kind, params, home, tensors):
     expected = kind(clf, device="cpu", **params).fit(X, y)
     net = conv_net(dtype=torch.float64).to(home)
     detector = kind(pretrained(net, classes=[0, 1, 2]), device="cuda", **params)
-    rows = torch.as_tensor(X, device="cuda") if tensors else X
+    samples = torch.as_tensor(X, device="cuda") if tensors else X
     before = aspects(net)
-    detector.fit(rows, y)
-    scores = detector.score_samples(rows)
+    detector.fit(samples, y)
+    scores = detector.score_samples(samples)
     assert_same(aspects(net), before)
     assert_allclose(
         scores, expected.score_samples(X), rtol=1e-7, atol=1e-7 * np.std(scores)
@@ -67,17 +67,17 @@ def test_recurrent_network_is_differentiated():
             return self.head(self.rnn(x)[0][:, -1])
 
     X = np.random.default_rng(0).normal(size=(6, 5, 3)).astype(np.float32)
-    found = []
+    results = []
     for device in ("cpu", "cuda"):
         network = make_network(pretrained(Recurrent(), device=device))
-        rows = network.prepare(X)
+        samples = network.prepare(X)
 
-        def keep(part, gradient):
-            found.append(gradient.cpu().numpy())
-            return part
+        def keep(component, gradient):
+            results.append(gradient.cpu().numpy())
+            return component
 
-        list(network.input_gradient(rows, lambda z: z, keep))
-    assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-6)
+        list(network.input_gradient(samples, lambda z: z, keep))
+    assert_allclose(results[1], results[0], rtol=1e-3, atol=1e-6)
 
 
 def test_module_can_be_trained_after_a_move_in_inference_mode():

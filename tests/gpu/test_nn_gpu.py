@@ -45,10 +45,10 @@ def test_reader_equals_cpu(images, device):
     module = net()
     clf = pretrained(module)
     expected = read(clf, images, ALL, device="cpu")
-    found = read(clf, images, ALL, device=device)
-    assert_allclose(found.features, expected.features, rtol=1e-5, atol=1e-5)
-    assert_allclose(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
-    assert_array_equal(found.head.coef, expected.head.coef)
+    outputs = read(clf, images, ALL, device=device)
+    assert_allclose(outputs.features, expected.features, rtol=1e-5, atol=1e-5)
+    assert_allclose(outputs.logits, expected.logits, rtol=1e-5, atol=1e-5)
+    assert_array_equal(outputs.head.coef, expected.head.coef)
     for layer in ("0", "2", "5"):
         a, b = (
             read(clf, images, {"features"}, layer=layer, device=d).features
@@ -100,11 +100,11 @@ def test_module_comes_back(images, home, device, fails):
 def test_samples_on_the_gpu(images):
     clf = pretrained(net())
     expected = read(clf, images, {"logits"}, device="cpu").logits
-    rows = torch.as_tensor(images, device="cuda")
+    samples = torch.as_tensor(images, device="cuda")
     for device in ("cuda", "cpu"):
-        found = read(clf, rows, {"logits"}, device=device).logits
-        assert isinstance(found, np.ndarray)
-        assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        logits = read(clf, samples, {"logits"}, device=device).logits
+        assert isinstance(logits, np.ndarray)
+        assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_half_precision_on_the_gpu(images):

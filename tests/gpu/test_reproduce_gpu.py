@@ -25,18 +25,18 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("paper", ["franc", "openood"])
 def test_small_versions(paper, tmp_path):
     """Same claims, and values to three digits; networks are of scikit-learn."""
-    found = {}
+    result = {}
     for device in ("cpu", "cuda"):
         options = ["--small", "--quiet", "--device", device, "--out"]
         assert main([paper, *options, str(tmp_path / device)]) == 0
-        found[device] = json.loads((tmp_path / device / "cells.json").read_text())
-    cpu, cuda = found["cpu"], found["cuda"]
+        result[device] = json.loads((tmp_path / device / "cells.json").read_text())
+    cpu, cuda = result["cpu"], result["cuda"]
     for cell, other in zip(cpu["cells"], cuda["cells"], strict=True):
         for name in ("table", "row", "column", "n_unable"):
             assert cell[name] == other[name]
         values = [np.nan if c["value"] is None else c["value"] for c in (cell, other)]
         assert_allclose(*values, rtol=1e-3, atol=1e-3)
-    verdicts = [[c["verdict"] for c in one["claims"]] for one in (cpu, cuda)]
+    verdicts = [[c["verdict"] for c in item["claims"]] for item in (cpu, cuda)]
     assert verdicts[0] == verdicts[1]
 
 
@@ -63,10 +63,10 @@ def test_stored_network_and_features(tmp_path):
         )
         odin = run.placed(ODIN(stored.network)).fit(X, y)
         size = 10 * X[0].nbytes
-        one = Run(None, tmp_path / device, device=device, max_bytes=size)
-        parts[device] = one.features(
+        item = Run(None, tmp_path / device, device=device, max_bytes=size)
+        parts[device] = item.features(
             *(stored, "X", lambda: (X, y)),
-            lambda rows, odin=odin: {"odin": odin.score_samples(rows)},
+            lambda samples, odin=odin: {"odin": odin.score_samples(samples)},
         )
     weights = torch.load(*(tmp_path / "shared" / "networks").iterdir())
     assert {value.device.type for value in weights.values()} == {"cpu"}

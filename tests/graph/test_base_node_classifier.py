@@ -213,9 +213,9 @@ def test_classes_weigh_in_validation_what_they_do_in_training():
     clf = GraphClassifier(class_weight="balanced", **QUICK)
     clf.fit(NODES[train], Y[train], weight, X_val=NODES[valid], y_val=Y[valid])
     totals = [weight[Y[train] == c].sum() for c in range(3)]
-    of_rows = np.array([1 / totals[c] for c in Y[valid]])
+    of_samples = np.array([1 / totals[c] for c in Y[valid]])
     p = clf.predict_proba(NODES[valid])[np.arange(len(valid)), Y[valid]]
-    expected = (of_rows * -np.log(p)).sum() / of_rows.sum()
+    expected = (of_samples * -np.log(p)).sum() / of_samples.sum()
     best = min(row["valid_loss"] for row in clf.history_)
     assert best == pytest.approx(expected, rel=1e-5)
 

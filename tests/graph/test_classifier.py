@@ -178,8 +178,8 @@ def test_inductive(conv):
 def test_a_node_does_not_depend_on_the_other_nodes_of_the_call(conv):
     clf = _fitted(conv)
     expected = clf.predict_logits(NODES)
-    for rows in ([7], [7, 3, 7], slice(5, 9), np.arange(120) % 3 == 0):
-        assert_array_equal(clf.predict_logits(NODES[rows]), expected[rows])
+    for samples in ([7], [7, 3, 7], slice(5, 9), np.arange(120) % 3 == 0):
+        assert_array_equal(clf.predict_logits(NODES[samples]), expected[samples])
 
 
 @CONVS
@@ -191,9 +191,9 @@ def test_arrays_are_nodes_without_edges(conv):
     other = GraphClassifier(conv, **QUICK).fit(train, Y[TRAIN])
     expected = clf.predict_logits(X)
     assert_array_equal(expected, other.predict_logits(alone))
-    for rows in ([7], [7, 3], slice(50, 90)):
-        assert_array_equal(clf.predict_logits(X[rows]), expected[rows])
-        assert_array_equal(clf._outputs(X[rows]), expected[rows])
+    for samples in ([7], [7, 3], slice(50, 90)):
+        assert_array_equal(clf.predict_logits(X[samples]), expected[samples])
+        assert_array_equal(clf._outputs(X[samples]), expected[samples])
 
 
 def test_long_arrays_are_run_in_blocks(monkeypatch):
@@ -228,10 +228,10 @@ def test_sparse_features():
 
 
 def test_a_node_twice_weighs_twice():
-    rows = np.r_[TRAIN[:5], TRAIN]
+    r = np.r_[TRAIN[:5], TRAIN]
     weight = np.r_[np.full(5, 2.0), np.ones(55)]
     settings = {**QUICK, "training": FIXED, "max_epochs": 10}
-    twice = GraphClassifier(**settings).fit(NODES[rows], Y[rows])
+    twice = GraphClassifier(**settings).fit(NODES[r], Y[r])
     clf = GraphClassifier(**settings).fit(NODES[TRAIN], Y[TRAIN], weight)
     _assert_same(clf, twice, rtol=1e-3, atol=1e-4)
 
@@ -270,27 +270,27 @@ def test_validation_samples_of_the_user():
 
 
 def test_held_out_nodes_are_of_all_classes(monkeypatch):
-    found = {}
+    result = {}
 
     def keep(self, module, train, valid, **options):
-        found.update(train=train, valid=valid)
+        result.update(train=train, valid=valid)
         return [{"train_loss": 1.0}]
 
     monkeypatch.setattr(GraphClassifier, "_run_epochs", keep)
-    rows = np.r_[np.flatnonzero(Y == 0), np.flatnonzero(Y == 1)[:20]]
-    weight = np.random.default_rng(0).uniform(0.5, 2.0, size=len(rows))
+    r = np.r_[np.flatnonzero(Y == 0), np.flatnonzero(Y == 1)[:20]]
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, size=len(r))
     weight[3] = 0.0
     clf = GraphClassifier(
         random_state=0, training=TrainingOptions(validation_fraction=0.25)
     )
-    clf.fit(NODES[rows], Y[rows], sample_weight=weight)
-    train, valid = found["train"], found["valid"]
+    clf.fit(NODES[r], Y[r], sample_weight=weight)
+    train, valid = result["train"], result["valid"]
     assert np.bincount(valid.codes).tolist() in ([10, 5], [9, 5], [10, 4])
     together = np.r_[train.nodes, valid.nodes]
-    assert sorted(together) == sorted(np.delete(rows, 3))
-    for part in (train, valid):
-        given = weight[[list(rows).index(node) for node in part.nodes]]
-        assert_allclose(part.weight, given / given.mean(), rtol=1e-12)
+    assert sorted(together) == sorted(np.delete(r, 3))
+    for component in (train, valid):
+        original = weight[[list(r).index(node) for node in component.nodes]]
+        assert_allclose(component.weight, original / original.mean(), rtol=1e-12)
 
 
 def test_class_weight_of_training():
@@ -489,11 +489,11 @@ def test_weights_that_are_not_used_in_predictions(method):
     weighted = NodeSet((NODES.graph.X, NODES.adjacency * 3.0))
     clf = _fitted("gat", max_epochs=2)
     with pytest.warns(SkoodWarning, match="have weights, and GAT does not") as caught:
-        found = getattr(clf, method)(weighted)
-    assert [one.filename for one in caught] == [__file__]  # once, and here
+        result = getattr(clf, method)(weighted)
+    assert [item.filename for item in caught] == [__file__]  # once, and here
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert_array_equal(getattr(clf, method)(NODES), found)
+        assert_array_equal(getattr(clf, method)(NODES), result)
         getattr(clf, method)(NODES.graph.X)
         getattr(_fitted("gcn", max_epochs=2), method)(weighted)
 
@@ -566,16 +566,16 @@ def test_samples_learn_as_much_as_the_whole_graph(conv):
 
 
 def _batch_size_of(clf, monkeypatch, limit):
-    found = []
+    results = []
 
     def keep(module, train, valid, *, batch_size, **kwargs):
-        found.append(batch_size)
+        results.append(batch_size)
         return [{"train_loss": 1.0}]
 
     monkeypatch.setattr(_base, "_MAX_EPOCH_BYTES", limit)
     monkeypatch.setattr(_base, "train_nodes", keep)
     clf.fit(NODES[TRAIN], Y[TRAIN])
-    return found[0]
+    return results[0]
 
 
 def test_large_graphs_are_sampled(monkeypatch):

@@ -45,14 +45,14 @@ def _random_graph(n_nodes, n_edges, seed, *, directed=True, weighted=True):
 
 def _hops(A, start):
     """Number of edges on the shortest path to each node that can be reached."""
-    found, queue = {start: 0}, [start]
+    result, queue = {start: 0}, [start]
     while queue:
         node = queue.pop(0)
         for other in range(len(A)):
-            if A[node][other] != 0 and other not in found:
-                found[other] = found[node] + 1
+            if A[node][other] != 0 and other not in result:
+                result[other] = result[node] + 1
                 queue.append(other)
-    return found
+    return result
 
 
 def _naive_alpha(A, nodes, labels, classes, *, sigma=1.0, cutoff=10, weight=None):
@@ -116,8 +116,8 @@ def test_weights_of_edges_do_not_count():
     nodes, A = _random_graph(40, 80, seed=5)
     plain = NodeSet((nodes.features, (A > 0).astype(float)))
     train, y = [1, 5, 7], [0, 1, 1]
-    found = GKDE().fit(nodes[train], y).predict_alpha(nodes)
-    assert_array_equal(found, GKDE().fit(plain[train], y).predict_alpha(plain))
+    alpha = GKDE().fit(nodes[train], y).predict_alpha(nodes)
+    assert_array_equal(alpha, GKDE().fit(plain[train], y).predict_alpha(plain))
 
 
 def test_features_do_not_count():
@@ -225,8 +225,8 @@ def test_euclidean_against_a_loop():
     assert clf.metric_ == "euclidean"
     assert_allclose(clf.predict_alpha(T), expected, rtol=1e-12)
     # rows do not depend on each other
-    one = np.concatenate([clf.predict_alpha(row[None]) for row in T])
-    assert_array_equal(one, clf.predict_alpha(T))
+    item = np.concatenate([clf.predict_alpha(row[None]) for row in T])
+    assert_array_equal(item, clf.predict_alpha(T))
 
 
 def test_euclidean_in_chunks(monkeypatch):
@@ -236,9 +236,11 @@ def test_euclidean_in_chunks(monkeypatch):
     expected = clf.predict_alpha(X)
     chunks = []
 
-    def small(n_rows, bytes_per_row):
+    def small(n_samples, bytes_per_row):
         chunks.append(bytes_per_row)
-        return (slice(start, min(start + 7, n_rows)) for start in range(0, n_rows, 7))
+        return (
+            slice(start, min(start + 7, n_samples)) for start in range(0, n_samples, 7)
+        )
 
     monkeypatch.setattr("skood.graph._gkde.row_chunks", small)
     assert_array_equal(clf.predict_alpha(X), expected)
@@ -256,7 +258,9 @@ def test_chunks_of_wide_sparse_samples(monkeypatch):
     sizes = []
     dense = gkde_module._dense
     monkeypatch.setattr(
-        gkde_module, "_dense", lambda rows: sizes.append(rows.shape[0]) or dense(rows)
+        gkde_module,
+        "_dense",
+        lambda samples: sizes.append(samples.shape[0]) or dense(samples),
     )
     assert_array_equal(clf.predict_alpha(nodes), expected)
     assert sizes == [20, 20, 20]  # 3.2 MB each, of 64 MiB
@@ -302,15 +306,15 @@ def test_probabilities_and_uncertainty_follow_from_alpha():
     alpha = clf.predict_alpha(nodes)
     total = alpha.sum(axis=1)
     assert_allclose(clf.predict_proba(nodes), alpha / total[:, None])
-    found = clf.predict_uncertainty(nodes)
-    assert_allclose(found.epistemic, 4 / total, rtol=1e-14)
+    uncertainty = clf.predict_uncertainty(nodes)
+    assert_allclose(uncertainty.epistemic, 4 / total, rtol=1e-14)
     assert_array_equal(clf.predict(nodes), alpha.argmax(axis=1))
 
 
 def test_far_nodes_are_more_uncertain():
     nodes = _path(9)
-    found = GKDE().fit(nodes[[0]], [0]).predict_uncertainty(nodes).epistemic
-    assert (np.diff(found) > 0).all()
+    epistemic = GKDE().fit(nodes[[0]], [0]).predict_uncertainty(nodes).epistemic
+    assert (np.diff(epistemic) > 0).all()
     detector = UncertaintyDetector(GKDE()).fit(nodes[[0, 1, 2]], [0, 0, 1])
     assert (np.diff(detector.score_samples(nodes)[2:]) < 0).all()
 
@@ -350,8 +354,8 @@ def test_pickles_hold_no_graph():
     assert len(data) < 8000
     # the graph itself may come out of a pickle, too
     again = pickle.loads(pickle.dumps(wide))
-    found = pickle.loads(data).predict_alpha(again)
-    assert_array_equal(found, clf.predict_alpha(wide))
+    alpha = pickle.loads(data).predict_alpha(again)
+    assert_array_equal(alpha, clf.predict_alpha(wide))
 
 
 def test_refit_forgets():

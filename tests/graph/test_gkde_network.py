@@ -123,15 +123,15 @@ def test_distance_node_by_node(lambdas, numbers):
         of_prior += dirichlet_kl(a, prior[j]) / len(nodes)
         of_teacher += entropy(a / a.sum(), teacher[j]) / len(nodes)
     both = torch.tensor(prior), torch.tensor(np.log(teacher))
-    for given, expected in (
+    for original, expected in (
         (both, lambdas[0] * of_prior + lambdas[1] * of_teacher),
         ((both[0], None), lambdas[0] * of_prior),
         ((None, both[1]), lambdas[1] * of_teacher),
         ((None, None), 0.0),
     ):
-        found = Targets(*given).distance(torch.tensor(alpha), numbers, *lambdas)
-        assert found.shape == ()
-        assert_allclose(found, expected, rtol=1e-11)
+        result = Targets(*original).distance(torch.tensor(alpha), numbers, *lambdas)
+        assert result.shape == ()
+        assert_allclose(result, expected, rtol=1e-11)
 
 
 def _assert_loss(clf, nodes, codes, weight, prior, teacher, kind="train_loss"):
@@ -182,8 +182,10 @@ def test_training_loss_against_a_loop(evidence, lambdas):
     if lambdas[0]:
         prior = GKDE().fit(NODES[train], Y[train]).predict_alpha(NODES)
     if lambdas[1]:
-        found, given = (repr(_new(e, random_state=1)) for e in (clf.teacher_, STILL))
-        assert found == given
+        result, original = (
+            repr(_new(e, random_state=1)) for e in (clf.teacher_, STILL)
+        )
+        assert result == original
         teacher = clf.teacher_.predict_proba(NODES)
     _assert_loss(clf, NODES[train], Y[train], np.ones(45), prior, teacher)
     assert (clf.gkde_ is None) == (lambdas[0] == 0)
@@ -262,37 +264,37 @@ def test_left_out_class_is_uncertain():
     train = np.flatnonzero((y != 2) & (np.arange(150) % 2 == 0))
     test = np.arange(1, 150, 2)
     clf = GKDENetwork(QUICK).fit(nodes[train], y[train])
-    found = clf.predict_uncertainty(nodes[test])
-    assert roc_auc_score(y[test] == 2, found.epistemic) > 0.9
+    uncertainty = clf.predict_uncertainty(nodes[test])
+    assert roc_auc_score(y[test] == 2, uncertainty.epistemic) > 0.9
     known = test[y[test] != 2]
     assert clf.score(nodes[known], y[known]) > 0.9
     alpha = clf.predict_alpha(nodes[test])
-    assert_array_equal(found.epistemic, vacuity(alpha))
-    assert_array_equal(found.aleatoric, -clf.predict_proba(nodes[test]).max(1))
-    assert_allclose(found.total, entropy(alpha, axis=1), rtol=1e-10)
+    assert_array_equal(uncertainty.epistemic, vacuity(alpha))
+    assert_array_equal(uncertainty.aleatoric, -clf.predict_proba(nodes[test]).max(1))
+    assert_allclose(uncertainty.total, entropy(alpha, axis=1), rtol=1e-10)
     detector = UncertaintyDetector(FrozenEstimator(clf)).fit(nodes[train], y[train])
-    assert_array_equal(detector.score_samples(nodes[test]), -found.epistemic)
+    assert_array_equal(detector.score_samples(nodes[test]), -uncertainty.epistemic)
     assert detector.score(nodes[test], y[test]) > 0.9
 
 
 def test_nodes_that_labels_do_not_reach_have_less_evidence():
     """Two copies of a graph, labels in one only: their features are the same."""
-    one, y = _blocks()
-    X = np.concatenate([one.features, one.features])
-    nodes = NodeSet((X, sparse.block_diag([one.adjacency, one.adjacency])))
+    item, y = _blocks()
+    X = np.concatenate([item.features, item.features])
+    nodes = NodeSet((X, sparse.block_diag([item.adjacency, item.adjacency])))
     train = np.arange(0, 90, 4)
     network = _new(QUICK, conv_params=PLAIN, max_epochs=300)
     both, alone = (
         GKDENetwork(network, lambda_gkde=10.0, lambda_teacher=0.0).fit(
             graph[train], y[train]
         )
-        for graph in (nodes, one)
+        for graph in (nodes, item)
     )
     assert_array_equal(both.gkde_.predict_alpha(nodes[90:]), 1.0)
     # the network cannot tell them apart, so both get the mean of what draws them
     alpha = both.predict_alpha(nodes)
     assert_allclose(alpha[90:], alpha[:90], rtol=1e-5)
-    assert (alpha - 1).sum() < 1.5 * (alone.predict_alpha(one) - 1).sum()
+    assert (alpha - 1).sum() < 1.5 * (alone.predict_alpha(item) - 1).sum()
 
 
 @pytest.mark.parametrize("conv", ["gat", "sage", "appnp"])
@@ -314,9 +316,9 @@ def test_other_graphs_are_predicted():
     other, y_other = _blocks(60, seed=7)
     clf = GKDENetwork(QUICK).fit(NODES, Y)
     assert clf.score(other, y_other) > 0.9
-    rows = clf.predict_alpha(other.features)  # without edges
-    assert rows.shape == (60, 3)
-    assert_allclose(rows[-1], clf.predict_alpha(other)[-1], rtol=1e-5)
+    alpha = clf.predict_alpha(other.features)  # without edges
+    assert alpha.shape == (60, 3)
+    assert_allclose(alpha[-1], clf.predict_alpha(other)[-1], rtol=1e-5)
 
 
 def test_detectors_read_it():
@@ -357,10 +359,10 @@ class _WeightedTeacher(_Teacher):
 def test_teacher_of_any_kind():
     names = np.array(["a", "b", "c"])[Y]
     train = np.r_[0:30, 30:60:3, 30:60:3]
-    given = _Teacher()
-    clf = GKDENetwork(STILL, teacher=given, lambda_gkde=0.0)
+    original = _Teacher()
+    clf = GKDENetwork(STILL, teacher=original, lambda_gkde=0.0)
     clf.fit(NODES[train], names[train])
-    assert not hasattr(given, "given_")
+    assert not hasattr(original, "given_")
     assert_array_equal(clf.teacher_.given_[0].nodes, train)
     assert_array_equal(clf.teacher_.given_[1], names[train])
     p = np.tile([np.mean(names[train] == c) for c in "abc"], (90, 1))
@@ -477,8 +479,8 @@ def test_teacher_of_arrays():
     clf = GKDENetwork(STILL, teacher=LogisticRegression(), lambda_gkde=0.0).fit(X, Y)
     alone = LogisticRegression().fit(X, Y)
     assert_allclose(clf.teacher_.coef_, alone.coef_, rtol=1e-6)
-    rows = NodeSet((X, np.zeros((90, 90))))
-    _assert_loss(clf, rows, Y, np.ones(90), None, alone.predict_proba(X))
+    samples = NodeSet((X, np.zeros((90, 90))))
+    _assert_loss(clf, samples, Y, np.ones(90), None, alone.predict_proba(X))
     # held-out rows, and those of weight zero, are not among what it is given
     clf = GKDENetwork(STILL, teacher=_WeightedTeacher())
     w = np.arange(60.0)
@@ -543,9 +545,9 @@ def test_probes_keep_its_probabilities():
         if z is not None:  # the probe reads the outputs
             q = np.exp(z @ probe.coef_.T + probe.intercept_)
             assert_allclose(e, q.sum(axis=1), rtol=1e-4)
-    own = MSP(FrozenEstimator(GKDE().fit(NODES, Y))).fit(NODES, Y)
+    fitted = MSP(FrozenEstimator(GKDE().fit(NODES, Y))).fit(NODES, Y)
     expected = GKDE().fit(NODES, Y).predict_proba(NODES).max(axis=1) - 1
-    assert_allclose(own.score_samples(NODES), expected, rtol=1e-10)
+    assert_allclose(fitted.score_samples(NODES), expected, rtol=1e-10)
 
 
 # --- in scikit-learn ----------------------------------------------------------------
@@ -586,8 +588,8 @@ def test_pickles_hold_no_graph():
     assert len(data) < 40_000  # the adjacency matrix alone has 70 kB
     loaded = pickle.loads(data)
     assert_array_equal(loaded.predict_alpha(nodes), clf.predict_alpha(nodes))
-    found = loaded.gkde_.predict_alpha(nodes)
-    assert_array_equal(found, clf.gkde_.predict_alpha(nodes))
+    alpha = loaded.gkde_.predict_alpha(nodes)
+    assert_array_equal(alpha, clf.gkde_.predict_alpha(nodes))
 
 
 def test_arrays_have_distances_of_features():
@@ -642,8 +644,10 @@ def test_interrupted_fit_keeps_state(monkeypatch):
 def test_parameters(name, value):
     """Of the network itself, and of its parts."""
     clf = GKDENetwork(GraphClassifier(), gkde=GKDE()).set_params(**{name: value})
-    part, _, name = name.rpartition("__")
-    owner = {"": "GKDENetwork", "gkde": "GKDE", "estimator": "GraphClassifier"}[part]
+    component, _, name = name.rpartition("__")
+    owner = {"": "GKDENetwork", "gkde": "GKDE", "estimator": "GraphClassifier"}[
+        component
+    ]
     with pytest.raises(ValueError, match=f"'{name}' parameter of {owner} must be"):
         clf.fit(NODES, Y)
 
@@ -656,12 +660,12 @@ def test_the_loss_is_evidential():
 
 def test_seed_of_an_unseeded_estimator():
     network = _new(QUICK, random_state=None, max_epochs=3)
-    one, same, other = (
+    item, same, other = (
         GKDENetwork(network, random_state=seed).fit(NODES, Y).predict_alpha(NODES)
         for seed in (1, 1, 2)
     )
-    assert_array_equal(one, same)
-    assert (one != other).any()
+    assert_array_equal(item, same)
+    assert (item != other).any()
 
 
 def test_wrong_input():

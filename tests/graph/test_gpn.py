@@ -105,13 +105,17 @@ def test_evidence_is_budget_times_density_times_prior(gpn):
 
 
 def test_prior_is_the_share_of_the_training_weight():
-    rows = np.flatnonzero((Y < 2) | (np.arange(len(Y)) < 30))
-    gpn = _gpn(max_epochs=1).fit(NODES[rows], Y[rows])
+    indices = np.flatnonzero((Y < 2) | (np.arange(len(Y)) < 30))
+    gpn = _gpn(max_epochs=1).fit(NODES[indices], Y[indices])
     assert_allclose(gpn.class_prior_, np.array([30, 30, 10]) / 70)
-    gpn.set_params(class_weight={0: 1.0, 1: 2.0, 2: 3.0}).fit(NODES[rows], Y[rows])
+    gpn.set_params(class_weight={0: 1.0, 1: 2.0, 2: 3.0}).fit(
+        NODES[indices], Y[indices]
+    )
     assert_allclose(gpn.class_prior_, np.array([30, 60, 30]) / 120)
-    weight = np.where(Y[rows] == 0, 0.5, 1.0)
-    gpn.set_params(class_weight=None).fit(NODES[rows], Y[rows], sample_weight=weight)
+    weight = np.where(Y[indices] == 0, 0.5, 1.0)
+    gpn.set_params(class_weight=None).fit(
+        NODES[indices], Y[indices], sample_weight=weight
+    )
     assert_allclose(gpn.class_prior_, np.array([15, 30, 10]) / 55)
 
 
@@ -143,41 +147,41 @@ def test_far_from_the_training_nodes_there_is_no_evidence(gpn):
 def test_evidence_is_propagated_as_values_are():
     """By `propagate`, which is tested against loops over edges."""
     gpn = _gpn(n_steps=4, teleport=0.2).fit(ODD, Y_ODD)
-    own = gpn.predict_alpha(ODD, propagated=False) - 1
-    expected = propagate(own, ODD, scheme="symmetric", n_steps=4, teleport=0.2)
+    separate = gpn.predict_alpha(ODD, propagated=False) - 1
+    expected = propagate(separate, ODD, scheme="symmetric", n_steps=4, teleport=0.2)
     assert_allclose(gpn.predict_alpha(ODD) - 1, expected, rtol=1e-5)
 
 
 def test_many_steps_solve_the_linear_system_of_page_rank():
     gpn = _gpn(n_steps=150, teleport=0.3).fit(ODD, Y_ODD)
-    own = gpn.predict_alpha(ODD, propagated=False) - 1
+    separate = gpn.predict_alpha(ODD, propagated=False) - 1
     operator = ODD.graph.operator("symmetric").toarray()
-    expected = np.linalg.solve(np.eye(20) - 0.7 * operator, 0.3 * own)
+    expected = np.linalg.solve(np.eye(20) - 0.7 * operator, 0.3 * separate)
     assert_allclose(gpn.predict_alpha(ODD) - 1, expected, rtol=1e-5)
 
 
 def test_nodes_that_hear_of_nobody_keep_their_evidence():
     gpn = _gpn().fit(ODD, Y_ODD)
-    own = gpn.predict_alpha(ODD, propagated=False)
+    alpha = gpn.predict_alpha(ODD, propagated=False)
     after = gpn.predict_alpha(ODD)
-    assert_allclose(after[8], own[8], rtol=1e-6)  # isolated
-    assert_allclose(after[7], own[7], rtol=1e-6)  # it sends, and receives nothing
-    assert np.abs(after[0] / own[0] - 1).max() > 1e-3
+    assert_allclose(after[8], alpha[8], rtol=1e-6)  # isolated
+    assert_allclose(after[7], alpha[7], rtol=1e-6)  # it sends, and receives nothing
+    assert np.abs(after[0] / alpha[0] - 1).max() > 1e-3
 
 
 @pytest.mark.parametrize("params", [{"n_steps": 0}, {"teleport": 1.0}])
 def test_network_that_does_not_see_edges(params):
     gpn = _gpn(**params).fit(ODD, Y_ODD)
-    own = gpn.predict_alpha(ODD, propagated=False)
-    assert_allclose(gpn.predict_alpha(ODD), own, rtol=1e-6)
-    rows = clone(gpn).fit(ODD.features, Y_ODD)
-    assert_allclose(rows.predict_alpha(ODD.features), own, rtol=1e-4)
+    alpha = gpn.predict_alpha(ODD, propagated=False)
+    assert_allclose(gpn.predict_alpha(ODD), alpha, rtol=1e-6)
+    fitted = clone(gpn).fit(ODD.features, Y_ODD)
+    assert_allclose(fitted.predict_alpha(ODD.features), alpha, rtol=1e-4)
 
 
 def test_array_samples_are_nodes_without_edges(gpn):
-    rows = NODES.features
-    alpha = gpn.predict_alpha(rows)
-    for X in (NODES, rows):
+    features = NODES.features
+    alpha = gpn.predict_alpha(features)
+    for X in (NODES, features):
         assert_allclose(alpha, gpn.predict_alpha(X, propagated=False), rtol=1e-6)
 
 
@@ -219,10 +223,10 @@ def test_probabilities_and_uncertainties_are_those_of_the_dirichlet(gpn):
 def test_detector_finds_a_class_that_was_left_out():
     rng = np.random.default_rng(0)
     nodes, y = _blocks(n_nodes=160, n_classes=4)
-    rows = rng.permutation(np.flatnonzero(y < 3))[:90]
+    indices = rng.permutation(np.flatnonzero(y < 3))[:90]
     gpn = _gpn(max_epochs=25, n_steps=2)
-    detector = UncertaintyDetector(gpn).fit(nodes[rows], y[rows])
-    test = np.setdiff1d(np.arange(160), rows)
+    detector = UncertaintyDetector(gpn).fit(nodes[indices], y[indices])
+    test = np.setdiff1d(np.arange(160), indices)
     assert detector.score(nodes[test], y[test]) > 0.9
     known = test[y[test] < 3]
     assert detector.estimator_.score(nodes[known], y[known]) > 0.9
@@ -270,17 +274,17 @@ def test_loss_of_extreme_evidence_has_a_finite_gradient():
 
 def _until_warm(monkeypatch, **params):
     """A network after its warm-up, and one that is as it was initialized."""
-    found = []
+    results = []
 
     def stop(self, module, train, valid, **options):
-        found.append((module, train))
+        results.append((module, train))
         return []
 
     monkeypatch.setattr(BaseGraphClassifier, "_run_epochs", stop)
     gpn = _gpn(**params).fit(NODES[::2], Y[::2])
     with seeded(gpn._config["seed"]):
         fresh = gpn._build()
-    [(module, train)] = found
+    [(module, train)] = results
     return module, fresh, train
 
 
@@ -293,7 +297,7 @@ def test_warm_up_trains_the_flows_and_nothing_else(monkeypatch):
     with torch.no_grad():
         z = module.encoder(train.tensors)[nodes]
         before, after = (
-            one.flows(z).gather(1, codes[:, None]).mean() for one in (fresh, module)
+            item.flows(z).gather(1, codes[:, None]).mean() for item in (fresh, module)
         )
     assert after > before + 0.1
 
@@ -365,11 +369,11 @@ def test_evidence_at_its_bounds_warns(budget, bound, remedy):
     gpn = _gpn(certainty_budget=budget, max_epochs=1)
     with pytest.warns(SkoodWarning) as caught:
         gpn.fit(NODES[::2], Y[::2])
-    [text] = [str(one.message) for one in caught]
+    [text] = [str(item.message) for item in caught]
     assert text.startswith(message)
     assert remedy in text
-    own = gpn.predict_alpha(NODES[::2], propagated=False)[range(45), Y[::2]] - 1
-    assert_allclose(np.log(own), float(bound), rtol=1e-2)
+    separate = gpn.predict_alpha(NODES[::2], propagated=False)[range(45), Y[::2]] - 1
+    assert_allclose(np.log(separate), float(bound), rtol=1e-2)
 
 
 def test_evidence_of_a_few_nodes_at_a_bound_does_not_warn():
@@ -382,8 +386,8 @@ def test_evidence_of_a_few_nodes_at_a_bound_does_not_warn():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             gpn = _gpn(**still).fit(far[::2], Y[::2])
-        own = gpn.predict_alpha(far[::2], propagated=False) - 1
-        assert (own.max(axis=1) < 1e-12).sum() == n_far
+        separate = gpn.predict_alpha(far[::2], propagated=False) - 1
+        assert (separate.max(axis=1) < 1e-12).sum() == n_far
         assert len(caught) == warns
         if warns:
             assert "evidence of 11% of the training nodes" in str(caught[0].message)
@@ -532,8 +536,8 @@ def test_module_takes_tensors(gpn):
     with torch.no_grad():
         outputs = gpn.module_(tensors).numpy()
     alpha = gpn.predict_alpha(NODES)
-    own = gpn.predict_alpha(NODES, propagated=False)
-    assert_allclose(outputs, np.hstack([alpha, own]) - 1, rtol=1e-4)
+    separate = gpn.predict_alpha(NODES, propagated=False)
+    assert_allclose(outputs, np.hstack([alpha, separate]) - 1, rtol=1e-4)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

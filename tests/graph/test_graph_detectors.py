@@ -96,9 +96,9 @@ def test_scores_of_a_view(detector, gnn):
     assert scores.shape == (120,)
     assert scores.dtype == np.float64
     assert np.isfinite(scores).all()
-    for rows in ([100], [5, 100, 3, 3], np.arange(119, 60, -2)):
-        found = detector.score_samples(NODES[rows])
-        assert_allclose(found, scores[rows], rtol=1e-6, atol=1e-9)
+    for samples in ([100], [5, 100, 3, 3], np.arange(119, 60, -2)):
+        result = detector.score_samples(NODES[samples])
+        assert_allclose(result, scores[samples], rtol=1e-6, atol=1e-9)
     other = _nodes(seed=1)
     assert not np.allclose(detector.score_samples(other), scores)
     again = pickle.loads(pickle.dumps(detector))
@@ -124,7 +124,7 @@ def test_feature_detectors_are_those_of_the_embeddings(detector, gnn):
     plain = clone(detector)
     if isinstance(detector, KNN):
         plain.set_params(normalize=True)  # X holds features of a network
-    if any(type(detector) is type(one) for one in NEED_HEAD):
+    if any(type(detector) is type(item) for item in NEED_HEAD):
         plain.set_params(estimator=head)
     plain.fit(embeddings[:N_ID], Y[:N_ID])
     assert_allclose(
@@ -169,9 +169,9 @@ def test_array_samples_are_nodes_without_edges(gnn):
     scores = detector.score_samples(NODES.features)
     alone = NodeSet((NODES.features, np.zeros((120, 120))))
     assert_allclose(scores, detector.score_samples(alone), rtol=1e-6)
-    found = detector.score_samples(NODES)
-    assert_allclose(scores[[5, 100]], found[[5, 100]], rtol=1e-6)
-    assert not np.allclose(scores, found)
+    result = detector.score_samples(NODES)
+    assert_allclose(scores[[5, 100]], result[[5, 100]], rtol=1e-6)
+    assert not np.allclose(scores, result)
 
 
 @pytest.mark.parametrize("detector", [MSP(), KNN(n_neighbors=5), ViM()], ids=_name)
@@ -211,14 +211,14 @@ def test_detectors_that_read_layers(detector, gnn, monkeypatch):
     detector = detector.set_params(estimator=gnn)
     detector.fit(*ID)
     scores = detector.score_samples(NODES)
-    rows = [100, 5, 3, 3]
-    found = detector.score_samples(NODES[rows])
-    assert_allclose(found, scores[rows], rtol=1e-6)
+    samples = [100, 5, 3, 3]
+    result = detector.score_samples(NODES[samples])
+    assert_allclose(result, scores[samples], rtol=1e-6)
     # what is handed on in blocks is the same
     monkeypatch.setattr("skood.graph._graph_network._BLOCK_BYTES", 1000)
     assert_allclose(detector.score_samples(NODES), scores, rtol=1e-6)
-    in_rows = detector.score_samples(NODES.features)
-    assert_allclose(in_rows[[5, 100]], scores[[5, 100]], rtol=1e-5)
+    in_samples = detector.score_samples(NODES.features)
+    assert_allclose(in_samples[[5, 100]], scores[[5, 100]], rtol=1e-5)
 
 
 def test_layers_are_those_that_run(gnn):
@@ -321,8 +321,8 @@ def test_ensembles_of_detectors_run_the_network_once(gnn, monkeypatch):
     ensemble = DetectorEnsemble(members, calibration=0.3, random_state=0)
     ensemble.fit(*ID)
     p_values = ensemble.score_samples(NODES)
-    rows = [100, 5, 3]
-    assert_allclose(ensemble.score_samples(NODES[rows]), p_values[rows])
+    samples = [100, 5, 3]
+    assert_allclose(ensemble.score_samples(NODES[samples]), p_values[samples])
     module, calls = gnn.estimator.module_, []
     handle = module.register_forward_hook(lambda *args: calls.append(None))
     try:

@@ -86,7 +86,7 @@ def test_members_are_networks_thinned_by_hand(kind):
     nodes = _nodes(kind)
     clf = _with_dropout(0.3).fit(nodes, nodes.labels)
     mc = MCDropout(FrozenEstimator(clf), n_samples=4, random_state=0)
-    found = mc.fit(nodes, nodes.labels).predict_members(nodes)
+    members = mc.fit(nodes, nodes.labels).predict_members(nodes)
     net = clf.module_
     A = nodes.graph.operator("symmetric")
     X = _nodes().graph.X
@@ -101,7 +101,7 @@ def test_members_are_networks_thinned_by_hand(kind):
         )
         h = np.maximum(A @ (X * first / 0.7) @ W.T + b, 0)
         expected = softmax(A @ (h * second / 0.7) @ V.T + c, axis=1)
-        assert_allclose(found[member], expected, rtol=1e-4)
+        assert_allclose(members[member], expected, rtol=1e-4)
 
 
 def test_members_do_not_depend_on_the_view_or_the_call(gnn):
@@ -109,8 +109,8 @@ def test_members_do_not_depend_on_the_view_or_the_call(gnn):
     members = mc.predict_members(NODES)
     assert members.shape == (5, 60, 3)
     assert np.ptp(members, axis=0).max() > 0.05
-    for rows in ([7], [7, 59, 3, 3], np.arange(59, 0, -7)):
-        assert_array_equal(mc.predict_members(NODES[rows]), members[:, rows])
+    for samples in ([7], [7, 59, 3, 3], np.arange(59, 0, -7)):
+        assert_array_equal(mc.predict_members(NODES[samples]), members[:, samples])
     more = MCDropout(gnn, n_samples=8, random_state=0).fit(*DATA)
     assert_array_equal(more.predict_members(NODES)[:5], members)
     other = MCDropout(gnn, n_samples=5, random_state=1).fit(*DATA)
@@ -183,8 +183,8 @@ def test_blocks_and_progress(gnn, monkeypatch, capsys):
     capsys.readouterr()
     parts = mc.predict_uncertainty(NODES)
     assert "15/15" in capsys.readouterr().err
-    for name, part in parts.items():
-        assert_array_equal(part, whole[name])
+    for name, submodule in parts.items():
+        assert_array_equal(submodule, whole[name])
     mc.set_params(batch_size=20).predict_proba(NODES.features)
     mc.predict_uncertainty(NODES.features)
     assert "3/3" in capsys.readouterr().err
@@ -235,14 +235,14 @@ def _wrapped(make=Net, **options):
 def test_network_of_the_user_is_unchanged():
     clf = _wrapped()
     module = clf.estimator.module.train()
-    before = {name: set(vars(part)) for name, part in module.named_modules()}
+    before = {name: set(vars(submodule)) for name, submodule in module.named_modules()}
     weights = {name: w.clone() for name, w in module.state_dict().items()}
     mc = MCDropout(clf, n_samples=3).fit(*DATA)
     mc.predict_uncertainty(NODES)
-    assert all(part.training for part in module.modules())
-    for name, part in module.named_modules():
-        assert set(vars(part)) == before[name]
-        assert not part._forward_hooks
+    assert all(submodule.training for submodule in module.modules())
+    for name, submodule in module.named_modules():
+        assert set(vars(submodule)) == before[name]
+        assert not submodule._forward_hooks
     assert all(p.requires_grad and p.grad is None for p in module.parameters())
     for name, weight in module.state_dict().items():
         assert torch.equal(weight, weights[name])
@@ -290,11 +290,11 @@ def test_outputs_that_are_probabilities():
     plain = _wrapped()
     with torch.no_grad():
         plain.estimator.module.last.lin.weight *= 2
-    found, expected = (
-        MCDropout(one, n_samples=3, random_state=0).fit(*DATA).predict_members(NODES)
-        for one in (clf, plain)
+    result, expected = (
+        MCDropout(item, n_samples=3, random_state=0).fit(*DATA).predict_members(NODES)
+        for item in (clf, plain)
     )
-    assert_allclose(found, expected, rtol=1e-6)
+    assert_allclose(result, expected, rtol=1e-6)
 
 
 def test_a_convolution_that_returns_its_attention_too():
@@ -389,8 +389,8 @@ def test_logits_that_are_not_finite():
 
 def test_progress_is_optional(gnn):
     networks = make_network(gnn).with_dropout("cpu", 0)
-    rows = networks.prepare(NODES)
-    assert networks.log_proba(rows, 2).shape == (2, 60, 3)
+    samples = networks.prepare(NODES)
+    assert networks.log_proba(samples, 2).shape == (2, 60, 3)
 
 
 # ---- ensembles
@@ -405,8 +405,8 @@ def test_ensembles(monkeypatch):
         assert_allclose(member, clf.predict_proba(NODES), rtol=1e-10)
     assert not np.allclose(members[0], members[1])
     assert_allclose(ensemble.predict_proba(NODES), members.mean(axis=0))
-    rows = [7, 59, 3, 3]
-    assert_allclose(ensemble.predict_members(NODES[rows]), members[:, rows])
+    samples = [7, 59, 3, 3]
+    assert_allclose(ensemble.predict_members(NODES[samples]), members[:, samples])
     again = pickle.loads(pickle.dumps(ensemble))
     assert_allclose(again.predict_members(NODES), members, rtol=1e-6)
     monkeypatch.setattr("skood.epistemic._deep_ensemble.GRAPH_BYTES", 25 * 32 * 3 * 3)
@@ -417,13 +417,13 @@ def test_ensembles(monkeypatch):
 @pytest.mark.slow
 def test_ensembles_in_processes():
     net = GraphClassifier(**{**QUICK, "max_epochs": 5})
-    found, expected = (
+    result, expected = (
         DeepEnsemble(net, n_members=2, random_state=0, n_jobs=n_jobs)
         .fit(*TRAIN)
         .predict_proba(NODES)
         for n_jobs in (2, None)
     )
-    assert_allclose(found, expected, rtol=1e-5)
+    assert_allclose(result, expected, rtol=1e-5)
 
 
 def test_ensembles_of_frozen_networks_and_bootstrap(gnn):

@@ -51,8 +51,8 @@ def _network(cls, dtype=torch.float32, n_features=6, **kwargs):
     return network.to(dtype).eval()
 
 
-def _close(found, expected, tolerance):
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+def _close(result, expected, tolerance):
+    torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
 
 
 # --- against torch_geometric -------------------------------------------------------
@@ -87,9 +87,9 @@ def test_sage_is_a_stack_of_sage_convolutions(hidden, dtype, tolerance):
     maps = [(m.neighbors.weight, m.own.weight) for m in network.layers]
     maps.append(network.head.weight.chunk(2, dim=1))
     biases = [*network.biases, network.head.bias]
-    for i, ((told, own), bias) in enumerate(zip(maps, biases, strict=True)):
+    for i, ((told, separate), bias) in enumerate(zip(maps, biases, strict=True)):
         layer = SAGEConv(told.shape[1], told.shape[0]).to(dtype)
-        layer.lin_l.weight.data, layer.lin_r.weight.data = told.data, own.data
+        layer.lin_l.weight.data, layer.lin_r.weight.data = told.data, separate.data
         layer.lin_l.bias.data = bias.data
         h = layer(torch.relu(h) if i else h, graph.edge_index)
     _close(network(graph), h, tolerance)
@@ -103,10 +103,12 @@ def test_gat_is_a_stack_of_gat_convolutions(hidden, dtype, tolerance):
     graph = _graph(dtype)
     network = _network(GAT, dtype, hidden=hidden, heads=4)
     h = graph.x
-    for own, linear in zip(network.layers, network.maps, strict=True):
+    for separate, linear in zip(network.layers, network.maps, strict=True):
         n_out, n_in = linear.weight.shape
         layer = GATConv(n_in, n_out // 4, heads=4).to(dtype)
-        layer.load_state_dict({**own.state_dict(), "lin.weight": linear.weight.data})
+        layer.load_state_dict(
+            {**separate.state_dict(), "lin.weight": linear.weight.data}
+        )
         h = functional.elu(layer(h, graph.edge_index))
     _close(network(graph), network.head(h, graph.edge_index), tolerance)
 
@@ -139,7 +141,7 @@ def test_appnp_against_a_loop(hidden, steps, teleport):
 def test_sage_takes_weighted_means():
     graph = _graph(torch.float64)
     network = _network(SAGE, torch.float64, hidden=())
-    told, own = network.head.weight.chunk(2, dim=1)
+    told, separate = network.head.weight.chunk(2, dim=1)
     A = graph.graph.adjacency.toarray().astype(np.float64)
     expected = torch.zeros(30, 4, dtype=torch.float64)
     for j in range(30):
@@ -147,7 +149,7 @@ def test_sage_takes_weighted_means():
         mean = torch.zeros(6, dtype=torch.float64)
         for i in incoming:
             mean += A[i, j] / A[incoming, j].sum() * graph.x[i]
-        expected[j] = told @ mean + own @ graph.x[j] + network.head.bias
+        expected[j] = told @ mean + separate @ graph.x[j] + network.head.bias
     _close(network(graph), expected, 1e-7)  # weights of edges are float32
 
 
@@ -173,16 +175,16 @@ def test_training_mode_computes_the_same_another_way_round(cls, hidden):
     options = {"heads": 1} if cls is GAT else {}
     network = _network(cls, torch.float64, hidden=hidden, dropout=0.0, **options)
     graph = _graph(torch.float64)
-    found = []
+    results = []
     for training in (False, True):
         network.train(training).zero_grad()
         outputs = network(graph)
         outputs.square().sum().backward()
-        found.append([outputs, *(p.grad for p in network.parameters())])
-    for expected, got in zip(*found, strict=True):
+        results.append([outputs, *(p.grad for p in network.parameters())])
+    for expected, got in zip(*results, strict=True):
         _close(got, expected, 1e-10)
     with torch.no_grad():
-        _close(network(graph), found[0][0], 1e-10)
+        _close(network(graph), results[0][0], 1e-10)
 
 
 @EACH
@@ -295,9 +297,9 @@ def test_dropout_of_sparse_features():
     x = _graph(n_nodes=400, n_features=200, sparse_features=True).x
     dropped = FeatureDropout(0.5)(x)
     assert isinstance(dropped, SparseRows)
-    kept = dropped.values != 0
-    assert float(kept.float().mean()) == pytest.approx(0.5, abs=0.012)  # 5 sigma
-    torch.testing.assert_close(dropped.values[kept], 2 * x.values[kept])
+    stored = dropped.values != 0
+    assert float(stored.float().mean()) == pytest.approx(0.5, abs=0.012)  # 5 sigma
+    torch.testing.assert_close(dropped.values[stored], 2 * x.values[stored])
     # the transpose, which gradients go by, drops the same
     assert torch.equal(dropped.pair[0].to_dense(), dropped.pair[1].to_dense().T)
 
@@ -405,8 +407,8 @@ def test_edge_module_takes_copies():
     class Spoils(_WeightedSums):
         def forward(self, x, edge_index, edge_weight=None):
             out = super().forward(x, edge_index, edge_weight)
-            for given in (x, edge_index, edge_weight):
-                given.zero_()
+            for original in (x, edge_index, edge_weight):
+                original.zero_()
             return out
 
     graph = _graph(torch.float64)

@@ -56,11 +56,11 @@ def test_equal_to_features_and_adjacency():
     graph = nx.from_scipy_sparse_array(nodes.adjacency)
     for i, x in enumerate(nodes.features):
         graph.nodes[i].update(x=x, y=int(y[i]))
-    found = NodeSet.from_networkx(graph, "x", labels="y")
-    assert_array_equal(found.labels, y)
-    assert_allclose(found.features, nodes.features, rtol=0, atol=1e-12)
+    result = NodeSet.from_networkx(graph, "x", labels="y")
+    assert_array_equal(result.labels, y)
+    assert_allclose(result.features, nodes.features, rtol=0, atol=1e-12)
     for kind in ("sum", "mean", "walk", "symmetric"):
-        difference = found.graph.operator(kind) - nodes.graph.operator(kind)
+        difference = result.graph.operator(kind) - nodes.graph.operator(kind)
         assert np.abs(difference.toarray()).max() <= 1e-12
 
 

@@ -241,17 +241,25 @@ def test_with_features(nodes):
 )
 def test_indexing_as_arrays_do(nodes, key):
     """The nodes that an array of their numbers gives; of a view, the view's rows."""
-    rows = key[0] if isinstance(key, tuple) else key
-    rows = rows if isinstance(rows, slice) else np.asarray(rows)
-    rows = rows if isinstance(rows, slice) or rows.size else rows.astype(bool)[:0]
-    rows = np.zeros(0, int) if not isinstance(rows, slice) and not rows.size else rows
+    samples = key[0] if isinstance(key, tuple) else key
+    samples = samples if isinstance(samples, slice) else np.asarray(samples)
+    samples = (
+        samples
+        if isinstance(samples, slice) or samples.size
+        else samples.astype(bool)[:0]
+    )
+    samples = (
+        np.zeros(0, int)
+        if not isinstance(samples, slice) and not samples.size
+        else samples
+    )
     for whole in (nodes, nodes[[4, 2, 0, 3, 1]]):
-        part = whole[key]
-        assert_array_equal(part.nodes, whole.nodes[rows])
-        assert_array_equal(part.labels, whole.labels[rows])
-        assert part.nodes.dtype == np.int64
+        component = whole[key]
+        assert_array_equal(component.nodes, whole.nodes[samples])
+        assert_array_equal(component.labels, whole.labels[samples])
+        assert component.nodes.dtype == np.int64
     if not isinstance(key, tuple):
-        assert_array_equal(NodeSet(nodes, key).nodes, np.arange(5)[rows])
+        assert_array_equal(NodeSet(nodes, key).nodes, np.arange(5)[samples])
 
 
 def test_indexing_by_tensors(nodes):
@@ -335,7 +343,7 @@ def test_it_is_no_array(nodes):
 
 def naive_operator(kind):
     """One row for each node, from a dictionary of its incoming edges."""
-    rows = np.zeros((5, 5))
+    array = np.zeros((5, 5))
     incoming = {node: {} for node in range(5)}
     for (i, j), weight in WEIGHTS.items():
         incoming[j][i] = weight
@@ -349,8 +357,8 @@ def naive_operator(kind):
                 weight /= degree[j]
             elif kind == "symmetric":
                 weight /= (degree[i] * degree[j]) ** 0.5
-            rows[j, i] = weight
-    return rows
+            array[j, i] = weight
+    return array
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean", "walk", "symmetric"])
@@ -447,9 +455,9 @@ def test_other_processes_read_it():
 
 
 def share_correct(nodes, y, seed):
-    rows = np.random.RandomState(seed).permutation(len(y))[:1000]
+    indices = np.random.RandomState(seed).permutation(len(y))[:1000]
     again = NodeSet((nodes.graph.X, nodes.adjacency))
-    return GraphMean().fit(again[rows], y[rows]).score(again, y)
+    return GraphMean().fit(again[indices], y[indices]).score(again, y)
 
 
 # --- scikit-learn ------------------------------------------------------------------
@@ -467,17 +475,17 @@ def test_train_test_split(problem):
     assert abs(np.bincount(y_test) - np.bincount(y) / 4).max() < 1
     assert train.graph is test.graph is nodes.graph
     numbers = train_test_split(np.arange(300), test_size=0.25, random_state=1)
-    for part, expected in zip(
+    for component, expected in zip(
         train_test_split(nodes, test_size=0.25, random_state=1), numbers, strict=True
     ):
-        assert_array_equal(part.nodes, expected)
+        assert_array_equal(component.nodes, expected)
 
 
 def test_shuffle_and_resample(problem):
     nodes, y = problem
     for function in (shuffle, resample):
-        part, labels = function(nodes, y, random_state=0)
-        assert_array_equal(part.labels, labels)
+        component, labels = function(nodes, y, random_state=0)
+        assert_array_equal(component.labels, labels)
 
 
 @pytest.mark.parametrize(
@@ -494,10 +502,10 @@ def test_splitters(problem, cv):
     nodes, y = problem
     y = np.where(y == 3, -1, y) if isinstance(cv, OODStratifiedKFold) else y
     splits = list(cv.split(nodes, y))
-    for (train, test), (rows, others) in zip(
+    for (train, test), (samples, others) in zip(
         splits, cv.split(nodes.features, y), strict=True
     ):
-        assert_array_equal(train, rows)
+        assert_array_equal(train, samples)
         assert_array_equal(nodes[test].nodes, others)
 
 
@@ -632,9 +640,11 @@ def test_input_is_unchanged():
         (np.array([0, 1, 2, 1], np.float32), [1, 2, 0, 0], [0, 2, 4, 4]), shape=(3, 3)
     )
     B = sparse.csr_array((np.array([1.0, 2, 3]), [2, 0, 0], [0, 3, 3, 3]), shape=(3, 3))
-    before = [part.copy() for M in (A, B) for part in (M.data, M.indices, M.indptr)]
+    before = [
+        component.copy() for M in (A, B) for component in (M.data, M.indices, M.indptr)
+    ]
     nodes = NodeSet((B, A))
-    after = [part for M in (A, B) for part in (M.data, M.indices, M.indptr)]
+    after = [component for M in (A, B) for component in (M.data, M.indices, M.indptr)]
     for old, new in zip(before, after, strict=True):
         assert_array_equal(old, new)
     assert_array_equal(nodes.adjacency.toarray(), [[0, 0, 1], [3, 0, 0], [0, 0, 0]])
@@ -680,20 +690,20 @@ def test_edges_as_pairs(dtype):
     A = np.zeros((5, 5))
     np.add.at(A, tuple(edges), 1.0)
     if dtype == "tensor":
-        given = pytest.importorskip("torch").tensor(edges)
+        original = pytest.importorskip("torch").tensor(edges)
     else:
-        given = edges.tolist() if dtype == "list" else edges.astype(dtype)
-    found, expected = NodeSet((X, given)), NodeSet((X, A))
-    assert_array_equal(found.adjacency.toarray(), A)
+        original = edges.tolist() if dtype == "list" else edges.astype(dtype)
+    result, expected = NodeSet((X, original)), NodeSet((X, A))
+    assert_array_equal(result.adjacency.toarray(), A)
     for kind in ("sum", "mean", "walk", "symmetric"):
-        difference = found.graph.operator(kind) - expected.graph.operator(kind)
+        difference = result.graph.operator(kind) - expected.graph.operator(kind)
         assert np.abs(difference.toarray()).max() <= 1e-12
 
 
 def test_no_edges_as_pairs_and_edges_of_two_nodes():
     assert NodeSet((X, np.empty((2, 0)))).adjacency.nnz == 0
-    one = NodeSet((X[:2], [[0], [1]]))
-    assert_array_equal(one.adjacency.toarray(), [[0, 1], [0, 0]])
+    item = NodeSet((X[:2], [[0], [1]]))
+    assert_array_equal(item.adjacency.toarray(), [[0, 1], [0, 0]])
     ambiguous = NodeSet((X[:2], [[0, 0], [1, 1]]))  # documented: a matrix
     assert_array_equal(ambiguous.adjacency.toarray(), [[0, 0], [1, 1]])
 
@@ -710,12 +720,12 @@ def test_negative_weights_do_not_hide_in_repeated_edges():
 def test_as_nodes(nodes):
     assert as_nodes(nodes) is nodes
     for array in (X, X.tolist(), pd.DataFrame(X), X.astype(np.float32)):
-        rows = as_nodes(array)
-        assert_array_equal(rows.features, X)
-        assert rows.adjacency.nnz == 0
-        assert rows.labels is None
-    assert rows.dtype == np.float32
-    assert_array_equal(rows.graph.operator("walk").toarray(), np.eye(5))
+        samples = as_nodes(array)
+        assert_array_equal(samples.features, X)
+        assert samples.adjacency.nnz == 0
+        assert samples.labels is None
+    assert samples.dtype == np.float32
+    assert_array_equal(samples.graph.operator("walk").toarray(), np.eye(5))
 
 
 def test_as_nodes_of_tensors():
@@ -839,13 +849,13 @@ def test_to_data(geometric, nodes):
     data = nodes[[4, 1]].to_data()
     assert_array_equal(data.x, X)
     assert data.x.dtype == torch.float64
-    found = {
+    result = {
         tuple(edge): weight
         for edge, weight in zip(
             data.edge_index.T.tolist(), data.edge_weight.tolist(), strict=True
         )
     }
-    assert found == WEIGHTS
+    assert result == WEIGHTS
     assert data.edge_index.dtype == torch.int64
     assert_array_equal(data.y, Y)
     assert_array_equal(data.nodes, [False, True, False, False, True])

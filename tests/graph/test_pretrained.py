@@ -58,10 +58,10 @@ def test_predictions(nodes):
     edges = torch.tensor(np.stack(nodes.adjacency.nonzero()).astype(np.int64))
     with torch.no_grad():
         logits = net(torch.tensor(nodes.graph.X).float(), edges)
-    found = clf.predict_logits(nodes)
-    assert found.dtype == np.float64
-    assert_array_equal(found, logits.numpy())
-    assert_array_equal(clf.decision_function(nodes), found)
+    result = clf.predict_logits(nodes)
+    assert result.dtype == np.float64
+    assert_array_equal(result, logits.numpy())
+    assert_array_equal(clf.decision_function(nodes), result)
     proba = torch.softmax(logits.double(), 1).numpy()
     assert_allclose(clf.predict_proba(nodes), proba)
     expected = np.array(["x", "y", "z"])[proba.argmax(1)]
@@ -85,8 +85,8 @@ def test_single_margin(nodes):
     assert_array_equal(logits[:, 0], -logits[:, 1])
     assert_allclose(clf.decision_function(nodes), 2 * logits[:, 1])
     outputs = read(clf, nodes, {"features", "logits", "head"})
-    found = outputs.features @ outputs.head.coef.T + outputs.head.intercept
-    assert_allclose(found, logits, atol=1e-6)
+    result = outputs.features @ outputs.head.coef.T + outputs.head.intercept
+    assert_allclose(result, logits, atol=1e-6)
 
 
 def test_it_is_pickled_and_searched(nodes):

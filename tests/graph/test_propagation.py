@@ -81,8 +81,8 @@ def _naive(values, nodes, scheme, n_steps, teleport=None, alpha=None):
             ]
         else:
             values = [
-                (1 - teleport) * new + teleport * own
-                for new, own in zip(received, initial, strict=True)
+                (1 - teleport) * new + teleport * separate
+                for new, separate in zip(received, initial, strict=True)
             ]
     return np.array(values)
 
@@ -96,22 +96,22 @@ def test_equals_loops_over_edges(scheme, seed):
     nodes = _directed(seed=seed)
     values = np.random.default_rng(seed).normal(size=nodes.n_nodes)
     expected = _naive(values, nodes, scheme, **USUAL[scheme])
-    found = propagate(values, nodes, scheme=scheme)
-    assert_allclose(found, expected, rtol=1e-12)
-    own = {"alpha": 0.6} if scheme == "gnnsafe" else {"teleport": 0.3}
-    expected = _naive(values, nodes, scheme, 3, **own)
-    found = propagate(values, nodes.graph, scheme=scheme, n_steps=3, **own)
-    assert_allclose(found, expected, rtol=1e-12)
+    propagated = propagate(values, nodes, scheme=scheme)
+    assert_allclose(propagated, expected, rtol=1e-12)
+    separate = {"alpha": 0.6} if scheme == "gnnsafe" else {"teleport": 0.3}
+    expected = _naive(values, nodes, scheme, 3, **separate)
+    propagated = propagate(values, nodes.graph, scheme=scheme, n_steps=3, **separate)
+    assert_allclose(propagated, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_columns_are_propagated_each(scheme):
     values = np.random.default_rng(0).normal(size=(DIRECTED.n_nodes, 3))
-    found = propagate(values, DIRECTED, scheme=scheme)
-    assert found.dtype == np.float64
-    for column, expected in zip(found.T, values.T, strict=True):
-        one = propagate(expected, DIRECTED, scheme=scheme)
-        assert_allclose(column, one, rtol=1e-14)
+    propagated = propagate(values, DIRECTED, scheme=scheme)
+    assert propagated.dtype == np.float64
+    for column, expected in zip(propagated.T, values.T, strict=True):
+        item = propagate(expected, DIRECTED, scheme=scheme)
+        assert_allclose(column, item, rtol=1e-14)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -126,28 +126,28 @@ def test_is_linear(scheme):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_nodes_that_receive_nothing_keep_their_value_to_the_last_digit(scheme):
     values = np.random.default_rng(0).normal(size=DIRECTED.n_nodes) / 3
-    found = propagate(values, DIRECTED, scheme=scheme)
+    propagated = propagate(values, DIRECTED, scheme=scheme)
     hears = (DIRECTED.adjacency.toarray() * (1 - np.eye(12))).any(axis=0)
     assert 2 <= np.sum(~hears) < 6
-    assert_array_equal(found == values, ~hears)
+    assert_array_equal(propagated == values, ~hears)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_loop_is_no_neighbor(scheme):
     """A node that only it itself sends to keeps its value, whatever the weight."""
     nodes = NodeSet((np.eye(3), [[0.3, 0, 0], [0, 0, 1], [0, 1, 0]]))
-    found = propagate([0.1, 5.0, 7.0], nodes, scheme=scheme)
-    assert found[0] == 0.1
-    assert 5 < found[1] < 7
+    propagated = propagate([0.1, 5.0, 7.0], nodes, scheme=scheme)
+    assert propagated[0] == 0.1
+    assert 5 < propagated[1] < 7
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_no_edges_and_no_steps(scheme):
     values = np.arange(4.0)
     for nodes, steps in ((NodeSet((np.eye(4), np.zeros((4, 4)))), 5), (_path(4), 0)):
-        found = propagate(values, nodes, scheme=scheme, n_steps=steps)
-        assert_array_equal(found, values)
-        found[0] = 9.0  # a copy
+        propagated = propagate(values, nodes, scheme=scheme, n_steps=steps)
+        assert_array_equal(propagated, values)
+        propagated[0] = 9.0  # a copy
         assert values[0] == 0.0
 
 
@@ -168,21 +168,23 @@ def test_messages_go_along_edges(scheme):
 
 def test_weights_count():
     nodes = NodeSet((np.eye(3), [[0, 0, 3], [0, 0, 1], [0, 0, 0]]))
-    found = propagate([1.0, 0.0, 0.0], nodes, scheme="gnnsafe", n_steps=1, alpha=0.0)
-    assert found[2] == 0.75
-    found = propagate([1.0, 0.0, 0.0], nodes, n_steps=1, teleport=0.0)
-    assert_allclose(found[2], 0.6)  # a loop of weight one is added
+    propagated = propagate(
+        [1.0, 0.0, 0.0], nodes, scheme="gnnsafe", n_steps=1, alpha=0.0
+    )
+    assert propagated[2] == 0.75
+    propagated = propagate([1.0, 0.0, 0.0], nodes, n_steps=1, teleport=0.0)
+    assert_allclose(propagated[2], 0.6)  # a loop of weight one is added
 
 
 @pytest.mark.parametrize("scheme", ["random-walk", "gnnsafe"])
 def test_averages(scheme):
     """Equal values stay equal; others stay between the smallest and the largest."""
-    found = propagate(np.full(DIRECTED.n_nodes, 0.3), DIRECTED, scheme=scheme)
-    assert_allclose(found, 0.3, rtol=1e-14)
+    propagated = propagate(np.full(DIRECTED.n_nodes, 0.3), DIRECTED, scheme=scheme)
+    assert_allclose(propagated, 0.3, rtol=1e-14)
     values = np.random.default_rng(0).normal(size=DIRECTED.n_nodes)
-    found = propagate(values, DIRECTED, scheme=scheme)
-    assert found.min() >= values.min() and found.max() <= values.max()
-    assert np.ptp(found[:-2]) < np.ptp(values[:-2])
+    propagated = propagate(values, DIRECTED, scheme=scheme)
+    assert propagated.min() >= values.min() and propagated.max() <= values.max()
+    assert np.ptp(propagated[:-2]) < np.ptp(values[:-2])
 
 
 def test_symmetric_favors_nodes_with_many_edges():
@@ -190,9 +192,11 @@ def test_symmetric_favors_nodes_with_many_edges():
     adjacency = np.zeros((6, 6))
     adjacency[0, 1:] = adjacency[1:, 0] = 1
     nodes = NodeSet((np.eye(6), adjacency))
-    found = propagate(np.ones(6), nodes, scheme="symmetric", n_steps=1, teleport=0.0)
-    assert_allclose(found[0], 1 / 6 + 5 / np.sqrt(12))
-    assert_allclose(found[1:], 1 / 2 + 1 / np.sqrt(12))
+    propagated = propagate(
+        np.ones(6), nodes, scheme="symmetric", n_steps=1, teleport=0.0
+    )
+    assert_allclose(propagated[0], 1 / 6 + 5 / np.sqrt(12))
+    assert_allclose(propagated[1:], 1 / 2 + 1 / np.sqrt(12))
 
 
 @pytest.mark.parametrize("scheme", ["random-walk", "symmetric"])
@@ -206,38 +210,38 @@ def test_many_steps_solve_the_linear_system(scheme):
     else:
         P = B / degree[:, None]
     exact = 0.1 * np.linalg.solve(np.eye(DIRECTED.n_nodes) - 0.9 * P, values)
-    found = propagate(values, DIRECTED, scheme=scheme, n_steps=400, teleport=0.1)
-    assert_allclose(found, exact, atol=1e-12)
+    propagated = propagate(values, DIRECTED, scheme=scheme, n_steps=400, teleport=0.1)
+    assert_allclose(propagated, exact, atol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", ["random-walk", "symmetric"])
 def test_full_teleport_returns_the_values(scheme):
     values = np.random.default_rng(0).normal(size=DIRECTED.n_nodes)
-    found = propagate(values, DIRECTED, scheme=scheme, teleport=1.0)
-    assert_array_equal(found, values)
+    propagated = propagate(values, DIRECTED, scheme=scheme, teleport=1.0)
+    assert_array_equal(propagated, values)
 
 
 def test_ends_of_alpha():
     """With alpha=1 nodes hear of nobody, with alpha=0 not even of themselves."""
     nodes = _path(3)
     values = [1.0, 2.0, 4.0]
-    found = propagate(values, nodes, scheme="gnnsafe", alpha=1.0)
-    assert_array_equal(found, values)
-    found = propagate(values, nodes, scheme="gnnsafe", alpha=0.0, n_steps=1)
-    assert_array_equal(found, [2.0, 2.5, 2.0])
+    propagated = propagate(values, nodes, scheme="gnnsafe", alpha=1.0)
+    assert_array_equal(propagated, values)
+    propagated = propagate(values, nodes, scheme="gnnsafe", alpha=0.0, n_steps=1)
+    assert_array_equal(propagated, [2.0, 2.5, 2.0])
 
 
 def test_the_view_does_not_matter():
     values = np.arange(DIRECTED.n_nodes, dtype=np.float32)
-    found = propagate(values, DIRECTED[[3, 3, 1]])
-    assert_array_equal(found, propagate(values, DIRECTED))
+    propagated = propagate(values, DIRECTED[[3, 3, 1]])
+    assert_array_equal(propagated, propagate(values, DIRECTED))
 
 
 def test_tensors():
     torch = pytest.importorskip("torch")
     values = torch.arange(4, dtype=torch.float32, requires_grad=True)
-    found = propagate(values, _path(4))
-    assert_array_equal(found, propagate([0.0, 1.0, 2.0, 3.0], _path(4)))
+    propagated = propagate(values, _path(4))
+    assert_array_equal(propagated, propagate([0.0, 1.0, 2.0, 3.0], _path(4)))
 
 
 def test_wrong_arguments_of_the_function():
@@ -345,11 +349,11 @@ def test_scores_are_those_of_all_nodes_propagated(scheme, kind):
     assert_array_equal(detector.score_samples(NODES), expected)
     if kind == "frozen":  # others are fitted again without nodes, for the threshold
         assert detector.offset_ == middle_of_gap(expected[train], 0.1)
-    rows = [7, 3, 3, 100]  # in any order, also twice
-    assert_array_equal(detector.score_samples(NODES[rows]), expected[rows])
-    decision = detector.decision_function(NODES[rows])
-    assert_array_equal(decision, expected[rows] - detector.offset_)
-    labels = detector.predict(NODES[rows])
+    samples = [7, 3, 3, 100]  # in any order, also twice
+    assert_array_equal(detector.score_samples(NODES[samples]), expected[samples])
+    decision = detector.decision_function(NODES[samples])
+    assert_array_equal(decision, expected[samples] - detector.offset_)
+    labels = detector.predict(NODES[samples])
     assert_array_equal(labels, np.where(decision >= 0, 1, -1))
     assert_array_equal(detector.classes_, [0, 1, 2])
 
@@ -357,14 +361,14 @@ def test_scores_are_those_of_all_nodes_propagated(scheme, kind):
 def test_parameters_reach_the_propagation():
     inner = Energy(_frozen(NODES[:60], Y[:60]))
     alone = inner.fit(NODES[:60], Y[:60]).score_samples(NODES)
-    for own in (
+    for separate in (
         {"n_steps": 0},
         {"n_steps": 4, "teleport": 0.5},
         {"scheme": "gnnsafe", "n_steps": 1, "alpha": 0.7},
         {"scheme": "symmetric", "teleport": 0.0},
     ):
-        found = Propagation(inner, **own).fit(NODES[:60]).score_samples(NODES)
-        assert_array_equal(found, propagate(alone, NODES, **own))
+        scores = Propagation(inner, **separate).fit(NODES[:60]).score_samples(NODES)
+        assert_array_equal(scores, propagate(alone, NODES, **separate))
 
 
 def test_no_steps_is_the_detector():
@@ -438,14 +442,14 @@ def test_another_graph():
 def test_known_ood_nodes_are_left_out_of_the_fit(label):
     names = np.array(list("abcd"))[Y] if label == "unknown" else Y
     inner = _knn()
-    rows = np.arange(0, 120, 2)
-    labels = np.where(Y == 3, label, names)[rows]
-    found = Propagation(inner, ood_label=label).fit(NODES[rows], labels)
-    known = rows[Y[rows] != 3]
+    indices = np.arange(0, 120, 2)
+    labels = np.where(Y == 3, label, names)[indices]
+    fitted = Propagation(inner, ood_label=label).fit(NODES[indices], labels)
+    known = indices[Y[indices] != 3]
     expected = Propagation(inner).fit(NODES[known], names[known])
-    assert found.offset_ == expected.offset_
-    assert_array_equal(found.classes_, expected.classes_)
-    assert_array_equal(found.score_samples(NODES), expected.score_samples(NODES))
+    assert fitted.offset_ == expected.offset_
+    assert_array_equal(fitted.classes_, expected.classes_)
+    assert_array_equal(fitted.score_samples(NODES), expected.score_samples(NODES))
 
 
 def test_search_with_left_out_classes():
@@ -461,7 +465,7 @@ def test_search_with_left_out_classes():
         scoring=make_ood_scorer(),
         error_score="raise",
     ).fit(nodes, y)
-    found = search.cv_results_["mean_test_score"]
+    cv_results = search.cv_results_["mean_test_score"]
     expected = np.zeros((5, cv.get_n_splits(nodes, y)))
     for split, (train, test) in enumerate(cv.split(nodes, y)):
         clf = _classifier().fit(nodes[train], y[train])
@@ -472,11 +476,11 @@ def test_search_with_left_out_classes():
             scores = temperature * logsumexp(logits / temperature, axis=1)
             moved = propagate(scores, nodes, **params)[test]
             expected[i, split] = roc_auc_score(is_id, moved)
-    assert_allclose(found, expected.mean(axis=-1))
-    assert len(set(found.round(6))) > 3
+    assert_allclose(cv_results, expected.mean(axis=-1))
+    assert len(set(cv_results.round(6))) > 3
     best = search.best_estimator_
     again = cross_val_score(best, nodes, y, cv=cv, scoring=make_ood_scorer())
-    assert_allclose(again.mean(), found.max())
+    assert_allclose(again.mean(), cv_results.max())
     assert_array_equal(search.score_samples(nodes[:3]), best.score_samples(nodes)[:3])
 
 
@@ -536,10 +540,10 @@ def test_shared_forward_pass_of_propagated_detectors():
     expected = [member.score_samples(NODES[:9]) for member in members]
     del runs[:]
     with shared_outputs(members):
-        found = [member.score_samples(NODES[:9]) for member in members]
-        found = [member.score_samples(NODES[4:9]) for member in members]
+        results = [member.score_samples(NODES[:9]) for member in members]
+        results = [member.score_samples(NODES[4:9]) for member in members]
     assert runs == [120]
-    assert_array_equal(found, [scores[4:] for scores in expected])
+    assert_array_equal(results, [scores[4:] for scores in expected])
 
 
 # --- of a graph network --------------------------------------------------------------
@@ -569,8 +573,8 @@ def test_energy_of_a_graph_network(clf):
     for inner in (Energy(FrozenEstimator(clf)), Energy(clf)):  # the second is trained
         detector = Propagation(inner, scheme="gnnsafe", n_steps=2, alpha=0.2)
         detector.fit(NODES[TRAIN], Y[TRAIN])
-        found = detector.score_samples(NODES[50:])
-        assert_allclose(found, expected[50:], rtol=1e-5)
+        scores = detector.score_samples(NODES[50:])
+        assert_allclose(scores, expected[50:], rtol=1e-5)
         if isinstance(inner.estimator, FrozenEstimator):
             assert detector.offset_ == middle_of_gap(
                 detector.score_samples(NODES[TRAIN]), 0.05

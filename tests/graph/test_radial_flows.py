@@ -109,8 +109,10 @@ def test_classes_do_not_see_each_other():
     for c in range(3):
         alone = RadialFlows(1, 4, 5).double()
         with torch.no_grad():
-            for own, of_all in zip(alone.parameters(), flows.parameters(), strict=True):
-                own.copy_(of_all[:, c : c + 1])
+            for separate, of_all in zip(
+                alone.parameters(), flows.parameters(), strict=True
+            ):
+                separate.copy_(of_all[:, c : c + 1])
         # the last digit depends on which samples share a vector instruction
         assert_allclose(
             alone(z)[:, 0].detach(), flows(z)[:, c].detach(), rtol=1e-14, strict=True
@@ -157,20 +159,20 @@ def test_activations_of_a_single_block_are_stored(monkeypatch):
     )
     monkeypatch.setattr(module_under_test, "_MAX_BLOCK_BYTES", 7 * 4 * 3 * 4 * 4 * 6)
     assert [block.stop - block.start for block in flows.blocks(50)] == [7] * 7 + [1]
-    alive, kept = [], []
+    alive, stored = [], []
     transform = RadialFlows.transform
 
     def watched(self, z):
-        alive.append(sum(ref() is not None for ref in kept))
-        found = transform(self, z)
-        kept.append(weakref.ref(found[0]))
-        return found
+        alive.append(sum(ref() is not None for ref in stored))
+        features = transform(self, z)
+        stored.append(weakref.ref(features[0]))
+        return features
 
     monkeypatch.setattr(RadialFlows, "transform", watched)
     outputs = torch.cat([flows(z[block]) for block in flows.blocks(50)])
     assert max(alive) == 7  # they would all be kept
     del outputs
-    alive.clear(), kept.clear()
+    alive.clear(), stored.clear()
     value = (flows.in_blocks(z) * weight).sum()
     assert alive == [0] * 8
     value.backward()

@@ -99,8 +99,8 @@ def _assert_head(clf, nodes, width):
     for X in (nodes, nodes.features):
         outputs = read(clf, X, ALL)
         assert outputs.features.shape == (len(nodes), width)
-        found = outputs.features @ outputs.head.coef.T + outputs.head.intercept
-        assert_allclose(found, outputs.logits, rtol=1e-10, atol=1e-12)
+        result = outputs.features @ outputs.head.coef.T + outputs.head.intercept
+        assert_allclose(result, outputs.logits, rtol=1e-10, atol=1e-12)
 
 
 def _assert_no_head(clf, **options):
@@ -110,8 +110,8 @@ def _assert_no_head(clf, **options):
 
 def _assert_split(clf, **options):
     body, head = split(clf, **options)
-    found = head.predict_logits(body.transform(NODES))
-    assert_allclose(found, clf.predict_logits(NODES))
+    logits = head.predict_logits(body.transform(NODES))
+    assert_allclose(logits, clf.predict_logits(NODES))
 
 
 def _logits(clf, nodes):
@@ -232,8 +232,8 @@ def test_features_of_a_gcn_are_its_aggregated_input():
     nodes = _nodes(weighted=True)
     clf = _wrapped(lambda: Weighted(GCNConv(N_FEATURES, 3)))
     expected = nodes.graph.operator("symmetric") @ nodes.graph.X
-    found = read(clf, nodes, {"features"}).features
-    assert_allclose(found, expected, rtol=1e-6)  # weights are float32
+    features = read(clf, nodes, {"features"}).features
+    assert_allclose(features, expected, rtol=1e-6)  # weights are float32
 
 
 @looped("closing", [None, nn.LogSoftmax(1)])
@@ -340,8 +340,8 @@ def test_arguments_by_name(kind):
     if kind is not GATv2Conv:
         _assert_head(clf, NODES, N_FEATURES * (2 if kind is SAGEConv else 1))
     else:
-        found = read(clf, NODES, {"features"}).features
-        assert_array_equal(found, NODES.features)
+        features = read(clf, NODES, {"features"}).features
+        assert_array_equal(features, NODES.features)
 
 
 @pytest.mark.parametrize("kind", [SAGEConv, GATConv])
@@ -391,8 +391,8 @@ def test_edges_as_a_sparse_tensor(kind):
     options = {"add_self_loops": False} if kind is not SAGEConv else {}
     clf = _wrapped(lambda: _Calls(kind(N_FEATURES, 3, **options), call))
     if kind is GATConv:
-        found = read(clf, NODES, {"features", "logits"})
-        assert_array_equal(found.features, NODES.features)
+        outputs = read(clf, NODES, {"features", "logits"})
+        assert_array_equal(outputs.features, NODES.features)
         return
     _assert_head(clf, NODES, N_FEATURES * (2 if kind is SAGEConv else 1))
 
@@ -434,7 +434,7 @@ def test_batch_normalization_and_half_trained_modes():
     module = clf.estimator.module.train()
     module.norm.eval()
     _assert_head(clf, NODES, 8)
-    assert [part.training for part in module.modules()].count(False) == 1
+    assert [submodule.training for submodule in module.modules()].count(False) == 1
     assert module.norm.num_batches_tracked == 0
 
 
@@ -501,11 +501,11 @@ def test_layers_of_built_in_networks():
     clf = _trained("gat", (16,))
     names = {0: "maps.0", 1: "layers.0", 2: "head", -1: "head"}
     for number, name in names.items():
-        found, expected = (
+        result, expected = (
             read(clf, NODES, {"features"}, layer=layer).features
             for layer in (number, name)
         )
-        assert_array_equal(found, expected)
+        assert_array_equal(result, expected)
     hidden = read(clf, NODES, {"features"}, layer="dropouts.1").features
     assert hidden.shape == (30, 16)
 
@@ -643,17 +643,20 @@ def test_the_module_is_unchanged():
     def state():
         return {
             name: {
-                "training": part.training,
-                "hooks": (len(part._forward_hooks), len(part._forward_pre_hooks)),
-                "flags": (
-                    dict(part._forward_hooks_with_kwargs),
-                    dict(part._forward_pre_hooks_with_kwargs),
+                "training": submodule.training,
+                "hooks": (
+                    len(submodule._forward_hooks),
+                    len(submodule._forward_pre_hooks),
                 ),
-                "parameters": {k: id(p) for k, p in part._parameters.items()},
-                "modules": {k: id(m) for k, m in part._modules.items()},
-                "names": set(vars(part)),
+                "flags": (
+                    dict(submodule._forward_hooks_with_kwargs),
+                    dict(submodule._forward_pre_hooks_with_kwargs),
+                ),
+                "parameters": {k: id(p) for k, p in submodule._parameters.items()},
+                "modules": {k: id(m) for k, m in submodule._modules.items()},
+                "names": set(vars(submodule)),
             }
-            for name, part in module.named_modules()
+            for name, submodule in module.named_modules()
         }
 
     weights = copy.deepcopy(module.state_dict())
@@ -673,25 +676,25 @@ def test_failed_forward_pass_leaves_no_hooks():
     clf = pretrained_graph(module, ["a", "b", "c"])
     with pytest.raises(RuntimeError):
         read(clf, NODES.features[:, :2], ALL)  # of the wrong width
-    assert not any(part._forward_hooks for part in module.modules())
+    assert not any(submodule._forward_hooks for submodule in module.modules())
 
 
 def test_threads_share_a_module():
     clf = _wrapped(lambda: Two(GATConv(8, 3)))
     expected = read(clf, NODES, ALL)
-    found: list = []
+    result: list = []
 
     def work():
         for _ in range(10):
-            found.append(read(clf, NODES, ALL))
+            result.append(read(clf, NODES, ALL))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 30
-    for outputs in found:
+    assert len(result) == 30
+    for outputs in result:
         assert_array_equal(outputs.features, expected.features)
 
 
@@ -703,10 +706,10 @@ def test_samples_of_a_view():
     nodes = _nodes(weighted=True)
     clf = _wrapped(lambda: Weighted(GCNConv(N_FEATURES, 3)))
     whole = read(clf, nodes, ALL)
-    rows = np.array([7, 4, 4, 29, 0])
-    part = read(clf, nodes[rows], ALL)
-    assert_array_equal(part.features, whole.features[rows])
-    assert_array_equal(part.logits, whole.logits[rows])
+    samples = np.array([7, 4, 4, 29, 0])
+    outputs = read(clf, nodes[samples], ALL)
+    assert_array_equal(outputs.features, whole.features[samples])
+    assert_array_equal(outputs.logits, whole.logits[samples])
     reader = make_network(clf)
     assert list(reader.blocks(whole)) == [whole]
     other = _nodes(weighted=True, seed=1)

@@ -113,8 +113,8 @@ def test_made_in_inference_mode_they_can_be_trained_with():
     weight = torch.ones(6, 2, requires_grad=True)
     tensors.aggregate("mean", tensors.x @ weight).sum().backward()
     expected = _naive(nodes.adjacency.toarray().astype(np.float64), "mean").sum(axis=0)
-    found = weight.grad[:, 0]
-    assert_allclose(found, expected @ nodes.features, rtol=1e-4, atol=1e-4)
+    grad = weight.grad[:, 0]
+    assert_allclose(grad, expected @ nodes.features, rtol=1e-4, atol=1e-4)
 
 
 # --- products ----------------------------------------------------------------------
@@ -126,9 +126,9 @@ def test_aggregate_against_a_loop(kind, k):
     nodes = messy_graph()
     H = np.random.default_rng(1).normal(size=(30, k))
     tensors = GraphTensors(nodes.graph, CPU, torch.float64)
-    found = tensors.aggregate(kind, torch.tensor(H))
+    aggregated = tensors.aggregate(kind, torch.tensor(H))
     expected = _naive(nodes.adjacency.toarray().astype(np.float64), kind) @ H
-    assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+    assert_allclose(aggregated, expected, rtol=1e-12, atol=1e-13)
     single = GraphTensors(nodes.graph, CPU).aggregate(kind, torch.tensor(H).float())
     assert single.dtype == torch.float32
     assert_allclose(single, expected, rtol=1e-5, atol=1e-5)
@@ -200,9 +200,9 @@ def test_sparse_features_times_weights():
     W = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda W: x @ W, (W,))
     assert_allclose((x @ W).detach(), (x.to_dense() @ W).detach())
-    rows, columns = np.nonzero(x.to_dense().numpy())
+    samples, columns = np.nonzero(x.to_dense().numpy())
     assert_array_equal(x.columns, columns)
-    assert_array_equal(x.values, x.to_dense().numpy()[rows, columns])
+    assert_array_equal(x.values, x.to_dense().numpy()[samples, columns])
 
 
 def test_sparse_features_with_other_values():
@@ -211,8 +211,8 @@ def test_sparse_features_with_other_values():
     values = torch.randn_like(x.values)
     other = x.with_values(values)
     dense = torch.zeros(30, 6, dtype=torch.float64)
-    rows, columns = np.nonzero(x.to_dense().numpy())
-    dense[rows, columns] = values
+    samples, columns = np.nonzero(x.to_dense().numpy())
+    dense[samples, columns] = values
     assert torch.equal(other.to_dense(), dense)
     W = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
     (other @ W).square().sum().backward()

@@ -46,26 +46,28 @@ def _network(name="gcn", **kwargs):
     return NETWORKS[name](6, 3, **kwargs)
 
 
-def _train(module, rows, valid=None, **params):
+def _train(module, samples, valid=None, **params):
     options = {"weight_decay": 0.0, "n_iter_no_change": 50, "tol": 0.0}
     options.update({name: params.pop(name) for name in list(params) if name in options})
     options = TrainingOptions(optimizer="adam", **options)
-    return train_nodes(module, rows, valid, options=options, **params)
+    return train_nodes(module, samples, valid, options=options, **params)
 
 
 # --- against a plain loop ----------------------------------------------------------
 
 
-def _plain(module, rows, n_epochs, lr, weight_decay, penalty=None):
+def _plain(module, samples, n_epochs, lr, weight_decay, penalty=None):
     """Adam on the weighted mean loss, written out."""
     optimizer = torch.optim.Adam(module.parameters(), lr=lr, weight_decay=weight_decay)
     losses = []
     for _ in range(n_epochs):
-        outputs = module(rows.tensors)
+        outputs = module(samples.tensors)
         value = 0.0
-        for node, code, w in zip(rows.nodes, rows.codes, rows.weight, strict=True):
+        for node, code, w in zip(
+            samples.nodes, samples.codes, samples.weight, strict=True
+        ):
             value += w * -torch.log_softmax(outputs[node], dim=0)[code]
-        value = value / len(rows.nodes)
+        value = value / len(samples.nodes)
         if penalty is not None:
             value = value + penalty(outputs)
         optimizer.zero_grad()
@@ -78,20 +80,20 @@ def _plain(module, rows, n_epochs, lr, weight_decay, penalty=None):
 @pytest.mark.parametrize("name", ["gcn", "gat", "sage", "appnp"])
 @pytest.mark.parametrize("n_epochs", [1, 4])
 def test_epochs_are_those_of_a_plain_loop(name, n_epochs):
-    rows = _rows(weight=np.random.default_rng(1).uniform(0.2, 1.8, size=15))
+    samples = _rows(weight=np.random.default_rng(1).uniform(0.2, 1.8, size=15))
     module = _network(name)
     plain = copy.deepcopy(module)
-    history = _train(module, rows, lr=0.03, weight_decay=0.1, max_epochs=n_epochs)
-    losses = _plain(plain, rows, n_epochs, 0.03, 0.1)
+    history = _train(module, samples, lr=0.03, weight_decay=0.1, max_epochs=n_epochs)
+    losses = _plain(plain, samples, n_epochs, 0.03, 0.1)
     assert [row["train_loss"] for row in history] == pytest.approx(losses, rel=1e-5)
     assert all(set(row) == {"train_loss"} for row in history)
-    for found, expected in zip(module.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+    for result, expected in zip(module.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-5)
     assert not module.training
 
 
 def test_penalty_is_of_all_nodes():
-    rows = _rows()
+    samples = _rows()
     module = _network()
     plain = copy.deepcopy(module)
     numbers_seen = []
@@ -100,25 +102,25 @@ def test_penalty_is_of_all_nodes():
         numbers_seen.append(numbers)
         return outputs.square().sum() / 7
 
-    history = _train(module, rows, max_epochs=2, penalty=penalty)
-    losses = _plain(plain, rows, 2, 1e-2, 0.0, lambda out: out.square().sum() / 7)
+    history = _train(module, samples, max_epochs=2, penalty=penalty)
+    losses = _plain(plain, samples, 2, 1e-2, 0.0, lambda out: out.square().sum() / 7)
     assert [row["train_loss"] for row in history] == pytest.approx(losses, rel=1e-5)
     assert numbers_seen == [slice(None)] * 2
 
 
 def test_loss_of_nodes():
-    rows = _rows(weight=np.linspace(0.5, 1.5, 15))
+    samples = _rows(weight=np.linspace(0.5, 1.5, 15))
 
     def loss(outputs, codes):
         assert outputs.shape == (15, 3)
-        assert_array_equal(codes, rows.codes)
+        assert_array_equal(codes, samples.codes)
         return outputs.square().sum(dim=1)
 
     module = _network()
     with torch.no_grad():
-        outputs = module(rows.tensors)[rows.nodes]
-        expected = float((outputs.square().sum(dim=1).numpy() * rows.weight).mean())
-    [row] = _train(module, rows, loss=loss, max_epochs=1)
+        outputs = module(samples.tensors)[samples.nodes]
+        expected = float((outputs.square().sum(dim=1).numpy() * samples.weight).mean())
+    [row] = _train(module, samples, loss=loss, max_epochs=1)
     assert row["train_loss"] == pytest.approx(expected, rel=1e-5)
 
 
@@ -130,14 +132,14 @@ def test_cross_entropy_of_nodes():
 
 
 def test_weight_two_is_the_row_twice_and_zero_is_none():
-    rows = _rows(weight=np.r_[[2.0, 0.0], np.ones(13)])
+    samples = _rows(weight=np.r_[[2.0, 0.0], np.ones(13)])
     order = np.r_[0, 0, np.arange(2, 15)]
-    twice = replace(rows.take(order), weight=np.ones(15))
+    twice = replace(samples.take(order), weight=np.ones(15))
     modules = [_network(), _network()]
-    for module, one in zip(modules, (rows, twice), strict=True):
-        _train(module, one, max_epochs=5)
-    for one, other in zip(*(m.parameters() for m in modules), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    for module, item in zip(modules, (samples, twice), strict=True):
+        _train(module, item, max_epochs=5)
+    for item, other in zip(*(m.parameters() for m in modules), strict=True):
+        torch.testing.assert_close(item, other, rtol=1e-4, atol=1e-6)
 
 
 # --- early stopping ----------------------------------------------------------------
@@ -166,9 +168,9 @@ def _first_column(outputs, codes):
 
 def _run_script(losses, **kwargs):
     module = _Scripted(losses)
-    rows = _rows()
+    samples = _rows()
     kwargs = {"loss": _first_column, "max_epochs": len(losses), "lr": 0.1, **kwargs}
-    history = _train(module, rows, rows, **kwargs)
+    history = _train(module, samples, samples, **kwargs)
     # a step of Adam on a constant gradient is lr long
     return history, round(float(module.weight.detach()) / 0.1)
 
@@ -197,23 +199,23 @@ def test_tol_is_the_gain_that_counts():
 
 
 def test_validation_is_without_dropout_and_leaves_training_alone():
-    rows = _rows()
+    samples = _rows()
     module = _network(dropout=0.5)
-    history = _train(module, rows, rows, max_epochs=3)
+    history = _train(module, samples, samples, max_epochs=3)
     torch.manual_seed(0)
     again = _network(dropout=0.5)
-    without = _train(again, rows, max_epochs=3)
+    without = _train(again, samples, max_epochs=3)
     assert [h["train_loss"] for h in history] == [h["train_loss"] for h in without]
     with torch.no_grad():
-        outputs = module(rows.tensors)[rows.nodes]
-        loss = float(cross_entropy(outputs, torch.tensor(rows.codes)).mean())
+        outputs = module(samples.tensors)[samples.nodes]
+        loss = float(cross_entropy(outputs, torch.tensor(samples.codes)).mean())
     assert min(h["valid_loss"] for h in history) == pytest.approx(loss, rel=1e-6)
 
 
 def test_validation_nodes_of_another_graph():
-    rows, other = _rows(), _rows(messy_graph(n_nodes=20, seed=5), seed=5)
+    samples, other = _rows(), _rows(messy_graph(n_nodes=20, seed=5), seed=5)
     module = _network()
-    history = _train(module, rows, other, max_epochs=1)
+    history = _train(module, samples, other, max_epochs=1)
     with torch.no_grad():
         outputs = module(other.tensors)[other.nodes]
         loss = float(cross_entropy(outputs, torch.tensor(other.codes)).mean())
@@ -232,8 +234,8 @@ def test_bar_is_told():
             self.told.append(n)
 
     bar = Bar()
-    rows = _rows()
-    history = _train(_network(), rows, rows, max_epochs=2, bar=bar)
+    samples = _rows()
+    history = _train(_network(), samples, samples, max_epochs=2, bar=bar)
     values = [{name: f"{v:.3g}" for name, v in row.items()} for row in history]
     assert bar.told == [values[0], 1, values[1], 1]
 
@@ -265,15 +267,15 @@ class _Returns(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "outputs, found",
+    "outputs, result",
     [
         (torch.zeros(5, 3), r"a tensor of shape \(5, 3\)"),
         (torch.zeros(30), r"a tensor of shape \(30,\)"),
         ((torch.zeros(30, 3),), "an object of type tuple"),
     ],
 )
-def test_outputs_that_are_not_a_row_for_each_node(outputs, found):
-    message = f"a row for each of the 30 nodes of the graph, got {found}"
+def test_outputs_that_are_not_a_row_for_each_node(outputs, result):
+    message = f"a row for each of the 30 nodes of the graph, got {result}"
     with pytest.raises(ValueError, match=message):
         _train(_Returns(outputs), _rows())
 
@@ -308,9 +310,9 @@ def test_whole_neighborhood_against_a_loop(n_layers, loops):
         for j in range(30):
             if j in inner or (i == j and i in numbers):
                 expected[i, j] = A[i, j]
-    found = np.zeros((30, 30), dtype=np.float32)
-    found[np.ix_(numbers, numbers)] = sample.adjacency.toarray()
-    assert_array_equal(found, expected)
+    array = np.zeros((30, 30), dtype=np.float32)
+    array[np.ix_(numbers, numbers)] = sample.adjacency.toarray()
+    assert_array_equal(array, expected)
     assert sample.adjacency.dtype == np.float32
 
 
@@ -329,8 +331,8 @@ def test_whole_neighborhood_gives_the_outputs_of_the_whole_graph(name, sparse_fe
     assert len(numbers) < 55  # something is left out
     with torch.no_grad():
         whole = module(GraphTensors(nodes.graph, CPU))[wanted]
-        found = module(GraphTensors(sample, CPU, torch.float32))[of_nodes]
-    torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-5)
+        result = module(GraphTensors(sample, CPU, torch.float32))[of_nodes]
+    torch.testing.assert_close(result, whole, rtol=1e-5, atol=1e-5)
 
 
 def test_few_neighbors_are_drawn_without_replacement():
@@ -384,32 +386,34 @@ def test_each_edge_is_drawn_as_often():
 
 
 def test_batches_with_whole_neighborhoods_are_steps_of_a_plain_loop():
-    rows = _rows(weight=np.random.default_rng(1).uniform(0.2, 1.8, size=15))
+    samples = _rows(weight=np.random.default_rng(1).uniform(0.2, 1.8, size=15))
     module = _network()
     plain = copy.deepcopy(module)
     torch.manual_seed(3)
-    history = _train(module, rows, max_epochs=2, batch_size=4, n_neighbors=30, lr=0.03)
+    history = _train(
+        module, samples, max_epochs=2, batch_size=4, n_neighbors=30, lr=0.03
+    )
     torch.manual_seed(3)
     optimizer = torch.optim.Adam(plain.parameters(), lr=0.03)
     for row in history:
         order = torch.randperm(15).numpy()
         total = 0.0
-        for part in (order[:4], order[4:8], order[8:12], order[12:]):
-            outputs = plain(rows.tensors)[rows.nodes[part]]
-            losses = cross_entropy(outputs, torch.tensor(rows.codes[part]))
-            value = (losses * torch.tensor(rows.weight[part]).float()).mean()
+        for selected in (order[:4], order[4:8], order[8:12], order[12:]):
+            outputs = plain(samples.tensors)[samples.nodes[selected]]
+            losses = cross_entropy(outputs, torch.tensor(samples.codes[selected]))
+            value = (losses * torch.tensor(samples.weight[selected]).float()).mean()
             optimizer.zero_grad()
             value.backward()
             optimizer.step()
-            total += float(value.detach()) * len(part)
+            total += float(value.detach()) * len(selected)
         assert row["train_loss"] == pytest.approx(total / 15, rel=1e-4)
-    for found, expected in zip(module.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    for result, expected in zip(module.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_penalty_is_told_the_numbers_of_the_sample():
     nodes = messy_graph(n_nodes=60, density=0.03)
-    rows = _rows(nodes)
+    samples = _rows(nodes)
     seen = []
 
     def penalty(outputs, numbers):
@@ -417,41 +421,43 @@ def test_penalty_is_told_the_numbers_of_the_sample():
         assert len(outputs) == len(numbers)
         return outputs.sum() * 0
 
-    _train(_network(), rows, max_epochs=1, batch_size=10, penalty=penalty)
+    _train(_network(), samples, max_epochs=1, batch_size=10, penalty=penalty)
     assert len(seen) == 3
     A = nodes.adjacency.toarray()
     for numbers in seen:
-        inner = [n for n in numbers if n in rows.nodes]
+        inner = [n for n in numbers if n in samples.nodes]
         assert set(numbers) <= _naive_reach(A, inner, 2)
-    assert set(rows.nodes) <= {n for numbers in seen for n in numbers}
+    assert set(samples.nodes) <= {n for numbers in seen for n in numbers}
 
 
 def test_seed_of_the_samples():
-    rows = _rows(messy_graph(n_nodes=60, density=0.3))
-    found = []
+    samples = _rows(messy_graph(n_nodes=60, density=0.3))
+    results = []
     for seed in (0, 0, 1):
         torch.manual_seed(1)
         module = _network(hidden=())
         history = _train(
-            module, rows, batch_size=10, n_neighbors=2, seed=seed, max_epochs=3
+            module, samples, batch_size=10, n_neighbors=2, seed=seed, max_epochs=3
         )
-        found.append([row["train_loss"] for row in history])
-    assert found[0] == found[1] != found[2]
+        results.append([row["train_loss"] for row in history])
+    assert results[0] == results[1] != results[2]
 
 
 # --- rows --------------------------------------------------------------------------
 
 
 def test_labeled_nodes():
-    rows = _rows(weight=np.linspace(0, 1, 15))
-    nodes, codes, weight = rows.on_device()
+    samples = _rows(weight=np.linspace(0, 1, 15))
+    nodes, codes, weight = samples.on_device()
     assert nodes.dtype == codes.dtype == torch.int64
     assert weight.dtype == torch.float32
-    part = rows.take(np.array([2, 3]))
-    assert_array_equal(part.nodes, [4, 6])
-    assert_array_equal(part.weight, rows.weight[2:4])
-    assert_array_equal(part.codes, rows.codes[2:4])
-    mean_one = rows.take(slice(2, 4), normalize=True).weight
-    assert_allclose(mean_one, rows.weight[2:4] / rows.weight[2:4].mean(), rtol=1e-15)
-    assert part.tensors is rows.tensors
-    assert part.numbers == slice(None)
+    selected = samples.take(np.array([2, 3]))
+    assert_array_equal(selected.nodes, [4, 6])
+    assert_array_equal(selected.weight, samples.weight[2:4])
+    assert_array_equal(selected.codes, samples.codes[2:4])
+    mean_one = samples.take(slice(2, 4), normalize=True).weight
+    assert_allclose(
+        mean_one, samples.weight[2:4] / samples.weight[2:4].mean(), rtol=1e-15
+    )
+    assert selected.tensors is samples.tensors
+    assert selected.numbers == slice(None)

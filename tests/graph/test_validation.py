@@ -35,18 +35,18 @@ def _as_tensor(array):
 @looped("make_X", [np.array, pd.DataFrame, sparse.csr_array, "tensor"])
 @looped("dtype", [np.float32, np.float64, np.int64])
 def test_later_changes_of_the_data_do_not_matter(make_X, dtype):
-    own_X, own_A, own_y = X.astype(dtype), sparse.csr_array(A), Y.copy()
-    given = _as_tensor(own_X) if isinstance(make_X, str) else make_X(own_X)
-    nodes = NodeSet((given, own_A), labels=own_y)
-    values = given.data if sparse.issparse(given) else given
-    if isinstance(given, pd.DataFrame):
-        given.iloc[:] = 7
+    separate_X, separate_A, separate_y = X.astype(dtype), sparse.csr_array(A), Y.copy()
+    original = _as_tensor(separate_X) if isinstance(make_X, str) else make_X(separate_X)
+    nodes = NodeSet((original, separate_A), labels=separate_y)
+    values = original.data if sparse.issparse(original) else original
+    if isinstance(original, pd.DataFrame):
+        original.iloc[:] = 7
     else:
         values[:] = 7
-    own_A.data[:] = 7.0
-    own_y[:] = 7
-    found = nodes.features
-    assert_array_equal(found.toarray() if sparse.issparse(found) else found, X)
+    separate_A.data[:] = 7.0
+    separate_y[:] = 7
+    features = nodes.features
+    assert_array_equal(features.toarray() if sparse.issparse(features) else features, X)
     assert_array_equal(nodes.adjacency.toarray(), A)
     assert_array_equal(nodes.labels, Y)
 
@@ -73,9 +73,13 @@ def test_nobody_writes_into_a_graph(way, is_sparse):
         nodes = copy.deepcopy(nodes)
     graph = nodes.graph
     arrays = [graph.labels]
-    for part in (graph.X, graph.adjacency):
-        has_parts = sparse.issparse(part)
-        arrays += [part.data, part.indices, part.indptr] if has_parts else [part]
+    for component in (graph.X, graph.adjacency):
+        has_parts = sparse.issparse(component)
+        arrays += (
+            [component.data, component.indices, component.indptr]
+            if has_parts
+            else [component]
+        )
     for array in arrays:
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
@@ -86,14 +90,14 @@ def test_nobody_writes_into_a_graph(way, is_sparse):
     nodes.features[:1] *= 2
     nodes.labels[0] = 5
     assert_array_equal(nodes.labels, Y)
-    found = nodes.features
-    assert_array_equal(found.toarray() if is_sparse else found, X)
+    result = nodes.features
+    assert_array_equal(result.toarray() if is_sparse else result, X)
 
 
 def test_input_stays_writable():
-    own_X, own_A, own_y = X.copy(), sparse.csr_array(A), Y.copy()
-    NodeSet((own_X, own_A), labels=own_y)
-    for array in (own_X, own_A.data, own_A.indices, own_y):
+    separate_X, separate_A, separate_y = X.copy(), sparse.csr_array(A), Y.copy()
+    NodeSet((separate_X, separate_A), labels=separate_y)
+    for array in (separate_X, separate_A.data, separate_A.indices, separate_y):
         assert array.flags.writeable
 
 
@@ -148,7 +152,9 @@ def make():
 
     def made(**parts):
         parts = {"x": X, "edge_index": EDGES, **parts}
-        return data.Data(**{name: torch.tensor(part) for name, part in parts.items()})
+        return data.Data(
+            **{name: torch.tensor(component) for name, component in parts.items()}
+        )
 
     return made
 
@@ -170,8 +176,8 @@ def test_attributes_that_may_be_weights(make, values):
     assert_array_equal(nodes.adjacency.toarray(), A > 0)
     data = make(edge_attr=values)
     data.edge_weight = data.edge_attr  # what the warning says
-    nodes, found = _warnings_of(data)
-    assert found == []
+    nodes, result = _warnings_of(data)
+    assert result == []
     assert_array_equal(nodes.adjacency.toarray(), A)
 
 
@@ -185,8 +191,8 @@ def test_attributes_that_may_be_weights(make, values):
     ],
 )
 def test_attributes_that_are_no_weights(make, parts):
-    nodes, found = _warnings_of(make(**parts))
-    assert found == []
+    nodes, result = _warnings_of(make(**parts))
+    assert result == []
     assert_array_equal(nodes.adjacency.toarray(), A > 0)
 
 
@@ -195,12 +201,12 @@ def test_labels_in_columns(make):
     assert "has 2 values of y for each of its 3 nodes, which are not taken" in message
     assert nodes.labels is None
     for y in ([[0], [1], [0]], Y):
-        nodes, found = _warnings_of(make(y=y))
-        assert found == []
+        nodes, result = _warnings_of(make(y=y))
+        assert result == []
         assert_array_equal(nodes.labels, Y)
     for of_graph in (1, [[1, 0]]):
-        nodes, found = _warnings_of(make(y=of_graph))
-        assert found == []
+        nodes, result = _warnings_of(make(y=of_graph))
+        assert result == []
         assert nodes.labels is None
 
 
