@@ -24,11 +24,7 @@ _CHUNK_BYTES = {"cpu": 2**19, "cuda": 2**26}
 
 
 def confidence(proba, corrected):
-    r"""Return the largest probability r of each sample, or its correction for chance.
-
-    The correction is :math:`(r - 1/C) / (1 - 1/C)`, but at least 0.01. The result is
-    float64, of shape (n_samples,), in (0, 1].
-    """
+    """Return the largest probability r, or at least 0.01 of (r - 1/C) / (1 - 1/C)."""
     r = np.asarray(proba, dtype=np.float64).max(axis=1)
     if not corrected:
         return r

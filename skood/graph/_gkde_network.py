@@ -303,7 +303,9 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
 
         def penalty(outputs, numbers):
             targets = of_train if module.training else of_valid
-            return self._distance(outputs, targets, numbers)
+            weights = self.lambda_gkde, self.lambda_teacher
+            alpha = self._loss.alpha(outputs)
+            return targets.distance(alpha, numbers, *weights).to(outputs.dtype)
 
         return penalty
 
@@ -397,12 +399,6 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
         ordered = np.full((len(values), len(self.classes_)), missing)
         ordered[:, label_codes(np.asarray(classes), self.classes_)] = values
         return torch.tensor(ordered, device=labeled.tensors.device)
-
-    def _distance(self, outputs, targets, numbers):
-        """Return the mean divergence of nodes from their regularization targets."""
-        alpha = self._loss.alpha(outputs)
-        weights = self.lambda_gkde, self.lambda_teacher
-        return targets.distance(alpha, numbers, *weights).to(outputs.dtype)
 
     # --- prediction -----------------------------------------------------------------
 

@@ -420,7 +420,12 @@ class _PosteriorNetwork(nn.Module):
         self.encoder.head.reset_parameters()
         self.flows = RadialFlows(n_classes, latent_dim, flow_layers)
         self.register_buffer("log_prior", torch.zeros(n_classes))
-        self.log_budget = _log_budget(budget, latent_dim, n_classes)
+        if budget in ("latent", "latent-classes"):
+            factor = n_classes if budget == "latent-classes" else 1
+            log_budget = 0.5 * latent_dim * math.log(4.0 * math.pi) + math.log(factor)
+        else:
+            log_budget = math.log(budget)
+        self.log_budget = log_budget
         self.n_steps = n_steps
         self.teleport = teleport
 
@@ -437,14 +442,6 @@ class _PosteriorNetwork(nn.Module):
     def log_evidence(self, z):
         """Return the unbounded log evidence at points for each class."""
         return self.flows.in_blocks(z) + (self.log_prior + self.log_budget)
-
-
-def _log_budget(budget, latent_dim, n_classes):
-    """Return the logarithm of the factor of the densities."""
-    if not isinstance(budget, str):
-        return math.log(budget)
-    log_budget = 0.5 * latent_dim * math.log(4.0 * math.pi)
-    return log_budget + (math.log(n_classes) if budget == "latent-classes" else 0.0)
 
 
 def _entropy(alpha):

@@ -22,11 +22,7 @@ _MIN_SAMPLES = 32
 
 
 class Graph:
-    """Graph behind sets of nodes: features, edges and labels.
-
-    It is not modified. Derived values are cached, not pickled, and must not refer to
-    the graph, so that it is freed, together with them, after its last use.
-    """
+    """Graph behind sets of nodes, not modified; cached values must not refer to it."""
 
     def __init__(self, X, adjacency, labels=None, public_split=None):
         self.X = X

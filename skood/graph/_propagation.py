@@ -41,14 +41,12 @@ _CONSTRAINTS: dict = {
 }
 
 
-def _defaults(scheme, n_steps, teleport):
-    """Return the steps and the teleport of a scheme, with defaults for None."""
-    usual = {"random-walk": (30, 0.02), "gnnsafe": (2, None), "symmetric": (10, 0.1)}
-    usual_steps, usual_teleport = usual[scheme]
-    return (
-        usual_steps if n_steps is None else n_steps,
-        usual_teleport if teleport is None else teleport,
-    )
+# Operator, and default number of steps and teleport, of each scheme.
+_SCHEMES: dict = {
+    "random-walk": ("walk", 30, 0.02),
+    "gnnsafe": ("mean", 2, None),
+    "symmetric": ("symmetric", 10, 0.1),
+}
 
 
 @validate_params(
@@ -149,12 +147,13 @@ def propagate(
             f"values must have one row for each of the {graph.n_nodes} nodes of the "
             f"graph, got {len(initial)}. Give the values of nodes.whole()."
         )
-    n_steps, teleport = _defaults(scheme, n_steps, teleport)
+    kind, usual_steps, usual_teleport = _SCHEMES[scheme]
+    n_steps = usual_steps if n_steps is None else n_steps
+    teleport = usual_teleport if teleport is None else teleport
     alone = graph.derived("alone", lambda: _alone(graph.adjacency))
     if n_steps == 0 or alone.all():
         return initial.copy()
-    kinds = {"random-walk": "walk", "gnnsafe": "mean", "symmetric": "symmetric"}
-    operator = graph.operator(kinds[scheme])
+    operator = graph.operator(kind)
     propagated = initial
     for _ in range(n_steps):
         if scheme == "gnnsafe":

@@ -46,7 +46,7 @@ class Problem:
         self.points, self.reference = searches._run(self.tail, samples)
         targets = quam._targets(self.reference[:1])
         self.task = quam._task(targets, self.reference[:1], self.tail)
-        self.stored = searches.stored(self.tail, self.task)
+        self.stored = searches.stored(self.tail.network.device, self.task)
         theta = self.tail.flatten(self.tail.start(n_models)).double()
         noise = np.random.default_rng(0).normal(scale=size, size=theta.shape)
         self.theta = theta + torch.from_numpy(noise)

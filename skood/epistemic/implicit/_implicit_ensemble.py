@@ -93,10 +93,7 @@ def moved(before, after):
 
 
 def replaced(module, convert):
-    """Replace layers of a module; a layer that is used twice stays one layer.
-
-    ``convert(part, name)`` returns a replacement; for None, its parts are visited.
-    """
+    """Replace layers by ``convert(layer, name)``, or visit inside; shared ones once."""
     done: dict = {}
 
     def visit(layer, name):

@@ -56,10 +56,7 @@ class Outputs:
 
 
 class LastLayer(Outputs):
-    """Linear head of a prepared `FunctionalNetwork` with `one_margin`, with features.
-
-    `weights` (n_outputs, n_features) are weights and biases in float64.
-    """
+    """Linear head of a prepared `FunctionalNetwork`; `weights` include biases."""
 
     def __init__(self, network):
         if network.head_name is None:
@@ -452,10 +449,9 @@ def exact_uncertainty(normals, spread, setting):
 def best_variance(eigenvalues, square_norm, square_error, n_samples, precision=None):
     """Return the variance of the targets with the largest marginal likelihood.
 
-    `eigenvalues` λ of the sum of φφ^T, `square_error` > 0 of the targets. With
-    γ = sum_j λ_j / (λ_j + ρ) and ρ = τ σ^2 it is σ^2 = `square_error` / (n - γ); for an
-    unknown `precision` τ = γ / `square_norm`. Each is one equation for ρ with one root:
-    γ decreases with ρ.
+    With γ = sum_j λ_j / (λ_j + ρ) and ρ = τ σ^2 it is σ^2 = `square_error` / (n - γ);
+    for an unknown `precision` τ = γ / `square_norm`. Each is one equation for ρ with
+    one root: γ decreases with ρ.
     """
     values = eigenvalues[eigenvalues > 0]
     if len(values) == 0 or (precision is None and square_norm == 0):

@@ -34,10 +34,9 @@ class Keep:
 class BestModels:
     """Weights of the model of each search with the smallest attack loss.
 
-    Only models whose training loss exceeds the loss `given` (n_steps + 1,) of the given
-    network, on the same samples, by at most `slack` are compared; a search without any
-    keeps its last model, and is not `feasible`. The `n_iterates` last models of each
-    search are stored as rows of weights, (n_searches, n_iterates, n_weights).
+    Only models whose training loss exceeds the `reference_loss` (n_steps + 1,) by at
+    most `slack` are compared; a search without any keeps its last model, and is not
+    `feasible`. The `n_iterates` last models of each search are stored, too.
     """
 
     def __init__(self, tail, reference_loss, slack, n_iterates=0):

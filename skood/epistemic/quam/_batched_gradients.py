@@ -46,10 +46,9 @@ class AutogradSteps:
 class DenseSteps:
     """Gradients of linear layers by matrix products, in preallocated memory.
 
-    Allocating memory for some megabytes in each step would cost more than computing
-    them: the system clears it page by page. The outputs of the first layer and their
-    gradient have one row for each training sample, one before these for the own point
-    of each search, and one after these for each point, in all searches.
+    Allocating some megabytes in each step would cost more than computing them. Outputs
+    of the first layer have one row for each training sample, one before these for the
+    own point of each search, and one after these for each point, in all searches.
     """
 
     def __init__(self, tail, weights):

@@ -713,11 +713,7 @@ def _logits(weights, x):
 
 
 def _inverse_times(updates, vector, plain):
-    """Return the inverse of each updated Hessian times a vector, by two loops.
-
-    `plain` is the inverse of the Hessian without updates times the vector. Algorithm
-    7.4 of Nocedal and Wright, with products of the inverse in place of the inverse.
-    """
+    """Return inverse updated Hessians times vectors (Nocedal and Wright, Alg. 7.4)."""
     shares = []
     for update in reversed(updates):
         share = update["rho"] * (update["s"] * vector).sum(1)

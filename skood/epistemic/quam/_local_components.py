@@ -152,11 +152,7 @@ class Stored:
 
 
 class NormalMixture:
-    """Mixture of normal distributions of equal shares.
-
-    `means` (n_components, n_weights) and `precisions`, of the same shape, or matrices
-    (n_components, n_weights, n_weights), in float64.
-    """
+    """Mixture of normal distributions; `precisions` are diagonals or matrices."""
 
     def __init__(self, means, precisions):
         self._means, self._is_full = means, precisions.ndim == 3

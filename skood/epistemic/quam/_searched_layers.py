@@ -138,10 +138,8 @@ def _composed(functions):
 def find_tail(network, scope, batch, *, rank=4, seed=0):
     """Return the `Tail` of a prepared `FunctionalNetwork` whose weights are searched.
 
-    `scope` is "last", the last linear layer; "dense", all linear layers at its end;
-    "full"; "norm", scales and shifts of normalization layers; "bias", all biases; or
-    "adapter", changes of a rank in all linear and convolutional layers, whose initial
-    matrices depend on a seed. Raises if there are none.
+    For `scope` see `QUAM`. Raises if there are none. The initial matrices of adapters
+    depend on a seed.
     """
     if scope in _PARTIAL:
         names = _PARTIAL[scope](network.module)

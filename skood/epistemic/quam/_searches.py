@@ -203,17 +203,12 @@ class Searches:
                 f"n_evaluation_samples = {quam._drawn_for} and at most {n_steps} "
                 f"steps. They are {now} and {n_now} now: call fit again."
             )
-        features = to_tensor(quam.penalty_features_, network.device)
-        targets = _as_targets(quam.penalty_targets_, network.device)
-        batches = [
-            (features[indices], targets[indices])
-            for indices in torch.from_numpy(quam.penalty_index_[: n_now + 1])
-        ]
+        stored = self.stored(network.device)
         judges = None
         if self.component.n_evaluation_samples is not None:
             indices = torch.from_numpy(quam.evaluation_index_)
-            judges = features[indices], targets[indices]
-        return batches, judges
+            judges = stored.features[indices], stored.targets[indices]
+        return stored.batches[: n_now + 1], judges
 
     # --- searches ------------------------------------------------------------
 
@@ -234,11 +229,13 @@ class Searches:
             outputs = block.outputs.reshape(-1, n_points, n_outputs)
             yield reference, outputs, weights, searches
 
-    def stored(self, tail, task):
+    def stored(self, device, task=None):
         """Return the training samples of the steps, as `Stored`."""
-        quam, device = self.estimator, tail.network.device
+        quam = self.estimator
         features = to_tensor(quam.penalty_features_, device)
-        targets = _as_targets(quam.penalty_targets_, device)
+        targets = to_tensor(quam.penalty_targets_, device)
+        if not targets.dtype.is_floating_point:
+            targets = targets.long()
         index = torch.from_numpy(quam.penalty_index_)
         batches = [(features[indices], targets[indices]) for indices in index]
         return Stored(features, targets, batches, quam.n_samples_fit_, task)
@@ -282,7 +279,7 @@ class Searches:
         if component.include_reference:
             best["theta"] = torch.cat([best["theta"], tail.flatten(tail.start(1))])
         options = component, quam.temperature, self.options.rank, quam._seed
-        point, stored = block.points[i : i + 1], self.stored(tail, task)
+        point, stored = block.points[i : i + 1], self.stored(tail.network.device, task)
         with self.plain():
             outputs, log_weights = draw_members(
                 tail, stored, point, best["theta"], best.get("iterates"), options
@@ -340,7 +337,7 @@ class Searches:
         }
         if with_posterior:
             initial = tail.start(len(points))
-            stored = self.stored(tail, task)
+            stored = self.stored(tail.network.device, task)
             loss = stored.loss(tail, best.weights, points)
             excess = loss - stored.loss(tail, initial, points)[0]
             growth = _square_norm(named) - _square_norm(tail.named(initial))[0]
@@ -447,12 +444,6 @@ class Searches:
             weights=self._weights(block.judged.reshape(-1, 1)).reshape(training.shape),
         )
         return trace, block.outputs[:, :, 0], reference
-
-
-def _as_targets(targets, device):
-    """Return targets as a tensor, class indices as int64."""
-    targets = to_tensor(targets, device)
-    return targets if targets.dtype.is_floating_point else targets.long()
 
 
 def _square_norm(named):
