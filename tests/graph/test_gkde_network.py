@@ -619,7 +619,7 @@ def test_interrupted_fit_keeps_state(monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(GKDENetwork, "_distance", interrupt)
+    monkeypatch.setattr("skood.graph._gkde_network.Targets.distance", interrupt)
     with pytest.raises(KeyboardInterrupt):
         clf.fit(NODES[:60], Y[:60])
     assert_array_equal(clf.predict_alpha(NODES), before)
