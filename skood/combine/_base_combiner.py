@@ -150,7 +150,11 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
             # samples are contiguous: NumPy is slow along many short axes
             results[chunk] = np.asarray(function(np.ascontiguousarray(p.T))).T
 
-        map_chunks(apply, list(row_chunks(n, m * _BYTES, _BUDGET)))
+        chunks = list(row_chunks(n, m * _BYTES, _BUDGET))
+        if len(chunks) == 1:
+            apply(chunks[0])
+        else:
+            map_chunks(apply, chunks)
         return results
 
     @parameters_checked

@@ -487,24 +487,24 @@ class Levels:
 
     def evaluate(self, scores):
         """Return p-values, statistics and levels from the scores of each committee."""
-        counts, n_below = 0, 0
+        counts = n_calibration = n_below = n_level = 0
         for calibration, statistics, fold_scores in zip(
             self.calibrations, self.statistics, scores, strict=True
         ):
             fold_counts = calibration.counts(fold_scores)
             counts = counts + fold_counts
+            n_fold, n_level = len(calibration.scores), n_level + len(statistics)
+            n_calibration += n_fold
             if self.kind == "conformal":
-                q = self.statistic(
-                    pvalues_of(fold_counts, len(calibration), self.method)
-                )
-                n_below = n_below + _at_most(statistics, q)
-        P = pvalues_of(counts, self.n_calibration, self.method)
+                q = self.statistic(pvalues_of(fold_counts, n_fold, self.method))
+                n_below += np.searchsorted(statistics, loosened(q), side="right")
+        P = pvalues_of(counts, n_calibration, self.method)
         if self.kind == "nominal":
             q = self.statistic(P)
             return Bunch(pvalues=P, statistic=q, level=q)
         if len(self.calibrations) > 1:
             q = self.statistic(P)
-        level = (1.0 + n_below) / (self.n_level + 1.0)
+        level = (1.0 + n_below) / (n_level + 1.0)
         return Bunch(pvalues=P, statistic=q, level=level)
 
     def log_level(self, evaluation):
@@ -512,9 +512,8 @@ class Levels:
         scores = np.log(np.maximum(evaluation.level, np.finfo(np.float64).tiny))
         if self.kind == "conformal":
             with np.errstate(divide="ignore", over="ignore"):
-                evidence = np.log1p(
-                    1.0 / evaluation.statistic
-                )  # about -log q for small q
+                # about -log q for small q
+                evidence = np.log1p(1.0 / evaluation.statistic)
             scores -= _TIE_BREAK * (1.0 - 1.0 / (1.0 + evidence))
         return scores
 
@@ -548,7 +547,9 @@ class Levels:
             least = pvalues_of(np.zeros((1, n_members)), n_calibration, self.method)
             (q,) = self.statistic(least)
             if q > level or level <= 0.0:
-                n_tied = sum(_at_most(ranked, q) for ranked in self.statistics)
+                n_tied = sum(
+                    np.sum(ranked <= loosened(q)) for ranked in self.statistics
+                )
                 remedy = (
                     "Give more calibration samples, fewer members, or another combiner."
                     if q > 0.0
@@ -565,8 +566,3 @@ class Levels:
                 return
         if self.method == "conformal":
             warn_if_few(self.combiner, n_calibration, n_members, level)
-
-
-def _at_most(ranked, q):
-    """Count the sorted statistics that are at most `q`, up to rounding."""
-    return np.searchsorted(ranked, loosened(q), side="right")

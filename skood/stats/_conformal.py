@@ -285,11 +285,8 @@ def counts_at_most(ranked, scores):
     """
     counts = np.empty(scores.shape, dtype=np.int64)
     if scores.size <= _FEW:
-        pairs = zip(ranked.T, scores.T, strict=True)
-        counts.T[:] = [
-            calibration.searchsorted(column, side="right")
-            for calibration, column in pairs
-        ]
+        for j, column in enumerate(scores.T):
+            counts[:, j] = ranked[:, j].searchsorted(column, side="right")
         return counts
 
     def count(chunk):
