@@ -123,8 +123,8 @@ def test_numbers_at_depth_3():
 def test_numbers_of_trees(n, levels, connectives, total, signed, distinct):
     options = {"form": "tree", "connectives": connectives}
     for excluded, expected in ((False, total), ("signed", signed), (True, distinct)):
-        found = constraint_candidates(_bools(n), levels, distinct=excluded, **options)
-        assert len(found) == expected
+        actual = constraint_candidates(_bools(n), levels, distinct=excluded, **options)
+        assert len(actual) == expected
 
 
 @pytest.mark.parametrize("distinct", [True, "signed", False])

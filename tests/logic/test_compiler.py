@@ -84,9 +84,9 @@ def test_against_plain_python(formula):
     for columns in (codes.T, torch.as_tensor(codes).T):
         cache = {}
         for _ in range(2):  # what is kept does not change
-            found = evaluate(compiled, columns, cache)
-            assert found.dtype in (np.bool_, torch.bool)
-            assert found.tolist() == expected
+            actual = evaluate(compiled, columns, cache)
+            assert actual.dtype in (np.bool_, torch.bool)
+            assert actual.tolist() == expected
         assert set(cache) == comparisons(compiled)
 
 

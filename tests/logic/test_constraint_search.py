@@ -245,10 +245,10 @@ def test_columns_of_labels_go_by_their_names():
     assert search.knowledge_base_.constraints == search.constraints_
     expected = search.score(X, y)
     assert search.score(X, frame) == make_ood_scorer()(search, X, frame) == expected
-    for found, proba in zip(
+    for actual, proba in zip(
         search.concept_proba(X), search.estimator_.concept_proba(X), strict=True
     ):
-        np.testing.assert_array_equal(found, proba)
+        np.testing.assert_array_equal(actual, proba)
     contributions = [list(row.contributions.values()) for row in search.explain(X[:5])]
     display = ConstraintContributionDisplay.from_estimator(search, X[:5])
     np.testing.assert_array_equal(display.contributions, contributions)

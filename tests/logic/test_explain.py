@@ -259,8 +259,8 @@ def test_expected_contributions():
     one = mln(RULES, marginalize=True).fit(X, y)
     expected = one.knowledge_base_.expected(one.concept_proba(X))
     rows = one.explain(X)
-    found = [list(row.contributions.values()) for row in rows]
-    np.testing.assert_allclose(found, one.weights_ * (1 - expected), rtol=1e-9)
+    actual = [list(row.contributions.values()) for row in rows]
+    np.testing.assert_allclose(actual, one.weights_ * (1 - expected), rtol=1e-9)
     hard = mln(RULES).fit(X, y).explain(X)
     assert [row.violated for row in rows] == [row.violated for row in hard]
 

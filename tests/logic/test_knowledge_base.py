@@ -157,8 +157,8 @@ def test_a_pseudo_likelihood():
     for codes in (Z, Z.astype(bool), torch.as_tensor(Z), kb.decode(Z)):
         if codes.dtype == bool and codes is not Z:
             codes = kb.encode(codes)
-        found = kb.pseudo_log_likelihood(codes, [1.2, -0.7])
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+        actual = kb.pseudo_log_likelihood(codes, [1.2, -0.7])
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-10)
     np.testing.assert_allclose(kb.log_partition([1.2, -0.7]), 2.7974703342918876)
 
 
@@ -326,12 +326,12 @@ def test_penalties_are_sums(messy):
     kb, codes, truth = messy
     weights = np.random.default_rng(0).normal(size=20)
     expected = [-math.fsum(weights[row]) for row in truth]
-    found = kb.penalty(codes, weights)
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
-    assert (kb.penalty(torch.as_tensor(codes), weights) == found).all()
+    actual = kb.penalty(codes, weights)
+    assert actual.dtype == np.float64
+    np.testing.assert_allclose(actual, expected, rtol=1e-13, atol=1e-13)
+    assert (kb.penalty(torch.as_tensor(codes), weights) == actual).all()
     frame = pd.DataFrame(kb.decode(codes), columns=kb.concepts)
-    assert (kb.penalty(frame, weights.tolist()) == found).all()
+    assert (kb.penalty(frame, weights.tolist()) == actual).all()
 
 
 def test_samples_that_satisfy_the_same_have_equal_penalties(messy):
@@ -391,8 +391,8 @@ def test_probabilities_of_all_worlds_sum_to_1():
 def test_fit_recovers_weights():
     kb = KnowledgeBase(SEVEN_RULES, SEVEN)
     expected = kb.expected_truth(SEVEN_WEIGHTS)
-    found = kb.fit_weights_to(expected, 100, prior=0)
-    np.testing.assert_allclose(found, SEVEN_WEIGHTS, rtol=0, atol=1e-6)
+    actual = kb.fit_weights_to(expected, 100, prior=0)
+    np.testing.assert_allclose(actual, SEVEN_WEIGHTS, rtol=0, atol=1e-6)
 
 
 def test_weights_of_samples_of_any_kind(messy):

@@ -280,8 +280,8 @@ def test_weights_of_the_user():
         ([1.0, -1.0], [1.0, -1.0]),
     ]
     for weights, expected in given:
-        found = mln(weights=weights).fit(X, y).weights_
-        for weight, value, free in zip(found, expected, fitted, strict=True):
+        actual = mln(weights=weights).fit(X, y).weights_
+        for weight, value, free in zip(actual, expected, fitted, strict=True):
             if value is not None:
                 assert weight == value
             else:

@@ -508,12 +508,12 @@ def test_packed_bits_come_back_and_are_counted():
         words = pack_bits(truth)
         assert words.shape == (-(-m // 64), 40)
         np.testing.assert_array_equal(unpack_bits(words, m), truth)
-        found, counts = distinct_columns(words)
+        actual, counts = distinct_columns(words)
         rows, expected = np.unique(truth, axis=0, return_counts=True)
         assert len(counts) == len(rows)
         assert sorted(counts) == sorted(expected)
         again, sums = distinct_columns(words, np.full(40, 0.25))
-        np.testing.assert_array_equal(again, found)
+        np.testing.assert_array_equal(again, actual)
         np.testing.assert_array_equal(sums, counts / 4)
 
 

@@ -293,12 +293,12 @@ def test_pseudo_likelihood_against_loops(seed, monkeypatch):
     weights, scopes = rng.normal(size=5), [scope for scope, _ in factors]
     Z = random_rows(rng, sizes, 20)
     expected = [naive_pseudo(factors, sizes, tuple(row), weights) for row in Z]
-    found = pseudo_log_likelihood(truth_of(factors), sizes, scopes, Z, weights)
-    assert_allclose(found, expected, rtol=0, atol=1e-12)
+    actual = pseudo_log_likelihood(truth_of(factors), sizes, scopes, Z, weights)
+    assert_allclose(actual, expected, rtol=0, atol=1e-12)
     # the number of a row does not depend on the others, nor on chunks
     monkeypatch.setattr(_weights, "_CHUNK", 60)
     again = pseudo_log_likelihood(truth_of(factors), sizes, scopes, Z, weights)
-    assert_array_equal(again, found)
+    assert_array_equal(again, actual)
 
 
 def test_pseudo_likelihood_with_large_weights_is_finite():
@@ -337,9 +337,9 @@ def test_pseudo_likelihood_of_single_concepts_is_the_likelihood():
     factors = [((0,), TRUE), ((1,), np.array([True, False, False]))]
     Z = np.array([[1, 0]] * 13 + [[0, 2]] * 2 + [[1, 1]] * 5)
     scopes = [(0,), (1,)]
-    found = fit_pseudo_weights(truth_of(factors), [2, 3], scopes, Z, prior=0)
+    actual = fit_pseudo_weights(truth_of(factors), [2, 3], scopes, Z, prior=0)
     expected = [math.log(18 / 2), math.log(13 / 7 * 2)]
-    assert_allclose(found, expected, rtol=0, atol=1e-8)
+    assert_allclose(actual, expected, rtol=0, atol=1e-8)
     # the prior is that of a thousand drawn rows: close to uniform
     exact = fit_weights(Partition([2, 3], factors), [0.9, 0.65], 20, prior=2)
     with_prior = fit_pseudo_weights(truth_of(factors), [2, 3], scopes, Z, prior=2)

@@ -339,12 +339,12 @@ def test_what_is_not_forged_is_loaded(name):
     loaded = loads(dumps(estimator), trusted=[*TRUSTED, *OF_BOOSTING])
     for method in METHODS:
         if hasattr(estimator, method):
-            found, expected = (
+            actual, expected = (
                 getattr(one, method)(rows) for one in (loaded, estimator)
             )
-            if not isinstance(found, tuple):
-                found, expected = [found], [expected]
-            for a, b in zip(found, expected, strict=True):
+            if not isinstance(actual, tuple):
+                actual, expected = [actual], [expected]
+            for a, b in zip(actual, expected, strict=True):
                 a, b = (c.toarray() if sparse.issparse(c) else c for c in (a, b))
                 np.testing.assert_array_equal(a, b)
 

@@ -246,11 +246,11 @@ def test_figure_of_ranks():
     expected = dict(zip(ranks.methods, ranks.mean_rank, strict=True))
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == ["EGNN", "EPN", "GPN"]
-    found = {
+    actual = {
         names[int(y)]: x
         for x, y in zip(printed.get_xdata(), printed.get_ydata(), strict=True)
     }
-    assert found == {name: expected[name] for name in names}
+    assert actual == {name: expected[name] for name in names}
     assert _epn_ranks.FIGURES["15"](records(values)) is None
 
 

@@ -202,11 +202,11 @@ def test_killed_command_continues(tmp_path, log, monkeypatch, point):
     )
     monkeypatch.setattr(Parts, "log", tmp_path / "other")
     assert command(tmp_path / "whole") == 0
-    found, expected = (
+    actual, expected = (
         json.loads((tmp_path / name / "cells.json").read_text())
         for name in ("killed", "whole")
     )
-    assert found == expected
+    assert actual == expected
     assert command(tmp_path / "killed") == 0
     assert log.read_text().split("\n")[:-1] == before + after
 

@@ -85,8 +85,8 @@ def test_lists(data, tmp_path):
     for end, known in (("", ["ID"]), ("-fs", ["ID", "CIFAR-10-C"])):
         a, b = np.concatenate([scores[name] for name in known]), scores["TIN"]
         area = roc_auc_score(np.repeat([1, 0], [len(a), len(b)]), np.append(a, b))
-        found = cells[f"cifar10{end}", "MaxLogit", "near/TIN/AUROC"]
-        assert found == pytest.approx(100 * area)
+        actual = cells[f"cifar10{end}", "MaxLogit", "near/TIN/AUROC"]
+        assert actual == pytest.approx(100 * area)
         a = np.concatenate([parts[name]["odin"] for name in known])
         b = parts["TIN"]["odin"]
         area = roc_auc_score(np.repeat([1, 0], [len(a), len(b)]), np.append(a, b))
@@ -94,8 +94,8 @@ def test_lists(data, tmp_path):
             100 * area
         )
     right = logits["CIFAR-10-C"].argmax(axis=1) == parts["CIFAR-10-C"]["y"]
-    found = cells["cifar10", "network", "CIFAR-10-C/accuracy"]
-    assert found == pytest.approx(100 * right.mean())
+    actual = cells["cifar10", "network", "CIFAR-10-C/accuracy"]
+    assert actual == pytest.approx(100 * right.mean())
     # the claim on far sets needs all of them
     assert [claim["table"] for claim in result.claims] == ["cifar10-fs"]
 

@@ -43,14 +43,14 @@ def small(tmp_path_factory):
 def test_franc(small):
     values = small("franc")
     at_fpr = "selective risk at TPR .7, FPR .2"
-    found = values["1"]
+    actual = values["1"]
     for row, expected in (("A", 0.1585), ("B", 0.1419), ("C", np.nan), ("D", 0.1259)):
-        np.testing.assert_allclose(found[row, at_fpr], expected, atol=5e-5)
+        np.testing.assert_allclose(actual[row, at_fpr], expected, atol=5e-5)
     expected = [0.1242, 0.8782, 0.8649, 0.7575, 0.9620, 0.9543, 0.9139]
     expected += [0.8198, 0.8267, 0.8620]
     cells = [("D", "selective risk at precision .9, recall .7")]
     cells += [(row, area) for area in ("AUROC", "AUPR", "OSCR") for row in "ABC"]
-    np.testing.assert_allclose([found[cell] for cell in cells], expected, atol=5e-5)
+    np.testing.assert_allclose([actual[cell] for cell in cells], expected, atol=5e-5)
     risk = values["2"].xs("8 and 9/selective risk at common FPR", level="column")
     assert risk["digits/KNN+MSP"] < risk["digits/KNN"]
     assert risk["digits/ViM+MSP"] < risk["digits/ViM"]

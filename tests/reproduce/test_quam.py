@@ -146,17 +146,17 @@ def test_imagenet_on_files(tmp_path, monkeypatch):
     for ood, n in recipe["n_id"].items():
         rows = np.concatenate([part.id_rows(ood) for part in parts])
         assert len(set(rows)) == 3 * n  # disjoint
-    found = {}
+    actual = {}
     for row in _quam_imagenet.table_2(parts[0]):
-        found.setdefault(row.name, {}).update(row.compute())
+        actual.setdefault(row.name, {}).update(row.compute())
     methods = (*_quam_imagenet.METHODS, "own")
-    assert set(found["ImageNet-O"]) == {f"{name}/AUROC" for name in methods}
-    assert len(found["Misclassification"]) == len(methods)
+    assert set(actual["ImageNet-O"]) == {f"{name}/AUROC" for name in methods}
+    assert len(actual["Misclassification"]) == len(methods)
     sets = parts[0].samples("a", "ImageNet-A")
     wrong = parts[0].head.predict(sets.id) != sets.y
     p = parts[0].head.predict_proba(sets.id)
     expected = roc_auc_score(wrong, -(p * np.log(p)).sum(axis=1))
-    assert found["Misclassification"]["Reference/AUROC"] == pytest.approx(expected)
+    assert actual["Misclassification"]["Reference/AUROC"] == pytest.approx(expected)
     details = [row.compute() for row in _quam_imagenet.table_c4(parts[0])]
     columns = {column for values in details for column in values}
     assert len(columns) == 3 * len(methods)
@@ -189,7 +189,7 @@ def records(table, values):
 
 def test_variance_of_importance_sampling(tmp_path):
     """Values of the specification, and half a unit of their last digits."""
-    found = rows("two modes", tmp_path)
+    actual = rows("two modes", tmp_path)
     expected = {
         "mode sd 0.5": (64.459, 5e-4),
         "mode sd 1": (2025.521, 5e-4),
@@ -206,8 +206,8 @@ def test_variance_of_importance_sampling(tmp_path):
         "sampling sd 5": (1.16279, 5e-6),
     }
     for name, (value, error) in expected.items():
-        assert found[name]()["N variance"] == pytest.approx(value, abs=error)
-    narrow, wide = (found[f"bounds, sampling sd {sd}"]() for sd in (1, 2))
+        assert actual[name]()["N variance"] == pytest.approx(value, abs=error)
+    narrow, wide = (actual[f"bounds, sampling sd {sd}"]() for sd in (1, 2))
     assert narrow == pytest.approx({"N variance": 2025.521, "4 E": 8106.08}, rel=1e-5)
     expected = {"N variance": 0.855035, "4 E": 7.42014, "4 c^2": 80.431}
     assert wide == pytest.approx(expected, rel=1e-5)
@@ -217,8 +217,8 @@ def test_variance_of_importance_sampling(tmp_path):
 
 def test_coverage(tmp_path):
     """The exact coverages within three standard errors of 1,000 repetitions."""
-    found = rows("two modes", tmp_path)
-    values = {name: found[name]() for name in studies.DRAWS}
+    actual = rows("two modes", tmp_path)
+    values = {name: actual[name]() for name in studies.DRAWS}
     for row, expected in zip(values.values(), (0.602, 0.953, 0.954), strict=True):
         error = np.sqrt(expected * (1 - expected) / 1000)
         assert row["coverage"] == pytest.approx(expected, abs=3 * error)
@@ -277,12 +277,12 @@ def test_distances_are_those_of_scipy():
     proba = np.random.default_rng(0).dirichlet(np.ones(3), size=(4, 6))
     proba[0, 0] = [1, 0, 0]
     proba[1, 0] = [0, 1, 0]  # log 2: the largest divergence
-    found = similarity.distances(proba)
+    actual = similarity.distances(proba)
     for i, p in enumerate(proba):
         for j, q in enumerate(proba):
             divergence = np.nan_to_num(jensenshannon(p, q, axis=1)) ** 2
             expected = np.sqrt(divergence.mean())
-            assert found[i, j] == pytest.approx(expected, abs=1e-7)
+            assert actual[i, j] == pytest.approx(expected, abs=1e-7)
 
 
 @pytest.mark.filterwarnings("ignore")  # of networks that are not trained
@@ -293,7 +293,7 @@ def test_similarity_of_digits(tmp_path, monkeypatch):
     recipe = {"n_members": 2, "search": {"n_steps": 5, "batch_size": 64}}
     monkeypatch.setattr(Digits, "recipe", recipe)
     parts = Digits(Run(None, tmp_path, device="cpu", small=True), 0)
-    found = {row.name: row.compute() for row in similarity.table_c9(parts)}
+    actual = {row.name: row.compute() for row in similarity.table_c9(parts)}
     X, network = parts.sets.test[0][:3], parts.network
     own = integrated_gradients(network, X)
     cosines = []
@@ -302,11 +302,11 @@ def test_similarity_of_digits(tmp_path, monkeypatch):
         cosines += [
             a @ b / np.sqrt(a @ a * (b @ b)) for a, b in zip(A, own, strict=True)
         ]
-    row = found["digits/ensemble"]
+    row = actual["digits/ensemble"]
     assert row["mean cosine"] == pytest.approx(np.mean(cosines))
     assert row["50 %"] == pytest.approx(np.median(cosines))
     for kind in ("digits", "shuffled digits"):
-        row = found[f"{kind}/adversarial"]
+        row = actual[f"{kind}/adversarial"]
         assert -1 <= row["5 %"] <= row["mean cosine"] < 1
         assert 0 <= row["share of feasible models"] <= 1
     models = parts.similarity.adversarial["digits"]
@@ -316,22 +316,22 @@ def test_similarity_of_digits(tmp_path, monkeypatch):
         for (clf, _), x in zip(models, X, strict=True)
     ]
     expected = [a @ b / np.sqrt(a @ a * (b @ b)) for a, b in zip(A, own, strict=True)]
-    assert found["digits/adversarial"]["mean cosine"] == pytest.approx(
+    assert actual["digits/adversarial"]["mean cosine"] == pytest.approx(
         np.mean(expected)
     )
 
-    found = {row.name: row.compute() for row in similarity.table_c10(parts)}
+    actual = {row.name: row.compute() for row in similarity.table_c10(parts)}
     run = "digits against shuffled digits"
     distance = parts.similarity.distance
     assert distance.shape == (9, 9)  # the network, 2 members, 3 models of each kind
     expected = {"from the network": distance[0, 1:3].mean(), "within": distance[1, 2]}
-    assert found[f"{run}/ensemble"] == pytest.approx(expected)
-    last = found[f"{run}/adversarial, shuffled digits"]
+    assert actual[f"{run}/ensemble"] == pytest.approx(expected)
+    last = actual[f"{run}/adversarial, shuffled digits"]
     assert last["from the network"] == pytest.approx(distance[0, 6:].mean())
     pairs = [distance[6, 7], distance[6, 8], distance[7, 8]]
     assert last["within"] == pytest.approx(np.mean(pairs))
     # the map has the network at zero, and distances near the given ones
-    assert found[f"{run}/network/0"] == {"horizontal": 0, "vertical": 0}
+    assert actual[f"{run}/network/0"] == {"horizontal": 0, "vertical": 0}
     drawn = [0, 1, 2, 3, 4, 6, 7]
     places = np.concatenate(list(parts.similarity.places.values()))
     given = distance[np.ix_(drawn, drawn)]

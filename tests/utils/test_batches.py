@@ -69,15 +69,15 @@ def test_blockwise(X_lazy):
     assert is_dask(X_lazy) != is_torch_data(X_lazy)
     expected = X.sum(axis=1)
     np.testing.assert_array_equal(sums.array(X_lazy, factor=2), 2 * expected)
-    found = sums.several(X_lazy)
-    assert isinstance(found, list)
-    np.testing.assert_array_equal(found, [expected, -expected])
+    actual = sums.several(X_lazy)
+    assert isinstance(actual, list)
+    np.testing.assert_array_equal(actual, [expected, -expected])
     first, second = sums.pair(X_lazy)
     np.testing.assert_array_equal(first, expected)
     assert second is None
-    found = sums.named(X_lazy)
-    np.testing.assert_array_equal(found.sum, expected)
-    assert found.none is None
+    actual = sums.named(X_lazy)
+    np.testing.assert_array_equal(actual.sum, expected)
+    assert actual.none is None
     np.testing.assert_array_equal(sums.wide(X_lazy), X.T)
     assert Sums.array.__name__ == "array"
 

@@ -222,28 +222,28 @@ NEW_SAMPLES = [
 @looped("rows", NEW_SAMPLES)
 def test_new_samples_are_validated_as_by_scikit_learn(fitted_on, rows):
     def result(function):
-        with warnings.catch_warnings(record=True) as found:
+        with warnings.catch_warnings(record=True) as actual:
             warnings.simplefilter("always")
             try:
                 array = function()
             except (TypeError, ValueError) as error:
                 return type(error), str(error)
-        return array, [str(warning.message) for warning in found]
+        return array, [str(warning.message) for warning in actual]
 
     model = LogisticRegression().fit(fitted_on, Y)
     floats = [np.float64, np.float32]
     expected, why = result(
         lambda: validate_data(model, rows, dtype=floats, reset=False)
     )
-    found, found_why = result(lambda: new_samples(model, rows))
+    actual, found_why = result(lambda: new_samples(model, rows))
     assert found_why == why
     if isinstance(expected, type):
-        assert found is expected
+        assert actual is expected
     else:
-        assert type(found) is type(expected)
-        assert found.dtype == expected.dtype
-        np.testing.assert_array_equal(found, expected)
-        assert (found is rows) == (expected is rows)
+        assert type(actual) is type(expected)
+        assert actual.dtype == expected.dtype
+        np.testing.assert_array_equal(actual, expected)
+        assert (actual is rows) == (expected is rows)
     if is_as_fitted(model, rows):
         assert expected is rows
         assert why == []

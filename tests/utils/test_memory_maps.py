@@ -42,22 +42,22 @@ def test_what_is_mapped(tmp_path):
 @pytest.mark.parametrize("rows", [None, np.array([4, 0, 2])])
 def test_view_equals_the_array(rows, dtype, tmp_path):
     X = _mapped(tmp_path)
-    found = MappedRows(X, rows, dtype)
+    actual = MappedRows(X, rows, dtype)
     expected = np.array(X if rows is None else X[rows], dtype=dtype)
-    assert found.shape == expected.shape
-    assert len(found) == len(expected)
-    assert found.ndim == expected.ndim
-    assert found.dtype == expected.dtype
-    assert found.nbytes == expected.nbytes
+    assert actual.shape == expected.shape
+    assert len(actual) == len(expected)
+    assert actual.ndim == expected.ndim
+    assert actual.dtype == expected.dtype
+    assert actual.nbytes == expected.nbytes
     mask = np.arange(len(expected)) != 1
     for part in (slice(1, 3), slice(None), np.array([2, 0]), mask, 1):
-        assert type(found[part]) is np.ndarray
-        assert found[part].dtype == expected.dtype
-        np.testing.assert_array_equal(found[part], expected[part])
-    np.testing.assert_array_equal(np.asarray(found), expected)
-    assert np.asarray(found, dtype=np.float32).dtype == np.float32
-    assert array_namespace(found) is array_namespace(expected)
-    np.testing.assert_array_equal(in_memory(found), expected)
+        assert type(actual[part]) is np.ndarray
+        assert actual[part].dtype == expected.dtype
+        np.testing.assert_array_equal(actual[part], expected[part])
+    np.testing.assert_array_equal(np.asarray(actual), expected)
+    assert np.asarray(actual, dtype=np.float32).dtype == np.float32
+    assert array_namespace(actual) is array_namespace(expected)
+    np.testing.assert_array_equal(in_memory(actual), expected)
 
 
 def test_what_is_in_memory_stays():
@@ -76,9 +76,9 @@ def test_what_is_in_memory_stays():
 def test_floats_as_scikit_learn_converts_them(dtype, expected, tmp_path):
     X = _mapped(tmp_path, dtype)
     for given in (X, np.array(X), MappedRows(X, np.array([2]))):
-        found = float_rows(given)
-        assert found.dtype == expected
-        np.testing.assert_array_equal(found[:], in_memory(given)[:].astype(expected))
+        actual = float_rows(given)
+        assert actual.dtype == expected
+        np.testing.assert_array_equal(actual[:], in_memory(given)[:].astype(expected))
     assert isinstance(float_rows(X), np.ndarray) == (dtype == expected)
     if dtype == expected:
         assert np.shares_memory(float_rows(X), X)

@@ -140,17 +140,17 @@ def test_blocks_of_threads_that_overlap_restore_the_number(libraries):
 def test_few_samples_are_scored_on_a_single_thread(libraries):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 5)), np.arange(600) % 3
-    detector, found = Mahalanobis().fit(X, y), []
+    detector, actual = Mahalanobis().fit(X, y), []
 
     class Noted(Mahalanobis):
         def _score_outputs(self, outputs):
-            found.append(counts(libraries))
+            actual.append(counts(libraries))
             return super()._score_outputs(outputs)
 
     detector.__class__ = Noted
     expected = detector.score_samples(X)
     few = detector.score_samples(X[:10])
-    assert found == [[4, 1], [1, 1]]
+    assert actual == [[4, 1], [1, 1]]
     np.testing.assert_allclose(few, expected[:10], rtol=1e-12)
     assert counts(libraries) == [4, 1]
 

@@ -126,8 +126,8 @@ def test_quantile_of_weighted_values_is_of_repeated_ones():
         ends = np.cumsum(counts[order].astype(float))
         for share in (0.0, 0.05, 0.5, 0.9, 1.0):
             expected = np.quantile(np.repeat(values, counts), share)
-            found = weighted_quantile(values[order], ends, share)
-            assert found == pytest.approx(expected, 1e-12)
+            actual = weighted_quantile(values[order], ends, share)
+            assert actual == pytest.approx(expected, 1e-12)
 
 
 def test_small_weights_do_not_collapse_a_quantile():
