@@ -59,6 +59,7 @@ MUTANTS = r"""
 + return (1.0 + counts) / (n_calibration + 2.0)
 - stats/_ranks.py: count = np.count_nonzero(p > lam, axis=0) + int(plus_one)
 + count = np.count_nonzero(p >= lam, axis=0) + int(plus_one)
+@ stats/test_null_proportion.py
 - combine/_base_combiner.py: last = len(p) - rejected[::-1].argmax(axis=0)
 + last = rejected.sum(axis=0)
 @ combine/test_multiple_tests.py
