@@ -19,6 +19,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.metrics import balanced_accuracy_score
 
 from skood.base import UncertaintyDetector
+from skood.benchmark import Output
 from skood.detectors import SSD, Energy, SklearnDetector
 from skood.metrics import Resampling
 from skood.nn import pretrained
@@ -90,7 +91,7 @@ def _named(data):
 
 def test_the_list_is_what_is_needed(examples):
     """No estimator holds anything that is not listed, or skops trusts; all is held."""
-    more = [dumps(base) for base in (*knowledge_bases(), Resampling())]
+    more = [dumps(base) for base in (*knowledge_bases(), Output(), Resampling())]
     more += [_without_network("torch"), _without_network("graph")]
     written = [*(data for _, _, data, _ in examples), *more]
     unknown = set().union(

@@ -132,6 +132,8 @@ def test_weights_follow_the_samples_of_each_split(calibration):
     seen = {}
 
     class Rule(CostBased):
+        is_searched = False
+
         def _point(self, problem, certificate=None):
             seen.update(vars(problem))
 
