@@ -5,6 +5,7 @@
 
 import ast
 import importlib.util
+import warnings
 from pathlib import Path
 
 from docutils import nodes
@@ -122,11 +123,13 @@ def _write_calls(app):
     spec = importlib.util.spec_from_file_location("house", path)
     house = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(house)
-    functions = {name: function for name, function, *_ in house.calls()}
-    levels = {"KNN.score_samples": 10, "RejectOptionClassifier.fit": 7}
+    levels = {"KNN.score_samples": 10, "RejectOptionClassifier.fit": 6}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        functions = {name: function for name, function, *_ in house.calls()}
+        trees = {name: house.called(functions[name]) for name in levels}
     for name, deepest in levels.items():
-        lines = house.drawn(house.called(functions[name]), deepest)
-        text = "".join(f"    {line}\n" for line in lines)
+        text = "".join(f"    {line}\n" for line in house.drawn(trees[name], deepest))
         file = Path(app.srcdir) / "generated" / f"{name}.inc"
         file.write_text(f"::\n\n{text}")
 
