@@ -124,7 +124,8 @@ for name, value in search.best_params_.items():
 # Each cell is a candidate: its mean score over three folds, times -1, and with "!" for
 # each fold in which it violates a bound: every such fold adds more than one third. Dark
 # is bad; the best is framed. On the right the bound of the rule on the FPR is the
-# required one, and is violated in one fold or two. On the left most candidates meet it.
+# required one, which most candidates violate in one fold or two; on the left most meet
+# it.
 import matplotlib.pyplot as plt
 from matplotlib.colors import LogNorm
 
