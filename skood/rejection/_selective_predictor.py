@@ -499,8 +499,7 @@ class SelectivePredictor(Decisions):
             self._choose_among_accepted if accepted_only else self._choose_rule
         )
         point = self._counted(choose_rule, record, split)
-        typical = self._reference.typical if accepted_only else None
-        self._set_rule(point, record, typical)
+        self._set_rule(point, record)
         return self
 
     def adapt(self, X):
@@ -615,13 +614,13 @@ class SelectivePredictor(Decisions):
             random_state=self.random_state,
         )
 
-    def _set_rule(self, point, record, typical=None):
+    def _set_rule(self, point, record):
         """Set the attributes of a rule that was chosen on calibration samples."""
         names = "risk", "ood", "weight", "group"
         of_id = [record.samples.by_kind(name)[0] for name in names]
         reference = ScoreReference.of(point, *of_id)
-        if typical is not None:
-            reference = reference._replace(typical=typical)
+        if record.accepted_only:  # percentiles remain those among all samples
+            reference = self._reference._replace(typical=reference.typical)
         self.operating_point_ = point
         self.theta_, self.lambda_, self.tau_ = point.theta, point.lam, point.tau
         self.mu_, self.gap_ = point.mu, point.gap

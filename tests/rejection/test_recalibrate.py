@@ -249,7 +249,7 @@ def test_accepted_samples_of_two_scores():
     clf = make_clf(ood_detector=Mahalanobis()).fit(X, Y)
     clf.set_params(rule=BoundedImprovement(0.4), guarantee="high_probability")
     inside = clf.accept_proba(X_BOTH) > 0
-    theta = clf.theta_
+    theta, before = clf.theta_, clf.reject_reason(X_BOTH)
     clf.recalibrate(X_BOTH[inside], Y_BOTH[inside], accepted_only=True)
     assert clf.theta_ == theta != 0
     assert np.all(clf.accept_proba(X_BOTH)[~inside] == 0)
@@ -258,6 +258,10 @@ def test_accepted_samples_of_two_scores():
     assert certificate.n_id == np.sum(inside & (Y_BOTH >= 0))
     statement = certificate.statements[0]
     assert statement.text == "selective risk <= 0.4" and statement.pvalue <= 0.1
+    # accepted samples have lower scores: percentiles remain those among all samples
+    after = clf.reject_reason(X_BOTH)
+    assert_array_equal(after.risk_percentile, before.risk_percentile)
+    assert_array_equal(after.ood_percentile, before.ood_percentile)
     with pytest.raises(ValueError, match="accepted samples only"):
         clf.recalibrate(X_2, Y_2)
 
