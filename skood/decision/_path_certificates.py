@@ -258,7 +258,8 @@ def _certified_cost(rule, point, first, second, sources, certificate, about):
     certificate = RuleCertificate(delta, (), n_candidates=1, n_certified=1, **about)
     tests: list = []
     if cost is not None:
-        check_path_losses(first + second, max_loss)
+        if cost.loss:
+            check_path_losses(first + second, max_loss)
         tests = tests_of([cost], None, sources, True, max_loss)
         a, b, c, d = cost
         ends = (

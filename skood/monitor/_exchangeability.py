@@ -429,7 +429,7 @@ class ExchangeabilityMonitor(SkoodEstimator):
     def _advance(self, scores, times=None):
         """Return the path over samples, and the progress after them.
 
-        `rows` are numbers of the samples in the stream of a panel.
+        `times` are numbers of the samples in the stream of a panel.
         """
         now, every = self.progress_, self.every
         if self.shuffle:

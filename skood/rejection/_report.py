@@ -453,7 +453,7 @@ def _names(labels):
 def _rates_of_labels(accepted, is_ood, labels, level, weight, share, risk):
     """Return the tables of groups and sources of a report, and the gaps.
 
-    ``share(among, weight, level)`` and ``risk(rows, level)`` are estimates. All
+    ``share(among, weight, level)`` and ``risk(among, level)`` are estimates. All
     intervals hold simultaneously.
     """
     groups, sources = labels

@@ -575,6 +575,16 @@ class _LargestFPR(BaseRule):
         return Linear(id=-1.0)
 
 
+class _CostOfDecisions(BaseRule):
+    """A rule without bounds, whose cost does not depend on losses."""
+
+    def rates(self):
+        return ()
+
+    def cost(self):
+        return Linear(id=-0.5, ood=1.0, constant=0.5)
+
+
 def test_mirrored_bounds_of_a_custom_rule():
     rng = np.random.default_rng(0)
     a, a_ood = rng.normal(size=1500), rng.normal(0.3, size=1500)
@@ -654,6 +664,9 @@ def test_losses_above_the_largest():
         samples_of(a, a, np.full(50, 2.0), None, None),
         random_state=0,
     )
+    scores = a, None, np.full(50, 2.0), a + 25, None
+    point = certify(_CostOfDecisions(), samples_of(*scores), random_state=0)
+    assert point.certificate.n_certified == 1
 
 
 def test_invalid_paths():
