@@ -266,11 +266,11 @@ class KNN(OutputDetector):
             self.bank_ = self.bank_.copy()
         self._halves = half_squares(self.bank_) if self.metric == "euclidean" else None
         self._neighbors = None
-        if self._algorithm in ("sklearn", "metric"):
+        if self._algorithm == "sklearn":
             self._neighbors = self._index()
 
     def _choose(self, features):
-        """Return the search: a resolved `algorithm`, "sparse", or "metric"."""
+        """Return the search: a resolved `algorithm`, or "sparse"."""
         if self.algorithm in _DENSE_SEARCHES and self.metric != "euclidean":
             raise ValueError(
                 f"algorithm={self.algorithm!r} needs metric='euclidean', got "
@@ -289,9 +289,9 @@ class KNN(OutputDetector):
                     f"{remedy}, or reduce it first: make_pipeline(TruncatedSVD(100), "
                     f"KNN({option}))."
                 )
-            return "sparse" if self.metric == "euclidean" else "metric"
+            return "sparse" if self.metric == "euclidean" else "sklearn"
         if self.metric != "euclidean":
-            return "metric"
+            return "sklearn"
         if self.algorithm == "faiss" and find_spec("faiss") is None:
             raise ValueError(
                 "algorithm='faiss' needs the package faiss, which is not installed: "
@@ -369,7 +369,7 @@ class KNN(OutputDetector):
         `omit` are the indices of the samples in the bank, -1 for others.
         """
         k, halves = self.n_neighbors, self._halves
-        if self._algorithm == "metric":
+        if self.metric != "euclidean":
             distances, nearest = self._kneighbors(queries, self._count(omit))
             column = self._column(nearest, omit)
             distances = np.take_along_axis(distances, column, axis=1)[:, 0]

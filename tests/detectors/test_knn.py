@@ -604,3 +604,13 @@ def test_detectors_with_the_parameter_only():
         expected = knn.score_samples(queries)
         del knn.normalize_
         np.testing.assert_array_equal(knn.score_samples(queries), expected)
+
+
+@pytest.mark.parametrize("metric", ["cityblock", "cosine", "chebyshev"])
+def test_state_of_other_metrics_in_files_of_version_0_1(metric):
+    """The stored algorithm is "sklearn" for any metric that is not Euclidean."""
+    bank, queries = _data()
+    knn = KNN(n_neighbors=2, metric=metric, normalize=False).fit(bank)
+    knn._algorithm = "sklearn"
+    expected = -np.sort(cdist(queries, bank, metric), axis=1)[:, 1]
+    np.testing.assert_allclose(knn.score_samples(queries), expected, atol=1e-12)
