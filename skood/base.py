@@ -329,7 +329,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
                         left_out = rescaled(left_out, *pair)
                     scores.append(left_out)
         except ValueError as error:
-            scores, reason = [], error
+            scores, reason = [], str(error)
         if not scores:
             return self._in_sample(weighted(self._score_validated(X), weight), reason)
         shares = None if weight is None else np.concatenate(weights)

@@ -448,7 +448,7 @@ class OutputDetector(BaseDetector):
                         left_out = rescaled(left_out, *pair)
                     scores[fold.part] = left_out
         except ValueError as error:
-            scores, reason = scores[:0], error
+            scores, reason = scores[:0], str(error)
         numbers = found_scores(scores, shares)
         if numbers is not None:
             return numbers
