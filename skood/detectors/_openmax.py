@@ -217,8 +217,8 @@ class OpenMax(OutputDetector):
         distances = self._distances_to_means(outputs, columns, correct)
         weights = [None] * n_classes
         if outputs.weight is not None:
-            hit_logits = [correct & (columns == k) for k in range(n_classes)]
-            weights = [outputs.weight[mask] for mask in hit_logits]
+            masks = [correct & (columns == k) for k in range(n_classes)]
+            weights = [outputs.weight[mask] for mask in masks]
         self._fit_tails(distances, weights, counts)
 
     def _check_correct(self, counts, n_samples):
@@ -265,11 +265,11 @@ class OpenMax(OutputDetector):
         """Fit a Weibull distribution to the largest distances of each class."""
         lengths = np.sqrt(row_dots(self.means_, self.means_))
         sizes = self._combined(lengths, 1.0) * np.ones(len(lengths))
-        for lengths_k in (sizes, *distances):
-            check_no_overflow(lengths_k, "A distance to the mean logits of a class")
+        for array in (sizes, *distances):
+            check_no_overflow(array, "A distance to the mean logits of a class")
         fits = [
-            self._fit_tail(lengths_k, weight, size) if len(lengths_k) else None
-            for lengths_k, weight, size in zip(distances, weights, sizes, strict=True)
+            self._fit_tail(of_class, weight, size) if len(of_class) else None
+            for of_class, weight, size in zip(distances, weights, sizes, strict=True)
         ]
         flat = [k for k, fit in enumerate(fits) if fit is None and counts[k]]
         if flat:

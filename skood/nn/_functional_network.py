@@ -218,9 +218,9 @@ class FunctionalNetwork(_FunctionalModule):
     # --- logits --------------------------------------------------------------
 
     def _logits_of(self, output, batch):
-        output_kept = self.__dict__.pop("_kept", None)
-        if output_kept is not None:
-            return output_kept
+        logits = self.__dict__.pop("_kept", None)
+        if logits is not None:
+            return logits
         if not self._gives_probabilities:
             return output
         return log_probabilities(output)

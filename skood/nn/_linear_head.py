@@ -432,9 +432,8 @@ class FeatureExtractor(
             self._fit_estimator(X, y)
             network = plain_network(self.estimator_, **self._network_options)
             sample = take_rows(X, np.arange(min(1, n_rows(X))))
-            self._n_features_out = network.outputs(sample, self._needs).features.shape[
-                1
-            ]
+            Z = network.outputs(sample, self._needs).features
+            self._n_features_out = Z.shape[1]
         return self
 
     @fit_context(
@@ -470,7 +469,7 @@ class FeatureExtractor(
 
     @property
     def _needs(self):
-        """Return what is computed, see `read`."""
+        """Return what is computed, see `Network.outputs`."""
         return {"features", "head"} if self._checks_head else {"features"}
 
     @property

@@ -184,7 +184,7 @@ class InputNetwork(ArrayNetwork):
         """Return the logits of the samples."""
 
     def _logits_of(self, samples, X):
-        """Return the logits of samples `X` that have been checked as `checked`."""
+        """Return the logits of `X`, which `checked` has returned as `samples`."""
         with config_context(assume_finite=True):
             return self._logits(X)
 
@@ -299,10 +299,8 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         if hasattr(estimator, "support_vectors_"):
             return False
         shape, n_classes = np.shape(estimator.coef_), len(estimator.classes_)
-        n_weights = (
-            1 if len(shape) == 1 else shape[0]
-        )  # a binary RidgeClassifier is 1-D
-        return max(2, n_weights) == n_classes
+        n_outputs = 1 if len(shape) == 1 else shape[0]  # 1-D: a binary RidgeClassifier
+        return max(2, n_outputs) == n_classes
 
     def checked(self, X):
         X = super().checked(X)

@@ -188,10 +188,8 @@ class ClassMoments:
         if self.per_class:
             scatter = []
             for k, shift in enumerate(shifts):
-                members_k = samples[asarray_like(np.flatnonzero(codes == k), samples)]
-                scatter.append(
-                    to_host(members_k.T @ members_k) - np.outer(shift, shift)
-                )
+                gaps = samples[asarray_like(np.flatnonzero(codes == k), samples)]
+                scatter.append(to_host(gaps.T @ gaps) - np.outer(shift, shift))
             self.scatter = np.stack(scatter)
         else:
             self.scatter = to_host(samples.T @ samples) - shifts.T @ shifts

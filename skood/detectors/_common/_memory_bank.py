@@ -64,9 +64,9 @@ def bank_tiles(n_samples, bank, tile_bytes=_TILE_BYTES):
 def bank_scores(compare, bank, chunks, device):
     """Score chunks against a bank, which is copied to a GPU once, not once per chunk.
 
-    ``compare(outputs, *bank, omit=None)`` returns the scores of a chunk. The
-    indices of its samples in the bank, -1 for others, are given because samples are not
-    compared with themselves. `chunks` yields pairs of outputs and indices.
+    ``compare(outputs, *bank, omit=None)`` returns the scores of a chunk; `omit` are the
+    indices of its samples in the bank, -1 for others: samples are not compared with
+    themselves. `chunks` yields pairs of outputs and indices.
     """
     if device is not None:
         bank = [to_device(array, device) for array in bank]
@@ -169,8 +169,8 @@ def kth_distances(queries, bank, halves, n_neighbors, omit=None):
 
     Products in the precision of the bank leave the candidates whose distances are,
     within the error bound, at most the k-th; their distances are computed in float64.
-    `halves` is from `half_squares`; `omit`: see `leave_out`. None if candidates
-    would be many.
+    `halves` is from `half_squares`; `omit`: see `leave_out`. None if there would be
+    many candidates.
     """
     if halves is None:
         return None
@@ -219,9 +219,9 @@ def _candidates(queries, size, bank, halves, k, omit):
         np.subtract(halves[tile, None], gaps, out=gaps)
         leave_out(gaps.T, omit, tile, np.inf)
         # minima of blocks of rows: their k-th smallest bounds that of the gaps
-        size = max(1, min(_BLOCK, len(gaps) // (4 * k)))
-        cut = len(gaps) // size * size
-        minima = gaps[:cut].reshape(size, cut // size, -1).min(axis=0)
+        height = max(1, min(_BLOCK, len(gaps) // (4 * k)))
+        cut = len(gaps) // height * height
+        minima = gaps[:cut].reshape(height, cut // height, -1).min(axis=0)
         least = np.concatenate([least, minima, gaps[cut:]])
         least = np.partition(least, k - 1, axis=0)[:k]
         limit = least.max(axis=0) + 2 * error
@@ -270,8 +270,7 @@ def lengths(queries, metric=None):
 def kth_of_sparse(queries, bank, halves, n_neighbors, omit=None):
     """Return the k-th neighbors in a CSR bank, by dense products with parts of it.
 
-    `halves`: half the squared lengths, see `half_squares`. `omit`: see
-    `leave_out`.
+    `halves`: half the squared lengths, see `half_squares`; `omit`: see `leave_out`.
     """
     n_queries, n_bank = queries.shape[0], bank.shape[0]
     queries = queries.astype(np.float64, copy=False)
