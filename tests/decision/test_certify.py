@@ -311,8 +311,8 @@ def test_certify_needs_no_ood_samples_at_a_prior_of_zero():
 def test_angle_depends_on_the_first_samples_only(monkeypatch):
     rng = np.random.default_rng(3)
     a, b, loss, a_ood, b_ood = draw(rng, 600, 500)
-    moved = np.arange(180), np.arange(180, 600), np.arange(150), np.arange(150, 500)
-    parts = np.append(moved[0], 600 + moved[2]), np.append(moved[1], 600 + moved[3])
+    halves = np.arange(180), np.arange(180, 600), np.arange(150), np.arange(150, 500)
+    parts = np.append(halves[0], 600 + halves[2]), np.append(halves[1], 600 + halves[3])
     monkeypatch.setattr(
         ScoredSamples,
         "split",
@@ -322,18 +322,18 @@ def test_angle_depends_on_the_first_samples_only(monkeypatch):
     point = certify(
         rule, samples_of(a, b, loss, a_ood, b_ood), Certificate("expectation")
     )
-    loss[moved[1]] = rng.permutation(loss[moved[1]])
-    b[moved[1]] += 0.5
+    loss[halves[1]] = rng.permutation(loss[halves[1]])
+    b[halves[1]] += 0.5
     other = certify(
         rule, samples_of(a, b, loss, a_ood, b_ood), Certificate("expectation")
     )
     assert (other.theta, other.scales) == (point.theta, point.scales)
     assert other.lam != point.lam
     # the numbers are those of the second part
-    inside = other.accept(a[moved[1]], b[moved[1]])
+    inside = other.accept(a[halves[1]], b[halves[1]])
     assert other.tpr == inside.mean()
-    assert other.risk == pytest.approx(loss[moved[1]][inside].mean(), rel=1e-12)
-    assert other.fpr == other.accept(a_ood[moved[3]], b_ood[moved[3]]).mean()
+    assert other.risk == pytest.approx(loss[halves[1]][inside].mean(), rel=1e-12)
+    assert other.fpr == other.accept(a_ood[halves[3]], b_ood[halves[3]]).mean()
 
 
 def test_first_samples_leave_room_for_the_second(monkeypatch):

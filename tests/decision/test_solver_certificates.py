@@ -120,16 +120,16 @@ def test_branch_and_bound_is_within_its_gap(name):
         for factor in (1.0, 1000.0):
             tol = 1e-3 if seed % 3 else 0.05
             data = a * factor, b, loss, a_ood * factor, b_ood
-            results = search(rule, samples_of(*data), Solver(tol=tol))
-            assert results.feasible == best.feasible
+            point = search(rule, samples_of(*data), Solver(tol=tol))
+            assert point.feasible == best.feasible
             if not best.feasible:
                 continue
             assert best.gap == 0.0 and best.lower_bound == best.objective
-            assert best.objective >= results.lower_bound - 1e-12
-            assert 0 <= results.gap <= tol
-            assert results.objective == pytest.approx(results.lower_bound + results.gap)
-            assert results.objective >= best.objective - 1e-12
-            open_gaps += results.gap > 0
+            assert best.objective >= point.lower_bound - 1e-12
+            assert 0 <= point.gap <= tol
+            assert point.objective == pytest.approx(point.lower_bound + point.gap)
+            assert point.objective >= best.objective - 1e-12
+            open_gaps += point.gap > 0
     if name != "abstention":
         assert open_gaps  # else this test looks at optimal rules only
 
@@ -167,11 +167,11 @@ def test_branch_and_bound_without_tolerance_is_exact(name, block):
         problem = Problem(samples_of(*data))
         goal, turns = Goal.of(rule, problem), (0,) if seed % 2 else ALL_TURNS
         exact, _ = pivot_sweep(problem, goal, turns=turns)
-        results, bound = branch_and_bound(problem, goal, turns=turns, tol=0.0)
+        best, bound = branch_and_bound(problem, goal, turns=turns, tol=0.0)
         if exact is None:
-            assert results is None and bound == math.inf
+            assert best is None and bound == math.inf
             continue
-        assert results.value == pytest.approx(exact.value, abs=1e-12)
+        assert best.value == pytest.approx(exact.value, abs=1e-12)
         assert bound == pytest.approx(exact.value, abs=1e-12)
 
 
@@ -525,10 +525,10 @@ def test_small_problems_of_untied_samples():
         problem = Problem(samples_of(*data))
         goal = Goal.of(rule, problem)
         exact, _ = pivot_sweep(problem, goal)
-        results, _ = branch_and_bound(problem, goal, tol=0.0)
-        assert (results is None) == (exact is None)
+        best, _ = branch_and_bound(problem, goal, tol=0.0)
+        assert (best is None) == (exact is None)
         if exact is not None:
-            assert results.value == pytest.approx(exact.value, abs=1e-12)
+            assert best.value == pytest.approx(exact.value, abs=1e-12)
 
 
 def test_heavy_tails_are_certified():

@@ -175,9 +175,9 @@ def case(request):
     return mean, make(mean), atol
 
 
-def _numbers(arrays, model):
+def _numbers(samples, model):
     """The numbers of SINGLE by the metrics."""
-    y_true, y_pred, y_score = arrays.y_true, arrays.y_pred, arrays.score(model)
+    y_true, y_pred, y_score = samples.y_true, samples.y_pred, samples.score(model)
     return (
         selective_risk_at(y_true, y_pred, y_score, rule=TPR_FPR).risk,
         selective_risk_at(y_true, y_pred, y_score, rule=PRECISION_RECALL).risk,
@@ -194,26 +194,26 @@ def _numbers(arrays, model):
 
 @pytest.mark.parametrize("model", ["A", "B", "C"])
 def test_single_score(case, model):
-    mean, arrays, atol = case
+    mean, samples, atol = case
     assert (
-        np.mean(arrays.y_true == -1) == PRECISION_RECALL.ood_prior
+        np.mean(samples.y_true == -1) == PRECISION_RECALL.ood_prior
     )  # as AUPR needs it
-    assert_allclose(_numbers(arrays, model), SINGLE[mean][model], rtol=0, atol=atol)
+    assert_allclose(_numbers(samples, model), SINGLE[mean][model], rtol=0, atol=atol)
 
 
 def test_risk_alone_is_infeasible(case):
-    mean, arrays, atol = case
+    mean, samples, atol = case
     with pytest.raises(InfeasibleError, match="a TPR of at most") as info:
-        arrays.solve(TPR_FPR, "r")
+        samples.solve(TPR_FPR, "r")
     attained = info.value.max_tpr_at_fpr
     assert attained == pytest.approx(SINGLE[mean]["C"][-1], abs=atol)
 
 
 @pytest.mark.parametrize("rule", [TPR_FPR, PRECISION_RECALL], ids=["tpr", "precision"])
 def test_both_scores(case, rule):
-    mean, arrays, atol = case
+    mean, samples, atol = case
     expected = DOUBLE[mean][rule is PRECISION_RECALL]
-    point = arrays.solve(rule, "r", "g", tol=1e-4)
+    point = samples.solve(rule, "r", "g", tol=1e-4)
     assert point.gap <= 1e-4
     lam = point.lam * point.scales[0] / math.cos(point.theta)  # of r + mu g
     numbers = point.risk, point.mu, lam, point.fpr
@@ -244,28 +244,30 @@ def test_precision_recall_is_tpr_fpr(mean):
 
 
 def test_costs(case):
-    mean, arrays, atol = case
-    is_id = arrays.y_true != -1
-    wrong = (arrays.y_true != arrays.y_pred)[is_id]
+    mean, samples, atol = case
+    is_id = samples.y_true != -1
+    wrong = (samples.y_true != samples.y_pred)[is_id]
     assert wrong.mean() == pytest.approx(ID_ERROR, abs=atol)
-    chow = arrays.solve(PlugInCost(**COSTS), "r")
-    np.testing.assert_array_equal(chow.accept(arrays.r), arrays.r <= 0.3)
-    best = arrays.solve(PlugInCost(**COSTS), "r", "g")
+    chow = samples.solve(PlugInCost(**COSTS), "r")
+    np.testing.assert_array_equal(chow.accept(samples.r), samples.r <= 0.3)
+    best = samples.solve(PlugInCost(**COSTS), "r", "g")
     numbers = best.objective, chow.objective
     assert_allclose(numbers, COST[mean], rtol=0, atol=atol)
     # either score alone costs more, even at its best threshold
     for name in ("r", "g"):
-        assert arrays.solve(CostBased(**COSTS), name).objective > best.objective + 0.005
+        assert (
+            samples.solve(CostBased(**COSTS), name).objective > best.objective + 0.005
+        )
 
 
 def test_searched_costs():
     """Nothing is gained by a search, if the risk and the ratio are the true ones."""
     for mean, (least, _) in COST.items():
-        arrays = _quantiles(mean, 15_000, 5_000)
-        point = arrays.solve(CostBased(**COSTS), "r", "g")
+        samples = _quantiles(mean, 15_000, 5_000)
+        point = samples.solve(CostBased(**COSTS), "r", "g")
         assert point.objective == pytest.approx(least, abs=5e-4)
         assert (
-            point.lower_bound <= arrays.solve(PlugInCost(**COSTS), "r", "g").objective
+            point.lower_bound <= samples.solve(PlugInCost(**COSTS), "r", "g").objective
         )
 
 
@@ -289,15 +291,15 @@ def test_table_within_sampling_error():
     is inversely proportional to the number of rows.
     """
     n_parts = 20
-    arrays = _draw(2.0, (75_000, 25_000), seed=3)
+    samples = _draw(2.0, (75_000, 25_000), seed=3)
 
-    def table(arrays):
-        single = [x for model in "ABC" for x in _numbers(arrays, model)]
+    def table(samples):
+        single = [x for model in "ABC" for x in _numbers(samples, model)]
         both = [
-            arrays.solve(rule, "r", "g").risk for rule in (TPR_FPR, PRECISION_RECALL)
+            samples.solve(rule, "r", "g").risk for rule in (TPR_FPR, PRECISION_RECALL)
         ]
         costs = [
-            arrays.solve(PlugInCost(**COSTS), *names).objective
+            samples.solve(PlugInCost(**COSTS), *names).objective
             for names in (("r", "g"), ("r",))
         ]
         return np.array([*single, *both, *costs])
@@ -309,9 +311,9 @@ def test_table_within_sampling_error():
             *COST[2.0],
         ]
     )
-    parts = np.array([table(arrays.sample(k, n_parts)) for k in range(n_parts)])
+    parts = np.array([table(samples.sample(k, n_parts)) for k in range(n_parts)])
     error = parts.std(axis=0, ddof=1) / math.sqrt(n_parts)
-    numbers = table(arrays)
+    numbers = table(samples)
     feasible = ~np.isnan(expected)
     np.testing.assert_array_equal(~np.isnan(numbers), feasible)
     assert feasible.sum() == 23

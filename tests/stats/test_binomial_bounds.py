@@ -284,7 +284,7 @@ def test_sizes_are_enough_and_not_much_more(tpr, fpr):
     assert n_ood == 5 or not _room(tpr, fpr, n_id, n_ood - 1, *needs)
 
 
-def test_only_a_kind_of_samples_is_short():
+def test_only_samples_of_a_single_kind_are_short():
     # all OOD rows are rejected: 14 of them certify 0.2 at 0.05, since 0.8^14 < 0.05
     sizes = sizes_needed(np.array([0.95]), np.array([0.0]), 100, 7, *_needs(0.05))
     assert sizes == (100, 14)

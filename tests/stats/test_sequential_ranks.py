@@ -25,11 +25,11 @@ from tests.monitor._vectors import VECTORS  # isort: skip
 @pytest.mark.parametrize("resolution", ["calibration", "full"])
 def test_ranks(resolution):
     data, expected = (VECTORS["M-ranks"][key] for key in ("input", "expected"))
-    log_capital = sequential_ranks(
+    ranks = sequential_ranks(
         data["calibration"], data["scores"], theta=data["theta"], resolution=resolution
     )
     name = {"calibration": "calibration_resolution"}.get(resolution, resolution)
-    assert_allclose(log_capital, expected[name], rtol=1e-9)
+    assert_allclose(ranks, expected[name], rtol=1e-9)
 
 
 @pytest.mark.parametrize("resolution", ["calibration", "full"])
@@ -39,9 +39,7 @@ def test_ranks_of_a_naive_loop(resolution, n):
     rng = np.random.default_rng(n)
     calibration, theta = rng.permutation(9) + 0.5, rng.random(n)
     scores = rng.integers(0, 10, n)
-    log_capital = sequential_ranks(
-        calibration, scores, theta=theta, resolution=resolution
-    )
+    ranks = sequential_ranks(calibration, scores, theta=theta, resolution=resolution)
     for t in range(n):
         earlier = np.r_[calibration, scores[:t]]
         if resolution == "full":
@@ -51,7 +49,7 @@ def test_ranks_of_a_naive_loop(resolution, n):
             less = index[t] + sum(index[:t] < index[t])
             equal = sum(index[:t] == index[t])
         expected = (less + theta[t] * (equal + 1)) / (9 + t + 1)
-        assert log_capital[t] == pytest.approx(expected, rel=1e-12)
+        assert ranks[t] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("resolution", ["calibration", "full"])
@@ -115,8 +113,8 @@ def test_bets_have_mean_one(bet):
 def test_serial_dependence():
     data, expected = (VECTORS["M-serial"][key] for key in ("input", "expected"))
     scores = data["calibration"] + data["scores"]
-    log_capital = serial_dependence(scores, n_calibration=len(data["calibration"]))
-    assert_allclose(log_capital, expected["log_e"], atol=1e-9)
+    log_e = serial_dependence(scores, n_calibration=len(data["calibration"]))
+    assert_allclose(log_e, expected["log_e"], atol=1e-9)
 
 
 def test_serial_factors_have_mean_one():
