@@ -61,7 +61,7 @@ class AllOf(BaseRule):
 
     @property
     def ood_prior(self):
-        """Share of OOD samples in use, of the first rule that has one, or None."""
+        """Fraction of OOD samples in deployment of the first rule with one, or None."""
         priors = (rule.ood_prior for rule in self.rules)
         return next((prior for prior in priors if prior is not None), None)
 

@@ -27,15 +27,15 @@ _FIRST = 8
 _OFFSET = (math.sqrt(5) - 2) / 100
 # Intervals with at most this many undecided samples are searched cell by cell.
 _LEAF = 40
-# Also intervals where halving decides less than this share of the samples, if at most
-# so many distinct points and so many cells are left.
+# Also intervals where halving decides less than a fifth of the samples, if at most so
+# many distinct points and so many cells are left.
 _STUCK, _PAIRS, _CELLS = 0.8, 1000, 100
 # With more undecided samples, thresholds are first bounded in coarse pieces.
 _MANY = 4000
 # Beyond this many intervals the search stops with the remaining gap.
 _MAX_NODES = 5000
 
-# Number of coarse pieces; a position is in doubt by this share of a piece.
+# Number of coarse pieces; a position is in doubt by this fraction of a piece.
 _PIECES, _DOUBT = 500, 1e-6
 
 

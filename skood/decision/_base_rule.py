@@ -145,7 +145,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     (0.5, 0.0, 0.0)
     """
 
-    #: Share of OOD samples in use, from which the precision is reported; None: unknown.
+    #: Fraction of OOD samples in deployment, for the precision; None: unknown.
     ood_prior: Any = None
 
     _parameter_constraints: dict = {}

@@ -96,7 +96,8 @@ class BoundedPrecisionRecall(BaseRule):
         Least share of ID samples to accept, in [0, 1].
 
     ood_prior : float, default=0.5
-        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
+        Fraction of OOD samples in deployment, in [0, 1). It is never estimated from the
+        data.
 
     See Also
     --------

@@ -40,10 +40,10 @@ _MANY = 1000
 # Scaled scores are below this, so that sums and products of them are finite.
 _LARGEST = 1e150
 
-# Weights below this share of the mean weight count less than a sample.
+# Weights below this fraction of the mean weight count less than a sample.
 _LEAST_SHARE = 1e-6
 
-# Share of samples that may be tied with others in both scores by chance.
+# Fraction of samples that may be tied with others in both scores by chance.
 _FEW_TIED = 0.01
 
 # After so many best thresholds that separate tied scores, all ties are merged.

@@ -41,7 +41,7 @@ from skood.stats._binomial_bounds import (
 from skood.stats._rate_tests import at_least, at_most
 from skood.utils._warnings import quiet
 
-# Share of ID samples that only set the scales, if all others certify many angles.
+# Fraction of ID samples that only set the scales, if all others certify many angles.
 _FOR_SCALES = 0.1
 
 # Margins of the choice of the angle, for the difference between two samples, in
@@ -111,9 +111,9 @@ def certify(
         ``Solver()``.
 
     unlabeled : tuple (risk, ood) of array-like, default=None
-        Scores of unlabeled samples in use, a mixture of ID and OOD samples; `ood` is
-        None for one score. A bound on the precision is then certified for this
-        mixture, and its share of OOD samples need not be known: `ood_prior` is not
+        Scores of unlabeled samples in deployment, a mixture of ID and OOD samples;
+        `ood` is None for one score. A bound on the precision is then certified for this
+        mixture, and its fraction of OOD samples need not be known: `ood_prior` is not
         used.
 
     random_state : int, RandomState instance or None, default=None

@@ -105,7 +105,7 @@ def certify_path(
         the selective risk is tested by betting, which uses the size of losses.
 
     unlabeled : tuple (risk, ood) of array-like, default=None
-        Scores of unlabeled samples in use, as for :func:`certify`.
+        Scores of unlabeled samples in deployment, as for :func:`certify`.
 
     random_state : int, RandomState instance or None, default=None
         Draws the order in which bets are placed on the samples, so that their given

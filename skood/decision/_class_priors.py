@@ -1,4 +1,4 @@
-"""Class priors in use, from predictions on unlabeled samples (label shift)."""
+"""Class priors in deployment, from predictions on unlabeled samples (label shift)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -37,7 +37,7 @@ def shift_posteriors(proba, prior, new_prior):
         Calibrated probabilities at the priors `prior`.
 
     prior, new_prior : array-like of shape (n_classes,)
-        Shares of the classes in training, and in use.
+        Shares of the classes in training, and in deployment.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def shift_posteriors(proba, prior, new_prior):
 
     See Also
     --------
-    class_prior : Estimates the priors in use.
+    class_prior : Estimates the priors in deployment.
 
     Notes
     -----
@@ -102,15 +102,16 @@ def class_prior(
     confidence_level=None,
     random_state=None,
 ):
-    r"""Approximate class priors in use, from predictions on unlabeled samples.
+    r"""Approximate class priors in deployment from predictions on unlabeled samples.
 
     It is an estimate without a guarantee: a rule that is certified at the estimated
-    priors is not certified in use. Read more in the :ref:`User Guide <guarantees>`.
+    priors is not certified in deployment. Read more in the
+    :ref:`User Guide <guarantees>`.
 
     Parameters
     ----------
     proba : array-like of shape (n_samples, n_classes)
-        Predicted probabilities of ID samples in use.
+        Predicted probabilities of ID samples in deployment.
 
     prior : array-like of shape (n_classes,), default=None
         Shares of the classes in training, for "em".

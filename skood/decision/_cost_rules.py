@@ -81,8 +81,8 @@ class CostBased(BaseRule):
         Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float, default=0.5
-        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
-        With 0 the rule needs no OOD samples.
+        Fraction of OOD samples in deployment, in [0, 1). It is never estimated from the
+        data. With 0 the rule needs no OOD samples.
 
     cost_max : float or None, default=None
         Largest expected cost, a bound of the rule. None: no bound.
@@ -193,7 +193,7 @@ class PlugInCost(CostBased):
         Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float, default=0.5
-        Share of OOD samples in use, in [0, 1).
+        Fraction of OOD samples in deployment, in [0, 1).
 
     See Also
     --------

@@ -1,9 +1,9 @@
 """Statements about distributions in deployment that differ from the samples.
 
 With weights a statement is one about weighted means, tested by betting [1]_. With
-unlabeled samples the precision in deployment is bounded from the accepted share of
-them, so that the share of OOD samples need not be known. Bounds may have a margin for a
-distance in total variation.
+unlabeled samples the precision in deployment is bounded from the accepted fraction of
+them, so that the fraction of OOD samples need not be known. Bounds may have a margin
+for a distance in total variation.
 
 References
 ----------
@@ -29,7 +29,8 @@ from skood.stats._rate_tests import betting
 
 _NAMES = "weight_id", "weight_ood"
 
-# By which factor the exact limit of the precision in use is farther than a normal one.
+# By which factor the exact limit of the precision in deployment is farther than a
+# normal one.
 _EXACT = 1.15
 
 
@@ -253,7 +254,7 @@ def checked_unlabeled(unlabeled, double):
 
 
 def _precisions(rule, sources):
-    """Return the tests of the precision in use, and the other bounds of a rule."""
+    """Return tests of the precision in deployment, and the other bounds of a rule."""
     name = type(rule).__name__
     if rule.ood_prior is None:
         raise ValueError(
@@ -282,7 +283,7 @@ def _precisions(rule, sources):
 
 
 def statement_tests(rule, bounds, labels, two_valued, certificate, samples, unlabeled):
-    """Return the tests of all statements of a rule about the distributions in use.
+    """Return the tests of all statements of a rule, also about other distributions.
 
     `labels` are the groups and the sources, each a list or None.
     """

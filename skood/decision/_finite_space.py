@@ -22,7 +22,7 @@ from skood.decision._operating_point import Attainable, precision_at
 from skood.exceptions import InfeasibleError
 from skood.utils._ties import GUARD
 
-# A reduced cost below this share of its terms is a tie, and acceptance probabilities
+# A reduced cost below this fraction of its terms is a tie, and acceptance probabilities
 # this close to 0 or 1 are rounded.
 _TIE = 1e-12
 

@@ -1,4 +1,4 @@
-"""Share of OOD samples, and precision, in use, from unlabeled samples."""
+"""Fraction of OOD samples, and precision, in deployment from unlabeled samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -276,8 +276,8 @@ def ood_prior_interval(
     r"""Confidence interval of the share of OOD samples among unlabeled samples.
 
     The rule accepts fewer of the unlabeled samples than of ID samples if some are OOD.
-    With "counts" the interval is exact for finite samples if the ID samples in use are
-    distributed as the given ones; "em" is approximate. Read more in the
+    With "counts" the interval is exact for finite samples if the ID samples in
+    deployment are distributed as the given ones; "em" is approximate. Read more in the
     :ref:`User Guide <guarantees>`.
 
     Parameters
@@ -293,14 +293,14 @@ def ood_prior_interval(
         Scores of OOD samples; None for ``mixture="any"``.
 
     risk_new, ood_new : array-like of shape (n_new,)
-        Scores of unlabeled samples in use.
+        Scores of unlabeled samples in deployment.
 
     source_ood : array-like of shape (n_ood,), default=None
         Sources of the OOD samples. The interval holds for every mixture of them.
 
     mixture : {"sources", "any"}, default="sources"
-        What the OOD samples in use are: a mixture of the sources of the given OOD
-        samples, or anything. Then only a lower end above 0 can be proved, and the
+        What the OOD samples in deployment are: a mixture of the sources of the given
+        OOD samples, or anything. Then only a lower end above 0 can be proved, and the
         upper end is 1.
 
     method : {"counts", "em"}, default="counts"

@@ -48,8 +48,8 @@ class Rates(NamedTuple):
 
     precision : float, default=nan
         Share of ID samples among accepted samples at the `ood_prior` of the rule; NaN
-        if the rule has no `ood_prior`, since the share of OOD samples in the data is
-        not the share in use.
+        if the rule has no `ood_prior`, since the fraction of OOD samples in the data is
+        not the fraction in deployment.
 
     objective : float, default=nan
         The minimized objective of the rule.

@@ -302,7 +302,7 @@ class Decisions(SkoodEstimator):
             Level of each interval, in (0, 1).
 
         ood_prior : float, default=None
-            Share of OOD samples in use, for the precision; in [0, 1).
+            Fraction of OOD samples in deployment, for the precision; in [0, 1).
 
         max_loss : float, default=None
             Largest value that a callable `loss`, or one of a regression, can take.

@@ -19,7 +19,7 @@ from skood.utils._stored import stored
 # A notebook shows at most this many samples.
 _MAX_SHOWN = 50
 
-# Columns with less than this share of the largest contribution are not mentioned.
+# Columns with less than this fraction of the largest contribution are not mentioned.
 _LEAST_SHARE = 0.1
 
 

@@ -47,8 +47,8 @@ class RejectionReport:
 
     precision : Estimate
         Share of ID samples among accepted samples at `ood_prior`, with an interval from
-        two simultaneous intervals of TPR and FPR. NaN without a prior: the share of OOD
-        samples in the data is not the share in use.
+        two simultaneous intervals of TPR and FPR. NaN without a prior: the fraction of
+        OOD samples in the data is not the fraction in deployment.
 
     n_id, n_ood : int
         Numbers of samples, or the sums of their weights.
@@ -60,7 +60,7 @@ class RejectionReport:
         Level of each interval.
 
     ood_prior : float or None
-        Share of OOD samples in use.
+        Fraction of OOD samples in deployment.
 
     scores : dict of str to str or None, default=None
         The scores of the rule, "risk" and "ood", and their inputs. "bounds" describes

@@ -503,24 +503,24 @@ class SelectivePredictor(Decisions):
         return self
 
     def adapt(self, X):
-        """Certify the precision in use with unlabeled samples, refitting nothing.
+        """Certify the precision in deployment with unlabeled samples, without a fit.
 
-        The stored calibration samples and the samples in use, a mixture of ID and OOD
-        samples with an unknown share of OOD samples, certify a bound on the precision
-        for this mixture, see :func:`certify`. If this fails, the estimator is
+        The stored calibration samples and the samples in deployment, a mixture of ID
+        and OOD samples with an unknown fraction of OOD samples, certify a bound on the
+        precision for this mixture, see :func:`certify`. If this fails, the estimator is
         unchanged. Read more in the :ref:`User Guide <recalibration>`.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Samples in use, all of a period, whether or not they were accepted.
+            Samples in deployment, all of a period, whether or not they were accepted.
 
         Returns
         -------
         self : object
             The estimator with the new rule. ``operating_point_.certificate`` has
-            ``n_unlabeled``, the number of samples in use that certify it; the others
-            choose the candidates.
+            ``n_unlabeled``, the number of samples in deployment that certify it; the
+            others choose the candidates.
 
         Raises
         ------
@@ -536,8 +536,8 @@ class SelectivePredictor(Decisions):
 
         Notes
         -----
-        The guarantee assumes that the ID samples in use have the distribution of those
-        of the calibration, and that the OOD samples are a mixture of its sources.
+        The guarantee assumes that the ID samples in deployment have the distribution of
+        the calibration samples, and that the OOD samples are a mixture of its sources.
         """
         self._check_fitted()
         record, certificate = self._recorded(), self._options()[1]
@@ -595,7 +595,7 @@ class SelectivePredictor(Decisions):
         """Return the operating point of the rule on calibration samples.
 
         `split` is a mask of the samples that choose a path; None: a random subset.
-        `unlabeled` are both scores of samples in use.
+        `unlabeled` are both scores of samples in deployment.
         """
         solver, certificate = self._options()
         if certificate is None:
