@@ -125,9 +125,9 @@ def test_scores_are_float64():
 def test_ood_samples_are_left_out(labels, ood_label):
     X = [[1.0, 2.0], [3.0, 4.0], [-9.0, -9.0]]
     detector = FirstColumn(contamination=0.5, ood_label=ood_label).fit(X, labels)
-    indices, stored = detector.seen_
-    np.testing.assert_array_equal(indices, [[1, 2], [3, 4]])
-    assert list(stored) == list(np.asarray(labels)[:2])
+    samples, id_labels = detector.seen_
+    np.testing.assert_array_equal(samples, [[1, 2], [3, 4]])
+    assert list(id_labels) == list(np.asarray(labels)[:2])
     assert detector.classes_.tolist() == list(np.asarray(labels)[:2])
     assert detector.offset_ == 2.0
     assert detector.fit_predict(X, labels).tolist() == [-1, 1, -1]
@@ -277,21 +277,21 @@ def test_tensors():
 
 
 def test_take_samples():
-    samples = np.array([2, 0])
+    indices = np.array([2, 0])
     texts = ["a", "b", "c"]
-    assert take_rows(texts, samples) == ["c", "a"]
-    assert take_rows(torch.tensor([1, 2, 3]), samples).tolist() == [3, 1]
+    assert take_rows(texts, indices) == ["c", "a"]
+    assert take_rows(torch.tensor([1, 2, 3]), indices).tolist() == [3, 1]
     for sparse in (csr_matrix(np.eye(3)), csr_matrix(np.eye(3)).tocoo()):
         np.testing.assert_array_equal(
-            take_rows(sparse, samples).toarray(), np.eye(3)[samples]
+            take_rows(sparse, indices).toarray(), np.eye(3)[indices]
         )
-    assert take_rows(pd.Series(texts, index=[2, 1, 0]), samples).tolist() == ["c", "a"]
+    assert take_rows(pd.Series(texts, index=[2, 1, 0]), indices).tolist() == ["c", "a"]
 
     class ArrayLike:
         def __array__(self, dtype=None, copy=None):
             return np.array([[1.0], [2.0], [3.0]], dtype=dtype)
 
-    assert take_rows(ArrayLike(), samples).tolist() == [[3.0], [1.0]]
+    assert take_rows(ArrayLike(), indices).tolist() == [[3.0], [1.0]]
 
 
 # --- what is wrapped -----------------------------------------------------------
@@ -408,23 +408,23 @@ def test_text_labels_beside_the_number_minus_1():
 
 def test_uncertainty_threshold_of_many_samples():
     """A search for each of many training rows would cost more than the fit."""
-    samples = []
+    sizes = []
 
     class Counting(KernelDensity, UncertaintyMixin):
         def predict_uncertainty(self, X):
-            samples.append(len(X))
+            sizes.append(len(X))
             return Bunch(total=-self.score_samples(X))
 
     X = np.random.default_rng(0).normal(size=(3000, 2))
     detector = UncertaintyDetector(Counting(), component="total").fit(X)
-    assert samples == [500, 500]  # each of another model
+    assert sizes == [500, 500]  # each of another model
     scores = detector.score_samples(X[::3])
     assert 0.03 < np.mean(scores < detector.offset_) < 0.07
     few = UncertaintyDetector(Counting(), component="total").fit(X[:1000])
-    assert samples[3:] == [200] * 5
+    assert sizes[3:] == [200] * 5
     frozen = UncertaintyDetector(FrozenEstimator(few.estimator_), component="total")
     assert frozen.fit(X).offset_ < np.inf
-    assert samples[8:] == [1000]
+    assert sizes[8:] == [1000]
 
 
 def test_scores_are_finite():

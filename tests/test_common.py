@@ -115,9 +115,9 @@ def test_detector_checks(detector):
 
 @each_class
 def test_every_class_has_an_instance(cls):
-    result = instances_of(cls.__name__, cls)
-    assert result, f"{cls.__name__} has no INSTANCES in its test file"
-    assert all(type(one) is cls for one in result)
+    instances = instances_of(cls.__name__, cls)
+    assert instances, f"{cls.__name__} has no INSTANCES in its test file"
+    assert all(type(one) is cls for one in instances)
 
 
 def test_expected_failures_are_explained():
@@ -340,9 +340,9 @@ def test_parameters_are_documented_in_order_with_their_defaults(cls):
         if parameter.default is parameter.empty:
             assert "default" not in documented[name], name
             continue
-        result = re.search(r"default=(.+)$", documented[name].replace("\n", " "))
-        assert result, f"{name}: no default in {documented[name]!r}"
-        assert _value(result[1]) == parameter.default, name
+        match = re.search(r"default=(.+)$", documented[name].replace("\n", " "))
+        assert match, f"{name}: no default in {documented[name]!r}"
+        assert _value(match[1]) == parameter.default, name
 
 
 def _value(text):

@@ -393,11 +393,11 @@ def _explained(detector, Z):
     columns, parts, references = zip(
         *(explained for _, explained in blocks), strict=True
     )
-    points = np.concatenate([point.point for point in references])
+    points = np.concatenate([block.point for block in references])
     spread = None
     if references[0].spread is not None:
         spread = np.concatenate(
-            [np.broadcast_to(point.spread, point.point.shape) for point in references]
+            [np.broadcast_to(block.spread, block.point.shape) for block in references]
         )
     if references[0].is_unit:
         lengths = np.linalg.norm(features, axis=1, keepdims=True)
@@ -405,7 +405,7 @@ def _explained(detector, Z):
         spread = None if spread is None else spread * lengths
     nearest = None
     if "nearest_class" in columns[0]:
-        nearest = np.concatenate([point["nearest_class"] for point in columns])
+        nearest = np.concatenate([block["nearest_class"] for block in columns])
     reference = references[0]._replace(point=points, spread=spread)
     return features, np.concatenate(parts), reference, nearest
 

@@ -105,12 +105,12 @@ def test_equals_naive_loop_on_a_convolutional_network(entries, divide, powers):
     predicted = logits.argmax(1)
     p = np.exp(logits - logits.max(1, keepdims=True))
     confidence = 1 / p.sum(1)
-    stored = np.setdiff1d(np.arange(60), held)
+    training = np.setdiff1d(np.arange(60), held)
     deviations = np.zeros((len(samples), 3))
     for layer in range(3):
         values = np.array([_statistics(F, powers, entries) for F in maps[layer]])
         for k in range(3):
-            own = values[stored][predicted[stored] == k]
+            own = values[training][predicted[training] == k]
             low, high = own.min(axis=0), own.max(axis=0)
             np.testing.assert_allclose(gram.minima_[layer][k], low, rtol=1e-8)
             np.testing.assert_allclose(gram.maxima_[layer][k], high, rtol=1e-8)
@@ -136,8 +136,8 @@ def test_samples_within_the_ranges_score_zero():
     keys, seed = SampleKeys(X), np.random.RandomState(0)
     held, _, _ = module.held_out_copies(keys, None, 0.1, seed)
     scores = gram.score_samples(X)
-    stored = np.delete(scores, held)
-    np.testing.assert_allclose(stored, 0, atol=1e-9)
+    training = np.delete(scores, held)
+    np.testing.assert_allclose(training, 0, atol=1e-9)
     assert (scores[held] < -0.1).all()
     # by construction the layers share the deviation of the rows that were held out
     assert scores[held].mean() == pytest.approx(-len(gram.layers_))
@@ -169,11 +169,11 @@ def test_vectors_have_products_of_entries():
     assert gram.layers_ == ["penultimate"]
     keys, seed = SampleKeys(X), np.random.RandomState(0)
     held, _, _ = module.held_out_copies(keys, y, 0.1, seed)
-    stored = np.delete(X, held, axis=0)
-    predicted = head.predict(stored)
+    training = np.delete(X, held, axis=0)
+    predicted = head.predict(training)
     first, second = np.triu_indices(4)
     for k in range(3):
-        products = (stored[:, first] * stored[:, second])[predicted == k]
+        products = (training[:, first] * training[:, second])[predicted == k]
         low, high = gram.minima_[0][k], gram.maxima_[0][k]
         np.testing.assert_allclose(low[0], products.min(axis=0), rtol=1e-9)
         np.testing.assert_allclose(high[0], products.max(axis=0), rtol=1e-9)

@@ -157,7 +157,7 @@ def test_two_detectors_on_a_network_do_not_disturb_each_other(blobs):
         np.testing.assert_array_equal(first.score_samples(queries), expected)
     moved = first.score_samples(3 * queries)
     assert np.abs(moved - expected).min() > 0
-    assert not any(step._forward_hooks for step in module.modules())
+    assert not any(layer._forward_hooks for layer in module.modules())
 
 
 # ---------------------------------------------------------------------------------

@@ -135,9 +135,10 @@ def test_samples_outside_of_the_bank_keep_all_neighbors(monkeypatch):
     scores = _threshold_scores(monkeypatch, detector, _X, None)
     others = np.setdiff1d(np.arange(_N), fitted.bank_rows_)
     np.testing.assert_allclose(scores[others], fitted.score_samples(_X[others]))
-    stored = fitted.bank_rows_
-    expected = KNN(n_neighbors=3).fit(_X[stored]).score_samples(_X[stored])
-    np.testing.assert_allclose(scores[stored], expected)  # itself is the first of three
+    in_bank = fitted.bank_rows_
+    expected = KNN(n_neighbors=3).fit(_X[in_bank]).score_samples(_X[in_bank])
+    # itself is the first of three
+    np.testing.assert_allclose(scores[in_bank], expected)
 
 
 @pytest.mark.parametrize("detector", [Mahalanobis(), SHE(_FROZEN), PNML(_FROZEN)])
@@ -150,9 +151,9 @@ def test_partial_fit_has_the_threshold_of_fit(detector):
 
 
 def test_moments_without_samples():
-    stored, gone = _X[:18] + 1e4, _X[18:] + 1e4
+    remaining, gone = _X[:18] + 1e4, _X[18:] + 1e4
     result = ClassMoments().updated(_X + 1e4, None).without(gone)
-    expected = ClassMoments().updated(stored, None)
+    expected = ClassMoments().updated(remaining, None)
     np.testing.assert_allclose(result.means, expected.means, rtol=1e-12)
     np.testing.assert_allclose(result.scatter, expected.scatter, rtol=1e-9, atol=1e-9)
     assert result.counts == expected.counts
@@ -203,10 +204,10 @@ def test_folds_depend_on_the_samples_not_on_their_order(seed):
     _, labels, _ = _folded(X[indices[shuffled]], y[indices[shuffled]])
     np.testing.assert_array_equal(labels, expected[shuffled])
     for i, fold in enumerate(splits):
-        stored, left = fold.others(weight, len(X))
-        assert set(stored).isdisjoint(indices[fold.part])  # with all copies
+        remaining, left = fold.others(weight, len(X))
+        assert set(remaining).isdisjoint(indices[fold.part])  # with all copies
         assert left.sum() == weight.sum() - (labels == i).sum()
-        assert set(y[stored]) == set(y)
+        assert set(y[remaining]) == set(y)
 
 
 def test_folds_are_balanced_by_weight():
@@ -244,9 +245,9 @@ def test_copies_that_are_not_drawn_are_left_out():
     splits = folds(keys, indices, n_folds=5)
     assert len(indices) == 1000 == sum(len(fold.part) for fold in splits)
     for fold in splits:
-        stored, _ = fold.others(None, len(X))
-        assert set(X[indices[fold.part], 0]).isdisjoint(X[stored, 0])
-        assert len(stored) >= 0.78 * len(X)
+        remaining, _ = fold.others(None, len(X))
+        assert set(X[indices[fold.part], 0]).isdisjoint(X[remaining, 0])
+        assert len(remaining) >= 0.78 * len(X)
 
 
 def test_labels_of_copies_may_differ():

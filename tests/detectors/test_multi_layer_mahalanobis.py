@@ -166,14 +166,15 @@ def test_weights_equal_a_logistic_regression_by_hand():
     detector = MultiLayerMahalanobis(clf, layers=names).fit(X, y)
     keys, seed = SampleKeys(X[:300, :6]), np.random.RandomState(0)
     held, _, _ = held_out_copies(keys, y[:300], 0.2, seed)
-    stored = np.setdiff1d(np.arange(300), held)
+    training = np.setdiff1d(np.arange(300), held)
     columns = []
-    for block in (slice(0, 6), slice(6, 8)):
-        fifth = Mahalanobis().fit(X[stored, block], y[stored])
-        whole = Mahalanobis().fit(X[:300, block], y[:300])
+    for columns_of_layer in (slice(0, 6), slice(6, 8)):
+        fifth = Mahalanobis().fit(X[training, columns_of_layer], y[training])
+        whole = Mahalanobis().fit(X[:300, columns_of_layer], y[:300])
         columns.append(
             np.append(
-                fifth.score_samples(X[held, block]), whole.score_samples(X[300:, block])
+                fifth.score_samples(X[held, columns_of_layer]),
+                whole.score_samples(X[300:, columns_of_layer]),
             )
         )
     scores = np.array(columns).T

@@ -24,12 +24,12 @@ INSTANCES = [RankFeat(map_classifier(max_epochs=4, lr=1e-2), layer="conv")]
 
 def _removed(maps):
     """Maps without their first singular component, one by one, by NumPy's SVD."""
-    stored = np.empty_like(maps)
+    reduced = np.empty_like(maps)
     for i, F in enumerate(maps):
         matrix = F.reshape(len(F), -1).astype(np.float64)
         u, s, vt = np.linalg.svd(matrix)
-        stored[i] = (matrix - s[0] * np.outer(u[:, 0], vt[0])).reshape(F.shape)
-    return stored
+        reduced[i] = (matrix - s[0] * np.outer(u[:, 0], vt[0])).reshape(F.shape)
+    return reduced
 
 
 def _logits(X, n_before, n_classes=3, dtype=torch.float64):
@@ -37,8 +37,8 @@ def _logits(X, n_before, n_classes=3, dtype=torch.float64):
     parts = list(conv_net(dtype=dtype, inplace=False, n_classes=n_classes).eval())
     with torch.no_grad():
         maps = nn.Sequential(*parts[:n_before])(torch.as_tensor(X))
-        stored = torch.as_tensor(_removed(maps.numpy()))
-        return nn.Sequential(*parts[n_before:])(stored).numpy()
+        reduced = torch.as_tensor(_removed(maps.numpy()))
+        return nn.Sequential(*parts[n_before:])(reduced).numpy()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])

@@ -278,8 +278,8 @@ def test_learned_layer_weights_use_weights_of_ood_samples():
     plain = MultiLayerMahalanobis(NETWORK).fit(X, Y, sample_weight=weight)
     weight[[7, 30]] = 0.0
     without = MultiLayerMahalanobis(NETWORK).fit(X, Y, sample_weight=weight)
-    stored = np.delete(np.arange(len(X)), [7, 30])
-    expected = MultiLayerMahalanobis(NETWORK).fit(X[stored], Y[stored])
+    remaining = np.delete(np.arange(len(X)), [7, 30])
+    expected = MultiLayerMahalanobis(NETWORK).fit(X[remaining], Y[remaining])
     np.testing.assert_allclose(without.alphas_, expected.alphas_, rtol=1e-6)
     assert not np.allclose(plain.alphas_, expected.alphas_, rtol=1e-3)
 

@@ -59,12 +59,12 @@ def test_equals_the_bare_detector(bare, data):
     left_out = np.empty(100)
     for fold in folds(SampleKeys(X[:100]), np.arange(100), y[:100], 5):
         part = fold.part
-        stored = np.delete(X[:100], part, axis=0)
-        other = clone(bare).fit(stored)
+        training = np.delete(X[:100], part, axis=0)
+        other = clone(bare).fit(training)
         left_out[part] = other.score_samples(X[part])
         if isinstance(bare, OneClassSVM):  # a sum over the samples: fewer here
-            own = np.quantile(other.score_samples(stored), [0.25, 0.5, 0.75])
-            whole = np.quantile(expected.score_samples(stored), [0.25, 0.5, 0.75])
+            own = np.quantile(other.score_samples(training), [0.25, 0.5, 0.75])
+            whole = np.quantile(expected.score_samples(training), [0.25, 0.5, 0.75])
             slope = (whole[2] - whole[0]) / (own[2] - own[0])
             left_out[part] = whole[1] + slope * (left_out[part] - own[1])
     np.testing.assert_allclose(detector.offset_, middle_of_gap(left_out, 0.2))

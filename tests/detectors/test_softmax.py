@@ -49,9 +49,9 @@ def test_a_largest_logit_is_left_out(rows):
 
 
 def test_probabilities_follow(logits):
-    stored = logits.copy()
+    before = logits.copy()
     exponentials, others, shifted = shifted_exponentials(logits)
-    np.testing.assert_array_equal(logits, stored)
+    np.testing.assert_array_equal(logits, before)
     assert exponentials.dtype == others.dtype == shifted.dtype == np.float64
     p = softmax(logits.astype(np.float64), axis=1)
     indices, top = np.arange(len(p)), p.argmax(axis=1)

@@ -147,8 +147,8 @@ def test_knn_equals_a_naive_loop_over_tiles(monkeypatch, tile_bytes, k):
 
 def _unsorted(X):
     """The same matrix with each row in reverse order, and with halved duplicates."""
-    chosen = [slice(*X.indptr[i : i + 2]) for i in range(X.shape[0])]
-    order = np.concatenate([np.arange(r.start, r.stop)[::-1] for r in chosen])
+    slices = [slice(*X.indptr[i : i + 2]) for i in range(X.shape[0])]
+    order = np.concatenate([np.arange(r.start, r.stop)[::-1] for r in slices])
     data, indices = np.tile(X.data[order] / 2, 2), np.tile(X.indices[order], 2)
     owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
     order = np.argsort(np.tile(owner, 2), kind="stable")
@@ -355,11 +355,11 @@ def test_explain_of_neighbors():
     pytest.importorskip("pandas")
     X, y = _data()
     new = _new(X)[:40]
-    fitted = KNN(n_neighbors=2).fit(X, y).explain(new)
+    frame = KNN(n_neighbors=2).fit(X, y).explain(new)
     expected = KNN(n_neighbors=2).fit(X.toarray(), y).explain(new.toarray())
-    assert fitted.columns.tolist() == expected.columns.tolist()
+    assert frame.columns.tolist() == expected.columns.tolist()
     for name in ("score", "contribution_1", "distance_1", "distance_2"):
-        np.testing.assert_allclose(fitted[name], expected[name], atol=1e-12)
+        np.testing.assert_allclose(frame[name], expected[name], atol=1e-12)
 
 
 def test_bodies_and_heads():

@@ -318,7 +318,7 @@ def test_module_is_left_in_the_mode_it_is_in(iris, quick):
     clf.module_.train()
     clf.module_[0].eval()
     assert_array_equal(clf.predict_logits(X), expected)
-    assert [step.training for step in clf.module_] == [False, True, True, True]
+    assert [layer.training for layer in clf.module_] == [False, True, True, True]
     assert torch.equal(clf.module_[1].running_mean, mean)
     assert clf.predict_logits(X[:1]).shape == (1, 3)
 

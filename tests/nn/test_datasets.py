@@ -367,14 +367,14 @@ def test_shared_outputs():
 def test_cross_validation():
     data = SliceDataset(Items(X, Y))
     detector = KNN(CLF, n_neighbors=3)
-    fitted = cross_val_score(detector, data, WITH_OOD)
-    assert_allclose(fitted, cross_val_score(detector, X, WITH_OOD))
+    scores = cross_val_score(detector, data, WITH_OOD)
+    assert_allclose(scores, cross_val_score(detector, X, WITH_OOD))
     search = GridSearchCV(detector, {"n_neighbors": [1, 5]})
-    fitted, expected = (
+    scores, expected = (
         clone(search).fit(samples, WITH_OOD).cv_results_["mean_test_score"]
         for samples in (data, X)
     )
-    assert_allclose(fitted, expected)
+    assert_allclose(scores, expected)
 
 
 def test_cross_validation_of_a_dataset_that_is_not_wrapped():

@@ -212,15 +212,15 @@ def test_sure_probabilities_stay_finite_and_in_order(data):
     with torch.no_grad():
         module[2].weight *= 1e3
         z = module[:3](torch.from_numpy(X)).double().numpy()
-    proba = make_network(pretrained(module, output="probabilities")).with_weights()
-    log_p = proba.log_proba(proba.prepare(X))
+    network = make_network(pretrained(module, output="probabilities")).with_weights()
+    log_p = network.log_proba(network.prepare(X))
     assert log_p.min() < -200
     assert_allclose(log_p, log_softmax(z, axis=1), rtol=1e-5, atol=1e-6)
     sharp = Tail(lambda z: torch.softmax(1e3 * z, 1))
-    proba = make_network(
+    network = make_network(
         pretrained(sharp, [0, 1, 2], output="probabilities")
     ).with_weights()
-    log_p = proba.log_proba(proba.prepare(X))
+    log_p = network.log_proba(network.prepare(X))
     assert np.isfinite(log_p).all()
     assert log_p.min() == pytest.approx(np.log(np.finfo(float).tiny))
 
@@ -243,7 +243,7 @@ def test_the_users_module_is_untouched():
     net.conv2.weight.requires_grad_(False)
     hook = net.head.register_forward_hook(lambda *args: None)
     state = {name: t.clone() for name, t in net.state_dict().items()}
-    modes = [step.training for step in net.modules()]
+    modes = [layer.training for layer in net.modules()]
     generator = torch.get_rng_state()
     X = images(10)
     network = make_network(pretrained(net)).with_weights()
@@ -254,13 +254,13 @@ def test_the_users_module_is_untouched():
     with torch.no_grad():
         for parameter in network.module.parameters():
             parameter.zero_()
-    assert [step.training for step in net.modules()] == modes
+    assert [layer.training for layer in net.modules()] == modes
     assert all(torch.equal(t, state[name]) for name, t in net.state_dict().items())
     assert torch.equal(net.conv1.weight.grad, torch.ones_like(net.conv1.weight))
     assert net.conv1.weight.requires_grad and not net.conv2.weight.requires_grad
     assert list(net.head._forward_hooks) == [hook.id]
     assert torch.equal(torch.get_rng_state(), generator)
-    assert not any(step.training for step in network.module.modules())
+    assert not any(layer.training for layer in network.module.modules())
     assert not any(p.requires_grad for p in network.module.parameters())
     assert all(p.grad is None for p in network.module.parameters())
 

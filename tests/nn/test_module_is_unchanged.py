@@ -341,12 +341,12 @@ def test_blocks(monkeypatch):
     net.body[1].eval()
     clf = pretrained(net)
     before = aspects(net)
-    samples = 0
+    n_samples = 0
     for block in make_network(clf, batch_size=10).iter_outputs(X, ALL):
-        assert block.n_samples == (30 if samples < 60 else 15)
-        samples += block.n_samples
+        assert block.n_samples == (30 if n_samples < 60 else 15)
+        n_samples += block.n_samples
         assert_same(aspects(net), before)
-    assert samples == 75
+    assert n_samples == 75
     assert net.sizes == [10] * 7 + [5]
     joined = read(clf, X, ALL, batch_size=10)
     monkeypatch.undo()

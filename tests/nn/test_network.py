@@ -128,17 +128,17 @@ def test_replaced_layers(n_classes):
     net, X = perceptron("tanh", n_classes=n_classes)
     network = make_network(net)
     layers = [0, "penultimate"]
-    (layer_outputs,) = network.replaced(network.prepare(X), layers, lambda h: h**2 - 1)
+    (logits,) = network.replaced(network.prepare(X), layers, lambda h: h**2 - 1)
     for i in (0, 17):
         first = np.tanh(X[i] @ net.coefs_[0] + net.intercepts_[0])
         second = np.tanh((first**2 - 1) @ net.coefs_[1] + net.intercepts_[1])
         margin = second @ net.coefs_[2] + net.intercepts_[2]
         expected = [-margin[0] / 2, margin[0] / 2] if n_classes == 2 else margin
-        assert_allclose(layer_outputs[0][i], expected, rtol=1e-10)
+        assert_allclose(logits[0][i], expected, rtol=1e-10)
         second = np.tanh(first @ net.coefs_[1] + net.intercepts_[1])
         margin = (second**2 - 1) @ net.coefs_[2] + net.intercepts_[2]
         expected = [-margin[0] / 2, margin[0] / 2] if n_classes == 2 else margin
-        assert_allclose(layer_outputs[1][i], expected, rtol=1e-10)
+        assert_allclose(logits[1][i], expected, rtol=1e-10)
 
 
 def test_linear_model_has_its_input_as_the_only_layer():

@@ -133,9 +133,9 @@ def test_last_run_of_a_layer_is_read():
     (block,) = opened(net).layers(X, ["layer"])
     expected = run(net.layer, net.layer, X=X)
     assert_allclose(block.outputs["layer"], expected, rtol=1e-5)
-    (result,) = opened(net).replaced(X, ["layer"], lambda z: -z)
+    (logits,) = opened(net).replaced(X, ["layer"], lambda z: -z)
     expected = run(net.layer, torch.neg, net.layer, torch.neg, net.head, X=X)
-    assert_allclose(result[0], expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(logits[0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_half_precision_is_read_as_float32():
@@ -267,9 +267,9 @@ def test_gradient_of_probabilities_is_that_of_their_logarithms():
 
     # no linear layer gives the logits
     net = Net(lambda net, x: torch.softmax(x[:, :3] * x[:, 1:4], 1))
-    proba = gradients(opened(net, output="probabilities"), X, squares)
+    gradient = gradients(opened(net, output="probabilities"), X, squares)
     expected = by_autograd(lambda x: torch.log_softmax(x[:, :3] * x[:, 1:4], 1), X)
-    assert_allclose(proba, expected, rtol=1e-5)  # computed in float32
+    assert_allclose(gradient, expected, rtol=1e-5)  # computed in float32
 
 
 class Rude(nn.Module):
@@ -287,7 +287,7 @@ class Rude(nn.Module):
 
 def test_module_that_writes_to_its_input():
     net, X = Rude(), numbers(6, 5)
-    stored = X.copy()
+    before = X.copy()
     gradient = gradients(opened(net), X, squares)
     expected = by_autograd(lambda x: net(x.clone()), X)
     assert_allclose(gradient, expected, rtol=1e-5)
@@ -296,7 +296,7 @@ def test_module_that_writes_to_its_input():
     (replaced,) = opened(net).replaced(X, ["head", "head"], lambda z: z)
     for logits in replaced:
         assert_allclose(logits, run(net, X=X.copy()), rtol=1e-6)
-    assert_array_equal(X, stored)
+    assert_array_equal(X, before)
 
 
 def test_samples_that_are_moved_are_those_of_the_network():
@@ -310,11 +310,11 @@ def test_samples_that_are_moved_are_those_of_the_network():
         return part + gradient
 
     for X in (bytes_, torch.as_tensor(bytes_).float()):
-        stored = np.asarray(X).copy()
+        before = np.asarray(X).copy()
         (moved,) = opened(net).input_gradient(X, squares, move)
         steps = gradients(opened(net), X, squares)
-        assert_allclose(moved, run(net, X=stored + steps), rtol=1e-5)
-        assert_array_equal(X, stored)
+        assert_allclose(moved, run(net, X=before + steps), rtol=1e-5)
+        assert_array_equal(X, before)
 
 
 def test_no_gradient():
@@ -364,10 +364,10 @@ def test_replaced_layer(layer, n_before):
     def function(z):
         return torch.sin(z) * 3
 
-    (result,) = make_network(clf).replaced(X, [layer], function)
+    (logits,) = make_network(clf).replaced(X, [layer], function)
     parts = list(conv_net(inplace=False).eval())
     expected = run(*parts[:n_before], function, *parts[n_before:], X=X)
-    assert_allclose(result[0], expected, rtol=1e-4, atol=1e-5)
+    assert_allclose(logits[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_each_layer_is_replaced_alone():
@@ -384,9 +384,9 @@ def test_each_layer_is_replaced_alone():
 def test_inputs_passed_by_name_are_replaced():
     net = Net(lambda net, x: net.head(input2=x[:, :2], input1=x))
     net.head, X = nn.Bilinear(5, 2, 3), numbers(6, 5)
-    (layer_outputs,) = opened(net).replaced(X, ["input:head"], torch.zeros_like)
+    (logits,) = opened(net).replaced(X, ["input:head"], torch.zeros_like)
     expected = run(lambda x: net.head(x, torch.zeros_like(x[:, :2])), X=X)
-    assert_allclose(layer_outputs[0], expected, rtol=1e-5)
+    assert_allclose(logits[0], expected, rtol=1e-5)
 
 
 def test_what_cannot_be_replaced():

@@ -189,7 +189,7 @@ def test_module_is_unchanged():
     clf, _ = counted()
     net = clf.estimator.module
     net.bn1.eval()
-    modes = [step.training for step in net.modules()]
+    modes = [layer.training for layer in net.modules()]
     state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     hooks = [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in net.modules()]
     detectors = [build(clf) for build in MEMBERS.values()]
@@ -199,7 +199,7 @@ def test_module_is_unchanged():
             clone(detector).fit(X, clf.predict(X))
         with pytest.raises(ValueError, match="conv9"):
             broken.fit(X)
-    assert [step.training for step in net.modules()] == modes
+    assert [layer.training for layer in net.modules()] == modes
     assert [
         (len(m._forward_hooks), len(m._forward_pre_hooks)) for m in net.modules()
     ] == hooks

@@ -301,7 +301,7 @@ def test_which_probabilities_are_the_softmax_of_the_logits():
         n_samples=80, n_features=4, n_informative=3, n_redundant=0, n_classes=3,
         random_state=0,
     )  # fmt: skip
-    predicted = {}
+    is_softmax = {}
     for name, model in {
         "logistic": LogisticRegression(),
         "one_vs_rest": SGDClassifier(loss="log_loss", random_state=0),
@@ -314,13 +314,13 @@ def test_which_probabilities_are_the_softmax_of_the_logits():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(X, y)
-        predicted[name] = predicts_softmax(model)
-        assert predicts_softmax(FrozenEstimator(model)) == predicted[name]
-        assert predicts_softmax(Pipeline([("last", model)])) == predicted[name]
-        if predicted[name] and hasattr(model, "predict_proba"):
+        is_softmax[name] = predicts_softmax(model)
+        assert predicts_softmax(FrozenEstimator(model)) == is_softmax[name]
+        assert predicts_softmax(Pipeline([("last", model)])) == is_softmax[name]
+        if is_softmax[name] and hasattr(model, "predict_proba"):
             logits = read(model, X, {"logits"}).logits.astype(float)
             assert_allclose(softmax(logits, axis=1), model.predict_proba(X), atol=1e-6)
-    assert [name for name in predicted if not predicted[name]] == [
+    assert [name for name in is_softmax if not is_softmax[name]] == [
         "logistic",
         "one_vs_rest",
     ]

@@ -34,9 +34,9 @@ def test_batch_size_does_not_change_the_result():
     clf = pretrained(Counter())
     whole = read(clf, X, ALL, batch_size=80)
     for batch_size in (1, 7, 64):
-        step = read(clf, X, ALL, batch_size=batch_size)
-        assert_allclose(step.features, whole.features, rtol=1e-5, atol=1e-6)
-        assert_allclose(step.logits, whole.logits, rtol=1e-5, atol=1e-6)
+        outputs = read(clf, X, ALL, batch_size=batch_size)
+        assert_allclose(outputs.features, whole.features, rtol=1e-5, atol=1e-6)
+        assert_allclose(outputs.logits, whole.logits, rtol=1e-5, atol=1e-6)
     with torch.no_grad():
         expected = Counter().eval()(torch.as_tensor(X))
     assert_allclose(whole.logits, expected, rtol=1e-5, atol=1e-6)

@@ -119,7 +119,7 @@ def test_step_schedule(epochs, third):
     assert_allclose(lrs("step", epochs, 1), expected)
 
 
-def test_cyclic_schedule():
+def test_1cycle_schedule():
     """A half cosine up to the peak at 30 % of the steps, and one down."""
     seen = lrs("one_cycle", 10, 10)
     peak = 29  # 0.3 * 100 - 1
@@ -136,7 +136,7 @@ def test_cyclic_schedule():
 
 
 @pytest.mark.parametrize("epochs, batches", [(1, 1), (1, 2), (2, 1)])
-def test_cyclic_schedule_of_few_steps(epochs, batches):
+def test_1cycle_schedule_of_few_steps(epochs, batches):
     assert all(0 < lr <= 0.5 for lr in lrs("one_cycle", epochs, batches))
 
 

@@ -29,14 +29,14 @@ def _digest(data):
 
 def test_hash_is_that_of_names_shapes_dtypes_and_bytes():
     net = _net()
-    samples = [
+    table = [
         [name, list(value.shape), f"torch.{value.numpy().dtype}", value.numpy()]
         for name, value in net.state_dict().items()
     ]
-    samples = [[*row[:3], _digest(row[3].tobytes())] for row in sorted(samples)]
-    assert weight_table(net) == samples
-    assert len(samples) == 9  # two linear layers of 2, batch norm 2 and its 3 buffers
-    assert weight_hash(net) == _digest(json.dumps(samples).encode())
+    table = [[*row[:3], _digest(row[3].tobytes())] for row in sorted(table)]
+    assert weight_table(net) == table
+    assert len(table) == 9  # two linear layers of 2, batch norm 2 and its 3 buffers
+    assert weight_hash(net) == _digest(json.dumps(table).encode())
 
 
 def test_hash_of_the_same_weights_is_the_same():

@@ -71,10 +71,10 @@ def test_torch_tensors(rectifier):
 @each
 def test_input_is_neither_written_to_nor_returned(rectifier):
     Z = _features()
-    stored = Z.copy()
+    before = Z.copy()
     out = rectifier.fit(Z).transform(Z)
     assert not np.shares_memory(out, Z)
-    np.testing.assert_array_equal(Z, stored)
+    np.testing.assert_array_equal(Z, before)
     fortran = rectifier.transform(np.asfortranarray(Z))
     np.testing.assert_allclose(fortran, out, rtol=1e-14)
 

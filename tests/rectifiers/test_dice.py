@@ -204,8 +204,8 @@ def test_no_weight_is_left():
     equal = FrozenEstimator(LinearHead(np.ones((2, 9))))
     with pytest.raises(ValueError, match="no contribution is above the quantile"):
         DICE(equal, sparsity=0.5).fit(np.ones((5, 9)))
-    stored = DICE(equal, sparsity=0.0).fit(np.ones((5, 9)))
-    assert stored.mask_.all()
+    dice = DICE(equal, sparsity=0.0).fit(np.ones((5, 9)))
+    assert dice.mask_.all()
 
 
 def test_errors():

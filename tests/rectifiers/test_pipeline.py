@@ -281,8 +281,8 @@ def test_grid_search(network, data):
     ).fit(X, y)
     for i, quantile in enumerate((0.05, 0.9, 1.0)):
         for j, (train, test) in enumerate(cv.split(X, y)):
-            stored = y[train] != -1
-            react = ReAct(quantile=quantile).fit(body.transform(X[train][stored]))
+            is_id = y[train] != -1
+            react = ReAct(quantile=quantile).fit(body.transform(X[train][is_id]))
             logits = head.predict_logits(react.transform(body.transform(X[test])))
             energy = [_energy(row) for row in logits.tolist()]
             expected = roc_auc_score(y[test] != -1, energy)

@@ -53,15 +53,15 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(_quantile, "_BLOCK_BYTES", 3000)
 
 
-def _check(X, samples):
-    stored = X if samples is None else X[samples]
+def _check(X, mask):
+    values = X if mask is None else X[mask]
     for quantile in QUANTILES:
-        got = pooled_quantile(X, quantile, samples)
+        got = pooled_quantile(X, quantile, mask)
         assert isinstance(got, float)
-        assert got == pytest.approx(_naive(stored.ravel(), quantile), rel=1e-12)
-    got = column_quantiles(X, QUANTILES, samples)
+        assert got == pytest.approx(_naive(values.ravel(), quantile), rel=1e-12)
+    got = column_quantiles(X, QUANTILES, mask)
     assert got.dtype == np.float64
-    expected = [[_naive(column, q) for column in stored.T] for q in QUANTILES]
+    expected = [[_naive(column, q) for column in values.T] for q in QUANTILES]
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-15)
 
 
@@ -92,9 +92,9 @@ def test_single_draws(monkeypatch, small_parts):
 def test_input_is_not_written_to():
     X = _arrays()["normal"]
     X.flags.writeable = False
-    stored = X.copy()
+    before = X.copy()
     _check(X, None)
-    np.testing.assert_array_equal(X, stored)
+    np.testing.assert_array_equal(X, before)
 
 
 def test_order_of_the_quantiles_does_not_matter():
