@@ -48,11 +48,6 @@ def bound_score(detector, regressor):
     return bind(detector, regressor) if is_score else clone(detector)
 
 
-def reads_samples(parts, detector):
-    """Return whether a detector uses samples, although its own `estimator` is None."""
-    return parts.regression and not isinstance(detector, RegressionScore)
-
-
 def targets_of(detector, y):
     """Return the targets if a detector is fitted on them, else None."""
     if isinstance(detector, RegressionScore):

@@ -295,7 +295,6 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
             If `y` has OOD samples that the rule does not use: their targets may be
             missing by mistake.
         """
-        self._parts_type.check_estimator(self.estimator)
         self._check_uncertainty()
         return self._fit(X, y, sample_weight, groups, ood_source)
 
