@@ -425,7 +425,7 @@ class _AngleSearch:
     def try_inside(self, node, s):
         """Search all thresholds that may be optimal at an angle inside of a node.
 
-        Points are in the order of :func:`sweep`, with thresholds relative to zero in
+        Points are in the order of `Problem.points`, with thresholds relative to zero in
         units of s; the first accepts no undecided sample.
         """
         x, y = self.problem.turned(node.turn, node.indices)
@@ -440,12 +440,13 @@ class _AngleSearch:
         inside = t <= middle + node.high
         inside[:-1] &= t[1:] > middle + node.low
         after, before = [], []
-        sums = self.problem.cumulated(node.indices[order])
+        sums, ends = self.problem.cumulated(node.indices[order]), np.append(0, last + 1)
         for base, counts in zip(node.base, sums, strict=True):
-            count = base + counts[np.append(0, last + 1)]
+            count = base + counts[ends]
             after.append(count[inside])
-            # the first point is no group of tied samples: it is accepted as a whole
-            before.append(np.append(count[0], count[:-1])[inside])
+            if self.randomize:
+                # the first point is no group of tied samples: accepted as a whole
+                before.append(np.append(count[0], count[:-1])[inside])
         t = t[inside]
         best = self.problem.best_of(
             self.theta(node.turn, s),
