@@ -231,7 +231,9 @@ class FunctionalNetwork(_FunctionalModule):
         `weights` is a dict of tensors that replace the module's parameters, by their
         names.
         """
-        return symmetric(self._logits_of(self._call(batch, weights), batch))
+        logits = symmetric(self._logits_of(self._call(batch, weights), batch))
+        check_first_axis(logits, batch, "The network")
+        return logits
 
     def log_proba(self, samples, weights=None, batch_size=256, logits=None):
         """Return float64 log-probabilities (n_rows, n_classes) of prepared samples.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.ensemble import RandomForestClassifier
@@ -414,3 +415,48 @@ def test_unknown_label_is_not_of_a_first_call():
         ValueError, match=r"\[0, 1\] of the network\. Leave its samples"
     ):
         _quick(frozen).fit(X, np.where(y == 1, 7, y))
+
+
+class _Casting(nn.Module):
+    """Network whose output is float32 in any precision of its weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(x).float()
+
+
+def test_cast_output_is_predicted_in_float64():
+    """Sampled in float32, where the cast has no effect; predictions are float64."""
+    X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    network = FrozenEstimator(pretrained(_Casting(), classes=[0, 1]))
+    kernel = HMCKernel(n_leapfrog=2, n_warmup=4)
+    hmc = HMC(network, kernel, n_samples=4, n_chains=1, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        hmc.fit(X, np.arange(20) % 2)
+    weight = hmc.samples_["head.weight"].astype(np.float64)
+    logits = X.astype(np.float64) @ weight.transpose(0, 2, 1)
+    logits += hmc.samples_["head.bias"][:, None]
+    assert_allclose(hmc.predict_members(X), softmax(logits, axis=2), rtol=1e-12)
+
+
+def test_infinite_logits_raise():
+    """Members of a model of scikit-learn, at samples whose logits overflow."""
+    points = np.random.default_rng(0).normal(size=(20, 3))
+    labels = (points[:, 0] > 0).astype(int)
+    model = MLPClassifier((5,), max_iter=20, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(points, labels)
+        model.coefs_ = [100 * coef for coef in model.coefs_]
+        kernel = HMCKernel(n_leapfrog=2, n_warmup=4)
+        hmc = HMC(FrozenEstimator(model), kernel, setting="a")
+        hmc.set_params(n_samples=4, n_chains=1, random_state=0).fit(points, labels)
+    with (
+        np.errstate(over="ignore", invalid="ignore"),
+        pytest.raises(ValueError, match="Input logits contains"),
+    ):
+        hmc.predict_members(np.outer([1.0, -1.0], np.full(3, 1e308)))

@@ -420,3 +420,30 @@ def test_many_classes_are_those_of_single_samples(monkeypatch):
     assert_allclose(clf.predict_proba(X[:30]), proba, rtol=1e-9)
     monkeypatch.setattr("skood.epistemic.laplace._laplace._MANY_CLASSES", 1000)
     assert_allclose(clf.predict_proba(X[:30]), proba, rtol=1e-9)
+
+
+class Flattening(nn.Module):
+    """Convolution whose output is cut into rows of 32 numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3, padding=1)
+        self.head = nn.Linear(32, 3)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.conv(x)).reshape(-1, 32))
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"subset": "all", "hessian": "diag"}])
+def test_images_of_another_size_raise(kwargs):
+    """Four rows per image instead of one: the check of `fit` does not suffice."""
+    rng = np.random.default_rng(0)
+    images_of_fit = rng.normal(size=(12, 1, 4, 4)).astype(np.float32)
+    net = FrozenEstimator(pretrained(Flattening(), classes=[0, 1, 2]))
+    clf = Laplace(net, setting="a", n_samples=3, random_state=0, **kwargs)
+    clf.fit(images_of_fit, np.arange(12) % 3)
+    assert clf.predict_proba(images_of_fit).shape == (12, 3)
+    larger = rng.normal(size=(5, 1, 8, 8)).astype(np.float32)
+    for method in (clf.predict_proba, clf.predict_members, clf.predict_uncertainty):
+        with pytest.raises(ValueError, match="first axis is not the samples"):
+            method(larger)

@@ -85,7 +85,6 @@ class BaseSampler(BaseMembers):
                 generator = torch.Generator(posterior.device).manual_seed(int(seed))
                 theta = self._sample(options, posterior, generator)
                 samples = posterior.models.split(theta)
-            self._network_kind = posterior.models.network.probed()
             self.samples_ = {k: w.cpu().numpy().copy() for k, w in samples.items()}
         return self
 
@@ -96,7 +95,6 @@ class BaseSampler(BaseMembers):
         likelihood = self.likelihood_
         # in float64, so that the result for a sample does not depend on the others
         network = likelihood.open(self.estimator_, self.device, dtype=torch.float64)
-        network.restore(self._network_kind)
         for outputs in member_outputs(network, self.samples_, X):
             indices = slice(start, start + outputs.shape[1])
             predictions = likelihood.predictions(outputs)
