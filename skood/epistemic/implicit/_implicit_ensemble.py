@@ -99,7 +99,7 @@ def replaced(module, convert):
     def visit(layer, name):
         if id(layer) not in done:
             new = convert(layer, name)
-            done[id(layer)] = layer, layer if new is None else new  # keeps `part` alive
+            done[id(layer)] = layer, layer if new is None else new  # keeps it alive
             if new is None:
                 for key, child in layer._modules.items():
                     if child is not None:

@@ -177,8 +177,8 @@ class DenseTail(Tail):
     def logits(self, weights, samples, points):
         """Return logits of the training samples and of the own point of each search.
 
-        Shapes: (n_searches, n_samples, n_outputs) and (n_searches, n_outputs). `rows`
-        and `points` are input of the part.
+        Shapes: (n_searches, n_samples, n_outputs) and (n_searches, n_outputs).
+        `samples` and `points` are input of the part.
         """
         (weight, bias), *others = self.pairs(weights)
         # every point runs through the searches of all points: only few more rows
