@@ -2,10 +2,11 @@
 
 ::
 
-    python benchmarks/house.py [--long]
+    python benchmarks/house.py [--long] [--trees FOLDER]
 
 Prints a line for each measure with its limit, and with ``--long`` the places that it
-counts. Exits with 1 if a limit is missed.
+counts. Exits with 1 if a limit is missed. With ``--trees``, only the trees of the two
+calls that ``doc/developers/architecture.rst`` shows are written, into that folder.
 
 Imports inside functions count as imports at the top of a file do. Modules that
 ``doc/developers/architecture.rst`` lists as extension points may be imported by all
@@ -101,6 +102,9 @@ BRITISH = re.compile(
     r"factoris|discretis|quantis|serialis|factorisation|grey\b|catalogue)\w*",
     re.IGNORECASE,
 )
+
+# The calls whose trees are shown, and how many levels of them.
+SHOWN = {"KNN.score_samples": 10, "RejectOptionClassifier.fit": 6}
 
 # Words of names that a name of the thing replaces; for each, the most per 10,000
 # identifiers (variables, attributes, arguments, functions, classes), twice in tests.
@@ -678,11 +682,26 @@ def call_measures():
             yield Measure(f"depth of {name}", depth_of(tree), deepest, drawn(tree, 99))
 
 
+def write_trees(folder):
+    """Write the trees of the calls in `SHOWN` as files to include in a page."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, function, *_ in calls():
+            if name in SHOWN:
+                lines = drawn(called(function), SHOWN[name])
+                text = "".join(f"    {line}\n" for line in lines)
+                Path(folder, f"{name}.inc").write_text(f"::\n\n{text}")
+
+
 def main(argv=None):
     """Print the measures; return 1 if a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--long", action="store_true", help="print the places")
+    parser.add_argument("--trees", metavar="FOLDER", help="write two trees of calls")
     arguments = parser.parse_args(argv)
+    if arguments.trees:
+        write_trees(arguments.trees)
+        return 0
     missed = False
     for measure in chain(measures(), call_measures()):
         missed |= measure.value > measure.limit

@@ -5,7 +5,8 @@
 
 import ast
 import importlib.util
-import warnings
+import subprocess
+import sys
 from pathlib import Path
 
 from docutils import nodes
@@ -118,20 +119,15 @@ def _write_layout(app):
 
 
 def _write_calls(app):
-    """Write the functions that two calls run, as a run of them shows."""
-    path = Path(app.srcdir).parent / "benchmarks" / "house.py"
-    spec = importlib.util.spec_from_file_location("house", path)
-    house = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(house)
-    levels = {"KNN.score_samples": 10, "RejectOptionClassifier.fit": 6}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        functions = {name: function for name, function, *_ in house.calls()}
-        trees = {name: house.called(functions[name]) for name in levels}
-    for name, deepest in levels.items():
-        text = "".join(f"    {line}\n" for line in house.drawn(trees[name], deepest))
-        file = Path(app.srcdir) / "generated" / f"{name}.inc"
-        file.write_text(f"::\n\n{text}")
+    """Write the functions that two calls run, as a run of them shows.
+
+    In another process: workers of Sphinx that are forked after threads of OpenMP have
+    been started wait for these threads for ever.
+    """
+    root = Path(app.srcdir)
+    script = root.parent / "benchmarks" / "house.py"
+    command = [sys.executable, script, "--trees", root / "generated"]
+    subprocess.run(command, check=True)
 
 
 def setup(app):
