@@ -75,9 +75,7 @@ def is_plain(layer, kind):
     not, nor are layers whose weight is computed by a hook; subclasses of a user are
     unless they define `forward`.
     """
-    if not isinstance(layer, kind):
-        return False
-    if layer.weight is not None and not isinstance(layer.weight, nn.Parameter):
+    if not isinstance(layer, kind) or "weight" not in layer._parameters:
         return False
     return type(layer) is kind or (
         type(layer).forward is kind.forward
