@@ -29,9 +29,9 @@ import statistics
 import sys
 import warnings
 from collections import Counter, defaultdict
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -433,8 +433,9 @@ def drawn(tree, deepest, indent=0):
 
 
 def calls():
-    """Return (name, function to call, most functions, greatest depth)."""
+    """Yield (name, function to call, most functions, greatest depth)."""
     import numpy as np
+    from sklearn.base import clone
     from sklearn.frozen import FrozenEstimator
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
@@ -454,74 +455,65 @@ def calls():
     X[ood == -1] += 4  # OOD samples
     known = ood != -1
     linear = LogisticRegression()
+
+    knn = KNN().fit(X)
+    yield "KNN.fit", lambda: KNN().fit(X), 75, 12
+    yield "KNN.score_samples", lambda: knn.score_samples(queries), 40, 10
+    yield "KNN.predict", lambda: knn.predict(queries), 44, 12
+
+    rule = BoundedTPRFPR(tpr_min=0.5, fpr_max=0.8)
+    both = RejectOptionClassifier(linear, ood_detector=KNN(), rule=rule, random_state=0)
+    yield "RejectOptionClassifier.fit", lambda: both.fit(X, ood), 200, 16
+    classifier = clone(both).fit(X, ood)
+    yield "RejectOptionClassifier.predict", lambda: classifier.predict(X[:20]), 90, 15
+    yield "RejectOptionClassifier.report", lambda: classifier.report(X, ood), 120, 16
+    alone = RejectOptionClassifier(linear)
+    yield "RejectOptionClassifier.fit, no rule", lambda: alone.fit(X, y), 60, 10
+
     frozen = FrozenEstimator(LogisticRegression().fit(X[known], y[known]))
     network = MLPClassifier((16,), max_iter=50, random_state=0)
     network = FrozenEstimator(network.fit(X[known], y[known]))
-    members = [(cls.__name__.lower(), cls(frozen)) for cls in (KNN, Mahalanobis, MSP)]
-    members.append(("vim", ViM(frozen)))
-    rule = BoundedTPRFPR(tpr_min=0.5, fpr_max=0.8)
-    both = RejectOptionClassifier(linear, ood_detector=KNN(), rule=rule, random_state=0)
-    alone = RejectOptionClassifier(linear)
+    mahalanobis, msp, vim = (d.fit(X, y) for d in (Mahalanobis(), MSP(frozen), ViM()))
+    yield (
+        "Mahalanobis.score_samples",
+        lambda: mahalanobis.score_samples(queries),
+        44,
+        10,
+    )
+    yield "MSP.score_samples", lambda: msp.score_samples(queries), 50, 11
+    yield "ViM.score_samples", lambda: vim.score_samples(queries), 62, 12
+
     risk, risk_ood = rng.random(400), rng.random(400)
     loss = (rng.random(400) < 0.3 * risk).astype(float)
     distance, distance_ood = rng.normal(size=400), rng.normal(2, 1, 400)
     one_score = ScoredSamples.from_arrays(risk, None, loss, None, None)
+    both_scores = ScoredSamples.from_arrays(
+        risk, distance, loss, risk_ood, distance_ood
+    )
     least, easy = BoundedImprovement(0.3), BoundedTPRFPR(tpr_min=0.6, fpr_max=0.5)
     seed = {"random_state": 0}
-    scores = risk, distance, loss, risk_ood, distance_ood
-    both_scores = ScoredSamples.from_arrays(*scores)
-    dsde = DSDE(members, random_state=0)
-    selector = NoveltySelector(
-        [("knn", KNN()), ("mahalanobis", Mahalanobis())], random_state=0
-    )
-    laplace, probe = Laplace(network), EvidentialProbe(network, max_epochs=3)
-    knn = KNN().fit(X)
-    fitted = [d.fit(X, y) for d in (Mahalanobis(), MSP(frozen), ViM())]
-    fitted_both, fitted_dsde = (
-        clone_fit(both, X, ood),
-        clone_fit(dsde, X[known], y[known]),
-    )
-    fitted_selector = clone_fit(selector, X[known], y[known])
-    fitted_laplace = clone_fit(laplace, X[known], y[known])
-    fitted_probe = clone_fit(probe, X[known], y[known])
-    return [
-        ("KNN.fit", lambda: KNN().fit(X), 75, 12),
-        ("KNN.score_samples", lambda: knn.score_samples(queries), 40, 10),
-        ("KNN.predict", lambda: knn.predict(queries), 44, 12),
-        ("Mahalanobis.score_samples", lambda: fitted[0].score_samples(queries), 44, 10),
-        ("MSP.score_samples", lambda: fitted[1].score_samples(queries), 50, 11),
-        ("ViM.score_samples", lambda: fitted[2].score_samples(queries), 62, 12),
-        ("RejectOptionClassifier.fit", lambda: both.fit(X, ood), 200, 16),
-        ("RejectOptionClassifier.predict", lambda: fitted_both.predict(X[:20]), 90, 15),
-        ("RejectOptionClassifier.report", lambda: fitted_both.report(X, ood), 120, 16),
-        ("RejectOptionClassifier.fit, no rule", lambda: alone.fit(X, y), 60, 10),
-        ("certify, one score", lambda: certify(least, one_score, **seed), 75, 8),
-        ("certify, two scores", lambda: certify(easy, both_scores, **seed), 90, 10),
-        ("solve, two scores", lambda: solve(easy, both_scores), 90, 11),
-        ("DSDE.fit", lambda: dsde.fit(X[known], y[known]), 230, 17),
-        ("DSDE.predict", lambda: fitted_dsde.predict(queries), 110, 16),
-        ("NoveltySelector.fit", lambda: selector.fit(X[known], y[known]), 150, 16),
-        ("NoveltySelector.select", lambda: fitted_selector.select(queries), 90, 15),
-        (
-            "Laplace.predict_uncertainty",
-            lambda: fitted_laplace.predict_uncertainty(queries),
-            80,
-            12,
-        ),
-        (
-            "EvidentialProbe.predict_uncertainty",
-            lambda: fitted_probe.predict_uncertainty(queries),
-            45,
-            11,
-        ),
-    ]
+    yield "certify, one score", lambda: certify(least, one_score, **seed), 75, 8
+    yield "certify, two scores", lambda: certify(easy, both_scores, **seed), 90, 10
+    yield "solve, two scores", lambda: solve(easy, both_scores), 90, 11
 
+    members = [(cls.__name__.lower(), cls(frozen)) for cls in (KNN, Mahalanobis, MSP)]
+    dsde = DSDE([*members, ("vim", ViM(frozen))], random_state=0)
+    yield "DSDE.fit", lambda: dsde.fit(X[known], y[known]), 230, 17
+    ensemble = clone(dsde).fit(X[known], y[known])
+    yield "DSDE.predict", lambda: ensemble.predict(queries), 110, 16
+    members = [("knn", KNN()), ("mahalanobis", Mahalanobis())]
+    selector = NoveltySelector(members, random_state=0)
+    yield "NoveltySelector.fit", lambda: selector.fit(X[known], y[known]), 150, 16
+    fitted = clone(selector).fit(X[known], y[known])
+    yield "NoveltySelector.select", lambda: fitted.select(queries), 90, 15
 
-def clone_fit(estimator, X, y):
-    """Return a fitted clone."""
-    from sklearn.base import clone
-
-    return clone(estimator).fit(X, y)
+    for estimator, most, deepest in (
+        (Laplace(network), 80, 12),
+        (EvidentialProbe(network, max_epochs=3), 45, 11),
+    ):
+        function = estimator.fit(X[known], y[known]).predict_uncertainty
+        name = f"{type(estimator).__name__}.predict_uncertainty"
+        yield name, partial(function, queries), most, deepest
 
 
 # --- language -------------------------------------------------------------------------
@@ -686,11 +678,11 @@ def write_trees(folder):
     """Write the trees of the calls in `SHOWN` as files to include in a page."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, function, *_ in calls():
-            if name in SHOWN:
-                lines = drawn(called(function), SHOWN[name])
-                text = "".join(f"    {line}\n" for line in lines)
-                Path(folder, f"{name}.inc").write_text(f"::\n\n{text}")
+        functions = ((name, f) for name, f, *_ in calls() if name in SHOWN)
+        for name, function in islice(functions, len(SHOWN)):
+            lines = drawn(called(function), SHOWN[name])
+            text = "".join(f"    {line}\n" for line in lines)
+            Path(folder, f"{name}.inc").write_text(f"::\n\n{text}")
 
 
 def main(argv=None):
