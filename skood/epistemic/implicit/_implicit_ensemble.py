@@ -75,7 +75,8 @@ def is_plain(layer, kind):
     not, nor are layers whose weight is computed by a hook; subclasses of a user are
     unless they define `forward`.
     """
-    if not isinstance(layer, kind) or "weight" not in layer._parameters:
+    weight = getattr(layer, "weight", layer)  # a layer without one is none of its kind
+    if not (isinstance(layer, kind) and isinstance(weight, nn.Parameter | None)):
         return False
     return type(layer) is kind or (
         type(layer).forward is kind.forward
