@@ -12,6 +12,7 @@ from scipy.integrate import trapezoid
 from benchmarks.reproduce._paper import Row
 from skood.datasets import make_reject_option_1d
 from skood.exceptions import InfeasibleError
+from skood.metrics import TwoScoreCurve
 from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, solve_finite
 
 #: This file, whose code affects values.
@@ -24,7 +25,14 @@ _RULES = {
         precision_min=0.9, recall_min=0.7, ood_prior=_PRIOR
     ),
 }
-_BOUNDS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
+# Kinds of the curves of two scores, and the names of their areas.
+_AREAS = {"roc": "AUROC", "precision_recall": "AUPR", "ccr": "OSCR"}
+_PANELS = {
+    "RC at FPR .2/TPR": ("TPR", "selective risk, FPR ≤ 0.2"),
+    "ROC/FPR": ("FPR", "TPR"),
+    "PR/recall": ("recall", f"precision, OOD prior {_PRIOR}"),
+}
+_GRID = np.arange(1, 20) / 20
 
 
 class Densities:
@@ -55,6 +63,21 @@ class Densities:
         precision = (1 - _PRIOR) * tpr / ((1 - _PRIOR) * tpr + _PRIOR * fpr)
         return tpr, fpr, risk, precision
 
+    def best_of_both(self, kind):
+        """Return the curve of the best rule on r and g, section 3.2 of the paper.
+
+        Each cell is a correct, a misclassified and an OOD sample, with their weights.
+        """
+        p, q, r, g = self.cells
+        y_true, y_pred = np.repeat([0, 1, -1], len(r)), np.zeros(3 * len(r), int)
+        scores = np.tile(-r, 3), np.tile(-np.minimum(g, 1e9), 3)
+        return TwoScoreCurve.from_predictions(
+            *(y_true, y_pred, *scores),
+            kind=kind,
+            ood_prior=_PRIOR,
+            sample_weight=np.concatenate([p * (1 - r), p * r, q]),
+        )
+
     def least_risk(self, name, rule):
         """Return the least selective risk within the bounds of a rule, or None."""
         if name == "D":  # over all functions of r and g
@@ -79,45 +102,56 @@ def table_1(parts):
 
 def _model_row(parts, name):
     values = {column: parts.least_risk(name, rule) for column, rule in _RULES.items()}
-    if name == "D":  # two scores: no AUROC
-        return values
-    tpr, fpr, risk, precision = parts.curve(name)
-    return values | {
-        "AUROC": trapezoid(tpr, fpr),
-        "AUPR": trapezoid(precision, tpr),
-        "OSCR": trapezoid(1 - risk, fpr),
-    }
+    if name == "D":
+        roc, precision, ccr = (parts.best_of_both(kind) for kind in _AREAS)
+        areas = 1 - roc.area, precision.area, ccr.area
+    else:
+        tpr, fpr, risk, precision = parts.curve(name)
+        areas = trapezoid(tpr, fpr), trapezoid(precision, tpr), trapezoid(1 - risk, fpr)
+    return values | dict(zip(_AREAS.values(), areas, strict=True))
 
 
 def figure_1(parts):
-    """Yield the least selective risk at a TPR of 0.7 for bounds on the FPR."""
+    """Yield the three panels: selective risk, ROC, and precision against recall."""
     for name in "ABCD":
-        yield Row(name, partial(_risk_curve, parts, name))
+        yield Row(name, partial(_panels, parts, name))
 
 
-def _risk_curve(parts, name):
-    return {
-        f"FPR {bound:g}": parts.least_risk(name, BoundedTPRFPR(0.7, bound))
-        for bound in _BOUNDS
-    }
+def _panels(parts, name):
+    """Return the three curves on the grid, and the attainable TPR at FPR 0.2."""
+    if name == "D":
+        roc, pr = (parts.best_of_both(kind) for kind in ("roc", "precision_recall"))
+        fpr, tpr = roc.values, roc.bounds
+        precision = pr.at(_GRID)
+    else:
+        tpr, fpr, _, all_precisions = parts.curve(name)
+        precision = np.interp(_GRID, tpr, all_precisions)
+    values = {"attainable TPR at FPR 0.2": tpr[fpr <= 0.2].max(initial=0.0)}
+    for bound, best in zip(_GRID, precision, strict=True):
+        rule = BoundedTPRFPR(tpr_min=bound, fpr_max=0.2)
+        values[f"RC at FPR .2/TPR {bound:g}"] = parts.least_risk(name, rule)
+        values[f"ROC/FPR {bound:g}"] = tpr[fpr <= bound].max(initial=0.0)
+        values[f"PR/recall {bound:g}"] = best
+    return values
 
 
 def draw_figure_1(records):
-    """Return the figure of the least risks."""
+    """Return the figure of the three panels."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    for name, style in zip("ABCD", ("-.", ":", "--", "-"), strict=True):
-        risks = [
-            np.nanmean(records.of("fig-1", name, column))
-            if not np.isnan(records.of("fig-1", name, column)).all()
-            else np.nan
-            for column in records.columns("fig-1", name)
-        ]
-        axes.plot(_BOUNDS[: len(risks)], risks, style, marker=".", label=name)
-    axes.set(xlabel="largest FPR", ylabel="least selective risk, TPR ≥ 0.7")
-    axes.legend(title="model")
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    panels = zip(figure.subplots(1, 3), _PANELS.items(), strict=True)
+    for axes, (start, (x_label, y_label)) in panels:
+        for name, style in zip("ABCD", ("-.", ":", "--", "-"), strict=True):
+            columns = [f"{start} {bound:g}" for bound in _GRID]
+            values = [records.of("fig-1", name, column)[0] for column in columns]
+            label = name
+            if start.startswith("RC"):
+                tpr = records.of("fig-1", name, "attainable TPR at FPR 0.2")[0]
+                label = f"{name}, TPR up to {tpr:.2f}"
+            axes.plot(_GRID, values, style, marker=".", label=label)
+        axes.set(xlabel=x_label, ylabel=y_label)
+        axes.legend(loc="lower left" if start.startswith("PR") else "lower right")
     return figure
 
 

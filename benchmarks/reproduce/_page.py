@@ -189,8 +189,9 @@ def _cell(cell, small):
 
 
 def _printed(cell):
+    """Return the value of the paper, "unable" only where its cell is that."""
     if cell.paper is None or math.isnan(cell.paper):
-        return "unable"
+        return "unable" if cell.note.startswith("unable") else ""
     std = cell.paper_std
     spread = "" if std is None or math.isnan(std) else f" ± {std:g}"
     return f"{cell.paper:g}{spread}"

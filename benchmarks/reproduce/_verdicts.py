@@ -180,11 +180,12 @@ def _verdict_and_note(paper, place, ours, cell, about, units, small):
         for pattern, reason in paper.cannot_follow.items()
         if all(map(fnmatchcase, place, pattern))
     ]
-    note = "" if cell is None else cell.note or ""
-    if reasons:
-        return {"verdict": "cannot follow", "note": reasons[0]}
+    notes = [cell.note] if cell is not None and cell.note else []
+    note = "; ".join(notes + reasons[:1])
     if cell is None or (cell.value is None and not note.startswith("unable")):
         return {"verdict": "", "note": note}
+    if reasons:
+        return {"verdict": "cannot follow", "note": note}
     table, _, column = place
     spread, runs = about.loc[table, "spread"], about.loc[table, "runs"]
     error = paper_error(cell.std, spread, runs)

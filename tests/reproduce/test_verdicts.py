@@ -11,6 +11,8 @@ from numpy.testing import assert_allclose
 
 pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
 
+from benchmarks.reproduce._jobs import load_paper
+from benchmarks.reproduce._page import _printed
 from benchmarks.reproduce._paper import Claim, Paper, Records
 from benchmarks.reproduce._verdicts import (
     Ours,
@@ -232,6 +234,50 @@ def test_cells_are_compared_with_the_printed_ones():
         "cannot follow",
         "no recipe",
     ]
+
+
+@pytest.mark.parametrize(
+    "paper, place, expected, printed",
+    [
+        ("franc", ("1", "C", "selective risk at TPR .7, FPR .2"), "cannot", "unable"),
+        ("franc", ("1", "A", "selective risk at TPR .7, FPR .2"), "cannot", "0.157"),
+        ("franc", ("1", "D", "OSCR"), "cannot", "0.86"),
+        ("franc", ("1", "D", "AUROC"), "agrees", "0.88"),
+        ("franc", ("1", "A", "no such area"), "", ""),
+        ("dsde", ("5", "digits/DSDE-KNN", "TPR"), "", ""),
+        ("dsde", ("5", "DSDE-KNN", "TPR"), "cannot", "94.91"),
+    ],
+)
+def test_verdict_only_where_the_paper_has_a_cell(paper, place, expected, printed):
+    table, row, column = place
+    record = {
+        "table": table,
+        "row": row,
+        "seed": 0,
+        "values": {column: [0.88, None, None]},
+    }
+    cells = compare_cells(load_paper(paper), Records([record]), small=False)
+    (cell,) = cells.itertuples()
+    assert cell.verdict.split(" ")[0] == expected
+    assert _printed(cell) == printed
+    if expected == "cannot":
+        assert "sampl" in cell.note or "independent" in cell.note
+
+
+def test_areas_of_franc():
+    """Of the 11 areas that the densities determine, 9 or more agree as printed."""
+    paper = load_paper("franc")
+    records = [
+        {"table": "1", "row": row.name, "seed": 0}
+        | {"values": {k: [v, None, None] for k, v in row.compute().items()}}
+        for row in paper.experiments[0].tables["1"](
+            paper.experiments[0].prepare(None, 0)
+        )
+    ]
+    cells = compare_cells(paper, Records(records), small=False)
+    assert len(cells) == 20
+    assert (cells.verdict == "cannot follow").sum() == 9
+    assert (cells.verdict == "agrees").sum() >= 9
 
 
 def test_spread_of_the_paper_is_used():
