@@ -305,9 +305,7 @@ class KNN(OutputDetector):
 
     def _prepared(self, features):
         """Return features for comparison: of unit length, in their own precision."""
-        # detectors saved by version 0.1 have the parameter only, here and below
-        is_unit = getattr(self, "normalize_", self.normalize)
-        return unit_features(features) if is_unit else features
+        return unit_features(features) if self.normalize_ else features
 
     def _bytes_per_row(self, outputs):
         if issparse(self.bank_):
@@ -341,8 +339,7 @@ class KNN(OutputDetector):
                 "In ONNX the bank of KNN must be dense, and it is sparse. Reduce the "
                 "features first: make_pipeline(TruncatedSVD(100), KNN())."
             )
-        is_unit = getattr(self, "normalize_", self.normalize)
-        features = outputs.features.unit() if is_unit else outputs.features
+        features = outputs.features.unit() if self.normalize_ else outputs.features
         bank = self.bank_.astype(np.float64)
         return -features.nearest(bank, self.n_neighbors).apply("Sqrt")
 
@@ -568,8 +565,8 @@ class KNN(OutputDetector):
         gaps = queries.astype(np.float64) - self.bank_[nearest[:, -1]]
         if issparse(gaps):
             queries, gaps = queries.toarray(), gaps.toarray()
-        is_unit = getattr(self, "normalize_", self.normalize)
-        reference = ReferencePoints(queries - gaps, "neighbor", is_unit=is_unit)
+        nearest_points = queries - gaps
+        reference = ReferencePoints(nearest_points, "neighbor", is_unit=self.normalize_)
         return columns, gaps**2, reference
 
     def __sklearn_tags__(self):

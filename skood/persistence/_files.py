@@ -162,8 +162,8 @@ def is_compiled(name):
 _NOTE = "skood.json"
 
 # Format of the states of estimators. It is increased for incompatible changes; files of
-# other formats are rejected.
-FORMAT = 1
+# other formats are rejected. Version 0.1 wrote format 1.
+FORMAT = 2
 
 _MARK = b"skood-sha256:"
 _HEX = 64  # digits of a SHA-256
@@ -285,9 +285,10 @@ def check_note(note):
     here, there = versions(), note["versions"]
     if note["format"] != FORMAT:
         raise ValueError(
-            f"The file is of format {note['format']}, and skood {here['skood']} uses "
-            f"format {FORMAT}: fitted attributes differ. Load it "
-            f"with skood {there['skood']}, which wrote it, or fit the estimator again."
+            f"The file was written by skood {there['skood']} in format "
+            f"{note['format']}, and skood {here['skood']} loads format {FORMAT} only: "
+            "classes or fitted attributes differ. Fit the estimator and dump it again, "
+            f"or load the file with skood {there['skood']}."
         )
     other = [
         f"{name} {there[name]} (here {here[name]})"
@@ -653,7 +654,9 @@ def _size_as_loaded(archive, nodes):
         if not isinstance(name, str) or (name, key) in seen:
             continue
         n_bytes += archive.getinfo(name).file_size
-        if name.endswith(".npz"):
+        with archive.open(name) as member:
+            is_archive = member.read(2) == b"PK"  # as NumPy decides, not by its name
+        if is_archive:
             with ZipFile(io.BytesIO(archive.read(name))) as inner:
                 n_bytes += sum(info.file_size for info in inner.infolist())
         if key and type(key) is int:  # others are loaded once per reference

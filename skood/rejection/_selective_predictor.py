@@ -629,7 +629,7 @@ class SelectivePredictor(Decisions):
 
     def _recorded(self):
         """Return the record of the calibration samples, or raise."""
-        record = getattr(self, "_calibration", None)  # absent in old files
+        record = self._calibration
         if self.rule is None or record is None:
             raise ValueError(
                 "There is no rule to recalibrate, or it has no stored scores. Use "

@@ -172,9 +172,10 @@ def test_tensors_are_scaled_as_arrays_are(dtype):
     X = np.random.default_rng(0).normal(size=(50, 6)).astype(dtype)
     X *= np.logspace(-35, 35, 50)[:, None].astype(dtype)
     X[7] = 0
-    units = KNN(normalize=True)._prepared(X)
+    knn = KNN(normalize=True).fit(_data()[0])
+    units = knn._prepared(X)
     assert units.dtype == dtype and not units[7].any()
-    from_tensor = KNN(normalize=True)._prepared(torch.as_tensor(X))
+    from_tensor = knn._prepared(torch.as_tensor(X))
     np.testing.assert_allclose(
         from_tensor, units, rtol=1e-6 if dtype == "f4" else 1e-15
     )
@@ -594,23 +595,3 @@ def test_inputs_of_a_body_are_inputs():
     body = FeatureExtractor(LogisticRegression())
     knn = KNN(make_pipeline(body, LogisticRegression())).fit(A, y)
     assert knn.normalize_ is False
-
-
-def test_detectors_with_the_parameter_only():
-    """Such as of files of version 0.1, which had no attribute `normalize_`."""
-    bank, queries = _data()
-    for normalize in (True, False):
-        knn = KNN(n_neighbors=2, normalize=normalize).fit(bank)
-        expected = knn.score_samples(queries)
-        del knn.normalize_
-        np.testing.assert_array_equal(knn.score_samples(queries), expected)
-
-
-@pytest.mark.parametrize("metric", ["cityblock", "cosine", "chebyshev"])
-def test_state_of_other_metrics_in_files_of_version_0_1(metric):
-    """The stored algorithm is "sklearn" for any metric that is not Euclidean."""
-    bank, queries = _data()
-    knn = KNN(n_neighbors=2, metric=metric, normalize=False).fit(bank)
-    knn._algorithm = "sklearn"
-    expected = -np.sort(cdist(queries, bank, metric), axis=1)[:, 1]
-    np.testing.assert_allclose(knn.score_samples(queries), expected, atol=1e-12)

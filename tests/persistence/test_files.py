@@ -193,7 +193,7 @@ def test_the_seal_is_the_hash_of_all_before_it():
         assert archive.testzip() is None
         note = json.loads(archive.read("skood.json"))
     assert note["estimator"] == "LinearHead"
-    assert note["format"] == 1
+    assert note["format"] == 2
     assert note["versions"]["skood"] == skood.__version__
     assert note["versions"]["scikit-learn"] == sklearn.__version__
     assert set(note["versions"]) >= {"numpy", "scipy", "torch", "skops", "python"}
@@ -276,6 +276,19 @@ def _type(module, name):
     return {"__module__": module, "__class__": name, "__loader__": "TypeNode"}
 
 
+def _with(node):
+    """A change that adds an attribute to the estimator."""
+
+    def change(schema):
+        schema["content"]["content"]["extra_"] = node
+        schema["content"]["key_types"]["content"].append(
+            _type("builtins", "str") | {"__id__": 1}
+        )
+        return schema
+
+    return change
+
+
 @pytest.mark.parametrize(
     "evil",
     [
@@ -293,17 +306,9 @@ def _type(module, name):
 def test_nothing_of_a_forged_file_is_run(evil, tmp_path):
     path = tmp_path / "was_here"
     node = evil(path)
-
-    def change(schema):
-        schema["content"]["content"]["extra_"] = node
-        schema["content"]["key_types"]["content"].append(
-            _type("builtins", "str") | {"__id__": 1}
-        )
-        return schema
-
     name = f"{node['__module__']}.{node['__class__']}"
     with pytest.raises(ValueError, match=rf"not trusted: \['{name}'\]. No object"):
-        loads(forged(change))
+        loads(forged(_with(node)))
     with pytest.raises(ValueError, match=rf"not trusted: \['{name}'\]"):
         loads(forged(lambda schema: node | {k: schema[k] for k in ("protocol",)}))
     assert not path.exists()
@@ -454,15 +459,19 @@ def test_a_version_that_is_not_known(monkeypatch):
         loads(_written_with(torch="unknown"))
 
 
-def test_another_format_is_refused():
-    versions = {**HERE, "skood": "9.1.0"}
+@pytest.mark.parametrize("number, version", [(1, "0.1.0"), (3, "9.1.0")])
+def test_another_format_is_refused_before_its_types(number, version):
+    """Files of version 0.1 contain classes that have other modules now."""
+
     message = (
-        f"The file is of format 2, and skood {skood.__version__} uses format 1: "
-        "fitted attributes differ. Load it with skood 9.1.0, which wrote it, or fit "
-        "the estimator again."
+        f"The file was written by skood {version} in format {number}, and skood "
+        f"{skood.__version__} loads format 2 only: classes or fitted attributes "
+        "differ. Fit the estimator and dump it again, or load the file with skood "
+        f"{version}."
     )
+    note = {"format": number, "versions": {**HERE, "skood": version}}
     with pytest.raises(ValueError) as error:
-        loads(forged(note={"format": 2, "versions": versions}))
+        loads(forged(_with(_type("skood.nn._outputs", "Reading")), note=note))
     assert str(error.value) == message
 
 
@@ -543,8 +552,12 @@ def test_array_that_is_named_many_times():
     _refused_before_it_fills_memory(rewritten(DATA, members))
 
 
-def test_sparse_matrix_that_unpacks_to_much_more():
-    """skops writes sparse matrices as archives of their own, which are compressed."""
+@pytest.mark.parametrize("ending", [".npz", ".npy"])
+def test_sparse_matrix_that_unpacks_to_much_more(ending):
+    """skops writes sparse matrices as archives of their own, which are compressed.
+
+    NumPy unpacks them by their first bytes, whatever their name.
+    """
     detector = SSD().fit(X)
     detector.more_ = sparse.csr_array(np.zeros((3, 3)))
     detector.more_.data = np.zeros(_LIMIT // 8 + 1)
@@ -554,7 +567,12 @@ def test_sparse_matrix_that_unpacks_to_much_more():
     if len(data) > _LIMIT:
         pytest.skip("this version of skops does not compress sparse matrices")
     assert len(data) < 2**19
-    _refused_before_it_fills_memory(data)
+    with ZipFile(io.BytesIO(data)) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".npz"))
+        content, schema = archive.read(name), archive.read("schema.json").decode()
+    members = {name: None, name[:-4] + ending: content}
+    members["schema.json"] = schema.replace(".npz", ending)
+    _refused_before_it_fills_memory(rewritten(data, members))
 
 
 def test_limit_of_the_user():
@@ -593,7 +611,7 @@ def test_what_shrinks_is_compressed():
 
 
 def test_a_file_without_compression_is_loaded():
-    """As `dump` wrote it in version 0.1."""
+    """As `skops.io.dump` writes it."""
     data = rewritten(DATA, {}, compress_type=ZIP_STORED)
     with ZipFile(io.BytesIO(data)) as archive:
         assert {m.compress_type for m in archive.infolist()} == {ZIP_STORED}
