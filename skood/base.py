@@ -311,12 +311,12 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
                 strata = y if stratify else None
                 for fold in folds(keys, drawn, strata, n_folds, weight, shares):
                     chosen, chosen_weight = fold.others(weight, n_samples)
-                    fold_shares = None if shares is None else shares[fold.part]
+                    fold_shares = None if shares is None else shares[fold.positions]
                     other = copy.copy(self)
                     with unused_thresholds():  # of detectors inside the copy
                         labels = None if y is None else y[chosen]
                         fit(other, take_rows(X, chosen), labels, chosen_weight)
-                    left_out = score(other, drawn[fold.part], fold_shares)
+                    left_out = score(other, drawn[fold.positions], fold_shares)
                     if weight is not None:
                         left_out, fold_shares = left_out
                         weights.append(fold_shares)

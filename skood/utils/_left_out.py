@@ -78,13 +78,13 @@ def drawn_copies(keys, weight=None, limit=MAX_OFFSET_ROWS):
 
 @dataclass(frozen=True)
 class LeftOutFold:
-    """Copies that are scored by a fit without them: positions in `drawn`.
+    """Copies that are scored by a fit without them: ``positions`` in `drawn`.
 
     ``gone`` are the samples of the copies that this fit leaves out, and ``shares`` the
     weights of these copies, None without weights.
     """
 
-    part: np.ndarray
+    positions: np.ndarray
     gone: np.ndarray
     shares: np.ndarray | None
 

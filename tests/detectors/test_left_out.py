@@ -161,7 +161,7 @@ def test_moments_without_samples():
 
 def test_folds_leave_no_class_without_samples():
     y = np.array([0] * 7 + [1, 1] + [2])
-    parts = [fold.part for fold in folds(_keys(10), np.arange(10), y, 5)]
+    parts = [fold.positions for fold in folds(_keys(10), np.arange(10), y, 5)]
     samples = np.sort(np.concatenate(parts))
     np.testing.assert_array_equal(samples, np.arange(9))  # 9 is alone in its class
     for part in parts:
@@ -171,7 +171,7 @@ def test_folds_leave_no_class_without_samples():
 
 def test_folds_of_few_of_many_samples():
     (fold,) = folds(_keys(100_000), np.arange(0, 100_000, 20))
-    assert len(fold.part) == 5_000
+    assert len(fold.positions) == 5_000
     assert len(folds(_keys(10_000), np.arange(0, 10_000, 2))) == 5
     assert len(folds(_keys(50), np.arange(50), n_seen=500)) == 2
     assert folds(_keys(1), np.arange(1)) == []
@@ -188,7 +188,7 @@ def _folded(X, y, weight=None, **options):
     splits = folds(keys, indices, y, weight=weight, shares=shares, **options)
     labels = np.full(len(indices), -1)
     for i, fold in enumerate(splits):
-        labels[fold.part] = i
+        labels[fold.positions] = i
     return indices, labels, splits
 
 
@@ -205,7 +205,7 @@ def test_folds_depend_on_the_samples_not_on_their_order(seed):
     np.testing.assert_array_equal(labels, expected[shuffled])
     for i, fold in enumerate(splits):
         remaining, left = fold.others(weight, len(X))
-        assert set(remaining).isdisjoint(indices[fold.part])  # with all copies
+        assert set(remaining).isdisjoint(indices[fold.positions])  # with all copies
         assert left.sum() == weight.sum() - (labels == i).sum()
         assert set(y[remaining]) == set(y)
 
@@ -243,10 +243,10 @@ def test_copies_that_are_not_drawn_are_left_out():
     keys = SampleKeys(X)
     indices, _ = drawn_copies(keys, limit=1000)
     splits = folds(keys, indices, n_folds=5)
-    assert len(indices) == 1000 == sum(len(fold.part) for fold in splits)
+    assert len(indices) == 1000 == sum(len(fold.positions) for fold in splits)
     for fold in splits:
         remaining, _ = fold.others(None, len(X))
-        assert set(X[indices[fold.part], 0]).isdisjoint(X[remaining, 0])
+        assert set(X[indices[fold.positions], 0]).isdisjoint(X[remaining, 0])
         assert len(remaining) >= 0.78 * len(X)
 
 

@@ -58,7 +58,7 @@ def test_equals_the_bare_detector(bare, data):
     # the threshold is ours, of scores by detectors that were fitted without the sample
     left_out = np.empty(100)
     for fold in folds(SampleKeys(X[:100]), np.arange(100), y[:100], 5):
-        part = fold.part
+        part = fold.positions
         training = np.delete(X[:100], part, axis=0)
         other = clone(bare).fit(training)
         left_out[part] = other.score_samples(X[part])

@@ -440,13 +440,13 @@ class OutputDetector(BaseDetector):
                     gone = np.setdiff1d(np.arange(outputs.n_samples), chosen)
                     training = outputs.without(gone).weighted(weight)
                     other._fit_outputs(training, without(y, gone))
-                    left_out = other._scores(outputs.take(drawn[fold.part]))
+                    left_out = other._scores(outputs.take(drawn[fold.positions]))
                     if self._rescales:
                         compared = compared_samples(keys, chosen, weight)
                         seen = outputs.take(chosen[compared])
                         pair = other._scores(seen), self._scores(seen)
                         left_out = rescaled(left_out, *pair)
-                    scores[fold.part] = left_out
+                    scores[fold.positions] = left_out
         except ValueError as error:
             scores, reason = scores[:0], str(error)
         numbers = found_scores(scores, shares)
@@ -489,13 +489,13 @@ class OutputDetector(BaseDetector):
         try:
             with quiet():
                 for fold in folds(outputs.content, indices, y, n_seen=n_seen):
-                    left_out = outputs.take(fold.part)
+                    left_out = outputs.take(fold.positions)
                     other = copy.copy(self)
                     other.n_components = self.n_components_
                     for chunk, _ in self._chunks(left_out):
                         other._sums = removed(other._sums, chunk)
                     other._settle_space()
-                    scores[fold.part] = other._scores(left_out)
+                    scores[fold.positions] = other._scores(left_out)
         except ValueError:
             return None
         return scores

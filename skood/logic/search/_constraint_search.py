@@ -77,7 +77,7 @@ def _drawn(indices, validation, test, rng, kind):
 
 
 def candidates_of(kb, fixed, codes, truth):
-    """Return a `Candidate` for each constraint of `kb` that is not constant.
+    """Return a `ConstraintCandidate` for each constraint of `kb` that is not constant.
 
     `codes` are codes of calibration samples, `truth` the truth of the constraints, or
     its expectation, for kinds of validation samples.
