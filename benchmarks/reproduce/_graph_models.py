@@ -17,7 +17,7 @@ from benchmarks.reproduce._run import placed
 from skood.base import UncertaintyDetector
 from skood.combine import DetectorEnsemble, Fisher
 from skood.datasets import split_nodes
-from skood.detectors import MSP, Energy, Entropy
+from skood.detectors import MSP, Energy, Entropy, MaxLogit
 from skood.epistemic import DeepEnsemble, MCDropout
 from skood.evidential import EvidentialClassifier, EvidentialProbe, ProbeObjective
 from skood.graph import (
@@ -54,7 +54,7 @@ MODELS = (
     *("EPN", "EPN-reg"),
 )
 EXTRA = (
-    *("VGNN-entropy, walk", "combined"),
+    *("VGNN-entropy, walk", "VGNN-energy, walk", "VGNN-max-logit, walk", "combined"),
     *("EPN-reg, default weights", "EPN-reg, without OOD data"),
 )
 
@@ -196,6 +196,8 @@ def _detector(name, case, network, method):
         "VGNN-energy": Energy,
         "VGNN-gnnsafe": lambda given: Propagation(Energy(given), scheme="gnnsafe"),
         "VGNN-entropy, walk": lambda given: Propagation(Entropy(given)),
+        "VGNN-energy, walk": lambda given: Propagation(Energy(given)),
+        "VGNN-max-logit, walk": lambda given: Propagation(MaxLogit(given)),
     }.get(name)
     return None if make is None else make(network)
 

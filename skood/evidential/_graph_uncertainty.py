@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import numpy as np
+
 from skood.evidential._dirichlet import check_alpha
 from skood.graph import NodeSet
 from skood.nn._dirichlet import dirichlet_uncertainty
@@ -12,6 +14,7 @@ from skood.nn._dirichlet import dirichlet_uncertainty
 # networks", AISTATS 2025.
 WALKS = {
     "vacuity": (30, 0.02),
+    "log-evidence": (30, 0.02),
     "evidence": (10, 0.1),
     "evidence-sym": (10, 0.1),
     "vacuity-paper": (2, 0.5),
@@ -38,6 +41,7 @@ def evidential_uncertainty(
     `alpha` and `proba` are for all nodes of the graph of `X`, or for the samples of an
     array. `propagation` is a key of `WALKS`, "both" or None. Unless alpha is
     propagated, the aleatoric uncertainty is minus the largest of `proba`, if given.
+    With "log-evidence" the epistemic uncertainty is the logarithm of the vacuity.
     """
     is_graph = isinstance(X, NodeSet)
     nodes = X.nodes if is_graph else slice(None)
@@ -64,9 +68,11 @@ def evidential_uncertainty(
         alpha = alpha * (walk(total, kind) / total)[:, None]
     alpha = check_alpha(alpha)
     vacuity = alpha.shape[1] / alpha.sum(axis=1)
-    if kind in ("vacuity", "both"):
+    if propagation == "log-evidence":
+        vacuity = np.log(vacuity)
+    if kind in ("vacuity", "both", "log-evidence"):
         vacuity = walk(vacuity, "vacuity")
     uncertainty = dirichlet_uncertainty(alpha[nodes], vacuity[nodes])
-    if proba is not None and kind in (None, "vacuity", "vacuity-paper"):
+    if proba is not None and kind not in ("evidence", "evidence-sym", "both"):
         uncertainty.aleatoric = -proba[nodes].max(axis=1)
     return uncertainty

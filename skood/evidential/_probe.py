@@ -40,7 +40,7 @@ from skood.nn._training import OPTIMIZERS, make_schedule
 from skood.nn._training_data import check_target, stratified_split
 from skood.nn._training_options import training_options
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._estimator import SkoodEstimator
+from skood.utils._estimator import SkoodEstimator, with_aliases
 from skood.utils._input import takes_input
 from skood.utils._labels import label_codes
 from skood.utils._log_proba import log_proba_of
@@ -83,7 +83,9 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     objective : ProbeObjective, default=None
         The function g, the weights of the regularizers, and the values of the evidence
-        for confident and other samples. None: ``ProbeObjective()``.
+        for confident and other samples. None: ``ProbeObjective()``. The weights
+        ``lambda_1`` and ``lambda_2`` in [1]_ are set as ``objective__lambda_ice`` and
+        ``objective__lambda_pcl``.
 
     layer : str or int, default="last"
         Input of the probe: "last", the logits; or features at "penultimate" or another
@@ -95,6 +97,9 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         Samples of arrays have no neighbors.
 
         - "vacuity": u, by a random walk of 30 steps with teleport 0.02;
+        - "log-evidence": :math:`\log(C + e)`, by the same walk. The epistemic
+          uncertainty is :math:`\log C` minus the result, at most 0; without neighbors
+          it is :math:`\log u`, whose order is that of u;
         - "evidence": :math:`\alpha`, by a random walk of 10 steps with teleport 0.1;
         - "both": first :math:`\alpha`, then u;
         - "evidence-sym": :math:`\alpha`, with the symmetric norm, as in equation 91 of
@@ -223,6 +228,10 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
     }
 
     _default_parts: dict = {"objective": ProbeObjective, "training": TrainingOptions}
+    _aliases: dict = {
+        **dict.fromkeys(("lambda_1", "lambda1", "lambda_ice"), "objective__lambda_ice"),
+        **dict.fromkeys(("lambda_2", "lambda2", "lambda_pcl"), "objective__lambda_pcl"),
+    }
     _training_defaults: dict = {
         "weight_decay": 1e-4,
         "early_stopping": True,
@@ -230,6 +239,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         "tol": 0.0,
     }
 
+    @with_aliases
     def __init__(
         self,
         estimator,
@@ -571,8 +581,9 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         uncertainty : Bunch
             ``total``, the entropy of the mean of the Dirichlet distribution;
             ``aleatoric``, minus the largest probability; ``epistemic``, the vacuity C /
-            (C + e). On nodes of a graph after the `propagation`. Each is an ndarray of
-            shape (n_samples,), larger for more uncertain samples.
+            (C + e), or its logarithm with "log-evidence". On nodes of a graph after the
+            `propagation`. Each is an ndarray of shape (n_samples,), larger for more
+            uncertain samples.
         """
         outputs = self._outputs(whole_graph(X, self))
         kind = self._objective.concentration

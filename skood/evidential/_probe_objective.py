@@ -95,14 +95,14 @@ class ProbeObjective(SkoodEstimator):
     Parameters
     ----------
     lambda_ice : float, default=1e-3
-        Weight of the term that regularizes the evidence of each class towards the
-        probabilities: evidence then follows the energy of the network. Values above
-        1e-2 dominate the next term.
+        The weight :math:`\lambda_1` (``lambda_1`` in the paper) of the term that
+        regularizes the evidence of each class towards the probabilities: evidence then
+        follows the energy of the network. Values above 1e-2 dominate the next term.
 
     lambda_pcl : float, default=1e-3
-        Weight of the term for large evidence where the network is confident, and small
-        evidence where it is not. If both weights are zero, evidence only grows with
-        training, up to a cap.
+        The weight :math:`\lambda_2` (``lambda_2`` in the paper) of the term for large
+        evidence where the network is confident, and small evidence where it is not. If
+        both weights are zero, evidence only grows with training, up to a cap.
 
     activation : {"exp", "softplus"}, default="exp"
         The function g. With "exp" the evidence of a class is at most ten times `e_id`.

@@ -10,6 +10,7 @@ import inspect
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import wraps
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -37,15 +38,28 @@ def _is_fitted(estimator):
     return True
 
 
+def with_aliases(init):
+    """Make a constructor raise an error with the name to use for an alias."""
+
+    @wraps(init)
+    def checked(self, *args, **params):
+        self._check_aliases(params, TypeError)
+        init(self, *args, **params)
+
+    return checked
+
+
 class SkoodEstimator(BaseEstimator):
     """Base class of estimators, with a `citation`, and skood's version in pickles.
 
     ``_default_parts`` maps parameters that hold a part, an estimator with parameters,
     to the class of the part. None stands for a part with its defaults, a str for a part
-    with this first argument.
+    with this first argument. ``_aliases`` maps other names of parameters, such as those
+    in a paper, to the names to set; the constructor has the decorator `with_aliases`.
     """
 
     _default_parts: dict = {}
+    _aliases: dict = {}
 
     def __repr__(self, N_CHAR_MAX=700):
         # The weights of a head are parameters: print a few numbers only.
@@ -101,11 +115,21 @@ class SkoodEstimator(BaseEstimator):
         self : object
             The estimator.
         """
+        self._check_aliases(params)
         for name in self._default_parts:
             if any(key.startswith(f"{name}__") for key in params):
                 value = params.get(name, getattr(self, name))
                 params = {**params, name: self._as_part(name, value)}
         return super().set_params(**params)
+
+    def _check_aliases(self, params, error=ValueError):
+        """Raise an error with the name to use if `params` has an alias."""
+        for alias in self._aliases.keys() & params.keys():
+            raise error(
+                f"{type(self).__name__} has no parameter {alias!r}. Its name is "
+                f"{self._aliases[alias]!r}: use "
+                f"set_params({self._aliases[alias]}={params[alias]!r})."
+            )
 
     def _as_part(self, name, value):
         """Return a part for a value of its parameter."""

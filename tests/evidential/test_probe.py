@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -87,7 +89,7 @@ def test_the_start_on_logits_is_the_energy():
 
 def test_training_lowers_its_objective_and_evidence_follows_confidence():
     objective = ProbeObjective(lambda_ice=0.0)
-    probe = EvidentialProbe(FROZEN, objective, random_state=0).fit(X, Y)
+    probe = EvidentialProbe(LogisticRegression(), objective, random_state=0).fit(X, Y)
     losses = [done["valid_loss"] for done in probe.history_]
     assert min(losses) < 0.9 * losses[0]
     assert probe.n_iter_ == len(losses)
@@ -561,3 +563,28 @@ def test_scores_of_errors_without_ood_samples():
         error_score="raise",
     )
     assert scores.mean() > 0.6
+
+
+@pytest.mark.parametrize(
+    ("aliases", "name"),
+    [
+        (("lambda_1", "lambda1", "lambda_ice"), "objective__lambda_ice"),
+        (("lambda_2", "lambda2", "lambda_pcl"), "objective__lambda_pcl"),
+    ],
+)
+def test_aliases_of_weights(aliases, name):
+    """The errors contain the call that sets the weight."""
+    probe = EvidentialProbe(LogisticRegression())
+    for alias in aliases:
+        message = re.escape(f"no parameter {alias!r}. Its name is {name!r}: use ")
+        message += re.escape(f"set_params({name}=0.5).")
+        with pytest.raises(TypeError, match=message):
+            EvidentialProbe(LogisticRegression(), **{alias: 0.5})
+        with pytest.raises(ValueError, match=message):
+            probe.set_params(**{alias: 0.5})
+        with pytest.raises(ValueError, match=message):
+            make_pipeline(probe).set_params(**{f"evidentialprobe__{alias}": 0.5})
+    probe.set_params(**{name: 0.5})
+    assert getattr(probe.objective, name.removeprefix("objective__")) == 0.5
+    with pytest.raises(TypeError, match="unexpected keyword argument 'lambda_3'"):
+        EvidentialProbe(LogisticRegression(), lambda_3=0.5)

@@ -160,7 +160,9 @@ def test_no_nodes(method):
 # --- predictions and propagation -----------------------------------------------------
 
 
-@pytest.mark.parametrize("propagation", [None, "vacuity", "both", "vacuity-paper"])
+@pytest.mark.parametrize(
+    "propagation", [None, "vacuity", "log-evidence", "both", "vacuity-paper"]
+)
 def test_nodes_do_not_depend_on_the_others_of_a_call(propagation):
     probe = clone(PROBE).set_params(propagation=propagation).fit(NODES[KNOWN], Y[KNOWN])
     whole = probe.predict_uncertainty(NODES)
@@ -184,7 +186,10 @@ def _walk(values, operator, steps, teleport):
 @looped("original", [{}, {"n_steps": 3, "teleport": 0.3}])
 @looped(
     "propagation",
-    [None, "vacuity", "evidence", "both", "evidence-sym", "vacuity-paper"],
+    [
+        *(None, "vacuity", "log-evidence"),
+        *("evidence", "both", "evidence-sym", "vacuity-paper"),
+    ],
 )
 def test_schemes(propagation, original):
     """Each by matrix products, and nodes that are on their own keep their value."""
@@ -213,6 +218,8 @@ def test_schemes(propagation, original):
         u = 3 / alpha.sum(axis=1)
         if propagation in ("vacuity", "both"):
             u = _walk(u, operator, *walk)
+        if propagation == "log-evidence":
+            u = np.log(3) - _walk(np.log(3 + e), operator, *walk)
     mean = alpha / alpha.sum(axis=1, keepdims=True)
     moved = propagation in ("evidence", "evidence-sym", "both")
     aleatoric = -(mean if moved else p).max(axis=1)
@@ -220,7 +227,10 @@ def test_schemes(propagation, original):
     assert_allclose(uncertainty.aleatoric, aleatoric[10:], rtol=1e-9)
     assert_allclose(uncertainty.total, entropy(mean, axis=1)[10:], rtol=1e-7)
     alone = probe.predict_uncertainty(NODES[[0, 3]]).epistemic
-    assert_allclose(alone, 3 / (3 + e[[0, 3]]), rtol=1e-12)
+    expected = 3 / (3 + e[[0, 3]])
+    if propagation == "log-evidence":
+        expected = np.log(expected)
+    assert_allclose(alone, expected, rtol=1e-12)
     # predictions are those of the network, whatever is propagated
     assert_allclose(probe.predict_proba(NODES), p, rtol=1e-12)
     assert_array_equal(probe.predict_alpha(NODES[:4]), probe.predict_alpha(NODES)[:4])
@@ -234,6 +244,10 @@ def test_array_samples_have_no_neighbors():
         result[propagation] = probe.predict_uncertainty(X)
         for name in ("total", "aleatoric", "epistemic"):
             assert_array_equal(result[propagation][name], result[None][name])
+    probe.set_params(propagation="log-evidence")
+    uncertainty = probe.predict_uncertainty(X)
+    assert_allclose(uncertainty.epistemic, np.log(result[None].epistemic), rtol=1e-12)
+    assert_array_equal(uncertainty.aleatoric, result[None].aleatoric)
     logits = FITTED.predict_logits(X)
     assert_allclose(PROBE.predict_proba(X), softmax(logits, axis=1), rtol=1e-6)
 

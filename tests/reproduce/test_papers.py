@@ -77,7 +77,7 @@ def test_epn(small):
     """Ranks, seconds of epochs and the combination are of published graphs only."""
     values = small("epn", n_claims=3)
     aurocs = values["10"].xs("OS-1/OOD-AUROC", level="column")
-    assert len(aurocs) == 3 * 18
+    assert len(aurocs) == 3 * 20
     assert aurocs.min() > 50
     assert values["4"].nunique() > 5
     found = values["theorem-1"].xs("closed form", level="column")
