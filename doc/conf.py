@@ -130,9 +130,19 @@ def _write_calls(app):
     subprocess.run(command, check=True)
 
 
+def _write_results(app):
+    """Write a page with the recorded results of each paper."""
+    root = Path(app.srcdir)
+    sys.path.insert(0, str(root.parent))
+    from benchmarks.reproduce.record import write_pages
+
+    write_pages(root / "generated" / "results")
+
+
 def setup(app):
     """Connect the functions of this file to events of Sphinx."""
     app.connect("builder-inited", _write_layout)
     app.connect("builder-inited", _write_calls)
+    app.connect("builder-inited", _write_results)
     app.connect("autodoc-skip-member", _skip_what_others_wrote)
     app.connect("doctree-read", _summaries_without_references)

@@ -79,9 +79,21 @@ def load_method(text):
 
 
 def listing(paper, data, small):
-    """Return lines: experiments, their tables, runs, time, and files."""
+    """Yield lines: experiments, their tables, runs, time, and files.
+
+    The time of recorded runs is in place of an estimate.
+    """
+    from benchmarks.reproduce.record import load_record
+
+    minutes = {
+        run[
+            "experiment"
+        ]: f"{run['minutes'] / run['n_runs']:.2g} minutes a run, recorded"
+        for run in load_record(paper.name)["runs"]
+    }
     for experiment in paper.small if small else paper.experiments:
-        time = f", {experiment.time}" if experiment.time else ""
+        time = minutes.get(experiment.name, experiment.time)
+        time = f", {time}" if time and not small else ""
         yield (
             f"{', '.join(experiment.tables)}: {experiment.name}, "
             f"{experiment.seeds} runs{time}"

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+from datetime import date
 from html import escape
 
 import pandas as pd
@@ -26,7 +27,7 @@ VERDICTS = {
     "differs": "they differ, in a column without a direction",
     "cannot follow": "the paper does not determine the value: see the note",
 }
-_MARKS = {
+MARKS = {
     "agrees": "=",
     "better": "↑",
     "worse": "↓",
@@ -39,6 +40,7 @@ def environment(device):
     """Return the software and the machine."""
     found = {
         **code_version(),
+        "date": date.today().isoformat(),
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         "device": device,
     }
@@ -83,9 +85,10 @@ def number(value, like=None):
     return f"{value:.{digits}f}"
 
 
-def _title(result, table):
+def table_title(paper, table):
+    """Return the number of a table or figure, and its title in the paper."""
     about = paper_tables()
-    known = about[(about.paper == result.paper.name) & (about.table == table)]
+    known = about[(about.paper == paper) & (about.table == table)]
     name = f"Figure {table[4:]}" if table.startswith("fig-") else f"Table {table}"
     return name + (f": {known.title.iloc[0]}" if len(known) else "")
 
@@ -109,7 +112,8 @@ def _parts(result, about):
     for line in _absent(result):
         yield f"<p>{escape(line)}</p>"
     for table in dict.fromkeys(result.cells.table if len(result.cells) else ()):
-        yield f'<section id="{table}"><h2>{escape(_title(result, table))}</h2>'
+        title = escape(table_title(result.paper.name, table))
+        yield f'<section id="{table}"><h2>{title}</h2>'
         if table in result.paper.notes:
             yield f"<p>{escape(result.paper.notes[table])}</p>"
         yield _table(result, table)
@@ -132,7 +136,7 @@ def _overview(result):
     counts = counts.loc[[*dict.fromkeys(result.cells.table), "all"]]
     counts.columns.name = None
     legend = "; ".join(
-        f"{_MARKS[name]} <b>{name}</b>: {meaning}" for name, meaning in VERDICTS.items()
+        f"{MARKS[name]} <b>{name}</b>: {meaning}" for name, meaning in VERDICTS.items()
     )
     caption = f"Cells of each verdict. {legend}."
     return html_table(counts.astype(str), caption=caption)
@@ -172,8 +176,8 @@ def _with_interval(row):
 def _cell(cell, small):
     """Return a cell as HTML: ours, its interval, the paper's value, the verdict."""
     shown = number(cell.value, cell.paper)
-    if cell.verdict in _MARKS:
-        mark = f'<span title="{cell.verdict}">{_MARKS[cell.verdict]}</span>'
+    if cell.verdict in MARKS:
+        mark = f'<span title="{cell.verdict}">{MARKS[cell.verdict]}</span>'
         shown = f"{mark} <b>{shown}</b>"
     lines = []
     if not math.isnan(cell.low):
@@ -232,7 +236,7 @@ def console(result):
     """Return the cells as lines of text."""
     lines = []
     for table in dict.fromkeys(result.cells.table if len(result.cells) else ()):
-        lines += ["", _title(result, table)]
+        lines += ["", table_title(result.paper.name, table)]
         cells = result.cells[result.cells.table == table]
         width = max(map(len, cells.row)) + 2
         wide = max(map(len, cells.column)) + 2

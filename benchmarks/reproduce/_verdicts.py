@@ -127,7 +127,7 @@ def compare_cells(paper, records, *, small):
     about = about[about.paper == paper.name].set_index("table")
     found = []
     for table in records.tables():
-        printed = {} if small else _printed(paper.name, table, about)
+        printed = {} if small else printed_cells(paper.name, table)
         units = _units(printed)
         for row in records.rows(table):
             for column in records.columns(table, row):
@@ -150,9 +150,10 @@ def compare_cells(paper, records, *, small):
     return pd.DataFrame(found)
 
 
-def _printed(paper, table, about):
+def printed_cells(paper, table):
     """Return the numeric cells of a printed table by (row, column)."""
-    if table not in about.index:
+    about = paper_tables()
+    if not ((about.paper == paper) & (about.table == table)).any():
         return {}
     frame = paper_table(paper, table)
     return {
