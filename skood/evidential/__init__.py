@@ -18,6 +18,7 @@ from skood.evidential._dirichlet import (
     dirichlet_log_normalizer,
     dirichlet_mutual_information,
     dissonance,
+    uniform_kl,
     vacuity,
 )
 from skood.utils._optional import lazy_names
@@ -41,6 +42,7 @@ __all__ = [
     "dirichlet_log_normalizer",
     "dirichlet_mutual_information",
     "dissonance",
+    "uniform_kl",
     "vacuity",
 ]
 

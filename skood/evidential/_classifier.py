@@ -14,7 +14,7 @@ from skood.evidential._graph_uncertainty import evidential_uncertainty, whole_gr
 from skood.graph import NodeSet
 from skood.nn import TorchClassifier
 from skood.nn._dirichlet import DirichletMixin
-from skood.nn._evidential_loss import EVIDENCES, LOSSES, EvidentialLoss
+from skood.nn._evidential_loss import EVIDENCES, LOSSES, PENALTIES, EvidentialLoss
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
@@ -65,6 +65,11 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
     lambda_kl : float, default=0.1
         Weight :math:`\lambda` of the second term. With a small weight, wrong classes
         retain evidence; with a large weight there is no evidence at all.
+
+    penalty : {"misleading", "uniform"}, default="misleading"
+        The divergence of the second term: of :math:`\tilde\alpha`, or of
+        :math:`\alpha` as in equation 89 of [3]_, which also lowers the evidence for
+        the class y; see :func:`uniform_kl`.
 
     propagation : {"vacuity", "evidence", "both"} or None, default=None
         Values that `predict_uncertainty` averages over the neighbors of a node, by a
@@ -127,6 +132,8 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
        classification uncertainty. NeurIPS 2018.
     .. [2] X. Zhao, F. Chen, S. Hu, J.-H. Cho. Uncertainty aware semi-supervised
        learning on graph data. NeurIPS 2020.
+    .. [3] L. Yu, K. Li, P. K. Saha, Y. Lou, F. Chen. Evidential uncertainty probes for
+       graph neural networks. AISTATS 2025.
 
     Examples
     --------
@@ -151,6 +158,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         "evidence": [StrOptions(set(EVIDENCES))],
         "loss": [StrOptions(set(LOSSES))],
         "lambda_kl": [Interval(Real, 0, None, closed="left")],
+        "penalty": [StrOptions(set(PENALTIES))],
         "propagation": [StrOptions({"vacuity", "evidence", "both"}), None],
         "n_steps": [Interval(Integral, 0, None, closed="left"), None],
         "teleport": [Interval(Real, 0, 1, closed="both"), None],
@@ -164,6 +172,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         evidence="softplus",
         loss="cross_entropy",
         lambda_kl=0.1,
+        penalty="misleading",
         propagation=None,
         n_steps=None,
         teleport=None,
@@ -173,6 +182,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         self.evidence = evidence
         self.loss = loss
         self.lambda_kl = lambda_kl
+        self.penalty = penalty
         self.propagation = propagation
         self.n_steps = n_steps
         self.teleport = teleport
@@ -252,11 +262,14 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
             raise ValueError(
                 "EvidentialClassifier sets the criterion of its estimator, which must "
                 f"be None, got {params['criterion']!r}. Choose the loss by evidence, "
-                "loss and lambda_kl."
+                "loss, lambda_kl and penalty."
             )
         new = {
             "criterion": EvidentialLoss(
-                evidence=self.evidence, loss=self.loss, lambda_kl=self.lambda_kl
+                evidence=self.evidence,
+                loss=self.loss,
+                lambda_kl=self.lambda_kl,
+                penalty=self.penalty,
             )
         }
         if params.get("random_state") is None:

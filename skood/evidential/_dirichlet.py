@@ -527,6 +527,39 @@ def dirichlet_kl(alpha, beta=None):
     return np.maximum(leading + rest - rest_of_totals, 0.0)
 
 
+def uniform_kl(alpha):
+    r"""Return the divergence of Dirichlet distributions from the uniform one, in nats.
+
+    .. math:: KL\bigl(\mathrm{Dir}(\alpha) \,\|\, \mathrm{Dir}(1)\bigr)
+       = \log\Gamma(S) - \sum_c \log\Gamma(\alpha_c) - \log\Gamma(C)
+       + \sum_c (\alpha_c - 1) \bigl(\psi(\alpha_c) - \psi(S)\bigr):
+
+    the penalty "uniform" of :class:`EvidentialClassifier`, as ``dirichlet_kl(alpha)``.
+    Read more in the :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    alpha : array-like of shape (..., n_classes)
+        Parameters, positive.
+
+    Returns
+    -------
+    divergence : ndarray of shape (...), dtype float64
+        At least 0, which it is without evidence.
+
+    See Also
+    --------
+    dirichlet_kl : The divergence of any two distributions.
+
+    Examples
+    --------
+    >>> from skood.evidential import uniform_kl
+    >>> uniform_kl([[1.0, 1.0, 1.0], [101.0, 1.0, 1.0]]).round(4)
+    array([0.    , 6.5765])
+    """
+    return dirichlet_kl(alpha)
+
+
 def _bregman_rest(b, a):
     """Return the Bregman divergence of log gamma, less b log(b / a) - (b - a)."""
     return (

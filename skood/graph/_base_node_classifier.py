@@ -438,7 +438,9 @@ def train_nodes(
         nodes, codes, weight = samples.on_device()
         outputs = _outputs(module, samples.tensors)
         value = (loss(outputs[nodes], codes) * weight).mean()
-        return value if penalty is None else value + penalty(outputs, samples.numbers)
+        if penalty is not None:
+            value = value + penalty(outputs, samples.numbers, len(history))
+        return value
 
     def step(samples):
         optimizer.zero_grad()

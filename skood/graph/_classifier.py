@@ -43,7 +43,8 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
     conv_params : dict, default=None
         Further arguments of `conv`. Of the named networks: `hidden`, the units of the
         hidden layers, by default (64,); `dropout`, the probability of dropout before
-        each layer, by default 0.5; `batch_norm`, whether each hidden layer has batch
+        each layer, by default 0.5; `input_dropout`, the one before the first layer, by
+        default `dropout`; `batch_norm`, whether each hidden layer has batch
         normalization before its activation, by default False; for "gat" `heads`; for
         "appnp" `n_steps` and `teleport`.
 

@@ -5,7 +5,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from skood.graph._gkde import GKDE, resolve_metric
 from skood.graph._graph_network import graph_network
 from skood.graph._node_set import NodeSet
 from skood.nn._dirichlet import DirichletMixin
-from skood.nn._evidential_loss import EVIDENCES, EvidentialLoss
+from skood.nn._evidential_loss import EVIDENCES, EvidentialLoss, dirichlet_divergence
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
@@ -29,17 +29,6 @@ from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_
 
 # Lower bound of the teacher's log-probabilities, as if each class had 1e-10.
 _LOG_FLOOR = float(np.log(1e-10))
-
-
-def dirichlet_divergence(alpha, beta):
-    """Return KL(Dir(alpha) || Dir(beta)) in nats, (n_rows,), differentiable."""
-    total = alpha.sum(dim=1, keepdim=True)
-    gain = torch.digamma(alpha) - torch.digamma(total)
-    return (
-        torch.lgamma(total[:, 0])
-        - torch.lgamma(beta.sum(dim=1))
-        + (torch.lgamma(beta) - torch.lgamma(alpha) + (alpha - beta) * gain).sum(dim=1)
-    )
 
 
 def divergence_of_means(alpha, log_teacher):
@@ -133,6 +122,11 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
     evidence : {"exp", "softplus", "relu"}, default="exp"
         The function g, see :class:`~skood.evidential.EvidentialLoss`.
 
+    ramp : int, default=None
+        In epoch t = 0, 1, ... of the training the weight of the teacher is
+        ``lambda_teacher * min(1, t / ramp)``. Validation nodes have the final weight,
+        so that epochs can be compared. None: the final weight in all epochs.
+
     random_state : int, RandomState instance or None, default=None
         Seed of the training, if the `random_state` of the estimator is None.
 
@@ -210,6 +204,7 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
         "teacher": [HasMethods(["fit", "predict_proba"]), None],
         "gkde": [GKDE, None],
         "evidence": [StrOptions(set(EVIDENCES))],
+        "ramp": [Interval(Integral, 1, None, closed="left"), None],
         "random_state": ["random_state"],
     }
 
@@ -222,6 +217,7 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
         teacher=None,
         gkde=None,
         evidence="exp",
+        ramp=None,
         random_state=None,
     ):
         self.estimator = estimator
@@ -230,6 +226,7 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
         self.teacher = teacher
         self.gkde = gkde
         self.evidence = evidence
+        self.ramp = ramp
         self.random_state = random_state
 
     @fit_context(prefer_skip_nested_validation=False)  # its parts are the user's
@@ -301,9 +298,10 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
         if valid is not None and valid.tensors.graph is not train.tensors.graph:
             of_valid = self._targets(valid, same_graph=False)
 
-        def penalty(outputs, numbers):
+        def penalty(outputs, numbers, epoch):
             targets = of_train if module.training else of_valid
-            weights = self.lambda_gkde, self.lambda_teacher
+            ramped = min(1.0, epoch / self.ramp) if module.training and self.ramp else 1
+            weights = self.lambda_gkde, self.lambda_teacher * ramped
             alpha = self._loss.alpha(outputs)
             return targets.distance(alpha, numbers, *weights).to(outputs.dtype)
 

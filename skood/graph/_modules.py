@@ -61,11 +61,14 @@ def check_widths(hidden):
     return tuple(int(width) for width in widths)
 
 
-def _dropouts(n_layers, dropout):
-    """Return the dropout before each layer."""
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must be in the range [0, 1), got {dropout!r}.")
-    return nn.ModuleList(FeatureDropout(dropout) for _ in range(n_layers))
+def _dropouts(n_layers, dropout, input_dropout=None):
+    """Return the dropout before each layer; of the features None is as `dropout`."""
+    of_features = dropout if input_dropout is None else input_dropout
+    for name, value in (("dropout", dropout), ("input_dropout", of_features)):
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} must be in the range [0, 1), got {value!r}.")
+    values = [of_features, *[dropout] * (n_layers - 1)]
+    return nn.ModuleList(FeatureDropout(value) for value in values)
 
 
 def _norms(hidden, batch_norm):
@@ -115,13 +118,19 @@ class _GraphNetwork(nn.Module):
     _embedding: Callable  # (graph, h): the last aggregation
 
     def __init__(
-        self, n_features, n_classes, hidden=(64,), dropout=0.5, batch_norm=False
+        self,
+        n_features,
+        n_classes,
+        hidden=(64,),
+        dropout=0.5,
+        batch_norm=False,
+        input_dropout=None,
     ):
         super().__init__()
         hidden = check_widths(hidden)
         self.n_layers = len(hidden) + 1
         widths = [n_features, *hidden]
-        self.dropouts = _dropouts(self.n_layers, dropout)
+        self.dropouts = _dropouts(self.n_layers, dropout, input_dropout)
         self.layers = nn.ModuleList(self._layer(*pair) for pair in pairwise(widths))
         self.biases = nn.ParameterList(torch.zeros(width) for width in hidden)
         self.norms = _norms(hidden, batch_norm)
@@ -202,8 +211,11 @@ class APPNP(_GraphNetwork):
         n_steps=10,
         teleport=0.1,
         batch_norm=False,
+        input_dropout=None,
     ):
-        super().__init__(n_features, n_classes, hidden, dropout, batch_norm)
+        super().__init__(
+            n_features, n_classes, hidden, dropout, batch_norm, input_dropout
+        )
         check_propagation(n_steps, teleport)
         self.n_layers = n_steps
         self.n_steps = n_steps
@@ -234,6 +246,7 @@ class GAT(nn.Module):
         dropout=0.5,
         heads=8,
         batch_norm=False,
+        input_dropout=None,
     ):
         super().__init__()
         layers = import_optional("torch_geometric.nn", "conv='gat'", "graph")
@@ -246,7 +259,7 @@ class GAT(nn.Module):
             )
         self.n_layers = len(hidden) + 1
         widths = [n_features, *hidden]
-        self.dropouts = _dropouts(self.n_layers, dropout)
+        self.dropouts = _dropouts(self.n_layers, dropout, input_dropout)
         self.maps = nn.ModuleList(FeatureLinear(*pair) for pair in pairwise(widths))
         self.layers = nn.ModuleList(
             layers.GATConv(width, width // heads, heads=heads, dropout=dropout)

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import math
 from numbers import Real
 
 import torch
@@ -63,16 +62,31 @@ def expected_squared_error(alpha, codes):
     return ((truth - mean).square() + variance).sum(dim=1)
 
 
+# --- penalties of parameters -------------------------------------------------------
+
+
+def dirichlet_divergence(alpha, beta):
+    """Return KL(Dir(alpha) || Dir(beta)) in nats, (n_rows,), differentiable."""
+    total = alpha.sum(dim=1, keepdim=True)
+    gain = torch.digamma(alpha) - torch.digamma(total)
+    return (
+        torch.lgamma(total[:, 0])
+        - torch.lgamma(beta.sum(dim=1))
+        + (torch.lgamma(beta) - torch.lgamma(alpha) + (alpha - beta) * gain).sum(dim=1)
+    )
+
+
+def uniform_kl(alpha, codes):
+    """Return KL(Dir(alpha) || Dir(1)), (n_rows,), which no class affects."""
+    return dirichlet_divergence(alpha, torch.ones_like(alpha))
+
+
 def misleading_kl(alpha, codes):
     """Return KL(Dir(a) || Dir(1)), (n_rows,), where a is alpha with a_y = 1."""
-    n_classes = alpha.shape[1]
-    alpha = alpha.scatter(1, codes[:, None], 1.0)
-    total = alpha.sum(dim=1)
-    log_normalizer = torch.lgamma(alpha).sum(dim=1) - torch.lgamma(total)
-    gains = torch.digamma(alpha) - torch.digamma(total)[:, None]
-    moved = ((alpha - 1.0) * gains).sum(dim=1)
-    return moved - log_normalizer - math.lgamma(n_classes)
+    return uniform_kl(alpha.scatter(1, codes[:, None], 1.0), codes)
 
+
+PENALTIES = {"misleading": misleading_kl, "uniform": uniform_kl}
 
 LOSSES = {
     "cross_entropy": expected_cross_entropy,
@@ -115,6 +129,10 @@ class EvidentialLoss:
     lambda_kl : float, default=0.1
         Weight of the divergence.
 
+    penalty : {"misleading", "uniform"}, default="misleading"
+        The divergence: of the evidence for wrong classes; or
+        :math:`KL(\mathrm{Dir}(\alpha) \,\|\, \mathrm{Dir}(1))`, of all evidence.
+
     See Also
     --------
     EvidentialClassifier : Trains a network with this loss.
@@ -137,8 +155,6 @@ class EvidentialLoss:
     >>> import torch
     >>> from skood.evidential import EvidentialLoss
     >>> loss = EvidentialLoss(evidence="relu")
-    >>> loss
-    EvidentialLoss(evidence='relu', loss='cross_entropy', lambda_kl=0.1)
     >>> loss(torch.tensor([[8.0, 0.0, 0.0], [8.0, 0.0, 0.0]]), torch.tensor([0, 1]))
     tensor([0.2111, 3.1407])
     """
@@ -149,13 +165,22 @@ class EvidentialLoss:
             "evidence": [StrOptions(set(EVIDENCES))],
             "loss": [StrOptions(set(LOSSES))],
             "lambda_kl": [Interval(Real, 0, None, closed="left")],
+            "penalty": [StrOptions(set(PENALTIES))],
         },
         prefer_skip_nested_validation=True,
     )
-    def __init__(self, *, evidence="softplus", loss="cross_entropy", lambda_kl=0.1):
+    def __init__(
+        self,
+        *,
+        evidence="softplus",
+        loss="cross_entropy",
+        lambda_kl=0.1,
+        penalty="misleading",
+    ):
         self.evidence = evidence
         self.loss = loss
         self.lambda_kl = lambda_kl
+        self.penalty = penalty
 
     def alpha(self, outputs):
         """Return the parameters of the Dirichlet distributions from outputs.
@@ -191,7 +216,7 @@ class EvidentialLoss:
         alpha = self.alpha(outputs)
         losses = LOSSES[self.loss](alpha, codes)
         if self.lambda_kl > 0:
-            losses = losses + self.lambda_kl * misleading_kl(alpha, codes)
+            losses = losses + self.lambda_kl * PENALTIES[self.penalty](alpha, codes)
         return losses.to(outputs.dtype)
 
     def __eq__(self, other):

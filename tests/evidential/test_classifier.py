@@ -71,17 +71,29 @@ def fitted(graph):
 
 def test_it_is_the_network_with_the_loss(blobs):
     X, y = blobs
-    loss = EvidentialLoss(evidence="exp", loss="squared_error", lambda_kl=0.3)
+    params = {"evidence": "exp", "loss": "squared_error", "lambda_kl": 0.3}
+    params["penalty"] = "uniform"
+    loss = EvidentialLoss(**params)
     net = clone(QUICK).set_params(criterion=loss).fit(X, y)
-    clf = EvidentialClassifier(
-        QUICK, evidence="exp", loss="squared_error", lambda_kl=0.3
-    ).fit(X, y)
+    clf = EvidentialClassifier(QUICK, **params).fit(X, y)
     assert clf.estimator_.criterion == loss
     assert QUICK.criterion is None
     logits = net.predict_logits(X)
     assert_array_equal(clf.estimator_.predict_logits(X), logits)
     assert_allclose(clf.predict_alpha(X), 1 + np.exp(logits), rtol=1e-14)
     assert_array_equal(clf.classes_, [0, 1, 2])
+
+
+def test_penalty_of_all_evidence_lowers_evidence(blobs):
+    """The divergence of the whole parameters also penalizes right classes."""
+    X, y = blobs
+    misleading, uniform = (
+        EvidentialClassifier(QUICK, lambda_kl=1.0, penalty=penalty).fit(X, y)
+        for penalty in ("misleading", "uniform")
+    )
+    of_class = (np.arange(len(y)), y)
+    right = [clf.predict_alpha(X)[of_class] for clf in (misleading, uniform)]
+    assert right[1].mean() < right[0].mean()
 
 
 def test_what_it_predicts(blobs):

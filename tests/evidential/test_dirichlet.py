@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
+from scipy import integrate, stats
 from scipy.special import digamma, gammaln
 
 from skood.epistemic import entropy
@@ -23,6 +23,7 @@ from skood.evidential import (
     dirichlet_log_normalizer,
     dirichlet_mutual_information,
     dissonance,
+    uniform_kl,
     vacuity,
 )
 
@@ -33,6 +34,7 @@ CLOSED_FORMS = (
     dirichlet_kl,
     dirichlet_log_normalizer,
     dirichlet_mutual_information,
+    uniform_kl,
 )
 FUNCTIONS = (*CLOSED_FORMS, dissonance, vacuity)
 
@@ -115,11 +117,50 @@ def test_many_digits_at_any_size(alpha, expected):
         dirichlet_expected_nll(alpha, smallest),
         dirichlet_expected_entropy(alpha),
         dirichlet_mutual_information(alpha),
-        dirichlet_kl(alpha),
+        uniform_kl(alpha),
     ]
     # what has no sign change has relative precision, the others an absolute one
     assert_allclose(results[2:6], expected[2:6], rtol=5e-12, atol=0)
     assert_allclose(results, expected, rtol=2e-15, atol=2e-14)
+
+
+@pytest.mark.parametrize(
+    "alpha, expected",
+    [
+        ([1.0, 1.0, 1.0], 0.0),
+        ([5.0, 2.0, 1.0], 1.0230079692051435),
+        ([30.5, 1.2, 0.7], 4.495719673184974),
+        ([101.0, 1.0, 1.0], 6.576454982801868),
+    ],
+)
+def test_divergence_from_the_uniform_distribution(alpha, expected):
+    assert_allclose(uniform_kl(alpha), expected, rtol=1e-13, atol=1e-15)
+    ones = torch.ones(3, dtype=torch.float64)
+    divergence = torch.distributions.kl_divergence(
+        torch.distributions.Dirichlet(torch.tensor(alpha, dtype=torch.float64)),
+        torch.distributions.Dirichlet(ones),
+    )
+    assert_allclose(uniform_kl(alpha), divergence, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("a, b", [(5.0, 2.0), (1.5, 1.0), (0.7, 3.0), (40.0, 40.0)])
+def test_divergence_from_the_uniform_distribution_by_quadrature(a, b):
+    density = stats.beta(a, b)
+    integral, _ = integrate.quad(
+        lambda p: density.pdf(p) * density.logpdf(p), 0, 1, limit=200
+    )
+    assert_allclose(uniform_kl([a, b]), integral, rtol=1e-7)
+
+
+def test_divergence_of_much_evidence():
+    """Evidence for one of three classes, where only logarithms of it remain."""
+    evidence = 10.0 ** np.arange(4, 9)
+    alpha = np.stack([evidence + 1, np.ones(5), np.ones(5)], axis=1)
+    # S = e + 3: log Gamma(e + 3) - log Gamma(e + 1) = log (e + 1)(e + 2), and
+    # psi(e + 1) - psi(e + 3) = -1 / (e + 1) - 1 / (e + 2)
+    e = evidence
+    expected = np.log1p(e) + np.log(e + 2) - np.log(2) - e / (e + 1) - e / (e + 2)
+    assert_allclose(uniform_kl(alpha), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("alpha, beta, expected", REFERENCE_KL)

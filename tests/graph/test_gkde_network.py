@@ -220,6 +220,54 @@ def test_validation_loss_against_a_loop(metric, same_graph):
     _assert_loss(clf, *data, prior, teacher, "valid_loss")
 
 
+def _teacher_weights(monkeypatch, network, **params):
+    """Return the weights of the teacher in steps of the training, and in validation."""
+    steps, weights = [], []
+    distance = Targets.distance
+
+    def recorded(targets, alpha, numbers, lambda_gkde, lambda_teacher):
+        (steps if alpha.requires_grad else weights).append(lambda_teacher)
+        return distance(targets, alpha, numbers, lambda_gkde, lambda_teacher)
+
+    monkeypatch.setattr(Targets, "distance", recorded)
+    clf = GKDENetwork(network, lambda_gkde=0.0, **params)
+    clf.fit(NODES[::2], Y[::2], X_val=NODES[1::4], y_val=Y[1::4])
+    return steps, weights
+
+
+@pytest.mark.parametrize(
+    "epoch, weight", [(0, 0.0), (1, 0.005), (50, 0.25), (200, 1.0), (500, 1.0)]
+)
+def test_weight_of_the_teacher_by_epoch(monkeypatch, epoch, weight):
+    network = _new(STILL, max_epochs=epoch + 1)
+    params = {"ramp": 200, "lambda_teacher": 3.0}
+    network.training = TrainingOptions(early_stopping=False, n_iter_no_change=1000)
+    steps, of_valid = _teacher_weights(monkeypatch, network, **params)
+    assert len(steps) == epoch + 1
+    assert steps[epoch] == pytest.approx(3.0 * weight, abs=1e-15)
+    assert set(of_valid) == {3.0}
+
+
+def test_weight_of_the_teacher_without_ramp(monkeypatch):
+    steps, of_valid = _teacher_weights(monkeypatch, QUICK, lambda_teacher=0.3)
+    assert set(steps) == set(of_valid) == {0.3}
+
+
+def test_weight_of_the_teacher_is_that_of_the_epoch_in_batches(monkeypatch):
+    network = _new(QUICK, batch_size=16, n_neighbors=3, max_epochs=4)
+    steps, _ = _teacher_weights(monkeypatch, network, lambda_teacher=1.0, ramp=2)
+    assert steps == 3 * [0.0] + 3 * [0.5] + 6 * [1.0]
+
+
+def test_first_epoch_of_a_ramp_has_no_teacher():
+    losses = []
+    for params in ({"ramp": 5}, {}, {"lambda_teacher": 0.0}):
+        clf = GKDENetwork(STILL, lambda_gkde=0.0, **{"lambda_teacher": 2.0, **params})
+        clf.fit(NODES[::2], Y[::2])
+        losses.append(clf.estimator_.history_[0]["train_loss"])
+    assert losses[0] == losses[2] < losses[1]
+
+
 def test_held_out_nodes_are_no_evidence():
     clf = GKDENetwork(
         _new(STILL, training__early_stopping=True, training__validation_fraction=0.3)

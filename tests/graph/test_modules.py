@@ -55,6 +55,37 @@ def _close(result, expected, tolerance):
     torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
 
 
+# --- dropout of features -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("hidden", [(), (16, 8)])
+def test_dropout_of_features(name, hidden):
+    """Another probability before the first layer only; None is as before."""
+    graph = _graph()
+    shared = {"hidden": hidden, "dropout": 0.4}
+
+    def outputs(seed=1, **params):
+        network = _network(NETWORKS[name], **shared, **params).train()
+        torch.manual_seed(seed)
+        return network(graph).detach()
+
+    before = outputs()
+    assert torch.equal(outputs(input_dropout=None), before)
+    assert torch.equal(outputs(input_dropout=0.4), before)
+    assert not torch.equal(outputs(input_dropout=0.0), before)
+    network = _network(NETWORKS[name], input_dropout=0.1, **shared)
+    assert [layer.p for layer in network.dropouts] == [0.1] + [0.4] * len(hidden)
+
+
+def test_dropout_of_features_alone_is_none():
+    """A network without layers between has no dropout at all."""
+    graph, network = _graph(), _network(GCN, hidden=(), input_dropout=0.0).train()
+    assert torch.equal(network(graph), network(graph))
+    with pytest.raises(ValueError, match=r"input_dropout must be in .* got 1.0"):
+        GCN(6, 4, input_dropout=1.0)
+
+
 # --- against torch_geometric -------------------------------------------------------
 
 

@@ -5,15 +5,23 @@
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, polygamma
+from torch.distributions import kl_divergence
 
-from skood.evidential import EvidentialLoss, dirichlet_expected_nll, dirichlet_kl
+from skood.evidential import (
+    EvidentialLoss,
+    dirichlet_expected_nll,
+    dirichlet_kl,
+    uniform_kl,
+)
 from skood.nn._evidential_loss import (
+    PENALTIES,
     exp_evidence,
     expected_cross_entropy,
     expected_squared_error,
@@ -27,6 +35,7 @@ LOSSES = (
     expected_squared_error,
     marginal_nll,
     misleading_kl,
+    PENALTIES["uniform"],
 )
 CHOICES = [
     (evidence, loss)
@@ -79,6 +88,34 @@ def test_misleading_kl_leaves_out_the_evidence_for_the_class(rows):
     alpha = torch.ones(2, 3, dtype=torch.float64)
     alpha[:, 0] = 1e6
     assert_allclose(misleading_kl(alpha, torch.tensor([0, 1]))[0], 0.0, atol=1e-12)
+
+
+def test_penalty_of_all_evidence(rows):
+    """Equal to the divergence of torch, and the same for all classes."""
+    alpha, codes = rows
+    uniform = torch.distributions.Dirichlet(torch.ones_like(alpha))
+    expected = kl_divergence(torch.distributions.Dirichlet(alpha), uniform)
+    loss = EvidentialLoss(evidence="relu", lambda_kl=0.7, penalty="uniform")
+    first = expected_cross_entropy(alpha, codes)
+    assert_allclose(loss(alpha - 1.0, codes), first + 0.7 * expected, rtol=1e-9)
+    other = (codes + 1) % alpha.shape[1]
+    moved = loss(alpha - 1.0, other) - expected_cross_entropy(alpha, other)
+    assert_allclose(moved, 0.7 * expected, rtol=1e-9)
+
+
+def test_penalty_of_much_evidence():
+    """Values and gradients at parameters of 1e8."""
+    outputs = torch.tensor([[1e8, 0.0, 0.0], [1e8, 1e8, 3.0]], dtype=torch.float64)
+    alpha = (outputs + 1.0).requires_grad_()
+    divergence = PENALTIES["uniform"](alpha, None)
+    assert_allclose(divergence.detach(), uniform_kl(alpha.detach()), atol=3e-6)
+    divergence.sum().backward()
+    trigamma = partial(polygamma, 1)
+    a = alpha.detach().numpy()
+    total = a.sum(axis=1, keepdims=True)
+    expected = (a - 1) * trigamma(a) - (total - 3) * trigamma(total)
+    assert_allclose(alpha.grad, expected, atol=1e-12)
+    assert (alpha.grad[:, 0] > 0).all()
 
 
 def naive_loss(outputs, code, evidence, lambda_kl):
@@ -184,8 +221,10 @@ def test_it_is_a_value():
     assert loss == same and hash(loss) == hash(same)
     assert loss != EvidentialLoss(evidence="exp") and loss != "exp"
     assert pickle.loads(pickle.dumps(loss)) == loss == copy.deepcopy(loss)
-    expected = "EvidentialLoss(evidence='exp', loss='cross_entropy', lambda_kl=0.5)"
-    assert repr(loss) == expected
+    assert repr(loss) == (
+        "EvidentialLoss(evidence='exp', loss='cross_entropy', lambda_kl=0.5, "
+        "penalty='misleading')"
+    )
 
 
 def test_parameters_of_outputs():
@@ -195,7 +234,13 @@ def test_parameters_of_outputs():
 
 
 @pytest.mark.parametrize(
-    "params", [{"evidence": "tanh"}, {"loss": "hinge"}, {"lambda_kl": -1.0}]
+    "params",
+    [
+        {"evidence": "tanh"},
+        {"loss": "hinge"},
+        {"lambda_kl": -1.0},
+        {"penalty": "all"},
+    ],
 )
 def test_bad_parameters(params):
     (name,) = params
