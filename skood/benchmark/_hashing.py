@@ -188,7 +188,7 @@ class _Digests:
         if isinstance(thing, dict):
             items = sorted((self.of(key), self.of(thing[key])) for key in thing)
             return _join("dict", kind, *(digest for item in items for digest in item))
-        digests = [self.of(digest) for digest in thing]
+        digests = [self.of(entry) for entry in thing]
         if isinstance(thing, set | frozenset):
             digests.sort()
         return _join("sequence", kind, *digests)

@@ -555,7 +555,7 @@ def _curve_counts(
 def _weighted_counts(y_score, weight, is_ood, correct):
     """Return the sums of weights; whole ones are counts."""
     indices = np.flatnonzero(weight)
-    order, ranked = (part[::-1] for part in ranked_scores(y_score[indices]))
+    order, ranked = (ascending[::-1] for ascending in ranked_scores(y_score[indices]))
     last, indices = ends_of_ties(ranked), indices[order]
     return tuple(
         at_ends(np.cumsum(weight[indices] * mask[indices]), last)

@@ -387,7 +387,8 @@ def make_rule_scorer(
     rule : BaseRule
         The objective and the bounds, such as
         :class:`~skood.rejection.BoundedPrecisionRecall` for a bound on the precision
-        in use instead of the FPR. With an `ood_prior` of 0 no OOD samples are needed.
+        in deployment instead of the FPR. With an `ood_prior` of 0 no OOD samples are
+        needed.
 
     loss, max_loss, ood_label, solver
         As in :func:`make_selective_risk_scorer`.

@@ -97,8 +97,8 @@ def selective_risk_at(
 
     rule : BaseRule, default=None
         The bounds, such as :class:`~skood.rejection.BoundedTPRFPR`, or
-        :class:`~skood.rejection.BoundedPrecisionRecall` of precision and recall in use.
-        None: ``BoundedTPRFPR(tpr_min=0.8, fpr_max=0.2)``.
+        :class:`~skood.rejection.BoundedPrecisionRecall` for precision and recall in
+        deployment. None: ``BoundedTPRFPR(tpr_min=0.8, fpr_max=0.2)``.
 
     solver : Solver, default=None
         The search; it returns an infeasible point in place of raising. With
@@ -111,7 +111,7 @@ def selective_risk_at(
         The rule, with the selective risk in `risk`; lower is better. If no rule meets
         the bounds, `feasible` is False, `risk` is NaN, and `attainable`
         has the attainable rates. The rule applies to the negated
-        scores: ``accept(point, -y_score, -ood_score)``.
+        scores: ``point.accept(-y_score, -ood_score)``.
 
     Raises
     ------
@@ -219,8 +219,7 @@ class TwoScoreCurve:
     RiskCoverageCurve : The risk at every threshold of one score.
     SCODCurve : The least expected cost, with a cost of rejection.
     DoubleScoreROCDisplay, PrecisionRecallDisplay : Plots of the curves.
-    selective_risk_at : The least selective risk at bounds on TPR and FPR.
-    selective_risk_at : The same at bounds on precision and recall.
+    selective_risk_at : The least selective risk within the bounds of a rule.
 
     Notes
     -----

@@ -59,9 +59,9 @@ def test_parts(name, untrained):
     if name != "concepts":  # all rows are ID rows there, whatever the seed
         assert not np.array_equal(subset.y, other.y)
     networks = {
-        id(first.estimator.estimator)
-        for first in subset.detectors.values()
-        if isinstance(getattr(first, "estimator", None), FrozenEstimator)
+        id(detector.estimator.estimator)
+        for detector in subset.detectors.values()
+        if isinstance(getattr(detector, "estimator", None), FrozenEstimator)
     }
     assert len(networks) == (0 if name == "concepts" else 1)
 

@@ -78,8 +78,8 @@ def test_conformal_level(members, rho, n):
     [
         (Fisher(), 60),
         *(
-            pytest.param(first, 200, marks=pytest.mark.slow)
-            for first in (BenjaminiHochberg(), Fisher(), Stouffer())
+            pytest.param(combiner, 200, marks=pytest.mark.slow)
+            for combiner in (BenjaminiHochberg(), Fisher(), Stouffer())
         ),
     ],
 )

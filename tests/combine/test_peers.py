@@ -33,9 +33,9 @@ def P(request):
 )
 def test_scipy_false_discovery_control(combiner, method, P):
     q = np.minimum(combiner.statistic(P), 1)
-    for row, first, selected in zip(P, q, combiner.selected(P, 0.2), strict=True):
+    for row, statistic, selected in zip(P, q, combiner.selected(P, 0.2), strict=True):
         adjusted = stats.false_discovery_control(row, method=method)
-        assert first == pytest.approx(adjusted.min(), rel=1e-12)
+        assert statistic == pytest.approx(adjusted.min(), rel=1e-12)
         assert selected.tolist() == (adjusted <= 0.2 + 1e-12).tolist()
 
 
@@ -58,7 +58,7 @@ def test_scipy_combine_pvalues(combiner, method, P):
 def test_statsmodels(combiner, method, P):
     multitest = pytest.importorskip("statsmodels.stats.multitest")
     q = np.minimum(combiner.statistic(P), 1)
-    for row, first, selected in zip(P, q, combiner.selected(P, 0.2), strict=True):
+    for row, statistic, selected in zip(P, q, combiner.selected(P, 0.2), strict=True):
         _, adjusted, _, _ = multitest.multipletests(row, 0.2, method)
-        assert first == pytest.approx(adjusted.min(), rel=1e-12)
+        assert statistic == pytest.approx(adjusted.min(), rel=1e-12)
         assert selected.tolist() == (adjusted <= 0.2 + 1e-12).tolist()

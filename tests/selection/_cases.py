@@ -14,8 +14,8 @@ _VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
 def vector(name):
     """Return the input and the expected result of a checked case."""
-    (actual,) = (each for each in _VECTORS if each["id"] == name)
-    return actual["input"], actual["expected"]
+    (case,) = (case for case in _VECTORS if case["id"] == name)
+    return case["input"], case["expected"]
 
 
 def orders(n, m0, m1):

@@ -95,7 +95,7 @@ def test_several_detectors_are_the_choice_on_their_scores(data):
         make_pipeline(StandardScaler(), KernelDensity()),
         TWO,
     ],
-    ids=lambda first: type(first).__name__,
+    ids=lambda detector: type(detector).__name__,
 )
 def test_detectors_of_any_kind(detectors, data):
     X, batch, is_ood = data
@@ -198,8 +198,8 @@ def test_single_sample_and_empty_batch(data):
         actual = selector.select(row[None])
         assert actual.selected[0] == (actual.pvalues[0] <= 0.1)
         assert selector.predict(row[None])[0] == actual.labels[0]
-    for first in (selector, NoveltySelector(TWO, random_state=0).fit(X)):
-        empty = first.select(batch[:0])
+    for fitted in (selector, NoveltySelector(TWO, random_state=0).fit(X)):
+        empty = fitted.select(batch[:0])
         assert empty.selected.shape == (0,) and empty.threshold == 0.0
 
 
@@ -389,9 +389,9 @@ def test_a_warning_if_nothing_can_be_selected(options, n_too_few):
             warnings.simplefilter("always")
             selector.fit(X)
         few = [
-            first
-            for first in caught
-            if "No sample can be selected" in str(first.message)
+            warning
+            for warning in caught
+            if "No sample can be selected" in str(warning.message)
         ]
         assert len(few) == (n == n_too_few)
         assert (selector.select(extreme).n_selected == 0) == (n == n_too_few)
