@@ -118,31 +118,22 @@ def _write_layout(app):
     (folder / "layout.inc").write_text("\n".join(lines) + "\n")
 
 
-def _write_calls(app):
-    """Write the functions that two calls run, as a run of them shows.
+def _write_calls_and_results(app):
+    """Write the functions that two calls run, as a run of them shows, and results.
 
-    In another process: workers of Sphinx that are forked after threads of OpenMP have
+    In other processes: workers of Sphinx that are forked after threads of OpenMP have
     been started wait for these threads for ever.
     """
-    root = Path(app.srcdir)
-    script = root.parent / "benchmarks" / "house.py"
-    command = [sys.executable, script, "--trees", root / "generated"]
-    subprocess.run(command, check=True)
-
-
-def _write_results(app):
-    """Write a page with the recorded results of each paper."""
-    root = Path(app.srcdir)
-    sys.path.insert(0, str(root.parent))
-    from benchmarks.reproduce.record import write_pages
-
-    write_pages(root / "generated" / "results")
+    clone, folder = Path(app.srcdir).parent, Path(app.srcdir) / "generated"
+    script = "benchmarks/house.py", "--trees", folder
+    pages = "-m", "benchmarks.reproduce.record", "--pages", folder / "results"
+    for command in (script, pages):
+        subprocess.run([sys.executable, *command], cwd=clone, check=True)
 
 
 def setup(app):
     """Connect the functions of this file to events of Sphinx."""
     app.connect("builder-inited", _write_layout)
-    app.connect("builder-inited", _write_calls)
-    app.connect("builder-inited", _write_results)
+    app.connect("builder-inited", _write_calls_and_results)
     app.connect("autodoc-skip-member", _skip_what_others_wrote)
     app.connect("doctree-read", _summaries_without_references)

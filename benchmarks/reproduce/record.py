@@ -229,11 +229,15 @@ def write_pages(folder):
 
 
 def main(argv=None):
-    """Merge folders of results into the records."""
+    """Merge folders of results into the records, or write the pages."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reproduce.record")
-    parser.add_argument("out", nargs="+", metavar="OUT", help="folder of results")
-    for out in parser.parse_args(argv).out:
+    parser.add_argument("out", nargs="*", metavar="OUT", help="folder of results")
+    parser.add_argument("--pages", metavar="FOLDER", help="write the pages of results")
+    arguments = parser.parse_args(argv)
+    for out in arguments.out:
         print(record(out))
+    if arguments.pages:
+        write_pages(arguments.pages)
 
 
 if __name__ == "__main__":
