@@ -84,12 +84,15 @@ class _FunctionalModule:
 
     def probed(self):
         """Return what `prepare` has found, as plain values for `restore`."""
-        return {name: getattr(self, name) for name in self._probed_names}
+        values = {name: getattr(self, name) for name in self._probed_names}
+        return values | {"layers": repr(self.module)}
 
     def restore(self, probed):
         """Use what another copy of the network has found, without a forward pass."""
-        for name, value in probed.items():
-            setattr(self, name, value)
+        if probed["layers"] != repr(self.module):
+            return  # a frozen network that was changed in place
+        for name in self._probed_names:
+            setattr(self, name, probed[name])
         self._probed = True
         if self._keeps_logits:
             self._keep_logits_of_head()
@@ -187,8 +190,16 @@ class FunctionalNetwork(_FunctionalModule):
             self._gives_probabilities = False
             if not (output.shape == head[3].shape and torch.equal(output, head[3])):
                 self._keep_logits_of_head()
-        logits = self._logits_of(output if head is None else head[3], batch)
+        logits = output if head is None else head[3]
         self.is_margin = logits.ndim == 1 or logits.shape[1] == 1
+        self._logits_of(logits, batch)
+        self._probed = True
+
+    def _logits_of(self, output, batch):
+        """Return the logits of an output, one per class, or raise."""
+        logits = self.__dict__.pop("_kept", None)
+        if logits is None:
+            logits = log_probabilities(output) if self._gives_probabilities else output
         logits = symmetric(logits)
         check_first_axis(logits, batch, "The network")
         if logits.ndim != 2 or logits.shape[1] != len(self.classes):
@@ -197,7 +208,7 @@ class FunctionalNetwork(_FunctionalModule):
                 f"{tuple(output.shape)} for {len(batch)} samples and "
                 f"{len(self.classes)} classes: it must have one output per class."
             )
-        self._probed = True
+        return logits
 
     def _check_softmax(self, X, samples):
         """Raise if the probabilities of a scikit-learn model are not a softmax."""
@@ -217,23 +228,13 @@ class FunctionalNetwork(_FunctionalModule):
 
     # --- logits --------------------------------------------------------------
 
-    def _logits_of(self, output, batch):
-        logits = self.__dict__.pop("_kept", None)
-        if logits is not None:
-            return logits
-        if not self._gives_probabilities:
-            return output
-        return log_probabilities(output)
-
     def logits(self, batch, weights=None):
         """Return the logits (n_rows, n_classes) of a batch; it can be differentiated.
 
         `weights` is a dict of tensors that replace the module's parameters, by their
         names.
         """
-        logits = symmetric(self._logits_of(self._call(batch, weights), batch))
-        check_first_axis(logits, batch, "The network")
-        return logits
+        return self._logits_of(self._call(batch, weights), batch)
 
     def log_proba(self, samples, weights=None, batch_size=256, logits=None):
         """Return float64 log-probabilities (n_rows, n_classes) of prepared samples.
@@ -295,18 +296,11 @@ class FunctionalRegressor(_FunctionalModule):
 
     def _probe(self, batch):
         output, head = self._run_watched(batch)
-        check_first_axis(output, batch, "The network")
+        self._checked(output, batch)
         if not torch.isfinite(output).all():
             raise ValueError(
                 f"The outputs of {type(self.module).__name__} contain NaN or infinity: "
                 "its training failed, or the features need a scale."
-            )
-        shape = tuple(output.shape[1:]) or (1,)
-        if shape != (self._n_outputs,):
-            raise ValueError(
-                f"The network {type(self.module).__name__} has outputs of the shape "
-                f"{shape} for each sample, expected ({self._n_outputs},): one mean, "
-                "and with variance='network' also the logarithm of the variance."
             )
         if head is not None and torch.equal(head[3].reshape(output.shape), output):
             self.head_name = head[0]
@@ -314,7 +308,19 @@ class FunctionalRegressor(_FunctionalModule):
 
     def logits(self, batch, weights=None):
         """Return the outputs of a batch, of shape (n_rows, n_outputs)."""
-        return self._call(batch, weights).reshape(len(batch), self._n_outputs)
+        return self._checked(self._call(batch, weights), batch)
+
+    def _checked(self, output, batch):
+        """Return outputs as columns, or raise unless their number is right."""
+        check_first_axis(output, batch, "The network")
+        shape = tuple(output.shape[1:]) or (1,)
+        if shape != (self._n_outputs,):
+            raise ValueError(
+                f"The network {type(self.module).__name__} has outputs of the shape "
+                f"{shape} for each sample, expected ({self._n_outputs},): one mean, "
+                "and with variance='network' also the logarithm of the variance."
+            )
+        return output.reshape(len(batch), self._n_outputs)
 
     def outputs(self, samples, logits=None):
         """Return float64 outputs of prepared samples, (n_rows, n_outputs).

@@ -34,7 +34,7 @@ from skood.epistemic.laplace import _laplace
 from skood.nn import pretrained
 from skood.nn._make_network import make_network
 from skood.rejection import RejectOptionClassifier
-from tests.nn._conv_net import conv_classifier, images
+from tests.nn._conv_net import conv_classifier, fully_convolutional, images
 
 
 @pytest.fixture(scope="module")
@@ -434,16 +434,43 @@ class Flattening(nn.Module):
         return self.head(torch.relu(self.conv(x)).reshape(-1, 32))
 
 
-@pytest.mark.parametrize("kwargs", [{}, {"subset": "all", "hessian": "diag"}])
-def test_images_of_another_size_raise(kwargs):
-    """Four rows per image instead of one: the check of `fit` does not suffice."""
+LINEARIZED = {"subset": "all", "hessian": "diag"}
+
+
+@pytest.mark.parametrize(
+    ("make", "kwargs", "message"),
+    [
+        (Flattening, {}, "first axis is not the samples"),
+        (Flattening, LINEARIZED, "first axis is not the samples"),
+        (fully_convolutional, LINEARIZED, "must have one output per class"),
+    ],
+)
+def test_images_of_another_size_raise(make, kwargs, message):
+    """Four rows, or 75 logits, of an image: the check of `fit` does not suffice."""
     rng = np.random.default_rng(0)
     images_of_fit = rng.normal(size=(12, 1, 4, 4)).astype(np.float32)
-    net = FrozenEstimator(pretrained(Flattening(), classes=[0, 1, 2]))
+    net = FrozenEstimator(pretrained(make(), classes=[0, 1, 2]))
     clf = Laplace(net, setting="a", n_samples=3, random_state=0, **kwargs)
     clf.fit(images_of_fit, np.arange(12) % 3)
     assert clf.predict_proba(images_of_fit).shape == (12, 3)
     larger = rng.normal(size=(5, 1, 8, 8)).astype(np.float32)
     for method in (clf.predict_proba, clf.predict_members, clf.predict_uncertainty):
-        with pytest.raises(ValueError, match="first axis is not the samples"):
+        with pytest.raises(ValueError, match=message):
             method(larger)
+
+
+def test_frozen_network_changed_in_place_is_probed_again():
+    """What `fit` found about its layers is not used for others."""
+    X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    net = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 3))
+    clf = Laplace(FrozenEstimator(pretrained(net, classes=[0, 1, 2])), n_samples=3)
+    clf.set_params(setting="a", random_state=0).fit(X, np.arange(20) % 3)
+    expected = clf.predict_proba(X)
+    net.append(net[2])
+    net[2] = nn.Identity()  # the last layer has another name
+    assert_allclose(clf.predict_proba(X), expected, rtol=1e-6)
+    net.append(nn.LogSoftmax(1))  # the output is not that of the last layer
+    assert_allclose(clf.predict_proba(X), expected, rtol=1e-6)
+    net[4] = nn.ReLU()
+    with pytest.raises(ValueError, match="are not the output of one"):
+        clf.predict_proba(X)

@@ -19,7 +19,7 @@ from skood.epistemic.quam import _searches as _searching
 from skood.nn import pretrained
 from tests.epistemic._lenet import N_CLASSES, digits, lenet, plain_search
 from tests.epistemic._quam import FIELDS, QUICK, STEP, make_quam
-from tests.nn._conv_net import perceptron_in_torch
+from tests.nn._conv_net import fully_convolutional, perceptron_in_torch
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -330,3 +330,15 @@ def test_parts_of_the_points_at_the_same_time(data, quam, backend):
         for name in FIELDS:
             assert uncertainty[name].dtype == np.float64
             assert_allclose(uncertainty[name], expected[name], rtol=1e-9)
+
+
+def test_images_of_another_size_raise():
+    """75 logits of an image are no classes: the check of `fit` does not suffice."""
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(12, 1, 4, 4)).astype(np.float32)
+    net = FrozenEstimator(pretrained(fully_convolutional(), classes=[0, 1, 2]))
+    quam = make_quam(net, scope="full", **QUICK).fit(images, np.arange(12) % 3)
+    assert quam.predict_uncertainty(images[:2]).epistemic.shape == (2,)
+    larger = rng.normal(size=(2, 1, 8, 8)).astype(np.float32)
+    with pytest.raises(ValueError, match="must have one output per class"):
+        quam.predict_uncertainty(larger)

@@ -41,6 +41,11 @@ def conv_net(dtype=torch.float32, n_classes=3, seed=0, inplace=True):
     return net.train().to(dtype)
 
 
+def fully_convolutional():
+    """Return a network with three logits for images of 4 x 4 pixels, else more."""
+    return nn.Sequential(nn.Conv2d(1, 3, 4), nn.Flatten())
+
+
 def conv_classifier(**options):
     """The network in training mode, as a user may leave it, and a classifier of it."""
     net = conv_net(**options).train()

@@ -340,8 +340,8 @@ class Searches:
             stored = self.stored(tail.network.device, task)
             loss = stored.loss(tail, best.weights, points)
             excess = loss - stored.loss(tail, initial, points)[0]
-            growth = _square_norm(named) - _square_norm(tail.named(initial))[0]
-            prior = 0.5 * self.options.weight_decay * growth
+            change = _square_norm(named) - _square_norm(tail.named(initial))[0]
+            prior = 0.5 * self.options.weight_decay * change
             n_samples = self.estimator.n_samples_fit_
             fields["log_posterior_drop"] = n_samples * excess + prior
         return fields
