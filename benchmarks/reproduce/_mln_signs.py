@@ -51,14 +51,15 @@ DETECTORS = (*("MSP", "EBO", "Ensemble", "SHE", "Mahalanobis", "ViM", "DICE", "R
 # --- networks and features ------------------------------------------------------------
 
 
-def _pick(Z, columns):
+def pick(Z, columns):
+    """Return some columns, from the first one to before the second."""
     return Z[:, slice(*columns)]
 
 
 def _from_columns(columns, *steps):
     """Return a pipeline of some columns, from the first one to before the second."""
     return make_pipeline(
-        FunctionTransformer(_pick, kw_args={"columns": columns}), *steps
+        FunctionTransformer(pick, kw_args={"columns": columns}), *steps
     )
 
 

@@ -17,13 +17,8 @@ from torch.nn import functional
 
 from benchmarks.reproduce import _networks
 from benchmarks.reproduce._gtsrb import gtsrb_constraints
+from benchmarks.reproduce._mln_faces import FaceStudy
 from benchmarks.reproduce._mln_signs import Readings, Study
-from skood.logic import (
-    ConstraintSearch,
-    GreedySearch,
-    MLNDetector,
-    constraint_candidates,
-)
 from skood.nn import LinearHead, split
 
 SOURCE = Path(__file__)
@@ -374,30 +369,10 @@ class StoredGTSRB(Stored):
         }
 
 
-#: The predicates of the search, in the order of the paper.
-_PREDICATES = (
-    *("blond_hair", "gray_hair", "receding_hairline", "heavy_makeup", "brown_hair"),
-    *("young", "wearing_lipstick", "mustache", "male", "goatee", "attractive"),
-    *("bald", "no_beard"),
-)
-
-
-class CelebA(Stored):
+class CelebA(FaceStudy, Stored):
     """Faces with 13 attributes; detectors read the network of brown hair."""
 
     id_name, prefix, encoder = "celeba", "CelebA/", "ResNet-18"
-    values = {
-        name: np.array([0, 1])
-        for name in ("brown_hair", *(n for n in _PREDICATES if n != "brown_hair"))
-    }
-    #: (12) to (16)
-    constraints = (
-        "young",
-        "heavy_makeup -> gray_hair",
-        "wearing_lipstick -> gray_hair",
-        "wearing_lipstick -> no_beard",
-        "not male -> no_beard",
-    )
     transfer_sets = tuple(_OODS)
     sizes = (150_000, 2_599, 50_000)
 
@@ -412,38 +387,3 @@ class CelebA(Stored):
             name: Bunch(images=Images((X, some)), labels=y[some])
             for name, some in parts
         }
-
-    @property
-    def search(self):
-        """Return the search for constraints of MLN+Ensemble."""
-        return ConstraintSearch(
-            MLNDetector([], self.named_concepts(), "confidence", calibration="same"),
-            candidates=constraint_candidates({n: [0, 1] for n in _PREDICATES}),
-            search=GreedySearch(min_improvement=0.01),
-            validation=0.5,
-            test=0.0,
-            random_state=self.seed,
-        )
-
-    def _with_ood(self, name, *oods):
-        """Return features and labels of an ID set and of OOD sets."""
-        Z, y = self.Z(name), self.labels(name)
-        other = [self.Z(ood) for ood in oods]
-        marked = np.full((sum(map(len, other)), y.shape[1]), -1)
-        return np.concatenate([Z, *other]), np.concatenate([y, marked])
-
-    def searched(self):
-        """Return samples of a search with Textures, and of the test on all sets."""
-        return (
-            *self._with_ood("calibration", "textures"),
-            *self._with_ood("ID", *self.oods),
-        )
-
-    def transferred(self):
-        """Return ID samples and OOD sets of the search, and ID samples of the test."""
-        sets = {name: self.Z(name) for name in self.oods}
-        return self.Z("calibration"), self.labels("calibration"), sets, self.Z("ID")
-
-    def found_constraints(self):
-        """Return the constraints of a search with Textures."""
-        return self.search.fit(*self.searched()[:2]).constraints_

@@ -15,6 +15,12 @@ from torch import nn
 pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
 
 from benchmarks.reproduce import _mln_stored, _networks, mln, reproduce
+from benchmarks.reproduce._mln_faces import (
+    OODS,
+    PREDICATES,
+    Faces,
+    make_face_attributes,
+)
 from benchmarks.reproduce._mln_figures import effect_sizes
 from benchmarks.reproduce._mln_signs import CONCEPTS, SmallSigns
 from benchmarks.reproduce._mln_stored import (
@@ -249,3 +255,110 @@ def test_effect_sizes():
         d = cohen_d(mln_.mean(axis=axis), alone.mean(axis=axis))
         np.testing.assert_allclose(table.d[unit], d.value)
         np.testing.assert_allclose(table.low[unit], d.low)
+
+
+def test_shares_of_face_attributes():
+    """The shares, and the rules that hold for most faces, but not for all."""
+    faces = make_face_attributes(6000, random_state=0)
+    shares = dict(zip(faces.names, faces.attributes.mean(axis=0), strict=True))
+    expected = {
+        **{"blond_hair": 0.142, "gray_hair": 0.043, "receding_hairline": 0.076},
+        **{"heavy_makeup": 0.384, "brown_hair": 0.163, "young": 0.779},
+        **{"wearing_lipstick": 0.386, "mustache": 0.042, "male": 0.42},
+        **{"goatee": 0.063, "attractive": 0.512, "bald": 0.021, "no_beard": 0.804},
+    }
+    assert list(shares) == list(expected)
+    assert shares == pytest.approx(expected, abs=0.025)
+    of = dict(zip(faces.names, faces.attributes.T.astype(bool), strict=True))
+    hair = [of[name] for name in ("blond_hair", "gray_hair", "brown_hair")]
+    assert np.sum(hair, axis=0).max() == 1
+    assert not (of["no_beard"] & of["male"] & (of["mustache"] | of["goatee"])).any()
+    shaved = of["no_beard"][of["wearing_lipstick"]].mean()
+    assert 0.98 < shaved < 1
+
+
+def test_images_of_faces():
+    """Two columns for each attribute, along a unit vector of the seed."""
+    clean = make_face_attributes(4000, random_state=1)
+    signs = 2 * clean.attributes - 1
+    pairs = clean.data.reshape(-1, 13, 2)
+    vectors = (signs[:, :, None] * pairs).mean(axis=0)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=0.03)
+    noise = pairs - signs[:, :, None] * vectors
+    np.testing.assert_allclose(noise.std(axis=(0, 2)), 0.45, atol=0.02)
+    flipped = make_face_attributes(4000, label_noise=0.1, random_state=1)
+    np.testing.assert_array_equal(flipped.data, clean.data)
+    np.testing.assert_array_equal(clean.labels, clean.attributes)
+    share = np.mean(flipped.labels != flipped.attributes, axis=0)
+    np.testing.assert_allclose(share, 0.1, atol=0.02)
+    other = make_face_attributes(4000, random_state=2)
+    assert np.abs(other.data[:10] - clean.data[:10]).max() > 1
+
+
+def test_kinds_of_ood_faces():
+    sets = {kind: make_face_attributes(6000, ood=kind, random_state=1) for kind in OODS}
+    assert all((faces.labels == -1).all() for faces in sets.values())
+    X = {kind: faces.data.astype(np.float64) for kind, faces in sets.items()}
+    assert X["noise"].std() == pytest.approx(1, abs=0.01)
+    assert np.abs(X["uniform"]).max() <= 1.5
+    assert X["uniform"].std() == pytest.approx(3 / np.sqrt(12), abs=0.01)
+    # three dimensions, and a variance of 0.04 in the others
+    spectrum = np.linalg.eigvalsh(np.cov(X["texture"].T))
+    np.testing.assert_allclose(spectrum[:-3], 0.04, atol=0.006)
+    assert spectrum[-3] > 1
+    faces = make_face_attributes(6000, random_state=1)
+    vectors = (2 * faces.attributes - 1)[:, :, None] * faces.data.reshape(-1, 13, 2)
+    vectors = vectors.mean(axis=0)
+    # a part of each image, and one background
+    signs = 2 * sets["faded"].attributes - 1
+    rest = X["faded"] - 0.3 * (signs[:, :, None] * vectors).reshape(6000, 26)
+    np.testing.assert_allclose(rest.std(axis=0), 0.45, atol=0.02)
+    assert rest.mean(axis=0).std() == pytest.approx(0.3, abs=0.15)
+    # each attribute alone is one of faces, and together they are independent
+    mixed = sets["mixed"].attributes
+    np.testing.assert_allclose(
+        mixed.mean(axis=0), faces.attributes.mean(axis=0), atol=0.03
+    )
+    correlation = np.corrcoef(mixed.T) - np.eye(13)
+    assert np.abs(correlation).max() < 0.06
+    signs = 2 * mixed - 1
+    rest = X["mixed"] - (signs[:, :, None] * vectors).reshape(6000, 26)
+    np.testing.assert_allclose(rest.std(axis=0), 0.45, atol=0.02)
+    with pytest.raises(ValueError, match="one of noise, uniform, faded"):
+        make_face_attributes(5, ood="blurred")
+
+
+def test_parts_of_faces(tmp_path):
+    """Only training labels are flipped; OOD samples of the search are no test's."""
+    parts = Faces(Run(None, tmp_path), 0, label_noise=0.3, n=800)
+    faces = make_face_attributes(800, label_noise=0.3, random_state=0)
+    assert parts.concepts[0] == "brown_hair"
+    order = [PREDICATES.index(name) for name in parts.concepts]
+    labels = [parts.labels(name) for name in ("train", "calibration", "ID")]
+    assert [len(y) for y in labels] == [400, 200, 200]
+    np.testing.assert_array_equal(labels[0], faces.labels[:400, order])
+    np.testing.assert_array_equal(
+        np.concatenate(labels[1:]), faces.attributes[400:, order]
+    )
+    columns = np.ravel([[2 * j, 2 * j + 1] for j in order])
+    np.testing.assert_array_equal(parts.Z("ID"), faces.data[600:, columns])
+    accuracy = np.mean(
+        [
+            parts.readings.classifier(name).predict(parts.Z("ID")) == y
+            for name, y in zip(parts.concepts, labels[2].T, strict=True)
+        ]
+    )
+    assert accuracy > 0.9
+    search = parts.Z("search")
+    assert len(search) == 2 * 100
+    for half, kind in ((search[:100], "texture"), (search[100:], "mixed")):
+        known = {row.tobytes() for row in parts.Z(kind)}
+        assert len(known) == 80
+        assert not known & {row.tobytes() for row in half}
+    same = make_face_attributes(180, ood="mixed", random_state=0)
+    np.testing.assert_array_equal(search[100:], same.data[80:, columns])
+    study = parts.of_search
+    assert study.constraints == parts.found_constraints() != parts.constraints
+    for method in ("Logic", "MLN"):
+        own, other = parts.scores(method), study.scores(method)
+        assert not np.array_equal(own["ID"], other["ID"])
