@@ -7,14 +7,14 @@ from abc import ABCMeta, abstractmethod
 from numbers import Real
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.utils.metaestimators import available_if
 
 from skood.stats._conformal import reaches
+from skood.stats._ranks import check_pvalues
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import fit_context
-from skood.utils._torch import row_chunks, to_numpy
+from skood.utils._torch import row_chunks
 
 # Bytes that a chunk of samples and its intermediate results may take ...
 _BUDGET = 4 * 2**20
@@ -25,37 +25,6 @@ _BYTES = 32
 # Decorator of public methods that validates the parameters of the combiner there, since
 # a combiner has no fit.
 parameters_checked = fit_context(prefer_skip_nested_validation=True)
-
-
-def check_pvalues(P):
-    """Return p-values as an array of shape (n_samples, n_detectors), or raise."""
-    if issparse(P):
-        raise TypeError("P must be a dense array of p-values, got a sparse matrix.")
-    P = np.asarray(to_numpy(P))
-    if P.dtype.kind == "O" or (P.dtype.kind == "f" and P.dtype.itemsize > 8):
-        P = P.astype(np.float64)  # long doubles too: float64 is what is compared
-    if P.dtype.kind not in "biuf":
-        raise ValueError(f"P must hold p-values, got an array of dtype {P.dtype}.")
-    if P.ndim != 2 or P.shape[1] == 0:
-        raise ValueError(
-            "P must have the shape (n_samples, n_detectors), with one p-value of each "
-            f"detector in a row. Got the shape {P.shape}. For the p-values of one "
-            "sample pass P.reshape(1, -1), of one detector P.reshape(-1, 1)."
-        )
-    if P.size == 0:
-        return P
-    low, high = P.min(), P.max()
-    if np.isnan(low):
-        raise ValueError(
-            f"P has {int(np.isnan(P).sum())} NaN among {P.size} values, and combiners "
-            "do not accept missing p-values. Leave the detectors, or the samples, out."
-        )
-    if low < 0 or high > 1:
-        raise ValueError(
-            f"P must hold p-values, in [0, 1]. Got values from {low:g} to {high:g}; "
-            "conformal_pvalues makes p-values of scores."
-        )
-    return P
 
 
 def _check_level(alpha):
@@ -141,6 +110,10 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
         P-values (n_samples, n_detectors) are sorted to (n_detectors, chunk_size).
         """
         n, m = P.shape
+        if m == 0:
+            raise ValueError(
+                f"P must have one column for each detector, got the shape {P.shape}."
+            )
         self._check_members(m)
         results = np.empty((n, *shape), dtype=dtype)
 
@@ -177,7 +150,7 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
             If `P` does not have two axes, or has a value outside [0, 1]; if a
             parameter is out of its range.
         """
-        return self._by_sample(check_pvalues(P), self._statistic)
+        return self._by_sample(check_pvalues(P, "P", ndim=2), self._statistic)
 
     @parameters_checked
     def selected(self, P, alpha=0.05):
@@ -214,7 +187,7 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
             largest = p[np.maximum(k, 1) - 1, np.arange(p.shape[1])]
             return np.where(k > 0, largest, -1.0)
 
-        P = check_pvalues(P)
+        P = check_pvalues(P, "P", ndim=2)
         return self._by_sample(P, largest_selected)[:, None] >= P
 
 
@@ -244,7 +217,7 @@ class StepUpCombiner(BaseCombiner):
         pi0 : ndarray of shape (n_samples,), dtype float64
             In [0, 1].
         """
-        return self._by_sample(check_pvalues(P), self._pi0)
+        return self._by_sample(check_pvalues(P, "P", ndim=2), self._pi0)
 
     def _factor(self, p):
         """Return the factor: a scalar, or one value per sample."""

@@ -12,7 +12,6 @@ from sklearn.utils import check_array
 from skood.combine._base_combiner import (
     BaseCombiner,
     StepUpCombiner,
-    check_pvalues,
     parameters_checked,
 )
 from skood.stats._conformal import reaches
@@ -22,6 +21,7 @@ from skood.stats._ranks import (
     change_point,
     change_point_proportion,
     change_point_range,
+    check_pvalues,
     proportion_curve,
     slope_differences,
     smoother_proportion,
@@ -316,7 +316,9 @@ class Storey(StepUpCombiner):
             return proportion_curve(p, grid, self.plus_one)
 
         with quiet():
-            return self._by_sample(check_pvalues(P), curve, shape=(len(grid),))
+            return self._by_sample(
+                check_pvalues(P, "P", ndim=2), curve, shape=(len(grid),)
+            )
 
     def _check_members(self, m):
         if not isinstance(self.lam, Real) and m < _MANY:
@@ -453,7 +455,9 @@ class DOSStorey(StepUpCombiner):
             Number of p-values up to the change point; 0 where no difference of slopes
             is positive, unless ``fallback="argmax"``.
         """
-        return self._by_sample(check_pvalues(P), self._change_point, dtype=np.intp)
+        return self._by_sample(
+            check_pvalues(P, "P", ndim=2), self._change_point, dtype=np.intp
+        )
 
     @parameters_checked
     def dos(self, P):
@@ -469,7 +473,7 @@ class DOSStorey(StepUpCombiner):
         d : ndarray of shape (n_samples, n_detectors // 2), dtype float64
             d(1), d(2), …; NaN before the first index that `c_m` allows.
         """
-        P = check_pvalues(P)
+        P = check_pvalues(P, "P", ndim=2)
 
         def differences(p):
             first, _ = change_point_range(len(p), self.c_m)

@@ -325,7 +325,13 @@ def weighted(samples, unlabeled, shift):
     ]
     if shift.weights == "frequency":
         for weight, name in pairs:
-            _check_whole(weight, name)
+            wrong = weight != np.rint(weight)
+            if wrong.any():
+                raise ValueError(
+                    f"weights='frequency' needs whole numbers in {name}, how often "
+                    f"samples were observed, got {weight[wrong][0]:g}. Weights of the "
+                    f"distribution in use are weights='importance'."
+                )
         counts = np.where(np.isnan(samples.weight), 1, samples.weight).astype(np.intp)
         indices = np.repeat(np.arange(counts.size), counts)
         return replace(samples, weight=None).take(indices)
@@ -348,16 +354,6 @@ def weighted(samples, unlabeled, shift):
                 f"fixed beforehand."
             )
     return samples
-
-
-def _check_whole(weight, name):
-    wrong = weight != np.rint(weight)
-    if wrong.any():
-        raise ValueError(
-            f"weights='frequency' needs whole numbers in {name}, how often "
-            f"samples were observed, got {weight[wrong][0]:g}. Weights of the "
-            f"distribution in use are weights='importance'."
-        )
 
 
 def check_guarantee(rule, samples, unlabeled, certificate):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linprog
-from sklearn.utils.validation import column_or_1d
 
 from skood.decision._base_rule import (
     Linear,
@@ -20,6 +19,7 @@ from skood.decision._base_rule import (
 )
 from skood.decision._operating_point import Attainable, precision_at
 from skood.exceptions import InfeasibleError
+from skood.utils._scores import check_nonnegative
 from skood.utils._ties import GUARD
 
 # A reduced cost below this fraction of its terms is a tie, and acceptance probabilities
@@ -211,7 +211,7 @@ def _linear_program(weights, coefficients, most, equal, upper):
 
 def _check_probabilities(values, name):
     """Return probabilities as float64 that sum to one, or raise."""
-    values = _check_atoms(values, name)
+    values = check_nonnegative(values, name)
     if not abs(values.sum() - 1) <= GUARD:
         raise ValueError(
             f"{name} must sum to 1, got a sum of {float(values.sum())!r}; divide it "
@@ -220,21 +220,10 @@ def _check_probabilities(values, name):
     return values / values.sum()
 
 
-def _check_atoms(values, name):
-    """Return a finite 1-D float64 array without negative entries, or raise."""
-    values = column_or_1d(values).astype(np.float64, copy=False)
-    bad = ~(np.isfinite(values) & (values >= 0))
-    if bad.any():
-        raise ValueError(
-            f"{name} must be finite and not negative, got {float(values[bad][0])!r}."
-        )
-    return values
-
-
 def _check_input(p_id, p_ood, risk, rule):
     """Return the checked arrays, OOD arrays as zeros if they are None, or raise."""
     check_rule(rule)
-    p, risk = _check_probabilities(p_id, "p_id"), _check_atoms(risk, "risk")
+    p, risk = _check_probabilities(p_id, "p_id"), check_nonnegative(risk, "risk")
     q = np.zeros(len(p)) if p_ood is None else _check_probabilities(p_ood, "p_ood")
     if not len(p) == len(q) == len(risk):
         raise ValueError(

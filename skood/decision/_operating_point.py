@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skood.utils._labels import column
+from skood.utils._scores import check_scores
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
@@ -349,25 +350,9 @@ def rates_of(rule, N, E, F, n_id, n_ood):
     )
 
 
-def _check_score(score, name, *, below=True):
-    """Return a 1-D float64 score without NaN (or -inf unless `below`), or raise."""
-    score = column(score).astype(np.float64, copy=False)
-    if np.isnan(score).any():
-        raise ValueError(
-            f"{name} contains {int(np.isnan(score).sum())} NaN; every sample needs a "
-            f"score."
-        )
-    if not below and np.isneginf(score).any():
-        raise ValueError(
-            f"{name} contains -inf, an OOD score that no threshold could reject; use "
-            f"a finite score (+inf is allowed: rejected first)."
-        )
-    return score
-
-
 def check_pair(risk, ood, names, needs_ood_score):
     """Return both scores of one group of samples, of the same length."""
-    risk = _check_score(risk, names[0])
+    risk = check_scores(risk, names[0])
     if ood is None:
         if needs_ood_score:
             raise ValueError(
@@ -375,7 +360,12 @@ def check_pair(risk, ood, names, needs_ood_score):
                 f"scores for ID and for OOD samples, or one for both."
             )
         return risk, None
-    ood = _check_score(ood, names[1], below=False)
+    ood = check_scores(ood, names[1])
+    if np.isneginf(ood).any():
+        raise ValueError(
+            f"{names[1]} contains -inf, an OOD score that no threshold could reject; "
+            f"use a finite score (+inf is allowed: rejected first)."
+        )
     if risk.shape != ood.shape:
         raise ValueError(
             f"{names[0]} and {names[1]} must have one entry per sample each, got "

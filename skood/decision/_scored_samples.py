@@ -11,7 +11,7 @@ from sklearn.utils.validation import column_or_1d
 
 from skood.decision._base_rule import check_rule
 from skood.decision._operating_point import check_pair, project, standardize
-from skood.utils._labels import column
+from skood.utils._scores import check_nonnegative
 from skood.utils._stored import stored
 from skood.utils._weights import check_weight
 
@@ -174,7 +174,7 @@ class ScoredSamples:
         double = ood_id is not None
         risk_id, ood_id = check_pair(risk_id, ood_id, ("risk_id", "ood_id"), False)
         n_id = risk_id.size
-        loss_id = _check_loss(loss_id, n_id, "loss_id")
+        loss_id = check_nonnegative(loss_id, "loss_id", n_id)
         if risk_ood is None:
             if ood_ood is not None:
                 raise ValueError(
@@ -444,22 +444,6 @@ def split_indices(labels, n, share, rng):
     return order[first[order]], order[~first[order]]
 
 
-def _check_loss(loss, n_samples, name):
-    """Return the losses as float64 of shape (n_samples,), or raise."""
-    loss = column(loss).astype(np.float64, copy=False)
-    if loss.size != n_samples:
-        raise ValueError(
-            f"{name} must have one entry per ID sample, got {loss.size} for "
-            f"{n_samples} samples."
-        )
-    bad = ~(np.isfinite(loss) & (loss >= 0))
-    if bad.any():
-        raise ValueError(
-            f"{name} must be finite and not negative, got {float(loss[bad][0])!r}."
-        )
-    return loss
-
-
 def _check_labels(labels, name, n_samples):
     """Return the labels of samples of one kind, or raise; None stays None."""
     if labels is None:
@@ -488,7 +472,7 @@ def checked_samples(rule, samples):
             "ScoredSamples.from_arrays(risk_id, ood_id, loss_id, risk_ood, ood_ood)."
         )
     check_pair(samples.risk, samples.ood, ("risk", "ood"), False)
-    _check_loss(samples.loss, samples.risk.size, "loss")
+    check_nonnegative(samples.loss, "loss")
     n_id, n_ood = samples.sizes
     arrays = map(samples.by_kind, ("group", "source", "weight"))
     kinds = zip(("id", "ood"), samples.sizes, *arrays, strict=True)

@@ -22,7 +22,6 @@ from skood.nn import TorchClassifier
 from skood.nn._training_data import (
     check_target,
     check_two_classes,
-    check_weights,
     with_class_weight,
 )
 from skood.nn._training_options import training_options
@@ -45,6 +44,7 @@ from skood.utils._param_validation import (
 from skood.utils._progress import as_they_come, is_shown, progress
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
+from skood.utils._weights import check_weight
 
 # Block size, in bytes, of member predictions for nodes of a graph.
 GRAPH_BYTES = 2**30
@@ -577,7 +577,7 @@ class SnapshotEnsemble(BaseMembers):
             y = check_target(y, self.estimator)
             classes, codes = np.unique(y, return_inverse=True)
             weight = with_class_weight(
-                check_weights(sample_weight, len(y)),
+                check_weight(sample_weight, len(y), default=1),
                 self.estimator.class_weight,
                 codes,
                 classes,

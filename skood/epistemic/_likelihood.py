@@ -25,13 +25,13 @@ from skood.nn._make_network import make_network
 from skood.nn._training_data import (
     check_numbers,
     check_target,
-    check_weights,
     class_codes,
 )
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._log_proba import log_proba_of
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import to_numpy
+from skood.utils._weights import check_weight
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class Gaussian(BaseLikelihood):
         elif self.variance == "residuals":
             self.variance_ = 1.0  # not used by the means
             square = np.square(y - means())
-            weight = check_weights(sample_weight, len(y))
+            weight = check_weight(sample_weight, len(y), default=1)
             self.variance_ = float(np.average(square, weights=weight))
             check_residuals(self.variance_, y)
         elif self.variance == "marglik":

@@ -25,7 +25,6 @@ from skood.nn._borrowed_module import borrowed
 from skood.nn._training import OPTIMIZERS, check_finite, make_schedule
 from skood.nn._training_data import (
     check_target,
-    check_weights,
     normalized,
     row_batches,
     stratified_split,
@@ -44,6 +43,7 @@ from skood.utils._torch import (
     to_tensor,
     training,
 )
+from skood.utils._weights import check_weight
 
 # Above this size in bytes of activations in an epoch, neighborhoods are sampled.
 _MAX_EPOCH_BYTES = 8 * 2**30
@@ -124,7 +124,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         y = check_target(y, self)
         check_consistent_length(nodes, y)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        user_weight = check_weights(sample_weight, len(codes))
+        user_weight = check_weight(sample_weight, len(codes), default=1)
         weight = with_class_weight(user_weight, self.class_weight, codes, self.classes_)
         if len(np.unique(codes[weight > 0])) < 2:
             raise ValueError(

@@ -15,12 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.graph._node_set import NodeSet, check_nodes
 from skood.nn._dirichlet import DirichletMixin
-from skood.nn._training_data import check_target, check_weights
+from skood.nn._training_data import check_target
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._torch import row_chunks
+from skood.utils._weights import check_weight
 
 # Number of simultaneous breadth-first searches: one for each bit of a word.
 _WORD = 64
@@ -164,7 +165,7 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
         with fresh_fit(self):
             nodes, y = check_nodes(self, X, reset=True), check_target(y, self)
             check_consistent_length(nodes, y)
-            weight = check_weights(sample_weight, len(y))
+            weight = check_weight(sample_weight, len(y), default=1)
             self.metric_ = resolve_metric(self.metric, X)
             self._sigma = float(self.sigma)
             self._cutoff = np.inf if self.cutoff is None else float(self.cutoff)

@@ -9,10 +9,10 @@ import numpy as np
 
 from skood.metrics._sample_checks import (
     check_ood,
-    check_scores,
     least_count,
     require_both,
 )
+from skood.utils._scores import check_scores
 from skood.utils._stored import stored
 from skood.utils._ties import at_ends, ends_of_ties, ranked_scores
 from skood.utils._weights import count_weights
@@ -32,7 +32,7 @@ def accepted_counts(is_ood, y_score, weight=None):
 def _counts(y_true, y_score, ood_label, classes, sample_weight=None):
     """Check labels and scores, and return the counts."""
     is_ood = check_ood(y_true, ood_label, classes)
-    y_score = check_scores(y_score, is_ood.shape[0])
+    y_score = check_scores(y_score, "y_score", n_samples=is_ood.shape[0])
     weight = count_weights(sample_weight, is_ood.shape[0])
     if weight is not None and not weight.all():
         is_ood, y_score, weight = (a[weight > 0] for a in (is_ood, y_score, weight))

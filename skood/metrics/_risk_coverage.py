@@ -11,13 +11,13 @@ from scipy.special import digamma
 from skood.metrics._sample_checks import (
     RankedLosses,
     check_ood,
-    check_scores,
     least_count,
     rank_id,
     require_both,
 )
 from skood.utils._losses import per_sample_loss
 from skood.utils._param_validation import Number, validate_params
+from skood.utils._scores import check_scores
 from skood.utils._ties import GUARD, at_ends, ends_of_ties, ranked_scores
 from skood.utils._weights import count_weights
 
@@ -534,7 +534,7 @@ def _curve_counts(
             f"definition must be 'selective_risk' or 'dhamija', got {definition!r}."
         )
     is_ood = check_ood(y_true, ood_label, classes)
-    y_score = check_scores(y_score, is_ood.size)
+    y_score = check_scores(y_score, "y_score", n_samples=is_ood.size)
     weight = count_weights(sample_weight, is_ood.size)
     require_both(is_ood if weight is None else is_ood[weight > 0], ood_label)
     correct = ~is_ood if weight is None else ~is_ood & (weight > 0)

@@ -7,35 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skood.utils._labels import check_label_rows, column, is_nan, ood_mask
+from skood.utils._labels import check_label_rows, is_nan, ood_mask
 from skood.utils._losses import implied_ood_label, per_sample_loss
+from skood.utils._scores import check_scores
 from skood.utils._ties import GUARD, ends_of_ties, ranked_scores
-from skood.utils._torch import to_numpy
 from skood.utils._weights import check_weight, count_weights
-
-
-def check_scores(y_score, n_samples, name="y_score"):
-    """Return `y_score` as float64 of shape (n_samples,) without NaN, or raise."""
-    y_score = to_numpy(y_score)
-    shape = np.shape(y_score)
-    if len(shape) != 1 and shape[1:] != (1,):
-        raise ValueError(
-            f"{name} must have one score per sample, shape ({n_samples},), got an "
-            f"array of shape {shape}; of several columns, such as the probabilities of "
-            f"classes, pass the one to rank by or their maximum."
-        )
-    y_score = column(y_score).astype(np.float64, copy=False)
-    if y_score.shape[0] != n_samples:
-        raise ValueError(
-            f"{name} has {y_score.shape[0]} entries, but y_true has {n_samples}; "
-            f"pass one score per label."
-        )
-    if np.isnan(y_score).any():
-        raise ValueError(
-            f"{name} contains {int(np.isnan(y_score).sum())} NaN; a score must order "
-            f"the samples (infinities are allowed)."
-        )
-    return y_score
 
 
 def _is_boolean(labels):
@@ -156,7 +132,7 @@ def rank_id(y_true, y_pred, y_score, loss, ood_label, classes, sample_weight=Non
     """Check the arguments of a metric, and return the ranked ID samples."""
     ood_label = implied_ood_label(loss, ood_label)
     is_id, weight = id_samples(y_true, ood_label, classes, sample_weight)
-    y_score = check_scores(y_score, is_id.size)
+    y_score = check_scores(y_score, "y_score", n_samples=is_id.size)
     loss = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
     if loss.size < is_id.size:
         y_score = y_score[np.flatnonzero(is_id)]

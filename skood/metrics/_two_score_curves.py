@@ -20,9 +20,10 @@ from skood.decision._base_rule import check_rule
 from skood.decision._calibration_sample import Goal, Problem, better
 from skood.decision._operating_point import precision_at
 from skood.decision._solver import grid_of_angles, search
-from skood.metrics._sample_checks import check_scores, id_samples, require_both
+from skood.metrics._sample_checks import id_samples, require_both
 from skood.utils._losses import implied_ood_label, per_sample_loss
 from skood.utils._param_validation import Number, StrOptions, validate_params
+from skood.utils._scores import check_scores
 from skood.utils._ties import GUARD, ends_of_ties
 from skood.utils._weights import check_weight
 
@@ -50,10 +51,10 @@ def reject_scores(
         weights = check_weight(sample_weight, is_id.size)
         is_ood = (weights > 0) & ~is_id
         weight_ood = weights[is_ood]
-    risk = -check_scores(y_score, is_id.size)
+    risk = -check_scores(y_score, "y_score", n_samples=is_id.size)
     ood = None
     if ood_score is not None:
-        ood = -check_scores(ood_score, is_id.size, "ood_score")
+        ood = -check_scores(ood_score, "ood_score", n_samples=is_id.size)
         if np.isneginf(ood).any():
             raise ValueError(
                 "ood_score contains +inf, a score that no threshold could reject; "

@@ -16,7 +16,6 @@ from skood.stats._betting import Bettors, Capital, History, detectable_shift
 from skood.stats._reference_ranks import (
     SHAPES,
     ReferenceScores,
-    as_scores,
     stream_uniforms,
 )
 from skood.utils._atomic_fit import fresh_fit
@@ -35,6 +34,7 @@ from skood.utils._param_validation import (
     StrOptions,
     fit_context,
 )
+from skood.utils._scores import check_scores
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
@@ -422,9 +422,9 @@ class ExchangeabilityMonitor(SkoodEstimator):
         """Return scores of shape (n_samples,) without NaN."""
         detector = self.detector_
         if detector is None:
-            return as_scores(X)
+            return check_scores(X, "X of a monitor without a detector")
         score = detector.score_samples if hasattr(detector, "fit") else detector
-        return as_scores(score(X), of="The detector", n_samples=n_rows(X))
+        return check_scores(score(X), "The output of the detector", n_samples=n_rows(X))
 
     def _advance(self, scores, times=None):
         """Return the path over samples, and the progress after them.

@@ -32,7 +32,6 @@ from skood.nn._training_data import (
     check_same_classes,
     check_target,
     check_two_classes,
-    check_weights,
     class_codes,
     normalized,
     with_class_weight,
@@ -46,6 +45,7 @@ from skood.utils._labels import (
 )
 from skood.utils._param_validation import StrOptions
 from skood.utils._torch import to_numpy
+from skood.utils._weights import check_weight
 
 
 def _has_one_head(estimator):
@@ -670,7 +670,7 @@ class MultiHeadClassifier(
     def _head_samples(self, X, columns, sample_weight, class_weights, shares):
         """Join samples, class indices and weights; leave out samples of weight zero."""
         check_consistent_length(X, columns[0])
-        weight_of_samples = check_weights(sample_weight, len(columns[0]))
+        weight_of_samples = check_weight(sample_weight, len(columns[0]), default=1)
         codes = [
             class_codes(column, classes)
             for column, classes in zip(columns, self.classes_, strict=True)

@@ -13,10 +13,11 @@ from sklearn.utils import check_consistent_length
 from skood.nn._base_torch_estimator import BaseTorchEstimator
 from skood.nn._default_modules import ModuleBuilder
 from skood.nn._training import TrainingNet, WeightedCriterion
-from skood.nn._training_data import TrainingSet, check_numbers, check_weights
+from skood.nn._training_data import TrainingSet, check_numbers
 from skood.nn._training_options import training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import StrOptions, fit_context
+from skood.utils._weights import check_weight
 
 
 def _squared_error(outputs, targets):
@@ -257,7 +258,7 @@ class TorchRegressor(RegressorMixin, BaseTorchEstimator):
                 "Input y contains values that are too large for float32, up to "
                 f"{np.abs(y).max():.3g}. Scale the targets."
             )
-        weight = check_weights(sample_weight, len(y))
+        weight = check_weight(sample_weight, len(y), default=1)
         samples, used = TrainingSet(X, targets, weight), np.flatnonzero(weight)
         return samples if len(used) == len(y) else samples.subset(used)
 

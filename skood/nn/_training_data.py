@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from skood.utils._labels import check_labels, label_codes, sortable_labels
 from skood.utils._torch import to_numpy
+from skood.utils._weights import check_weight
 
 
 def check_target(y, estimator):
@@ -67,33 +68,6 @@ def check_two_classes(codes, classes, estimator, where=""):
             f"weight above zero to fit, got 1 class{where}: "
             f"{classes.tolist()[codes[0]]!r}."
         )
-
-
-def check_weights(sample_weight, n_samples):
-    """Return sample weights as a float64 array, ones for None, or raise."""
-    if sample_weight is None:
-        return np.ones(n_samples)
-    weight = check_array(
-        to_numpy(sample_weight),
-        ensure_2d=False,
-        dtype=np.float64,
-        input_name="sample_weight",
-    )
-    if weight.shape != (n_samples,):
-        raise ValueError(
-            f"sample_weight must have one weight per sample, shape ({n_samples},); got "
-            f"shape {weight.shape}."
-        )
-    if weight.min() < 0:
-        raise ValueError(
-            f"sample_weight must not be negative, got a weight of {weight.min():g}."
-        )
-    if weight.max() == 0:
-        raise ValueError(
-            "sample_weight is zero for every sample: at least one non-zero weight is "
-            "needed."
-        )
-    return weight
 
 
 def with_class_weight(weight, class_weight, codes, classes):
@@ -158,7 +132,7 @@ class TrainingSet(torch.utils.data.Dataset):
 def weighted_samples(X, codes, sample_weight, class_weight, classes):
     """Join samples, class indices and weights; leave out samples of weight zero."""
     check_consistent_length(X, codes)
-    weight = check_weights(sample_weight, len(codes))
+    weight = check_weight(sample_weight, len(codes), default=1)
     weight = with_class_weight(weight, class_weight, codes, classes)
     used = np.flatnonzero(weight)
     if len(used) == 0:

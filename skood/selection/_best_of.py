@@ -10,13 +10,12 @@ from sklearn.utils import check_random_state
 
 from skood.combine import DOSStorey, Fisher
 from skood.selection._scores import (
-    check_pair,
     member_names,
     n_reference,
     split_reference,
 )
 from skood.selection._step_up import Selection
-from skood.stats._conformal import Calibration
+from skood.stats._conformal import Calibration, check_pair
 from skood.stats._fdp import bound_of_selection
 from skood.stats._ranks import check_level
 from skood.utils._estimator import SkoodEstimator

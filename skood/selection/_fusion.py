@@ -12,9 +12,9 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
-from skood.selection._scores import check_pair, n_reference, split_reference
+from skood.selection._scores import n_reference, split_reference
 from skood.selection._step_up import Selection
-from skood.stats._conformal import Calibration
+from skood.stats._conformal import Calibration, check_pair
 from skood.stats._fdp import bound_of_selection
 from skood.stats._ranks import check_level, step_up
 from skood.utils._estimator import SkoodEstimator

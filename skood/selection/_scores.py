@@ -1,29 +1,11 @@
-"""Validation and splits of the scores of several detectors."""
+"""Names of detectors, and splits of their scores."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
 
-from skood.stats._conformal import check_scores
 from skood.utils._torch import to_numpy
-
-
-def check_pair(scores, calibration_scores, ndim=2):
-    """Return scores of the batch and of the calibration samples, or raise."""
-    scores = check_scores(scores, "scores", ndim)
-    calibration = check_scores(calibration_scores, "calibration_scores", ndim)
-    if scores.shape[1:] != calibration.shape[1:]:
-        raise ValueError(
-            "scores and calibration_scores must have one column for each detector, got "
-            f"the shapes {scores.shape} and {calibration.shape}."
-        )
-    if len(calibration) == 0:
-        raise ValueError(
-            "There is no calibration sample: calibration_scores is empty. Give scores "
-            "of held-out ID samples."
-        )
-    return scores, calibration
 
 
 def member_names(names, n_detectors):

@@ -14,7 +14,7 @@ from skood.stats._fdp import bound_of_selection
 from skood.stats._fdp_bands import local_band, simes_band
 from skood.stats._ranks import (
     check_level,
-    check_ranks,
+    check_pvalues,
     check_size,
     min_selected,
     step_up,
@@ -250,7 +250,7 @@ class StepUp(SkoodEstimator):
             If an argument or parameter is invalid.
         """
         alpha = check_level(alpha)
-        ranks = check_ranks(pvalues, n_calibration)
+        ranks = check_pvalues(pvalues, n_calibration=n_calibration)
         return self._levels(ranks, n_calibration)[ranks] <= loosened(alpha)
 
     @_checked
@@ -277,7 +277,7 @@ class StepUp(SkoodEstimator):
         TypeError, ValueError
             If an argument or parameter is invalid.
         """
-        ranks = check_ranks(pvalues, n_calibration)
+        ranks = check_pvalues(pvalues, n_calibration=n_calibration)
         return self._levels(ranks, n_calibration)[ranks]
 
     @_checked
@@ -303,7 +303,9 @@ class StepUp(SkoodEstimator):
         TypeError, ValueError
             If an argument or parameter is invalid.
         """
-        return self._n_id(check_ranks(pvalues, n_calibration), n_calibration)
+        return self._n_id(
+            check_pvalues(pvalues, n_calibration=n_calibration), n_calibration
+        )
 
     def _n_id(self, ranks, n):
         m = len(ranks)
@@ -408,7 +410,7 @@ class ConditionalStepUp(SkoodEstimator):
             If an argument or parameter is invalid.
         """
         alpha = check_level(alpha)
-        ranks = check_ranks(pvalues, n_calibration)
+        ranks = check_pvalues(pvalues, n_calibration=n_calibration)
         levels = step_up(ranks, self._band(n_calibration), float(len(ranks)))
         return levels[ranks] <= loosened(alpha)
 
@@ -434,7 +436,7 @@ class ConditionalStepUp(SkoodEstimator):
         TypeError, ValueError
             If an argument or parameter is invalid.
         """
-        ranks = check_ranks(pvalues, n_calibration)
+        ranks = check_pvalues(pvalues, n_calibration=n_calibration)
         return self._band(n_calibration)[ranks]
 
     def _band(self, n):
@@ -505,7 +507,7 @@ def select_novelties(pvalues, n_calibration, alpha=0.1, procedure=None, *, delta
     """
     alpha = check_level(alpha)
     n = check_size(n_calibration)
-    ranks = check_ranks(pvalues, n)
+    ranks = check_pvalues(pvalues, n_calibration=n)
     procedure = StepUp() if procedure is None else procedure
     if isinstance(procedure, type) or not hasattr(procedure, "selected"):
         raise TypeError(

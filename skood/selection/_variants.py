@@ -9,17 +9,16 @@ from numbers import Real
 import numpy as np
 
 from skood.selection._best_of import pruned, xi_of
-from skood.selection._scores import check_pair
 from skood.selection._step_up import Selection, evalues_of
-from skood.stats._conformal import check_scores
+from skood.stats._conformal import check_pair
 from skood.stats._evalues import e_bh
 from skood.stats._ranks import (
     check_level,
     check_pvalues,
-    check_ranks,
 )
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, fit_context
+from skood.utils._scores import check_nonnegative
 from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
 
@@ -94,7 +93,7 @@ def evalue_selection(pvalues, n_calibration, alpha=0.1, *, alpha_bh=None):
     array([ True,  True,  True,  True, False, False])
     """
     alpha = check_level(alpha)
-    ranks = check_ranks(pvalues, n_calibration, ndim=2)
+    ranks = check_pvalues(pvalues, ndim=2, n_calibration=n_calibration)
     levels = np.atleast_1d(alpha / 2 if alpha_bh is None else alpha_bh).tolist()
     levels = [check_level(level, "alpha_bh") for level in levels]
     if len(ranks) == 0 or len(levels) not in (1, len(ranks)):
@@ -196,10 +195,10 @@ def weighted_selection(
     alpha = check_level(alpha)
     check_pruning(pruning)
     test, calibration = check_pair(scores, calibration_scores, ndim=1)
-    w_calibration = _check_weights(
+    w_calibration = check_nonnegative(
         calibration_weights, "calibration_weights", len(calibration)
     )
-    w_test = _check_weights(weights, "weights", len(test))
+    w_test = check_nonnegative(weights, "weights", len(test))
     if w_calibration.sum() == 0:
         raise ValueError(
             "All calibration_weights are zero: no calibration sample is like the ID "
@@ -214,20 +213,6 @@ def weighted_selection(
         alpha=alpha,
         n_calibration=len(calibration),
     )
-
-
-def _check_weights(weights, name, n_samples):
-    """Return weights of shape (n_samples,), or raise."""
-    weights = check_scores(weights, name, 1)
-    if len(weights) != n_samples:
-        raise ValueError(f"{name} must have {n_samples} values, got {len(weights)}.")
-    wrong = weights[(weights < 0) | np.isinf(weights)]
-    if len(wrong):
-        raise ValueError(
-            f"{name} must be finite and not negative, ratios of densities, got "
-            f"{wrong[0]:g}."
-        )
-    return weights
 
 
 class LOND(SkoodEstimator):

@@ -13,9 +13,10 @@ from sklearn.utils import check_random_state
 
 from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import Interval, StrOptions, validate_params
+from skood.utils._scores import check_scores
 from skood.utils._stored import stored
 from skood.utils._ties import loosened, tie_scale, tolerance
-from skood.utils._torch import row_chunks, to_numpy
+from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 
 # Number of scores of one member that a thread looks up at a time.
@@ -40,30 +41,22 @@ def pvalues_of(counts, n_calibration, method):
     return (1.0 + counts) / (n_calibration + 1.0)
 
 
-def check_scores(scores, name, ndim=None):
-    """Return scores as float64 with `ndim` axes, None: one or two; or raise."""
-    scores = np.asarray(to_numpy(scores))
-    if scores.dtype.kind not in "biuf" and (ndim is None or scores.size):
+def check_pair(scores, calibration_scores, ndim=2):
+    """Return scores, and scores of calibration samples by the same detectors."""
+    scores = check_scores(scores, "scores", ndim)
+    calibration = check_scores(calibration_scores, "calibration_scores", ndim)
+    if scores.shape[1:] != calibration.shape[1:]:
         raise ValueError(
-            f"{name} must be an array of real numbers, got dtype {scores.dtype}."
+            "scores and calibration_scores must be of the same detectors, in both one "
+            f"axis for one detector or one column each. Got the shapes {scores.shape} "
+            f"and {calibration.shape}."
         )
-    allowed = (1, 2) if ndim is None else (ndim,)
-    if scores.ndim not in allowed or scores.shape[1:] == (0,):
-        if ndim is not None:
-            shape = "(n_samples,)" if ndim == 1 else "(n_samples, n_detectors)"
-            raise ValueError(f"{name} must have the shape {shape}, got {scores.shape}.")
+    if len(calibration) == 0:
         raise ValueError(
-            f"{name} must have the shape (n_samples,), or (n_samples, n_detectors) for "
-            f"several detectors. Got the shape {scores.shape}."
+            "calibration_scores is empty: p-values are relative to the scores of at "
+            "least one held-out ID sample."
         )
-    scores = scores.astype(np.float64, copy=False)
-    if np.isnan(scores).any():
-        raise ValueError(
-            f"{name} has {int(np.isnan(scores).sum())} NaN among {scores.size} values, "
-            "and a missing score has no p-value. Leave these samples, or the detector "
-            "that gives them, out."
-        )
-    return scores
+    return scores, calibration
 
 
 @validate_params(
@@ -163,19 +156,7 @@ def conformal_pvalues(
     ... ).tolist()
     [0.0, 0.75, 0.75, 1.0]
     """
-    scores = check_scores(scores, "scores")
-    calibration = check_scores(calibration_scores, "calibration_scores")
-    if scores.shape[1:] != calibration.shape[1:]:
-        raise ValueError(
-            "scores and calibration_scores must be of the same detectors, in both one "
-            f"axis for one detector or one column each. Got the shapes {scores.shape} "
-            f"and {calibration.shape}."
-        )
-    if len(calibration) == 0:
-        raise ValueError(
-            "calibration_scores is empty: p-values are relative to the scores of at "
-            "least one held-out ID sample."
-        )
+    scores, calibration = check_pair(scores, calibration_scores, ndim=None)
     n = len(calibration)
     if len(scores) > 10 * n:
         warn(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skood.stats._fdp_bands import local_envelope
-from skood.stats._ranks import check_level, check_ranks, check_size
+from skood.stats._ranks import check_level, check_pvalues, check_size
 from skood.utils._ties import loosened
 from skood.utils._torch import to_numpy
 
@@ -85,7 +85,10 @@ def fdp_bound(pvalues, n_calibration, delta=0.1, method="local"):
     >>> fdp_bound(p, 200, delta=0.1)[[4, 7, 9]].round(2)
     array([0.2 , 0.12, 0.3 ])
     """
-    ranks, n = check_ranks(pvalues, n_calibration), check_size(n_calibration)
+    ranks, n = (
+        check_pvalues(pvalues, n_calibration=n_calibration),
+        check_size(n_calibration),
+    )
     delta = check_level(delta, "delta")
     ends, bounds = _bounds(ranks, n, delta, method)
     return bounds[ends.searchsorted(np.arange(1, len(ranks) + 1))]

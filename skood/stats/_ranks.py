@@ -11,6 +11,7 @@ import math
 from numbers import Integral, Real
 
 import numpy as np
+from scipy.sparse import issparse
 
 from skood.utils._ties import GUARD, loosened
 from skood.utils._torch import to_numpy
@@ -41,45 +42,46 @@ def check_size(n_calibration):
     return int(n_calibration)
 
 
-def check_pvalues(pvalues, *, ndim=1):
-    """Return p-values of shape (n_samples,), or (n_splits, n_samples), or raise."""
+def check_pvalues(pvalues, name="pvalues", *, ndim=1, n_calibration=None):
+    """Return p-values with `ndim` axes; with `n_calibration` their ranks; or raise.
+
+    The ranks r of p-values r / (n + 1) are 1, ..., n + 1. An empirical distribution
+    function, which can be 0, is not accepted: for n = 100 and 1000 ID samples,
+    Benjamini-Hochberg at 0.1 has a false discovery rate of 0.91 on it.
+    """
+    if issparse(pvalues):
+        raise TypeError(f"{name} must be a dense array, got a sparse matrix.")
     p = np.asarray(to_numpy(pvalues))
-    if p.dtype.kind not in "biuf" and p.size:
-        raise ValueError(f"pvalues must be numbers, got an array of dtype {p.dtype}.")
+    if p.dtype.kind not in "biufO" and p.size:
+        raise ValueError(f"{name} must be numbers, got an array of dtype {p.dtype}.")
     if p.ndim != ndim:
-        shape = "(n_samples,)" if ndim == 1 else "(n_splits, n_samples)"
-        raise ValueError(f"pvalues must have the shape {shape}, got {p.shape}.")
+        shape, hint = "(n_samples,)", ""
+        if ndim == 2:
+            shape = "(n_samples, n_detectors), or (n_splits, n_samples)"
+            hint = f" Pass a row as {name}.reshape(1, -1), a column as (-1, 1)."
+        raise ValueError(f"{name} must have the shape {shape}, got {p.shape}.{hint}")
     if not (p.dtype.kind == "f" and p.dtype.itemsize == 4):
-        p = p.astype(np.float64, copy=False)
-    if p.size == 0:
-        return p
+        p = p.astype(np.float64, copy=False)  # long doubles too, for equal comparisons
     if np.isnan(p).any():
         raise ValueError(
-            f"pvalues has {int(np.isnan(p).sum())} NaN among {p.size} values. Leave "
-            "these samples out."
+            f"{name} has {int(np.isnan(p).sum())} NaN among {p.size} values. Leave the "
+            "detectors, or the samples, out."
         )
-    if p.min() < 0 or p.max() > 1:
+    if p.min(initial=0) < 0 or p.max(initial=1) > 1:
         raise ValueError(
-            f"pvalues must be in [0, 1], got values from {p.min():g} to {p.max():g}; "
+            f"{name} must be in [0, 1], got values from {p.min():g} to {p.max():g}; "
             "skood.combine.conformal_pvalues makes p-values of scores."
         )
-    return p
-
-
-def check_ranks(pvalues, n_calibration, *, ndim=1):
-    """Return the ranks r of p-values r / (n + 1), r = 1, ..., n + 1, or raise.
-
-    An empirical distribution function, which can be 0, is not accepted: for n = 100 and
-    1000 ID samples, Benjamini-Hochberg at 0.1 has a false discovery rate of 0.91 on it.
-    """
-    p, n = check_pvalues(pvalues, ndim=ndim), check_size(n_calibration)
+    if n_calibration is None:
+        return p
+    n = check_size(n_calibration)
     exact = p.astype(np.float64) * (n + 1)
     ranks = np.rint(exact)
     eps = np.finfo(p.dtype).eps
     wrong = (np.abs(exact - ranks) > max(1e-6, min(2 * n * eps, 0.2))) | (ranks < 1)
     if wrong.any():
         raise ValueError(
-            f"pvalues must be conformal p-values of n_calibration={n} samples, the "
+            f"{name} must be conformal p-values of n_calibration={n} samples, the "
             f"multiples of 1/{n + 1} from 1/{n + 1} to 1. Got {p[wrong][0]:.6g} at the "
             f"index {np.flatnonzero(wrong)[0]}. Use conformal_pvalues, with "
             "method='conformal', and the number of its calibration scores."

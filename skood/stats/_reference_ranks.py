@@ -9,7 +9,6 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from skood.utils._stored import stored
-from skood.utils._torch import to_numpy
 
 # Uniform numbers drawn at once; their values depend on it.
 _DRAWN = 1024
@@ -118,26 +117,6 @@ class ReferenceScores:
         bets *= count
         bets /= totals[:, :-1]
         return bets, totals[:, -1].copy()
-
-
-def as_scores(X, of="X", n_samples=None):
-    """Return scores of shape (n_samples,) in float64, or raise."""
-    if type(X) is not np.ndarray or X.dtype != np.float64:
-        X = np.asarray(to_numpy(X), dtype=np.float64)
-    if X.ndim == 2 and X.shape[1] == 1:
-        X = X[:, 0]
-    if X.ndim != 1 or n_samples not in (None, len(X)):
-        raise ValueError(
-            f"{of} must give one score per sample, shape (n_samples,) or "
-            f"(n_samples, 1), got the shape {X.shape}. Give the monitor a detector, or "
-            "the scores of one."
-        )
-    if np.isnan(X).any():
-        raise ValueError(
-            f"{of} contains NaN as the score of {int(np.isnan(X).sum())} of {len(X)} "
-            "samples. Every sample counts: impute missing values before scoring."
-        )
-    return X
 
 
 def stream_uniforms(seed, positions):

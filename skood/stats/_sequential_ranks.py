@@ -9,8 +9,9 @@ import numpy as np
 from scipy.special import gammainc, gammaln, hyp1f1
 from sklearn.utils import check_random_state
 
-from skood.stats._reference_ranks import as_scores, tied_ranks
+from skood.stats._reference_ranks import tied_ranks
 from skood.utils._param_validation import Number, StrOptions, validate_params
+from skood.utils._scores import check_scores
 
 # Factors of the products of neighboring ranks in `serial_dependence`.
 _LAMBDAS = np.array([0.1, 0.3, 0.9])
@@ -91,8 +92,10 @@ def sequential_ranks(
     >>> sequential_ranks([1, 2, 3], [0, 4, 0.5], theta=[0.5, 0.5, 0.5])
     array([0.125     , 0.9       , 0.16666667])
     """
-    calibration = np.sort(_at_least(as_scores(calibration_scores), 1))
-    scores = as_scores(scores)
+    calibration = np.sort(
+        _at_least(check_scores(calibration_scores, "calibration_scores"), 1)
+    )
+    scores = check_scores(scores, "scores")
     n, t = len(calibration), np.arange(1, len(scores) + 1)
     rng = check_random_state(random_state)
     ties = np.sort(rng.random_sample(n)), rng.random_sample(len(scores))
@@ -333,7 +336,7 @@ def serial_dependence(scores, *, n_calibration=None, random_state=None):
     >>> float(serial_dependence(noise[1:] + 0.5 * noise[:-1]).max().round())
     69.0
     """
-    scores = _at_least(as_scores(scores), 2)
+    scores = _at_least(check_scores(scores, "scores"), 2)
     n = len(scores) // 2 if n_calibration is None else n_calibration
     if n >= len(scores):
         raise ValueError(

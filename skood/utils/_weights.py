@@ -12,6 +12,8 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_array
 
+from skood.utils._torch import to_numpy
+
 # Weights that are this close to an integer above are rounded down to count units.
 _ROUNDING = 1e-9
 
@@ -22,11 +24,12 @@ _MAX_UNITS = 10_000_000
 _LARGEST_SUM = 2**31
 
 
-def check_weight(sample_weight, n_samples, name="sample_weight"):
+def check_weight(sample_weight, n_samples, name="sample_weight", default=None):
     """Return weights as float64 of shape (n_samples,), or None; raise if invalid.
 
-    A number is the weight of each sample.
+    A number is the weight of each sample. `default` replaces None.
     """
+    sample_weight = default if sample_weight is None else to_numpy(sample_weight)
     if sample_weight is None:
         return None
     if isinstance(sample_weight, Real):

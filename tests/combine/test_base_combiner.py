@@ -198,17 +198,20 @@ def test_corrections(m):
 @looped(
     ("P", "message"),
     [
-        ([0.1, 0.2], r"Got the shape \(2,\).*one sample pass P.reshape\(1, -1\), of"),
-        (0.3, r"P must have the shape \(n_samples, n_detectors\).*Got the shape \(\)"),
-        (np.ones((2, 2, 2)), r"Got the shape \(2, 2, 2\)"),
-        (np.ones((3, 0)), r"Got the shape \(3, 0\)"),
-        ([[0.1, np.nan]], "P has 1 NaN among 2 values, and combiners do not accept"),
-        ([[0.1, -0.5]], r"in \[0, 1\]. Got values from -0.5 to 0.1; conformal_pvalues"),
-        ([[0.1, 3], [0, 0]], r"in \[0, 1\]. Got values from 0 to 3"),
-        ([[0.1, 1 + 1e-9]], r"in \[0, 1\]. Got values from 0.1 to 1"),
-        ([[0.1, np.inf]], r"Got values from 0.1 to inf"),
-        ([["a", "b"]], "P must hold p-values, got an array of dtype <U1"),
-        ([[1j, 0]], "P must hold p-values, got an array of dtype complex128"),
+        ([0.1, 0.2], r"got \(2,\). Pass a row as P.reshape\(1, -1\), a column as"),
+        (0.3, r"P must have the shape \(n_samples, n_detectors\).*, got \(\)"),
+        (np.ones((2, 2, 2)), r"got \(2, 2, 2\)"),
+        (np.ones((3, 0)), r"one column for each detector, got the shape \(3, 0\)"),
+        ([[0.1, np.nan]], "P has 1 NaN among 2 values. Leave the detectors, or"),
+        (
+            [[0.1, -0.5]],
+            r"in \[0, 1\], got values from -0.5 to 0.1; skood.combine.conf",
+        ),
+        ([[0.1, 3], [0, 0]], r"in \[0, 1\], got values from 0 to 3"),
+        ([[0.1, 1 + 1e-9]], r"in \[0, 1\], got values from 0.1 to 1"),
+        ([[0.1, np.inf]], r"got values from 0.1 to inf"),
+        ([["a", "b"]], "P must be numbers, got an array of dtype <U1"),
+        ([[1j, 0]], "P must be numbers, got an array of dtype complex128"),
     ],
 )
 def test_invalid_pvalues(combiner, P, message):
@@ -218,7 +221,7 @@ def test_invalid_pvalues(combiner, P, message):
 
 
 def test_sparse_pvalues():
-    message = "P must be a dense array of p-values, got a spa"
+    message = "P must be a dense array, got a sparse matrix"
     with pytest.raises(TypeError, match=message):
         Bonferroni().statistic(csr_array((2, 3)))
 

@@ -317,7 +317,9 @@ def test_few_members_and_names_of_columns():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match=r"P must hold p-values, in \[0, 1\]"):
+    with pytest.raises(
+        ValueError, match=r"P must be in \[0, 1\], got values from 0.1 to 1.5"
+    ):
         PValuePlotDisplay.from_pvalues([0.5, 1.5, 0.2, 0.1])
     with pytest.raises(ValueError, match="P must have the shape"):
         PValuePlotDisplay.from_pvalues(np.zeros((2, 2, 2)))

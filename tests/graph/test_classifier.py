@@ -690,8 +690,11 @@ def test_validation_labels_that_no_training_node_has():
         ({"X_val": NODES, "y_val": Y[:5]}, "inconsistent numbers of samples"),
         ({"X_val": NODES.features[:, :3], "y_val": Y}, "X has 3 features, but Graph"),
         ({"X_val": NODES[[]], "y_val": []}, "Found a NodeSet with 0 nodes of 120"),
-        ({"sample_weight": -np.ones(60)}, "sample_weight must not be negative"),
-        ({"sample_weight": np.zeros(60)}, "sample_weight is zero for every sample"),
+        (
+            {"sample_weight": -np.ones(60)},
+            "Negative values in data passed to sample_weight",
+        ),
+        ({"sample_weight": np.zeros(60)}, "All 60 sample weights are zero"),
         ({"sample_weight": (Y[TRAIN] == 1) * 1.0}, r"got 1 class: 1\."),
     ],
 )

@@ -26,7 +26,7 @@ def check_input_errors(metric, y_true, y_pred, y_score):
     with pytest.raises(ValueError, match=f"y_score contains {n} NaN"):
         metric(y_true, y_pred, np.full(n, np.nan))
     with pytest.raises(
-        ValueError, match=f"y_score has {n - 1} entries, but .* has {n}"
+        ValueError, match=rf"y_score must .*\({n},\), .* got .*\({n - 1},\)"
     ):
         metric(y_true, y_pred, y_score[1:])
     with pytest.raises(

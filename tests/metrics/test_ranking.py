@@ -247,7 +247,9 @@ def test_errors(metric):
             metric(y_true, [0.1, 0.2])
     with pytest.raises(ValueError, match="y_score contains 1 NaN"):
         metric([0, -1], [0.1, np.nan])
-    with pytest.raises(ValueError, match="y_score has 3 entries, but y_true has 2"):
+    with pytest.raises(ValueError, match="array of real numbers, got dtype <U1"):
+        metric([0, -1], ["1", "2"])
+    with pytest.raises(ValueError, match=r"y_score must .*\(2,\), .* got .*\(3,\)\.$"):
         metric([0, -1], [0.1, 0.2, 0.3])
     with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
         metric([0, 1], [0.1, 0.2], ood_label=7)
@@ -294,7 +296,10 @@ def test_ood_label_among_the_classes(metric):
 def test_scores_of_several_columns(metric):
     with pytest.raises(ValueError, match=r"y_score must .* got .* shape \(3, 2\)"):
         metric([0, 1, -1], np.ones((3, 2)))
-    with pytest.raises(ValueError, match=r"y_score must have one .* shape \(\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"y_score must .* got the shape \(\)\.$",
+    ):
         metric([0, 1, -1], 0.5)
 
 

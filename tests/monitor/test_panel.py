@@ -157,7 +157,7 @@ def test_a_failed_update_changes_no_monitor():
     panel = _panel().fit(_scores(100))
     bad = _scores(50, 1)
     bad["d"][3] = np.nan
-    with pytest.raises(ValueError, match="contains NaN as the score of 1 of 50"):
+    with pytest.raises(ValueError, match="contains 1 NaN among 50 values"):
         panel.update(bad)
     assert [monitor.n_seen_ for monitor in panel.named_monitors_.values()] == [0] * 4
 

@@ -13,7 +13,6 @@ from skood.nn._training_data import (
     TrainingSet,
     check_same_classes,
     check_target,
-    check_weights,
     class_codes,
     normalized,
     row_batches,
@@ -60,28 +59,6 @@ def test_check_same_classes():
 
 
 # --- weights -----------------------------------------------------------------
-
-
-def test_check_weights():
-    assert_array_equal(check_weights(None, 3), np.ones(3))
-    weight = check_weights(torch.tensor([1, 2, 0]), 3)
-    assert weight.dtype == np.float64
-    assert_array_equal(weight, [1, 2, 0])
-
-
-@pytest.mark.parametrize(
-    "weight, match",
-    [
-        ([1.0, 2.0], r"shape \(3,\); got shape \(2,\)"),
-        ([[1.0], [2.0], [3.0]], r"shape \(3,\); got shape \(3, 1\)"),
-        ([1.0, -2.0, 1.0], "must not be negative, got a weight of -2"),
-        ([0.0, 0.0, 0.0], "sample_weight is zero for every sample"),
-        ([1.0, np.nan, 1.0], "sample_weight contains NaN"),
-    ],
-)
-def test_check_weights_errors(weight, match):
-    with pytest.raises(ValueError, match=match):
-        check_weights(weight, 3)
 
 
 def test_balanced_is_scikit_learns():

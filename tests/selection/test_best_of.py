@@ -256,9 +256,13 @@ def test_infinite_scores_and_empty_batches(rng):
     [
         (BestOf(tau=1.0), np.ones((9, 2)), "'tau' parameter of BestOf"),
         (BestOf(pruning=0.0), np.ones((9, 2)), "'pruning' parameter of BestOf"),
-        (BestOf(), np.ones((9, 3)), r"one column for each detector.*\(9, 3\)"),
-        (BestOf(), np.ones((0, 2)), "There is no calibration sample"),
-        (BestOf(), np.full((9, 2), np.nan), "calibration_scores has 18 NaN among 18"),
+        (BestOf(), np.ones((9, 3)), r"of the same detectors.*\(9, 3\)"),
+        (BestOf(), np.ones((0, 2)), "calibration_scores is empty"),
+        (
+            BestOf(),
+            np.full((9, 2), np.nan),
+            "calibration_scores contains 18 NaN among 18",
+        ),
         (BestOf(), np.ones((1, 2)), "there is 1 sample in all"),
     ],
 )

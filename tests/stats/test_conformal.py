@@ -203,16 +203,23 @@ def test_no_samples():
     assert conformal_pvalues([], [1.0, 2.0]).shape == (0,)
 
 
+def test_objects_are_numbers():
+    scores = np.array([2, 0.5, -np.inf], dtype=object)
+    assert conformal_pvalues(scores, [1.0, 2.0]).tolist() == [1.0, 1 / 3, 1 / 3]
+    with pytest.raises(ValueError, match="scores contains 1 NaN among 2 values"):
+        conformal_pvalues(np.array([1.0, None]), [1.0, 2.0])
+
+
 @pytest.mark.parametrize(
     ("scores", "calibration", "message"),
     [
-        ([1, np.nan], [1, 2], "scores has 1 NaN among 2 values, and a missing score"),
-        ([1, 2], [[np.nan], [1]], "calibration_scores has 1 NaN among 2 values"),
+        ([1, np.nan], [1, 2], "scores contains 1 NaN among 2 values; every sample"),
+        ([1, 2], [[np.nan], [1]], "calibration_scores contains 1 NaN among 2 values"),
         ([1, 2], [], "calibration_scores is empty: p-values are relative"),
         ([[1, 2]], np.empty((0, 2)), "calibration_scores is empty"),
         ([1, 2], [[1], [2]], r"the same detectors.*\(2,\) and \(2, 1\)"),
         ([[1, 2]], [[1, 2, 3]], r"the same detectors.*\(1, 2\) and \(1, 3\)"),
-        (3.0, [1, 2], r"scores must have the shape \(n_samples,\).*Got the shape \(\)"),
+        (3.0, [1, 2], r"scores must have the shape \(n_samples,\).*got the shape \(\)"),
         (np.ones((2, 2, 2)), [1], r"scores must have the shape.*\(2, 2, 2\)"),
         (np.ones((3, 0)), np.ones((3, 0)), r"scores must have the shape.*\(3, 0\)"),
         (["a"], [1], "scores must be an array of real numbers, got dtype <U1"),

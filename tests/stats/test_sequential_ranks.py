@@ -157,5 +157,5 @@ def test_errors():
         sequential_ranks([], [1.0])
     with pytest.raises(ValueError, match=r"n_calibration=3 must be less than .* 3"):
         serial_dependence([1.0, 2.0, 3.0], n_calibration=3)
-    with pytest.raises(ValueError, match=r"X contains NaN as the score of 1 of 2"):
+    with pytest.raises(ValueError, match="scores contains 1 NaN among 2 values"):
         sequential_ranks([1.0], [np.nan, 1.0])

@@ -5,6 +5,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from skood.utils._ties import merged_ties, threshold_at, threshold_between, tie_scale
 from skood.utils._weights import (
@@ -20,10 +21,11 @@ from skood.utils._weights import (
 def test_none_and_numbers():
     assert check_weight(None, 3) is None
     np.testing.assert_array_equal(check_weight(2, 3), [2.0, 2.0, 2.0])
-    given = np.array([1, 0, 3], dtype=np.int32)
-    weight = check_weight(given, 3)
-    assert weight.dtype == np.float64
-    np.testing.assert_array_equal(weight, [1, 0, 3])
+    np.testing.assert_array_equal(check_weight(None, 3, default=1), np.ones(3))
+    for counts in (np.array([1, 0, 3], dtype=np.int32), torch.tensor([1, 0, 3])):
+        weight = check_weight(counts, 3)
+        assert weight.dtype == np.float64
+        np.testing.assert_array_equal(weight, [1, 0, 3])
     np.testing.assert_array_equal(left_out_weight(np.array([0.25, 1, 3])), [0.25, 1, 1])
     assert left_out_weight(None) == 1.0
     assert row_weight(None, [0]) is None

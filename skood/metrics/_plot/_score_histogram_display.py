@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from skood.metrics._sample_checks import check_ood, check_scores, require_both
+from skood.metrics._sample_checks import check_ood, require_both
 from skood.stats._survival import FAMILIES, fit_family
 from skood.utils._metaestimators import known_classes, unwrap
 from skood.utils._plotting import COLORS, BaseDisplay, long_names
+from skood.utils._scores import check_scores
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -122,7 +123,7 @@ class ScoreHistogramDisplay(BaseDisplay):
             The display, drawn.
         """
         is_ood = check_ood(y_true, ood_label, classes)
-        y_score = check_scores(y_score, is_ood.size)
+        y_score = check_scores(y_score, "y_score", n_samples=is_ood.size)
         require_both(is_ood, ood_label)
         display = cls(
             scores_id=y_score[~is_ood],
