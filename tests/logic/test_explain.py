@@ -33,6 +33,9 @@ ALIKE = {
 }
 
 
+STOP = "class = stop_sign"
+
+
 def sample(**values):
     """A red stop sign with the digit 3, but for some values."""
     values = {
@@ -55,51 +58,43 @@ def formula(text, domains=DOMAINS):
     "rule, values, phrase",
     [
         (
-            "class = stop_sign -> color = red and shape = octagon",
+            f"{STOP} -> color = red and shape = octagon",
             {"shape": "triangle"},
             "stop sign, but not octagon (triangle)",
         ),
         (
-            "class = stop_sign -> color = red and shape = octagon",
+            f"{STOP} -> color = red and shape = octagon",
             {"shape": "triangle", "color": "blue"},
             "stop sign, but not red (blue) and not octagon (triangle)",
         ),
         ("digit = 3 -> has_loop", {}, "digit 3, but not has loop"),
-        (
-            "class = stop_sign -> not has_loop",
-            {"has_loop": True},
-            "stop sign, but has loop",
-        ),
-        ("class = stop_sign -> digit = 5", {}, "stop sign, but not digit 5 (3)"),
+        (f"{STOP} -> not has_loop", {"has_loop": True}, "stop sign, but has loop"),
+        (f"{STOP} -> digit = 5", {}, "stop sign, but not digit 5 (3)"),
         ("class != yield -> color != red", {}, "not yield (stop sign), but red"),
         (
-            "class = stop_sign -> color = red or color = blue",
+            f"{STOP} -> color = red or color = blue",
             {"color": "white"},
             "stop sign, but neither red nor blue (white)",
         ),
         (
-            "class = stop_sign -> color = blue or has_loop",
+            f"{STOP} -> color = blue or has_loop",
             {},
             "stop sign, but not blue (red) and not has loop",
         ),
+        ("class = yield or color = red -> digit = 5", {}, "red, but not digit 5 (3)"),
         (
-            "class = yield or color = red -> digit = 5",
-            {},
-            "red, but not digit 5 (3)",
-        ),
-        (
-            "class = stop_sign and color = red -> digit = 5",
+            f"{STOP} and color = red -> digit = 5",
             {},
             "stop sign and red, but not digit 5 (3)",
         ),
         ("has_loop <-> class = stop_sign", {}, "stop sign, but not has loop"),
-        ("class = stop_sign <-> has_loop", {}, "stop sign, but not has loop"),
+        (f"{STOP} <-> has_loop", {}, "stop sign, but not has loop"),
         ("shape", {}, "not triangle (octagon)"),
         ("color = blue", {}, "not blue (red)"),
         ("not color = red", {}, "red"),
         # "not has loop and red" could be read as "not both"
         (
-            "class = stop_sign -> (has_loop <-> color = red)",
+            f"{STOP} -> (has_loop <-> color = red)",
             {},
             "stop sign, but red and not has loop",
         ),
@@ -112,7 +107,7 @@ def formula(text, domains=DOMAINS):
         ("color = red xor class = stop_sign", {}, "red and stop sign"),
         ("color = blue xor has_loop", {}, "not blue (red) and not has loop"),
         (
-            "class = stop_sign -> (color = red -> has_loop)",
+            f"{STOP} -> (color = red -> has_loop)",
             {},
             "stop sign, but red and not has loop",
         ),
@@ -122,30 +117,29 @@ def formula(text, domains=DOMAINS):
             "red and not has loop, but not digit 5 (3)",
         ),
         (
-            "class = stop_sign -> (color = red <-> has_loop)",
+            f"{STOP} -> (color = red <-> has_loop)",
             {},
             "stop sign, but red and not has loop",
         ),
         (
-            "has_loop = true or has_loop = false -> digit = 5",
+            "has_loop = True or has_loop = False -> digit = 5",
             {},
             "not has loop, but not digit 5 (3)",
         ),
         # constraints that hold, of negative weight
         ("color = red", {}, "red, which is unusual"),
         (
-            "class = stop_sign and not has_loop",
+            f"{STOP} and not has_loop",
             {},
             "stop sign and not has loop, which is unusual",
         ),
-        ("class = stop_sign -> color = red", {}, "red, which is unusual"),
+        (f"{STOP} -> color = red", {}, "red, which is unusual"),
         ("class = yield -> color = red", {}, "not yield (stop sign), which is unusual"),
         ("color = red or class = yield", {}, "red, which is unusual"),
         ("color = red and color = red", {}, "red, which is unusual"),
     ],
 )
 def test_phrases(rule, values, phrase):
-    rule = rule.replace("true", "True").replace("false", "False")
     one = sample(**values)
     found = formula(rule)
     assert one.holds(found) == phrase.endswith("unusual")

@@ -162,13 +162,6 @@ def test_a_pseudo_likelihood():
     np.testing.assert_allclose(kb.log_partition([1.2, -0.7]), 2.7974703342918876)
 
 
-def test_concept_as_constraint():
-    kb = KnowledgeBase(["is_id"], {"is_id": "bool", "other": ["x", "y", "z"]})
-    found = kb.fit_weights_to([0.97], 1000, prior=1)
-    np.testing.assert_allclose(found, [3.4600847189956982], rtol=0, atol=1e-10)
-    np.testing.assert_allclose(found, [math.log(970.5 / 30.5)])
-
-
 # ---------------------------------------------------------------- truth
 
 

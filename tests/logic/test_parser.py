@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skood.exceptions import ConstraintSyntaxError, SkoodError
-from skood.logic import C, KnowledgeBase, parse_constraint
+from skood.logic import C, parse_constraint
 from skood.logic.language import _parser
 from skood.logic.language._compiler import compile_formula, evaluate
 from skood.logic.language._formulas import And, Iff, Implies, Not, Or, Xor
@@ -39,27 +39,6 @@ def _fuzzed(n_examples):
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "truth"),
-    [
-        ("a and b", [0, 0, 0, 1]),
-        ("a or b", [0, 1, 1, 1]),
-        ("a xor b", [0, 1, 1, 0]),
-        ("a -> b", [1, 1, 0, 1]),
-        ("a <-> b", [1, 0, 0, 1]),
-        ("not a or b", [1, 1, 0, 1]),
-        ("not (a or b)", [1, 0, 0, 0]),
-        ("a or b and not a", [0, 1, 1, 1]),
-        ("a xor b or a and b", [0, 1, 1, 1]),
-        ("not a -> not b", [1, 0, 1, 1]),
-    ],
-)
-def test_truth_of_operators(text, truth):
-    kb = KnowledgeBase([text], {"a": "bool", "b": "bool"})
-    Z = [[0, 0], [0, 1], [1, 0], [1, 1]]
-    assert kb.truth(Z).ravel().tolist() == [bool(t) for t in truth]
 
 
 a, b, c = C("a"), C("b"), C("c")

@@ -86,31 +86,6 @@ def stop_rule():
     return [3, 2, 2], [((0, 1, 2), table)]
 
 
-def gtsrb_rules():
-    """One class -> (color and shape) rule for each of 43 classes."""
-    factors = []
-    for c in range(43):
-        table = np.ones((43, 4, 5), dtype=bool)
-        table[c] = False
-        table[c, c % 4, c % 5] = True
-        factors.append(((0, 1, 2), table))
-    return [43, 4, 5], factors
-
-
-# numbers
-
-
-def test_rules_of_43_classes_have_44_groups():
-    partition = Partition(*gtsrb_rules())
-    (component,) = partition.components_
-    assert component["n_worlds"] == 860
-    assert component["n_groups"] == 44
-    assert component["method"] == partition.method_ == "grouping"
-    assert component["constraints"] == list(range(43))
-    weights = np.linspace(-2, 3, 43)
-    assert_moments_equal(moments(partition, weights), naive(*gtsrb_rules(), weights))
-
-
 @pytest.mark.parametrize("first", [0, slow(34), slow(67)])
 @looped("seed", range(34))
 def test_all_methods_agree_with_a_loop_over_worlds(first, seed):
@@ -228,16 +203,6 @@ def test_untouched_concepts_only_count():
     np.testing.assert_array_equal(
         wide.expected_truth([1.5]), narrow.expected_truth([1.5])
     )
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_no_constraints(method):
-    partition = Partition([3, 4], [], method)
-    assert partition.log_partition([]) == pytest.approx(math.log(12), abs=1e-14)
-    assert partition.expected_truth([]).shape == (0,)
-    assert partition.covariance([]).shape == (0, 0)
-    assert partition.max_penalty([]) == 0.0
-    assert partition.components_ == []
 
 
 def test_constant_constraints_shift_and_tell_nothing():

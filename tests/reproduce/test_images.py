@@ -561,17 +561,19 @@ def test_image_list(tmp_path):
         load_images("list", tmp_path)
 
 
-def test_arguments(tmp_path):
+@pytest.mark.parametrize("function", [load_images, image_files])
+def test_arguments(tmp_path, function):
+    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
+        function("cifar10", tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"textures has the subsets \['test'\], got"):
+        function("textures", tmp_path, subset="train")
+    with pytest.raises(ValueError, match="The 'name' parameter"):
+        function("cifar11", tmp_path)
     with pytest.raises(ValueError, match="root=None is for noise only"):
         load_images("cifar10", None)
-    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
-        load_images("cifar10", tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"svhn has the labels \['class'\], got"):
         load_images("svhn", tmp_path, labels="color")
-    with pytest.raises(ValueError, match=r"textures has the subsets \['test'\], got"):
-        load_images("textures", tmp_path, subset="train")
-    with pytest.raises(ValueError, match="The 'name' parameter"):
-        load_images("cifar11", tmp_path)
+    assert image_files("gaussian_noise", None) == []
 
 
 def test_pillow_is_needed(tmp_path, monkeypatch):
@@ -640,16 +642,6 @@ def test_files(tmp_path, name, subset, files, others):
             (tmp_path / "Test.csv").unlink()
         with pytest.raises(FileNotFoundError, match="no"):
             image_files(name, tmp_path, subset=subset)
-
-
-def test_files_of_noise_and_wrong_names(tmp_path):
-    assert image_files("gaussian_noise", None) == []
-    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
-        image_files("svhn", tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"textures has the subsets \['test'\], got"):
-        image_files("textures", tmp_path, subset="train")
-    with pytest.raises(ValueError, match="The 'name' parameter"):
-        image_files("cifar11", tmp_path)
 
 
 @pytest.mark.parametrize(
