@@ -8,7 +8,6 @@ import io
 import json
 import os
 import pickle
-import struct
 import sys
 import tarfile
 import traceback
@@ -29,7 +28,7 @@ from skood.persistence import dumps, loads
 from tests._forks import forked, forks
 from tests._loops import looped
 from tests.datasets import test_graphs as graphs
-from tests.persistence._examples import rewritten
+from tests.persistence._examples import npy, rewritten, with_false_size
 from tests.reproduce import test_images as images
 
 pytestmark = [
@@ -85,16 +84,6 @@ def check_refused(load, message):
 
 
 # --- forged files --------------------------------------------------------------------
-
-
-def with_false_size(data, name, size):
-    """An archive that states another size of a member."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        local, directory = archive.getinfo(name).header_offset, archive.start_dir
-    forged = bytearray(data)
-    for at in (local + 22, data.index(name.encode(), directory) - 22):
-        forged[at : at + 4] = struct.pack("<I", size)
-    return bytes(forged)
 
 
 def bomb(name, method=zipfile.ZIP_DEFLATED, n_bytes=256 * 2**20):
@@ -394,12 +383,6 @@ def idx_files(damage):
         f"mnist/{packed}": damage(gzip.compress(content, 1)),
         f"mnist/{labels}": damage(files[labels]),
     }
-
-
-def npy(array):
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 def pictures(damage):

@@ -52,16 +52,21 @@ FILES = {
 }
 
 
+def csr_arrays(**matrices):
+    """The arrays of matrices in compressed sparse rows, by the format of a file."""
+    arrays = {}
+    for name, matrix in matrices.items():
+        csr = sparse.csr_matrix(matrix)
+        arrays[f"{name}_data"] = csr.data
+        arrays[f"{name}_indices"] = csr.indices
+        arrays[f"{name}_indptr"] = csr.indptr
+        arrays[f"{name}_shape"] = np.array(csr.shape)
+    return arrays
+
+
 def npz_arrays(**changes):
-    """The arrays of a file, by its format: two matrices in compressed sparse rows."""
-    arrays = {"labels": LABELS, "class_names": NAMES}
-    for part, matrix in (("attr", X), ("adj", ADJACENCY)):
-        rows = sparse.csr_matrix(matrix)
-        arrays[f"{part}_data"] = rows.data
-        arrays[f"{part}_indices"] = rows.indices
-        arrays[f"{part}_indptr"] = rows.indptr
-        arrays[f"{part}_shape"] = np.array(rows.shape)
-    arrays.update(changes)
+    arrays = csr_arrays(attr=X, adj=ADJACENCY) | {"labels": LABELS}
+    arrays |= {"class_names": NAMES, **changes}
     return {key: value for key, value in arrays.items() if value is not None}
 
 

@@ -8,7 +8,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
@@ -22,9 +21,7 @@ from skood.detectors import KNN, MSP, Mahalanobis
 from skood.logic import ConceptFusion, MLNDetector
 from skood.logic._concepts import (
     ConceptSource,
-    check_parts,
     concept_domains,
-    fit_named,
     label_columns,
     predict_codes,
     predict_proba,
@@ -33,6 +30,7 @@ from skood.logic._concepts import (
 )
 from skood.nn import pretrained
 from tests.logic._signs import NAMES, Column, columns, signs
+from tests.nn._outputs import Counter
 
 LINEAR = LogisticRegression()
 
@@ -78,13 +76,6 @@ def test_parameters_of_what_is_no_list():
         )
 
 
-def test_check_parts():
-    parts = check_parts([("a", LINEAR), (["b", "c"], Column())], detector([]))
-    assert [part.name for part in parts] == ["a", "b_c"]
-    assert [part.concepts for part in parts] == [("a",), ("b", "c")]
-    assert all(part.is_input for part in parts)
-
-
 @pytest.mark.parametrize(
     "pairs, error, text",
     [
@@ -108,41 +99,10 @@ def test_check_parts():
 )
 def test_bad_parts(pairs, error, text):
     with pytest.raises(error, match=text):
-        check_parts(pairs, detector(pairs))
-    with pytest.raises(error, match=text):
         detector(pairs).fit(np.zeros((4, 2)), [0, 1, 0, 1])
 
 
 # ----------------------------------------------------------------------------- labels
-
-
-@pytest.mark.parametrize("kind", ["array", "list", "frame", "other order", "tensor"])
-def test_label_columns(kind):
-    values = [[0, 5], [1, 6], [-1, 5], [0, -1]]
-    y = {
-        "array": np.array(values),
-        "list": values,
-        "frame": pd.DataFrame(values, columns=["a", "b"]),
-        "other order": pd.DataFrame(values, columns=["a", "b"])[["b", "a"]],
-        "tensor": torch.tensor(values),
-    }[kind]
-    columns, is_id = label_columns(y, ["a", "b"], -1)
-    np.testing.assert_array_equal(np.stack(columns, axis=1), values)
-    np.testing.assert_array_equal(is_id, [True, True, False, False])
-
-
-def test_columns_of_frames_keep_their_kinds():
-    y = pd.DataFrame({"a": ["x", "y"], "b": [True, False], "c": [1, 2]})
-    columns, is_id = label_columns(y, ["c", "a", "b"], "ood")
-    assert [column.dtype.kind for column in columns] in (["i", "O", "b"], list("iUb"))
-    assert is_id.all()
-
-
-@pytest.mark.parametrize("y", [[3, -1, 4], pd.DataFrame({"a": [3, -1, 4]})])
-def test_single_concept(y):
-    (column,), is_id = label_columns(y, ["a"], -1)
-    assert column.tolist() == [3, -1, 4]
-    assert is_id.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -326,24 +286,9 @@ def test_prediction_errors():
         predict_proba(part("a", NoProba()), np.zeros((1, 1)), {"a": [0]})
 
 
-class Counting(torch.nn.Module):
-    """A network that counts the rows that it reads."""
-
-    def __init__(self):
-        super().__init__()
-        self.n_rows = 0
-        torch.manual_seed(0)
-        self.hidden = torch.nn.Linear(3, 8)
-        self.head = torch.nn.Linear(8, 3)
-
-    def forward(self, X):
-        self.n_rows += len(X)
-        return self.head(torch.relu(self.hidden(X)))
-
-
 def networks():
     """A network for the class, and readers of the other concepts."""
-    module = Counting()
+    module = Counter(n_inputs=3)
     net = pretrained(module, classes=["other", "stop_sign", "yield"])
     return module, net, [("class", net), *columns()[1:]]
 
@@ -362,9 +307,9 @@ def test_a_network_runs_once_per_call(detector):
         marginalize=True,
         random_state=0,
     ).fit(X, y)
-    module.n_rows = 0
+    module.sizes.clear()
     scores = one.score_samples(X)
-    assert module.n_rows == len(X)
+    assert sum(module.sizes) == len(X)
     alone = [one.score_samples(X[i : i + 1])[0] for i in range(0, 220, 20)]
     np.testing.assert_allclose(scores[::20], alone, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(one.predict_concepts(X)[:, 0], net.predict(X))
@@ -430,13 +375,3 @@ def test_samples_at():
     assert samples_at(X, np.arange(3)) is X
     np.testing.assert_array_equal(samples_at(X, np.array([2, 1, 0])), X[::-1])
     np.testing.assert_array_equal(samples_at(X, np.array([1])), X[[1]])
-
-
-def test_fit_named():
-    X, y = signs(20)
-    column = Column()
-    fitted = fit_named("a", column, X, y[:, 0])
-    assert fitted is not column
-    frozen = FrozenEstimator(fitted)
-    assert fit_named("a", frozen, X, None) is frozen
-    assert fit_named("m", Mahalanobis(), X, None).offset_ < 0

@@ -42,6 +42,8 @@ from tests.logic._planted import (
 
 X, y = planted_data()
 
+TREES = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
+
 # enough where it does not matter which constraints are found
 FEW = ["a -> b", "c <-> d", "b or c", "not d"]
 
@@ -96,8 +98,7 @@ def test_is_the_detector_with_these_constraints():
 
 def test_parts_that_are_fitted():
     """Weights are fitted to the rows that the estimator holds out."""
-    concepts = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
-    mln = MLNDetector([], concepts, LastColumn(), random_state=7)
+    mln = MLNDetector([], TREES, LastColumn(), random_state=7)
     search = ConstraintSearch(mln, candidates=FEW, random_state=3).fit(X, y)
     rows = rows_of(y, 3)
     detector = clone(mln).set_params(constraints=search.found_)
@@ -381,10 +382,9 @@ def test_pickled_history_and_search_over_it():
     loaded = pickle.loads(pickle.dumps(search))
     np.testing.assert_array_equal(loaded.score_samples(X), search.score_samples(X))
     pd.testing.assert_frame_equal(loaded.search_history_, search.search_history_)
-    concepts = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
     mln = MLNDetector(
         [],
-        concepts,
+        TREES,
         LastColumn(),
         fusion=ConceptFusion(normalizer="norm"),
         random_state=7,
@@ -402,9 +402,8 @@ def test_pickled_history_and_search_over_it():
 
 def test_random_state_of_the_estimator():
     """None, or a generator, draws the rows that are held out; once."""
-    concepts = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
     for seed in (None, np.random.RandomState(0)):
-        mln = MLNDetector([], concepts, LastColumn(), random_state=seed)
+        mln = MLNDetector([], TREES, LastColumn(), random_state=seed)
         search = ConstraintSearch(mln, candidates=FEW, random_state=3).fit(X, y)
         assert isinstance(search.estimator_.random_state, int)
         rows = rows_of(y, 3)

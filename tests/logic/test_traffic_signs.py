@@ -201,26 +201,26 @@ def test_images_stay_in_range_at_the_largest_values():
 
 
 def test_same_seed_same_images():
-    first, second = (make_traffic_signs(300, ood=0.2, random_state=3) for _ in "ab")
+    first, second = (make_traffic_signs(100, ood=0.2, random_state=3) for _ in "ab")
     assert_array_equal(first.data, second.data)
     assert_array_equal(first.concepts, second.concepts)
     assert_array_equal(first.ood_kind, second.ood_kind)
-    other = make_traffic_signs(300, ood=0.2, random_state=4)
+    other = make_traffic_signs(100, ood=0.2, random_state=4)
     assert np.any(other.concepts != first.concepts)
     rng = np.random.RandomState(3)
     assert_array_equal(
-        make_traffic_signs(300, ood=0.2, random_state=rng).data, first.data
+        make_traffic_signs(100, ood=0.2, random_state=rng).data, first.data
     )
-    again = make_traffic_signs(300, ood=0.2, random_state=rng)
+    again = make_traffic_signs(100, ood=0.2, random_state=rng)
     assert np.any(again.data != first.data)
 
 
 def test_classes_are_equally_likely():
-    target = make_traffic_signs(2900, random_state=0, **CLEAR).target
+    target = make_traffic_signs(1450, random_state=0, **CLEAR).target
     counts = np.unique(target, return_counts=True)[1]
-    # 100 each, give or take five standard deviations
+    # 50 each, give or take five standard deviations
     assert len(counts) == 29
-    assert np.all(np.abs(counts - 100) < 50)
+    assert np.all(np.abs(counts - 50) < 35)
 
 
 @pytest.mark.parametrize(

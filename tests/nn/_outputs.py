@@ -56,11 +56,11 @@ def naive_mlp(clf, x):
 class Counter(nn.Module):
     """A network that counts forward passes and the rows of each."""
 
-    def __init__(self, fails_at=None):
+    def __init__(self, fails_at=None, n_inputs=5):
         super().__init__()
         torch.manual_seed(0)
         self.body = nn.Sequential(
-            nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5)
+            nn.Linear(n_inputs, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5)
         )
         self.head = nn.Linear(8, 3)
         self.sizes = []

@@ -80,6 +80,16 @@ def npy(array):
     return stream.getvalue()
 
 
+def with_false_size(data, name, size):
+    """An archive that states another size of a member."""
+    with ZipFile(io.BytesIO(data)) as archive:
+        local, directory = archive.getinfo(name).header_offset, archive.start_dir
+    forged = bytearray(data)
+    for at in (local + 22, data.index(name.encode(), directory) - 22):
+        forged[at : at + 4] = size.to_bytes(4, "little")
+    return bytes(forged)
+
+
 def rewritten(data, changes, *, note=None, compress_type=None):
     """A file with other members, and a seal that fits.
 

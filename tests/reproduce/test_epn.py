@@ -21,6 +21,7 @@ from benchmarks.reproduce._paper import Records
 from benchmarks.reproduce._run import Run
 from skood.datasets import make_ood_graph
 from skood.evidential import EvidentialProbe, ProbeObjective
+from tests.datasets.test_graphs import csr_arrays
 
 
 def write_graph(path, n_classes):
@@ -33,14 +34,9 @@ def write_graph(path, n_classes):
         return_X_y=True,
         random_state=0,
     )
-    arrays = {"labels": y}
-    for part, matrix in (("attr", nodes.features), ("adj", nodes.adjacency)):
-        arrays[f"{part}_data"] = matrix.data
-        arrays[f"{part}_indices"] = matrix.indices
-        arrays[f"{part}_indptr"] = matrix.indptr
-        arrays[f"{part}_shape"] = np.array(matrix.shape)
     path.parent.mkdir(parents=True)
-    np.savez(path, **arrays)
+    arrays = csr_arrays(attr=nodes.features, adj=nodes.adjacency)
+    np.savez(path, labels=y, **arrays)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@
 import gzip
 import io
 import pickle
-import struct
 import sys
 import tarfile
 import warnings
@@ -22,6 +21,7 @@ from benchmarks.reproduce._gtsrb import gtsrb_constraints
 from benchmarks.reproduce._images import image_files, load_images
 from skood.logic import parse_constraint
 from tests._loops import looped
+from tests.benchmark.conftest import idx_bytes
 
 RNG = np.random.default_rng(0)
 COLOR = RNG.integers(0, 256, (3, 3, 32, 32), dtype=np.uint8)
@@ -170,11 +170,9 @@ def test_svhn(tmp_path):
 
 
 def idx_files(prefix, images, labels):
-    head = struct.pack(">BBBB3I", 0, 0, 8, 3, *images.shape)
-    label_head = struct.pack(">BBBBI", 0, 0, 8, 1, len(labels))
     return {
-        f"{prefix}-images-idx3-ubyte.gz": gzip.compress(head + images.tobytes()),
-        f"{prefix}-labels-idx1-ubyte": label_head + bytes(labels),
+        f"{prefix}-images-idx3-ubyte.gz": gzip.compress(idx_bytes(images)),
+        f"{prefix}-labels-idx1-ubyte": idx_bytes(np.array(labels)),
     }
 
 

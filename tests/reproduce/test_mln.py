@@ -3,13 +3,11 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import io
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
 pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
@@ -33,6 +31,7 @@ from benchmarks.reproduce._paper import Records
 from benchmarks.reproduce._run import Run
 from skood.logic import KnowledgeBase
 from skood.metrics import cohen_d
+from tests.reproduce.test_images import png
 
 SIDE = 12
 
@@ -51,9 +50,7 @@ def linear_network(n_outputs):
 
 def write(path, image):
     path.parent.mkdir(parents=True, exist_ok=True)
-    stream = io.BytesIO()
-    Image.fromarray(image.transpose(1, 2, 0)).save(stream, "png")
-    path.write_bytes(stream.getvalue())
+    path.write_bytes(png(image))
 
 
 def bright(number, rng):

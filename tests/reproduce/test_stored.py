@@ -3,14 +3,11 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import io
-import tarfile
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from scipy.io import savemat
 
 pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
@@ -24,6 +21,7 @@ from benchmarks.reproduce import (
 )
 from benchmarks.reproduce._training import supcon_views, train_supcon
 from tests.benchmark.conftest import idx_bytes
+from tests.reproduce.test_images import png, tar
 
 
 def images(n, size, seed, n_channels=1):
@@ -81,12 +79,6 @@ def test_franc_on_files(data, tmp_path, monkeypatch):
 
 def write_cifar_and_ood(root):
     """A hundred images of each set in the forms in which they are published."""
-
-    def png(pixels):
-        stream = io.BytesIO()
-        Image.fromarray(pixels.transpose(1, 2, 0)).save(stream, "PNG")
-        return stream.getvalue()
-
     folder = root / "cifar-10-batches-bin"
     folder.mkdir(parents=True)
     for seed, name in enumerate([*(f"data_batch_{i}" for i in range(1, 6)), "test"]):
@@ -103,11 +95,9 @@ def write_cifar_and_ood(root):
         (root / name).mkdir(parents=True)
         for i, image in enumerate(images(100, 32, seed, n_channels=3)[0]):
             (root / name / f"{i}.png").write_bytes(png(image))
-    with tarfile.open(root / "iSUN.tar.gz", "w:gz") as archive:
-        for i, image in enumerate(images(100, 32, 11, n_channels=3)[0]):
-            member, content = tarfile.TarInfo(f"iSUN_patches/{i}.png"), png(image)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+    patches = enumerate(images(100, 32, 11, n_channels=3)[0])
+    files = {f"iSUN_patches/{i}.png": png(image) for i, image in patches}
+    (root / "iSUN.tar.gz").write_bytes(tar(files))
 
 
 @pytest.mark.filterwarnings("ignore:.* was published with:UserWarning")

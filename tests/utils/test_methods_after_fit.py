@@ -13,6 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
@@ -30,7 +31,7 @@ from tests._loops import looped
 X, Y = make_blobs(90, centers=3, cluster_std=2.5, random_state=0)
 T = X @ [1.0, 0.5]
 CONCEPTS = pd.DataFrame({"a": Y, "b": (Y > 0).astype(int)})
-STACK = StackingClassifier([("a", LogisticRegression())], cv=2)
+STACK = StackingClassifier([("a", GaussianNB())], cv=2)
 REGRESSOR = StackingRegressor([("a", Ridge())], cv=2)
 
 CLASSIFIERS = {
