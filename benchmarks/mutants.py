@@ -51,10 +51,10 @@ MUTANTS = r"""
 @ metrics/test_risk_coverage.py metrics/test_weights.py
 - metrics/_paired_test.py: scale, df = np.sqrt(1 / len(a) + 1 / len(b)), len(a) + len(b) - 2
 + scale, df = np.sqrt(1 / len(a) + 1 / len(b)), len(a) + len(b) - 1
-@ metrics/test_effect_size.py
+@ metrics/test_bootstrap.py
 - metrics/_risk_coverage.py: lowest = np.searchsorted(n_ood, bound, side="right") - 1
 + lowest = np.searchsorted(n_ood, bound, side="left") - 1
-@ metrics/test_oscr.py
+@ metrics/test_risk_coverage.py
 - stats/_conformal.py: return (1.0 + counts) / (n_calibration + 1.0)
 + return (1.0 + counts) / (n_calibration + 2.0)
 - stats/_ranks.py: count = np.count_nonzero(p > lam, axis=0) + int(plus_one)

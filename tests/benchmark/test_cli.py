@@ -153,28 +153,16 @@ def test_bad_arguments(line, text, capsys, tmp_path, monkeypatch):
         ),
         ("--ood digits", "'digits' cannot be both the ID and the OOD data"),
         ("--ood letters", "'letters' is read from IDX files, but no data folder was"),
-        (
-            "--data {folder}",
-            "{folder} was given as data folder, but 'digits' come with",
-        ),
-        ("--ood noise --data {folder}/x", "{folder}/x is not a folder."),
-        ("--ood x --data {folder}", "{folder} contains no folder 'x', only ['alone'"),
-        ("--id shapes --ood noise --left-out 1 --data {folder}", "The classes (1,) we"),
-        (
-            "--id empty --ood noise --data {folder}",
-            "No IDX files in {folder}/empty: ex",
-        ),
-        (
-            "--id cut --ood noise --data {folder}",
-            "{folder}/cut/t10k-images-idx3-ubyte ",
-        ),
-        (
-            "--id alone --ood noise --data {folder}",
-            "{folder}/alone/t10k-images-idx3-ub",
-        ),
+        ("--data {0}", "{0} was given as data folder, but 'digits' come with"),
+        ("--ood noise --data {0}/x", "{0}/x is not a folder."),
+        ("--ood x --data {0}", "{0} contains no folder 'x', only ['alone'"),
+        ("--id shapes --ood noise --left-out 1 --data {0}", "The classes (1,) we"),
+        ("--id empty --ood noise --data {0}", "No IDX files in {0}/empty: ex"),
+        ("--id cut --ood noise --data {0}", "{0}/cut/t10k-images-idx3-ubyte "),
+        ("--id alone --ood noise --data {0}", "{0}/alone/t10k-images-idx3-ub"),
         ("--train 5000", "5000 ID samples to train on are needed, but 'digits' has 1"),
-        ("--out {folder}/file", "{folder}/file is a file; results are written to a f"),
-        ("--out {folder}/file/x", "[Errno 20] Not a directory: '{folder}/file/x'"),
+        ("--out {0}/file", "{0}/file is a file; results are written to a f"),
+        ("--out {0}/file/x", "[Errno 20] Not a directory: '{0}/file/x'"),
     ],
 )
 def test_what_does_not_fit(line, text, folder, capsys):
@@ -186,10 +174,10 @@ def test_what_does_not_fit(line, text, folder, capsys):
     (folder / "cut" / "t10k-labels-idx1-ubyte").write_bytes(labels)
     (folder / "alone" / "t10k-images-idx3-ubyte").write_bytes(images)
     (folder / "file").write_text("")
-    assert main(line.format(folder=folder).split()) == 2
+    assert main(line.format(folder).split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("skood: error: " + text.format(folder=folder))
+    assert err.startswith("skood: error: " + text.format(folder))
     assert err.count("\n") == 1
 
 

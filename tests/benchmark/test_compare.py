@@ -20,13 +20,15 @@ from sklearn.base import BaseEstimator
 from sklearn.covariance import EllipticEnvelope
 from sklearn.ensemble import IsolationForest
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold, StratifiedShuffleSplit, train_test_split
 
 import skood.benchmark
 from skood.benchmark import compare
+from skood.benchmark._compare import PREDICTED, misclassified, predictor
 from skood.benchmark._inputs import METRICS
-from skood.detectors import KNN, Energy, Mahalanobis
+from skood.detectors import KNN, MSP, Energy, Mahalanobis
 from skood.exceptions import SkoodWarning
 from skood.metrics import Resampling, ranking_metrics
 from skood.nn import TorchClassifier, pretrained
@@ -417,65 +419,57 @@ class Gives(Norm):
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    ("changes", "message"),
     [
-        ({"detectors": {}}, ValueError, "detectors must be a dict with one name or mo"),
-        ({"detectors": [Norm()]}, ValueError, r"a list of \(name, value\), got \[Norm"),
-        ({"detectors": {3: Norm()}}, ValueError, "detectors must be a dict"),
-        ({"detectors": Norm()}, ValueError, "'detectors' parameter of compare must be"),
+        ({"detectors": {}}, "detectors must be a dict with one name or mo"),
+        ({"detectors": [Norm()]}, r"a list of \(name, value\), got \[Norm"),
+        ({"detectors": {3: Norm()}}, "detectors must be a dict"),
+        ({"detectors": Norm()}, "'detectors' parameter of compare must be"),
         (
             {"detectors": [("a", Norm()), ("a", Norm())]},
-            ValueError,
             r"Names in detectors must be distinct and not empty, got \['a'\]",
         ),
-        (
-            {"detectors": {"": Norm()}},
-            ValueError,
-            r"distinct and not empty, got \[''\]",
-        ),
+        ({"detectors": {"": Norm()}}, r"distinct and not empty, got \[''\]"),
         (
             {"detectors": {"net": TorchClassifier()}},
-            TypeError,
             "'net' in detectors must be a detector with fit and score_samples",
         ),
-        ({"detectors": {"a": Norm}}, TypeError, "'a' in detectors must be a detector"),
-        ({"ood": {}}, ValueError, "ood must be a dict with one name or more"),
-        ({"ood": {"a": X[:0]}}, ValueError, "a has no samples. Leave it out"),
-        ({"X_id": X[:0], "y_id": None}, ValueError, "X_id has no samples"),
-        ({"y_id": Y[:5]}, ValueError, "inconsistent numbers of samples"),
-        ({"train": (None, Y)}, ValueError, "train has classes but no samples"),
-        ({"train": (X, Y, Y)}, ValueError, r"samples and their classes, \(X, y\) or"),
+        ({"detectors": {"a": Norm}}, "'a' in detectors must be a detector"),
+        ({"ood": {}}, "ood must be a dict with one name or more"),
+        ({"ood": {"a": X[:0]}}, "a has no samples. Leave it out"),
+        ({"X_id": X[:0], "y_id": None}, "X_id has no samples"),
+        ({"y_id": Y[:5]}, "inconsistent numbers of samples"),
+        ({"train": (None, Y)}, "train has classes but no samples"),
+        ({"train": (X, Y, Y)}, r"samples and their classes, \(X, y\) or"),
         (
             {"detectors": {"k": KNN()}, "y_id": np.where(Y == 0, -1, Y)},
-            ValueError,
             "y_id has 30 samples with the ood_label=-1 of the detector 'k'",
         ),
-        ({"metrics": ["f1"]}, ValueError, r"distinct names among \['auroc', .*'f1'"),
-        ({"metrics": []}, ValueError, "metrics must be distinct names"),
-        ({"metrics": ["auroc"] * 2}, ValueError, "metrics must be distinct names"),
-        ({"groups": {"far": ["far"]}}, ValueError, "'far' has the name of a set"),
-        ({"groups": {"g": ["x"]}}, ValueError, "'g' must have distinct sets among"),
-        ({"groups": {"g": []}}, ValueError, "'g' must have distinct sets among"),
-        ({"groups": {"g": ["far", "far"]}}, ValueError, "must have distinct sets"),
-        ({"n_resamples": 0}, ValueError, "'n_resamples' parameter of Resampling"),
-        ({"confidence_level": 1.0}, ValueError, "'confidence_level' parameter"),
-        ({"split": 1.5}, ValueError, "'split' parameter of compare must be"),
-        ({"split": "half"}, ValueError, "'split' parameter of compare must be"),
-        ({"cache": 3}, ValueError, "'cache' parameter of Output must be"),
-        ({"resume": "x", "random_state": None}, ValueError, "resume needs an integer"),
+        ({"metrics": ["f1"]}, r"distinct names among \['auroc', .*'f1'"),
+        ({"metrics": []}, "metrics must be distinct names"),
+        ({"metrics": ["auroc"] * 2}, "metrics must be distinct names"),
+        ({"groups": {"far": ["far"]}}, "'far' has the name of a set"),
+        ({"groups": {"g": ["x"]}}, "'g' must have distinct sets among"),
+        ({"groups": {"g": []}}, "'g' must have distinct sets among"),
+        ({"groups": {"g": ["far", "far"]}}, "must have distinct sets"),
+        ({"n_resamples": 0}, "'n_resamples' parameter of Resampling"),
+        ({"confidence_level": 1.0}, "'confidence_level' parameter"),
+        ({"split": 1.5}, "'split' parameter of compare must be"),
+        ({"split": "half"}, "'split' parameter of compare must be"),
+        ({"cache": 3}, "'cache' parameter of Output must be"),
+        ({"resume": "x", "random_state": None}, "resume needs an integer"),
         (
             {"detectors": {"a": Gives("nan")}},
-            ValueError,
             r"'a' gave scores of shape \(27,\), 27 of them NaN, for 27 held-out ID sam",
         ),
         (
             {"detectors": {"a": Gives("columns")}},
-            ValueError,
             r"'a' gave scores of shape \(27, 1\), 0 of them NaN",
         ),
     ],
 )
-def test_errors(changes, error, message):
+def test_errors(changes, message):
+    error = TypeError if "must be a detector" in message else ValueError
     args = {"detectors": {"n": Norm()}, "X_id": X, "y_id": Y, "ood": OOD} | changes
     with pytest.raises(error, match=message):
         compared(**{"random_state": 0, **args})
@@ -551,3 +545,44 @@ def test_labels_in_place_of_sets():
     detectors["knn"] = KNN(n_neighbors=3)
     with pytest.raises(ValueError, match="but detectors have"):
         compared(detectors, X, y, **options)
+
+
+NAMES = np.array(["b", "c", "a"])[Y]
+NET = LogisticRegression().fit(X, NAMES)
+OTHER = LogisticRegression(C=0.01).fit(X, NAMES)
+
+
+@pytest.mark.parametrize("net", [NET, LogisticRegression().fit(X, NAMES == "a")])
+def test_predictions_are_those_of_the_classifier(net):
+    y = NAMES if net is NET else NAMES == "a"
+    arguments = {"knn": KNN(), "msp": MSP(FrozenEstimator(net))}
+    (actual,) = predictor(arguments, y).items()
+    assert actual[0] == PREDICTED
+    columns = actual[1].score_samples(X)
+    assert columns.dtype == np.float64
+    wrong = net.predict(X) != y
+    assert 0 < wrong.sum() < len(X)
+    assert_array_equal(misclassified(actual[1], columns, y), wrong)
+
+
+def test_single_classifier_predicts():
+    net, other = FrozenEstimator(NET), FrozenEstimator(OTHER)
+    assert predictor({"a": MSP(net), "b": Energy(net)}, NAMES)
+    assert not predictor({"a": MSP(net), "b": Energy(other)}, NAMES)
+    assert not predictor({"a": MSP(NET), "b": KNN()}, NAMES)  # fitted by the detector
+    assert predictor({"a": FrozenEstimator(MSP(net).fit(X, NAMES))}, NAMES)
+    regressor = FrozenEstimator(Ridge().fit(X, np.arange(90)))
+    reads = Mahalanobis()
+    reads.estimator = regressor
+    assert not predictor({"a": reads}, NAMES)
+
+
+@pytest.mark.parametrize("y", [None, np.arange(90), np.column_stack([NAMES, NAMES])])
+def test_classes_that_it_does_not_know(y):
+    assert not predictor({"a": MSP(FrozenEstimator(NET))}, y)
+
+
+def test_there_is_nothing_to_fit():
+    (member,) = predictor({"a": MSP(FrozenEstimator(NET))}, NAMES).values()
+    unfitted = member.estimator
+    assert unfitted.fit(X, NAMES) is unfitted

@@ -143,75 +143,38 @@ def test_without_pandas(files, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("line", "text"),
+    ("options", "text"),
     [
-        ("--id idd.csv --label kind", "idd.csv is not a file; similar: id.csv"),
-        ("--id no/id.csv --label kind", "no/id.csv is not a file."),
+        ("idd.csv", "idd.csv is not a file; similar: id.csv"),
+        ("no/id.csv", "no/id.csv is not a file."),
+        ("id.xlsx", "id.xlsx has the suffix '.xlsx'; tables are read"),
+        ("id.csv --label kinds", "id.csv has no column 'kinds' of labels; simila"),
         (
-            "--id id.xlsx --label kind",
-            "id.xlsx has the suffix '.xlsx'; tables are read",
-        ),
-        ("--id id.csv", "The column of id.csv with the classes is needed: --label COL"),
-        ("--id id.csv --label kinds", "id.csv has no column 'kinds' of labels; simila"),
-        (
-            "--id id.csv --label zzz",
+            "id.csv --label zzz",
             "id.csv has no column 'zzz' of labels; there are: height, width, color, ",
         ),
-        ("--id semicolons.csv --label kind", "semicolons.csv has no column 'kind' of"),
+        ("semicolons.csv", "semicolons.csv has no column 'kind' of"),
+        ("id.csv --drop hight", "id.csv has no column 'hight' to dro"),
+        ("id.csv --label height", "There are 120 different values in 120 rows of "),
+        ("one.csv", "All rows of the label column 'kind' of one.csv "),
+        ("alone.csv", "The classes odd of the label column 'kind' of"),
+        ("holes.csv", "1 of 120 rows of the label column 'kind' of h"),
+        ("few.csv", "few.csv has 3 rows; at least 10 are needed to f"),
+        ("text.csv", "text.csv has no numeric columns beside the lab"),
         (
-            "--id id.csv --label kind --drop hight",
-            "id.csv has no column 'hight' to dro",
-        ),
-        (
-            "--id id.csv --label height",
-            "There are 120 different values in 120 rows of ",
-        ),
-        (
-            "--id one.csv --label kind",
-            "All rows of the label column 'kind' of one.csv ",
-        ),
-        (
-            "--id alone.csv --label kind",
-            "The classes odd of the label column 'kind' of",
-        ),
-        (
-            "--id holes.csv --label kind",
-            "1 of 120 rows of the label column 'kind' of h",
-        ),
-        (
-            "--id few.csv --label kind",
-            "few.csv has 3 rows; at least 10 are needed to f",
-        ),
-        (
-            "--id text.csv --label kind",
-            "text.csv has no numeric columns beside the lab",
-        ),
-        (
-            "--id constant.csv --label kind",
+            "constant.csv",
             "Columns of constant.csv have a single value or none: same, none. "
             "Detectors learn nothing from them; leave them out: --drop same,none",
         ),
-        (
-            "--id infinite.csv --label kind",
-            "The column 'height' of infinite.csv must h",
-        ),
-        ("--id broken.csv --label kind", "broken.csv cannot be read as a .csv file: "),
-        (
-            "--id empty.csv --label kind",
-            "empty.csv cannot be read as a .csv file: No c",
-        ),
-        ("--id broken.npz", "broken.npz cannot be read as a .npz file: "),
-        (
-            "--id other.npz",
-            "other.npz cannot be read as a .npz file: it has the arrays ",
-        ),
-        (
-            "--id images.npz",
-            "images.npz cannot be read as a .npz file: X must have two ",
-        ),
+        ("infinite.csv", "The column 'height' of infinite.csv must h"),
+        ("broken.csv", "broken.csv cannot be read as a .csv file: "),
+        ("empty.csv", "empty.csv cannot be read as a .csv file: No c"),
+        ("broken.npz", "broken.npz cannot be read as a .npz file: "),
+        ("other.npz", "other.npz cannot be read as a .npz file: it has the arrays "),
+        ("images.npz", "images.npz cannot be read as a .npz file: X must have two "),
     ],
 )
-def test_bad_id_files(line, text, files, capsys):
+def test_bad_id_files(options, text, files, capsys):
     table, kind = _table()
     table = table.assign(kind=kind)
     table.to_csv("semicolons.csv", sep=";", index=False)
@@ -229,91 +192,70 @@ def test_bad_id_files(line, text, files, capsys):
     (files / "broken.npz").write_bytes(b"not an archive")
     np.savez("other.npz", data=np.eye(3))
     np.savez("images.npz", X=np.zeros((12, 2, 2)), y=np.arange(12) % 2)
-    actual = _error(f"{line} --ood ood.csv", capsys)
+    is_labeled = "label" in options or options.endswith("npz")
+    label = "" if is_labeled else " --label kind"
+    actual = _error(f"--id {options}{label} --ood ood.csv", capsys)
     assert actual.startswith(text)
     assert not (files / "out").exists()
-    if "semicolons" in line:
+    if "semicolons" in options:
         assert actual.endswith(
             "Columns must be separated by commas, or by tabs in a .tsv file.\n"
         )
 
 
+def test_id_file_without_a_label(files, capsys):
+    text = _error("--id id.csv --ood ood.csv", capsys)
+    assert text.startswith(
+        "The column of id.csv with the classes is needed: --label COL"
+    )
+    assert not (files / "out").exists()
+
+
 @pytest.mark.parametrize(
-    ("line", "text"),
+    ("options", "text"),
     [
-        ("--ood odd.csv", "odd.csv is not a file; similar: ood.csv"),
+        ("odd.csv", "odd.csv is not a file; similar: ood.csv"),
         (
-            "--ood columns.csv",
+            "columns.csv",
             "columns.csv must have the columns of id.csv, but it has no width, and "
             "also breadth. Rename columns, or leave some out by --drop.",
         ),
-        (
-            "--ood words.csv",
-            "The column 'height' of words.csv must hold numbers, as in ",
-        ),
-        (
-            "--ood dates.csv",
-            "The column 'day' of dates.csv must hold dates, as in id.c",
-        ),
-        ("--ood none.csv", "none.csv has no rows: OOD samples are needed."),
-        (
-            "--ood ood.csv --ood ood.csv",
-            "A file is given twice as OOD samples: ood.csv",
-        ),
-        (
-            "--ood ood.csv --classifier svm",
-            "--classifier must be one of boosting, fore",
-        ),
-        (
-            "--ood ood.csv --classifier nope:x",
-            "--classifier nope:x cannot be imported:",
-        ),
-        (
-            "--ood ood.csv --classifier math:nope",
-            "--classifier math:nope cannot be imp",
-        ),
-        (
-            "--ood ood.csv --classifier builtins:list",
-            "--classifier builtins:list must ",
-        ),
-        (
-            "--ood ood.csv --detectors MSP,Nope",
-            "--detectors must be names of skood.det",
-        ),
+        ("words.csv", "The column 'height' of words.csv must hold numbers, as in "),
+        ("dates.csv", "The column 'day' of dates.csv must hold dates, as in id.c"),
+        ("none.csv", "none.csv has no rows: OOD samples are needed."),
+        ("ood.csv --ood ood.csv", "A file is given twice as OOD samples: ood.csv"),
+        ("ood.csv --classifier svm", "--classifier must be one of boosting, fore"),
+        ("ood.csv --classifier nope:x", "--classifier nope:x cannot be imported:"),
+        ("ood.csv --classifier math:nope", "--classifier math:nope cannot be imp"),
+        ("ood.csv --classifier builtins:list", "--classifier builtins:list must "),
+        ("ood.csv --detectors MSP,Nope", "--detectors must be names of skood.det"),
     ],
 )
-def test_bad_ood_files_and_names(line, text, files, capsys):
+def test_bad_ood_files_and_names(options, text, files, capsys):
     table = pd.read_csv("ood.csv")
     table.rename(columns={"width": "breadth"}).to_csv("columns.csv", index=False)
     table.assign(height="tall").to_csv("words.csv", index=False)
     table.assign(day="monday").to_csv("dates.csv", index=False)
     table[:0].to_csv("none.csv", index=False)
-    arguments = f"--id id.csv --label kind --out out --quiet {line}"
-    assert _run(arguments) == 2
+    assert _run(f"--id id.csv --label kind --out out --quiet --ood {options}") == 2
     actual = capsys.readouterr().err
     assert actual.startswith(f"skood: error: {text}")
     assert not (files / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("line", "text"),
+    ("options", "text"),
     [
-        ("--id a.csv --out x", "the following arguments are required: --ood"),
-        ("--id a.csv --ood b.csv", "the following arguments are required: --out"),
-        ("--id a --ood b --out c --test 1", "argument --test: must be between 0 and 1"),
-        (
-            "--id a --ood b --out c --drop a,a",
-            "argument --drop: must be distinct names",
-        ),
-        (
-            "--id a --ood b --out c --detectors=",
-            "argument --detectors: must be distinc",
-        ),
+        ("--out c", "the following arguments are required: --ood"),
+        ("--ood b", "the following arguments are required: --out"),
+        ("--ood b --out c --test 1", "argument --test: must be between 0 and 1"),
+        ("--ood b --out c --drop a,a", "argument --drop: must be distinct names"),
+        ("--ood b --out c --detectors=", "argument --detectors: must be distinc"),
     ],
 )
-def test_bad_arguments(line, text, capsys):
+def test_bad_arguments(options, text, capsys):
     with pytest.raises(SystemExit):
-        _run(line)
+        _run(f"--id a {options}")
     err = capsys.readouterr().err
     assert err.startswith(f"skood: error: {text}")
     assert err.endswith(" (see skood compare --help)\n")

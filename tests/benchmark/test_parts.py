@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.testing import assert_array_equal
 from skood.benchmark import _parts
 from skood.benchmark._parts import prepare, stratified_order
 from skood.datasets import load_digits_ood
-from tests.benchmark.conftest import make_options
+from tests.benchmark.conftest import DEFAULTS, make_options
 
 options = partial(make_options, id_data="a", ood_data="b")
 
@@ -181,59 +182,36 @@ def test_mnist_that_cannot_be_fetched(monkeypatch, error):
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "text"),
+    ("changes", "text"),
     [
-        (
-            {"id_data": "c"},
-            FileNotFoundError,
-            r"contains no folder 'c', only \['a', 'b'\]",
-        ),
-        ({"ood_data": ""}, FileNotFoundError, "contains no folder ''"),
-        (
-            {"id_data": "digits"},
-            ValueError,
-            "'digits' are of 8 x 8 pixels, images of 'b",
-        ),
+        ({"id_data": "c"}, r"contains no folder 'c', only \['a', 'b'\]"),
+        ({"ood_data": ""}, "contains no folder ''"),
+        ({"id_data": "digits"}, "'digits' are of 8 x 8 pixels, images of 'b"),
         (
             {"id_data": "digits", "ood_data": None},
-            ValueError,
             "was given as data folder, but 'digits' come with scikit-learn",
         ),
         (
             {"n_train": 1001},
-            ValueError,
             "1001 ID samples to train on are needed, but 'a' has 1000 ID samples in "
             "all; at least 3",
         ),
         (
             {"n_train": 998, "n_test": 3},
-            ValueError,
             "998 ID samples to train on and 3 ID samples to hold out are needed",
         ),
-        ({"n_test": 1000}, ValueError, "1000 ID samples to hold out are needed, but"),
-        (
-            {"n_train": 4},
-            ValueError,
-            "Of the 4 training samples only one is of class 1",
-        ),
-        (
-            {"n_train": 1},
-            ValueError,
-            "All ID training samples of 'a' are of class 0; a",
-        ),
+        ({"n_test": 1000}, "1000 ID samples to hold out are needed, but"),
+        ({"n_train": 4}, "Of the 4 training samples only one is of class 1"),
+        ({"n_train": 1}, "All ID training samples of 'a' are of class 0; a"),
         (
             {"ood_data": None, "left_out": (1,)},
-            ValueError,
             "All ID training samples of 'a' are of class 0; a classifier needs two",
         ),
-        (
-            {"ood_data": None, "left_out": (7,)},
-            ValueError,
-            r"names \[7\], which are no classes",
-        ),
+        ({"ood_data": None, "left_out": (7,)}, r"names \[7\], which are no classes"),
     ],
 )
-def test_invalid(two_sets, changes, error, text):
+def test_invalid(two_sets, changes, text):
+    error = FileNotFoundError if "no folder" in text else ValueError
     with pytest.raises(error, match=text):
         prepare(options(folder=two_sets(50), **changes))
 
@@ -264,3 +242,65 @@ def test_more_invalid(write_idx, numbered, tmp_path):
         prepare(options(id_data="tiny", folder=folder))
     with pytest.raises(ValueError, match="images of 'same' in one class are the same"):
         prepare(options(id_data="same", folder=folder))
+
+
+def test_left_out_classes_stand_in_for_ood_data():
+    assert make_options().left_out == (8, 9)
+    assert make_options().ood_name == "its classes 8, 9"
+    assert make_options(left_out=[3]).left_out == (3,)
+    assert make_options(left_out=3).left_out == (3,)
+    with_ood = make_options(ood_data="letters")
+    assert with_ood.left_out == ()
+    assert with_ood.ood_name == "letters"
+
+
+def test_folders_become_paths(tmp_path):
+    options = make_options(folder="~/data", out=str(tmp_path))
+    assert options.folder == Path.home() / "data"
+    assert options.out == tmp_path
+    content = options.to_dict()
+    assert content["folder"] == str(Path.home() / "data")
+    assert content["left_out"] == [8, 9]
+    assert set(content) == set(DEFAULTS)
+    assert make_options().to_dict()["out"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"id_data": None}, TypeError, "id_data must be the name of data, got None"),
+        ({"ood_data": 3}, TypeError, "ood_data must be the name of data, got 3"),
+        ({"ood_data": "digits"}, ValueError, "'digits' cannot be both the ID and the"),
+        (
+            {"ood_data": "letters", "left_out": (8,)},
+            ValueError,
+            r"The classes \(8,\) were left out although the OOD data are "
+            "'letters'; give one or the other",
+        ),
+        ({"left_out": ()}, ValueError, "no OOD samples: leave out at least one"),
+        ({"n_train": 0}, ValueError, "n_train must be at least 1, got 0"),
+        ({"n_test": 2}, ValueError, "n_test must be at least 3, got 2"),
+        ({"max_epochs": 1.5}, TypeError, "max_epochs must be an integer, got 1.5"),
+        ({"n_train": True}, TypeError, "n_train must be an integer, got True"),
+        ({"random_state": None}, TypeError, "random_state must be an integer, got N"),
+        (
+            {"random_state": 2**32},
+            ValueError,
+            "random_state must be at least 0 and at most 4294967295, got 4294967296",
+        ),
+        ({"tpr_min": 1.5}, ValueError, r"tpr_min must be in \[0, 1\], got 1.5"),
+        ({"fpr_max": float("nan")}, ValueError, r"fpr_max must be in \[0, 1\], got n"),
+        ({"fpr_max": "0.2"}, TypeError, r"fpr_max must be a number in \[0, 1\], got"),
+        ({"tpr_min": True}, TypeError, r"tpr_min must be a number in \[0, 1\], got T"),
+    ],
+)
+def test_invalid_options(changes, error, text):
+    with pytest.raises(error, match=text):
+        make_options(**changes)
+
+
+def test_out_that_is_a_file(tmp_path):
+    path = tmp_path / "results"
+    path.write_text("")
+    with pytest.raises(NotADirectoryError, match="results is a file; results are"):
+        make_options(out=path)

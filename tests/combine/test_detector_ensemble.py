@@ -596,10 +596,7 @@ def test_combiner_that_gives_nan():
 
     message = r"Broken\(\) made NaN of the p-values of 19 of"
     with pytest.raises(ValueError, match=message):
-        frozen_ensemble(
-            2,
-            Broken(),
-        ).fit(np.random.default_rng(0).normal(size=(38, 2)))
+        frozen_ensemble(2, Broken()).fit(np.random.default_rng(0).normal(size=(38, 2)))
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,26 @@ from sklearn.base import BaseEstimator
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
+from sklearn.neighbors import KNeighborsClassifier, LocalOutlierFactor
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel
 
-from skood.combine import DSDE, Bonferroni, DetectorEnsemble
-from skood.detectors import KNN, MSP, Energy, Mahalanobis, ViM
+from skood.combine import (
+    DSDE,
+    BenjaminiHochberg,
+    Bonferroni,
+    DetectorEnsemble,
+    DOSStorey,
+    conformal_pvalues,
+)
+from skood.combine._detector_ensemble import kind_of_levels
+from skood.detectors import KNN, MSP, SSD, Energy, Mahalanobis, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor, LinearHead
 from skood.rectifiers import ASH, ReAct
 from skood.stats._conformal import Calibration
+from skood.utils._folds import calibration_folds, check_same
 from skood.utils._ties import tolerance
 from tests.combine._members import Column, frozen_ensemble, quiet
 from tests.nn._conv_net import images
@@ -164,11 +174,7 @@ def test_warning_counts_the_samples_of_the_smallest_fold():
     X = np.random.default_rng(0).normal(size=(300, 3))
     members = [(f"m{j}", Column(j)) for j in range(3)]
     ensemble = DetectorEnsemble(
-        members,
-        Bonferroni(),
-        calibration=KFold(5),
-        level="conformal",
-        random_state=0,
+        members, Bonferroni(), calibration=KFold(5), level="conformal", random_state=0
     )
     with pytest.warns(SkoodWarning, match=r"smallest statistic of Bonf.*, 0\.0968, is"):
         ensemble.fit(X)  # 3 / 31: of the 60 rows of a fold 30 give p-values
@@ -257,3 +263,194 @@ def test_joblib_runs_several_groups_only(monkeypatch):
         assert_array_equal(ensemble.score_samples(X), expected)
     assert_array_equal(ensemble.set_params(n_jobs=2).score_samples(X), expected)
     assert len(jobs) == 2
+
+
+def _sizes(n_samples, n_folds="same"):
+    """Return the numbers of samples of each fold for p-values, and for levels."""
+    folds = calibration_folds(n_samples, None, n_folds, 0)
+    sizes = np.array([len(held_out) for _, held_out in folds])
+    return np.stack([sizes - sizes // 2, sizes // 2], axis=1)
+
+
+def _kind(sizes, level, alpha=0.05):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return kind_of_levels(sizes, level, alpha)
+
+
+@pytest.mark.parametrize("n", [38, 39])
+def test_halves(n):
+    X = np.random.default_rng(0).normal(size=(n, 1))
+    for level in ("auto", "conformal"):
+        assert _kind(_sizes(n), level) == "conformal"
+        ensemble = frozen_ensemble(1, level=level, random_state=0)
+        quiet(ensemble.fit, X)
+        assert ensemble.level_ == "conformal"
+        assert ensemble.n_level_ == 19  # (1 + 0) / (19 + 1) reaches .05
+        assert ensemble.n_calibration_ == n - 19
+        scores = ensemble._levels.calibrations[0].scores[:, 0]
+        others = np.setdiff1d(X, scores)  # the halves are disjoint
+        pvalues = (1 + scores.searchsorted(others, "right")) / (n - 18)
+        assert_allclose(ensemble._levels.statistics[0], pvalues)
+
+
+def test_too_few_samples_for_a_conformal_level():
+    sizes = _sizes(37)
+    with pytest.warns(
+        SkoodWarning, match=r"needs 19 samples.* of the 37 samples .* 18 can"
+    ):
+        assert kind_of_levels(sizes, "auto", 0.05) == "nominal"
+    with pytest.raises(ValueError, match=r"^level='conformal' needs 19 samples"):
+        kind_of_levels(sizes, "conformal", 0.05)
+    assert _kind(sizes, "nominal") == "nominal"  # asked for: no warning
+    X = np.random.default_rng(0).normal(size=(37, 2))
+    ensemble = frozen_ensemble(2, level="nominal", random_state=0).fit(X)
+    assert (ensemble.n_calibration_, ensemble.n_level_) == (37, 0)
+
+
+def test_samples_that_a_level_needs_despite_rounding():
+    """1 / alpha is 49.00000000000001 for alpha = 1/49: 48 rows are enough."""
+    assert _kind(_sizes(96), "conformal", alpha=1 / 49) == "conformal"
+
+
+def test_samples_for_levels_are_counted_over_folds():
+    assert _kind(_sizes(40, 5), "conformal") == "conformal"
+    ensemble = DetectorEnsemble([("a", Column())], level="conformal", calibration=5)
+    quiet(ensemble.fit, np.arange(40.0)[:, None])
+    assert list(map(len, ensemble._levels.statistics)) == [4] * 5
+
+
+def test_each_fold_needs_pvalues_that_are_small_enough():
+    """Its statistics are ranked among themselves: in small folds they are all tied."""
+    for n, n_folds, correction, expected in (
+        (400, 5, 2.0, "conformal"),  # 40 rows of a fold give p-values, 39 are needed
+        (375, 5, 2.0, "nominal"),  # 38 rows
+        (400, 10, 2.0, "nominal"),
+        (400, 10, 1.0, "conformal"),
+    ):
+        sizes = _sizes(n, n_folds)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert kind_of_levels(sizes, "auto", 0.05, correction) == expected
+        assert len(caught) == (expected == "nominal")
+        assert kind_of_levels(sizes, "conformal", 0.05, correction) == "conformal"
+    with pytest.warns(
+        SkoodWarning, match=r"only 20 samples of a fold .* fewer than 39"
+    ):
+        kind_of_levels(_sizes(400, 10), "auto", 0.05, 2.0)
+
+
+def test_leaving_single_samples_out_has_no_samples_for_levels():
+    with pytest.warns(SkoodWarning, match="of the 50 samples held out 0 can be had"):
+        assert kind_of_levels(_sizes(50, 50), "auto", 0.05) == "nominal"
+
+
+def test_same_needs_frozen_members():
+    frozen = FrozenEstimator(Column().fit(np.zeros((1, 1))))
+    check_same(["a"], [frozen])
+    with pytest.raises(ValueError, match="needs frozen members, but 'b' would be"):
+        check_same(["a", "b"], [frozen, Column()])
+
+
+rng = np.random.default_rng(0)
+Y = np.arange(300) % 3
+X = rng.normal(size=(300, 3)) + 3 * np.eye(3)[Y]
+X[:40] = np.round(X[:40])  # ties
+Y[[7, 90]] = -1
+WEIGHT = rng.integers(0, 4, size=300)
+ROWS = np.repeat(np.arange(300), WEIGHT)
+NEW = rng.normal(size=(50, 3)) * 2
+MEMBERS = [
+    ("near", FrozenEstimator(Mahalanobis().fit(X, Y))),
+    ("angle", FrozenEstimator(SSD().fit(X, Y))),
+]
+
+
+class _Halves:
+    """Whole samples, in the order of the data, by a column that marks the sample."""
+
+    def __init__(self, groups):
+        self.groups = groups
+
+    def get_n_splits(self, X=None, y=None, groups=None):
+        return 1
+
+    def split(self, X, y=None, groups=None):
+        held = self.groups % 2 == 1
+        yield np.flatnonzero(~held), np.flatnonzero(held)
+
+
+@pytest.mark.parametrize("combiner", [BenjaminiHochberg(), DOSStorey(c_m=0.5)])
+def test_repeated_calibration_scores_of_frozen_members(combiner):
+    def fitted(X, y, weight=None):
+        return DetectorEnsemble(
+            MEMBERS, combiner, calibration="same", level="nominal", random_state=0
+        ).fit(X, y, sample_weight=weight)
+
+    weighted, repeated = fitted(X, Y, WEIGHT), fitted(X[ROWS], Y[ROWS])
+    np.testing.assert_array_equal(weighted.pvalues(NEW), repeated.pvalues(NEW))
+    np.testing.assert_array_equal(weighted.levels(NEW), repeated.levels(NEW))
+    assert weighted.n_calibration_ == WEIGHT[Y >= 0].sum()
+    individual = MEMBERS[0][1].score_samples(X[ROWS][Y[ROWS] >= 0])
+    expected = conformal_pvalues(MEMBERS[0][1].score_samples(NEW), individual)
+    np.testing.assert_allclose(weighted.pvalues(NEW)[:, 0], expected)
+
+
+def test_members_are_fitted_on_weighted_samples():
+    """A splitter that holds out whole samples makes both fits equal."""
+    id_samples = np.flatnonzero(Y >= 0)
+    accepted = id_samples[WEIGHT[id_samples] > 0]
+    members = [("near", Mahalanobis()), ("proba", MSP())]
+
+    def fitted(X, y, groups, weight=None):
+        return DetectorEnsemble(
+            members,
+            estimator=LogisticRegression(C=0.1, tol=1e-10),
+            calibration=_Halves(groups),
+            level="nominal",
+            random_state=0,
+        ).fit(X, y, sample_weight=weight)
+
+    samples = np.repeat(accepted, WEIGHT[accepted])
+    weighted = fitted(X, Y, accepted, WEIGHT)
+    repeated = fitted(X[samples], Y[samples], samples)
+    np.testing.assert_allclose(weighted.pvalues(NEW), repeated.pvalues(NEW), rtol=1e-12)
+    near = weighted.named_detectors_["near"]
+    train = accepted[accepted % 2 == 0]
+    expected = Mahalanobis().fit(X[train], Y[train], sample_weight=WEIGHT[train])
+    np.testing.assert_allclose(near.location_, expected.location_, rtol=1e-12)
+
+
+def test_conformal_levels_count_weights():
+    weight = np.full(300, 2)
+    ensemble = DetectorEnsemble(
+        MEMBERS, calibration="same", level="conformal", random_state=0
+    )
+    plain = ensemble.fit(X, Y).n_level_
+    assert ensemble.fit(X, Y, sample_weight=weight).n_level_ == 2 * plain
+    # a copy is on the same side as its sample, and levels are at least 1 / (n + 1)
+    assert ensemble.levels(NEW).min() >= 1 / (2 * plain + 1)
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_members_without_weights_are_fitted_without():
+    members = [("lof", LocalOutlierFactor(novelty=True)), ("near", Mahalanobis())]
+    ensemble = DetectorEnsemble(members, random_state=0)
+    ensemble.fit(X, Y, sample_weight=WEIGHT)
+    plain = DetectorEnsemble(members, random_state=0).fit(X[WEIGHT > 0], Y[WEIGHT > 0])
+    both = (ensemble, plain)
+    pairs = [each.named_detectors_["lof"].score_samples(NEW) for each in both]
+    np.testing.assert_array_equal(*pairs)
+    near = [each.named_detectors_["near"].location_ for each in both]
+    assert not np.allclose(*near)
+
+
+def test_weights_that_are_no_counts():
+    with pytest.raises(ValueError, match=r"must be integers, .* got 0\.5: p-values"):
+        DetectorEnsemble(MEMBERS, calibration="same").fit(
+            X, Y, sample_weight=np.full(300, 0.5)
+        )
+    nearest = KNeighborsClassifier()
+    members = [("a", MSP(nearest)), ("b", Mahalanobis())]
+    with pytest.raises(ValueError, match="KNeighborsClassifier has no sample_weight"):
+        DetectorEnsemble(members).fit(X, Y, sample_weight=WEIGHT)

@@ -3,23 +3,36 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
+import warnings
 from fractions import Fraction
 from math import ceil, fsum
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
 
 from skood.combine import (
     BenjaminiHochberg,
     BenjaminiYekutieli,
     Bonferroni,
+    DetectorEnsemble,
     DOSStorey,
+    Fisher,
+    HarmonicMean,
     Naive,
     Storey,
+    Stouffer,
     Vote,
+    conformal_pvalues,
+    min_calibration_size,
 )
+from skood.detectors import KNN, Mahalanobis
+from skood.exceptions import SkoodWarning
+from skood.metrics import auroc, fpr_at_tpr
 from skood.stats._conformal import reaches
+from skood.stats._ranks import change_point_range
 from tests._loops import looped
 from tests.combine._combiners import ALL, ONE_BY_ONE, STEP_UP, mixed_pvalues
 
@@ -268,3 +281,313 @@ def test_too_few_detectors_for_a_change_point():
         message = r"m=3 detectors .* none. Pass c_m in \(0, 1"
         with pytest.raises(ValueError, match=message):
             method(np.full((2, 3), 0.3))
+
+
+@pytest.fixture(params=[1, 2, 7, 18])
+def P(request):
+    rng = np.random.default_rng(request.param)
+    return np.concatenate(
+        [
+            rng.random((60, request.param)) ** 3,
+            rng.integers(1, 140, (60, request.param)) / 140,
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("combiner", "method"), [(BenjaminiHochberg(), "bh"), (BenjaminiYekutieli(), "by")]
+)
+def test_scipy_false_discovery_control(combiner, method, P):
+    q = np.minimum(combiner.statistic(P), 1)
+    for row, statistic, selected in zip(P, q, combiner.selected(P, 0.2), strict=True):
+        adjusted = stats.false_discovery_control(row, method=method)
+        assert statistic == pytest.approx(adjusted.min(), rel=1e-12)
+        assert selected.tolist() == (adjusted <= 0.2 + 1e-12).tolist()
+
+
+@pytest.mark.parametrize(
+    ("combiner", "method"), [(Fisher(), "fisher"), (Stouffer(), "stouffer")]
+)
+def test_scipy_combine_pvalues(combiner, method, P):
+    expected = [stats.combine_pvalues(row, method=method)[1] for row in P]
+    assert_allclose(combiner.statistic(P), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("combiner", "method"),
+    [
+        (BenjaminiHochberg(), "fdr_bh"),
+        (BenjaminiYekutieli(), "fdr_by"),
+        (Bonferroni(), "bonferroni"),
+    ],
+)
+def test_statsmodels(combiner, method, P):
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    q = np.minimum(combiner.statistic(P), 1)
+    for row, statistic, selected in zip(P, q, combiner.selected(P, 0.2), strict=True):
+        _, adjusted, _, _ = multitest.multipletests(row, 0.2, method)
+        assert statistic == pytest.approx(adjusted.min(), rel=1e-12)
+        assert selected.tolist() == (adjusted <= 0.2 + 1e-12).tolist()
+
+
+# p, d(2), d(3), k, pi0, Simes' statistic, number of selected members at 0.05, equation
+# 15 as it is printed
+DSDE = {
+    "B-dsde-typical": (
+        [0.5, 0.001, 0.7, 0.03, 0.9, 0.008, 0.2],
+        (0.092, 0.21333333333333335),
+        (3, 0.5891016200294551, 0.007, 3, 0.5542857142857143),
+    ),
+    "B-dsde-rescued_by_pi0": (
+        [0.02, 0.024, 0.026, 0.5, 0.6, 0.8, 0.9],
+        (0.226, 0.24933333333333332),
+        (3, 0.5866823115283074, 0.06066666666666667, 3, 0.5565714285714286),
+    ),
+    "B-dsde-no_positive_dos": (
+        [0.1, 0.2, 0.21, 0.22, 0.23, 0.24, 0.25],
+        (-0.09, -0.06),
+        (0, 1.0, 0.25, 0, None),
+    ),
+    "B-dsde-ties_all_equal": ([0.3] * 7, (-0.15, -0.1), (0, 1.0, 0.3, 0, None)),
+    "B-dsde-zeros": ([0.0] * 7, (0.0, 0.0), (0, 1.0, 0.0, 7, None)),
+    "B-dsde-ones": ([1.0] * 7, (-0.5, -1 / 3), (0, 1.0, 1.0, 0, None)),
+}
+
+
+@pytest.mark.parametrize("name", DSDE)
+def test_dsde(name):
+    p, d, (k, pi0, simes, n_selected, product) = DSDE[name]
+    scaled = pi0 * 7 * np.sort(p) / np.arange(1, 8)
+    q_values = np.minimum.accumulate(scaled[::-1])[::-1].tolist()
+    for combiner in (DOSStorey(beta=1, c_m=2 / 7), DOSStorey()):
+        actual = combiner.dos([p])[0]
+        assert np.isnan(actual[0])
+        assert actual[1:] == pytest.approx(d, abs=1e-12)
+        assert combiner.change_point([p]).tolist() == [k]
+        assert combiner.pi0([p]) == pytest.approx(pi0, abs=1e-12)
+        q = combiner.statistic([p])
+        assert q == pytest.approx(q_values[0], abs=1e-12)
+        assert (q[0] <= 0.05) == (n_selected > 0)
+        assert combiner.selected([p], 0.05).sum() == n_selected
+        assert BenjaminiHochberg().statistic([p]) == pytest.approx(simes, abs=1e-12)
+        for level in q_values:  # the members up to which q is at most the level
+            count = sum(q_value <= level for q_value in q_values)
+            assert combiner.selected([p], level).sum() == count
+            fewer = combiner.selected([p], level * (1 - 1e-9)).sum()
+            assert fewer < count or level == 0
+        if product is not None:
+            printed = (1 - k / 7) * (1 - sorted(p)[k - 1])
+            assert printed == pytest.approx(product, abs=1e-12)
+
+
+def test_index_ranges():
+    # B-cm-range
+    pairs = [(7, 2 / 7), (18, 2 / 15), (15, 2 / 15), (6, 1 / 3), (2, 1 / 2), (4, 1 / 4)]
+    ranges = [(2, 3), (3, 9), (2, 7), (2, 3), (1, 1), (1, 2)]
+    assert [change_point_range(*pair) for pair in pairs] == ranges
+    for (m, c_m), (first, last) in zip(pairs, ranges, strict=True):
+        looked_at = ~np.isnan(DOSStorey(c_m=c_m).dos(np.full((1, m), 0.5))[0])
+        assert (np.flatnonzero(looked_at) + 1).tolist() == [*range(first, last + 1)]
+    for m, c_m in ((1, 0.5), (7, 0.5), (5, 0.45)):
+        with pytest.raises(ValueError, match="change point"):
+            DOSStorey(c_m=c_m).statistic(np.full((1, m), 0.5))
+
+
+def test_conformal_pvalues():
+    # B-conformal-p
+    calibration, scores = [1, 2, 2, 3, 5], [0, 1, 2, 2.5, 5, 6]
+    assert conformal_pvalues(scores, calibration) == pytest.approx(
+        [1 / 6, 1 / 3, 2 / 3, 2 / 3, 1, 1], abs=1e-12
+    )
+    assert conformal_pvalues(scores, calibration, method="ecdf") == pytest.approx(
+        [0, 0.2, 0.6, 0.6, 1, 1], abs=1e-12
+    )
+
+
+def test_resolution():
+    # B-resolution
+    assert [min_calibration_size(m, 0.05) for m in (7, 18)] == [139, 359]
+
+
+def test_ranks_that_are_the_same():
+    # B-auc-identities, and the same of the FPR at a TPR
+    rng = np.random.default_rng(0)
+    P, y = rng.random((3000, 7)), np.repeat([0, -1], 1500)
+    P[y == -1, :3] **= 4
+    ranked = np.sort(P, axis=1)
+
+    def quality(q):
+        return auroc(y, q), fpr_at_tpr(y, q)
+
+    naive = quality(Naive().statistic(P))
+    assert naive == quality(Bonferroni().statistic(P)) == quality(ranked[:, 0])
+    bh = quality(BenjaminiHochberg().statistic(P))
+    assert bh == quality(BenjaminiYekutieli().statistic(P))
+    for share in (0.5, 0.6, 1.0):
+        position = math.ceil(7 * share)
+        vote = quality(Vote(share).statistic(P))
+        assert vote == quality(ranked[:, position - 1])
+    factor_free = quality(1 / np.sum(1 / ranked, axis=1))
+    assert quality(HarmonicMean().statistic(P)) == factor_free
+    different = {naive, bh, vote, factor_free, quality(Storey().statistic(P))}
+    assert len(different) == 5
+    assert all(0.55 < each[0] < 0.98 for each in different)
+
+
+GRID = [i / 100 for i in range(96)]
+
+few = pytest.mark.filterwarnings("ignore:lam=")
+
+
+def _estimate(p, lam, plus_one=False):
+    return (sum(each > lam for each in p) + plus_one) / (len(p) * (1 - lam))
+
+
+def _bootstrap(p, grid, plus_one):
+    m = len(p)
+    curve = [_estimate(p, lam, plus_one) for lam in grid]
+    low = np.quantile(curve, 0.1)
+    errors = []
+    for lam, estimate in zip(grid, curve, strict=True):
+        w = sum(each > lam for each in p)
+        variance = w / (m**2 * (1 - lam) ** 2) * (1 - w / m)
+        errors.append(variance + (estimate - low) ** 2)
+    best = min(errors)
+    at = next(i for i, e in enumerate(errors) if e <= best + 1e-9)
+    return min(1.0, curve[at])
+
+
+def _smoother(p, grid, plus_one):
+    curve = [_estimate(p, lam, plus_one) for lam in grid]
+    value = np.polyval(np.polyfit(grid, curve, 3), grid[-1])
+    return min(max(value, 0.0), 1.0)
+
+
+@few
+@pytest.mark.parametrize("plus_one", [False, True])
+@pytest.mark.parametrize("m", [1, 2, 7, 18])
+def test_thresholds_sample_by_sample(m, plus_one):
+    P = mixed_pvalues(np.random.default_rng(m), 80, m)
+    array = [0.1, 0.5, 0.3]
+    curve = Storey("bootstrap", plus_one).pi0_curve(P)
+    bootstrap = Storey("bootstrap", plus_one).pi0(P)
+    smoother = Storey("smoother", plus_one).pi0(P)
+    of_array = Storey(array, plus_one).pi0(P)
+    for s, p in enumerate(P.tolist()):
+        expected = [_estimate(p, lam, plus_one) for lam in GRID]
+        assert_allclose(curve[s], expected, rtol=1e-12)
+        assert_allclose(bootstrap[s], _bootstrap(p, GRID, plus_one), rtol=1e-9)
+        assert_allclose(smoother[s], _smoother(p, GRID, plus_one), atol=1e-8)
+        assert_allclose(of_array[s], _bootstrap(p, sorted(array), plus_one), rtol=1e-9)
+
+
+@few
+def test_the_variance_is_that_of_bootstrap_samples():
+    p = np.array([0.001, 0.01, 0.02, 0.3, 0.5, 0.7, 0.9])
+    draws = np.random.default_rng(0).choice(p, size=(200_000, 7))
+    for lam, w in ((0.02, 4), (0.4, 3), (0.8, 1)):
+        estimates = (draws > lam).sum(axis=1) / (7 * (1 - lam))
+        expected = w / (49 * (1 - lam) ** 2) * (1 - w / 7)
+        assert_allclose(estimates.var(), expected, rtol=0.02)
+    assert_allclose(Storey("bootstrap").pi0([p]), 0.58309, atol=5e-6)
+    assert_allclose(Storey(0.5).pi0([p]), 0.57143, atol=5e-6)
+    assert_allclose(Storey(0.5).pi0_curve([p]), [[4 / 7]], rtol=1e-12)
+
+
+@few
+@pytest.mark.parametrize(
+    "m, lam, accepted",
+    # independent uniform p-values; 40,000 draws of the specification
+    [
+        (7, 0.5, 0.920),
+        (7, "bootstrap", 0.607),
+        (7, "smoother", 0.576),
+        (18, 0.5, 0.940),
+        (18, "bootstrap", 0.863),
+        (18, "smoother", 0.785),
+    ],
+)
+def test_share_of_accepted_samples(m, lam, accepted):
+    P = np.random.default_rng(1).random((20_000, m))
+    share = np.mean(Storey(lam).statistic(P) > 0.05)
+    assert abs(share - accepted) < 3 * np.sqrt(accepted * (1 - accepted) * 1.5 / 20_000)
+
+
+@few
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "m, expected",
+    [
+        (7, {0.5: 0.920, "bootstrap": 0.607, "smoother": 0.576}),
+        (18, {0.5: 0.940, "bootstrap": 0.863, "smoother": 0.785}),
+    ],
+)
+def test_table_of_the_user_guide(m, expected):
+    """300,000 draws: standard errors of 0.0009 or less."""
+    least = {7: 0.277, 18: 0.551}[m]  # with the smallest estimate of the grid
+    expected = {**expected, "smallest": least, "bh": {7: 0.950, 18: 0.949}[m]}
+    counts = dict.fromkeys(expected, 0)
+    for seed in range(6):
+        P = np.random.default_rng(seed).random((50_000, m))
+        bh = BenjaminiHochberg().statistic(P)
+        pi0 = np.minimum(Storey("bootstrap").pi0_curve(P).min(axis=1), 1)
+        ratios = np.sort(P, axis=1) * m / np.arange(1, m + 1)
+        levels = {"bh": bh, "smallest": np.minimum(pi0 * ratios.min(axis=1), 1)}
+        for lam in (0.5, "bootstrap", "smoother"):
+            levels[lam] = Storey(lam).statistic(P)
+        for name, level in levels.items():
+            counts[name] += np.sum(level > 0.05)
+    for name, accepted in expected.items():
+        assert abs(counts[name] / 300_000 - accepted) < 0.002, name
+
+
+@few
+@pytest.mark.parametrize("lam", ["bootstrap", "smoother", [0.2, 0.6]])
+def test_a_sample_alone_is_the_same_sample(lam):
+    P = mixed_pvalues(np.random.default_rng(0), 60, 9)
+    combiner = Storey(lam)
+    alone = [combiner.statistic(P[[i]])[0] for i in range(len(P))]
+    assert_array_equal(combiner.statistic(P), alone)
+    assert_array_equal(combiner.statistic(P[:, ::-1]), alone)
+
+
+def test_few_detectors_warn_and_many_do_not():
+    P = np.random.default_rng(0).random((5, 99))
+    message = "lam='bootstrap' estimates the threshold from 99 p-values"
+    with pytest.warns(SkoodWarning, match=message) as caught:
+        Storey("bootstrap").statistic(P)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Storey("bootstrap").pi0_curve(P)
+        Storey("smoother").statistic(np.hstack([P, P]))
+        Storey(0.4).statistic(P)
+
+
+def test_in_an_ensemble():
+    """The conformal level holds for any combiner."""
+    rng = np.random.default_rng(0)
+    X, X_new = rng.normal(size=(1000, 3)), rng.normal(size=(4000, 3))
+    members = [("knn", KNN()), ("mahalanobis", Mahalanobis())]
+    with pytest.warns(SkoodWarning, match="from 2 p-values"):
+        ensemble = DetectorEnsemble(
+            members, Storey("bootstrap", plus_one=True), random_state=0
+        ).fit(X)
+        accepted = np.mean(ensemble.predict(X_new) == 1)
+    # 100 calibration samples of the level: sd .022
+    assert 0.95 - 3 * 0.022 < accepted < 1
+
+
+@pytest.mark.parametrize(
+    "lam, message",
+    [
+        ("median", "'lam' parameter of Storey"),
+        ([0.5, 1.0], r"lam must be thresholds in \[0, 1\)"),
+        ([-0.1], r"lam must be thresholds in \[0, 1\)"),
+        ([[0.5]], r"lam must be thresholds in \[0, 1\) of shape \(n,\)"),
+    ],
+)
+def test_errors_of_thresholds(lam, message):
+    for method in ("statistic", "pi0", "pi0_curve"):
+        with pytest.raises(ValueError, match=message):
+            getattr(Storey(lam), method)(np.full((2, 100), 0.3))

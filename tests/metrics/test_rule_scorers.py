@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import itertools
 import pickle
 
 import numpy as np
@@ -24,6 +25,7 @@ from skood.metrics import (
     make_selective_risk_scorer,
     selective_risk_at,
 )
+from skood.metrics._base_scorers import largest_loss
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from skood.rejection import (
     BoundedPrecisionRecall,
@@ -31,6 +33,7 @@ from skood.rejection import (
     RejectOptionClassifier,
     Solver,
 )
+from skood.utils._losses import per_sample_loss
 from tests._loops import looped
 from tests.metrics._double_samples import cost_curve
 from tests.metrics._scored import (
@@ -42,11 +45,7 @@ from tests.metrics._scored import (
     outputs,
 )
 
-MAKERS = [
-    make_selective_risk_scorer,
-    make_precision_recall_scorer,
-    make_cost_scorer,
-]
+MAKERS = [make_selective_risk_scorer, make_precision_recall_scorer, make_cost_scorer]
 
 # ---------------------------------------------- make_selective_risk_scorer: decisions
 
@@ -544,3 +543,68 @@ def test_search_over_the_rule_of_a_reject_option_classifier():
         on_id = (accepted * wrong + 0.2 * (1 - accepted))[y[test] != -1].mean()
         expected = 0.7 * on_id + 0.3 * accepted[y[test] == -1].mean()
         assert_allclose(again[i], -expected, rtol=1e-12)
+
+
+MATRIX = np.array([[0.0, 2, 5], [3, 0, 1], [9, 8, 0]])
+
+
+def look_up(y_true, y_pred):
+    position = {"ant": 0, "bee": 1, "cow": 2}
+    return np.array(
+        [
+            MATRIX[position[t], position[p]]
+            for t, p in zip(y_true.tolist(), y_pred.tolist(), strict=True)
+        ]
+    )
+
+
+@pytest.mark.parametrize("loss", [MATRIX, look_up], ids=["matrix", "callable"])
+@pytest.mark.parametrize(
+    "labels",
+    [["ant", "bee"], ["bee"], ["cow", "ant"], ["ant"]],
+    ids=lambda labels: "-".join(labels),
+)
+def test_largest_loss_is_that_of_the_worst_predictions(labels, loss):
+    """All predictions in a loop; OOD rows, and classes without rows, do not count."""
+    y = np.array([*labels, "other"])
+    is_id = y != "other"
+    classes = np.array(["ant", "bee", "cow"])
+    worst = max(
+        per_sample_loss(
+            y, np.array([*pred, "ant"]), loss, is_id=is_id, classes=classes
+        ).max()
+        for pred in itertools.product(classes, repeat=len(labels))
+    )
+    assert largest_loss(y, loss, is_id, classes) == worst
+
+
+def test_largest_loss_is_at_least_unity():
+    y, is_id = np.array([0, 1, -1]), np.array([True, True, False])
+    assert largest_loss(y, "zero_one", is_id, [0, 1]) == 1.0
+    assert largest_loss(y, [[0, 0.5], [0.2, 0]], is_id, [0, 1]) == 1.0
+
+
+def test_without_classes_any_label_could_be_predicted():
+    y, is_id = np.array([0, 3, 7, -1]), np.array([True, True, True, False])
+
+    def distance(y_true, y_pred):
+        return np.abs(y_true - y_pred).astype(float)
+
+    assert largest_loss(y, distance, is_id, None) == 7.0
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ([[0, 1, 2], [1, 0, 2]], r"must be square; got the shape \(2, 3\)"),
+        ([[0, 1], [-2, 0]], r"not negative, got -2.0 \(in 1 of 4 entries\)"),
+        ([[0, np.nan], [np.inf, 0]], r"finite .*got nan \(in 2 of 4 entries\)"),
+        ("hinge", "loss must be 'zero_one', .*Got 'hinge'"),
+        ([0, 1], r"loss must be .* Got \[0, 1\]"),
+    ],
+    ids=["not square", "negative", "not finite", "unknown", "one-dimensional"],
+)
+def test_impossible_losses_are_refused_at_once(make, loss, message):
+    with pytest.raises(ValueError, match=message):
+        make(loss=loss)

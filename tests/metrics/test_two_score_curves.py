@@ -4,21 +4,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skood.datasets import make_reject_option_1d
+from skood.exceptions import SkoodWarning
 from skood.metrics import (
     RiskCoverageCurve,
+    TwoScoreCurve,
     aupr_in,
     aurc,
     auroc,
     ccr_at_fpr,
     oscr,
+    selective_risk_at,
 )
-from skood.rejection import BoundedAbstention, BoundedTPRFPR, Solver, solve
+from skood.rejection import (
+    BoundedAbstention,
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    OperatingPoint,
+    ScoredSamples,
+    Solver,
+    solve,
+)
 from tests._loops import looped
 from tests.decision._scores import solve_arguments
 from tests.metrics._double_samples import (
@@ -30,6 +41,7 @@ from tests.metrics._double_samples import (
     relabel,
     roc_curve,
 )
+from tests.metrics._samples import check_input_errors
 
 SEEDS = range(4)
 N_ANGLES = 9
@@ -288,11 +300,10 @@ def test_the_solver_on_the_same_angles(seed):
         assert_allclose(1 - point.risk, rates.at(bound), rtol=1e-13)
 
 
-def test_table_1_of_the_paper():
-    """A-dens-2.0-0.2-0.25, model D on a sample: the best linear rules of r and g."""
-    data = make_reject_option_1d((30_000, 10_000), random_state=0)
-    y_pred = data.posteriors.argmax(axis=1) + 1
-    samples = data.target, y_pred, -data.risk, -data.likelihood_ratio
+def test_table_1_of_the_paper(densities):
+    """Model D on a sample: the best linear rules of r and g."""
+    y_true, y_pred, r, g = densities
+    samples = y_true, y_pred, -r, -g
     rates = ccr_curve(*samples, tpr_min=0.7)
     assert 1 - rates.at(0.2) == pytest.approx(0.1258560691240669, abs=0.006)
     # precision 0.9 at recall 0.7 and prior 0.25 is this bound on the FPR
@@ -355,6 +366,8 @@ def test_errors_of_parameters():
         ccr(samples, kind="vaze")
     with pytest.raises(ValueError, match=r"'ood_prior' parameter .* \[0.0, 1.0\)"):
         precision_recall(samples, ood_prior=1.0)
+    with pytest.raises(ValueError, match=r"'ood_weight' parameter .* \[0.0, 1.0\]"):
+        ccr(samples, kind="scod", ood_weight=1.1)
     with pytest.raises(ValueError, match="loss must be finite and not negative"):
         risk_coverage(samples, loss=np.full(50, -1.0))
 
@@ -381,3 +394,294 @@ def test_precision_without_ood_samples():
     assert curve.bounds.tolist() == curve.values.tolist() == [1.0]
     with pytest.raises(ValueError, match="No OOD samples in y_true"):
         precision_recall_curve([0, 1, 1], [1, 2, 3], ood_prior=0.1)
+
+
+# A-dens-2.0-0.2-0.25: TPR .7 and FPR .2; precision .9 and recall .7
+@pytest.mark.parametrize(
+    ("model", "tpr_fpr", "precision_recall"),
+    [
+        ("A", 0.15848793701963335, 0.15848793701963335),
+        ("B", 0.14179186887599884, 0.14179186887599884),
+        ("C", None, None),
+        ("D", 0.1258560691240669, 0.12419133538842779),
+    ],
+)
+def test_table_1(densities, model, tpr_fpr, precision_recall):
+    y_true, y_pred, r, g = densities
+    scores = {"A": (-g,), "B": (-(r + 0.2 * g),), "C": (-r,), "D": (-r, -g)}[model]
+    for expected, rule in (
+        (tpr_fpr, BoundedTPRFPR(0.7, 0.2)),
+        (precision_recall, BoundedPrecisionRecall(0.9, 0.7, 0.25)),
+    ):
+        point = selective_risk_at(y_true, y_pred, *scores, rule=rule)
+        assert point.feasible == (expected is not None)
+        if expected is None:
+            assert math.isnan(point.risk)
+        else:
+            assert point.risk == pytest.approx(expected, abs=0.006)
+    if model == "C":
+        point = selective_risk_at(y_true, y_pred, *scores, rule=BoundedTPRFPR(0.7))
+        assert point.attainable.max_tpr_at_fpr == pytest.approx(
+            0.5888419058518811, abs=0.006
+        )
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "rule",
+    [BoundedTPRFPR(0.6, 0.4), BoundedPrecisionRecall(0.8, 0.6, ood_prior=0.3)],
+    ids=["tpr_fpr", "precision_recall"],
+)
+def test_is_the_solution_of_the_rule(rule, seed):
+    y_true, y_pred, y_score, ood_score = make_samples(seed)
+    is_id = y_true != -1
+    a, b = -y_score, -ood_score
+    loss = (y_true != y_pred).astype(float)
+    double = solve(
+        rule,
+        ScoredSamples.from_arrays(
+            a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
+        ),
+    )
+    point = selective_risk_at(y_true, y_pred, y_score, ood_score, rule=rule)
+    for name in ("theta", "lam", "risk", "tpr", "fpr", "feasible", "scales", "gap"):
+        assert getattr(point, name) == getattr(double, name)
+    assert point.accept(a, b)[is_id].mean() == point.tpr
+    single = selective_risk_at(y_true, y_pred, ood_score, rule=rule)
+    assert not single.feasible or point.risk <= single.risk
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_precision_and_recall_of_a_single_score_in_a_loop(seed):
+    y_true, y_pred, _, y_score = make_samples(seed)
+    n = (y_true != -1).sum()
+    m = y_true.size - n
+    best = precision_recall_curve(y_true, y_score, ood_prior=0.3).at(0.9)
+    assert best < 1
+    risks = [
+        E / N
+        for N, E, F in every_rule(y_true, y_pred, y_score, y_score, [0])
+        if N >= 0.9 * n and 0.7 * N / n / (0.7 * N / n + 0.3 * F / m) >= best - 0.05
+    ]
+    point = selective_risk_at(
+        y_true,
+        y_pred,
+        y_score,
+        rule=BoundedPrecisionRecall(best - 0.05, 0.9, ood_prior=0.3),
+    )
+    assert point.risk == min(risks)
+    assert best - 0.05 <= point.precision <= best
+    for asked, met in ((best - 1e-6, True), (best + 1e-6, False)):
+        point = selective_risk_at(
+            y_true,
+            y_pred,
+            y_score,
+            rule=BoundedPrecisionRecall(asked, 0.9, ood_prior=0.3),
+        )
+        assert point.feasible == met
+
+
+def test_prior_of_zero():
+    """A prior of 0: any precision is met, and no OOD rows are needed."""
+    samples = make_samples(0)
+    only_id = tuple(x[samples[0] != -1] for x in samples)
+    for arguments in (samples, only_id):
+        point = selective_risk_at(
+            *arguments,
+            rule=BoundedPrecisionRecall(1.0, 0.5, ood_prior=0.0),
+        )
+        assert point.feasible and point.precision == 1.0
+        loose = selective_risk_at(*samples, rule=BoundedTPRFPR(0.5, 1.0))
+        assert point.risk == pytest.approx(loose.risk, abs=1e-3)  # gaps of the solver
+    with pytest.raises(ValueError, match="No OOD samples"):
+        selective_risk_at(*only_id, rule=BoundedPrecisionRecall())
+    with pytest.raises(ValueError, match="No OOD samples"):
+        selective_risk_at(*only_id)
+
+
+def test_infinite_scores_within_bounds():
+    y_true, y_pred = [0, 0, 0, -1, -1], [0, 0, 1, 0, 0]
+    point = selective_risk_at(
+        y_true,
+        y_pred,
+        [np.inf, 1, -np.inf, 0, -np.inf],
+        rule=BoundedTPRFPR(0.6, 0.0),
+    )
+    assert (point.risk, point.tpr, point.fpr) == (0.0, 2 / 3, 0.0)
+    point = selective_risk_at(
+        y_true,
+        y_pred,
+        [1, 1, 1, 1, 1],
+        [1, 1, 1, 0, -np.inf],
+        rule=BoundedTPRFPR(1, 0.0),
+    )
+    assert (point.risk, point.tpr, point.fpr) == (1 / 3, 1.0, 0.0)
+
+
+def test_reversed_score():
+    y_true, y_pred = [0, 0, 0, 0, -1], [0, 0, 1, 1, 0]
+    scores = [1.0, 2.0, 3.0, 4.0, 5.0], [0.0] * 5
+    for rule in (BoundedTPRFPR(0.5, 0.0), BoundedPrecisionRecall(0.9, 0.5)):
+        args = {"rule": rule, "solver": Solver(angles="full")}
+        assert not selective_risk_at(y_true, y_pred, *scores, rule=rule).feasible
+        with pytest.warns(SkoodWarning, match="reversed") as record:
+            point = selective_risk_at(y_true, y_pred, *scores, **args)
+        assert record[0].filename == __file__
+        assert (point.risk, point.tpr) == (0.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [BoundedTPRFPR(0.6, 0.7), BoundedPrecisionRecall(0.7, 0.6, ood_prior=0.3)],
+    ids=["tpr_fpr", "precision_recall"],
+)
+def test_losses_and_labels(rule):
+    metric = partial(selective_risk_at, rule=rule)
+    y_true, y_pred, y_score, _ = make_samples(3)
+    is_id = y_true != -1
+    matrix = np.array([[0, 1, 4], [2, 0, 1], [3, 5, 0]])
+    loss = np.full(50, np.nan)  # nothing need be known of OOD rows
+    loss[is_id] = matrix[y_true[is_id], y_pred[is_id]]
+
+    def table(true, pred):
+        assert np.all(true != -1)
+        return matrix[true, pred]
+
+    expected = metric(y_true, None, y_score, loss=loss)
+    assert expected.feasible and expected.risk > 0
+    args = y_true, y_pred, y_score
+    assert metric(*args, loss=table) == expected
+    assert metric(*args, loss=matrix, classes=[0, 1, 2]) == expected
+    plain = metric(*args)
+    assert plain.risk < expected.risk
+    names = relabel(y_true), relabel(y_pred), y_score
+    for kw in ({"ood_label": "other"}, {"classes": ["a", "b", "c"]}):
+        assert metric(*names, **kw) == plain
+    unseen = np.where(is_id, y_true, 9)
+    assert metric(unseen, *args[1:], classes=[0, 1, 2]) == plain
+
+
+@pytest.mark.parametrize("rule", [BoundedTPRFPR, BoundedPrecisionRecall])
+def test_errors_within_bounds(rule):
+    metric = partial(selective_risk_at, rule=rule())
+    y_true, y_pred, y_score, _ = make_samples(4)
+    check_input_errors(metric, y_true, y_pred, y_score)
+    with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
+        metric(y_true, y_pred, y_score, ood_label=7)
+    with pytest.raises(ValueError, match="ood_score contains 50 NaN"):
+        metric(y_true, y_pred, y_score, np.full(50, np.nan))
+    with pytest.raises(ValueError, match=r"ood_score must .*\(49,\)"):
+        metric(y_true, y_pred, y_score, y_score[1:])
+    with pytest.raises(ValueError, match=r"ood_score contains \+inf"):
+        metric(y_true, y_pred, y_score, np.full(50, np.inf))
+    with pytest.raises(ValueError, match="'angles' parameter of Solver must be a str"):
+        metric(y_true, y_pred, y_score, solver=Solver(angles="none"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "error", "says"),
+    [
+        (BoundedTPRFPR(1.5), ValueError, r"'tpr_min' .* BoundedTPRFPR .* \[0.0, 1.0\]"),
+        (
+            BoundedTPRFPR(0, -1),
+            ValueError,
+            r"'fpr_max' .* BoundedTPRFPR .* \[0.0, 1.0\]",
+        ),
+        (
+            BoundedPrecisionRecall(0, 2),
+            ValueError,
+            "'recall_min' .* BoundedPrecisionRec",
+        ),
+        (
+            BoundedPrecisionRecall(-1),
+            ValueError,
+            "'precision_min' .* BoundedPrecisionRec",
+        ),
+        (BoundedPrecisionRecall(0, 0, 1.0), ValueError, r"'ood_prior' .* \[0.0, 1.0\)"),
+        (
+            BoundedPrecisionRecall(0, 0, "half"),
+            TypeError,
+            "'ood_prior' .* float.*'half'",
+        ),
+        (BoundedTPRFPR, TypeError, "BoundedTPRFPR: write BoundedTPRFPR"),
+    ],
+)
+def test_invalid_rules(rule, error, says):
+    with pytest.raises(error, match=says):
+        selective_risk_at([0, 1, -1], [0, 1, 0], [3.0, 2.0, 1.0], rule=rule)
+
+
+def test_second_score_of_several_columns():
+    with pytest.raises(ValueError, match=r"ood_score must .* got .* \(3, 2\). Of sev"):
+        selective_risk_at([0, 1, -1], [0, 1, 0], [3.0, 2.0, 1.0], np.ones((3, 2)))
+
+
+def make_curve(bounds, values, at_most):
+    n = len(bounds)
+    return TwoScoreCurve(
+        bounds=np.array(bounds),
+        values=np.array(values),
+        at_most=at_most,
+        thetas=np.arange(n) / 10,
+        lams=np.arange(n) * 2.0,
+        taus=np.ones(n),
+        scales=(3.0, 4.0),
+    )
+
+
+LOWER = make_curve([0.2, 0.7, 1.0], [1.0, 3.0, 10.0], False)
+UPPER = make_curve([0.25, 0.5], [0.4, 0.8], True)
+
+
+def test_values_of_lower_bounds():
+    """To ask for less is to get the next point that is enough."""
+    actual = LOWER.at([-1.0, 0.0, 0.2, 0.2001, 0.7, 0.9, 1.0, 1.1])
+    assert_array_equal(actual, [1, 1, 1, 3, 3, 10, 10, np.nan])
+    assert isinstance(LOWER.at(0.5), float) and LOWER.at(0.5) == 3.0
+
+
+def test_values_of_upper_bounds():
+    actual = UPPER.at([[-1.0, 0.2, 0.25], [0.4, 0.5, 9.0]])
+    assert_array_equal(actual, [[np.nan, np.nan, 0.4], [0.4, 0.8, 0.8]])
+
+
+def test_bounds_are_guarded_against_rounding():
+    assert_array_equal(LOWER.at([0.2 + 1e-12, 0.7 + 1e-12, 1 + 1e-12]), [1, 3, 10])
+    assert_array_equal(UPPER.at([0.25 - 1e-12, 0.5 - 1e-12]), [0.4, 0.8])
+
+
+def test_area_is_the_integral_of_the_step_function():
+    assert LOWER.area == pytest.approx(0.2 * 1 + 0.5 * 3 + 0.3 * 10, rel=1e-14)
+    assert UPPER.area == pytest.approx(0.25 * 0.4 + 0.5 * 0.8, rel=1e-14)
+    middles = (np.arange(1000) + 0.5) / 1000
+    assert np.mean(LOWER.at(middles)) == pytest.approx(LOWER.area, rel=1e-12)
+    assert np.nansum(UPPER.at(middles)) / 1000 == pytest.approx(UPPER.area, rel=1e-12)
+
+
+def test_rules():
+    point = LOWER.rule_at(0.5)
+    assert isinstance(point, OperatingPoint)
+    assert (point.theta, point.lam, point.tau) == (0.1, 2.0, 1.0)
+    assert point.scales == (3.0, 4.0)
+    assert UPPER.rule_at(0.3).theta == 0.0
+    with pytest.raises(ValueError, match=r"of at least 1.5: the largest .* is 1\."):
+        LOWER.rule_at(1.5)
+    with pytest.raises(ValueError, match=r"of at most 0.1: the least .* is 0.25\."):
+        UPPER.rule_at(0.1)
+    for ask in (LOWER.at, UPPER.rule_at):
+        with pytest.raises(ValueError, match="bound contains NaN; pass numbers"):
+            ask(math.nan)
+
+
+def test_the_rule_that_accepts_nothing():
+    """Also not the row that every threshold would accept."""
+    scores = np.array([2.0, 1.0, np.inf, 0.0])
+    curve = roc_curve([0, 0, -1, -1], scores)
+    assert_array_equal(curve.bounds, [0, 1])
+    assert_array_equal(curve.values, [0, 0.5])
+    assert not curve.rule_at(0.0).accept(-scores).any()
+    assert_array_equal(curve.rule_at(0.1).accept(-scores), [True, True, True, False])
+
+
+def test_repr_is_short():
+    assert "lams" not in repr(LOWER) and "bounds=array([0.2, 0.7, 1. ])" in repr(LOWER)

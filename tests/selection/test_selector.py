@@ -409,52 +409,41 @@ def test_text_of_the_warning():
 
 
 @pytest.mark.parametrize(
-    "selector, error, message",
+    "detectors, options, message",
     [
-        (NoveltySelector(TWO, procedure=StepUp()), ValueError, "there are 2 detectors"),
-        (NoveltySelector(TWO, calibration=3), ValueError, "is cross-conformal"),
+        (TWO, {"procedure": StepUp()}, "there are 2 detectors"),
+        (TWO, {"calibration": 3}, "is cross-conformal"),
+        (TWO[1][1], {"calibration": 3, "delta": 0.1}, "delta bounds the share"),
         (
-            NoveltySelector(KernelDensity(), calibration=3, delta=0.1),
-            ValueError,
-            "delta bounds the share",
-        ),
-        (
-            NoveltySelector(TWO, n_splits=2, delta=0.1),
-            ValueError,
+            TWO,
+            {"n_splits": 2, "delta": 0.1},
             "delta bounds the share of false discoveries for one random split",
         ),
+        (TWO[1][1], {"n_splits": 2, "calibration": 3}, "is cross-con"),
         (
-            NoveltySelector(KernelDensity(), n_splits=2, calibration=3),
-            ValueError,
-            "is cross-con",
-        ),
-        (
-            NoveltySelector(_column(), n_splits=2, calibration="same"),
-            ValueError,
+            _column(),
+            {"n_splits": 2, "calibration": "same"},
             "'same' has one split, got n_splits=2",
         ),
         (
-            NoveltySelector(KernelDensity(), n_splits=2, procedure=StepUp()),
-            ValueError,
+            TWO[1][1],
+            {"n_splits": 2, "procedure": StepUp()},
             "selects by e-values, and uses no procedure",
         ),
         (
-            NoveltySelector(TWO, n_splits=2, choice=ClassifierFusion()),
-            ValueError,
+            TWO,
+            {"n_splits": 2, "choice": ClassifierFusion()},
             "needs e-values, which BestOf has",
         ),
-        (NoveltySelector(TWO, choice=BestOf(tau=2)), ValueError, "'tau' parameter"),
-        (NoveltySelector(KNN), TypeError, "must be a detector with fit and score_s"),
-        (
-            NoveltySelector(KernelDensity(), calibration="same"),
-            ValueError,
-            "needs frozen members",
-        ),
-        (NoveltySelector(KernelDensity(), alpha=0.0), ValueError, "'alpha' parameter"),
+        (TWO, {"choice": BestOf(tau=2)}, "'tau' parameter"),
+        (KNN, {}, "must be a detector with fit and score_s"),
+        (TWO[1][1], {"calibration": "same"}, "needs frozen members"),
+        (TWO[1][1], {"alpha": 0.0}, "'alpha' parameter"),
     ],
 )
-def test_invalid_options(selector, error, message, data):
-    with pytest.raises(error, match=message):
+def test_invalid_options(detectors, options, message, data):
+    selector = NoveltySelector(detectors, **options)
+    with pytest.raises(TypeError if detectors is KNN else ValueError, match=message):
         selector.fit(data[0])
     assert not hasattr(selector, "offset_")
 
