@@ -60,6 +60,10 @@ is a function from prepared parts to rows::
   the user's own (``--method NAME=module:object``)
   and ``own_method`` fills in the network. Yield a row for each, with the method as
   ``depends``.
+- With ``--recipe printed`` an experiment has ``run.recipe`` "printed", whose settings
+  `printed_recipe` returns, and a key and cells of its own; ``recipes`` of an experiment
+  that has no settings is ("ours",). `own_choices` lists what a paper does not state
+  or ours changes.
 - A `Claim` is a function from `Records` to paired differences, one for each run
   (averaged over further axes), positive in its favor. The page lists them as paired
   tests with Holm's correction. With ``always=True`` it is an identity that must hold
@@ -77,13 +81,16 @@ is a function from prepared parts to rows::
 from benchmarks.reproduce._jobs import reproduce
 from benchmarks.reproduce._paper import Claim, Experiment, Paper, Row, own_method
 from benchmarks.reproduce._paper_tables import paper_table
+from benchmarks.reproduce._recipes import own_choices, printed_recipe
 
 __all__ = [
     "Claim",
     "Experiment",
     "Paper",
     "Row",
+    "own_choices",
     "own_method",
     "paper_table",
+    "printed_recipe",
     "reproduce",
 ]

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.reproduce import _files
-from benchmarks.reproduce._jobs import available_papers, load_paper, reproduce
+from benchmarks.reproduce._jobs import RECIPES, available_papers, load_paper, reproduce
 
 
 def parser():
@@ -45,6 +45,12 @@ def parser():
         help="a detector or estimator of your own to add to the tables",
     )
     add("--list", action="store_true", help="list tables, files and times, and exit")
+    add(
+        "--recipe",
+        choices=list(RECIPES),
+        default="ours",
+        help="skood's settings, those printed in the paper, or both; default: ours",
+    )
     add("--claims", action="store_true", help="exit with 1 if a claim fails")
     add("--quiet", action="store_true", help="print nothing")
     return made
@@ -130,6 +136,7 @@ def main(argv=None):
             methods=methods,
             memory=arguments.memory,
             quiet=arguments.quiet,
+            recipe=arguments.recipe,
         )
     except ValueError as error:
         if getattr(error, "__notes__", None):  # of a row: not of the arguments

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import sys
+from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sklearn.utils import Bunch
 
 from benchmarks.reproduce import _networks
 from benchmarks.reproduce._paper import own_method
+from benchmarks.reproduce._recipes import printed_recipe
 from benchmarks.reproduce._training import (
     OPENOOD,
     SUPCON,
@@ -62,10 +64,15 @@ class Library:
     prefix = ""
     c_m = None
     pvalue_method = "conformal"
+    n_neighbors = 50
 
     def __init__(self, run, seed):
         self.run, self.seed = run, seed
         self._scores, self._pvalues = {}, {}
+        if run.recipe == "printed":
+            recipe = printed_recipe("dsde")
+            self.c_m = float(Fraction(recipe["c_m"]))
+            self.pvalue_method, self.n_neighbors = recipe["method"], recipe["knn"]
 
     def scores(self, method):
         """Return scores by set."""
@@ -325,7 +332,7 @@ class Stored(Library):
         if method == "ODIN":
             return None
         if method == "KNN":
-            return KNN(n_neighbors=50, normalize=True)
+            return KNN(n_neighbors=self.n_neighbors, normalize=True)
         if method in METHODS:
             return {"MSP": MSP, "Energy": Energy}[method](head)
         return own_method(self.run.methods[method], head)

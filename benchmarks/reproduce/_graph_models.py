@@ -13,6 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
 from benchmarks.reproduce._paper import own_method
+from benchmarks.reproduce._recipes import printed_recipe
 from benchmarks.reproduce._run import placed
 from skood.base import UncertaintyDetector
 from skood.combine import DetectorEnsemble, Fisher
@@ -21,12 +22,14 @@ from skood.detectors import MSP, Energy, Entropy, MaxLogit
 from skood.epistemic import DeepEnsemble, MCDropout
 from skood.evidential import EvidentialClassifier, EvidentialProbe, ProbeObjective
 from skood.graph import (
+    GKDE,
     GKDENetwork,
     GraphClassifier,
     GraphPosteriorNetwork,
     Propagation,
 )
 from skood.metrics import ranking_metrics
+from skood.nn import TrainingOptions
 
 N_SPLITS = N_INITS = 5
 N_MEMBERS = 10
@@ -57,6 +60,15 @@ EXTRA = (
     *("VGNN-entropy, walk", "VGNN-energy, walk", "VGNN-max-logit, walk", "combined"),
     *("EPN-reg, default weights", "EPN-reg, without OOD data"),
 )
+
+
+def graph_recipe(graph):
+    """Return the printed recipe with the settings of a graph; generated: CoraML's."""
+    recipe = printed_recipe("epn")
+    graph = graph if graph in recipe["network"] else "CoraML"
+    recipe["network"] = recipe["network"][graph]
+    recipe["baselines"]["GPN"] = recipe["baselines"]["GPN"][graph]
+    return recipe
 
 
 @lru_cache(maxsize=64)
@@ -104,25 +116,42 @@ class Case:
         self.first = 100 * split_seed
         self.weights = graph.weights
         self.is_clean = not left_out
-        self.key = _Key(self, (*key, left_out, split_seed, conv))
+        self.printed = graph.printed
+        is_printed = self.printed is not None
+        self.key = _Key(self, (*key, left_out, split_seed, conv, is_printed))
         self._fitted = {}
 
     def training(self, kind, number=None):
         """Return parameters of training; a number is the one of a network."""
         number = self.init if number is None else number
-        epochs = {"max_epochs": self.epochs[kind]} if kind in self.epochs else {}
-        return {
-            "random_state": self.first + number,
-            "device": self.device,
-            **epochs,
-        }
+        params = {"random_state": self.first + number, "device": self.device}
+        if kind in self.epochs:
+            params["max_epochs"] = self.epochs[kind]
+        if self.printed is not None:
+            recipe = self.printed["training"]
+            own = self.printed["baselines"].get(kind, recipe)
+            params["lr"] = recipe["lr"]
+            params["training"] = TrainingOptions(
+                optimizer=recipe["optimizer"],
+                weight_decay=own["weight_decay"],
+                n_iter_no_change=self.printed["network"]["patience"],
+            )
+        return params
 
-    def new_network(self, number):
-        """Return an untrained network."""
+    def new_network(self, number, hidden=None):
+        """Return an untrained network, with other hidden layers if given."""
+        params = self.options or CONVOLUTIONS[self.conv]
+        if self.printed is not None:
+            network = self.printed["network"]
+            params = {
+                **(params or {}),
+                "hidden": hidden or network["hidden"],
+                "batch_norm": network["batch_norm"],
+                "dropout": self.printed["hidden_dropout"],
+                "input_dropout": self.printed["input_dropout"],
+            }
         return GraphClassifier(
-            self.conv.lower(),
-            conv_params=self.options or CONVOLUTIONS[self.conv],
-            **self.training("network", number),
+            self.conv.lower(), conv_params=params, **self.training("network", number)
         )
 
     def network(self, number=0):
@@ -174,6 +203,11 @@ class Case:
         model, seconds = self.fitted(kind)
         if kind == "EGNN":
             model.set_params(propagation=EGNN_SCHEMES[name])
+        if self.printed is not None and name.startswith("VGNN"):
+            largest = model.predict_proba(self.test).max(axis=1)
+            return Bunch(
+                score=largest, certainty=largest, classifier=model, seconds=seconds
+            )
         component = "total" if name.startswith("VGNN") else "epistemic"
         uncertainty = model.predict_uncertainty(self.test)
         return Bunch(
@@ -214,12 +248,28 @@ def _fit(case, kind):
         members = [case.network(number) for number in range(case.n_members)]
         networks, seconds = zip(*members, strict=True)
         return DeepEnsemble(list(networks)).fit(*case.train), sum(seconds)
+    recipe = {} if case.printed is None else case.printed["baselines"][kind]
     if kind == "GPN":
         model = GraphPosteriorNetwork(**case.training("GPN"))
+        if recipe:
+            names = "hidden", "latent_dim", "dropout", "teleport", "n_steps"
+            model.set_params(
+                module_params={name: recipe[name] for name in names},
+                certainty_budget=recipe["certainty_budget"],
+                lambda_entropy=recipe["lambda_entropy"],
+                warmup_epochs=recipe["warmup_epochs"],
+            )
     elif kind == "SGNN-GKDE":
-        model = GKDENetwork(case.new_network(case.init), teacher=network)
+        hidden = recipe.get("backbone_hidden")
+        model = GKDENetwork(case.new_network(case.init, hidden), teacher=network)
+        if recipe:
+            model.set_params(
+                gkde=GKDE(recipe["sigma"], cutoff=recipe["cutoff"]),
+                lambda_gkde=recipe["lambda_gkde"],
+                **{"lambda_teacher": 1.0, "ramp": 200},  # min(1, t / 200)
+            )
     else:
-        model = EvidentialClassifier(case.new_network(case.init))
+        model = EvidentialClassifier(case.new_network(case.init), **recipe)
     return timed(model, *case.train, **case.valid)
 
 
@@ -229,9 +279,13 @@ def _layer(kind):
 
 def _probe(case, kind, weights):
     """Return a fitted probe with parameters of its objective, and its CPU seconds."""
+    objective = ProbeObjective(**weights)
+    if case.printed is not None:  # equation 11
+        ends = {name: case.printed["probe"][name] for name in ("e_id", "e_ood")}
+        objective.set_params(concentration="paper", **ends)
     probe = EvidentialProbe(
         case.network()[0],
-        ProbeObjective(**weights),
+        objective,
         layer=_layer(kind),
         propagation="vacuity",
         **case.training("probe"),

@@ -25,12 +25,15 @@ from skood.benchmark import Journal, code_version, content_hash
 
 PAPERS = ("franc", "dsde", "mln", "quam", "epn", "openood")
 
+RECIPES = {"ours": ("ours",), "printed": ("printed",), "both": ("ours", "printed")}
+
 _FOLDER = Path(__file__).parent
 
 # Files of this folder whose code affects values, beside the paper's own.
 _SHARED = (
     *("_networks.py", "_training.py", "_run.py", "_images.py", "_image_folders.py"),
     *("_packed_images.py", "_file_trees.py", "_gtsrb.py", "_mat_files.py"),
+    "printed_recipes.json",
 )
 
 
@@ -52,30 +55,35 @@ def load_paper(name):
 class Result:
     """Cells as a data frame, claims, records, and what was skipped or absent.
 
-    ``skipped`` are reasons, and ``absent`` are optional data sets and weights that were
-    not there, by the names of the experiments.
+    ``by_recipe`` are records by recipe, ``skipped`` are reasons, and ``absent`` are
+    optional data sets and weights that were not there, by the names of the experiments.
     """
 
     paper: Any
     small: bool
     cells: pd.DataFrame
     claims: list
-    records: Records
+    by_recipe: dict
     skipped: dict
     absent: dict
+
+    @property
+    def records(self):
+        """Records of the first recipe."""
+        return next(iter(self.by_recipe.values()))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Units to run, (experiment, seed), reasons for what is skipped, absent files."""
+    """Units (experiment, seed, recipe), reasons for what is skipped, absent files."""
 
     units: list
     skipped: dict
     absent: dict
 
 
-def plan(paper, tables, *, data, small, seeds):
-    """Return the experiments that have a table in `tables`, and their seeds.
+def plan(paper, tables, *, data, small, seeds, recipes=("ours",)):
+    """Return the experiments that have a table in `tables`, their seeds and recipes.
 
     `tables` are names, or None for all. An unknown table raises.
     """
@@ -106,8 +114,16 @@ def plan(paper, tables, *, data, small, seeds):
             continue
         names = [n[1:] for n in experiment.needs if n.startswith("?")]
         optional[experiment.name] = [n for n in names if _files.find(n, data) is None]
+        chosen = [recipe for recipe in recipes if recipe in experiment.recipes]
+        if not chosen:
+            skipped[experiment.name] = (
+                f"Table {', '.join(experiment.tables)}, {experiment.name}: the printed "
+                "recipe has the same values as ours; use --recipe ours"
+            )
         runs = experiment.seeds if seeds is None else seeds
-        units += [(experiment, seed) for seed in range(runs)]
+        units += [
+            (experiment, seed, recipe) for recipe in chosen for seed in range(runs)
+        ]
     return Plan(units, skipped, {k: names for k, names in optional.items() if names})
 
 
@@ -136,13 +152,14 @@ def rows_of(paper, experiment, seed, run, selection, code):
                 continue
             key = content_hash(
                 *(paper.name, experiment.name, dict(experiment.recipe), seed),
-                *(table, row.name, row.depends, files, code, run.small),
+                *(table, row.name, row.depends, files, code, run.small, run.recipe),
             )
             yield key, table, row
 
 
-def run_unit(paper, experiment, seed, run, selection, code, show):
+def run_unit(paper, experiment, seed, recipe, run, selection, code, show):
     """Compute the rows of a unit that are not in the journal; return all records."""
+    run = replace(run, recipe=recipe)
     journal = Journal(run.out / "records.jsonl")
     found = []
     for key, table, row in rows_of(paper, experiment, seed, run, selection, code):
@@ -153,7 +170,7 @@ def run_unit(paper, experiment, seed, run, selection, code, show):
             except Exception as error:
                 error.add_note(
                     f"This happened in {paper.name}, table {table}, row {row.name!r}, "
-                    f"experiment {experiment.name!r}, seed {seed}."
+                    f"experiment {experiment.name!r}, seed {seed}, recipe {recipe}."
                 )
                 raise
             seconds = time.perf_counter() - start
@@ -163,6 +180,7 @@ def run_unit(paper, experiment, seed, run, selection, code, show):
                 experiment=experiment.name,
                 table=table,
                 row=row.name,
+                recipe=recipe,
                 seed=seed,
                 values={column: _triple(value) for column, value in values.items()},
                 seconds=seconds,
@@ -171,7 +189,8 @@ def run_unit(paper, experiment, seed, run, selection, code, show):
             )
             if show:
                 print(
-                    f"{paper.name} {table}: {row.name}, seed {seed}, {seconds:.1f} s",
+                    f"{paper.name} {table}: {row.name}, seed {seed}, {seconds:.1f} s, "
+                    f"recipe {recipe}",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -208,6 +227,7 @@ def reproduce(
     methods=None,
     memory=2.0,
     quiet=True,
+    recipe="ours",
 ):
     """Compute tables of a paper, and compare them with the printed ones.
 
@@ -249,12 +269,18 @@ def reproduce(
     quiet : bool, default=True
         Whether to print nothing while rows are computed.
 
+    recipe : {"ours", "printed", "both"}, default="ours"
+        Settings of skood, those printed in the paper (`printed_recipe`), or each.
+
     Returns
     -------
     result : Result
         ``cells`` is a data frame.
     """
     paper = load_paper(paper) if isinstance(paper, str) else paper
+    if recipe not in RECIPES:
+        raise ValueError(f"recipe must be of {list(RECIPES)}, got {recipe!r}.")
+    recipes = RECIPES[recipe]
     run = Run(
         None if small or data is None else Path(data).expanduser(),
         Path(out),
@@ -265,7 +291,7 @@ def reproduce(
         max_bytes=round(memory * 2**30),
         seeds=seeds,
     )
-    todo = plan(paper, tables, data=run.data, small=small, seeds=seeds)
+    todo = plan(paper, tables, data=run.data, small=small, seeds=seeds, recipes=recipes)
     options = run, (tables, only), code_of(paper), not quiet
     Journal(run.out / "records.jsonl")  # ends a broken line before a line is added
     if jobs == 1:
@@ -274,17 +300,33 @@ def reproduce(
         experiments = list(paper.small if small else paper.experiments)
         parts = Parallel(n_jobs=jobs)(
             delayed(_in_process)(
-                paper.name, experiments.index(experiment), small, seed, *options
+                paper.name, experiments.index(experiment), small, *unit, *options
             )
-            for experiment, seed in todo.units
+            for experiment, *unit in todo.units
         )
-    records = Records([record for part in parts for record in part])
+    found = [record for part in parts for record in part]
+    by_recipe = {
+        name: Records([record for record in found if record["recipe"] == name])
+        for name in recipes
+    }
     return Result(
         paper=paper,
         small=small,
-        cells=compare_cells(paper, records, small=small),
-        claims=test_claims(paper, records, tables, small=small),
-        records=records,
+        cells=pd.DataFrame(
+            [
+                cell
+                for name, records in by_recipe.items()
+                for cell in compare_cells(
+                    paper, records, small=small, recipe=name
+                ).to_dict("records")
+            ]
+        ),
+        claims=[
+            {**claim, "recipe": name}
+            for name, records in by_recipe.items()
+            for claim in test_claims(paper, records, tables, small=small)
+        ],
+        by_recipe=by_recipe,
         skipped=todo.skipped,
         absent=todo.absent,
     )

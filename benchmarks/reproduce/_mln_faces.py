@@ -153,7 +153,9 @@ class FaceStudy(Study):
         return ConstraintSearch(
             MLNDetector([], self.named_concepts(), "confidence", calibration="same"),
             candidates=constraint_candidates({n: [0, 1] for n in PREDICATES}),
-            search=GreedySearch(min_improvement=self.min_improvement),
+            search=GreedySearch(
+                min_improvement=self.min_improvement, prune=self.run.recipe == "ours"
+            ),
             validation=0.5,
             test=0.0,
             random_state=self.seed,

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -17,14 +18,17 @@ from sklearn.utils import Bunch
 from torch import nn
 
 from benchmarks.reproduce._paper import own_method
+from benchmarks.reproduce._recipes import printed_recipe
 from skood.datasets import load_digit_concepts
 from skood.detectors import MSP, SHE, Energy, Mahalanobis, ViM
 from skood.logic import (
     C,
     ConceptFusion,
     ConstraintSearch,
+    GreedySearch,
     LogicDetector,
     MLNDetector,
+    WeightedConstraints,
 )
 from skood.nn import TorchClassifier, split
 from skood.rectifiers import DICE, ReAct
@@ -99,6 +103,25 @@ class Readings:
 # --- methods --------------------------------------------------------------------------
 
 
+def printed_weights(kb, Z):
+    """Return weights by the printed recipe: few epochs of L-BFGS on codes of samples.
+
+    An epoch has the 20 iterations of torch's default.
+    """
+    recipe, mean = printed_recipe("mln"), kb.truth(Z).mean(axis=0)
+    w = torch.full((len(kb),), recipe["w0"], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([w], lr=recipe["lr"])
+
+    def negative_log_likelihood():
+        weights = w.detach().numpy()
+        w.grad = torch.from_numpy(kb.expected_truth(weights) - mean)
+        return torch.tensor(kb.log_partition(weights) - weights @ mean)
+
+    for _ in range(recipe["epochs"]):
+        optimizer.step(negative_log_likelihood)
+    return w.detach().numpy()
+
+
 class Study:
     """Scores of detectors, alone and with constraints, on ID samples and OOD sets.
 
@@ -121,7 +144,7 @@ class Study:
 
     def __init__(self, run, seed):
         self.run, self.seed = run, seed
-        self._scores, self._detectors = {}, {}
+        self._scores, self._detectors, self._weights = {}, {}, {}
 
     @property
     def sets(self):
@@ -168,9 +191,29 @@ class Study:
 
     def mln(self, name, id_network=None, **options):
         """Return a detector with the constraints, and a network of ID samples."""
+        constraints = options.pop("constraints", self.constraints)
         if id_network is not None:
             options["id_estimator"] = self.readings.classifier(id_network)
-        return self.fitted(MLNDetector, name, **options)
+        has_weights = isinstance(constraints, WeightedConstraints)
+        if self.run.recipe == "printed" and constraints and not has_weights:
+            key = id_network, *map(str, constraints)
+            if key not in self._weights:
+                self._weights[key] = self._printed_weights(constraints, id_network)
+            weights = self._weights[key]
+            constraints = WeightedConstraints(constraints, weights=weights)
+        return self.fitted(MLNDetector, name, constraints, **options)
+
+    def _printed_weights(self, constraints, id_network):
+        """Return weights fitted to predictions of the samples for calibration."""
+        options, Z = {}, self.Z("calibration")
+        if id_network is not None:
+            options["id_estimator"] = self.readings.classifier(id_network)
+        model = self.fitted(MLNDetector, None, constraints, **options)
+        labels = model.predict_concepts(Z).astype(object)
+        for classifier in options.values():  # its concept is the last one
+            labels = np.column_stack([labels, classifier.predict(Z)])
+        kb = model.knowledge_base_
+        return printed_weights(kb, kb.encode(labels))
 
     def model(self, method, id_network=None):
         """Return an estimator with `score_samples`."""
@@ -407,6 +450,7 @@ class Digits:
                 domains=digits.domains,
             ),
             candidates=candidates,
+            search=GreedySearch(prune=self.run.recipe == "ours"),
             validation=0.5,
             test=0.0,
             random_state=self.seed,

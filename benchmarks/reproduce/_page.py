@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 
 from benchmarks.reproduce._paper_tables import paper_tables
+from benchmarks.reproduce._recipes import choice_rows
 from benchmarks.reproduce._run import replacing
 from skood.benchmark import code_version, html_page, html_table
 
@@ -104,6 +105,7 @@ def _parts(result, about):
         yield _overview(result)
     yield f"<details><summary>Software and machine</summary><dl class='facts'>{facts}"
     yield "</dl></details>"
+    yield f"<details><summary>Choices</summary>{_choices(result)}</details>"
     if result.claims:
         yield "<h2>Claims</h2>"
         yield _claims(result)
@@ -118,8 +120,18 @@ def _parts(result, about):
             yield f"<p>{escape(result.paper.notes[table])}</p>"
         yield _table(result, table)
         if table in result.paper.figures:
-            yield _figure(result.paper.figures[table], result.records)
+            for name, records in result.by_recipe.items():
+                yield _figure(result.paper.figures[table], records, name)
         yield "</section>"
+
+
+def _choices(result):
+    """Return a table of the settings that the paper does not state or ours changes."""
+    rows = choice_rows(result.paper.name)
+    columns = ("setting", "printed", "ours", "reason")
+    frame = pd.DataFrame(rows, columns=columns).map(escape).set_index("setting")
+    caption = "Settings that the paper does not state, or that ours changes."
+    return html_table(frame, caption=caption) if rows else ""
 
 
 def _absent(result):
@@ -128,12 +140,19 @@ def _absent(result):
         yield f"{name}: computed without the optional {', '.join(files)}"
 
 
+def with_recipe(frame, name):
+    """Return a column, with the recipe of each row if there are two."""
+    is_single = frame.recipe.nunique() < 2
+    return frame[name] if is_single else frame[name] + ", " + frame.recipe
+
+
 def _overview(result):
     """Return the number of cells of each verdict by table."""
     verdicts = result.cells.verdict.replace("", "not in the paper")
-    counts = pd.crosstab(result.cells.table, verdicts, margins=True)
+    tables = with_recipe(result.cells, "table")
+    counts = pd.crosstab(tables, verdicts, margins=True)
     counts = counts.rename(index={"All": "all"}, columns={"All": "cells"})
-    counts = counts.loc[[*dict.fromkeys(result.cells.table), "all"]]
+    counts = counts.loc[[*dict.fromkeys(tables), "all"]]
     counts.columns.name = None
     legend = "; ".join(
         f"{MARKS[name]} <b>{name}</b>: {meaning}" for name, meaning in VERDICTS.items()
@@ -152,7 +171,7 @@ def _claims(result):
             "runs": [str(c["n_runs"]) for c in result.claims],
             "p (Holm)": [_pvalue(c["pvalue"]) for c in result.claims],
         },
-        index=[c["claim"] for c in result.claims],
+        index=list(with_recipe(pd.DataFrame(result.claims), "claim")),
     )
     return html_table(
         frame,
@@ -201,9 +220,17 @@ def _printed(cell):
     return f"{cell.paper:g}{spread}"
 
 
+def _of_table(result, table):
+    """Return the cells of a table, the rows of two recipes beside each other."""
+    cells = result.cells[result.cells.table == table]
+    order = {row: i for i, row in enumerate(dict.fromkeys(cells.row))}
+    cells = cells.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
+    return cells.assign(row=with_recipe(cells, "row"))
+
+
 def _table(result, table):
     """Return a table of the page: rows by columns, and its notes."""
-    cells = result.cells[result.cells.table == table]
+    cells = _of_table(result, table)
     shown = [_cell(cell, result.small) for cell in cells.itertuples()]
     frame = cells.assign(shown=shown).pivot(index="row", columns="column")["shown"]
     frame = frame.loc[list(dict.fromkeys(cells.row)), list(dict.fromkeys(cells.column))]
@@ -221,7 +248,7 @@ def _table(result, table):
     )
 
 
-def _figure(draw, records):
+def _figure(draw, records, recipe):
     """Return a figure of matplotlib as inline SVG, or nothing for None."""
     figure = draw(records)
     if figure is None:
@@ -229,7 +256,9 @@ def _figure(draw, records):
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
-    return f"<figure style='overflow-x: auto'>{text[text.index('<svg') :]}</figure>"
+    caption = "" if recipe == "ours" else "<figcaption>Printed recipe.</figcaption>"
+    text = text[text.index("<svg") :] + caption
+    return f"<figure style='overflow-x: auto'>{text}</figure>"
 
 
 def console(result):
@@ -237,7 +266,7 @@ def console(result):
     lines = []
     for table in dict.fromkeys(result.cells.table if len(result.cells) else ()):
         lines += ["", table_title(result.paper.name, table)]
-        cells = result.cells[result.cells.table == table]
+        cells = _of_table(result, table)
         width = max(map(len, cells.row)) + 2
         wide = max(map(len, cells.column)) + 2
         for cell in cells.itertuples():
@@ -257,7 +286,7 @@ def console(result):
     for claim in result.claims:
         lines.append(
             f"{claim['verdict']:10} {claim['mean']:+.4g}, p {_pvalue(claim['pvalue'])}"
-            f", {claim['n_runs']} runs: {claim['claim']}"
+            f", {claim['n_runs']} runs, {claim['recipe']}: {claim['claim']}"
         )
     skipped = (f"skipped: {reason}" for reason in result.skipped.values())
     return "\n".join([*lines, *skipped, *_absent(result)])

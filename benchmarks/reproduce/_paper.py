@@ -53,6 +53,9 @@ class Experiment:
 
     time : str
         Estimate for ``--list``.
+
+    recipes : sequence of str
+        "ours", and "printed" if values by the printed recipe are others.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Experiment:
     seeds: int = 1
     recipe: Mapping = field(default_factory=dict)
     time: str = ""
+    recipes: Sequence[str] = ("ours", "printed")
 
 
 @dataclass(frozen=True)

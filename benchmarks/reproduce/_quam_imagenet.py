@@ -14,6 +14,7 @@ from torch import nn
 from benchmarks.reproduce import _networks
 from benchmarks.reproduce._paper import Row, own_method
 from benchmarks.reproduce._quam_images import ranked
+from benchmarks.reproduce._recipes import printed_recipe
 from benchmarks.reproduce._run import Stored
 from benchmarks.reproduce._training import prepare
 from skood.epistemic import (
@@ -128,10 +129,21 @@ class ImageNet:
         rows = self.id_rows(ood)
         return Bunch(id=known.Z[rows], y=known.y[rows], ood=other.Z)
 
-    def search(self, ood, n_targets):
-        """Return QUAM with the published settings."""
-        recipe = self.recipe
+    def ood_of(self, task):
+        """Return the name of the OOD set of a task; of ID samples alone ImageNet-A."""
+        return task if task in self.recipe["n_id"] else "ImageNet-A"
+
+    def search(self, task, n_targets):
+        """Return QUAM with the published settings.
+
+        The printed numbers of models are the reference and the first steps.
+        """
+        recipe, temperature, ood = self.recipe, 1e-3, self.ood_of(task)
         steps = recipe["epochs"][ood] * recipe["n_train"] // recipe["batch_size"]
+        if self.run.recipe == "printed":
+            printed = printed_recipe("quam")["imagenet"][task]
+            temperature = printed["temperature"]
+            steps = min(steps, printed["n_models"] - 1)
         search = AdversarialSearch(
             max(1, steps),
             lr=1e-3,
@@ -147,7 +159,7 @@ class ImageNet:
             search,
             scope="last",
             targets=n_targets,
-            temperature=1e-3,
+            temperature=temperature,
             random_state=self.seed,
         )
 
@@ -163,13 +175,16 @@ class ImageNet:
         frozen = pretrained(module.eval(), self.head.classes_, device=self.run.device)
         return MCDropout(frozen, n_passes, random_state=self.seed)
 
-    def scores(self, name, ood):
+    def scores(self, name, task):
         """Return uncertainties of the ID and OOD samples."""
-        if (name, ood) not in self._found:
-            self._found[name, ood] = self._scores(name, ood)
-        return self._found[name, ood]
+        if self.run.recipe == "ours" or name != "QUAM":
+            task = self.ood_of(task)
+        if (name, task) not in self._found:
+            self._found[name, task] = self._scores(name, task)
+        return self._found[name, task]
 
-    def _scores(self, name, ood):
+    def _scores(self, name, task):
+        ood = self.ood_of(task)
         sets = self.samples(self.given, ood)
         both = np.concatenate([sets.id, sets.ood])
         if name == "Reference":
@@ -182,14 +197,14 @@ class ImageNet:
                 setting="b",
             ).epistemic
         else:
-            method = self.run.placed(self.method(name, ood)).fit(*self.train)
+            method = self.run.placed(self.method(name, task)).fit(*self.train)
             if hasattr(method, "predict_uncertainty"):
                 found = method.predict_uncertainty(both).epistemic
             else:
                 found = -method.score_samples(both)
         return found[: len(sets.id)], found[len(sets.id) :]
 
-    def method(self, name, ood):
+    def method(self, name, task):
         """Return an unfitted method of features."""
         if name == "MCD":
             return self.dropout(self.recipe["n_passes"])
@@ -197,7 +212,7 @@ class ImageNet:
             schedule = CyclicalSchedule(n_cycles=4, epochs_per_cycle=10)
             return CyclicalSGHMC(self.head, schedule, random_state=self.seed)
         if name == "QUAM":
-            return self.search(ood, self.recipe["n_targets"])
+            return self.search(task, self.recipe["n_targets"])
         return own_method(self.run.methods[name], self.head)
 
     def _last_layers(self, ood):
@@ -276,14 +291,14 @@ def _predictions(parts):
 
 def _wrong(parts, name, metrics):
     y, predicted = _predictions(parts)
-    scores, _ = parts.scores(name, "ImageNet-A")
+    scores, _ = parts.scores(name, "Misclassification")
     found = ranked(scores[predicted == y], scores[predicted != y])
     return {f"{name}/{metric}": found[metric] for metric in metrics}
 
 
 def _retained(parts, name):
     y, predicted = _predictions(parts)
-    scores, _ = parts.scores(name, "ImageNet-A")
+    scores, _ = parts.scores(name, "Selective prediction")
     area = 1.0 - aurc(y, predicted, -scores)
     return {f"{name}/AUC of accuracy over retained share": area}
 

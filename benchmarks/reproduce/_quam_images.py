@@ -17,6 +17,7 @@ from sklearn.utils import Bunch
 from benchmarks.reproduce import _networks
 from benchmarks.reproduce._paper import Row, own_method
 from benchmarks.reproduce._quam_similarity import Similarity
+from benchmarks.reproduce._recipes import printed_recipe
 from benchmarks.reproduce._run import replacing
 from benchmarks.reproduce._training import prepare
 from skood.benchmark import code_version, content_hash
@@ -268,11 +269,23 @@ class Images(Uncertainties):
         super().__init__(run, seed)
         self.ood = ood
 
+    @property
+    def module_params(self):
+        """Return arguments of the LeNet."""
+        if self.run.recipe == "ours":
+            return {"dropout": 0.2}
+        recipe = printed_recipe("quam")["lenet"]
+        return {
+            "padding": recipe["padding"],
+            "dropout": recipe["dropout_before_last"],
+            **{name: (recipe[name],) for name in ("mean", "std")},
+        }
+
     def new_network(self):
         """Return an untrained LeNet; early stopping holds out a sixth."""
         return TorchClassifier(
             _networks.lenet,
-            module_params={"dropout": 0.2},
+            module_params=self.module_params,
             lr=1e-3,
             max_epochs=self.recipe["max_epochs"],
             training=TrainingOptions(early_stopping=True, validation_fraction=1 / 6),
@@ -307,10 +320,10 @@ class Images(Uncertainties):
         return self.run.network(
             f"{self.prefix}-{self.seed}",
             train=lambda: self.new_network().fit(*self.sets.train),
-            module=lambda: _networks.lenet((1, 28, 28), 10, dropout=0.2),
+            module=lambda: _networks.lenet((1, 28, 28), 10, **self.module_params),
             classes=np.arange(10),
             depends=(
-                *("quam", self.recipe["max_epochs"], self.seed),
+                *("quam", self.recipe["max_epochs"], self.seed, self.module_params),
                 self.run.digest("mnist", "?mnist/train"),
             ),
         ).network
@@ -319,6 +332,7 @@ class Images(Uncertainties):
         """Return the uncertainties, from a file of this version if there is."""
         key = content_hash(
             *(name, self.recipe, self.seed, self.run.methods.get(name)),
+            self.module_params,
             self.run.digest("mnist", "?mnist/train", OOD_SETS[self.ood]),
             *(code_version(), Path(__file__).read_text()),
         )

@@ -47,8 +47,9 @@ class Run:
     """Options that all experiments share.
 
     ``methods`` are the user's own, by name, ``max_bytes`` is the maximal size of a
-    chunk of float32 images whose features are computed at a time, and ``seeds`` is the
-    number of runs of the experiment: if it is 1, rows may bootstrap their samples.
+    chunk of float32 images whose features are computed at a time, ``seeds`` is the
+    number of runs of the experiment: if it is 1, rows may bootstrap their samples, and
+    ``recipe`` is "ours" or "printed".
     """
 
     data: Path | None
@@ -59,6 +60,7 @@ class Run:
     verbose: int = 0
     max_bytes: int = 2**31
     seeds: int | None = None
+    recipe: str = "ours"
 
     def has(self, name):
         """Return whether the files of a data set are there."""

@@ -117,7 +117,7 @@ def last_digit(values):
     return 1.0 if whole else 10.0 ** -max(digits)
 
 
-def compare_cells(paper, records, *, small):
+def compare_cells(paper, records, *, small, recipe="ours"):
     """Return a data frame with a row for each cell that was computed.
 
     Of a small version, and of rows and columns that are not in the paper, there is no
@@ -138,6 +138,7 @@ def compare_cells(paper, records, *, small):
                         "table": table,
                         "row": row,
                         "column": column,
+                        "recipe": recipe,
                         **ours._asdict(),
                         "paper": None if cell is None else cell.value,
                         "paper_std": None if cell is None else cell.std,

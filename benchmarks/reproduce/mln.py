@@ -4,7 +4,8 @@ Tables 1 to 5 and Figures 3 to 6 on GTSRB and CelebA, and the same on generated 
 signs, digits and generated attributes of faces, which need no files. Where the paper is
 silent: detectors have skood's defaults; weights and distributions of scores are fitted
 to validation samples; a body that is shared is trained on the sum of the losses of its
-heads.
+heads. ``--recipe printed`` has weights by few epochs of L-BFGS, and searches as in
+Algorithm 2.
 """
 
 # Authors: The skood developers

@@ -21,6 +21,7 @@ import pandas as pd
 from benchmarks.reproduce._jobs import available_papers, load_paper
 from benchmarks.reproduce._page import MARKS, VERDICTS, number, table_title
 from benchmarks.reproduce._paper_tables import paper_tables
+from benchmarks.reproduce._recipes import choice_rows
 from benchmarks.reproduce._run import replacing
 from benchmarks.reproduce._verdicts import printed_cells
 
@@ -88,6 +89,10 @@ def _merged(old, new, names):
     return [merged[place] for place in sorted(merged)]
 
 
+def _with_recipe(claims):
+    return [{"recipe": "ours", **claim} for claim in claims]
+
+
 def record(out, folder=RESULTS):
     """Merge the results in a folder into the record of their paper; return its path."""
     out = Path(out)
@@ -109,7 +114,10 @@ def record(out, folder=RESULTS):
     lists = {
         "runs": _merged(old["runs"], _runs(out, about), ["experiment", "recipe"]),
         "cells": [list(cell.values()) for cell in cells],
-        "claims": _merged(old["claims"], new["claims"], ["table", "claim"]),
+        "claims": _merged(
+            *(_with_recipe(claims) for claims in (old["claims"], new["claims"])),
+            ["table", "claim", "recipe"],
+        ),
         "skipped": [
             {"table": table, "reason": reason}
             for table, reason in sorted(reasons.items())
@@ -168,7 +176,8 @@ def _claim_row(claim):
         ends = f" [{claim['low']:.3g}, {claim['high']:.3g}]"
     pvalue = "" if claim["pvalue"] is None else f"{claim['pvalue']:.2g}"
     difference = f"{claim['mean']:.3g}{ends}"
-    return claim["claim"], claim["verdict"], difference, pvalue, claim["n_runs"]
+    recipe = claim.get("recipe", "ours")
+    return claim["claim"], recipe, claim["verdict"], difference, pvalue, claim["n_runs"]
 
 
 def page(name, folder=RESULTS):
@@ -186,6 +195,9 @@ def page(name, folder=RESULTS):
 
     lines = [paper.title, "=" * len(paper.title), ""]
     lines += ["Ours, with 95 % intervals over runs.", ""]
+    if choices := choice_rows(name):
+        title = "Choices that the paper does not state, or that ours changes"
+        lines += _csv(title, ("setting", "printed", "ours", "reason"), choices)
     lines += [f"- {MARKS[word]}: {meaning}" for word, meaning in VERDICTS.items()]
     lines.append("")
     names = "experiment", "recipe", "n_runs", "date", "device", "minutes"
@@ -196,7 +208,7 @@ def page(name, folder=RESULTS):
     header = "experiment", "recipe", "runs", "date", "device", "minutes"
     lines += _csv("Runs", header, runs) if runs else ["No run is recorded.", ""]
     if claims := shown("claims", "table"):
-        header = "claim", "verdict", "difference", "p (Holm)", "runs"
+        header = "claim", "recipe", "verdict", "difference", "p (Holm)", "runs"
         lines += _csv("Claims", header, map(_claim_row, claims))
     cells = shown("cells", "table")
     for table in paper.tables():

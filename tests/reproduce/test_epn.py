@@ -116,7 +116,7 @@ def test_networks_are_shared(short):
         settings = {"OS-1": (4, 5, 6)}
 
     Parts.nodes = nodes
-    run = type("Run", (), {"device": "cpu", "data": "nowhere"})
+    run = Run("nowhere", "out", device="cpu")
     parts = [Parts(run, seed, "CoraML") for seed in (0, 1, 5)]
     first, second, other_split = (part.case("OS-1") for part in parts)
     assert first.network(1)[0].estimator is second.network()[0].estimator
@@ -138,7 +138,7 @@ def test_weights_are_searched(short):
         settings = {"OS-1": (4, 5, 6), "clean": ()}
 
     Parts.nodes = nodes
-    run = type("Run", (), {"device": "cpu", "data": "nowhere", "small": False})
+    run = Run("nowhere", "out", device="cpu")
     first, later = Parts(run, 0, "CoraML"), Parts(run, 3, "CoraML")
     case = first.case("OS-1")
 

@@ -92,7 +92,7 @@ def test_page_has_the_cells_of_the_record(write, tmp_path):
     assert f'"MNIST/KNN","notMNIST/AUROC","{value:g}",{ours}' in lines
     assert '"MNIST/KNN","notMNIST/common FPR","","","unable' in lines
     assert "MNIST/MSP" not in lines
-    assert '"A claim","holds","0.1 [0.05, 0.15]","0.012","3"' in lines
+    assert '"A claim","ours","holds","0.1 [0.05, 0.15]","0.012","3"' in lines
     assert '"MNIST against notMNIST","ours","3","2026-11-28","cpu","2"' in lines
     assert reason not in lines
     skipped = {"densities": "Table 1, fig-1, densities: no package x"}
