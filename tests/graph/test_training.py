@@ -96,16 +96,16 @@ def test_penalty_is_of_all_nodes():
     samples = _rows()
     module = _network()
     plain = copy.deepcopy(module)
-    numbers_seen = []
+    seen = []
 
-    def penalty(outputs, numbers):
-        numbers_seen.append(numbers)
+    def penalty(outputs, numbers, epoch):
+        seen.append((numbers, epoch))
         return outputs.square().sum() / 7
 
     history = _train(module, samples, max_epochs=2, penalty=penalty)
     losses = _plain(plain, samples, 2, 1e-2, 0.0, lambda out: out.square().sum() / 7)
     assert [row["train_loss"] for row in history] == pytest.approx(losses, rel=1e-5)
-    assert numbers_seen == [slice(None)] * 2
+    assert seen == [(slice(None), 0), (slice(None), 1)]
 
 
 def test_loss_of_nodes():
@@ -416,7 +416,7 @@ def test_penalty_is_told_the_numbers_of_the_sample():
     samples = _rows(nodes)
     seen = []
 
-    def penalty(outputs, numbers):
+    def penalty(outputs, numbers, epoch):
         seen.append(numbers)
         assert len(outputs) == len(numbers)
         return outputs.sum() * 0
