@@ -49,11 +49,6 @@ def test_single_member_is_the_mixture(iris):
     assert (clf.predict_uncertainty(X).epistemic < 1e-14).all()
 
 
-def test_parameters(iris):
-    with pytest.raises(ValueError, match="'factor_init' parameter of BatchEnsemble m"):
-        ensemble(BatchEnsemble, factor_init="ones").fit(*iris)
-
-
 def test_weights_of_other_layers_are_shared(iris):
     def module(input_shape, n_classes):
         return torch.nn.Sequential(

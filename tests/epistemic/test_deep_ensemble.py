@@ -19,7 +19,6 @@ from sklearn.datasets import make_blobs
 from sklearn.dummy import DummyClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, SGDClassifier
-from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -29,7 +28,6 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import get_tags
 from torch import nn
 
-from skood.base import UncertaintyDetector
 from skood.epistemic import DeepEnsemble
 from skood.epistemic import _deep_ensemble as _ensembles
 from skood.exceptions import SkoodWarning
@@ -212,22 +210,6 @@ class UncertainSearch(LogisticRegression):
     def predict_log_proba(self, X):
         """Ask the one inside."""
         return np.log(self.predict_proba(X))
-
-
-def test_a_random_state_object_goes_on(data):
-    X, y = data
-    rng = np.random.RandomState(0)
-    clf = DeepEnsemble(TREE, n_members=2, random_state=rng)
-    first = clf.fit(X, y).predict_proba(X)
-    second = clf.fit(X, y).predict_proba(X)
-    assert not np.array_equal(first, second)
-
-
-def test_torch_generator_is_left_alone(data):
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    DeepEnsemble(NET, n_members=2, random_state=0).fit(*data)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 # ---- bootstrap
@@ -529,14 +511,3 @@ def test_a_backend_that_gives_all_results_at_once(data):
     with joblib.parallel_config(backend="multiprocessing", n_jobs=2):
         two = DeepEnsemble(TREE, n_members=3, random_state=0).fit(X, y)
     assert_array_equal(two.predict_members(X), fitted.predict_members(X))
-
-
-def test_in_a_pipeline_a_search_and_a_detector(data):
-    X, y = data
-    clf = DeepEnsemble(TREE, n_members=4, random_state=0)
-    grid = {"deepensemble__estimator__max_depth": [1, 4]}
-    search = GridSearchCV(make_pipeline(StandardScaler(), clf), grid, cv=2).fit(X, y)
-    assert search.best_estimator_[-1].estimators_[0].max_depth == 4
-    detector = UncertaintyDetector(clf).fit(X, y)
-    epistemic = clf.fit(X, y).predict_uncertainty(X).epistemic
-    assert_array_equal(detector.score_samples(X), -epistemic)

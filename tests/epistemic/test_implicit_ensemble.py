@@ -12,8 +12,6 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_moons
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -153,14 +151,6 @@ def test_batches_of_a_prediction_are_small(
 
 
 @both
-def test_a_row_does_not_depend_on_others(kind, digits):
-    X, y = digits
-    clf = ensemble(kind, max_epochs=2, random_state=0).fit(X, y)
-    single = np.concatenate([clf.predict_members(X[i : i + 1]) for i in range(9)], 1)
-    assert_allclose(single, clf.predict_members(X)[:, :9], rtol=1e-4, atol=1e-7)
-
-
-@both
 @pytest.mark.parametrize(
     "module, max_epochs",
     [
@@ -277,19 +267,6 @@ def test_early_stopping_looks_at_the_mixture(iris, quick):
     assert min(losses) == pytest.approx(-np.log(p).mean(), rel=1e-5)
 
 
-def test_seeds(iris, quick):
-    X, y = iris
-    before = torch.get_rng_state()
-    p = quick.fit(X, y).predict_members(X)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert_array_equal(clone(quick).fit(X, y).predict_members(X), p)
-    other = (
-        clone(quick).set_params(estimator__random_state=1).fit(X, y).predict_members(X)
-    )
-    assert np.abs(other - p).max() > 1e-3
-    assert np.abs(p[0] - p[1]).max() > 1e-3
-
-
 def test_partial_fit(iris, quick):
     X, y = iris
     members = (
@@ -376,23 +353,9 @@ def test_detectors(kind, iris):
 
 
 @both
-def test_grid_search(kind, iris):
-    search = GridSearchCV(
-        ensemble(kind, max_epochs=5, lr=0.05, random_state=0),
-        {"n_members": [1, 2]},
-        cv=2,
-    ).fit(*iris)
-    assert search.score(*iris) > 0.8
-    n_members = search.best_params_["n_members"]
-    assert search.best_estimator_.predict_members(iris[0]).shape[0] == n_members
-
-
-@both
 @pytest.mark.parametrize(
     "params, match",
     [
-        ({"n_members": 0}, "'n_members' parameter of .*Ensemble must be an int in"),
-        ({"setting": "auto"}, "'setting' parameter of .* must be a str among"),
         ({"lr": 0}, "'lr' parameter of .* must be a float in the range"),
         (
             {"criterion": margin_loss},
@@ -403,12 +366,6 @@ def test_grid_search(kind, iris):
 def test_parameters(kind, params, match, iris):
     with pytest.raises(ValueError, match=match):
         ensemble(kind, **params).fit(*iris)
-
-
-@both
-def test_estimator_is_a_torch_classifier(kind, iris):
-    with pytest.raises(ValueError, match=r"'estimator' parameter of .*Ensemble m"):
-        kind(LogisticRegression()).fit(*iris)
 
 
 @both

@@ -12,16 +12,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, SGDClassifier
-from sklearn.model_selection import GridSearchCV
-from sklearn.naive_bayes import GaussianNB
+from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from torch import nn
 
-from skood.base import UncertaintyDetector
 from skood.epistemic import (
     HMC,
     DeepEnsemble,
@@ -33,7 +30,6 @@ from skood.epistemic import (
 from skood.epistemic.laplace import _laplace
 from skood.nn import pretrained
 from skood.nn._make_network import make_network
-from skood.rejection import RejectOptionClassifier
 from tests.nn._conv_net import conv_classifier, fully_convolutional, images
 
 
@@ -203,23 +199,6 @@ def test_no_variance_is_left_with_a_strong_prior(data):
         assert clf.predict_uncertainty(X).epistemic.max() < 1e-10
 
 
-def test_same_seed_same_numbers(data):
-    X, y = data
-    first, again, other = (
-        Laplace(LogisticRegression(), random_state=seed).fit(X, y).predict_members(X)
-        for seed in (0, 0, 1)
-    )
-    assert_array_equal(first, again)
-    assert np.abs(first - other).max() > 0.01
-
-
-def test_generators_of_torch_are_left_alone(data):
-    X, y = data
-    before = torch.random.get_rng_state()
-    Laplace(LogisticRegression()).fit(X, y).predict_members(X)
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
 def test_uncertainty_grows_away_from_the_data(data):
     X, y = data
     clf = Laplace(LogisticRegression(), random_state=0).fit(X, y)
@@ -261,43 +240,7 @@ def test_network_with_a_single_output(data):
         assert_array_equal(proba.argmax(axis=1), clf.predict(X).astype(int))
 
 
-def test_in_other_estimators(data):
-    X, y = data
-    clf = Laplace(LogisticRegression(), random_state=0)
-    detector = UncertaintyDetector(clf).fit(X, y)
-    assert_array_equal(
-        detector.score_samples(X), -clf.fit(X, y).predict_uncertainty(X).epistemic
-    )
-    search = GridSearchCV(clf, {"estimator__C": [0.1, 1.0]}, cv=2).fit(X, y)
-    assert search.best_score_ > 0.7
-    rejecting = RejectOptionClassifier(clf).fit(X, y)
-    assert_array_equal(rejecting.predict(X), clf.predict(X))
-
-
 # ---- errors
-
-
-def test_unknown_label_of_a_frozen_network(data):
-    X, y = data
-    frozen = FrozenEstimator(LogisticRegression().fit(X, y))
-    with pytest.raises(ValueError, match=r"label 7, which is not among .*\[0, 1, 2\]"):
-        Laplace(frozen).fit(X, np.where(y == 2, 7, y))
-    with pytest.raises(ValueError, match="requires y to be passed"):
-        Laplace(frozen).fit(X, None)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        Laplace(frozen).fit(X, y[:-1])
-    subset = y != 2  # a class without rows is no error
-    assert Laplace(frozen).fit(X[subset], y[subset]).predict_proba(X).shape == (90, 3)
-
-
-def test_failed_fit_keeps_the_state(data):
-    X, y = data
-    clf = Laplace(LogisticRegression(), random_state=0).fit(X, y)
-    before = clf.predict_proba(X)
-    clf.set_params(estimator=GaussianNB())
-    with pytest.raises(TypeError, match="needs a network, but a GaussianNB"):
-        clf.fit(X, y)
-    assert_array_equal(clf.predict_proba(X), before)
 
 
 def test_no_best_prior_precision(data):
@@ -379,18 +322,6 @@ def test_head_of_zeros(data):
     original = FrozenEstimator(pretrained(net, classes=[False, True]))
     clf = Laplace(original, prior_precision=1.0, hessian="full").fit(X, y)
     assert clf._curvature.eigenvalues.shape == (10,)
-
-
-@pytest.mark.parametrize("loss", ["log_loss", "modified_huber"])
-def test_separate_models_per_class_are_no_network(data, loss):
-    with pytest.raises(ValueError, match="SGDClassifier are not the softmax of its"):
-        Laplace(SGDClassifier(loss=loss, random_state=0)).fit(*data)
-
-
-def test_no_uncertain_bias_where_there_is_none(data):
-    X, y = data
-    clf = Laplace(LogisticRegression(fit_intercept=False), random_state=0).fit(X, y)
-    assert clf.predict_uncertainty(np.zeros((1, 4))).epistemic < 1e-12
 
 
 @pytest.mark.parametrize(

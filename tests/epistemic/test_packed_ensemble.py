@@ -101,19 +101,6 @@ def clone_state(clf):
     return {name: x.clone() for name, x in clf.estimator_.module_.state_dict().items()}
 
 
-@pytest.mark.parametrize(
-    "params, match",
-    [
-        ({"alpha": 0}, "'alpha' parameter of PackedEnsemble must be a float"),
-        ({"gamma": 0}, "'gamma' parameter of PackedEnsemble must be an int"),
-        ({"gamma": 1.0}, "'gamma' parameter of PackedEnsemble must be an in"),
-    ],
-)
-def test_parameters(params, match, iris):
-    with pytest.raises(ValueError, match=match):
-        ensemble(PackedEnsemble, **params).fit(*iris)
-
-
 def test_network_that_cannot_be_packed(iris):
     def module(input_shape, n_classes):
         return nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, n_classes))

@@ -468,14 +468,6 @@ def test_parts_fit_together(regressor):
 
 
 @each_regressor
-def test_results_do_not_depend_on_other_samples(regressor):
-    reg = clone(regressor).fit(X, y)
-    together = reg.predict_uncertainty(FAR).epistemic
-    alone = [reg.predict_uncertainty(x[None]).epistemic[0] for x in FAR]
-    assert_allclose(together, alone, rtol=1e-5)
-
-
-@each_regressor
 def test_frozen_models_are_not_copied(regressor):
     if isinstance(regressor, DeepEnsemble):
         return

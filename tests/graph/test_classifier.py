@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import copy
 import pickle
 import warnings
 from types import SimpleNamespace
@@ -14,10 +13,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.datasets import load_iris
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.model_selection import GridSearchCV
 from torch import nn
 
 from skood.datasets import make_ood_graph
@@ -28,7 +24,6 @@ from skood.graph._modules import GCN
 from skood.graph._tensors import GraphTensors
 from skood.nn import TrainingOptions
 from tests.graph._flat import flat_params
-from tests.graph._messy import messy_graph
 
 pytest.importorskip("torch_geometric")
 
@@ -175,14 +170,6 @@ def test_inductive(conv):
 
 
 @CONVS
-def test_a_node_does_not_depend_on_the_other_nodes_of_the_call(conv):
-    clf = _fitted(conv)
-    expected = clf.predict_logits(NODES)
-    for samples in ([7], [7, 3, 7], slice(5, 9), np.arange(120) % 3 == 0):
-        assert_array_equal(clf.predict_logits(NODES[samples]), expected[samples])
-
-
-@CONVS
 def test_arrays_are_nodes_without_edges(conv):
     X = NODES.features.astype(np.float64)
     alone = NodeSet((X, np.zeros((120, 120))))
@@ -203,15 +190,6 @@ def test_long_arrays_are_run_in_blocks(monkeypatch):
     monkeypatch.setattr(_node_set, "_MAX_SAMPLES", 50)
     assert_array_equal(clf.predict_logits(X), expected)
     assert_array_equal(clf._outputs(X), expected)
-
-
-def test_iris_as_array():
-    X, y = load_iris(return_X_y=True)
-    params = {"hidden": (16,), "dropout": 0.0}
-    options = {"max_epochs": 80, "lr": 0.02, "random_state": 0}
-    clf = GraphClassifier("sage", conv_params=params, **options)
-    clf = make_pipeline(StandardScaler(), clf)
-    assert cross_val_score(clf, X, y, cv=3).mean() > 0.9
 
 
 def test_sparse_features():
@@ -307,22 +285,6 @@ def test_class_weight_of_training():
 # --- seeds and state ---------------------------------------------------------------
 
 
-@CONVS
-@pytest.mark.parametrize("batch_size", [None, 16])
-def test_same_seed_same_numbers(conv, batch_size):
-    settings = {"max_epochs": 5, "batch_size": batch_size, "n_neighbors": 2}
-    torch.manual_seed(5)
-    before = torch.random.get_rng_state()
-    clf = _fitted(conv, **settings)
-    assert torch.equal(torch.random.get_rng_state(), before)
-    torch.manual_seed(6)
-    logits = clf.predict_logits(NODES)
-    again = _fitted(conv, **settings).predict_logits(NODES)
-    assert_array_equal(logits, again)
-    other = _fitted(conv, **settings, random_state=1).predict_logits(NODES)
-    assert np.abs(logits - other).max() > 0.01
-
-
 def _interrupt(outputs, codes):
     raise KeyboardInterrupt
 
@@ -352,20 +314,6 @@ def test_refit_forgets_validation():
     assert "valid_loss" not in clf.history_[0]
 
 
-@pytest.mark.parametrize("way", [_pickled, copy.deepcopy])
-@CONVS
-def test_serialization(conv, way):
-    clf = _fitted(conv, max_epochs=3)
-    loaded = way(clf)
-    assert type(loaded.module_) is type(clf.module_)
-    assert not loaded.module_.training
-    assert set(vars(loaded)) == set(vars(clf))
-    _assert_same(loaded, clf)
-    with torch.no_grad():  # nothing is shared
-        next(loaded.module_.parameters()).add_(1.0)
-    assert not np.array_equal(loaded.predict_logits(NODES), clf.predict_logits(NODES))
-
-
 def test_a_module_of_a_user_is_rebuilt():
     clf = _fitted(Sums, conv_params={"width": 5}, max_epochs=3)
     clf.conv_params["width"] = 7  # what it was built of is kept apart
@@ -374,28 +322,7 @@ def test_a_module_of_a_user_is_rebuilt():
     _assert_same(loaded, clf)
 
 
-@CONVS
-def test_no_graph_in_a_fitted_classifier(conv):
-    """Its pickle is about as large as its weights."""
-    nodes, y = _blocks(400)
-    clf = GraphClassifier(conv, **{**QUICK, "max_epochs": 3})
-    clf.fit(nodes[:200], y[:200])
-    clf.predict(nodes)
-    n_bytes = sum(4 * p.numel() for p in clf.module_.parameters())
-    # X alone has 12,800 bytes, and 40,000 with edges
-    assert nodes.graph.X.nbytes > 12_000
-    assert len(pickle.dumps(clf)) < n_bytes + 5000
-
-
 # --- scikit-learn's tools ----------------------------------------------------------
-
-
-def test_cross_validation():
-    clf = GraphClassifier(**QUICK)
-    scores = cross_val_score(clf, NODES, Y, cv=3)
-    assert scores.shape == (3,) and scores.min() > 0.6
-    proba = cross_val_predict(clf, NODES, Y, cv=3, method="predict_proba")
-    assert proba.shape == (120, 3)
 
 
 @pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
@@ -412,22 +339,6 @@ def test_grid_search(n_jobs):
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     expected = clone(search.best_estimator_).fit(NODES, Y).predict_logits(NODES)
     assert_array_equal(search.best_estimator_.predict_logits(NODES), expected)
-
-
-def _doubled(nodes):
-    return nodes.with_features(2 * nodes.graph.X)
-
-
-def test_pipeline_of_nodes():
-    pipeline = make_pipeline(FunctionTransformer(_doubled), GraphClassifier(**QUICK))
-    pipeline.fit(NODES[TRAIN], Y[TRAIN])
-    doubled = _doubled(NODES)
-    clf = GraphClassifier(**QUICK).fit(doubled[TRAIN], Y[TRAIN])
-    assert_array_equal(
-        pipeline.predict_proba(NODES[TEST]), clf.predict_proba(doubled[TEST])
-    )
-    loaded = _pickled(pipeline)
-    assert_array_equal(loaded.predict(NODES), pipeline.predict(NODES))
 
 
 def test_progress(capsys):
@@ -690,10 +601,6 @@ def test_validation_labels_that_no_training_node_has():
         ({"X_val": NODES, "y_val": Y[:5]}, "inconsistent numbers of samples"),
         ({"X_val": NODES.features[:, :3], "y_val": Y}, "X has 3 features, but Graph"),
         ({"X_val": NODES[[]], "y_val": []}, "Found a NodeSet with 0 nodes of 120"),
-        (
-            {"sample_weight": -np.ones(60)},
-            "Negative values in data passed to sample_weight",
-        ),
         ({"sample_weight": np.zeros(60)}, "All 60 sample weights are zero"),
         ({"sample_weight": (Y[TRAIN] == 1) * 1.0}, r"got 1 class: 1\."),
     ],
@@ -706,15 +613,6 @@ def test_data(passed, message):
 def test_single_class():
     with pytest.raises(ValueError, match=r"at least two classes .* got 1 class: 'a'\."):
         GraphClassifier().fit(NODES[:5], ["a"] * 5)
-
-
-def test_sizes():
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        GraphClassifier().fit(NODES[TRAIN], Y)
-    with pytest.raises(ValueError, match="requires y to be passed"):
-        GraphClassifier().fit(NODES[TRAIN], None)
-    with pytest.raises(ValueError, match="X has 6 features, but GraphClassifier is"):
-        _fitted(max_epochs=1).predict(messy_graph())
 
 
 def test_features_that_are_too_large():

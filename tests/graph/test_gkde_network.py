@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-import pickle
 import re
 
 import numpy as np
@@ -15,11 +14,10 @@ from scipy import sparse
 from scipy.special import digamma, gammaln
 from scipy.stats import entropy
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -182,10 +180,9 @@ def test_training_loss_against_a_loop(evidence, lambdas):
     if lambdas[0]:
         prior = GKDE().fit(NODES[train], Y[train]).predict_alpha(NODES)
     if lambdas[1]:
-        result, original = (
-            repr(_new(e, random_state=1)) for e in (clf.teacher_, STILL)
+        assert repr(_new(clf.teacher_, random_state=1)) == repr(
+            _new(STILL, random_state=1)
         )
-        assert result == original
         teacher = clf.teacher_.predict_proba(NODES)
     _assert_loss(clf, NODES[train], Y[train], np.ones(45), prior, teacher)
     assert (clf.gkde_ is None) == (lambdas[0] == 0)
@@ -601,11 +598,7 @@ def test_probes_keep_its_probabilities():
 # --- in scikit-learn ----------------------------------------------------------------
 
 
-def test_searches_and_splits():
-    clf = GKDENetwork(QUICK)
-    assert cross_val_score(clf, NODES, Y, cv=3).min() > 0.8
-    predicted = cross_val_predict(make_pipeline(clf), NODES, Y, cv=3)
-    assert np.mean(predicted == Y) > 0.8
+def test_search():
     quick = _new(QUICK, max_epochs=10)
     search = GridSearchCV(
         GKDENetwork(quick, teacher=quick),
@@ -616,28 +609,10 @@ def test_searches_and_splits():
     assert search.score(NODES, Y) > 0.8
 
 
-def test_seeds():
-    state = torch.random.get_rng_state()
-    first, again, other = (
-        GKDENetwork(_new(QUICK, random_state=seed)).fit(NODES, Y) for seed in (0, 0, 1)
-    )
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert_array_equal(first.predict_alpha(NODES), again.predict_alpha(NODES))
-    assert (first.predict_alpha(NODES) != other.predict_alpha(NODES)).any()
-    # teacher and network do not start from the same weights
-    same = first.estimator_.module_.head.weight, first.teacher_.module_.head.weight
-    assert not torch.allclose(*same)
-
-
-def test_pickles_hold_no_graph():
-    nodes, y = _blocks(300)
-    clf = GKDENetwork(QUICK).fit(nodes, y)
-    data = pickle.dumps(clf)
-    assert len(data) < 40_000  # the adjacency matrix alone has 70 kB
-    loaded = pickle.loads(data)
-    assert_array_equal(loaded.predict_alpha(nodes), clf.predict_alpha(nodes))
-    alpha = loaded.gkde_.predict_alpha(nodes)
-    assert_array_equal(alpha, clf.gkde_.predict_alpha(nodes))
+def test_teacher_and_network_start_from_different_weights():
+    clf = GKDENetwork(STILL).fit(NODES, Y)
+    weights = clf.estimator_.module_.head.weight, clf.teacher_.module_.head.weight
+    assert not torch.allclose(*weights)
 
 
 def test_arrays_have_distances_of_features():
@@ -649,15 +624,6 @@ def test_arrays_have_distances_of_features():
 
 
 # --- errors -------------------------------------------------------------------------
-
-
-def test_failed_fit_keeps_state():
-    clf = GKDENetwork(clone(QUICK)).fit(NODES, Y)
-    before = clf.predict_alpha(NODES)
-    clf.set_params(estimator__lr=1e30)
-    with pytest.raises(ValueError, match="Training diverged"):
-        clf.fit(NODES, Y)
-    assert_array_equal(clf.predict_alpha(NODES), before)
 
 
 def test_interrupted_fit_keeps_state(monkeypatch):
@@ -717,12 +683,8 @@ def test_seed_of_an_unseeded_estimator():
 
 
 def test_wrong_input():
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        GKDENetwork().predict_alpha(NODES)
     with pytest.raises(ValueError, match="metric='hops' counts edges on paths"):
         GKDENetwork(gkde=GKDE(metric="hops")).fit(NODES.features, Y)
-    with pytest.raises(ValueError, match="needs nodes of at least two classes"):
-        GKDENetwork().fit(NODES[::3], Y[::3])
     assert math.isfinite(
         GKDENetwork(STILL).fit(NODES, Y).estimator_.history_[0]["train_loss"]
     )
