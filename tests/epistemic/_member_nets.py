@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import copy
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -42,6 +44,25 @@ class ResidualNet(nn.Module):
         x = functional.relu(self.depth(self.block(x)) + self.skip(x))
         x = x.mean((2, 3))
         return self.head(x) + self.extra(x)
+
+
+class Recurrent(nn.Module):
+    """Reads a row as a sequence; ``torch.func.vmap`` cannot map its cell."""
+
+    def __init__(self, width=5):
+        super().__init__()
+        self.cell, self.head = nn.GRU(1, width, batch_first=True), nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.head(self.cell(x[:, :, None])[0][:, -1])
+
+
+class NormalLoss(nn.Module):
+    """Negative log-likelihood of a mean and the logarithm of a variance."""
+
+    def forward(self, outputs, y):
+        variance = outputs[:, 1:].exp()
+        return 0.5 * ((y - outputs[:, :1]) ** 2 / variance + outputs[:, 1:]).mean()
 
 
 class Encoder(nn.Module):
@@ -90,3 +111,13 @@ def member_norm(norm, n_members, m):
     }
     new.double().load_state_dict(state)
     return new.train(norm.training)
+
+
+def alone(layer, single):
+    """Return the network of a member; `single` returns its layers with weights."""
+    new = single(layer)
+    if new is None:
+        new = copy.copy(layer)
+        children = layer._modules.items()
+        new._modules = {name: alone(child, single) for name, child in children}
+    return new

@@ -24,6 +24,7 @@ from skood.epistemic import kl_divergence
 from skood.epistemic.quam import _searches as _searching
 from skood.nn import LinearHead, TorchClassifier, TorchRegressor, pretrained
 from tests.epistemic._lenet import digits, lenet
+from tests.epistemic._member_nets import NormalLoss
 from tests.epistemic._quam import QUICK, STEP, make_quam
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -300,15 +301,6 @@ def test_parameters(data, quam):
 
 
 # ---- regression
-
-
-class NormalLoss(nn.Module):
-    """Negative log-likelihood of a mean and the logarithm of a variance."""
-
-    def forward(self, outputs, y):
-        """The mean over samples."""
-        variance = outputs[:, 1:].exp()
-        return 0.5 * ((y - outputs[:, :1]) ** 2 / variance + outputs[:, 1:]).mean()
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@
 
 import copy
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -19,7 +20,13 @@ from skood.epistemic.implicit._batch_ensemble import (
     batch_ensemble,
 )
 from skood.nn._default_modules import MLP, SmallConvNet
-from tests.epistemic._member_nets import ResidualNet, disturbed, member_norm, rows
+from tests.epistemic._member_nets import (
+    ResidualNet,
+    alone,
+    disturbed,
+    member_norm,
+    rows,
+)
 from tests.nn._networks import Linear
 
 
@@ -51,17 +58,6 @@ def dense(layer, m):
     new.weight = nn.Parameter((layer.weight * factors).detach())
     if layer.bias is not None:
         new.bias = nn.Parameter(layer.bias[m].detach().clone())
-    return new
-
-
-def alone(submodule, m):
-    """The network of member m alone."""
-    new = dense(submodule, m)
-    if new is None:
-        new = copy.copy(submodule)
-        new._modules = {
-            name: alone(child, m) for name, child in submodule._modules.items()
-        }
     return new
 
 
@@ -98,7 +94,7 @@ def test_members_equal_dense_networks(module, shape, n_members, factor_init):
     logits = network.members(x)
     assert logits.shape == (7, n_members, 3)
     for m in range(n_members):
-        expected = alone(network.body, m)(x)
+        expected = alone(network.body, partial(dense, m=m))(x)
         assert_allclose(logits[:, m].detach(), expected.detach(), rtol=1e-9)
     p = torch.softmax(logits, -1).mean(1).detach()
     assert_allclose(network(x).exp().detach(), p, rtol=1e-12)
@@ -109,13 +105,13 @@ def test_members_equal_dense_networks_while_training():
     """Batch statistics are those of a member, as if it were trained alone."""
     network = disturbed(batch_ensemble(ResidualNet((2, 8, 8), 3), n_members=3))
     x = rows(6, (2, 8, 8))
-    members = [alone(network.body, m).train() for m in range(3)]
+    members = [alone(network.body, partial(dense, m=m)).train() for m in range(3)]
     logits = network(x)
     for m, member in enumerate(members):
         assert_allclose(
             logits[:, m].detach(), member(x).detach(), rtol=1e-9, atol=1e-12
         )
-        state = alone(network.body, m).state_dict()
+        state = alone(network.body, partial(dense, m=m)).state_dict()
         for name, value in member.state_dict().items():
             assert_allclose(state[name], value, rtol=1e-12)
 

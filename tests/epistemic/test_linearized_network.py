@@ -22,10 +22,10 @@ from torch import nn
 from torch.func import functional_call, jacrev
 
 from skood.epistemic import Laplace, MixtureLaplace
-from skood.epistemic.laplace._curvature import Eigenbasis, Linearized
+from skood.epistemic.laplace._curvature import Eigenbasis
 from skood.nn import pretrained
-from skood.nn._make_network import make_network
 from skood.utils._torch import seeded
+from tests.epistemic._member_nets import Recurrent
 
 
 class _Factors:
@@ -219,12 +219,6 @@ def test_unknown_layers(data, frozen):
         Laplace(frozen, subset=[], hessian="diag").fit(X, y)
 
 
-def test_without_laplace_torch(data, frozen, monkeypatch):
-    monkeypatch.setitem(sys.modules, "laplace", None)
-    with pytest.raises(ImportError, match=r'install "skood\[laplace\]".*last_layer'):
-        Laplace(frozen, subset="all").fit(*data)
-
-
 def test_layers_without_kronecker_factors(stand_in, data, frozen, monkeypatch):
     def fit(self, loader, progress_bar):
         raise NotImplementedError("Found parameters in un-supported layers.")
@@ -313,14 +307,6 @@ def test_perceptron_through_laplace_torch(peer, data):
     )
 
 
-def test_names_in_the_order_of_the_network(frozen, data):
-    network = make_network(frozen).with_weights(device="cpu", dtype=torch.float64)
-    network.prepare(data[0])
-    layers = Linearized(network, ["2", "0"])
-    assert layers.names == ALL
-    assert layers.weights.shape == (43,)
-
-
 # ---- binary margins
 
 
@@ -404,24 +390,12 @@ def test_margin_through_the_stand_in(stand_in, data):
 # ---- networks that cannot be mapped, are too large, or lack a package
 
 
-class Recurrent(nn.Module):
-    """``torch.func.vmap`` cannot map its cell over rows."""
-
-    def __init__(self):
-        super().__init__()
-        self.cell, self.head = nn.GRU(1, 3, batch_first=True), nn.Linear(3, 3)
-        self.unused = nn.Linear(2, 2)
-
-    def forward(self, x):
-        """Of the last state."""
-        return self.head(self.cell(x[:, :, None])[0][:, -1])
-
-
 @pytest.mark.parametrize("inference_mode", [False, True])
 def test_recurrent_networks_row_by_row(data, inference_mode):
     X, y = data
     with seeded(0):
-        module = Recurrent()
+        module = Recurrent(3)
+        module.unused = nn.Linear(2, 2)
     original = FrozenEstimator(pretrained(module, classes=[0, 1, 2]))
     clf = Laplace(original, subset="all", hessian="diag", n_samples=3, setting="a")
     with torch.inference_mode(inference_mode):
@@ -479,7 +453,7 @@ class Counting(LogisticRegression):
 def test_missing_package_raises_before_training(data, wrapped, monkeypatch):
     monkeypatch.setitem(sys.modules, "laplace", None)
     monkeypatch.setattr(Counting, "fits", 0)
-    with pytest.raises(ImportError, match=r'install "skood\[laplace\]"'):
+    with pytest.raises(ImportError, match=r'install "skood\[laplace\]".*last_layer'):
         wrapped(Laplace(Counting(), subset="all")).fit(*data)
     assert Counting.fits == 0
     wrapped(Laplace(Counting(), subset="all", hessian="diag")).fit(*data)

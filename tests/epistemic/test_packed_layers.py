@@ -3,8 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import copy
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +15,13 @@ from torch.nn import functional
 
 from skood.epistemic.implicit._packed_ensemble import PackedLinear, pack, packed_width
 from skood.nn._default_modules import MLP, SmallConvNet
-from tests.epistemic._member_nets import ResidualNet, disturbed, member_norm, rows
+from tests.epistemic._member_nets import (
+    ResidualNet,
+    alone,
+    disturbed,
+    member_norm,
+    rows,
+)
 from tests.nn._networks import Linear
 
 NETWORKS = [(MLP, (5,)), (SmallConvNet, (2, 9, 7)), (ResidualNet, (2, 8, 8))]
@@ -54,18 +60,6 @@ def small(layer, n_members, m):
     return new
 
 
-def alone(submodule, n_members, m):
-    """The network of member m alone."""
-    new = small(submodule, n_members, m)
-    if new is None:
-        new = copy.copy(submodule)
-        new._modules = {
-            name: alone(child, n_members, m)
-            for name, child in submodule._modules.items()
-        }
-    return new
-
-
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(
     "options",
@@ -82,7 +76,10 @@ def test_members_equal_small_networks(module, shape, options, training):
     assert all(submodule.training for submodule in network.modules())
     network = disturbed(network).train(training)
     n_members = options["n_members"]
-    members = [alone(network.body, n_members, m) for m in range(n_members)]
+    members = [
+        alone(network.body, partial(small, n_members=n_members, m=m))
+        for m in range(n_members)
+    ]
     x = rows(7, shape)
     logits = network.members(x)
     assert logits.shape == (7, n_members, 3)
@@ -90,7 +87,9 @@ def test_members_equal_small_networks(module, shape, options, training):
         assert_allclose(
             logits[:, m].detach(), member(x).detach(), rtol=1e-9, atol=1e-12
         )
-        state = alone(network.body, n_members, m).state_dict()
+        state = alone(
+            network.body, partial(small, n_members=n_members, m=m)
+        ).state_dict()
         for name, value in member.state_dict().items():
             assert_allclose(state[name], value, rtol=1e-12)
     p = torch.softmax(logits, -1).mean(1).detach()

@@ -18,7 +18,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from skorch import NeuralNetClassifier
 from torch import nn
 
 from skood.epistemic import QUAM
@@ -80,19 +79,6 @@ def test_last_layer_of_a_linear_classifier_is_all(data, C):
     ]
     assert_array_equal(results[0], results[1])
     assert_array_equal(results[0], results[2])
-
-
-def test_skorch(data):
-    X, y = data
-    torch.manual_seed(0)
-    net = NeuralNetClassifier(
-        nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3), nn.Softmax(dim=1)),
-        max_epochs=3,
-        train_split=None,
-        verbose=0,
-    ).fit(X.astype(np.float32), y)
-    quam = make_quam(FrozenEstimator(net), **QUICK).fit(X.astype(np.float32), y)
-    assert (quam.predict_uncertainty(X[:4].astype(np.float32)).epistemic > 0).all()
 
 
 def test_probabilities_are_seen_through(data):
@@ -224,23 +210,6 @@ def test_autocast_of_the_caller_is_off(data):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         uncertainty = make_quam(frozen, **QUICK).fit(X, y).predict_uncertainty(X[:3])
     assert_array_equal(uncertainty.epistemic, expected.epistemic)
-
-
-def test_random_state(data, mlp):
-    X, y = data
-    frozen = FrozenEstimator(mlp)
-    state = torch.get_rng_state()
-    first, again, generator, other = (
-        make_quam(frozen, **{**QUICK, "random_state": seed}).fit(X, y)
-        for seed in (0, 0, np.random.RandomState(0), 1)
-    )
-    expected = first.predict_uncertainty(X[:4]).epistemic
-    for quam in (first, again, generator):
-        assert_array_equal(quam.penalty_index_, first.penalty_index_)
-        epistemic = quam.predict_uncertainty(X[:4]).epistemic
-        assert_array_equal(epistemic, expected)
-    assert (other.predict_uncertainty(X[:4]).epistemic != expected).all()
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 # ---- parameters and state

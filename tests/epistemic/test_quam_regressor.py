@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from skood.base import UncertaintyMixin
 from skood.epistemic import QUAM
 from skood.utils._torch import seeded
-from tests.epistemic._member_nets import Encoder
+from tests.epistemic._member_nets import Encoder, NormalLoss
 from tests.epistemic._quam import FIELDS, make_quam
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -57,15 +57,6 @@ class Normal(nn.Module):
     def forward(self, x):
         """Both."""
         return self.head(torch.tanh(self.body(x)))
-
-
-class NormalLoss(nn.Module):
-    """Negative log-likelihood."""
-
-    def forward(self, outputs, y):
-        """For a mean and the logarithm of a variance."""
-        variance = outputs[:, 1:].exp()
-        return 0.5 * ((y - outputs[:, :1]) ** 2 / variance + outputs[:, 1:]).mean()
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from skood.epistemic.quam._searched_layers import DenseTail, WholeNetwork, find_tail
 from skood.nn._functional_network import symmetric
 from skood.nn._make_network import make_network
-from tests.epistemic._member_nets import Encoder
+from tests.epistemic._member_nets import Encoder, Recurrent
 from tests.epistemic._tails import (
     SIZE,
     Two,
@@ -174,18 +174,6 @@ def test_heads_that_are_no_plain_linear_layer(name):
 
 
 # ---- networks that need care
-
-
-class Recurrent(nn.Module):
-    """Reads a row as a sequence; torch cannot map it."""
-
-    def __init__(self):
-        super().__init__()
-        self.cell, self.head = nn.GRU(1, 5, batch_first=True), nn.Linear(5, 3)
-
-    def forward(self, x):
-        """Of the last state."""
-        return self.head(self.cell(x[:, :, None])[0][:, -1])
 
 
 @pytest.mark.parametrize("make", [Recurrent, lambda: Encoder(3)])

@@ -242,17 +242,8 @@ def test_with_features(nodes):
 def test_indexing_as_arrays_do(nodes, key):
     """The nodes that an array of their numbers gives; of a view, the view's rows."""
     samples = key[0] if isinstance(key, tuple) else key
-    samples = samples if isinstance(samples, slice) else np.asarray(samples)
-    samples = (
-        samples
-        if isinstance(samples, slice) or samples.size
-        else samples.astype(bool)[:0]
-    )
-    samples = (
-        np.zeros(0, int)
-        if not isinstance(samples, slice) and not samples.size
-        else samples
-    )
+    if not isinstance(samples, slice):
+        samples = np.asarray(samples) if np.size(samples) else np.zeros(0, int)
     for whole in (nodes, nodes[[4, 2, 0, 3, 1]]):
         component = whole[key]
         assert_array_equal(component.nodes, whole.nodes[samples])

@@ -115,15 +115,6 @@ def test_columns_are_propagated_each(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_is_linear(scheme):
-    v, w = np.random.default_rng(0).normal(size=(2, DIRECTED.n_nodes))
-    together = propagate(2 * v - 3 * w, DIRECTED, scheme=scheme)
-    apart = 2 * propagate(v, DIRECTED, scheme=scheme)
-    apart -= 3 * propagate(w, DIRECTED, scheme=scheme)
-    assert_allclose(together, apart, atol=1e-13)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
 def test_nodes_that_receive_nothing_keep_their_value_to_the_last_digit(scheme):
     values = np.random.default_rng(0).normal(size=DIRECTED.n_nodes) / 3
     propagated = propagate(values, DIRECTED, scheme=scheme)
@@ -174,17 +165,6 @@ def test_weights_count():
     assert propagated[2] == 0.75
     propagated = propagate([1.0, 0.0, 0.0], nodes, n_steps=1, teleport=0.0)
     assert_allclose(propagated[2], 0.6)  # a loop of weight one is added
-
-
-@pytest.mark.parametrize("scheme", ["random-walk", "gnnsafe"])
-def test_averages(scheme):
-    """Equal values stay equal; others stay between the smallest and the largest."""
-    propagated = propagate(np.full(DIRECTED.n_nodes, 0.3), DIRECTED, scheme=scheme)
-    assert_allclose(propagated, 0.3, rtol=1e-14)
-    values = np.random.default_rng(0).normal(size=DIRECTED.n_nodes)
-    propagated = propagate(values, DIRECTED, scheme=scheme)
-    assert propagated.min() >= values.min() and propagated.max() <= values.max()
-    assert np.ptp(propagated[:-2]) < np.ptp(values[:-2])
 
 
 def test_symmetric_favors_nodes_with_many_edges():
