@@ -27,6 +27,16 @@ def _truths(candidates, domains):
     return kb.truth(worlds).T
 
 
+def _first_by_truth(candidates, domains, distinct):
+    """The first of each truth vector, or of each and its negation, by all worlds."""
+    vectors = {}
+    for formula, truth in zip(candidates, _truths(candidates, domains), strict=True):
+        flip = distinct is True and truth[0]
+        if 0 < truth.sum() < truth.size:
+            vectors.setdefault((truth ^ flip).tobytes(), formula)
+    return list(vectors.values())
+
+
 @pytest.mark.parametrize(
     "n, total, tautologies, signed, distinct",
     [
@@ -85,14 +95,8 @@ def test_distinct_ones_are_the_truth_vectors(domains, depth):
     """As many as there are truth vectors over all worlds, each by the first formula."""
     listed = constraint_candidates(domains, depth, distinct=False)
     for distinct in ("signed", True):
-        vectors = {}
-        for formula, truth in zip(listed, _truths(listed, domains), strict=True):
-            flip = distinct is True and truth[0]
-            if 0 < truth.sum() < truth.size:
-                vectors.setdefault((truth ^ flip).tobytes(), formula)
-        assert constraint_candidates(domains, depth, distinct=distinct) == list(
-            vectors.values()
-        )
+        actual = constraint_candidates(domains, depth, distinct=distinct)
+        assert actual == _first_by_truth(listed, domains, distinct)
 
 
 def test_numbers_at_depth_3():
@@ -188,13 +192,8 @@ def test_distinct_trees_are_the_first_ones(domains, levels, connectives, distinc
     """Of all trees in the order of their operands, by their truth in all worlds."""
     options = {"form": "tree", "connectives": connectives}
     listed = constraint_candidates(domains, levels, distinct=False, **options)
-    vectors = {}
-    for tree, truth in zip(listed, _truths(listed, domains), strict=True):
-        flip = distinct is True and truth[0]
-        if 0 < truth.sum() < truth.size:
-            vectors.setdefault((truth ^ flip).tobytes(), tree)
-    found = constraint_candidates(domains, levels, distinct=distinct, **options)
-    assert found == list(vectors.values())
+    actual = constraint_candidates(domains, levels, distinct=distinct, **options)
+    assert actual == _first_by_truth(listed, domains, distinct)
 
 
 # -- random candidates

@@ -46,6 +46,12 @@ def short(monkeypatch):
     monkeypatch.setattr(epn.Parts, "grid", (0, 1e-3))
 
 
+@pytest.fixture
+def shortest(short, monkeypatch):
+    """For what does not depend on how good the networks are."""
+    monkeypatch.setattr(epn.Parts, "epochs", {"network": 5, "GPN": 1, "probe": 10})
+
+
 def test_tables_of_a_graph(tmp_path, short):
     """The command on a file, and what is stored is not done again."""
     write_graph(tmp_path / "cora_ml/raw/cora_ml.npz", n_classes=7)
@@ -66,7 +72,7 @@ def test_tables_of_a_graph(tmp_path, short):
     assert again == lines
 
 
-def test_tables_of_arxiv(tmp_path, short):
+def test_tables_of_arxiv(tmp_path, shortest):
     """Its compressed tables, with the published split."""
     nodes, y = make_ood_graph(
         400, n_classes=40, n_features=8, return_X_y=True, random_state=0
@@ -108,7 +114,7 @@ def test_absent_graphs_are_named(tmp_path, capsys):
     assert "cora_ml/raw/cora_ml.npz" in capsys.readouterr().err
 
 
-def test_networks_are_shared(short):
+def test_networks_are_shared(shortest):
     """An ensemble has the network of its run, and those of the next runs of a split."""
     nodes = make_ood_graph(280, n_classes=7, random_state=0)
 
@@ -130,7 +136,7 @@ def test_networks_are_shared(short):
     np.testing.assert_array_equal(first.is_ood, np.isin(first.y_test, [4, 5, 6]))
 
 
-def test_weights_are_searched(short):
+def test_weights_are_searched(shortest):
     """The search of the first run, by test nodes or by the classes that are known."""
     nodes = make_ood_graph(280, n_classes=7, random_state=0)
 
@@ -145,7 +151,7 @@ def test_weights_are_searched(short):
     def auroc(network, case, weights):
         X, y = case.train
         probe = EvidentialProbe(network, ProbeObjective(**weights), random_state=0)
-        probe.set_params(propagation="vacuity", max_epochs=60)
+        probe.set_params(propagation="vacuity", max_epochs=10)
         probe.fit(X, y, **case.valid)
         found = probe.predict_uncertainty(case.test).epistemic
         return 100 * roc_auc_score(case.is_ood, found)
