@@ -12,6 +12,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "monitor" / "plot_deployment.
 
 
 @pytest.mark.no_cover
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 def test_deployment(capsys):
     """The normal stream of 20,000 images raises no alarm; each failure does."""

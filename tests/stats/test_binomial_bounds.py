@@ -6,7 +6,7 @@
 import math
 from fractions import Fraction
 from functools import partial
-from itertools import product
+from itertools import accumulate, product
 
 import numpy as np
 import pytest
@@ -63,9 +63,9 @@ def test_checked_numbers_fpr(n, rho, K, check):
 @looped("n", [0, 1, 2, 9, 40])
 def test_counts_are_the_extreme_ones_that_pass_the_binomial_test(n, p, delta):
     pmf, level = _pmf(n, p), Fraction(delta)
-    tails = [sum(pmf[j:]) for j in range(n + 2)]  # P(Bin >= j)
+    tails = [*[*accumulate(pmf[::-1])][::-1], 0]  # P(Bin >= j)
     k = next(j for j in range(n + 2) if tails[j] <= level)
-    K = max([j for j in range(n + 1) if sum(pmf[: j + 1]) <= level], default=-1)
+    K = max([j for j, cdf in enumerate(accumulate(pmf)) if cdf <= level], default=-1)
     p, delta = float(Fraction(p)), float(level)
     assert min_accepted_id(n, p, delta) == (k if k <= n else None)
     assert max_accepted_ood(n, p, delta) == K
