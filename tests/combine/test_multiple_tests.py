@@ -436,6 +436,12 @@ def test_ranks_that_are_the_same():
 
 GRID = [i / 100 for i in range(96)]
 
+# independent uniform p-values; 40,000 draws of the specification
+ACCEPTED = {
+    7: {0.5: 0.920, "bootstrap": 0.607, "smoother": 0.576},
+    18: {0.5: 0.940, "bootstrap": 0.863, "smoother": 0.785},
+}
+
 few = pytest.mark.filterwarnings("ignore:lam=")
 
 
@@ -496,16 +502,7 @@ def test_the_variance_is_that_of_bootstrap_samples():
 
 @few
 @pytest.mark.parametrize(
-    "m, lam, accepted",
-    # independent uniform p-values; 40,000 draws of the specification
-    [
-        (7, 0.5, 0.920),
-        (7, "bootstrap", 0.607),
-        (7, "smoother", 0.576),
-        (18, 0.5, 0.940),
-        (18, "bootstrap", 0.863),
-        (18, "smoother", 0.785),
-    ],
+    "m, lam, accepted", [(m, *pair) for m in ACCEPTED for pair in ACCEPTED[m].items()]
 )
 def test_share_of_accepted_samples(m, lam, accepted):
     P = np.random.default_rng(1).random((20_000, m))
@@ -515,17 +512,11 @@ def test_share_of_accepted_samples(m, lam, accepted):
 
 @few
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "m, expected",
-    [
-        (7, {0.5: 0.920, "bootstrap": 0.607, "smoother": 0.576}),
-        (18, {0.5: 0.940, "bootstrap": 0.863, "smoother": 0.785}),
-    ],
-)
-def test_table_of_the_user_guide(m, expected):
+@pytest.mark.parametrize("m", ACCEPTED)
+def test_table_of_the_user_guide(m):
     """300,000 draws: standard errors of 0.0009 or less."""
     least = {7: 0.277, 18: 0.551}[m]  # with the smallest estimate of the grid
-    expected = {**expected, "smallest": least, "bh": {7: 0.950, 18: 0.949}[m]}
+    expected = {**ACCEPTED[m], "smallest": least, "bh": {7: 0.950, 18: 0.949}[m]}
     counts = dict.fromkeys(expected, 0)
     for seed in range(6):
         P = np.random.default_rng(seed).random((50_000, m))

@@ -172,14 +172,6 @@ def test_tied_confidences_share_a_bin():
     ) == pytest.approx((0.5 + 0.1) / 4, abs=1e-15)
 
 
-def test_norms_are_ordered():
-    y_true, y_proba = _sample(4)
-    l1, l2, largest = (
-        expected_calibration_error(y_true, y_proba, norm=norm) for norm in NORMS
-    )
-    assert l1 < l2 < largest
-
-
 def test_ece_of_a_calibrated_and_of_an_overconfident_classifier():
     rng = np.random.default_rng(0)
     y_proba = rng.dirichlet(np.ones(3), size=100_000)
@@ -227,18 +219,6 @@ def test_brier_of_sklearn():
     except ValueError:  # before scikit-learn 1.7, two classes only
         pytest.skip("this scikit-learn has no Brier score of more than two classes")
     assert brier(y_true, y_proba) == pytest.approx(theirs)
-
-
-def test_brier_closed_forms():
-    y_true = [0, 1, 2]
-    assert brier(y_true, np.eye(3)) == 0.0
-    assert brier(y_true, np.eye(3)[[1, 2, 0]]) == 2.0
-    assert brier(y_true, np.full((3, 3), 1 / 3)) == pytest.approx(2 / 3)
-    # of one event of probability q, guessing p scores 2 (q (1-p)^2 + (1-q) p^2)
-    y_true, p = np.r_[np.ones(7), np.zeros(3)], 0.4
-    assert brier(y_true, np.tile([1 - p, p], (10, 1))) == pytest.approx(
-        2 * (0.7 * 0.36 + 0.3 * 0.16)
-    )
 
 
 @pytest.mark.parametrize("metric", [brier, expected_calibration_error])

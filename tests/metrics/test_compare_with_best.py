@@ -75,7 +75,7 @@ def test_every_repeat_keeps_a_row():
 
 def test_spread_of_auroc_is_that_of_delong():
     """Of a difference of two AUROCs, by E. R. DeLong and others, Biometrics 1988."""
-    n_id, n_ood = 400, 300
+    n_id, n_ood = 160, 120
     shared_id, shared_ood = RNG.normal(1, 1, n_id), RNG.normal(0, 1, n_ood)
     ids = shared_id + RNG.normal(0, 1, (2, n_id))
     oods = shared_ood + RNG.normal(0, 1, (2, n_ood))

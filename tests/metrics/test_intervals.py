@@ -32,6 +32,7 @@ from skood.stats._mean_intervals import clopper_pearson
 from tests.metrics._resampled import paired
 
 FEW = {"n_resamples": 40, "random_state": 0}
+SLOW = pytest.mark.slow
 
 
 def cases(*values):
@@ -129,10 +130,10 @@ def test_coverage_of_metrics_of_predictions(metric):
     "size, params",
     [
         (50, {}),
-        (400, {"n_bins": 5, "strategy": "quantile"}),
-        pytest.param(400, {"norm": "max"}, marks=pytest.mark.slow),
-        pytest.param(400, {"norm": "l2", "classwise": True}, marks=pytest.mark.slow),
-        pytest.param(2000, {}, marks=pytest.mark.slow),
+        pytest.param(400, {"n_bins": 5, "strategy": "quantile"}, marks=SLOW),
+        pytest.param(400, {"norm": "max"}, marks=SLOW),
+        pytest.param(400, {"norm": "l2", "classwise": True}, marks=SLOW),
+        pytest.param(2000, {}, marks=SLOW),
     ],
 )
 @pytest.mark.parametrize("shift", [0.0, 0.1])
@@ -156,7 +157,7 @@ def test_coverage_of_a_calibration_error(size, params, shift):
     assert covered >= binom.ppf(1e-3, n_sets, 0.93)
 
 
-@pytest.mark.parametrize("size", [5, 10, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [5, *(pytest.param(n, marks=SLOW) for n in (10, 40))])
 def test_coverage_of_the_coverage_at_a_risk(size):
     """All samples may be accepted, whatever a single error among few samples shows."""
     covered, n_sets = 0, 150

@@ -61,16 +61,6 @@ def test_equals_scikit_learn_with_ties(seed):
         )
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_auroc_counts_pairs(seed):
-    y_true, y_score = _tied(seed)
-    s_in, s_out = y_score[y_true != -1], y_score[y_true == -1]
-    wins = sum((a > b) + 0.5 * (a == b) for a in s_in for b in s_out)
-    assert auroc(y_true, y_score) == pytest.approx(
-        wins / (s_in.size * s_out.size), abs=1e-14
-    )
-
-
 def _naive_fpr(positive, score, tpr):
     rates = [
         (np.mean(score[positive] >= t), np.mean(score[~positive] >= t))
@@ -177,18 +167,6 @@ def test_perfect_and_reversed():
     }
     res = ranking_metrics(y_true, [1, 2, 3, 4])
     assert (res["auroc"], res["fpr_at_tpr"], res["detection_error"]) == (0, 1, 0.5)
-
-
-def test_swapping_sides():
-    y_true, y_score = _tied(3)
-    swapped = np.where(y_true == -1, 0, -1)
-    assert auroc(y_true, -y_score) == pytest.approx(1 - auroc(y_true, y_score))
-    assert auroc(swapped, -y_score) == auroc(y_true, y_score)
-    assert aupr_out(y_true, y_score) == aupr_in(swapped, -y_score)
-    assert detection_error(y_true, y_score) == pytest.approx(
-        detection_error(swapped, -y_score)
-    )
-    assert fpr_at_tpr(y_true, y_score, positive="ood") == fpr_at_tpr(swapped, -y_score)
 
 
 @pytest.mark.parametrize(
@@ -350,27 +328,19 @@ def test_value_by_hand():
 
 
 @looped("seed", range(5))
-@looped("tpr", [0.3, 0.95, 1.0])
-def test_f1_of_scikit_learn(seed, tpr):
+def test_f1_of_scikit_learn(seed):
     y_true, y_score = _rounded(seed)
-    thresholds = np.unique(y_score)[::-1]
-    values, first = [], None
-    for threshold in thresholds:
-        accepted = np.where(y_score >= threshold, 1, -1)
-        values.append(f1_score(y_true, accepted))
-        if first is None and np.mean(accepted[y_true == 1] == 1) >= tpr - 1e-12:
-            first = values[-1]
-    assert_allclose(f1_at_tpr(y_true, y_score, tpr=tpr), first, rtol=1e-12)
+    accepted = np.where(y_score >= np.unique(y_score)[::-1, None], 1, -1)
+    values = [f1_score(y_true, labels) for labels in accepted]
     assert_allclose(max_f1(y_true, y_score), max(values), rtol=1e-12)
-    share = np.mean(y_true == -1)
-    assert_allclose(
-        f1_at_tpr(y_true, y_score, tpr=tpr, ood_prior=share), first, rtol=1e-12
-    )
-    whole = ranking_metrics(y_true, y_score, tpr=tpr)
-    assert whole["f1_at_tpr"] == f1_at_tpr(y_true, y_score, tpr=tpr)
-    assert whole["max_f1"] == max_f1(y_true, y_score)
-    fpr = fpr_at_tpr(y_true, y_score, tpr=tpr)
-    assert whole["tnr_at_tpr"] == tnr_at_tpr(y_true, y_score, tpr=tpr) == 1 - fpr
+    share, tprs = np.mean(y_true == -1), np.mean(accepted[:, y_true == 1] == 1, axis=1)
+    for tpr in (0.3, 0.95, 1.0):
+        first = values[np.argmax(tprs >= tpr - 1e-12)]
+        for prior in (None, share):
+            f1 = f1_at_tpr(y_true, y_score, tpr=tpr, ood_prior=prior)
+            assert_allclose(f1, first, rtol=1e-12)
+        fpr = fpr_at_tpr(y_true, y_score, tpr=tpr)
+        assert tnr_at_tpr(y_true, y_score, tpr=tpr) == 1 - fpr
 
 
 def test_the_prior():

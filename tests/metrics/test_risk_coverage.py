@@ -78,17 +78,6 @@ def test_order_of_samples_and_scale_of_scores_do_not_matter(metric):
     np.testing.assert_array_equal(shuffled, result)
 
 
-def test_aurc_of_distinct_scores():
-    rng = np.random.default_rng(0)
-    loss = rng.uniform(size=30)
-    y_score = rng.permutation(30)
-    ranked = loss[np.argsort(-y_score)]
-    naive = np.mean([ranked[:k].mean() for k in range(1, 31)])
-    assert aurc(np.zeros(30), None, y_score, loss=loss) == pytest.approx(naive)
-    _, risk, _ = risk_coverage_curve(np.zeros(30), None, y_score, loss=loss)
-    assert np.mean(risk) == pytest.approx(naive)
-
-
 def _aurc_of(ranked):
     return np.mean(np.cumsum(ranked) / np.arange(1, ranked.size + 1))
 

@@ -298,7 +298,7 @@ def test_interval_of_a_weighted_metric_covers_the_weighted_mean():
             np.where(is_ood, -1, 0),
             score,
             sample_weight=weight,
-            n_resamples=99,
+            n_resamples=30,
             random_state=rng.integers(99),
         )
         covered.append(result.low <= _TRUTH <= result.high)
