@@ -138,17 +138,6 @@ def test_weights_from_n_evaluation_samples(data, mlp):
     assert_array_equal(plain.trace(X[:1]).log_proba, trace.log_proba)
 
 
-def test_weights_are_not_normalized_across_points(data, quam):
-    """What is said of a point depends on no other one."""
-    X, _ = data
-    points = np.r_[X[:4], [[50.0] * 5]]
-    together = quam.predict_uncertainty(points)
-    for i in range(5):
-        alone = quam.predict_uncertainty(points[i : i + 1])
-        for name in FIELDS:
-            assert_allclose(together[name][i], alone[name], rtol=1e-9)
-
-
 def test_more_targets_than_classes(data, mlp):
     X, y = data
     both = [

@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skood.evidential._graph_uncertainty import evidential_uncertainty, whole_graph
 from skood.graph import NodeSet
-from skood.nn._dirichlet import dirichlet_uncertainty
 
 FIELDS = ("total", "aleatoric", "epistemic")
 
@@ -52,14 +51,6 @@ def expected_uncertainty(alpha, u=None):
         "aleatoric": -mean.max(axis=1),
         "epistemic": alpha.shape[1] / alpha.sum(axis=1) if u is None else u,
     }
-
-
-def test_samples_without_neighbors(alpha):
-    for u in (None, np.linspace(0.1, 0.8, 8)):
-        expected = expected_uncertainty(alpha, u)
-        result = dirichlet_uncertainty(alpha, u)
-        for name in FIELDS:
-            assert_allclose(result[name], expected[name], rtol=1e-12)
 
 
 def test_arrays_have_no_propagation(alpha):

@@ -16,7 +16,6 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import (
     LogisticRegression,
@@ -489,22 +488,6 @@ def test_network_of_a_single_class():
     network = DummyClassifier().fit(X, np.ones(90))
     with pytest.raises(ValueError, match=r"at least two classes, got 1 class: 1\.0"):
         _probe(FrozenEstimator(network)).fit(X, np.ones(90))
-
-
-def test_a_failed_fit_keeps_the_state():
-    probe = _probe().fit(X, Y)
-    before = probe.predict_evidence(X)
-    with pytest.raises(ValueError, match="No sample"):
-        probe.fit(X, Y + 7)
-    assert_array_equal(probe.predict_evidence(X), before)
-
-
-@pytest.mark.parametrize("kind", ["proba", "evidence", "alpha", "uncertainty"])
-def test_not_fitted(kind):
-    with pytest.raises(NotFittedError):
-        getattr(_probe(), f"predict_{kind}")(X)
-    with pytest.raises(NotFittedError):
-        _probe().predict(X)
 
 
 def test_progress(capsys):

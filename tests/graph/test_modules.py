@@ -288,10 +288,6 @@ def test_batch_normalization_comes_before_the_activation(cls):
     assert all(isinstance(norm, nn.Identity) for norm in _network(cls).norms)
 
 
-def test_networks_are_known_by_name():
-    assert NETWORKS == {"gcn": GCN, "gat": GAT, "sage": SAGE, "appnp": APPNP}
-
-
 # --- errors ------------------------------------------------------------------------
 
 
