@@ -87,7 +87,7 @@ def load_method(text):
 def listing(paper, data, small):
     """Yield lines: experiments, their tables, runs, time, and files.
 
-    The time of recorded runs is in place of an estimate.
+    The time of recorded runs by our recipe is in place of an estimate.
     """
     from benchmarks.reproduce.record import load_record
 
@@ -96,6 +96,7 @@ def listing(paper, data, small):
             "experiment"
         ]: f"{run['minutes'] / run['n_runs']:.2g} minutes a run, recorded"
         for run in load_record(paper.name)["runs"]
+        if run["recipe"] == "ours"
     }
     for experiment in paper.small if small else paper.experiments:
         time = minutes.get(experiment.name, experiment.time)

@@ -127,6 +127,8 @@ class Case:
         params = {"random_state": self.first + number, "device": self.device}
         if kind in self.epochs:
             params["max_epochs"] = self.epochs[kind]
+        elif self.printed is not None and kind != "probe":
+            params["max_epochs"] = 10_000  # the patience ends the training
         if self.printed is not None:
             recipe = self.printed["training"]
             own = self.printed["baselines"].get(kind, recipe)

@@ -247,6 +247,10 @@ def effective(case, graph):
     inner = module["input_dropout"]
     assert (probe.lr or 1e-2) == gpn.lr == egnn.estimator.lr == network.lr
     assert training_options(probe).weight_decay == options.weight_decay
+    n_epochs = {1e-2: 1000, 1e-3: 10_000}[network.lr]
+    for model in (network, gpn, sgnn.estimator, egnn.estimator):
+        assert model.max_epochs == n_epochs
+    assert probe.max_epochs is None
     prefix = f"baselines/GPN/{graph}"
     return {
         f"network/{graph}/hidden": list(module["hidden"]),
@@ -486,6 +490,26 @@ def test_tasks_of_imagenet_have_scores_of_their_own(monkeypatch):
         of_quam = {parts.scores("QUAM", task) for task in tasks}
         assert len(of_quam) == {"ours": 2, "printed": 4}[recipe]
         assert len({parts.scores("MCD", task) for task in tasks}) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+@pytest.mark.parametrize(
+    "paper, tables, only",
+    [
+        ("epn", ["10", "4", "8"], ["words/*", "EPN*"]),
+        ("dsde", ["5"], None),
+        ("mln", ["3"], ["faces*"]),
+    ],
+)
+def test_small_versions_by_both_recipes(tmp_path, paper, tables, only):
+    """All rows are computed, and most differ."""
+    cells = reproduce(
+        *(paper, tables), out=tmp_path, seeds=1, small=True, only=only, recipe="both"
+    ).cells
+    values = cells.set_index(["table", "row", "column", "recipe"]).value.unstack()
+    assert len(values) and values.notna().all(axis=None)
+    assert (values.ours != values.printed).mean() > 0.3
 
 
 # --- p-values and weights -------------------------------------------------------------
