@@ -11,16 +11,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax
-from sklearn.base import is_classifier
 from sklearn.datasets import make_blobs
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.naive_bayes import MultinomialNB
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils import get_tags
 
 import skood.epistemic
-from skood.base import UncertaintyMixin
 from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._likelihood import Block
 from skood.nn import TorchClassifier
@@ -108,31 +104,6 @@ def test_members_without_weight_count_nothing(data):
     clf = Fixed(LogisticRegression(), weights=weights).fit(X, y)
     assert_allclose(clf.predict_proba(X), np.exp(LOG_PROBA[1]), rtol=1e-14)
     assert_allclose(clf.predict_uncertainty(X).epistemic, 0, atol=1e-15)
-
-
-def test_classes_keep_their_names(data):
-    X, y = data
-    names = np.array(["x", "y", "z"])
-    clf = Fixed(LogisticRegression()).fit(X, names[y])
-    assert clf.classes_.tolist() == ["x", "y", "z"]
-    assert_array_equal(
-        clf.predict(X), names[np.exp(LOG_PROBA).mean(axis=0).argmax(axis=1)]
-    )
-    assert is_classifier(clf)
-    assert isinstance(clf, UncertaintyMixin)
-    assert clf.n_features_in_ == 2
-
-
-def test_tags_follow_the_estimator():
-    assert get_tags(Fixed(MultinomialNB())).input_tags.positive_only
-    assert not get_tags(Fixed(LogisticRegression())).input_tags.positive_only
-
-
-def test_parameters(data):
-    with pytest.raises(ValueError, match="'setting' parameter of Fixed must be a str"):
-        Fixed(LogisticRegression(), setting="c").fit(*data)
-    with pytest.raises(ValueError, match="'estimator' parameter of Fixed must be an"):
-        Fixed("model").fit(*data)
 
 
 # ---- log-probabilities of any classifier

@@ -482,7 +482,8 @@ def _quam(data, mlp, component, **params):
 @pytest.mark.parametrize("kind", KINDS)
 def test_points_and_chunks_do_not_matter(data, mlp, kind, setting):
     X, _ = data
-    quam = _quam(data, mlp, LocalComponent(kind, n_samples=3), setting=setting)
+    component = LocalComponent(kind, n_samples=3, thinning=2)
+    quam = _quam(data, mlp, component, setting=setting)
     together = quam.predict_uncertainty(X[:4])
     assert quam.predict_members(X[:4]).shape == (9, 4, 3)
     for chunk_size in (1, 3):
@@ -573,7 +574,7 @@ def test_images():
     """Dense layers of a convolutional network in single precision."""
     X, y = digits(40)
     for kind in KINDS:
-        component = LocalComponent(kind, n_samples=2)
+        component = LocalComponent(kind, n_samples=2, thinning=2)
         quam = make_quam(pretrained(lenet()), component=component, **QUICK).fit(X, y)
         uncertainty = quam.predict_uncertainty(X[:2])
         assert np.isfinite(uncertainty.epistemic).all()

@@ -93,29 +93,6 @@ def test_words_are_filled(n_train):
     assert_allclose(alpha, expected, rtol=1e-13)
 
 
-def test_path_in_closed_form():
-    nodes = _path(15)
-    alpha = GKDE(sigma=2.0, cutoff=10).fit(nodes[[0, 14]], [0, 1]).predict_alpha(nodes)
-    d = np.arange(15)
-    g = np.where(d <= 10, norm.pdf(d, scale=2.0), 0.0)
-    assert_allclose(alpha, 1 + np.stack([g, g[::-1]], axis=1), rtol=1e-14)
-
-
-def test_messages_go_along_edges():
-    nodes = _path(4, directed=True)
-    alpha = GKDE().fit(nodes[[2]], ["a"]).predict_alpha(nodes)
-    expected = 1 + np.array([0, 0, norm.pdf(0), norm.pdf(1)])
-    assert_allclose(alpha[:, 0], expected, rtol=1e-14)
-
-
-def test_weights_of_edges_do_not_count():
-    nodes, A = _random_graph(40, 80, seed=5)
-    plain = NodeSet((nodes.features, (A > 0).astype(float)))
-    train, y = [1, 5, 7], [0, 1, 1]
-    alpha = GKDE().fit(nodes[train], y).predict_alpha(nodes)
-    assert_array_equal(alpha, GKDE().fit(plain[train], y).predict_alpha(plain))
-
-
 def test_features_do_not_count():
     nodes, _ = _random_graph(40, 80, seed=5)
     clf = GKDE().fit(nodes[[1, 5]], [0, 1])
@@ -140,14 +117,6 @@ def test_isolated_training_node_is_evidence_for_itself():
     alpha = GKDE().fit(nodes[[1, 2]], [0, 1]).predict_alpha(nodes)
     g = norm.pdf(0)
     assert_allclose(alpha, [[1, 1], [1 + g, 1], [1, 1 + g]], rtol=1e-14)
-
-
-def test_loops_are_no_shorter_paths():
-    A = np.eye(3)
-    A[0, 1] = A[1, 2] = 1
-    nodes = NodeSet((np.zeros((3, 1)), A))
-    alpha = GKDE().fit(nodes[[0]], [0]).predict_alpha(nodes)
-    assert_allclose(alpha[:, 0], 1 + norm.pdf([0, 1, 2]), rtol=1e-14)
 
 
 def test_search_ends_where_the_kernel_does():
@@ -175,16 +144,6 @@ def test_memory_does_not_grow_with_the_training_nodes():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 16 * 2**20  # distances in float64 would be 195 MiB
-
-
-def test_nodes_that_are_there_twice_count_twice():
-    nodes = _path(4)
-    once = GKDE().fit(nodes[[0, 3]], [0, 1]).predict_alpha(nodes)
-    twice = GKDE().fit(nodes[[0, 0, 3]], [0, 0, 1]).predict_alpha(nodes)
-    assert_allclose(twice[:, 0], 2 * once[:, 0] - 1, rtol=1e-14)
-    assert_array_equal(twice[:, 1], once[:, 1])
-    weighted = GKDE().fit(nodes[[0, 3]], [0, 1], sample_weight=[2, 1])
-    assert_allclose(weighted.predict_alpha(nodes), twice, rtol=1e-14)
 
 
 def test_nodes_may_be_labeled_twice():
