@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy.stats import norm
 from sklearn.datasets import make_moons
 from sklearn.linear_model import LogisticRegression
@@ -25,15 +26,11 @@ def test_equal_weights_are_the_standard_error_of_a_mean():
     estimate = importance_estimate(values, confidence_level=0.9)
     error = values.std(axis=0, ddof=1) / np.sqrt(50)
     half = norm.ppf(0.95) * error
-    np.testing.assert_allclose(estimate.estimate, values.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(estimate.standard_error, error, rtol=1e-12)
-    np.testing.assert_allclose(estimate.n_effective, 50, rtol=1e-12)
-    np.testing.assert_allclose(
-        estimate.interval[:, 1], estimate.estimate + half, rtol=1e-12
-    )
-    np.testing.assert_allclose(
-        estimate.interval[:, 0], estimate.estimate - half, rtol=1e-12
-    )
+    assert_allclose(estimate.estimate, values.mean(axis=0), rtol=1e-12)
+    assert_allclose(estimate.standard_error, error, rtol=1e-12)
+    assert_allclose(estimate.n_effective, 50, rtol=1e-12)
+    assert_allclose(estimate.interval[:, 1], estimate.estimate + half, rtol=1e-12)
+    assert_allclose(estimate.interval[:, 0], estimate.estimate - half, rtol=1e-12)
 
 
 def test_weights_and_groups_as_in_a_loop():
@@ -48,15 +45,15 @@ def test_weights_and_groups_as_in_a_loop():
         sums[g] = sums.get(g, 0.0) + w * (v - mean)
         totals[g] = totals.get(g, 0.0) + w
     error = (4 / 3 * sum(s**2 for s in sums.values())) ** 0.5
-    np.testing.assert_allclose(estimate.estimate, mean, rtol=1e-12)
-    np.testing.assert_allclose(estimate.standard_error, error, rtol=1e-12)
+    assert_allclose(estimate.estimate, mean, rtol=1e-12)
+    assert_allclose(estimate.standard_error, error, rtol=1e-12)
     n_effective = 1 / sum(t**2 for t in totals.values())
-    np.testing.assert_allclose(estimate.n_effective, n_effective, rtol=1e-12)
+    assert_allclose(estimate.n_effective, n_effective, rtol=1e-12)
     alone = importance_estimate(values, weights)
     error = (9 / 8 * np.sum(weights**2 * (values - mean) ** 2)) ** 0.5
-    np.testing.assert_allclose(alone.standard_error, error, rtol=1e-12)
+    assert_allclose(alone.standard_error, error, rtol=1e-12)
     each = importance_estimate(values, weights, groups=np.arange(9))
-    np.testing.assert_allclose(each.standard_error, error, rtol=1e-12)
+    assert_allclose(each.standard_error, error, rtol=1e-12)
 
 
 def test_copies_of_draws_in_a_group_add_no_information():
@@ -64,7 +61,7 @@ def test_copies_of_draws_in_a_group_add_no_information():
     once = importance_estimate(values)
     copies = importance_estimate(np.repeat(values, 5), groups=np.repeat(range(20), 5))
     for name in ("estimate", "standard_error", "interval", "n_effective"):
-        np.testing.assert_allclose(copies[name], once[name], rtol=1e-12)
+        assert_allclose(copies[name], once[name], rtol=1e-12)
 
 
 def test_a_single_draw_has_no_error():
@@ -127,11 +124,11 @@ def test_error_of_member_uncertainty():
         first, second = (log_p, original) if setting == "a" else (original, log_p)
         values = kl_divergence(first, second)
         expected = importance_estimate(values, weights)
-        np.testing.assert_allclose(uncertainty.epistemic, expected.estimate, rtol=1e-12)
-        np.testing.assert_allclose(
+        assert_allclose(uncertainty.epistemic, expected.estimate, rtol=1e-12)
+        assert_allclose(
             uncertainty.epistemic_error, expected.standard_error, rtol=1e-12
         )
-        np.testing.assert_allclose(uncertainty.epistemic_interval, expected.interval)
+        assert_allclose(uncertainty.epistemic_interval, expected.interval)
         assert "epistemic_error" not in member_uncertainty(log_p, **options)
 
 
@@ -144,7 +141,7 @@ def test_error_of_mutual_information_is_the_jackknife_for_many_members():
         member_uncertainty(np.delete(log_p, n, axis=0)).epistemic[0] for n in range(400)
     ]
     jackknife = np.sqrt(399 / 400 * np.sum((without - np.mean(without)) ** 2))
-    np.testing.assert_allclose(uncertainty.epistemic_error[0], jackknife, rtol=5e-3)
+    assert_allclose(uncertainty.epistemic_error[0], jackknife, rtol=5e-3)
 
 
 def test_error_of_pairs_of_gaussians_is_the_jackknife_for_many_members():
@@ -157,11 +154,11 @@ def test_error_of_pairs_of_gaussians_is_the_jackknife_for_many_members():
         for n in range(150)
     ]  # fmt: skip
     jackknife = np.sqrt(149 / 150 * np.sum((without - np.mean(without)) ** 2))
-    np.testing.assert_allclose(
+    assert_allclose(
         uncertainty.epistemic_error[0], jackknife, rtol=4e-2
     )  # of order 1 / n
     low, high = uncertainty.epistemic_interval[0]
-    np.testing.assert_allclose((low + high) / 2, uncertainty.epistemic[0], rtol=1e-12)
+    assert_allclose((low + high) / 2, uncertainty.epistemic[0], rtol=1e-12)
 
 
 def test_searches_of_quam_are_the_draws():
@@ -178,18 +175,13 @@ def test_searches_of_quam_are_the_draws():
             trace.weights.ravel(),
             groups=np.tile([0, 1], len(trace.divergence)),
         )
-        np.testing.assert_allclose(
-            uncertainty.epistemic[i], expected.estimate, rtol=1e-5
-        )
-        np.testing.assert_allclose(
-            uncertainty.epistemic_error[i], expected.standard_error, rtol=1e-5
-        )
-        np.testing.assert_allclose(
-            uncertainty.epistemic_interval[i, 1], expected.interval[1]
-        )
-    np.testing.assert_allclose(uncertainty.n_effective, 2)
+        result = uncertainty.epistemic[i], uncertainty.epistemic_error[i]
+        wanted = expected.estimate, expected.standard_error
+        assert_allclose(result, wanted, rtol=1e-5)
+        assert_allclose(uncertainty.epistemic_interval[i, 1], expected.interval[1])
+    assert_allclose(uncertainty.n_effective, 2)
     plain = quam.predict_uncertainty(points)
-    np.testing.assert_allclose(plain.epistemic, uncertainty.epistemic)
+    assert_allclose(plain.epistemic, uncertainty.epistemic)
     assert set(plain) == {"total", "aleatoric", "epistemic"}
 
 
@@ -200,12 +192,12 @@ def test_searches_of_the_regressor_are_the_draws():
     uncertainty = quam.fit(X, np.sin(X[:, 0])).predict_uncertainty(
         [[0.0]], return_error=True
     )
-    np.testing.assert_allclose(uncertainty.n_effective, 2)
+    assert_allclose(uncertainty.n_effective, 2)
     trace = quam.trace([[0.0]])
     halves = 0.5 * trace.divergence.mean(axis=0)  # weight 1/2 of each search
     share = halves - 0.5 * trace.divergence.mean()
     expected = np.sqrt(2 * np.sum(share**2))
-    np.testing.assert_allclose(uncertainty.epistemic_error, [expected], rtol=1e-4)
+    assert_allclose(uncertainty.epistemic_error, [expected], rtol=1e-4)
 
 
 def test_single_effective_member_warns():
@@ -253,14 +245,14 @@ def example():
 def test_variance_of_the_example(example, name, value, expected):
     result = example["variance"](**{name: value})
     rtol = 4e-4 if expected > 1e12 else 2e-5  # printed with four digits, others more
-    np.testing.assert_allclose(result, expected, rtol=rtol)
+    assert_allclose(result, expected, rtol=rtol)
 
 
 @pytest.mark.parametrize(
     "sq, expected", [(1.0, (8106.1, np.inf)), (4.0, (7.4201, 80.431))]
 )
 def test_bounds_of_theorem_1(example, sq, expected):
-    np.testing.assert_allclose(example["bounds"](sq), expected, rtol=1e-5)
+    assert_allclose(example["bounds"](sq), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("sq, expected", [(4.0, 0.855035), (9.0, 0.603588)])
@@ -269,4 +261,4 @@ def test_standard_error_is_that_of_the_closed_form(sq, expected):
     x = np.random.default_rng(0).normal(0, sq**0.5, size=(500, 4000))
     ratios = _mixture(x, (0, 3), 1.0) / norm.pdf(x, 0, sq**0.5)
     squares = 500 * importance_estimate(ratios).standard_error ** 2
-    np.testing.assert_allclose(squares.mean(), expected, rtol=0.01)
+    assert_allclose(squares.mean(), expected, rtol=0.01)

@@ -171,16 +171,12 @@ def test_mean_field_of_blocks_is_that_of_whole_covariances(
     scales = 10.0 ** rng.uniform(-4, 4, size=n_features)
     features = torch.from_numpy(scales * rng.normal(size=(300, n_features)))
     sums = Kronecker.sums(features, torch.from_numpy(np.log(p)), n_outputs)
-    curvature = Kronecker(
-        *(along_output.numpy() for along_output in sums), n_samples=300
-    )
+    curvature = Kronecker(*(tensor.numpy() for tensor in sums), n_samples=300)
     logits = torch.from_numpy(2 * rng.normal(size=(9, n_outputs)))
     samples = features[:9]
     # sums of squares: differences of covariances would lose digits
-    along, vectors = (
-        along_output.numpy()
-        for along_output in curvature._along_outputs(samples, precision)
-    )
+    tensors = curvature._along_outputs(samples, precision)
+    along, vectors = (tensor.numpy() for tensor in tensors)
     gaps = (vectors[:, None] - vectors) ** 2
     spread = np.einsum("nj,klj->nkl", along, gaps)
     pairs = logits[:, :, None] - logits[:, None, :]
