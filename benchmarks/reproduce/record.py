@@ -197,6 +197,7 @@ def page(name, folder=RESULTS):
     lines += ["Ours, with 95 % intervals over runs.", ""]
     if choices := choice_rows(name):
         title = "Choices that the paper does not state, or that ours changes"
+        choices = [(f"``{setting}``", *others) for setting, *others in choices]
         lines += _csv(title, ("setting", "printed", "ours", "reason"), choices)
     lines += [f"- {MARKS[word]}: {meaning}" for word, meaning in VERDICTS.items()]
     lines.append("")
