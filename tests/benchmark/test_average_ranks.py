@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import friedmanchisquare
 
 from skood.benchmark import average_ranks
@@ -32,12 +33,12 @@ def test_ranks_as_in_a_loop_with_ties():
         means.append(sum(ranks) / 9)
     order = np.argsort(means, kind="stable")
     assert ranking.methods.tolist() == [f"m{j:02d}" for j in order]
-    np.testing.assert_allclose(ranking.mean_rank, np.sort(means), rtol=1e-12)
+    assert_allclose(ranking.mean_rank, np.sort(means), rtol=1e-12)
     statistic, pvalue = friedmanchisquare(*cells.T)
-    np.testing.assert_allclose(ranking.statistic, statistic, rtol=1e-12)
-    np.testing.assert_allclose(ranking.pvalue, pvalue, rtol=1e-12)
+    assert_allclose(ranking.statistic, statistic, rtol=1e-12)
+    assert_allclose(ranking.pvalue, pvalue, rtol=1e-12)
     least = average_ranks(_table(-cells), greater_is_better=False, **COLUMNS)
-    np.testing.assert_array_equal(least.mean_rank, ranking.mean_rank)
+    assert_array_equal(least.mean_rank, ranking.mean_rank)
 
 
 @pytest.mark.parametrize("n_blocks, expected", [(8, 7.0146), (40, 3.1370)])
@@ -45,7 +46,7 @@ def test_critical_difference(n_blocks, expected):
     """Quantile 3.35362 for 14 methods, by the specification."""
     cells = np.random.default_rng(0).normal(size=(n_blocks, 14))
     ranking = average_ranks(_table(cells), **COLUMNS)
-    np.testing.assert_allclose(ranking.critical_difference, expected, atol=1e-4)
+    assert_allclose(ranking.critical_difference, expected, atol=1e-4)
 
 
 def test_missing_results_leave_out_a_single_method():
@@ -56,12 +57,12 @@ def test_missing_results_leave_out_a_single_method():
         "m01": 3,
         "m02": 3,
     }
-    np.testing.assert_allclose(ranking.mean_rank, [1, 2, 7 / 3])
+    assert_allclose(ranking.mean_rank, [1, 2, 7 / 3])
     assert np.isnan([ranking.statistic, ranking.pvalue]).all()  # two methods are whole
-    np.testing.assert_allclose(ranking.critical_difference, 1.9600 / 3**0.5, atol=1e-4)
+    assert_allclose(ranking.critical_difference, 1.9600 / 3**0.5, atol=1e-4)
     no_row = [row for row in _table(cells) if row["auroc"] == row["auroc"]]
     again = average_ranks(no_row, **COLUMNS)
-    np.testing.assert_array_equal(again.mean_rank, ranking.mean_rank)
+    assert_array_equal(again.mean_rank, ranking.mean_rank)
 
 
 def test_a_data_frame():
@@ -73,7 +74,7 @@ def test_a_data_frame():
         average_ranks(frame, **COLUMNS),
         average_ranks(entries, **COLUMNS),
     )
-    np.testing.assert_array_equal(actual.mean_rank, expected.mean_rank)
+    assert_array_equal(actual.mean_rank, expected.mean_rank)
     assert actual.methods.tolist() == expected.methods.tolist()
 
 

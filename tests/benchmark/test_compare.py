@@ -484,8 +484,7 @@ def test_too_few_resamples_for_any_pvalue_to_be_small():
     assert str(w[0].message).endswith("Set n_resamples=59 or more.")
     with pytest.warns(SkoodWarning, match=r"level 0\.01\. Set n_resamples=299 or more"):
         ask(n_resamples=298, confidence_level=0.99)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         ask(n_resamples=59)
         ask(n_resamples=299, confidence_level=0.99)
         compared({"one": Norm()}, X, Y, OOD, n_resamples=1, random_state=0)

@@ -59,8 +59,7 @@ def test_risk_coverage_curves(digits_result, options):
 def test_risk_coverage_curves_without_errors(digits_result, options):
     result = Bunch(**digits_result)
     result.y_pred = result.y_true
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         figure = _output._risk_coverage(result, options)
     assert figure.axes[1].get_ylim()[0] == 0
 
@@ -114,8 +113,7 @@ def test_region_that_is_nothing_or_everything(lam, n_drawn):
     figure = _output._new_figure(4, 4)
     ax = figure.subplots()
     ax.set(xscale="log", xlim=(1e-6, 1), ylim=(-3, 5))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         _output._draw_region(ax, OperatingPoint(0.5, lam))
     assert len(ax.collections) == n_drawn
 

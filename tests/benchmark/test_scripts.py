@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.utils import Bunch
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -177,14 +178,14 @@ def test_correlation_and_regret_of_substitutes_for_ood_samples(capsys, monkeypat
     table = script.summarize(truths, proxies)
     near, far = table["mixing"].values()
     ties = -np.sqrt(3) / 2  # Spearman's of the ranks 3, 2, 1 and 1, 2.5, 2.5
-    np.testing.assert_allclose(near, [[1, 0], [ties, 100 * (0.7 - 0.4)]])
-    np.testing.assert_allclose(far, [[1, 0]])
+    assert_allclose(near, [[1, 0], [ties, 100 * (0.7 - 0.4)]])
+    assert_allclose(far, [[1, 0]])
     regrets = [values[:, 1] for values in table["always b"].values()]
-    np.testing.assert_allclose(regrets, [[10, 10], [0, 0]], atol=1e-12)
+    assert_allclose(regrets, [[10, 10], [0, 0]], atol=1e-12)
     regrets = [values[:, 1] for values in table["best on other tasks"].values()]
-    np.testing.assert_allclose(regrets, [[10, 10], [40, 40]])
+    assert_allclose(regrets, [[10, 10], [40, 40]])
     regrets = [values[0, 1] for values in table["any"].values()]
-    np.testing.assert_allclose(regrets, [100 * (0.9 - 2.2 / 3), 100 * (1 - 2.5 / 3)])
+    assert_allclose(regrets, [100 * (0.9 - 2.2 / 3), 100 * (1 - 2.5 / 3)])
     script.report(truths, proxies)
     shown = capsys.readouterr().out
     # tasks, mean, SD and worst: (0 + 30) / 2 and 0

@@ -51,6 +51,5 @@ def frozen_ensemble(m, combiner=None, **options):
 
 def quiet(function, *args):
     """Call a function without warnings of skood."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SkoodWarning)
+    with warnings.catch_warnings(action="ignore", category=SkoodWarning):
         return function(*args)

@@ -324,13 +324,7 @@ def test_members_of_all_kinds(digits):
         random_state=0,
     )
     quiet(ensemble.fit, X, y)
-    assert list(ensemble.named_detectors_) == [
-        "knn",
-        "vim",
-        "forest",
-        "mixture",
-        "inner",
-    ]
+    assert list(ensemble.named_detectors_) == "knn vim forest mixture inner".split()
     assert ensemble.named_detectors_.knn.n_neighbors == 5
     assert_array_equal(ensemble.classes_, np.arange(8))
     assert ensemble.n_features_in_ == 64
@@ -805,8 +799,7 @@ def test_too_many_members_for_the_samples_warns():
     ensemble = frozen_ensemble(7, level="nominal")
     with pytest.warns(SkoodWarning, match="Calibrate on at least 139 samples"):
         ensemble.fit(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         ensemble.set_params(combiner=Fisher()).fit(X)  # needs no small p-value
         ensemble.set_params(combiner=None, method="ecdf").fit(X)  # p can be 0
 
@@ -815,8 +808,7 @@ def test_no_warning_where_a_single_member_can_reject():
     """A conformal level does not compare the statistic with alpha."""
     X = equicorrelated(np.random.default_rng(0), 200, 7, 0.9)
     ensemble = frozen_ensemble(7, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         ensemble.fit(X)
     row = np.full((1, 7), 9.0)
     row[0, 2] = -9.0
@@ -841,8 +833,7 @@ def test_statistics_that_are_all_tied_warn():
     tied = ensemble.levels(worst)[0] * 101 - 1
     with pytest.warns(SkoodWarning, match=f"is that of {tied:.0f} of the 100 calibr"):
         ensemble.fit(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         ensemble.set_params(combiner=Fisher()).fit(X)
     assert ensemble.predict(worst) == [-1]
 

@@ -53,8 +53,7 @@ def _accepted(combiner, m, rho, n, *, level, n_draws, n_new=200, seed=0, scores=
     for draw in range(n_draws):
         samples = (scores or equicorrelated)(rng, n + n_new, m, rho)
         ensemble.set_params(random_state=draw)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SkoodWarning)
+        with warnings.catch_warnings(action="ignore", category=SkoodWarning):
             ensemble.fit(samples[:n])
         shares.append(np.mean(ensemble.predict(samples[n:]) == 1))
     return np.mean(shares), np.std(shares) / np.sqrt(n_draws)
@@ -132,8 +131,7 @@ def test_no_combiner_fails_on_few_calibration_samples(combiner, method):
             method=method,
             random_state=0,
         )
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             try:
                 ensemble.fit(X)
             except ValueError as error:  # too few members or samples, and it says so
@@ -168,8 +166,7 @@ def test_statistics_of_zero_are_warned_of():
         ensemble.fit(X)
     assert (ensemble.predict(X * 10) == 1).all()
     ensemble.set_params(combiner=Storey(plus_one=True))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", SkoodWarning)
+    with warnings.catch_warnings(action="error", category=SkoodWarning):
         ensemble.fit(X)
     assert (ensemble.predict(X * 100 + 50) == -1).all()
 
@@ -189,8 +186,7 @@ def _share_rejected(calibration, alphas, n_draws, n=300):
         ensemble = DetectorEnsemble(
             members, calibration=calibration, level="conformal", random_state=seed
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SkoodWarning)
+        with warnings.catch_warnings(action="ignore", category=SkoodWarning):
             ensemble.fit(*_draw_classes(rng, n))
         levels = ensemble.levels(_draw_classes(rng, 500)[0])
         shares.append([(levels <= alpha + 1e-12).mean() for alpha in alphas])

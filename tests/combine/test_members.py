@@ -179,9 +179,8 @@ def test_warning_counts_the_samples_of_the_smallest_fold():
     with pytest.warns(SkoodWarning, match=r"smallest statistic of Bonf.*, 0\.0968, is"):
         ensemble.fit(X)  # 3 / 31: of the 60 rows of a fold 30 give p-values
     ensemble.set_params(calibration=KFold(2))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # 75 rows per fold are enough for 3 members
-        ensemble.fit(X)
+    with warnings.catch_warnings(action="error"):
+        ensemble.fit(X)  # 75 rows per fold are enough for 3 members
 
 
 def test_single_warning():
@@ -273,8 +272,7 @@ def _sizes(n_samples, n_folds="same"):
 
 
 def _kind(sizes, level, alpha=0.05):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         return kind_of_levels(sizes, level, alpha)
 
 
@@ -329,8 +327,7 @@ def test_each_fold_needs_pvalues_that_are_small_enough():
         (400, 10, 1.0, "conformal"),
     ):
         sizes = _sizes(n, n_folds)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             assert kind_of_levels(sizes, "auto", 0.05, correction) == expected
         assert len(caught) == (expected == "nominal")
         assert kind_of_levels(sizes, "conformal", 0.05, correction) == "conformal"
@@ -388,12 +385,12 @@ def test_repeated_calibration_scores_of_frozen_members(combiner):
         ).fit(X, y, sample_weight=weight)
 
     weighted, repeated = fitted(X, Y, WEIGHT), fitted(X[ROWS], Y[ROWS])
-    np.testing.assert_array_equal(weighted.pvalues(NEW), repeated.pvalues(NEW))
-    np.testing.assert_array_equal(weighted.levels(NEW), repeated.levels(NEW))
+    assert_array_equal(weighted.pvalues(NEW), repeated.pvalues(NEW))
+    assert_array_equal(weighted.levels(NEW), repeated.levels(NEW))
     assert weighted.n_calibration_ == WEIGHT[Y >= 0].sum()
     individual = MEMBERS[0][1].score_samples(X[ROWS][Y[ROWS] >= 0])
     expected = conformal_pvalues(MEMBERS[0][1].score_samples(NEW), individual)
-    np.testing.assert_allclose(weighted.pvalues(NEW)[:, 0], expected)
+    assert_allclose(weighted.pvalues(NEW)[:, 0], expected)
 
 
 def test_members_are_fitted_on_weighted_samples():
@@ -414,11 +411,11 @@ def test_members_are_fitted_on_weighted_samples():
     samples = np.repeat(accepted, WEIGHT[accepted])
     weighted = fitted(X, Y, accepted, WEIGHT)
     repeated = fitted(X[samples], Y[samples], samples)
-    np.testing.assert_allclose(weighted.pvalues(NEW), repeated.pvalues(NEW), rtol=1e-12)
+    assert_allclose(weighted.pvalues(NEW), repeated.pvalues(NEW), rtol=1e-12)
     near = weighted.named_detectors_["near"]
     train = accepted[accepted % 2 == 0]
     expected = Mahalanobis().fit(X[train], Y[train], sample_weight=WEIGHT[train])
-    np.testing.assert_allclose(near.location_, expected.location_, rtol=1e-12)
+    assert_allclose(near.location_, expected.location_, rtol=1e-12)
 
 
 def test_conformal_levels_count_weights():
@@ -440,7 +437,7 @@ def test_members_without_weights_are_fitted_without():
     plain = DetectorEnsemble(members, random_state=0).fit(X[WEIGHT > 0], Y[WEIGHT > 0])
     both = (ensemble, plain)
     pairs = [each.named_detectors_["lof"].score_samples(NEW) for each in both]
-    np.testing.assert_array_equal(*pairs)
+    assert_array_equal(*pairs)
     near = [each.named_detectors_["near"].location_ for each in both]
     assert not np.allclose(*near)
 

@@ -548,8 +548,7 @@ def test_few_detectors_warn_and_many_do_not():
     with pytest.warns(SkoodWarning, match=message) as caught:
         Storey("bootstrap").statistic(P)
     assert len(caught) == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         Storey("bootstrap").pi0_curve(P)
         Storey("smoother").statistic(np.hstack([P, P]))
         Storey(0.4).statistic(P)

@@ -26,6 +26,8 @@ from skood.detectors import KNN
 from tests.combine._members import equicorrelated, frozen_columns, frozen_ensemble
 from tests.metrics._drawing import legend_texts
 
+draw = PValuePlotDisplay.from_pvalues
+
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 
@@ -53,7 +55,7 @@ def slope(line):
 
 
 def test_lines_are_the_numbers():
-    display = PValuePlotDisplay.from_pvalues(P_ROW, names=NAMES)
+    display = draw(P_ROW, names=NAMES)
     assert_array_equal(display.line_.get_xdata(), np.arange(1, 8))
     assert_array_equal(display.line_.get_ydata(), np.sort(P_ROW))
     assert tick_names(display.ax_) == ["b", "f", "d", "g", "a", "c", "e"]
@@ -81,7 +83,7 @@ def test_lines_are_the_numbers():
 
 
 def test_slope_of_the_null_pvalues_is_that_of_the_adaptive_line_over_alpha():
-    display = PValuePlotDisplay.from_pvalues(P_ROW, alpha=0.1)
+    display = draw(P_ROW, alpha=0.1)
     _, null = display.slope_lines_
     assert_allclose(slope(null), 1 / (PI0 * 7), rtol=1e-14)
     assert_allclose(slope(display.adaptive_line_), 0.1 * slope(null), rtol=1e-14)
@@ -92,7 +94,7 @@ def test_slope_of_the_null_pvalues_is_that_of_the_adaptive_line_over_alpha():
 def test_selected_members_end_at_the_last_pvalue_below_the_adaptive_line(seed, alpha):
     rng = np.random.default_rng(seed)
     p = rng.uniform(size=18) ** rng.uniform(1, 6, size=18)
-    display = PValuePlotDisplay.from_pvalues(p, alpha=alpha)
+    display = draw(p, alpha=alpha)
     x, y = display.line_.get_data()
     below = np.flatnonzero(y <= x * slope(display.adaptive_line_))
     n_selected = below.max() + 1 if below.size else 0
@@ -101,7 +103,7 @@ def test_selected_members_end_at_the_last_pvalue_below_the_adaptive_line(seed, a
 
 
 def test_combiner_without_estimates():
-    display = PValuePlotDisplay.from_pvalues(P_ROW, combiner=BenjaminiHochberg())
+    display = draw(P_ROW, combiner=BenjaminiHochberg())
     assert display.pi0 is display.change_point is None
     assert display.adaptive_line_ is display.slope_lines_ is None
     assert display.selected_line_.get_ydata().tolist() == [0.001, 0.008]
@@ -114,14 +116,14 @@ def test_combiner_without_estimates():
 
 
 def test_combiner_without_a_change_point():
-    display = PValuePlotDisplay.from_pvalues(P_ROW, combiner=Storey(plus_one=True))
+    display = draw(P_ROW, combiner=Storey(plus_one=True))
     pi0 = 3 / 3.5  # 0.7 and 0.9 are above one half
     assert display.slope_lines_ is display.change_point is None
     assert_allclose(display.adaptive_line_.get_ydata()[1], 0.05 / pi0, rtol=1e-14)
 
 
 def test_line_of_a_proportion_of_zero_goes_straight_up():
-    display = PValuePlotDisplay.from_pvalues([0.1, 0.4, 0.2], combiner=Storey())
+    display = draw([0.1, 0.4, 0.2], combiner=Storey())
     assert display.pi0.tolist() == [0.0]
     assert_array_equal(display.adaptive_line_.get_xydata(), [[0, 0], [0, 1]])
     assert len(display.selected_line_.get_xdata()) == 3
@@ -131,28 +133,28 @@ def test_line_of_a_proportion_of_zero_goes_straight_up():
 
 def test_no_change_point_where_no_difference_is_positive():
     p = [0.1, 0.2, 0.21, 0.22, 0.23, 0.24, 0.25]
-    display = PValuePlotDisplay.from_pvalues(p)
+    display = draw(p)
     assert display.slope_lines_ is None
     assert_array_equal(
         display.adaptive_line_.get_xydata(), display.bh_line_.get_xydata()
     )
     assert display.ax_.get_title() == "ID (level 0.25 > 0.05)"
-    literal = PValuePlotDisplay.from_pvalues(p, combiner=DOSStorey(fallback="argmax"))
+    literal = draw(p, combiner=DOSStorey(fallback="argmax"))
     assert_array_equal(literal.slope_lines_[0].get_xydata(), [[0, 0], [3, 0.21]])
 
 
 def test_equal_pvalues_keep_the_order_of_the_members():
-    display = PValuePlotDisplay.from_pvalues(
+    display = draw(
         [0.3, 0.02, 0.3, 0.02], names=["a", "b", "c", "d"], combiner=Bonferroni()
     )
     assert tick_names(display.ax_) == ["b", "d", "a", "c"]
     assert display.selected_line_.get_xdata().size == 0
-    naive = PValuePlotDisplay.from_pvalues([0.3, 0.02, 0.3, 0.02], combiner=Naive())
+    naive = draw([0.3, 0.02, 0.3, 0.02], combiner=Naive())
     assert_array_equal(naive.selected_line_.get_xydata(), [[1, 0.02], [2, 0.02]])
 
 
 def test_zoom_shows_the_same_lines():
-    display = PValuePlotDisplay.from_pvalues(P_ROW)
+    display = draw(P_ROW)
     bh, adaptive, p, selected = display.zoom_ax_.lines
     for line, of in (
         (bh, display.bh_line_),
@@ -165,16 +167,16 @@ def test_zoom_shows_the_same_lines():
     assert display.zoom_ax_.get_xlim() == (0, 4.5)
     top = 1.3 * 0.05 / PI0 * 4 / 7
     assert_allclose(display.zoom_ax_.get_ylim(), (-0.08 * top, top), rtol=1e-14)
-    assert PValuePlotDisplay.from_pvalues(P_ROW, plot_zoom=False).zoom_ax_ is None
+    assert draw(P_ROW, plot_zoom=False).zoom_ax_ is None
 
 
 def test_zoom_is_where_nothing_else_is():
     # one member objects, the others are high up: the upper left is not free
-    low = PValuePlotDisplay.from_pvalues([0.01, 0.9, 0.92, 0.95, 0.97, 1.0])
+    low = draw([0.01, 0.9, 0.92, 0.95, 0.97, 1.0])
     left, bottom, _, _ = low.zoom_ax_.get_position().bounds
     box = low.ax_.get_position()
     assert left > box.x0 + 0.5 * box.width and bottom < box.y0 + 0.2 * box.height
-    high = PValuePlotDisplay.from_pvalues(P_ROW)
+    high = draw(P_ROW)
     left, bottom, _, _ = high.zoom_ax_.get_position().bounds
     box = high.ax_.get_position()
     assert left < box.x0 + 0.1 * box.width and bottom > box.y0 + 0.5 * box.height
@@ -190,7 +192,7 @@ def test_zoom_is_where_nothing_else_is():
 )
 def test_no_zoom(p, why):
     alpha = 0.5 if why.startswith("the lines") else 0.05
-    display = PValuePlotDisplay.from_pvalues(p, alpha=alpha)
+    display = draw(p, alpha=alpha)
     assert display.zoom_ax_ is None, why
 
 
@@ -208,12 +210,12 @@ def test_no_zoom_without_height():
 
 def test_several_samples_have_a_panel_each():
     P = np.array([P_ROW, P_ROW[::-1], [0.1, 0.2, 0.21, 0.22, 0.23, 0.24, 0.25]])
-    display = PValuePlotDisplay.from_pvalues(P, names=NAMES)
+    display = draw(P, names=NAMES)
     assert len(display.ax_) == len(display.line_) == len(display.slope_lines_) == 3
     assert display.figure_.axes == display.ax_
     assert tick_names(display.ax_[1]) == ["f", "b", "d", "a", "g", "e", "c"]
     for i, p in enumerate(P):
-        single = PValuePlotDisplay.from_pvalues(p, names=NAMES)
+        single = draw(p, names=NAMES)
         assert_array_equal(display.line_[i].get_xydata(), single.line_.get_xydata())
         assert tick_names(display.ax_[i]) == tick_names(single.ax_)
         assert display.ax_[i].get_title() == f"sample {i}: {single.ax_.get_title()}"
@@ -224,10 +226,10 @@ def test_axes_of_the_user():
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2)
-    display = PValuePlotDisplay.from_pvalues([P_ROW, P_ROW], ax=axes)
+    display = draw([P_ROW, P_ROW], ax=axes)
     assert display.ax_ == list(axes)
     assert display.figure_ is figure
-    first = PValuePlotDisplay.from_pvalues(P_ROW, ax=axes[0], c="black", marker="s")
+    first = draw(P_ROW, ax=axes[0], c="black", marker="s")
     assert first.ax_ is axes[0]
     assert first.line_.get_color() == first.selected_line_.get_color() == "black"
     assert first.line_.get_marker() == first.selected_line_.get_marker() == "s"
@@ -235,23 +237,21 @@ def test_axes_of_the_user():
 
 def test_names_are_written_so_that_they_fit():
     def rotation(m, name):
-        display = PValuePlotDisplay.from_pvalues(
-            np.linspace(0.01, 1, m), names=[name] * m
-        )
+        display = draw(np.linspace(0.01, 1, m), names=[name] * m)
         return display.ax_.get_xticklabels()[0].get_rotation()
 
     assert rotation(7, "KNN") == 0
     assert rotation(7, "KNN of the first network") == 30
     assert rotation(18, "KNN of the first network") == 90
-    small = PValuePlotDisplay.from_pvalues(np.linspace(0.01, 1, 18))
-    large = PValuePlotDisplay.from_pvalues(np.linspace(0.01, 1, 60))
+    small = draw(np.linspace(0.01, 1, 18))
+    large = draw(np.linspace(0.01, 1, 60))
     assert small.figure_.get_size_inches().tolist() == [8.0, 4.2]
     assert large.figure_.get_size_inches().tolist() == [12.0, 4.2]
 
 
 @pytest.mark.parametrize("m", [1, 2])
 def test_few_members(m):
-    display = PValuePlotDisplay.from_pvalues([[0.01] * m], combiner=Bonferroni())
+    display = draw([[0.01] * m], combiner=Bonferroni())
     assert_array_equal(display.selected_line_.get_ydata(), [0.01] * m)
     display.figure_.canvas.draw()
 
@@ -267,7 +267,7 @@ def test_ensemble_is_drawn_with_its_numbers():
         make_pipeline("passthrough", ensemble), new
     )
     P = ensemble.pvalues(new)
-    expected = PValuePlotDisplay.from_pvalues(P, names=[f"c{j}" for j in range(7)])
+    expected = draw(P, names=[f"c{j}" for j in range(7)])
     for name in ("line_", "selected_line_", "bh_line_", "adaptive_line_"):
         for line, of in zip(
             getattr(display, name), getattr(expected, name), strict=True
@@ -304,13 +304,13 @@ def test_conformal_level_moves_the_lines(alpha):
 def test_level_that_equals_alpha_in_the_title():
     """7 (1/140) is .05 up to rounding: the sample counts as OOD."""
     row = [1 / 140, 1, 1, 1, 1, 1, 1]
-    display = PValuePlotDisplay.from_pvalues(row, combiner=Bonferroni())
+    display = draw(row, combiner=Bonferroni())
     assert display.ax_.get_title() == "OOD (level 0.05 ≤ 0.05)"
 
 
 def test_few_members_and_names_of_columns():
     frame = pd.DataFrame([[0.01, 0.5, 0.9]], columns=["msp", "knn", "vim"])
-    display = PValuePlotDisplay.from_pvalues(frame)
+    display = draw(frame)
     assert display.names == ["msp", "knn", "vim"]
     assert display.pi0 is None  # Benjamini-Hochberg estimates none
     assert display.level[0] == pytest.approx(0.03)
@@ -320,18 +320,18 @@ def test_errors():
     with pytest.raises(
         ValueError, match=r"P must be in \[0, 1\], got values from 0.1 to 1.5"
     ):
-        PValuePlotDisplay.from_pvalues([0.5, 1.5, 0.2, 0.1])
+        draw([0.5, 1.5, 0.2, 0.1])
     with pytest.raises(ValueError, match="P must have the shape"):
-        PValuePlotDisplay.from_pvalues(np.zeros((2, 2, 2)))
+        draw(np.zeros((2, 2, 2)))
     message = "names must be a list of 7 names, one for each"
     with pytest.raises(ValueError, match=message):
-        PValuePlotDisplay.from_pvalues(P_ROW, names=NAMES[:6])
+        draw(P_ROW, names=NAMES[:6])
     with pytest.raises(ValueError, match="got 'abcdefg'"):
-        PValuePlotDisplay.from_pvalues(P_ROW, names="abcdefg")
+        draw(P_ROW, names="abcdefg")
     with pytest.raises(ValueError, match=r"1 to 12 fit in a figure\. Got 13 samples"):
-        PValuePlotDisplay.from_pvalues([P_ROW] * 13)
+        draw([P_ROW] * 13)
     with pytest.raises(ValueError, match="Got 0 samples: choose a few, such as"):
-        PValuePlotDisplay.from_pvalues(np.empty((0, 7)))
+        draw(np.empty((0, 7)))
     with pytest.raises(TypeError, match="needs a DetectorEnsemble or a DSDE, got KNN"):
         PValuePlotDisplay.from_estimator(KNN(), [[0.0]])
     with pytest.raises(NotFittedError, match="DSDE instance is not fitted"):
@@ -344,27 +344,27 @@ def test_axes_must_match_the_samples():
     _, ax = plt.subplots()
     message = "There are 2 samples, and each needs axes of its own; got 1"
     with pytest.raises(ValueError, match=message):
-        PValuePlotDisplay.from_pvalues([P_ROW, P_ROW], ax=ax)
+        draw([P_ROW, P_ROW], ax=ax)
 
 
 def test_an_error_leaves_no_figure():
     import matplotlib.pyplot as plt
 
     with pytest.raises(AttributeError, match="nonsense"):
-        PValuePlotDisplay.from_pvalues(P_ROW, nonsense=1)
+        draw(P_ROW, nonsense=1)
     assert plt.get_fignums() == []
 
 
 def test_matplotlib_is_asked_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"PValuePlotDisplay\.plot needs matplotlib"):
-        PValuePlotDisplay.from_pvalues(P_ROW)
+        draw(P_ROW)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_pvalues_of_any_kind(dtype):
     P = np.asfortranarray(np.tile(P_ROW, (2, 1)).astype(dtype))
     P.flags.writeable = False
-    display = PValuePlotDisplay.from_pvalues(P)
+    display = draw(P)
     assert_array_equal(display.line_[1].get_ydata(), np.sort(P[1]).astype(float))
     assert display.pvalues.dtype == np.float64

@@ -7,6 +7,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.frozen import FrozenEstimator
 
 from skood.combine import conformal_pvalues
@@ -27,22 +28,22 @@ class _TieBreakers:
         return np.array(drawn, dtype=float).reshape(shape)
 
 
-@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("slack", [0.0, 1e-9])
-def test_size_by_enumeration(probability, slack):
+def test_size_by_enumeration(slack):
     """All binary scores, and all orders of tie-breakers: P(p <= k / 5) is k / 5."""
-    law = np.zeros(5)
+    probability = np.array([[0.1], [0.5], [0.9]])
+    law = np.zeros((3, 5))
     orders = list(permutations(range(5)))
     for scores in product([0.0, 1.0], repeat=5):
         n_ones = sum(scores)
-        weight = probability**n_ones * (1 - probability) ** (5 - n_ones)
+        weight = (probability**n_ones * (1 - probability) ** (5 - n_ones))[:, 0]
         ranked = sorted_calibration(np.reshape(scores[:4], (4, 1)))
         new = np.reshape(scores[4:], (1, 1))
         for order in orders:
             breakers = _TieBreakers(order)
             count = untied_counts(ranked, new, slack, breakers)[0, 0]
-            law[count] += weight / len(orders)
-    np.testing.assert_allclose(law, 0.2, rtol=1e-12)
+            law[:, count] += weight / len(orders)
+    assert_allclose(law, 0.2, rtol=1e-12)
 
 
 def test_scores_without_ties_and_at_infinity():
@@ -50,7 +51,7 @@ def test_scores_without_ties_and_at_infinity():
     scores, calibration = rng.normal(size=(200, 2)), rng.normal(size=(50, 2))
     plain = conformal_pvalues(scores, calibration)
     untied = conformal_pvalues(scores, calibration, ties="random", random_state=0)
-    np.testing.assert_array_equal(plain, untied)
+    assert_array_equal(plain, untied)
     ends = np.array([-np.inf, np.inf, 0.0])
     p = conformal_pvalues(ends, ends, ties="random", random_state=0)
     assert np.all(p <= conformal_pvalues(ends, ends))
@@ -64,7 +65,7 @@ def test_seeds_and_bounds():
         conformal_pvalues(scores, calibration, ties="random", random_state=seed)
         for seed in (0, 0, 1)
     ]
-    np.testing.assert_array_equal(pair[0], pair[1])
+    assert_array_equal(pair[0], pair[1])
     assert (pair[0] != pair[2]).mean() > 0.5
     high = conformal_pvalues(scores, calibration)
     low = (1 + (calibration < scores[:, None]).sum(axis=1)) / 61
@@ -80,7 +81,7 @@ def test_false_discovery_rate_of_binary_scores(m1):
     for seed in range(1000):
         calibration = rng.integers(0, 2, n)
         scores = np.append(rng.integers(0, 2, m - m1), np.zeros(m1))
-        for ties in ("conservative", "random"):
+        for ties in ("random", "conservative")[: 1 + (seed < 200)]:
             p = conformal_pvalues(scores, calibration, ties=ties, random_state=seed)
             selected = select_novelties(p, n, alpha).selected
             fdp = selected[: m - m1].sum() / max(1, selected.sum())
@@ -129,18 +130,18 @@ def test_selector():
     ).fit(X)
     plain, untied = selector.select(batch), selector.select(batch, ties="random")
     again = selector.select(batch, ties="random")
-    np.testing.assert_array_equal(untied.pvalues, again.pvalues)
+    assert_array_equal(untied.pvalues, again.pvalues)
     assert np.all(untied.pvalues <= plain.pvalues)
     assert (untied.pvalues < plain.pvalues).mean() > 0.9
     equal = [conformal_pvalues(*2 * [-np.abs(X[:, 0]).round()]) for _ in range(2)]
     assert len(np.unique(untied.pvalues)) > len(np.unique(equal))
     # other methods stay conservative: a sample does not depend on the batch
-    np.testing.assert_array_equal(selector.pvalues(batch)[:, 0], plain.pvalues)
-    np.testing.assert_array_equal(
+    assert_array_equal(selector.pvalues(batch)[:, 0], plain.pvalues)
+    assert_array_equal(
         selector.score_samples(batch[::-1])[::-1], selector.score_samples(batch)
     )
     frame = selector.explain(batch, alpha=0.9, ties="random")
-    np.testing.assert_array_equal(frame["pvalue"], untied.pvalues)
+    assert_array_equal(frame["pvalue"], untied.pvalues)
     assert frame["selected"].any()
     assert frame.loc[frame["selected"], "rejects_detector"].all()
     other = NoveltySelector(frozen, calibration="same", random_state=1).fit(X)

@@ -10,7 +10,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from scipy.stats import nct, ttest_1samp, ttest_ind
 from sklearn.metrics import average_precision_score
@@ -133,9 +133,9 @@ def test_arrays_are_drawn_together_and_strata_have_constant_sizes():
 
     def metric(y_true, y_pred, row, proba, *, loss, names, ood_label, classes):
         assert y_pred is None
-        np.testing.assert_array_equal(y_true, np.repeat([3, 5, -1], [20, 15, 4])[row])
-        np.testing.assert_array_equal(proba, np.column_stack([row, -row]))
-        np.testing.assert_array_equal(loss, 2 * row)
+        assert_array_equal(y_true, np.repeat([3, 5, -1], [20, 15, 4])[row])
+        assert_array_equal(proba, np.column_stack([row, -row]))
+        assert_array_equal(loss, 2 * row)
         assert names == ["a", "b"] and ood_label == -1 and classes is None
         assert np.sum(y_true == -1) == 4 and y_true.size == 39
         return row.mean()
@@ -232,8 +232,8 @@ def test_jackknife_leaves_out_single_samples_of_a_stratum():
     first, second = jackknife_values(
         system, [np.array([0, 1, 2]), np.array([3, 4])], None
     )
-    np.testing.assert_allclose(first, (31 - x[:3]) / 4)
-    np.testing.assert_allclose(second, (31 - x[3:]) / 4)
+    assert_allclose(first, (31 - x[:3]) / 4)
+    assert_allclose(second, (31 - x[3:]) / 4)
 
 
 def test_errors_of_bootstrap_ci():

@@ -13,7 +13,8 @@ import torch
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
-from skood.metrics import brier, expected_calibration_error
+from skood.metrics import brier
+from skood.metrics import expected_calibration_error as ece
 from tests._loops import looped
 
 NORMS = ["l1", "l2", "max"]
@@ -78,9 +79,7 @@ def test_ece_by_a_loop(n_bins, strategy, norm):
         confidence = [max(row) for row in proba]
         right = [label == pred for label, pred in zip(labels, top, strict=True)]
         expected = _loop(confidence, right, **params)
-        assert expected_calibration_error(y_true, y_proba, **params) == pytest.approx(
-            expected, abs=1e-12
-        )
+        assert ece(y_true, y_proba, **params) == pytest.approx(expected, abs=1e-12)
         expected = np.mean(
             [
                 _loop(
@@ -91,9 +90,9 @@ def test_ece_by_a_loop(n_bins, strategy, norm):
                 for k in range(3)
             ]
         )
-        assert expected_calibration_error(
-            y_true, y_proba, classwise=True, **params
-        ) == pytest.approx(expected, abs=1e-12)
+        assert ece(y_true, y_proba, classwise=True, **params) == pytest.approx(
+            expected, abs=1e-12
+        )
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "quantile"])
@@ -106,7 +105,7 @@ def test_largest_gap_is_that_of_the_curve_of_sklearn(strategy):
     )
     # 1000 rows in 8 bins of 125; those of scikit-learn differ by a row at their ends
     tolerance = 1e-12 if strategy == "uniform" else 2 / 125
-    assert expected_calibration_error(
+    assert ece(
         np.ones(1000),
         confidence,
         np.where(right, 1, 0),
@@ -121,7 +120,7 @@ def test_edges_belong_to_the_bin_below():
     y_true, y_pred = np.zeros(4), np.array([0, 0, 1, 0])
     confidence = np.array([0.0, 0.5, 0.5, 1.0])
     # first bin: 2 of 3 right at the mean confidence 1/3; second: no gap
-    assert expected_calibration_error(y_true, confidence, y_pred, n_bins=2) == (
+    assert ece(y_true, confidence, y_pred, n_bins=2) == (
         pytest.approx(3 / 4 * (2 / 3 - 1 / 3), abs=1e-15)
     )
     # every k / B is an edge, also where k * (1 / B) or p * B rounds away from it
@@ -132,9 +131,7 @@ def test_edges_belong_to_the_bin_below():
         both = np.concatenate([p, p - 0.5 / n_bins])
         y_pred = np.repeat([0, 1], n_bins)
         gap = np.abs(0.5 - (p - 0.25 / n_bins))
-        error = expected_calibration_error(
-            np.zeros(2 * n_bins), both, y_pred, n_bins=n_bins
-        )
+        error = ece(np.zeros(2 * n_bins), both, y_pred, n_bins=n_bins)
         assert error == pytest.approx(gap.mean(), abs=1e-12)
 
 
@@ -145,14 +142,10 @@ def test_bins_of_equal_mass():
     gaps = np.array([abs(1 - 0.6), abs(2 - 1.3), abs(2 - 1.7)])
     args = np.ones(7), confidence, right
     params = {"n_bins": 3, "strategy": "quantile"}
-    assert expected_calibration_error(*args, **params) == pytest.approx(
-        gaps.sum() / 7, abs=1e-15
-    )
+    assert ece(*args, **params) == pytest.approx(gaps.sum() / 7, abs=1e-15)
     order = [3, 6, 0, 2, 5, 1, 4]
     shuffled = (a[order] for a in args)
-    assert expected_calibration_error(*shuffled, **params) == pytest.approx(
-        gaps.sum() / 7, abs=1e-15
-    )
+    assert ece(*shuffled, **params) == pytest.approx(gaps.sum() / 7, abs=1e-15)
 
 
 def test_tied_confidences_share_a_bin():
@@ -160,14 +153,12 @@ def test_tied_confidences_share_a_bin():
     right = np.array([1, 1, 1, 0])
     for n_bins in (1, 2, 4, 50):
         assert (
-            expected_calibration_error(
-                np.ones(4), np.full(4, 0.75), right, n_bins=n_bins, strategy="quantile"
-            )
+            ece(np.ones(4), np.full(4, 0.75), right, n_bins=n_bins, strategy="quantile")
             == 0.0
         )
     # the group of 0.5 ends in the second half, but is not cut: bins {0.5} and {0.9}
     confidence, right = np.array([0.5, 0.5, 0.5, 0.9]), np.array([0, 0, 1, 1])
-    assert expected_calibration_error(
+    assert ece(
         np.ones(4), confidence, right, n_bins=2, strategy="quantile"
     ) == pytest.approx((0.5 + 0.1) / 4, abs=1e-15)
 
@@ -178,21 +169,19 @@ def test_ece_of_a_calibrated_and_of_an_overconfident_classifier():
     y_true = (rng.uniform(size=(100_000, 1)) > y_proba.cumsum(axis=1)).sum(axis=1)
     sharper = y_proba**3 / np.sum(y_proba**3, axis=1, keepdims=True)
     for params in ({}, {"strategy": "quantile"}, {"classwise": True}):
-        assert expected_calibration_error(y_true, y_proba, **params) < 0.01
-        assert expected_calibration_error(y_true, sharper, **params) > 0.1
+        assert ece(y_true, y_proba, **params) < 0.01
+        assert ece(y_true, sharper, **params) > 0.1
     # confident and always wrong
     wrong = np.eye(3)[[1, 2, 0]]
-    assert expected_calibration_error([0, 1, 2], wrong) == 1.0
-    assert expected_calibration_error([0, 1, 2], np.eye(3)) == 0.0
+    assert ece([0, 1, 2], wrong) == 1.0
+    assert ece([0, 1, 2], np.eye(3)) == 0.0
 
 
 def test_confidence_with_predictions_is_that_of_the_largest_probability():
     y_true, y_proba = _sample(5)
     confidence = y_proba.max(axis=1)
     y_pred = np.where(y_true == -1, 0, y_proba.argmax(axis=1))
-    assert expected_calibration_error(y_true, confidence, y_pred) == (
-        expected_calibration_error(y_true, y_proba)
-    )
+    assert ece(y_true, confidence, y_pred) == (ece(y_true, y_proba))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -221,7 +210,7 @@ def test_brier_of_sklearn():
     assert brier(y_true, y_proba) == pytest.approx(theirs)
 
 
-@pytest.mark.parametrize("metric", [brier, expected_calibration_error])
+@pytest.mark.parametrize("metric", [brier, ece])
 def test_labels_and_columns(metric):
     y_true, y_proba = _sample(6)
     expected = metric(y_true, y_proba)
@@ -240,7 +229,7 @@ def test_labels_and_columns(metric):
         metric(few, y_proba)
 
 
-@pytest.mark.parametrize("metric", [brier, expected_calibration_error])
+@pytest.mark.parametrize("metric", [brier, ece])
 def test_errors(metric):
     y_true, y_proba = _sample(7)
     with pytest.raises(ValueError, match=r"No ID samples.*all of its 80 labels"):
@@ -267,24 +256,24 @@ def test_errors_of_ece():
     with pytest.raises(
         ValueError, match=r"must have shape \(80,\).*got \(80, 3\). Leave"
     ):
-        expected_calibration_error(y_true, y_proba, y_pred)
+        ece(y_true, y_proba, y_pred)
     with pytest.raises(
         ValueError, match=r"must have shape \(80,\).*got \(79,\). Leave"
     ):
-        expected_calibration_error(y_true, confidence[1:], y_pred)
+        ece(y_true, confidence[1:], y_pred)
     with pytest.raises(ValueError, match=r"in \[0, 1\] on ID samples, got 2.0"):
-        expected_calibration_error(y_true, confidence + 1.5, y_pred)
+        ece(y_true, confidence + 1.5, y_pred)
     with pytest.raises(ValueError, match="classwise=True needs the probabilities of"):
-        expected_calibration_error(y_true, confidence, y_pred, classwise=True)
+        ece(y_true, confidence, y_pred, classwise=True)
     for n in (0, True):
         with pytest.raises(
             ValueError, match=f"'n_bins' parameter of exp.* Got {n} inst"
         ):
-            expected_calibration_error(y_true, y_proba, n_bins=n)
+            ece(y_true, y_proba, n_bins=n)
     with pytest.raises(ValueError, match="'strategy' parameter of expected_calibra"):
-        expected_calibration_error(y_true, y_proba, strategy="mass")
+        ece(y_true, y_proba, strategy="mass")
     with pytest.raises(ValueError, match="'norm' parameter of expected_calibration"):
-        expected_calibration_error(y_true, y_proba, norm="l3")
+        ece(y_true, y_proba, norm="l3")
 
 
 def test_rounding_outside_of_the_range_is_clipped():
@@ -294,14 +283,14 @@ def test_rounding_outside_of_the_range_is_clipped():
     clipped = np.array([[1.0, 0.0], [0.25, 0.75]])
     assert brier(y_true, y_proba) == brier(y_true, clipped)
     for params in ({}, {"classwise": True}):
-        actual = expected_calibration_error(y_true, y_proba, **params)
-        assert actual == expected_calibration_error(y_true, clipped, **params)
+        actual = ece(y_true, y_proba, **params)
+        assert actual == ece(y_true, clipped, **params)
     confidence = [above, 0.75]
-    assert expected_calibration_error(y_true, confidence, y_true) == 0.125
+    assert ece(y_true, confidence, y_true) == 0.125
 
 
 def test_more_than_rounding_is_refused():
     with pytest.raises(ValueError, match=r"must be in \[0, 1\] on .* got 1.00001"):
         brier([0, 1], [[1.00001, 0], [0, 1]])
     with pytest.raises(ValueError, match=r"must be in .* got -1e-05"):
-        expected_calibration_error([0, 1], [0.5, -1e-5], [0, 1])
+        ece([0, 1], [0.5, -1e-5], [0, 1])

@@ -220,8 +220,7 @@ def test_warns_of_the_fpr_of_many_detectors_on_few_samples():
     draw = {"n_resamples": 9, "random_state": 0}
     with pytest.warns(SkoodWarning, match=r"6 detectors .* got 19"):
         compare_with_best([ids], {"a": [oods]}, metrics=["fpr_at_tpr"], **draw)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", SkoodWarning)
+    with warnings.catch_warnings(action="error", category=SkoodWarning):
         compare_with_best([ids], {"a": [oods]}, metrics=["auroc"], **draw)
         compare_with_best([ids[:5]], {"a": [oods[:5]]}, **draw)
 

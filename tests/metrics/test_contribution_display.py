@@ -20,12 +20,6 @@ Y = np.repeat([0, 1], 100)
 X = RNG.normal(size=(200, 12)) + 2 * Y[:, None]
 
 
-@pytest.fixture(autouse=True)
-def _closed_figures():
-    yield
-    plt.close("all")
-
-
 def _clf(detector):
     return RejectOptionClassifier(
         make_pipeline(StandardScaler(), LogisticRegression()),

@@ -278,10 +278,7 @@ def test_ood_label_among_the_classes(metric):
 def test_scores_of_several_columns(metric):
     with pytest.raises(ValueError, match=r"y_score must .* got .* shape \(3, 2\)"):
         metric([0, 1, -1], np.ones((3, 2)))
-    with pytest.raises(
-        ValueError,
-        match=r"y_score must .* got the shape \(\)\.$",
-    ):
+    with pytest.raises(ValueError, match=r"y_score must .* got the shape \(\)\.$"):
         metric([0, 1, -1], 0.5)
 
 

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from scipy.integrate import trapezoid
 from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
@@ -27,12 +28,14 @@ from skood.metrics import (
 from tests._loops import looped
 from tests.metrics._samples import check_input_errors, tied
 
+curve_of = RiskCoverageCurve.from_predictions
+
 AREAS = [aurc, e_aurc, augrc]
 
 
 def risk_coverage_curve(*samples, **params):
     """Return coverage, risk and thresholds of the curve."""
-    curve = RiskCoverageCurve.from_predictions(*samples, **params)
+    curve = curve_of(*samples, **params)
     return curve.coverage, curve.risk, curve.thresholds
 
 
@@ -44,7 +47,7 @@ def test_risk_coverage_curve_naive(seed):
     y_true, y_pred, y_score = tied(seed)
     is_id = y_true != -1
     coverage, risk, thresholds = risk_coverage_curve(y_true, y_pred, y_score)
-    np.testing.assert_array_equal(thresholds, np.unique(y_score[is_id])[::-1])
+    assert_array_equal(thresholds, np.unique(y_score[is_id])[::-1])
     for c, r, t in zip(coverage, risk, thresholds, strict=True):
         accepted = is_id & (y_score >= t)
         assert c == pytest.approx(accepted.sum() / is_id.sum(), abs=1e-14)
@@ -59,12 +62,10 @@ def test_ood_samples_are_left_out(metric):
     y_true, y_pred, y_score = tied(1)
     is_id = y_true != -1
     expected = metric(y_true[is_id], y_pred[is_id], y_score[is_id])
-    np.testing.assert_array_equal(metric(y_true, y_pred, y_score), expected)
+    assert_array_equal(metric(y_true, y_pred, y_score), expected)
     # rows of a class that is not known are OOD too
     left_out = np.where(is_id, y_true, 7)
-    np.testing.assert_array_equal(
-        metric(left_out, y_pred, y_score, classes=[0, 1, 2]), expected
-    )
+    assert_array_equal(metric(left_out, y_pred, y_score, classes=[0, 1, 2]), expected)
 
 
 @pytest.mark.parametrize("metric", ALL)
@@ -75,7 +76,7 @@ def test_order_of_samples_and_scale_of_scores_do_not_matter(metric):
     shuffled = metric(y_true[order], y_pred[order], np.exp(y_score[order]))
     if metric is risk_coverage_curve:
         result, shuffled = result[:2], shuffled[:2]
-    np.testing.assert_array_equal(shuffled, result)
+    assert_array_equal(shuffled, result)
 
 
 def _aurc_of(ranked):
@@ -291,7 +292,7 @@ def test_functions_are_attributes_of_the_curve(weighted):
     y_true, y_pred, y_score = tied(4)
     weight = np.random.default_rng(4).uniform(size=60) if weighted else None
     samples = y_true, y_pred, y_score
-    curve = RiskCoverageCurve.from_predictions(*samples, sample_weight=weight)
+    curve = curve_of(*samples, sample_weight=weight)
     for metric in AREAS:
         expected = metric(*samples, sample_weight=weight)
         assert getattr(curve, metric.__name__) == expected
@@ -439,10 +440,10 @@ def test_losses():
         return matrix[true, pred]
 
     accepted = is_id & (y_score >= 5)
-    curve = RiskCoverageCurve.from_predictions(*args, loss=loss)
+    curve = curve_of(*args, loss=loss)
     assert curve.risk[curve.thresholds == 5] == pytest.approx(np.mean(loss[accepted]))
-    by_table = RiskCoverageCurve.from_predictions(*args, loss=table)
-    np.testing.assert_array_equal(by_table.risk, curve.risk)
+    by_table = curve_of(*args, loss=table)
+    assert_array_equal(by_table.risk, curve.risk)
     assert aurc(*args, loss=table) == aurc(y_true, None, y_score, loss=loss)
 
 

@@ -19,6 +19,10 @@ from tests.metrics._drawing import MarginDetector, legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood
 from tests.metrics._scored import Decider
 
+curve_of = RiskCoverageCurve.from_predictions
+
+draw = RiskCoverageDisplay.from_predictions
+
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 
@@ -30,8 +34,8 @@ X_IRIS, Y_IRIS = load_iris(return_X_y=True)
 
 
 def test_line_is_the_curve():
-    display = RiskCoverageDisplay.from_predictions(Y, PRED, SCORE, name="mine")
-    curve = RiskCoverageCurve.from_predictions(Y, PRED, SCORE)
+    display = draw(Y, PRED, SCORE, name="mine")
+    curve = curve_of(Y, PRED, SCORE)
     assert_array_equal(
         display.line_.get_xydata(), np.column_stack([curve.coverage, curve.risk])
     )
@@ -45,10 +49,10 @@ def test_line_is_the_curve():
 
 def test_several_scores():
     scores = {"good": SCORE, "bad": -SCORE}
-    display = RiskCoverageDisplay.from_predictions(Y, PRED, scores)
+    display = draw(Y, PRED, scores)
     assert len(display.line_) == 2
     for line, (name, score) in zip(display.line_, scores.items(), strict=True):
-        curve = RiskCoverageCurve.from_predictions(Y, PRED, score)
+        curve = curve_of(Y, PRED, score)
         assert_array_equal(
             line.get_xydata(), np.column_stack([curve.coverage, curve.risk])
         )
@@ -60,9 +64,7 @@ def test_several_scores():
 
 def test_reference_lines():
     """Oracle: no error on the right share, then k errors among n_right + k rows."""
-    display = RiskCoverageDisplay.from_predictions(
-        Y, PRED, SCORE, plot_random=True, plot_oracle=True
-    )
+    display = draw(Y, PRED, SCORE, plot_random=True, plot_oracle=True)
     n, wrong = np.sum(Y != -1), np.sum((PRED != Y)[Y != -1])
     accepted = np.arange(1, n + 1)
     errors = np.maximum(0, accepted - (n - wrong))
@@ -77,16 +79,14 @@ def test_reference_lines():
 
 def test_losses_instead_of_predictions():
     loss = RNG.rand(300)
-    display = RiskCoverageDisplay.from_predictions(Y, None, SCORE, loss=loss)
+    display = draw(Y, None, SCORE, loss=loss)
     assert_allclose(display.line_.get_ydata()[-1], loss[Y != -1].mean())
     assert_allclose(display.oracle_risk[0], loss[Y != -1].min())
 
 
 def test_plot_on_used_axes_continues_the_colors():
-    first = RiskCoverageDisplay.from_predictions(Y, PRED, SCORE, name="a")
-    second = RiskCoverageDisplay.from_predictions(
-        Y, PRED, -SCORE, name="b", ax=first.ax_
-    )
+    first = draw(Y, PRED, SCORE, name="a")
+    second = draw(Y, PRED, -SCORE, name="b", ax=first.ax_)
     assert second.ax_ is first.ax_
     assert second.figure_ is first.figure_
     assert second.line_.get_color() != first.line_.get_color()
@@ -94,7 +94,7 @@ def test_plot_on_used_axes_continues_the_colors():
 
 
 def test_keyword_arguments_reach_the_line():
-    display = RiskCoverageDisplay.from_predictions(Y, PRED, SCORE, c="red", lw=3)
+    display = draw(Y, PRED, SCORE, c="red", lw=3)
     assert display.line_.get_color() == "red"
     assert display.line_.get_linewidth() == 3
     again = display.plot(name="other", color="green")
@@ -129,9 +129,9 @@ def test_errors_of_plot(params, plot, message):
 
 def test_errors_of_from_predictions():
     with pytest.raises(ValueError, match="y_score is an empty dict"):
-        RiskCoverageDisplay.from_predictions(Y, PRED, {})
+        draw(Y, PRED, {})
     with pytest.raises(ValueError, match="name='a' is for a single score"):
-        RiskCoverageDisplay.from_predictions(Y, PRED, {"b": SCORE}, name="a")
+        draw(Y, PRED, {"b": SCORE}, name="a")
 
 
 @pytest.mark.parametrize("wrap", [False, True])
@@ -142,7 +142,7 @@ def test_classifier(wrap):
     model = make_pipeline(StandardScaler(), model) if wrap else model
     model.fit(X_IRIS[known], Y_IRIS[known])
     display = RiskCoverageDisplay.from_estimator(model, X_IRIS, Y_IRIS)
-    curve = RiskCoverageCurve.from_predictions(
+    curve = curve_of(
         Y_IRIS[known],
         model.predict(X_IRIS[known]),
         model.predict_proba(X_IRIS[known]).max(axis=1),
@@ -158,7 +158,7 @@ def test_detector_around_a_classifier():
     noisy = np.where(RNG.rand(150) < 0.7, Y_IRIS, 0)
     detector = MarginDetector().fit(X_IRIS, Y_IRIS)
     display = RiskCoverageDisplay.from_estimator(detector, X_IRIS, noisy, name="norm")
-    curve = RiskCoverageCurve.from_predictions(
+    curve = curve_of(
         noisy, detector.estimator_.predict(X_IRIS), detector.score_samples(X_IRIS)
     )
     assert_array_equal(
@@ -187,9 +187,7 @@ def test_rejected_samples_are_no_errors(wrap):
     assert np.mean(clf.predict(X[y != -1]) == -1) > 0.1
     model = make_pipeline("passthrough", clf) if wrap else clf
     display = RiskCoverageDisplay.from_estimator(model, X, y)
-    curve = RiskCoverageCurve.from_predictions(
-        y, clf.estimator_.predict(X), clf.predict_proba(X).max(axis=1)
-    )
+    curve = curve_of(y, clf.estimator_.predict(X), clf.predict_proba(X).max(axis=1))
     assert_array_equal(
         display.line_.get_xydata(), np.column_stack([curve.coverage, curve.risk])
     )
@@ -230,9 +228,7 @@ def test_known_classes_and_loss_matrix():
     """Rows of class 2 are left out; a wrong label 1 costs 5."""
     y, pred = np.where(Y == -1, 2, Y), np.where(PRED == 1, 1, 0)
     matrix = np.array([[0.0, 1.0], [5.0, 0.0]])
-    display = RiskCoverageDisplay.from_predictions(
-        y, pred, SCORE, loss=matrix, classes=[0, 1], ood_label=-7
-    )
+    display = draw(y, pred, SCORE, loss=matrix, classes=[0, 1], ood_label=-7)
     is_id = y < 2
     losses = matrix[y[is_id], pred[is_id]]
     assert_allclose(display.line_.get_ydata()[-1], losses.mean(), rtol=1e-12)

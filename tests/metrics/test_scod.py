@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from skood.metrics import RiskCoverageCurve
 from skood.rejection import BoundedTPRFPR, CostBased, ScoredSamples, Solver, solve
@@ -159,7 +159,7 @@ def test_the_solver_on_the_same_angles(seed):
             )
             for name in ("objective", "tpr", "fpr", "risk", "theta", "lam", "tau"):
                 expected = getattr(actual, name)
-                np.testing.assert_equal(getattr(point, name), expected, err_msg=name)
+                assert_equal(getattr(point, name), expected, err_msg=name)
 
 
 def test_chow_without_ood_samples():

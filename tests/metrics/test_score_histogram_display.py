@@ -18,6 +18,8 @@ from sklearn.pipeline import make_pipeline
 from skood.metrics import ScoreHistogramDisplay
 from tests.metrics._drawing import MarginDetector, legend_texts
 
+draw = ScoreHistogramDisplay.from_predictions
+
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -29,7 +31,7 @@ X_IRIS, Y_IRIS = load_iris(return_X_y=True)
 
 
 def test_counts_of_the_samples():
-    display = ScoreHistogramDisplay.from_predictions(Y, SCORE, bins=17, density=False)
+    display = draw(Y, SCORE, bins=17, density=False)
     assert display.bin_edges_.size == 18
     assert display.counts_id_.sum() == np.sum(Y != -1)
     assert display.counts_ood_.sum() == np.sum(Y == -1)
@@ -46,7 +48,7 @@ def test_counts_of_the_samples():
 
 
 def test_densities_have_unit_area():
-    display = ScoreHistogramDisplay.from_predictions(Y, SCORE)
+    display = draw(Y, SCORE)
     width = np.diff(display.bin_edges_)
     assert_allclose(np.sum(display.counts_id_ * width), 1)
     assert_allclose(np.sum(display.counts_ood_ * width), 1)
@@ -55,14 +57,14 @@ def test_densities_have_unit_area():
 
 def test_threshold_line_and_its_rates():
     y, score = [0, 0, 1, 1, -1, -1], [3.0, 2.0, 1.0, 0.0, 1.0, 0.5]
-    display = ScoreHistogramDisplay.from_predictions(y, score, threshold=1.0)
+    display = draw(y, score, threshold=1.0)
     assert_array_equal(display.line_.get_xdata(), [1.0, 1.0])
     assert legend_texts(display)[-1] == "threshold (TPR 0.75, FPR 0.50)"
 
 
 def test_infinite_scores_are_counted_in_the_legend():
     y, score = [0, 0, 1, -1, -1], [1.0, 2.0, np.inf, -np.inf, -np.inf]
-    display = ScoreHistogramDisplay.from_predictions(y, score)
+    display = draw(y, score)
     assert legend_texts(display) == [
         "in-distribution (3 samples, 1 infinite)",
         "out-of-distribution (2 samples, 2 infinite)",
@@ -96,7 +98,7 @@ def test_histogram_of_scikit_learns_detectors():
 
 
 def test_histogram_options():
-    display = ScoreHistogramDisplay.from_predictions(Y, SCORE, log=True, alpha=0.5)
+    display = draw(Y, SCORE, log=True, alpha=0.5)
     assert display.ax_.get_yscale() == "log"
     assert display.patch_id_.get_alpha() == 0.5
     assert display.ax_.get_title() == ""
@@ -108,14 +110,12 @@ def test_errors_of_histograms():
     with pytest.raises(TypeError, match="score_samples, RidgeClassifier has none"):
         ScoreHistogramDisplay.from_estimator(RidgeClassifier(), X_IRIS, Y_IRIS)
     with pytest.raises(ValueError, match="No OOD samples in y_true"):
-        ScoreHistogramDisplay.from_predictions([0, 1], [0.1, 0.2])
+        draw([0, 1], [0.1, 0.2])
 
 
 @pytest.mark.filterwarnings("error")
 def test_nothing_finite_to_draw():
-    display = ScoreHistogramDisplay.from_predictions(
-        [0, 1, -1], [np.inf] * 2 + [-np.inf]
-    )
+    display = draw([0, 1, -1], [np.inf] * 2 + [-np.inf])
     assert display.counts_id_.sum() == display.counts_ood_.sum() == 0
     bottom, top = display.ax_.get_ylim()
     assert bottom < top
@@ -125,7 +125,7 @@ def test_nothing_finite_to_draw():
 def test_short_names_of_keyword_arguments(name):
     from matplotlib.colors import to_rgba
 
-    display = ScoreHistogramDisplay.from_predictions(Y, SCORE, lw=3, **{name: "red"})
+    display = draw(Y, SCORE, lw=3, **{name: "red"})
     assert display.patch_id_.get_facecolor() == to_rgba("red")
     assert display.patch_ood_.get_linewidth() == 3
 
@@ -154,7 +154,7 @@ def test_fitted_distribution_and_its_distance_are_scipys(fit):
     rng = np.random.default_rng(1)
     scores = np.concatenate([-rng.gumbel(size=200).round(2), rng.normal(size=50) - 4])
     y = np.repeat([0, -1], [200, 50])
-    display = ScoreHistogramDisplay.from_predictions(y, scores, fit=fit)
+    display = draw(y, scores, fit=fit)
     distribution = getattr(stats, fit)(**display.distribution_)
     outlier = -scores[:200]
     distance = stats.kstest(outlier, distribution.cdf).statistic
@@ -182,7 +182,7 @@ def test_fitted_distribution_and_its_distance_are_scipys(fit):
 def test_panel_of_axes_that_are_placed_by_hand():
     figure = pyplot.figure()
     ax = figure.add_axes((0.1, 0.1, 0.8, 0.8))
-    display = ScoreHistogramDisplay.from_predictions(Y, SCORE, fit="norm", ax=ax)
+    display = draw(Y, SCORE, fit="norm", ax=ax)
     upper, lower = (axes.get_position() for axes in (ax, display.ax_survival_))
     assert 0.1 <= lower.y0 < lower.y1 < upper.y0 < upper.y1 <= 0.9
     assert lower.width == pytest.approx(upper.width) == pytest.approx(0.8)
@@ -191,7 +191,7 @@ def test_panel_of_axes_that_are_placed_by_hand():
 def test_a_distribution_that_does_not_fit_is_shown_with_its_distance():
     scores = np.append(np.repeat([1.0, 2.0], 50), [0.0, 0.5])
     y = np.repeat([0, -1], [100, 2])
-    display = ScoreHistogramDisplay.from_predictions(y, scores, fit="genextreme")
+    display = draw(y, scores, fit="genextreme")
     assert display.distance_ > 0.3
 
 
@@ -200,10 +200,10 @@ def test_errors_of_fits():
     with pytest.raises(
         ValueError, match=r"cannot be fitted to the 3 scores of ID samp"
     ):
-        ScoreHistogramDisplay.from_predictions(y, scores, fit="norm")
+        draw(y, scores, fit="norm")
     with pytest.raises(
         ValueError, match=r"fit must be one of \['genextreme', .* 'gev'"
     ):
-        ScoreHistogramDisplay.from_predictions(y, scores, fit="gev")
+        draw(y, scores, fit="gev")
     with pytest.raises(ValueError, match=r"needs density=True .* got False"):
-        ScoreHistogramDisplay.from_predictions(y, scores, fit="norm", density=False)
+        draw(y, scores, fit="norm", density=False)

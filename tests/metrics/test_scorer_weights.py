@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import sklearn
+from numpy.testing import assert_array_equal
 from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_validate
@@ -72,7 +73,7 @@ def test_weights_of_ood_scorers(data):
     make_ood_scorer(metric)(detector, X, y)
     make_ood_scorer(metric)(detector, X, y, sample_weight=weight)
     assert arguments[0] is None
-    np.testing.assert_array_equal(arguments[1], weight)
+    assert_array_equal(arguments[1], weight)
     with pytest.raises(ValueError, match=r"shape \(3,\), expected \(120,\)"):
         make_ood_scorer()(detector, X, y, sample_weight=np.ones(3))
 

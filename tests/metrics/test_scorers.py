@@ -379,8 +379,7 @@ def test_labels_of_several_concepts():
         assert scorer(estimator, X, y[["class", "color"]].to_numpy()) == expected
     # of one concept there is a column, and no warning of a column vector
     single = ConceptScorer(("class",))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert scorer(single, X, y[["class"]]) == auroc(
             np.where(y["class"] == "cow", -1, 1), X[:, 0]
         )
@@ -389,5 +388,5 @@ def test_labels_of_several_concepts():
     assert concept_columns(rest, first) is rest
     # a column of the first concept may be all there is, in a table or not
     for column in (y[["class"]], y[["class"]].to_numpy(), y["class"]):
-        np.testing.assert_array_equal(concept_columns(column, first), y["class"])
+        assert_array_equal(concept_columns(column, first), y["class"])
     assert concept_columns(y, object()) is y

@@ -487,8 +487,7 @@ def test_prior_of_zero():
     only_id = tuple(x[samples[0] != -1] for x in samples)
     for arguments in (samples, only_id):
         point = selective_risk_at(
-            *arguments,
-            rule=BoundedPrecisionRecall(1.0, 0.5, ood_prior=0.0),
+            *arguments, rule=BoundedPrecisionRecall(1.0, 0.5, ood_prior=0.0)
         )
         assert point.feasible and point.precision == 1.0
         loose = selective_risk_at(*samples, rule=BoundedTPRFPR(0.5, 1.0))
@@ -502,10 +501,7 @@ def test_prior_of_zero():
 def test_infinite_scores_within_bounds():
     y_true, y_pred = [0, 0, 0, -1, -1], [0, 0, 1, 0, 0]
     point = selective_risk_at(
-        y_true,
-        y_pred,
-        [np.inf, 1, -np.inf, 0, -np.inf],
-        rule=BoundedTPRFPR(0.6, 0.0),
+        y_true, y_pred, [np.inf, 1, -np.inf, 0, -np.inf], rule=BoundedTPRFPR(0.6, 0.0)
     )
     assert (point.risk, point.tpr, point.fpr) == (0.0, 2 / 3, 0.0)
     point = selective_risk_at(

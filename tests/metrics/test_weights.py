@@ -1,9 +1,8 @@
 """Weighted metrics: repeated samples, scale of the weights, scikit-learn, errors."""
 
-from operator import attrgetter
-
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import (
     average_precision_score,
     brier_score_loss,
@@ -15,53 +14,25 @@ from skood import metrics
 from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, CostBased, Solver
 from tests._loops import looped
 
-# Each takes labels, predictions, a score, probabilities and keyword arguments.
-METRICS = {
-    "auroc": lambda y, p, s, q, **kw: metrics.auroc(y, s, **kw),
-    "aupr_in": lambda y, p, s, q, **kw: metrics.aupr_in(y, s, **kw),
-    "aupr_in trapezoid": lambda y, p, s, q, **kw: metrics.aupr_in(
-        y, s, interpolation="trapezoid", **kw
-    ),
-    "aupr_out": lambda y, p, s, q, **kw: metrics.aupr_out(y, s, **kw),
-    "fpr_at_tpr": lambda y, p, s, q, **kw: metrics.fpr_at_tpr(y, s, tpr=0.7, **kw),
-    "fpr_at_tpr ood": lambda y, p, s, q, **kw: metrics.fpr_at_tpr(
-        y, s, positive="ood", **kw
-    ),
-    "tnr_at_tpr": lambda y, p, s, q, **kw: metrics.tnr_at_tpr(y, s, tpr=0.7, **kw),
-    "f1_at_tpr": lambda y, p, s, q, **kw: metrics.f1_at_tpr(y, s, tpr=0.7, **kw),
-    "f1_at_tpr prior": lambda y, p, s, q, **kw: metrics.f1_at_tpr(
-        y, s, ood_prior=0.2, **kw
-    ),
-    "max_f1": lambda y, p, s, q, **kw: metrics.max_f1(y, s, **kw),
-    "detection_error": lambda y, p, s, q, **kw: metrics.detection_error(y, s, **kw),
-    "ranking_metrics": lambda y, p, s, q, **kw: list(
-        metrics.ranking_metrics(y, s, **kw).values()
-    ),
-    "risk_coverage_curve": lambda y, p, s, q, **kw: np.concatenate(
-        attrgetter("coverage", "risk", "thresholds")(
-            metrics.RiskCoverageCurve.from_predictions(y, p, s, **kw)
-        )
-    ),
-    "aurc": lambda y, p, s, q, **kw: metrics.aurc(y, p, s, **kw),
-    "e_aurc": lambda y, p, s, q, **kw: metrics.e_aurc(y, p, s, **kw),
-    "augrc": lambda y, p, s, q, **kw: metrics.augrc(y, p, s, **kw),
-    "risk_at_coverage": lambda y, p, s, q, **kw: metrics.risk_at_coverage(
-        y, p, s, coverage=0.6, **kw
-    ),
-    "coverage_at_risk": lambda y, p, s, q, **kw: metrics.coverage_at_risk(
-        y, p, s, risk=0.3, **kw
-    ),
-    "brier": lambda y, p, s, q, **kw: metrics.brier(y, q, **kw),
-}
 
-for _strategy in ("uniform", "quantile"):
-    for _norm, _classwise in (("l1", False), ("max", False), ("l2", True)):
-        _params = {"strategy": _strategy, "norm": _norm, "classwise": _classwise}
-        METRICS["ece " + " ".join(map(str, _params.values()))] = (
-            lambda y, p, s, q, _params=_params, **kw: (
-                metrics.expected_calibration_error(y, q, n_bins=7, **_params, **kw)
-            )
-        )
+def _of_scores(name, **params):
+    """Return a metric of scores; arguments are labels to probabilities."""
+    return lambda y, p, s, q, **kw: getattr(metrics, name)(y, s, **params, **kw)
+
+
+def _of_predictions(name, **params):
+    """Return a metric of predictions and scores."""
+    return lambda y, p, s, q, **kw: getattr(metrics, name)(y, p, s, **params, **kw)
+
+
+def _of_probabilities(name, **params):
+    """Return a metric of probabilities."""
+    return lambda y, p, s, q, **kw: getattr(metrics, name)(y, q, **params, **kw)
+
+
+def _risk_coverage(y, p, s, q, **kw):
+    curve = metrics.RiskCoverageCurve.from_predictions(y, p, s, **kw)
+    return np.concatenate([curve.coverage, curve.risk, curve.thresholds])
 
 
 def _curve(curve):
@@ -73,18 +44,9 @@ def _two(kind, **params):
     """Return a metric of two scores; the second score is the first probability."""
 
     def metric(y, p, s, q, **kw):
-        make = metrics.TwoScoreCurve.from_predictions
+        options = {"kind": kind, "solver": Solver("grid", n_angles=9), **params, **kw}
         return _curve(
-            make(
-                y,
-                p,
-                s,
-                q[:, 0],
-                kind=kind,
-                solver=Solver("grid", n_angles=9),
-                **params,
-                **kw,
-            )
+            metrics.TwoScoreCurve.from_predictions(y, p, s, q[:, 0], **options)
         )
 
     return metric
@@ -99,29 +61,49 @@ def _costs(y, p, s, q, **kw):
     ).costs
 
 
+RULE = BoundedPrecisionRecall(precision_min=0.55, recall_min=0.5)
+METRICS = {
+    name: _of_scores(name)
+    for name in ("auroc", "aupr_in", "aupr_out", "max_f1", "detection_error")
+}
+METRICS |= {name: _of_predictions(name) for name in ("aurc", "e_aurc", "augrc")}
 METRICS |= {
-    **{
-        f"{name} {definition}": (
-            lambda y, p, s, q, name=name, definition=definition, **kw: getattr(
-                metrics, name
-            )(y, p, s, definition=definition, **kw)
-        )
-        for name in ("oscr", "ccr_at_fpr")
-        for definition in ("selective_risk", "dhamija")
-    },
+    f"{name} {definition}": _of_predictions(name, definition=definition)
+    for name in ("oscr", "ccr_at_fpr")
+    for definition in ("selective_risk", "dhamija")
+}
+METRICS |= {
+    f"ece {strategy} {norm} {classwise}": _of_probabilities(
+        "expected_calibration_error",
+        n_bins=7,
+        strategy=strategy,
+        norm=norm,
+        classwise=classwise,
+    )
+    for strategy in ("uniform", "quantile")
+    for norm, classwise in (("l1", False), ("max", False), ("l2", True))
+}
+METRICS |= {
+    "aupr_in trapezoid": _of_scores("aupr_in", interpolation="trapezoid"),
+    "fpr_at_tpr": _of_scores("fpr_at_tpr", tpr=0.7),
+    "fpr_at_tpr ood": _of_scores("fpr_at_tpr", positive="ood"),
+    "tnr_at_tpr": _of_scores("tnr_at_tpr", tpr=0.7),
+    "f1_at_tpr": _of_scores("f1_at_tpr", tpr=0.7),
+    "f1_at_tpr prior": _of_scores("f1_at_tpr", ood_prior=0.2),
+    "ranking_metrics": lambda *samples, **kw: list(
+        _of_scores("ranking_metrics")(*samples, **kw).values()
+    ),
+    "risk_coverage_curve": _risk_coverage,
+    "risk_at_coverage": _of_predictions("risk_at_coverage", coverage=0.6),
+    "coverage_at_risk": _of_predictions("coverage_at_risk", risk=0.3),
+    "brier": _of_probabilities("brier"),
     "selective_risk_at": lambda y, p, s, q, **kw: (
         metrics.selective_risk_at(
             y, p, s, q[:, 0], rule=BoundedTPRFPR(tpr_min=0.6, fpr_max=0.5), **kw
         ).objective
     ),
-    "selective_risk_at_precision_recall": lambda y, p, s, q, **kw: (
-        metrics.selective_risk_at(
-            y,
-            p,
-            s,
-            rule=BoundedPrecisionRecall(precision_min=0.55, recall_min=0.5),
-            **kw,
-        ).rates
+    "selective_risk_at_precision_recall": lambda *samples, **kw: (
+        _of_predictions("selective_risk_at", rule=RULE)(*samples, **kw).rates
     ),
     "least risk": _two("risk_coverage"),
     "roc": _two("roc"),
@@ -150,9 +132,9 @@ def test_whole_weights_are_repeated_samples(name, n_scores):
     assert (weight == 0).any()
     expected = METRICS[name](*(np.repeat(a, weight, axis=0) for a in samples))
     actual = METRICS[name](*samples, sample_weight=weight)
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-9)
+    assert_allclose(actual, expected, rtol=0, atol=1e-9)
     as_floats = METRICS[name](*samples, sample_weight=weight.astype(np.float32))
-    np.testing.assert_array_equal(as_floats, actual)
+    assert_array_equal(as_floats, actual)
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -163,11 +145,11 @@ def test_other_weights_have_no_scale(name):
     actual = METRICS[name](*samples, sample_weight=weight)
     for factor in (1e-200, 0.1, 1e200):
         scaled = METRICS[name](*samples, sample_weight=factor * weight)
-        np.testing.assert_allclose(scaled, actual, rtol=0, atol=1e-12)
+        assert_allclose(scaled, actual, rtol=0, atol=1e-12)
     # equal weights are no weights
     expected = METRICS[name](*samples)
     actual = METRICS[name](*samples, sample_weight=np.full(80, 0.3))
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-14)
+    assert_allclose(actual, expected, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -178,7 +160,7 @@ def test_weights_near_whole_ones_are_near_them(name):
     if name in ("aurc", "e_aurc"):  # their steps are samples, of a mean weight of 1
         near, weight = near / 1.5, weight / 1.5
     actual = METRICS[name](*samples, sample_weight=weight)
-    np.testing.assert_allclose(
+    assert_allclose(
         METRICS[name](*samples, sample_weight=near), actual, rtol=0, atol=1e-9
     )
 
@@ -195,7 +177,7 @@ def test_rankings_are_those_of_scikit_learn():
     (y, _, score, _), _ = _samples(3)
     weight = np.random.default_rng(3).exponential(size=80)
     is_id = y != -1
-    np.testing.assert_allclose(
+    assert_allclose(
         metrics.auroc(y, score, sample_weight=weight),
         roc_auc_score(is_id, score, sample_weight=weight),
         rtol=1e-12,
@@ -204,14 +186,14 @@ def test_rankings_are_those_of_scikit_learn():
         (metrics.aupr_in, is_id, 1),
         (metrics.aupr_out, ~is_id, -1),
     ):
-        np.testing.assert_allclose(
+        assert_allclose(
             metric(y, score, sample_weight=weight),
             average_precision_score(truth, sign * score, sample_weight=weight),
             rtol=1e-12,
         )
     fpr, tpr, _ = roc_curve(is_id, score, sample_weight=weight, drop_intermediate=False)
     for least in (0.3, 0.7, 0.95, 1.0):
-        np.testing.assert_allclose(
+        assert_allclose(
             metrics.fpr_at_tpr(y, score, tpr=least, sample_weight=weight),
             fpr[tpr >= least - 1e-12][0],
             rtol=1e-12,
@@ -227,7 +209,7 @@ def test_brier_is_that_of_scikit_learn():
     )
     expected = 2 * brier_score_loss(y, p, sample_weight=weight)
     actual = metrics.brier(y, np.column_stack([1 - p, p]), sample_weight=weight)
-    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_weighted_calibration_error_of_two_bins():
@@ -241,7 +223,7 @@ def test_weighted_calibration_error_of_two_bins():
         n_bins=2,
         sample_weight=weight,
     )
-    np.testing.assert_allclose(actual, 3 / 5 * (1 - 2.45 / 3), rtol=1e-12)
+    assert_allclose(actual, 3 / 5 * (1 - 2.45 / 3), rtol=1e-12)
 
 
 def test_losses_of_absent_samples_are_never_computed():
@@ -323,7 +305,7 @@ def test_intervals_ignore_absent_samples(metric):
     interval = metrics.bootstrap_ci(
         metric, extended, arguments[0], sample_weight=arguments[1], **kwargs
     )
-    np.testing.assert_allclose(interval, expected, rtol=1e-12)
+    assert_allclose(interval, expected, rtol=1e-12)
     assert expected.low < expected.value < expected.high
 
 
@@ -343,7 +325,7 @@ def test_interval_of_a_weighted_calibration_error(strategy):
     ece = metrics.expected_calibration_error
     plain = metrics.bootstrap_ci(ece, y, proba, **kwargs)
     ones = metrics.bootstrap_ci(ece, y, proba, sample_weight=np.ones(80), **kwargs)
-    np.testing.assert_allclose(ones, plain, rtol=1e-12)
+    assert_allclose(ones, plain, rtol=1e-12)
     rare = np.where(np.arange(80) < 70, 0.01, 5.0)
     wide = metrics.bootstrap_ci(ece, y, proba, sample_weight=rare, **kwargs)
     assert wide.high - wide.low > plain.high - plain.low

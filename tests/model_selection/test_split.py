@@ -480,15 +480,13 @@ def test_a_frozen_classifier_that_has_the_left_out_classes():
             with pytest.warns(SkoodWarning, match=match):
                 cross_val_score(detector, X, y, cv=cv, scoring=scoring)
         fitted_anew = MSP(plain)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", SkoodWarning)
+        with warnings.catch_warnings(action="error", category=SkoodWarning):
             (score,) = cross_val_score(fitted_anew, X, y, cv=cv, scoring=scoring)
         assert score > 0.8
     # known OOD samples, and classes that the classifier lacks, are no reason to warn
     known = y < 4
     subset = FrozenEstimator(clone(plain).fit(X[known], y[known]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", SkoodWarning)
+    with warnings.catch_warnings(action="error", category=SkoodWarning):
         detector = Energy(subset).fit(X[known], y[known])
         detector.score(X, y)
         detector.score(X, np.where(known, y, -1))

@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skood.combine import BenjaminiHochberg, Bonferroni, Fisher, conformal_pvalues
 from skood.selection import BestOf, StepUp, fdp_power, select_novelties
@@ -74,8 +75,8 @@ def test_single_detector_is_benjamini_hochberg(rng):
             batch = BestOf(pruning=pruning).select(
                 scores, calibration, 0.3, random_state=seed
             )
-            np.testing.assert_array_equal(batch.selected, expected)
-            np.testing.assert_allclose(batch.pvalues, p, rtol=1e-15)
+            assert_array_equal(batch.selected, expected)
+            assert_allclose(batch.pvalues, p, rtol=1e-15)
 
 
 def _most_selections(scores, calibration, alpha):
@@ -226,10 +227,10 @@ def test_invariances(rng):
     assert 10 < batch.n_selected < 60
     order = rng.permutation(80)
     again = choice.select(scores[order], calibration, 0.2, random_state=3)
-    np.testing.assert_array_equal(again.selected, batch.selected[order])
-    np.testing.assert_array_equal(again.detector, batch.detector[order])
+    assert_array_equal(again.selected, batch.selected[order])
+    assert_array_equal(again.detector, batch.detector[order])
     scaled = choice.select(2 * scores + 1, 2 * calibration + 1, 0.2, random_state=3)
-    np.testing.assert_array_equal(scaled.selected, batch.selected)
+    assert_array_equal(scaled.selected, batch.selected)
     # "shared" contains "none"
     for seed in range(10):
         sets = [

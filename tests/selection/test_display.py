@@ -5,6 +5,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.ensemble import IsolationForest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -33,7 +34,7 @@ def test_points_and_lines(rng):
     assert 0 < batch.n_selected < 30
     display = SelectionDisplay.from_selection(batch, is_ood=is_ood, n_shown=60)
     drawn = np.concatenate([line.get_ydata() for line in display.lines_])
-    np.testing.assert_array_equal(np.sort(drawn), np.sort(p))
+    assert_array_equal(np.sort(drawn), np.sort(p))
     assert len(display.lines_[1].get_ydata()) == 10
     (x, y) = display.selected_line_.get_data()
     assert x.tolist() == list(range(1, batch.n_selected + 1))

@@ -5,6 +5,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy.stats import betabinom
 
 from skood.combine import conformal_pvalues
@@ -17,7 +18,7 @@ def test_simes_bound():
     arguments, expected = vector("S-fdp-simes")
     bounds = fdp_bound(arguments["p"], 999, arguments["delta"], method="simes")
     actual = bounds[np.array(arguments["k"]) - 1]
-    np.testing.assert_allclose(actual, expected["bound"], rtol=1e-12)
+    assert_allclose(actual, expected["bound"], rtol=1e-12)
 
 
 def test_envelope():

@@ -5,6 +5,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
@@ -17,7 +18,7 @@ def test_checked_scores():
     arguments, expected = vector("S-fusion")
     reference, mixed = np.array(arguments["ref"]), np.array(arguments["mix"])
     scores = fused_scores(reference, mixed, arguments["C"])
-    np.testing.assert_allclose(scores, expected["score"], atol=2e-3)
+    assert_allclose(scores, expected["score"], atol=2e-3)
     assert np.argsort(scores).tolist() == expected["argsort"]
 
 
@@ -32,7 +33,7 @@ def test_unpenalized_fit_equals_scikit_learn(rng):
     peer = LogisticRegression(C=0.7, class_weight="balanced", tol=1e-10).fit(X, y)
     assert (peer.coef_ > 0).all()
     scores = fused_scores(reference, mixed, 0.7)
-    np.testing.assert_allclose(scores, -(X[80:] @ peer.coef_[0]), atol=1e-6)
+    assert_allclose(scores, -(X[80:] @ peer.coef_[0]), atol=1e-6)
 
 
 @pytest.mark.parametrize("classifier", [None, RandomForestClassifier(5)])
@@ -43,13 +44,13 @@ def test_calibration_and_test_samples_are_interchangeable(classifier, rng):
     batch = fusion.select(scores, held_out, 0.3, random_state=0)
     order = rng.permutation(50)
     again = fusion.select(scores[order], held_out, 0.3, random_state=0)
-    np.testing.assert_array_equal(again.pvalues, batch.pvalues[order])
+    assert_array_equal(again.pvalues, batch.pvalues[order])
     if classifier is None:
         mixed = np.concatenate([held_out[20:], scores])
         order = rng.permutation(len(mixed))
         actual = fused_scores(held_out[:20], mixed, 1.0)
         swapped = fused_scores(held_out[:20], mixed[order], 1.0)
-        np.testing.assert_array_equal(swapped, actual[order])
+        assert_array_equal(swapped, actual[order])
 
 
 @pytest.mark.parametrize("classifier", [None, LogisticRegression(max_iter=50)])

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 from sklearn.frozen import FrozenEstimator
@@ -58,14 +59,14 @@ def test_select_is_the_procedure_on_the_pvalues_of_held_out_samples(data):
         p = conformal_pvalues(batch[:, 0], X[:, 0])
         expected = select_novelties(p, 400, 0.1, procedure, delta=0.1)
         actual = selector.select(batch)
-        np.testing.assert_allclose(actual.pvalues, p, rtol=1e-12)
-        np.testing.assert_array_equal(actual.selected, expected.selected)
+        assert_allclose(actual.pvalues, p, rtol=1e-12)
+        assert_array_equal(actual.selected, expected.selected)
         assert actual.fdp_bound == expected.fdp_bound
         assert actual.pi0 == expected.pi0
         if procedure is None:
-            np.testing.assert_allclose(actual.qvalues, expected.qvalues, rtol=1e-12)
+            assert_allclose(actual.qvalues, expected.qvalues, rtol=1e-12)
         assert set(actual.detector) == {"detector"}
-        np.testing.assert_array_equal(selector.pvalues(batch)[:, 0], p)
+        assert_array_equal(selector.pvalues(batch)[:, 0], p)
 
 
 def test_several_detectors_are_the_choice_on_their_scores(data):
@@ -80,7 +81,7 @@ def test_several_detectors_are_the_choice_on_their_scores(data):
         direct = (choice or BestOf()).select(
             batch, X[order], 0.2, random_state=selector._seed
         )
-        np.testing.assert_array_equal(actual.selected, direct.selected)
+        assert_array_equal(actual.selected, direct.selected)
         assert 0 < actual.n_selected < 100
         if not isinstance(choice, ClassifierFusion):
             assert set(actual.detector) <= {"Fisher", *dict(members)}
@@ -182,11 +183,11 @@ def test_order_of_the_batch_does_not_matter_and_nothing_changes(data, rng):
         actual = selector.select(batch)
         before = {name: id(value) for name, value in vars(selector).items()}
         again = selector.select(batch[order])
-        np.testing.assert_array_equal(again.selected, actual.selected[order])
-        np.testing.assert_allclose(again.pvalues, actual.pvalues[order], rtol=1e-12)
+        assert_array_equal(again.selected, actual.selected[order])
+        assert_allclose(again.pvalues, actual.pvalues[order], rtol=1e-12)
         assert {name: id(value) for name, value in vars(selector).items()} == before
         loaded = pickle.loads(pickle.dumps(selector)).select(batch)
-        np.testing.assert_array_equal(loaded.selected, actual.selected)
+        assert_array_equal(loaded.selected, actual.selected)
 
 
 def test_single_sample_and_empty_batch(data):
@@ -226,7 +227,7 @@ def test_splits_by_evalues(data):
     actual = selector.select(batch)
     P = selector._ranks.pvalues(selector._member_scores(batch))[:, :, 0]
     expected = evalue_selection(P, selector.n_calibration_, 0.2)
-    np.testing.assert_array_equal(actual.selected, expected)
+    assert_array_equal(actual.selected, expected)
     assert fdp_power(actual.selected, is_ood).power > 0.7
     several = NoveltySelector(TWO, n_splits=3, alpha=0.3, random_state=0).fit(X)
     actual = several.select(batch)
@@ -251,10 +252,8 @@ def test_cross_conformal_has_no_guarantee(data):
         density = KernelDensity().fit(X[train])
         held_out = density.score_samples(X[held_out])
         counts += (held_out <= density.score_samples(batch)[:, None]).sum(axis=1)
-    np.testing.assert_array_equal(actual.pvalues, (1 + counts) / 401)
-    np.testing.assert_array_equal(
-        actual.selected, StepUp().selected(actual.pvalues, 400, 0.1)
-    )
+    assert_array_equal(actual.pvalues, (1 + counts) / 401)
+    assert_array_equal(actual.selected, StepUp().selected(actual.pvalues, 400, 0.1))
     stratified = StratifiedShuffleSplit(1, random_state=0)  # not exchangeable
     selector = NoveltySelector(KernelDensity(), calibration=stratified)
     assert selector.fit(X, np.arange(400) % 2).guarantee_ == "none"
@@ -270,7 +269,7 @@ def test_held_out_samples_do_not_depend_on_classes(data, y):
     p = conformal_pvalues(
         density.score_samples(batch), density.score_samples(X[order[:200]])
     )
-    np.testing.assert_array_equal(selector.select(batch).pvalues, p)
+    assert_array_equal(selector.select(batch).pvalues, p)
 
 
 def test_infinite_scores(data):
@@ -282,7 +281,7 @@ def test_infinite_scores(data):
         selector = NoveltySelector(detectors, alpha=0.3, random_state=0).fit(X)
         assert fdp_power(selector.select(batch).selected, is_ood).power > 0.7
         alone = np.concatenate([selector.score_samples(row[None]) for row in batch])
-        np.testing.assert_allclose(selector.score_samples(batch), alone, rtol=1e-12)
+        assert_allclose(selector.score_samples(batch), alone, rtol=1e-12)
 
 
 def test_a_classifier_of_samples(data):
@@ -303,9 +302,7 @@ def test_known_ood_samples_are_left_out(data):
     without = NoveltySelector(KernelDensity(), random_state=0).fit(
         X, np.zeros(400, int)
     )
-    np.testing.assert_array_equal(
-        with_ood.score_samples(batch), without.score_samples(batch)
-    )
+    assert_array_equal(with_ood.score_samples(batch), without.score_samples(batch))
 
 
 def test_weights_are_repetitions_of_held_out_samples(rng):
@@ -313,7 +310,7 @@ def test_weights_are_repetitions_of_held_out_samples(rng):
     selector = NoveltySelector(_column(), calibration="same")
     weighted = selector.fit(X, sample_weight=weight).pvalues(X)
     repeated = clone(selector).fit(np.repeat(X, weight, axis=0)).pvalues(X)
-    np.testing.assert_array_equal(weighted, repeated)
+    assert_array_equal(weighted, repeated)
 
 
 def test_inputs_of_other_kinds(data):
@@ -323,12 +320,12 @@ def test_inputs_of_other_kinds(data):
     frame = pd.DataFrame(X, columns=list("abc"))
     named = NoveltySelector(TWO, random_state=0).fit(frame)
     tested = pd.DataFrame(batch, columns=list("abc"), index=np.arange(100) + 7)
-    np.testing.assert_array_equal(named.select(tested).selected, expected)
+    assert_array_equal(named.select(tested).selected, expected)
     with pytest.raises(ValueError, match="feature names should match"):
         named.select(tested[["b", "a", "c"]])
     for dtype in (torch.float64, torch.float32):
         actual = selector.select(torch.tensor(batch, dtype=dtype)).selected
-        np.testing.assert_array_equal(actual, expected)
+        assert_array_equal(actual, expected)
     frame = named.explain(tested, alpha=0.2)
     assert frame.index[0] == 7
     assert list(frame) == [
@@ -385,8 +382,7 @@ def test_a_warning_if_nothing_can_be_selected(options, n_too_few):
     for n in (n_too_few, n_too_few + 1):
         X = np.arange(3 * n).reshape(n, 3)
         selector = NoveltySelector(_column(), calibration="same", **options)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             selector.fit(X)
         few = [
             warning

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import beta, false_discovery_control
 
 from skood.combine import BenjaminiHochberg, Storey, conformal_pvalues
@@ -25,8 +26,8 @@ from tests.selection._cases import orders, vector
 def test_ties():
     arguments, expected = vector("S-bh-ties")
     p = conformal_pvalues(arguments["scores"], arguments["cal"])
-    np.testing.assert_allclose(p, expected["p"], rtol=1e-12)
-    np.testing.assert_allclose(StepUp().qvalues(p, 19), expected["q"], rtol=1e-12)
+    assert_allclose(p, expected["p"], rtol=1e-12)
+    assert_allclose(StepUp().qvalues(p, 19), expected["q"], rtol=1e-12)
     for alpha, selected in expected["selected"].items():
         actual = StepUp().selected(p, 19, float(alpha))
         assert actual.nonzero()[0].tolist() == selected
@@ -98,9 +99,9 @@ def test_equals_other_libraries(rng):
         for alpha in (0.05, 0.3, 0.7):
             selected = StepUp().selected(p, n, alpha)
             combined = BenjaminiHochberg().selected(p[None], alpha)[0]
-            np.testing.assert_array_equal(selected, combined)
+            assert_array_equal(selected, combined)
         q = np.minimum(StepUp().qvalues(p, n), 1)
-        np.testing.assert_allclose(q, false_discovery_control(p), rtol=1e-12)
+        assert_allclose(q, false_discovery_control(p), rtol=1e-12)
 
 
 def test_qvalues_are_the_smallest_levels(rng):
@@ -120,22 +121,18 @@ def test_order_and_float32_do_not_matter(rng):
     for procedure in (StepUp("storey"), ConditionalStepUp(), StepUp("quantile")):
         selected = procedure.selected(p, 999, 0.2)
         assert 0 < selected.sum() < 300
-        np.testing.assert_array_equal(
-            procedure.selected(p[order], 999, 0.2), selected[order]
-        )
-        np.testing.assert_array_equal(
-            procedure.selected(p.astype(np.float32), 999, 0.2), selected
-        )
+        assert_array_equal(procedure.selected(p[order], 999, 0.2), selected[order])
+        assert_array_equal(procedure.selected(p.astype(np.float32), 999, 0.2), selected)
 
 
 def test_simes_band():
     arguments, expected = vector("S-band-simes")
     band = simes_band(arguments["n"], arguments["delta"])
-    np.testing.assert_allclose(band[1:-1], expected, rtol=1e-12)
+    assert_allclose(band[1:-1], expected, rtol=1e-12)
     arguments, expected = vector("S-ccv")
     p, n = np.array(arguments["ranks"]) / 201, arguments["n"]
     procedure = ConditionalStepUp(arguments["delta"])
-    np.testing.assert_allclose(procedure.pvalues(p, n), expected["p"], rtol=1e-10)
+    assert_allclose(procedure.pvalues(p, n), expected["p"], rtol=1e-10)
     for alpha, selected in expected["selected"].items():
         actual = procedure.selected(p, n, float(alpha)).nonzero()[0]
         assert actual.tolist() == selected
@@ -147,7 +144,7 @@ def test_local_band_by_all_ranks():
     u = np.sort(np.random.default_rng(3).random((_CHUNK, n)), axis=1)
     r = np.arange(1, n + 1)
     actual = _smallest_tails(n, np.random.default_rng(3))
-    np.testing.assert_allclose(actual, beta(r, n + 1 - r).sf(u).min(axis=1), rtol=1e-9)
+    assert_allclose(actual, beta(r, n + 1 - r).sf(u).min(axis=1), rtol=1e-9)
 
 
 @pytest.mark.parametrize("band", [simes_band, local_band])
@@ -254,7 +251,7 @@ def test_table_for_notebooks():
     assert html.count("<tr>") == 11  # a head and ten samples
     shown = [int(i) for i in re.findall(r"<tr><th>(\d+)</th>", html)]
     expected = np.argsort(_selection().pvalues, kind="stable")[:10]
-    np.testing.assert_array_equal(shown, expected)
+    assert_array_equal(shown, expected)
     assert "<b>" not in html
     assert "&lt;b&gt;" in html
     assert "0 of 60 selected at alpha=0.1" in html

@@ -7,6 +7,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from skood.combine import conformal_pvalues
 from skood.selection import (
@@ -28,7 +29,7 @@ def test_checked_evalues():
     p, n, alpha = np.array(arguments["p"]), arguments["n"], arguments["alpha"]
     ranks = check_pvalues(p, n_calibration=n)
     for name, level in zip(("e1", "e2"), arguments["alpha_bh"], strict=True):
-        np.testing.assert_allclose(evalues_of(ranks, n, level), expected[name])
+        assert_allclose(evalues_of(ranks, n, level), expected[name])
     first, both = arguments["alpha_bh"][0], arguments["alpha_bh"]
     selected = evalue_selection(p[None], n, alpha, alpha_bh=first).nonzero()[0]
     assert selected.tolist() == expected["selected_e1"]
@@ -78,7 +79,7 @@ def test_checked_weighted_selection():
     assert counts.tolist() == expected["R"]
     for pruning, name in (("none", "none"), (0.5, "half")):
         batch = weighted_selection(*values, arguments["alpha"], pruning=pruning)
-        np.testing.assert_allclose(batch.pvalues, expected["p"], rtol=1e-12)
+        assert_allclose(batch.pvalues, expected["p"], rtol=1e-12)
         actual = batch.selected.nonzero()[0].tolist()
         assert actual == expected[f"selected_{name}"]
 
@@ -155,7 +156,7 @@ def test_rate_under_a_shift():
 def test_checked_stream():
     arguments, expected = vector("S-lond")
     p = arguments["p"]
-    np.testing.assert_allclose(_shares()[:8], expected["gamma"], rtol=1e-9)
+    assert_allclose(_shares()[:8], expected["gamma"], rtol=1e-9)
     assert LOND(arguments["alpha"]).update(p).tolist() == expected["rejected"]
     stream = LOND(arguments["alpha"])
     assert [bool(stream.update(each)[0]) for each in p] == expected["rejected"]
