@@ -393,6 +393,6 @@ def test_node_that_is_a_child_of_itself_is_refused():
 
 
 def test_unfitted_estimators_are_loaded():
-    for name in ESTIMATORS:
-        estimator = type(ESTIMATORS[name]())()
+    for kind in {type(fit()) for fit in ESTIMATORS.values()}:
+        estimator = kind()
         assert repr(loads(dumps(estimator), trusted=TRUSTED)) == repr(estimator)

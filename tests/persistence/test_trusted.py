@@ -112,9 +112,10 @@ def test_the_list_is_what_is_needed(examples):
 
 
 def test_all_examples_come_back(examples):
+    trusted = trusted_types(compiled=True)
     for estimator, rows, data, unknown in examples:
         of_tests = [name for name in unknown if name.startswith("tests.")]
-        loaded = loads(data, trusted=[*trusted_types(compiled=True), *of_tests])
+        loaded = loads(data, trusted=[*trusted, *of_tests])
         assert set(vars(loaded)) == set(vars(estimator))
         np.testing.assert_array_equal(
             score(loaded, rows), score(estimator, rows), err_msg=repr(estimator)
