@@ -387,6 +387,7 @@ def test_single_column():
         assert single_column(y) is y
 
 
+@pytest.mark.usefixtures("few_folds")
 @pytest.mark.parametrize("as_list", [False, True])
 def test_names_and_minus_1_in_an_array(as_list):
     """Text as classes, the number -1 for OOD samples: detectors leave these out."""
