@@ -104,7 +104,7 @@ MUTANTS = r"""
 = both are the double sum of w_n w_m KL(n || m): to_n sums it over n first
 - epistemic/_measures.py: error = np.sqrt(n_draws / (n_draws - 1) * np.sum(shares**2, axis=0))
 + error = np.sqrt(np.sum(shares**2, axis=0))
-@ epistemic/test_importance.py
+@ epistemic/test_measures.py
 - epistemic/quam/_searches.py: return softmax(-losses / self.estimator.temperature, axis=0)
 + return softmax(-losses * self.estimator.temperature, axis=0)
 @ epistemic/test_quam.py epistemic/test_base_quam.py

@@ -1,21 +1,32 @@
-"""Curvature of linear heads against autograd, dense matrices and closed forms."""
+"""Curvature of heads and of networks linearized in many weights."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import copy
+import functools
 import math
+import pickle
+import sys
+import types
 
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.linalg import block_diag
 from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 from torch import nn
-from torch.func import hessian
+from torch.func import functional_call, jacrev
 
+from skood.epistemic import Laplace, MixtureLaplace
 from skood.epistemic.laplace._curvature import (
     STRUCTURES,
+    Eigenbasis,
     LastLayer,
     best_precision,
     check_full,
@@ -23,6 +34,8 @@ from skood.epistemic.laplace._curvature import (
 )
 from skood.nn import pretrained
 from skood.nn._make_network import make_network
+from skood.utils._torch import seeded
+from tests.epistemic._member_nets import Recurrent
 
 KINDS = ["diag", "full", "kron"]
 
@@ -83,7 +96,7 @@ def test_full_is_the_hessian_of_the_posterior(n_outputs):
         likelihood = nn.functional.cross_entropy(logits, codes, reduction="sum")
         return likelihood + 0.7 / 2 * (flat**2).sum()
 
-    expected = hessian(loss)(weights.flatten()).numpy()
+    expected = torch.func.hessian(loss)(weights.flatten()).numpy()
     curvature = _curvature("full", features, weights)
     h = curvature.vectors @ np.diag(curvature.eigenvalues) @ curvature.vectors.T
     assert_allclose(h + 0.7 * np.eye(len(h)), expected, atol=1e-12)
@@ -316,3 +329,447 @@ def test_full_matrix_that_is_too_large():
     head = LastLayer(network)
     with pytest.raises(ValueError, match=r"all 30,000 weights, of 7\.2 GB"):
         head.sums("full", *head.read(batch))
+
+
+class _Factors:
+    def __init__(self, blocks):
+        self.kfacs = blocks
+
+
+class _StandIn:
+    """Takes the place of laplace-torch: factors of the right shapes, with its names."""
+
+    def __init__(self, model, *, likelihood, subset_of_weights, hessian_structure):
+        assert likelihood == "classification"
+        assert (subset_of_weights, hessian_structure) == ("all", "kron")
+        self.model = model
+
+    def fit(self, loader, progress_bar):
+        assert not progress_bar
+        self.loss, seen = 0.0, 0
+        for batch, codes in loader:
+            loss = nn.functional.cross_entropy(
+                self.model(batch), codes, reduction="sum"
+            )
+            self.loss, seen = self.loss + loss.detach(), seen + len(batch)
+        assert len(loader.dataset) == seen
+        chosen = [p for p in self.model.parameters() if p.requires_grad]
+        self.H_facs = _Factors(_blocks(p.shape for p in chosen))
+
+
+def _blocks(shapes):
+    rng = torch.Generator().manual_seed(0)
+    blocks = []
+    for shape in shapes:
+        halves = [torch.randn(n, n, generator=rng).double() for n in shape]
+        blocks.append([half @ half.T for half in halves])
+    return blocks
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    module = types.ModuleType("laplace")
+    module.Laplace = _StandIn
+    monkeypatch.setitem(sys.modules, "laplace", module)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    y = np.arange(45) % 3
+    return (rng.normal(size=(45, 4)) + 2 * np.eye(4)[y]).astype(np.float32), y
+
+
+@pytest.fixture(scope="module")
+def frozen():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    return FrozenEstimator(pretrained(net, classes=np.arange(3)))
+
+
+def _naive(frozen, X, names):
+    """Jacobians of the logits, row by row, and the logits, in float64."""
+    net = frozen.module_.double()
+    params = {k: v.detach() for k, v in net.named_parameters() if k in names}
+    results = []
+    for row in torch.from_numpy(X).double():
+        j = jacrev(lambda p, r=row: functional_call(net, p, r[None])[0])(params)
+        results.append(
+            torch.cat([value.flatten(1) for value in j.values()], 1).detach().numpy()
+        )
+    logits = net(torch.from_numpy(X).double()).detach().numpy()
+    net.float()
+    return np.array(results), logits
+
+
+ALL = ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
+@pytest.mark.parametrize(
+    "subset, names", [("all", ALL), (["0"], ALL[:2]), (["2", "0"], ALL)]
+)
+@pytest.mark.parametrize("hessian", ["diag", "full", "kron"])
+def test_posterior_against_dense_matrices(
+    stand_in, data, frozen, hessian, subset, names
+):
+    X, y = data
+    clf = Laplace(
+        frozen,
+        subset=subset,
+        hessian=hessian,
+        prior_precision=0.5,
+        batch_size=7,
+        setting="a",
+        n_samples=3,
+        device="cpu",
+        random_state=0,
+    ).fit(X, y)
+    J, logits = _naive(frozen, X, names)
+    p = softmax(logits, axis=1)
+    H = sum(j.T @ (np.diag(q) - np.outer(q, q)) @ j for j, q in zip(J, p, strict=True))
+    if hessian == "diag":
+        H = np.diag(np.diag(H))
+    params = dict(frozen.module_.named_parameters())
+    if hessian == "kron":
+        blocks = _blocks(params[name].shape for name in names)
+        H = block_diag(*(functools.reduce(np.kron, block) for block in blocks))
+    P = H + 0.5 * np.eye(len(H))
+    S = J @ np.linalg.inv(P) @ J.transpose(0, 2, 1)
+    w = torch.cat([params[name].flatten() for name in names])
+    w = w.detach().double().numpy()
+    log_lik = log_softmax(logits, axis=1)[np.arange(45), y].sum()
+    log_det = np.linalg.slogdet(P / 0.5)[1]
+    expected = log_lik - 0.25 * w @ w - 0.5 * log_det
+    assert clf.log_marginal_likelihood_ == pytest.approx(expected, rel=1e-12)
+    layers, samples = clf._open(X)
+    jacobian, mean = layers.read(layers.network.batch(samples))
+    assert_allclose(jacobian, J, atol=1e-12)
+    assert_allclose(mean, logits, atol=1e-12)
+    posterior = clf._curvature
+    assert_allclose(posterior.covariances(jacobian, 0.5), S, atol=1e-11)
+    assert_allclose(
+        posterior.variances(jacobian, 0.5), np.diagonal(S, axis1=1, axis2=2), atol=1e-11
+    )
+    assert_allclose(posterior.row_sums(jacobian, 0.5), S.sum(2), atol=1e-11)
+    unit = torch.eye(len(w), dtype=torch.float64)
+    half = posterior.draw(unit, 0.5).numpy()
+    assert_allclose(half, half.T, atol=1e-12)
+    assert_allclose(half @ half, np.linalg.inv(P), atol=1e-11)
+    draws = torch.cat([*clf._draws(layers.weights)]).numpy()
+    expected = log_softmax(mean.numpy() + np.einsum("nkp,sp->snk", J, draws), axis=2)
+    assert_allclose(np.log(clf.predict_members(X)), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "predictive", ["mean_field", "probit", "mc", "bridge", "bridge_norm"]
+)
+def test_predictives_and_small_blocks(stand_in, data, frozen, predictive, monkeypatch):
+    X, y = data
+    clf = Laplace(
+        frozen, subset="all", predictive=predictive, setting="a", device="cpu"
+    ).fit(X, y)
+    proba = clf.predict_proba(X)
+    assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    monkeypatch.setattr(
+        "skood.epistemic.laplace._laplace.row_chunks",
+        lambda n, *size: (slice(i, i + 2) for i in range(0, n, 2)),
+    )
+    assert_allclose(clf.predict_proba(X), proba, rtol=1e-10)
+
+
+def test_blocks_of_factors_against_dense_matrices():
+    rng = np.random.default_rng(0)
+
+    def matrix(n):
+        half = rng.normal(size=(n, n))
+        return half @ half.T
+
+    blocks = [(matrix(2), matrix(3)), (matrix(2),), (rng.gamma(1.0, size=4),)]
+    basis = Eigenbasis(blocks)
+    H = np.zeros((12, 12))
+    H[:6, :6], H[6:8, 6:8] = np.kron(*blocks[0]), blocks[1][0]
+    H[8:, 8:] = np.diag(blocks[2][0])
+    inverse = np.linalg.inv(H + 0.3 * np.eye(12))
+    J = torch.from_numpy(rng.normal(size=(5, 3, 12)))
+    assert_allclose(
+        basis.covariances(J, 0.3),
+        J.numpy() @ inverse @ J.numpy().transpose(0, 2, 1),
+        atol=1e-12,
+    )
+    half = basis.draw(torch.eye(12, dtype=torch.float64), 0.3).numpy()
+    assert_allclose(half @ half, inverse, atol=1e-12)
+
+
+def test_linear_model_equals_its_linearization(data):
+    """Of a linear classifier all weights are those of the last layer."""
+    X, y = data
+    net = FrozenEstimator(LogisticRegression().fit(X, y))
+    options = {"hessian": "full", "setting": "a", "random_state": 0}
+    last = Laplace(net, **options).fit(X, y)
+    every = Laplace(net, subset="all", **options).fit(X, y)
+    assert every.prior_precision_ == pytest.approx(last.prior_precision_, rel=1e-8)
+    assert every.log_marginal_likelihood_ == pytest.approx(
+        last.log_marginal_likelihood_, rel=1e-10
+    )
+    assert_allclose(every.predict_proba(X), last.predict_proba(X), rtol=1e-8)
+
+
+def test_unknown_layers(data, frozen):
+    X, y = data
+    with pytest.raises(ValueError, match=r"no layers .* called \['5'\].*\['0', '2'\]"):
+        Laplace(frozen, subset=["5"], hessian="diag").fit(X, y)
+    with pytest.raises(ValueError, match=r"subset=\[\]: Sequential"):
+        Laplace(frozen, subset=[], hessian="diag").fit(X, y)
+
+
+def test_layers_without_kronecker_factors(stand_in, data, frozen, monkeypatch):
+    def fit(self, loader, progress_bar):
+        raise NotImplementedError("Found parameters in un-supported layers.")
+
+    monkeypatch.setattr(_StandIn, "fit", fit)
+    with pytest.raises(ValueError, match=r"subset='all': Found .* hessian='diag'"):
+        Laplace(frozen, subset="all").fit(*data)
+
+
+# ---- against laplace-torch itself
+
+
+@pytest.fixture
+def peer():
+    return pytest.importorskip("laplace")
+
+
+def _fit_peer(peer, frozen, X, y, subset, hessian, tau):
+    net = frozen.module_.double()
+    theirs = peer.Laplace(
+        net,
+        "classification",
+        subset_of_weights=subset,
+        hessian_structure=hessian,
+        prior_precision=tau,
+    )
+    pairs = torch.utils.data.TensorDataset(
+        torch.from_numpy(X).double(), torch.from_numpy(y)
+    )
+    theirs.fit(torch.utils.data.DataLoader(pairs, batch_size=20))
+    return theirs
+
+
+def _bias_free():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3, bias=False))
+    return FrozenEstimator(pretrained(net, classes=np.arange(3)))
+
+
+@pytest.mark.parametrize(
+    "subset, hessian",
+    [
+        ("last_layer", "full"),
+        ("last_layer", "diag"),
+        ("last_layer", "kron"),  # equal only without a bias
+        ("all", "full"),
+        ("all", "diag"),
+        ("all", "kron"),
+    ],
+)
+def test_against_laplace_torch(peer, data, frozen, subset, hessian):
+    """Evidence, probit and bridge; draws are compared by their covariance above."""
+    X, y = data
+    if subset == "last_layer" and hessian == "kron":
+        frozen = _bias_free()
+    ours = Laplace(
+        frozen,
+        subset=subset,
+        hessian=hessian,
+        prior_precision=0.7,
+        setting="a",
+        device="cpu",
+    )
+    theirs = _fit_peer(peer, frozen, X, y, subset, hessian, 0.7)
+    samples = torch.from_numpy(X).double()
+    ours.fit(X, y)  # while the network is in float64
+    # its full matrix is a product with an identity matrix in float32
+    rounded = hessian == "full"
+    assert ours.log_marginal_likelihood_ == pytest.approx(
+        float(theirs.log_marginal_likelihood()), rel=1e-7 if rounded else 1e-12
+    )
+    for predictive in ("probit", "bridge", "bridge_norm"):
+        expected = theirs(samples, link_approx=predictive).numpy()
+        proba = ours.set_params(predictive=predictive).predict_proba(X)
+        assert_allclose(proba, expected, rtol=1e-6 if rounded else 1e-10)
+    frozen.module_.float()
+
+
+def test_perceptron_through_laplace_torch(peer, data):
+    X, y = data
+    net = MLPClassifier((6,), solver="lbfgs", max_iter=30, random_state=0)
+    clf = Laplace(net, subset="all", random_state=0, verbose=1).fit(X, y)
+    assert clf.score(X, y) > 0.8
+    assert clf.predict_uncertainty(X + 20).epistemic.mean() > (
+        clf.predict_uncertainty(X).epistemic.mean()
+    )
+
+
+# ---- binary margins
+
+
+@pytest.mark.parametrize("kind", ["one output", "scikit-learn"])
+@pytest.mark.parametrize("predictive", ["mean_field", "probit", "mc", "bridge"])
+def test_margin_is_a_single_output_for_all_subsets(data, kind, predictive):
+    """Of a linear model all weights are those of the last layer, also of a margin."""
+    X, y = data[0], data[1] > 0
+    net = LogisticRegression().fit(X, y)
+    if kind == "one output":
+        module = nn.Linear(4, 1).double()
+        with torch.no_grad():
+            module.weight.copy_(torch.as_tensor(net.coef_))
+            module.bias.copy_(torch.as_tensor(net.intercept_))
+        net = pretrained(module, classes=[False, True])
+    options = {"setting": "a", "predictive": predictive, "random_state": 0}
+    for hessian in ("full", "diag"):
+        last, every = (
+            Laplace(FrozenEstimator(net), subset=s, hessian=hessian, **options).fit(
+                X, y
+            )
+            for s in ("last_layer", "all")
+        )
+        assert every._arrays["eigenvalues"].size == 5
+        assert every.prior_precision_ == pytest.approx(last.prior_precision_, rel=1e-8)
+        assert every.log_marginal_likelihood_ == pytest.approx(
+            last.log_marginal_likelihood_, rel=1e-10
+        )
+        assert_allclose(every.predict_proba(X), last.predict_proba(X), rtol=1e-8)
+        assert_allclose(every.predict_members(X), last.predict_members(X), rtol=1e-7)
+
+
+def test_margin_of_a_deep_network_in_closed_form(data):
+    X, y = data[0], data[1] > 0
+    with seeded(0):
+        module = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    original = FrozenEstimator(pretrained(module, classes=[False, True]))
+    clf = Laplace(
+        original, subset="all", hessian="full", prior_precision=0.7, setting="a"
+    )
+    clf.fit(X, y)
+    samples = torch.as_tensor(X).double()
+    params = {k: v.detach() for k, v in module.named_parameters()}
+    J = torch.stack(
+        [
+            torch.cat([value.flatten() for value in j.values()])
+            for j in (
+                jacrev(lambda p, r=row: functional_call(module, p, r[None])[0, 0])(
+                    params
+                )
+                for row in samples
+            )
+        ]
+    ).numpy()
+    m = module(samples)[:, 0].detach().numpy()
+    p = 1 / (1 + np.exp(-m))
+    H = (J * (p * (1 - p))[:, None]).T @ J
+    v = np.einsum("nd,de,ne->n", J, np.linalg.inv(H + 0.7 * np.eye(len(H))), J)
+    expected = 1 / (1 + np.exp(-m / np.sqrt(1 + np.pi / 8 * v)))
+    for predictive in ("mean_field", "probit"):
+        result = clf.set_params(predictive=predictive).predict_proba(X)[:, 1]
+        assert_allclose(result, expected, rtol=1e-9)
+    for predictive in ("bridge", "bridge_norm"):
+        proba = clf.set_params(predictive=predictive).predict_proba(X)
+        assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_margin_through_the_stand_in(stand_in, data):
+    X, y = data[0], data[1] > 0
+    with seeded(0):
+        module = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    original = FrozenEstimator(pretrained(module, classes=[False, True]))
+    clf = Laplace(original, subset="all", prior_precision=0.7, setting="a").fit(X, y)
+    mean_field = clf.predict_proba(X)
+    probit = clf.set_params(predictive="probit").predict_proba(X)
+    assert_allclose(mean_field, probit, rtol=1e-12)
+    dumped = pickle.loads(pickle.dumps(clf))
+    assert_array_equal(dumped.predict_proba(X), probit)
+
+
+# ---- networks that cannot be mapped, are too large, or lack a package
+
+
+@pytest.mark.parametrize("inference_mode", [False, True])
+def test_recurrent_networks_row_by_row(data, inference_mode):
+    X, y = data
+    with seeded(0):
+        module = Recurrent(3)
+        module.unused = nn.Linear(2, 2)
+    original = FrozenEstimator(pretrained(module, classes=[0, 1, 2]))
+    clf = Laplace(original, subset="all", hessian="diag", n_samples=3, setting="a")
+    with torch.inference_mode(inference_mode):
+        clf.fit(X, y)
+        layers, samples = clf._open(X[:2])
+        for _ in range(2):  # the second time it is known that mapping fails
+            jacobian, logits = layers.read(layers.network.batch(samples))
+            assert not layers._derivatives.is_mapped
+        members = clf.predict_members(X[:2])
+    twin = copy.deepcopy(module).double()
+    for i in range(2):
+        out = twin(torch.as_tensor(X[i : i + 1]).double())[0]
+        torch.testing.assert_close(logits[i], out.detach(), rtol=1e-10, atol=1e-12)
+        for k in range(3):
+            grads = torch.autograd.grad(
+                out[k], [*twin.parameters()], retain_graph=True, allow_unused=True
+            )
+            expected = torch.cat(
+                [
+                    (torch.zeros_like(w) if g is None else g).flatten()
+                    for g, w in zip(grads, twin.parameters(), strict=True)
+                ]
+            )
+            torch.testing.assert_close(jacobian[i, k], expected, rtol=1e-9, atol=1e-12)
+    assert members.shape == (3, 2, 3)
+
+
+def test_full_matrix_of_too_many_weights(data):
+    X, y = data
+    with seeded(0):
+        module = nn.Sequential(nn.Linear(4, 5000), nn.Tanh(), nn.Linear(5000, 3))
+    original = FrozenEstimator(pretrained(module, classes=[0, 1, 2]))
+    clf = Laplace(original, subset="all", hessian="full", batch_size=2)
+    with pytest.raises(
+        ValueError, match=r"matrix over all 40,003 weights, of 12\.8 GB"
+    ):
+        clf.fit(X, y)
+
+
+class Counting(LogisticRegression):
+    """Counts its fits."""
+
+    fits = 0
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit, and count."""
+        type(self).fits += 1
+        return super().fit(X, y, sample_weight)
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+@pytest.mark.parametrize(
+    "wrapped", [lambda item: item, MixtureLaplace], ids=["Laplace", "MixtureLaplace"]
+)
+def test_missing_package_raises_before_training(data, wrapped, monkeypatch):
+    monkeypatch.setitem(sys.modules, "laplace", None)
+    monkeypatch.setattr(Counting, "fits", 0)
+    with pytest.raises(ImportError, match=r'install "skood\[laplace\]".*last_layer'):
+        wrapped(Laplace(Counting(), subset="all")).fit(*data)
+    assert Counting.fits == 0
+    wrapped(Laplace(Counting(), subset="all", hessian="diag")).fit(*data)
+    assert Counting.fits > 0
+
+
+def test_broken_package_gives_its_cause(data, frozen, monkeypatch, tmp_path):
+    (tmp_path / "laplace.py").write_text("import a_package_that_is_missing")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "laplace", raising=False)
+    with pytest.raises(
+        ImportError,
+        match=r"cannot be imported here \(No module named 'a_package_that_is_missing'\)"
+        r": pip install --upgrade .* hessian='diag'",
+    ):
+        Laplace(frozen, subset="all").fit(*data)
