@@ -11,12 +11,11 @@ from scipy.stats import binom
 from skood.exceptions import NotCertifiableError
 from skood.rejection import (
     BoundedImprovement,
-    Certificate,
     TwoThresholds,
     certify,
     solve,
 )
-from tests.decision._scores import certify_arguments, samples_of
+from tests.decision._scores import certified, samples_of, solved
 
 BOUND = 3.0  # on the loss
 
@@ -33,23 +32,27 @@ def _violations(n_draws, n, rule, double):
     """Numbers of certified rules, and of those whose risk on new data is too large."""
     rng = np.random.default_rng(0)
     a, b, loss = _draw(50_000, rng)
-    certified = broken = 0
+    n_certified = broken = 0
     for seed in range(n_draws):
         risk, ood, losses = _draw(n, rng)
         scores = (risk, ood if double else None)
         try:
-            point = certify(
+            point = certified(
                 rule,
-                samples_of(*scores, losses, None, None),
-                Certificate(delta=0.2, max_loss=BOUND),
+                *scores,
+                losses,
+                None,
+                None,
                 random_state=seed,
+                delta=0.2,
+                max_loss=BOUND,
             )
         except NotCertifiableError:
             continue
-        certified += 1
+        n_certified += 1
         accepted = point.accept(a, b if double else None)
         broken += loss[accepted].mean() > rule.risk_max
-    return certified, broken
+    return n_certified, broken
 
 
 @pytest.mark.parametrize(
@@ -57,8 +60,8 @@ def _violations(n_draws, n, rule, double):
 )
 @pytest.mark.parametrize("double", [False, True], ids=["one score", "two scores"])
 def test_risk_of_heavy_tails_on_new_data(n_draws, n, double):
-    certified, broken = _violations(n_draws, n, BoundedImprovement(0.7), double)
-    assert certified > 0.4 * n_draws
+    n_certified, broken = _violations(n_draws, n, BoundedImprovement(0.7), double)
+    assert n_certified > 0.4 * n_draws
     # a share of at most delta of all draws breaks the bound
     assert broken <= binom.ppf(0.999, n_draws, 0.2)
 
@@ -70,9 +73,7 @@ def test_without_a_certificate_the_bound_is_broken_more_often():
     broken = 0
     for _ in range(60):
         risk, _, losses = _draw(400, rng)
-        point = solve(
-            BoundedImprovement(0.7), samples_of(risk, None, losses, None, None)
-        )
+        point = solved(BoundedImprovement(0.7), risk, None, losses, None, None)
         broken += loss[point.accept(a)].mean() > 0.7
     assert broken > 0.2 * 60
 
@@ -83,9 +84,7 @@ def test_few_samples_are_never_certified():
     for n in (1, 2, 3, 10):
         a, _, _ = _draw(n, rng)
         with pytest.raises(NotCertifiableError, match="selective risk"):
-            certify(
-                BoundedImprovement(0.1), samples_of(a, None, np.zeros(n), None, None)
-            )
+            certified(BoundedImprovement(0.1), a, None, np.zeros(n), None, None)
 
 
 def test_the_tested_samples_meet_the_bound():
@@ -93,7 +92,7 @@ def test_the_tested_samples_meet_the_bound():
     a, _, loss = _draw(1000, np.random.default_rng(1))
     rule = BoundedImprovement(0.8)
     options = {"max_loss": BOUND, "split": 0.4, "random_state": 0}
-    point = certify(rule, **certify_arguments(a, None, loss, None, None, **options))
+    point = certified(rule, a, None, loss, None, None, **options)
     # An eighth of .4 chooses thresholds: the first 5 % of the permutation.
     tested = np.sort(np.random.RandomState(0).permutation(1000)[50:])
     losses = loss[tested][point.accept(a[tested])]
@@ -116,11 +115,15 @@ def test_units_of_the_loss(double):
             if double:
                 rule = TwoThresholds(0.1, 1.3 * factor, criterion="selective_risk")
             points.append(
-                certify(
+                certified(
                     rule,
-                    samples_of(a, b if double else None, factor * loss, None, None),
-                    Certificate(max_loss=BOUND * factor),
+                    a,
+                    b if double else None,
+                    factor * loss,
+                    None,
+                    None,
                     random_state=0,
+                    max_loss=BOUND * factor,
                 )
             )
         assert points[0].lam == points[1].lam
@@ -132,11 +135,15 @@ def test_samples_needed_in_other_units():
     needed = []
     for factor in (1.0, 1000.0):
         with pytest.raises(NotCertifiableError) as error:
-            certify(
+            certified(
                 BoundedImprovement(0.5 * factor),
-                samples_of(a, None, factor * loss, None, None),
-                Certificate(max_loss=BOUND * factor),
+                a,
+                None,
+                factor * loss,
+                None,
+                None,
                 random_state=0,
+                max_loss=BOUND * factor,
             )
         needed.append(error.value.n_id_needed)
     assert needed[0] == needed[1] > 100

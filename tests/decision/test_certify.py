@@ -21,7 +21,6 @@ from skood.rejection import (
     CostBased,
     OperatingPoint,
     ScoredSamples,
-    Solver,
     certify,
     max_accepted_ood,
     min_accepted_id,
@@ -30,7 +29,7 @@ from skood.rejection import (
 )
 from tests.decision._scores import (
     GUARANTEES,
-    certify_arguments,
+    certified,
     draw,
     increasing,
     samples_of,
@@ -110,16 +109,10 @@ def test_one_score_by_brute_force(guarantee, infinite):
         arguments = BoundedTPRFPR(phi, rho), a, None, loss, a_ood, None
         if best is None:
             with pytest.raises(NotCertifiableError):
-                certify(
-                    arguments[0],
-                    samples_of(*arguments[1:]),
-                    Certificate(guarantee, delta=0.2),
-                )
+                certified(*arguments, guarantee=guarantee, delta=0.2)
             continue
         n_certified += 1
-        point = certify(
-            arguments[0], samples_of(*arguments[1:]), Certificate(guarantee, delta=0.2)
-        )
+        point = certified(*arguments, guarantee=guarantee, delta=0.2)
         assert point.risk == pytest.approx(best[0], abs=1e-11)
         assert (round(point.tpr * len(a)), round(point.fpr * len(a_ood))) == (
             -best[1],
@@ -154,10 +147,10 @@ def test_many_angles_by_brute_force(monkeypatch, infinite):
         options = {"guarantee": "ltt", "delta": 0.3, "n_angles": 5}
         if best is None:
             with pytest.raises(NotCertifiableError):
-                certify(arguments[0], **certify_arguments(*arguments[1:], **options))
+                certified(*arguments, **options)
             continue
         n_certified += 1
-        point = certify(arguments[0], **certify_arguments(*arguments[1:], **options))
+        point = certified(*arguments, **options)
         assert point.risk == pytest.approx(best[0], abs=1e-11)
         assert (round(point.tpr * 54), round(point.fpr * 50)) == (-best[1], best[2])
         assert point.theta == pytest.approx(best[3], abs=1e-12)
@@ -201,9 +194,7 @@ def test_upper_end(rule, guarantee, K):
     # the risk falls with the threshold, and each OOD row is just below an ID row
     a = np.arange(1500, dtype=float)
     a_ood = np.arange(150) * 10 + 4.5
-    point = certify(
-        rule, samples_of(a, None, (1500 - a) ** 2, a_ood, None), Certificate(guarantee)
-    )
+    point = certified(rule, a, None, (1500 - a) ** 2, a_ood, None, guarantee=guarantee)
     assert round(point.fpr * 150) == K
     # the last ID row before the next OOD row
     assert round(point.tpr * 1500) == (10 * K + 5 if K < 150 else 1500)
@@ -263,12 +254,7 @@ def test_prior_may_be_an_interval():
     rule = BoundedPrecisionRecall(0.9, 0.7, ood_prior=0.1)
     upper = BoundedPrecisionRecall(0.9, 0.7, ood_prior=0.25)
     expected = certify(upper, samples_of(*data), random_state=0)
-    assert (
-        certify(
-            rule, samples_of(*data), Certificate(ood_prior=(0.05, 0.25)), random_state=0
-        )
-        == expected
-    )
+    assert certified(rule, *data, random_state=0, ood_prior=(0.05, 0.25)) == expected
     assert (
         certify(rule, samples_of(*data), Certificate(ood_prior=0.25), random_state=0)
         == expected
@@ -292,16 +278,18 @@ def test_precision_that_nothing_can_break(rule):
 
 def test_certify_needs_no_ood_samples_at_a_prior_of_zero():
     a, _, loss, _, _ = increasing()
-    point = certify(
-        BoundedPrecisionRecall(0.9, 0.7, 0.0), samples_of(a, None, loss, None, None)
-    )
+    point = certified(BoundedPrecisionRecall(0.9, 0.7, 0.0), a, None, loss, None, None)
     assert point.precision == 1
     assert math.isnan(point.fpr)
     with pytest.raises(ValueError, match="BoundedPrecisionRecall needs OOD samples"):
-        certify(
+        certified(
             BoundedPrecisionRecall(0.9, 0.7, 0.0),
-            samples_of(a, None, loss, None, None),
-            Certificate(ood_prior=0.3),
+            a,
+            None,
+            loss,
+            None,
+            None,
+            ood_prior=0.3,
         )
 
 
@@ -319,14 +307,10 @@ def test_angle_depends_on_the_first_samples_only(monkeypatch):
         lambda samples, share, rng: tuple(map(samples.take, parts)),
     )
     rule = BoundedTPRFPR(0.6, 0.3)
-    point = certify(
-        rule, samples_of(a, b, loss, a_ood, b_ood), Certificate("expectation")
-    )
+    point = certified(rule, a, b, loss, a_ood, b_ood, guarantee="expectation")
     loss[halves[1]] = rng.permutation(loss[halves[1]])
     b[halves[1]] += 0.5
-    other = certify(
-        rule, samples_of(a, b, loss, a_ood, b_ood), Certificate("expectation")
-    )
+    other = certified(rule, a, b, loss, a_ood, b_ood, guarantee="expectation")
     assert (other.theta, other.scales) == (point.theta, point.scales)
     assert other.lam != point.lam
     # the numbers are those of the second part
@@ -348,7 +332,7 @@ def test_first_samples_leave_room_for_the_second(monkeypatch):
     monkeypatch.setattr(_guarantee, "search_problem", spy)
     data = draw(np.random.default_rng(0), 500, 400)
     options = {"split": 0.2, "random_state": 0, "guarantee": "expectation"}
-    certify(BoundedTPRFPR(0.6, 0.4), **certify_arguments(*data, **options))
+    certified(BoundedTPRFPR(0.6, 0.4), *data, **options)
     (rule, n_id, n_ood, feasible), *more = asked
     assert (n_id, n_ood, feasible, more) == (100, 80, True, [])
     tpr = math.ceil(401 * 0.6) / 400
@@ -362,7 +346,7 @@ def test_first_samples_leave_room_for_the_second(monkeypatch):
     # if that is too much, less room, down to what the second part will be held to
     asked.clear()
     with pytest.raises(NotCertifiableError):
-        certify(BoundedTPRFPR(0.97, 0.01), **certify_arguments(*data, **options))
+        certified(BoundedTPRFPR(0.97, 0.01), *data, **options)
     assert [feasible for *_, feasible in asked] == [False, False, False]
     assert asked[-1][0].tpr_min == math.ceil(401 * 0.97) / 400
     assert asked[-1][0].fpr_max == (math.floor(321 * 0.01) - 1) / 320
@@ -372,11 +356,8 @@ def test_coverage_of_two_scores_without_ood_samples():
     a, b, loss, _, _ = draw(np.random.default_rng(5), 400, 1)
     rule = BoundedAbstention(0.7)
     for guarantee, n, delta in (("high_probability", 240, 0.1), ("ltt", 360, 0.1 / 16)):
-        point = certify(
-            rule,
-            samples_of(a, b, loss, None, None),
-            Certificate(guarantee),
-            random_state=0,
+        point = certified(
+            rule, a, b, loss, None, None, random_state=0, guarantee=guarantee
         )
         assert round(point.tpr * n) >= min_accepted_id(n, 0.7, delta)
         assert point.tpr * n == pytest.approx(round(point.tpr * n), abs=1e-9)
@@ -399,22 +380,21 @@ def test_reversed_score_is_warned_of_once(guarantee):
     a, b, loss, a_ood, b_ood = draw(np.random.default_rng(0), 500, 500)
     arguments = BoundedTPRFPR(0.6, 0.3), a, -b, loss, a_ood, -b_ood
     with pytest.warns(SkoodWarning, match="uses the OOD score reversed") as record:
-        point = certify(
-            arguments[0],
-            samples_of(*arguments[1:]),
-            Certificate(guarantee),
-            Solver(angles="full"),
+        point = certified(
+            *arguments,
             random_state=0,
+            guarantee=guarantee,
+            angles="full",
         )
     assert len(record) == 1
     assert point.theta < 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        certify(
+        certified(
             _swap(arguments)[0],
-            samples_of(*_swap(arguments)[1:]),
-            Certificate(guarantee),
+            *_swap(arguments)[1:],
             random_state=0,
+            guarantee=guarantee,
         )
 
 
@@ -451,22 +431,22 @@ def test_certificates_hold_where_the_plug_in_breaks_bounds(
 ):
     delta = 0.1
     broken = dict.fromkeys((*guarantees, "plug-in"), 0)
-    certified = dict.fromkeys(guarantees, 0)
+    n_certified = dict.fromkeys(guarantees, 0)
     for seed in range(repetitions):
         data = draw(np.random.default_rng(seed), 300, 300)
         broken["plug-in"] += _is_broken(rule, solve(rule, samples_of(*data)))
         for guarantee in guarantees:
             options = {"guarantee": guarantee, "delta": delta, "random_state": seed}
             try:
-                point = certify(rule, **certify_arguments(*data, **options))
+                point = certified(rule, *data, **options)
             except NotCertifiableError:
                 continue
-            certified[guarantee] += 1
+            n_certified[guarantee] += 1
             broken[guarantee] += _is_broken(rule, point)
     allowed = _allowed(repetitions, delta, level)
     assert broken.pop("plug-in") > allowed
     assert max(broken.values()) <= allowed
-    assert min(certified.values()) >= 0.9 * repetitions
+    assert min(n_certified.values()) >= 0.9 * repetitions
 
 
 @pytest.mark.parametrize("delta", [pytest.param(0.05, marks=pytest.mark.slow), 0.3])
@@ -477,10 +457,8 @@ def test_rate_of_broken_promises_has_a_closed_form(delta):
     tpr = []
     for _ in range(repetitions):
         a = rng.normal(size=n)
-        point = certify(
-            BoundedAbstention(0.7),
-            samples_of(a, None, np.exp(a), None, None),
-            Certificate(delta=delta),
+        point = certified(
+            BoundedAbstention(0.7), a, None, np.exp(a), None, None, delta=delta
         )
         tpr.append(norm.cdf(point.lam * point.scales[0]))
     k = min_accepted_id(n, 0.7, delta)
@@ -501,17 +479,19 @@ def test_expectations_have_closed_forms():
     tpr, fpr = [], []
     for _ in range(repetitions):
         a, a_ood = rng.uniform(size=n), rng.uniform(size=n)
-        point = certify(
-            BoundedTPRFPR(0.72, 1.0),
-            samples_of(a, None, a, a_ood, None),
-            Certificate("expectation"),
+        point = certified(
+            BoundedTPRFPR(0.72, 1.0), a, None, a, a_ood, None, guarantee="expectation"
         )
         tpr.append(point.lam * point.scales[0])
         dense = np.linspace(0, 1, 401)
-        point = certify(
+        point = certified(
             BoundedTPRFPR(0.0, 0.29),
-            samples_of(dense, None, 2 - dense, a_ood, None),
-            Certificate("expectation"),
+            dense,
+            None,
+            2 - dense,
+            a_ood,
+            None,
+            guarantee="expectation",
         )
         fpr.append(point.lam * point.scales[0])
     for rates, rank in ((tpr, 29), (fpr, 11)):
@@ -551,9 +531,7 @@ def test_certificate_of_thresholds_of_one_score(guarantee):
     """Statements of the rule, with the errors of the ranks that certify them."""
     a, _, loss, a_ood, _ = draw(np.random.default_rng(3), 400, 300)
     rule = BoundedTPRFPR(0.5, 0.3)
-    point = certify(
-        rule, samples_of(a, None, loss, a_ood, None), Certificate(guarantee, delta=0.1)
-    )
+    point = certified(rule, a, None, loss, a_ood, None, guarantee=guarantee, delta=0.1)
     tpr, fpr = point.certificate.statements
     assert (tpr.text, fpr.text) == ("TPR >= 0.5", "FPR <= 0.3")
     assert (tpr.estimate, fpr.estimate) == (point.tpr, point.fpr)
@@ -570,12 +548,7 @@ def test_cost_of_one_score_is_bounded():
     """The upper bound on the cost holds for new samples; there is no other bound."""
     a, _, loss, a_ood, _ = draw(np.random.default_rng(3), 2000, 1500)
     rule = CostBased()
-    point = certify(
-        rule,
-        samples_of(a, None, loss, a_ood, None),
-        Certificate(delta=0.1),
-        random_state=0,
-    )
+    point = certified(rule, a, None, loss, a_ood, None, random_state=0, delta=0.1)
     (statement,) = point.certificate.statements
     assert "<= 0" in statement.text
     new = draw(np.random.default_rng(4), 40_000, 40_000)

@@ -17,12 +17,13 @@ from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (
     BoundedAbstention,
     BoundedImprovement,
-    Certificate,
     RejectOptionClassifier,
-    certify,
-    certify_path,
 )
-from tests.decision._scores import GUARANTEES, certify_arguments, samples_of
+from tests.decision._scores import (
+    GUARANTEES,
+    certified,
+    certified_path,
+)
 
 
 def _draw_classes(rng, n_samples, n_classes):
@@ -83,11 +84,15 @@ def test_promises_with_ties_and_heavy_tails(guarantee, double, n_draws):
         rng = np.random.default_rng(seed)
         a, b = _heavy(rng, 60), _heavy(rng, 60)
         loss = 1.0 * (rng.uniform(size=60) < 1 / (1 + np.exp(-np.clip(a, -5, 5))))
-        point = certify(
+        point = certified(
             BoundedAbstention(0.5),
-            samples_of(a, b if double else None, loss, None, None),
-            Certificate(guarantee),
+            a,
+            b if double else None,
+            loss,
+            None,
+            None,
             random_state=seed,
+            guarantee=guarantee,
         )
         new = _heavy(rng, 4000), _heavy(rng, 4000) if double else None
         accepted = point.accept(*new)
@@ -123,11 +128,7 @@ def test_sorted_samples_do_not_void_a_certified_path(kind):
             options = {"two_valued": False}
         path = [{"theta": 0.0, "lam": 0.5}]
         try:
-            certify_path(
-                rule,
-                path,
-                **certify_arguments(*data, None, None, random_state=seed, **options),
-            )
+            certified_path(rule, path, *data, None, None, random_state=seed, **options)
             n_certified += 1
         except NotCertifiableError:
             continue
@@ -170,9 +171,7 @@ def test_one_score_within_a_bounded_risk(name, n, n_draws):
         scores, losses = _one_score(name, rng, n)
         data = scores, None, losses, None, None
         try:
-            point = certify(
-                BoundedImprovement(0.08), samples_of(*data), random_state=seed
-            )
+            point = certified(BoundedImprovement(0.08), *data, random_state=seed)
         except NotCertifiableError:
             continue
         n_broken += loss[point.accept(new)].mean() > 0.08
@@ -186,9 +185,7 @@ def test_one_score_certifies_a_large_coverage():
         scores, loss = _one_score("confidence", np.random.default_rng(seed), 1500)
         try:
             data = scores, None, loss, None, None
-            point = certify(
-                BoundedImprovement(0.08), samples_of(*data), random_state=seed
-            )
+            point = certified(BoundedImprovement(0.08), *data, random_state=seed)
             coverage.append(point.tpr)
         except NotCertifiableError:
             coverage.append(0.0)
@@ -203,10 +200,7 @@ def test_the_best_of_eight_certified_scores():
         scores = np.random.default_rng(seed).random((8, 200))
         for k, options in enumerate(({}, {"n_candidates": 8})):
             points = [
-                certify(
-                    BoundedAbstention(0.7),
-                    **certify_arguments(a, None, a, None, None, **options),
-                )
+                certified(BoundedAbstention(0.7), a, None, a, None, None, **options)
                 for a in scores
             ]
             n_broken[k] += min(p.lam * p.scales[0] for p in points) < 0.7

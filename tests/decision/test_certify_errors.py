@@ -21,7 +21,7 @@ from skood.rejection import (
 )
 from tests.decision._scores import (
     GUARANTEES,
-    certify_arguments,
+    certified,
     draw,
     increasing,
     samples_of,
@@ -64,11 +64,8 @@ def test_no_threshold_does_both_until_there_are_more_samples():
     assert n_id > 100 or n_ood > 80
     # copies of the rows have the same rates
     times = math.ceil(max(n_id / 100, n_ood / 80))
-    point = certify(
-        rule,
-        samples_of(
-            np.tile(a, times), None, np.tile(loss, times), np.tile(a_ood, times), None
-        ),
+    point = certified(
+        rule, np.tile(a, times), None, np.tile(loss, times), np.tile(a_ood, times), None
     )
     assert point.feasible
 
@@ -111,12 +108,7 @@ def test_no_number_of_samples_suffices(rule):
 def test_single_sample_is_too_few_to_split(guarantee, n_id, n_ood):
     data = draw(np.random.default_rng(0), n_id, n_ood)
     with pytest.raises(NotCertifiableError, match="too few for "):
-        certify(
-            BoundedTPRFPR(0.6, 0.3),
-            samples_of(*data),
-            Certificate(guarantee),
-            random_state=0,
-        )
+        certified(BoundedTPRFPR(0.6, 0.3), *data, random_state=0, guarantee=guarantee)
 
 
 def test_rules_without_bounds_on_rates():
@@ -144,11 +136,7 @@ def test_prior_that_is_no_interval(prior):
     with pytest.raises(
         ValueError, match=r"pair \(low, high\) with 0 <= low <= high, got"
     ):
-        certify(
-            BoundedPrecisionRecall(),
-            samples_of(*increasing()),
-            Certificate(ood_prior=prior),
-        )
+        certified(BoundedPrecisionRecall(), *increasing(), ood_prior=prior)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +160,7 @@ def test_prior_that_is_no_interval(prior):
 )
 def test_invalid_parameters(options, message):
     with pytest.raises(ValueError, match=message):
-        certify(BoundedTPRFPR(), **certify_arguments(*increasing(), **options))
+        certified(BoundedTPRFPR(), *increasing(), **options)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from skood.datasets import make_reject_option_1d
 from skood.rejection import BoundedImprovement, CostBased, PlugInCost, solve
-from tests.decision._scores import samples_of
+from tests.decision._scores import samples_of, solved
 
 N = np.array([0, 6, 7, 8, 10])
 E = np.array([0.0, 3.0, 0.0, 2.0, 5.0])
@@ -84,15 +84,11 @@ def test_accept_none_and_accept_all():
     assert math.isnan(point.risk) and math.isnan(point.precision)
     assert not point.accept([-1e300, -math.inf]).any()
     # errors are cheaper than rejections
-    point = solve(
-        CostBased(5.0, ood_prior=0.1), samples_of(a, None, [0, 0, 1], a_ood, None)
-    )
+    point = solved(CostBased(5.0, ood_prior=0.1), a, None, [0, 0, 1], a_ood, None)
     assert (point.tpr, point.fpr) == (1, 1)
     assert point.objective == pytest.approx(0.9 / 3 + 0.1)
     # a tie: the larger TPR is preferred
-    point = solve(
-        CostBased(reject_id=1.0, ood_prior=0), samples_of(a, None, [1] * 3, None, None)
-    )
+    point = solved(CostBased(reject_id=1.0, ood_prior=0), a, None, [1] * 3, None, None)
     assert (point.tpr, point.objective) == (1, 1)
 
 
@@ -112,9 +108,8 @@ def test_plug_in_is_the_formula(ood_prior):
 
 
 def test_plug_in_without_ood_score_is_chows_rule():
-    point = solve(
-        PlugInCost(reject_id=0.3),
-        samples_of([0.1, 0.3, 0.31], None, [0] * 3, None, None),
+    point = solved(
+        PlugInCost(reject_id=0.3), [0.1, 0.3, 0.31], None, [0] * 3, None, None
     )
     assert point.accept([0.1, 0.3, 0.31]).tolist() == [True, True, False]
     assert (point.theta, point.scales) == (0.0, (1.0, 1.0))

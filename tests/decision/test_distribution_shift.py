@@ -39,7 +39,12 @@ from skood.rejection import (
     ood_prior_interval,
 )
 from skood.stats._mean_intervals import clopper_pearson
-from tests.decision._scores import certify_arguments, samples_of
+from tests.decision._scores import (
+    FixedPValues,
+    certified,
+    certified_path,
+    samples_of,
+)
 
 VECTORS = json.loads(Path(__file__).with_name("vectors_certificates.json").read_text())
 
@@ -83,18 +88,6 @@ def test_weighted_pvalues(vector):
 def test_procedures(vector):
     pvalues, expected = np.array(vector["input"]["p"]), vector["expected"]
     delta = vector["input"]["delta"]
-
-    class FixedPValues:
-        """A statement with given p-values of the candidates."""
-
-        group = source = None
-
-        def __init__(self, column):
-            self.column = column
-
-        def pvalue(self, samples, accepted, unlabeled, delta, stakes):
-            return self.column[int(accepted.sum())]
-
     tests = [FixedPValues(column) for column in pvalues.T]
     scores = np.arange(6.0)
     samples = samples_of(scores, None, 0 * scores, None, None)
@@ -364,12 +357,7 @@ def test_a_path_of_false_candidates_is_rarely_certified():
         total += chance
         a = np.repeat(np.arange(4.0), counts)
         try:
-            certify_path(
-                rule,
-                path,
-                samples_of(a, None, np.zeros(n), None, None),
-                Certificate(delta=delta),
-            )
+            certified_path(rule, path, a, None, np.zeros(n), None, None, delta=delta)
         except NotCertifiableError:
             continue
         level += chance
@@ -392,7 +380,7 @@ def test_order_of_statements_and_labels_does_not_matter():
     data = a, b, loss, a_ood, b_ood
     options = {"sample_weight_id": weight, "weight_max": 6.0, "random_state": 0}
     points = [
-        certify(rule, **certify_arguments(*data, group_id=g, source_ood=s, **options))
+        certified(rule, *data, group_id=g, source_ood=s, **options)
         for rule, g, s in (
             (RULE, group, source),
             (_Reversed(RULE.rules), group, source),
@@ -422,7 +410,7 @@ RULE = AllOf([BoundedTPRFPR(0.6, 0.3), BoundedImprovement(0.2)])
 )
 def test_promise_for_the_weighted_distribution(n_draws):
     rng = np.random.default_rng(0)
-    certified = broken = ignored = 0
+    n_certified = broken = ignored = 0
     a, b, loss, weight = _tilted(rng, 100_000)
     a_ood, b_ood = rng.normal(2.2, size=(2, 50_000))
     for seed in range(n_draws):
@@ -430,23 +418,18 @@ def test_promise_for_the_weighted_distribution(n_draws):
         data = a[drawn], b[drawn], loss[drawn], a_ood[others], b_ood[others]
         options = {"sample_weight_id": weight[drawn], "weight_max": 6.0}
         try:
-            point = certify(
-                RULE,
-                **certify_arguments(*data, delta=0.2, random_state=seed, **options),
-            )
+            point = certified(RULE, *data, delta=0.2, random_state=seed, **options)
         except NotCertifiableError:
             continue
-        certified += 1
+        n_certified += 1
         inside, leaked = point.accept(a, b), point.accept(a_ood, b_ood).mean()
         tpr = weight[inside].sum() / weight.sum()
         risk = np.average(loss[inside], weights=weight[inside])
         broken += tpr < 0.6 or risk > 0.2 or leaked > 0.3
-        unweighted = certify(
-            RULE, samples_of(*data), Certificate(delta=0.2), random_state=seed
-        )
+        unweighted = certified(RULE, *data, random_state=seed, delta=0.2)
         inside = unweighted.accept(a, b)
         ignored += weight[inside].sum() / weight.sum() < 0.6
-    assert certified > 0.6 * n_draws
+    assert n_certified > 0.6 * n_draws
     assert broken <= binom.ppf(0.999, n_draws, 0.2)
     assert ignored > 0.5 * n_draws  # so that this test can fail
 
@@ -458,7 +441,7 @@ def test_weighted_statements():
     a_ood, b_ood = rng.normal(2.2, size=(2, 3000))
     data = a, b, loss, a_ood, b_ood
     options = {"sample_weight_id": weight, "weight_max": 6.0, "random_state": 0}
-    point = certify(RULE, **certify_arguments(*data, **options))
+    point = certified(RULE, *data, **options)
     tpr, fpr, risk = point.certificate.statements
     assert tpr.estimate == pytest.approx(point.tpr)
     assert risk.estimate == pytest.approx(point.risk)
@@ -471,7 +454,7 @@ def test_weighted_statements():
     assert "only approximately for the distributions in use" in text
     # the unit of the weights does not matter
     scaled = {"sample_weight_id": 8 * weight, "weight_max": 48.0, "random_state": 0}
-    again = certify(RULE, **certify_arguments(*data, **scaled))
+    again = certified(RULE, *data, **scaled)
     assert (again.theta, again.lam) == (point.theta, point.lam)
     assert_allclose(
         [s.pvalue for s in again.certificate.statements],
@@ -493,16 +476,14 @@ def test_weight_zero_leaves_a_sample_out():
         "group_id": group,
     }
     rule = BoundedTPRFPR(0.5, 0.4)
-    point = certify(
-        rule, **certify_arguments(a, b, loss, a_ood, b_ood, **zeros, **options)
-    )
+    point = certified(rule, a, b, loss, a_ood, b_ood, **zeros, **options)
     remaining = {
         "sample_weight_id": weight[~gone],
         "sample_weight_ood": of_ood[~gone_ood],
         "group_id": group[~gone],
     }
     arrays = a[~gone], b[~gone], loss[~gone], a_ood[~gone_ood], b_ood[~gone_ood]
-    again = certify(rule, **certify_arguments(*arrays, **remaining, **options))
+    again = certified(rule, *arrays, **remaining, **options)
     assert (point.theta, point.lam, point.rates) == (
         again.theta,
         again.lam,
@@ -530,21 +511,17 @@ def test_frequencies_are_repeated_samples(guarantee, double):
         options |= {"group_id": group, "source_ood": source}
         more = {"group_id": np.repeat(group, n), "source_ood": np.repeat(source, m)}
     rule = BoundedTPRFPR(0.5, 0.4)
-    point = certify(
+    point = certified(
         rule,
-        **certify_arguments(
-            *(a, b, loss, a_ood, b_ood),
-            sample_weight_id=n,
-            sample_weight_ood=m,
-            weights="frequency",
-            **options,
-        ),
+        *(a, b, loss, a_ood, b_ood),
+        sample_weight_id=n,
+        sample_weight_ood=m,
+        weights="frequency",
+        **options,
     )
     arrays = repeated(a, n), repeated(b, n), repeated(loss, n)
     arrays = *arrays, repeated(a_ood, m), repeated(b_ood, m)
-    assert repr(point) == repr(
-        certify(rule, **certify_arguments(*arrays, **{**options, **more}))
-    )
+    assert repr(point) == repr(certified(rule, *arrays, **{**options, **more}))
 
 
 def test_weighted_conformal_thresholds():
@@ -560,10 +537,17 @@ def test_weighted_conformal_thresholds():
             leaked + W <= rho * (of_ood.sum() + W)
         ):
             best = min(best, np.average(loss[a <= lam], weights=weight[a <= lam]))
-    point = certify(
+    point = certified(
         BoundedTPRFPR(phi, rho),
-        samples_of(*(a, None, loss, a_ood, None), weight_id=weight, weight_ood=of_ood),
-        Certificate("expectation", shift=Shift(weight_max=W)),
+        a,
+        None,
+        loss,
+        a_ood,
+        None,
+        weight_id=weight,
+        weight_ood=of_ood,
+        guarantee="expectation",
+        weight_max=W,
     )
     assert np.isfinite(best)
     assert point.risk == pytest.approx(best)
@@ -582,11 +566,8 @@ def test_weighted_conformal_coverage():
         drawn = rng.integers(50_000, size=60)
         weights = {"sample_weight_id": weight[drawn], "weight_max": 6.0}
         zeros, rule = np.zeros(60), BoundedAbstention(0.7)
-        point = certify(
-            rule,
-            **certify_arguments(
-                a[drawn], None, zeros, None, None, guarantee="expectation", **weights
-            ),
+        point = certified(
+            rule, a[drawn], None, zeros, None, None, guarantee="expectation", **weights
         )
         tprs.append(weight[point.accept(a)].sum() / weight.sum())
     assert np.mean(tprs) >= 0.7 - 3 * np.std(tprs) / np.sqrt(150)
@@ -599,9 +580,7 @@ def test_margin_for_a_total_variation_distance():
     a, b, loss, _ = _tilted(rng, 4000)
     a_ood, b_ood = rng.normal(2.5, size=(2, 4000))
     data = a, b, loss, a_ood, b_ood
-    point = certify(
-        RULE, samples_of(*data), Certificate(shift=Shift(tv=0.05)), random_state=0
-    )
+    point = certified(RULE, *data, random_state=0, tv=0.05)
     tpr, fpr, risk = point.certificate.statements
     assert (tpr.text, fpr.text) == ("TPR >= 0.65", "FPR <= 0.25")
     assert risk.text == "-0.2 TPR +1 mean loss of accepted samples +0.05 <= 0"
@@ -635,7 +614,7 @@ def _mixture(rng, n, share, far):
 def test_promise_of_the_precision_in_use(n_draws):
     """The share of OOD samples and the mixture of their sources are unknown."""
     rng = np.random.default_rng(7)
-    certified = broken = 0
+    n_certified = broken = 0
     new, is_ood = _mixture(rng, 200_000, 0.25, 0.7)
     for seed in range(n_draws):
         a, b = rng.normal(size=(2, 1500))
@@ -643,19 +622,24 @@ def test_promise_of_the_precision_in_use(n_draws):
         a_ood, b_ood = rng.normal(2.5, size=(2, 1000)) - 0.5 * source
         unlabeled, _ = _mixture(rng, 4000, 0.25, 0.7)
         try:
-            point = certify(
+            point = certified(
                 BoundedPrecisionRecall(0.95, 0.6),
-                samples_of(*(a, b, np.zeros(1500), a_ood, b_ood), source_ood=source),
-                Certificate(delta=0.2),
+                a,
+                b,
+                np.zeros(1500),
+                a_ood,
+                b_ood,
+                source_ood=source,
                 unlabeled=tuple(unlabeled),
                 random_state=seed,
+                delta=0.2,
             )
         except NotCertifiableError:
             continue
-        certified += 1
+        n_certified += 1
         inside = point.accept(*new)
         broken += 1 - is_ood[inside].mean() < 0.95
-    assert certified > 0.6 * n_draws
+    assert n_certified > 0.6 * n_draws
     assert broken <= binom.ppf(0.999, n_draws, 0.2)
 
 
@@ -699,9 +683,7 @@ def test_too_few_unlabeled_samples():
     assert error.value.n_id_needed == np.ceil(400 * error.value.factor)
     assert "times as many)" in str(error.value)
     with pytest.raises(NotCertifiableError, match="certifies a precision of 1"):
-        certify(
-            BoundedPrecisionRecall(1.0, 0.6), samples_of(*data), unlabeled=tuple(new)
-        )
+        certified(BoundedPrecisionRecall(1.0, 0.6), *data, unlabeled=tuple(new))
 
 
 # ---- paths of one's own
@@ -715,9 +697,7 @@ def test_path_with_weights_and_unlabeled_samples():
     data = a, None, loss, a_ood, None
     rule = BoundedTPRFPR(0.6, 0.3)
     weights = {"sample_weight_id": weight, "weight_max": 6.0, "stakes": 0.05}
-    point = certify_path(
-        rule, path, **certify_arguments(*data, random_state=0, **weights)
-    )
+    point = certified_path(rule, path, *data, random_state=0, **weights)
     tpr = weight[a <= 1.2].sum() / weight.sum()
     assert point.tpr == pytest.approx(tpr)
     gains = 0.05 * weight * (0.6 - (a <= 1.2))
@@ -733,9 +713,7 @@ def test_path_with_weights_and_unlabeled_samples():
     options = {"sample_weight_id": n, "weights": "frequency"}
     repeated = np.repeat(a, n), None, np.repeat(loss, n), a_ood, None
     again = certify_path(rule, path, samples_of(*repeated))
-    assert repr(
-        certify_path(rule, path, **certify_arguments(*data, **options))
-    ) == repr(again)
+    assert repr(certified_path(rule, path, *data, **options)) == repr(again)
 
 
 @pytest.mark.parametrize(
@@ -757,18 +735,14 @@ def test_stakes_that_could_lose_more_than_there_is(rule, options, most):
     path = [{"theta": 0.0, "lam": 70.0}]
     if most > 0:
         with pytest.raises(ValueError, match=r"must be in \[0, [\d.]+\], or its test"):
-            certify_path(
-                rule, path, **certify_arguments(*data, stakes=1.01 * most, **options)
-            )
+            certified_path(rule, path, *data, stakes=1.01 * most, **options)
         try:
-            certify_path(
-                rule, path, **certify_arguments(*data, stakes=0.99 * most, **options)
-            )
+            certified_path(rule, path, *data, stakes=0.99 * most, **options)
         except NotCertifiableError:
             pass
         return
     with pytest.raises(ValueError, match=r"would not be valid; got -1\.0"):
-        certify_path(rule, path, **certify_arguments(*data, stakes=most, **options))
+        certified_path(rule, path, *data, stakes=most, **options)
 
 
 def test_weights_of_a_path_need_stakes():
@@ -776,10 +750,8 @@ def test_weights_of_a_path_need_stakes():
     arrays = a, None, np.zeros(50), None, None
     weights = {"sample_weight_id": np.ones(50), "weight_max": 1.0}
     with pytest.raises(ValueError, match="stakes must be given for the statement TPR"):
-        certify_path(
-            BoundedAbstention(0.5),
-            [{"theta": 0.0, "lam": 40.0}],
-            **certify_arguments(*arrays, **weights),
+        certified_path(
+            BoundedAbstention(0.5), [{"theta": 0.0, "lam": 40.0}], *arrays, **weights
         )
 
 
@@ -862,9 +834,7 @@ ONES = np.ones(50)
 def test_invalid_descriptions(rule, options, message):
     a = np.arange(50.0)
     with pytest.raises(ValueError, match=message):
-        certify(
-            rule, **certify_arguments(a, a, np.zeros(50), a + 50, a + 50, **options)
-        )
+        certified(rule, a, a, np.zeros(50), a + 50, a + 50, **options)
 
 
 # ---- shares in use

@@ -29,7 +29,7 @@ from skood.rejection import (
     solve,
     solve_finite,
 )
-from tests.decision._scores import samples_of
+from tests.decision._scores import COST, DOUBLE, samples_of, solved
 
 # A-lp of the specification
 P_ID = np.array([0.25, 0.2, 0.2, 0.15, 0.1, 0.1])
@@ -110,44 +110,26 @@ def test_constant_risk_accepts_most():
     assert_allclose(solution.accept, [1, 4 / 9], atol=1e-14)
 
 
-DENSITIES = {
-    2.0: {
-        "tpr_fpr": (0.1258560691240669, 0.04346517930571281, 0.35048486455254074),
-        "prec_rec": (0.12419133538842779, 0.0272942405899812, 0.3334875182265594),
-        "fpr": (0.19999333247637066, 0.23332725717149977),
-        "cost": 0.14988425140398326,
-    },
-    3.0: {
-        "tpr_fpr": (0.18654737461889703, 0.11064369900850579, 0.4549420738402861),
-        "prec_rec": (0.18154749425212108, 0.09985087895074685, 0.4436206570103227),
-        "fpr": (0.19999867252948864, 0.23332644185604887),
-        "cost": 0.17382812344748588,
-    },
-}
-
-
-@pytest.fixture(scope="module", params=DENSITIES, ids=str)
+@pytest.fixture(scope="module", params=DOUBLE, ids=str)
 def density(request):
-    """The 1-D problem on a fine grid, and the numbers of A-dens."""
+    """The 1-D problem on a fine grid, and the mean of the OOD density."""
     model = make_reject_option_1d(1, ood_mean=request.param).model
     x = np.linspace(-7, 9, 8001)
     p, q = model.density_id(x), model.density_ood(x)
-    return (p / p.sum(), q / q.sum(), model.risk(x)), DENSITIES[request.param]
+    return (p / p.sum(), q / q.sum(), model.risk(x)), request.param
 
 
 def test_population_optimum_of_bounds(density):
     """A-dens D_tpr_fpr and D_prec_rec, with mu, lam and FPR; A-pr-equals-tprfpr."""
-    atoms, expected = density
+    atoms, mean = density
     phi, kappa, pi = 0.7, 0.9, 0.25
     first = solve_finite(*atoms, BoundedTPRFPR(phi, 0.2))
     second = solve_finite(*atoms, BoundedPrecisionRecall(kappa, phi, pi))
-    for solution, key in ((first, "tpr_fpr"), (second, "prec_rec")):
-        numbers = solution.risk, solution.mu, solution.lam
-        assert_allclose(numbers, expected[key], rtol=0, atol=5e-4)
+    for solution, expected in zip((first, second), DOUBLE[mean], strict=True):
+        numbers = solution.risk, solution.mu, solution.lam, solution.fpr
+        assert_allclose(numbers, expected, rtol=0, atol=5e-4)
         assert solution.tpr == pytest.approx(phi, abs=1e-12)
         assert _fractional(solution) <= 2
-    fprs = [first.fpr, second.fpr]
-    assert_allclose(fprs, expected["fpr"], rtol=0, atol=5e-4)
     assert second.precision == pytest.approx(kappa, abs=1e-12)
     rho = phi * (1 - pi) * (1 - kappa) / (pi * kappa)
     same = solve_finite(*atoms, BoundedTPRFPR(phi, rho))
@@ -157,11 +139,11 @@ def test_population_optimum_of_bounds(density):
 
 def test_population_optimum_of_costs(density):
     """A-dens cost_eps_0.3_1_0: the rule of least cost is known in closed form."""
-    (p, q, risk), expected = density
+    (p, q, risk), mean = density
     costs = {"reject_id": 0.3, "accept_ood": 1.0, "reject_ood": 0.0, "ood_prior": 0.25}
     for rule in (CostBased(**costs), PlugInCost(**costs)):
         solution = solve_finite(p, q, risk, rule)
-        assert solution.objective == pytest.approx(expected["cost"], abs=5e-4)
+        assert solution.objective == pytest.approx(COST[mean][0], abs=5e-4)
         assert_array_equal(solution.accept, risk + q / p / 3 <= 0.3)
         plug_in = PlugInCost(**costs).plug_in()
         assert_allclose((solution.mu, solution.lam), plug_in, rtol=1e-14)
@@ -356,11 +338,8 @@ def test_abstention_is_a_fractional_knapsack():
     for coverage in (0.01, 0.3, 0.77, 1.0):
         p, _, risk = _random(rng, 40)
         solution = solve_finite(p, None, risk, BoundedAbstention(coverage))
-        c = np.zeros(40)
-        for i in np.argsort(risk):
-            c[i] = min(1.0, max(0.0, coverage - c @ p) / p[i])
-        first = np.argmin(risk)
-        c[first] = 1.0  # all of the best atom: its own risk is no worse
+        c = _greedy(p / risk, p, coverage)
+        c[np.argmin(risk)] = 1.0  # all of the best atom: its own risk is no worse
         assert_allclose(solution.accept, c, atol=1e-9)
         assert solution.risk == pytest.approx(c @ (p * risk) / (c @ p), abs=1e-14)
         assert math.isnan(solution.fpr) and math.isnan(solution.precision)
@@ -404,9 +383,7 @@ def test_never_worse_than_a_rule_on_two_scores(randomize):
         repeated = [np.repeat(x, n_id) for x in (risk, g, risk)]
         repeated += [np.repeat(x, n_ood) for x in (risk, g)]
         try:
-            point = solve(
-                rule, samples_of(*repeated), Solver("exact", randomize=randomize)
-            )
+            point = solved(rule, *repeated, solver="exact", randomize=randomize)
         except InfeasibleError:
             continue
         solution = solve_finite(p, q, risk, rule)
@@ -421,10 +398,8 @@ def test_generic_optimum_needs_more_than_one_probability():
     repeated = [np.repeat(x, n_id) for x in (RISK, P_OOD / P_ID, RISK)]
     repeated += [np.repeat(x, n_ood) for x in (RISK, P_OOD / P_ID)]
     for randomize in (False, True):
-        point = solve(
-            BoundedTPRFPR(0.6, 0.3),
-            samples_of(*repeated),
-            Solver("exact", randomize=randomize),
+        point = solved(
+            BoundedTPRFPR(0.6, 0.3), *repeated, solver="exact", randomize=randomize
         )
         assert point.risk > 4141 / 20400 + 1e-4
 

@@ -23,7 +23,7 @@ from skood.rejection import (
     TwoThresholds,
     certify,
 )
-from tests.decision._scores import certify_arguments, samples_of
+from tests.decision._scores import certified, samples_of
 
 NAMES = np.array(["a", "b", "c"])
 RULE = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.15)
@@ -73,29 +73,24 @@ def _is_broken(point, population):
 def test_shares_that_are_certified(n, n_draws, least, most):
     """One threshold for all groups is never certified, and one for each often."""
     rng = np.random.default_rng(1)
-    certified = broken = 0
+    n_certified = broken = 0
     for seed in range(n_draws):
         samples, labels = _draw(rng, n)
         try:
-            point = certify(
-                RULE,
-                **certify_arguments(
-                    *samples, thresholds="group", random_state=seed, **labels
-                ),
+            point = certified(
+                RULE, *samples, thresholds="group", random_state=seed, **labels
             )
         except NotCertifiableError:
             pass
         else:
-            certified += 1
+            n_certified += 1
             broken += _is_broken(point, POPULATION)
         if seed < 20:
             with pytest.raises(NotCertifiableError):
-                certify(
-                    RULE,
-                    samples_of(*samples, group_id=labels["group_id"]),
-                    random_state=seed,
+                certified(
+                    RULE, *samples, group_id=labels["group_id"], random_state=seed
                 )
-    assert least * n_draws <= certified <= most * n_draws
+    assert least * n_draws <= n_certified <= most * n_draws
     assert broken <= binom.ppf(0.999, n_draws, 0.1)
 
 
@@ -107,11 +102,13 @@ def test_promise_with_ties_where_bounds_are_just_within_reach(n_draws):
     for seed in range(n_draws):
         samples, labels = _draw(rng, 900, population)
         try:
-            point = certify(
+            point = certified(
                 RULE,
-                **certify_arguments(
-                    *samples, thresholds="group", delta=0.2, random_state=seed, **labels
-                ),
+                *samples,
+                thresholds="group",
+                delta=0.2,
+                random_state=seed,
+                **labels,
             )
         except NotCertifiableError:
             continue
@@ -122,10 +119,7 @@ def test_promise_with_ties_where_bounds_are_just_within_reach(n_draws):
 def _certified(rule=RULE, n=2000, seed=4, **options):
     samples, labels = _draw(np.random.default_rng(seed), n)
     labels.update(options)
-    point = certify(
-        rule,
-        **certify_arguments(*samples, thresholds="group", random_state=0, **labels),
-    )
+    point = certified(rule, *samples, thresholds="group", random_state=0, **labels)
     return point, samples, labels
 
 
@@ -165,14 +159,17 @@ def test_thresholds_are_quantiles_at_one_level():
     (a, _, loss, group), (a_ood, _, group_ood) = POPULATION
     indices = np.arange(3000)
     first = indices < 1000
-    point = certify(
+    point = certified(
         BoundedTPRFPR(0.7, 0.6),
-        samples_of(
-            *(a[indices], None, loss[indices], a_ood[indices] + 2, None),
-            group_id=group[indices],
-            group_ood=group_ood[indices],
-        ),
-        Certificate(thresholds="group", split=np.concatenate([first, first])),
+        a[indices],
+        None,
+        loss[indices],
+        a_ood[indices] + 2,
+        None,
+        group_id=group[indices],
+        group_ood=group_ood[indices],
+        thresholds="group",
+        split=np.concatenate([first, first]),
     )
     levels = []
     for name, lam in point.lam.items():
@@ -192,10 +189,7 @@ def test_order_of_samples_and_names_of_groups_do_not_matter():
     point, samples, labels = _certified()
     number = {"a": 2, "b": 0, "c": 1}
     numbers = {k: np.array([number[g] for g in v]) for k, v in labels.items()}
-    other = certify(
-        RULE,
-        **certify_arguments(*samples, thresholds="group", random_state=0, **numbers),
-    )
+    other = certified(RULE, *samples, thresholds="group", random_state=0, **numbers)
     assert {number[g]: lam for g, lam in point.lam.items()} == other.lam
     assert all(type(g) is int for g in other.lam)
     again = pickle.loads(pickle.dumps(point))
@@ -229,20 +223,14 @@ def test_small_groups(kind):
     arguments = BoundedTPRFPR(0.7, 0.5), *samples
     options = {**labels, "thresholds": "group", "random_state": 2}
     with pytest.raises(NotCertifiableError, match="fewer than 7 certifying samples"):
-        certify(arguments[0], **certify_arguments(*arguments[1:], **options))
-    point = certify(
-        arguments[0],
-        **certify_arguments(*arguments[1:], small_groups="skip", **options),
-    )
+        certified(*arguments, **options)
+    point = certified(*arguments, small_groups="skip", **options)
     assert {point.lam[name] for name in small} == {-math.inf}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         decisions = point.accept(*samples[:2], groups=group)
     assert not decisions[:54].any() and decisions[54:].any()
-    point = certify(
-        arguments[0],
-        **certify_arguments(*arguments[1:], small_groups="pool", **options),
-    )
+    point = certified(*arguments, small_groups="pool", **options)
     (lam,) = {point.lam[name] for name in small}
     assert lam > -math.inf and len(point.lam) == 9
 
@@ -255,21 +243,12 @@ def test_infinite_scores_and_no_ood_samples():
     rule = BoundedAbstention(0.6)
     arguments = rule, a, b, loss, None, None
     group = labels["group_id"]
-    point = certify(
-        arguments[0],
-        samples_of(*arguments[1:], group_id=group),
-        Certificate(thresholds="group"),
-        random_state=0,
-    )
+    point = certified(*arguments, group_id=group, random_state=0, thresholds="group")
     assert math.isnan(point.fpr)
     assert not point.accept(a, b, groups=group)[::50].any()
     a[group == "b"] = np.inf
     with pytest.raises(NotCertifiableError, match=r"TPR >= 0\.6 in group"):
-        certify(
-            rule,
-            samples_of(a, *arguments[2:], group_id=group),
-            Certificate(thresholds="group"),
-        )
+        certified(rule, a, *arguments[2:], group_id=group, thresholds="group")
 
 
 @pytest.mark.parametrize(
@@ -299,26 +278,19 @@ def test_errors(options, message):
     samples, labels = _draw(np.random.default_rng(7), 500)
     options = {"rule": RULE, "thresholds": "group", **labels, **options}
     with pytest.raises(ValueError, match=message):
-        certify(options.pop("rule"), **certify_arguments(*samples, **options))
+        certified(options.pop("rule"), *samples, **options)
 
 
 def test_masks_of_a_split():
     samples, _ = _draw(np.random.default_rng(8), 600)
     rule = BoundedTPRFPR(0.3, 0.6)
     first = np.arange(600) % 2 == 0
-    point = certify(
-        rule, samples_of(*samples), Certificate(split=np.tile(first, 2)), random_state=0
-    )
+    point = certified(rule, *samples, random_state=0, split=np.tile(first, 2))
     moved = list(samples)
     for k in (0, 1):  # the samples that certify are worse
         moved[k] = np.where(first, samples[k], samples[k] + 5)
     with pytest.raises(NotCertifiableError, match=r"TPR >= 0\.3"):
-        certify(
-            rule,
-            samples_of(*moved),
-            Certificate(split=np.tile(first, 2)),
-            random_state=0,
-        )
+        certified(rule, *moved, random_state=0, split=np.tile(first, 2))
     assert point.certificate.n_id == point.certificate.n_ood == 300
     for split, message in (
         (first, "a Boolean mask of the 1200 samples"),
@@ -331,5 +303,5 @@ def test_masks_of_a_split():
         certify(rule, samples_of(*samples), Certificate("ltt", split=np.tile(first, 2)))
     with pytest.raises(ValueError, match="mask excludes weights"):
         weights = {"sample_weight_id": np.ones(600), "weight_max": 1.0}
-        certify(rule, **certify_arguments(*samples, split=np.tile(first, 2), **weights))
+        certified(rule, *samples, split=np.tile(first, 2), **weights)
     assert isinstance(point, OperatingPoint)

@@ -22,7 +22,7 @@ from skood.rejection import (
     solve,
 )
 from tests.decision._brute_force import instance, regions
-from tests.decision._scores import samples_of, solve_arguments
+from tests.decision._scores import samples_of, solved
 
 
 class _LeastFPR(BaseRule):
@@ -98,9 +98,7 @@ def test_numbers_by_hand():
     # N, F at thresholds 1, 2, 3: (1, 0), (2, 1), (4, 2); violations .75, .5, 1
     args = [1, 2, 3, 3], None, [0, 1, 0, 0], [2, 3], None
     with pytest.warns(SkoodWarning) as warned:
-        point = solve(
-            BoundedTPRFPR(1.0, 0.0), samples_of(*args), Solver(infeasible="nearest")
-        )
+        point = solved(BoundedTPRFPR(1.0, 0.0), *args, infeasible="nearest")
     assert (point.tpr, point.fpr, point.risk) == (0.5, 0.5, 0.5)
     assert point.violation == pytest.approx(0.5, abs=1e-9)
     assert not point.feasible
@@ -113,9 +111,7 @@ def test_numbers_by_hand():
     # Mixtures of the thresholds 2 and 3 have f = t: 1 - t = f - 1/4 at t = 5/8.
     rule = BoundedTPRFPR(1.0, 0.25)
     with pytest.warns(SkoodWarning, match="nearest"):
-        mixed = solve(
-            rule, samples_of(*args), Solver(infeasible="nearest", randomize=True)
-        )
+        mixed = solved(rule, *args, infeasible="nearest", randomize=True)
     assert_allclose([mixed.tpr, mixed.fpr], [5 / 8, 5 / 8], atol=1e-8)
     assert mixed.violation == pytest.approx(3 / 8, abs=1e-8)
 
@@ -156,8 +152,8 @@ def test_randomized_rules(high):
     rule = BoundedTPRFPR(tpr_min=0.93, fpr_max=0.04)
     scores = a, b, loss, a_ood, b_ood
     options = {"infeasible": "nearest", "randomize": True}
-    point = solve(rule, **solve_arguments(*scores, **options))
-    exact = solve(rule, **solve_arguments(*scores, solver="exact", **options))
+    point = solved(rule, *scores, **options)
+    exact = solved(rule, *scores, solver="exact", **options)
     expected = _nearest_by_bisection(rule, scores)
     assert not point.feasible and expected > 0.01
     for nearest in (point, exact):
@@ -170,9 +166,7 @@ def test_randomized_rules(high):
 def test_bounds_that_are_met_are_solved_as_before():
     a, b, loss, a_ood, b_ood = instance(3)
     args = BoundedTPRFPR(0.3, 0.9), a, b, loss, a_ood, b_ood
-    assert solve(args[0], samples_of(*args[1:]), Solver(infeasible="nearest")) == solve(
-        args[0], samples_of(*args[1:])
-    )
+    assert solved(*args, infeasible="nearest") == solved(*args)
 
 
 def test_two_thresholds():
@@ -181,9 +175,7 @@ def test_two_thresholds():
     rule = TwoThresholds(ood=0.05, risk=0.01, criterion="selective_risk")
     b = np.random.default_rng(0).permutation(40).astype(float)
     with pytest.warns(SkoodWarning, match="The nearest rule violates a bound by"):
-        point = solve(
-            rule, samples_of(a, b, loss, None, None), Solver(infeasible="nearest")
-        )
+        point = solved(rule, a, b, loss, None, None, infeasible="nearest")
     within = b <= point.ood_max
     risks = np.cumsum(loss[within]) / np.arange(1, within.sum() + 1)
     last = np.flatnonzero(risks == risks.min())[-1]
@@ -195,10 +187,8 @@ def test_two_thresholds():
 def test_large_losses():
     point_of = BoundedImprovement(risk_max=1.0)
     with pytest.warns(SkoodWarning, match="nearest"):
-        point = solve(
-            point_of,
-            samples_of([1, 2], None, [70.0, 50.0], None, None),
-            Solver(infeasible="nearest"),
+        point = solved(
+            point_of, [1, 2], None, [70.0, 50.0], None, None, infeasible="nearest"
         )
     assert point.violation == pytest.approx(59.0, abs=1e-6)
     assert point.tpr == 1.0 and math.isnan(point.fpr)
@@ -206,8 +196,4 @@ def test_large_losses():
 
 def test_unknown_option():
     with pytest.raises(ValueError, match=r"'infeasible' parameter of Sol.* Got 'ign"):
-        solve(
-            BoundedTPRFPR(),
-            samples_of([1], None, [0], [1], None),
-            Solver(infeasible="ignore"),
-        )
+        solved(BoundedTPRFPR(), [1], None, [0], [1], None, infeasible="ignore")

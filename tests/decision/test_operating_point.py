@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from skood.rejection import BoundedAbstention, OperatingPoint, Rates, solve
-from tests.decision._scores import samples_of
+from tests.decision._scores import samples_of, solved
 
 
 def test_mu():
@@ -80,9 +80,7 @@ def test_infinite_scores_are_rejected_first():
     loss = np.array([0.0, 0.0, 1.0, 1.0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        point = solve(
-            BoundedAbstention(0.5), samples_of(a, b, loss, [np.inf], [np.inf])
-        )
+        point = solved(BoundedAbstention(0.5), a, b, loss, [np.inf], [np.inf])
         assert (point.risk, point.tpr, point.fpr) == (0.0, 0.5, 0.0)
         assert point.accept(a, b).tolist() == [True, True, False, False]
         # nothing short of accepting all rows gets at them
@@ -104,7 +102,5 @@ def test_minus_infinity_in_the_risk_is_accepted_first():
 
 def test_tiny_scales_do_not_overflow_into_nan():
     a = np.array([0.0, 1e-308, 5e-309, 1e10])
-    point = solve(
-        BoundedAbstention(0.75), samples_of(a[:3], a[:3], [0, 0, 1], [1e10], [1e10])
-    )
+    point = solved(BoundedAbstention(0.75), a[:3], a[:3], [0, 0, 1], [1e10], [1e10])
     assert point.accept(a, a).tolist() == [True, True, True, False]

@@ -24,23 +24,17 @@ from skood.rejection import (
     certify,
     solve,
 )
-from tests.decision._scores import samples_of
+from tests.decision._brute_force import instance
+from tests.decision._scores import (
+    TIED,
+    TIED_LOSS,
+    TIED_OOD,
+    TIED_SCORE,
+    samples_of,
+    solved,
+)
 
 _SAMPLE = "skood.decision._calibration_sample"
-
-# A-ties of the specification: heavily tied scores, ID and OOD rows mixed
-TIED_SCORE = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3, 3], dtype=float)
-TIED_OOD = np.array([0, 0, 1, 0, 0, 0, 1, 1, 1, 0], dtype=bool)
-TIED_LOSS = np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 1], dtype=float)
-
-
-def _instance(seed, *, n_id=12, n_ood=6, losses=(0, 1)):
-    """Small integer scores: many ties in each score and in their sums."""
-    rng = np.random.default_rng(seed)
-    a, b = rng.integers(0, 5, size=(2, n_id)).astype(float)
-    a_ood = rng.integers(0, 5, size=n_ood).astype(float)
-    b_ood = rng.integers(2, 7, size=n_ood).astype(float)
-    return a, b, rng.choice(losses, size=n_id).astype(float), a_ood, b_ood
 
 
 def _smooth(seed, n=400):
@@ -106,7 +100,7 @@ def _brute_force(rule, a, b, loss, a_ood, b_ood, mode):
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 def test_brute_force(seed, mode):
     rng = np.random.default_rng(1000 + seed)
-    data = _instance(seed, losses=(0, 1) if seed % 2 else (0, 0.1, 0.3, 0.7))
+    data = instance(seed, losses=(0, 1) if seed % 2 else (0, 0.1, 0.3, 0.7), high=5)
     n_angles = {"quadrant": 13, "full": 48}[mode]
     for rule in (
         BoundedTPRFPR(rng.choice([0.3, 0.6, 0.9]), rng.choice([0.0, 1 / 6, 0.5])),
@@ -115,17 +109,11 @@ def test_brute_force(seed, mode):
         best, tpr_at, fpr_at = _brute_force(rule, *data, mode)
         if best is None:
             with pytest.raises(InfeasibleError) as info:
-                solve(
-                    rule,
-                    samples_of(*data),
-                    Solver("grid", angles=mode, n_angles=n_angles),
-                )
+                solved(rule, *data, solver="grid", angles=mode, n_angles=n_angles)
             assert info.value.max_tpr_at_fpr == pytest.approx(tpr_at, abs=1e-12)
             assert info.value.min_fpr_at_tpr == pytest.approx(fpr_at, abs=1e-12)
             continue
-        point = solve(
-            rule, samples_of(*data), Solver("grid", angles=mode, n_angles=n_angles)
-        )
+        point = solved(rule, *data, solver="grid", angles=mode, n_angles=n_angles)
         assert point.risk == pytest.approx(best[0], abs=1e-11)
         assert round(point.tpr * 12) == -best[1]
         assert round(point.fpr * 6) == best[2]
@@ -136,7 +124,7 @@ def test_brute_force_instances_are_of_both_kinds():
     feasible = [
         search(
             BoundedTPRFPR(0.6, 1 / 6),
-            samples_of(*_instance(seed)),
+            samples_of(*instance(seed, high=5)),
             Solver("grid", n_angles=13),
         ).feasible
         for seed in range(50)
@@ -158,16 +146,7 @@ def test_ties_points():
 
 def test_ties_deterministic():
     # A-ties-deterministic: between 1 and 2 in units of the score
-    point = solve(
-        BoundedTPRFPR(tpr_min=0.5, fpr_max=0.25),
-        samples_of(
-            TIED_SCORE[~TIED_OOD],
-            None,
-            TIED_LOSS[~TIED_OOD],
-            TIED_SCORE[TIED_OOD],
-            None,
-        ),
-    )
+    point = solved(BoundedTPRFPR(tpr_min=0.5, fpr_max=0.25), *TIED)
     assert point.risk == pytest.approx(0.25, abs=1e-12)
     assert point.tpr == pytest.approx(2 / 3, abs=1e-12)
     assert point.fpr == 0.25
@@ -178,10 +157,9 @@ def test_ties_deterministic():
 
 
 def test_infeasible_says_what_is_attainable():
-    args = TIED_SCORE[~TIED_OOD], None, TIED_LOSS[~TIED_OOD], TIED_SCORE[TIED_OOD], None
     rule = BoundedTPRFPR(tpr_min=0.8, fpr_max=0.25)
     with pytest.raises(InfeasibleError) as info:
-        solve(rule, samples_of(*args))
+        solved(rule, *TIED)
     assert info.value.max_tpr_at_fpr == pytest.approx(4 / 6)
     assert info.value.min_fpr_at_tpr == pytest.approx(3 / 4)
     assert str(info.value) == (
@@ -189,7 +167,7 @@ def test_infeasible_says_what_is_attainable():
         "4 OOD samples. Attainable on this data: a TPR of at most 0.6667 within the "
         "asked FPR, and an FPR of at least 0.75 with the asked TPR."
     )
-    point = search(rule, samples_of(*args))
+    point = search(rule, samples_of(*TIED))
     assert not point.feasible
     assert math.isnan(point.risk) and math.isnan(point.objective)
     assert (point.attainable.max_tpr_at_fpr, point.attainable.min_fpr_at_tpr) == (
@@ -203,7 +181,7 @@ def test_infeasible_says_what_is_attainable():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_infeasible_point_violates_least(seed):
-    a, _, loss, a_ood, _ = _instance(seed)
+    a, _, loss, a_ood, _ = instance(seed, high=5)
     rule = BoundedTPRFPR(tpr_min=0.95, fpr_max=0.0)
     point = search(rule, samples_of(a, None, loss, a_ood, None))
     violations = [
@@ -227,9 +205,7 @@ def test_nothing_accepted_is_never_optimal():
 
 
 def test_risk_need_not_grow_with_the_threshold():
-    point = solve(
-        BoundedAbstention(0.3), samples_of([1, 2, 3, 4], None, [1, 1, 0, 0], None, None)
-    )
+    point = solved(BoundedAbstention(0.3), [1, 2, 3, 4], None, [1, 1, 0, 0], None, None)
     assert (point.risk, point.tpr) == (0.5, 1.0)
     assert math.isnan(point.fpr)
 
@@ -254,11 +230,17 @@ def test_tie_rule():
 @pytest.mark.parametrize("seed", range(15))
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 def test_reported_numbers_are_those_of_the_stored_rule(seed, angles):
-    a, b, loss, a_ood, b_ood = _instance(seed, n_id=40, n_ood=20)
-    point = solve(
+    a, b, loss, a_ood, b_ood = instance(seed, n_id=40, n_ood=20, high=5)
+    point = solved(
         BoundedTPRFPR(0.5, 0.6),
-        samples_of(a, b, loss, a_ood, b_ood),
-        Solver("grid", angles=angles, n_angles=40),
+        a,
+        b,
+        loss,
+        a_ood,
+        b_ood,
+        solver="grid",
+        angles=angles,
+        n_angles=40,
     )
     accepted, leaked = point.accept(a, b), point.accept(a_ood, b_ood)
     assert point.tpr == accepted.mean()
@@ -272,7 +254,7 @@ def test_reported_numbers_are_those_of_the_stored_rule(seed, angles):
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("rule", [BoundedTPRFPR(0.5, 0.5), BoundedAbstention(0.4)])
 def test_two_scores_are_never_worse_than_one(seed, rule):
-    a, b, loss, a_ood, b_ood = _instance(seed, n_id=30, n_ood=10)
+    a, b, loss, a_ood, b_ood = instance(seed, n_id=30, n_ood=10, high=5)
     for n_angles in (2, 7):
         double = search(
             rule,
@@ -307,24 +289,16 @@ def test_units_of_the_scores_do_not_matter(factors):
 
 def test_scales():
     a = np.arange(101.0)
-    point = solve(
-        BoundedAbstention(0.5), samples_of(a, a / 2, np.zeros(101), None, None)
-    )
+    point = solved(BoundedAbstention(0.5), a, a / 2, np.zeros(101), None, None)
     assert point.scales == (90.0, 45.0)
     with_inf = np.r_[a, np.inf, np.inf]
-    point = solve(
-        BoundedAbstention(0.5), samples_of(with_inf, None, np.zeros(103), None, None)
-    )
+    point = solved(BoundedAbstention(0.5), with_inf, None, np.zeros(103), None, None)
     assert point.scales == (90.0, 1.0)
     constant = np.full(5, 3.0)
-    point = solve(
-        BoundedAbstention(0.5), samples_of(constant, constant, np.zeros(5), None, None)
-    )
+    point = solved(BoundedAbstention(0.5), constant, constant, np.zeros(5), None, None)
     assert point.scales == (1.0, 1.0)
     nothing = np.full(5, np.inf)
-    point = solve(
-        BoundedAbstention(0.5), samples_of(nothing, None, np.zeros(5), None, None)
-    )
+    point = solved(BoundedAbstention(0.5), nothing, None, np.zeros(5), None, None)
     assert (point.scales, point.lam, point.tpr) == ((1.0, 1.0), np.inf, 1.0)
 
 
@@ -337,9 +311,7 @@ def test_only_the_order_of_extreme_scores_matters(solver):
     ranks = [[5, 0, 4, 1], [2, 3]]
     for rule in (BoundedTPRFPR(0.5, 0.5), CostBased(0.2)):
         point = solve(rule, samples_of(a, None, loss, a_ood, None), Solver(solver))
-        by_rank = solve(
-            rule, samples_of(ranks[0], None, loss, ranks[1], None), Solver(solver)
-        )
+        by_rank = solved(rule, ranks[0], None, loss, ranks[1], None, solver=solver)
         assert point.objective == by_rank.objective
         both = solve(rule, samples_of(a, b, loss, a_ood, b_ood), Solver(solver))
         assert both.objective <= point.objective
@@ -354,29 +326,22 @@ def test_reversed_score_warns():
     with pytest.warns(
         SkoodWarning, match=r"uses the risk score reversed \(theta="
     ) as w:
-        point = solve(
-            BoundedAbstention(0.5),
-            samples_of(a, b, loss, None, None),
-            Solver(angles="full"),
-        )
+        samples = samples_of(a, b, loss, None, None)
+        point = solve(BoundedAbstention(0.5), samples, Solver(angles="full"))
     assert w[0].filename == __file__
     assert (point.risk, point.theta, point.mu) == (0.0, -math.pi, 0.0)
     # rows are right where one score is low *and* the other is high, or both are
     first, other = np.r_[1, 1, 0, 0, 0, 0], np.r_[0, 0, 1, 1, 0, 0]
     loss = np.r_[1, 1, 1, 1, 0, 0]
     with pytest.warns(SkoodWarning, match="uses the OOD score reversed"):
-        point = solve(
-            BoundedAbstention(1 / 3),
-            samples_of(first, -other, loss, None, None),
-            Solver(angles="full"),
+        point = solved(
+            BoundedAbstention(1 / 3), first, -other, loss, None, None, angles="full"
         )
     assert (point.risk, point.tpr) == (0.0, 1 / 3)
     assert -math.pi / 2 < point.theta < 0
     with pytest.warns(SkoodWarning, match="the risk and the OOD score reversed"):
-        point = solve(
-            BoundedAbstention(1 / 3),
-            samples_of(-first, -other, loss, None, None),
-            Solver(angles="full"),
+        point = solved(
+            BoundedAbstention(1 / 3), -first, -other, loss, None, None, angles="full"
         )
     assert (point.risk, point.tpr) == (0.0, 1 / 3)
     assert -math.pi < point.theta < -math.pi / 2
@@ -391,8 +356,7 @@ class _Priced(BoundedTPRFPR):
 
 
 def test_precision_needs_a_prior():
-    args = TIED_SCORE[~TIED_OOD], None, TIED_LOSS[~TIED_OOD], TIED_SCORE[TIED_OOD], None
-    point = solve(_Priced(), samples_of(*args))
+    point = solved(_Priced(), *TIED)
     assert point.precision == pytest.approx(0.6 * (2 / 3) / (0.6 * (2 / 3) + 0.4 / 4))
 
 
@@ -407,13 +371,9 @@ class _MostAccepted(BaseRule):
 
 
 def test_other_linear_rules_fit_the_engine():
-    point = solve(
-        _MostAccepted(), samples_of([1, 2, 3, 4], None, [0, 0, 0, 1], None, None)
-    )
+    point = solved(_MostAccepted(), [1, 2, 3, 4], None, [0, 0, 0, 1], None, None)
     assert (point.tpr, point.risk, point.objective) == (1.0, 0.25, -4.0)
-    point = solve(
-        _MostAccepted(), samples_of([1, 2, 3, 4], None, [0, 0, 1, 1], None, None)
-    )
+    point = solved(_MostAccepted(), [1, 2, 3, 4], None, [0, 0, 1, 1], None, None)
     assert (point.tpr, point.risk, point.objective) == (0.5, 0.0, -2.0)
     message = r"Attainable on this data: a selective risk of at least 1\.$"
     with pytest.raises(InfeasibleError, match=message) as info:
@@ -423,7 +383,7 @@ def test_other_linear_rules_fit_the_engine():
 
 
 def test_errors_of_arguments():
-    a, b, loss, a_ood, b_ood = _instance(0)
+    a, b, loss, a_ood, b_ood = instance(0, high=5)
     rule = BoundedTPRFPR()
     with pytest.raises(TypeError, match=r"write BoundedTPRFPR\(\)"):
         solve(BoundedTPRFPR, samples_of(a, b, loss, a_ood, b_ood))
@@ -439,15 +399,11 @@ def test_errors_of_arguments():
         with pytest.raises(
             TypeError, match=r"'n_angles' parameter of Solver must be an int"
         ):
-            solve(
-                rule,
-                samples_of(a, b, loss, a_ood, b_ood),
-                Solver("grid", n_angles=n_angles),
-            )
+            solved(rule, a, b, loss, a_ood, b_ood, solver="grid", n_angles=n_angles)
 
 
 def test_errors_of_missing_samples():
-    a, b, loss, a_ood, b_ood = _instance(0)
+    a, b, loss, a_ood, b_ood = instance(0, high=5)
     rule = BoundedTPRFPR()
     with pytest.raises(ValueError, match="No ID samples: risk_id is empty"):
         solve(rule, samples_of([], [], [], a_ood, b_ood))
@@ -465,7 +421,7 @@ def test_errors_of_missing_samples():
 
 
 def test_errors_of_values():
-    a, b, loss, a_ood, b_ood = _instance(0)
+    a, b, loss, a_ood, b_ood = instance(0, high=5)
     rule = BoundedTPRFPR()
 
     def spoil(values, value):
@@ -495,7 +451,7 @@ def test_errors_of_values():
 
 
 def test_inputs_are_left_as_they_were():
-    data = _instance(0)
+    data = instance(0, high=5)
     data[0][0] = data[4][0] = np.inf
     copies = [x.copy() for x in data]
     solve(BoundedAbstention(), samples_of(*data))

@@ -31,7 +31,7 @@ from skood.rejection import (
     solve,
 )
 from tests.decision._brute_force import best_mixture, brute_force, instance, regions
-from tests.decision._scores import samples_of, solve_arguments
+from tests.decision._scores import TIED, samples_of, solve_arguments, solved
 
 MODELS = ["tpr_fpr", "precision_recall", "cost", "abstention", "improvement"]
 ALL_TURNS = (-2, -1, 0, 1)
@@ -234,11 +234,7 @@ def test_randomized_rules_are_brute_force(name, solver):
 
 def test_ties_randomized():
     # A-ties-randomized
-    score = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3, 3], dtype=float)
-    is_ood = np.array([0, 0, 1, 0, 0, 0, 1, 1, 1, 0], dtype=bool)
-    loss = np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 1], dtype=float)
-    args = score[~is_ood], None, loss[~is_ood], score[is_ood], None
-    point = solve(BoundedTPRFPR(0.5, 0.25), samples_of(*args), Solver(randomize=True))
+    point = solved(BoundedTPRFPR(0.5, 0.25), *TIED, randomize=True)
     assert point.risk == pytest.approx(1 / 6, abs=1e-12)
     assert point.lam * point.scales[0] == pytest.approx(1.5, abs=1e-12)
     assert point.tau == pytest.approx(0.5, abs=1e-12)
@@ -295,11 +291,11 @@ def test_vectors(key, solver):
         options = {"solver": solver, "tol": 0.0}
         if value is None:
             with pytest.raises(InfeasibleError):
-                solve(rule, **solve_arguments(*args, **options))
+                solved(rule, *args, **options)
             continue
         for factor in (1.0, 1000.0):
             scaled = args[0], factor * args[1], loss, args[3], factor * args[4]
-            point = solve(rule, **solve_arguments(*scaled, **options))
+            point = solved(rule, *scaled, **options)
             assert point.objective == pytest.approx(value, abs=1e-12)
             assert point.gap == 0.0
 
@@ -372,10 +368,7 @@ def test_exact_is_guarded():
     ):
         solve(rule, samples_of(zeros, zeros, zeros, zeros, zeros), Solver("exact"))
     # one score needs no angle
-    solve(
-        BoundedAbstention(),
-        samples_of(np.zeros(6000), None, np.zeros(6000), None, None),
-    )
+    solved(BoundedAbstention(), np.zeros(6000), None, np.zeros(6000), None, None)
     for tol in (-1.0, math.nan, True, "small"):
         with pytest.raises(
             ValueError, match=r"'tol' parameter of Solver must be a float"
@@ -536,9 +529,8 @@ def test_heavy_tails_are_certified():
     rng = np.random.default_rng(0)
     a, b = rng.standard_cauchy((2, 4000))
     loss = rng.uniform(size=2000) < np.where(a[:2000] > np.quantile(a, 0.8), 0.4, 0.05)
-    point = solve(
-        CostBased(0.3, ood_prior=0.3),
-        samples_of(a[:2000], b[:2000], loss, a[2000:], b[2000:]),
+    point = solved(
+        CostBased(0.3, ood_prior=0.3), a[:2000], b[:2000], loss, a[2000:], b[2000:]
     )
     assert point.gap <= 1e-3
 
@@ -557,9 +549,7 @@ def test_attainable_risk_is_that_of_all_angles():
     data = np.array([0, 1, 0.5]), np.array([1, 0, 0.4999]), np.array([1, 1, 0.2])
     for solver in ("bnb", "exact"):
         with pytest.raises(InfeasibleError, match=r"a selective risk of at least 0\.2"):
-            solve(
-                BoundedImprovement(0.1), samples_of(*data, None, None), Solver(solver)
-            )
+            solved(BoundedImprovement(0.1), *data, None, None, solver=solver)
 
 
 def test_attainable_bounds_of_randomized_rules():

@@ -26,13 +26,11 @@ from skood.rejection import (
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
-    Certificate,
     CostBased,
     Linear,
     OperatingPoint,
     Solver,
     certify,
-    certify_path,
     class_prior,
     ood_prior_interval,
     shift_posteriors,
@@ -47,7 +45,13 @@ from skood.stats._rate_tests import (
     two_sample,
     weighted_sum,
 )
-from tests.decision._scores import certify_arguments, samples_of
+from tests.decision._scores import (
+    FixedPValues,
+    certified,
+    certified_path,
+    samples_of,
+    solved,
+)
 
 VECTORS = json.loads(Path(__file__).with_name("vectors_certificates.json").read_text())
 
@@ -113,20 +117,16 @@ def test_path_of_candidates(vector):
     labels = {}
     if vector["id"] == "G-path-groups":
         labels = {key: inputs[key] for key in ("group_id", "source_ood")}
-    point = certify_path(
-        rule,
-        inputs["path"],
-        **certify_arguments(*(inputs[key] for key in scores), delta=0.1, **labels),
+    point = certified_path(
+        rule, inputs["path"], *(inputs[key] for key in scores), delta=0.1, **labels
     )
     assert_allclose(point.certificate.path_pvalues, expected["p"], rtol=1e-9)
     assert point.certificate.n_certified == len(expected["certified"])
     assert point.lam == inputs["path"][expected["chosen"]]["lam"]
     # renaming and reordering groups and sources changes nothing
     names = {key: np.array(["b", "a"])[np.array(v)] for key, v in labels.items()}
-    again = certify_path(
-        rule,
-        inputs["path"],
-        **certify_arguments(*(inputs[key] for key in scores), delta=0.1, **names),
+    again = certified_path(
+        rule, inputs["path"], *(inputs[key] for key in scores), delta=0.1, **names
     )
     assert again.lam == point.lam
     assert_allclose(
@@ -180,17 +180,15 @@ def test_class_priors_by_the_confusion_matrix(vector):
 def test_weights_of_solve(vector):
     i = vector["input"]
     rule = getattr(skood.rejection, i["rule"])(**i["params"])
-    point = solve(
+    point = solved(
         rule,
-        samples_of(
-            i["risk_id"],
-            None,
-            i["loss_id"],
-            i["risk_ood"],
-            None,
-            weight_id=i["weight_id"],
-            weight_ood=i["weight_ood"],
-        ),
+        i["risk_id"],
+        None,
+        i["loss_id"],
+        i["risk_ood"],
+        None,
+        weight_id=i["weight_id"],
+        weight_ood=i["weight_ood"],
     )
     for name, value in vector["expected"].items():
         assert getattr(point, name) == pytest.approx(value, abs=1e-9)
@@ -280,7 +278,7 @@ def test_two_sample_test_of_many_samples():
 
 
 def _population(n, seed, n_groups=1, n_sources=1, decimals=None):
-    """Scores, errors and labels of ID and OOD samples; the groups are shifted."""
+    """Arguments of ScoredSamples.from_arrays, and labels; the groups are shifted."""
     rng = np.random.default_rng(seed)
     group, source = rng.integers(n_groups, size=n), rng.integers(n_sources, size=n)
     a, b = rng.normal(size=(2, n)) + 0.1 * group
@@ -290,14 +288,23 @@ def _population(n, seed, n_groups=1, n_sources=1, decimals=None):
     if decimals is not None:
         scores = tuple(np.round(2 * s, decimals) / 2 for s in scores)
     a, b, a_ood, b_ood = scores
-    return {"id": (a, b, loss, group), "ood": (a_ood, b_ood, source)}
+    return (a, b, loss, a_ood, b_ood), {"group_id": group, "source_ood": source}
+
+
+def _draw_from(population, rng, n):
+    """Draw n ID and n OOD samples, and their labels."""
+    (a, b, loss, a_ood, b_ood), labels = population
+    drawn, others = rng.integers(len(a), size=(2, n))
+    samples = a[drawn], b[drawn], loss[drawn], a_ood[others], b_ood[others]
+    group, source = labels["group_id"][drawn], labels["source_ood"][others]
+    return samples, {"group_id": group, "source_ood": source}
 
 
 def _rates(population, point):
     """Largest excess of TPR .7, FPR .25 and risk .12 in all groups and sources."""
-    a, b, loss, group = population["id"]
-    a_ood, b_ood, source = population["ood"]
+    (a, b, loss, a_ood, b_ood), labels = population
     inside, leaked = point.accept(a, b), point.accept(a_ood, b_ood)
+    group, source = labels["group_id"], labels["source_ood"]
     excesses = [leaked[source == s].mean() - 0.25 for s in np.unique(source)]
     for g in np.unique(group):
         accepted = inside[group == g]
@@ -319,29 +326,21 @@ RULE = AllOf([BoundedTPRFPR(0.7, 0.25), BoundedImprovement(0.12)])
 def test_promise_on_new_samples(n_groups, n_sources, decimals, n, n_draws):
     population = _population(60_000, 0, n_groups, n_sources, decimals)
     rng = np.random.default_rng(1)
-    certified = broken = 0
+    n_certified = broken = 0
     for seed in range(n_draws):
-        drawn, drawn_ood = rng.integers(60_000, size=(2, n))
-        a, b, loss, group = (x[drawn] for x in population["id"])
-        a_ood, b_ood, source = (x[drawn_ood] for x in population["ood"])
-        labels = {}
-        if n_groups > 1:
-            labels = {"group_id": group, "source_ood": source}
+        samples, labels = _draw_from(population, rng, n)
+        if n_groups == 1:
+            labels = {}
         try:
-            point = certify(
-                RULE,
-                **certify_arguments(
-                    a, b, loss, a_ood, b_ood, delta=0.2, random_state=seed, **labels
-                ),
-            )
+            point = certified(RULE, *samples, delta=0.2, random_state=seed, **labels)
         except NotCertifiableError:
             continue
-        certified += 1
+        n_certified += 1
         broken += _rates(population, point) > 0
         statements = point.certificate.statements
         assert len(statements) == 2 * n_groups + n_sources
         assert max(s.pvalue for s in statements) <= 0.2
-    assert certified > 0.3 * n_draws
+    assert n_certified > 0.3 * n_draws
     assert broken <= binom.ppf(0.999, n_draws, 0.2)
 
 
@@ -351,35 +350,23 @@ def test_without_a_certificate_the_bounds_are_broken():
     rng = np.random.default_rng(1)
     broken = 0
     for _ in range(20):
-        drawn, drawn_ood = rng.integers(60_000, size=(2, 800))
-        a, b, loss, _ = (x[drawn] for x in population["id"])
-        a_ood, b_ood, _ = (x[drawn_ood] for x in population["ood"])
-        point = solve(
-            RULE, samples_of(a, b, loss, a_ood, b_ood), Solver("grid", n_angles=24)
-        )
+        samples, _ = _draw_from(population, rng, 800)
+        point = solved(RULE, *samples, solver="grid", n_angles=24)
         broken += _rates(population, point) > 0
     assert broken > 6
 
 
 def test_statements_in_the_certificate_are_of_the_certifying_samples():
-    population = _population(3000, 0, 2, 2)
-    a, b, loss, group = population["id"]
-    a_ood, b_ood, source = population["ood"]
-    labels = {"group_id": group, "source_ood": source}
-    point = certify(
-        RULE, **certify_arguments(a, b, loss, a_ood, b_ood, random_state=0, **labels)
-    )
+    samples, labels = _population(3000, 0, 2, 2)
+    point = certified(RULE, *samples, random_state=0, **labels)
     texts = {s.text: s for s in point.certificate.statements}
     assert list(texts) == [
-        "TPR >= 0.7 in group 0",
-        "TPR >= 0.7 in group 1",
-        "FPR <= 0.25 for source 0",
-        "FPR <= 0.25 for source 1",
-        "selective risk <= 0.12 in group 0",
-        "selective risk <= 0.12 in group 1",
+        *(f"TPR >= 0.7 in group {g}" for g in (0, 1)),
+        *(f"FPR <= 0.25 for source {s}" for s in (0, 1)),
+        *(f"selective risk <= 0.12 in group {g}" for g in (0, 1)),
     ]
     certificate = point.certificate
-    counts = [np.bincount(labels) for labels in (group, source)]
+    counts = [np.bincount(label) for label in labels.values()]
     sizes = [n - (0.4 * n).astype(int) for n in counts]
     assert (certificate.n_id, certificate.n_ood) == tuple(x.sum() for x in sizes)
     assert 1 <= certificate.n_certified <= certificate.n_candidates <= 200
@@ -397,10 +384,8 @@ def test_statements_in_the_certificate_are_of_the_certifying_samples():
 
 def test_order_of_samples_and_names_of_labels_do_not_matter():
     """Without `random_state` fixed they only change the random split."""
-    population = _population(4000, 0, 2, 2)
-    a, b, loss, group = population["id"]
-    a_ood, b_ood, source = population["ood"]
-    arrays = a, b, loss, a_ood, b_ood
+    arrays, labels = _population(4000, 0, 2, 2)
+    group, source = labels.values()
     points = [
         certify(RULE, samples_of(*arrays, group_id=g, source_ood=s), random_state=0)
         for g, s in (
@@ -429,9 +414,7 @@ def test_rounding_of_scores_changes_no_decision(double):
     (a1, a_ood1), others = noisy(a, a_ood), (None, None)
     if double:
         others = noisy(b, b_ood)
-    point = certify(
-        rule, samples_of(a1, others[0], loss, a_ood1, others[1]), random_state=0
-    )
+    point = certified(rule, a1, others[0], loss, a_ood1, others[1], random_state=0)
     decisions = []
     for _ in range(2):
         scores = noisy(a, b) if double else noisy(a)
@@ -446,42 +429,25 @@ def test_infinite_scores():
     """They are rejected at all angles, unless they are -inf in the risk score."""
     a = np.append(np.arange(40.0), np.full(10, np.inf))
     with pytest.raises(NotCertifiableError, match="has a p-value"):
-        certify(
-            BoundedImprovement(0.1), samples_of(a + np.inf, a, np.zeros(50), None, None)
-        )
+        certified(BoundedImprovement(0.1), a + np.inf, a, np.zeros(50), None, None)
     a[:30] = -np.inf
-    point = certify(
-        BoundedAbstention(0.3), samples_of(a, np.zeros(50), np.zeros(50), None, None)
-    )
+    point = certified(BoundedAbstention(0.3), a, np.zeros(50), np.zeros(50), None, None)
     assert point.accept([-np.inf, np.inf], [0.0, 0.0]).tolist() == [True, False]
 
 
 def test_small_groups():
-    population = _population(1500, 0)
-    a, b, loss, _ = population["id"]
-    a_ood, b_ood, _ = population["ood"]
     group = np.full(1500, "large", dtype=object)
     group[:4], group[4:9] = "tiny", "small"
-    arrays = BoundedTPRFPR(0.5, 0.95), a, b, loss, a_ood, b_ood
+    arrays = BoundedTPRFPR(0.5, 0.95), *_population(1500, 0)[0]
     # .5^4 < .1 < .5^3; a group keeps n - int(.4 n) samples for the tests
     named = r"than 4 .*'small' \(3\), 'tiny' \(3\)"
     with pytest.raises(NotCertifiableError, match=named):
-        certify(arrays[0], samples_of(*arrays[1:], group_id=group), random_state=0)
-    point = certify(
-        arrays[0],
-        samples_of(*arrays[1:], group_id=group),
-        Certificate(small_groups="skip"),
-        random_state=0,
-    )
+        certified(*arrays, group_id=group, random_state=0)
+    point = certified(*arrays, group_id=group, random_state=0, small_groups="skip")
     assert point.certificate.not_certified == ("small", "tiny")
     assert [s.group for s in point.certificate.statements] == ["large", None]
     group[:20] = np.repeat(["few", "odd", "rare", "small"], 5)
-    point = certify(
-        arrays[0],
-        samples_of(*arrays[1:], group_id=group),
-        Certificate(small_groups="pool"),
-        random_state=0,
-    )
+    point = certified(*arrays, group_id=group, random_state=0, small_groups="pool")
     assert point.certificate.pooled == ("few", "odd", "rare", "small")
     groups = [s.group for s in point.certificate.statements]
     assert groups == ["large", "pooled", None]
@@ -489,25 +455,15 @@ def test_small_groups():
 
 def test_upper_bound_of_the_cost():
     """It holds on new samples, and it is near the cost with many samples."""
-    population = _population(20_000, 0)
+    (a, b, loss, a_ood, b_ood), _ = population = _population(20_000, 0)
     rule = CostBased(0.3, 1.0, 0.0, 0.3)
     rng = np.random.default_rng(2)
     broken, excess = 0, []
     for seed in range(25):
-        drawn, drawn_ood = rng.integers(20_000, size=(2, 500))
-        a, b, loss, _ = (x[drawn] for x in population["id"])
-        a_ood, b_ood, _ = (x[drawn_ood] for x in population["ood"])
-        point = certify(
-            rule,
-            samples_of(a, b, loss, a_ood, b_ood),
-            Certificate(delta=0.2),
-            Solver("grid"),
-            random_state=seed,
-        )
+        samples, _ = _draw_from(population, rng, 500)
+        point = certified(rule, *samples, random_state=seed, delta=0.2, solver="grid")
         (statement,) = point.certificate.statements
-        a, b, loss, _ = population["id"]
-        inside = point.accept(a, b)
-        leaked = point.accept(*population["ood"][:2])
+        inside, leaked = point.accept(a, b), point.accept(a_ood, b_ood)
         cost = rule.cost().at(inside.mean(), (loss * inside).mean(), leaked.mean())
         bound = rule.cost().constant - _constant(statement)
         excess.append(bound - cost)
@@ -522,10 +478,7 @@ def _constant(statement):
 
 
 def test_bounded_cost():
-    population = _population(4000, 0)
-    a, b, loss, _ = population["id"]
-    a_ood, b_ood, _ = population["ood"]
-    arrays = a, b, loss, a_ood, b_ood
+    arrays, _ = _population(4000, 0)
     cost = solve(CostBased(), samples_of(*arrays), Solver("grid")).objective
     rule = CostBased(cost_max=cost + 0.05)
     point = certify(rule, samples_of(*arrays), random_state=0)
@@ -540,9 +493,7 @@ def test_precision_is_tested_directly():
     a, b = rng.normal(size=(2, 2000))
     a_ood, b_ood = rng.normal(1.6, size=(2, 2000))
     rule = BoundedPrecisionRecall(0.9, 0.3, ood_prior=0.3)
-    point = certify(
-        rule, samples_of(a, b, np.zeros(2000), a_ood, b_ood), random_state=0
-    )
+    point = certified(rule, a, b, np.zeros(2000), a_ood, b_ood, random_state=0)
     assert [s.text for s in point.certificate.statements] == [
         "TPR >= 0.3",
         "0.07 TPR >= 0.27 FPR",
@@ -552,16 +503,8 @@ def test_precision_is_tested_directly():
 
 def test_prior_in_an_interval_with_a_cost():
     """A cost is affine in the prior: both ends are tested."""
-    population = _population(4000, 0)
-    a, b, loss, _ = population["id"]
-    a_ood, b_ood, _ = population["ood"]
-    rule = CostBased(cost_max=0.3)
-    point = certify(
-        rule,
-        samples_of(a, b, loss, a_ood, b_ood),
-        Certificate(ood_prior=(0.1, 0.6)),
-        random_state=0,
-    )
+    arrays, rule = _population(4000, 0)[0], CostBased(cost_max=0.3)
+    point = certified(rule, *arrays, random_state=0, ood_prior=(0.1, 0.6))
     assert len(point.certificate.statements) == 2
 
 
@@ -588,8 +531,8 @@ class _CostOfDecisions(BaseRule):
 def test_mirrored_bounds_of_a_custom_rule():
     rng = np.random.default_rng(0)
     a, a_ood = rng.normal(size=1500), rng.normal(0.3, size=1500)
-    point = certify(
-        _LargestFPR(), samples_of(a, None, np.zeros(1500), a_ood, None), random_state=0
+    point = certified(
+        _LargestFPR(), a, None, np.zeros(1500), a_ood, None, random_state=0
     )
     tpr, fpr = point.certificate.statements
     assert (tpr.text, fpr.text) == ("TPR <= 0.6", "FPR >= 0.2")
@@ -604,10 +547,7 @@ def test_factor_of_the_samples_needed():
     population = _population(60_000, 0)
 
     def draw_samples(n, seed):
-        rng = np.random.default_rng(seed)
-        drawn, others = rng.integers(60_000, size=(2, n))
-        a, b, loss, _ = (x[drawn] for x in population["id"])
-        return a, b, loss, *(x[others] for x in population["ood"][:2])
+        return _draw_from(population, np.random.default_rng(seed), n)[0]
 
     with pytest.raises(NotCertifiableError, match="samples suffice") as error:
         certify(RULE, samples_of(*draw_samples(120, 6)), random_state=0)
@@ -635,18 +575,15 @@ def test_factor_of_the_samples_needed():
 def test_invalid_labels(options, message):
     a, b, loss = np.zeros(50), np.zeros(50), np.zeros(50)
     with pytest.raises(ValueError, match=message):
-        certify(
-            BoundedTPRFPR(),
-            **certify_arguments(a, b, loss, np.ones(40), np.ones(40), **options),
-        )
+        certified(BoundedTPRFPR(), a, b, loss, np.ones(40), np.ones(40), **options)
 
 
 def test_losses_below_the_largest_count_as_errors():
     """Half a loss is an error of the binomial test: 20 of 100, not 15."""
     loss = np.repeat([0.0, 0.5, 1.0], [80, 10, 10])
     data = np.arange(100.0), None, loss, None, None
-    point = certify_path(
-        BoundedImprovement(0.4), [{"theta": 0.0, "lam": 99.5}], samples_of(*data)
+    point = certified_path(
+        BoundedImprovement(0.4), [{"theta": 0.0, "lam": 99.5}], *data
     )
     (statement,) = point.certificate.statements
     assert_allclose(statement.pvalue, binom.cdf(20, 100, 0.4), rtol=1e-12)
@@ -655,14 +592,10 @@ def test_losses_below_the_largest_count_as_errors():
 def test_losses_above_the_largest():
     a = np.arange(50.0)
     with pytest.raises(ValueError, match=r"max_loss=1\.0, but a loss is 2\.0"):
-        certify(
-            BoundedImprovement(0.5), samples_of(a, None, np.full(50, 2.0), None, None)
-        )
+        certified(BoundedImprovement(0.5), a, None, np.full(50, 2.0), None, None)
     # unbounded where nothing is claimed about losses
-    certify(
-        BoundedAbstention(0.3),
-        samples_of(a, a, np.full(50, 2.0), None, None),
-        random_state=0,
+    certified(
+        BoundedAbstention(0.3), a, a, np.full(50, 2.0), None, None, random_state=0
     )
     scores = a, None, np.full(50, 2.0), a + 25, None
     point = certify(_CostOfDecisions(), samples_of(*scores), random_state=0)
@@ -673,23 +606,17 @@ def test_invalid_paths():
     a = np.arange(50.0)
     rule = BoundedAbstention(0.5)
     arrays = a, None, np.zeros(50), None, None
+    path = [{"theta": 0.0, "lam": 20.0}]
     with pytest.raises(ValueError, match="path is empty"):
-        certify_path(rule, [], samples_of(*arrays))
+        certified_path(rule, [], *arrays)
     with pytest.raises(ValueError, match="rules with one threshold"):
-        certify_path(
-            rule, [OperatingPoint(theta=0.0, lam=1.0, tau=0.5)], samples_of(*arrays)
-        )
+        certified_path(rule, [OperatingPoint(theta=0.0, lam=1.0, tau=0.5)], *arrays)
     with pytest.raises(NotCertifiableError, match="first rule of the path is not cert"):
-        certify_path(rule, [{"theta": 0.0, "lam": 20.0}], samples_of(*arrays))
-    cost = CostBased(cost_max=0.5)
+        certified_path(rule, path, *arrays)
     with pytest.raises(ValueError, match="stakes must be given for the statement"):
-        certify_path(
-            cost, [{"theta": 0.0, "lam": 20.0}], samples_of(*arrays[:3], a, None)
-        )
+        certified_path(CostBased(cost_max=0.5), path, *arrays[:3], a, None)
     with pytest.raises(ValueError, match="one for each of 1 statements; got 2"):
-        certify_path(
-            rule, [{"theta": 0.0, "lam": 20.0}], samples_of(*arrays), stakes=[1, 2]
-        )
+        certified_path(rule, path, *arrays, stakes=[1, 2])
 
 
 def test_rules_that_cannot_be_combined():
@@ -795,22 +722,7 @@ def test_reversed_scores_are_reported():
     a_ood, b_ood = rng.normal(size=1500), rng.normal(-2.0, size=1500)
     arrays = a, b, np.zeros(1500), a_ood, b_ood
     with pytest.warns(SkoodWarning, match="reversed"):
-        certify(
-            BoundedTPRFPR(0.7, 0.2),
-            samples_of(*arrays),
-            solver=Solver(angles="full"),
-            random_state=0,
-        )
-
-
-def test_errors_are_positive_losses():
-    """Of 60 samples with losses 0, .5 and 1 those with a positive loss are counted."""
-    loss = np.repeat([0.0, 0.5, 1.0], [50, 8, 2])
-    path = [{"theta": 0.0, "lam": 1.0}]
-    data = np.zeros(60), None, loss, None, None
-    point = certify_path(BoundedImprovement(0.3), path, samples_of(*data))
-    expected = binom.cdf(10, 60, 0.3)  # the sum of the losses is 6
-    assert point.certificate.path_pvalues[0, 0] == pytest.approx(expected)
+        certified(BoundedTPRFPR(0.7, 0.2), *arrays, random_state=0, angles="full")
 
 
 @pytest.mark.parametrize(
@@ -836,19 +748,10 @@ def test_errors_are_positive_losses():
 def test_levels_of_several_starts(answers, wrong, expected):
     """D-levels: starts 0, 3, 6 and 9 of 14 candidates, each with delta / 4."""
     pvalues = binom.cdf(*(np.array(x.split(), int) for x in (wrong, answers)), 0.15)
-
-    class Vector:
-        """A statement with the p-value of the candidate that accepts k samples."""
-
-        group = source = None
-
-        def pvalue(self, samples, accepted, unlabeled, delta, stakes):
-            return pvalues[int(accepted.sum())]
-
     scores = np.arange(14.0)
     samples = samples_of(scores, None, 0 * scores, None, None)
     path = [(0.0, k - 0.5, (1.0, 1.0)) for k in range(14)]
     weights = np.where(np.isin(np.arange(14), [0, 3, 6, 9]), 0.25, 0.0)
-    how = TestedSamples([Vector()], samples), path, lambda k: [None], 0.1
+    how = TestedSamples([FixedPValues(pvalues)], samples), path, lambda k: [None], 0.1
     certified, _ = sequence(*how, weights=weights)
     assert list(certified) == expected

@@ -19,10 +19,9 @@ from skood.rejection import (
     BoundedTPRFPR,
     CostBased,
     PlugInCost,
-    solve,
     solve_finite,
 )
-from tests.decision._scores import solve_arguments
+from tests.decision._scores import COST, DOUBLE, solved
 
 TPR_FPR = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.2)
 PRECISION_RECALL = BoundedPrecisionRecall(
@@ -70,23 +69,6 @@ SINGLE = {
         ),
     },
 }
-# For r and g together (D): risk, mu, lam and FPR of the best r + mu g <= lam, at the
-# bounds on TPR and FPR, and on precision and recall.
-DOUBLE = {
-    2.0: (
-        (0.1258560691240669, 0.04346517930571281, 0.35048486455254074, 0.2),
-        (0.12419133538842779, 0.0272942405899812, 0.3334875182265594, 0.7 / 3),
-    ),
-    3.0: (
-        (0.18654737461889703, 0.11064369900850579, 0.4549420738402861, 0.2),
-        (0.18154749425212108, 0.09985087895074685, 0.4436206570103227, 0.7 / 3),
-    ),
-}
-# Least cost, and that of Chow's rule r <= 0.3.
-COST = {
-    2.0: (0.14988425140398326, 0.21523359892410232),
-    3.0: (0.17382812344748588, 0.3681382524358514),
-}
 
 
 class _Samples(NamedTuple):
@@ -107,9 +89,7 @@ class _Samples(NamedTuple):
         a, b = (getattr(self, name) for name in (*names, names[0])[:2])
         loss = (self.y_true != self.y_pred)[is_id]
         b_id, b_ood = (b[is_id], b[~is_id]) if len(names) == 2 else (None, None)
-        return solve(
-            rule, **solve_arguments(a[is_id], b_id, loss, a[~is_id], b_ood, **options)
-        )
+        return solved(rule, a[is_id], b_id, loss, a[~is_id], b_ood, **options)
 
     def sample(self, k, n_parts):
         """Return a part with the same share of OOD rows."""

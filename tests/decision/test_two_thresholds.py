@@ -15,7 +15,7 @@ from scipy.stats import binom, norm
 import skood.rejection
 from skood.exceptions import InfeasibleError, NotCertifiableError, SkoodWarning
 from skood.rejection import Certificate, TwoThresholds, certify, min_accepted_id, solve
-from tests.decision._scores import certify_arguments, samples_of
+from tests.decision._scores import certified, samples_of, solved
 
 
 def _samples(n, seed=0, *, ties=False):
@@ -99,10 +99,13 @@ def test_certified_shares(guarantee, ties):
     rule, delta, broken = TwoThresholds(0.1, 0.2), 0.2, 0
     new = _samples(50000, seed=10**6, ties=ties)
     for seed in range(400):
-        point = certify(
+        point = certified(
             rule,
-            samples_of(*_samples(150, seed, ties=ties), None, None),
-            Certificate(guarantee, delta=delta),
+            *_samples(150, seed, ties=ties),
+            None,
+            None,
+            guarantee=guarantee,
+            delta=delta,
         )
         ood, risk = _rejected(point, *new[:2])
         broken += ood > 0.1 or risk > 0.2
@@ -118,11 +121,13 @@ def test_certified_selective_risk(ties):
     broken = refused = 0
     for seed in range(150):
         try:
-            point = certify(
+            point = certified(
                 rule,
-                samples_of(*_samples(250, seed, ties=ties), None, None),
-                Certificate(delta=0.2),
+                *_samples(250, seed, ties=ties),
+                None,
+                None,
                 random_state=seed,
+                delta=0.2,
             )
         except NotCertifiableError:
             refused += 1
@@ -141,10 +146,8 @@ def test_expectation_is_the_conformal_quantile():
     assert point.certificate.delta is None
     assert replace(point, certificate=None) == solve(rule, samples_of(*arrays))
     with pytest.raises(TypeError, match="cannot be bounded with guarantee='expect"):
-        certify(
-            TwoThresholds(criterion="selective_risk"),
-            samples_of(*arrays),
-            Certificate("expectation"),
+        certified(
+            TwoThresholds(criterion="selective_risk"), *arrays, guarantee="expectation"
         )
 
 
@@ -155,11 +158,7 @@ def test_too_few_samples():
     assert point.ood_max == math.inf
     assert point.lam < math.inf
     with pytest.raises(NotCertifiableError, match="18 ID samples are too few") as error:
-        certify(
-            TwoThresholds(0.05, 0.0),
-            samples_of(a, b, wrong, None, None),
-            Certificate(delta=0.1),
-        )
+        certified(TwoThresholds(0.05, 0.0), a, b, wrong, None, None, delta=0.1)
     needed = error.value.n_id_needed
     assert min_accepted_id(needed, 0.95, 0.1) is not None
     assert min_accepted_id(needed - 1, 0.95, 0.1) is None
@@ -211,9 +210,7 @@ def test_infinite_scores_are_rejected():
 def test_bounds_are_attacked_by_constant_scores():
     """All samples are tied: a threshold cannot reject any of them."""
     ones = np.ones(100)
-    point = solve(
-        TwoThresholds(0.1, 0.1), samples_of(ones, ones, np.zeros(100), None, None)
-    )
+    point = solved(TwoThresholds(0.1, 0.1), ones, ones, np.zeros(100), None, None)
     assert point.accept(ones, ones).all()
     near = ones * (1 + 1e-9)  # rounding in another batch
     assert point.accept(near, near).all()
@@ -226,11 +223,7 @@ def test_bounds_are_attacked_by_constant_scores():
 def test_certificate_has_a_statement_per_bound():
     a, b, wrong = _samples(300)
     delta, bounds = 0.1, {"OOD": 0.1, "risk": 0.2}
-    point = certify(
-        TwoThresholds(0.1, 0.2),
-        samples_of(a, b, wrong, None, None),
-        Certificate(delta=delta),
-    )
+    point = certified(TwoThresholds(0.1, 0.2), a, b, wrong, None, None, delta=delta)
     certificate = point.certificate
     assert (certificate.delta, certificate.n_id, certificate.n_ood) == (delta, 300, 0)
     rejected = dict(zip(("OOD", "risk"), _rejected(point, a, b), strict=True))
@@ -261,9 +254,7 @@ def test_certificate_of_a_selective_risk():
 
 def test_certificate_on_average():
     arrays = (*_samples(300), None, None)
-    point = certify(
-        TwoThresholds(0.1, 0.2), samples_of(*arrays), Certificate("expectation")
-    )
+    point = certified(TwoThresholds(0.1, 0.2), *arrays, guarantee="expectation")
     assert point.certificate.delta is None
     assert all(
         math.isnan(statement.pvalue) for statement in point.certificate.statements
@@ -308,7 +299,7 @@ def test_certified_within_groups(thresholds, steps, n_draws):
     for seed in range(n_draws):
         samples, group = _draw_groups(seed, 300, steps)
         options = {"small_groups": "skip", "thresholds": thresholds, "delta": delta}
-        point = certify(rule, **certify_arguments(*samples, group_id=group, **options))
+        point = certified(rule, *samples, group_id=group, **options)
         refused += bool(point.certificate.not_certified)
         broken += _breaks_a_group(point, bounds, steps)
         pooled = certify(rule, samples_of(*samples), Certificate(delta=delta))
@@ -360,10 +351,8 @@ def test_small_groups():
     with pytest.raises(
         NotCertifiableError, match=r"fewer than 33 .*delta=0.2: 'c' \(1"
     ):
-        certify(rule, **certify_arguments(*samples, **options))
-    skipped = certify(
-        rule, **certify_arguments(*samples, small_groups="skip", **options)
-    )
+        certified(rule, *samples, **options)
+    skipped = certified(rule, *samples, small_groups="skip", **options)
     assert skipped.certificate.not_certified == ("c",)
     assert {statement.group for statement in skipped.certificate.statements} == {
         "a",
@@ -374,15 +363,11 @@ def test_small_groups():
     with pytest.raises(NotCertifiableError, match="fewer than 33 certifying"):
         tiny = [x[:20] for x in samples[:3]]
         few = {**options, "group_id": options["group_id"][:20]}
-        certify(
-            rule, **certify_arguments(*tiny, None, None, small_groups="skip", **few)
-        )
+        certified(rule, *tiny, None, None, small_groups="skip", **few)
     rest = ~np.isin(options["group_id"], ["a"]) | (np.arange(keep.sum()) % 8 == 0)
     samples = [x[rest] for x in samples[:3]]  # two small groups
     options["group_id"] = options["group_id"][rest]
-    pooled = certify(
-        rule, **certify_arguments(*samples, None, None, small_groups="pool", **options)
-    )
+    pooled = certified(rule, *samples, None, None, small_groups="pool", **options)
     assert pooled.certificate.pooled == ("a", "c")
     assert pooled.lam["a"] == pooled.lam["c"] != pooled.lam["b"]
     assert pooled.ood_max["a"] == pooled.ood_max["c"] != pooled.ood_max["b"]
@@ -395,12 +380,8 @@ def test_selective_risk_within_groups_names_rules_that_work():
         certify(rule, samples_of(*samples, group_id=group))
     named = re.search(r"AllOf\(.*\)\]\)", str(error.value)).group()
     other = eval(named, vars(skood.rejection))
-    assert certify(
-        other, samples_of(*samples, group_id=group), random_state=0
-    ).certificate
+    assert certified(other, *samples, group_id=group, random_state=0).certificate
     with pytest.raises(
         ValueError, match=r"bounds no rate of OOD samples.*leave source"
     ):
-        certify(
-            TwoThresholds(), samples_of(*samples[:3], [1.0], [1.0], source_ood=["x"])
-        )
+        certified(TwoThresholds(), *samples[:3], [1.0], [1.0], source_ood=["x"])

@@ -11,11 +11,10 @@ from skood.rejection import (
     BoundedTPRFPR,
     CostBased,
     PlugInCost,
-    Solver,
     TwoThresholds,
     solve,
 )
-from tests.decision._scores import samples_of, solve_arguments
+from tests.decision._scores import samples_of, solved
 
 RULES = [
     BoundedTPRFPR(0.7, 0.2),
@@ -54,7 +53,7 @@ def _outcome(*args, **kwargs):
     "bnb" resolves ties among the rules that it evaluates, which may be others.
     """
     try:
-        point = solve(args[0], **solve_arguments(*args[1:], **kwargs))
+        point = solved(*args, **kwargs)
     except InfeasibleError as error:
         return np.array([error.max_tpr_at_fpr, error.min_fpr_at_tpr])
     if kwargs["solver"] == "bnb" and args[2] is not None:
@@ -85,10 +84,13 @@ def test_other_weights_have_no_scale(rule, solver):
     arrays, of_id, of_ood = _samples(3, ties=True)
     of_ood[0] = 1
     points = [
-        solve(
+        solved(
             rule,
-            samples_of(*arrays, weight_id=factor * of_id, weight_ood=of_ood / factor),
-            Solver(solver, n_angles=31),
+            *arrays,
+            weight_id=factor * of_id,
+            weight_ood=of_ood / factor,
+            solver=solver,
+            n_angles=31,
         )
         for factor in (1, 1e-3, 0.7, 1e200)
     ]
@@ -118,9 +120,7 @@ def test_naive_loop_over_all_rules_of_one_score(rule):
             best = min(best, rule.objective(0.0, 0.0, 0.0, w.sum(), v.sum()))
         weights = {"sample_weight_id": w, "sample_weight_ood": v}
         try:
-            point = solve(
-                rule, **solve_arguments(a, None, loss, a_ood, None, **weights)
-            )
+            point = solved(rule, a, None, loss, a_ood, None, **weights)
         except InfeasibleError:
             assert best == np.inf
             continue
@@ -139,8 +139,8 @@ def test_bnb_and_exact_agree_on_importance_weights(rule):
                 strict=True,
             )
         )
-        exact = solve(rule, **solve_arguments(*arrays, solver="exact", **weights))
-        point = solve(rule, **solve_arguments(*arrays, tol=0.0, **weights))
+        exact = solved(rule, *arrays, solver="exact", **weights)
+        point = solved(rule, *arrays, tol=0.0, **weights)
         np.testing.assert_allclose(point.objective, exact.objective, rtol=0, atol=1e-9)
         assert point.gap <= 1e-9
 
@@ -151,9 +151,8 @@ def test_all_samples_are_accepted_at_a_rate_of_one():
     for n in (3, 100, 20_000):
         arrays, _, _ = _samples(6, n=n)
         w = rng.lognormal(sigma=3, size=n)
-        point = solve(
-            BoundedAbstention(1.0),
-            samples_of(arrays[0], None, arrays[2], None, None, weight_id=w),
+        point = solved(
+            BoundedAbstention(1.0), arrays[0], None, arrays[2], None, None, weight_id=w
         )
         assert point.tpr == 1.0
 
@@ -162,9 +161,8 @@ def test_a_rule_may_accept_the_lightest_sample_only():
     # no loss below it, and no bound on the share of accepted samples
     a, loss = np.array([0.1, 0.2, 0.3]), np.array([0.0, 1.0, 1.0])
     for weight in ([1, 50, 50], [0.02, 1.0, 1.1]):
-        point = solve(
-            BoundedAbstention(0.0),
-            samples_of(a, None, loss, None, None, weight_id=weight),
+        point = solved(
+            BoundedAbstention(0.0), a, None, loss, None, None, weight_id=weight
         )
         assert point.risk == 0.0
         assert point.tpr == pytest.approx(weight[0] / sum(weight))
@@ -187,24 +185,7 @@ def test_two_thresholds_of_other_weights():
 
 def test_rates_of_a_plug_in_rule_are_weighted():
     rule, a = PlugInCost(reject_id=0.3), [0.1, 0.2, 0.5]
-    point = solve(
-        rule, samples_of(a, None, [0, 1, 0], [0.1, 0.9], None, weight_id=[2, 1, 3])
-    )
+    point = solved(rule, a, None, [0, 1, 0], [0.1, 0.9], None, weight_id=[2, 1, 3])
     assert (point.tpr, point.risk, point.fpr) == pytest.approx((0.5, 1 / 3, 0.5))
     args = rule, a, None, [0, 1, 0], [0.1, 0.9], None
     assert solve(args[0], samples_of(*args[1:], weight_ood=[1, 3])).fpr == 0.25
-
-
-@pytest.mark.parametrize(
-    ("name", "weight", "message"),
-    [
-        ("sample_weight_id", np.ones(3), r"weight_id has shape \(3,\)"),
-        ("sample_weight_ood", -np.ones(60), "Negative.*weight_ood"),
-        ("sample_weight_id", np.full(60, np.nan), "weight_id contains NaN"),
-        ("sample_weight_id", np.zeros(60), "weights are zero"),
-    ],
-)
-def test_invalid_weights(name, weight, message):
-    arrays, _, _ = _samples(7)
-    with pytest.raises(ValueError, match=message):
-        solve(RULES[0], **solve_arguments(*arrays, **{name: weight}))
