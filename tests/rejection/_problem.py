@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from html.parser import HTMLParser
+
 import numpy as np
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -36,3 +38,36 @@ def make_clf(estimator=None, **params):
         LogisticRegression() if estimator is None else estimator, **params
     )
     return clone(clf)  # so that no test writes to the objects above
+
+
+def selective(estimator=None, *detectors, **params):
+    """RejectOptionClassifier of logistic regression, with its other defaults."""
+    estimator = LogisticRegression() if estimator is None else estimator
+    return RejectOptionClassifier(estimator, *detectors, random_state=0, **params)
+
+
+class Cells(HTMLParser):
+    """Text of the cells of a table by line, and tags, with checked nesting."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.lines, self.caption = [], [], [], ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.tags.append(tag)
+        if tag == "tr":
+            self.lines.append([])
+        elif tag in ("td", "th"):
+            self.lines[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "th"):
+            self.lines[-1][-1] += data
+        elif self.open and self.open[-1] == "caption":
+            self.caption += data

@@ -26,12 +26,11 @@ from skood.detectors import KNN, Energy, Mahalanobis, MaxLogit
 from skood.rejection import (
     BoundedAbstention,
     RejectOptionClassifier,
-    ScoredSamples,
-    solve,
 )
 from skood.rejection._parts import LabeledSamples, Parts
 from skood.utils._metaestimators import bind
-from tests.rejection._problem import PLAIN_KNN, RULE, make_data
+from tests.decision._scores import solved
+from tests.rejection._problem import PLAIN_KNN, RULE, make_data, selective
 
 
 class FirstColumn(BaseEstimator):
@@ -102,15 +101,13 @@ def test_held_out_point_is_that_of_recomputed_scores(share, seed):
     )
     model = LogisticRegression().fit(X_fit, y_fit)
     detector = KNN(n_neighbors=3, normalize=False).fit(X_fit)  # features are X
-    point = solve(
+    point = solved(
         RULE,
-        ScoredSamples.from_arrays(
-            one_minus_max(model, X_cal),
-            -detector.score_samples(X_cal),
-            model.predict(X_cal) != y_cal,
-            one_minus_max(model, X_OOD),
-            -detector.score_samples(X_OOD),
-        ),
+        one_minus_max(model, X_cal),
+        -detector.score_samples(X_cal),
+        model.predict(X_cal) != y_cal,
+        one_minus_max(model, X_OOD),
+        -detector.score_samples(X_OOD),
     )
     assert_same_point(clf.operating_point_, point)
     assert (clf.theta_, clf.lambda_, clf.tau_) == (point.theta, point.lam, 1.0)
@@ -130,12 +127,8 @@ def test_random_state_draws_the_held_out_samples():
 
 
 def test_ood_samples_are_not_fitted_on():
-    clf = RejectOptionClassifier(
-        LogisticRegression(),
-        risk_detector=WhichFit(),
-        ood_detector=WhichFit(),
-        rule=BoundedAbstention(),
-        random_state=0,
+    clf = selective(
+        risk_detector=WhichFit(), ood_detector=WhichFit(), rule=BoundedAbstention()
     )
     with_ood = clf.fit(X, Y).risk_detector_.sum_, clf.ood_detector_.sum_
     coef = clf.estimator_.coef_
@@ -196,11 +189,8 @@ def test_repeated_folds_score_samples_more_than_once():
         model = LogisticRegression().fit(X_ID[train], Y_ID[train])
         risks.append(one_minus_max(model, X_ID[test]))
         losses.append(model.predict(X_ID[test]) != Y_ID[test])
-    point = solve(
-        clf.rule,
-        ScoredSamples.from_arrays(
-            np.concatenate(risks), None, np.concatenate(losses), None, None
-        ),
+    point = solved(
+        clf.rule, np.concatenate(risks), None, np.concatenate(losses), None, None
     )
     assert len(np.concatenate(risks)) == 2 * len(Y_ID)
     assert_same_point(clf.operating_point_, point)
@@ -236,13 +226,11 @@ def test_fewer_ood_samples_than_folds():
 )
 def test_number_of_jobs_changes_nothing(backend):
     def fit(n_jobs):
-        return RejectOptionClassifier(
-            LogisticRegression(),
+        return selective(
             risk_detector=Energy(),
             ood_detector=PLAIN_KNN,
             rule=RULE,
             calibration=3,
-            random_state=0,
             n_jobs=n_jobs,
         ).fit(X, Y)
 
@@ -267,15 +255,13 @@ def test_same_samples_with_frozen_parts():
         rule=RULE,
         calibration="same",
     ).fit(X, Y)
-    point = solve(
+    point = solved(
         RULE,
-        ScoredSamples.from_arrays(
-            one_minus_max(model, X_ID),
-            -detector.score_samples(X_ID),
-            model.predict(X_ID) != Y_ID,
-            one_minus_max(model, X_OOD),
-            -detector.score_samples(X_OOD),
-        ),
+        one_minus_max(model, X_ID),
+        -detector.score_samples(X_ID),
+        model.predict(X_ID) != Y_ID,
+        one_minus_max(model, X_OOD),
+        -detector.score_samples(X_OOD),
     )
     assert_same_point(clf.operating_point_, point)
     assert clf.estimator_.estimator is model
@@ -298,26 +284,13 @@ def test_same_samples_need_frozen_parts(name):
         clf.fit(X, Y)
 
 
-def test_no_other_string():
-    # a str has a method split, but is no splitter
-    clf = RejectOptionClassifier(
-        LogisticRegression(), rule=RULE, calibration="held-out"
-    )
-    with pytest.raises(ValueError, match=r"'calibration' parameter .* Got 'held-out'"):
-        clf.fit(X, Y)
-
-
 # ---------------------------------------------------------- what a detector reads
 
 
 def test_detectors_without_estimator_read_the_classifier():
     classifier = make_pipeline(StandardScaler(), LogisticRegression())
-    clf = RejectOptionClassifier(
-        classifier,
-        risk_detector=Energy(),
-        ood_detector=Mahalanobis(),
-        rule=RULE,
-        random_state=0,
+    clf = selective(
+        classifier, risk_detector=Energy(), ood_detector=Mahalanobis(), rule=RULE
     ).fit(X, Y)
     fitted = clf.estimator_
     for detector in (clf.risk_detector_, clf.ood_detector_):
@@ -341,11 +314,10 @@ def _held_out_fit_samples(fitted, clf):
 
 
 def test_detectors_in_a_pipeline_use_the_samples():
-    clf = RejectOptionClassifier(
+    clf = selective(
         make_pipeline(StandardScaler(), LogisticRegression()),
         ood_detector=make_pipeline(KNN(n_neighbors=3, normalize=False)),
         rule=RULE,
-        random_state=0,
     ).fit(X, Y)
     assert not hasattr(clf.ood_detector_[-1], "estimator_")
     train, _ = fit_and_held_out(0.3, 0)
@@ -362,13 +334,6 @@ def test_detector_with_another_classifier():
     # and a detector of another library has none to be given
     forest = bind(IsolationForest(random_state=0), other)
     assert forest.get_params() == IsolationForest(random_state=0).get_params()
-
-
-def test_binding_leaves_the_detector_as_it_was():
-    detector = Energy()
-    bound = bind(detector, FrozenEstimator(LogisticRegression()))
-    assert detector.estimator is None
-    assert bound is not detector
 
 
 # ------------------------------------------------------------------- the risk score
@@ -399,7 +364,7 @@ def test_probabilities_are_not_written_to():
 
 
 def test_classifier_without_probabilities():
-    clf = RejectOptionClassifier(LinearSVC(), rule=BoundedAbstention(), random_state=0)
+    clf = selective(LinearSVC(), rule=BoundedAbstention())
     with pytest.raises(
         ValueError, match=r"LinearSVC has no predict_proba. Pass a .*MaxLogit\(\)"
     ):
@@ -417,15 +382,6 @@ def test_classifier_without_probabilities():
 # ------------------------------------------------------------------- other checks
 
 
-def test_parts_are_cloned():
-    model, detector = LogisticRegression(), KNN(n_neighbors=3)
-    data = LabeledSamples.of(X_ID, Y_ID, None, None, None, -1)
-    fitted = Parts(model, None, detector).fit(data)
-    assert not hasattr(model, "coef_")
-    assert not hasattr(detector, "offset_")
-    assert fitted.risk_detector is None
-
-
 def test_sparse_samples():
     X_sparse = csr_matrix(np.where(np.abs(X) > 0.5, X, 0))
     options = {"rule": BoundedAbstention(), "random_state": 0}
@@ -440,14 +396,7 @@ def test_sparse_samples():
 def test_a_detector_with_another_ood_label():
     y = np.where(Y == -1, -7, np.where(Y == 0, -1, Y))  # -1 is a class now
     detector = make_pipeline(KNN(n_neighbors=3, normalize=False))
-    clf = RejectOptionClassifier(
-        LogisticRegression(),
-        ood_detector=detector,
-        rule=RULE,
-        ood_label=-7,
-        reject_label=-8,
-        random_state=0,
-    )
+    clf = selective(ood_detector=detector, rule=RULE, ood_label=-7, reject_label=-8)
     with pytest.raises(
         ValueError, match="ood_detector__knn__ood_label=-1 is one of the classes"
     ):
@@ -455,9 +404,7 @@ def test_a_detector_with_another_ood_label():
     clf.set_params(ood_detector__knn__ood_label=-7).fit(X, y)
     assert_same_point(
         clf.operating_point_,
-        RejectOptionClassifier(
-            LogisticRegression(), ood_detector=detector, rule=RULE, random_state=0
-        )
+        selective(ood_detector=detector, rule=RULE)
         .set_params(ood_detector__knn__ood_label=-7)
         .fit(X, np.where(Y == -1, -1, Y + 1))
         .operating_point_,

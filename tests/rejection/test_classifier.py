@@ -375,6 +375,8 @@ def test_infeasible_bounds():
         ({"rule": "tpr"}, "'rule' parameter of RejectOptionClassifier must be"),
         ({"calibration": 1.0}, "'calibration' parameter .* Got 1.0"),
         ({"calibration": 1}, "'calibration' parameter .* Got 1 "),
+        # a str has a method split, but is no splitter
+        ({"calibration": "held-out"}, r"'calibration' parameter .* Got 'held-out'"),
         ({"ood_detector": LogisticRegression()}, "'ood_detector' parameter"),
         ({"solver": "magic"}, "'solver' parameter"),
         ({"loss": "hinge"}, "'loss' parameter"),

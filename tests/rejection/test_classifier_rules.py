@@ -31,11 +31,9 @@ from skood.rejection import (
     CostBased,
     PlugInCost,
     RejectOptionClassifier,
-    ScoredSamples,
     Solver,
-    certify,
-    solve,
 )
+from tests.decision._scores import certified, solved
 from tests.rejection._problem import X_NEW, Y_NEW, X, Y, make_clf, make_data
 
 RULES = [
@@ -216,15 +214,11 @@ def test_guarantee_is_that_of_certify():
     for made, by in (
         (
             clf,
-            certify(
-                rule,
-                ScoredSamples.from_arrays(risk, ood, loss, risk_ood, ood_ood),
-                random_state=0,
-            ),
+            certified(rule, risk, ood, loss, risk_ood, ood_ood, random_state=0),
         ),
         (
             clone(clf).set_params(guarantee=None).fit(X, Y),
-            solve(rule, ScoredSamples.from_arrays(risk, ood, loss, risk_ood, ood_ood)),
+            solved(rule, risk, ood, loss, risk_ood, ood_ood),
         ),
     ):
         # the order of the rows, which the split depends on, is another one

@@ -10,7 +10,6 @@ import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
-from sklearn.base import clone
 from sklearn.covariance import LedoitWolf
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -35,26 +34,13 @@ from tests.rejection._problem import (
     X,
     Y,
     make_clf,
+    selective,
 )
 
 
 @pytest.fixture(scope="module")
 def fitted():
     return make_clf().fit(X, Y)
-
-
-def test_clone_and_nested_parameters():
-    clf = make_clf().fit(X, Y)
-    copy = clone(clf)
-    assert not hasattr(copy, "estimator_")
-    copy.set_params(
-        rule__fpr_max=0.3, ood_detector__n_neighbors=7, estimator__C=0.1
-    ).fit(X, Y)
-    assert (clf.rule.fpr_max, clf.ood_detector.n_neighbors) == (0.4, 3)
-    assert copy.operating_point_.fpr <= 0.3
-    assert copy.ood_detector_.n_neighbors == 7
-    assert copy.estimator_.C == 0.1
-    assert copy.get_params()["rule__tpr_min"] == 0.6
 
 
 def _pickled(clf, path):
@@ -196,11 +182,10 @@ def test_a_network_on_images(images, detector, fpr_max, as_tensor):
     train, test = np.arange(0, 1797, 2), np.arange(1, 1797, 2)
     if as_tensor:
         samples = torch.as_tensor(samples)
-    clf = RejectOptionClassifier(
+    clf = selective(
         TorchClassifier(max_epochs=8, lr=3e-3, random_state=0, device="cpu"),
         ood_detector=detector,
         rule=BoundedTPRFPR(tpr_min=0.8, fpr_max=fpr_max),
-        random_state=0,
     ).fit(samples[train], y[train])
     assert clf.ood_detector_.estimator_.estimator is clf.estimator_
     report = clf.report(samples[test], y[test])
@@ -220,12 +205,11 @@ def test_other_detectors_of_a_network(images):
     from skood.nn import TorchClassifier
 
     images_, y = images
-    clf = RejectOptionClassifier(
+    clf = selective(
         TorchClassifier(max_epochs=3, lr=3e-3, random_state=0, device="cpu"),
         risk_detector=Energy(),
         ood_detector=Mahalanobis(covariance=LedoitWolf()),
         rule=BoundedAbstention(0.8),
-        random_state=0,
     ).fit(images_[:600], y[:600])
     for detector in (clf.risk_detector_, clf.ood_detector_):
         assert detector.estimator_.estimator is clf.estimator_

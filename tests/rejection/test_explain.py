@@ -5,7 +5,6 @@
 
 import re
 from datetime import datetime
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
@@ -27,10 +26,10 @@ from skood.logic import MLNDetector
 from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,
-    RejectOptionClassifier,
     TwoThresholds,
 )
 from skood.rejection._explanation import _value
+from tests.rejection._problem import Cells, selective
 
 RNG = np.random.default_rng(0)
 Y = np.repeat(["good", "poor"], 200)
@@ -60,11 +59,8 @@ NEW = X.iloc[[0, 1, 300, 2]].assign(
 def _clf(ood_detector=None, estimator=None, **params):
     estimator = LogisticRegression() if estimator is None else estimator
     params = {"rule": TwoThresholds(ood=0.05, risk=0.05), **params}
-    return RejectOptionClassifier(
-        make_pipeline(TABLE, estimator),
-        ood_detector=ood_detector,
-        random_state=0,
-        **params,
+    return selective(
+        make_pipeline(TABLE, estimator), ood_detector=ood_detector, **params
     )
 
 
@@ -147,11 +143,10 @@ def test_number_of_columns(fitted):
 
 def test_arrays_have_the_names_of_scikit_learn():
     Z = X[["income", "age"]].to_numpy()
-    clf = RejectOptionClassifier(
+    clf = selective(
         make_pipeline(StandardScaler(), LogisticRegression()),
         ood_detector=Mahalanobis(),
         rule=TwoThresholds(),
-        random_state=0,
     ).fit(Z, np.where(Y == "good", 3, 5))
     explanation = clf.explain([[182000.0, 44.0], [50000.0, 44.0]])
     assert re.fullmatch(
@@ -190,11 +185,10 @@ def _distance(clf, income):
 
 
 def test_mixtures_are_called_mixtures():
-    clf = RejectOptionClassifier(
+    clf = selective(
         make_pipeline(StandardScaler(), PCA(2), LogisticRegression()),
         ood_detector=Mahalanobis(),
         rule=TwoThresholds(),
-        random_state=0,
     ).fit(X[["income", "age"]], Y)
     (sentence,) = clf.explain(NEW[["income", "age"]].iloc[:1]).sentences
     assert re.match(
@@ -304,12 +298,10 @@ def test_constraints():
         [("class", LogisticRegression()), ("color", LogisticRegression())],
         random_state=0,
     ).fit(Z, labels)
-    clf = RejectOptionClassifier(
-        LogisticRegression(),
+    clf = selective(
         ood_detector=FrozenEstimator(logic),
         ood_label="ood",
         rule=BoundedTPRFPR(0.9, 0.5),
-        random_state=0,
     )
     blue_stop = np.array([[3.0, -3.0]]) + RNG.normal(size=(30, 2)) / 10
     clf.fit(np.r_[Z, blue_stop], np.r_[labels[:, 0], ["ood"] * 30])
@@ -329,44 +321,27 @@ def test_a_rule_that_was_chosen_later(fitted):
     assert new.explain(NEW).sentences[:2] == fitted.explain(NEW).sentences[:2]
 
 
-class _Cells(HTMLParser):
-    """Text of the cells of a table."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.cells, self.tags = [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.cells.append("")
-
-    def handle_data(self, data):
-        self.cells[-1] += data
-
-
 def test_html_is_escaped():
     evil = "<script>alert('&')</script>"
     names = {"income": evil}
     y = np.where(Y == "good", "<b>good</b>", "poor")
-    clf = RejectOptionClassifier(
+    clf = selective(
         make_pipeline(StandardScaler(), LogisticRegression()),
         ood_detector=Mahalanobis(),
         rule=TwoThresholds(),
-        random_state=0,
     ).fit(X[["income", "age"]].rename(columns=names), y)
     explanation = clf.explain(
         NEW[["income", "age"]].rename(columns=names, index={1000: "<i>0</i>"})[:1]
     )
-    html = _Cells(explanation._repr_html_())
+    html = Cells(explanation._repr_html_())
     assert set(html.tags) == {"table", "thead", "tbody", "tr", "th", "td"}
     (sentence,) = explanation.sentences
     assert evil in sentence and "<b>good</b>" in sentence
-    shown = [cell.strip() for cell in html.cells[-3:]]
+    shown = [cell.strip() for cell in html.lines[-1]]
     assert shown == ["<i>0</i>", "out-of-distribution", sentence]
-    many = _Cells(clf.explain(X[["income", "age"]].rename(columns=names))._repr_html_())
+    many = Cells(clf.explain(X[["income", "age"]].rename(columns=names))._repr_html_())
     assert many.tags.count("tr") == 51
-    assert "and 350 more samples" in " ".join(many.cells)
+    assert many.caption == "and 350 more samples"
 
 
 @pytest.mark.parametrize("container", [csr_matrix, csc_array])

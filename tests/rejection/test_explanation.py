@@ -20,6 +20,7 @@ from skood.rejection import (
     RejectOptionClassifier,
 )
 from skood.rejection._explanation import ScoreReference
+from tests.rejection._problem import selective
 
 RNG = np.random.default_rng(0)
 A, B = RNG.normal(size=(2, 200))
@@ -204,11 +205,9 @@ def make_data(seed=0, n=150):
 
 def test_planted_samples():
     X, y = make_data()
-    clf = RejectOptionClassifier(
-        LogisticRegression(),
+    clf = selective(
         ood_detector=KNN(n_neighbors=3, normalize=False),
         rule=BoundedTPRFPR(tpr_min=0.85, fpr_max=0.02),
-        random_state=0,
     ).fit(X, y)
     uncertain, typical, ood = [0.0, 0.0], [2.0, 0.0], [3.0, 12.0]
     reason = clf.reject_reason([uncertain, typical, ood])
@@ -248,12 +247,7 @@ class Gate(LastColumn):
 
 def test_a_detector_may_be_certain():
     X, y = make_data()
-    clf = RejectOptionClassifier(
-        LogisticRegression(),
-        ood_detector=Gate(),
-        rule=BoundedAbstention(0.8),
-        random_state=0,
-    ).fit(X, y)
+    clf = selective(ood_detector=Gate(), rule=BoundedAbstention(0.8)).fit(X, y)
     samples = [[5.0, 0.0], [5.0, 25.0], [0.0, 25.0]]
     assert clf.predict(samples).tolist() == [1, -1, -1]
     reason = clf.reject_reason(samples)
@@ -264,9 +258,7 @@ def test_a_detector_may_be_certain():
 def test_makes_a_table():
     pandas = pytest.importorskip("pandas")
     X, y = make_data()
-    clf = RejectOptionClassifier(
-        LogisticRegression(), rule=BoundedAbstention(0.9), random_state=0
-    ).fit(X, y)
+    clf = selective(rule=BoundedAbstention(0.9)).fit(X, y)
     table = pandas.DataFrame(clf.reject_reason(X))
     assert table.shape == (len(X), 5)
     assert set(table["reason"]) == {"accepted", "uncertain class"}

@@ -28,6 +28,7 @@ from skood.rejection import (
     RejectOptionRegressor,
     TwoThresholds,
 )
+from tests.rejection._problem import selective
 
 BY_GROUP = Certificate(within="groups", thresholds="group")
 BY_CLASS = Certificate(within="predicted_class", thresholds="group")
@@ -50,13 +51,8 @@ RULE = BoundedTPRFPR(0.7, 0.5)
 
 
 def _fitted(guarantee=BY_GROUP, **labels):
-    clf = RejectOptionClassifier(
-        LogisticRegression(),
-        ood_detector=Mahalanobis(),
-        rule=RULE,
-        calibration=0.6,
-        guarantee=guarantee,
-        random_state=0,
+    clf = selective(
+        ood_detector=Mahalanobis(), rule=RULE, calibration=0.6, guarantee=guarantee
     )
     return clf.fit(X_FIT, Y_FIT, **labels)
 
@@ -198,13 +194,12 @@ def test_thresholds_of_groups_of_a_regressor():
 
 def test_metadata_routing():
     with sklearn.config_context(enable_metadata_routing=True):
-        clf = RejectOptionClassifier(
+        clf = selective(
             FrozenEstimator(CLF.estimator_),
             ood_detector=FrozenEstimator(CLF.ood_detector_),
             rule=RULE,
             calibration="same",
             guarantee=BY_GROUP,
-            random_state=0,
         )
         clf.set_fit_request(groups=True, ood_source=True)
         clf.set_predict_request(groups=True)

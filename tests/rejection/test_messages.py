@@ -18,10 +18,9 @@ from skood.rejection import (
     BoundedTPRFPR,
     RejectOptionClassifier,
     RejectOptionRegressor,
-    ScoredSamples,
     TwoThresholds,
-    solve,
 )
+from tests.decision._scores import solved
 from tests.rejection._problem import X_NEW, X, Y, make_clf
 
 ID = Y >= 0
@@ -32,10 +31,7 @@ def test_rules_without_ood_samples():
     with pytest.raises(ValueError, match=advice):
         make_clf().fit(X[ID], Y[ID])
     with pytest.raises(ValueError, match=advice):
-        solve(
-            BoundedTPRFPR(),
-            ScoredSamples.from_arrays([0.0, 1.0], None, [0, 1], None, None),
-        )
+        solved(BoundedTPRFPR(), [0.0, 1.0], None, [0, 1], None, None)
 
 
 def test_text_label_of_ood_samples():
@@ -51,9 +47,7 @@ def test_rules_that_are_classes_or_positional():
     with pytest.raises(TypeError, match=r"write BoundedAbstention\(\)"):
         make_clf(rule=BoundedAbstention).fit(X, Y)
     with pytest.raises(TypeError, match=r"write BoundedAbstention\(\)"):
-        solve(
-            BoundedAbstention, ScoredSamples.from_arrays([0.0], None, [0], None, None)
-        )
+        solved(BoundedAbstention, [0.0], None, [0], None, None)
     clf = RejectOptionClassifier(LogisticRegression(), BoundedAbstention())
     with pytest.raises(TypeError, match=r"give rules by keyword: rule=\.\.\."):
         clf.fit(X, Y)

@@ -30,15 +30,13 @@ from skood.rejection import (
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     Linear,
-    ScoredSamples,
     Solver,
-    certify,
     max_accepted_ood,
     min_accepted_id,
-    solve,
     solve_finite,
 )
 from skood.utils._param_validation import Number
+from tests.decision._scores import certified, solved
 from tests.rejection._problem import (
     PLAIN_KNN,
     X_NEW,
@@ -159,10 +157,10 @@ def test_solver_is_a_loop_over_thresholds(rule):
         best = naive(rule, a, loss, a_ood)
         if best is None:
             with pytest.raises(InfeasibleError, match="Attainable on this data"):
-                solve(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None))
+                solved(rule, a, None, loss, a_ood, None)
             continue
         n_feasible += 1
-        point = solve(rule, ScoredSamples.from_arrays(a, None, loss, a_ood, None))
+        point = solved(rule, a, None, loss, a_ood, None)
         assert is_same(point, best, 60, 40)
         rates = point.tpr, point.risk * point.tpr, point.fpr
         assert point.objective == pytest.approx(objective(rule, *rates))
@@ -170,16 +168,8 @@ def test_solver_is_a_loop_over_thresholds(rule):
         # two scores are no worse, and certified by branch and bound
         rng = np.random.default_rng(seed)
         two = rng.normal(size=60), rng.normal(1.0, size=40)
-        both = solve(
-            rule,
-            ScoredSamples.from_arrays(a, two[0], loss, a_ood, two[1]),
-            Solver(n_angles=5),
-        )
-        exact = solve(
-            rule,
-            ScoredSamples.from_arrays(a, two[0], loss, a_ood, two[1]),
-            Solver("exact"),
-        )
+        both = solved(rule, a, two[0], loss, a_ood, two[1], n_angles=5)
+        exact = solved(rule, a, two[0], loss, a_ood, two[1], solver="exact")
         assert both.gap <= 1e-3
         assert exact.objective <= both.objective <= point.objective + 1e-12
         assert both.objective <= exact.objective + 1e-3
@@ -373,24 +363,15 @@ def test_parameters_are_validated_as_those_of_estimators():
         with pytest.raises(ValueError, match="'coverage' parameter of Frugal must be"):
             make_rule_scorer(Frugal(bad))
         with pytest.raises(TypeError, match="'coverage' parameter of Frugal must be"):
-            certify(
-                Frugal(bad),
-                ScoredSamples.from_arrays([1.0, 2.0], None, [0, 1], [3.0], None),
-            )
+            certified(Frugal(bad), [1.0, 2.0], None, [0, 1], [3.0], None)
 
 
 def test_text_of_bounds_that_cannot_be_met():
     a, loss, a_ood = scores(0)
     with pytest.raises(InfeasibleError) as info:
-        solve(
-            Careful(0.0, 0.0),
-            ScoredSamples.from_arrays(a, None, np.ones(60), a_ood, None),
-        )
+        solved(Careful(0.0, 0.0), a, None, np.ones(60), a_ood, None)
     text = str(info.value)
     assert "a TPR of at most 0 within the asked bounds, and an FPR of at least" in text
     assert text.endswith("and a selective risk of at least 1.")
     with pytest.raises(InfeasibleError, match="within the asked bounds, and an FPR"):
-        solve(
-            Proportional(1.0, 0.1),
-            ScoredSamples.from_arrays(a, None, loss, a_ood, None),
-        )
+        solved(Proportional(1.0, 0.1), a, None, loss, a_ood, None)

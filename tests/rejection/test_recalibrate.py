@@ -197,7 +197,7 @@ def test_promise_after_a_change_of_the_labels(n_draws, choose):
         assert broken > limit
 
 
-@pytest.mark.parametrize("n_draws", [25, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_draws", [12, pytest.param(300, marks=pytest.mark.slow)])
 def test_promise_of_all_certificates_over_time(n_draws):
     """Five certificates in turn: with "all" any of them breaks with delta at most."""
     rule, delta, broken = BoundedImprovement(0.12), 0.2, 0
@@ -218,7 +218,7 @@ def test_promise_of_all_certificates_over_time(n_draws):
     assert broken <= binom.ppf(0.999, n_draws, delta)
 
 
-@pytest.mark.parametrize("n_draws", [25, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_draws", [12, pytest.param(300, marks=pytest.mark.slow)])
 def test_promise_with_labels_of_accepted_samples(n_draws):
     delta = 0.2
     certified = broken = 0

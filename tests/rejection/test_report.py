@@ -6,7 +6,6 @@
 import json
 import math
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -33,6 +32,7 @@ from skood.rejection import (
 )
 from skood.rejection._report import make_report, possible_losses
 from skood.stats._mean_intervals import clopper_pearson
+from tests.rejection._problem import Cells, selective
 
 RNG = np.random.default_rng(0)
 
@@ -358,12 +358,7 @@ def test_report_on_new_samples_equals_a_naive_loop(fitted):
 
 def test_report_of_a_loss_matrix():
     X, y = make_data()
-    clf = RejectOptionClassifier(
-        LogisticRegression(),
-        rule=BoundedAbstention(0.9),
-        loss=[[0, 1], [10, 0]],
-        random_state=0,
-    ).fit(X, y)
+    clf = selective(rule=BoundedAbstention(0.9), loss=[[0, 1], [10, 0]]).fit(X, y)
     X, y = make_data(1)
     decided = clf.predict(X)
     loss = [
@@ -420,36 +415,10 @@ def test_report_refuses_what_is_no_share(fitted):
 # ---------------------------------------------------------------------- in a notebook
 
 
-class _Cells(HTMLParser):
-    """Text of the cells of a table, row by row, with checked nesting."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.lines, self.caption = [], [], ""
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-        if tag == "tr":
-            self.lines.append([])
-        elif tag in ("td", "th"):
-            self.lines[-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] in ("td", "th"):
-            self.lines[-1][-1] += data
-        elif self.open and self.open[-1] == "caption":
-            self.caption += data
-
-
 def test_a_table_in_html():
     """The same numbers as in print, with what must be escaped escaped."""
     report = report_of([1, 1, 0, 1], [0, 1], [0, 0, 1, 1], prior=0.5)
-    cells = _Cells(report._repr_html_())
+    cells = Cells(report._repr_html_())
     assert cells.lines[0] == ["", "value", "95 % interval", ""]
     names = [row[0] for row in cells.lines[1:]]
     assert names == ["tpr", "fpr", "coverage", "risk", "precision"]
@@ -457,9 +426,9 @@ def test_a_table_in_html():
     assert [" ".join(row) for row in cells.lines[1:]] == printed
     assert cells.caption == ""
     without = report_of([1], [0], [0])
-    assert "fpr" not in [row[0] for row in _Cells(without._repr_html_()).lines]
+    assert "fpr" not in [row[0] for row in Cells(without._repr_html_()).lines]
     named = replace(without, scores={"risk": "1 - <max> & more"})
-    assert _Cells(named._repr_html_()).caption == "risk score: 1 - <max> & more"
+    assert Cells(named._repr_html_()).caption == "risk score: 1 - <max> & more"
     assert str(named).endswith("\nrisk score: 1 - <max> & more")
 
 
@@ -540,13 +509,11 @@ def _selective(rule, guarantee):
     rng = np.random.default_rng(1)
     X = np.r_[rng.normal(size=(900, 2)), rng.normal(5, 1, size=(300, 2))]
     y = np.r_[X[:900, 0] + rng.normal(size=900) > 0, np.full(300, -1)].astype(int)
-    clf = RejectOptionClassifier(
-        LogisticRegression(),
+    clf = selective(
         ood_detector=KNN(normalize=False),
         rule=rule,
         guarantee=guarantee,
         calibration=0.5,
-        random_state=0,
     )
     return clf.fit(X, y), X, y
 
@@ -554,12 +521,10 @@ def _selective(rule, guarantee):
 def test_bounds_that_were_not_attainable_are_reported():
     X = np.r_[np.zeros(30), np.ones(30), np.full(20, 0.5)][:, None]
     y = np.repeat([0, 1, -1], [30, 30, 20])
-    clf = RejectOptionClassifier(
-        LogisticRegression(),
+    clf = selective(
         ood_detector=KNN(normalize=False),
         rule=BoundedTPRFPR(tpr_min=1.0, fpr_max=0.1),
         solver=Solver(infeasible="nearest"),
-        random_state=0,
     )
     X[::7] = 0.5  # ID samples that are equal to the OOD samples
     with pytest.warns(SkoodWarning, match="The nearest rule violates a bound by 0\\."):
@@ -573,7 +538,7 @@ def test_bounds_that_were_not_attainable_are_reported():
     )
     report = clf.report(X, y)
     assert str(report).splitlines()[-1] == note
-    assert _Cells(report._repr_html_()).caption.endswith(note)
+    assert Cells(report._repr_html_()).caption.endswith(note)
     assert f"bounds: {report.to_dict()['scores']['bounds']}" == note
     with pytest.raises(ValueError, match="infeasible='nearest' and a guarantee exclu"):
         clf.set_params(guarantee="ltt").fit(X, y)
@@ -581,13 +546,12 @@ def test_bounds_that_were_not_attainable_are_reported():
 
 def test_what_is_certified_is_reported_beside_what_is_measured():
     X, y = load_digits_ood(left_out=[8, 9], ood_label=-1, return_X_y=True)
-    clf = RejectOptionClassifier(
+    clf = selective(
         LogisticRegression(max_iter=500),
         ood_detector=Energy(),
         rule=AllOf([BoundedTPRFPR(0.5, 0.7), BoundedImprovement(0.1)]),
         guarantee="high_probability",
         calibration=0.5,
-        random_state=0,
     ).fit(X[::2], y[::2])
     report = clf.report(X[1::2], y[1::2])
     certificate = clf.operating_point_.certificate

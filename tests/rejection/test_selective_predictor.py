@@ -22,6 +22,7 @@ from skood.rejection import (
     RejectOptionRegressor,
     TwoThresholds,
 )
+from tests.rejection._problem import selective
 
 pd = pytest.importorskip("pandas")
 
@@ -58,13 +59,12 @@ def _line(estimator):
     return line
 
 
-CLF = RejectOptionClassifier(
+CLF = selective(
     _pipeline(LogisticRegression()),
     ood_detector=KNN(),
     rule=TwoThresholds(0.1, 0.2),
     guarantee="high_probability",
     calibration=0.5,
-    random_state=0,
 ).fit(X, Y)
 
 
@@ -88,12 +88,11 @@ def test_classifier_is_drawn_with_fitted_parts():
 
 def test_classifier_with_thresholds_of_groups_is_drawn():
     options = Certificate(within="groups", thresholds="group")
-    clf = RejectOptionClassifier(
+    clf = selective(
         _pipeline(LogisticRegression()),
         rule=BoundedAbstention(0.5),
         guarantee=options,
         calibration=0.5,
-        random_state=0,
     ).fit(X, Y, groups=SITE)
     lam = clf.operating_point_.lam
     line = _line(clf)

@@ -21,15 +21,12 @@ from skood.rejection import (
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
-    Certificate,
     CostBased,
     PlugInCost,
     RejectOptionClassifier,
-    ScoredSamples,
-    Solver,
-    certify,
-    solve,
 )
+from tests.decision._scores import certified, solved
+from tests.rejection._problem import selective
 
 RULES = [
     BoundedAbstention(0.6),
@@ -116,13 +113,12 @@ def test_certified_bounds_hold_sample_by_sample(networks, guarantee, rule, doubl
     X, y = _draw(500, rng)
     X = np.concatenate([X, _draw_ood(200, rng)]).astype(np.float32)
     y = np.concatenate([y, np.full(200, -1)])
-    clf = RejectOptionClassifier(
+    clf = selective(
         network,
         ood_detector=knn if double else None,
         rule=rule,
         calibration="same",
         guarantee=guarantee,
-        random_state=0,
     ).fit(X, y)
     labels = _assert_batches_agree(clf.predict, X)
     is_id = y != -1
@@ -141,11 +137,10 @@ def test_coverage_of_a_float64_network_sample_by_sample():
     X, y = _draw(1200, np.random.default_rng(0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        clf = RejectOptionClassifier(
+        clf = selective(
             MLPClassifier((32,), max_iter=100, random_state=0),
             rule=BoundedAbstention(0.6),
             guarantee="high_probability",
-            random_state=0,
         ).fit(X, y)
     assert np.mean(_assert_batches_agree(clf.predict, X) != -1) >= 0.6
 
@@ -190,16 +185,16 @@ def test_rounding_changes_no_decision(solver, randomize, double):
         noisy = [_noisy(x, 10 + i) for i, x in enumerate((a, b, a_ood, b_ood))]
         for rule in rules:
             try:
-                point = solve(
+                point = solved(
                     rule,
-                    ScoredSamples.from_arrays(
-                        noisy[0],
-                        noisy[1] if double else None,
-                        loss,
-                        noisy[2],
-                        noisy[3] if double else None,
-                    ),
-                    Solver(solver, n_angles=60, randomize=randomize),
+                    noisy[0],
+                    noisy[1] if double else None,
+                    loss,
+                    noisy[2],
+                    noisy[3] if double else None,
+                    solver=solver,
+                    n_angles=60,
+                    randomize=randomize,
                 )
             except ValueError:  # infeasible
                 continue
@@ -222,10 +217,8 @@ def test_certified_thresholds_are_between_scores():
     a, a_ood = rng.normal(size=300), rng.normal(2.0, size=200)
     loss = rng.random(300) < 0.1
     for guarantee in ("high_probability", "ltt", "expectation"):
-        point = certify(
-            BoundedTPRFPR(0.6, 0.3),
-            ScoredSamples.from_arrays(a, None, loss, a_ood, None),
-            Certificate(guarantee),
+        point = certified(
+            BoundedTPRFPR(0.6, 0.3), a, None, loss, a_ood, None, guarantee=guarantee
         )
         projected = np.concatenate([a, a_ood]) / point.scales[0]
         low = projected[projected <= point.lam].max()
@@ -237,9 +230,7 @@ def test_small_risks_are_not_tied():
     """Risks of 1e-12 and 1e-9 differ; a threshold separates them."""
     a = np.repeat([1e-12, 1e-9, 0.3, 0.5], 25)
     loss = np.repeat([0.0, 1.0, 1.0, 1.0], 25)
-    point = solve(
-        BoundedAbstention(0.25), ScoredSamples.from_arrays(a, None, loss, None, None)
-    )
+    point = solved(BoundedAbstention(0.25), a, None, loss, None, None)
     assert (point.risk, point.tpr) == (0.0, 0.25)
 
 
@@ -250,10 +241,7 @@ def test_dense_scores_that_ties_do_not_keep_together():
     b = np.linspace(0.0, 1.0, 2000)[rng.permutation(2000)]
     loss = (rng.random(2000) < b).astype(float)
     for coverage in (0.3, 0.6):
-        point = solve(
-            BoundedAbstention(coverage),
-            ScoredSamples.from_arrays(a, b, loss, None, None),
-        )
+        point = solved(BoundedAbstention(coverage), a, b, loss, None, None)
         accepted = point.accept_proba(a, b)
         assert point.tpr == accepted.mean() >= coverage
         assert point.risk == pytest.approx(loss[accepted == 1].mean())

@@ -24,8 +24,8 @@ from skood.datasets import load_idx_images
 from skood.detectors import GMM, KNN, Mahalanobis
 from skood.metrics import AcceptanceRegionDisplay, make_rule_scorer
 from skood.model_selection import OODStratifiedKFold
-from skood.rejection import RejectOptionClassifier, TwoThresholds
-from tests.rejection._problem import X_NEW, Y_NEW, X, Y, make_clf
+from skood.rejection import TwoThresholds
+from tests.rejection._problem import X_NEW, Y_NEW, X, Y, make_clf, selective
 
 ID = Y >= 0
 
@@ -121,11 +121,10 @@ def test_shifted_column_of_a_table():
     shifted = X[new].copy()
     shifted[:, 3] += 15 * X[train, 3].std()
     detector = make_pipeline(StandardScaler(), Mahalanobis())
-    clf = RejectOptionClassifier(
+    clf = selective(
         make_pipeline(StandardScaler(), LogisticRegression()),
         ood_detector=detector,
         rule=TwoThresholds(ood=0.05, risk=0.05),
-        random_state=0,
     ).fit(X[train], y[train])
     alone = detector.fit(X[train], y[train])
     fpr = clf.report(np.r_[X[new], shifted], np.r_[y[new], 0 * y[new] - 1]).fpr.value
@@ -150,12 +149,11 @@ def test_letters_without_ood_samples(detector):
     )
     alone = clone(detector).set_params(estimator=network, contamination=0.05)
     alone.fit(X[train], y[train])
-    clf = RejectOptionClassifier(
+    clf = selective(
         network,
         ood_detector=FrozenEstimator(alone),
         rule=TwoThresholds(ood=0.05, risk=0.05),
         calibration="same",
-        random_state=0,
     ).fit(X[fit], y[fit])
     report = clf.report(np.r_[X[new], letters], np.r_[y[new], np.full(3000, -1)])
     level = np.quantile(alone.score_samples(X[fit]), 0.05)

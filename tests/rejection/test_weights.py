@@ -7,7 +7,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
@@ -28,6 +27,7 @@ from skood.rejection import (
     CostBased,
     RejectOptionClassifier,
 )
+from tests.rejection._problem import selective
 
 RULE = BoundedTPRFPR(0.6, 0.4)
 
@@ -137,12 +137,8 @@ def test_weights_follow_the_samples_of_each_split(calibration):
         def _point(self, problem, certificate=None):
             seen.update(vars(problem))
 
-    RejectOptionClassifier(
-        Recording(),
-        risk_detector=_FirstColumn(),
-        rule=Rule(),
-        calibration=calibration,
-        random_state=0,
+    selective(
+        Recording(), risk_detector=_FirstColumn(), rule=Rule(), calibration=calibration
     ).fit(X, y, sample_weight=weight)
     for kind in ("id", "ood"):
         ratio = seen[f"weight_{kind}"] / -seen[f"risk_{kind}"]
@@ -164,21 +160,19 @@ def test_samples_of_weight_zero_are_absent():
     X[weight == 0] = np.nan
     y = y.copy()
     y[np.flatnonzero(weight == 0)[0]] = 7
-    clf = RejectOptionClassifier(GaussianNB(), rule=CostBased(), random_state=0)
+    clf = selective(GaussianNB(), rule=CostBased())
     clf.fit(X, y, sample_weight=weight)
     used = weight > 0
-    expected = RejectOptionClassifier(
-        GaussianNB(), rule=CostBased(), random_state=0
-    ).fit(X[used], y[used], sample_weight=weight[used])
+    expected = selective(GaussianNB(), rule=CostBased()).fit(
+        X[used], y[used], sample_weight=weight[used]
+    )
     assert clf.operating_point_ == expected.operating_point_
     np.testing.assert_array_equal(clf.classes_, [0, 1])
 
 
 def test_errors_of_weights():
     X, y, weight = _data(4)
-    clf = RejectOptionClassifier(GaussianNB(), rule=CostBased(), random_state=0).fit(
-        X, y
-    )
+    clf = selective(GaussianNB(), rule=CostBased()).fit(X, y)
     before = clf.operating_point_
     for weights, message in (
         (weight[1:], r"sample_weight has shape \(149,\)"),
@@ -232,12 +226,8 @@ def test_groups_are_held_out_as_a_whole(calibration, as_text):
             scored.append(set(X[:, 0].tolist()))
             return -X[:, 1]
 
-    RejectOptionClassifier(
-        Recording(),
-        ood_detector=Scores(),
-        rule=RULE,
-        calibration=calibration,
-        random_state=0,
+    selective(
+        Recording(), ood_detector=Scores(), rule=RULE, calibration=calibration
     ).fit(X, y, groups=[f"g{g}" for g in groups] if as_text else groups)
     fits = Recording.seen
     # ID samples and then OOD samples of each fold are scored by its models
@@ -254,7 +244,7 @@ def test_groups_are_held_out_as_a_whole(calibration, as_text):
 
 def test_groups_with_all_ood_samples_seen():
     X, y, _ = _data(7)
-    clf = RejectOptionClassifier(GaussianNB(), rule=CostBased(), random_state=0)
+    clf = selective(GaussianNB(), rule=CostBased())
     groups = np.where(y == -1, 0, np.arange(150) % 10)
     seed = next(
         seed
@@ -275,7 +265,7 @@ def test_groups_in_a_search_without_routing():
     X, y, _ = _data(8)
     groups = np.arange(150) % 10
     search = GridSearchCV(
-        RejectOptionClassifier(GaussianNB(), rule=CostBased(), random_state=0),
+        selective(GaussianNB(), rule=CostBased()),
         {"rule__reject_id": [0.3, 0.6]},
         scoring=make_cost_scorer(),
         cv=GroupKFold(3),
@@ -294,12 +284,11 @@ def test_routing_of_weights_and_groups(routing):
     X, y, weight = _data(9)
     groups = np.arange(150) % 10
     X[:, 0] = groups
-    clf = RejectOptionClassifier(
+    clf = selective(
         Recording().set_fit_request(sample_weight=True),
         ood_detector=Outside().set_fit_request(sample_weight=False),
         rule=RULE,
         calibration=GroupKFold(3),
-        random_state=0,
     ).set_fit_request(sample_weight=True, groups=True)
     router = clf.get_metadata_routing()
     assert router.consumes("fit", ["sample_weight", "groups"]) == {
@@ -342,12 +331,10 @@ def test_weights_that_parts_do_not_request_raise(routing):
 def test_detectors_of_skood_and_scikit_learn_take_weights():
     X, y, weight = _data(11)
     for detector in (Mahalanobis(), IsolationForest(n_estimators=5, random_state=0)):
-        clf = RejectOptionClassifier(
-            LogisticRegression(), ood_detector=detector, rule=RULE, random_state=0
-        ).fit(X, y, sample_weight=weight)
-        plain = RejectOptionClassifier(
-            LogisticRegression(), ood_detector=detector, rule=RULE, random_state=0
-        ).fit(X, y)
+        clf = selective(ood_detector=detector, rule=RULE).fit(
+            X, y, sample_weight=weight
+        )
+        plain = selective(ood_detector=detector, rule=RULE).fit(X, y)
         ours, others = (c.ood_detector_.score_samples(X) for c in (clf, plain))
         assert not np.allclose(ours, others)
 
@@ -364,7 +351,7 @@ def test_another_rule_with_weights():
 
 def test_there_are_no_intervals_with_other_weights():
     X, y, _ = _data(13)
-    clf = RejectOptionClassifier(GaussianNB(), Outside(), rule=RULE, random_state=0)
+    clf = selective(GaussianNB(), Outside(), rule=RULE)
     clf.fit(X, y)
     ones, halves = (
         clf.report(X, y, sample_weight=np.full(150, w), ood_prior=0.1) for w in (1, 0.5)

@@ -22,11 +22,10 @@ from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,
     CostBased,
-    RejectOptionClassifier,
     Solver,
     TwoThresholds,
 )
-from tests.rejection._problem import X_NEW, Y_NEW, X, Y, make_clf, make_data
+from tests.rejection._problem import X_NEW, Y_NEW, X, Y, make_clf, make_data, selective
 
 X_CAL, Y_CAL = make_data(seed=2, n_per_class=80)
 RULES = [
@@ -54,9 +53,9 @@ def test_equals_a_fit_on_frozen_parts(rule, risk_detector):
         None if detector is None else FrozenEstimator(detector)
         for detector in (clf.risk_detector_, clf.ood_detector_)
     ]
-    same = RejectOptionClassifier(
-        FrozenEstimator(clf.estimator_), *detectors, rule, "same", random_state=0
-    ).fit(X_CAL, Y_CAL)
+    same = selective(FrozenEstimator(clf.estimator_), *detectors, rule, "same").fit(
+        X_CAL, Y_CAL
+    )
     assert astuple(new.operating_point_) == astuple(same.operating_point_)
     assert (new.theta_, new.lambda_) == (same.theta_, same.lambda_)
     assert_array_equal(new.predict(X_NEW), same.predict(X_NEW))
