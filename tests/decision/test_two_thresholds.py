@@ -76,17 +76,23 @@ def test_rates_of_ood_samples():
     assert_array_equal(point.accept_proba(a_ood, b_ood), accepted.astype(float))
 
 
+def _draws(by_day, at_night):
+    draws = [by_day, pytest.param(at_night, marks=pytest.mark.slow)]
+    return pytest.mark.parametrize("n_draws", draws)
+
+
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("n", [19, 60, 200])
-def test_marginal_level(n, ties):
+@_draws(150, 400)
+def test_marginal_level(n, ties, n_draws):
     """Rejected shares of new samples, on average over draws of the given samples."""
     rule, shares = TwoThresholds(0.05, 0.1), []
     new = _samples(20000, seed=10**6, ties=ties)
-    for seed in range(400):
+    for seed in range(n_draws):
         point = solve(rule, samples_of(*_samples(n, seed, ties=ties), None, None))
         shares.append(_rejected(point, *new[:2]))
     mean = np.mean(shares, axis=0)
-    error = np.std(shares, axis=0) / 20 + 1 / math.sqrt(4 * 20000)
+    error = np.std(shares, axis=0) / math.sqrt(n_draws) + 1 / math.sqrt(4 * 20000)
     assert (mean <= [0.05, 0.1] + 3 * error).all()
     if not ties:  # not conservative either
         assert (mean >= [0.05, 0.1] - 3 * error - 1 / (n + 1)).all()
@@ -94,11 +100,12 @@ def test_marginal_level(n, ties):
 
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("guarantee", ["high_probability", "ltt"])
-def test_certified_shares(guarantee, ties):
-    """Both bounds together are broken in at most a share delta of 400 draws."""
+@_draws(150, 400)
+def test_certified_shares(guarantee, ties, n_draws):
+    """Both bounds together are broken in at most a share delta of the draws."""
     rule, delta, broken = TwoThresholds(0.1, 0.2), 0.2, 0
     new = _samples(50000, seed=10**6, ties=ties)
-    for seed in range(400):
+    for seed in range(n_draws):
         point = certified(
             rule,
             *_samples(150, seed, ties=ties),
@@ -109,17 +116,18 @@ def test_certified_shares(guarantee, ties):
         )
         ood, risk = _rejected(point, *new[:2])
         broken += ood > 0.1 or risk > 0.2
-    assert broken <= binom.isf(1e-4, 400, delta)
+    assert broken <= binom.isf(1e-4, n_draws, delta)
     if not ties:  # a level that is never reached would be no test of it
-        assert broken > 400 * delta / 8
+        assert broken > n_draws * delta / 8
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_certified_selective_risk(ties):
+@_draws(50, 150)
+def test_certified_selective_risk(ties, n_draws):
     rule = TwoThresholds(0.1, 0.15, criterion="selective_risk")
     new = _samples(50000, seed=10**6, ties=ties)
     broken = refused = 0
-    for seed in range(150):
+    for seed in range(n_draws):
         try:
             point = certified(
                 rule,
@@ -135,8 +143,8 @@ def test_certified_selective_risk(ties):
         accepted = point.accept(*new[:2])
         ood, _ = _rejected(point, *new[:2])
         broken += ood > 0.1 or new[2][accepted].mean() > 0.15
-    assert refused < 75  # it certifies more often than not
-    assert broken <= binom.isf(1e-4, 150, 0.2)
+    assert refused < n_draws / 2  # it certifies more often than not
+    assert broken <= binom.isf(1e-4, n_draws, 0.2)
 
 
 def test_expectation_is_the_conformal_quantile():
