@@ -317,7 +317,7 @@ def test_members_of_all_kinds(digits):
         [
             ("knn", KNN(n_neighbors=5)),
             ("vim", ViM(LogisticRegression(max_iter=300))),
-            ("forest", IsolationForest(random_state=0)),
+            ("forest", IsolationForest(n_estimators=30, random_state=0)),
             ("mixture", GaussianMixture(5, covariance_type="diag", random_state=0)),
             ("inner", inner.set_params(random_state=0)),
         ],

@@ -149,15 +149,12 @@ def test_points_are_the_samples_and_the_legend_has_the_shares():
         assert expected in legend_texts(display)
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == 3
     assert legend_texts(display)[-1] == "rule: θ = 28.6°, λ = 0.4"
-    assert display.ax_.get_xlabel() == "a = -y_score  (high = reject)"
-    assert display.ax_.get_ylabel() == "b = -ood_score  (high = reject)"
+    ax = display.ax_
+    assert ax.get_xlabel() == "a = -y_score  (high = reject)"
+    assert ax.get_ylabel() == "b = -ood_score  (high = reject)"
     for x, y in (line.get_data() for line in lines):
-        assert (
-            display.ax_.get_xlim()[0] < x.min() <= x.max() < display.ax_.get_xlim()[1]
-        )
-        assert (
-            display.ax_.get_ylim()[0] < y.min() <= y.max() < display.ax_.get_ylim()[1]
-        )
+        for values, (low, high) in ((x, ax.get_xlim()), (y, ax.get_ylim())):
+            assert low < values.min() <= values.max() < high
 
 
 def test_subset_of_many_samples_is_drawn():
