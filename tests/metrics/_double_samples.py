@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from skood.metrics import SCODCurve, TwoScoreCurve
-from skood.rejection import CostBased
+from skood.rejection import CostBased, ScoredSamples
 from tests.metrics._samples import tied
 
 
@@ -19,6 +19,14 @@ def make_samples(seed, n=50):
     rng = np.random.default_rng(seed + 1000)
     ood_score = rng.integers(0, 9, size=n) + 3.0 * (y_true >= 0)
     return y_true, y_pred, y_score, ood_score
+
+
+def scored(y_true, y_pred, *scores, loss=None):
+    """Return the samples that `solve` takes: of negated scores."""
+    is_id = y_true != -1
+    loss = (y_true != y_pred).astype(float) if loss is None else loss
+    (a, a_ood), (b, b_ood) = ((-s[is_id], -s[~is_id]) for s in scores)
+    return ScoredSamples.from_arrays(a, b, loss[is_id], a_ood, b_ood)
 
 
 def relabel(y):

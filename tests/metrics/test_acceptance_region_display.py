@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -339,22 +338,6 @@ def test_errors():
         )
 
 
-@pytest.mark.parametrize(
-    ("names", "got"),
-    [(("a",), "got 1: "), (("a", "b", "c"), "got 3: "), ("ab", "a single text: 'ab'")],
-    ids=["one", "three", "text"],
-)
-def test_names_of_the_scores(names, got):
-    import matplotlib.pyplot as plt
-
-    y, scores = [0, 1, -1], ([3.0, 2.0, 1.0], [2.0, 3.0, 1.0])
-    with pytest.raises(ValueError, match=f"score_names must be .* {got}"):
-        AcceptanceRegionDisplay.from_predictions(
-            y, y, *scores, point=OperatingPoint(theta=0.0, lam=0.0), score_names=names
-        )
-    assert plt.get_fignums() == []
-
-
 def test_failed_plot_leaves_no_figure():
     import matplotlib.pyplot as plt
 
@@ -368,17 +351,3 @@ def test_failed_plot_leaves_no_figure():
 def test_docstring_has_the_equation():
     assert r"\sin\theta\, b/c_b" in AcceptanceRegionDisplay.__doc__
     assert r"\theta\\, b" not in AcceptanceRegionDisplay.__doc__
-
-
-def test_without_matplotlib(monkeypatch):
-    display = AcceptanceRegionDisplay(
-        risk_id=np.zeros(1),
-        ood_id=None,
-        wrong_id=np.zeros(1, dtype=bool),
-        risk_ood=np.zeros(1),
-        ood_ood=None,
-        point=OperatingPoint(theta=0.0, lam=0.5),
-    )
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r'AcceptanceReg.* needs .*"skood\[plot\]"'):
-        display.plot()

@@ -3,8 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import sys
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -277,10 +275,3 @@ def test_failed_plot_leaves_no_figure():
     with pytest.raises(AttributeError, match="colr"):
         display.plot(ax, colr="red")
     assert plt.get_fignums() == [ax.figure.number]
-
-
-def test_without_matplotlib(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    display = RiskCoverageDisplay(coverage=[[1.0]], risk=[[0.2]])
-    with pytest.raises(ImportError, match=r'RiskCov.*plot needs .*"skood\[plot\]"'):
-        display.plot()

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from skood.metrics import RiskCoverageCurve
-from skood.rejection import BoundedTPRFPR, CostBased, ScoredSamples, Solver, solve
+from skood.rejection import BoundedTPRFPR, CostBased, Solver, solve
 from tests.metrics._double_samples import (
     cost_curve,
     every_rule,
@@ -19,6 +19,7 @@ from tests.metrics._double_samples import (
     precision_recall_curve,
     relabel,
     scod_risk_curve,
+    scored,
 )
 
 SEEDS = range(4)
@@ -137,26 +138,15 @@ def test_least_cost_of_every_rule(swept, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_solver_on_the_same_angles(seed):
     """Not only the cost but the rule is the same, though few points are tried."""
-    y_true, y_pred, first, second = make_samples(seed)
-    is_id = y_true != -1
-    a, b, loss = -first, -second, (y_true != y_pred).astype(float)
-    data = a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
-    for loss_of_all in ("zero_one", np.where(is_id, 0.37 * loss, np.nan)):
-        if not isinstance(loss_of_all, str):
-            data = (*data[:2], loss_of_all[is_id], *data[3:])
-        curve = cost_curve(
-            y_true,
-            y_pred,
-            first,
-            second,
-            loss=loss_of_all,
-            reject_id=[0.0, 0.17, 0.4, 0.9, 3.0],
-            ood_prior=0.4,
-        )
+    samples = make_samples(seed)
+    is_id, wrong = samples[0] != -1, samples[0] != samples[1]
+    costs = {"reject_id": [0.0, 0.17, 0.4, 0.9, 3.0], "ood_prior": 0.4}
+    for loss in (None, np.where(is_id, 0.37 * wrong, np.nan)):
+        of_curve = "zero_one" if loss is None else loss
+        curve = cost_curve(*samples, loss=of_curve, **costs)
         for rule, point in zip(curve.rules, curve.points, strict=True):
-            actual = solve(
-                rule, ScoredSamples.from_arrays(*data), Solver("grid", n_angles=91)
-            )
+            arguments = scored(*samples, loss=loss), Solver("grid", n_angles=91)
+            actual = solve(rule, *arguments)
             for name in ("objective", "tpr", "fpr", "risk", "theta", "lam", "tau"):
                 expected = getattr(actual, name)
                 assert_equal(getattr(point, name), expected, err_msg=name)

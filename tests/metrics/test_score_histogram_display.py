@@ -3,8 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import sys
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -140,13 +138,6 @@ def test_bad_arguments_leave_no_figure():
         display.plot(colr="red")
     assert plt.get_fignums() == []
     assert display.plot(orientation="vertical").ax_.get_xlabel().startswith("score")
-
-
-def test_without_matplotlib(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    display = ScoreHistogramDisplay(scores_id=SCORE, scores_ood=SCORE)
-    with pytest.raises(ImportError, match=r'ScoreHist.*plot needs .*"skood\[plot\]"'):
-        display.plot()
 
 
 @pytest.mark.parametrize("fit", ["genextreme", "norm", "gennorm", "uniform"])

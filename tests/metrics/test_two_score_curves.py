@@ -26,12 +26,10 @@ from skood.rejection import (
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     OperatingPoint,
-    ScoredSamples,
     Solver,
     solve,
 )
 from tests._loops import looped
-from tests.decision._scores import solve_arguments
 from tests.metrics._double_samples import (
     ccr_curve,
     every_rule,
@@ -40,6 +38,7 @@ from tests.metrics._double_samples import (
     precision_recall_curve,
     relabel,
     roc_curve,
+    scored,
 )
 from tests.metrics._samples import check_input_errors
 
@@ -281,22 +280,13 @@ def test_ccr_prefers_more_samples_among_equals():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_solver_on_the_same_angles(seed):
-    y_true, y_pred, first, second = make_samples(seed)
-    is_id = y_true != -1
-    a, b, loss = -first, -second, (y_true != y_pred).astype(float)
-    samples = a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
-    grid = {"solver": "grid", "n_angles": 91}
-    curve = least_risk_curve(y_true, y_pred, first, second)
-    rates = ccr_curve(y_true, y_pred, first, second, tpr_min=0.6)
+    samples = make_samples(seed)
+    arguments = scored(*samples), Solver("grid", n_angles=91)
+    curve, rates = least_risk_curve(*samples), ccr_curve(*samples, tpr_min=0.6)
     for bound in (0.5, 0.7, 0.9):
-        point = solve(
-            BoundedAbstention(coverage=bound), **solve_arguments(*samples, **grid)
-        )
+        point = solve(BoundedAbstention(coverage=bound), *arguments)
         assert point.risk == curve.at(bound)
-        point = solve(
-            BoundedTPRFPR(tpr_min=0.6, fpr_max=bound),
-            **solve_arguments(*samples, **grid),
-        )
+        point = solve(BoundedTPRFPR(0.6, bound), *arguments)
         assert_allclose(1 - point.risk, rates.at(bound), rtol=1e-13)
 
 
@@ -434,19 +424,12 @@ def test_table_1(densities, model, tpr_fpr, precision_recall):
 )
 def test_is_the_solution_of_the_rule(rule, seed):
     y_true, y_pred, y_score, ood_score = make_samples(seed)
-    is_id = y_true != -1
-    a, b = -y_score, -ood_score
-    loss = (y_true != y_pred).astype(float)
-    double = solve(
-        rule,
-        ScoredSamples.from_arrays(
-            a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
-        ),
-    )
+    double = solve(rule, scored(y_true, y_pred, y_score, ood_score))
     point = selective_risk_at(y_true, y_pred, y_score, ood_score, rule=rule)
     for name in ("theta", "lam", "risk", "tpr", "fpr", "feasible", "scales", "gap"):
         assert getattr(point, name) == getattr(double, name)
-    assert point.accept(a, b)[is_id].mean() == point.tpr
+    accepted = point.accept(-y_score, -ood_score)
+    assert accepted[y_true != -1].mean() == point.tpr
     single = selective_risk_at(y_true, y_pred, ood_score, rule=rule)
     assert not single.feasible or point.risk <= single.risk
 

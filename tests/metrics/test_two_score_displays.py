@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,14 @@ from sklearn.pipeline import make_pipeline
 
 from skood.decision._solver import grid_of_angles
 from skood.detectors import MSP
-from skood.metrics import DoubleScoreROCDisplay, PrecisionRecallDisplay, auroc
+from skood.metrics import (
+    AcceptanceRegionDisplay,
+    DoubleScoreROCDisplay,
+    PrecisionRecallDisplay,
+    RiskCoverageDisplay,
+    ScoreHistogramDisplay,
+    auroc,
+)
 from skood.rejection import (
     BoundedAbstention,
     BoundedPrecisionRecall,
@@ -41,6 +49,7 @@ matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 
 Y_TRUE, Y_PRED, Y_SCORE, OOD_SCORE = make_samples(3)
+POINT = OperatingPoint(theta=0.0, lam=0.0)
 N_ID, N_OOD = np.sum(Y_TRUE != -1), np.sum(Y_TRUE == -1)
 
 
@@ -208,8 +217,10 @@ def test_names_of_the_scores(names, got):
     import matplotlib.pyplot as plt
 
     y, scores = [0, 1, -1], ([3.0, 2.0, 1.0], [2.0, 3.0, 1.0])
-    with pytest.raises(ValueError, match=f"score_names must be .* {got}"):
-        draw_roc(y, *scores, score_names=names)
+    draw_region = partial(AcceptanceRegionDisplay.from_predictions, y, y, point=POINT)
+    for draw in (partial(draw_roc, y), draw_region):
+        with pytest.raises(ValueError, match=f"score_names must be .* {got}"):
+            draw(*scores, score_names=names)
     assert plt.get_fignums() == []
 
 
@@ -224,10 +235,18 @@ def test_single_score_needs_a_single_name():
 @pytest.mark.parametrize(
     "display",
     [
+        AcceptanceRegionDisplay(
+            **dict.fromkeys(("risk_id", "risk_ood", "wrong_id"), np.zeros(1)),
+            ood_id=None,
+            ood_ood=None,
+            point=POINT,
+        ),
         DoubleScoreROCDisplay(curve=roc_curve(Y_TRUE, Y_SCORE)),
         PrecisionRecallDisplay(
             curve=precision_recall_curve(Y_TRUE, Y_SCORE), ood_prior=0.5
         ),
+        RiskCoverageDisplay(coverage=[[1.0]], risk=[[0.2]]),
+        ScoreHistogramDisplay(scores_id=Y_SCORE, scores_ood=Y_SCORE),
     ],
     ids=lambda display: type(display).__name__,
 )
