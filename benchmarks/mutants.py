@@ -30,7 +30,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = "skood", "tests", "conftest.py", "pyproject.toml", "setup.cfg"
+COPIED = "skood", "tests", "examples", "conftest.py", "pyproject.toml", "setup.cfg"
 
 MUTANTS = r"""
 - decision/_statements.py: return at_most(int(np.count_nonzero(loss[accepted])), N, self.limit)

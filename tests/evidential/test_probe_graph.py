@@ -7,11 +7,13 @@ import pickle
 import tracemalloc
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.special import digamma, softmax
 from scipy.stats import entropy
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -145,6 +147,13 @@ def test_an_unfitted_network_gets_the_validation_nodes():
     probe = _probe(gnn).fit(*train, X_val=valid[0], y_val=valid[1])
     expected = clone(gnn).fit(*train, X_val=valid[0], y_val=valid[1])
     assert_array_equal(probe.predict_proba(NODES), expected.predict_proba(NODES))
+
+
+def test_not_fitted_and_no_nodes():
+    with pytest.raises(NotFittedError):
+        _probe().predict_evidence(NODES)
+    with pytest.raises(ValueError, match="NodeSet with 0 nodes"):
+        PROBE.predict_uncertainty(NODES[[]])
 
 
 # --- predictions and propagation -----------------------------------------------------
