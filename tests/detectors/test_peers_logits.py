@@ -13,7 +13,7 @@ import torch
 from sklearn.frozen import FrozenEstimator
 from torch.nn.functional import one_hot
 
-from skood.detectors import GEN, PNML, GradNorm, KLMatching, OpenMax
+from skood.detectors import GEN, PNML, KLMatching, OpenMax
 from tests.detectors._peers import (
     assert_equal,
     make_features,
@@ -162,7 +162,7 @@ def test_openmax_learns_from_wrong_samples(logits, correct):
 
 
 # ---------------------------------------------------------------------------------
-# PNML, GradNorm
+# PNML
 
 
 def test_pnml(features, head, linear):
@@ -193,15 +193,3 @@ def test_pnml_outside_of_the_training_features(features, head, linear):
     expected = -np.log((1 / (2 - p)).sum().item()) / np.log(5)
     assert_equal(ours.score_samples(outside), [expected])
     assert ours.score_samples(outside)[0] < ours.score_samples(inside)[0]
-
-
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
-def test_grad_norm(features, head, linear, temperature):
-    Z, y, queries = features
-    theirs = peer.GradNorm(
-        linear, lambda name: name == "weight", temperature=temperature
-    )
-    expected = peer_scores(theirs.predict(torch.from_numpy(queries)))
-    ours = GradNorm(FrozenEstimator(head), temperature=temperature).fit(Z, y)
-    # the mean over the classes there, as in the derivative of the divergence
-    assert_equal(ours.score_samples(queries), expected)

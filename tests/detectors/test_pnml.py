@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.datasets import load_iris
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
@@ -20,18 +19,10 @@ from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from tests._loops import looped
 from tests.detectors._paths import assert_torch_path_agrees
+from tests.nn._networks import random_head
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [PNML(), PNML(LogisticRegression()), PNML(normalize_logits=True)]
-
-
-def _network(n_features=8, n_classes=3, dtype=np.float64, seed=0):
-    """A frozen head of random weights, and features."""
-    rng = np.random.default_rng(seed)
-    coef = rng.normal(size=(n_classes, n_features)).astype(dtype)
-    intercept = rng.normal(size=n_classes).astype(dtype)
-    Z = rng.normal(size=(120, n_features)) * np.linspace(1, 4, n_features) + 1
-    return FrozenEstimator(LinearHead(coef, intercept)), Z.astype(dtype)
 
 
 def _naive(head, Z, queries, normalize=False):
@@ -56,7 +47,7 @@ def _naive(head, Z, queries, normalize=False):
 @looped("normalize", [False, True])
 @looped("n_classes", [2, 3, 9])
 def test_equals_naive_loop(dtype, normalize, n_classes):
-    head, Z = _network(n_classes=n_classes, dtype=dtype)
+    head, Z = random_head(n_classes=n_classes, dtype=dtype)
     queries = np.random.default_rng(5).normal(size=(50, 8)).astype(dtype)
     detector = PNML(head, normalize_logits=normalize).fit(Z)
     scores = detector.score_samples(queries)
@@ -71,7 +62,7 @@ def test_equals_naive_loop(dtype, normalize, n_classes):
 
 def test_q_is_the_leverage():
     """Of training rows: they sum to the number of features (the trace of a hat)."""
-    head, Z = _network()
+    head, Z = random_head()
     detector = PNML(head).fit(Z)
     outputs = next(detector._outputs(Z))
     unit = Z / np.linalg.norm(Z, axis=1, keepdims=True)
@@ -83,7 +74,7 @@ def test_q_is_the_leverage():
 
 
 def test_length_counts_for_the_prediction_only():
-    head, Z = _network()
+    head, Z = random_head()
     detector = PNML(head, normalize_logits=True).fit(Z)
     np.testing.assert_allclose(
         detector.score_samples(7 * Z), detector.score_samples(Z), rtol=1e-12
@@ -147,7 +138,7 @@ def test_saturated_logits_rank():
 
 def test_directions_outside_of_the_span_are_new():
     """A feature that is zero in training, and fewer samples than features."""
-    head, Z = _network()
+    head, Z = random_head()
     Z[:, 3] = 0
     with pytest.warns(SkoodWarning, match="rank 7 of 8: .*Give more samples, or drop"):
         detector = PNML(head).fit(Z)
@@ -172,7 +163,7 @@ def test_directions_outside_of_the_span_are_new():
 
 def test_zero_vectors():
     """They have no direction: kappa is 1, the regret that of the bias alone."""
-    head, Z = _network()
+    head, Z = random_head()
     Z[:3] = 0
     detector = PNML(head).fit(Z)
     p = softmax(head.intercept_)
@@ -187,7 +178,7 @@ def test_zero_vectors():
 
 def test_scores_lie_between_minus_1_and_0():
     """The regret is at most that of kappa = 1 and equal probabilities."""
-    head, Z = _network(n_classes=6)
+    head, Z = random_head(n_classes=6)
     scores = PNML(head).fit(Z).score_samples(100 * Z[::-1] - 3)
     assert np.all(scores <= 0)
     assert np.all(scores >= -np.log(6 * 6 / 11) / np.log(6))
@@ -206,17 +197,10 @@ def test_network_or_fitted_head():
         detector = PNML(FrozenEstimator(fitted)).fit(X, y)
     expected = _naive(head, Z, Z)
     np.testing.assert_allclose(detector.score_samples(X), expected, atol=1e-12)
-    own = PNML().fit(X, y)
-    given = PNML(LogisticRegression(max_iter=1000)).fit(X, y)
-    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"PNML\(\) requires y to be passed"):
-        PNML().fit(X)
-    with pytest.raises(ValueError, match="a RandomForestClassifier has none"):
-        PNML(RandomForestClassifier(5)).fit(X, y)
 
 
 def test_partial_fit_equals_fit():
-    head, Z = _network()
+    head, Z = random_head()
     expected = PNML(head).fit(Z)
     detector = PNML(head)
     for indices in (slice(0, 50), slice(50, 53), slice(53, 120)):
@@ -229,7 +213,7 @@ def test_partial_fit_equals_fit():
 
 
 def test_partial_fit_on_zero_samples_waits():
-    head, Z = _network()
+    head, Z = random_head()
     detector = PNML(head).partial_fit(np.zeros((2, 8)))
     assert not hasattr(detector, "offset_")
     assert np.isfinite(detector.partial_fit(Z).score_samples(Z)).all()
@@ -238,25 +222,8 @@ def test_partial_fit_on_zero_samples_waits():
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_torch_path(normalize, dtype):
-    head, Z = _network(dtype=dtype)
+    head, Z = random_head(dtype=dtype)
     Z[:, 2] = 0
     Z[7] = 0
     rtol = 1e-9 if dtype is np.float64 else 1e-5
     assert_torch_path_agrees(PNML(head, normalize_logits=normalize), Z, None, rtol=rtol)
-
-
-def test_pytorch_ood():
-    """It feeds features of unit length to the head, and works in float32."""
-    torch = pytest.importorskip("torch")
-    peer = pytest.importorskip("pytorch_ood.detector")
-    head, Z = _network(dtype=np.float32)
-    queries = np.random.default_rng(5).normal(size=(50, 8)).astype(np.float32)
-    layer = torch.nn.Linear(8, 3)
-    with torch.no_grad():
-        layer.weight.copy_(torch.from_numpy(head.coef_))
-        layer.bias.copy_(torch.from_numpy(head.intercept_))
-    theirs = peer.PNML(None, layer)
-    theirs.fit_features(torch.from_numpy(Z), torch.zeros(len(Z), dtype=torch.int64))
-    expected = -theirs.predict_features(torch.from_numpy(queries)).numpy()
-    ours = PNML(head, normalize_logits=True).fit(Z).score_samples(queries)
-    np.testing.assert_allclose(ours, expected, rtol=1e-4)

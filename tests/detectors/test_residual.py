@@ -7,25 +7,14 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import Energy, Residual, ViM
 from skood.exceptions import SkoodWarning
-from skood.nn import LinearHead
+from tests.nn._networks import random_head
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [Residual(), Residual(LogisticRegression()), Residual(n_components=1)]
-
-
-def _network(n_features=8, n_classes=3, dtype=np.float64):
-    """A frozen head of random weights, and features."""
-    rng = np.random.default_rng(0)
-    coef = rng.normal(size=(n_classes, n_features)).astype(dtype)
-    intercept = rng.normal(size=n_classes).astype(dtype)
-    Z = rng.normal(size=(120, n_features)) * np.linspace(1, 4, n_features) + 1
-    return FrozenEstimator(LinearHead(coef, intercept)), Z.astype(dtype)
 
 
 def _naive(head, Z, queries, n_components):
@@ -46,7 +35,7 @@ def _naive(head, Z, queries, n_components):
 @pytest.mark.parametrize("n_components", [1, 3, 7])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_equals_naive_loop(n_components, dtype):
-    head, Z = _network(dtype=dtype)
+    head, Z = random_head(dtype=dtype)
     queries = 3 * np.random.default_rng(5).normal(size=(50, 8)).astype(dtype)
     detector = Residual(head, n_components=n_components).fit(Z)
     scores = detector.score_samples(queries)
@@ -58,7 +47,7 @@ def test_equals_naive_loop(n_components, dtype):
 
 
 def test_is_the_second_term_of_vim():
-    head, Z = _network()
+    head, Z = random_head()
     vim, residual = ViM(head).fit(Z), Residual(head).fit(Z)
     energy = Energy(head).fit(Z).score_samples(Z)
     np.testing.assert_allclose(
@@ -69,7 +58,7 @@ def test_is_the_second_term_of_vim():
 
 
 def test_moving_within_the_principal_space_changes_nothing():
-    head, Z = _network()
+    head, Z = random_head()
     detector = Residual(head, n_components=3).fit(Z)
     _, _, vectors = np.linalg.svd(Z - detector.origin_)
     moved = Z + 10 * np.random.default_rng(0).normal(size=(len(Z), 3)) @ vectors[:3]
@@ -80,17 +69,8 @@ def test_moving_within_the_principal_space_changes_nothing():
     assert np.abs(detector.score_samples(off) - detector.score_samples(Z)).max() > 0.1
 
 
-def test_needs_labels_for_its_head():
-    X, y = load_iris(return_X_y=True)
-    own = Residual().fit(X, y)
-    given = Residual(LogisticRegression(max_iter=1000)).fit(X, y)
-    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"Residual\(\) requires y to be passed"):
-        Residual().fit(X)
-
-
 def test_features_without_rank_for_half_of_the_features():
-    head, Z = _network(n_features=20)
+    head, Z = random_head(n_features=20)
     message = "rank 6 of 20: .*dimension 10 would .*n_components=3; give"
     with pytest.warns(SkoodWarning, match=message):
         detector = Residual(head).fit(Z[:6])
@@ -99,13 +79,13 @@ def test_features_without_rank_for_half_of_the_features():
 
 
 def test_no_residual_is_left():
-    head, Z = _network()
+    head, Z = random_head()
     with pytest.raises(ValueError, match=r"dimension 8, but .*rank 8 \(n_features = 8"):
         Residual(head, n_components=8).fit(Z)
 
 
 def test_explanation_sums_to_the_squared_residual():
-    head, Z = _network()
+    head, Z = random_head()
     detector = Residual(head, n_components=3).fit(Z)
     frame = detector.explain(Z, n_features=8)
     scores = detector.score_samples(Z)

@@ -16,18 +16,10 @@ from sklearn.neural_network import MLPClassifier
 from skood.detectors import Energy, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
+from tests.nn._networks import random_head
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [ViM(), ViM(LogisticRegression()), ViM(n_components=1)]
-
-
-def _network(n_features=8, n_classes=3, dtype=np.float64, seed=0):
-    """A frozen head of random weights, and features."""
-    rng = np.random.default_rng(seed)
-    coef = rng.normal(size=(n_classes, n_features)).astype(dtype)
-    intercept = rng.normal(size=n_classes).astype(dtype)
-    Z = rng.normal(size=(120, n_features)) * np.linspace(1, 4, n_features) + 1
-    return FrozenEstimator(LinearHead(coef, intercept)), Z.astype(dtype)
 
 
 def _naive(head, Z, queries, n_components):
@@ -57,7 +49,7 @@ def _naive(head, Z, queries, n_components):
 @pytest.mark.parametrize("n_components", [1, 3, 7])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_equals_naive_loop(n_components, dtype):
-    head, Z = _network(dtype=dtype)
+    head, Z = random_head(dtype=dtype)
     queries = 3 * np.random.default_rng(5).normal(size=(50, 8)).astype(dtype)
     vim = ViM(head, n_components=n_components).fit(Z)
     expected, u, alpha = _naive(head.estimator, Z, queries, n_components)
@@ -70,7 +62,7 @@ def test_equals_naive_loop(n_components, dtype):
 
 def test_origin_is_where_the_logits_vanish():
     """W u + b = 0 where W has full row rank; u is the shortest such vector."""
-    head, Z = _network()
+    head, Z = random_head()
     vim = ViM(head).fit(Z)
     np.testing.assert_allclose(head.predict_logits(vim.origin_[None]), 0, atol=1e-12)
     W = head.coef_
@@ -80,7 +72,7 @@ def test_origin_is_where_the_logits_vanish():
 
 def test_mean_virtual_logit_equals_the_mean_largest_logit():
     """That is what alpha is for."""
-    head, Z = _network()
+    head, Z = random_head()
     vim = ViM(head).fit(Z)
     energy = Energy(head).fit(Z).score_samples(Z)
     virtual = energy - vim.score_samples(Z)
@@ -89,7 +81,7 @@ def test_mean_virtual_logit_equals_the_mean_largest_logit():
 
 
 def test_moving_within_the_principal_space_changes_the_energy_only():
-    head, Z = _network()
+    head, Z = random_head()
     vim = ViM(head, n_components=3).fit(Z)
     _, _, vectors = np.linalg.svd(Z - vim.origin_)
     moved = Z + np.random.default_rng(0).normal(size=(len(Z), 3)) @ vectors[:3]
@@ -125,7 +117,7 @@ def test_automatic_dimension(n_features, dimension, monkeypatch):
 
 @pytest.mark.parametrize("share", [0.3, 0.7, 0.95])
 def test_explained_share(share):
-    head, Z = _network()
+    head, Z = random_head()
     vim = ViM(head, n_components=share).fit(Z)
     values = np.linalg.svd(Z - vim.origin_, compute_uv=False) ** 2
     explained = np.cumsum(values) / values.sum()
@@ -138,7 +130,7 @@ def test_explained_share(share):
 
 @pytest.mark.parametrize("rank", [6, 10])
 def test_features_without_rank_for_half_of_the_features(rank):
-    head, Z = _network(n_features=20)
+    head, Z = random_head(n_features=20)
     few = Z[:rank]
     half = rank // 2
     message = f"rank {rank} of 20: .*dimension 10 would .*n_components={half}; give"
@@ -167,7 +159,7 @@ def test_features_without_rank_for_half_of_the_features(rank):
     ],
 )
 def test_no_residual_is_left(n_components, n_samples, message):
-    head, Z = _network()
+    head, Z = random_head()
     with pytest.raises(ValueError, match=message):
         ViM(head, n_components=n_components).fit(Z[:n_samples])
 
@@ -196,7 +188,7 @@ def test_weights_of_a_softmax_head_sum_to_0_up_to_rounding(dtype):
     np.testing.assert_allclose(vim.origin_, expected, rtol=rtol)
 
 
-def test_reads_a_network():
+def test_reads_arandom_head():
     X, y = load_iris(return_X_y=True)
     network = MLPClassifier((10,), solver="lbfgs", max_iter=300, random_state=0)
     with warnings.catch_warnings():
@@ -211,14 +203,14 @@ def test_reads_a_network():
 
 def test_negative_alpha_warns():
     """All logits far below zero: then a residual would speak for a sample."""
-    head, Z = _network()
+    head, Z = random_head()
     low = LinearHead(head.coef_, head.intercept_ - 100)
     with pytest.warns(SkoodWarning, match="alpha_ is -.*does not lower the score"):
         ViM(FrozenEstimator(low)).fit(Z)
 
 
 def test_alpha_that_is_hardly_negative_warns():
-    head, Z = _network()
+    head, Z = random_head()
     top = head.predict_logits(Z).max(axis=1).mean()
     detector = ViM(FrozenEstimator(LinearHead(head.coef_, head.intercept_ - top - 0.1)))
     with pytest.warns(SkoodWarning, match="alpha_ is -0.*does not lower the score"):
@@ -227,7 +219,7 @@ def test_alpha_that_is_hardly_negative_warns():
 
 
 def test_alpha_of_zero_warns():
-    _, Z = _network()
+    _, Z = random_head()
     silent = FrozenEstimator(LinearHead(np.zeros((3, Z.shape[1]))))
     with pytest.warns(SkoodWarning, match="alpha_ is 0: .*does not lower the score"):
         ViM(silent).fit(Z)

@@ -1,12 +1,24 @@
-"""Small networks to train in tests. Being in a module, they can be pickled."""
+"""Small networks for tests. Being in a module, they can be pickled."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import numpy as np
 import torch
+from sklearn.frozen import FrozenEstimator
 from torch import nn
 
+from skood.nn import LinearHead
 from skood.nn._default_modules import MLP
+
+
+def random_head(n_features=8, n_classes=3, dtype=np.float64, seed=0):
+    """Return a frozen head of random weights, and features on different scales."""
+    rng = np.random.default_rng(seed)
+    coef = rng.normal(size=(n_classes, n_features)).astype(dtype)
+    intercept = rng.normal(size=n_classes).astype(dtype)
+    Z = rng.normal(size=(120, n_features)) * np.linspace(1, 4, n_features) + 1
+    return FrozenEstimator(LinearHead(coef, intercept)), Z.astype(dtype)
 
 
 class Body(nn.Sequential):
