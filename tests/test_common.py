@@ -181,11 +181,16 @@ def _seeded(estimator):
     return clone(estimator).set_params(**unseeded)
 
 
+@cache
+def _fitted(estimator):
+    """A seeded clone, fitted on all data; shared by tests, none of which changes it."""
+    return _fit(_seeded(estimator), *_data(estimator))
+
+
 @each_instance
 def test_clone_is_unfitted_and_equal(estimator):
     X, y = _data(estimator)
-    estimator = _seeded(estimator)
-    fitted = _fit(estimator, X, y)
+    fitted = _fitted(estimator)
     copy = clone(fitted)
     assert repr(copy.get_params()) == repr(fitted.get_params())
     if type(estimator).__name__ != "LinearHead" or estimator.coef is None:
@@ -198,8 +203,8 @@ def test_clone_is_unfitted_and_equal(estimator):
 
 @each_instance
 def test_serialization(estimator):
-    X, y = _data(estimator)
-    fitted = _fit(estimator, X, y)
+    X, _ = _data(estimator)
+    fitted = _fitted(estimator)
     file = io.BytesIO()
     joblib.dump(fitted, file)
     file.seek(0)
@@ -217,8 +222,8 @@ def test_serialization(estimator):
 def test_modes_of_torch(estimator):
     """In a mode of the caller without gradients, networks are trained all the same."""
     X, y = _data(estimator)
+    expected = _response(_fitted(estimator), X)
     estimator = _seeded(estimator)
-    expected = _response(_fit(estimator, X, y), X)
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
             fitted = _fit(estimator, X, y)
@@ -233,10 +238,9 @@ def test_string_labels(estimator):
     if is_regressor(estimator):
         pytest.skip("its targets are numbers")
     X, y = _data(estimator)
-    estimator = _seeded(estimator)
     names = np.array(["ant", "bee", "cat"])
-    fitted = _fit(estimator, X, names[y])
-    expected = _fit(estimator, X, y)
+    fitted = _fit(_seeded(estimator), X, names[y])
+    expected = _fitted(estimator)
     np.testing.assert_allclose(
         _response(fitted, X), _response(expected, X), rtol=1e-12, atol=1e-12
     )
@@ -250,14 +254,13 @@ def test_string_labels(estimator):
 def test_data_frame_equals_array(estimator):
     _skip_documents(estimator)
     X, y = _data(estimator)
-    estimator = _seeded(estimator)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", SkoodWarning)
-        fitted = _fit(estimator, frame, pd.Series(y))
+        fitted = _fit(_seeded(estimator), frame, pd.Series(y))
         response = _response(fitted, frame)
-    np.testing.assert_array_equal(response, _response(_fit(estimator, X, y), X))
+    np.testing.assert_array_equal(response, _response(_fitted(estimator), X))
     assert list(fitted.feature_names_in_) == ["a", "b", "c"]
     with pytest.raises(ValueError, match="feature names should match"):
         _response(fitted, frame[["b", "a", "c"]])
@@ -369,10 +372,9 @@ def test_fitted_attributes_are_documented(cls):
         documented.update(names.split(", "))
     common = {"n_features_in_", "feature_names_in_"}
     for estimator in instances_of(cls.__name__, cls):
-        X, y = _data(estimator)
         fitted = {
             name
-            for name in vars(_fit(estimator, X, y))
+            for name in vars(_fitted(estimator))
             if name.endswith("_") and not name.startswith("_")
         }
         assert fitted - common <= documented
