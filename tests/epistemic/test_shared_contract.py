@@ -38,7 +38,10 @@ from skood.epistemic import (
 from skood.nn import TorchClassifier, TorchRegressor
 from skood.rejection import RejectOptionClassifier
 
-pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
 
 X, y = make_blobs(60, 4, centers=3, cluster_std=4.0, random_state=0)
 LINEAR = LogisticRegression()
@@ -55,7 +58,11 @@ ESTIMATORS = [
     PackedEnsemble(NET, n_members=2),
     MCDropout(NET, n_samples=3, random_state=0),
     Laplace(LINEAR, random_state=0),
-    MixtureLaplace(Laplace(MLPClassifier((4,), solver="lbfgs")), 2, random_state=0),
+    MixtureLaplace(
+        Laplace(MLPClassifier((4,), solver="lbfgs", max_iter=20), n_samples=10),
+        2,
+        random_state=0,
+    ),
     HMC(
         LINEAR,
         HMCKernel(n_leapfrog=4, n_warmup=8),
