@@ -2,7 +2,7 @@
 
 ::
 
-    python benchmarks/epistemic.py [--quick] [--threads 1]
+    python benchmarks/epistemic.py [--quick] [--threads 1] [--reach] [--images FOLDER]
 
 It searches around a LeNet for images of 28 x 28 pixels with 10 classes: by scope, by
 samples of the penalty, by number of classes; then around the last layer of a network
@@ -21,6 +21,10 @@ A line ends in OK or missed: at most 0.1 s for a point with "dense" and 0.02 s w
 takes less than a point alone; "full" has 3 times the speed of the plain loop; at most
 1 s for a point of the network for ImageNet; at most 5 ms for a certified point, with a
 relative gap of 1e-3 and the value of the general solver within it.
+
+With ``--reach`` only the adaptive penalty is evaluated: on 8 x 8 digits (a perceptron
+of 64 units, 1,200 training samples, ten seeds, or ``--seeds``) and on two moons, and
+with ``--images`` on MNIST against letters, in files as of `load_idx_images`.
 """
 
 # Authors: The skood developers
@@ -30,19 +34,27 @@ import argparse
 import copy
 import sys
 import time
+import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.ndimage import gaussian_filter
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.base import clone
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, make_moons
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 from torch.nn import functional
 
-from skood.epistemic import QUAM, AdversarialSearch, CertifiedQUAM
-from skood.nn import pretrained
+from skood.datasets import load_idx_images
+from skood.epistemic import QUAM, AdversarialSearch, CertifiedQUAM, DeepEnsemble
+from skood.metrics import auroc
+from skood.nn import TorchClassifier, pretrained
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "epistemic"))
 
@@ -343,13 +355,210 @@ def on_digits(quick):
     return bool(ok)
 
 
+class Reach:
+    """AUROCs of the uncertainties of one network, ID samples first."""
+
+    def __init__(self, name, network, train, sets):
+        self.name, self.train = name, train
+        self.network, self.sets = FrozenEstimator(network), sets
+        self.points = np.concatenate(list(sets.values()))
+
+    def areas(self, scores):
+        """Return AUROCs against the first set by name, and its median."""
+        first, *others = np.split(scores, len(self.sets))
+        y = np.repeat([0, -1], len(first))
+        areas = {
+            name: auroc(y, -np.concatenate([first, other]))
+            for name, other in zip(list(self.sets)[1:], others, strict=True)
+        }
+        return areas, float(np.median(first))
+
+    def report(self, method, scores):
+        """Print a line; return the result of `areas`."""
+        areas, median = self.areas(scores)
+        words = "  ".join(f"{name} {value:.3f}" for name, value in areas.items())
+        print(f"{self.name:14} {method:30} median {median:.4f}  {words}", flush=True)
+        return areas, median
+
+    def search(self, method, quam):
+        """Return the record of searches, and the seconds for a point."""
+        quam = quam.set_params(estimator=self.network).fit(*self.train)
+        start = time.process_time()
+        record = quam.search_models(self.points)
+        seconds = (time.process_time() - start) / len(self.points)
+        print(f"{self.name:14} {method:30} {seconds:.4f} s for a point", flush=True)
+        return record, seconds
+
+
+def holds(name, value, least, *, sign=1):
+    """Print a target, a lower bound for sign=1, and return whether it holds."""
+    ok = sign * value >= sign * least
+    relation = ">=" if sign > 0 else "<="
+    words = "ok" if ok else "MISSED"
+    print(f"    {name:44} {value:7.3f} {relation} {least:6.3f}  {words}", flush=True)
+    return ok
+
+
+def digit_sets(seed, n=40):
+    """Return training digits of 8 x 8 pixels, and sets of test digits by name."""
+    X, y = load_digits(return_X_y=True)
+    X = X / 16.0
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(X))
+    train, test = order[:1200], order[1200:]
+    digits, pool = X[test[n : 2 * n]], test[n:]
+    upper, lower = pool[: len(pool) // 2], pool[len(pool) // 2 :]
+    pairs = np.flatnonzero(y[upper] != y[lower[: len(upper)]])[:n]
+    mixed = np.hstack([X[upper[pairs], :32], X[lower[pairs], 32:]])
+    turned = np.rot90(digits.reshape(-1, 8, 8), axes=(1, 2)).reshape(-1, 64)
+    return (X[train], y[train]), {
+        "ID": X[test[:n]],
+        "dim": 0.4 * digits,
+        "mixed": mixed,
+        "shuffled": rng.permuted(digits, axis=1),
+        "turned": turned,
+    }
+
+
+def reach_of_digits(seeds):
+    """Evaluate adaptive searches on 8 x 8 digits; return whether all targets hold."""
+    ok, losses = True, []
+    for seed in seeds:
+        train, sets = digit_sets(seed)
+        net = MLPClassifier((64,), random_state=seed)
+        reach = Reach(f"digits, {seed}", net.fit(*train), train, sets)
+        fixed, seconds_fixed = reach.search(
+            "c0=10", QUAM(None, SEARCH, component="delta", random_state=seed)
+        )
+        uncertainty = fixed.uncertainty(0.1)
+        entropy, _ = reach.report("entropy", uncertainty.aleatoric)
+        reach.report("c0=10, T .1: epistemic", uncertainty.epistemic)
+        reach.report("c0=10, T .1: total", uncertainty.total)
+        adaptive = AdversarialSearch(eta="adaptive")
+        quam = QUAM(None, adaptive, component="feasible", random_state=seed)
+        record, seconds = reach.search("adaptive", quam)
+        found = {}
+        for component, temperature in (("delta", 0.01), ("feasible", 1e-3)):
+            uncertainty = record.uncertainty(temperature, component=component)
+            for name in ("epistemic", "total"):
+                found[component, name] = reach.report(
+                    f"adaptive, {component}: {name}", uncertainty[name]
+                )
+        epistemic, median = found["feasible", "epistemic"]
+        total, _ = found["feasible", "total"]
+        ok &= holds("median of ID", median, 0.1, sign=-1)
+        ok &= holds("dim, epistemic", epistemic["dim"], 0.6)
+        ok &= holds("shuffled, epistemic", epistemic["shuffled"], 0.95)
+        for name in ("dim", "mixed"):
+            bound = entropy[name] - 0.05
+            ok &= holds(f"{name}, total, entropy - .05", total[name], bound)
+        ok &= holds("shuffled, total, entropy", total["shuffled"], entropy["shuffled"])
+        ok &= holds("cost over c0=10", seconds / seconds_fixed, 1.5, sign=-1)
+        start = time.process_time()
+        for temperature in np.logspace(-5, 0, 20):
+            record.uncertainty(temperature)
+        ratio = (time.process_time() - start) / (seconds * len(reach.points))
+        ok &= holds("20 temperatures over one search", ratio, 0.5, sign=-1)
+        losses.append([total[name] - entropy[name] for name in ("dim", "mixed")])
+    for name, values in zip(("dim", "mixed"), np.transpose(losses), strict=True):
+        ok &= holds(f"{name}, total - entropy, mean of seeds", values.mean(), -0.02)
+    return ok
+
+
+def reach_of_moons(seeds):
+    """Evaluate adaptive searches on two moons; return whether all targets hold."""
+    ok = True
+    for seed in seeds:
+        X, y = make_moons(400, noise=0.1, random_state=seed)
+        net = MLPClassifier((50, 50), max_iter=500, random_state=seed)
+        grid = np.random.default_rng(seed).uniform(-4, 5, size=(5000, 2))
+        distance = np.linalg.norm(grid[:, None] - X, axis=2).min(axis=1)
+        sets = {"ID": X[300:], "far": grid[distance > 1.5][:100]}
+        train = X[:300], y[:300]
+        reach = Reach(f"moons, {seed}", net.fit(*train), train, sets)
+        record, _ = reach.search("c0=10", QUAM(None, SEARCH, random_state=seed))
+        uncertainty = record.uncertainty(0.1)
+        reach.report("entropy", uncertainty.aleatoric)
+        fixed, _ = reach.report("c0=10: epistemic", uncertainty.epistemic)
+        for n_steps in (200, 56):
+            adaptive = AdversarialSearch(n_steps, eta="adaptive")
+            quam = QUAM(None, adaptive, random_state=seed)
+            record, _ = reach.search(f"adaptive, {n_steps} steps", quam)
+            epistemic, median = reach.report(
+                f"adaptive, {n_steps} steps: epistemic", record.uncertainty().epistemic
+            )
+        ok &= holds("median of ID", median, 0.1, sign=-1)
+        ok &= holds("far, epistemic, c0=10", epistemic["far"], fixed["far"])
+    return ok
+
+
+def reach_of_images(folder, seeds, n=100):
+    """Evaluate adaptive searches around a LeNet; return whether all targets hold."""
+    digits = load_idx_images(folder / "mnist")
+    letters = load_idx_images(folder / "notmnist").data
+
+    def pixels(images):
+        scaled = np.asarray(images, dtype=np.float32).reshape(-1, 1, 28, 28)
+        return scaled / 255 if scaled.max() > 1 else scaled
+
+    def standardized(images):
+        return ((images - 0.1307) / 0.3081).astype(np.float32)
+
+    ok, X = True, pixels(digits.data)
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(X))
+        of_letters = rng.permutation(len(letters))[:n]
+        test = X[order[7000 + n : 7000 + 2 * n]]
+        sets = {
+            "ID": X[order[7000 : 7000 + n]],
+            "letters": pixels(letters)[of_letters],
+            "dim": 0.4 * test,
+            "blurred": gaussian_filter(test, (0, 0, 2, 2)),
+        }
+        sets = {name: standardized(images) for name, images in sets.items()}
+        train = standardized(X[order[:7000]]), digits.target[order[:7000]]
+        net = TorchClassifier(
+            partial(LeNet, dropout=0.0), max_epochs=5, random_state=seed
+        )
+        reach = Reach(f"MNIST, {seed}", net.fit(*train), train, sets)
+        ensemble = DeepEnsemble(
+            clone(net), 5, reference=reach.network, setting="b", random_state=seed + 1
+        )
+        uncertainty = ensemble.fit(*train).predict_uncertainty(reach.points)
+        members, _ = reach.report("ensemble of 5: KL", uncertainty.epistemic)
+        adaptive = AdversarialSearch(eta="adaptive")
+        quam = QUAM(None, adaptive, random_state=seed)
+        record, seconds = reach.search("adaptive", quam)
+        uncertainty = record.uncertainty(0.01)
+        entropy, _ = reach.report("entropy", uncertainty.aleatoric)
+        _, median = reach.report("adaptive: epistemic", uncertainty.epistemic)
+        total, _ = reach.report("adaptive: total", uncertainty.total)
+        ok &= holds("median of ID", median, 0.1, sign=-1)
+        ok &= holds("letters, total, ensemble", total["letters"], members["letters"])
+        for name in ("dim", "blurred"):
+            bound = entropy[name] - 0.08
+            ok &= holds(f"{name}, total, entropy - .08", total[name], bound)
+        ok &= holds("seconds for a point", seconds, 0.6, sign=-1)
+    return ok
+
+
 def main(argv=None):
     """Print all tables; return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer points")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--reach", action="store_true", help="adaptive penalty only")
+    parser.add_argument("--seeds", type=int, nargs="*", default=range(10))
+    parser.add_argument("--images", type=Path, help="folder of mnist and notmnist")
     arguments = parser.parse_args(argv)
     torch.set_num_threads(arguments.threads)
+    if arguments.reach:
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if arguments.images:
+            return 0 if reach_of_images(arguments.images, arguments.seeds) else 1
+        ok = reach_of_moons(arguments.seeds[:3])
+        return 0 if reach_of_digits(arguments.seeds) and ok else 1
     print(f"{torch.get_num_threads()} threads; {SEARCH}")
     ok = on_digits(arguments.quick)
     ok &= on_lenet(arguments.quick)

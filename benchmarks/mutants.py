@@ -105,8 +105,8 @@ MUTANTS = r"""
 - epistemic/_measures.py: error = np.sqrt(n_draws / (n_draws - 1) * np.sum(shares**2, axis=0))
 + error = np.sqrt(np.sum(shares**2, axis=0))
 @ epistemic/test_measures.py
-- epistemic/quam/_searches.py: return softmax(-losses / self.estimator.temperature, axis=0)
-+ return softmax(-losses * self.estimator.temperature, axis=0)
+- epistemic/quam/_searches.py: return softmax(-losses / self.temperature, axis=0)
++ return softmax(-losses * self.temperature, axis=0)
 @ epistemic/test_quam.py epistemic/test_base_quam.py
 - epistemic/laplace/_laplace.py: spread = variances[:, :, None] + variances[:, None, :] - 2 * covariances
 + spread = variances[:, :, None] + variances[:, None, :] - covariances

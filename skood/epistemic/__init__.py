@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from skood.epistemic._measures import (
     entropy,
+    feasible_divergence,
     gaussian_uncertainty,
     importance_estimate,
     kl_divergence,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from skood.epistemic.laplace._mixture_laplace import MixtureLaplace
     from skood.epistemic.mcmc._hmc import HMC, HMCKernel
     from skood.epistemic.mcmc._sgmcmc import CyclicalSchedule, CyclicalSGHMC
-    from skood.epistemic.quam._adversarial_models import AdversarialModels
+    from skood.epistemic.quam._adversarial_models import AdversarialModels, SearchRecord
     from skood.epistemic.quam._adversarial_search import AdversarialSearch
     from skood.epistemic.quam._certified_quam import CertifiedQUAM
     from skood.epistemic.quam._display import AdversarialModelDisplay
@@ -57,10 +58,12 @@ __all__ = [
     "MCDropout",
     "MixtureLaplace",
     "PackedEnsemble",
+    "SearchRecord",
     "SimplexDisplay",
     "SnapshotEnsemble",
     "attainable_likelihood",
     "entropy",
+    "feasible_divergence",
     "gaussian_uncertainty",
     "importance_estimate",
     "integrated_gradients",
@@ -89,6 +92,7 @@ _LAZY = {
     "MixtureLaplace": ".laplace._mixture_laplace",
     "PackedEnsemble": ".implicit._packed_ensemble",
     "QUAM": ".quam._quam",
+    "SearchRecord": ".quam._adversarial_models",
     "SimplexDisplay": "._simplex_display",
     "SnapshotEnsemble": "._deep_ensemble",
     "attainable_likelihood": "._attainable_likelihood",

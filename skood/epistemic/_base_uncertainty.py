@@ -348,7 +348,10 @@ def warn_of_few_members(estimator, n_effective):
     if getattr(estimator, "component", "delta") != "delta":
         advice = "Use more members (n_samples of the component)"
     elif hasattr(estimator, "temperature"):
-        advice = f"Raise temperature={estimator.temperature!r}"
+        temperature = estimator.temperature
+        advice = "Raise temperature" + (
+            "" if temperature is None else f"={temperature!r}"
+        )
     warn(
         f"The epistemic uncertainty of {few} of {len(n_effective)} samples has an "
         f"effective number of members below 2 (least: {n_effective.min():.3g}): the "

@@ -276,6 +276,74 @@ def _kl(log_p, log_q):
     return np.maximum(terms, 0.0).sum(axis=-1)
 
 
+def feasibility(excess_loss, gamma, temperature):
+    """Return factors of models, 1 for an excess loss of at most gamma."""
+    excess = np.maximum(excess_loss - gamma, 0.0)
+    if temperature is None:
+        return (excess == 0).astype(np.float64)
+    return np.exp(-excess / temperature)
+
+
+@validate_params(
+    {
+        "gamma": [Interval(Real, 0, None, closed="left")],
+        "temperature": [Interval(Real, 0, None, closed="right"), None],
+    },
+    prefer_skip_nested_validation=True,
+)
+def feasible_divergence(divergence, excess_loss, *, gamma=0.0, temperature=None):
+    r"""Return the largest divergence of models that explain the training data.
+
+    With the divergence :math:`D_{mt}` of model m of the search t, and the excess
+    :math:`x_{mt}` of its training loss over the least attainable loss,
+
+    .. math:: \frac1K \sum_{t=1}^K \max_m D_{mt}
+       \exp\bigl(-\max(x_{mt} - \gamma, 0) / T\bigr).
+
+    Read more in the :ref:`User Guide <quam_settings>`.
+
+    Parameters
+    ----------
+    divergence : array-like of shape (n_models, n_targets, ...)
+        Divergences, at least 0, such as :math:`KL(p \,\|\, p_m)`.
+
+    excess_loss : array-like of shape (n_models, n_targets, ...)
+        Training losses of the models, minus the least attainable loss.
+
+    gamma : float, default=0.0
+        Tolerance of the excess loss.
+
+    temperature : float, default=None
+        Temperature T. None: models beyond the tolerance do not count.
+
+    Returns
+    -------
+    divergence : ndarray of shape (...), dtype float64
+        At least 0.
+
+    See Also
+    --------
+    QUAM : Search for the models.
+
+    Examples
+    --------
+    Two models of a search; the second has a larger training loss:
+
+    >>> from skood.epistemic import feasible_divergence
+    >>> feasible_divergence([[[0.2]], [[3.0]]], [[[0.0]], [[0.4]]], gamma=0.1)
+    array([0.2])
+    """
+    divergence = as_real(divergence, "divergence")
+    excess_loss = as_real(excess_loss, "excess_loss")
+    if divergence.shape != excess_loss.shape or divergence.ndim < 2:
+        raise ValueError(
+            "divergence and excess_loss must have the same shape (n_models, n_targets, "
+            f"...), got {divergence.shape} and {excess_loss.shape}."
+        )
+    discount = feasibility(excess_loss, gamma, temperature)
+    return np.max(divergence * discount, axis=0).mean(axis=0)
+
+
 @validate_params(
     {"setting": [StrOptions({"a", "b"})], "return_error": ["boolean"]},
     prefer_skip_nested_validation=True,

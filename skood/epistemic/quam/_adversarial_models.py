@@ -7,6 +7,7 @@ import copy
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.frozen import FrozenEstimator
 
 from skood.nn._linear_head import LinearHead
 from skood.utils._metaestimators import unwrapped
+from skood.utils._param_validation import Interval, validate_params
 from skood.utils._torch import parameter_dtype
 
 # Multiple of the machine precision that a loss may differ by, because it is computed
@@ -221,6 +223,141 @@ class AdversarialModels:
         """
         weights = {name: array[i] for name, array in self.weights.items()}
         return FrozenEstimator(_with_weights(unwrapped(self.estimator), weights))
+
+
+@dataclass(repr=False)
+class SearchRecord:
+    """Models along the searches of some points, to be summed by several parameters.
+
+    A search takes longer than many sums over its models. The record is returned by
+    `QUAM.search_models`.
+
+    Read more in the :ref:`User Guide <quam_settings>`.
+
+    Parameters
+    ----------
+    reference : ndarray of shape (n_samples, n_outputs)
+        Outputs of the given network: log-probabilities, or of a regressor a mean and
+        possibly the logarithm of a variance.
+
+    outputs : ndarray of shape (n_samples, n_targets, n_models, n_outputs)
+        Outputs of the models along each search; the first is the initial one.
+
+    loss : ndarray of shape (n_samples, n_targets, n_models)
+        Training losses of the models.
+
+    estimator : QUAM
+        The estimator that searched.
+
+    See Also
+    --------
+    QUAM : The search.
+
+    Examples
+    --------
+    The temperature for which held-out samples are certain:
+
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from skood.epistemic import QUAM
+    >>> X, y = make_moons(250, noise=0.1, random_state=0)
+    >>> net = MLPClassifier(hidden_layer_sizes=(50, 50), max_iter=500, random_state=0)
+    >>> quam = QUAM(net, random_state=0).fit(X[50:], y[50:])
+    >>> record = quam.search_models(X[:50])
+    >>> quam = quam.set_params(**record.tune(median=0.1))
+    >>> bool(np.median(quam.predict_uncertainty(X[:50]).epistemic) <= 0.1)
+    True
+    """
+
+    reference: np.ndarray
+    outputs: np.ndarray
+    loss: np.ndarray
+    estimator: Any
+
+    def __repr__(self):
+        n_samples, n_targets, n_models = self.loss.shape
+        return f"SearchRecord({n_samples=}, {n_targets=}, {n_models=})"
+
+    def __len__(self):
+        return len(self.loss)
+
+    @validate_params(
+        {
+            "gamma": [Interval(Real, 0, None, closed="left"), None],
+            "n_models": [Interval(Integral, 1, None, closed="left"), None],
+        },
+        prefer_skip_nested_validation=True,
+    )
+    def uncertainty(self, temperature=None, gamma=None, component=None, n_models=None):
+        """Return the uncertainty of the points, without another search.
+
+        Parameters
+        ----------
+        temperature : float, default=None
+            Temperature T. None: the temperature of the estimator.
+
+        gamma : float, default=None
+            Tolerance of the excess loss for "feasible". None: `gamma` of the search.
+
+        component : {"delta", "feasible"}, default=None
+            Members. None: the component of the estimator.
+
+        n_models : int, default=None
+            Number of models of each search, with the initial one. None: all.
+
+        Returns
+        -------
+        uncertainty : Bunch
+            As of `QUAM.predict_uncertainty`.
+        """
+        quam = copy.copy(self.estimator)
+        params = {"temperature": temperature, "component": component}
+        quam.set_params(
+            **{k: value for k, value in params.items() if value is not None}
+        )
+        if gamma is not None:
+            search = copy.copy(quam.search)
+            quam.set_params(search=search).set_params(search__gamma=gamma)
+        quam._validate_params()
+        models = slice(n_models)
+        return quam._of_record(
+            self.reference, self.outputs[:, :, models], self.loss[:, :, models]
+        )
+
+    @validate_params(
+        {"median": [Interval(Real, 0, None, closed="neither")]},
+        prefer_skip_nested_validation=True,
+    )
+    def tune(self, *, median=0.1):
+        """Return the temperature for which these points are certain.
+
+        Parameters
+        ----------
+        median : float, default=0.1
+            Largest median of the epistemic uncertainty, in nats. The points must be
+            ID samples that neither the network nor `fit` has seen.
+
+        Returns
+        -------
+        params : dict
+            The largest ``temperature`` of 30 from 1e-5 to 1, for `set_params`.
+
+        Raises
+        ------
+        ValueError
+            If the median is larger for all temperatures.
+        """
+        medians = []
+        for temperature in np.logspace(0, -5, 30):
+            epistemic = self.uncertainty(temperature).epistemic
+            medians.append(np.median(epistemic))
+            if medians[-1] <= median:
+                return {"temperature": float(temperature)}
+        raise ValueError(
+            f"The median epistemic uncertainty of these {len(self)} points is at least "
+            f"{min(medians):.3g}, and median={median}. Use eta='adaptive' or a larger "
+            "c0 of the search, or points of the training distribution."
+        )
 
 
 def _with_weights(estimator, weights):

@@ -18,6 +18,13 @@ from skood.utils._param_validation import Interval, StrOptions
 # Standard deviation of the noise of initial weights, in deviations of a tensor.
 _NOISE = 1e-3
 
+# Factor by which adaptive weights of the penalty change. Half as many evaluations as
+# with a factor of 2 after every second step, with the same results.
+_FACTOR = 4.0
+
+# Learning rate of the last steps of adaptive searches, relative to the others'.
+_REPAIR = 0.1
+
 
 class AdversarialSearch(SkoodEstimator):
     r"""Optimization of the search for adversarial models.
@@ -40,19 +47,25 @@ class AdversarialSearch(SkoodEstimator):
         Weight decay of Adam (1e-3, for regression 0.0).
 
     c0 : float, default=None
-        Initial weight of the penalty (10.0, for regression 100.0). Increase it if
-        held-out ID samples are uncertain, see the :ref:`User Guide <quam_settings>`.
+        Initial weight of the penalty (10.0, for regression 100.0).
 
-    eta : float, default=1.0
+    eta : float or "adaptive", default=1.0
         After each `update_every` steps the weight of the penalty is multiplied, and
         the learning rate divided, by it: :math:`c_k = c_0 \eta^k`.
+        "adaptive": after each `update_every` steps the weight of each search is
+        multiplied by 4 if its loss on the evaluation samples exceeds the loss of the
+        given network by more than `gamma`, else divided by 4. In the last quarter of
+        the steps only the training loss is minimized, with a tenth of the learning
+        rate, so that the models return to the training data. Models after each
+        `update_every` steps are compared. See the :ref:`User Guide <quam_settings>`.
 
-    update_every : int, default=14
-        See `eta`.
+    update_every : int, default=None
+        See `eta` (14, for ``eta="adaptive"`` 4).
 
-    gamma : float, default=0.0
-        Tolerance of the training loss before the penalty counts as violated. It shifts
-        the loss in `trace` by a constant and does not affect the search.
+    gamma : float, default=None
+        Tolerance of the training loss before the penalty counts as violated (0.0, for
+        ``eta="adaptive"`` 0.003). Of a fixed schedule it shifts the loss in `trace` by
+        a constant, and does not affect the search.
 
     batch_size : int, default=64
         Number of training samples in each step, the same for all searches.
@@ -88,9 +101,9 @@ class AdversarialSearch(SkoodEstimator):
         "lr": [Interval(Real, 0, None, closed="neither")],
         "weight_decay": [Interval(Real, 0, None, closed="left"), None],
         "c0": [Interval(Real, 0, None, closed="left"), None],
-        "eta": [Interval(Real, 1, None, closed="left")],
-        "update_every": [Interval(Integral, 1, None, closed="left")],
-        "gamma": [Interval(Real, 0, None, closed="left")],
+        "eta": [StrOptions({"adaptive"}), Interval(Real, 1, None, closed="left")],
+        "update_every": [Interval(Integral, 1, None, closed="left"), None],
+        "gamma": [Interval(Real, 0, None, closed="left"), None],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "n_starts": [Interval(Integral, 1, None, closed="left")],
         "perturbation": [Interval(Real, 0, None, closed="neither")],
@@ -109,8 +122,8 @@ class AdversarialSearch(SkoodEstimator):
         weight_decay=None,
         c0=None,
         eta=1.0,
-        update_every=14,
-        gamma=0.0,
+        update_every=None,
+        gamma=None,
         batch_size=64,
         n_starts=4,
         perturbation=0.1,
@@ -137,7 +150,7 @@ class SearchResult:
 
     `judged` is the loss that determines the weights of the models, on the training
     samples of the step or on samples that are the same for all models. `weights` are
-    the stacked weights at the end.
+    the stacked weights at the end, `c` the weights of the penalty.
     """
 
     outputs: torch.Tensor
@@ -145,6 +158,7 @@ class SearchResult:
     attack_loss: torch.Tensor
     judged: torch.Tensor
     weights: list
+    c: torch.Tensor | None = None
 
     def by_points(self, n_points):
         """Return a dict of float64 arrays (n_steps + 1, n_targets, n_points, ...)."""
@@ -154,8 +168,12 @@ class SearchResult:
             array = array.reshape(len(array), n_points, -1, *array.shape[2:])
             return np.moveaxis(array, 1, 2)
 
-        names = "outputs", "training_loss", "attack_loss", "judged"
-        return {name: shaped(getattr(self, name)) for name in names}
+        tensors = {
+            name: value for name, value in vars(self).items() if name != "weights"
+        }
+        return {
+            name: shaped(value) for name, value in tensors.items() if value is not None
+        }
 
 
 class Task:
@@ -286,20 +304,51 @@ def growth(options, step):
     return options.eta ** (step // options.update_every)
 
 
-def search(tail, points, task, n_searches, batches, options, judges=None, best=None):
+def judged_steps(options):
+    """Return the numbers of steps before the models that are members."""
+    every = options.update_every if options.eta == "adaptive" else 1
+    return [*range(0, options.n_steps, every), options.n_steps]
+
+
+def n_attacks(options):
+    """Return the number of steps with an attack; the others repair the models."""
+    if options.eta != "adaptive":
+        return options.n_steps + 1
+    return options.n_steps - options.n_steps // 4
+
+
+def search(
+    tail, points, task, n_searches, batches, options, judges=None, best=None, attack=1.0
+):
     """Search adversarial models for some points, all searches in parallel.
 
     `tail` is the searched part of the network, `points` its input (n_points, ...), and
     `n_searches` a multiple of n_points. `batches` are inputs and targets of training
     samples for each step, and for the model after the last one; `judges` are those that
-    weight the models, or None for the batch of the step; `best`, of `BestModels`,
-    stores models. Returns `Found`.
+    weight the models, and the largest loss on them that does not violate an adaptive
+    penalty, or None for the batch of the step; `best`, of `BestModels`, stores models.
+    Without `attack` only the training loss is minimized. Returns a `SearchResult`.
     """
     weights = task.start(tail, n_searches)
     optimizer = _adam(weights, options)
     steps = make_steps(tail, weights)
-    predicted, training, attacks, judged = [], [], [], []
+    predicted, training, attacks, judged, penalties = [], [], [], [], []
+    adaptive, lr = options.eta == "adaptive", options.lr
+    last = n_attacks(options)
+    c = torch.full((n_searches,), float(options.c0)).to(weights[0])
+    of_judges = set(judged_steps(options)) if judges is not None else ()
     for step in range(options.n_steps + 1):
+        if step in of_judges:
+            row_logits = steps.evaluate(judges[0], points)
+            judged.append(task.training_loss(row_logits, judges[1]))
+        if not adaptive:
+            factor = growth(options, step)
+            c, lr = torch.full_like(c, options.c0 * factor), options.lr / factor
+        elif step == last:
+            attack, lr = 0.0, options.lr * _REPAIR
+        elif step % options.update_every == 0 and 0 < step < last:
+            c = torch.where(judged[-1] > judges[2], _FACTOR * c, c / _FACTOR)
+        penalties.append(c)
         samples, answers = batches[step]
         logits = steps.forward(samples, points)
         for tensor in logits:
@@ -307,22 +356,17 @@ def search(tail, points, task, n_searches, batches, options, judges=None, best=N
         with torch.enable_grad():
             outputs = task.outputs(logits[1])
             training_loss = task.training_loss(logits[0], answers)
-            attack = task.attack_loss(outputs)
+            attack_loss = task.attack_loss(outputs)
         predicted.append(outputs.detach().clone())  # the steps reuse their memory
         training.append(training_loss.detach())
-        attacks.append(attack.detach())
+        attacks.append(attack_loss.detach())
         if best is not None:
             best.update(step, weights, attacks[-1], training[-1])
-        if judges is not None:
-            with torch.no_grad():
-                row_logits, _ = tail.logits(weights, judges[0], points)
-                judged.append(task.training_loss(row_logits, judges[1]))
         if step < options.n_steps:
-            factor = growth(options, step)
             for group in optimizer.param_groups:
-                group["lr"] = options.lr / factor
+                group["lr"] = lr
             # the objective of [1] in `QUAM`, up to a constant
-            loss = (attack + options.c0 * factor * training_loss).sum()
+            loss = (attack * attack_loss + c * training_loss).sum()
             steps.backward(*torch.autograd.grad(loss, logits))
             optimizer.step()
     return SearchResult(
@@ -331,6 +375,7 @@ def search(tail, points, task, n_searches, batches, options, judges=None, best=N
         torch.stack(attacks),
         torch.stack(judged or training),
         weights,
+        torch.stack(penalties),
     )
 
 

@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import copy
+
 import torch
 from torch.nn import functional
 
@@ -27,6 +29,11 @@ class AutogradSteps:
         with torch.enable_grad():
             self._logits = self._tail.logits(self._weights, samples, points)
         return tuple(logits.detach() for logits in self._logits)
+
+    def evaluate(self, samples, points):
+        """Return logits of the samples, which the next call may overwrite."""
+        with torch.no_grad():
+            return self._tail.logits(self._weights, samples, points)[0]
 
     def backward(self, row_gradient, point_gradient):
         """Set the gradients of the weights, from the gradients of the logits."""
@@ -58,34 +65,23 @@ class DenseSteps:
             weight.grad = torch.zeros_like(weight)
         self._grads = list(tail.pairs([weight.grad for weight in weights]))
         self._n_samples = -1
+        self._evaluator: DenseSteps | None = None
 
     def _allocate(self, n_samples, points):
-        """Allocate memory for the input, outputs and gradients of all layers."""
-        tail, self._n_samples = self._tail, n_samples
-        stacked_weight = self._pairs[0][0]
-        n_searches = stacked_weight.shape[1] // tail.n_out
-        empty = points.new_empty
-        self._both = empty(n_samples + len(points), points.shape[1])
-        self._first = empty(1 + len(self._both), stacked_weight.shape[1])
-        # remains zero for pairs of a point and the search of another point
-        self._first_gradient = torch.zeros_like(self._first)
-        self._outputs: list[torch.Tensor] = []
-        self._gradients: list[torch.Tensor] = []
-        for i, (weight, _) in enumerate(self._pairs):
-            shape = n_searches, n_samples + 1, weight.shape[-1]
-            for first, parts in (
-                (self._first, self._outputs),
-                (self._first_gradient, self._gradients),
-            ):
-                if i == 0:
-                    view = first[: n_samples + 1].view(
-                        n_samples + 1, n_searches, tail.n_out
-                    )
-                    parts.append(view.transpose(0, 1))
-                else:
-                    parts.append(new_stack(points, *shape))
-        # a product in the order of the first layer would be one call for each search
-        self._product = empty(self._gradients[0].shape) if self._pairs[1:] else None
+        """Allocate memory for the input and the outputs of all layers."""
+        self._n_samples, self._first_gradient = n_samples, None
+        self._both = points.new_empty(n_samples + len(points), points.shape[1])
+        shape = 1 + len(self._both), self._pairs[0][0].shape[1]
+        self._first = points.new_empty(shape)
+        self._outputs = self._stacks(self._first)
+
+    def _stacks(self, first):
+        """Return memory for all layers, of the first one in the rows of `first`."""
+        n_samples, n_out = self._n_samples, self._tail.n_out
+        n_searches = first.shape[1] // n_out
+        view = first[: n_samples + 1].view(n_samples + 1, n_searches, n_out)
+        shapes = [(n_searches, n_samples + 1, w.shape[-1]) for w, _ in self._pairs[1:]]
+        return [view.transpose(0, 1), *(new_stack(first, *shape) for shape in shapes)]
 
     def forward(self, samples, points):
         """Return logits as in `Tail.logits`; store the values for `backward`."""
@@ -112,6 +108,13 @@ class DenseSteps:
         logits = self._outputs[-1]
         return logits[:, 1:].detach(), logits[:, 0].detach()
 
+    def evaluate(self, samples, points):
+        """Return logits of the samples, which the next call overwrites."""
+        if self._evaluator is None:
+            self._evaluator = copy.copy(self)  # the same weights, separate memory
+            self._evaluator._n_samples = -1
+        return self._evaluator.forward(samples, points[:1])[0]
+
     def _apply(self, function, before):
         """Return the input and the values of a function, for `backward`."""
         if function is functional.relu:
@@ -123,6 +126,13 @@ class DenseSteps:
 
     def backward(self, row_gradient, point_gradient):
         """Set the gradients of the weights, from the gradients of the logits."""
+        if self._first_gradient is None:
+            # remains zero for pairs of a point and the search of another point
+            self._first_gradient = torch.zeros_like(self._first)
+            self._gradients = self._stacks(self._first_gradient)
+            # a product in the order of the first layer would be a call for each search
+            shape = self._gradients[0].shape
+            self._product = self._first.new_empty(shape) if self._pairs[1:] else None
         gradient = self._gradients[-1]
         gradient[:, 1:] = row_gradient
         gradient[:, 0] = point_gradient

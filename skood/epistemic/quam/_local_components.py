@@ -34,7 +34,7 @@ class LocalComponent(SkoodEstimator):
 
     Parameters
     ----------
-    kind : {"laplace", "subspace", "sgmcmc", "delta"}, default="laplace"
+    kind : {"laplace", "subspace", "sgmcmc", "delta", "feasible"}, default="laplace"
         "laplace": :math:`\Sigma_k` is the inverse of the generalized Gauss-Newton
         matrix of the negative log posterior at :math:`\tilde w_k`, and the weights are
         :math:`\omega \propto p(D \mid w) \, p(w) / q(w)`. The matrix is full for a
@@ -46,14 +46,17 @@ class LocalComponent(SkoodEstimator):
         model. Members of a chain have equal weights, chains
         :math:`e^{-L_{\text{train}} / T}` with their mean loss.
         "delta": all models along the searches are the members.
+        "feasible": of each search the model with the largest divergence among the
+        models that explain the training data, see :func:`feasible_divergence`.
 
     n_samples : int, default=10
         Number of draws from each component.
 
     n_evaluation_samples : int, default=None
         Number of training samples, the same for all models, whose loss determines the
-        weights of "delta". None: the loss on the samples of the step, at no additional
-        cost.
+        weights of "delta" and "feasible". None: 256 for "feasible" and for
+        ``eta="adaptive"`` of the search, else the loss on the samples of the step, at
+        no additional cost.
 
     prior_precision : float, default=1.0
         Precision of the normal prior of the searched weights.
@@ -95,7 +98,7 @@ class LocalComponent(SkoodEstimator):
     """
 
     _parameter_constraints: dict = {
-        "kind": [StrOptions({"laplace", "subspace", "sgmcmc", "delta"})],
+        "kind": [StrOptions({"laplace", "subspace", "sgmcmc", "delta", "feasible"})],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
         "n_evaluation_samples": [Interval(Integral, 1, None, closed="left"), None],
         "prior_precision": [Interval(Real, 0, None, closed="neither")],

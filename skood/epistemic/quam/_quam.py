@@ -10,7 +10,7 @@ import torch
 
 from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._likelihood import Block
-from skood.epistemic.quam._adversarial_models import AdversarialModels
+from skood.epistemic.quam._adversarial_models import AdversarialModels, SearchRecord
 from skood.epistemic.quam._adversarial_search import (
     AdversarialSearch,
     Classes,
@@ -26,7 +26,7 @@ from skood.epistemic.quam._searches import (
     is_loader,
 )
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import labeled_rows
+from skood.utils._batches import joined, labeled_rows
 from skood.utils._param_validation import (
     Interval,
     StrOptions,
@@ -104,14 +104,20 @@ class QUAM(BaseMembers):
         the divergence :math:`KL(p \,\|\, \tilde p)` from the given prediction instead.
 
     component : str or LocalComponent, default="delta"
-        Members. "delta": all models along the searches. Otherwise, for "laplace",
-        "subspace", "sgmcmc" or an object with options, draws from distributions around
-        the best model of each search, see :class:`LocalComponent`; of classifiers only.
+        Members. "delta": all models along the searches. "feasible": of each search the
+        model with the largest divergence among the models that explain the training
+        data as well, see :func:`feasible_divergence`, in setting "b" only. The excess
+        is relative to the least loss of the network and of a search without attack.
+        Otherwise, for "laplace", "subspace", "sgmcmc" or an object with options, draws
+        from distributions around the best model of each search, see
+        :class:`LocalComponent`; of classifiers only.
 
-    temperature : float, default=0.1
-        Temperature T of the members' weights, in nats. ``np.inf``: equal weights. To be
-        chosen together with ``search__c0``, see the :ref:`User Guide <quam_settings>`.
-        With `component` "laplace" and "subspace" the posterior determines the weights.
+    temperature : float, default=None
+        Temperature T of the members' weights, in nats. ``np.inf``: equal weights. None:
+        0.001 for "feasible", else 0.01 for ``search__eta="adaptive"`` and 0.1 for a
+        fixed schedule, where it is to be chosen together with ``search__c0``, see the
+        :ref:`User Guide <quam_settings>`. With `component` "laplace" and "subspace" the
+        posterior determines the weights.
 
     n_jobs : int, default=None
         Number of processes that share the points, see :class:`joblib.Parallel`.
@@ -151,6 +157,10 @@ class QUAM(BaseMembers):
     evaluation_index_ : ndarray of shape (n_evaluation_samples,)
         Indices of the samples that weight the models.
 
+    evaluation_loss_, least_loss_ : float or None
+        Loss of the given network on these samples, and the least loss of it and of a
+        search without attack. Of adaptive searches and "feasible".
+
     reference_loss_ : ndarray of shape (n_steps + 1,)
         Loss of the given network on each batch.
 
@@ -171,6 +181,7 @@ class QUAM(BaseMembers):
     AdversarialSearch : Parameters of the searches.
     LocalComponent : Distributions around adversarial models.
     AdversarialModels : The models of one point.
+    SearchRecord : Models of many points, for other parameters of the sums.
     AdversarialModelDisplay : Plot of the searches of one point.
     DeepEnsemble : Models that are trained separately.
 
@@ -229,14 +240,14 @@ class QUAM(BaseMembers):
         "search": [AdversarialSearch, None],
         "scope": [StrOptions({"last", "dense", "full", "norm", "bias", "adapter"})],
         "component": [
-            StrOptions({"delta", "laplace", "subspace", "sgmcmc"}),
+            StrOptions({"delta", "feasible", "laplace", "subspace", "sgmcmc"}),
             LocalComponent,
         ],
         "targets": [
             StrOptions({"all", "untargeted"}),
             Interval(Integral, 1, None, closed="left"),
         ],
-        "temperature": [Interval(Real, 0, None, closed="right")],
+        "temperature": [Interval(Real, 0, None, closed="right"), None],
         "n_jobs": [Integral, None],
     }
 
@@ -256,7 +267,7 @@ class QUAM(BaseMembers):
         likelihood="auto",
         targets="all",
         component="delta",
-        temperature=0.1,
+        temperature=None,
         n_jobs=None,
         random_state=None,
         device="auto",
@@ -297,7 +308,6 @@ class QUAM(BaseMembers):
             searches = Searches(self)
             self.likelihood_ = likelihood = self._new_likelihood()
             self._check_methods(estimator=self.estimator)
-            self._check_component()
             if is_loader(X):
                 check_loader(self.estimator, y)
             else:
@@ -311,12 +321,17 @@ class QUAM(BaseMembers):
         return self
 
     def _check_component(self):
-        """Raise if members around a regressor would be drawn."""
+        """Raise if the members cannot be of this kind of estimator or setting."""
         kind = self._part("component").kind
-        if kind != "delta" and not self._is_classifier():
+        if kind not in ("delta", "feasible") and not self._is_classifier():
             raise ValueError(
                 f"component={kind!r} is for classifiers, but {type(self).__name__} is "
                 "a regressor. Use component='delta'."
+            )
+        if kind == "feasible" and self._setting() == "a":
+            raise ValueError(
+                "component='feasible' is about a given network, setting='b', but the "
+                "setting is 'a'. Use component='delta'."
             )
 
     # --- objective of the searches -------------------------------------------
@@ -326,6 +341,10 @@ class QUAM(BaseMembers):
         defaults = {"n_steps": 56, "weight_decay": 1e-3, "c0": 10.0}
         if not self._is_classifier():
             defaults = {"n_steps": 150, "weight_decay": 0.0, "c0": 100.0}
+        is_adaptive = self._part("search").eta == "adaptive"
+        defaults["gamma"], defaults["update_every"] = (
+            (0.003, 4) if is_adaptive else (0.0, 14)
+        )
         return self._part("search", **defaults)
 
     def _open(self):
@@ -368,12 +387,15 @@ class QUAM(BaseMembers):
     # --- uncertainty ---------------------------------------------------------
 
     def _blocks(self, X):
-        predictions = self.likelihood_.predictions
-        is_classifier = self.likelihood_.kind == "classifier"
-        for reference, outputs, weights, searches in Searches(self).members(X):
-            if not is_classifier:
-                reference, outputs = map(predictions, (reference, outputs))
-            yield Block(outputs, weights, reference, groups=searches)
+        for members in Searches(self).members(X):
+            yield self._block(*members)
+
+    def _block(self, reference, outputs, weights, searches):
+        """Return the `Block` of members by their outputs."""
+        if self.likelihood_.kind != "classifier":
+            outputs = self.likelihood_.predictions(outputs)
+            reference = self.likelihood_.predictions(reference)
+        return Block(outputs, weights, reference, groups=searches)
 
     def _mixture_proba(self, X):
         """Return the class probabilities of the given network."""
@@ -390,7 +412,37 @@ class QUAM(BaseMembers):
 
     def _uncertainty(self, X, return_error):
         """Return the uncertainty of samples, computed in several processes."""
+        if return_error and self._part("component").kind == "feasible":
+            raise ValueError(
+                "return_error=True needs members that are draws, but of "
+                "component='feasible' they are the largest divergences. Use 'delta'."
+            )
         return in_parallel(self, X, BaseMembers._uncertainty, return_error)
+
+    def search_models(self, X):
+        """Search models for points, to compute uncertainties by several parameters.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Input samples.
+
+        Returns
+        -------
+        record : SearchRecord
+            The predictions and losses of the models along the searches.
+        """
+        self._check_fitted()
+        reference, outputs, loss = in_parallel(self, X, QUAM._recorded)
+        return SearchRecord(reference, outputs, loss, self)
+
+    def _recorded(self, X):
+        return joined([*Searches(self).records(X)])
+
+    def _of_record(self, *arrays):
+        """Return the uncertainty of points from arrays of a `SearchRecord`."""
+        block = self._block(*Searches(self).recorded_members(*arrays))
+        return self.likelihood_.uncertainty(block, self._setting(), False)
 
     def trace(self, x):
         """Return the details of the searches of one point.

@@ -17,8 +17,13 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from skood.epistemic._measures import feasibility
 from skood.epistemic.quam._adversarial_models import BestModels, Keep
-from skood.epistemic.quam._adversarial_search import growth, search
+from skood.epistemic.quam._adversarial_search import (
+    judged_steps,
+    n_attacks,
+    search,
+)
 from skood.epistemic.quam._local_components import Stored, draw_members
 from skood.epistemic.quam._searched_layers import find_tail, restored_tail
 from skood.utils._batches import joined
@@ -44,6 +49,9 @@ _WEIGHT = "weight of "  # before the names of weights among other names
 
 # Number of models of a search that span the subspace.
 _N_ITERATES = 20
+
+# Number of samples on which members are compared, where that is needed.
+_N_EVALUATION = 256
 
 
 def is_loader(X):
@@ -84,7 +92,18 @@ class Searches:
     def __init__(self, estimator):
         self.estimator = estimator
         self.options = estimator._search()
-        self.component = estimator._part("component")
+        self.component = component = estimator._part("component")
+        estimator._check_component()
+        is_feasible = component.kind == "feasible"
+        is_adaptive = self.options.eta == "adaptive"
+        # whether models are compared with the least loss on the evaluation samples
+        self.is_bounded = is_adaptive or is_feasible
+        self.n_evaluation_samples = component.n_evaluation_samples
+        if self.n_evaluation_samples is None and self.is_bounded:
+            self.n_evaluation_samples = _N_EVALUATION
+        self.temperature = estimator.temperature
+        if self.temperature is None:
+            self.temperature = 1e-3 if is_feasible else 0.01 if is_adaptive else 0.1
 
     @contextmanager
     def plain(self):
@@ -108,8 +127,8 @@ class Searches:
         n_batches, batch_size = self.options.n_steps + 1, self.options.batch_size
         index = _schedule(n_samples, n_batches, batch_size, rng)
         extra = np.arange(0)
-        if self.component.n_evaluation_samples is not None:
-            extra = rng.permutation(n_samples)[: self.component.n_evaluation_samples]
+        if self.n_evaluation_samples is not None:
+            extra = rng.permutation(n_samples)[: self.n_evaluation_samples]
         quam._seed = int(rng.randint(2**31))  # of the searches' initial weights
         used, place = np.unique(np.r_[index.ravel(), extra], return_inverse=True)
         with self.plain():
@@ -124,19 +143,45 @@ class Searches:
         quam.likelihood_.fit_targets(targets, means)
         losses = quam.likelihood_.losses(outputs, targets)
         quam.reference_loss_ = losses[quam.penalty_index_].mean(axis=1)
-        quam._drawn_for = self._sample_parameters()
+        quam._drawn_for, quam._bounded_for = self._parameters_of_fit()
+        quam.evaluation_loss_ = quam.least_loss_ = None
+        if self.is_bounded:
+            loss = float(losses[quam.evaluation_index_].mean())
+            quam.evaluation_loss_ = loss
+            quam.least_loss_ = min(loss, self._least_loss(outputs[:1]))
 
-    def _sample_parameters(self):
-        """Return the parameters that determine which training samples are stored."""
-        n_evaluation_samples = self.component.n_evaluation_samples
-        return self.estimator.scope, self.options.batch_size, n_evaluation_samples
+    def _least_loss(self, reference):
+        """Return the least loss on the evaluation samples of a search without attack.
+
+        It starts at the given network, with the outputs `reference` for the first
+        stored sample.
+        """
+        with self.plain():
+            tail = self._found_tail
+            batches, judges = self._batches(tail.network)
+            task = self.estimator._task(np.zeros((1, 1), dtype=int), reference, tail)
+            point = self.stored(tail.network.device).features[:1]
+            control = search(
+                tail, point, task, 1, batches, self.options, judges, attack=0.0
+            )
+        return float(control.judged.min())
+
+    def _parameters_of_fit(self):
+        """Return the parameters of the stored samples and of the least loss."""
+        options = self.options
+        of_samples = self.estimator.scope, options.batch_size, self.n_evaluation_samples
+        if not self.is_bounded:
+            return of_samples, None
+        names = ["n_steps", "lr", "weight_decay", "c0", "eta", "update_every"]
+        names += ["gamma"] if options.eta == "adaptive" else []
+        return of_samples, {name: getattr(options, name) for name in names}
 
     def _tail(self, network, samples):
         """Find the searched layers, and keep what `_opened` needs to know of them."""
         options = {"rank": self.options.rank, "seed": self.estimator._seed}
         batch = network.batch(samples[:2])
         tail = find_tail(network, self.estimator.scope, batch, **options)
-        self._structure = network.probed(), tail.structure()
+        self._structure, self._found_tail = (network.probed(), tail.structure()), tail
         return tail
 
     def _opened(self, X):
@@ -196,18 +241,27 @@ class Searches:
     def _batches(self, network):
         """Return the training samples of each step and of the models' weights."""
         quam, n_now = self.estimator, self.options.n_steps
-        n_steps, now = len(quam.penalty_index_) - 1, self._sample_parameters()
+        now, bounded = self._parameters_of_fit()
+        n_steps = len(quam.penalty_index_) - 1
         if now != quam._drawn_for or n_now > n_steps:
             raise ValueError(
                 "Training samples are drawn in fit, for scope, batch_size, "
                 f"n_evaluation_samples = {quam._drawn_for} and at most {n_steps} "
                 f"steps. They are {now} and {n_now} now: call fit again."
             )
+        if bounded is not None and bounded != quam._bounded_for:
+            raise ValueError(
+                "The least loss on the evaluation samples is determined in fit, for "
+                f"{quam._bounded_for}. The parameters are {bounded} now: call fit "
+                "again."
+            )
         stored = self.stored(network.device)
         judges = None
-        if self.component.n_evaluation_samples is not None:
+        if self.n_evaluation_samples is not None:
             indices = torch.from_numpy(quam.evaluation_index_)
-            judges = stored.features[indices], stored.targets[indices]
+            judges = [stored.features[indices], stored.targets[indices]]
+            if bounded is not None:
+                judges.append(quam.evaluation_loss_ + self.options.gamma)
         return stored.batches[: n_now + 1], judges
 
     # --- searches ------------------------------------------------------------
@@ -218,16 +272,61 @@ class Searches:
         These have the shapes (n_members, n_points, n_outputs), (n_members, n_points)
         and (n_members,): models along the same search are not independent.
         """
-        if self.component.kind != "delta":
+        if self.component.kind not in ("delta", "feasible"):
             yield from self._drawn_members(X)
             return
+        for record in self.records(X):
+            yield self.recorded_members(*record)
+
+    def records(self, X):
+        """Yield reference, outputs and losses of the models of blocks of points.
+
+        The first axis of all is the points, the next are the targets and the models.
+        """
+        steps = judged_steps(self.options)
         for reference, _, block in self.blocks(X, self.estimator.verbose):
-            n_points, n_outputs = reference.shape
-            weights = self._weights(block.judged.reshape(-1, n_points))
-            n_steps, n_searches = block.judged.shape[:2]
-            searches = np.tile(np.arange(n_searches), n_steps)
-            outputs = block.outputs.reshape(-1, n_points, n_outputs)
-            yield reference, outputs, weights, searches
+            outputs, losses = block.outputs[steps], block.judged
+            yield reference, outputs.transpose(2, 1, 0, 3), losses.transpose(2, 1, 0)
+
+    def recorded_members(self, reference, outputs, losses):
+        """Return the same as `members` for models along searches, see `records`."""
+        quam, kind = self.estimator, self.component.kind
+        if kind not in ("delta", "feasible"):
+            raise ValueError(
+                f"component={kind!r} draws members around the models of a search: a "
+                "record is for 'delta' and 'feasible'."
+            )
+        if kind == "feasible" and quam.least_loss_ is None:
+            raise ValueError(
+                "component='feasible' needs the least loss on samples that fit draws "
+                "for it: fit with this component, or with eta='adaptive'."
+            )
+        outputs, losses = outputs.transpose(2, 1, 0, 3), losses.transpose(2, 1, 0)
+        n_models, n_targets, n_points = losses.shape
+        if kind == "delta":
+            weights = self._weights(losses.reshape(-1, n_points))
+            searches = np.tile(np.arange(n_targets), n_models)
+            outputs = outputs.reshape(*weights.shape, outputs.shape[3])
+            return reference, outputs, weights, searches
+        place, weights = self._attaining(reference, outputs, losses)
+        outputs = np.take_along_axis(outputs, place[None, ..., None], axis=0)[0]
+        # the given network attains the divergence 0
+        outputs = np.concatenate([outputs, reference[None]])
+        weights = np.concatenate([weights, 1 - weights.sum(axis=0, keepdims=True)])
+        return reference, outputs, weights, None
+
+    def _attaining(self, reference, outputs, losses):
+        """Return the model of each search that is a member, and its weight.
+
+        It maximizes the discounted divergence, (n_models, n_targets, n_points).
+        """
+        discount = feasibility(
+            losses - self.estimator.least_loss_, self.options.gamma, self.temperature
+        )
+        divergence = self.estimator.likelihood_.divergence(reference, outputs)
+        place = np.argmax(discount * divergence, axis=0)
+        attained = np.take_along_axis(discount, place[None], axis=0)[0]
+        return place, attained / len(attained)
 
     def stored(self, device, task=None):
         """Return the training samples of the steps, as `Stored`."""
@@ -278,7 +377,7 @@ class Searches:
         best = {name: to_tensor(a[:, i], device) for name, a in block.best.items()}
         if component.include_reference:
             best["theta"] = torch.cat([best["theta"], tail.flatten(tail.start(1))])
-        options = component, quam.temperature, self.options.rank, quam._seed
+        options = component, self.temperature, self.options.rank, quam._seed
         point, stored = block.points[i : i + 1], self.stored(tail.network.device, task)
         with self.plain():
             outputs, log_weights = draw_members(
@@ -295,7 +394,7 @@ class Searches:
 
     def _weights(self, losses):
         """Return weights of models, summing to one, from losses (n_members, ...)."""
-        return softmax(-losses / self.estimator.temperature, axis=0)
+        return softmax(-losses / self.temperature, axis=0)
 
     def models(self, X, slack, log_posterior):
         """Yield reference, targets, outputs and fields of the best models of points.
@@ -358,7 +457,8 @@ class Searches:
             batches, judges = self._batches(tail.network)
         n_outputs = len(getattr(quam, "classes_", [0]))
         n_targets = quam._targets(np.zeros((1, n_outputs))).shape[1]
-        size, group = self._block(tail, n_targets, len(batches[0][0]))
+        n_judges = 0 if judges is None else len(judges[0])
+        size, group = self._block(tail, n_targets, len(batches[0][0]), n_judges)
         n_points = len(samples)
         with progress(n_points, desc=type(quam).__name__, verbose=verbose) as bar:
             for start in range(0, n_points, size):
@@ -406,7 +506,7 @@ class Searches:
             result |= {"best": joined(models), "tail": tail, "points": points}
         return reference, targets, result
 
-    def _block(self, tail, n_targets, n_penalty):
+    def _block(self, tail, n_targets, n_penalty, n_judges=0):
         """Return the numbers of points and of targets that are searched together."""
         if self.options.chunk_size != "auto":
             return self.options.chunk_size, n_targets
@@ -414,7 +514,8 @@ class Searches:
         budget = _CPU_BUDGET if on_cpu else _DEVICE_BUDGET
         # weights, gradients and two moments, and activations
         item = torch.finfo(tail.network.dtype).bits // 8
-        each = 4 * item * tail.n_weights() + n_penalty * tail.bytes_per_row
+        n_samples = n_penalty + n_judges // 2
+        each = 4 * item * tail.n_weights() + n_samples * tail.bytes_per_row
         fitting = max(1, budget // each)
         if fitting < n_targets:
             n_groups = -(-n_targets // fitting)
@@ -432,16 +533,26 @@ class Searches:
             )
         ((reference, targets, block),) = self.blocks(x, verbose=0)
         training, attack = block.training_loss[:, :, 0], block.attack_loss[:, :, 0]
-        steps = np.arange(len(training))[:, None]
-        reference_loss = self.estimator.reference_loss_[steps]
+        reference_loss = self.estimator.reference_loss_[: len(training), None]
         penalty = training - (reference_loss + self.options.gamma)
+        attacked = np.arange(len(training))[:, None] < n_attacks(self.options)
+        weights, losses = np.zeros(training.shape), block.judged
+        steps = judged_steps(self.options)
+        if self.component.kind == "feasible":
+            place, attained = self._attaining(reference, block.outputs[steps], losses)
+            np.put_along_axis(weights, np.array(steps)[place].T, attained.T, axis=0)
+            weights[0] += (1 - weights.sum()) / weights.shape[1]
+        else:
+            weights[steps] = self._weights(losses.reshape(-1, 1)).reshape(
+                losses.shape[:2]
+            )
         trace = Bunch(
             targets=targets[0],
             attack_loss=attack,
             training_loss=training,
             penalty=penalty,
-            loss=attack + self.options.c0 * growth(self.options, steps) * penalty,
-            weights=self._weights(block.judged.reshape(-1, 1)).reshape(training.shape),
+            loss=attacked * attack + block.c[:, :, 0] * penalty,
+            weights=weights,
         )
         return trace, block.outputs[:, :, 0], reference
 
