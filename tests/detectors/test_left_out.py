@@ -46,8 +46,6 @@ _HEAD = LinearHead(
     _RNG.normal(size=(_C, _D)) + 2 * np.eye(_C, _D), _RNG.normal(size=_C) + 3
 )
 
-_FROZEN = FrozenEstimator(_HEAD)
-
 _EXACT = [
     Mahalanobis(tied=False),
     KNN(n_neighbors=1),
@@ -139,15 +137,6 @@ def test_samples_outside_of_the_bank_keep_all_neighbors(monkeypatch):
     expected = KNN(n_neighbors=3).fit(_X[in_bank]).score_samples(_X[in_bank])
     # itself is the first of three
     np.testing.assert_allclose(scores[in_bank], expected)
-
-
-@pytest.mark.parametrize("detector", [Mahalanobis(), SHE(_FROZEN), PNML(_FROZEN)])
-def test_partial_fit_has_the_threshold_of_fit(detector):
-    whole = clone(detector).fit(_X, _Y)
-    steps = clone(detector)
-    for block in np.array_split(np.arange(_N), 3):
-        steps.partial_fit(_X[block], _Y[block])
-    np.testing.assert_allclose(steps.offset_, whole.offset_, rtol=1e-9)
 
 
 def test_moments_without_samples():

@@ -27,11 +27,6 @@ from skood.detectors import (
     FDBD,
     KNN,
     MSP,
-    NCI,
-    SHE,
-    CADRef,
-    CARef,
-    GradNorm,
     Mahalanobis,
     NNGuide,
     Relation,
@@ -44,18 +39,10 @@ from skood.rectifiers import DICE, ReAct
 from tests._instances import output_detectors
 from tests._loops import looped
 
-HEADS = [
-    NNGuide(n_neighbors=3),
-    Relation(),
-    Relation(power=2.0, threshold=0.2, max_samples=0.6, random_state=0),
-    SHE(),
-    SHE(metric="cosine"),
-    SHE(metric="euclidean"),
-    FDBD(),
-    NCI(),
-    GradNorm(),
-    CARef(),
-    CADRef(),
+HEADS = [  # detectors that use sparse features beside logits or the head
+    one
+    for one in output_detectors("features", variants=True, n_neighbors=3)
+    if one._needs != {"features"} and get_tags(one).input_tags.sparse
 ]
 BANKS = [
     KNN(n_neighbors=3),
@@ -179,9 +166,7 @@ FORMATS = {
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 @looped("name", FORMATS)
-@pytest.mark.parametrize(
-    "detector", [KNN(n_neighbors=3), NNGuide(n_neighbors=3), FDBD(), SHE()], ids=repr
-)
+@pytest.mark.parametrize("detector", [KNN(n_neighbors=3), *HEADS], ids=repr)
 def test_formats(detector, name):
     X, y = _data()
     if name == "integers":
