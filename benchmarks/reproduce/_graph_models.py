@@ -132,10 +132,13 @@ class Case:
         if self.printed is not None:
             recipe = self.printed["training"]
             own = self.printed["baselines"].get(kind, recipe)
+            decay = own["weight_decay"]
+            if kind == "GPN":  # of a sum over nodes, where our loss is their mean
+                decay /= len(self.train[1])
             params["lr"] = recipe["lr"]
             params["training"] = TrainingOptions(
                 optimizer=recipe["optimizer"],
-                weight_decay=own["weight_decay"],
+                weight_decay=decay,
                 n_iter_no_change=self.printed["network"]["patience"],
             )
         return params
