@@ -180,7 +180,7 @@ class FaceStudy(Study):
         sets = {name: self.Z(name) for name in self.oods}
         return self.Z("calibration"), self.labels("calibration"), sets, self.Z("ID")
 
-    def found_constraints(self):
+    def searched_constraints(self):
         """Return the constraints of a search with the OOD set."""
         return self.search.fit(*self.searched()[:2]).constraints_
 
@@ -188,7 +188,7 @@ class FaceStudy(Study):
     def of_search(self):
         """Return the same study with the constraints of a search."""
         study = copy(self)
-        study.constraints, study._scores = self.found_constraints(), {}
+        study.constraints, study._scores = self.searched_constraints(), {}
         return study
 
 

@@ -115,7 +115,7 @@ class Hard(FewImages):
 
     def quam(self, name):
         """Return uncertainties of QUAM by set."""
-        if name not in self._found:
+        if name not in self._results:
             scope, c0, temperature = QUAMS[name]
             search = None if c0 is None else AdversarialSearch(c0=c0)
             method = QUAM(
@@ -126,10 +126,10 @@ class Hard(FewImages):
                 random_state=self.seed,
             )
             self.run.placed(method).fit(*self.sets.train)
-            self._found[name] = {
+            self._results[name] = {
                 key: method.predict_uncertainty(X) for key, X in self.hard.items()
             }
-        return self._found[name]
+        return self._results[name]
 
 
 def auroc_error(inside, outside):

@@ -54,7 +54,7 @@ class ImageNet:
 
     def __init__(self, run, seed):
         self.run, self.seed = run, seed
-        self._found = {}
+        self._results = {}
 
     def stored(self, name):
         """Return a network with the weights of its file in ``DATA/weights``."""
@@ -179,9 +179,9 @@ class ImageNet:
         """Return uncertainties of the ID and OOD samples."""
         if self.run.recipe == "ours" or name != "QUAM":
             task = self.ood_of(task)
-        if (name, task) not in self._found:
-            self._found[name, task] = self._scores(name, task)
-        return self._found[name, task]
+        if (name, task) not in self._results:
+            self._results[name, task] = self._scores(name, task)
+        return self._results[name, task]
 
     def _scores(self, name, task):
         ood = self.ood_of(task)

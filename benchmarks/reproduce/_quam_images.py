@@ -84,7 +84,7 @@ class Uncertainties:
 
     def __init__(self, run, seed):
         self.run, self.seed = run, seed
-        self._found = {}
+        self._results = {}
         self.similarity = Similarity(self)
 
     def method(self, name):
@@ -153,9 +153,9 @@ class Uncertainties:
         network, else in setting "a". It is the entropy for the reference, and the
         negative score for a detector of the user's.
         """
-        if name not in self._found:
-            self._found[name] = self._uncertainty(name)
-        return self._found[name]
+        if name not in self._results:
+            self._results[name] = self._uncertainty(name)
+        return self._results[name]
 
     def _uncertainty(self, name):
         sets = self.sets

@@ -168,7 +168,7 @@ def test_celeba_on_files(data, tmp_path, monkeypatch):
     y = np.concatenate([parts.labels(name) for name in ("train", "calibration", "ID")])
     assert sorted(map(tuple, y.tolist())) == sorted(map(tuple, values.tolist()))
     found = cells.value["fig-4", "CelebA/0.01", "constraints"]
-    assert found == len(parts.found_constraints())
+    assert found == len(parts.searched_constraints())
 
 
 def test_weights_of_a_file(tmp_path):
@@ -355,7 +355,7 @@ def test_parts_of_faces(tmp_path):
     same = make_face_attributes(180, ood="mixed", random_state=0)
     np.testing.assert_array_equal(search[100:], same.data[80:, columns])
     study = parts.of_search
-    assert study.constraints == parts.found_constraints() != parts.constraints
+    assert study.constraints == parts.searched_constraints() != parts.constraints
     for method in ("Logic", "MLN"):
         own, other = parts.scores(method), study.scores(method)
         assert not np.array_equal(own["ID"], other["ID"])
