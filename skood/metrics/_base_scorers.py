@@ -11,9 +11,14 @@ from skood.decision import Solver
 from skood.decision._base_rule import check_rule, least_tpr
 from skood.decision._solver import search
 from skood.metrics._two_score_curves import reject_scores
-from skood.utils._labels import check_y, is_nan, ood_mask, single_column
+from skood.utils._labels import check_y, is_nan, ood_mask
 from skood.utils._losses import REGRESSION_LOSSES, is_regression_loss, per_sample_loss
-from skood.utils._metaestimators import estimator_kind, known_classes, unwrap
+from skood.utils._metaestimators import (
+    estimator_kind,
+    known_classes,
+    labels_before_rejection,
+    unwrap,
+)
 from skood.utils._stored import stored
 from skood.utils._weights import count_weights
 
@@ -202,7 +207,7 @@ class RuleScorer(WeightedScorer):
         """Score a fitted estimator; greater is better."""
         final, X = unwrap(estimator, X)
         classifier = getattr(final, "estimator_", None)
-        predict = getattr(classifier, "predict", None)
+        predict = labels_before_rejection(final)
         decides = hasattr(final, "accept_proba") and hasattr(final, "predict")
         if predict is None or not (decides or hasattr(final, "score_samples")):
             raise TypeError(
@@ -229,7 +234,7 @@ class RuleScorer(WeightedScorer):
         loss = np.zeros(is_ood.shape)
         loss[~is_ood] = per_sample_loss(
             y,
-            present(single_column(predict(X))),
+            present(predict(X)),
             self._loss,
             is_id=~is_ood,
             classes=classes,

@@ -390,6 +390,24 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         rejected = ~draw(accept, self.random_state)
         return put_label(labels, rejected, self.reject_label_)
 
+    def decide(self, X):
+        """Predict a class for each sample, also for samples that the rule rejects.
+
+        .. versionadded:: 0.2
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels, whose losses the rule and the scorers count.
+        """
+        self._check_fitted()
+        return self._predictions(X)
+
     @available_if(_estimator_has("predict_proba"))
     @blockwise
     def predict_proba(self, X):

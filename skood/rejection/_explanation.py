@@ -11,8 +11,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from skood.decision._operating_point import of_groups, weights
-from skood.utils._labels import single_column
-from skood.utils._metaestimators import unwrap, unwrapped
+from skood.utils._metaestimators import labels_before_rejection, unwrap, unwrapped
 from skood.utils._optional import import_pandas
 from skood.utils._stored import stored
 
@@ -323,7 +322,7 @@ def explain_decisions(clf, X, n_columns, groups=None):
         for name, detector in detectors.items()
         if detector is not None
     }
-    predicted = np.asarray(single_column(clf.estimator_.predict(X)))
+    predicted = np.asarray(labels_before_rejection(clf)(X))
     probabilities = None
     if hasattr(clf, "predict_proba"):
         probabilities = clf.predict_proba(X)

@@ -55,6 +55,19 @@ def known_classes(*estimators):
     return None
 
 
+def labels_before_rejection(estimator):
+    """Return the function that predicts all samples, also rejected ones, or None.
+
+    It is `decide`, if the estimator has it, else the `predict` of its ``estimator_``.
+    """
+    if hasattr(estimator, "decide"):
+        return estimator.decide
+    predict = getattr(getattr(estimator, "estimator_", None), "predict", None)
+    if predict is None:
+        return None
+    return lambda X: single_column(predict(X))  # of CatBoost
+
+
 def estimator_kind(estimator):
     """Return "classifier", "regressor", another kind, or None if it is unknown."""
     if not hasattr(estimator, "__sklearn_tags__"):

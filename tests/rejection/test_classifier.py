@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from skood.detectors import KNN, Energy, MaxLogit
 from skood.epistemic import DeepEnsemble
 from skood.exceptions import InfeasibleError, SkoodWarning
+from skood.metrics import RiskCoverageDisplay, make_cost_scorer
 from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,
@@ -152,6 +153,33 @@ def test_without_a_rule_it_is_the_classifier():
         assert not hasattr(clf, name)
     is_id = Y_NEW >= 0
     assert clf.score(X_NEW, Y_NEW) == plain.score(X_NEW[is_id], Y_NEW[is_id])
+
+
+@pytest.mark.parametrize("rule", [None, RULE])
+def test_decisions_ignore_the_rule(rule):
+    clf = make_clf(rule=rule).fit(X, Y)
+    labels = clf.decide(X_NEW)
+    assert_array_equal(labels, clf.estimator_.predict(X_NEW))
+    accepted = clf.predict(X_NEW) != clf.reject_label_
+    assert_array_equal(clf.predict(X_NEW)[accepted], labels[accepted])
+    assert accepted.all() == (rule is None)
+
+
+class SecondClass(RejectOptionClassifier):
+    """It always decides for its second class."""
+
+    def decide(self, X):
+        return np.full(len(X), self.classes_[1])
+
+
+def test_scorers_and_displays_take_the_labels_of_decide():
+    clf = SecondClass(GaussianNB()).fit(X, Y)  # accepts all samples
+    wrong = np.mean(Y_NEW[Y_NEW >= 0] != clf.classes_[1])
+    assert wrong > 0.5 > np.mean(clf.estimator_.predict(X_NEW) != Y_NEW)
+    scorer = make_cost_scorer(reject_id=0.3, ood_prior=0.0)
+    assert_allclose(scorer(clf, X_NEW, Y_NEW), -wrong, rtol=1e-12)
+    display = RiskCoverageDisplay.from_estimator(clf, X_NEW, Y_NEW)
+    assert_allclose(display.risk[0][-1], wrong, rtol=1e-12)
 
 
 def test_a_refit_equals_a_fresh_fit():

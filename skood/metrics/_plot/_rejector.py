@@ -6,8 +6,7 @@
 import numpy as np
 
 from skood.decision import OperatingPoint
-from skood.utils._labels import single_column
-from skood.utils._metaestimators import unwrap, unwrapped
+from skood.utils._metaestimators import labels_before_rejection, unwrap, unwrapped
 
 
 def read_rejector(estimator, X, y, owner):
@@ -26,7 +25,7 @@ def read_rejector(estimator, X, y, owner):
     y_score, ood_score = final.score_pair(X)
     classes = getattr(final, "classes_", None)
     labels = {"ood_label": final.ood_label, "classes": classes}
-    y_pred = np.asarray(single_column(final.estimator_.predict(X)))  # of CatBoost
+    y_pred = np.asarray(labels_before_rejection(final)(X))
     return final, y_pred, y_score, ood_score, labels
 
 

@@ -11,9 +11,14 @@ import numpy as np
 from skood.metrics._base_scorers import check_kind
 from skood.metrics._risk_coverage import RiskCoverageCurve
 from skood.metrics._sample_checks import id_mask
-from skood.utils._labels import ood_mask, single_column
+from skood.utils._labels import ood_mask
 from skood.utils._losses import implied_ood_label, per_sample_loss
-from skood.utils._metaestimators import estimator_kind, known_classes, unwrap
+from skood.utils._metaestimators import (
+    estimator_kind,
+    known_classes,
+    labels_before_rejection,
+    unwrap,
+)
 from skood.utils._plotting import COLORS, DASHES, BaseDisplay, long_names
 
 
@@ -214,14 +219,14 @@ class RiskCoverageDisplay(BaseDisplay):
         """
         final, X_final = unwrap(estimator, X)
         inner = getattr(final, "estimator_", None)
-        predict = getattr(inner, "predict", None)
+        predict = labels_before_rejection(final)
         regression = estimator_kind(final) == "regressor" and hasattr(
             final, "score_pair"
         )
         check_kind(loss, regression, type(final).__name__)
         if regression and predict is not None:
             ood_label = np.nan
-            y_pred = single_column(predict(X_final))
+            y_pred = predict(X_final)
             y_score = final.score_pair(X_final)[0]
         elif hasattr(final, "score_samples") and predict is not None:
             y_pred, y_score = predict(X_final), final.score_samples(X_final)
