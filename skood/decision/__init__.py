@@ -18,7 +18,12 @@ from skood.decision._certified_path import CertifiedStatement, RuleCertificate
 from skood.decision._certify import certify
 from skood.decision._certify_path import certify_path
 from skood.decision._class_priors import class_prior, shift_posteriors
-from skood.decision._cost_rules import BoundedImprovement, CostBased, PlugInCost
+from skood.decision._cost_rules import (
+    BoundedImprovement,
+    CostBased,
+    LinearRule,
+    PlugInCost,
+)
 from skood.decision._finite_space import FiniteSolution, solve_finite
 from skood.decision._ood_share import ood_prior_interval
 from skood.decision._operating_point import OperatingPoint, Rates
@@ -46,6 +51,7 @@ __all__ = [
     "Estimate",
     "FiniteSolution",
     "Linear",
+    "LinearRule",
     "OperatingPoint",
     "PlugInCost",
     "Rates",

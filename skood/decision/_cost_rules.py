@@ -1,14 +1,17 @@
-"""Rules with a linear objective: expected cost, and the largest coverage."""
+"""Rules with a linear objective, and a rule with given numbers."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
 from numbers import Real
 
 import numpy as np
 
 from skood.decision._base_rule import BaseRule, Linear, excess
+from skood.decision._operating_point import OperatingPoint
 from skood.utils._param_validation import Number
+from skood.utils._ties import tolerance
 
 _COST = [Number(Real, 0, None, closed="left")]
 
@@ -239,3 +242,75 @@ class PlugInCost(CostBased):
     def plug_in(self):
         odds = self.ood_prior / (1 - self.ood_prior)
         return (self.accept_ood - self.reject_ood) * odds, float(self.reject_id)
+
+
+class LinearRule(BaseRule):
+    """Accept iff a + mu b <= lam, with given numbers: no search, no OOD samples.
+
+    The form of the optimal rules [1]_. There are no bounds, and the objective is the
+    selective risk. Read more in the :ref:`User Guide <linear_rule>`.
+
+    .. versionadded:: 0.2
+
+    Parameters
+    ----------
+    mu : float, default=0.0
+        Weight of the OOD score b, which is required unless it is 0. Infinity: accept
+        iff b <= lam.
+
+    lam : float, default=0.5
+        Largest accepted value, in the units of the scores. A value that equals it up to
+        rounding is accepted, see :ref:`ties`.
+
+    See Also
+    --------
+    PlugInCost : These numbers from costs.
+    certify_path : Certifies bounds of a rule among candidates.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+
+    Examples
+    --------
+    >>> from skood.rejection import LinearRule, ScoredSamples, solve
+    >>> scores = [0.1, 0.4, 0.2], [0.0, 0.1, 0.6], [0, 1, 0], None, None
+    >>> point = solve(LinearRule(mu=0.5, lam=0.45), ScoredSamples.from_arrays(*scores))
+    >>> point.accept([0.1, 0.4, 0.2], [0.0, 0.1, 0.6])
+    array([ True,  True, False])
+    >>> point.risk
+    0.5
+    """
+
+    _parameter_constraints: dict = {
+        "mu": [Number(Real, None, None, closed="right")],
+        "lam": [Number(Real, None, None, closed="both")],
+    }
+
+    is_searched = False
+
+    def __init__(self, mu=0.0, lam=0.5):
+        self.mu = mu
+        self.lam = lam
+
+    def rates(self):
+        return ()
+
+    def _point(self, problem, certificate=None, samples=None, rng=None):
+        if certificate is not None:
+            raise ValueError(
+                "LinearRule has given numbers, and no bounds to certify: leave the "
+                "guarantee out. certify_path(rule, path, samples) certifies bounds of "
+                "another rule for given candidates."
+            )
+        if self.mu and not problem.double:
+            raise ValueError(
+                f"LinearRule(mu={self.mu!r}) requires two scores, got a risk score "
+                "only. Pass the OOD score as well (ood_detector= in "
+                "RejectOptionClassifier), or set mu=0."
+            )
+        lam = self.lam + float(tolerance(self.lam, 0.0, abs(self.lam)))
+        scale = 1.0 if self.mu == math.inf else math.hypot(1.0, self.mu)
+        point = OperatingPoint(theta=math.atan(self.mu), lam=lam / scale)
+        return problem.evaluated(self, point)

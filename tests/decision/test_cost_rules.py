@@ -7,9 +7,21 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from skood.datasets import make_reject_option_1d
-from skood.rejection import BoundedImprovement, CostBased, PlugInCost, solve
+from skood.rejection import (
+    AllOf,
+    BoundedImprovement,
+    Certificate,
+    CostBased,
+    LinearRule,
+    PlugInCost,
+    RejectOptionClassifier,
+    ScoredSamples,
+    certify,
+    solve,
+)
 from tests.decision._scores import samples_of, solved
 
 N = np.array([0, 6, 7, 8, 10])
@@ -141,3 +153,101 @@ def test_a_logarithm_is_no_ratio():
         solve(PlugInCost(), samples_of([0.1], [-0.5], [0], None, None))
     with pytest.raises(ValueError, match="ood_ood contains -2"):
         solve(PlugInCost(), samples_of([0.1], [0.5], [0], [0.2], [-2.0]))
+
+
+@pytest.mark.parametrize("mu", [-30.0, -0.7, 0.0, 1e-9, 2.5, 1e300, math.inf])
+@pytest.mark.parametrize("lam", [-math.inf, -0.4, 0.0, 0.9, math.inf])
+def test_linear_rule_is_the_inequality(mu, lam):
+    """In the units of the scores, whatever their scales."""
+    rng = np.random.default_rng(0)
+    a, b = 400 * rng.normal(size=200), 1e-3 * rng.normal(size=200)
+    a_ood, b_ood = a[:50] + 1, b[:50] + 2
+    wrong = rng.uniform(size=200) < 0.3
+    rule = LinearRule(mu=mu, lam=lam)
+    assert not rule.needs_ood
+    point = solve(rule, samples_of(a, b, wrong, a_ood, b_ood))
+
+    def accepts(a, b):
+        return b <= lam if mu == math.inf else a + mu * b <= lam
+
+    accepted = accepts(a, b)
+    np.testing.assert_array_equal(point.accept(a, b), accepted)
+    assert point.tpr == accepted.mean() and point.fpr == accepts(a_ood, b_ood).mean()
+    assert point.feasible and math.isnan(point.precision)
+    if accepted.any():
+        assert point.risk == point.objective == pytest.approx(wrong[accepted].mean())
+    else:
+        assert math.isnan(point.risk) and point.objective == math.inf
+    if mu != 1e300:
+        assert point.mu == pytest.approx(mu, rel=1e-12)
+    without = solve(rule, samples_of(a, b, wrong, None, None))
+    assert (without.lam, without.theta) == (point.lam, point.theta)
+    assert math.isnan(without.fpr)
+
+
+@pytest.mark.parametrize("mu", [-3.0, 0.0, 0.1, 7.0])
+@pytest.mark.parametrize("lam", [-0.7, 0.3, 250.0])
+def test_linear_rule_accepts_values_at_its_threshold(mu, lam):
+    b = np.linspace(-5, 5, 31)
+    point = solve(LinearRule(mu, lam), samples_of(lam - mu * b, b, b > 0, None, None))
+    assert point.tpr == 1
+    above = lam - mu * b + 1e-4 * (abs(lam) + abs(mu) * 5)
+    assert not point.accept(above, b).any()
+
+
+def test_linear_rule_is_a_plug_in_rule():
+    rng = np.random.default_rng(1)
+    r, g = rng.uniform(size=300), rng.exponential(size=300)
+    samples = samples_of(r, g, rng.uniform(size=300) < r, None, None)
+    plug_in = solve(PlugInCost(0.4, 1.5, 0.5, 0.25), samples)
+    point = solve(LinearRule(1 / 3, 0.4), samples)
+    np.testing.assert_array_equal(point.accept(r, g), plug_in.accept(r, g))
+    assert point.risk == plug_in.risk
+    # whole weights count samples
+    copies = np.repeat(r, 3), np.repeat(g, 3), np.repeat(samples.loss, 3), None, None
+    repeated = solve(LinearRule(1 / 3, 0.4), samples_of(*copies))
+    weight = np.full(300, 3)
+    weighted = ScoredSamples.from_arrays(
+        r, g, samples.loss, None, None, weight_id=weight
+    )
+    assert solve(LinearRule(1 / 3, 0.4), weighted).rates == pytest.approx(
+        repeated.rates, nan_ok=True
+    )
+
+
+def test_linear_rule_and_bad_input():
+    one, two = (samples_of([0.1], b, [0], None, None) for b in (None, [0.2]))
+    assert solve(LinearRule(), one).tpr == 1
+    assert solve(LinearRule(lam=0.05), one).tpr == 0
+    with pytest.raises(ValueError, match=r"LinearRule\(mu=0\.5\) requires two scores"):
+        solve(LinearRule(0.5), one)
+    for method in ("high_probability", "ltt", "expectation"):
+        with pytest.raises(ValueError, match=r"certify_path\(rule, path, samples\)"):
+            certify(LinearRule(0.5), two, Certificate(method))
+    with pytest.raises(ValueError, match="LinearRule is found without a search"):
+        solve(AllOf([BoundedImprovement(), LinearRule()]), two)
+    bad = [("mu", -math.inf), ("mu", math.nan), ("lam", math.nan)]
+    for name, value in bad:
+        with pytest.raises(ValueError, match=f"'{name}' parameter of LinearRule"):
+            solve(LinearRule(**{name: value}), two)
+    for name in ("mu", "lam"):
+        for value in ("1", None, True):
+            with pytest.raises(TypeError, match=f"'{name}' parameter of LinearRule"):
+                solve(LinearRule(**{name: value}), two)
+
+
+def test_linear_rule_of_a_classifier():
+    """Chow's rule with the given threshold; parameters are nested, scores are risks."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    y = np.where(X[:, 0] + rng.normal(size=400) > 0, "high", "low")
+    clf = RejectOptionClassifier(
+        LogisticRegression(), rule=LinearRule(), random_state=0
+    )
+    clf.set_params(rule__lam=0.2).fit(X, y)
+    risk = 1 - clf.predict_proba(X).max(axis=1)
+    np.testing.assert_array_equal(clf.accept_proba(X) == 1, risk <= 0.2)
+    wrong = clf.estimator_.predict(X) != y
+    assert clf.score(X, y) == pytest.approx(-wrong[risk <= 0.2].mean())
+    with pytest.raises(ValueError, match="certify_path"):
+        clf.set_params(guarantee="high_probability").fit(X, y)

@@ -29,6 +29,7 @@ from skood.rejection import (
     BoundedTPRFPR,
     Certificate,
     CostBased,
+    LinearRule,
     PlugInCost,
     RejectOptionClassifier,
     Solver,
@@ -43,6 +44,7 @@ RULES = [
     BoundedImprovement(0.1),
     CostBased(0.3, ood_prior=0.2),
     PlugInCost(0.2, ood_prior=0.1),
+    LinearRule(0.1, 0.4),
 ]
 
 
