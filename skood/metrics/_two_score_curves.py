@@ -179,6 +179,19 @@ def selective_risk_at(
     return search(rule, samples, solver)
 
 
+@validate_params(
+    {
+        "tpr_min": [Number(Real, 0, 1, closed="both")],
+        "ood_prior": [Number(Real, 0, 1, closed="left")],
+        "ood_weight": [Number(Real, 0, 1, closed="both")],
+    },
+    prefer_skip_nested_validation=True,
+)
+def _checked_options(*, tpr_min=0.0, ood_prior=0.5, ood_weight=0.5):
+    """Return valid options of the kinds of curves, or raise."""
+    return tpr_min, ood_prior, ood_weight
+
+
 _KINDS = "roc", "precision_recall", "ccr", "dhamija", "risk_coverage", "scod"
 
 
@@ -312,13 +325,7 @@ class TwoScoreCurve:
 
     @classmethod
     @validate_params(
-        {
-            "kind": [StrOptions(set(_KINDS))],
-            "tpr_min": [Number(Real, 0, 1, closed="both")],
-            "ood_prior": [Number(Real, 0, 1, closed="left")],
-            "ood_weight": [Number(Real, 0, 1, closed="both")],
-        },
-        prefer_skip_nested_validation=True,
+        {"kind": [StrOptions(set(_KINDS))]}, prefer_skip_nested_validation=False
     )
     def from_predictions(
         cls,
@@ -328,14 +335,12 @@ class TwoScoreCurve:
         ood_score=None,
         *,
         kind,
-        tpr_min=0.0,
-        ood_prior=0.5,
-        ood_weight=0.5,
         loss="zero_one",
         ood_label=-1,
         classes=None,
         solver=None,
         sample_weight=None,
+        **options,
     ):
         """Make a curve from labels, predictions and scores.
 
@@ -366,17 +371,6 @@ class TwoScoreCurve:
             training data are often misclassified. "scod": the least risk over ID and
             OOD samples at every coverage of both.
 
-        tpr_min : float, default=0.0
-            Of "ccr" and "dhamija": least share of ID samples to accept at every bound.
-
-        ood_prior : float, default=0.5
-            Of "precision_recall" and "scod": share of OOD samples in use, in [0, 1). It
-            is never estimated from the data. With 0 no OOD samples are needed.
-
-        ood_weight : float, default=0.5
-            Of "scod": the weight of an accepted OOD sample, in [0, 1]; the weight of
-            the loss of an accepted ID sample is ``1 - ood_weight``.
-
         loss : "zero_one", callable or array-like, default="zero_one"
             Of "risk_coverage" and "scod": as in
             :meth:`RiskCoverageCurve.from_predictions`.
@@ -392,11 +386,28 @@ class TwoScoreCurve:
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
+        **options : float
+            Options of some kinds:
+
+            tpr_min : float, default=0.0
+                Of "ccr" and "dhamija": least share of ID samples to accept at every
+                bound.
+
+            ood_prior : float, default=0.5
+                Of "precision_recall" and "scod": share of OOD samples in use, in [0,
+                1). It is never estimated from the data. With 0 no OOD samples are
+                needed.
+
+            ood_weight : float, default=0.5
+                Of "scod": the weight of an accepted OOD sample, in [0, 1]; the weight
+                of the loss of an accepted ID sample is ``1 - ood_weight``.
+
         Returns
         -------
         curve : TwoScoreCurve
             The curve.
         """
+        tpr_min, ood_prior, ood_weight = _checked_options(**options)
         if kind in ("roc", "precision_recall"):
             y_pred = loss = None
         elif kind in ("ccr", "dhamija"):
