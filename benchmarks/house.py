@@ -283,7 +283,7 @@ def public_objects():
 def deep_classes():
     """Return classes with more than three of skood's classes above an estimator.
 
-    A preset, a class without a method of its own such as `DSDE`, may have four.
+    A preset, a class such as `DSDE` with at most a constructor, may have four.
     """
     places = []
     for cls in filter(inspect.isclass, public_objects().values()):
@@ -292,7 +292,8 @@ def deep_classes():
             for base in cls.__mro__[1:]
             if base.__module__.split(".")[0] == "skood"
         ]
-        is_preset = not any(map(inspect.isfunction, vars(cls).values()))
+        methods = {name for name, v in vars(cls).items() if inspect.isfunction(v)}
+        is_preset = methods <= {"__init__"}
         if len(above) > 3 + is_preset:
             places.append(f"{cls.__name__}: {', '.join(above)}")
     return places

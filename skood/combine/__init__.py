@@ -6,7 +6,7 @@
 from skood.combine._base_combiner import BaseCombiner
 from skood.combine._combination_tests import Cauchy, Fisher, HarmonicMean, Stouffer
 from skood.combine._detector_ensemble import DetectorEnsemble
-from skood.combine._dsde import DSDE
+from skood.combine._dsde import DSDE, detector_library
 from skood.combine._multiple_tests import (
     BenjaminiHochberg,
     BenjaminiYekutieli,
@@ -36,5 +36,6 @@ __all__ = [
     "Stouffer",
     "Vote",
     "conformal_pvalues",
+    "detector_library",
     "min_calibration_size",
 ]

@@ -192,6 +192,9 @@ class DetectorEnsemble(BaseCommittee):
 
     _default_parts: dict = {"combiner": BenjaminiHochberg}
 
+    # Parameters of the default combiner that a subclass has too.
+    _combiner_params: tuple = ()
+
     _parameter_constraints: dict = {
         **BaseCommittee._parameter_constraints,
         "combiner": [HasMethods(["statistic", "selected"]), None],
@@ -226,7 +229,21 @@ class DetectorEnsemble(BaseCommittee):
         self.random_state = random_state
         self.ood_label = ood_label
 
+    def _as_part(self, name, value):
+        if value is not None:
+            return super()._as_part(name, value)
+        params = {key: getattr(self, key) for key in self._combiner_params}
+        params = {key: value for key, value in params.items() if value is not None}
+        return self._default_parts[name](**params)
+
     def _check_members(self, names, detectors, y):
+        for name in self._combiner_params:
+            if self.combiner is not None and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} of {type(self).__name__} is for "
+                    f"the default combiner, but combiner={self.combiner!r}. Leave "
+                    f"{name} at None, and set combiner__{name}."
+                )
         # not `_part`: a combiner need not be one of ours
         combiner = self._as_part("combiner", self.combiner)
         # a combiner that does not support so many members raises here, before the fit

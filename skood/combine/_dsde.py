@@ -3,8 +3,11 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from sklearn.base import clone
+
 from skood.combine._detector_ensemble import DetectorEnsemble
 from skood.combine._multiple_tests import DOSStorey
+from skood.utils._metaestimators import unwrapped
 
 
 class DSDE(DetectorEnsemble):
@@ -30,9 +33,18 @@ class DSDE(DetectorEnsemble):
         Names and detectors; see `DetectorEnsemble`.
 
     combiner : object, default=None
-        None: ``DOSStorey()``, which needs four members or more. The exponent `beta`,
-        the smallest share `c_m` of members that may be the change point, and the
-        `fallback` without a change point are parameters of `DOSStorey`.
+        None: ``DOSStorey()`` with `c_m` and `beta`, which needs four members or more.
+
+    c_m : float, default=None
+        Of the default combiner: the smallest share of members that may be the change
+        point, in (0, 0.5]; see `DOSStorey`. None: its default.
+
+        .. versionadded:: 0.2
+
+    beta : float, default=None
+        Of the default combiner: the exponent, in [0.5, 1]. None: its default, 1.
+
+        .. versionadded:: 0.2
 
     estimator : object, default=None
         A classifier for the members; see `DetectorEnsemble`.
@@ -74,6 +86,7 @@ class DSDE(DetectorEnsemble):
     See Also
     --------
     DetectorEnsemble : Ensemble with any combiner.
+    detector_library : Members for several networks.
     DOSStorey : The combiner alone.
 
     Notes
@@ -94,17 +107,12 @@ class DSDE(DetectorEnsemble):
     One method on four networks:
 
     >>> from sklearn.neural_network import MLPClassifier
-    >>> from skood.combine import DSDE
+    >>> from skood.combine import DSDE, detector_library
     >>> from skood.datasets import load_digits_ood
     >>> from skood.detectors import KNN
     >>> X, y = load_digits_ood(left_out=[8, 9], ood_label=-1, return_X_y=True)
-    >>> library = [
-    ...     (
-    ...         f"net{i}",
-    ...         KNN(MLPClassifier((32,), max_iter=60, random_state=i), n_neighbors=10),
-    ...     )
-    ...     for i in range(4)
-    ... ]
+    >>> nets = [MLPClassifier((32,), max_iter=60, random_state=i) for i in range(4)]
+    >>> library = detector_library(KNN(n_neighbors=10), nets)
     >>> dsde = DSDE(library, random_state=0).fit(X, y)
     >>> round(dsde.score(X, y), 2)
     0.95
@@ -113,3 +121,122 @@ class DSDE(DetectorEnsemble):
     """
 
     _default_parts: dict = {"combiner": DOSStorey}
+    _combiner_params = ("c_m", "beta")
+
+    _parameter_constraints: dict = {
+        **DetectorEnsemble._parameter_constraints,
+        "c_m": DOSStorey._parameter_constraints["c_m"],
+        "beta": [*DOSStorey._parameter_constraints["beta"], None],
+    }
+
+    def __init__(
+        self,
+        detectors,
+        combiner=None,
+        *,
+        c_m=None,
+        beta=None,
+        estimator=None,
+        alpha=0.05,
+        calibration=0.2,
+        level="auto",
+        method="conformal",
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+        ood_label=-1,
+    ):
+        super().__init__(
+            detectors,
+            combiner,
+            estimator=estimator,
+            alpha=alpha,
+            calibration=calibration,
+            level=level,
+            method=method,
+            n_jobs=n_jobs,
+            verbose=verbose,
+            random_state=random_state,
+            ood_label=ood_label,
+        )
+        self.c_m = c_m
+        self.beta = beta
+
+    @classmethod
+    def as_published(cls, detectors, *, c_m=2 / 7, beta=1.0, **params):
+        """Make the published ensemble: ECDF p-values and nominal levels.
+
+        Parameters
+        ----------
+        detectors, c_m, beta, **params : object
+            As of `DSDE`, except `level` and `method`.
+
+        Returns
+        -------
+        ensemble : DSDE
+            The ensemble, not fitted.
+        """
+        params = {"c_m": c_m, "beta": beta, **params}
+        return cls(detectors, level="nominal", method="ecdf", **params)
+
+
+def detector_library(detectors, estimators):
+    """Make the members of an ensemble: each detector on each network.
+
+    .. versionadded:: 0.2
+
+    Parameters
+    ----------
+    detectors : object, list or dict
+        A detector whose `estimator` is None, or several.
+
+    estimators : list or dict
+        The networks: classifiers to fit, or in a
+        :class:`~sklearn.frozen.FrozenEstimator`.
+
+    Returns
+    -------
+    library : list of (str, object)
+        Clones of the detectors, by the name of the network, or ``DETECTOR_NETWORK`` if
+        there are several detectors. Names are the keys of a dict, or lowercase names of
+        classes, numbered if a class occurs more than once.
+
+    See Also
+    --------
+    DSDE : Ensemble of the members.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.combine import detector_library
+    >>> from skood.detectors import KNN, MSP
+    >>> nets = {"weak": LogisticRegression(C=0.01), "strong": LogisticRegression()}
+    >>> [name for name, _ in detector_library([KNN(), MSP()], nets)]
+    ['knn_weak', 'knn_strong', 'msp_weak', 'msp_strong']
+    """
+    is_single = not isinstance(detectors, (list, tuple, dict))
+    library = []
+    for name, detector in _named([detectors] if is_single else detectors):
+        has_params = hasattr(detector, "get_params") and not isinstance(detector, type)
+        params = detector.get_params(deep=False) if has_params else {}
+        if "estimator" not in params or params["estimator"] is not None:
+            raise ValueError(
+                "Each detector of a library needs a parameter estimator that is None, "
+                f"for the networks, got {detector!r}. Pass for example KNN()."
+            )
+        for network, estimator in _named(estimators):
+            member = clone(detector).set_params(estimator=estimator)
+            library.append((network if is_single else f"{name}_{network}", member))
+    return library
+
+
+def _named(parts):
+    """Return names and estimators: of a dict, or made of the names of classes."""
+    if isinstance(parts, dict):
+        return parts.items()
+    kinds = [type(unwrapped(part)).__name__.lower() for part in parts]
+    names = [
+        f"{kind}-{kinds[: i + 1].count(kind)}" if kinds.count(kind) > 1 else kind
+        for i, kind in enumerate(kinds)
+    ]
+    return list(zip(names, parts, strict=True))
