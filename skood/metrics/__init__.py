@@ -42,6 +42,7 @@ from skood.metrics._scorers import (
     make_cost_scorer,
     make_misclassification_scorer,
     make_ood_scorer,
+    make_rate_scorer,
     make_rule_scorer,
     make_selective_risk_scorer,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "make_cost_scorer",
     "make_misclassification_scorer",
     "make_ood_scorer",
+    "make_rate_scorer",
     "make_rule_scorer",
     "make_selective_risk_scorer",
     "max_f1",

@@ -15,6 +15,7 @@ from skood.utils._labels import check_y, is_nan, ood_mask
 from skood.utils._losses import REGRESSION_LOSSES, is_regression_loss, per_sample_loss
 from skood.utils._metaestimators import (
     estimator_kind,
+    inner_estimator,
     known_classes,
     labels_before_rejection,
     unwrap,
@@ -57,8 +58,10 @@ def ood_samples(y, ood_label, classes, owner, *, needs_ood=True):
     )
 
 
-def _check_loss(loss):
-    """Raise if a loss is not valid for scorers."""
+def check_scored_loss(loss, max_loss):
+    """Raise if a loss, or the bound on losses, is not valid for scorers."""
+    if max_loss is not None and not 0 < max_loss < np.inf:
+        raise ValueError(f"max_loss must be positive and finite, got {max_loss!r}.")
     if callable(loss) or is_regression_loss(loss):
         return
     if isinstance(loss, str) and loss == "zero_one":
@@ -95,12 +98,6 @@ def check_kind(loss, regression, owner):
             f"{owner} is no regressor, but loss={loss!r} is for regression. Pass loss="
             "'zero_one', a callable or a loss matrix."
         )
-
-
-def _check_max_loss(max_loss):
-    """Raise unless a bound on losses is None or a positive number."""
-    if max_loss is not None and not 0 < max_loss < np.inf:
-        raise ValueError(f"max_loss must be positive and finite, got {max_loss!r}.")
 
 
 def largest_loss(y, loss, is_id, classes, max_loss=None):
@@ -181,6 +178,54 @@ class _Present:
         return values if self.indices is None else np.asarray(values)[self.indices]
 
 
+class ScoredFold:
+    """Samples of positive weight, with the labels and classes of an estimator."""
+
+    def __init__(self, estimator, y, sample_weight, ood_label):
+        classifier = inner_estimator(estimator)
+        ood_label = scored_ood_label(classifier, ood_label)
+        self.ood_label = ood_label = scored_ood_label(estimator, ood_label)
+        self.owner = type(estimator).__name__
+        y = check_y(y, ood_label)
+        weight = count_weights(sample_weight, y.size)
+        self.present = present = _Present(weight)
+        self.y = present(y)
+        self.weight = None if weight is None else present(weight)
+        self.classes = known_classes(estimator, classifier)
+
+    def losses(self, y_pred, loss, max_loss, is_ood):
+        """Return the losses of the predictions of all samples, 0 of OOD samples."""
+        values = np.zeros(is_ood.shape)
+        values[~is_ood] = per_sample_loss(
+            self.y,
+            self.present(y_pred),
+            loss,
+            is_id=~is_ood,
+            classes=self.classes,
+            max_loss=max_loss,
+        )
+        return values
+
+    def sums(self, accepted, loss, is_ood):
+        """Return summed acceptances of ID samples, with losses, of OOD; and numbers."""
+        accepted = np.asarray(self.present(accepted), dtype=np.float64)
+        if accepted.shape != is_ood.shape or not np.all(
+            (accepted >= 0) & (accepted <= 1)
+        ):
+            raise ValueError(
+                f"{self.owner}.accept_proba must return one number in "
+                f"[0, 1] per sample, shape {is_ood.shape}; got shape {accepted.shape} "
+                f"with values from {accepted.min()} to {accepted.max()}."
+            )
+        weight = self.weight
+        weight = np.ones(is_ood.size, dtype=np.int64) if weight is None else weight
+        n_ood = weight[is_ood].sum()
+        n_id = weight[~is_ood].sum()
+        accepted = accepted * weight
+        N, E = accepted[~is_ood].sum(), accepted @ loss
+        return N, E, accepted[is_ood].sum(), n_id, n_ood
+
+
 @stored
 class RuleScorer(WeightedScorer):
     """Scorer: minus the objective of a rule, with a penalty for violated bounds.
@@ -195,8 +240,7 @@ class RuleScorer(WeightedScorer):
         check_rule(rule)
         self._name = name
         self._rule = rule
-        _check_loss(loss)
-        _check_max_loss(max_loss)
+        check_scored_loss(loss, max_loss)
         self._loss = loss
         self._max_loss = max_loss
         self._ood_label = ood_label
@@ -206,7 +250,6 @@ class RuleScorer(WeightedScorer):
     def __call__(self, estimator, X, y, sample_weight=None):
         """Score a fitted estimator; greater is better."""
         final, X = unwrap(estimator, X)
-        classifier = getattr(final, "estimator_", None)
         predict = labels_before_rejection(final)
         decides = hasattr(final, "accept_proba") and hasattr(final, "predict")
         if predict is None or not (decides or hasattr(final, "score_samples")):
@@ -216,59 +259,33 @@ class RuleScorer(WeightedScorer):
                 "by score_samples; and either with the classifier whose errors are "
                 f"counted in estimator_. Got {type(final).__name__}."
             )
-        ood_label = scored_ood_label(classifier, self._ood_label)
-        ood_label = scored_ood_label(final, ood_label)
-        check_kind(self._loss, is_nan(ood_label), type(final).__name__)
-        y = check_y(y, ood_label)
-        weight = count_weights(sample_weight, y.size)
-        present = _Present(weight)
-        y, weight = present(y), None if weight is None else present(weight)
-        classes = known_classes(final, classifier)
+        fold = ScoredFold(final, y, sample_weight, self._ood_label)
+        check_kind(self._loss, is_nan(fold.ood_label), fold.owner)
         is_ood = ood_samples(
-            y,
-            ood_label,
-            classes,
-            type(final).__name__,
+            fold.y,
+            fold.ood_label,
+            fold.classes,
+            fold.owner,
             needs_ood=self._rule.needs_ood,
         )
-        loss = np.zeros(is_ood.shape)
-        loss[~is_ood] = per_sample_loss(
-            y,
-            present(predict(X)),
-            self._loss,
-            is_id=~is_ood,
-            classes=classes,
-            max_loss=self._max_loss,
-        )
+        loss = fold.losses(predict(X), self._loss, self._max_loss, is_ood)
         judge = self._judge_decisions if decides else self._judge_scores
-        objective, violation = judge(final, X, present, is_ood, loss, weight)
+        objective, violation = judge(final, X, fold, is_ood, loss)
         if objective is not None:
             return -objective
         # The shift is the same for all candidates, and an upper bound of the objective.
-        largest = largest_loss(y, self._loss, ~is_ood, classes, self._max_loss)
+        largest = largest_loss(
+            fold.y, self._loss, ~is_ood, fold.classes, self._max_loss
+        )
         cost = self._rule.cost()
         if cost is not None:  # each rate is at most 1, that of the loss `largest`
             gains = max(cost.id, 0), max(cost.loss, 0) * largest, max(cost.ood, 0)
             largest = cost.constant + sum(gains)
         return -(largest + violation)
 
-    def _judge_decisions(self, estimator, X, present, is_ood, loss, weight):
+    def _judge_decisions(self, estimator, X, fold, is_ood, loss):
         """Return the objective, or None and the violation, of the decisions."""
-        accepted = np.asarray(present(estimator.accept_proba(X)), dtype=np.float64)
-        if accepted.shape != is_ood.shape or not np.all(
-            (accepted >= 0) & (accepted <= 1)
-        ):
-            raise ValueError(
-                f"{type(estimator).__name__}.accept_proba must return one number in "
-                f"[0, 1] per sample, shape {is_ood.shape}; got shape {accepted.shape} "
-                f"with values from {accepted.min()} to {accepted.max()}."
-            )
-        weight = np.ones(is_ood.size, dtype=np.int64) if weight is None else weight
-        n_ood = weight[is_ood].sum()
-        n_id = weight[~is_ood].sum()
-        accepted = accepted * weight
-        N, E = accepted[~is_ood].sum(), accepted @ loss
-        F = accepted[is_ood].sum()
+        N, E, F, n_id, n_ood = fold.sums(estimator.accept_proba(X), loss, is_ood)
         risk = E / N if N else np.nan
         fpr = F / n_ood if n_ood else np.nan
         violation = float(self._rule.violation(N / n_id, fpr, risk))
@@ -278,18 +295,18 @@ class RuleScorer(WeightedScorer):
             violation += least_tpr(self._rule, n_id) - least_tpr(self._rule)
         return (None if violation > 0 else objective), violation
 
-    def _judge_scores(self, estimator, X, present, is_ood, loss, weight):
+    def _judge_scores(self, estimator, X, fold, is_ood, loss):
         """Return the objective, or None and the violation, of the best threshold."""
         samples = reject_scores(
             np.where(is_ood, -1, 1),
             None,
-            present(estimator.score_samples(X)),
+            fold.present(estimator.score_samples(X)),
             None,
             loss,
             -1,
             None,
             needs_ood=self._rule.needs_ood,
-            sample_weight=weight,
+            sample_weight=fold.weight,
         )
         point = search(self._rule, samples, self._solver)
         if point.feasible:

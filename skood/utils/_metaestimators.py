@@ -55,6 +55,12 @@ def known_classes(*estimators):
     return None
 
 
+def inner_estimator(estimator):
+    """Return the fitted ``estimator_``, or None; an IsolationForest fits copies."""
+    is_forest = hasattr(estimator, "estimators_")
+    return None if is_forest else getattr(estimator, "estimator_", None)
+
+
 def labels_before_rejection(estimator):
     """Return the function that predicts all samples, also rejected ones, or None.
 
@@ -62,7 +68,7 @@ def labels_before_rejection(estimator):
     """
     if hasattr(estimator, "decide"):
         return estimator.decide
-    predict = getattr(getattr(estimator, "estimator_", None), "predict", None)
+    predict = getattr(inner_estimator(estimator), "predict", None)
     if predict is None:
         return None
     return lambda X: single_column(predict(X))  # of CatBoost
