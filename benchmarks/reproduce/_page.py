@@ -18,6 +18,7 @@ from benchmarks.reproduce._paper_tables import paper_tables
 from benchmarks.reproduce._recipes import choice_rows
 from benchmarks.reproduce._run import replacing
 from skood.benchmark import code_version, html_page, html_table
+from skood.utils._torch import resolve_device
 
 FILES = ("report.html", "cells.csv", "cells.json", "environment.json")
 
@@ -43,7 +44,7 @@ def environment(device):
         **code_version(),
         "date": date.today().isoformat(),
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        "device": device,
+        "device": str(resolve_device(device)),
     }
     if torch.cuda.is_available():
         found["cuda"] = torch.cuda.get_device_name()

@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.reproduce._jobs import available_papers, load_paper
-from benchmarks.reproduce._page import MARKS, VERDICTS, number, table_title
+from benchmarks.reproduce._page import MARKS, VERDICTS, table_title
 from benchmarks.reproduce._paper_tables import paper_tables
 from benchmarks.reproduce._recipes import choice_rows
 from benchmarks.reproduce._run import replacing
@@ -138,36 +138,59 @@ def record(out, folder=RESULTS):
 # --- pages ----------------------------------------------------------------------------
 
 
-def _csv(title, header, rows):
-    """Yield the lines of a table in reStructuredText."""
+def _csv(title, *rows):
+    """Yield the lines of a table in reStructuredText; the first row is the header."""
     yield from (f".. csv-table:: {title}", "   :header-rows: 1", "")
-    for row in (header, *rows):
+    for row in rows:
         yield "   " + ",".join('"' + str(text).replace('"', '""') + '"' for text in row)
     yield ""
 
 
-def _shown(cell, like):
-    """Return a value, its interval, and the mark of its verdict."""
+def _shown(cell, printed):
+    """Return a value, half the width of its interval, and the mark of its verdict.
+
+    It has one digit more than the printed number, or two digits of the half width.
+    """
     if cell is None:
         return ""
-    ends = ""
+    value, width, digits = cell["value"], "", 2
+    if value is None:
+        return f"unable {MARKS.get(cell['verdict'], '')}"
+    half = 0.0 if cell["low"] is None else (cell["high"] - cell["low"]) / 2
+    if printed is not None and printed.value is not None:
+        digits = len(repr(float(printed.value)).partition(".")[2]) + 1
+    elif half > 0:
+        digits = 1 - math.floor(math.log10(half))
+    digits = min(max(digits, 0), 4)
     if cell["low"] is not None:
-        ends = f" [{number(cell['low'], like)}, {number(cell['high'], like)}]"
-    return f"{number(cell['value'], like)}{ends} {MARKS.get(cell['verdict'], '')}"
+        width = f" ± {half:.{digits}f}"
+    return f"{value:.{digits}f}{width} {MARKS.get(cell['verdict'], '')}".rstrip()
 
 
-def _table_rows(cells, printed, recipes):
-    """Yield rows: the paper's cell, and ours by each recipe."""
+def _printed(cell):
+    """Return a printed number and its spread."""
+    if cell is None:
+        return ""
+    spread = "" if cell.std is None else f" ± {cell.std:g}"
+    return "unable" if cell.value is None else f"{cell.value:g}{spread}"
+
+
+def _table_rows(cells, printed):
+    """Yield the header, and of each row the numbers of the paper and the recipes."""
     of = {(cell["row"], cell["column"], cell["recipe"]): cell for cell in cells}
     there = dict.fromkeys(place[:2] for place in of)
-    for row, column in dict.fromkeys([p for p in printed if p in there]) | there:
-        cell = printed.get((row, column))
-        value = theirs = None if cell is None else cell.value
-        if cell is not None:
-            spread = "" if cell.std is None else f" ± {cell.std:g}"
-            theirs = "unable" if value is None else f"{value:g}{spread}"
-        shown = (_shown(of.get((row, column, recipe)), value) for recipe in recipes)
-        yield row, column, theirs or "", *shown
+    places = dict.fromkeys([p for p in printed if p in there]) | there
+    columns = dict.fromkeys(column for _, column in places)
+    yield "row", "source", *columns
+    for row in dict.fromkeys(row for row, _ in places):
+        theirs = [printed.get((row, column)) for column in columns]
+        if any(theirs):
+            yield row, "paper", *map(_printed, theirs)
+        for recipe in "printed", "ours":
+            numbers = [of.get((row, column, recipe)) for column in columns]
+            if any(numbers):
+                source = {"printed": "printed recipe"}.get(recipe, recipe)
+                yield row, source, *map(_shown, numbers, theirs)
 
 
 def _claim_row(claim):
@@ -194,11 +217,11 @@ def page(name, folder=RESULTS):
         ]
 
     lines = [paper.title, "=" * len(paper.title), ""]
-    lines += ["Ours, with 95 % intervals over runs.", ""]
+    lines += ["Ours, ± half the width of 95 % intervals over runs.", ""]
     if choices := choice_rows(name):
         title = "Choices that the paper does not state, or that ours changes"
         choices = [(f"``{setting}``", *others) for setting, *others in choices]
-        lines += _csv(title, ("setting", "printed", "ours", "reason"), choices)
+        lines += _csv(title, ("setting", "printed", "ours", "reason"), *choices)
     lines += [f"- {MARKS[word]}: {meaning}" for word, meaning in VERDICTS.items()]
     lines.append("")
     names = "experiment", "recipe", "n_runs", "date", "device", "minutes"
@@ -207,18 +230,16 @@ def page(name, folder=RESULTS):
         for run in shown("runs", "experiment")
     ]
     header = "experiment", "recipe", "runs", "date", "device", "minutes"
-    lines += _csv("Runs", header, runs) if runs else ["No run is recorded.", ""]
+    lines += _csv("Runs", header, *runs) if runs else ["No run is recorded.", ""]
     if claims := shown("claims", "table"):
         header = "claim", "recipe", "verdict", "difference", "p (Holm)", "runs"
-        lines += _csv("Claims", header, map(_claim_row, claims))
+        lines += _csv("Claims", header, *map(_claim_row, claims))
     cells = shown("cells", "table")
     for table in paper.tables():
         of_table = [cell for cell in cells if cell["table"] == table]
         if of_table and not table.startswith("fig-"):
-            recipes = sorted({cell["recipe"] for cell in of_table}, reverse=True)
-            header = "row", "column", "paper", *recipes
-            rows = _table_rows(of_table, printed_cells(name, table), recipes)
-            lines += _csv(table_title(name, table), header, rows)
+            rows = _table_rows(of_table, printed_cells(name, table))
+            lines += _csv(table_title(name, table), *rows)
     about = paper_tables()
     there = {cell["table"] for cell in cells}
     reasons = {entry["table"]: entry["reason"] for entry in content["skipped"]}
@@ -229,7 +250,7 @@ def page(name, folder=RESULTS):
         if table not in there
     ]
     if absent:
-        lines += _csv("Not recorded", ("table", "reason"), absent)
+        lines += _csv("Not recorded", ("table", "reason"), *absent)
     return "\n".join(lines) + "\n"
 
 

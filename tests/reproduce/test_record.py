@@ -88,9 +88,10 @@ def test_page_has_the_cells_of_the_record(write, tmp_path):
         .query("row == 'MNIST/KNN' and column == 'notMNIST/AUROC'")
         .value.item()
     )
-    ours = '"0.9300 [0.9200, 0.9400] =","0.9100 [0.9000, 0.9200] ↓"'
-    assert f'"MNIST/KNN","notMNIST/AUROC","{value:g}",{ours}' in lines
-    assert '"MNIST/KNN","notMNIST/common FPR","","","unable' in lines
+    assert '"row","source","notMNIST/AUROC","notMNIST/common FPR"' in lines
+    assert f'"MNIST/KNN","paper","{value:g}",""' in lines
+    assert '"MNIST/KNN","printed recipe","0.9300 ± 0.0100 =",""' in lines
+    assert '"MNIST/KNN","ours","0.9100 ± 0.0100 ↓","unable' in lines
     assert "MNIST/MSP" not in lines
     assert '"A claim","ours","holds","0.1 [0.05, 0.15]","0.012","3"' in lines
     assert '"MNIST against notMNIST","ours","3","2026-11-28","cpu","2"' in lines
