@@ -204,7 +204,7 @@ def test_fold_without_ood_samples_in_a_search_of_several_metrics(data):
     assert all(np.isfinite(both[f"test_{rate}"]).all() for rate in RATES)
 
 
-def test_rates_are_those_of_the_report(data):
+def test_rates_equal_the_report(data):
     X, y = data
     labels = np.array(["cat", "dog", "none"])[y]
     model = RejectOptionClassifier(
@@ -229,7 +229,7 @@ def test_rates_are_those_of_the_report(data):
 
 
 @pytest.mark.parametrize("detector", [MSP(GaussianNB()), KNN(), IsolationForest()])
-def test_detector_accepts_what_it_predicts_as_one(detector, data):
+def test_detector_accepts_inliers(detector, data):
     X, y = data
     detector.fit(X[y >= 0], y[y >= 0])
     accepted = detector.predict(X) == 1
