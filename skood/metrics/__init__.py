@@ -27,6 +27,7 @@ from skood.metrics._ranking import (
     ranking_metrics,
     tnr_at_tpr,
 )
+from skood.metrics._rate_scorer import make_rate_scorer
 from skood.metrics._resampling import Resampling
 from skood.metrics._risk_coverage import (
     RiskCoverageCurve,
@@ -42,15 +43,11 @@ from skood.metrics._scorers import (
     make_cost_scorer,
     make_misclassification_scorer,
     make_ood_scorer,
-    make_rate_scorer,
     make_rule_scorer,
     make_selective_risk_scorer,
 )
-from skood.metrics._two_score_curves import (
-    SCODCurve,
-    TwoScoreCurve,
-    selective_risk_at,
-)
+from skood.metrics._selective_risk import selective_risk_at
+from skood.metrics._two_score_curves import SCODCurve, TwoScoreCurve
 
 __all__ = [
     "AcceptanceRegionDisplay",

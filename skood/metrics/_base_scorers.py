@@ -10,7 +10,7 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from skood.decision import Solver
 from skood.decision._base_rule import check_rule, least_tpr
 from skood.decision._solver import search
-from skood.metrics._two_score_curves import reject_scores
+from skood.metrics._selective_risk import reject_scores
 from skood.utils._labels import check_y, is_nan, ood_mask
 from skood.utils._losses import REGRESSION_LOSSES, is_regression_loss, per_sample_loss
 from skood.utils._metaestimators import (

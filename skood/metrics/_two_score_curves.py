@@ -1,4 +1,4 @@
-"""Best acceptance rule on one or two scores: at given bounds, and curves."""
+"""Curves of the best acceptance rule on one or two scores."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -10,186 +10,52 @@ from numbers import Real
 import numpy as np
 
 from skood.decision import (
-    BoundedTPRFPR,
     CostBased,
     OperatingPoint,
-    ScoredSamples,
     Solver,
 )
-from skood.decision._base_rule import check_rule
 from skood.decision._calibration_sample import Goal, Problem, better
 from skood.decision._operating_point import precision_at
-from skood.decision._solver import grid_of_angles, search
-from skood.metrics._sample_checks import id_samples, require_both
-from skood.utils._losses import implied_ood_label, per_sample_loss
+from skood.decision._solver import grid_of_angles
+from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import Number, StrOptions, validate_params
-from skood.utils._scores import check_scores
 from skood.utils._ties import GUARD, ends_of_ties
-from skood.utils._weights import check_weight
-
-
-def reject_scores(
-    y_true,
-    y_pred,
-    y_score,
-    ood_score,
-    loss,
-    ood_label,
-    classes,
-    *,
-    needs_ood=True,
-    sample_weight=None,
-):
-    """Return `ScoredSamples` of negated scores, high for samples to reject.
-
-    Losses are zero if `loss` is None. Samples of weight zero are left out.
-    """
-    ood_label = implied_ood_label(loss, ood_label)
-    is_id, weight = id_samples(y_true, ood_label, classes, sample_weight)
-    is_ood, weight_ood = ~is_id, None
-    if weight is not None:
-        weights = check_weight(sample_weight, is_id.size)
-        is_ood = (weights > 0) & ~is_id
-        weight_ood = weights[is_ood]
-    risk = -check_scores(y_score, "y_score", n_samples=is_id.size)
-    ood = None
-    if ood_score is not None:
-        ood = -check_scores(ood_score, "ood_score", n_samples=is_id.size)
-        if np.isneginf(ood).any():
-            raise ValueError(
-                "ood_score contains +inf, a score that no threshold could reject; "
-                "use finite scores (-inf is allowed: rejected first)."
-            )
-    if needs_ood:
-        if not is_ood.any() and (~is_id).any():
-            raise ValueError("sample_weight is zero for all OOD samples in y_true.")
-        require_both(~is_id, ood_label)
-    if loss is None:
-        loss = np.zeros(is_id.size)
-    loss = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
-    ood_id, ood_ood = (None, None) if ood is None else (ood[is_id], ood[is_ood])
-    arrays = risk[is_id], ood_id, loss, risk[is_ood], ood_ood
-    return ScoredSamples.from_arrays(*arrays, weight_id=weight, weight_ood=weight_ood)
-
-
-def selective_risk_at(
-    y_true,
-    y_pred,
-    y_score,
-    ood_score=None,
-    *,
-    rule=None,
-    loss="zero_one",
-    ood_label=-1,
-    classes=None,
-    solver=None,
-    sample_weight=None,
-):
-    r"""Least selective risk within the bounds of a rule, of one or two scores.
-
-    The best acceptance rule is searched on the given data, so this evaluates the
-    scores, not a rule on new data. Read more in the :ref:`User Guide <metrics>`.
-
-    Parameters
-    ----------
-    y_true, y_pred, y_score, ood_score, loss, ood_label, classes, sample_weight
-        As in :meth:`TwoScoreCurve.from_predictions`. Of two scores, the best rule on
-        both is searched.
-
-    rule : BaseRule, default=None
-        The bounds, such as :class:`~skood.rejection.BoundedTPRFPR`, or
-        :class:`~skood.rejection.BoundedPrecisionRecall` for precision and recall in
-        deployment. None: ``BoundedTPRFPR(tpr_min=0.8, fpr_max=0.2)``.
-
-    solver : Solver, default=None
-        The search; it returns an infeasible point in place of raising. With
-        ``angles="full"`` a score may be used reversed, with a warning. None:
-        ``Solver()``.
-
-    Returns
-    -------
-    point : OperatingPoint
-        The rule, with the selective risk in `risk`; lower is better. If no rule meets
-        the bounds, `feasible` is False, `risk` is NaN, and `attainable`
-        has the attainable rates. The rule applies to the negated
-        scores: ``point.accept(-y_score, -ood_score)``.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If there are no ID samples or, where the rule needs them, no OOD samples, if a
-        score is NaN, or if a bound is out of its range.
-
-    See Also
-    --------
-    skood.rejection.solve : The same from scores, raising if infeasible.
-    TwoScoreCurve : The best value at every bound.
-    oscr : The area under a curve of selective risks.
-
-    Notes
-    -----
-    The default rule has the bounds :math:`\phi` = `tpr_min` and :math:`\rho` =
-    `fpr_max`, and :class:`~skood.rejection.BoundedPrecisionRecall`, with the prior
-    :math:`\pi`, :math:`\kappa` = `precision_min` and :math:`\phi` = `recall_min`
-    [1]_:
-
-    .. math::
-        \min_{\theta, \lambda} R \quad\text{such that}\quad
-        \mathrm{TPR} \ge \phi \text{ and } \mathrm{FPR} \le \rho
-        \text{ or } \frac{(1 - \pi) \mathrm{TPR}}{(1 - \pi) \mathrm{TPR} +
-        \pi \mathrm{FPR}} \ge \kappa
-
-    References
-    ----------
-    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
-       out-of-distribution detection. 2023.
-
-    Examples
-    --------
-    >>> from skood.metrics import selective_risk_at
-    >>> from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR
-    >>> y_true, y_pred = [0, 1, 1, 0, -1, -1], [0, 1, 0, 0, 0, 1]
-    >>> y_score = [0.9, 0.8, 0.3, 0.7, 0.75, 0.1]
-    >>> rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.5)
-    >>> point = selective_risk_at(y_true, y_pred, y_score, rule=rule)
-    >>> point.risk, point.tpr, point.fpr
-    (0.0, 0.75, 0.5)
-    >>> rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.0)
-    >>> point = selective_risk_at(y_true, y_pred, y_score, rule=rule)
-    >>> point.feasible, point.risk, *point.attainable[:2]
-    (False, nan, 0.5, 0.5)
-    >>> rule = BoundedPrecisionRecall(0.8, 0.7, ood_prior=0.25)
-    >>> point = selective_risk_at(y_true, y_pred, y_score, rule=rule)
-    >>> point.risk, point.tpr, round(point.precision, 4)
-    (0.0, 0.75, 0.8182)
-    """
-    rule = BoundedTPRFPR() if rule is None else rule
-    check_rule(rule)
-    samples = reject_scores(
-        y_true,
-        y_pred,
-        y_score,
-        ood_score,
-        loss,
-        ood_label,
-        classes,
-        needs_ood=rule.needs_ood,
-        sample_weight=sample_weight,
-    )
-    return search(rule, samples, solver)
 
 
 @validate_params(
     {
         "tpr_min": [Number(Real, 0, 1, closed="both")],
-        "ood_prior": [Number(Real, 0, 1, closed="left")],
+        "ood_prior": [Number(Real, 0, 1, closed="left"), None],
         "ood_weight": [Number(Real, 0, 1, closed="both")],
+        "fpr_max": [Number(Real, 0, 1, closed="both"), None],
+        "precision_min": [Number(Real, 0, 1, closed="both"), None],
     },
     prefer_skip_nested_validation=True,
 )
-def _checked_options(*, tpr_min=0.0, ood_prior=0.5, ood_weight=0.5):
-    """Return valid options of the kinds of curves, or raise."""
-    return tpr_min, ood_prior, ood_weight
+def _checked_options(
+    kind,
+    *,
+    tpr_min=0.0,
+    ood_prior=None,
+    ood_weight=0.5,
+    fpr_max=None,
+    precision_min=None,
+):
+    """Return valid options of a kind of curves, or raise."""
+    is_bounded = fpr_max is not None or precision_min is not None
+    if is_bounded and kind != "risk_coverage":
+        raise ValueError(
+            "fpr_max and precision_min are bounds of kind='risk_coverage', got "
+            f"kind={kind!r}. Leave them out."
+        )
+    if precision_min is not None and ood_prior is None:
+        raise ValueError(
+            f"precision_min={precision_min!r} is a bound on the precision in use, "
+            "which depends on the share of OOD samples in use. Pass ood_prior."
+        )
+    ood_prior = 0.5 if ood_prior is None else ood_prior
+    fpr_max = 1.0 if fpr_max is None else fpr_max
+    return tpr_min, ood_prior, ood_weight, fpr_max, precision_min or 0.0, is_bounded
 
 
 _KINDS = "roc", "precision_recall", "ccr", "dhamija", "risk_coverage", "scod"
@@ -240,8 +106,9 @@ class TwoScoreCurve:
     ID samples are positive: the TPR, also the recall or the coverage of ID samples, is
     the share of ID samples that are accepted, the FPR the share of OOD samples. With
     the summed loss E of the N accepted of :math:`n_I` ID samples, the prior :math:`\pi`
-    = `ood_prior`, :math:`\beta` = `ood_weight` and :math:`\phi` = `tpr_min`, the kinds
-    at the bound t are
+    = `ood_prior`, :math:`\beta` = `ood_weight`, :math:`\phi` = `tpr_min`,
+    :math:`\rho` = `fpr_max` and :math:`\kappa` = `precision_min` [3]_, the kinds at the
+    bound t are
 
     .. math::
         \text{roc: } & \min \mathrm{FPR} \text{ such that } \mathrm{TPR} \ge t \\
@@ -252,7 +119,9 @@ class TwoScoreCurve:
         \mathrm{FPR} \le t,\ \mathrm{TPR} \ge \phi \\
         \text{dhamija: } & \max (N - E) / n_I \text{ such that }
         \mathrm{FPR} \le t,\ \mathrm{TPR} \ge \phi \\
-        \text{risk\_coverage: } & \min E / N \text{ such that } \mathrm{TPR} \ge t \\
+        \text{risk\_coverage: } & \min E / N \text{ such that } \mathrm{TPR} \ge t
+        \text{ and, if given, } \mathrm{FPR} \le \rho \text{ and } \frac{(1 - \pi)
+        \mathrm{TPR}}{(1 - \pi) \mathrm{TPR} + \pi \mathrm{FPR}} \ge \kappa \\
         \text{scod: } & \min \frac{1}{c} \left( (1 - \beta)(1 - \pi) \frac{E}{n_I}
         + \beta \, \pi \, \mathrm{FPR} \right) \text{ such that }
         c = (1 - \pi) \, \mathrm{TPR} + \pi \, \mathrm{FPR} \ge t
@@ -288,6 +157,8 @@ class TwoScoreCurve:
        classification with out-of-distribution data. ACCV 2022.
     .. [2] H. Narasimhan, A. K. Menon, W. Jitkrittum, S. Kumar. Plugin estimators for
        selective classification with out-of-distribution detection. ICLR 2024.
+    .. [3] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
 
     Examples
     --------
@@ -394,25 +265,38 @@ class TwoScoreCurve:
                 bound.
 
             ood_prior : float, default=0.5
-                Of "precision_recall" and "scod": share of OOD samples in use, in [0,
-                1). It is never estimated from the data. With 0 no OOD samples are
-                needed.
+                Of "precision_recall", "scod" and `precision_min`: share of OOD samples
+                in use, in [0, 1). It is never estimated from the data. Curves with 0
+                need no OOD samples.
 
             ood_weight : float, default=0.5
                 Of "scod": the weight of an accepted OOD sample, in [0, 1]; the weight
                 of the loss of an accepted ID sample is ``1 - ood_weight``.
+
+            fpr_max : float, default=None
+                Of "risk_coverage": largest share of OOD samples to accept. The curve
+                ends at the largest coverage within the bounds, `attainable`.
+
+                .. versionadded:: 0.2
+
+            precision_min : float, default=None
+                Of "risk_coverage": least precision at `ood_prior`, which is required.
+
+                .. versionadded:: 0.2
 
         Returns
         -------
         curve : TwoScoreCurve
             The curve.
         """
-        tpr_min, ood_prior, ood_weight = _checked_options(**options)
+        tpr_min, ood_prior, ood_weight, fpr_max, precision_min, is_bounded = (
+            _checked_options(kind, **options)
+        )
         if kind in ("roc", "precision_recall"):
             y_pred = loss = None
         elif kind in ("ccr", "dhamija"):
             loss = "zero_one"
-        all_id = kind == "risk_coverage"
+        all_id = kind == "risk_coverage" and not is_bounded
         uses_prior = kind in ("precision_recall", "scod")
         samples = reject_scores(
             y_true,
@@ -439,7 +323,10 @@ class TwoScoreCurve:
             if kind == "precision_recall":
                 return N, _ratio(F, N)  # the precision decreases in it at every prior
             if kind == "risk_coverage":
-                return N, E / N
+                meets = fpr_max * n_ood * (1 + GUARD) >= F
+                accepted = per_id * N + per_ood * F
+                meets &= per_id * N >= precision_min * accepted * (1 - GUARD)
+                return N, np.where(meets, _ratio(E, N), np.inf)
             if kind == "scod":
                 coverage = per_id * N + per_ood * F
                 wrong = (1 - ood_weight) * per_id * E + ood_weight * per_ood * F
@@ -471,9 +358,9 @@ class TwoScoreCurve:
             raise ValueError("bound contains NaN; pass numbers.")
         if self.at_most:
             position = np.searchsorted(self.bounds, bound + GUARD, side="right") - 1
-            return np.maximum(position, 0), position >= 0
+            return position, position >= 0
         position = np.searchsorted(self.bounds, bound - GUARD)
-        return np.minimum(position, self.bounds.size - 1), position < self.bounds.size
+        return position, position < self.bounds.size
 
     def at(self, bound):
         """Return the best value at other bounds.
@@ -489,7 +376,8 @@ class TwoScoreCurve:
             NaN where no rule meets the bound.
         """
         position, met = self._positions(bound)
-        return np.where(met, self.values[position], np.nan)[()]
+        # a last NaN for all positions outside, also of an empty curve
+        return np.append(self.values, np.nan)[np.where(met, position, -1)]
 
     def rule_at(self, bound):
         """Return the rule that is best at a bound.
@@ -517,7 +405,7 @@ class TwoScoreCurve:
                 f"meets is {self.bounds[0]:.6g}."
                 if self.at_most
                 else f"No rule meets a bound of at least {bound!r}: the largest that "
-                f"one meets is {self.bounds[-1]:.6g}."
+                f"one meets is {self.attainable:.6g}."
             )
         return OperatingPoint(
             theta=float(self.thetas[position]),
@@ -527,11 +415,19 @@ class TwoScoreCurve:
         )
 
     @property
+    def attainable(self):
+        """The largest TPR or coverage that a rule meets; 0 if there is none."""
+        return float(self.bounds.max(initial=0.0))
+
+    @property
     def area(self):
         """The exact area under the step function, over bounds from 0 to 1.
 
-        Where no rule meets the bound, the value counts as 0.
+        Where no rule meets an upper bound, the value counts as 0. If `attainable`, the
+        largest lower bound that a rule meets, is below 1, the area is NaN.
         """
+        if not self.at_most and self.attainable < 1 - GUARD:
+            return np.nan
         if self.at_most:
             width = np.diff(self.bounds, append=1.0)
         else:

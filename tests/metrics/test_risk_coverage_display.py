@@ -11,7 +11,12 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skood.metrics import RiskCoverageCurve, RiskCoverageDisplay, aurc
+from skood.metrics import (
+    RiskCoverageCurve,
+    RiskCoverageDisplay,
+    TwoScoreCurve,
+    aurc,
+)
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 from tests.metrics._drawing import MarginDetector, legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood
@@ -275,3 +280,58 @@ def test_failed_plot_leaves_no_figure():
     with pytest.raises(AttributeError, match="colr"):
         display.plot(ax, colr="red")
     assert plt.get_fignums() == [ax.figure.number]
+
+
+def test_bounded_curve_ends_at_the_attainable_coverage():
+    second = np.random.RandomState(1).normal(size=300) - 2 * (Y == -1)
+    bounds = {"ood_score": second, "precision_min": 0.9, "ood_prior": 0.2}
+    curve = TwoScoreCurve.from_predictions(
+        Y, PRED, SCORE, kind="risk_coverage", **bounds
+    )
+    assert 0 < curve.attainable < 1
+    display = draw(Y, PRED, SCORE, name="mine", **bounds, plot_random=True)
+    x, y = display.line_.get_xydata().T
+    assert x[0] == 0
+    assert x[-1] == curve.attainable
+    assert np.all(np.diff(x) >= 0)
+    assert_array_equal(curve.at((x[::2] + x[1::2]) / 2), y[::2])  # horizontal pieces
+    assert_array_equal(y[::2], y[1::2])
+    legend = f"mine (coverage ≤ {curve.attainable:.2f})"
+    assert legend_texts(display)[0] == legend
+    assert display.random_line_ is not None
+    whole = draw(Y, PRED, SCORE, ood_score=second)
+    area = TwoScoreCurve.from_predictions(
+        Y, PRED, SCORE, second, kind="risk_coverage"
+    ).area
+    assert legend_texts(whole) == [f"AURC = {area:.4f}"]
+
+
+def test_bounds_of_several_scores_and_of_an_estimator():
+    clf, (X, y) = fit_rejector(BoundedTPRFPR(0.5, 0.5)), make_blobs_ood(1)
+    risk, ood = clf.score_pair(X)
+    display = draw(
+        y, clf.estimator_.predict(X), {"risk": risk, "ood": ood}, fpr_max=0.1
+    )
+    assert all("coverage ≤ 0." in text for text in legend_texts(display))
+    display = RiskCoverageDisplay.from_estimator(
+        clf, X, y, ood_score=ood, fpr_max=0.1, plot_oracle=True
+    )
+    curve = TwoScoreCurve.from_predictions(
+        y,
+        clf.estimator_.predict(X),
+        clf.predict_proba(X).max(axis=1),
+        ood,
+        kind="risk_coverage",
+        fpr_max=0.1,
+    )
+    assert display.line_.get_xdata()[-1] == curve.attainable
+    assert_array_equal(display.line_.get_ydata()[1::2], curve.values)
+    assert display.oracle_line_ is not None
+
+
+def test_bounds_that_no_rule_meets():
+    display = draw([0, 1, -1], [0, 1, 0], [0.1, 0.2, 0.9], fpr_max=0.0, name="no")
+    assert legend_texts(display) == ["no (coverage ≤ 0.00)"]
+    assert display.line_.get_xdata().size == 0
+    with pytest.raises(ValueError, match="Pass ood_prior"):
+        draw(Y, PRED, SCORE, precision_min=0.9)

@@ -3,14 +3,16 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import json
 import math
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skood.exceptions import SkoodWarning
+from skood.exceptions import InfeasibleError, SkoodWarning
 from skood.metrics import (
     RiskCoverageCurve,
     TwoScoreCurve,
@@ -56,6 +58,15 @@ def risk_coverage(samples, **params):
     return least_risk_curve(*samples, **params)
 
 
+def risk_at_fpr(samples, **params):
+    return least_risk_curve(*samples, **{"fpr_max": 0.2, **params})
+
+
+def risk_at_precision(samples, **params):
+    bounds = {"precision_min": 0.9, "ood_prior": 0.3, "fpr_max": 0.45}
+    return least_risk_curve(*samples, **bounds | params)
+
+
 def roc(samples, **params):
     return roc_curve(samples[0], *samples[2:], **params)
 
@@ -78,6 +89,22 @@ READ = {
     risk_coverage: (
         lambda N, E, F, n, m: N / n,
         lambda N, E, F, n, m: E / N if N else None,
+        True,
+    ),
+    risk_at_fpr: (
+        lambda N, E, F, n, m: N / n,
+        lambda N, E, F, n, m: E / N if N and F / m <= 0.2 else None,
+        True,
+    ),
+    risk_at_precision: (
+        lambda N, E, F, n, m: N / n,
+        lambda N, E, F, n, m: (
+            E / N
+            if N
+            and F / m <= 0.45
+            and 0.7 * N / n >= 0.9 * (0.7 * N / n + 0.3 * F / m) - 1e-12
+            else None
+        ),
         True,
     ),
     roc: (lambda N, E, F, n, m: N / n, lambda N, E, F, n, m: F / m, True),
@@ -322,6 +349,9 @@ def test_infinite_scores(curve):
         curve((y_true, y_pred, first, np.where(y_true == -1, np.inf, second)))
     for value in (np.inf, -np.inf):  # one threshold, at which all are accepted
         result = curve((y_true, y_pred, np.full(50, value)))
+        if curve in (risk_at_fpr, risk_at_precision):
+            assert result.attainable == 0  # all OOD samples are accepted as well
+            continue
         assert result.bounds[-1] == 1.0
         assert result.rule_at(1.0).accept(np.full(3, -value)).all()
 
@@ -664,3 +694,93 @@ def test_the_rule_that_accepts_nothing():
 
 def test_repr_is_short():
     assert "lams" not in repr(LOWER) and "bounds=array([0.2, 0.7, 1. ])" in repr(LOWER)
+
+
+# ------------------------------------------------------- bounds on the OOD samples
+
+VECTORS = json.loads(Path(__file__).with_name("vectors_decisions.json").read_text())
+BOUNDS = {
+    "fpr_max .2": {"fpr_max": 0.2},
+    "fpr_max .5": {"fpr_max": 0.5},
+    "precision_min .85": {"precision_min": 0.85, "ood_prior": 0.3},
+    "none": {},
+}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounded_risk_coverage_of_the_specification(name):
+    (vector,) = (v for v in VECTORS if v["id"] == "D-rc")
+    y_true, y_pred, y_score, _ = map(np.array, vector["input"].values())
+    expected = vector["expected"][name]
+    curve = least_risk_curve(y_true, y_pred, y_score, **BOUNDS[name])
+    assert curve.attainable == pytest.approx(expected["attainable"], abs=1e-12)
+    n = (y_true != -1).sum()
+    risks = np.array(expected["at"], dtype=float)  # null is NaN
+    assert_allclose(curve.at(np.arange(1, n + 1) / n), risks, rtol=0, atol=1e-9)
+    assert math.isnan(curve.area) == (name != "none")
+    with pytest.raises(ValueError, match=r"the largest that one meets is 0\.541667"):
+        least_risk_curve(y_true, y_pred, y_score, fpr_max=0.2).rule_at(0.55)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bounded_risk_is_the_risk_of_the_solver_on_the_same_angles(seed):
+    samples = make_samples(seed)
+    arguments = scored(*samples), Solver("grid", n_angles=91)
+    fpr = risk_at_fpr(samples)
+    precision = risk_at_precision(samples, fpr_max=1.0)
+    for bound in (0.2, 0.4, 0.6):
+        for curve, rule in (
+            (fpr, BoundedTPRFPR(bound, 0.2)),
+            (precision, BoundedPrecisionRecall(0.9, bound, 0.3)),
+        ):
+            if bound <= curve.attainable:
+                assert solve(rule, *arguments).risk == curve.at(bound)
+            else:
+                with pytest.raises(InfeasibleError):
+                    solve(rule, *arguments)
+
+
+def test_bounds_that_no_rule_meets():
+    """The best accepted sample is OOD, alone or in a tie."""
+    for y_score in ([0.0, 1.0, 2.0], [1.0, 2.0, 2.0]):
+        curve = least_risk_curve([0, 1, -1], [0, 0, 0], y_score, fpr_max=0.0)
+        assert curve.attainable == 0
+        assert math.isnan(curve.area)
+        assert math.isnan(curve.at(0.5))
+        assert_array_equal(curve.at([0.0, 1.0]), [math.nan] * 2)
+        with pytest.raises(ValueError, match="the largest that one meets is 0"):
+            curve.rule_at(0.5)
+
+
+def test_bounds_that_hold_everywhere_change_nothing():
+    samples = make_samples(2)
+    expected = least_risk_curve(*samples)
+    for bounds in ({"fpr_max": 1.0}, {"precision_min": 0.0, "ood_prior": 0.4}):
+        curve = least_risk_curve(*samples, **bounds)
+        assert curve.area == pytest.approx(expected.area, rel=1e-12)
+        assert curve.attainable == 1
+    assert math.isnan(least_risk_curve(*samples, fpr_max=0.1).area)
+
+
+def test_weights_of_a_bounded_curve_are_repeated_samples():
+    samples = make_samples(3)
+    weight = np.random.default_rng(0).integers(0, 4, size=50)
+    repeated = [np.repeat(values, weight) for values in samples]
+    for curve in (risk_at_fpr, risk_at_precision):
+        expected, actual = curve(repeated), curve(samples, sample_weight=weight)
+        assert_allclose(actual.bounds, expected.bounds, rtol=1e-12)
+        assert_allclose(actual.values, expected.values, rtol=1e-12)
+
+
+def test_errors_of_bounds():
+    samples = make_samples(0)
+    with pytest.raises(ValueError, match=r"precision_min=0\.9 .* Pass ood_prior"):
+        least_risk_curve(*samples, precision_min=0.9)
+    with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=-1"):
+        least_risk_curve([0, 1], [0, 1], [0.5, 0.7], fpr_max=0.2)
+    with pytest.raises(ValueError, match=r"bounds of kind='risk_coverage'.*'ccr'"):
+        ccr_curve(*samples, fpr_max=0.2)
+    with pytest.raises(ValueError, match="'fpr_max' parameter"):
+        least_risk_curve(*samples, fpr_max=1.2)
+    with pytest.raises(TypeError, match="tpr_max"):
+        least_risk_curve(*samples, tpr_max=1.2)

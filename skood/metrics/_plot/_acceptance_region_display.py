@@ -18,7 +18,7 @@ from skood.metrics._plot._rejector import (
     detector_names,
     read_rejector,
 )
-from skood.metrics._two_score_curves import reject_scores
+from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import Number, validate_params
 from skood.utils._plotting import COLORS, BaseDisplay, long_names
 

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from skood.metrics._base_scorers import check_kind
 from skood.metrics._risk_coverage import RiskCoverageCurve
 from skood.metrics._sample_checks import id_mask
+from skood.metrics._two_score_curves import TwoScoreCurve
 from skood.utils._labels import ood_mask
 from skood.utils._losses import implied_ood_label, per_sample_loss
 from skood.utils._metaestimators import (
@@ -40,7 +42,7 @@ class RiskCoverageDisplay(BaseDisplay):
         Mean loss of the accepted ID samples, arrays of the same shapes.
 
     aurc : list of float, default=None
-        Area under each curve, for the legend.
+        Area under each curve, for the legend; NaN if it ends below a coverage of 1.
 
     name : list of str, default=None
         Name of each curve, for the legend.
@@ -97,16 +99,22 @@ class RiskCoverageDisplay(BaseDisplay):
         y_pred,
         y_score,
         *,
+        ood_score=None,
+        fpr_max=None,
+        precision_min=None,
+        ood_prior=None,
         loss="zero_one",
         ood_label=-1,
         classes=None,
         name=None,
         ax=None,
-        plot_random=False,
-        plot_oracle=False,
         **kwargs,
     ):
         """Draw the curves of one or more scores on the same predictions.
+
+        With a second score, or bounds, it is the least risk of the best rule at every
+        coverage, see :class:`TwoScoreCurve`; the line ends where the bounds cannot be
+        met.
 
         Parameters
         ----------
@@ -117,11 +125,17 @@ class RiskCoverageDisplay(BaseDisplay):
             Confidence, high for samples to accept first. A dict maps names to several
             scores, one curve each.
 
+        ood_score, fpr_max, precision_min, ood_prior
+            A second score, high for ID samples, and bounds, as in
+            :meth:`TwoScoreCurve.from_predictions`. None: no second score, no bounds.
+
+            .. versionadded:: 0.2
+
         name : str, default=None
             Name of a single curve.
 
-        ax, plot_random, plot_oracle, **kwargs
-            Passed to `plot`.
+        ax, **kwargs
+            Passed to `plot`, such as `plot_random` and `plot_oracle`.
 
         Returns
         -------
@@ -138,26 +152,27 @@ class RiskCoverageDisplay(BaseDisplay):
             )
         ood_label = implied_ood_label(loss, ood_label)
         params = {"loss": loss, "ood_label": ood_label, "classes": classes}
-        curves = [
-            RiskCoverageCurve.from_predictions(y_true, y_pred, s, **params)
-            for s in scores.values()
-        ]
+        read = partial(_curve, y_true, y_pred, **params)
+        best = {"fpr_max": fpr_max, "precision_min": precision_min}
+        best["ood_score"] = ood_score
+        if any(value is not None for value in best.values()):
+            params |= {**best, "ood_prior": ood_prior}
+            read = partial(_best_curve, y_true, y_pred, **params)
+        coverage, risk, areas = map(list, zip(*map(read, scores.values()), strict=True))
         is_id = id_mask(y_true, ood_label, classes)
         losses = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
         losses = np.sort(losses)
         accepted = np.arange(1, losses.size + 1)
         display = cls(
-            coverage=[curve.coverage for curve in curves],
-            risk=[curve.risk for curve in curves],
-            aurc=[curve.aurc for curve in curves],
+            coverage=coverage,
+            risk=risk,
+            aurc=areas,
             name=list(scores),
             oracle_coverage=accepted / losses.size,
             oracle_risk=np.cumsum(losses) / accepted,
             full_risk=float(losses.mean()),
         )
-        return display.plot(
-            ax, plot_random=plot_random, plot_oracle=plot_oracle, **kwargs
-        )
+        return display.plot(ax, **kwargs)
 
     @classmethod
     def from_estimator(
@@ -210,7 +225,8 @@ class RiskCoverageDisplay(BaseDisplay):
             Name of the curve; None: the name of the estimator's class.
 
         ax, plot_random, plot_oracle, **kwargs
-            Passed to `plot`.
+            Passed to `from_predictions`, as are `ood_score`, `fpr_max`, `precision_min`
+            and `ood_prior`.
 
         Returns
         -------
@@ -309,7 +325,7 @@ class RiskCoverageDisplay(BaseDisplay):
             style = {
                 "color": COLORS[(n_before + i) % len(COLORS)],
                 "linestyle": DASHES[(n_before + i) % len(DASHES)],
-                "label": _curve_label(names[i], areas[i]),
+                "label": _curve_label(names[i], coverage, areas[i]),
                 "gid": "risk-coverage",
                 **long_names(kwargs),
             }
@@ -358,8 +374,23 @@ class RiskCoverageDisplay(BaseDisplay):
             )
 
 
-def _curve_label(name, area):
+def _curve(*args, **params):
+    """Return coverages, risks and the area of one score."""
+    curve = RiskCoverageCurve.from_predictions(*args, **params)
+    return curve.coverage, curve.risk, curve.aurc
+
+
+def _best_curve(*args, **params):
+    """Return the corners of the steps of the best rules, and the area."""
+    curve = TwoScoreCurve.from_predictions(*args, kind="risk_coverage", **params)
+    coverage = np.append(0.0, np.repeat(curve.bounds, 2))[:-1]
+    return coverage, np.repeat(curve.values, 2), curve.area
+
+
+def _curve_label(name, coverage, area):
     """Return the legend entry of a curve, None if it has none."""
     if area is None:
         return name
-    return f"AURC = {area:.4f}" if name is None else f"{name} (AURC = {area:.4f})"
+    end = f"coverage ≤ {np.max(coverage, initial=0.0):.2f}"
+    text = end if np.isnan(area) else f"AURC = {area:.4f}"
+    return text if name is None else f"{name} ({text})"

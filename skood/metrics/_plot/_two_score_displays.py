@@ -24,7 +24,8 @@ from skood.metrics._plot._rejector import (
     detector_names,
     read_rejector,
 )
-from skood.metrics._two_score_curves import TwoScoreCurve, reject_scores
+from skood.metrics._selective_risk import reject_scores
+from skood.metrics._two_score_curves import TwoScoreCurve
 from skood.utils._plotting import COLORS, DASHES, BaseDisplay, long_names
 
 
