@@ -1,0 +1,326 @@
+"""Every class with a device: the values of the CPU, within budgets of transfers.
+
+The device is a stand-in that counts bytes, operators and waits: see
+`tests/_stand_in_device.py`. Times need a GPU, and are not measured here.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
+
+import skood.detectors._knn as knn
+import skood.detectors._nn_guide as nn_guide
+import skood.detectors._relation as relation
+from skood.detectors._common._base_output_detector import OutputDetector
+from skood.exceptions import SkoodWarning
+from skood.nn import LinearHead
+from skood.utils._left_out import UNUSED
+from skood.utils._torch import row_chunks
+from tests._instances import instances, output_detectors
+from tests._stand_in_device import DEVICE, Counts, stand_in_device
+
+_D, _CLASSES, _CHUNK = 600, 1000, 140
+_RNG = np.random.default_rng(0)
+_CENTERS = np.maximum(_RNG.normal(size=(_CLASSES, _D)), 0.0)
+_Y = np.arange(2 * _CLASSES) % _CLASSES
+_X = np.maximum(_CENTERS[_Y] + 0.2 * _RNG.normal(size=(len(_Y), _D)), 0.0)
+_NEW = np.maximum(_CENTERS[:420] + 0.3 * _RNG.normal(size=(420, _D)), 0.0)
+_HEAD = LinearHead(_CENTERS / 40, 4.0 - (_CENTERS**2).sum(axis=1) / 80)
+_N_CHUNKS = -(-len(_NEW) // _CHUNK)
+
+# What is sent for scores, as a share of the fitted arrays; fetched, of the scores; and
+# waits per chunk. With X on the host: what is sent, as a share of both. In a fit: what
+# is sent, as a share of the fitted arrays, and fetched, of these and X (of which at
+# most 5,000 samples are drawn for the threshold).
+_BUDGET = {"sent": 1.01, "fetched": 1.01, "waits": 3.0, "sent with X": 1.01}
+_BUDGET |= {"sent in fit": 1.01, "fetched in fit": 1.01}
+
+# Counts above the budgets, as upper bounds to be lowered. Fetched 301 times: samples on
+# the device are multiplied by a linear head on the CPU.
+EXCEEDED: dict = {
+    "CADRef": {"sent in fit": 1.03, "fetched": 301.01},
+    "CARef": {"sent in fit": 1.03, "fetched": 301.01},
+    "Energy": {"sent in fit": 1.67, "fetched": 301.01},
+    "Entropy": {"sent in fit": 1.67, "fetched": 301.01},
+    "FDBD": {"fetched": 301.01},
+    "GEN": {"sent in fit": 1.67, "fetched": 301.01, "waits": 4.34},
+    "GradNorm": {"sent in fit": 2.67, "fetched": 301.01},
+    "KLMatching": {"fetched": 301.01},
+    "KNN": {"fetched in fit": 1.5, "fetched": 301.01},
+    "MSP": {"sent in fit": 1.67, "fetched": 301.01},
+    "Mahalanobis": {"sent in fit": 3.61, "fetched in fit": 1.95},
+    "MaxLogit": {"sent in fit": 1.67, "fetched": 301.01},
+    "NCI": {"fetched": 301.01},
+    "NECO": {"sent in fit": 2.92, "fetched in fit": 4.3, "fetched": 301.01},
+    "NNGuide": {"sent in fit": 3.17, "fetched in fit": 1.34, "fetched": 301.01},
+    "OpenMax": {
+        "sent in fit": 20.74,
+        "fetched in fit": 1.46,
+        "sent": 2.01,
+        "fetched": 301.01,
+        "waits": 6.34,
+        "sent with X": 1.86,
+    },
+    "PNML": {"sent in fit": 1.1, "fetched in fit": 2.33, "fetched": 301.01},
+    "Relation": {"sent in fit": 2.19, "fetched in fit": 1.58, "fetched": 301.01},
+    "RelativeMahalanobis": {"sent in fit": 2.47, "fetched in fit": 1.38},
+    "Residual": {"sent in fit": 2.2, "fetched in fit": 5.82, "fetched": 301.01},
+    "SHE": {"sent in fit": 1.03, "fetched": 301.01},
+    "SSD": {"fetched in fit": 3.16, "waits": 3.34},
+    "ViM": {"sent in fit": 3.63, "fetched in fit": 4.1, "fetched": 301.01},
+}
+
+
+def _assert_within(detector, ratios):
+    """Budgets are upper bounds, and so are the counts of what exceeds them."""
+    limits = _BUDGET | EXCEEDED.get(_name(detector), {})
+    over = {key: round(v, 2) for key, v in ratios.items() if not v <= limits[key]}
+    assert not over, over
+
+
+@pytest.fixture
+def device():
+    """Yield the stand-in device."""
+    with stand_in_device() as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Cut samples on a device into chunks, and banks into tiles."""
+    original = OutputDetector._chunking
+
+    def chunking(self, outputs):
+        size, target, *options = original(self, outputs)
+        return (size if target is None else _CHUNK, target, *options)
+
+    def bank_tiles(n_samples, bank, *_):
+        return row_chunks(bank.shape[0], 1, 900)
+
+    monkeypatch.setattr(OutputDetector, "_chunking", chunking)
+    monkeypatch.setattr(relation, "bank_tiles", bank_tiles)
+    monkeypatch.setattr(nn_guide, "bank_tiles", bank_tiles)
+    monkeypatch.setattr(knn, "GPU_BYTES", 8 * 900 * _D)
+
+
+def _detectors():
+    """Return all detectors of outputs with a device, one of each class."""
+    detectors = [
+        detector
+        for detector in output_detectors(n_neighbors=3, tail_size=2)
+        if "device" in detector.get_params()
+    ]
+    for detector in detectors:
+        if not detector._needs <= {"features"}:
+            detector.set_params(estimator=FrozenEstimator(_HEAD))
+        if "algorithm" in detector.get_params():
+            detector.set_params(algorithm="torch")
+    return detectors
+
+
+def _name(detector):
+    return type(detector).__name__
+
+
+def _fit(detector, X, device):
+    unused = UNUSED.set(True)  # thresholds by cross-validation take long
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SkoodWarning)
+            return clone(detector).set_params(device=device).fit(X, _Y)
+    finally:
+        UNUSED.reset(unused)
+
+
+_FITTED: dict = {}
+
+
+def _fitted(detector):
+    """Return a detector that was fitted on the CPU, cached."""
+    if repr(detector) not in _FITTED:
+        _FITTED[repr(detector)] = _fit(detector, _X, "cpu")
+    return copy.deepcopy(_FITTED[repr(detector)])
+
+
+def _size(thing, seen=None):
+    """Return the bytes of all arrays that an object contains."""
+    seen = {} if seen is None else seen
+    if id(thing) in seen or isinstance(thing, type):
+        return 0
+    seen[id(thing)] = thing
+    if isinstance(thing, np.ndarray):
+        return thing.nbytes
+    if isinstance(thing, dict):
+        return sum(_size(value, seen) for value in thing.values())
+    if isinstance(thing, (list, tuple)):
+        return sum(_size(value, seen) for value in thing)
+    return _size(vars(thing), seen) if hasattr(thing, "__dict__") else 0
+
+
+def _assert_close(scores, wanted, rtol):
+    assert isinstance(scores, np.ndarray)
+    assert scores.dtype == np.float64
+    # errors of float32 logits are relative to the logits, not to small differences
+    size = max(np.abs(wanted).max(), 0.1 if rtol > 1e-9 else 0.0)
+    np.testing.assert_allclose(scores, wanted, rtol=0, atol=rtol * size)
+
+
+# ------------------------------------------------------------------ the stand-in
+
+
+def test_stand_in_counts(device):
+    array = np.ones((4, 3))
+    with device.counted() as counts:
+        tensor = torch.as_tensor(array, device="cuda")
+    assert counts == Counts(to_device=96, transfers=1)
+    with device.counted() as counts:
+        assert tensor[1:].T.device == DEVICE
+    assert counts.waits == counts.transfers == 0
+    with device.counted() as counts:
+        total = (tensor * 2.0).sum()
+        assert float(total) == 24.0
+        assert (tensor + 1).cpu().device.type == "cpu"
+    assert counts == Counts(to_host=96, transfers=1, operators=4, waits=2)
+    with device.counted() as counts:
+        positive = tensor[tensor[:, 0] > 0]
+    assert counts.waits == 1
+    assert positive.device == DEVICE
+    with device.counted() as counts:
+        tensor[np.array([0, 2])] = 0.0
+    assert (counts.to_device, counts.waits) == (16, 0)
+
+
+def test_stand_in_raises(device):
+    tensor = torch.ones(4, 3, device="cuda")
+    for convert in (np.asarray, np.exp, lambda x: x.numpy(), list):
+        with pytest.raises((TypeError, RuntimeError), match=r"cuda:0|same device"):
+            np.asarray(convert(tensor))
+    with pytest.raises(RuntimeError, match="same device"):
+        tensor @ torch.ones(3, 4)
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.cat([tensor, torch.ones(1, 3)])
+    assert (tensor * torch.tensor(2.0)).device == DEVICE  # a scalar of the CPU
+    linear = torch.nn.Linear(3, 2)
+    with pytest.raises(RuntimeError, match="same device"):
+        linear(tensor)
+    assert linear.to("cuda")(tensor).device == DEVICE
+    assert linear.to("cpu").weight.device.type == "cpu"
+
+
+# ------------------------------------------------------------------- the values
+
+
+@pytest.mark.parametrize("detector", _detectors(), ids=_name)
+def test_scores_on_the_device(detector, device, small_chunks):
+    """Several chunks and tiles, 1,000 classes, 600 features, every float type."""
+    fitted = _fitted(detector)
+    double = torch.from_numpy(_NEW)
+    tensors = [
+        (double, 1e-9),
+        (torch.cat([double, double], dim=1).float()[::2, 1 : _D + 1], 2e-6),
+        (double.half().T.contiguous().T, 2e-6),
+        (double.bfloat16(), 2e-6),
+    ]
+    for tensor, rtol in tensors:
+        exact = tensor if tensor.dtype == torch.float64 else tensor.float()
+        wanted = fitted.set_params(device="cpu").score_samples(exact.numpy())
+        scores = fitted.set_params(device="cuda").score_samples(tensor.to(DEVICE))
+        _assert_close(scores, wanted, rtol)
+    scores = fitted.score_samples(_NEW)
+    _assert_close(scores, fitted.set_params(device="cpu").score_samples(_NEW), 1e-9)
+
+
+@pytest.mark.parametrize("detector", _detectors(), ids=_name)
+def test_fit_on_the_device(detector, device, small_chunks):
+    X = _X.astype(np.float32)
+    tensor = torch.from_numpy(X).to(DEVICE)
+    with device.counted() as counts:
+        fitted = _fit(detector, tensor, "cuda")
+    wanted = _fit(detector, X, "cpu").score_samples(_NEW.astype(np.float32))
+    fitted.set_params(device="cpu")
+    _assert_close(fitted.score_samples(_NEW.astype(np.float32)), wanted, 2e-6)
+    for name, value in vars(fitted).items():
+        assert not isinstance(value, torch.Tensor), name
+    size = _size(fitted)
+    _assert_within(
+        detector,
+        {
+            "sent in fit": counts.to_device / size,
+            "fetched in fit": counts.to_host / (size + X.nbytes),
+        },
+    )
+
+
+def _data():
+    y = np.arange(120) % 3
+    X = np.random.default_rng(0).normal(size=(120, 3)) + 4 * np.eye(3)[y]
+    return np.abs(X), y
+
+
+def _estimators():
+    """Return estimators with a device, also of a nested estimator."""
+    return [
+        instance
+        for instance in instances(variants=False)
+        if any(name.endswith("device") for name in instance.get_params())
+        and not isinstance(instance, OutputDetector)
+        and get_tags(instance).estimator_type is not None
+    ]
+
+
+def _on(estimator, device):
+    names = [name for name in estimator.get_params() if name.endswith("device")]
+    return estimator.set_params(**dict.fromkeys(names, device))
+
+
+@pytest.mark.parametrize("estimator", _estimators(), ids=_name)
+def test_networks_and_compositions_on_the_device(estimator, device):
+    """Fitted on the device; weights and scores come back to the CPU."""
+    X, y = _data()
+    if "random_state" in estimator.get_params():
+        estimator = clone(estimator).set_params(random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkoodWarning)
+        on_cpu = _on(clone(estimator), "cpu").fit(X, y)
+        fitted = _on(clone(estimator), "cuda").fit(X, y)
+        for name in ("score_samples", "predict_proba", "predict_uncertainty"):
+            if not hasattr(fitted, name):
+                continue
+            wanted, values = (getattr(e, name)(X) for e in (on_cpu, fitted))
+            if name == "predict_uncertainty":
+                wanted, values = wanted["epistemic"], values["epistemic"]
+            np.testing.assert_allclose(
+                values, wanted, atol=2e-6 * max(np.abs(wanted).max(), 1.0), rtol=0
+            )
+
+
+# ------------------------------------------------------------------ the budgets
+
+
+@pytest.mark.parametrize("detector", _detectors(), ids=_name)
+def test_budget_of_scores(detector, device, small_chunks):
+    """What is sent is the fitted arrays; what is fetched is the scores."""
+    fitted = _fitted(detector).set_params(device="cuda")
+    X = _NEW.astype(np.float32)
+    tensor = torch.from_numpy(X).to(DEVICE)
+    with device.counted() as counts:
+        scores = fitted.score_samples(tensor)
+    ratios = {
+        "sent": counts.to_device / _size(fitted),
+        "fetched": counts.to_host / scores.nbytes,
+        "waits": counts.waits / _N_CHUNKS,
+    }
+    fitted = copy.deepcopy(fitted)
+    with device.counted() as counts:
+        fitted.score_samples(X)
+    ratios["sent with X"] = counts.to_device / (1.05 * X.nbytes + _size(fitted))
+    _assert_within(detector, ratios)
