@@ -9,9 +9,14 @@ own, whose memory is printed::
     python benchmarks/rejection.py
     python benchmarks/rejection.py --sizes 100000 --repeat 5
 
+Then the costs of Bayes decisions under a loss, and of other decisions, exact and on
+10,000 samples, each with its target and OK or missed; alone by::
+
+    python benchmarks/rejection.py --sizes --large 0
+
 The script fails if branch and bound is worse or slower than the grid at 100,000 rows
 or more, takes more than 2 seconds for 100,000 rows or 30 seconds and 2 GiB for
-1,000,000, or leaves a larger gap.
+1,000,000, or leaves a larger gap; or if a target is missed.
 """
 
 # Authors: The skood developers
@@ -26,14 +31,20 @@ import sys
 import time
 
 import numpy as np
+from scipy.stats import norm
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 
 from skood.datasets import make_reject_option_1d
+from skood.detectors import MSP
 from skood.rejection import (
     BoundedAbstention,
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     CostBased,
+    PlugInCost,
+    RejectOptionClassifier,
     ScoredSamples,
     Solver,
     solve,
@@ -115,10 +126,72 @@ def large(n, seed):
     print(json.dumps({"rules": result, "gib": kilobytes / 2**20}))
 
 
+# x is normal and p(1 | x) = 1 / (1 + exp(1 - 2x)); least costs by theorem 1 of Franc
+# et al. at three costs of a rejection.
+LOSS = np.array([[0.0, 1.0], [10.0, 0.0]])
+LEAST = {0.3: 0.257901, 1.0: 0.503343, 2.0: 0.503343}
+
+
+def true_model():
+    """Return the classifier of the true probabilities."""
+    model = LogisticRegression().fit([[0.0], [1.0]], [0, 1])
+    model.coef_, model.intercept_ = np.array([[2.0]]), np.array([-1.0])
+    return FrozenEstimator(model)
+
+
+def verdict(met):
+    """Return OK or missed."""
+    return "OK" if met else "missed"
+
+
+def losses(seed):
+    """Print costs of decisions under a loss; return what failed."""
+    model, failures = true_model(), []
+    x = np.linspace(-9, 9, 900_001)[:, None]
+    density, proba = norm.pdf(x[:, 0]), model.predict_proba(x)
+    kinds = {
+        "Bayes, its risk": {},
+        "argmax, 1 - max p": {"decision": "estimator", "risk_detector": MSP()},
+        "argmax, its risk": {"decision": "estimator"},
+        "Bayes, 1 - max p": {"risk_detector": MSP()},
+    }
+    names = [*kinds, "PlugInCost", "CostBased", "limit"]
+    print("\n" + f"{'reject':<7}" + "".join(f"{name:>19}" for name in names))
+    rng = np.random.default_rng(seed)
+    samples = rng.normal(size=(2, 10_000, 1))
+    labels = rng.random((2, 10_000)) < [model.predict_proba(s)[:, 1] for s in samples]
+    for reject_id, least in LEAST.items():
+        line = f"{reject_id:<7}"
+        for name, params in kinds.items():
+            clf = RejectOptionClassifier(model, loss=LOSS, **params)
+            clf.fit([[0.0], [1.0]], [0, 1])
+            expected = (proba @ LOSS)[np.arange(len(x)), clf.decide(x)]
+            accepted = -clf.score_pair(x)[0] <= reject_id
+            cost = np.average(np.where(accepted, expected, reject_id), weights=density)
+            met = name != "Bayes, its risk" or abs(cost - least) < 1e-5
+            line += f"{cost:>19.6f}"
+            if not met:
+                failures.append(f"exact cost {cost} at {reject_id}, not {least}")
+        for kind in (PlugInCost, CostBased):
+            rule = kind(reject_id, ood_prior=0.0)
+            clf = RejectOptionClassifier(
+                model, rule=rule, calibration="same", loss=LOSS
+            ).fit(samples[0], labels[0].astype(int))
+            predicted, true = clf.predict(samples[1]), labels[1].astype(int)
+            costs = np.where(predicted < 0, reject_id, LOSS[true, predicted])
+            limit = 1.02 * least + 2 * costs.std() / 100
+            met = costs.mean() <= limit
+            line += f"{f'{costs.mean():.4f} {verdict(met)}':>19}"
+            if not met:
+                failures.append(f"{rule!r} under a loss costs {costs.mean():.4f}")
+        print(f"{line}{limit:>19.4f}")
+    return failures
+
+
 def main():
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 3000, 100_000])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[1000, 3000, 100_000])
     parser.add_argument("--large", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
@@ -154,6 +227,7 @@ def main():
         print(f"peak memory of that process: {result['gib']:.2f} GiB")
         if result["gib"] > 2:
             failures.append(f"{result['gib']:.2f} GiB, more than 2")
+    failures += losses(args.seed)
     for failure in failures:
         print("FAILED", failure)
     sys.exit(bool(failures))

@@ -7,6 +7,7 @@ from numbers import Integral
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
@@ -23,10 +24,8 @@ from skood.utils._labels import (
     put_label,
 )
 from skood.utils._linalg import check_no_overflow
-from skood.utils._losses import per_sample_loss
-from skood.utils._metaestimators import (
-    check_one_column,
-)
+from skood.utils._losses import LossTable, per_sample_loss
+from skood.utils._metaestimators import check_one_column, unwrap
 from skood.utils._param_validation import (
     Classifier,
     HasMethods,
@@ -69,7 +68,8 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         A detector, a = -score_samples. If its own ``estimator`` is None, it uses the
         features and logits of the classifier fitted here. A detector in a
         :class:`~sklearn.pipeline.Pipeline`, such as ``make_pipeline(KNN())``, uses
-        `X`, and so do outlier detectors of scikit-learn. None: a = 1 - max probability.
+        `X`, and so do outlier detectors of scikit-learn. None: a = 1 - max probability
+        or, with other than zero-one losses, the expected loss of the decision.
 
     ood_detector : object, default=None
         A detector, b = -score_samples, with input as for `risk_detector`. None: there
@@ -91,7 +91,15 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
     loss : "zero_one", callable or array-like, default="zero_one"
         Loss of a prediction: 1 for a wrong class; a function of (y_true, y_pred)
         that returns one number >= 0 per sample; or a matrix of shape (n_classes,
-        n_classes) with the true class in rows.
+        n_classes) with the true class in rows. Every pair of classes needs a loss; the
+        losses of a function are computed once for each fit.
+
+    decision : {"auto", "bayes", "estimator"}, default="auto"
+        The predicted class. "bayes": the class of the least expected loss by the
+        probabilities of the classifier, see the notes. "estimator": what the classifier
+        predicts. "auto": "estimator" for zero-one losses, else "bayes".
+
+        .. versionadded:: 0.2
 
     reject_label : int or str, default="auto"
         Prediction for rejected samples; not one of the classes. "auto": "reject" if
@@ -165,6 +173,18 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
     violated about half of the time, due to sampling noise, unless there is a
     `guarantee`. `report` shows intervals.
 
+    With probabilities p(y | x) and losses L[y, k] of the true class y and the predicted
+    class k, the classifier of an optimal rule is the Bayes decision h, and its risk
+    score the conditional risk r ([1]_, equation 4 and theorem 1),
+
+    .. math::
+        h(x) = \operatorname{argmin}_k \rho_k(x), \quad
+        r(x) = \min_k \rho_k(x), \quad
+        \rho_k(x) = \sum_y p(y | x) \, L[y, k].
+
+    Of tied classes h is the first of ``classes_``. Only classes that the classifier
+    was fitted on are predicted.
+
     `predict_proba` and `decision_function` return the outputs of the classifier, also
     for rejected samples. With string classes and a `reject_label` that is a number, or
     the converse, `predict` returns an array of objects, which scikit-learn's metrics do
@@ -209,6 +229,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         "estimator": [Classifier()],
         "risk_detector": [HasMethods(["fit", "score_samples"]), None],
         "loss": [StrOptions({"zero_one"}), callable, "array-like"],
+        "decision": [StrOptions({"auto", "bayes", "estimator"})],
         "reject_label": [Integral, str],
         "ood_label": [Integral, str],
     }
@@ -222,6 +243,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         calibration=0.3,
         *,
         loss="zero_one",
+        decision="auto",
         reject_label="auto",
         ood_label=-1,
         guarantee=None,
@@ -235,6 +257,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         self.rule = rule
         self.calibration = calibration
         self.loss = loss
+        self.decision = decision
         self.reject_label = reject_label
         self.ood_label = ood_label
         self.guarantee = guarantee
@@ -303,6 +326,25 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         classes = np.unique(data.y)
         self.reject_label_ = self._reject_label(classes)
         self._check_classes(classes, data.y)
+        self._table, plain = None, isinstance(self.loss, str)
+        if not plain or self.decision == "bayes":
+            self._table = self._tabulated(classes, self.decision != "estimator")
+
+    def _tabulated(self, classes, decides):
+        """Return the `LossTable` of a fit on `classes`, or raise."""
+        if decides and not hasattr(self.estimator, "predict_proba"):
+            name = type(unwrap(self.estimator)[0]).__name__
+            raise ValueError(
+                f"decision={self.decision!r} with loss={self.loss!r} predicts the "
+                f"class of the least expected loss, but {name} has no predict_proba. "
+                f"Use CalibratedClassifierCV({name}()), or decision='estimator'."
+            )
+        last = self.estimator
+        while hasattr(last, "steps"):
+            last = last.steps[-1][1]
+        if isinstance(last, FrozenEstimator) and hasattr(last, "classes_"):
+            classes = last.classes_
+        return LossTable.of(self.loss, np.asarray(classes), decides)
 
     def _check_classes(self, classes, y):
         """Raise if labels are ambiguous, or unknown to the classifier.
@@ -391,7 +433,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         return put_label(labels, rejected, self.reject_label_)
 
     def decide(self, X):
-        """Predict a class for each sample, also for samples that the rule rejects.
+        """Predict a class for each sample, also for rejected ones, see `decision`.
 
         .. versionadded:: 0.2
 

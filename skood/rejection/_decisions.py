@@ -21,7 +21,7 @@ from skood.rejection._report import make_report
 from skood.utils._batches import blockwise
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
-from skood.utils._labels import check_y, column, ood_mask, single_column
+from skood.utils._labels import check_y, column, ood_mask
 from skood.utils._metaestimators import n_rows
 from skood.utils._weights import check_weight, count_weights
 
@@ -41,6 +41,9 @@ class Decisions(SkoodEstimator):
 
     _parts_type = Parts
     _planned_parts: Any = None
+
+    #: Losses of all pairs of classes, or None, see `Parts`.
+    _table: Any = None
 
     #: Reason of rejections because of a high risk.
     _uncertain = "uncertain class"
@@ -78,6 +81,7 @@ class Decisions(SkoodEstimator):
         parts = self._planned_parts
         if parts is None or any(map(operator.is_not, parts, fitted)):
             parts = self._planned_parts = self._parts_type(*fitted)
+            parts.table = self._table
         return parts
 
     def __getstate__(self):
@@ -133,7 +137,7 @@ class Decisions(SkoodEstimator):
 
     @blockwise
     def _predictions(self, X):
-        return np.array(single_column(self.estimator_.predict(X)))  # of CatBoost
+        return np.array(self._parts().decide(X))
 
     @takes_input
     def _risks(self, X):
@@ -273,7 +277,7 @@ class Decisions(SkoodEstimator):
         "accepted as 'good' with probability 0.99"
         """
         check_scalar(n_columns, "n_columns", Integral, min_val=0)
-        return explain_decisions(self, X, n_columns, groups)
+        return explain_decisions(self, X, n_columns, groups, self._table)
 
     def report(
         self,

@@ -308,8 +308,11 @@ class RejectionExplanation:
         return "\n".join(["<table>", note, f"<thead>{head}</thead>", *body, "</table>"])
 
 
-def explain_decisions(clf, X, n_columns, groups=None):
-    """Return the `RejectionExplanation` of the decisions of a fitted predictor."""
+def explain_decisions(clf, X, n_columns, groups=None, table=None):
+    """Return the `RejectionExplanation` of the decisions of a fitted predictor.
+
+    `table` is the `LossTable` of a classifier, or None.
+    """
     reasons = clf.reject_reason(X, groups)
     n_samples = len(reasons.reason)
     risk_detector = clf.risk_detector_
@@ -323,9 +326,12 @@ def explain_decisions(clf, X, n_columns, groups=None):
         if detector is not None
     }
     predicted = np.asarray(labels_before_rejection(clf)(X))
-    probabilities = None
-    if hasattr(clf, "predict_proba"):
-        probabilities = clf.predict_proba(X)
+    name, classes, values = "probability", getattr(clf, "classes_", None), None
+    if table is not None and table.decides:
+        name, classes = "expected loss", np.asarray(clf.estimator_.classes_)
+        values = -table.risks(clf.estimator_.predict_proba(X), classes)
+    elif hasattr(clf, "predict_proba"):
+        values = clf.predict_proba(X)
     sentences = []
     for i, reason in enumerate(reasons.reason):
         if reason == "out-of-distribution":
@@ -337,7 +343,7 @@ def explain_decisions(clf, X, n_columns, groups=None):
             continue
         likely = [None]
         if not regression:
-            likely = [_probability(clf.classes_, probabilities, i, reason)]
+            likely = [_likeliest(name, classes, values, i, reason)]
         if reason == "accepted":
             shown = _value if regression else _label
             sentence = f"accepted as {shown(predicted[i])}"
@@ -347,7 +353,8 @@ def explain_decisions(clf, X, n_columns, groups=None):
         if risk_detector is not None or not likely[0]:
             why = _why("risk", details, detectors, reasons, i)
         end = "".join(f"; {p}" if why else f": {p}" for p in likely if p)
-        kind = "uncertain" if regression else "likely misclassified"
+        is_likely = name == "probability" and not regression
+        kind = "likely misclassified" if is_likely else "uncertain"
         sentences.append(f"rejected as {kind}{why}{end}")
     tables = [each for each in details.values() if "contributions" in each]
     table = tables[0] if tables else _empty(n_samples)
@@ -368,16 +375,16 @@ def _empty(n_samples):
     return {"columns": np.empty(0, object), **dict.fromkeys(names, none)}
 
 
-def _probability(classes, probabilities, i, reason):
-    """Return a phrase for the probabilities of the likeliest classes, or None."""
-    if probabilities is None:
+def _likeliest(name, classes, values, i, reason):
+    """Return a phrase for the best classes, of the largest values, or None."""
+    if values is None:
         return None
-    order = np.argsort(-probabilities[i], kind="stable")[:2]
-    first, *others = [(f"{probabilities[i, k]:.2f}", _label(classes[k])) for k in order]
+    order = np.argsort(-values[i], kind="stable")[:2]
+    first, *others = [(f"{abs(values[i, k]):.2f}", _label(classes[k])) for k in order]
     if reason == "accepted" or not others:
-        return f"probability {first[0]}"
+        return f"{name} {first[0]}"
     (second,) = others
-    return f"probability {first[0]} of {first[1]} against {second[0]} of {second[1]}"
+    return f"{name} {first[0]} of {first[1]} against {second[0]} of {second[1]}"
 
 
 def _why(name, details, detectors, reasons, i):

@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_consistent_length
 from skood.decision import ScoredSamples
 from skood.nn._shared_forward import NetworkPlan, shared_outputs
 from skood.rejection._regression_scores import (
+    LossModel,
     RegressionScore,
     bound_score,
     targets_of,
@@ -37,6 +38,7 @@ from skood.utils._labels import (
     id_rows,
     is_nan,
     ood_mask,
+    single_column,
     sortable_labels,
 )
 from skood.utils._memory_maps import is_mapped
@@ -45,6 +47,7 @@ from skood.utils._metaestimators import (
     estimator_kind,
     take_rows,
     unwrap,
+    unwrapped,
     with_seeds,
 )
 from skood.utils._progress import in_parallel
@@ -54,6 +57,9 @@ from skood.utils._warnings import warn
 from skood.utils._weights import check_weight, row_weight
 
 _NO_ARGUMENTS: tuple = ({}, {}, {})
+
+#: Names of the risk score without a detector, for a `LossTable`, and without one.
+RISK_NAMES = "expected loss of the decision", "1 - max probability"
 
 
 class LabeledSamples(NamedTuple):
@@ -208,6 +214,9 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
     #: Classes all whose samples were held out of the fit.
     unfitted: Any = ()
 
+    #: A `LossTable`; None: zero-one losses of what the estimator predicts.
+    table: Any = None
+
     #: Kind of the estimator, and texts of errors for others.
     kind = "classifier"
     remedies: dict = {
@@ -265,6 +274,12 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
                     "calibration=0.3."
                 )
 
+    def check_plug_in(self, rule):
+        """Raise if a rule takes a risk score for the expected loss that is none."""
+        losses = None if self.table is None else self.table.losses
+        if losses is not None and not np.array_equal(losses, 1 - np.eye(len(losses))):
+            raise _no_expected_loss(rule, "risk_detector")
+
     def arguments(self, owner, data):
         """Return the arguments that pass weights and groups to the fits of the parts.
 
@@ -298,7 +313,7 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
     def described(self, inputs):
         """Return a line for a report on each score, from `inputs` of the fit."""
         classifier = type(unwrap(self.estimator)[0]).__name__
-        lines = {"risk": f"1 - max probability of {classifier}"}
+        lines = {"risk": f"{RISK_NAMES[self.table is None]} of {classifier}"}
         for name, detector in zip(("risk", "ood"), self[1:], strict=True):
             if detector is None:
                 continue
@@ -332,9 +347,10 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
             with named_errors(self.estimator):
                 estimator = clone(self.estimator).fit(X, y, **arguments[0])
             self.check_estimator(estimator, fitted=True)
-            return type(self)(
-                estimator, *self._fit_detectors(estimator, X, y, arguments)
-            )
+            detectors = self._fit_detectors(estimator, X, y, arguments)
+            fitted = type(self)(estimator, *detectors)
+            fitted.table = self.table
+            return fitted
         except Exception as error:
             if train is not None:
                 self._explain_failure(error, data.y, train)
@@ -393,6 +409,7 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
         folds = calibration_folds(len(y), y, calibration, rng, data.groups)
         seeded = with_seeds(self, None if random_state is None else rng)
         parts = type(self)(*seeded)
+        parts.table = self.table
         once = isinstance(calibration, Real) and calibration < 1
         unfitted = parts._unfitted_classes(y, folds, once)
         ood_folds = _ood_folds(data, folds, rng)
@@ -457,29 +474,46 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
 
     def score(self, X):
         """Return risk scores and OOD scores (or None) of samples: high = reject."""
-        return self.predict(X, ())
+        return self.predict(X, labels=False)
 
-    def predict(self, X, methods=("predict",)):
-        """Return risk scores, OOD scores (or None) and predictions of samples."""
-        if self.risk_detector is None:
-            methods = ("predict_proba", *methods)
+    def predict(self, X, labels=True):
+        """Return risk scores, OOD scores (or None) and, with `labels`, the labels."""
+        table, by_proba = self.table, self.risk_detector is None
+        decides = table is not None and table.decides
+        methods: tuple = ()
+        if by_proba or (labels and decides):
+            methods += ("predict_proba",)
             if not hasattr(self.estimator, "predict_proba"):
                 raise ValueError(
-                    "risk_detector=None uses 1 - max probability, but "
+                    f"risk_detector=None uses {RISK_NAMES[table is None]}, but "
                     f"{type(self.estimator).__name__} has no predict_proba. Pass a "
                     "risk_detector such as skood.detectors.MaxLogit()."
                 )
+        if not decides and (labels or (by_proba and table is not None)):
+            methods += ("predict",)
         results = self.plan.run(X, methods)
-        if self.risk_detector is not None:
-            risk = -results.pop(0)
+        risk = None if by_proba else -results.pop(0)
         ood = None if self.ood_detector is None else -results.pop(0)
-        if self.risk_detector is None:
+        proba = results.pop(0) if "predict_proba" in methods else None
+        predicted = results.pop() if results else None
+        if proba is not None and table is None:
             # 1 - max p is the sum of the others, which rounding of a maximum near 1
             # would lose
-            proba = np.array(results.pop(0), dtype=np.float64)
+            proba = np.array(proba, dtype=np.float64)
             proba[np.arange(len(proba)), proba.argmax(axis=1)] = 0.0
             risk = proba.sum(axis=1)
-        return risk, ood, *results
+        elif proba is not None:
+            classes = self.estimator.classes_
+            predicted, expected = table.decided(proba, classes, predicted)
+            risk = expected if by_proba else risk
+        return (risk, ood, predicted) if labels else (risk, ood)
+
+    def decide(self, X):
+        """Return the labels of samples, without scores of detectors."""
+        if self.table is None or not self.table.decides:
+            return single_column(self.estimator.predict(X))  # of CatBoost
+        proba = self.estimator.predict_proba(X)
+        return self.table.decided(proba, self.estimator.classes_)[0]
 
     def labeled_scores(self, X, X_ood):
         """Return scored samples, without losses, and predictions for the ID samples.
@@ -493,7 +527,7 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
             risk_id, ood_id, predicted = self.predict(X)
             warn_of_training_samples(X, *self)
         if X_ood is not None:
-            risk_ood, ood_ood = self.predict(X_ood, ())
+            risk_ood, ood_ood = self.predict(X_ood, labels=False)
         scores = risk_id, ood_id, np.zeros(len(risk_id)), risk_ood, ood_ood
         return ScoredSamples.from_arrays(*scores), predicted
 
@@ -515,6 +549,11 @@ class RegressionParts(Parts):
         """Return the parts: there are no labels."""
         return self
 
+    def check_plug_in(self, rule):
+        """Raise if a rule takes a risk score for the expected loss that is none."""
+        if not isinstance(unwrapped(self.risk_detector), LossModel):
+            raise _no_expected_loss(rule, "uncertainty")
+
     def _uses_outputs(self, detector):
         is_score = isinstance(detector, RegressionScore)
         return is_score and super()._uses_outputs(detector)
@@ -529,6 +568,14 @@ class RegressionParts(Parts):
 
     def _unfitted_classes(self, y, folds, once):
         return ()
+
+
+def _no_expected_loss(rule, name):
+    """Return the error of a rule that requires another risk score."""
+    return ValueError(
+        f"{type(rule).__name__} takes the risk score for the expected loss: leave "
+        f"{name} at None, or use CostBased."
+    )
 
 
 def _check_groups(calibration, groups):

@@ -31,6 +31,7 @@ from skood.exceptions import NotCertifiableError
 from skood.rejection._decisions import Decisions
 from skood.rejection._explanation import ScoreReference
 from skood.rejection._parts import (
+    RISK_NAMES,
     CalibrationRecord,
     LabeledSamples,
     Parts,
@@ -137,6 +138,7 @@ class SelectivePredictor(Decisions):
             data = self._separated(X, y, sample_weight, groups, ood_source)
             self._check_data(data)
             parts = parts.checked(data)
+            parts.table = self._table
             if self.rule is not None:
                 self._check_rule(parts, data)
             self.detector_inputs_ = parts.inputs()
@@ -148,6 +150,7 @@ class SelectivePredictor(Decisions):
             with self._naming_ood_label(data):
                 if self.rule is None:
                     parts = type(parts)(*with_seeds(parts, self.random_state))
+                    parts.table = self._table
                     self._store(parts.fit(labeled), data.y)
                 else:
                     how = self.calibration, self.random_state, self.n_jobs
@@ -195,6 +198,8 @@ class SelectivePredictor(Decisions):
         """Raise before a long fit on errors that would only occur after it."""
         solver, certificate = self._options()
         self.rule.check_params()
+        if parts.risk_detector is not None and self.rule.plug_in() is not None:
+            parts.check_plug_in(self.rule)
         solver._validate_params()
         if certificate is not None:
             certificate._validate_params()
@@ -266,7 +271,7 @@ class SelectivePredictor(Decisions):
     def _drawn_parts(self):
         parts = dict(zip(self._parts_type.names, self._parts(), strict=True))
         if self.risk_detector_ is None:
-            parts["risk_detector"] = "1 - max probability"
+            parts["risk_detector"] = RISK_NAMES[self._table is None]
         if self.ood_detector_ is None:
             del parts["ood_detector"]
         return {**parts, "rule": self._rule_line()}

@@ -3,9 +3,15 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from typing import NamedTuple
+
 import numpy as np
 
 from skood.utils._labels import check_labels, label_codes
+from skood.utils._stored import stored
+
+# Expected losses that differ by less than this relative amount are tied.
+_ROUNDING = 1e-12
 
 REGRESSION_LOSSES = {"absolute_error": np.abs, "squared_error": np.square}
 
@@ -60,14 +66,19 @@ def _from_matrix(y_true, y_pred, matrix, classes):
             "classes=None."
         )
     classes = np.asarray(classes)
-    if matrix.shape != (len(classes), len(classes)):
-        raise ValueError(
-            f"A loss matrix for {len(classes)} classes must have shape "
-            f"({len(classes)}, {len(classes)}), got {matrix.shape}."
-        )
+    _check_shape(matrix, len(classes))
     where = _codes(y_true, classes, "y_true")
     columns = _codes(y_pred, classes, "y_pred")
     return matrix[where, columns]
+
+
+def _check_shape(matrix, n_classes):
+    """Raise unless a loss matrix has an entry for each pair of classes."""
+    if matrix.shape != (n_classes, n_classes):
+        raise ValueError(
+            f"A loss matrix for {n_classes} classes must have shape "
+            f"({n_classes}, {n_classes}), got {matrix.shape}."
+        )
 
 
 def _check_pred(y_pred, n_samples, where):
@@ -150,3 +161,79 @@ def per_sample_loss(
             f"{float(values[bad][0])!r} (in {int(bad.sum())} of {values.size} samples)."
         )
     return values
+
+
+@stored
+class LossTable(NamedTuple):
+    """Losses of all pairs of classes, which determine decisions and their risks.
+
+    `losses` has the shape (n_classes, n_classes), true classes in rows, both in the
+    order of `classes`. With `decides` labels are Bayes decisions, else predictions.
+    """
+
+    classes: np.ndarray
+    losses: np.ndarray
+    decides: bool
+
+    @classmethod
+    def of(cls, loss, classes, decides):
+        """Return the table of a loss; raise if it is no loss of each pair."""
+        n_classes = len(classes)
+        pairs = np.repeat(classes, n_classes), np.tile(classes, n_classes)
+        if isinstance(loss, str):  # "zero_one"
+            losses = 1.0 - np.eye(n_classes)
+        elif callable(loss):
+            losses = _of_pairs(loss, *pairs).reshape(n_classes, n_classes)
+        else:
+            losses = np.array(loss, dtype=np.float64)
+            _check_shape(losses, n_classes)
+        bad = np.flatnonzero(~(np.isfinite(losses) & (losses >= 0)))
+        if bad.size:
+            raise ValueError(
+                f"loss must be finite and not negative, got {losses.item(bad[0])!r} "
+                f"for {_shown_pair(*pairs, bad[0])}."
+            )
+        return cls(np.asarray(classes), losses, decides)
+
+    def risks(self, proba, classes):
+        r"""Return the expected loss of each class as the decision, (n_samples, n).
+
+        These are :math:`\rho_k(x) = \sum_y p(y | x) L[y, k]`, Franc et al., eq. (4),
+        for probabilities of `classes`, all classes of the table or a subset.
+        """
+        codes = _codes(np.asarray(classes), self.classes, "classes_ of the estimator")
+        losses = self.losses[np.ix_(codes, codes)]
+        # unlike a product of matrices, independent of the other samples
+        return np.einsum("ny,yk->nk", np.asarray(proba, dtype=np.float64), losses)
+
+    def decided(self, proba, classes, predicted=None):
+        """Return the labels of samples, and the expected losses of these labels."""
+        classes, risks = np.asarray(classes), self.risks(proba, classes)
+        if self.decides:
+            risk = risks.min(axis=1)
+            tied = risks <= (1 + _ROUNDING) * risk[:, None]
+            return classes[tied.argmax(axis=1)], risk
+        codes = label_codes(np.asarray(predicted), classes)
+        return predicted, risks[np.arange(len(risks)), codes]
+
+
+def _of_pairs(loss, y_true, y_pred):
+    """Return the values of a callable; an error names a pair that causes it."""
+    try:
+        return _per_row(loss(y_true, y_pred), y_true.size)
+    except Exception as error:
+        for i in range(y_true.size):
+            try:
+                loss(y_true[i : i + 1], y_pred[i : i + 1])
+            except Exception as cause:
+                raise ValueError(
+                    "loss must be defined for each pair of classes, but it raises "
+                    f"{cause!r} for {_shown_pair(y_true, y_pred, i)}."
+                ) from error
+        raise
+
+
+def _shown_pair(y_true, y_pred, i):
+    """Return a pair of labels as text."""
+    pair = y_true[i : i + 1].tolist() + y_pred[i : i + 1].tolist()
+    return "the true class {!r} and the decision {!r}".format(*pair)

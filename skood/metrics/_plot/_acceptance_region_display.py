@@ -198,7 +198,8 @@ class AcceptanceRegionDisplay(BaseDisplay):
             )
         names = [f"-{name} score" for name in detector_names(clf, "")]
         if clf.risk_detector_ is None:
-            names[0] = "1 - max probability"
+            plain = isinstance(clf.loss, str)
+            names[0] = "1 - max probability" if plain else "expected loss"
         return cls.from_predictions(
             y,
             y_pred,
