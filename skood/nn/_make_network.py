@@ -9,9 +9,10 @@ import numpy as np
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
-from skood.nn._network import PipelineNetwork
+from skood.nn._network import PipelineNetwork, ScaledNetwork
 from skood.nn._sklearn_network import (
     BoosterNetwork,
+    CalibratedNetwork,
     LinearNetwork,
     MarginNetwork,
     MLPNetwork,
@@ -64,6 +65,8 @@ def plain_network(
             f"{type(estimator).__name__}."
         )
     check_one_column(estimator)
+    if is_instance(estimator, "sklearn.calibration", "CalibratedClassifierCV"):
+        return _calibrated_network(estimator, options)
     is_skorch = is_instance(estimator, "skorch.net", "NeuralNet")
     has_logits = hasattr(estimator, "_prepare_input") and hasattr(
         estimator, "predict_logits"
@@ -94,6 +97,29 @@ def plain_network(
         "skood.nn.pretrained(module, classes=...), got "
         f"{type(estimator).__name__}."
     )
+
+
+def _calibrated_network(estimator, options):
+    """Return the network of a CalibratedClassifierCV, of its classifier if possible.
+
+    A single temperature multiplies the logits. It is fitted to the margins (-d, d) of a
+    binary decision function d, which are twice those of a network.
+    """
+    check_is_fitted(estimator)
+    entry, *others = estimator.calibrated_classifiers_
+    if others or entry.method != "temperature":
+        require_penultimate(estimator, options["layer"])
+        return CalibratedNetwork(estimator)
+    inner = entry.estimator
+    network = plain_network(inner, **options)
+    has_margins = hasattr(inner, "decision_function")
+    if isinstance(network.core, ProbabilityNetwork) or not (
+        has_margins or predicts_softmax(inner)
+    ):
+        return ProbabilityNetwork(estimator)
+    is_binary = len(estimator.classes_) == 2
+    beta = float(entry.calibrators[0].beta_)
+    return ScaledNetwork(estimator, network, beta * (1 + (is_binary and has_margins)))
 
 
 def has_dense_features(estimator):

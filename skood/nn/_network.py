@@ -194,26 +194,71 @@ class Network(ABC):
         )
 
 
-class PipelineNetwork(Network):
+class WrappedNetwork(Network):
+    """Base class of networks with another one inside, `_last`, for layers and head."""
+
+    def __init__(self, estimator, last):
+        self.estimator, self._last = estimator, last
+        self.place, self.batch_size = last.place, last.batch_size
+        self.takes_blocks = last.takes_blocks
+
+    @property
+    def core(self):
+        """Network inside, without the steps of a pipeline."""
+        return self._last.core
+
+    @property
+    def features_are_hidden(self):  # type: ignore[override]
+        """Whether features of the network inside are outputs of a hidden layer."""
+        return self._last.features_are_hidden
+
+    @property
+    def target(self):
+        """Device of the network inside."""
+        return self._last.target
+
+    def blocks(self, outputs):
+        """Cut the outputs of all samples as `iter_outputs` does."""
+        yield from self._last.blocks(outputs)
+
+    def find_head(self):
+        """Return the head of the network inside, and the name of its layer."""
+        return self._last.find_head()
+
+    def prepare(self, X):
+        """See `Network`."""
+        return self._last.prepare(X)
+
+    def layer_names(self, samples):
+        """See `Network`."""
+        return self._last.layer_names(samples)
+
+    def layers(self, samples, names, pooling="mean"):
+        """See `Network`."""
+        return self._last.layers(samples, names, pooling)
+
+    def input_gradient(self, samples, function, move):
+        """See `Network`."""
+        return self._last.input_gradient(samples, function, move)
+
+    def replaced(self, samples, names, function):
+        """See `Network`."""
+        return self._last.replaced(samples, names, function)
+
+
+class PipelineNetwork(WrappedNetwork):
     """Network of the last step of a pipeline, on samples transformed by the others.
 
     Layers, gradients and replacements refer to the last step.
     """
 
     def __init__(self, pipeline, last):
-        self.estimator, self._last = pipeline, last
-        self.place, self.batch_size = last.place, last.batch_size
-        self.takes_blocks = last.takes_blocks
+        super().__init__(pipeline, last)
         # whether all steps before the last are rectifiers, before a classifier of
         # scikit-learn or a linear head
         self._rectifies = hasattr(last, "is_validated") and all(
             hasattr(step, "_rectify") for _, step in pipeline.steps[:-1]
         )
-
-    @property
-    def core(self):
-        """Network of the last step."""
-        return self._last.core
 
     @property
     def features_are_hidden(self):  # type: ignore[override]
@@ -222,11 +267,6 @@ class PipelineNetwork(Network):
             getattr(unwrapped(step), "_features_are_hidden", False)
             for _, step in self.estimator.steps[:-1]
         )
-
-    @property
-    def target(self):
-        """Device of the classifier of the last step."""
-        return self._last.target
 
     def outputs_together(self, X, wanted):
         """Transform `X` by the steps before the last, then run the last."""
@@ -255,14 +295,6 @@ class PipelineNetwork(Network):
             return (X,)
         return (X[block] for block in row_chunks(len(X), X[0].nbytes, _BLOCK_BYTES))
 
-    def blocks(self, outputs):
-        """Cut the outputs of all samples as `iter_outputs` does."""
-        yield from self._last.blocks(outputs)
-
-    def find_head(self):
-        """Return the head of the last step, and the name of its layer."""
-        return self._last.find_head()
-
     def prepare(self, X):
         """Transform samples, and validate them."""
         return self._last.prepare(self._transform(X))
@@ -276,18 +308,49 @@ class PipelineNetwork(Network):
                 X = step.transform(X)
         return X
 
-    def layer_names(self, samples):
+
+class ScaledNetwork(WrappedNetwork):
+    """Network whose logits are multiplied, such as by an inverse temperature."""
+
+    def __init__(self, estimator, last, factor):
+        super().__init__(estimator, last)
+        self.features_are_inputs = last.features_are_inputs
+        self._factor = factor
+
+    def outputs_together(self, X, wanted):
         """See `Network`."""
-        return self._last.layer_names(samples)
+        inner = [(network._last, needs) for network, needs in wanted]
+        for block in self._last.outputs_together(X, inner):
+            yield [outputs.scaled(self._factor) for outputs in block]
+
+    def find_head(self):
+        """Return the scaled head, and the name of its layer."""
+        head, place = self._last.find_head()
+        return head.scaled(self._factor), place
 
     def layers(self, samples, names, pooling="mean"):
         """See `Network`."""
-        return self._last.layers(samples, names, pooling)
+        for block in self._last.layers(samples, names, pooling):
+            yield Layers(block.outputs, self._factor * block.logits)
 
     def input_gradient(self, samples, function, move):
         """See `Network`."""
-        return self._last.input_gradient(samples, function, move)
+
+        def scaled(logits):
+            return self._factor * function(self._factor * logits)
+
+        for logits in self._last.input_gradient(samples, scaled, move):
+            yield self._factor * logits
 
     def replaced(self, samples, names, function):
         """See `Network`."""
-        return self._last.replaced(samples, names, function)
+        for block in self._last.replaced(samples, names, function):
+            yield [self._factor * logits for logits in block]
+
+    def with_weights(self, **options):
+        """Raise: the temperature is no weight of the network."""
+        raise self._no_layers()
+
+    def with_dropout(self, device, seed):
+        """Raise: the temperature was fitted without dropout."""
+        raise self._no_layers()

@@ -32,6 +32,10 @@ class Head:
     coef: np.ndarray
     intercept: np.ndarray
 
+    def scaled(self, factor):
+        """Return the head with its logits multiplied by a factor."""
+        return Head(factor * self.coef, factor * self.intercept)
+
     @property
     def origin(self):
         """The u of least length with W u + b = 0, or in the least squares sense.
@@ -66,6 +70,11 @@ class NetworkOutputs(NamedTuple):
     head: Head | None = None
     weight: np.ndarray | None = None
     keys: SampleKeys | None = None
+
+    def scaled(self, factor):
+        """Return the outputs with the logits, and the head, multiplied by a factor."""
+        logits = None if self.logits is None else factor * self.logits
+        return self._replace(logits=logits, head=self.head and self.head.scaled(factor))
 
     @property
     def array(self):

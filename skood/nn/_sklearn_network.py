@@ -460,6 +460,21 @@ class ProbabilityNetwork(InputNetwork):
         return np.log(np.maximum(proba, np.finfo(np.float64).tiny))
 
 
+class CalibratedNetwork(ProbabilityNetwork):
+    """CalibratedClassifierCV without a single temperature: probabilities alone."""
+
+    def _no_layers(self):
+        return TypeError(
+            "This needs the layers or the linear head of one classifier, which a "
+            "CalibratedClassifierCV has with a single temperature only: pass "
+            "CalibratedClassifierCV(classifier, method='temperature', ensemble=False) "
+            f"in place of {self.estimator!r}, or a detector that uses logits only."
+        )
+
+    def _head(self):
+        raise self._no_layers()
+
+
 class MarginNetwork(InputNetwork):
     """Classifier with only decision_function: logits are the margins."""
 
