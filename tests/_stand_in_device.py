@@ -11,6 +11,7 @@ tensors of the CPU. Views and results of operators on them are on the device as 
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 from unittest import mock
 
 import numpy as np
@@ -86,10 +87,12 @@ def _is_cuda(device):
 class StandInDevice(TorchFunctionMode):
     """Torch functions with one CUDA device; see `stand_in_device`."""
 
+    # Weak references to the storages on the device, in all contexts, by address.
+    _storages: ClassVar[dict] = {}
+
     def __init__(self):
         super().__init__()
         self.counts = Counts()
-        self._storages: dict = {}
 
     @contextmanager
     def counted(self):
@@ -112,11 +115,10 @@ class StandInDevice(TorchFunctionMode):
         with torch._C.DisableTorchFunction():
             storage = _storage(tensor)
         if storage._cdata not in self._storages:
-            self._storages = {
-                key: weak
-                for key, weak in self._storages.items()
-                if len(self._storages) < 4096 or not weak.expired()
-            }
+            if len(self._storages) > 4096:
+                for key, weak in list(self._storages.items()):
+                    if weak.expired():
+                        del self._storages[key]
         # a weak reference keeps the address from being used again
         self._storages[storage._cdata] = StorageWeakRef(storage)
         return tensor
@@ -178,7 +180,12 @@ class StandInDevice(TorchFunctionMode):
             return
         others = [x for x in tensors if x.ndim and not any(x is y for y in inside)]
         if name in ("__getitem__", "__setitem__", "index_put", "index_put_"):
-            self._count_index(args)
+            if name != "__setitem__" or isinstance(args[2], torch.Tensor):
+                self._count_index(args)  # a number is set without a wait
+            else:
+                before = self.counts.waits
+                self._count_index(args)
+                self.counts.waits = before
             if name == "__setitem__" and others and others[-1] is args[-1]:
                 self._sent(args[-1])
             if not self.holds(args[0]):

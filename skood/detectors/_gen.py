@@ -160,6 +160,7 @@ def _log_others(others, shifted):
     xp = array_namespace(others)
     lost = others < np.finfo(np.float64).tiny
     log_others = xp.log(xp.where(lost, xp.ones_like(others), others))
-    if xp.any(lost):
-        log_others[lost] = log_sum_exp(shifted[lost])
+    indices = xp.nonzero(lost)[0]
+    if len(indices):
+        log_others[indices] = log_sum_exp(shifted[indices])
     return log_others

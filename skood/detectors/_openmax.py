@@ -385,8 +385,8 @@ def leading_columns(logits, k):
     values = logits[indices, leading]
     ranked = leading[indices, in_order(values)]
     reach = xp.min(values, axis=1, keepdims=True)
-    tied = xp.sum(xp.astype(logits >= reach, xp.int64), axis=1) > k
-    if xp.any(tied):  # a partial sort returns arbitrary ones of equal entries
+    tied = xp.nonzero(xp.sum(xp.astype(logits >= reach, xp.int64), axis=1) > k)[0]
+    if len(tied):  # a partial sort returns arbitrary ones of equal entries
         ranked[tied] = in_order(logits[tied])[:, :k]
     return ranked
 

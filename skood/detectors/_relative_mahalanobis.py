@@ -188,6 +188,7 @@ class RelativeMahalanobis(OutputDetector):
         if self.covariance is not None:
             directions, variances = self._background(whitener)
         self._directions = directions
+        self._shift = self._lost @ directions
         self._precisions = 1.0 / variances
         self._gaps = gaps
         self._centers = gaps @ directions
@@ -238,8 +239,8 @@ class RelativeMahalanobis(OutputDetector):
         centered = centered_rows(
             outputs.features, outputs.asarray(self.background_location_)
         )
-        lost = outputs.asarray(self._lost @ self._directions)
-        return centered @ outputs.asarray(self._directions) - lost
+        at = centered @ outputs.asarray(self._directions)
+        return at - outputs.asarray(self._shift)
 
     def _score_left_out(self, chunk, labels):
         if self.covariance is not None or self._shrinks:
@@ -270,7 +271,7 @@ class RelativeMahalanobis(OutputDetector):
 
     def _onnx_score(self, outputs):
         at = (outputs.features - self.background_location_) @ self._directions
-        at = at - self._lost @ self._directions
+        at = at - self._shift
         return (at * self._precisions * at).sum() - at.nearest(self._centers)
 
     def _explained(self, outputs):

@@ -13,6 +13,7 @@ from skood.utils._array_api import (
     array_namespace,
     as_double,
     asarray_like,
+    sent_once,
     to_device,
     to_host,
 )
@@ -22,7 +23,7 @@ from skood.utils._parallel import NO_LIMIT, map_chunks, one_thread
 from skood.utils._sample_keys import SampleKeys
 from skood.utils._sparse import stacked
 from skood.utils._stored import stored
-from skood.utils._torch import row_chunks
+from skood.utils._torch import is_tensor, row_chunks
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,12 @@ class NetworkOutputs(NamedTuple):
         return array_namespace(self.array)
 
     def asarray(self, array):
-        """Return a NumPy array as the array type of the outputs, on its device."""
+        """Return a fitted NumPy array as the array type of the outputs, on its device.
+
+        A copy on a GPU is stored as long as the array exists: neither may be changed.
+        """
         like = self.logits if self.features is None else self.features
-        return array if type(like) is np.ndarray else asarray_like(array, like)
+        return sent_once(array, like.device) if is_tensor(like) else array
 
     def to(self, device):
         """Return the outputs with its arrays on a torch device, or None: NumPy."""
@@ -141,7 +145,7 @@ class NetworkOutputs(NamedTuple):
         if self.weight is None:
             return float(xp.sum(values, dtype=xp.float64))
         values = xp.astype(values, xp.float64, copy=False)
-        return float(xp.sum(values * self.asarray(self.weight)))
+        return float(xp.sum(values * asarray_like(self.weight, values)))
 
     def take(self, index):
         """Return the outputs of the samples `index`; a slice is not copied."""
@@ -207,8 +211,10 @@ def map_samples(function, outputs, size, device, threads, sparse=False):
             if type(chunk) is np.ndarray:  # for the speed of small calls
                 values.append(chunk.astype(np.float64, copy=False))
             else:
-                values.append(to_host(as_double(chunk)))
-    return values[0] if len(values) == 1 else np.concatenate(values)
+                values.append(as_double(chunk))
+    if len(values) == 1:
+        return to_host(values[0])
+    return to_host(array_namespace(values[0]).concat(values))  # one transfer
 
 
 def linear_logits(X, coef, intercept):
@@ -248,7 +254,8 @@ def symmetric_head(coef, intercept):
     if coef.shape[0] == 1:
         coef = np.concatenate([-coef, coef]) / 2
         intercept = np.concatenate([-intercept, intercept]) / 2
-    return Head(coef, intercept)
+    # views: copies of them on a GPU end with the head, and so before weights change
+    return Head(coef.view(), intercept.view())
 
 
 def symmetric_logits(margin):

@@ -46,8 +46,13 @@ _HAS_ASTYPE = hasattr(np, "astype")
 # Inner products of rows, from NumPy 2.0 on.
 _VECDOT = getattr(np, "vecdot", None)
 
-# Arrays in another precision, by the id of the array and the dtype.
-_CASTS: dict = {}
+# Arrays in another precision or on a torch device, by the id of the array and these.
+_COPIES: dict = {}
+
+# Bytes of the temporaries of a chunk on a GPU: at most this, and a share of what is
+# free; at least what a CPU is given.
+_GPU_CHUNK_BYTES = 2**30
+_FREE_SHARE = 5
 
 
 def has_finite_squares(array):
@@ -111,6 +116,22 @@ def array_device(device, array):
     return None if resolved.type == "cpu" or issparse(array) else resolved
 
 
+def chunk_bytes(device, size):
+    """Return the bytes of temporaries of a chunk: `size` on the CPU, 1 GiB on a GPU.
+
+    At most a fifth of the free memory of CUDA, at least `size`.
+    """
+    if device is None or device.type == "cpu":
+        return size
+    free = _FREE_SHARE * _GPU_CHUNK_BYTES
+    if device.type == "cuda":
+        from torch import cuda
+
+        cached = cuda.memory_reserved(device) - cuda.memory_allocated(device)
+        free = cuda.mem_get_info(device)[0] + cached
+    return max(size, min(_GPU_CHUNK_BYTES, free // _FREE_SHARE))
+
+
 def to_device(array, device):
     """Move an array: to a torch device, or to NumPy (row by row) for None."""
     if device is None:
@@ -139,17 +160,29 @@ def as_double(array):
 
 
 def cast_once(array, dtype):
-    """Return a NumPy array in another precision, stored as long as the array exists.
-
-    For fitted arrays, which are never changed in place.
-    """
+    """Return a fitted NumPy array in another precision, see `_copy_of`."""
     if array.dtype == dtype:
         return array
-    key = id(array), dtype
-    entry = _CASTS.get(key)
+    return _copy_of(array, dtype, lambda: array.astype(dtype))
+
+
+def sent_once(array, device):
+    """Return a fitted NumPy array on a torch device, see `_copy_of`."""
+    if device.type == "cpu":  # which shares its memory
+        return to_device(array, device)
+    return _copy_of(array, device, lambda: to_device(array, device))
+
+
+def _copy_of(array, kind, function):
+    """Return a copy of a NumPy array, stored as long as the array exists.
+
+    For fitted arrays, which are never changed in place; nor must be the copy.
+    """
+    key = id(array), kind
+    entry = _COPIES.get(key)
     if entry is None or entry[0]() is not array:
-        gone = ref(array, lambda _: _CASTS.pop(key, None))
-        entry = _CASTS[key] = gone, array.astype(dtype)
+        gone = ref(array, lambda _: _COPIES.pop(key, None))
+        entry = _COPIES[key] = gone, function()
     return entry[1]
 
 
@@ -252,8 +285,8 @@ def nearest(points, centers):
     index = xp.argmin(gaps, axis=1)
     norms = row_dots(points, points)
     squared = norms + gaps[row_indices(gaps), index]
-    canceled = squared < _CANCELS * norms
-    if xp.any(canceled):
+    canceled = xp.nonzero(squared < _CANCELS * norms)[0]
+    if len(canceled):
         gaps = points[canceled] - centers[index[canceled]]
         squared[canceled] = row_dots(gaps, gaps)
     return squared, index

@@ -267,7 +267,7 @@ def test_arrays_that_torch_does_not_take_as_they_are():
 
 
 def test_an_array_is_cast_once():
-    before = len(_arrays._CASTS)
+    before = len(_arrays._COPIES)
     array = np.arange(6.0).reshape(2, 3)
     single = cast_once(array, np.float32)
     assert single.dtype == np.float32
@@ -276,6 +276,6 @@ def test_an_array_is_cast_once():
     assert cast_once(array, np.float64) is array
     other = array.copy()
     assert cast_once(other, np.float32) is not single
-    assert len(_arrays._CASTS) == before + 2
+    assert len(_arrays._COPIES) == before + 2
     del array, other
-    assert len(_arrays._CASTS) == before
+    assert len(_arrays._COPIES) == before

@@ -31,7 +31,7 @@ from skood.detectors._common._partial_fit import NotEnoughRows, RowSample
 from skood.nn._linear_head import LinearHead
 from skood.nn._make_network import has_dense_features, make_network
 from skood.nn._outputs import NetworkOutputs, concatenate, map_samples
-from skood.utils._array_api import array_device
+from skood.utils._array_api import array_device, chunk_bytes
 from skood.utils._atomic_fit import kept_state
 from skood.utils._batches import (
     array_batches,
@@ -674,7 +674,9 @@ class OutputDetector(BaseDetector):
         """Return the options of `map_samples`: size, device, threads and sparse."""
         device = array_device(self._device, outputs.array)
         size, per_row = self._chunk_bytes, self._bytes_per_row(outputs)
-        if outputs.features is None and device is None:
+        if device is not None:
+            size = chunk_bytes(device, size)
+        elif outputs.features is None:
             least = self._logit_chunk_samples * per_row
             size = min(size, max(self._logit_chunk_bytes, least))
         # threads, unless there is a large matrix product, which has its own

@@ -99,7 +99,7 @@ def added_features(sums, chunk):
     features, xp = chunk.features, chunk.xp
     if chunk.weight is not None:
         gaps = as_double(features) - chunk.asarray(origin)
-        added = to_host(chunk.asarray(chunk.weight) @ gaps)
+        added = to_host(asarray_like(chunk.weight, gaps) @ gaps)
         return origin, count + chunk.weight.sum(), total + added
     if features.dtype == xp.float32:
         # Sums of float32 features are exact in float64; a product is faster than `sum`.

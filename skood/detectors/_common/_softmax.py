@@ -55,7 +55,8 @@ def without_largest(shifted):
     """Return logits minus the largest one, with -inf in place of its 0."""
     xp = array_namespace(shifted)
     is_top = shifted == 0.0
-    if xp.count_nonzero(is_top) == shifted.shape[0]:  # no ties
+    # no ties; where a count would wait for a GPU, it is not computed
+    if type(is_top) is np.ndarray and np.count_nonzero(is_top) == len(shifted):
         shifted[is_top] = -xp.inf
     else:
         shifted[row_indices(shifted), xp.argmax(shifted, axis=1)] = -xp.inf
