@@ -11,8 +11,8 @@ A package that is not installed is left out. Printed are:
   the accepted samples wrong or OOD, or a precision of .95 and a recall of .75 for ID
   samples, at a confidence of 90 %: how often a rule is certified, how often it breaks a
   bound, and the mean fraction of accepted samples (0 without a rule), for ``certify``
-  with the known prior and for MAPIE's ``BinaryClassificationController`` with 72 pairs
-  of thresholds;
+  (the precision with the known prior) and for MAPIE's
+  ``BinaryClassificationController`` with 72 pairs of thresholds;
 - alarms: normal scores, 300 calibration samples, a level of 1 %: streams of 10,000
   samples without a change that raise an alarm, the median delay after a shift of half a
   standard deviation at sample 1,001 among streams without an earlier alarm, and
@@ -37,27 +37,15 @@ from skood.combine import conformal_pvalues
 from skood.exceptions import NotCertifiableError
 from skood.monitor import ExchangeabilityMonitor
 from skood.rejection import (
-    BaseRule,
+    BoundedErrorRate,
     BoundedPrecisionRecall,
     Certificate,
-    Linear,
     ScoredSamples,
     certify,
 )
 from skood.selection import select_novelties
 
 PRIOR, ERROR_MAX = 0.15, 0.15
-
-
-class BoundedErrorRate(BaseRule):
-    """Most accepted samples where at most a fraction of them is wrong or OOD."""
-
-    def rates(self):
-        id, ood = 1 - PRIOR, PRIOR
-        return (Linear(-ERROR_MAX * id, loss=id, ood=ood * (1 - ERROR_MAX)),)
-
-    def cost(self):
-        return Linear(id=PRIOR - 1, ood=-PRIOR)
 
 
 def mixture(rng, n):
@@ -88,15 +76,12 @@ def rules(n_draws):
         return ((scores[:, 0] <= s) & (scores[:, 1] <= t)).astype(int)
 
     def by_skood(rule, scores, wrong, ood, seed):
-        (a, b), (a_ood, b_ood) = scores[~ood].T, scores[ood].T
-        loss = np.zeros(len(a)) if rule is precision_recall else 1.0 * wrong[~ood]
+        loss = 1.0 * (wrong & ~ood & (rule is not precision_recall))
+        sampling = "separate" if rule is precision_recall else "mixture"
+        samples = ScoredSamples(*scores.T, loss, ood)
+        certificate = Certificate(delta=0.1, sampling=sampling)
         try:
-            point = certify(
-                rule,
-                ScoredSamples.from_arrays(a, b, loss, a_ood, b_ood),
-                Certificate(delta=0.1),
-                random_state=seed,
-            )
+            point = certify(rule, samples, certificate, random_state=seed)
             return point.accept(*new.T)
         except NotCertifiableError:
             return None
@@ -117,7 +102,7 @@ def rules(n_draws):
         return None if best is None else accepted(new, *best)
 
     for n in (600, 2000):
-        for rule in (BoundedErrorRate(), precision_recall):
+        for rule in (BoundedErrorRate(ERROR_MAX), precision_recall):
             for name, method in (("skood", by_skood), ("MAPIE", by_mapie)):
                 rng, certified, violated, share = np.random.default_rng(0), 0, 0, 0.0
                 for seed in range(n_draws):

@@ -11,6 +11,7 @@ from skood.decision._base_rule import BaseRule, Linear
 from skood.decision._boundary import boundary_acceptance
 from skood.decision._bounded_rules import (
     BoundedAbstention,
+    BoundedErrorRate,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "AllOf",
     "BaseRule",
     "BoundedAbstention",
+    "BoundedErrorRate",
     "BoundedImprovement",
     "BoundedPrecisionRecall",
     "BoundedTPRFPR",

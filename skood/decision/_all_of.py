@@ -65,6 +65,14 @@ class AllOf(BaseRule):
         priors = (rule.ood_prior for rule in self.rules)
         return next((prior for prior in priors if prior is not None), None)
 
+    @property
+    def takes_prior(self):
+        return any(rule.takes_prior for rule in self.rules)
+
+    @property
+    def error_rates(self):
+        return sum((rule.error_rates for rule in self.rules), ())
+
     def rates(self):
         return tuple(itertools.chain.from_iterable(r.rates() for r in self.rules))
 

@@ -154,6 +154,16 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     is_searched = True
 
     @property
+    def takes_prior(self):
+        """Whether a fraction of OOD samples in deployment may be set."""
+        return self.ood_prior is not None
+
+    @property
+    def error_rates(self):
+        """Bounds on the error rate among all answers, a tuple."""
+        return ()
+
+    @property
     def needs_ood(self):
         """Whether OOD samples are required: if a bound or the cost depends on f."""
         functions = [*self.rates(), self.cost() or Linear()]
@@ -171,7 +181,8 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         -------
         rates : tuple of Linear
             Functions of t, e and f. A lower bound on t alone, and a bound on the
-            selective risk, also require that at least one ID sample is accepted.
+            selective risk or on the error rate, also require that at least one ID
+            sample is accepted.
         """
 
     def cost(self):
@@ -213,7 +224,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         """
         rates = self.rates()
         bounds = []
-        if any(map(_bounds_risk, rates)) and not any(map(is_floor, rates)):
+        if any(map(_bounds_ratio, rates)) and not any(map(is_floor, rates)):
             bounds.append(Linear(id=-1.0, constant=1.0))
         for rate in rates:
             bounds.append(_bound_on_counts(rate, n_id, n_ood, whole))
@@ -241,7 +252,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
 
     def _at_prior(self, ood_prior):
         """Return the rule at another share of OOD samples, if it depends on it."""
-        if self.ood_prior is None:
+        if not self.takes_prior:
             return self
         return clone(self).set_params(ood_prior=ood_prior)
 
@@ -305,7 +316,8 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
             Accepted ID samples, their summed loss, accepted OOD samples.
 
         n_id, n_ood : int
-            Numbers of ID and OOD samples.
+            Numbers of ID and OOD samples. If the rule leaves a prior open, the share
+            of OOD samples among them takes its place.
 
         Returns
         -------
@@ -313,7 +325,10 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
             Smaller is better; infinite where it is undefined (``N = 0``).
         """
         N, E = np.asarray(N), np.asarray(E, dtype=np.float64)
-        cost = self.cost()
+        rule = self
+        if self.takes_prior and self.ood_prior is None:
+            rule = self._at_prior(n_ood / (n_id + n_ood))
+        cost = rule.cost()
         if cost is not None:
             return cost.in_counts(n_id, n_ood).at(N, E, np.asarray(F))
         objective = np.full(np.broadcast_shapes(N.shape, E.shape), np.inf)
@@ -328,7 +343,12 @@ def _can_break(rate):
 
 def _bounds_risk(rate):
     """Return whether a bound on rates is one on the selective risk, e <= r t."""
-    return rate.loss > 0 >= rate.id and rate.ood == rate.constant == 0
+    return _bounds_ratio(rate) and rate.ood == 0
+
+
+def _bounds_ratio(rate):
+    """Return whether a bound is one on a ratio that needs an accepted ID sample."""
+    return rate.loss > 0 >= rate.id and rate.ood >= 0 == rate.constant
 
 
 def _bound_on_counts(rate, n_id, n_ood, whole):
@@ -365,7 +385,7 @@ def least_tpr(rule, n_id=math.inf):
     """Return the least TPR that a rule allows, with `n_id` samples at least one."""
     rates = rule.rates()
     floors = [rate.constant / -rate.id for rate in rates if is_floor(rate)]
-    needs_sample = rule.cost() is None or floors or any(map(_bounds_risk, rates))
+    needs_sample = rule.cost() is None or floors or any(map(_bounds_ratio, rates))
     return max([*floors, 1 / n_id if needs_sample else 0.0])
 
 

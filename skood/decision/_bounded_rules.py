@@ -1,4 +1,4 @@
-"""Rules that minimize the selective risk within bounds."""
+"""Rules that minimize the selective risk, or maximize answers, within bounds."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -235,3 +235,89 @@ class BoundedAbstention(BaseRule):
 
     def rates(self):
         return (Linear(id=-1.0, constant=self.coverage),)
+
+
+class BoundedErrorRate(BaseRule):
+    r"""Most answers at a bounded share of errors among them, OOD samples included.
+
+    Maximizes the share of accepted samples, where at most the share `error_max` of them
+    is wrong, and accepted OOD samples are wrong. Read more in the
+    :ref:`User Guide <guarantees_mixture>`.
+
+    .. versionadded:: 0.2
+
+    Parameters
+    ----------
+    error_max : float, default=0.1
+        Largest error rate, not negative: the mean loss of accepted samples, of OOD
+        samples 1 (of a mixture, the `max_loss` of the certificate).
+
+    ood_prior : float or None, default=None
+        Fraction of OOD samples in deployment, in [0, 1). None: unknown, for samples of
+        one mixture, with ``Certificate(sampling="mixture")``.
+
+    See Also
+    --------
+    BoundedImprovement : Bounds the errors among the accepted ID samples alone.
+    BoundedPrecisionRecall : Bounds the share of OOD samples among accepted samples.
+
+    Notes
+    -----
+    With the prior :math:`\pi`, TPR t, FPR f, and the summed loss e of the accepted ID
+    samples per ID sample, the problem is
+
+    .. math::
+        \max \, (1 - \pi) t + \pi f \quad\text{such that}\quad
+        (1 - \pi) e + \pi f \le \alpha \left((1 - \pi) t + \pi f\right)
+
+    with :math:`\alpha` = `error_max`, and at least one ID sample is accepted.
+
+    Examples
+    --------
+    >>> from skood.rejection import BoundedErrorRate, ScoredSamples, solve
+    >>> rule = BoundedErrorRate(error_max=0.45, ood_prior=0.2)
+    >>> scores = [0.1, 0.2, 0.3, 0.4], None, [0, 1, 0, 1], [0.15, 0.35], None
+    >>> point = solve(rule, ScoredSamples.from_arrays(*scores))
+    >>> point.tpr, point.fpr, round(-point.objective, 4)
+    (0.75, 0.5, 0.7)
+    """
+
+    _parameter_constraints: dict = {
+        "error_max": [Number(Real, 0, None, closed="left")],
+        "ood_prior": [Number(Real, 0, 1, closed="left"), None],
+    }
+
+    def __init__(self, error_max=0.1, ood_prior=None):
+        self.error_max = error_max
+        self.ood_prior = ood_prior
+
+    @property
+    def takes_prior(self):
+        return True
+
+    @property
+    def error_rates(self):
+        return (self.error_max,)
+
+    def statements(self):
+        """Return the bound at the prior; without one it is in `error_rates` alone."""
+        return () if self.ood_prior is None else super().statements()
+
+    def _prior(self):
+        """Return the prior, or raise."""
+        if self.ood_prior is None:
+            raise ValueError(
+                "BoundedErrorRate depends on the fraction of OOD samples in "
+                "deployment: set ood_prior, or certify it with "
+                "Certificate(sampling='mixture') if ID and OOD samples were drawn "
+                "together, as in deployment."
+            )
+        return self.ood_prior
+
+    def rates(self):
+        a, prior = self.error_max, self._prior()
+        return (Linear(id=-a * (1 - prior), loss=1 - prior, ood=prior * (1 - a)),)
+
+    def cost(self):
+        prior = self._prior()
+        return Linear(id=-(1 - prior), ood=-prior)

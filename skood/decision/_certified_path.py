@@ -20,7 +20,7 @@ References
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
 from typing import NamedTuple
 
@@ -35,6 +35,11 @@ _N_THRESHOLDS, _N_CANDIDATES, _LEAST_MARGIN = 400, 200, -3.0
 
 # Least number of thresholds of one score, least shares of its two starts, and weights.
 _N_STEPS, _STARTS, _WEIGHTS = 100, (0.12, 0.75), (0.95, 0.05)
+
+# Shares of the samples that choose the order of answers: of the caps of the OOD score,
+# of the first answers whose errors count, of the candidates, and of their starts.
+_CAPS, _FIRST, _N_ORDERS = (0.9, 0.8, 0.7, 0.6, 0.5), (0.05, 0.5), 16
+_ANSWERED, _MIXTURE_STARTS = np.arange(2, 101) / 100, (0.08, 0.2)
 
 # A test with this margin passes for 19 of 20 samples.
 _LIKELY = 1.645
@@ -58,7 +63,7 @@ class CertifiedStatement(NamedTuple):
     pvalue : float, default=nan
         p-value of the hypothesis that the statement is false.
 
-    rate : {"tpr", "fpr", "risk", "precision"} or None, default=None
+    rate : {"tpr", "fpr", "risk", "precision", "error_rate"} or None, default=None
         The rate that is bounded. None: another function of the decisions.
 
     limit : float, default=nan
@@ -183,6 +188,13 @@ distributions in use, and no detector or classifier was fitted on them.
             "draws from the distributions in use, and no detector or classifier was "
             "fitted on them."
         )
+        if any(statement.rate == "error_rate" for statement in self.statements):
+            text = text.replace(
+                "ID samples, and the OOD samples of each source, are independent draws "
+                "from the distributions in use",
+                "samples are independent draws from the mixture of ID and OOD samples "
+                "in use",
+            )
         if self.n_unlabeled:
             text += (
                 " The unlabeled samples are independent draws from a mixture of the "
@@ -292,6 +304,55 @@ def ascending(first, sizes, scales, delta):
         weights[min(np.searchsorted(share, low), lam.size - 1)] += weight
     counts = [first.counts(0.0, lam, scales)[0]]
     return Path(list(zip(repeat(0.0), lam.tolist(), repeat(scales))), counts), weights
+
+
+def _at_shares(projected, shares):
+    """Return thresholds between scores, the first that accept these shares."""
+    lam = thresholds_between(projected)
+    accepted = np.searchsorted(np.sort(projected), lam, side="right") / projected.size
+    at = np.unique(np.minimum(np.searchsorted(accepted, shares), lam.size - 1))
+    return lam[at], accepted[at]
+
+
+def best_order(answers, scales):
+    """Return the angle and the cap of the OOD score with the fewest early errors.
+
+    Answers are ordered by the projected score, the ones above the cap last. The
+    criterion is the mean error rate of the first k of them, k in a range of shares.
+    """
+    low, high = (math.ceil(share * answers.risk.size) for share in _FIRST)
+    caps, thetas = [math.inf], np.zeros(1)
+    if answers.ood is not None:
+        caps += _at_shares(answers.ood, _CAPS)[0].tolist()[::-1]
+        thetas = np.linspace(0, math.pi / 2, _N_ORDERS)
+    best = math.inf, 0.0, 0.0
+    for theta in thetas.tolist():
+        projected = answers.project(theta, scales)
+        for cap in caps:
+            above = 0 if cap == math.inf else answers.ood > cap
+            loss = answers.loss[np.argsort(np.where(above, np.inf, projected))]
+            errors = np.cumsum(loss[:high])[low - 1 :] / np.arange(low, high + 1)
+            best = min(best, (float(errors.mean()), -cap, theta))
+    return best[2], -best[1]
+
+
+def capped(samples, cap):
+    """Return the samples, where OOD scores above the cap are never accepted."""
+    if cap == math.inf:
+        return samples
+    return replace(samples, ood=np.where(samples.ood > cap, np.inf, samples.ood))
+
+
+def by_answers(first, theta, scales):
+    """Return a `Path` from few to many answers in an order, and its weights."""
+    projected = first.samples.project(theta, scales)
+    lam, accepted = _at_shares(projected, _ANSWERED)
+    weights = np.zeros(lam.size)
+    for start in _MIXTURE_STARTS:
+        at = min(np.searchsorted(accepted, start), lam.size - 1)
+        weights[at] += 1 / len(_MIXTURE_STARTS)
+    counts = [first.counts(theta, lam, scales)[0]]
+    return Path(list(zip(repeat(theta), lam.tolist(), repeat(scales))), counts), weights
 
 
 def _front(margin, objective):
@@ -406,12 +467,13 @@ _RATES = {
 
 def statement_of(test, counts, pvalue):
     """Return a statement with its estimate and p-value."""
+    of_mixture = getattr(test, "of_mixture", False)
     return CertifiedStatement(
         text_of(test),
         test.group,
         test.source,
         float(test.estimate(counts)),
         float(pvalue),
-        _RATES.get(test.kind, test.kind[:3]),
+        "error_rate" if of_mixture else _RATES.get(test.kind, test.kind[:3]),
         limit_of(test),
     )

@@ -57,7 +57,7 @@ def _at_priors(rule, ood_prior, unlabeled):
             "Pass ood_prior or unlabeled, not both: with unlabeled samples the "
             "precision in use is certified without a prior."
         )
-    if rule.ood_prior is None:
+    if not rule.takes_prior:
         raise ValueError(
             f"ood_prior is for rules such as BoundedPrecisionRecall; "
             f"{type(rule).__name__} bounds no precision. Leave it out."
@@ -139,7 +139,8 @@ def certify(
     Warns
     -----
     SkoodWarning
-        If the rule uses a score reversed.
+        If the rule uses a score reversed, or if a mixture has as many ID as OOD
+        samples.
 
     See Also
     --------
@@ -170,6 +171,12 @@ def certify(
     other at 0.75 for scores whose least values have a large risk. A candidate is tested
     at the sum of its share of :math:`\delta` and, if the one before is certified, the
     level of that.
+
+    **Mixture.** With ``sampling="mixture"`` an accepted OOD sample has the largest
+    loss, and the error rate has the tests of a selective risk. For
+    :class:`BoundedErrorRate` alone, the first part, of all samples, chooses an angle
+    and a cap of the OOD score (`ood_max`) with the fewest errors among the first
+    answers. Candidates accept ever more, from two starts, see :func:`certify_path`.
 
     **Distribution shift.** With importance weights :math:`w \le W` a statement is
     :math:`E[w Z] \le 0`, with :math:`Z` equal to :math:`\phi - A` for the TPR,
@@ -238,7 +245,7 @@ def certify(
     >>> bool(point.tpr > 0.73 and point.fpr < 0.16)  # the bounds, and room for chance
     True
     """
-    certificate = checked_certificate(certificate)
+    certificate = checked_certificate(certificate, rule)
     if certificate.method == "expectation":
         certificate.delta = None  # it holds on average
     solver = Solver._checked(solver)
@@ -248,7 +255,7 @@ def certify(
     if certificate.ood_prior is not None:
         rules = _at_priors(rule, certificate.ood_prior, unlabeled)
     rule = rules[-1]  # the upper end, where precision is least
-    samples = checked_samples(rule, samples)
+    samples = checked_samples(rule, samples, certificate, unlabeled)
     if by_mask:
         certificate.split = _checked_mask(rule, samples, unlabeled, certificate)
     if unlabeled is not None:
@@ -268,7 +275,7 @@ def certify(
             return point
     # linear in the prior: statements hold in between if they hold at both ends
     bounds = _strictest(rules)
-    needs_path = is_special or by_mask or samples.ood is not None
+    needs_path = is_special or by_mask or samples.ood is not None or rule.error_rates
     if certificate.method == "high_probability" and (
         needs_path or not rule.rates() or not all(map(_is_implied, bounds))
     ):

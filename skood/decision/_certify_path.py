@@ -28,6 +28,7 @@ from skood.decision._path_certificates import (
 from skood.decision._scored_samples import checked_samples
 from skood.decision._statements import TestedSamples, text_of
 from skood.exceptions import NotCertifiableError
+from skood.stats._rate_tests import is_sorted
 from skood.utils._param_validation import validate_params
 from skood.utils._ties import GUARD
 
@@ -56,6 +57,7 @@ def _checked_path(path):
         "path": ["array-like"],
         "stakes": [Real, "array-like", None],
         "two_valued": ["boolean"],
+        "starts": ["array-like"],
         "random_state": ["random_state"],
     },
     prefer_skip_nested_validation=True,
@@ -70,11 +72,12 @@ def certify_path(
     two_valued=True,
     unlabeled=None,
     random_state=None,
+    starts=(0,),
 ):
     r"""Certify rules of one's own, in their order, on samples that did not choose them.
 
-    The rules are tested one after the other, the safest should be first. The last one
-    before the first that is not certified is returned; with a probability of at least
+    The rules are tested one after the other, the safest should be first, until one is
+    not certified. The last certified one is returned; with a probability of at least
     ``1 - delta`` all statements of `rule` hold for it on new data. Read more in the
     :ref:`User Guide <guarantees>`.
 
@@ -110,7 +113,14 @@ def certify_path(
     random_state : int, RandomState instance or None, default=None
         Draws the order in which bets are placed on the samples, so that their given
         order, which may be sorted, does not matter. p-values that are no bets do not
-        depend on it.
+        depend on it. With ``sampling="mixture"``, None keeps the given order, which
+        must be the order of arrival.
+
+    starts : list of int, default=(0,)
+        Candidates at which tests start, each with an equal share of `delta`. After one
+        that is not certified, tests continue at the next start.
+
+        .. versionadded:: 0.2
 
     Returns
     -------
@@ -121,9 +131,10 @@ def certify_path(
     Raises
     ------
     NotCertifiableError
-        If the first candidate is not certified.
+        If no candidate is certified.
     ValueError
-        As :func:`certify`; if `path` is empty, or if a statement needs stakes.
+        As :func:`certify`; if `path` is empty, if a statement needs stakes, or if the
+        order of bets on a mixture is not known, since samples are sorted.
 
     See Also
     --------
@@ -134,7 +145,10 @@ def certify_path(
     The p-value of a candidate is the largest one of its statements
     (intersection-union test), and candidates are tested at the full `delta` until the
     first is not certified (fixed sequence), so that neither the number of statements
-    nor the length of the path weakens the tests.
+    nor the length of the path weakens the tests. With J starts the level of a candidate
+    is :math:`\delta / J` at a start, else 0, plus the level of the one before if that
+    is certified. Until a false candidate is certified, the level at a false one is at
+    most the sum of the shares since the false one before; these sum to :math:`\delta`.
 
     Examples
     --------
@@ -151,43 +165,73 @@ def certify_path(
     """
     certificate = checked_certificate(certificate)
     delta, max_loss = certificate.delta, certificate.max_loss
-    samples = checked_samples(rule, samples)
+    samples = checked_samples(rule, samples, certificate, unlabeled)
     if unlabeled is not None:
         unlabeled = checked_unlabeled(unlabeled, samples.ood is not None)
     if samples.weight is not None:
         samples = weighted(samples, unlabeled, certificate.shift)
     check_guarantee(rule, samples, unlabeled, certificate)
     candidates = _checked_path(path)
-    tv = certificate.shift.tv
+    starts = np.unique(starts)
+    if not (starts.size and np.isin(starts, range(len(candidates))).all()):
+        raise ValueError(
+            f"starts must be indices of the {len(candidates)} rules of the path, got "
+            f"{starts.tolist()}."
+        )
+    tv, together = certificate.shift.tv, certificate.sampling == "mixture"
     bounds = [with_margin(bound, tv, max_loss) for bound in rule.statements()]
-    # in random order, so that bets are valid
-    samples = samples.split(0.0, check_random_state(random_state))[1]
-    if any(map(operator.attrgetter("loss"), bounds)):
+    two_valued = two_valued and stakes is None
+    if not together or random_state is not None:  # in random order: bets are valid
+        rng = check_random_state(random_state)
+        samples = samples.split(0.0, rng, together=together)[1]
+    elif not two_valued:
+        _check_order(samples)
+    if rule.error_rates or any(map(operator.attrgetter("loss"), bounds)):
         check_path_losses(samples, max_loss)
     labels = [
         None if label is None else np.unique(label).tolist()
         for label in (samples.by_kind("group")[0], samples.by_kind("source")[1])
     ]
-    two_valued = two_valued and stakes is None
     how = two_valued, certificate, samples, unlabeled
     tested = TestedSamples(
         statement_tests(rule, bounds, labels, *how), samples, unlabeled
     )
     check_attainable(tested.tests)
     of_tests = _stakes_of(tested.tests, stakes, tested.sizes)
-    passed, failed = sequence(tested, candidates, lambda k: of_tests, delta, stop=False)
+    passed, failed = sequence(
+        tested,
+        candidates,
+        lambda k: of_tests,
+        delta / len(starts),
+        weights=np.isin(np.arange(len(candidates)), starts),
+        stop=False,
+    )
     pvalues = np.array([{**passed, **failed}[k] for k in range(len(candidates))])
     if not passed:
-        worst = int(np.argmax(pvalues[0] > delta))
+        first, limit = starts[0], delta / len(starts)
+        worst = int(np.argmax(pvalues[first] > limit))
+        several = f" / {len(starts)} starts" if len(starts) > 1 else ""
         raise NotCertifiableError(
-            f"The first rule of the path is not certified: "
-            f"{text_of(tested.tests[worst])} has a p-value of {pvalues[0, worst]:.3g}, "
-            f"which is above delta={delta:g}."
+            f"The {'first' if first == 0 else 'starting'} rule of the path is not "
+            f"certified: {text_of(tested.tests[worst])} has a p-value of "
+            f"{pvalues[first, worst]:.3g}, which is above delta={delta:g}{several}."
         )
     counts = *samples.sizes, len(candidates), len(passed), (), (), pvalues
-    last = max(passed)
     about = RuleCertificate(delta, (), *counts)
+    last = max(passed)
     return certified(rule, tested, candidates[last], passed[last], about)
+
+
+def _check_order(samples):
+    """Raise if the order of samples, in which bets are placed, depends on them."""
+    for name in ("is_ood", "risk", "ood", "loss"):
+        values = getattr(samples, name)
+        if values is not None and is_sorted(values):
+            raise ValueError(
+                f"The samples are sorted by {name}, but bets on a mixture require the "
+                "order of arrival. Pass ScoredSamples in this order, ID and OOD "
+                "samples interleaved; or random_state, which draws an order."
+            )
 
 
 def _stakes_of(tests, stakes, sizes):

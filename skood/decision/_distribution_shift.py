@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
+from skood.decision._base_rule import Linear
 from skood.decision._ood_share import precision_pvalue
 from skood.decision._operating_point import check_pair
 from skood.decision._scored_samples import ScoredSamples, sums_up_to
@@ -294,7 +295,12 @@ def statement_tests(rule, bounds, labels, two_valued, certificate, samples, unla
     in_use: list = []
     if unlabeled is not None:
         in_use, bounds = _precisions(rule, sources)
-    tests: list = tests_of(bounds, groups, sources, two_valued, certificate.max_loss)
+    losses = two_valued, certificate.max_loss
+    tests: list = tests_of(bounds, groups, sources, *losses)
+    if certificate.sampling == "mixture":
+        for rate in rule.error_rates:
+            bound = Linear(id=-rate, loss=1.0)
+            tests.append(StatementTest(bound, None, None, *losses, of_mixture=True))
     if is_shifted and not (tests or in_use):
         raise ValueError(
             f"{type(rule).__name__} has no bounds, and its cost is bounded for the "

@@ -126,8 +126,8 @@ class OperatingPoint:
 
     ood_max : float or dict of float, default=inf
         The largest score b that is accepted at any projected score; finite only for
-        :class:`TwoThresholds`, where `theta` is 0. A dict has the largest ones of
-        groups.
+        :class:`TwoThresholds`, where `theta` is 0, and :class:`BoundedErrorRate`. A
+        dict has the largest ones of groups.
 
     violation : float, default=0.0
         Largest violation of a bound by the nearest rule, if no rule meets all bounds.

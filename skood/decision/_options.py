@@ -6,6 +6,7 @@
 import math
 from numbers import Integral, Real
 
+from skood.decision._bounded_rules import BoundedErrorRate
 from skood.utils._estimator import BaseOptions
 from skood.utils._param_validation import Interval, Number, StrOptions
 
@@ -189,11 +190,21 @@ class Certificate(BaseOptions):
         samples, for example for several predictors, scores, rules or random states;
         `delta` is divided by it. Fix it before the first, and pass it to all.
 
-    split : float or ndarray of shape (n_samples,), default=0.4
+    sampling : {"separate", "mixture"}, default="separate"
+        How the samples were drawn.
+
+        - "separate": ID and OOD samples are two independent sets.
+        - "mixture": they came together, independent draws from the mixture in
+          deployment, so that :class:`BoundedErrorRate` needs no prior.
+
+        .. versionadded:: 0.2
+
+    split : float, ndarray of shape (n_samples,) or None, default=None
         Fraction of the ID and of the OOD samples that choose candidates; not for "ltt".
-        An eighth of it with one score, a bounded selective risk and the coverage as the
-        objective. Or a mask, True for the samples that choose: these may be from other
-        distributions, since only the others certify.
+        None: 0.4, and 0.2 for :class:`BoundedErrorRate` and a mixture. An eighth of it
+        with one score, a bounded selective risk and the coverage as the objective. Or a
+        mask, True for the samples that choose: these may be from other distributions,
+        since only the others certify.
 
     n_angles : int, default=16
         Number of angles of "ltt". More angles come closer to the best one, but each is
@@ -257,7 +268,8 @@ class Certificate(BaseOptions):
         "method": [StrOptions({"high_probability", "ltt", "expectation"})],
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "n_candidates": [Interval(Integral, 1, None, closed="left")],
-        "split": [Interval(Real, 0, 1, closed="neither"), "array-like"],
+        "sampling": [StrOptions({"separate", "mixture"})],
+        "split": [Interval(Real, 0, 1, closed="neither"), "array-like", None],
         "n_angles": [Interval(Integral, 2, None, closed="left")],
         "ood_prior": [Real, tuple, None],
         "max_loss": [Interval(Real, 0, None, closed="neither"), None],
@@ -276,7 +288,8 @@ class Certificate(BaseOptions):
         *,
         delta=0.1,
         n_candidates=1,
-        split=0.4,
+        sampling="separate",
+        split=None,
         n_angles=16,
         ood_prior=None,
         max_loss=None,
@@ -289,6 +302,7 @@ class Certificate(BaseOptions):
         self.method = method
         self.delta = delta
         self.n_candidates = n_candidates
+        self.sampling = sampling
         self.split = split
         self.n_angles = n_angles
         self.ood_prior = ood_prior
@@ -308,13 +322,46 @@ class Certificate(BaseOptions):
             params["max_loss"] = max_loss
         return Certificate(**params)
 
+    def _checked_rule(self, rule, **samples):
+        """Return the rule at a prior if samples of a mixture, or `ood_prior`, have it.
 
-def checked_certificate(certificate):
+        Raise if the rule, an option or a part of the samples excludes a mixture.
+        """
+        if self.sampling == "separate":
+            return rule if self.ood_prior is None else rule._at_prior(0.5)
+        shift, largest = self.shift, self.max_loss or math.inf
+        excluded = {
+            f"guarantee={self.method!r}": self.method != "high_probability",
+            "thresholds='group'": self.thresholds == "group",
+            "ood_prior": self.ood_prior is not None,
+            f"the prior of {type(rule).__name__}": rule.ood_prior is not None,
+            "within": self.within is not None,
+            "tv": shift is not None and shift.tv > 0,
+            **{name: values is not None for name, values in samples.items()},
+        }
+        for name in filter(excluded.get, excluded):
+            raise ValueError(
+                f"sampling='mixture' excludes {name}: all samples are one mixture, as "
+                "in deployment. Leave it out, or use sampling='separate'."
+            )
+        if not all(0 < rate < largest for rate in rule.error_rates):
+            raise ValueError(
+                f"error_max must be above 0 and below the largest loss {largest:g}, "
+                f"got {rule.error_rates}: 0 cannot be certified, others always hold."
+            )
+        return rule._at_prior(0.0)
+
+
+def checked_certificate(certificate, rule=None):
     """Return a certificate without a None, whose `delta` is of one candidate."""
     certificate = Certificate._checked(certificate)
     params = certificate.get_params(deep=False)
     params["delta"] = certificate.delta / certificate.n_candidates
     params["shift"] = Shift._checked(certificate.shift)
+    if certificate.split is None:
+        of_mixture = certificate.sampling == "mixture"
+        by_order = of_mixture and isinstance(rule, BoundedErrorRate)
+        params["split"] = 0.2 if by_order else 0.4
     if certificate.max_loss is None:
         params["max_loss"] = 1.0
     return Certificate(**params)

@@ -15,6 +15,9 @@ from skood.decision._calibration_sample import Problem, scales_of
 from skood.decision._certified_path import (
     RuleCertificate,
     ascending,
+    best_order,
+    by_answers,
+    capped,
     factor_needed,
     plan,
     sequence,
@@ -128,12 +131,14 @@ def certify_statements(rule, bounds, samples, unlabeled, certificate, solver, rn
     """
     delta, max_loss, split = certificate.delta, certificate.max_loss, certificate.split
     by_group = certificate.thresholds == "group"
-    ascends = False
-    if any(map(attrgetter("loss"), bounds)):
+    together = certificate.sampling == "mixture"
+    by_order, ascends, ood_max = together and not bounds, False, math.inf
+    if together or any(map(attrgetter("loss"), bounds)):
         check_path_losses(samples, max_loss)
         single = samples.ood is None and not by_group
-        cost, by_share = rule.cost(), not isinstance(split, np.ndarray)
-        if single and by_share and cost is not None:  # and the largest coverage
+        by_share = not (together or isinstance(split, np.ndarray))
+        cost = rule.cost() if by_share else None
+        if single and cost is not None:  # and the largest coverage
             ascends = cost.id < 0 == cost.loss == cost.ood
     split = split * _FOR_THRESHOLDS if ascends else split
     sizes = (*samples.sizes, 0 if unlabeled is None else unlabeled.is_ood.size)
@@ -142,7 +147,9 @@ def certify_statements(rule, bounds, samples, unlabeled, certificate, solver, rn
         least = _least_size(bounds, max_loss, delta)
         samples, *names = _with_large_groups(samples, least, split, certificate)
         groups, pooled, skipped = names
-    first, second = samples.split(split, rng)
+    first, second = samples.split(split, rng, together=together)
+    if not first.sizes[0]:
+        raise NotCertifiableError("All samples that choose candidates are OOD.")
     new: tuple = (None, None)
     if unlabeled is not None:
         new = unlabeled.split(split, rng)
@@ -158,19 +165,26 @@ def certify_statements(rule, bounds, samples, unlabeled, certificate, solver, rn
             point = search_problem(rule, Problem(first), solver)
         return _certified_cost(rule, point, first, second, sources, certificate, about)
     thetas, scales = np.zeros(1), scales_of(first)
-    if samples.ood is not None:
+    if by_order:
+        (answers,) = TestedSamples(tests, first).subsets
+        theta, ood_max = best_order(answers, scales)
+        first, second = (capped(part, ood_max) for part in (first, second))
+    elif samples.ood is not None:
         thetas = grid_of_angles(solver.angles, _N_ANGLES)
     if by_group:
         first, second = by_levels(first, second, tests, thetas, scales, delta)
     chosen = TestedSamples(tests, first, new[0])
     tested = TestedSamples(tests, second, new[1])
-    if ascends:
+    if by_order:
+        path, weights = by_answers(chosen, theta, scales)
+    elif ascends:
         path, weights = ascending(chosen, tested.sizes, scales, delta)
     else:
         path = plan(rule, chosen, thetas, scales, tested.sizes, delta)
         weights = (1.0,)
     candidates = path.candidates
-    stakes_of = partial(_stakes, chosen, tested.sizes, candidates, delta, ascends)
+    follows = ascends or by_order
+    stakes_of = partial(_stakes, chosen, tested.sizes, candidates, delta, follows)
     passed, failed = sequence(tested, candidates, stakes_of, delta, weights=weights)
     if not passed:
         raise _refusal(rule, sizes, tested, path, delta, weights, failed)
@@ -178,6 +192,7 @@ def certify_statements(rule, bounds, samples, unlabeled, certificate, solver, rn
     about |= {"n_candidates": len(candidates), "n_certified": len(passed)}
     certificate = RuleCertificate(delta, (), **about)
     point = certified(rule, tested, candidates[last], passed[last], certificate)
+    point = replace(point, ood_max=ood_max)
     if by_group:
         lam = second.thresholds_at(point.theta, point.lam)
         point = replace(point, lam=named_thresholds(lam, POOLED, pooled, skipped))
@@ -196,10 +211,13 @@ def _with_large_groups(samples, least, split, certificate):
     return samples, groups, pooled, skipped
 
 
-def _stakes(chosen, sizes, candidates, delta, ascends, k):
-    """Return the stakes of the tests of a candidate, None where they are no bets."""
+def _stakes(chosen, sizes, candidates, delta, follows, k):
+    """Return the stakes of a candidate's tests; None: no bets, or stakes that follow.
+
+    If stakes may follow the samples before, they do.
+    """
     tests = chosen.tests
-    needs_none = ascends and not any(map(attrgetter("needs_stakes"), tests))
+    needs_none = follows and not any(map(attrgetter("needs_stakes"), tests))
     if needs_none or not any(map(attrgetter("bets"), tests)):
         return [None] * len(tests)
     theta, lam, scales = candidates[k]
@@ -326,9 +344,10 @@ def _too_few(tests, counts_of_angles, sizes, delta):
         margins = (test.margin(counts[i], *size, delta) for counts in counts_of_angles)
         if max(margin.max() for margin in margins) > -math.inf:
             continue
-        by_kind = zip(("ID", "OOD"), size, (test.needs_id, test.needs_ood), strict=True)
+        kinds = ("", "") if getattr(test, "of_mixture", False) else ("ID ", "OOD ")
+        by_kind = zip(kinds, size, (test.needs_id, test.needs_ood), strict=True)
         samples = [
-            f"1 {kind} sample" if n == 1 else f"{n} {kind} samples"
+            f"1 {kind}sample" if n == 1 else f"{n} {kind}samples"
             for kind, n, is_needed in by_kind
             if is_needed
         ]

@@ -11,9 +11,15 @@ from sklearn.utils.validation import column_or_1d
 
 from skood.decision._base_rule import check_rule
 from skood.decision._operating_point import check_pair, project, standardize
+from skood.decision._options import Certificate
+from skood.exceptions import NotCertifiableError
 from skood.utils._scores import check_nonnegative
 from skood.utils._stored import stored
+from skood.utils._warnings import warn
 from skood.utils._weights import check_weight
+
+# Larger equal numbers of ID and OOD samples are hardly those of a mixture.
+_BALANCED = 50
 
 _ARRAYS = "risk", "ood", "loss", "is_ood", "group", "source", "weight"
 
@@ -39,7 +45,8 @@ class Counts(NamedTuple):
 class ScoredSamples:
     """Scores, losses and labels of samples, on which a rule is chosen.
 
-    The order of the samples is free, and matters only where "latest" samples are taken.
+    The order of the samples is free, and matters only where "latest" samples are taken,
+    and for bets of :func:`certify_path` on samples that were drawn as one mixture.
     :meth:`from_arrays` makes the record of separate arrays of ID and of OOD samples.
     Read more in the :ref:`User Guide <rejection>`.
 
@@ -266,7 +273,7 @@ class ScoredSamples:
             arrays[name] = None if array is None else array[indices]
         return replace(self, **arrays)
 
-    def split(self, share, rng):
+    def split(self, share, rng, *, together=False):
         """Split the samples at random, ID samples first, then OOD samples.
 
         The split is random within each group of ID samples and each source of OOD
@@ -281,11 +288,17 @@ class ScoredSamples:
         rng : RandomState instance
             Draws the samples, and their order.
 
+        together : bool, default=False
+            Draw from all samples alike, in one random order of ID and OOD samples.
+
         Returns
         -------
         first, second : ScoredSamples
             The two parts, in random order.
         """
+        if together:
+            parts = split_indices(None, self.is_ood.size, share, rng)
+            return self.take(parts[0]), self.take(parts[1])
         labels = self.by_kind("group")[0], self.by_kind("source")[1]
         shares = share if isinstance(share, tuple) else (share, share)
         first: list = []
@@ -463,8 +476,11 @@ def _check_labels(labels, name, n_samples):
     return labels
 
 
-def checked_samples(rule, samples):
-    """Return the samples of positive weight, or raise if a rule has too few."""
+def checked_samples(rule, samples, certificate=None, unlabeled=None):
+    """Return the samples of positive weight, or raise if a rule has too few.
+
+    Samples of one mixture must suit its `certificate`.
+    """
     check_rule(rule)
     if not isinstance(samples, ScoredSamples):
         raise TypeError(
@@ -474,6 +490,18 @@ def checked_samples(rule, samples):
     check_pair(samples.risk, samples.ood, ("risk", "ood"), False)
     check_nonnegative(samples.loss, "loss")
     n_id, n_ood = samples.sizes
+    if certificate is not None and certificate.sampling == "mixture":
+        labels = {"groups": samples.group, "sources": samples.source}
+        others = {"weights": samples.weight, "unlabeled samples": unlabeled}
+        rule = Certificate._checked_rule(certificate, rule, **labels, **others)
+        if n_ood and not n_id:
+            raise NotCertifiableError(f"All of the {n_ood} samples are OOD.")
+        if n_id == n_ood > _BALANCED:
+            warn(
+                f"sampling='mixture' requires samples that were drawn together, but "
+                f"there are {n_id} ID and {n_ood} OOD samples. If these numbers were "
+                "chosen, use sampling='separate' and a prior."
+            )
     arrays = map(samples.by_kind, ("group", "source", "weight"))
     kinds = zip(("id", "ood"), samples.sizes, *arrays, strict=True)
     for kind, n, group, source, weight in kinds:

@@ -10,6 +10,7 @@ candidate rules, and its p-value on the samples that test them.
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,8 @@ class TestedSamples:
     """Samples, and the subset that each of some tests concerns.
 
     `sizes` are the numbers of ID and OOD samples in the subsets. Tests of precisions
-    also use the unlabeled samples.
+    also use the unlabeled samples. Tests of error rates take OOD samples for ID samples
+    with the largest loss.
     """
 
     __test__ = False  # no tests for pytest
@@ -49,7 +51,12 @@ class TestedSamples:
         self.sizes: list = []
         for test in tests:
             key: tuple = (None, None, True, True)
-            if test.group is not None or test.source is not None:
+            if isinstance(test, StatementTest) and test.of_mixture:
+                key = "mixture", None, True, True
+                loss = np.where(samples.is_ood, test.max_loss, samples.loss)
+                none = np.zeros_like(samples.is_ood)
+                subsets.setdefault(key, replace(samples, loss=loss, is_ood=none))
+            elif test.group is not None or test.source is not None:
                 key = test.group, test.source, test.needs_id, test.needs_ood
             if key not in subsets:
                 of_id, of_ood = ~samples.is_ood, samples.is_ood
@@ -107,7 +114,8 @@ class StatementTest(NamedTuple):
     """Test of one statement for one group and one source.
 
     ``two_valued``: losses are 0 or `max_loss`; others count as `max_loss` if positive,
-    so that the test stays valid.
+    so that the test stays valid. ``of_mixture``: the mean loss is among all accepted
+    samples, ID and OOD.
     """
 
     bound: Linear
@@ -115,6 +123,7 @@ class StatementTest(NamedTuple):
     source: Any
     two_valued: bool
     max_loss: float
+    of_mixture: bool = False
 
     @property
     def kind(self):
@@ -339,7 +348,7 @@ def text_of(test):
             "tpr_max": ("TPR", "<="),
             "fpr_max": ("FPR", "<="),
             "fpr_min": ("FPR", ">="),
-        }.get(kind, ("selective risk", "<="))
+        }.get(kind, ("error rate" if test.of_mixture else "selective risk", "<="))
         text = f"{name} {sign} {limit_of(test):.4g}"
     if test.group is not None:
         text += f" in group {test.group}"

@@ -72,7 +72,7 @@ class ScoreReference(NamedTuple):
                 [name in point.lam for name in groups.tolist()], dtype=bool
             )
         with np.errstate(invalid="ignore"):
-            if point.has_two_thresholds:
+            if point.has_two_thresholds and point.theta == 0:
                 limits = point.lam, point.ood_max
                 risk_max, ood_max = (of_groups(limit, groups) for limit in limits)
                 c_a, c_b = point.scales
@@ -88,6 +88,8 @@ class ScoreReference(NamedTuple):
                 else:
                     typical = typical[:, None]
                 excess = _terms(point, risk, ood) - typical
+                if point.has_two_thresholds:
+                    excess[:, ood > point.ood_max] = [[0.0], [1.0]]
         excess[np.isnan(excess)] = 0.0  # infinite, as are accepted scores
         infinite = np.isposinf([risk, np.zeros_like(risk) if ood is None else ood])
         excess = np.where(infinite.any(axis=0), infinite, excess)

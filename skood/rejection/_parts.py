@@ -380,10 +380,11 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
         """Return the targets on which a detector is fitted."""
         return y
 
-    def fit_and_score(self, data, calibration, random_state, n_jobs):
+    def fit_and_score(self, data, calibration, random_state, n_jobs, together=False):
         """Fit the parts, and compute out-of-sample scores.
 
-        OOD samples are never fitted on.
+        OOD samples are never fitted on. If samples are drawn `together`, a share is
+        held out of all of them, and other OOD samples are left out.
 
         Returns
         -------
@@ -406,13 +407,25 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
             indices = np.arange(len(y)), np.arange(n_ood)
             return fitted, indices, *fitted.labeled_scores(X, X_ood)
         _check_groups(calibration, data.groups)
-        folds = calibration_folds(len(y), y, calibration, rng, data.groups)
+        if together:
+            n_id, n_all = len(y), len(y) + n_ood
+            ((train, test),) = calibration_folds(n_all, None, calibration, rng)
+            folds = [(train[train < n_id], test[test < n_id])]
+            ood_folds = [test[test >= n_id] - n_id]
+            if not all(map(len, folds[0])):
+                raise ValueError(
+                    f"calibration={calibration} leaves no ID samples on one side. Give "
+                    "more samples, or frozen parts and calibration='same'."
+                )
+        else:
+            folds = calibration_folds(len(y), y, calibration, rng, data.groups)
         seeded = with_seeds(self, None if random_state is None else rng)
         parts = type(self)(*seeded)
         parts.table = self.table
         once = isinstance(calibration, Real) and calibration < 1
         unfitted = parts._unfitted_classes(y, folds, once)
-        ood_folds = _ood_folds(data, folds, rng)
+        if not together:
+            ood_folds = _ood_folds(data, folds, rng)
         if once:
             ((train, held_out),), (ood,) = folds, ood_folds
             fitted = parts.fit(data, train)

@@ -320,15 +320,17 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
         return RegressionParts(self.estimator, score, self.ood_detector)
 
     def _check_data(self, data):
-        if data.n_ood and (self.rule is None or not self.rule.needs_ood):
+        rule = None if self.rule is None else self._rule_at_prior(data)
+        uses_ood = rule is not None and (rule.needs_ood or self._of_mixture())
+        if data.n_ood and not uses_ood:
             warn(
                 f"y is NaN for {data.n_ood} of {data.n_ood + len(data.y)} samples: "
                 f"these are OOD samples, which rule={self.rule!r} does not use. If "
                 "their targets are missing by mistake, leave the samples out."
             )
-        certified = self.rule is not None and self.guarantee is not None
-        if certified and self.max_loss is None:
-            if any(rate.loss for rate in self.rule.rates()):
+        certified = self.guarantee is not None and self.max_loss is None
+        if rule is not None and certified:
+            if any(rate.loss for rate in rule.rates()):
                 raise ValueError(
                     f"A guarantee of {self.rule!r} is a bound on a mean loss, and "
                     "requires bounded losses: set max_loss, to which they are clipped."

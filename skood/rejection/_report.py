@@ -16,7 +16,8 @@ from skood.utils._losses import REGRESSION_LOSSES, check_no_dict
 from skood.utils._optional import import_pandas
 from skood.utils._plotting import COLORS, get_axes
 
-# Rates of groups.
+# Rates of all samples, and of groups.
+_OF_ALL = ("tpr", "fpr", "coverage", "risk", "precision", "error_rate")
 _RATES = ("tpr", "fpr", "risk")
 
 # Losses of whole weights are repeated up to this number, to bound memory.
@@ -84,6 +85,13 @@ class RejectionReport:
         Largest minus smallest rate of the groups, for "tpr", "fpr" and "risk", with an
         interval from the ones of the groups.
 
+    error_rate : Estimate
+        Error rate of all accepted samples, where an OOD sample has the largest loss, at
+        `ood_prior`; without a prior that of the given samples as a mixture, with a
+        Clopper-Pearson interval if the loss has two values. NaN without OOD samples.
+
+        .. versionadded:: 0.2
+
     limits : tuple of (str, float)
         Names of rates and bounds of the rule on them, whether they are certified or
         not.
@@ -106,6 +114,7 @@ class RejectionReport:
     coverage    0.95  0.851  0.991
     risk        0.00  0.000  0.076
     precision    NaN    NaN    NaN
+    error_rate   NaN    NaN    NaN
     >>> ax = report.plot()  # marks the bound 0.8 of the TPR
     """
 
@@ -126,6 +135,7 @@ class RejectionReport:
     sources: dict | None = field(default=None, init=False)
     gaps: dict | None = field(default=None, init=False)
     limits: tuple = field(default=(), init=False)
+    error_rate: Estimate = field(default=UNDEFINED, init=False)
 
     def to_dict(self):
         """Return the report as nested dicts and numbers, ready for JSON.
@@ -136,7 +146,7 @@ class RejectionReport:
             Estimates are dicts of value, low and high; undefined values are None.
         """
         result = asdict(self)
-        for name in ("tpr", "fpr", "coverage", "risk", "precision"):
+        for name in _OF_ALL:
             result[name] = _finite(getattr(self, name))
         result["certified"] = [bound._asdict() for bound in self.certified]
         for name in ("groups", "sources"):
@@ -190,12 +200,13 @@ class RejectionReport:
             if ax is None:
                 axes.figure.set_size_inches(7.2, 1.5 + 0.35 * len(cells))
                 axes.figure.set_layout_engine("constrained")
-            risks = [cell[3] for cell in cells if cell[0].startswith("risk")]
+            losses = "risk", "error"
+            risks = [cell[3] for cell in cells if cell[0].startswith(losses)]
             is_large = np.nanmax(risks, initial=0.0) > 1
             risk_axes = axes.twiny() if is_large else axes
             handles, labels = {}, []
             for y, (rate, group, source, (value, *ends)) in enumerate(cells):
-                target = risk_axes if rate.startswith("risk") else axes
+                target = risk_axes if rate.startswith(losses) else axes
                 error = np.abs(np.subtract(ends, value))[:, None]
                 color = COLORS[int(target is not axes)]
                 target.errorbar(value, y, xerr=error, fmt="o", capsize=3, color=color)
@@ -218,8 +229,7 @@ class RejectionReport:
 
     def _estimates(self):
         """Return rate, group, source and estimate of each rate."""
-        rates = "tpr", "fpr", "coverage", "risk", "precision"
-        cells = [(rate, None, None, getattr(self, rate)) for rate in rates]
+        cells = [(rate, None, None, getattr(self, rate)) for rate in _OF_ALL]
         for group, row in (self.groups or {}).items():
             cells += [(rate, group, None, row[rate]) for rate in _RATES]
         for rate, estimate in (self.gaps or {}).items():
@@ -247,6 +257,7 @@ class RejectionReport:
             "coverage": "accepted share of all samples",
             "risk": "mean loss of the accepted ID samples",
             "precision": f"share of ID among accepted, {self.ood_prior} of samples OOD",
+            "error_rate": "mean loss of all accepted samples",
         }
         lines = []
         for name, text in meanings.items():
@@ -360,29 +371,42 @@ def make_report(
     weight = np.ones(len(accepted), dtype=np.int64) if ones else weight
     of_id, of_ood = weight[~is_ood], weight[is_ood]
 
-    precision = UNDEFINED
-    if ood_prior is not None and of_id.size and of_ood.size:
-        # Two intervals at half the error each hold simultaneously at the level.
-        tpr = _share(accepted[~is_ood], of_id, (1 + level) / 2)
-        fpr = _share(accepted[is_ood], of_ood, (1 + level) / 2)
-        precision = Estimate(
+    def precision(n_intervals):
+        """Return the precision from intervals that hold together at the level."""
+        if ood_prior is None or not (of_id.size and of_ood.size):
+            return UNDEFINED
+        each = 1 - (1 - level) / n_intervals
+        tpr = _share(accepted[~is_ood], of_id, each)
+        fpr = _share(accepted[is_ood], of_ood, each)
+        return Estimate(
             precision_at(ood_prior, tpr.value, fpr.value),
             precision_at(ood_prior, tpr.low, fpr.high),
             precision_at(ood_prior, tpr.high, fpr.low),
         )
+
     taken = accepted[~is_ood]
 
     def risk(among, confidence_level=level):
         weights = None if ones else of_id[among]
         return _risk(loss[among], weights, possible, confidence_level)
 
+    error_rate, with_ood = UNDEFINED, possible is not None and of_ood.size
+    if with_ood and ood_prior is None:
+        losses = np.full(len(accepted), possible.max())
+        losses[~is_ood] = loss
+        weights = None if ones else weight[accepted]
+        error_rate = _risk(losses[accepted], weights, possible, level)
+    elif with_ood:
+        p, r = precision(3), risk(taken, 1 - (1 - level) / 3)
+        pairs = zip((p.value, p.high, p.low), r, strict=True)
+        error_rate = Estimate(*(a * b + (1 - a) * possible.max() for a, b in pairs))
     tables = _rates_of_labels(accepted, is_ood, labels, level, weight, _share, risk)
     report = RejectionReport(
         tpr=_share(taken, of_id, level),
         fpr=_share(accepted[is_ood], of_ood, level),
         coverage=_share(accepted, weight, level),
         risk=risk(taken),
-        precision=precision,
+        precision=precision(2),
         n_id=of_id.sum().item(),
         n_ood=of_ood.sum().item(),
         n_accepted_id=of_id[taken].sum().item(),
@@ -392,13 +416,16 @@ def make_report(
         scores=scores,
     )
     limits = () if rule is None else tuple(_limits(rule, ood_prior))
-    for name, value in {**tables, "certified": certified, "limits": limits}.items():
+    others = {"certified": certified, "limits": limits, "error_rate": error_rate}
+    for name, value in {**tables, **others}.items():
         object.__setattr__(report, name, value)  # frozen
     return report
 
 
 def _limits(rule, ood_prior):
     """Yield rate and bound for each bound of a rule on a single rate."""
+    for error_max in rule.error_rates:
+        yield "error_rate", error_max
     for a, b, c, d in rule.statements():
         if b > 0 >= a and c == d == 0:
             yield "risk", -a / b

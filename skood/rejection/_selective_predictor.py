@@ -154,7 +154,8 @@ class SelectivePredictor(Decisions):
                     self._store(parts.fit(labeled), data.y)
                 else:
                     how = self.calibration, self.random_state, self.n_jobs
-                    parts, *scored = parts.fit_and_score(labeled, *how)
+                    together = self._of_mixture()
+                    parts, *scored = parts.fit_and_score(labeled, *how, together)
                     self._store(parts, data.y)
             if self.rule is None:
                 self.operating_point_ = self._reference = self._calibration = None
@@ -203,7 +204,7 @@ class SelectivePredictor(Decisions):
         solver._validate_params()
         if certificate is not None:
             certificate._validate_params()
-        if self.rule.needs_ood and data.X_ood is None:
+        if self._rule_at_prior(data).needs_ood and data.X_ood is None:
             names = [
                 label
                 for label in np.unique(data.y).tolist()
@@ -240,6 +241,18 @@ class SelectivePredictor(Decisions):
             solver._check_certifiable()
         is_classifier = hasattr(self, "reject_label")
         data.check_guarantee(self.guarantee, certificate, is_classifier)
+
+    def _of_mixture(self):
+        """Return whether ID and OOD samples were drawn together."""
+        certificate = self._options()[1]
+        return certificate is not None and certificate.sampling == "mixture"
+
+    def _rule_at_prior(self, data):
+        """Return the rule, at a prior if its certificate has one; or raise."""
+        certificate = self._options()[1]
+        if certificate is None:
+            return self.rule
+        return certificate._checked_rule(self.rule, ood_source=data.source_ood)
 
     def _options(self):
         """Return the solver, and the certificate or None, as objects."""
@@ -475,6 +488,11 @@ class SelectivePredictor(Decisions):
         if window is not None:
             check_scalar(window, "window", int, min_val=1)
         self._check_guarantee(data)
+        if self._of_mixture() and (window is not None or accepted_only):
+            raise ValueError(
+                "sampling='mixture' excludes window and accepted_only: they change the "
+                "share of OOD samples. Use with_rule(rule, X, y) with recent samples."
+            )
         # stored samples have chosen the rule that determines which are accepted
         only_fresh = choose == "previous" or accepted_only
         self._check_recorded(record, only_fresh, accepted_only)

@@ -11,6 +11,7 @@ from scipy.stats import binom
 from sklearn.utils.validation import column_or_1d
 
 from skood.stats._mean_intervals import clopper_pearson, hoeffding_bentkus
+from skood.stats._rate_tests import betting_bound
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._ties import GUARD
 
@@ -225,7 +226,7 @@ def sizes_needed(tpr, fpr, n_id, n_ood, rank, count):
     {
         "loss_accepted": ["array-like"],
         "delta": _ERROR,
-        "method": [StrOptions({"clopper_pearson", "hoeffding_bentkus"})],
+        "method": [StrOptions({"clopper_pearson", "hoeffding_bentkus", "betting"})],
         "max_loss": [Interval(Real, 0, None, closed="neither")],
         "n_candidates": [Interval(Integral, 1, None, closed="left")],
     },
@@ -248,17 +249,23 @@ def risk_upper_bound(
     Parameters
     ----------
     loss_accepted : array-like of shape (n_accepted,)
-        Losses of the accepted ID samples, in ``[0, max_loss]``.
+        Losses of the accepted ID samples, in ``[0, max_loss]``; for "betting" in an
+        order that does not depend on them, such as the order of arrival.
 
     delta : float, default=0.1
         Probability, in (0, 1), that the bound does not hold. It is separate from the
         `delta` of :func:`certify`: both guarantees hold together with a probability of
         at least one minus the sum of the two.
 
-    method : {"clopper_pearson", "hoeffding_bentkus"}, default="clopper_pearson"
+    method : {"clopper_pearson", "hoeffding_bentkus", "betting"}, \
+            default="clopper_pearson"
         "clopper_pearson" counts the nonzero losses: it is exact if all losses are 0 or
-        `max_loss`, and conservative otherwise. "hoeffding_bentkus" is for losses with
-        values in between. The choice must not depend on the losses.
+        `max_loss`, and conservative otherwise. "hoeffding_bentkus" and "betting" are
+        for losses with values in between; "betting" has smaller bounds if their
+        variance is small. The choice must not depend on the losses.
+
+        .. versionchanged:: 0.2
+            "betting".
 
     max_loss : float, default=1.0
         Largest possible loss.
@@ -300,6 +307,17 @@ def risk_upper_bound(
 
     Each right-hand side bounds the same probability, and so does the smaller one.
 
+    The third takes the least r at which the wealth of a gambler who bets that the mean
+    of x, the losses in units of `max_loss`, is below r has reached :math:`1 / \delta`,
+
+    .. math::
+        \max_{m \le N} \prod_{i \le m} (1 + \nu_i (r - x_i)) \ge 1 / \delta ,
+
+    with stakes :math:`\nu_i \le 0.75` that depend on the losses before, but not on r
+    [4]_. It grows with r, and at the mean of x it is a non-negative martingale, which
+    reaches :math:`1 / \delta` with a probability of at most :math:`\delta` (Ville's
+    inequality).
+
     References
     ----------
     .. [1] C. J. Clopper, E. S. Pearson. The use of confidence or fiducial limits
@@ -307,6 +325,8 @@ def risk_upper_bound(
     .. [2] W. Hoeffding. Probability inequalities for sums of bounded random
        variables. Journal of the American Statistical Association 58, 1963.
     .. [3] V. Bentkus. On Hoeffding's inequalities. Annals of Probability 32, 2004.
+    .. [4] I. Waudby-Smith, A. Ramdas. Estimating means of bounded random variables by
+       betting. Journal of the Royal Statistical Society B 86, 2024.
 
     Examples
     --------
@@ -316,6 +336,9 @@ def risk_upper_bound(
     >>> loss = [0] * 90 + [0.5] * 10
     >>> round(risk_upper_bound(loss, delta=0.1, method="hoeffding_bentkus"), 4)
     0.107
+    >>> loss = [0.1, 0.0, 0.2, 0.1] * 25
+    >>> round(risk_upper_bound(loss, delta=0.1, method="betting"), 4)
+    0.1329
     """
     loss = column_or_1d(loss_accepted).astype(np.float64, copy=False)
     bad = ~((loss >= 0) & (loss <= max_loss))
@@ -330,6 +353,8 @@ def risk_upper_bound(
     delta = delta / n_candidates
     if method == "clopper_pearson":
         share = clopper_pearson(int(np.count_nonzero(loss)), n, 1 - 2 * delta).high
+    elif method == "betting":
+        share = betting_bound(loss / max_loss, delta)
     else:
         share = hoeffding_bentkus(math.fsum(loss / max_loss), n, delta)
     return float(max_loss * share)

@@ -25,6 +25,7 @@ from scipy.stats import binom
 
 from skood.stats._mean_intervals import clopper_pearson
 from skood.utils._ties import GUARD
+from skood.utils._warnings import warn
 
 # Cells of the nuisance rate, and the tails of counts that are added to the p-value.
 _CELLS, _TAIL = 100, 1e-9
@@ -77,6 +78,35 @@ def betting(values, bound, stakes):
     with np.errstate(divide="ignore"):
         log_wealth = np.cumsum(np.log1p(stakes * (bound - values)))
     return math.exp(-max(0.0, log_wealth.max(initial=0.0)))
+
+
+def is_sorted(values):
+    """Return whether values are sorted, but not all equal."""
+    first, second = values[:-1], values[1:]
+    return bool(
+        ((first <= second).all() or (first >= second).all()) and (first != second).any()
+    )
+
+
+def betting_bound(values, delta):
+    """Return an upper bound on the mean of values in [0, 1], see `risk_upper_bound`."""
+    if len(values) > 20 and is_sorted(values):
+        warn(
+            f"The {len(values)} losses are sorted, but a bound by betting requires an "
+            "order that does not depend on them. Pass them in the order of arrival, or "
+            "rng.permutation(loss)."
+        )
+    stakes = predictable_stakes(values, 0.0, delta)
+
+    def is_reached(r):
+        wealth = np.cumsum(np.log1p(stakes * (r - values)))
+        return wealth.max() >= -math.log(delta)
+
+    low, high = 0.0, 1.0
+    while high - low > 1e-12 and is_reached(1.0):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_reached(middle) else (middle, high)
+    return high
 
 
 def two_sample(N, n_id, F, n_ood, id_factor, ood_factor, delta):

@@ -297,6 +297,7 @@ def test_text():
         "risk        0.3333  [0.0170, 0.8646]    mean loss of the accepted ID samples",
         "precision   0.8182  [0.3710, 0.9958]    share of ID among accepted, "
         "0.25 of samples OOD",
+        "error_rate  0.4545  [0.0084, 0.9742]    mean loss of all accepted samples",
     ]
     unbounded = report_of([1, 1], [0.5, 1], [0, 0], possible=None)
     assert str(unbounded).splitlines()[3] == (
@@ -421,7 +422,7 @@ def test_a_table_in_html():
     cells = Cells(report._repr_html_())
     assert cells.lines[0] == ["", "value", "95 % interval", ""]
     names = [row[0] for row in cells.lines[1:]]
-    assert names == ["tpr", "fpr", "coverage", "risk", "precision"]
+    assert names == ["tpr", "fpr", "coverage", "risk", "precision", "error_rate"]
     printed = [" ".join(line.split()) for line in str(report).splitlines()[1:]]
     assert [" ".join(row) for row in cells.lines[1:]] == printed
     assert cells.caption == ""
@@ -564,3 +565,37 @@ def test_what_is_certified_is_reported_beside_what_is_measured():
     assert report.tpr.value >= 0.5
     plain = clf.with_rule(BoundedAbstention(0.5), X[1::2], y[1::2], guarantee=None)
     assert "certified" not in str(plain.report(X[1::2], y[1::2]))
+
+
+# -------------------------------------------------------- errors among all answers
+
+
+def test_error_rate_of_the_samples_as_a_mixture():
+    accepted, loss = [1, 1, 0, 1, 1, 0], [0, 1, 0, 0]
+    report = report_of(accepted, loss, [0] * 4 + [1] * 2, 0.9)
+    assert report.error_rate == clopper_pearson(2, 4, 0.9)
+    assert report.to_dict()["error_rate"]["value"] == 0.5
+    assert math.isnan(report_of(accepted[:4], loss, [0] * 4).error_rate.value)
+    graded = report_of(accepted, [0, 1, 0, 2], [0] * 4 + [1] * 2, 0.9, None, [0, 1, 4])
+    assert graded.error_rate.value == (0 + 1 + 2 + 4) / 4
+    assert 0 < graded.error_rate.low < 1.75 < graded.error_rate.high <= 4
+    unknown = report_of(accepted, loss, [0] * 4 + [1] * 2, 0.9, None, None)
+    assert math.isnan(unknown.error_rate.value)
+
+
+def test_error_rate_at_a_prior():
+    accepted, loss = np.r_[np.ones(80), np.zeros(20), np.ones(5), np.zeros(15)], [1, 0]
+    is_ood = np.arange(120) >= 100
+    report = report_of(accepted, np.tile(loss, 50), is_ood, 0.9, 0.25)
+    t, f, e = 0.8, 0.25, 0.4
+    assert report.error_rate.value == pytest.approx(
+        (0.75 * e + 0.25 * f) / (0.75 * t + 0.25 * f)
+    )
+    # each of three intervals with a third of the error
+    level = 1 - 0.1 / 3
+    (_, t_low, t_high), (_, f_low, f_high), (_, r_low, r_high) = (
+        clopper_pearson(*counts, level) for counts in ((80, 100), (5, 20), (40, 80))
+    )
+    low = (0.75 * t_high * r_low + 0.25 * f_low) / (0.75 * t_high + 0.25 * f_low)
+    high = (0.75 * t_low * r_high + 0.25 * f_high) / (0.75 * t_low + 0.25 * f_high)
+    assert_allclose(report.error_rate[1:], (low, high))

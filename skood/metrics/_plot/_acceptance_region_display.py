@@ -338,13 +338,14 @@ class AcceptanceRegionDisplay(BaseDisplay):
         """Shade the acceptance region within the axes, and draw the border."""
         point = self.point
         box = ax.get_xlim(), ax.get_ylim()
-        if point.has_two_thresholds:
+        if point.has_two_thresholds and point.theta == 0:
             corners, border = _rectangle(
                 point.lam * point.scales[0], point.ood_max, *box
             )
         else:
             w_a, w_b = weights(point.theta)
             factors = np.array([w_a / point.scales[0], w_b / point.scales[1]])
+            box = box[0], np.minimum(box[1], point.ood_max)
             corners, border = _half_plane(factors, point.lam, *box)
             if len(border):
                 axes = ax.xaxis, ax.yaxis
@@ -369,10 +370,10 @@ class AcceptanceRegionDisplay(BaseDisplay):
 
 def _described(point):
     """Return a rule as text for the legend."""
-    if point.has_two_thresholds:
-        risk_max = point.lam * point.scales[0]
-        return f"rule: a ≤ {risk_max:.3g}, b ≤ {point.ood_max:.3g}"
-    return f"rule: θ = {np.degrees(point.theta):.1f}°, λ = {point.lam:.3g}"
+    cap = f", b ≤ {point.ood_max:.3g}" if point.has_two_thresholds else ""
+    if cap and point.theta == 0:
+        return f"rule: a ≤ {point.lam * point.scales[0]:.3g}{cap}"
+    return f"rule: θ = {np.degrees(point.theta):.1f}°, λ = {point.lam:.3g}{cap}"
 
 
 def _drawable(scale, values):
