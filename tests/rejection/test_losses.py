@@ -200,7 +200,7 @@ class Contrary(GaussianNB):
 
 @pytest.mark.parametrize("decision", ["auto", "estimator"])
 @pytest.mark.parametrize("rule", [None, BoundedTPRFPR(0.6, 0.4)])
-def test_zero_one_losses_are_those_of_the_predictions(decision, rule):
+def test_plain_losses_are_errors_of_the_predictions(decision, rule):
     clf = make_clf(Contrary(), decision=decision, rule=rule).fit(X, Y)
     assert_array_equal(clf.decide(X_NEW), clf.estimator_.predict(X_NEW))
     others = np.sort(clf.estimator_.predict_proba(X_NEW))[:, :-1]
@@ -215,7 +215,7 @@ def test_zero_one_losses_are_those_of_the_predictions(decision, rule):
 
 
 @pytest.mark.parametrize("decision", ["auto", "bayes", "estimator"])
-def test_matrix_of_zero_one_losses(decision):
+def test_matrix_of_plain_losses(decision):
     plain = make_clf(GaussianNB()).fit(X, Y)
     clf = make_clf(GaussianNB(), loss=1 - np.eye(3), decision=decision).fit(X, Y)
     assert_array_equal(clf.predict(X_NEW), plain.predict(X_NEW))
@@ -417,7 +417,7 @@ def test_stored_copies_decide_alike(detector, tmp_path):
         assert_array_equal(copy.score_pair(X_NEW)[0], clf.score_pair(X_NEW)[0])
 
 
-def test_a_refit_with_zero_one_losses_has_no_decisions_of_before():
+def test_a_refit_with_plain_losses_forgets_the_table():
     clf = make_clf(loss=L3).fit(X, Y)
     clf.set_params(loss="zero_one").fit(X, Y)
     assert_array_equal(clf.decide(X_NEW), clf.estimator_.predict(X_NEW))
