@@ -6,13 +6,14 @@ OLD ?= .venv-oldest
 EMPTY ?= .venv-empty
 JOBS ?= 2
 FOLDERS ?= tests
+RESULTS ?= gpu.jsonl
 DURATIONS ?= 20
 export PYTHON
 BIN = $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 UV = .ci/uv
 INSTALL = $(UV) pip install --quiet --build-constraint constraints.txt --constraint
 
-.PHONY: demo test coverage lint test-oldest doc site dist smoke clean
+.PHONY: demo test coverage lint test-oldest doc site dist smoke gpu clean
 
 demo: $(VENV)/.demo ## train a small network, score, tune a reject option, report
 	$(VENV)/$(BIN)/python -m skood
@@ -45,6 +46,9 @@ smoke: dist ## install the wheel into an empty environment and use it from elsew
 	$(UV) venv --quiet --clear --python $(PYTHON) $(EMPTY)
 	$(INSTALL) constraints.txt --python $(EMPTY) "$$(echo dist/*.whl)[persistence]"
 	$(EMPTY)/$(BIN)/python -I .ci/smoke.py
+
+gpu: ## tests and speed on a GPU in ten minutes, by the torch of PYTHON; adds to RESULTS
+	PYTHONPATH=".:$$PYTHONPATH" $(PYTHON) benchmarks/gpu.py --out $(RESULTS)
 
 # An environment holds what its targets need and nothing else, so that no target passes
 # because of another one. --seed: pip is there for those who want it

@@ -3,7 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -124,3 +124,12 @@ def load(folder):
     """Read the arrays into memory."""
     names = [field.name for field in fields(Inputs)]
     return Inputs(*(np.load(Path(folder) / f"{name}.npy") for name in names))
+
+
+def on_device(inputs, device):
+    """Return inputs whose features and logits are tensors on a device of torch."""
+    import torch
+
+    names = ("Z", "T", "L", "M")
+    arrays = {name: torch.as_tensor(getattr(inputs, name)) for name in names}
+    return replace(inputs, **{name: a.to(device) for name, a in arrays.items()})

@@ -105,6 +105,11 @@ def energy(logits):
     return logsumexp(logits, axis=1)
 
 
+def as_numpy(array):
+    """Return a NumPy array, or a tensor on any device, as a NumPy array."""
+    return array.cpu().numpy() if hasattr(array, "cpu") else np.asarray(array)
+
+
 def skood(method, inputs, device="cpu"):
     """Return skood's `Job`, or None if there is no such class."""
     import skood.detectors as detectors
@@ -129,7 +134,7 @@ def skood(method, inputs, device="cpu"):
         return Job(
             lambda: make().fit(inputs.Z, inputs.y),
             lambda fitted: fitted.transform(inputs.T),
-            lambda Z: energy(Z @ inputs.coef.T + inputs.intercept),
+            lambda Z: energy(as_numpy(Z) @ inputs.coef.T + inputs.intercept),
         )
     if method.reads == "energy":
         from sklearn.frozen import FrozenEstimator
@@ -140,7 +145,7 @@ def skood(method, inputs, device="cpu"):
         @cache
         def energy_of(fitted):
             steps = FrozenEstimator(make_pipeline(fitted, head))
-            return detectors.Energy(steps).fit(inputs.Z[:1000])
+            return detectors.Energy(steps, device=device).fit(inputs.Z[:1000])
 
         return Job(
             lambda: make().fit(inputs.Z, inputs.y),
@@ -152,7 +157,7 @@ def skood(method, inputs, device="cpu"):
             lambda fitted: fitted.predict_logits(inputs.T),
             energy,
         )
-    train, test = _arrays(method, inputs, device)
+    train, test = _arrays(method, inputs)
     return Job(
         lambda: make().fit(train, inputs.y),
         lambda fitted: fitted.score_samples(test),
@@ -171,14 +176,8 @@ def _first(method, inputs):
     return (FrozenEstimator(LinearHead(inputs.coef, inputs.intercept)),)
 
 
-def _arrays(method, inputs, device):
-    """Training and test rows: on a GPU as tensors there, where they are read as is."""
+def _arrays(method, inputs):
+    """Training and test rows."""
     if method.reads == "logits":
-        arrays = inputs.L, inputs.M
-    else:
-        arrays = inputs.Z, inputs.T
-    if device == "cpu" or method.reads == "head":
-        return arrays
-    import torch
-
-    return tuple(torch.from_numpy(np.asarray(a)).to(device) for a in arrays)
+        return inputs.L, inputs.M
+    return inputs.Z, inputs.T

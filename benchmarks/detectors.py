@@ -45,9 +45,14 @@ twice as fast as pytorch-ood to score; at most 256 MiB to score. On one thread, 
 fits of workload F take at most 10 ms (NCI, FDBD), .25 s (Mahalanobis,
 RelativeMahalanobis), .4 s (ViM) and 4 ms (detectors of logits), and a score .28
 us/row (Energy, workload L) and .4 (ReAct and VRA with the energy of the head, F).
-Differences below 20 us of CPU are ignored. With ``--strict`` a miss is an error. On a
-GPU pytorch-ood, and our detectors that need no head, get their arrays there, and memory
-is that of the host.
+Differences below 20 us of CPU are ignored. With ``--strict`` a miss is an error.
+
+With ``--device cuda`` arrays are on the device, seconds of the wall replace those of
+the CPU, in ratios and "us/row", too, memory is that of the host, and "share" is the
+time of the slower of two ceilings, to read the samples once and to compute the
+products, divided by the seconds to score; "-" where the products of a method are not
+listed in ``benchmarks/_gpu_bench.py``. The ceilings are measured first, as by
+``benchmarks/gpu.py``.
 
 With ``--busy``, the least CPU seconds of our fits and scores with one thread and with
 two are compared instead, on a quiet machine and beside two processes that spin: with
@@ -100,7 +105,7 @@ FITS |= dict.fromkeys(
 ROWS = {("L", "Energy"): 0.28, ("F", "ReActEnergy"): 0.4, ("F", "VRAEnergy"): 0.4}
 HEAD = (
     f"{'method':<20}{'library':<13}{'fit':>8}{'thr.':>8}{'fit CPU':>9}"
-    f"{'score':>9}{'us/row':>9}"
+    f"{'score':>9}{'us/row':>9}{'share':>7}"
     f"{'MiB fit':>9}{'score':>7}{'AUROC':>7}{'x fit':>8}{'x score':>8}  note"
 )
 
@@ -130,7 +135,37 @@ def run(options, timeout):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def rows_of(workload, args, folder):
+def ceilings_of(device, folder):
+    """Return measured ceilings of a GPU; None for the CPU."""
+    if device == "cpu":
+        return None
+    import gpu
+    from _gpu_bench import FULL, Bench
+
+    bench = Bench(folder / "ceilings.jsonl", device, FULL, np.inf)
+    gpu.ceilings(bench)
+    return bench
+
+
+def share_of(bench, method, workload, scale, seconds):
+    """Return the share of the ceilings of a score, in a dict; {} if not known."""
+    from _gpu_bench import DETECTORS
+
+    _, n_test, n_features, n_classes = WORKLOADS[workload]
+    n_test = max(2, round(scale * n_test))
+    products = {m.name: (precision, n) for m, _, precision, n in DETECTORS}
+    if method.reads == "logits":
+        n_values, (precision, n_products) = n_classes, ("float32", lambda d, c: 0)
+    elif method.name in products:
+        n_values, (precision, n_products) = n_features, products[method.name]
+    else:
+        return {}
+    n_operations = 2 * n_test * n_products(n_features, n_classes)
+    n_bytes = n_test * (4 * n_values + 8)  # float32, and the scores
+    return bench.share(seconds, n_bytes, n_operations, precision)
+
+
+def rows_of(workload, args, folder, bench=None):
     """Yield the results of each method, in one list per method."""
     save(make(workload, args.scale, args.seed), folder / workload)
     for method in METHODS:
@@ -156,6 +191,8 @@ def rows_of(workload, args, folder):
                 if library != "skood":
                     continue
                 result = {"failed": "not there"}
+            if bench is not None and "score" in result:
+                result |= share_of(bench, method, workload, args.scale, result["score"])
             rows.append(
                 {"workload": workload, "method": method.name, "library": library}
                 | result
@@ -235,10 +272,10 @@ def floors(inputs, threads):
 
 
 def own_fit(row):
-    """CPU seconds of the fit without the threshold's; None without a fit."""
-    if "fit_cpu" not in row:
-        return None
-    return row["fit_cpu"] - row.get("threshold_cpu", 0)
+    """Seconds of the fit without the threshold's, as `score_of`; None without a fit."""
+    if "fit_cpu" in row:
+        return row["fit_cpu"] - row.get("threshold_cpu", 0)
+    return row["fit"] - row.get("threshold", 0) if "fit" in row else None
 
 
 def fastest_peer(rows, key):
@@ -252,12 +289,12 @@ def fastest_peer(rows, key):
 
 
 def score_of(row):
-    """CPU seconds to score; None if that failed."""
-    return row.get("score_cpu")
+    """Seconds to score, of the CPU, or of the wall on a GPU; None if that failed."""
+    return row.get("score_cpu", row.get("score"))
 
 
 def add_ratios(rows):
-    """Divide CPU seconds by the seconds of the fastest correct peer."""
+    """Divide seconds by those of the fastest correct peer."""
     for name, key in (("x_fit", own_fit), ("x_score", score_of)):
         peer = fastest_peer(rows, key)
         for row in rows:
@@ -281,6 +318,7 @@ def line(row):
         ("fit_cpu", 9, ".4f"),
         ("score", 9, ".4f"),
         ("us_per_row", 9, ".3f"),
+        ("share", 7, ".2f"),
         ("fit_mib", 9, ".0f"),
         ("score_mib", 7, ".0f"),
         ("auroc", 7, ".3f"),
@@ -294,7 +332,7 @@ def line(row):
 
 def limits(row, threads):
     """Return (text, whether it is met) for each limit of one row, on one thread."""
-    if threads != 1:
+    if threads != 1 or "score_cpu" not in row:
         return []
     method, name, met = row["method"], f"{row['workload']} {row['method']}", []
     if row["workload"] == "F" and method in FITS and "fit_cpu" in row:
@@ -316,21 +354,22 @@ def targets(rows, threads):
     mib = ours["score_mib"]
     text = f"{name}: {mib:.0f} MiB to score, at most {MAX_SCORE_MIB}"
     met = [(text, mib <= MAX_SCORE_MIB), *limits(ours, threads)]
+    unit = "CPU s" if "score_cpu" in ours else "s"
     for what, key in (("fit", own_fit), ("score", score_of)):
         peer = fastest_peer(rows, key)
         if peer is None or key(ours) is None:
             continue
         seconds, bar = key(ours), key(peer)
-        text = f"{name}: {what} {seconds:.5f} CPU s, {peer['library']} {bar:.5f}"
+        text = f"{name}: {what} {seconds:.5f} {unit}, {peer['library']} {bar:.5f}"
         met.append((text, seconds <= max(WITHIN * bar, SECONDS)))
         mib, bar = ours[f"{what}_mib"], peer[f"{what}_mib"]
         text = f"{name}: {what} {mib:.0f} MiB, {peer['library']} {bar:.0f} MiB"
         met.append((text, mib <= WITHIN_MIB * bar + MIB))
     peer = next((row for row in rows if row["library"] == "pytorch-ood"), {})
     if ours["method"] in TWICE and "score" in peer:
-        factor = peer["score_cpu"] / ours["score_cpu"]
+        factor = score_of(peer) / score_of(ours)
         text = f"{name}: {factor:.1f} times as fast as pytorch-ood to score, at least 2"
-        met.append((text, factor >= 2 or ours["score_cpu"] <= SECONDS))
+        met.append((text, factor >= 2 or score_of(ours) <= SECONDS))
     return met
 
 
@@ -362,6 +401,7 @@ def main(argv=None):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save(make("tiny"), folder / "tiny")
+        bench = ceilings_of(args.device, folder)
         for workload in args.workloads:
             if args.busy:
                 print(f"\n{workload}: CPU seconds with one and with two threads")
@@ -377,7 +417,7 @@ def main(argv=None):
             )
             if n_features:
                 floors(make(workload, args.scale, args.seed), args.threads)
-            for rows in rows_of(workload, args, folder):
+            for rows in rows_of(workload, args, folder, bench):
                 for row in rows:
                     print(line(row), flush=True)
                 kept += rows
