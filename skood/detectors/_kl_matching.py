@@ -10,7 +10,7 @@ import numpy as np
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import class_sums
 from skood.detectors._common._softmax import shifted_exponentials
-from skood.utils._array_api import row_dots, row_max, to_host
+from skood.utils._array_api import asarray_like, row_dots, row_max, to_host, zeros
 from skood.utils._warnings import warn
 from skood.utils._weights import has_others, left_out_weight
 
@@ -99,12 +99,13 @@ class KLMatching(OutputDetector):
         predicted = to_host(chunk.xp.argmax(chunk.logits, axis=1))
         columns, counts, added, _ = class_sums(p, predicted, chunk.weight)
         n_classes = p.shape[1]
-        totals = np.zeros(n_classes), np.zeros((n_classes, n_classes))
+        numbers, totals = np.zeros(n_classes), zeros((n_classes, n_classes), added)
         if sums is not None:
-            totals = sums[0].copy(), sums[1].copy()
-        totals[0][columns] += counts
-        totals[1][columns] += to_host(added)
-        return totals
+            numbers += sums[0]
+            totals += asarray_like(sums[1], totals)
+        numbers[columns] += counts
+        totals[asarray_like(columns, totals)] += added
+        return numbers, totals
 
     def _settle(self, outputs, y):
         counts, sums = self._sums

@@ -16,11 +16,13 @@ from skood.detectors._common._softmax import log_sum_exp
 from skood.utils._array_api import (
     array_namespace,
     as_double,
+    asarray_like,
     row_dots,
     row_indices,
     row_sums,
     to_host,
     unit_rows,
+    zeros,
 )
 from skood.utils._labels import label_codes
 from skood.utils._linalg import check_no_overflow
@@ -201,7 +203,7 @@ class OpenMax(OutputDetector):
         columns = label_codes(y, column_labels(self, n_classes))
         correct = np.zeros(len(columns), dtype=bool)
         start = 0
-        counts, sums = np.zeros(n_classes), np.zeros((n_classes, n_classes))
+        counts, sums = np.zeros(n_classes), None
         for chunk, codes in self._chunks(outputs, columns):
             hits = to_host(chunk.xp.argmax(chunk.logits, axis=1)) == codes
             correct[start : start + chunk.n_samples] = hits
@@ -211,9 +213,11 @@ class OpenMax(OutputDetector):
                 weight = row_weight(chunk.weight, hits)
                 hit_codes, added, total, _ = class_sums(hit_logits, codes[hits], weight)
                 counts[hit_codes] += added
-                sums[hit_codes] += to_host(total)
+                if sums is None:
+                    sums = zeros((n_classes, n_classes), total)
+                sums[asarray_like(hit_codes, total)] += total
         self._check_correct(counts, len(columns))
-        self.means_ = sums / np.where(counts > 0, counts, 1.0)[:, None]
+        self.means_ = to_host(sums) / np.where(counts > 0, counts, 1.0)[:, None]
         distances = self._distances_to_means(outputs, columns, correct)
         weights = [None] * n_classes
         if outputs.weight is not None:

@@ -15,10 +15,10 @@ from skood.utils._array_api import (
     array_namespace,
     as_double,
     cast_once,
+    plus,
     row_dots,
     row_indices,
     row_sums,
-    to_host,
     unit_rows,
 )
 from skood.utils._linalg import symmetric_eigh
@@ -150,8 +150,7 @@ class PNML(OutputDetector):
         unit = unit_rows(chunk.features)
         if chunk.weight is not None:
             unit *= chunk.asarray(np.sqrt(chunk.weight))[:, None]
-        added = to_host(unit.T @ unit)
-        return added if sums is None else sums + added
+        return plus(sums, unit.T @ unit)
 
     def _settle(self, outputs, y):
         squares = np.diag(self._sums)  # of unit vectors, which sum to their number

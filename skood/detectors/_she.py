@@ -14,9 +14,11 @@ from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.utils._array_api import (
     array_namespace,
     as_double,
+    asarray_like,
     row_dots,
     to_host,
     unit_rows,
+    zeros,
 )
 from skood.utils._labels import label_codes
 from skood.utils._param_validation import StrOptions
@@ -146,12 +148,12 @@ class SHE(OutputDetector):
         )
         first = int(class_codes[0] < 0)  # misclassified samples come first
         shape = len(self._labels), chunk.features.shape[1]
-        counts, totals = np.zeros(shape[0]), np.zeros(shape)
+        counts, totals = np.zeros(shape[0]), zeros(shape, added)
         if sums is not None:
             counts += sums[1]
-            totals += sums[2]
+            totals += asarray_like(sums[2], totals)
         counts[class_codes[first:]] += numbers[first:]
-        totals[class_codes[first:]] += added[first:]
+        totals[asarray_like(class_codes[first:], totals)] += added[first:]
         return origin, counts, totals
 
     def _settle(self, outputs, y):

@@ -151,6 +151,18 @@ def asarray_like(array, like):
     return to_device(array, like.device) if is_tensor(like) else array
 
 
+def zeros(shape, like):
+    """Return zeros in float64, of the array type of `like` and on its device."""
+    if is_tensor(like):
+        return like.new_zeros(shape, dtype=array_namespace(like).float64)
+    return np.zeros(shape)
+
+
+def plus(total, added):
+    """Return a sum on the device of what is added; a `total` of None is zero."""
+    return added if total is None else asarray_like(total, added) + added
+
+
 def as_double(array):
     """Return an array in float64, without a copy if it is float64."""
     if type(array) is np.ndarray:  # for the speed of small calls

@@ -16,6 +16,8 @@ from skood.detectors._common._class_moments import (
     is_constant,
     offset_sums,
 )
+from skood.detectors._common._partial_fit import on_host
+from skood.utils._array_api import to_host
 from tests._loops import looped
 
 
@@ -44,12 +46,13 @@ def _naive(X, y):
 def test_class_sums(kind):
     X, y = _data()
     samples = torch.from_numpy(X) if kind == "torch" else X
-    classes, counts, sums, members = class_sums(samples, y)
+    classes, counts, sums, add = class_sums(samples, y)
     assert classes.tolist() == ["p", "q", "r"]
     assert counts.tolist() == [np.sum(y == k) for k in "pqr"]
     np.testing.assert_allclose(sums, [X[y == k].sum(axis=0) for k in "pqr"], rtol=1e-12)
-    np.testing.assert_array_equal(members, classes[:, None] == y)
-    assert type(sums) is type(members) is type(samples)
+    np.testing.assert_array_equal(add(samples), sums)
+    np.testing.assert_array_equal(add(samples - samples + 2.0)[:, 0], 2.0 * counts)
+    assert type(sums) is type(samples)
     classes, counts, sums, _ = class_sums(samples, None)
     assert classes.tolist() == [0] and counts.tolist() == [40]
     np.testing.assert_allclose(sums, X.sum(axis=0)[None], rtol=1e-12)
@@ -67,6 +70,8 @@ def test_equal_naive_loops_however_cut(per_class, dtype, kind, cuts):
             torch.from_numpy(samples) if kind == "torch" else samples, labels
         )
     counts, means, scatters = _naive(X, y)
+    assert isinstance(moments.scatter, np.ndarray) == (kind == "numpy")
+    moments = on_host(moments)
     assert moments.classes.tolist() == ["p", "q", "r"]
     np.testing.assert_array_equal(moments.counts, counts)
     np.testing.assert_allclose(moments.means, means, rtol=1e-12)
@@ -174,6 +179,7 @@ def test_sums_of_differences_are_those_of_fractions(kind, dtype):
     classes, counts, sums = offset_sums(samples, origin, y)
     assert classes.tolist() == ["p", "q"]
     assert counts.tolist() == [np.sum(y == "p"), np.sum(y == "q")]
+    sums = to_host(sums)
     assert sums.dtype == np.float64
     for k, label in enumerate(classes):
         for j in range(2):
@@ -181,7 +187,7 @@ def test_sums_of_differences_are_those_of_fractions(kind, dtype):
             exact = sum(Fraction(float(v)) - Fraction(origin[j]) for v in values)
             assert sums[k, j] == pytest.approx(float(exact), rel=1e-12)
     _, _, (total,) = offset_sums(samples, origin, None)
-    np.testing.assert_allclose(total, sums.sum(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(to_host(total), sums.sum(axis=0), rtol=1e-10)
 
 
 @pytest.mark.parametrize("n_classes", [16, 17, 40])
@@ -190,11 +196,11 @@ def test_sums_of_many_classes(n_classes):
     rng = np.random.default_rng(0)
     labels = np.array([f"class {k:02d}" for k in rng.integers(n_classes, size=500)])
     samples = rng.normal(size=(500, 3))
-    classes, counts, sums, members = class_sums(samples, labels)
-    assert issparse(members) == (n_classes > 16)
+    classes, counts, sums, add = class_sums(samples, labels)
+    assert issparse(add.__self__) == (n_classes > 16)
     for k, label in enumerate(classes):
         assert counts[k] == np.sum(labels == label)
         np.testing.assert_allclose(sums[k], samples[labels == label].sum(axis=0))
-    np.testing.assert_allclose(members @ samples, sums)
+    np.testing.assert_allclose(add(samples), sums)
     tensor = class_sums(torch.from_numpy(samples), labels)
     np.testing.assert_allclose(tensor[2].numpy(), sums)

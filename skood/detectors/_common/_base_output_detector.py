@@ -27,7 +27,7 @@ from skood.detectors._common._inputs import (
     stored_columns,
     with_dense_features,
 )
-from skood.detectors._common._partial_fit import NotEnoughRows, RowSample
+from skood.detectors._common._partial_fit import NotEnoughRows, RowSample, on_host
 from skood.nn._linear_head import LinearHead
 from skood.nn._make_network import has_dense_features, make_network
 from skood.nn._outputs import NetworkOutputs, concatenate, map_samples
@@ -251,7 +251,7 @@ class OutputDetector(BaseDetector):
         summed = outputs if self._sums_logits else outputs._replace(logits=None)
         for chunk, labels in self._chunks(summed, y):
             sums = self._added(sums, chunk, labels)
-        self._sums = sums
+        self._sums = on_host(sums)
         self._sample = self._sample.updated(outputs, y)
 
     def _can_add(self):

@@ -13,7 +13,10 @@ from skood.utils._array_api import (
     as_double,
     asarray_like,
     centered_rows,
+    plus,
+    row_indices,
     to_host,
+    zeros,
 )
 from skood.utils._labels import unique_codes
 from skood.utils._stored import stored
@@ -34,15 +37,18 @@ def class_sums(samples, labels, weight=None):
     """Sum float64 rows by class; `labels` is (n_samples,), or None for one class, 0.
 
     Returns the sorted labels, their counts, the sums (n_classes, n_features), and the
-    (sparse) indicator matrix (n_classes, n_samples), whose product with rows is the
-    sums. Counts, sums and indicators are times the weights (n_samples,), if given.
+    function of rows that returns their sums. Counts and sums are times the weights
+    (n_samples,), if given. Sums of tensors are on their device.
     """
     if labels is None:
         labels = np.zeros(samples.shape[0], dtype=np.intp)
     classes, codes = unique_codes(labels)
     lengths = np.bincount(codes, minlength=len(classes)).astype(np.float64)
     counts = lengths if weight is None else np.bincount(codes, weights=weight)
-    if len(classes) > _DENSE_CLASSES and not is_tensor(samples):
+    if is_tensor(samples):
+        add = _device_sums(samples, codes, len(classes), weight)
+        return classes, counts, add(samples), add
+    if len(classes) > _DENSE_CLASSES:
         # sparse, so that each row is added once, instead of multiplied by zeros
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.intp)
         order = np.argsort(codes, kind="stable")
@@ -52,8 +58,21 @@ def class_sums(samples, labels, weight=None):
     else:
         members = (np.arange(len(classes))[:, None] == codes).astype(np.float64)
         members = members if weight is None else members * weight
-        members = asarray_like(members, samples)
-    return classes, counts, members @ samples, members
+    return classes, counts, members @ samples, members.__matmul__
+
+
+def _device_sums(samples, codes, n_classes, weight):
+    """Return the function of tensors that returns their class sums."""
+    index = asarray_like(codes, samples)
+    weight = 1.0 if weight is None else asarray_like(weight, samples)
+    if n_classes > _DENSE_CLASSES:
+        weight = weight if isinstance(weight, float) else weight[:, None]
+        return lambda rows: zeros((n_classes, rows.shape[1]), rows).index_add_(
+            0, index, rows * weight
+        )
+    # additions to few sums would wait for each other
+    members = as_double(row_indices(index[:n_classes])[:, None] == index) * weight
+    return members.__matmul__
 
 
 def first_row(samples):
@@ -70,10 +89,11 @@ def offset_sums(samples, origin, labels, weight=None):
     if samples.dtype == array_namespace(samples).float32:
         # Sums of float32 features are exact in float64: one pass less.
         classes, counts, sums, _ = class_sums(as_double(samples), labels, weight)
-        return classes, counts, to_host(sums) - counts[:, None] * origin
+        numbers, origin = asarray_like(counts, sums), asarray_like(origin, sums)
+        return classes, counts, sums - numbers[:, None] * origin
     samples = samples - asarray_like(origin, samples)
     classes, counts, sums, _ = class_sums(samples, labels, weight)
-    return classes, counts, to_host(sums)
+    return classes, counts, sums
 
 
 def is_constant(variances, means):
@@ -94,20 +114,20 @@ def added_features(sums, chunk):
     differences from the first: far from zero, a sum of the samples is less accurate.
     """
     if sums is None:
-        sums = first_row(chunk.features), 0, 0.0
+        sums = first_row(chunk.features), 0, None
     origin, count, total = sums
     features, xp = chunk.features, chunk.xp
     if chunk.weight is not None:
         gaps = as_double(features) - chunk.asarray(origin)
-        added = to_host(asarray_like(chunk.weight, gaps) @ gaps)
-        return origin, count + chunk.weight.sum(), total + added
+        added = asarray_like(chunk.weight, gaps) @ gaps
+        return origin, count + chunk.weight.sum(), plus(total, added)
     if features.dtype == xp.float32:
         # Sums of float32 features are exact in float64; a product is faster than `sum`.
-        ones = chunk.asarray(np.ones(len(features)))
-        added = to_host(ones @ as_double(features)) - chunk.n_samples * origin
+        ones = as_double(xp.ones_like(features[:, 0]))
+        added = ones @ as_double(features) - chunk.n_samples * chunk.asarray(origin)
     else:
-        added = to_host(xp.sum(features - chunk.asarray(origin), axis=0))
-    return origin, count + chunk.n_samples, total + added
+        added = xp.sum(features - chunk.asarray(origin), axis=0)
+    return origin, count + chunk.n_samples, plus(total, added)
 
 
 def mean_of_features(sums):
@@ -166,7 +186,7 @@ class ClassMoments:
 
     def _take(self, samples, labels, weight):
         """Set the moments of rows minus the origin, which are overwritten."""
-        self.classes, self.counts, sums, members = class_sums(samples, labels, weight)
+        self.classes, self.counts, sums, add = class_sums(samples, labels, weight)
         counts = asarray_like(self.counts, samples)[:, None]
         means = sums / counts
         codes = np.zeros(len(samples), dtype=np.intp)
@@ -180,19 +200,19 @@ class ClassMoments:
             for block in row_chunks(len(samples), 8 * samples.shape[1], size):
                 samples[block] -= means[index[block]]
         self.n_samples = np.bincount(codes, minlength=len(self.classes))
-        errors = (members @ samples) / counts
+        errors = add(samples) / counts
         if weight is not None:
             samples *= asarray_like(np.sqrt(weight), samples)[:, None]
-        self.offsets = to_host(means + errors)
-        shifts = to_host(errors) * np.sqrt(self.counts)[:, None]
+        self.offsets = means + errors
+        shifts = errors * counts**0.5
         if self.per_class:
             scatter = []
             for k, shift in enumerate(shifts):
                 gaps = samples[asarray_like(np.flatnonzero(codes == k), samples)]
-                scatter.append(to_host(gaps.T @ gaps) - np.outer(shift, shift))
-            self.scatter = np.stack(scatter)
+                scatter.append(gaps.T @ gaps - shift[:, None] * shift)
+            self.scatter = array_namespace(samples).stack(scatter)
         else:
-            self.scatter = to_host(samples.T @ samples) - shifts.T @ shifts
+            self.scatter = samples.T @ samples - shifts.T @ shifts
 
     def _merged(self, other, consume):
         """Return the joint moments of both sets of samples."""
@@ -208,23 +228,27 @@ class ClassMoments:
         new.n_samples = np.zeros(n_classes, dtype=np.intp)
         new.n_samples[mine] += self.n_samples
         new.n_samples[theirs] += other.n_samples
-        means = np.zeros((n_classes, n_features))
-        means[mine] = self.offsets
-        gaps = np.zeros((n_classes, n_features))
-        gaps[theirs] = other.offsets - means[theirs]
-        new.offsets = means + gaps * (more / new.counts)[:, None]
-        scaled = gaps * np.sqrt(before * more / new.counts)[:, None]
+        like = other.offsets  # its device is the place of the sums
+        mine, index = asarray_like(mine, like), asarray_like(theirs, like)
+        shares = more / new.counts, np.sqrt(before * more / new.counts)
+        step, factor = (asarray_like(share, like)[:, None] for share in shares)
+        means, gaps = (zeros((n_classes, n_features), like) for _ in range(2))
+        means[mine] = asarray_like(self.offsets, like)
+        gaps[index] = other.offsets - means[index]
+        new.offsets = means + gaps * step
+        scaled = gaps * factor
+        earlier = asarray_like(self.scatter, like)
         if self.per_class:
-            new.scatter = self.scatter
+            new.scatter = earlier
             if not consume or len(mine) < n_classes:
-                new.scatter = np.zeros((n_classes, n_features, n_features))
-                new.scatter[mine] = self.scatter
+                new.scatter = zeros((n_classes, n_features, n_features), like)
+                new.scatter[mine] = earlier
             for k, scatter in zip(theirs, other.scatter, strict=True):
                 new.scatter[k] += scatter
-                new.scatter[k] += np.outer(scaled[k], scaled[k])
+                new.scatter[k] += scaled[k][:, None] * scaled[k]
         else:
             new.scatter = other.scatter  # of new samples, not used elsewhere
-            new.scatter += self.scatter
+            new.scatter += earlier
             new.scatter += scaled.T @ scaled
         return new
 
@@ -234,6 +258,7 @@ class ClassMoments:
         new.classes, new.origin = self.classes, self.origin
         centered = centered_rows(samples, asarray_like(self.origin, samples))
         gone._take(centered, None, weight)
+        gone.offsets, gone.scatter = to_host(gone.offsets), to_host(gone.scatter)
         new.counts = self.counts - gone.counts
         new.n_samples = self.n_samples - gone.n_samples
         share = (gone.counts / new.counts)[:, None]

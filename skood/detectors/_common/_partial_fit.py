@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,24 @@ import numpy as np
 from skood.nn._outputs import NetworkOutputs, concatenate
 from skood.utils._left_out import MAX_OFFSET_ROWS
 from skood.utils._stored import stored
+from skood.utils._torch import is_tensor, to_numpy
 from skood.utils._weights import units
 
 
 class NotEnoughRows(ValueError):
     """Error: the samples so far do not determine the model."""
+
+
+def on_host(sums):
+    """Return sums over samples with NumPy arrays in place of tensors on a GPU."""
+    if isinstance(sums, tuple):
+        return tuple(map(on_host, sums))
+    if not hasattr(sums, "__dict__") or is_tensor(sums):
+        return to_numpy(sums)
+    fetched = copy.copy(sums)
+    for name, value in vars(sums).items():
+        setattr(fetched, name, to_numpy(value))
+    return fetched
 
 
 @stored

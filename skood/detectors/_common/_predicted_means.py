@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from skood.detectors._common._class_moments import first_row, offset_sums
-from skood.utils._array_api import array_namespace, to_host
+from skood.utils._array_api import array_namespace, asarray_like, to_host, zeros
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 from skood.utils._weights import has_others, left_out_weight
@@ -35,15 +35,17 @@ class PredictedMeans:
         new.origin = self.origin
         if new.origin is None:
             new.origin = first_row(chunk.features)
-        new.counts, new.totals = np.zeros(n_classes), np.zeros((n_classes, n_features))
         predicted = to_host(chunk.xp.argmax(chunk.logits, axis=1))
         classes, counts, totals = offset_sums(
             chunk.features, new.origin, predicted, chunk.weight
         )
-        new.counts[classes], new.totals[classes] = counts, totals
+        new.counts = np.zeros(n_classes)
+        new.counts[classes] = counts
+        new.totals = zeros((n_classes, n_features), totals)
+        new.totals[asarray_like(classes, totals)] = totals
         if self.counts is not None:
             new.counts += self.counts
-            new.totals += self.totals
+            new.totals += asarray_like(self.totals, totals)
         return new
 
     def means(self, labels):

@@ -12,8 +12,8 @@ from skood.utils._array_api import (
     as_double,
     cast_once,
     centered_rows,
+    plus,
     row_dots,
-    to_host,
 )
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._stored import stored
@@ -25,8 +25,7 @@ def added_scatter(scatter, chunk, origin):
     centered = centered_rows(chunk.features, chunk.asarray(origin))
     if chunk.weight is not None:
         centered *= chunk.asarray(np.sqrt(chunk.weight))[:, None]
-    added = to_host(centered.T @ centered)
-    return added if scatter is None else scatter + added
+    return plus(scatter, centered.T @ centered)
 
 
 @stored
