@@ -42,6 +42,7 @@ from skood.rejection._classifier import RejectOptionClassifier
 from skood.rejection._explanation import RejectionExplanation
 from skood.rejection._regressor import RejectOptionRegressor
 from skood.rejection._report import RejectionReport
+from skood.rejection._score_table import ScoreTable
 
 __all__ = [
     "AllOf",
@@ -66,6 +67,7 @@ __all__ = [
     "RejectionExplanation",
     "RejectionReport",
     "RuleCertificate",
+    "ScoreTable",
     "ScoredSamples",
     "Shift",
     "Solver",

@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from skood.decision._operating_point import draw
 from skood.rejection._parts import Parts
 from skood.rejection._report import possible_losses
+from skood.rejection._score_table import ScoreTable
 from skood.rejection._selective_predictor import SelectivePredictor
 from skood.utils._batches import blockwise
 from skood.utils._labels import (
@@ -25,7 +26,7 @@ from skood.utils._labels import (
 )
 from skood.utils._linalg import check_no_overflow
 from skood.utils._losses import LossTable, per_sample_loss
-from skood.utils._metaestimators import check_one_column, unwrap
+from skood.utils._metaestimators import check_one_column, unwrap, unwrapped
 from skood.utils._param_validation import (
     Classifier,
     HasMethods,
@@ -320,9 +321,15 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         return self._fit(X, y, sample_weight, groups, ood_source)
 
     def _make_parts(self):
-        return Parts(self.estimator, self.risk_detector, self.ood_detector)
+        parts = Parts(self.estimator, self.risk_detector, self.ood_detector)
+        table = unwrapped(self.estimator)
+        return table._filled(parts) if isinstance(table, ScoreTable) else parts
 
     def _check_data(self, data):
+        table = unwrapped(self.estimator)
+        if isinstance(table, ScoreTable):
+            share = self.calibration if self.rule is not None else "same"
+            table._check(self._make_parts(), data.y, share)
         classes = np.unique(data.y)
         self.reject_label_ = self._reject_label(classes)
         self._check_classes(classes, data.y)

@@ -58,6 +58,8 @@ def _types(cls):
 def all_estimators(kind=None):
     """List the public estimators: all exported classes with a ``fit`` method.
 
+    :class:`~skood.rejection.ScoreTable` is left out, which is no classifier of samples.
+
     Parameters
     ----------
     kind : {"detector", "classifier", "regressor", "transformer"}, default=None
@@ -94,6 +96,7 @@ def all_estimators(kind=None):
                 and hasattr(value, "fit")
                 and not inspect.isabstract(value)
                 and value is not BaseDetector
+                and not hasattr(value, "_is_table")
                 and (kind is None or _KINDS[kind] in _types(value))
             ):
                 estimators[name] = value
