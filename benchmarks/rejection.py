@@ -14,6 +14,11 @@ Then the costs of Bayes decisions under a loss, and of other decisions, exact an
 
     python benchmarks/rejection.py --sizes --large 0
 
+Fits and CPU seconds of ``RuleSearchCV`` over 9 rules, and over 9 combiners of 7
+networks, against a search of one candidate whose fit takes a second, are printed by::
+
+    python benchmarks/rejection.py --searches
+
 The script fails if branch and bound is worse or slower than the grid at 100,000 rows
 or more, takes more than 2 seconds for 100,000 rows or 30 seconds and 2 GiB for
 1,000,000, or leaves a larger gap; or if a target is missed.
@@ -32,17 +37,23 @@ import time
 
 import numpy as np
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 
-from skood.datasets import make_reject_option_1d
-from skood.detectors import MSP
+from skood.combine import DSDE, DOSStorey, detector_library
+from skood.datasets import load_digits_ood, make_reject_option_1d
+from skood.detectors import KNN, MSP
+from skood.metrics import make_ood_scorer, make_selective_risk_scorer
+from skood.model_selection import OODStratifiedKFold, RuleSearchCV
 from skood.rejection import (
     BoundedAbstention,
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     CostBased,
+    LinearRule,
     PlugInCost,
     RejectOptionClassifier,
     ScoredSamples,
@@ -188,6 +199,70 @@ def losses(seed):
     return failures
 
 
+def searches():
+    """Print fits and seconds of searches of nine candidates and of one."""
+    X, y = load_digits_ood(left_out=[8, 9], ood_label=-1, return_X_y=True)
+    fits = []
+
+    class Slow(LogisticRegression):
+        def fit(self, X, y, sample_weight=None):
+            fits.append(len(y))
+            end = time.process_time() + self.intercept_scaling
+            super().fit(X, y)
+            while time.process_time() < end:
+                pass
+            return self
+
+    slow = Slow(max_iter=100)
+    clf = RejectOptionClassifier(slow, ood_detector=KNN(), random_state=0)
+    clf.set_params(rule=BoundedTPRFPR())
+    network = Slow(max_iter=100, intercept_scaling=1 / 7)
+    members = detector_library(KNN(), {f"net{i}": network for i in range(7)})
+    pairs = [(x, y) for x in (1, 2, 3) for y in (1, 2, 3)]
+    rules = {
+        "bounds, 2 scores": [BoundedTPRFPR(0.5 + x / 10, y / 10) for x, y in pairs],
+        "linear, 2 scores": [LinearRule(x / 100, y / 10) for x, y in pairs],
+    }
+    cases = [
+        *((name, clf, {"rule": candidates}, 1) for name, candidates in rules.items()),
+        (
+            "bounds, 1 score",
+            clone(clf).set_params(ood_detector=None),
+            {"rule": rules["bounds, 2 scores"]},
+            1,
+        ),
+        (
+            "7 networks",
+            DSDE(members, random_state=0),
+            {"combiner": [DOSStorey(beta=x / 2, c_m=y / 8) for x, y in pairs]},
+            7,
+        ),
+    ]
+    failures = []
+    for name, estimator, grid, n_parts in cases:
+        results = []
+        ((key, candidates),) = grid.items()
+        scorer = make_ood_scorer()
+        if estimator is not cases[-1][1]:
+            scorer = make_selective_risk_scorer(0.5, 0.5)
+        for cls, n_candidates in ((GridSearchCV, 1), (RuleSearchCV, 9)):
+            fits.clear()
+            start = time.process_time()
+            params = {key: candidates[:n_candidates]}
+            cv = OODStratifiedKFold(3)
+            cls(estimator, params, scoring=scorer, cv=cv).fit(X, y)
+            results.append((len(fits), time.process_time() - start))
+        (alone, slow), (together, fast) = results
+        good = alone == together == 4 * n_parts and fast <= 1.1 * slow
+        print(
+            f"{name:<17} fits {alone:>3} {together:>3}  seconds {slow:6.2f} {fast:6.2f}"
+            f"  ratio {fast / slow:.3f}  {'OK' if good else 'missed (4 fits, 1.1)'}"
+        )
+        if not good:
+            failures.append(f"search of {name}: ratio {fast / slow:.3f}")
+    return failures
+
+
 def main():
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -195,11 +270,14 @@ def main():
     parser.add_argument("--large", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--searches", action="store_true")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         large(args.large, args.seed)
         return
+    if args.searches:
+        sys.exit(bool(searches()))
     print(
         f"{'rows':>9} {'scores':<6} {'rule':<17} {'bnb s':>7} {'grid s':>7} "
         f"{'ratio':>6}  {'bnb':>9} {'grid':>9} {'gap':>8}"

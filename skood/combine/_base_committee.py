@@ -91,6 +91,10 @@ class BaseCommittee(_BaseComposition, BaseDetector):
 
     _depends_on_samples = BaseDetector._fits_parts
 
+    # Candidates of a search share them, see `DetectorEnsemble.__skood_share__`.
+    _in_parallel: Any = staticmethod(in_parallel)
+    _calibration_folds: Any = staticmethod(calibration_folds)
+
     # Plans of the networks of the members, which files do not contain.
     _plans: Any = None
 
@@ -156,7 +160,7 @@ class BaseCommittee(_BaseComposition, BaseDetector):
                 calls.append(delayed(_fit_group)(*jobs, weights, X, y, fold))
                 tasks.append((k, group))
                 sizes.append(len(group))
-        results = in_parallel(
+        results = self._in_parallel(
             calls, sizes, desc="members", n_jobs=self.n_jobs, verbose=self.verbose
         )
         committees: list = [[None] * len(names) for _ in folds]
@@ -221,7 +225,7 @@ class BaseCommittee(_BaseComposition, BaseDetector):
 
     def _folds(self, n_members, n_samples, y, counts, rng):
         """Return the folds; each sample counts as many times as `counts` gives."""
-        folds = calibration_folds(n_samples, y, self.calibration, rng)
+        folds = self._calibration_folds(n_samples, y, self.calibration, rng)
         return [
             Fold(train, held_out, None if counts is None else counts[held_out])
             for train, held_out in folds
@@ -237,7 +241,7 @@ class BaseCommittee(_BaseComposition, BaseDetector):
             calls = (fit(estimator, X, y, weights, fold) for fold in folds)
             options = {"n_jobs": self.n_jobs, "verbose": self.verbose}
             sizes = [1] * len(folds)
-            estimators = in_parallel(calls, sizes, desc="folds", **options)
+            estimators = self._in_parallel(calls, sizes, desc="folds", **options)
         self.estimator_ = estimators[0]
         return estimators
 

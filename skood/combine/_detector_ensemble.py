@@ -276,6 +276,15 @@ class DetectorEnsemble(BaseCommittee):
         self.n_level_ = levels.n_level
         levels.warn_if_deaf(self._alpha, len(self.named_detectors_))
 
+    def __skood_share__(self, shared):
+        """Share the fit with other candidates of a search, see `RuleSearchCV`.
+
+        Returns names of parameters that fit nothing, and what else a fit depends on.
+        """
+        shared(self, "_calibration_folds", "_in_parallel")
+        shared(self, "_member_scores", by_samples=True)
+        return ("combiner", "alpha", "level", "method", *self._combiner_params), None
+
     @blockwise
     def _evaluate(self, X):
         """Return the p-values, the statistic and the level of each sample."""

@@ -266,6 +266,7 @@ class LinearRule(BaseRule):
     --------
     PlugInCost : These numbers from costs.
     certify_path : Certifies bounds of a rule among candidates.
+    skood.model_selection.RuleSearchCV : Searches the numbers without refits.
 
     References
     ----------

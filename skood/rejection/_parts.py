@@ -528,6 +528,12 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
         proba = self.estimator.predict_proba(X)
         return self.table.decided(proba, self.estimator.classes_)[0]
 
+    def sharing(self, shared):
+        """Return the parts, which store their outputs for candidates of a search."""
+        shared(self, "predict", by_samples=True)
+        vars(self)["score"] = lambda X: self.predict(X)[:2]
+        return self
+
     def labeled_scores(self, X, X_ood):
         """Return scored samples, without losses, and predictions for the ID samples.
 

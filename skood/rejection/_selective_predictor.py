@@ -68,6 +68,10 @@ class SelectivePredictor(Decisions):
 
     _default_parts: dict = {"guarantee": Certificate, "solver": Solver}
 
+    # candidates of a search share them, see `__skood_share__`
+    _fit_parts: Any = staticmethod(Parts.fit)
+    _fit_and_score: Any = staticmethod(Parts.fit_and_score)
+
     _parameter_constraints: dict = {
         "ood_detector": [HasMethods(["fit", "score_samples"]), None],
         "rule": [BaseRule, None],
@@ -151,11 +155,12 @@ class SelectivePredictor(Decisions):
                 if self.rule is None:
                     parts = type(parts)(*with_seeds(parts, self.random_state))
                     parts.table = self._table
-                    self._store(parts.fit(labeled), data.y)
+                    self._store(self._fit_parts(parts, labeled), data.y)
                 else:
                     how = self.calibration, self.random_state, self.n_jobs
                     together = self._of_mixture()
-                    parts, *scored = parts.fit_and_score(labeled, *how, together)
+                    fitted = self._fit_and_score(parts, labeled, *how, together)
+                    parts, *scored = fitted
                     self._store(parts, data.y)
             if self.rule is None:
                 self.operating_point_ = self._reference = self._calibration = None
@@ -576,6 +581,20 @@ class SelectivePredictor(Decisions):
         point = self._counted(self._choose_rule, record, None, unlabeled)
         self._set_rule(point, record)
         return self
+
+    def __skood_share__(self, shared):
+        """Share the fit with other candidates of a search, see `RuleSearchCV`.
+
+        Returns names of parameters that fit nothing, and what else a fit depends on.
+        """
+        shared(self, "_separated", "_fit_parts", "_fit_and_score")
+        self.__dict__["_parts"] = lambda: type(self)._parts(self).sharing(shared)
+        if self.rule is not None:  # the parts have both scores
+            self.__dict__["decide"] = lambda X: np.array(self._parts().predict(X)[2])
+        certificate = self._options()[1] or Certificate()
+        by_group = getattr(certificate, "within", None) == "groups"
+        kind = self.rule is None, by_group, getattr(certificate, "sampling", None)
+        return ("rule", "guarantee", "solver"), kind
 
     # --- the rule -----------------------------------------------------------------
 
