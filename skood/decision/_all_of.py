@@ -66,8 +66,8 @@ class AllOf(BaseRule):
         return next((prior for prior in priors if prior is not None), None)
 
     @property
-    def takes_prior(self):
-        return any(rule.takes_prior for rule in self.rules)
+    def has_open_prior(self):
+        return any(rule.has_open_prior for rule in self.rules)
 
     @property
     def error_rates(self):

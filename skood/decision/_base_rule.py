@@ -148,20 +148,16 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     #: Fraction of OOD samples in deployment, for the precision; None: unknown.
     ood_prior: Any = None
 
+    #: Whether samples of one mixture may take the place of a prior.
+    has_open_prior: Any = False
+
+    #: Bounds on the error rate among all answers, see :class:`BoundedErrorRate`.
+    error_rates: Any = ()
+
     _parameter_constraints: dict = {}
 
     #: Whether the best rule is searched; False: it is known without a search.
     is_searched = True
-
-    @property
-    def takes_prior(self):
-        """Whether a fraction of OOD samples in deployment may be set."""
-        return self.ood_prior is not None
-
-    @property
-    def error_rates(self):
-        """Bounds on the error rate among all answers, a tuple."""
-        return ()
 
     @property
     def needs_ood(self):
@@ -252,7 +248,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
 
     def _at_prior(self, ood_prior):
         """Return the rule at another share of OOD samples, if it depends on it."""
-        if not self.takes_prior:
+        if self.ood_prior is None and not self.has_open_prior:
             return self
         return clone(self).set_params(ood_prior=ood_prior)
 
@@ -326,7 +322,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         """
         N, E = np.asarray(N), np.asarray(E, dtype=np.float64)
         rule = self
-        if self.takes_prior and self.ood_prior is None:
+        if self.has_open_prior:
             rule = self._at_prior(n_ood / (n_id + n_ood))
         cost = rule.cost()
         if cost is not None:

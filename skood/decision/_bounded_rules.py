@@ -292,8 +292,8 @@ class BoundedErrorRate(BaseRule):
         self.ood_prior = ood_prior
 
     @property
-    def takes_prior(self):
-        return True
+    def has_open_prior(self):
+        return self.ood_prior is None
 
     @property
     def error_rates(self):

@@ -57,7 +57,7 @@ def _at_priors(rule, ood_prior, unlabeled):
             "Pass ood_prior or unlabeled, not both: with unlabeled samples the "
             "precision in use is certified without a prior."
         )
-    if not rule.takes_prior:
+    if rule.ood_prior is None and not rule.has_open_prior:
         raise ValueError(
             f"ood_prior is for rules such as BoundedPrecisionRecall; "
             f"{type(rule).__name__} bounds no precision. Leave it out."

@@ -320,9 +320,11 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
         return RegressionParts(self.estimator, score, self.ood_detector)
 
     def _check_data(self, data):
-        rule = None if self.rule is None else self._rule_at_prior(data)
-        uses_ood = rule is not None and (rule.needs_ood or self._of_mixture())
-        if data.n_ood and not uses_ood:
+        rule, certificate = self.rule, self._options()[1]
+        of_mixture = getattr(certificate, "sampling", None) == "mixture"
+        if rule is not None and certificate is not None:
+            rule = certificate._checked_rule(rule)
+        if data.n_ood and not of_mixture and (rule is None or not rule.needs_ood):
             warn(
                 f"y is NaN for {data.n_ood} of {data.n_ood + len(data.y)} samples: "
                 f"these are OOD samples, which rule={self.rule!r} does not use. If "

@@ -371,19 +371,16 @@ def make_report(
     weight = np.ones(len(accepted), dtype=np.int64) if ones else weight
     of_id, of_ood = weight[~is_ood], weight[is_ood]
 
-    def precision(n_intervals):
-        """Return the precision from intervals that hold together at the level."""
-        if ood_prior is None or not (of_id.size and of_ood.size):
-            return UNDEFINED
-        each = 1 - (1 - level) / n_intervals
-        tpr = _share(accepted[~is_ood], of_id, each)
-        fpr = _share(accepted[is_ood], of_ood, each)
-        return Estimate(
+    # Two or three intervals at equal errors hold simultaneously at the level.
+    precision = dict.fromkeys((2, 3), UNDEFINED)
+    for n in precision if ood_prior is not None and of_id.size and of_ood.size else ():
+        tpr = _share(accepted[~is_ood], of_id, 1 - (1 - level) / n)
+        fpr = _share(accepted[is_ood], of_ood, 1 - (1 - level) / n)
+        precision[n] = Estimate(
             precision_at(ood_prior, tpr.value, fpr.value),
             precision_at(ood_prior, tpr.low, fpr.high),
             precision_at(ood_prior, tpr.high, fpr.low),
         )
-
     taken = accepted[~is_ood]
 
     def risk(among, confidence_level=level):
@@ -397,7 +394,7 @@ def make_report(
         weights = None if ones else weight[accepted]
         error_rate = _risk(losses[accepted], weights, possible, level)
     elif with_ood:
-        p, r = precision(3), risk(taken, 1 - (1 - level) / 3)
+        p, r = precision[3], risk(taken, 1 - (1 - level) / 3)
         pairs = zip((p.value, p.high, p.low), r, strict=True)
         error_rate = Estimate(*(a * b + (1 - a) * possible.max() for a, b in pairs))
     tables = _rates_of_labels(accepted, is_ood, labels, level, weight, _share, risk)
@@ -406,7 +403,7 @@ def make_report(
         fpr=_share(accepted[is_ood], of_ood, level),
         coverage=_share(accepted, weight, level),
         risk=risk(taken),
-        precision=precision(2),
+        precision=precision[2],
         n_id=of_id.sum().item(),
         n_ood=of_ood.sum().item(),
         n_accepted_id=of_id[taken].sum().item(),

@@ -158,7 +158,7 @@ class SelectivePredictor(Decisions):
                     self._store(self._fit_parts(parts, labeled), data.y)
                 else:
                     how = self.calibration, self.random_state, self.n_jobs
-                    together = self._of_mixture()
+                    together = getattr(certificate, "sampling", None) == "mixture"
                     fitted = self._fit_and_score(parts, labeled, *how, together)
                     parts, *scored = fitted
                     self._store(parts, data.y)
@@ -207,9 +207,11 @@ class SelectivePredictor(Decisions):
         if parts.risk_detector is not None and self.rule.plug_in() is not None:
             parts.check_plug_in(self.rule)
         solver._validate_params()
+        rule = self.rule
         if certificate is not None:
             certificate._validate_params()
-        if self._rule_at_prior(data).needs_ood and data.X_ood is None:
+            rule = certificate._checked_rule(rule, ood_source=data.source_ood)
+        if rule.needs_ood and data.X_ood is None:
             names = [
                 label
                 for label in np.unique(data.y).tolist()
@@ -246,18 +248,6 @@ class SelectivePredictor(Decisions):
             solver._check_certifiable()
         is_classifier = hasattr(self, "reject_label")
         data.check_guarantee(self.guarantee, certificate, is_classifier)
-
-    def _of_mixture(self):
-        """Return whether ID and OOD samples were drawn together."""
-        certificate = self._options()[1]
-        return certificate is not None and certificate.sampling == "mixture"
-
-    def _rule_at_prior(self, data):
-        """Return the rule, at a prior if its certificate has one; or raise."""
-        certificate = self._options()[1]
-        if certificate is None:
-            return self.rule
-        return certificate._checked_rule(self.rule, ood_source=data.source_ood)
 
     def _options(self):
         """Return the solver, and the certificate or None, as objects."""
@@ -493,7 +483,8 @@ class SelectivePredictor(Decisions):
         if window is not None:
             check_scalar(window, "window", int, min_val=1)
         self._check_guarantee(data)
-        if self._of_mixture() and (window is not None or accepted_only):
+        sampling = getattr(self._options()[1], "sampling", None)
+        if sampling == "mixture" and (window is not None or accepted_only):
             raise ValueError(
                 "sampling='mixture' excludes window and accepted_only: they change the "
                 "share of OOD samples. Use with_rule(rule, X, y) with recent samples."

@@ -599,3 +599,9 @@ def test_error_rate_at_a_prior():
     low = (0.75 * t_high * r_low + 0.25 * f_low) / (0.75 * t_high + 0.25 * f_low)
     high = (0.75 * t_low * r_high + 0.25 * f_high) / (0.75 * t_low + 0.25 * f_high)
     assert_allclose(report.error_rate[1:], (low, high))
+
+
+def test_error_rate_without_id_samples():
+    report = report_of([1, 0], [], [1, 1], prior=0.5)
+    assert math.isnan(report.error_rate.value) and report.fpr.value == 0.5
+    assert report_of([1, 0], [], [1, 1]).error_rate.value == 1
