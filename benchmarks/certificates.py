@@ -38,6 +38,9 @@ Other tables, each printed with ``--parts NAME``:
   ``BinaryClassificationController`` on the second grid where it is installed. The
   answered share is the mean over all draws, 0 without a rule. Certified: at most .05
   less often than by the better grid; answered: at least 1.15 times as often;
+- "attacks": violations of bounds on the error rate that hardly any rule keeps: waves of
+  errors, ties, heavy tails, few OOD samples, only errors, losses in [0, L], bounds near
+  the largest loss; samples as drawn, ID samples first, and sorted by loss;
 - "speed": seconds for 50,000 ID and 50,000 OOD samples (at most 5), for 100,000 samples
   of a mixture (at most 1), and milliseconds of a two-sample test (at most 6).
 """
@@ -46,6 +49,7 @@ Other tables, each printed with ``--parts NAME``:
 # SPDX-License-Identifier: BSD-3-Clause
 
 import argparse
+import itertools
 import math
 import sys
 import time
@@ -647,6 +651,56 @@ def mixture(args, targets):
         print(f"    certified {often}, violated {broken_}, answered {much}", flush=True)
 
 
+def out_of_reach():
+    """Yield populations: name, scores, loss, OOD samples, error_max, largest loss.
+
+    The error rate of all answers is slightly above the bound.
+    """
+    rng = np.random.default_rng(0)
+    z, u = rng.normal(size=(2, SIZE)), rng.random(SIZE)
+    chance = 0.07 + 0.06 * np.sin(9 * z[0])
+    often = 0.205 + 0.1 * np.sin(9 * z[0])
+    off, few = rng.random(SIZE) < 0.15, rng.random(SIZE) < 0.01
+    heavy = rng.standard_t(1.5, size=(2, SIZE)) ** 3
+    graded = rng.beta(4 * chance, 4 * (1 - chance))
+    large = np.array([0.0, 0.5, 5.0])[np.digitize(u, [0.8, 0.95])]
+    yield "waves", z, u < chance, off, 0.2, 1.0
+    yield "ties", np.round(z), u < chance, off, 0.2, 1.0
+    yield "heavy tails", heavy, u < chance, off, 0.2, 1.0
+    yield "few OOD", z, u < often, few, 0.2, 1.0
+    yield "only errors", z, u < 2, off, 0.97, 1.0
+    yield "graded losses", z, graded, off, 0.2, 1.0
+    yield "losses up to 5", z, large, off, 0.99, 5.0
+    yield "near the largest", z, u < 0.97, off, 0.97, 1.0
+
+
+def attacks(args, targets):
+    """Print how often rules that break a bound on the error rate are certified."""
+    chance = DELTA + 2 * math.sqrt(DELTA * (1 - DELTA) / args.draws)
+    print(f"attacks: {args.draws} draws; certified, violated")
+    for name, scores, loss, off, error_max, largest in out_of_reach():
+        losses, rule = np.where(off, 0.0, loss), BoundedErrorRate(error_max)
+        cost = np.where(off, largest, losses)
+        certificate = Certificate(sampling="mixture", max_loss=largest)
+        for n, key in itertools.product((250, 1000), ("drawn", "ID first", "sorted")):
+            rng, counts = np.random.default_rng(args.seed), np.zeros(2)
+            for k in range(args.draws):
+                rows = rng.integers(SIZE, size=n)
+                if key != "drawn":
+                    by = cost if key == "sorted" else off
+                    rows = rows[np.argsort(by[rows], kind="stable")]
+                samples = ScoredSamples(*scores[:, rows], losses[rows], off[rows])
+                try:
+                    point = certify(rule, samples, certificate, random_state=k)
+                except NotCertifiableError:
+                    continue
+                counts += 1, cost[point.accept(*scores)].mean() > error_max + 1e-12
+            certified, violated = counts / args.draws
+            verdict = targets.verdict(violated, chance)
+            row = f"{name:<17}{n:>5}  {key:<9}{certified:>7.3f}{violated:>7.3f}"
+            print(f"{row}  violated {verdict}", flush=True)
+
+
 def speed(args, targets):
     """Print the seconds of large certificates."""
     samples = [
@@ -686,6 +740,7 @@ PARTS = {
     "splits": splits,
     "large": large,
     "mixture": mixture,
+    "attacks": attacks,
     "populations": violations,
 }
 

@@ -15,7 +15,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import binom
 
-from skood.decision._certified_path import best_order, sequence
+from skood.decision._certified_path import best_order, by_answers, sequence
+from skood.decision._statements import TestedSamples
 from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (
     AllOf,
@@ -194,10 +195,10 @@ def _population(name, rng):
     is_ood = rng.random(SIZE) < (0.01 if name == "few OOD" else 0.15)
     risk, ood = rng.normal(size=(2, SIZE))
     alpha, largest = 0.2, 1.0
-    # the risk of answers is near the bound everywhere, above and below it in turn
-    chance = 0.06 + 0.06 * np.sin(9 * risk)
+    # errors are more than the bound in all, above and below it in turn by the score
+    chance = 0.07 + 0.06 * np.sin(9 * risk)
     if name == "few OOD":
-        chance = 0.2 + 0.1 * np.sin(9 * risk)
+        chance = 0.205 + 0.1 * np.sin(9 * risk)
     loss = (rng.random(SIZE) < chance) * 1.0
     if name == "all wrong":
         loss[:] = 1.0
@@ -210,7 +211,7 @@ def _population(name, rng):
         loss = rng.beta(4 * chance, 4 * (1 - chance))
     elif name == "losses up to 5":
         largest, loss = 5.0, rng.choice([0.0, 0.5, 5.0], SIZE, p=[0.8, 0.15, 0.05])
-        alpha = 1.1
+        alpha = 0.99
     elif name == "near the largest loss":
         loss = (rng.random(SIZE) < 0.97) * 1.0
         alpha = 0.97
@@ -270,6 +271,23 @@ def test_false_candidates_at_several_starts():
         n_wrong += bool(is_false[list(passed)].any())
     # three starts at 0.1 each; no candidate carries more than its start
     assert 0.2 * n_draws < n_wrong <= binom.isf(1e-3, n_draws, 0.3)
+
+
+def test_starts_of_a_mixture_share_delta():
+    samples = _answers(np.random.default_rng(0), 400)
+    first = TestedSamples([], replace(samples, is_ood=np.zeros(400, bool)))
+    path, weights = by_answers(first, 0.4, (1.0, 1.0))
+    accepted = [
+        samples.project(0.4, (1.0, 1.0)) <= lam for _, lam, _ in path.candidates
+    ]
+    shares = np.mean(accepted, axis=1)
+    assert_allclose(shares, np.arange(2, 101) / 100, atol=0.004)
+    assert weights[[6, 18]].tolist() == [0.5, 0.5] and weights.sum() == 1
+    for pvalue, passes in ((0.05, True), (0.051, False)):
+        tests = _Nested(FixedPValues([0.051, 1.0, pvalue, 0.08]))
+        arguments = [(0, k, 1) for k in range(4)], lambda k: [None], 0.1
+        passed, _ = sequence(tests, *arguments, weights=(0.5, 0, 0.5))
+        assert list(passed) == ([2] if passes else [])
 
 
 @pytest.mark.parametrize("order", ["drawn", "random_state"])
