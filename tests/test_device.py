@@ -41,41 +41,20 @@ _HEAD = LinearHead(_CENTERS / 40, 4.0 - (_CENTERS**2).sum(axis=1) / 80)
 _N_CHUNKS = -(-len(_NEW) // _CHUNK)
 
 # What is sent for scores, as a share of the fitted arrays; fetched, of the scores; and
-# waits per chunk. In the next call only the head is sent again. With X on the host:
-# what is sent, as a share of X and the fitted arrays. In a fit: what is sent, as a
-# share of the fitted arrays, and fetched, of these and X, of which at most 5,000
-# samples are drawn for the threshold.
+# waits per chunk. In the next call only the head is sent again, in float64 and in the
+# precision of X. With X on the host: what is sent, as a share of X and the fitted
+# arrays. In a fit: what is sent, as a share of the fitted arrays, and fetched, of these
+# and the features and logits, of which at most 5,000 are drawn for the threshold.
 _BUDGET = {"sent": 1.01, "fetched": 1.01, "waits": 3.0, "sent with X": 1.01}
-_BUDGET |= {"sent again": 1.01, "sent in fit": 1.01, "fetched in fit": 1.01}
+_BUDGET |= {"sent again": 1.51, "sent in fit": 1.01, "fetched in fit": 1.01}
 
-# Counts above the budgets, as upper bounds to be lowered. Fetched 301 times: samples on
-# the device are multiplied by a linear head on the CPU.
+# Counts above the budgets, as upper bounds to be lowered: residuals are scored without
+# each block of samples, whose scatter is fetched; KNN has its own copy of the bank.
 EXCEEDED: dict = {
-    "CADRef": {"fetched": 301.01, "sent again": 1.57},
-    "CARef": {"fetched": 301.01},
-    "Energy": {"fetched": 301.01, "sent in fit": 1.67},
-    "Entropy": {"fetched": 301.01, "sent in fit": 1.67},
-    "FDBD": {"fetched": 301.01},
-    "GEN": {"fetched": 301.01, "sent in fit": 1.67},
-    "GradNorm": {"fetched": 301.01, "sent in fit": 2.67},
-    "KLMatching": {"fetched": 301.01},
-    "KNN": {"fetched": 301.01, "sent again": 9700000.0, "fetched in fit": 1.5},
-    "MSP": {"fetched": 301.01, "sent in fit": 1.67},
-    "MaxLogit": {"fetched": 301.01, "sent in fit": 1.67},
-    "NCI": {"fetched": 301.01, "sent again": 1.57},
-    "NECO": {"fetched": 301.01, "sent in fit": 2.68, "fetched in fit": 2.73},
-    "NNGuide": {"fetched": 301.01, "sent in fit": 3.17, "fetched in fit": 1.34},
-    "OpenMax": {
-        "sent": 2.01,
-        "fetched": 301.01,
-        "sent with X": 1.86,
-        "sent in fit": 2.51,
-    },
-    "PNML": {"fetched": 301.01, "sent in fit": 1.1},
-    "Relation": {"fetched": 301.01, "sent in fit": 2.19, "fetched in fit": 1.58},
-    "Residual": {"fetched": 301.01, "sent in fit": 1.61, "fetched in fit": 3.7},
-    "SHE": {"fetched": 301.01},
-    "ViM": {"fetched": 301.01, "sent in fit": 2.73, "fetched in fit": 2.61},
+    "KNN": {"fetched in fit": 1.5, "fetched": 301.01, "sent again": 9.7e6},
+    "NECO": {"sent in fit": 1.6, "fetched in fit": 2.4},
+    "Residual": {"sent in fit": 1.3, "fetched in fit": 2.7},
+    "ViM": {"sent in fit": 1.7, "fetched in fit": 2.3},
 }
 
 
@@ -250,11 +229,12 @@ def test_fit_on_the_device(detector, device, small_chunks):
     for name, value in vars(fitted).items():
         assert not isinstance(value, torch.Tensor), name
     size = _size(fitted)
+    n_values = X.size + (0 if fitted.estimator is None else len(X) * _CLASSES)
     _assert_within(
         detector,
         {
             "sent in fit": counts.to_device / size,
-            "fetched in fit": counts.to_host / (size + X.nbytes),
+            "fetched in fit": counts.to_host / (size + n_values * X.itemsize),
         },
     )
 

@@ -23,6 +23,7 @@ from skood.detectors._common._softmax import log_sum_exp
 from skood.utils._array_api import (
     array_namespace,
     as_double,
+    numpy_dtype,
     row_sums,
     to_host,
     top_k,
@@ -167,7 +168,7 @@ class NNGuide(OutputDetector):
             outputs.n_samples, self.max_samples, self.random_state, outputs.weight
         )
         bank_outputs = outputs.take(indices)
-        dtype = bank_outputs.features.dtype
+        dtype = numpy_dtype(bank_outputs.features)
         guides, n_low = [], 0
         for chunk, _ in self._chunks(bank_outputs):
             energy = log_sum_exp(chunk.logits)

@@ -22,6 +22,7 @@ from skood.detectors._common._softmax import log_sum_exp
 from skood.utils._array_api import (
     array_namespace,
     as_double,
+    numpy_dtype,
     row_dots,
     to_host,
     unit_rows,
@@ -161,7 +162,7 @@ class Relation(OutputDetector):
     def _fit_outputs(self, outputs, y):
         indices, self._bank_weight = self._drawn(outputs)
         bank_outputs = outputs.take(indices)
-        dtype = bank_outputs.features.dtype
+        dtype = numpy_dtype(bank_outputs.features)
         features, proba = [], []
         for chunk, _ in self._chunks(bank_outputs):
             features.append(to_host(unit_rows(chunk.features)).astype(dtype))

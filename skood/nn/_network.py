@@ -63,6 +63,9 @@ class Network(ABC):
     # Whether features are the outputs of a hidden layer, not the columns of samples.
     features_are_hidden: bool = True
 
+    # Whether outputs for samples on a GPU may be tensors there.
+    returns_tensors: bool = False
+
     # Whether features may be NaN, where the classifier takes it.
     allows_nan: bool = False
 

@@ -22,12 +22,20 @@ from skood.nn._outputs import (
     symmetric_head,
     symmetric_logits,
 )
+from skood.utils._array_api import cast_once, numpy_dtype, sent_once
 from skood.utils._batches import loaded, loaded_blocks
 from skood.utils._input import is_as_fitted, is_float_matrix, new_samples
+from skood.utils._linalg import check_no_overflow
 from skood.utils._optional import is_instance
 from skood.utils._parallel import one_thread
 from skood.utils._sparse import check_dense
-from skood.utils._torch import resolve_device, row_chunks, to_numpy
+from skood.utils._torch import (
+    check_tensor,
+    is_tensor,
+    resolve_device,
+    row_chunks,
+    to_numpy,
+)
 
 # Activations of scikit-learn's networks, by name.
 ACTIVATIONS: dict[str, Callable] = {
@@ -104,18 +112,22 @@ class ArrayNetwork(Network):
     def outputs_together(self, X, wanted):
         """Yield the outputs of all samples of `X`."""
         # one block, for the speed of small calls
-        blocks = [X] if type(X) is np.ndarray else map(to_numpy, loaded_blocks(X))
+        blocks = [X] if type(X) is np.ndarray else map(self._block, loaded_blocks(X))
         for block in blocks:
             results = []
             arrays = self._arrays(block, wanted)
             for (network, needs), (features, logits) in zip(
                 wanted, arrays, strict=True
             ):
-                if logits is not None:
+                if logits is not None and not is_tensor(logits):
                     logits = _finite(logits, "logits")
                 head = network._head() if "head" in needs else None
                 results.append(NetworkOutputs(features, logits, head))
             yield results
+
+    def _block(self, X):
+        """Return samples as the network takes them: as a NumPy array."""
+        return to_numpy(X)
 
     def find_head(self):
         """Return the head without running samples, and the name of its layer."""
@@ -302,8 +314,33 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         n_outputs = 1 if len(shape) == 1 else shape[0]  # 1-D: a binary RidgeClassifier
         return max(2, n_outputs) == n_classes
 
+    def _block(self, X):
+        stays = self.returns_tensors and is_tensor(X) and X.device.type != "cpu"
+        return X if stays and self._is_product() else super()._block(X)
+
+    def _arrays(self, X, wanted):
+        if not is_tensor(X):
+            return super()._arrays(X, wanted)
+        [(_, needs)] = wanted
+        X = self.checked(X)
+        logits = None
+        if "logits" in needs:
+            head, kind = self._head(), numpy_dtype(X)
+            coef, intercept = (
+                sent_once(cast_once(array, kind), X.device)
+                for array in (head.coef, head.intercept)
+            )
+            logits = X @ coef.T
+            logits += intercept
+            if not logits.sum().isfinite():
+                check_no_overflow(to_numpy(logits), "A logit")
+        return [(X if "features" in needs else None, logits)]
+
     def checked(self, X):
-        X = super().checked(X)
+        if not is_tensor(X):
+            X = super().checked(X)
+        elif not self.is_validated:
+            X = check_tensor(X, keep_double=True)
         width = np.shape(self.coef)[-1]
         if X.shape[1] != width:
             raise ValueError(
@@ -375,6 +412,10 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         return len(shape) == 1 or shape[0] == 1
 
     def _head(self):
+        return self._symmetric_head
+
+    @cached_property
+    def _symmetric_head(self):
         coef, intercept = self.coef, self.intercept
         coef = np.atleast_2d(coef.toarray() if hasattr(coef, "toarray") else coef)
         if np.shape(intercept) != coef.shape[:1]:

@@ -198,6 +198,11 @@ def _copy_of(array, kind, function):
     return entry[1]
 
 
+def numpy_dtype(array):
+    """Return the dtype of NumPy that an array or a tensor has."""
+    return np.dtype(str(array.dtype).removeprefix("torch."))
+
+
 def row_indices(array):
     """Return 0, 1, … for the rows of an array, on its device."""
     xp = array_namespace(array)

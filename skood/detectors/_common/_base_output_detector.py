@@ -574,7 +574,7 @@ class OutputDetector(BaseDetector):
                 validate_data(self, block, reset=reset, **self._validation)
                 reset = False
             return float_rows(X)
-        if on_gpu(X) and not self._fits_head:
+        if on_gpu(X) and not (reset and self._fits_head):
             return self._validated_tensor(X, reset=reset)
         X = to_numpy(in_memory(X))
         if self._sparse:
@@ -618,6 +618,7 @@ class OutputDetector(BaseDetector):
         network.is_validated = self.estimator is None  # by `_checked`
         if self._allows_nan or network.memory is not None:
             network.core.allows_nan = self._allows_nan
+        network.core.returns_tensors = network.memory is None
         in_blocks = network.takes_blocks and network.memory is None
         if in_blocks and _is_small(X) and X.ndim == 2 and len(X):
             return network.iter_outputs(X, needs)  # one block
