@@ -315,9 +315,12 @@ def _refusal(rule, sizes, tested, path, delta, weights, failed):
     most = _MANY / max(sizes)
     factor = planned = factor_needed(tests, path.counts, n, delta, most)
     if failed:
+        thresholds: dict = {}
+        for theta, lam, scales in path.candidates:
+            thresholds.setdefault((theta, scales), []).append(lam)
         counts = [
-            tested.counts(theta, np.array([lam]), scales)[0]
-            for theta, lam, scales in path.candidates
+            tested.counts(theta, np.array(lam), scales)[0]
+            for (theta, scales), lam in thresholds.items()
         ]
         factor = factor_needed(tests, counts, n, delta, most)
     if factor == 1 or (factor is None and planned is not None):
