@@ -206,18 +206,18 @@ class _RepeatedFit(BaseEstimator):
 
     def fit(self, X, y=None):
         *_, error, self._scores = next(self.outcomes, (None, ()))
-        return self if error is None else _raised(error)
+        if error is not None:
+            raise RuntimeError(error)
+        return self
 
     def score(self, X, y=None, name=None):
         """Return a score of test (X = 0) or training samples, or raise its error."""
         scores = self._scores[X[0][0]]
         if isinstance(scores, dict) and name is not None:
             scores = scores[name]
-        return _raised(scores) if isinstance(scores, str) else scores
-
-
-def _raised(error):
-    raise RuntimeError(error)
+        if isinstance(scores, str):
+            raise RuntimeError(scores)
+        return scores
 
 
 class _Shared:
@@ -230,17 +230,16 @@ class _Shared:
         """Make methods return stored results: of their n-th calls, or for each `X`."""
         for name in names:
             vars(owner).pop(name, None)
-            vars(owner)[name] = self._stored(
-                (name, key), getattr(owner, name), by_samples
-            )
+            method = self._stored((name, key), getattr(owner, name), by_samples)
+            vars(owner)[name] = method
 
     def _stored(self, key, function, by_samples=False):
         n_calls = count()
 
-        def stored(*arguments, **params):
-            of_call = key, id(arguments[0]) if by_samples else next(n_calls)
-            if of_call not in self.results:
-                self.results[of_call] = arguments, function(*arguments, **params)
+        def stored(X, *arguments, **params):
+            of_call = key, id(X) if by_samples else next(n_calls)
+            if of_call not in self.results:  # with X, so that its id stays unique
+                self.results[of_call] = X, function(X, *arguments, **params)
             return self.results[of_call][1]
 
         return stored

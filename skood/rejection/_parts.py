@@ -531,7 +531,8 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
     def sharing(self, shared):
         """Return the parts, which store their outputs for candidates of a search."""
         shared(self, "predict", by_samples=True)
-        vars(self)["score"] = lambda X: self.predict(X)[:2]
+        outputs = self.predict
+        vars(self)["predict"] = lambda X, labels=True: outputs(X)[: 2 + labels]
         return self
 
     def labeled_scores(self, X, X_ood):
