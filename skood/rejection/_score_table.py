@@ -142,13 +142,11 @@ class ScoreTable(ClassifierMixin, SkoodEstimator):
 
     def _filled(self, parts):
         """Return parts with detectors of the columns in place of None."""
-        columns = {"risk_detector": self.risk, "ood_detector": self.ood}
-        missing = {
-            name: TableScore(name.split("_")[0])
-            for name, column in columns.items()
-            if column is not None and getattr(parts, name) is None
-        }
-        return parts._replace(**missing)
+        estimator, *detectors = parts
+        for i, name in enumerate(("risk", "ood")):
+            if detectors[i] is None and getattr(self, name) is not None:
+                detectors[i] = TableScore(name)
+        return type(parts)(estimator, *detectors)
 
     def _check(self, parts, y, calibration):
         """Raise for other detectors of the columns, or labels of no table."""
@@ -195,20 +193,16 @@ class ScoreTable(ClassifierMixin, SkoodEstimator):
             known = np.asarray(self.risk_.classes_)
             proba = self.risk_.predict_proba(X)[:, known == self.right]
             return 1 - proba.sum(axis=1)
-        names = list(getattr(X, "columns", ()))
-        if not hasattr(X, "columns"):
-            X = np.asarray(X)
-        n_columns = len(names) if names else X.shape[1] if X.ndim == 2 else 0
-        is_position = isinstance(column, Integral) and column not in names
-        if is_position and -n_columns <= column < n_columns:
-            values = X[names[column]] if names else X[:, column]
-        elif column in names:
-            values = X[column]
-        else:
+        X = X if hasattr(X, "columns") else np.asarray(X)
+        names = list(getattr(X, "columns", range(sum(X.shape[1:]))))
+        if column not in names and column in range(-len(names), len(names)):
+            column = names[column]  # a position
+        if column not in names:
             raise ValueError(
                 f"{name}={column!r} of ScoreTable is no column of X, whose columns are "
-                f"{names or list(range(n_columns))}."
+                f"{names}."
             )
+        values = X[column] if hasattr(X, "columns") else X[:, column]
         try:
             values = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
