@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from skood.decision._operating_point import draw
 from skood.rejection._parts import Parts
+from skood.rejection._regression_scores import DecisionLoss
 from skood.rejection._report import possible_losses
 from skood.rejection._score_table import ScoreTable
 from skood.rejection._selective_predictor import SelectivePredictor
@@ -65,12 +66,14 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         Any classifier; cloned and fitted on ID samples, unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`.
 
-    risk_detector : object, default=None
+    risk_detector : object, "loss" or None, default=None
         A detector, a = -score_samples. If its own ``estimator`` is None, it uses the
         features and logits of the classifier fitted here. A detector in a
         :class:`~sklearn.pipeline.Pipeline`, such as ``make_pipeline(KNN())``, uses
         `X`, and so do outlier detectors of scikit-learn. None: a = 1 - max probability
-        or, with other than zero-one losses, the expected loss of the decision.
+        or, with other than zero-one losses, the expected loss of the decision. "loss"
+        (new in 0.2): its ranks, mixed with ranks of a model of cross-validated losses,
+        see :ref:`loss_score`.
 
     ood_detector : object, default=None
         A detector, b = -score_samples, with input as for `risk_detector`. None: there
@@ -228,7 +231,11 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
     _parameter_constraints: dict = {
         **SelectivePredictor._parameter_constraints,
         "estimator": [Classifier()],
-        "risk_detector": [HasMethods(["fit", "score_samples"]), None],
+        "risk_detector": [
+            HasMethods(["fit", "score_samples"]),
+            StrOptions({"loss"}),
+            None,
+        ],
         "loss": [StrOptions({"zero_one"}), callable, "array-like"],
         "decision": [StrOptions({"auto", "bayes", "estimator"})],
         "reject_label": [Integral, str],
@@ -321,9 +328,15 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         return self._fit(X, y, sample_weight, groups, ood_source)
 
     def _make_parts(self):
-        parts = Parts(self.estimator, self.risk_detector, self.ood_detector)
-        table = unwrapped(self.estimator)
-        return table._filled(parts) if isinstance(table, ScoreTable) else parts
+        risk_detector = self.risk_detector
+        if isinstance(risk_detector, str):
+            risk_detector = DecisionLoss(self.estimator, self._table)
+        parts = Parts(self.estimator, risk_detector, self.ood_detector)
+        scores = unwrapped(self.estimator)
+        if isinstance(scores, ScoreTable):
+            parts = scores._filled(parts)
+        parts.table = self._table
+        return parts
 
     def _check_data(self, data):
         table = unwrapped(self.estimator)
@@ -333,19 +346,24 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         classes = np.unique(data.y)
         self.reject_label_ = self._reject_label(classes)
         self._check_classes(classes, data.y)
-        self._table, plain = None, isinstance(self.loss, str)
-        if not plain or self.decision == "bayes":
-            self._table = self._tabulated(classes, self.decision != "estimator")
+        plain, decides = isinstance(self.loss, str), self.decision == "bayes"
+        decides = decides or (self.decision == "auto" and not plain)
+        learns = isinstance(self.risk_detector, str)
+        if (decides or learns) and not hasattr(self.estimator, "predict_proba"):
+            name = type(unwrap(self.estimator)[0]).__name__
+            cause = f"decision={self.decision!r} with loss={self.loss!r}"
+            cause = cause if decides else "risk_detector='loss'"
+            remedy = "decision='estimator'" if decides else "another risk_detector"
+            raise ValueError(
+                f"{cause} is a function of probabilities, but {name} has no "
+                f"predict_proba. Use CalibratedClassifierCV({name}()), or {remedy}."
+            )
+        self._table = (
+            None if plain and not decides else self._tabulated(classes, decides)
+        )
 
     def _tabulated(self, classes, decides):
         """Return the `LossTable` of a fit on `classes`, or raise."""
-        if decides and not hasattr(self.estimator, "predict_proba"):
-            name = type(unwrap(self.estimator)[0]).__name__
-            raise ValueError(
-                f"decision={self.decision!r} with loss={self.loss!r} predicts the "
-                f"class of the least expected loss, but {name} has no predict_proba. "
-                f"Use CalibratedClassifierCV({name}()), or decision='estimator'."
-            )
         last = self.estimator
         while hasattr(last, "steps"):
             last = last.steps[-1][1]

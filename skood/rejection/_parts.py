@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_consistent_length
 from skood.decision import ScoredSamples
 from skood.nn._shared_forward import NetworkPlan, shared_outputs
 from skood.rejection._regression_scores import (
+    DecisionLoss,
     LossModel,
     RegressionScore,
     bound_score,
@@ -277,7 +278,8 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
     def check_plug_in(self, rule):
         """Raise if a rule takes a risk score for the expected loss that is none."""
         losses = None if self.table is None else self.table.losses
-        if losses is not None and not np.array_equal(losses, 1 - np.eye(len(losses))):
+        plain = losses is None or np.array_equal(losses, 1 - np.eye(len(losses)))
+        if not plain or isinstance(unwrapped(self.risk_detector), DecisionLoss):
             raise _no_expected_loss(rule, "risk_detector")
 
     def arguments(self, owner, data):

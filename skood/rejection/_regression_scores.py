@@ -1,4 +1,4 @@
-"""Risk scores of regressors: expected losses, and uncertainties that they predict."""
+"""Risk scores: models of the loss, and uncertainties that regressors predict."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -6,24 +6,33 @@
 import inspect
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import clone
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import has_fit_parameter
 
+from skood.metrics import aurc
+from skood.utils._batches import blockwise, is_lazy
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import single_column
 from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import bind, n_rows, take_rows, unwrap
 from skood.utils._stored import stored
+from skood.utils._ties import SIDES
+from skood.utils._warnings import warn
+from skood.utils._weights import row_weight
 
 # Uncertainties that a regressor may predict.
 COMPONENTS = ("std", "total", "aleatoric", "epistemic")
 
 # Number of folds whose losses a model of the loss is fitted on.
 _N_FOLDS = 5
+
+# Weights of the model of the loss that are compared.
+_SHARES = (0.0, 0.25, 0.5, 0.75)
 
 
 def as_score(uncertainty, regressor, loss, max_loss):
@@ -66,7 +75,7 @@ def _fit(estimator, X, y, sample_weight):
     return clone(estimator).fit(X, y, **weights)
 
 
-def _predict(estimator, X):
+def _predict(estimator, X, y=None):
     return np.asarray(single_column(estimator.predict(X)), dtype=np.float64)
 
 
@@ -188,6 +197,8 @@ class LossModel(RegressionScore):
     # Its fit takes the groups of the samples.
     _splits_groups = True
 
+    _parameter = "uncertainty=None"
+
     def __init__(
         self, model, regressor, loss, max_loss, estimator=None, random_state=None
     ):
@@ -216,12 +227,9 @@ class LossModel(RegressionScore):
             self.model_ = self.model
             return self
         rng = check_random_state(self.random_state)
-        loss = per_sample_loss(
-            y,
-            self._held_out(X, y, sample_weight, groups, rng),
-            self.loss,
-            max_loss=self.max_loss,
-        )
+        samples = X, y, sample_weight, groups
+        predicted = self._held_out(self.regressor, _predict, *samples, rng)
+        loss = per_sample_loss(y, predicted, self.loss, max_loss=self.max_loss)
         if self.model is not None:
             self.model_ = _fit(self.model, X, loss, sample_weight)
             return self
@@ -239,31 +247,31 @@ class LossModel(RegressionScore):
             raise
         return self
 
-    def _held_out(self, X, y, sample_weight, groups, rng):
-        """Return predictions of samples, of regressors that were fitted without them.
+    def _held_out(self, model, outputs, X, y, sample_weight, groups, rng):
+        """Return outputs of samples, of models that were fitted without them.
 
-        Those of a frozen regressor are its own.
+        Those of a frozen model are its own.
         """
-        n_samples = n_rows(X)
-        if isinstance(self.regressor, FrozenEstimator):
-            return _predict(self.regressor, X)
-        grouped = groups is not None
+        if isinstance(model, FrozenEstimator):
+            return outputs(model, X, y)
+        n_samples, grouped = n_rows(X), groups is not None
         n_units = len(np.unique(groups)) if grouped else n_samples
         if n_units < 2:
             units = "groups" if grouped else "samples"
             raise ValueError(
-                "uncertainty=None models cross-validated losses, which needs at least "
-                f"2 {units} to fit on, got n_{units}={n_units}. Give more {units}, or "
-                "another uncertainty."
+                f"{self._parameter} models cross-validated losses, which needs at least"
+                f" 2 {units} to fit on, got n_{units}={n_units}. Give more {units}, or "
+                f"another {self._parameter.split('=')[0]}."
             )
-        predicted = np.empty(n_samples)
         kind = GroupKFold if grouped else KFold
         folds = kind(min(_N_FOLDS, n_units), shuffle=True, random_state=rng)
+        results, order = [], []
         for train, test in folds.split(np.empty(n_samples), groups=groups):
-            weight = None if sample_weight is None else sample_weight[train]
-            other = _fit(self.regressor, take_rows(X, train), y[train], weight)
-            predicted[test] = _predict(other, take_rows(X, test))
-        return predicted
+            weight = row_weight(sample_weight, train)
+            fold = _fit(model, take_rows(X, train), y[train], weight)
+            results.append(outputs(fold, take_rows(X, test), y[test]))
+            order.append(test)
+        return np.concatenate(results)[np.argsort(np.concatenate(order))]
 
     def _uncertainty(self, X):
         if self.model is None:
@@ -273,3 +281,100 @@ class LossModel(RegressionScore):
     def _described(self, owner):
         name = type(unwrap(self.model_)[0]).__name__
         return f"{name} of the loss of {owner}"
+
+
+@stored
+class DecisionLoss(LossModel):
+    """Ranks of the expected loss of a classifier, mixed with ranks of a model of it.
+
+    The model learns cross-validated losses; its weight has the least AURC. `table` is
+    the `LossTable` of the decisions, or None; others are as of `LossModel`.
+    """
+
+    _parameter = "risk_detector='loss'"
+    _fits_samples = True
+
+    def __init__(self, classifier, table=None, estimator=None, random_state=None):
+        self.classifier = classifier
+        self.table = table
+        self.estimator = estimator
+        self.random_state = random_state
+
+    def _inner(self):
+        return []
+
+    def fit(self, X, y, sample_weight=None, groups=None):
+        """Fit the model on losses of samples, each without its own label."""
+        self.estimator_, self.model_, self.weight_ = self.estimator, None, 0.0
+        rng = check_random_state(self.random_state)
+        others = sample_weight, groups, rng
+        outputs = self._held_out(self.classifier, self._outputs, X, y, *others)
+        loss, risk, top = outputs[:, 0], outputs[:, 1], outputs[:, 2:]
+        if loss.min() == loss.max():
+            warn(
+                f"All cross-validated losses are {loss[0]:g}: {self._parameter} has "
+                "nothing to learn, and is the score of risk_detector=None."
+            )
+            return self
+        seed = rng.randint(np.iinfo(np.int32).max)
+        model = HistGradientBoostingRegressor(
+            max_iter=60, max_leaf_nodes=8, learning_rate=0.08, random_state=seed
+        )
+        features = self._features(X, top)
+        expected = self._held_out(model, _predict, features, loss, *others)
+        self.ranked_ = np.sort([risk, expected])
+        areas = []
+        for share in _SHARES:
+            samples = np.zeros(len(y)), None, -self._mixed(risk, expected, share)
+            areas.append(aurc(*samples, loss=loss, sample_weight=sample_weight))
+        self.weight_ = _SHARES[int(np.argmin(areas))]
+        self.model_ = _fit(model, features, loss, sample_weight)
+        return self
+
+    def _outputs(self, classifier, X, y=None):
+        """Return loss (0 without `y`), risk and 3 probabilities, (n_samples, 5)."""
+        proba = np.asarray(classifier.predict_proba(X), dtype=np.float64)
+        top = -np.sort(-proba, axis=1)
+        table, labels, params = self.table, None, {}
+        risk = top[:, 1:].sum(axis=1)  # 1 - max probability
+        if not (y is None if table is None else table.decides):
+            labels = single_column(classifier.predict(X))
+        if table is not None:
+            labels, risk = table.decided(proba, classifier.classes_, labels)
+            params = {"loss": table.losses, "classes": table.classes}
+        outputs = np.zeros((len(top), 5))
+        outputs[:, 1], outputs[:, 2 : 2 + top.shape[1]] = risk, top[:, :3]
+        if y is not None:
+            outputs[:, 0] = per_sample_loss(y, labels, **params)
+        return outputs
+
+    def _features(self, X, top):
+        """Return the input of the model: of sparse data and images, `top` alone."""
+        X = unwrap(self.estimator_, X)[1]
+        if issparse(X) or is_lazy(X) or getattr(self.model_, "n_features_in_", 0) == 3:
+            return top
+        try:
+            X = np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError):  # texts, categories
+            return top
+        return np.hstack([X, top]) if X.ndim == 2 else top
+
+    def _mixed(self, risk, expected, share):
+        """Return the mixture of the mid-ranks of both scores, in [0, 1]."""
+        first, second = (
+            sum(np.searchsorted(ranked, score, side) for side in SIDES)
+            for ranked, score in zip(self.ranked_, (risk, expected), strict=True)
+        )
+        return ((1 - share) * first + share * second) / (2 * self.ranked_.shape[1])
+
+    @blockwise
+    def _uncertainty(self, X):
+        outputs = self._outputs(self.estimator_, X)
+        risk, top = outputs[:, 1], outputs[:, 2:]
+        if self.model_ is None:
+            return risk
+        expected = self.model_.predict(self._features(X, top))
+        return self._mixed(risk, expected, self.weight_)
+
+    def _described(self, owner):
+        return f"probabilities of {owner}, and a model of its loss"

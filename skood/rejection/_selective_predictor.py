@@ -136,13 +136,11 @@ class SelectivePredictor(Decisions):
                 f"{name} requires y to be passed, but the target y is None."
             )
         with fresh_fit(self):
-            parts = self._make_parts()
-            parts.check_estimator(self.estimator)
+            self._parts_type.check_estimator(self.estimator)
             self._possible_losses()  # raises if the loss is of another kind
             data = self._separated(X, y, sample_weight, groups, ood_source)
             self._check_data(data)
-            parts = parts.checked(data)
-            parts.table = self._table
+            parts = self._make_parts().checked(data)
             if self.rule is not None:
                 self._check_rule(parts, data)
             self.detector_inputs_ = parts.inputs()
