@@ -23,6 +23,7 @@ import skood.detectors._relation as relation
 from skood.detectors import NCI, Mahalanobis
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.exceptions import SkoodWarning
+from skood.logic import KnowledgeBase
 from skood.nn import LinearHead
 from skood.nn._outputs import NetworkOutputs
 from skood.utils import _array_api
@@ -49,9 +50,8 @@ _BUDGET = {"sent": 1.01, "fetched": 1.01, "waits": 3.0, "sent with X": 1.01}
 _BUDGET |= {"sent again": 1.51, "sent in fit": 1.01, "fetched in fit": 1.01}
 
 # Counts above the budgets, as upper bounds to be lowered: residuals are scored without
-# each block of samples, whose scatter is fetched; KNN has its own copy of the bank.
+# each block of samples, whose scatter is fetched.
 EXCEEDED: dict = {
-    "KNN": {"fetched in fit": 1.5, "fetched": 301.01, "sent again": 9.7e6},
     "NECO": {"sent in fit": 1.6, "fetched in fit": 2.4},
     "Residual": {"sent in fit": 1.3, "fetched in fit": 2.7},
     "ViM": {"sent in fit": 1.7, "fetched in fit": 2.3},
@@ -317,6 +317,20 @@ def test_copies_on_the_device_end_with_the_detector(device):
     np.testing.assert_allclose(
         changed, detector.set_params(device="cpu").score_samples(_X[:100])
     )
+
+
+def test_penalties_are_copied_once(device):
+    kb = KnowledgeBase(
+        ["a and not b", "a xor b", "a or b", "b -> a"], {"a": "bool", "b": "bool"}
+    )
+    Z, weights = np.arange(40_000).reshape(-1, 2) // 3 % 2, [1.0, 0.3, 0.7, -0.1]
+    tensor = torch.from_numpy(Z).to(DEVICE)
+    with device.counted() as counts:
+        penalty = kb.penalty(tensor, weights)
+    np.testing.assert_array_equal(penalty, kb.penalty(Z, weights))
+    # one byte per sample and constraint
+    assert counts.to_host <= len(Z) * len(kb) * 1.01
+    assert counts.transfers == 1
 
 
 @pytest.mark.parametrize("detector", _detectors(), ids=_name)

@@ -31,11 +31,20 @@ from skood.detectors._common._memory_bank import (
 )
 from skood.nn._make_network import has_dense_features, make_network
 from skood.nn._outputs import map_samples
-from skood.utils._array_api import array_device, row_dots, to_device, to_host
+from skood.utils._array_api import (
+    array_device,
+    array_namespace,
+    copy_of,
+    numpy_dtype,
+    row_dots,
+    sent_once,
+    to_device,
+    to_host,
+)
 from skood.utils._input import takes_input
 from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import Interval, StrOptions
-from skood.utils._torch import resolve_device, row_chunks
+from skood.utils._torch import is_tensor, resolve_device, row_chunks
 from skood.utils._weights import weighted
 
 # A neighbor found in float32 is accepted if the rounding error of its squared distance
@@ -202,7 +211,7 @@ class KNN(OutputDetector):
 
     _needs: ClassVar[frozenset] = frozenset({"features"})
     _sparse: ClassVar[str | None] = "kept"
-    _device: Any = "cpu"  # only torch uses a GPU, and copies the bank once per call
+    _device: Any = "cpu"  # only torch uses a GPU, where the bank stays
     # Each score is a search in the bank: a standard error sqrt(.05 * .95 / n) of .005.
     _max_offset_samples = 2000
 
@@ -396,14 +405,24 @@ class KNN(OutputDetector):
         return np.concatenate(distances)
 
     def _distances_torch(self, outputs, omit=None):
-        """Return distances of all samples; the bank is copied to the device once."""
+        """Return distances of all samples; the bank and its lengths stay on the device.
+
+        Distances are fetched once.
+        """
         device = resolve_device(self.device)
         budget = CPU_BYTES if device.type == "cpu" else GPU_BYTES
-        bank = to_device(self.bank_, device)
+        bank = sent_once(self.bank_, device)
         tiles = list(row_chunks(len(bank), 8 * bank.shape[1], budget))
         # |q - b|²/2 without |q|²/2, which all neighbors of q share; in float32,
         # neighbors much nearer to each other than to the origin would be confused
-        half_norms = [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
+        concat = array_namespace(bank).concat
+        half_norms = copy_of(
+            self.bank_,
+            ("half norms", device),
+            lambda: concat(
+                [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
+            ),
+        )
         distances = []
         per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
         for chunk in row_chunks(outputs.n_samples, per_row, budget):
@@ -413,9 +432,9 @@ class KNN(OutputDetector):
             index = kth_of_tiles(
                 queries.double(), bank, tiles, half_norms, self.n_neighbors, left_out
             )
-            chunk_distances = to_host((queries.double() - bank[index]).norm(dim=1))
-            distances.append(self._without_rounding(chunk_distances, to_host(queries)))
-        return np.concatenate(distances)
+            chunk_distances = (queries.double() - bank[index]).norm(dim=1)
+            distances.append(self._without_rounding(chunk_distances, queries))
+        return to_host(concat(distances))
 
     def _count(self, omit):
         """Return the number of neighbors to search: k + 1 if a sample finds itself."""
@@ -440,10 +459,14 @@ class KNN(OutputDetector):
 
     def _without_rounding(self, distances, queries):
         """Return distances, set to 0 for features that are equal up to rounding."""
-        eps = max(np.finfo(queries.dtype).eps, np.finfo(self.bank_.dtype).eps)
+        on_torch = is_tensor(queries)
+        dtype = numpy_dtype(queries) if on_torch else queries.dtype
+        eps = max(np.finfo(dtype).eps, np.finfo(self.bank_.dtype).eps)
         is_dense = self.metric == "euclidean" and not issparse(queries)
         size = lengths(queries, None if is_dense else self.metric)
         least = _ROUNDING_ERRORS * eps * size
+        if on_torch:
+            return distances.masked_fill(distances <= least, 0.0)
         return np.where(distances <= least, 0.0, distances)
 
     def _index(self):

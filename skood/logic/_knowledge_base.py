@@ -401,10 +401,13 @@ default="auto"
         """
         weights, Z = constraint_weights(weights, len(self)), self._codes(Z)
         out = np.zeros(len(Z))
-        for chunk, truths in self._compiled.chunks(Z):
+        chunks = self._compiled.chunks(Z)
+        if is_tensor(Z):  # one copy of all constraints
+            chunks = [(slice(None), to_numpy(self._compiled.truth(Z)).T)]
+        for chunk, truths in chunks:
             # term by term: samples that satisfy the same constraints are exactly tied
             for weight, truth in zip(weights, truths, strict=True):
-                out[chunk] -= weight * to_numpy(truth)
+                out[chunk] -= weight * truth
         return out
 
     def max_penalty(self, weights):

@@ -172,21 +172,21 @@ def as_double(array):
 
 
 def cast_once(array, dtype):
-    """Return a fitted NumPy array in another precision, see `_copy_of`."""
+    """Return a fitted NumPy array in another precision, see `copy_of`."""
     if array.dtype == dtype:
         return array
-    return _copy_of(array, dtype, lambda: array.astype(dtype))
+    return copy_of(array, dtype, lambda: array.astype(dtype))
 
 
 def sent_once(array, device):
-    """Return a fitted NumPy array on a torch device, see `_copy_of`."""
+    """Return a fitted NumPy array on a torch device, see `copy_of`."""
     if device.type == "cpu":  # which shares its memory
         return to_device(array, device)
-    return _copy_of(array, device, lambda: to_device(array, device))
+    return copy_of(array, device, lambda: to_device(array, device))
 
 
-def _copy_of(array, kind, function):
-    """Return a copy of a NumPy array, stored as long as the array exists.
+def copy_of(array, kind, function):
+    """Return a copy or function of a NumPy array, stored as long as it exists.
 
     For fitted arrays, which are never changed in place; nor must be the copy.
     """

@@ -144,7 +144,8 @@ def unit_features(features):
     shape, kind = features.shape, features.dtype
     is_torch = is_tensor(features)
     units = features.new_empty(shape) if is_torch else np.empty(shape, dtype=kind)
-    for indices in row_chunks(len(features), 8 * features.shape[1], UNIT_BYTES):
+    n_bytes = GPU_BYTES if is_torch else UNIT_BYTES
+    for indices in row_chunks(len(features), 8 * features.shape[1], n_bytes):
         block = features[indices]
         if not is_torch:  # a fixed order of summation for any memory layout
             block = np.ascontiguousarray(block)
@@ -255,11 +256,11 @@ def distances_to(bank, nearest, queries):
 def lengths(queries, metric=None):
     """Return norms, in float64, that distances by a metric are compared with.
 
-    None: of an array of NumPy, as they are in `kth_distances`.
+    None: of an array or tensor, as they are in `kth_distances`.
     """
     if metric is None:
-        queries = queries.astype(np.float64, copy=False)
-        return np.sqrt(row_dots(queries, queries))
+        queries = as_double(queries)
+        return row_dots(queries, queries) ** 0.5
     if metric not in _NORMS:
         return 1.0
     order = _NORMS[metric]
@@ -304,13 +305,13 @@ def _smallest(values, labels, k):
 def kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, omit=None):
     """Return the k-th neighbors in a bank of tensors, from the neighbors in each tile.
 
-    `half_norms`: half the squared lengths of each tile; `omit`: see `leave_out`.
+    `half_norms`: half the squared lengths of the bank; `omit`: see `leave_out`.
     """
     import torch
 
     gaps, bank_index = [], []
-    for tile, half in zip(tiles, half_norms, strict=True):
-        gap = torch.addmm(half, queries, bank[tile].double().T, alpha=-1)
+    for tile in tiles:
+        gap = torch.addmm(half_norms[tile], queries, bank[tile].double().T, alpha=-1)
         leave_out(gap, omit, tile, torch.inf)
         best = gap.topk(min(n_neighbors, gap.shape[1]), largest=False)
         gaps.append(best.values)
