@@ -9,7 +9,7 @@ tensors of the CPU. Views and results of operators on them are on the device as 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 from unittest import mock
@@ -137,6 +137,7 @@ class StandInDevice(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name == "_parse_to":
             return func(*args, **kwargs)
+        kwargs.pop("pin_memory", None)
         arguments = [*_leaves(args), *_leaves(kwargs)]
         tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
         inside = [value for value in tensors if self.holds(value)]
@@ -294,6 +295,19 @@ class StandInDevice(TorchFunctionMode):
         return self.put(result)
 
 
+class Stream:
+    """A stream that is done at once."""
+
+    def __init__(self, device=None):
+        pass
+
+    def record_event(self):
+        """Return no event."""
+
+    def wait_event(self, event):
+        """Do not wait."""
+
+
 @contextmanager
 def stand_in_device():
     """Let torch have one CUDA device; yields the `StandInDevice`."""
@@ -315,10 +329,16 @@ def stand_in_device():
         "synchronize": lambda *args: None,
         "mem_get_info": lambda *args: (_MEMORY, _MEMORY),
         "empty_cache": lambda: None,
+        "Stream": Stream,
+        "stream": lambda stream: nullcontext(),
+        "current_stream": Stream,
     }
     with ExitStack() as stack:
         for name, function in cuda.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, function))
         stack.enter_context(mock.patch.object(torch, "Generator", Generator))
+        stack.enter_context(
+            mock.patch.object(torch.Tensor, "record_stream", lambda *args: None)
+        )
         stack.enter_context(device)
         yield device

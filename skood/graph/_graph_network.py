@@ -22,7 +22,13 @@ from torch import nn
 from skood.graph._modules import EdgeModule, FeatureLinear
 from skood.graph._node_set import Graph, NodeSet, iter_graphs
 from skood.graph._tensors import GraphTensors, SparseRows
-from skood.nn._borrowed_module import borrowed, check_first_axis, copied, finite_logits
+from skood.nn._borrowed_module import (
+    borrowed,
+    check_first_axis,
+    copied,
+    finite_array,
+    finite_logits,
+)
 from skood.nn._dropout_masks import (
     ThinnedModule,
     check_log_proba,
@@ -79,11 +85,9 @@ class GraphNetwork(TorchNetwork):
         with self.watched(graph, *requests) as (watchers, output, tensors):
             results = []
             for (network, needs), watcher in zip(wanted, watchers, strict=True):
-                taken = network._taken(output, tensors, watcher, needs)
-                layer, *arrays = taken
-                features, logits = (
-                    None if array is None else array[indices] for array in arrays
-                )
+                layer, z, logits = network._taken(output, tensors, watcher, needs)
+                features = None if z is None else finite_array(z, "features")[indices]
+                logits = None if logits is None else finite_logits(logits)[indices]
                 head = network._head(layer) if "head" in needs else None
                 results.append(NetworkOutputs(features, logits, head))
             return results

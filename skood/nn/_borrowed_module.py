@@ -17,11 +17,12 @@ from skood.utils._torch import evaluating, parameter_dtype, resolve_device
 
 
 @contextmanager
-def borrowed(module, device="auto"):
+def borrowed(module, device="auto", precision="auto"):
     """Run a module in eval mode, on a device, without gradients; then restore it.
 
     Yields the device of the inputs: with "auto" the device of the module if that is an
-    accelerator, else CUDA if available. Threads take turns: the module has hooks.
+    accelerator, else CUDA if available. With the precision "bfloat16" torch's autocast
+    chooses the operators that run in it. Threads take turns: the module has hooks.
     """
     with TORCH_LOCK:
         homes, target = places(module, device)
@@ -33,7 +34,7 @@ def borrowed(module, device="auto"):
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
             for kind in {target.type, *(found.type for found in homes)}:
-                stack.enter_context(_without_autocast(kind))
+                stack.enter_context(_autocast(kind, precision == "bfloat16"))
             try:
                 if moves:
                     module.to(target)
@@ -54,9 +55,9 @@ def places(module, device):
     return homes, resolve_device(device)
 
 
-def _without_autocast(kind):
+def _autocast(kind, enabled):
     try:
-        return torch.autocast(kind, enabled=False)
+        return torch.autocast(kind, torch.bfloat16, enabled=enabled)
     except RuntimeError:  # a kind of device that has no autocast
         return nullcontext()
 
@@ -89,13 +90,17 @@ def finite_logits(logits):
 
 def finite_array(tensor, what):
     """Convert to NumPy; half precision becomes float32; NaN and infinity raise."""
-    tensor = tensor.detach()
-    if tensor.dtype not in (torch.float32, torch.float64):
-        tensor = tensor.float()
-    array = tensor.cpu().numpy()
+    array = detached(tensor).cpu().numpy()
     if not np.isfinite(array).all():
         raise ValueError(f"The network's {what} contain NaN or infinity.")
     return array
+
+
+def detached(tensor):
+    """Return a tensor without gradient; half precision becomes float32."""
+    tensor = tensor.detach()
+    is_half = tensor.dtype not in (torch.float32, torch.float64)
+    return tensor.float() if is_half else tensor
 
 
 def check_network_input(X):

@@ -20,13 +20,16 @@ from skood.utils._stored import stored
 class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     """Trained torch module with the methods of a fitted classifier."""
 
-    def __init__(self, module, classes, output, input_shape, batch_size, device):
+    def __init__(
+        self, module, classes, output, input_shape, batch_size, device, precision
+    ):
         self.module = module
         self.classes = classes
         self.output = output
         self.input_shape = input_shape
         self.batch_size = batch_size
         self.device = device
+        self.precision = precision
 
     def __sklearn_is_fitted__(self):
         return True
@@ -68,6 +71,7 @@ def pretrained(
     input_shape=None,
     batch_size=256,
     device="auto",
+    precision="auto",
 ):
     """Wrap a trained torch module as a frozen scikit-learn classifier.
 
@@ -100,6 +104,12 @@ def pretrained(
         Device of the module: "auto" is its current device if that is an accelerator,
         else CUDA if available, else the CPU.
 
+    precision : {"auto", "bfloat16"}, default="auto"
+        Precision of forward passes and of gradients with respect to inputs: "auto" is
+        the precision of the weights; with "bfloat16" convolutions and matrix products
+        run in it, as chosen by :class:`torch.autocast`, and outputs have two to three
+        digits. Models with other weights, such as of QUAM, do not use it.
+
     Returns
     -------
     estimator : FrozenEstimator
@@ -111,7 +121,8 @@ def pretrained(
     TypeError
         If `module` is not a torch module.
     ValueError
-        If `classes` has duplicates, or cannot be inferred.
+        If `classes` has duplicates, or cannot be inferred, or another parameter is
+        invalid.
 
     See Also
     --------
@@ -144,6 +155,10 @@ def pretrained(
         raise ValueError(
             f"output must be 'logits' or 'probabilities', got {output!r} instead."
         )
+    if precision not in ("auto", "bfloat16"):
+        raise ValueError(
+            f"precision must be 'auto' or 'bfloat16', got {precision!r} instead."
+        )
     linear = [m for m in module.modules() if isinstance(m, nn.Linear)]
     if classes is None:
         if not linear:
@@ -160,5 +175,7 @@ def pretrained(
     if input_shape is not None:
         input_shape = tuple(int(size) for size in input_shape)
     return FrozenEstimator(
-        _PretrainedClassifier(module, classes, output, input_shape, batch_size, device)
+        _PretrainedClassifier(
+            module, classes, output, input_shape, batch_size, device, precision
+        )
     )

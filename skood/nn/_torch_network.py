@@ -16,6 +16,7 @@ from skood.nn._borrowed_module import (
     check_first_axis,
     check_network_input,
     copied,
+    detached,
     differentiable,
     embeddings,
     explaining_inference,
@@ -35,6 +36,7 @@ from skood.nn._forward_hooks import (
 from skood.nn._network import Layers, Network
 from skood.nn._outputs import Head, NetworkOutputs, symmetric_logits
 from skood.utils._batches import as_rows, is_torch_data, loaded, loaded_blocks
+from skood.utils._torch import parameter_dtype
 
 # Results are returned in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
@@ -62,6 +64,7 @@ class TorchNetwork(Network):
         if device == "auto":  # the device of the classifier
             device = getattr(estimator, "device", None) or "auto"
         self.device = device
+        self.precision = "auto"
         self._n_logits = None  # a skorch net may have more outputs than classes seen
         if is_skorch:
             self.check_input = check_network_input
@@ -69,6 +72,7 @@ class TorchNetwork(Network):
         else:
             self.check_input = estimator._prepare_input
             self._n_logits = len(estimator.classes_)
+            self.precision = getattr(estimator, "precision", "auto")
             output = getattr(estimator, "output", "logits")
             self.outputs_probabilities = output == "probabilities"
         parse_layer(self.module, layer)  # an unknown name raises now
@@ -81,8 +85,9 @@ class TorchNetwork(Network):
     @contextmanager
     def _watched(self, *requests):
         """Yield the device, and a watcher for each request (layers, pooling)."""
-        with borrowed(self.module, self.device) as device, ExitStack() as stack:
-            watchers = []
+        with ExitStack() as stack:
+            module = borrowed(self.module, self.device, self.precision)
+            device, watchers = stack.enter_context(module), []
             for layers, pooling in requests:
                 watchers.append(Watcher(self.module, layers, pooling))
                 stack.callback(watchers[-1].remove)
@@ -94,6 +99,8 @@ class TorchNetwork(Network):
         """See `Network`; the batch size is the smallest one of the networks."""
         n_samples = min(network.batch_size for network, _ in wanted)
         batches = self._batches(X, n_samples)
+        if torch.cuda.is_available() and self.target.type == "cuda":
+            batches = self._sent_ahead(batches)
         for first in batches:
             yield self._block_of_outputs(chain([first], batches), wanted)
 
@@ -103,6 +110,35 @@ class TorchNetwork(Network):
             samples = self.check_input(samples)
             for start in range(0, samples.shape[0], n_samples):
                 yield samples[start : start + n_samples]
+
+    def _sent_ahead(self, batches):
+        """Yield batches on a GPU; the next is sent while the network computes.
+
+        They are copied to pinned memory, which torch uses again once it was sent.
+        """
+        device, ahead = self.target, None
+        stream = torch.cuda.Stream(device)
+        for samples in batches:
+            if not isinstance(samples, torch.Tensor):
+                samples = torch.from_numpy(np.require(samples, requirements=["C", "W"]))
+            if samples.device.type == "cpu":
+                pinned = torch.empty(
+                    samples.shape, dtype=self._sent_dtype(samples), pin_memory=True
+                ).copy_(samples)
+                with torch.cuda.stream(stream):
+                    samples = pinned.to(device, non_blocking=True)
+            done = stream.record_event()
+            if ahead is not None:
+                yield _arrived(*ahead)
+            ahead = samples, done
+        if ahead is not None:
+            yield _arrived(*ahead)
+
+    def _sent_dtype(self, samples):
+        """Return float32 for float64 samples of a network with shorter weights."""
+        is_double = samples.dtype == torch.float64
+        is_short = parameter_dtype(self.module) != torch.float64
+        return torch.float32 if is_double and is_short else samples.dtype
 
     def _block_of_outputs(self, batches, wanted):
         """Run batches until a block is full."""
@@ -132,8 +168,8 @@ class TorchNetwork(Network):
             features, logits = parts.pop(0)
             results.append(
                 NetworkOutputs(
-                    np.concatenate(features) if features else None,
-                    np.concatenate(logits) if logits else None,
+                    _finite(features, "features") if features else None,
+                    symmetric_logits(_finite(logits, "logits")) if logits else None,
                     head,
                 )
             )
@@ -158,16 +194,14 @@ class TorchNetwork(Network):
         return to_batch(samples, self.module, device, self.check_input)
 
     def _taken(self, output, batch, watcher, needs):
-        """Return the layer of the logits, features and logits of a forward pass."""
+        """Return the layer of the logits, features and logits, not checked yet."""
         of_head = watcher.head_of(output)
         z = logits = None
         if "features" in needs:
-            z = finite_array(
-                self.layer_output(self.layer, watcher, of_head), "features"
-            )
+            z = detached(self.layer_output(self.layer, watcher, of_head))
             check_first_axis(z, batch, f"layer={self.layer!r}")
         if "logits" in needs:
-            logits = finite_logits(self.logits_of(output, of_head, batch))
+            logits = detached(self.logits_of(output, of_head, batch))
         return of_head, z, logits
 
     def layer_output(self, layer, watcher, of_head):
@@ -219,6 +253,7 @@ class TorchNetwork(Network):
         """Return the weights of the linear layer of the logits, if its input is `z`."""
         if of_head is not None and self.layer in ("penultimate", f"input:{of_head[0]}"):
             head = Head.of_linear(of_head[1])
+            atol = 8e-3 if self.precision == "bfloat16" else 1e-3
             z = finite_array(of_head[2], "features").astype(np.float64)
             logits = symmetric_logits(finite_array(of_head[3], "logits"))
             # A layer that computes more than W z + b, or is followed by an operation in
@@ -227,7 +262,7 @@ class TorchNetwork(Network):
                 z @ head.coef.T + head.intercept,
                 logits,
                 rtol=1e-2,
-                atol=1e-3 * (1 + np.abs(logits).max()),
+                atol=atol * (1 + np.abs(logits).max()),
             ):
                 return head
         raise ValueError(
@@ -454,6 +489,31 @@ class TorchNetwork(Network):
         """See `Network`."""
         check_is_fitted(self.estimator)
         return copied(self.module)
+
+
+def _arrived(tensor, done):
+    """Return a tensor whose transfer the kernels that follow wait for."""
+    current = torch.cuda.current_stream(tensor.device)
+    current.wait_event(done)
+    tensor.record_stream(current)  # its memory is used again after these kernels
+    return tensor
+
+
+def _finite(batches, what):
+    """Return tensors of batches as one array; NaN and infinity raise.
+
+    With a GPU it waits once for all of them.
+    """
+    if batches[0].device.type == "cpu":
+        array = np.concatenate([batch.numpy() for batch in batches])
+        is_finite = np.isfinite(array).all()
+    else:
+        joined = _joined(batches)
+        is_finite = torch.isfinite(joined).all()
+        array = joined.cpu().numpy()
+    if not is_finite:
+        raise ValueError(f"The network's {what} contain NaN or infinity.")
+    return array
 
 
 def _columns(results):
