@@ -24,7 +24,7 @@ from skood.detectors import NCI, Mahalanobis
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.exceptions import SkoodWarning
 from skood.logic import KnowledgeBase
-from skood.nn import LinearHead
+from skood.nn import LinearHead, pretrained
 from skood.nn._outputs import NetworkOutputs
 from skood.utils import _array_api
 from skood.utils._left_out import UNUSED
@@ -317,6 +317,27 @@ def test_copies_on_the_device_end_with_the_detector(device):
     np.testing.assert_allclose(
         changed, detector.set_params(device="cpu").score_samples(_X[:100])
     )
+
+
+def test_auto_is_the_device_of_the_weights(device):
+    """A network on the CPU was moved to CUDA and back in each call."""
+    X = _X[:50].astype(np.float32)
+    net = torch.nn.Sequential(torch.nn.Linear(_D, 40), torch.nn.Linear(40, 10))
+    clf = pretrained(net)
+    with device.counted() as counts:
+        wanted = clf.predict_proba(X)
+    assert counts == Counts()
+    net.to(DEVICE)
+    with device.counted() as counts:
+        proba = clf.predict_proba(X)
+    np.testing.assert_allclose(proba, wanted, atol=1e-6)
+    assert counts.to_device == X.nbytes
+    net.to("cpu")
+    with device.counted() as counts:  # unless a device is named
+        proba = pretrained(net, device="cuda").predict_proba(X)
+    np.testing.assert_allclose(proba, wanted, atol=1e-6)
+    assert counts.to_device > X.nbytes
+    assert net[0].weight.device.type == "cpu"
 
 
 def test_penalties_are_copied_once(device):

@@ -86,8 +86,7 @@ class Gram(NetworkDetector):
 
     device : str, default="auto"
         Device of a torch network and of the matrices: "auto" is the device of its
-        classifier, else CUDA if available, else the CPU. scikit-learn's models run on
-        the CPU.
+        classifier, or of its weights. scikit-learn's models run on the CPU.
 
     contamination : float, default=0.05
         Share to reject of the held-out ID samples, and of new samples if the network

@@ -54,8 +54,8 @@ class ODIN(NetworkDetector):
         these standard deviations, `epsilon` is in the original units.
 
     device : str, default="auto"
-        Device of a torch network: "auto" is the device of its classifier, else CUDA if
-        available, else the CPU. scikit-learn's models run on the CPU.
+        Device of a torch network: "auto" is the device of its classifier, or of its
+        weights. scikit-learn's models run on the CPU.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples

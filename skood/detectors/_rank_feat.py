@@ -59,8 +59,8 @@ class RankFeat(NetworkDetector):
         Temperature T > 0 of the energy.
 
     device : str, default="auto"
-        Device of the network: "auto" is the device of its classifier, else CUDA if
-        available, else the CPU.
+        Device of the network: "auto" is the device of its classifier, or of its
+        weights.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples

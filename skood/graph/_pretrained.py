@@ -104,8 +104,8 @@ def pretrained_graph(
         if a single linear layer has an output per class.
 
     device : str, default="auto"
-        Device of the module: "auto" is its current device if that is an accelerator,
-        else CUDA if available, else the CPU.
+        Device of the module: "auto" is the device of its weights, from which it is not
+        moved.
 
     Returns
     -------

@@ -20,9 +20,9 @@ from skood.utils._torch import evaluating, parameter_dtype, resolve_device
 def borrowed(module, device="auto", precision="auto"):
     """Run a module in eval mode, on a device, without gradients; then restore it.
 
-    Yields the device of the inputs: with "auto" the device of the module if that is an
-    accelerator, else CUDA if available. With the precision "bfloat16" torch's autocast
-    chooses the operators that run in it. Threads take turns: the module has hooks.
+    Yields the device of the inputs: with "auto" the device of the module, which is not
+    moved. With the precision "bfloat16" torch's autocast chooses the operators that run
+    in it. Threads take turns: the module has hooks.
     """
     with TORCH_LOCK:
         homes, target = places(module, device)
@@ -49,9 +49,8 @@ def places(module, device):
     # In the order of definition: a module that is spread gets its input where it
     # starts.
     homes = dict.fromkeys(t.device for t in (*module.parameters(), *module.buffers()))
-    home = next(iter(homes), torch.device("cpu"))
-    if len(homes) > 1 or (device == "auto" and home.type != "cpu"):
-        return homes, home
+    if homes and (len(homes) > 1 or device == "auto"):
+        return homes, next(iter(homes))
     return homes, resolve_device(device)
 
 

@@ -354,8 +354,7 @@ class FeatureExtractor(
 
     device : str, default="auto"
         Device of the network: "auto" is the `device` of the classifier if it has one,
-        else the device of the network if that is an accelerator, else CUDA if
-        available, else the CPU.
+        else the device of the weights of the network.
 
     Attributes
     ----------

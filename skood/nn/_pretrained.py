@@ -101,8 +101,8 @@ def pretrained(
         Maximum number of samples per forward pass.
 
     device : str, default="auto"
-        Device of the module: "auto" is its current device if that is an accelerator,
-        else CUDA if available, else the CPU.
+        Device of the module: "auto" is the device of its weights, from which it is not
+        moved.
 
     precision : {"auto", "bfloat16"}, default="auto"
         Precision of forward passes and of gradients with respect to inputs: "auto" is
