@@ -20,7 +20,7 @@ from sklearn.utils import get_tags
 import skood.detectors._knn as knn
 import skood.detectors._nn_guide as nn_guide
 import skood.detectors._relation as relation
-from skood.detectors import NCI, Mahalanobis
+from skood.detectors import NCI, Energy, Mahalanobis
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.exceptions import SkoodWarning
 from skood.logic import KnowledgeBase
@@ -338,6 +338,27 @@ def test_auto_is_the_device_of_the_weights(device):
     np.testing.assert_allclose(proba, wanted, atol=1e-6)
     assert counts.to_device > X.nbytes
     assert net[0].weight.device.type == "cpu"
+
+
+def test_chunks_without_memory_are_halved(device, small_chunks, monkeypatch):
+    fitted, sizes = Energy().fit(_X), []
+    wanted, original = fitted.score_samples(_NEW), Energy._score_outputs
+
+    def with_memory_for(n_samples):
+        def score(self, outputs):
+            sizes.append(outputs.n_samples)
+            if outputs.n_samples > n_samples:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return original(self, outputs)
+
+        sizes.clear()
+        monkeypatch.setattr(Energy, "_score_outputs", score)
+        return fitted.set_params(device="cuda").score_samples(_NEW)
+
+    np.testing.assert_allclose(with_memory_for(100), wanted, rtol=1e-12)
+    assert sizes == [_CHUNK] + [_CHUNK // 2] * 6
+    with pytest.raises(torch.OutOfMemoryError, match="pass device='cpu'"):
+        with_memory_for(0)
 
 
 def test_penalties_are_copied_once(device):

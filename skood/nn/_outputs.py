@@ -190,7 +190,7 @@ def map_samples(function, outputs, size, device, threads, sparse=False):
     The function takes `NetworkOutputs` of up to `size` samples on a torch device, or
     None: NumPy. With `threads` chunks run in parallel; without, products of all samples
     with a square matrix are on one thread if they are small. Features become dense,
-    unless they are to stay `sparse`.
+    unless they are to stay `sparse`. Chunks that do not fit into a GPU are halved.
     """
     n_samples = outputs.n_samples
     if threads and n_samples > size:
@@ -203,11 +203,16 @@ def map_samples(function, outputs, size, device, threads, sparse=False):
         return np.concatenate(values)
     array = outputs.logits if outputs.features is None else outputs.features
     limit = NO_LIMIT if threads else one_thread(n_samples * array.shape[1] ** 2)
-    values = []
+    values, start = [], 0
     with limit, np.errstate(over="ignore", invalid="ignore"):  # NaN raises in the end
-        for start in range(0, n_samples, size):
+        while start < n_samples:
             block = slice(start, min(start + size, n_samples))
-            chunk = function(outputs.chunk(block, device, sparse))
+            try:
+                chunk = function(outputs.chunk(block, device, sparse))
+            except RuntimeError as error:
+                size = _halved(size, error)
+                continue
+            start = block.stop
             if type(chunk) is np.ndarray:  # for the speed of small calls
                 values.append(chunk.astype(np.float64, copy=False))
             else:
@@ -215,6 +220,19 @@ def map_samples(function, outputs, size, device, threads, sparse=False):
     if len(values) == 1:
         return to_host(values[0])
     return to_host(array_namespace(values[0]).concat(values))  # one transfer
+
+
+def _halved(size, error):
+    """Return half the size of chunks if they do not fit into a GPU; else raise."""
+    if type(error).__name__ != "OutOfMemoryError":
+        raise error
+    if size == 1:
+        raise type(error)(
+            f"A single sample does not fit into the memory of the GPU: {error} Free "
+            "memory, by torch.cuda.empty_cache() or without other arrays, or pass "
+            "device='cpu'."
+        ) from error
+    return size // 2
 
 
 def linear_logits(X, coef, intercept):

@@ -72,9 +72,7 @@ from skood.utils._torch import check_tensor, row_chunks, to_numpy
 from skood.utils._warnings import quiet
 from skood.utils._weights import check_weight, row_weight, weighted
 
-# Bytes of a block on a GPU, which a memory bank is copied to once per block, and of
-# contributions to sparse features that are computed at a time.
-_GPU_BLOCK_BYTES = 256 * 2**20
+# Bytes of contributions to sparse features that are computed at a time.
 _SPARSE_BYTES = 64 * 2**20
 
 # Up to this number of samples, products are faster on one thread where cores are busy.
@@ -558,8 +556,7 @@ class OutputDetector(BaseDetector):
 
     def _block_bytes(self, X):
         """Return the size of a block of a large matrix."""
-        on_gpu = array_device(self._device, X) is not None
-        return _GPU_BLOCK_BYTES if on_gpu else BLOCK_BYTES
+        return chunk_bytes(array_device(self._device, X), BLOCK_BYTES)
 
     def _validate(self, X, *, reset):
         """Validate samples for use without a classifier; keep tensors on a GPU."""
@@ -674,10 +671,9 @@ class OutputDetector(BaseDetector):
     def _chunking(self, outputs):
         """Return the options of `map_samples`: size, device, threads and sparse."""
         device = array_device(self._device, outputs.array)
-        size, per_row = self._chunk_bytes, self._bytes_per_row(outputs)
-        if device is not None:
-            size = chunk_bytes(device, size)
-        elif outputs.features is None:
+        size = chunk_bytes(device, self._chunk_bytes)
+        per_row = self._bytes_per_row(outputs)
+        if outputs.features is None and device is None:
             least = self._logit_chunk_samples * per_row
             size = min(size, max(self._logit_chunk_bytes, least))
         # threads, unless there is a large matrix product, which has its own
