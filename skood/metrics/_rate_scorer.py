@@ -113,7 +113,7 @@ def make_rate_scorer(
     Parameters
     ----------
     rate : {"tpr", "coverage", "precision", "neg_fpr", "neg_risk", "neg_error_rate"}
-        The rate; "neg_" is for minus the rate.
+        The rate; ``neg_`` is for minus the rate.
 
     loss, ood_label
         As in :func:`make_selective_risk_scorer`; the risk and the error rate depend on
