@@ -177,3 +177,24 @@ def test_knn_on_the_gpu_equals_cpu(normalize):
     on_cpu = KNN(algorithm="sklearn", **options).fit(Z)
     assert_allclose(on_gpu.score_samples(new), on_cpu.score_samples(new), rtol=1e-5)
     assert on_gpu.offset_ == pytest.approx(on_cpu.offset_, rel=1e-5)
+
+
+@pytest.mark.parametrize("home", ["cpu", "cuda"])
+def test_batches_are_sent_ahead(images, home, monkeypatch):
+    """Pinned memory is not used again before it was sent."""
+    X = np.tile(images, (20, 1, 1, 1)) + np.arange(6000)[:, None, None, None] % 89
+    for dtype in (np.float32, np.float64, np.float16):
+        samples = X.astype(dtype)
+        expected = pretrained(net(), device="cpu").predict_logits(samples)
+        clf = pretrained(net().to(home), device="cuda", batch_size=100)
+        for _ in range(3):
+            assert_allclose(clf.predict_logits(samples), expected, rtol=1e-4, atol=1e-2)
+    monkeypatch.setattr("skood.nn._torch_network._BLOCK_BYTES", 5000)  # many blocks
+    assert_allclose(clf.predict_logits(samples), expected, rtol=1e-4, atol=1e-2)
+
+
+def test_bfloat16(images):
+    module = net().to("cuda", memory_format=torch.channels_last)
+    expected = pretrained(module).predict_logits(images)
+    half = pretrained(module, precision="bfloat16").predict_logits(images)
+    assert 1e-5 < np.abs(half - expected).max() / np.abs(expected).max() < 0.03
