@@ -257,8 +257,8 @@ def risk_upper_bound(
         `delta` of :func:`certify`: both guarantees hold together with a probability of
         at least one minus the sum of the two.
 
-    method : {"clopper_pearson", "hoeffding_bentkus", "betting"}, \
-            default="clopper_pearson"
+    method : str, default="clopper_pearson"
+        One of "clopper_pearson", "hoeffding_bentkus" and "betting".
         "clopper_pearson" counts the nonzero losses: it is exact if all losses are 0 or
         `max_loss`, and conservative otherwise. "hoeffding_bentkus" and "betting" are
         for losses with values in between; "betting" has smaller bounds if their
