@@ -14,12 +14,11 @@ from skood.detectors._common._base_network_detector import (
     check_layers,
     held_out_copies,
 )
-from skood.detectors._common._inputs import on_gpu
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import array_namespace, as_double, asarray_like, to_host
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._sample_keys import SampleKeys
-from skood.utils._torch import row_chunks
+from skood.utils._torch import on_gpu, row_chunks
 from skood.utils._warnings import warn
 from skood.utils._weights import weighted
 

@@ -19,11 +19,12 @@ from sklearn.utils import Bunch, indexable
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_memory
 
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._param_validation import fit_context
 
 
-class RuleSearchCV(GridSearchCV):
+class RuleSearchCV(SkoodEstimator, GridSearchCV):
     """Grid search of rules, or combiners, that fits once per fold for all of them.
 
     A :class:`~sklearn.model_selection.GridSearchCV` with the same results. Candidates
@@ -60,7 +61,7 @@ class RuleSearchCV(GridSearchCV):
     pre_dispatch : int or str, default="2*n_jobs"
         As in GridSearchCV.
 
-    error_score : "raise" or float, default=nan
+    error_score : "raise" or float, default=np.nan
         Score of a candidate whose fit, or choice of the rule, raises.
 
     return_train_score : bool, default=False

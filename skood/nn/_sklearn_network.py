@@ -32,6 +32,7 @@ from skood.utils._sparse import check_dense
 from skood.utils._torch import (
     check_tensor,
     is_tensor,
+    on_gpu,
     resolve_device,
     row_chunks,
     to_numpy,
@@ -315,8 +316,8 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         return max(2, n_outputs) == n_classes
 
     def _block(self, X):
-        stays = self.returns_tensors and is_tensor(X) and X.device.type != "cpu"
-        return X if stays and self._is_product() else super()._block(X)
+        stays = self.returns_tensors and on_gpu(X) and self._is_product()
+        return X if stays else super()._block(X)
 
     def _arrays(self, X, wanted):
         if not is_tensor(X):
@@ -337,7 +338,7 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         return [(X if "features" in needs else None, logits)]
 
     def checked(self, X):
-        if not is_tensor(X):
+        if not on_gpu(X):
             X = super().checked(X)
         elif not self.is_validated:
             X = check_tensor(X, keep_double=True)

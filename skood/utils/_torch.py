@@ -76,6 +76,11 @@ def is_tensor(X):
     return torch is not None and isinstance(X, torch.Tensor)
 
 
+def on_gpu(X):
+    """Return whether `X` is a tensor that is not on the CPU."""
+    return is_tensor(X) and X.device.type != "cpu"
+
+
 def check_has_values(X):
     """Raise a ValueError if a tensor is on the meta device, without values."""
     if X.device.type == "meta":

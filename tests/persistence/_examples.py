@@ -34,6 +34,7 @@ from skood.metrics import (
     make_cost_scorer,
     make_misclassification_scorer,
     make_ood_scorer,
+    make_rate_scorer,
     make_selective_risk_scorer,
 )
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
@@ -46,6 +47,7 @@ from skood.rejection import (
     Certificate,
     RejectOptionClassifier,
     RejectOptionRegressor,
+    ScoreTable,
     Shift,
     Solver,
 )
@@ -152,6 +154,7 @@ def _fitted_rules():
         "BoundedTPRFPR": {"tpr_min": 0.2, "fpr_max": 0.9},
         "BoundedPrecisionRecall": {"precision_min": 0.3, "recall_min": 0.2},
         "BoundedImprovement": {"risk_max": 0.9},
+        "BoundedErrorRate": {"error_max": 0.9, "ood_prior": 0.1},
     }
     for rule in _strategies(rejection, rejection.BaseRule):
         rule.set_params(**loose.get(type(rule).__name__, {}))
@@ -192,6 +195,13 @@ def _fitted_rules():
     for uncertainty in ("std", (BayesianRidge(), BayesianRidge())):
         reg = RejectOptionRegressor(BayesianRidge(), uncertainty, random_state=0)
         yield reg.fit(X, y), X
+    options = {"loss": 1 - np.eye(3), "rule": BoundedAbstention(), "random_state": 0}
+    for risk in (None, "loss") if HAS_BOOSTING else (None,):
+        yield RejectOptionClassifier(LogisticRegression(), risk, **options).fit(X, y), X
+    table = RejectOptionClassifier(
+        ScoreTable(0, 1), rule=BoundedAbstention(), calibration="same"
+    )
+    yield table.fit(X, y % 2), X
 
 
 # Of boosting in older versions of scikit-learn, skops does not trust all types.
@@ -247,6 +257,7 @@ def _searches():
         (members, {"random_state": [0]}, make_misclassification_scorer()),
         (rejecting, {"estimator__C": [1.0]}, make_selective_risk_scorer(0.2, 0.9)),
         (rejecting, {"estimator__C": [1.0]}, make_cost_scorer()),
+        (rejecting, {"estimator__C": [1.0]}, make_rate_scorer("coverage")),
     )
     for i, (estimator, grid, scoring) in enumerate(grids):
         splitters = OODStratifiedKFold(2), LeaveClassesOut(1)

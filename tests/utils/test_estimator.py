@@ -241,6 +241,7 @@ OF_NO_PAPER = {
     "GMM": "The mixture is one of scikit-learn, whose documentation says whom to cite.",
     "IDOnly": "It fits the transformer that is given, on the ID samples only.",
     "LinearHead": "It is a linear map with the weights that it is given.",
+    "RuleSearchCV": "It is the grid search of scikit-learn, with fewer fits.",
     "SklearnDetector": "The method is that of the outlier detector that is given.",
     "TorchClassifier": "It trains the module that it is given, by cross-entropy.",
     "UncertaintyDetector": "The method is that of the classifier that is given.",

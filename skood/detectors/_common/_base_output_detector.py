@@ -23,7 +23,6 @@ from skood.detectors._common._inputs import (
     check_columns,
     check_logits,
     labels_later,
-    on_gpu,
     stored_columns,
     with_dense_features,
 )
@@ -68,7 +67,7 @@ from skood.utils._parallel import NO_LIMIT, ONE_THREAD, one_thread
 from skood.utils._param_validation import Classifier, fit_context
 from skood.utils._sample_keys import SampleKeys, merged_keys, stored_keys
 from skood.utils._sparse import float_samples
-from skood.utils._torch import check_tensor, row_chunks, to_numpy
+from skood.utils._torch import check_tensor, on_gpu, row_chunks, to_numpy
 from skood.utils._warnings import quiet
 from skood.utils._weights import check_weight, row_weight, weighted
 

@@ -9,7 +9,6 @@ from sklearn.frozen import FrozenEstimator
 
 from skood.utils._batches import is_lazy, is_torch_data, labeled_rows, loaded
 from skood.utils._sparse import check_dense
-from skood.utils._torch import is_tensor
 
 # Bytes, in float64, of a block of samples that a classifier is given.
 BLOCK_BYTES = 32 * 2**20
@@ -76,8 +75,3 @@ def with_dense_features(outputs):
 def stored_columns(array):
     """Return the number of columns, in a CSR array of stored values per row."""
     return -(-array.nnz // array.shape[0]) if issparse(array) else array.shape[1]
-
-
-def on_gpu(X):
-    """Return whether `X` is a tensor that is not on the CPU."""
-    return is_tensor(X) and X.device.type != "cpu"
