@@ -10,6 +10,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression
@@ -288,7 +289,8 @@ def test_record_with_other_parameters(data, mlp):
         record.uncertainty(n_models=2).epistemic, first.uncertainty().epistemic
     )
     assert_allclose(record.uncertainty(n_models=1).epistemic, 0, atol=1e-12)
-    parallel = copy.copy(quam).set_params(n_jobs=2).search_models(X[:5])
+    with parallel_config(backend="threading"):  # as processes are slow to start
+        parallel = copy.copy(quam).set_params(n_jobs=2).search_models(X[:5])
     assert_allclose(parallel.outputs, record.outputs, atol=1e-8)
     with pytest.raises(ValueError, match="'laplace' draws members around"):
         record.uncertainty(component="laplace")
