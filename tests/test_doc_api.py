@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[1] / "doc" / "api.rst"
+DOC = Path(__file__).parents[1] / "doc"
 MODULES = (
     "base",
     "benchmark",
@@ -43,15 +43,21 @@ MODULES = (
 
 
 def _listed():
-    """Names by module, as the page lists them."""
-    names, module = {}, None
-    for line in PAGE.read_text().splitlines():
-        if found := re.match(r"\.\. module:: skood\.(\S+)", line):
-            module = found[1]
-            names[module] = []
-        elif module and (found := re.match(r"   (\w+)$", line)):
-            names[module].append(found[1])
-    return names
+    """Names of each module, and those below "Start here", as the pages list them."""
+    names, first = {}, []
+    for page in sorted((DOC / "api").glob("*.rst")):
+        module = heading = None
+        lines = page.read_text().splitlines()
+        for line, under in zip(lines, [*lines[1:], ""], strict=True):
+            if match := re.match(r"\.\. module:: skood\.?(\S*)", line):
+                module = match[1]
+                names.setdefault(module, [])
+            elif under and not under.strip("-"):
+                heading = line
+            elif match := re.match(r"   (\w+)$", line):
+                names[module].append(match[1])
+                first += [match[1]] if heading == "Start here" else []
+    return names, first
 
 
 def test_public_names_are_of_a_single_module():
@@ -67,20 +73,20 @@ def test_public_names_are_of_a_single_module():
         assert getattr(exported, name) is getattr(decision, name), name
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_page_lists_the_public_names(module):
-    public = importlib.import_module(f"skood.{module}").__all__
-    assert sorted(_listed()[module]) == sorted(public)
-
-
-def test_page_has_no_other_module():
-    assert sorted(_listed()) == sorted(MODULES)
+def test_pages_list_every_public_name_once():
+    names, first = _listed()
+    public = {m: sorted(importlib.import_module(f"skood.{m}").__all__) for m in MODULES}
+    public[""] = ["show_progress", "show_versions"]
+    assert {module: sorted(listed) for module, listed in names.items()} == public
+    assert 28 <= len(first) <= 32
+    start = re.findall(r"   ~skood\.\w+\.(\w+)$", (DOC / "api.rst").read_text(), re.M)
+    assert sorted(start) == sorted(first)
 
 
 def test_changelog_names_every_estimator():
     from skood.utils.discovery import all_estimators
 
-    pages = (PAGE.parent / "whats_new").glob("*.rst")
+    pages = (DOC / "whats_new").glob("*.rst")
     text = "".join(page.read_text() for page in pages)
     missing = [name for name, _ in all_estimators() if f"``{name}``" not in text]
     assert missing == []
@@ -88,7 +94,7 @@ def test_changelog_names_every_estimator():
 
 def test_guarantees_name_existing_tests():
     """The table of promises has at least one attacking test per row."""
-    text = (PAGE.parent / "user_guide" / "guarantees.rst").read_text()
+    text = (DOC / "user_guide" / "guarantees.rst").read_text()
     rows = text.split("- Attacking tests\n")[1].split("\n\n")[0].split("   * - ")[1:]
     names = [re.findall(r"``([\w/]+\.py)::(\w+)``", row) for row in rows]
     assert len(rows) > 30 and all(names)
@@ -177,7 +183,7 @@ def test_code_is_copied_without_prompts_and_output():
         ]
     )
     expected = "for k in range(2):\n    print(k)\n\nraise ValueError"
-    file = PAGE.parent / "_static" / "copy.js"
+    file = DOC / "_static" / "copy.js"
     script = (
         f"const {{ withoutPrompts: f }} = require({str(file)!r});"
         "process.stdout.write(JSON.stringify(process.argv.slice(1).map(f)))"
