@@ -142,8 +142,8 @@ class Stouffer(GlobalTest):
 
     References
     ----------
-    .. [1] S. A. Stouffer et al. The American Soldier, volume 1. Princeton University
-       Press, 1949.
+    .. [1] S. A. Stouffer, E. A. Suchman, L. C. DeVinney, S. A. Star, R. M. Williams.
+       The American Soldier, volume 1. Princeton University Press, 1949.
 
     Examples
     --------

@@ -96,8 +96,9 @@ class DSDE(DetectorEnsemble):
 
     References
     ----------
-    .. [1] J. Geng et al. DSDE: using proportion estimation to improve model selection
-       for out-of-distribution detection. arXiv:2411.01487, 2024.
+    .. [1] J. Geng, Y. Zhang, J. Huang, F. Xue, F. Tan, C. Xie, S. Zhang. DSDE: using
+       proportion estimation to improve model selection for out-of-distribution
+       detection. arXiv:2411.01487, 2024.
 
     .. [2] A. Kostic, P. Fryzlewicz. A change-point approach to estimating the
        proportion of false null hypotheses in multiple testing. arXiv:2309.10017, 2023.

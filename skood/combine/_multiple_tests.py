@@ -62,8 +62,8 @@ class BenjaminiHochberg(StepUpCombiner):
     .. [2] Y. Benjamini, D. Yekutieli. The control of the false discovery rate in
        multiple testing under dependency. Annals of Statistics 29, 2001.
 
-    .. [3] F. Xue et al. Enhancing the power of OOD detection via sample-aware model
-       selection. CVPR 2024.
+    .. [3] F. Xue, Z. He, Y. Zhang, C. Xie, Z. Li, F. Tan. Enhancing the power of OOD
+       detection via sample-aware model selection. CVPR 2024.
 
     Examples
     --------
@@ -403,8 +403,9 @@ class DOSStorey(StepUpCombiner):
     .. [1] A. Kostic, P. Fryzlewicz. A change-point approach to estimating the
        proportion of false null hypotheses in multiple testing. arXiv:2309.10017, 2023.
 
-    .. [2] J. Geng et al. DSDE: using proportion estimation to improve model selection
-       for out-of-distribution detection. arXiv:2411.01487, 2024.
+    .. [2] J. Geng, Y. Zhang, J. Huang, F. Xue, F. Tan, C. Xie, S. Zhang. DSDE: using
+       proportion estimation to improve model selection for out-of-distribution
+       detection. arXiv:2411.01487, 2024.
 
     Examples
     --------

@@ -270,8 +270,8 @@ def paper_ood_splits(name):
 
     References
     ----------
-    .. [1] L. Yu et al., "Evidential uncertainty probes for graph neural networks",
-       2025.
+    .. [1] L. Yu, K. Li, P. K. Saha, Y. Lou, F. Chen, "Evidential uncertainty probes for
+       graph neural networks", 2025.
 
     Examples
     --------
@@ -570,8 +570,8 @@ def load_graph(
 
     References
     ----------
-    .. [1] W. Hu et al., "Open graph benchmark: datasets for machine learning on
-       graphs", NeurIPS 2020.
+    .. [1] W. Hu, M. Fey, M. Zitnik, Y. Dong, H. Ren, B. Liu, M. Catasta, J. Leskovec,
+       "Open graph benchmark: datasets for machine learning on graphs", NeurIPS 2020.
 
     Examples
     --------

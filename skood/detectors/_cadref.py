@@ -96,8 +96,9 @@ class CADRef(OutputDetector):
 
     References
     ----------
-    .. [1] Z. Ling et al. "CADRef: Robust out-of-distribution detection via
-       class-aware decoupled relative feature leveraging". CVPR 2025.
+    .. [1] Z. Ling, Y. Chang, H. Zhao, X. Zhao, K. Chow, S. Deng. "CADRef: Robust
+       out-of-distribution detection via class-aware decoupled relative feature
+       leveraging". CVPR 2025.
 
     Examples
     --------

@@ -67,10 +67,11 @@ class Energy(OutputDetector):
 
     References
     ----------
-    .. [1] W. Liu et al. "Energy-based out-of-distribution detection". NeurIPS 2020.
+    .. [1] W. Liu, X. Wang, J. D. Owens, Y. Li. "Energy-based out-of-distribution
+       detection". NeurIPS 2020.
 
-    .. [2] X. Du et al. "VOS: Learning what you don't know by virtual outlier
-       synthesis". ICLR 2022.
+    .. [2] X. Du, Z. Wang, M. Cai, Y. Li. "VOS: Learning what you don't know by virtual
+       outlier synthesis". ICLR 2022.
 
     Examples
     --------

@@ -78,7 +78,8 @@ class KLMatching(OutputDetector):
 
     References
     ----------
-    .. [1] D. Hendrycks et al. "Scaling out-of-distribution detection for real-world
+    .. [1] D. Hendrycks, S. Basart, M. Mazeika, A. Zou, J. Kwon, M. Mostajabi, J.
+       Steinhardt, D. Song. "Scaling out-of-distribution detection for real-world
        settings". ICML 2022.
 
     Examples

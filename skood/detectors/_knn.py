@@ -183,8 +183,8 @@ class KNN(OutputDetector):
 
     References
     ----------
-    .. [1] Y. Sun et al. "Out-of-distribution detection with deep nearest
-       neighbors". ICML 2022.
+    .. [1] Y. Sun, Y. Ming, X. Zhu, Y. Li. "Out-of-distribution detection with deep
+       nearest neighbors". ICML 2022.
 
     Examples
     --------

@@ -112,7 +112,7 @@ class Mahalanobis(OutputDetector):
 
     References
     ----------
-    .. [1] K. Lee et al. "A simple unified framework for detecting
+    .. [1] K. Lee, K. Lee, H. Lee, J. Shin. "A simple unified framework for detecting
        out-of-distribution samples and adversarial attacks". NeurIPS 2018.
 
     .. [2] Y. Chen, A. Wiesel, Y. C. Eldar and A. O. Hero. "Shrinkage algorithms for

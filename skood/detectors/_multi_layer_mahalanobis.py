@@ -109,7 +109,7 @@ class MultiLayerMahalanobis(NetworkDetector):
 
     References
     ----------
-    .. [1] K. Lee et al. "A simple unified framework for detecting
+    .. [1] K. Lee, K. Lee, H. Lee, J. Shin. "A simple unified framework for detecting
        out-of-distribution samples and adversarial attacks". NeurIPS 2018.
 
     Examples

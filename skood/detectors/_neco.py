@@ -94,8 +94,8 @@ class NECO(OutputDetector):
 
     References
     ----------
-    .. [1] M. Ben Ammar et al. "NECO: NEural Collapse Based Out-of-distribution
-       detection". ICLR 2024.
+    .. [1] M. Ben Ammar, N. Belkhir, S. Popescu, A. Manzanera, G. Franchi. "NECO: NEural
+       Collapse Based Out-of-distribution detection". ICLR 2024.
 
     Examples
     --------

@@ -117,8 +117,8 @@ class NNGuide(OutputDetector):
 
     References
     ----------
-    .. [1] J. Park et al. "Nearest neighbor guidance for out-of-distribution
-       detection". ICCV 2023.
+    .. [1] J. Park, Y. G. Jung, A. B. J. Teoh. "Nearest neighbor guidance for
+       out-of-distribution detection". ICCV 2023.
 
     Examples
     --------

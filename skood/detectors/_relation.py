@@ -110,8 +110,8 @@ class Relation(OutputDetector):
 
     References
     ----------
-    .. [1] J.-H. Kim et al. "Neural relation graph: A unified framework for
-       identifying label noise and outlier data". NeurIPS 2023.
+    .. [1] J.-H. Kim, S. Yun, H. O. Song. "Neural relation graph: A unified framework
+       for identifying label noise and outlier data". NeurIPS 2023.
 
     Examples
     --------

@@ -111,8 +111,9 @@ class RelativeMahalanobis(OutputDetector):
 
     References
     ----------
-    .. [1] J. Ren et al. "A simple fix to Mahalanobis distance for improving near-OOD
-       detection". arXiv:2106.09022, 2021.
+    .. [1] J. Ren, S. Fort, J. Liu, A. Guha Roy, S. Padhy, B. Lakshminarayanan. "A
+       simple fix to Mahalanobis distance for improving near-OOD detection".
+       arXiv:2106.09022, 2021.
 
     Examples
     --------

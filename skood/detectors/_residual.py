@@ -78,8 +78,8 @@ class Residual(OutputDetector):
 
     References
     ----------
-    .. [1] H. Wang et al. "ViM: Out-of-distribution with virtual-logit matching".
-       CVPR 2022.
+    .. [1] H. Wang, Z. Li, L. Feng, W. Zhang. "ViM: Out-of-distribution with
+       virtual-logit matching". CVPR 2022.
 
     Examples
     --------

@@ -88,8 +88,9 @@ class SHE(OutputDetector):
 
     References
     ----------
-    .. [1] J. Zhang et al. "Out-of-distribution detection based on in-distribution
-       data patterns memorization with modern Hopfield energy". ICLR 2023.
+    .. [1] J. Zhang, Q. Fu, X. Chen, L. Du, Z. Li, G. Wang, X. Liu, S. Han, D. Zhang.
+       "Out-of-distribution detection based on in-distribution data patterns
+       memorization with modern Hopfield energy". ICLR 2023.
 
     Examples
     --------

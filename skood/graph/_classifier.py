@@ -137,7 +137,8 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
     .. [1] T. Kipf and M. Welling. "Semi-supervised classification with graph
        convolutional networks". ICLR 2017.
 
-    .. [2] P. Veličković et al. "Graph attention networks". ICLR 2018.
+    .. [2] P. Veličković, G. Cucurull, A. Casanova, A. Romero, P. Liò, Y. Bengio. "Graph
+       attention networks". ICLR 2018.
 
     .. [3] W. Hamilton, Z. Ying and J. Leskovec. "Inductive representation learning on
        large graphs". NeurIPS 2017.

@@ -142,8 +142,9 @@ def conformal_pvalues(
     .. [1] S. Bates, E. Candes, L. Lei, Y. Romano, M. Sesia. Testing for outliers with
        conformal p-values. Annals of Statistics 51, 2023.
 
-    .. [2] J. Geng et al. DSDE: using proportion estimation to improve model selection
-       for out-of-distribution detection. arXiv:2411.01487, 2024. Equation 6.
+    .. [2] J. Geng, Y. Zhang, J. Huang, F. Xue, F. Tan, C. Xie, S. Zhang. DSDE: using
+       proportion estimation to improve model selection for out-of-distribution
+       detection. arXiv:2411.01487, 2024. Equation 6.
 
     Examples
     --------

@@ -263,7 +263,7 @@ def citation(obj, format="text"):
     The skood developers. "skood: classifiers that know when not to answer". Version ...
     >>> print(citation(KNN, format="bibtex"))
     @inproceedings{sun2022out,
-      author = {Sun, Y. and others},
+      author = {Sun, Y. and Ming, Y. and Zhu, X. and Li, Y.},
       title = {{Out-of-distribution detection with deep nearest neighbors}},
       booktitle = {ICML},
       year = {2022},

@@ -496,6 +496,12 @@ def test_dictionaries_of_parts():
     assert {"hendrycks2017baseline", "liu2020energy", "sun2022out"} <= keys
 
 
+def test_references_name_all_authors():
+    cited = [(name, ref) for name, cls in all_estimators() for ref in references(cls)]
+    assert len(cited) > 80
+    assert [(name, ref.key) for name, ref in cited if "et al" in ref.text] == []
+
+
 def test_the_longer_text_of_a_paper():
     long = parse_reference("J. Geng et al. DSDE: more. arXiv:2411.01487, 2024.")
     short = parse_reference("J. Geng et al. DSDE: more. 2024.")
