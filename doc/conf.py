@@ -52,6 +52,7 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "skood"
+html_favicon = "_static/favicon.svg"
 toc_object_entries_show_parents = "hide"
 html_static_path = ["_static"]
 html_css_files = ["skood.css"]
@@ -63,6 +64,7 @@ html_sidebars = {
     for name in ("comparison", "developers/**", "glossary", "migration", "whats_new/**")
 }
 html_theme_options = {
+    "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo-dark.svg"},
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "footer_start": ["copyright"],
