@@ -103,6 +103,9 @@ class ArrayNetwork(Network):
     # Whether samples are float arrays that have been checked.
     is_validated = False
 
+    # As `_arrays`, of tensors on a GPU, if `_block` returns these.
+    _tensors: Callable
+
     def __init__(self, estimator, device="auto"):
         is_fitted = getattr(estimator, "__sklearn_is_fitted__", bool)
         if not is_fitted():  # for the speed of small calls
@@ -116,11 +119,12 @@ class ArrayNetwork(Network):
         blocks = [X] if type(X) is np.ndarray else map(self._block, loaded_blocks(X))
         for block in blocks:
             results = []
-            arrays = self._arrays(block, wanted)
+            on_host = type(block) is np.ndarray or not is_tensor(block)
+            arrays = (self._arrays if on_host else self._tensors)(block, wanted)
             for (network, needs), (features, logits) in zip(
                 wanted, arrays, strict=True
             ):
-                if logits is not None and not is_tensor(logits):
+                if on_host and logits is not None:
                     logits = _finite(logits, "logits")
                 head = network._head() if "head" in needs else None
                 results.append(NetworkOutputs(features, logits, head))
@@ -303,6 +307,8 @@ class LayeredNetwork(ArrayNetwork):
 class LinearNetwork(InputNetwork, LayeredNetwork):
     """Linear classifier: features X, margins, and the weights."""
 
+    _symmetric_head = None
+
     @staticmethod
     def serves(estimator):
         names = ("coef_", "intercept_", "classes_", "decision_function")
@@ -319,9 +325,7 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         stays = self.returns_tensors and on_gpu(X) and self._is_product()
         return X if stays else super()._block(X)
 
-    def _arrays(self, X, wanted):
-        if not is_tensor(X):
-            return super()._arrays(X, wanted)
+    def _tensors(self, X, wanted):
         [(_, needs)] = wanted
         X = self.checked(X)
         logits = None
@@ -338,7 +342,7 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         return [(X if "features" in needs else None, logits)]
 
     def checked(self, X):
-        if not on_gpu(X):
+        if type(X) is np.ndarray or not on_gpu(X):
             X = super().checked(X)
         elif not self.is_validated:
             X = check_tensor(X, keep_double=True)
@@ -413,15 +417,14 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         return len(shape) == 1 or shape[0] == 1
 
     def _head(self):
-        return self._symmetric_head
-
-    @cached_property
-    def _symmetric_head(self):
+        if self._symmetric_head is not None:
+            return self._symmetric_head
         coef, intercept = self.coef, self.intercept
         coef = np.atleast_2d(coef.toarray() if hasattr(coef, "toarray") else coef)
         if np.shape(intercept) != coef.shape[:1]:
             intercept = np.broadcast_to(intercept, coef.shape[:1])
-        return symmetric_head(coef, intercept)
+        self._symmetric_head = symmetric_head(coef, intercept)
+        return self._symmetric_head
 
 
 class MLPNetwork(LayeredNetwork):

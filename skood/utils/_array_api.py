@@ -117,12 +117,10 @@ def array_device(device, array):
 
 
 def chunk_bytes(device, size):
-    """Return the bytes of temporaries of a chunk: `size` on the CPU, 1 GiB on a GPU.
+    """Return the bytes of temporaries of a chunk on a GPU: 1 GiB.
 
-    At most a fifth of the free memory of CUDA, at least `size`.
+    At most a fifth of the free memory of CUDA, at least `size`, as on the CPU.
     """
-    if device is None or device.type == "cpu":
-        return size
     free = _FREE_SHARE * _GPU_CHUNK_BYTES
     if device.type == "cuda":
         from torch import cuda

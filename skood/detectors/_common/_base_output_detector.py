@@ -555,7 +555,8 @@ class OutputDetector(BaseDetector):
 
     def _block_bytes(self, X):
         """Return the size of a block of a large matrix."""
-        return chunk_bytes(array_device(self._device, X), BLOCK_BYTES)
+        device = array_device(self._device, X)
+        return BLOCK_BYTES if device is None else chunk_bytes(device, BLOCK_BYTES)
 
     def _validate(self, X, *, reset):
         """Validate samples for use without a classifier; keep tensors on a GPU."""
@@ -614,7 +615,8 @@ class OutputDetector(BaseDetector):
         network.is_validated = self.estimator is None  # by `_checked`
         if self._allows_nan or network.memory is not None:
             network.core.allows_nan = self._allows_nan
-        network.core.returns_tensors = network.memory is None
+        if type(X) is not np.ndarray:
+            network.core.returns_tensors = network.memory is None
         in_blocks = network.takes_blocks and network.memory is None
         if in_blocks and _is_small(X) and X.ndim == 2 and len(X):
             return network.iter_outputs(X, needs)  # one block
@@ -670,7 +672,9 @@ class OutputDetector(BaseDetector):
     def _chunking(self, outputs):
         """Return the options of `map_samples`: size, device, threads and sparse."""
         device = array_device(self._device, outputs.array)
-        size = chunk_bytes(device, self._chunk_bytes)
+        size = self._chunk_bytes
+        if device is not None:
+            size = chunk_bytes(device, size)
         per_row = self._bytes_per_row(outputs)
         if outputs.features is None and device is None:
             least = self._logit_chunk_samples * per_row

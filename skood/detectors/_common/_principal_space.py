@@ -9,6 +9,7 @@ import numpy as np
 
 from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.utils._array_api import (
+    array_namespace,
     as_double,
     cast_once,
     centered_rows,
@@ -49,7 +50,7 @@ class PrincipalSpace:
 
     def residuals(self, chunk):
         """Return the length of the residual of each sample of a chunk."""
-        xp = chunk.xp
+        xp = array_namespace(chunk.features)
         dtype = np.float32 if chunk.features.dtype == xp.float32 else np.float64
         complement = chunk.asarray(cast_once(self.complement, dtype))
         shift = chunk.asarray(cast_once(self._shift, dtype))
