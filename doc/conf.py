@@ -41,9 +41,12 @@ plot_html_show_formats = False
 plot_formats = [("png", 150)]
 plot_rcparams = {"figure.figsize": (5.6, 3.6), "savefig.bbox": "tight"}
 plot_apply_rcparams = True
+GALLERY = ("start", "rejection", "detectors", "rectifiers", "monitor", "selection")
+GALLERY += ("combine", "epistemic", "graph", "logic")
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
+    "subsection_order": [f"../examples/{folder}" for folder in GALLERY],
     "doc_module": "skood",
     "backreferences_dir": "generated/backreferences",
     "default_thumb_file": str(Path(__file__).parent / "_static" / "thumb.png"),
